@@ -13,13 +13,16 @@ from precision_agent.backends.torch_gemm import MOST_COPIES, TorchGemm
 from precision_agent.backends.torch_step import _Multiply
 from precision_agent.cases import GemmCase, TrainingCase, Variant, cases_of
 from precision_agent.method.loss import divergence
+from precision_agent.power.sensing import SensorFacts
 from precision_agent.precision.verification import numeric_verdict
 from precision_agent.protocol import PARTS, LossPlan, LossTrack, Part, Refusal, Sample
-from precision_agent.run.run import run_request
+from precision_agent.run.open import Opened, Wanted
+from precision_agent.run.run import Surroundings, run_wanted
+from precision_agent.sampling.devices import LocalDevices, Stop
 from precision_api.exits import DEVICE_MISSING
 from precision_api.model_parts import MoE
 from precision_api.recipes import Recipe
-from precision_api.request import LossRuns, Mode, Timing
+from precision_api.request import LossRuns, MeasurementRequest, Mode, Timing
 from precision_api.resolution import resolve
 from precision_api.result import Failure
 from precision_api.shapes import PASSES, Pass
@@ -174,9 +177,14 @@ def test_a_whole_cpu_run_has_regions_full_depth_figures_and_a_planted_divergence
         timing=Timing(passes=2, segment_seconds=0.05, discard_seconds=0.0),
         loss=LossRuns(steps=10, learning_rate_factor=100),
     )
-    found = run_request(text, "torch").result
+
+    def opener(wanted: Wanted, asked: MeasurementRequest, stop: Stop) -> Opened:
+        """In this process, which has torch; test_cli.py runs it in the agent's own ones."""
+        return Opened(LocalDevices([TorchGemm(asked, "cpu")]), SensorFacts())
+
+    found = run_wanted(text, Wanted("torch", "cpu"), Surroundings(opener=opener)).result
     assert found is not None
-    assert (found.backend, found.provenance, found.product) == ("torch-cpu", "trial", "CPU")
+    assert (found.backend, found.product) == ("torch-cpu", "CPU")
     training = found.recipes[0].training
     assert training is not None
     assert training.tokens_per_second is not None
