@@ -220,6 +220,7 @@ AGENT: tuple[Control, ...] = (
             "return value",
         ),
         f"{_TEXT}test_no_label_makes_a_sample_or_a_family",
+        raised="ValueError",
     ),
 )
 
