@@ -296,6 +296,22 @@ def test_a_recipe_whose_loss_runs_were_not_healthy_is_no_answer(verdict: str, wo
     assert f"On p nvfp4 {words} in the loss runs: do not train with it as it is." in said(given)
 
 
+@pytest.mark.parametrize(
+    ("gain", "words"),
+    [(1.01, "No recipe gives 3% more tokens per joule than bf16."), (1.2, "It is also the most energy-efficient: ")],
+)
+def test_a_gain_in_energy_below_what_sensors_tell_is_none(gain: float, words: str) -> None:
+    rows = [recipe_row("bf16", tokensPerJoule="20"), recipe_row("mxfp8", 1.3, tokensPerJoule=f"{20 * gain:.4f}")]
+    given = Given("x", MADE_AT, tuple(Node(name, "p", status(results=rows)) for name in ("a", "b")))
+    assert words in said(given)
+
+
+def test_the_baseline_is_not_held_against_itself() -> None:
+    rows = [recipe_row("bf16", tokensPerJoule="20"), recipe_row("mxfp8", 1.3, tokensPerJoule="18")]
+    given = Given("x", MADE_AT, tuple(Node(name, "p", status(results=rows)) for name in ("a", "b")))
+    assert "bf16 is the most energy-efficient: 20.0 tokens per joule." in said(given)
+
+
 def test_all_power_invalid_leaves_energy_out_of_the_words() -> None:
     given = Given(
         "x", MADE_AT, (Node("n", "p", status(results=[without_energy("bf16"), without_energy("nvfp4", 1.5)])),)

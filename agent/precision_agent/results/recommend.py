@@ -12,10 +12,6 @@ from precision_api.summary import USABLE, complete
 
 WIDTH = {"fp4": 4, "fp8": 8, "bf16": 16}
 """Bits of a number in each format: one falls back to a wider one."""
-LEAST_ENERGY_DIFFERENCE = 0.03
-"""Assumed, not tried on a GPU: in simulation the power of paused steps errs by up to 2.8 %, and not all of it shows in
-an interval. Less than this is never called a gain."""
-
 _MARKS: Mapping[Provenance, str] = {
     "simulated": "Simulated: ",
     "replayed": "Replayed: ",
@@ -101,7 +97,7 @@ def _by_energy(usable: Sequence[RecipeResult], baseline: Recipe) -> Recipe | Non
 def _may_save(energy: Energy) -> bool:
     """Whether a gain that is enough lies within the interval of the paired ratio, or nothing is known of it."""
     ratio = energy.tokens_per_joule_ratio
-    return ratio is None or ratio.upper > 1 + LEAST_ENERGY_DIFFERENCE
+    return ratio is None or ratio.upper > 1 + stats.LEAST_ENERGY_DIFFERENCE
 
 
 def _saves(energy: Energy, baseline: Energy) -> bool:
@@ -110,7 +106,7 @@ def _saves(energy: Energy, baseline: Energy) -> bool:
     assert baseline.tokens_per_joule
     ratio = energy.tokens_per_joule_ratio
     sure = ratio is not None and ratio.lower > 1
-    return sure and energy.tokens_per_joule > baseline.tokens_per_joule * (1 + LEAST_ENERGY_DIFFERENCE)
+    return sure and energy.tokens_per_joule > baseline.tokens_per_joule * (1 + stats.LEAST_ENERGY_DIFFERENCE)
 
 
 def _sentence(
@@ -137,7 +133,7 @@ def _sentence(
     if by_energy:
         said += f" Most tokens per joule: {by_energy}."
     elif baseline in (powered := [result.recipe for result in usable if _energy(result)]) and len(powered) > 1:
-        enough = f"{LEAST_ENERGY_DIFFERENCE:.0%} more tokens per joule than {baseline}"
+        enough = f"{stats.LEAST_ENERGY_DIFFERENCE:.0%} more tokens per joule than {baseline}"
         said += f" Whether a recipe gives at least {enough} is not known."
     said += "".join(f" {result.recipe}: {words}." for result in results if (words := in_words(result.loss)))
     return f"{_MARKS.get(provenance, '')}{said}"

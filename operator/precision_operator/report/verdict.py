@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Literal
 
+from precision_api.stats import LEAST_ENERGY_DIFFERENCE
 from precision_operator.core.results.intervals import Spread
 from precision_operator.drawing.document import Said
 from precision_operator.report.facts import Given, PoolFigures, PoolRow, pools
@@ -72,7 +73,10 @@ def _bounds(found: Spread) -> str:
 def _most_efficient(pool: PoolFigures, best: PoolRow, efficient: PoolRow) -> str:
     assert efficient.tokens_per_joule is not None
     base = next((row.tokens_per_joule for row in pool.rows if row.recipe == pool.baseline), None)
-    against = f", {efficient.tokens_per_joule.value / base.value:.2f}x {pool.baseline}" if base else ""
+    gain = efficient.tokens_per_joule.value / base.value if base and efficient.recipe != pool.baseline else None
+    if gain is not None and gain <= 1 + LEAST_ENERGY_DIFFERENCE:
+        return f"No recipe gives {LEAST_ENERGY_DIFFERENCE:.0%} more tokens per joule than {pool.baseline}."
+    against = f", {gain:.2f}x {pool.baseline}" if gain is not None else ""
     who = "It is also" if efficient is best else f"{efficient.recipe} is"
     return f"{who} the most energy-efficient: {efficient.tokens_per_joule.value:.1f} tokens per joule{against}."
 
