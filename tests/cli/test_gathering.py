@@ -247,9 +247,8 @@ async def test_a_wrong_clock_of_the_users_machine_makes_no_agent_late(wrong: tim
     job["metadata"]["creationTimestamp"] = format_time(datetime.now(UTC))
     there = cluster(*operated(), (paths.jobs("ml"), job))
     there.server_time = ServerTime(lambda: datetime.now(UTC) + wrong)
-    assert why((found := await look(there)).plan, found.observed, "a")[0].reason == "PodNotCreated", (
-        "nobody has said so"
-    )
+    seen = await look(there)
+    assert why(seen.plan, seen.observed, "a")[0].reason == "PodNotCreated", "nobody has told it the time"
     there.server_time.heard(there.server_time.local(), format_datetime(datetime.now(UTC), usegmt=True))
     seen = await look(there)
     assert why(seen.plan, seen.observed, "a")[0].reason == "AgentStarting"
