@@ -75,6 +75,9 @@ class Search:
     def __post_init__(self) -> None:
         self._random = random.Random(0)
         self._deadlines = any(offer.job.deadline_days is not None for offer in self.offers)
+        self._names = sorted(offer.job.name for offer in self.offers)
+        self._places: dict[int, dict[int, int]] = {}
+        self._worst: tuple[Candidate | None, list[int]] = None, []
 
     def placed(self, chosen: Sequence[Option], rank: Rank) -> Candidate | None:
         """These choices in time; None where one never finds room, or time is over and there is a plan already."""
@@ -170,7 +173,7 @@ class Search:
         chosen, rank = list(now.chosen), now.rank
         kind = self._random.random()
         if kind < 0.35 and len(chosen) > 1:
-            one, other = self._random.sample(sorted(rank), 2)
+            one, other = self._random.sample(self._names, 2)
             return chosen, {**rank, one: rank[other], other: rank[one]}
         for _ in range(2 if kind > 0.8 else 1):
             place = self._picked(now)
@@ -178,18 +181,31 @@ class Search:
             if len(options) < 2:
                 return None
             if self._random.random() < 0.5:
-                at = options.index(chosen[place]) if chosen[place] in options else 0
+                at = self._place_of(chosen[place], place)
                 step = self._random.choice((-3, -2, -1, 1, 2, 3))
                 chosen[place] = options[min(max(at + step, 0), len(options) - 1)]
             else:
                 chosen[place] = self._random.choice(options)
         return chosen, rank
 
+    def _place_of(self, option: Option, number: int) -> int:
+        """Where an option stands among those of its job's offer; 0 where it is none of them."""
+        options = self.offers[number].options
+        if number not in self._places:
+            self._places[number] = {id(each): place for place, each in enumerate(options)}
+        found = self._places[number].get(id(option))
+        if found is None:  # from a search among other sizes
+            found = options.index(option) if option in options else 0
+        return found
+
     def _picked(self, now: Candidate) -> int:
         """Half of the time a job that ends last or late."""
         if self._random.random() < 0.5:
             return self._random.randrange(len(self.offers))
-        worst = sorted(range(len(now.slots)), key=lambda place: (-_late(now.slots[place]), -now.slots[place].end))
+        if self._worst[0] is not now:
+            slots = now.slots
+            self._worst = now, sorted(range(len(slots)), key=lambda place: (-_late(slots[place]), -slots[place].end))
+        worst = self._worst[1]
         return worst[min(int(self._random.expovariate(1.0)), len(worst) - 1)]
 
 
