@@ -25,7 +25,7 @@ from tests.support.fleets import NOW, fleet, job, node, pool, rate, spec
 from tests.support.plan_checker import broken
 from tests.support.work_clock import WorkClock
 
-LIMITS = (1.0, 2.0, 4.0, 8.0, 16.0)
+LIMITS = (1.0, 2.0, 3.0, 5.0, 8.0, 13.0, 21.0)
 ALLOWED = 1.2
 """Parts of its limit that a plan may take."""
 
