@@ -60,6 +60,14 @@ class Failure(Record):
     message: Note = ""
 
 
+TERMINATED = "terminated"
+"""Reason of a partial result whose agent was told to stop."""
+UNFINISHED = "unfinished"
+"""Reason of what is written between two palindromes, in case that the agent is killed."""
+CUT_OFF = (TERMINATED, UNFINISHED)
+"""Reasons of a partial result whose agent did not end by itself, as it does at its deadline."""
+
+
 class Interval(Record):
     """A figure with its 95 % confidence interval; `n` independent units (palindromes) stand behind it.
 

@@ -18,7 +18,7 @@ from precision_api.exits import EXITS
 from precision_api.message import Detail, Summary
 from precision_api.report import ReportStatus
 from precision_api.request import canonical
-from precision_api.result import Gpu, MeasurementResult
+from precision_api.result import CUT_OFF, Gpu, MeasurementResult
 from precision_api.wire import WireError, encode, encode_refusal, read_message
 from precision_operator.core.observe.clock import format_time
 from precision_operator.core.observe.observed import JobView, PodView, Termination
@@ -277,6 +277,34 @@ def test_a_run_that_ended_early_says_so() -> None:
         "Partial",
         "deadline: 2 of 3 passes",
     )
+
+
+@pytest.mark.parametrize(
+    ("taken", "reason"),
+    [
+        ({"disruption": "gpu-a is drained", "disruption_reason": "EvictionByEvictionAPI"}, "Drained"),
+        ({"disruption": "training", "disruption_reason": "PreemptionByScheduler"}, "Preempted"),
+        ({"deleting_since": NOW}, "PodLost"),
+    ],
+)
+@pytest.mark.parametrize("cut_off", CUT_OFF)
+def test_what_an_agent_hands_in_whose_pod_is_taken_is_no_result(
+    cut_off: str, taken: dict[str, Any], reason: str
+) -> None:
+    def read(partial: dict[str, str] | None) -> Summary | NoResult:
+        message = encode(result(partial=partial)).message
+        return summary_of(FINISHED, ended(message, **taken), drained=True)
+
+    stopped = read({"reason": cut_off, "message": "7 palindromes were complete"})
+    assert isinstance(stopped, NoResult)
+    assert (stopped.reason, stopped.outcome) == (reason, "disrupted")
+    assert isinstance(read(None), Summary), "it was done before its pod went"
+    assert isinstance(read({"reason": "deadline", "message": "2 of 3 passes"}), Summary), "it ended itself"
+
+
+def test_an_agent_that_somebody_stopped_on_its_node_hands_in_what_it_has() -> None:
+    stopped = encode(result(partial={"reason": "terminated", "message": "the agent was told to stop"})).message
+    assert isinstance(summary_of(FINISHED, ended(stopped)), Summary)
 
 
 def test_a_figure_that_is_not_valid_is_absent_and_never_zero() -> None:

@@ -16,7 +16,7 @@ from precision_operator.core.rollout.plan import Plan, plan
 from precision_operator.core.rollout.refusal import RULES
 from precision_operator.core.rollout.request import ResolvedProfile, resolve_profile
 from tests.support.node_objects import node_object
-from tests.support.world import MINUTE, NOW, at_once, gone, job, nodes, observed, pod, profile, report, tried
+from tests.support.world import MINUTE, NOW, at_once, gone, job, measured, nodes, observed, pod, profile, report, tried
 
 
 def run_of(asking: ProfileView) -> str:
@@ -209,6 +209,14 @@ def test_a_job_whose_end_is_in_the_report_is_deleted_and_not_read_again() -> Non
     decided = plan(observed([NIGHTLY], jobs=(FINISHED,), reports=(done,)))
     assert told(decided) == [("Drop", "ResultWritten")]
     assert reasons(decided) == {"n1": "Measured"}
+
+
+def test_a_result_that_is_not_complete_says_why() -> None:
+    whole = measured(run=RUN)
+    assert whole.run is not None
+    partial = whole.model_copy(update={"run": whole.run.model_copy(update={"partial": "deadline: 2 of 3 passes"})})
+    (state,) = plan(observed([NIGHTLY], reports=(report(status=partial),))).profiles[0].node_states
+    assert (state.reason, "attempt 1, not completely (deadline: 2 of 3 passes)" in state.message) == ("Measured", True)
 
 
 def test_a_job_that_is_being_deleted_is_left_alone() -> None:

@@ -20,7 +20,7 @@ from precision_api.exits import INVALID_REQUEST, NOTHING_FINISHED, PUBLISHED
 from precision_api.recipes import Recipe
 from precision_api.request import MeasurementRequest, request_hash
 from precision_api.resolution import resolve
-from precision_api.result import Failure
+from precision_api.result import TERMINATED, Failure
 from precision_api.wire import encode
 
 SLOWEST_FLOPS_PER_SECOND = 1e9
@@ -62,7 +62,7 @@ def _job(asked: MeasurementRequest, wanted: Wanted) -> _Job:
 
 def _stop(around: Surroundings) -> Stop:
     def stop() -> Failure | None:
-        return Failure(reason="terminated", message="the agent was told to stop") if around.terminated() else None
+        return Failure(reason=TERMINATED, message="the agent was told to stop") if around.terminated() else None
 
     return stop
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from precision_agent.sampling.sample import LEAST_ABBA_BLOCKS
-from precision_api.result import Failure
+from precision_api.result import TERMINATED, Failure
 
 RESERVE_SECONDS = 5.0
 """Kept of the deadline for assessing and publishing; a tenth of it where the deadline is short."""
@@ -64,4 +64,4 @@ class RunStops:
 
 
 def _told_to_stop() -> Failure:
-    return Failure(reason="terminated", message="the agent was told to stop")
+    return Failure(reason=TERMINATED, message="the agent was told to stop")

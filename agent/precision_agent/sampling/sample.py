@@ -16,13 +16,13 @@ from precision_agent.power.energy import Window
 from precision_agent.protocol import Load, Part, RegionName, Sample, parts_of
 from precision_agent.sampling.devices import Call, Devices, Stop
 from precision_api.request import Timing
-from precision_api.result import Backend, Failure
+from precision_api.result import TERMINATED, UNFINISHED, Backend, Failure
 
 CaseKey = tuple[str, Case]
 """A variant's label and a case."""
 LEAST_ABBA_BLOCKS = 2
 """One ABBA block has no spread, so no interval, and a number without an interval is not a result."""
-STOPPED = frozenset({"terminated", "deadline"})
+STOPPED = frozenset({TERMINATED, "deadline"})
 POWER_PARTS: tuple[Part, ...] = ("layers", "head", "layers", "optimizer", "dense", "layers")
 """Which part of the step a variant's slots replay in turn, the layers in the place of one that the model lacks: they
 are most of a full-depth step."""
@@ -99,7 +99,7 @@ class Samples:
 
     def so_far(self) -> Samples:
         """These samples as a partial run's: what is published in case that the rest never comes."""
-        return replace(self, ended=Failure(reason="unfinished", message=f"{self.passes} palindromes were complete"))
+        return replace(self, ended=Failure(reason=UNFINISHED, message=f"{self.passes} palindromes were complete"))
 
 
 @dataclass(slots=True)

@@ -26,7 +26,7 @@ from precision_api.report import (
     ReportSoftware,
     ReportStatus,
 )
-from precision_api.result import MeasurementResult
+from precision_api.result import CUT_OFF, MeasurementResult
 from precision_api.schema import StatusDocument, decimal
 from precision_api.summary import restored
 from precision_api.wire import AgentRefused, WireError, agree, read_log, read_message
@@ -87,6 +87,8 @@ class Finding:
 def summary_of(job: JobView, pod: PodView | None, drained: bool = False) -> Summary | NoResult:
     """The summary in the pod's termination message, or why there is none.
 
+    What an agent hands in whose pod Kubernetes took before it was done is none: the node is measured again.
+
     `drained` says that the node takes no pods just now: then an eviction is a drain.
     """
     if pod is None:
@@ -95,7 +97,7 @@ def summary_of(job: JobView, pod: PodView | None, drained: bool = False) -> Summ
     if end is None:
         return _disrupted(pod, drained) if pod.disruption else _ended_by_kubelet(job, pod) or _without_end(job)
     try:
-        return read_message(end.message, job.request_hash)
+        summary = read_message(end.message, job.request_hash)
     except WireError as error:
         if pod.disruption:
             return _disrupted(pod, drained)
@@ -105,6 +107,12 @@ def summary_of(job: JobView, pod: PodView | None, drained: bool = False) -> Summ
             return _refused(job, error.reason, end.exit_code, error.message)
         # First what the kubelet did to the pod: it may lose sight of the container that it has just evicted.
         return _ended_by_kubelet(job, pod) or _unreadable(job, end, error)
+    if summary.partial and summary.partial.partition(":")[0] in CUT_OFF:
+        if pod.disruption:
+            return _disrupted(pod, drained)
+        if pod.deleting_since is not None:
+            return NoResult("PodLost", sentence("PodLost"), "disrupted")
+    return summary
 
 
 _EVICTED_BY = {

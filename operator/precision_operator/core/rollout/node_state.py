@@ -329,7 +329,9 @@ def _ended(
     """What an attempt of the current run comes to: a result, a failure for good, a retry later; None: go on."""
     if attempt.outcome == "succeeded":
         name = report.name if report is not None else ""
-        return "Measured", sentence("Measured", attempt=attempt.number, report=name)
+        run = report.status.run if report is not None and report.status is not None else None
+        which = f"{attempt.number}, not completely ({run.partial})" if run and run.partial else str(attempt.number)
+        return "Measured", sentence("Measured", attempt=which, report=name)
     if attempt.outcome == "disrupted":
         return None
     retry = spec.rollout.retry
