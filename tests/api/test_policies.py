@@ -122,7 +122,7 @@ def test_other_namespaces_are_free(api: ApiServer, tenant: str, namespace: str) 
 def test_a_profile_has_no_priority_class_to_ask_for(api: ApiServer, tenant: str) -> None:
     body = profile("urgent", agent={"priorityClassName": "system-node-critical"})
     code, answer = api.call("POST", path(tenant, PROFILE_PLURAL), body, fieldValidation="Strict")
-    assert (code, 'unknown field "spec.agent.priorityClassName"' in answer["message"]) == (400, True)
+    assert (code, 'unknown field "spec.agent.priorityClassName"' in answer.get("message", "")) == (400, True)
 
 
 def said(cluster: Lab, namespace: str, kind: str, labels: dict[str, str], user: str = "") -> str:
@@ -175,7 +175,7 @@ def test_a_pod_of_an_agent_is_not_given_to_another_job(cluster: Lab, api: ApiSer
     path = paths.item(paths.pods(tenant), "agent")
     for changes in ({"labels": {OF_JOB: "another"}}, {"ownerReferences": [owner | {"uid": "another"}]}):
         code, answer = api.call("PATCH", path, {"metadata": changes}, kind=MERGE_PATCH)
-        assert (code, "which the operator takes for its agents" in answer["message"]) == (403, True), changes
+        assert (code, "which the operator takes for its agents" in answer.get("message", "")) == (403, True), changes
     assert api.call("PATCH", path, {"metadata": {"labels": {"team": "a"}}}, kind=MERGE_PATCH)[0] == 200
 
 
@@ -185,4 +185,4 @@ def test_the_agents_label_is_not_put_on_later(cluster: Lab, api: ApiServer, tena
     assert api.call("POST", paths.jobs(tenant), job)[0] == 201
     labels = {"metadata": {"labels": AGENT}}
     code, answer = api.call("PATCH", paths.item(paths.jobs(tenant), "plain"), labels, kind=MERGE_PATCH)
-    assert (code, "which the operator takes for its agents" in answer["message"]) == (403, True)
+    assert (code, "which the operator takes for its agents" in answer.get("message", "")) == (403, True)

@@ -125,6 +125,6 @@ def test_a_test_that_fails_without_any_change_shows_nothing(tmp_path: Path) -> N
 
 def test_a_copy_holds_the_files_that_git_knows(tmp_path: Path) -> None:
     tree = copied(ROOT, tmp_path / "tree")
-    assert (tree / PAGE).read_text(encoding="utf-8") == TEXT
+    assert (tree / "Makefile").read_text(encoding="utf-8") == (ROOT / "Makefile").read_text(encoding="utf-8")
     assert not (tree / ".git").exists()
     assert not (tree / ".venv").exists()

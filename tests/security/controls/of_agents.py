@@ -76,7 +76,7 @@ AGENT: tuple[Control, ...] = (
         "hash of the Job",
         ANSWER,
         "the Job's hash, which the summary is compared with",
-        replaced(INGEST, "return read_message(end.message, job.request_hash)", "return read_message(end.message)"),
+        replaced(INGEST, "read_message(end.message, job.request_hash)", "read_message(end.message)"),
         "tests/core/test_ingest.py::test_what_is_no_result_has_a_reason_that_users_can_read"
         "[the answer to another request]",
     ),
