@@ -16,6 +16,7 @@ REGISTRY ?=
 PYTHON_IMAGE ?=
 PYTORCH_IMAGE ?=
 PLATFORMS ?= linux/amd64,linux/arm64
+BUILDER ?=
 
 .PHONY: help setup demo demo-down test test-fast fuzz test-alerts test-cluster test-node test-node-faults test-node-leftovers security-controls node-packages lint generate check-generated lock build-lab browser
 .PHONY: screenshots benchmark images images-check sbom audit clean
@@ -106,9 +107,9 @@ benchmark: setup ## Run the benchmarks and print their tables.
 	$(BIN)/python -m benchmarks.spread simulate
 	$(BIN)/python -m benchmarks.planner
 
-images: ## Build and push both images: make images REGISTRY=registry.example.com/team [PLATFORMS=...].
+images: ## Build and push both images: make images REGISTRY=registry.example.com/team [PLATFORMS=...] [BUILDER=...].
 	PYTHONPATH=lab $(PYTHON) -m precision_lab.release.images push --registry "$(REGISTRY)" --platforms "$(PLATFORMS)" \
-	  --python-image "$(PYTHON_IMAGE)" --pytorch-image "$(PYTORCH_IMAGE)"
+	  --python-image "$(PYTHON_IMAGE)" --pytorch-image "$(PYTORCH_IMAGE)" $(if $(BUILDER),--builder "$(BUILDER)")
 
 images-check: $(STAMP) ## Build both images on stand-in bases, start them as the chart does (root, buildah, debootstrap).
 	$(BIN)/python -m precision_lab.release.images check

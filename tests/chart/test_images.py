@@ -91,6 +91,49 @@ def test_a_dry_run_prints_the_commands_and_needs_no_builder() -> None:
     assert len(done.stdout.splitlines()) == len(image_archives.TARGETS)
 
 
+def program(folder: Path, name: str, script: str) -> None:
+    """A program of that name in `folder`, in place of the real one."""
+    (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+    (folder / name).chmod(0o755)
+
+
+def push_with(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """`push` where `folder` has all programs that there are."""
+    command = [sys.executable, "-S", "-m", "precision_lab.release.images", "push", f"--registry={REGISTRY}", *arguments]
+    environment = os.environ | {"PATH": str(folder)}
+    return subprocess.run(
+        command, cwd=image_archives.REPOSITORY / "lab", env=environment, text=True, capture_output=True
+    )
+
+
+def test_docker_without_its_buildx_plugin_leaves_the_work_to_buildah(tmp_path: Path) -> None:
+    program(tmp_path, "docker", "exit 1")
+    program(tmp_path, "buildah", "exit 0")
+    assert push_with(tmp_path, "--dry-run").stdout.startswith("buildah build ")
+    program(tmp_path, "docker", "exit 0")
+    assert push_with(tmp_path, "--dry-run").stdout.startswith("docker buildx build ")
+
+
+@pytest.mark.parametrize("chosen", [[], ["--builder=docker"]], ids=["found", "chosen"])
+def test_docker_without_its_buildx_plugin_alone_says_what_to_do(tmp_path: Path, chosen: list[str]) -> None:
+    program(tmp_path, "docker", "exit 1")
+    done = push_with(tmp_path, *chosen)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("images: docker has no buildx plugin: install it, or use another builder")
+
+
+def test_what_was_pushed_is_named_by_digest_or_it_is_said_why_not(tmp_path: Path) -> None:
+    program(tmp_path, "buildah", "exit 0")
+    program(tmp_path, "skopeo", f'case "$*" in *agent*) echo gone >&2; exit 1;; esac; echo {DIGEST}')
+    bases = [f"--{name}-image={name}@{DIGEST}" for name in ("python", "pytorch")]
+    done = push_with(tmp_path, "--tag=1.2", *bases)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-2:] == [
+        f"  --set operator.image.digest={DIGEST}",
+        f"  the digest of {REGISTRY}/agent:1.2 is not known: gone",
+    ]
+
+
 def test_images_carry_the_version_and_the_archives_the_names_that_the_chart_asks_for() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     values = yaml.safe_load((CHART / "values.yaml").read_text())

@@ -315,8 +315,8 @@ def conform(schemas: Path, objects: list[Object]) -> list[str]:
 def test_the_notes_say_what_to_do_next_and_what_becomes_of_agents(upgraded: Step) -> None:
     steps = [line.split()[0] for line in upgraded.notes.splitlines() if line.startswith("     kubectl")]
     assert len(steps) >= 3
-    assert "Profiles and reports stay. Agents that run go on to their own end" in upgraded.notes
-    assert f"kubectl -n {WATCHED} delete pp --all" in upgraded.notes
+    assert "profiles and reports stay. Agents that run go on to their own end" in upgraded.notes
+    assert upgraded.notes.index(f"kubectl -n {WATCHED} delete pp --all") < upgraded.notes.index("helm uninstall")
 
 
 def test_uninstalling_keeps_profiles_reports_and_agents_that_run(monitored: Step, uninstalled: Step) -> None:

@@ -73,7 +73,7 @@ def test_an_image_outside_the_allow_list_runs_nowhere_until_it_is_changed(scene:
     profile = scene.apply(agent={"image": "registry.example.com/miner:1"})
     message = refused(profile, "ImageNotAllowed")
     assert "registry.example.com/miner:1" in message
-    assert "allow-list" in message
+    assert "agent.allowedImages of the chart" in message
     scene.site.operator_has_looked()
     assert created(profile.history(), "jobs") == []
     profile.patch(agent=None)

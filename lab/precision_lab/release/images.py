@@ -34,6 +34,11 @@ from precision_lab.builds.image_archives import (
 
 PLATFORMS = "linux/amd64,linux/arm64"
 BUILDERS = ("docker", "podman", "buildah")
+DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+NO_BUILDX = (
+    "docker has no buildx plugin: install it, or use another builder that is installed: "
+    "make images BUILDER=podman, or BUILDER=buildah."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +79,7 @@ def resolved(builder: str, argument: str, image: str) -> Base:
     words = f"{digest!r} is none" if digest else ""
     if not digest:
         digest, words = _asked(inspect_command(builder, image))
-    if not re.fullmatch(r"sha256:[0-9a-f]{64}", digest):
+    if not DIGEST.fullmatch(digest):
         raise ImageError(
             f"The digest of {image} is not known: {words}. Name the base by its digest: "
             f"make images {argument}_IMAGE=NAME@sha256:..."
@@ -124,21 +129,48 @@ def push_commands(builder: str, registry: str, platforms: str, tag: str, bases: 
 def push(builder: str, registry: str, platforms: str, tag: str, told: Mapping[str, str], dry_run: bool) -> None:
     """Builds and pushes both images, or prints the commands. Raises ImageError where a command fails.
 
-    Each base is taken by the digest that its tag has now; a dry run asks no registry, and names none.
+    Each base is taken by the digest that its tag has now; a dry run asks no registry, and names none. At the end it
+    prints how to pin what was pushed.
     """
     if not registry:
         raise ImageError("Say where to push: make images REGISTRY=registry.example.com/precision-profiler")
+    if builder == "docker" and not dry_run and not has_buildx():
+        raise ImageError(NO_BUILDX)
     named = base_images(told, (REPOSITORY / "Dockerfile").read_text())
     bases = [] if dry_run else [resolved(builder, argument, image) for argument, image in named.items()]
     for command in push_commands(builder, registry, platforms, tag, bases):
         print(shlex.join(command), flush=True)
         if not dry_run and subprocess.run(command, cwd=REPOSITORY, check=False).returncode != 0:
             raise ImageError(f"{shlex.join(command[:4])} failed: see above.")
+    if not dry_run:
+        print(pins(builder, registry, tag))
+
+
+def pins(builder: str, registry: str, tag: str) -> str:
+    """The chart's values that pin both pushed images; a digest that the registry does not give is named, with why."""
+    lines = ["Pushed. Pin the images by these values of the chart:"]
+    for target in TARGETS:
+        image = f"{registry}/{target}:{tag}"
+        digest, problem = _asked(inspect_command(builder, image))
+        lines.append(
+            f"  --set {target}.image.digest={digest}"
+            if DIGEST.fullmatch(digest)
+            else f"  the digest of {image} is not known: {problem or 'no digest in the answer'}"
+        )
+    return "\n".join(lines)
+
+
+def has_buildx() -> bool:
+    """Whether docker has the plugin that builds for several platforms; a bare client has not."""
+    return subprocess.run(["docker", "buildx", "version"], capture_output=True, check=False).returncode == 0
 
 
 def any_builder() -> str:
-    """The first builder on PATH. Raises ImageError where there is none."""
-    builder = next((name for name in BUILDERS if shutil.which(name)), None)
+    """The first builder on PATH that can build. Raises ImageError where there is none."""
+    found = [name for name in BUILDERS if shutil.which(name)]
+    builder = next((name for name in found if name != "docker" or has_buildx()), None)
+    if builder is None and found:
+        raise ImageError(NO_BUILDX)
     if builder is None:
         raise ImageError(f"Install one of {', '.join(BUILDERS)} (docker with buildx) to build images.")
     return builder
@@ -171,7 +203,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     pushing.add_argument("--tag", default=version())
     pushing.add_argument("--python-image", default="", help="base of the operator; a tag, or a digest")
     pushing.add_argument("--pytorch-image", default="", help="base of the agent; a tag, or a digest")
-    pushing.add_argument("--builder", choices=BUILDERS, help="default: the first of them on PATH")
+    pushing.add_argument("--builder", choices=BUILDERS, help="default: the first of them on PATH that can build")
     pushing.add_argument("--dry-run", action="store_true", help="print the commands only")
     commands.add_parser("check", help="build both on stand-in bases and start them (root, buildah, debootstrap)")
     commands.add_parser("archives", help="build both on stand-in bases; print their paths and sizes")

@@ -42,7 +42,8 @@ ROWS = (
         "ImagePullFailed",
         "failed",
         "image {image} could not be pulled: {text}",
-        "Check spec.agent.image and spec.agent.imagePullSecrets, and that the node reaches the registry.",
+        "Check spec.agent.image and spec.agent.imagePullSecrets, or agent.image and agent.imagePullSecrets of the "
+        "chart, and that the node reaches the registry.",
     ),
     Reason(
         "PendingTooLong",

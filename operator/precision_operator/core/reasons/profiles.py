@@ -48,7 +48,7 @@ ROWS = (
         "ImageNotAllowed",
         "profile",
         "spec.agent.image {image} matches none of the allowed prefixes ({allowed})",
-        "Use an allowed image, or have the cluster's administrator extend the operator's allow-list.",
+        "Use an allowed image, or have the cluster's administrator extend agent.allowedImages of the chart.",
     ),
     Reason(
         "ImageMissing",

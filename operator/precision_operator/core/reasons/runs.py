@@ -114,8 +114,8 @@ ROWS = (
         "ImagePullFailing",
         "running",
         "node {node} can't pull the image of attempt {attempt}: {why}",
-        "Check spec.agent.image and spec.agent.imagePullSecrets, and that the node reaches the registry. The "
-        "operator deletes the Job at {until}.",
+        "Check spec.agent.image and spec.agent.imagePullSecrets, or agent.image and agent.imagePullSecrets of the "
+        "chart, and that the node reaches the registry. The operator deletes the Job at {until}.",
         POLL_SECONDS,
     ),
     Reason(
