@@ -12,7 +12,7 @@ import pytest
 
 from tests.security.controls import recorder
 from tests.security.controls.control import PAGE, ROOT, Control, control, replaced
-from tests.security.controls.page import claims, first_cell, named_tests, rows_of, with_outcomes, words
+from tests.security.controls.page import NOT_SHOWN, claims, first_cell, named_tests, rows_of, with_outcomes, words
 from tests.security.controls.table import CONTROLS
 from tests.security.controls.trial import ControlError, caught, copied, passed, without_protection
 
@@ -46,8 +46,8 @@ def test_every_test_that_the_page_names_fails_in_some_control() -> None:
     assert named_tests(TEXT) - {test.partition("::")[0] for one in CONTROLS for test in one.tests} == set()
 
 
-def test_the_page_has_outcomes_of_these_controls_alone() -> None:
-    assert set(rows_of(TEXT)) <= {first_cell(one) for one in CONTROLS}
+def test_the_page_has_the_outcomes_of_these_controls_and_names_those_without_one() -> None:
+    assert with_outcomes(TEXT, CONTROLS, {}) == TEXT
 
 
 def test_outcomes_of_a_part_of_the_controls_leave_those_of_the_others() -> None:
@@ -58,6 +58,8 @@ def test_outcomes_of_a_part_of_the_controls_leave_those_of_the_others() -> None:
     assert rows_of(then) == {first_cell(one): "| one: b | y |", first_cell(other): "| other: b | x |"}
     assert then.startswith("before\n")
     assert then.endswith("-->\nafter\n")
+    assert NOT_SHOWN not in then
+    assert f"{NOT_SHOWN}one." in first
 
 
 TOY = """

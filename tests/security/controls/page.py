@@ -12,6 +12,8 @@ HEAD = (
     "| taken out, one at a time | the claim | tests that fail then, of | when, on which commit |",
     "|---|---|---|---|",
 )
+NOT_SHOWN = "Not shown so far: "
+"""Before the names of controls without an outcome."""
 SECTIONS = ("A tenant who writes profiles", "A hostile agent image")
 """Those with a table of claims, each in a row's first cell."""
 TEST = re.compile(r"`(tests/[\w/]+\.py)`")
@@ -59,7 +61,9 @@ def first_cell(control: Control) -> str:
 def with_outcomes(page: str, controls: Sequence[Control], told: Mapping[str, str]) -> str:
     """The page with the rows `told`, by first cell, in place of those that it had; rows of no control are left out."""
     kept = {**rows_of(page), **told}
-    table = "\n".join((*HEAD, *_in_order(controls, kept)))
+    lacking = [control.name for control in controls if first_cell(control) not in kept]
+    note = f"\n\n{NOT_SHOWN}{'; '.join(lacking)}." if lacking else ""
+    table = "\n".join((*HEAD, *_in_order(controls, kept))) + note
     before, _, rest = page.partition(BEGIN)
     return f"{before}{BEGIN}\n{table}\n{END}{rest.partition(END)[2]}"
 
