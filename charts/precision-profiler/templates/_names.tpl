@@ -114,10 +114,12 @@ startupProbe:
 livenessProbe:
   httpGet: {path: /healthz, port: {{ . }}}
   periodSeconds: 10
+  timeoutSeconds: 5
   failureThreshold: 6
 readinessProbe:
   httpGet: {path: /readyz, port: {{ . }}}
   periodSeconds: 2
+  timeoutSeconds: 2
 {{- end -}}
 
 {{- define "pp.containerSecurity" -}}
