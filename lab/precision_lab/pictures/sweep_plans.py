@@ -24,6 +24,8 @@ _SCALING = [{"gpus": 4, "efficiency": "0.98"}, {"gpus": 4096, "efficiency": "0.8
 _DOLLARS = {"GB200": "8", "GB300": "11", "H100": "3"}
 """Made-up dollars of a GPU-hour."""
 _MODEL = {"preset": "llama3-8b"}
+_SECONDS = 60
+"""More than a plan takes on a busy machine: the same plans are drawn everywhere."""
 
 
 def plans(
@@ -88,5 +90,5 @@ def _spec(jobs: Sequence[Raw]) -> PlanSpec:
     allowed = {"allow": ["simulated"]}
     return PlanSpec.model_validate(
         {"fleet": allowed, "objective": ["cost", "time"], "goodput": "0.92", "pools": pools, "power": power}
-        | {"jobs": list(jobs)}
+        | {"solver": {"timeLimitSeconds": _SECONDS}, "jobs": list(jobs)}
     )
