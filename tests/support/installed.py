@@ -205,14 +205,18 @@ class Profile:
 def cluster(apiserver_flags: Sequence[str] = ()) -> Iterator[Installed]:
     """Real nodes with the images just built, simulated ones beside them, namespaces that enforce `restricted`."""
     images = image_archives()
-    given = {"node-a": [images["operator"]], "node-b": [images["operator"]], GPU_NODE: [images["agent"]]}
     settings = LabSettings(agent_seconds=0.3, apiserver_flags=tuple(apiserver_flags))
-    with start_real_lab(given, FLEET, fleet(SIMULATED_NODES), settings) as real:
+    with start_real_lab(on_nodes(images), FLEET, fleet(SIMULATED_NODES), settings) as real:
         release = Release(real.lab)
         for namespace in (release.namespace, TEAM):
             real.lab.create_namespace(namespace)
             real.lab.kubectl("label", "namespace", namespace, RESTRICTED)
         yield Installed(real, release, images)
+
+
+def on_nodes(images: Mapping[str, Path]) -> dict[str, list[Path]]:
+    """Which archives each real node needs: operator and exporter run on the plain ones, agents where the GPUs are."""
+    return {"node-a": [images["operator"]], "node-b": [images["operator"]], GPU_NODE: [images["agent"]]}
 
 
 def profile_manifest(name: str, **spec: Any) -> Object:

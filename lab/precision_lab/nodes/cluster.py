@@ -61,6 +61,10 @@ class RealLab:
         """Makes a loopback port of the sandbox reachable on the same port of this machine. Raises ProcessError."""
         _forward(self.outside, port)
 
+    def import_images(self, archives: Mapping[str, Sequence[Path]]) -> None:
+        """Gives running nodes more images: archives by the node's name. Raises ProcessError."""
+        import_all({self.nodes[name]: paths for name, paths in archives.items()})
+
     def replay_options(self, *options: str) -> None:
         """Options (`--replay-scale=0.8`) of every agent that starts from now on."""
         (self.lab.run_dir / REPLAYED_GPU.name / "options").write_text("\n".join(options))

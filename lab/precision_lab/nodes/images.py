@@ -14,7 +14,7 @@ from pathlib import Path
 from precision_lab.nodes.node import PAUSE_IMAGE, Node
 from precision_lab.processes.processes import ProcessError
 
-IMPORT_SECONDS = 180
+IMPORT_SECONDS = 600
 
 
 def write_pause_archive(program: Path, archive: Path) -> Path:
@@ -43,7 +43,12 @@ def import_all(archives: Mapping[Node, Sequence[Path]]) -> None:
 def _import(node: Node, archives: Sequence[Path]) -> None:
     for archive in archives:
         command = node.ctr("images", "import", str(archive))
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=IMPORT_SECONDS)
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=IMPORT_SECONDS)
+        except subprocess.TimeoutExpired as late:
+            raise ProcessError(
+                f"importing {archive.name} on {node.name} took longer than {late.timeout:.0f} s"
+            ) from None
         if done.returncode != 0:
             raise ProcessError(f"importing {archive.name} on {node.name}: {done.stderr.strip()[-1000:]}")
 

@@ -1,4 +1,4 @@
-"""What happens to an agent on a real node when the operators move, are replaced, or are gone for a while."""
+"""What happens to an agent on a real node when the operators move: `test_older_release` replaces them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from tests.support.installed import GPU_NODE, ONLY_GPU_NODE, Installed
 pytestmark = [pytest.mark.node, pytest.mark.long]
 PACE = 0.15
 """An agent of `llama3-8b` takes some forty seconds: it is at work all the time."""
-OTHERS = {"operator": {"podAnnotations": {"example.com/release": "second"}}}
-"""Values whose release replaces all operators."""
 
 
 def test_an_agent_is_collected_once_although_both_nodes_of_the_operators_are_drained(installed: Installed) -> None:
@@ -24,36 +22,6 @@ def test_an_agent_is_collected_once_although_both_nodes_of_the_operators_are_dra
         installed.lab.kubectl("uncordon", node)
         installed.ready()
         eventually(lambda: installed.leader() in names(installed))
-    assert profile.measured() == 1
-    assert profile.runs() == 1, "nothing was measured twice"
-
-
-def test_an_agent_outlives_an_upgrade_and_its_rollback(installed: Installed) -> None:
-    with installed.paced(PACE):
-        profile = installed.apply("upgraded", target=ONLY_GPU_NODE)
-        profile.running_agent()
-    before = names(installed)
-    installed.release.put(**installed.values(**OTHERS))
-    installed.ready()
-    second = names(installed)
-    assert not before & second
-    installed.release.helm("rollback", installed.release.name)
-    installed.ready()
-    assert not second & names(installed)
-    assert profile.measured() == 1
-    assert profile.runs() == 1, "nothing was measured twice"
-
-
-def test_an_agent_outlives_its_release_and_the_next_one_takes_its_result(installed: Installed) -> None:
-    with installed.paced(PACE):
-        profile = installed.apply("reinstalled", target=ONLY_GPU_NODE)
-        agent = profile.running_agent()
-    installed.release.uninstall()
-    left = profile.agent()
-    assert left, "an agent needs no operator"
-    assert left["metadata"]["uid"] == agent["metadata"]["uid"]
-    installed.release.put(**installed.values())
-    installed.ready()
     assert profile.measured() == 1
     assert profile.runs() == 1, "nothing was measured twice"
 
