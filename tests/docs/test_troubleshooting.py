@@ -74,6 +74,7 @@ DEADLINE = DEADLINE_SECONDS["quick"] + POD_GRACE_SECONDS
 AWAY = "condition Ready is Unknown (NodeStatusUnknown)"
 FACTS: dict[str, dict[str, object]] = {
     "AgentUnreachable": {"attempt": 1, "why": AWAY},
+    "AgentChange": {},
     "NodeUnresponsive": {"why": AWAY, "what": "its pod was to be gone at"},
     "NodeLost": {},
     "Quarantined": {"runs": f"{QUARANTINE_LOSSES} attempts", "why": "NodeUnresponsive"},
