@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from precision_api.names import AGENT_CONTAINER
 from precision_lab.fleet.fleet import NodeSpec
@@ -45,9 +46,10 @@ class Unattended:
         return eventually(scheduled) or {}
 
     def starts(self, pod: Object, ago: timedelta = timedelta(0)) -> None:
-        """The agent's container runs, since so long ago."""
+        """The agent's container runs, since so long ago; its pod was scheduled then."""
         at = format_time(datetime.now(UTC) - ago)
-        self._container(pod, "Running", {"running": {"startedAt": at}}, startTime=at)
+        scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": at}
+        self._container(pod, "Running", {"running": {"startedAt": at}}, startTime=at, conditions=[scheduled])
 
     def waits(self, pod: Object, reason: str, message: str) -> None:
         """The agent's container waits for something."""
@@ -58,7 +60,7 @@ class Unattended:
         status, answer = self.scene.site.api.call("DELETE", _path(pod), {"gracePeriodSeconds": seconds})
         assert status in (200, 202, 404), answer
 
-    def _container(self, pod: Object, phase: str, state: Object, **more: str) -> None:
+    def _container(self, pod: Object, phase: str, state: Object, **more: Any) -> None:
         container = {"name": AGENT_CONTAINER, "image": "agent", "imageID": "", "restartCount": 0, "state": state}
         status = {"phase": phase, "containerStatuses": [container | {"ready": phase == "Running"}], **more}
         code, answer = self.scene.site.api.call("PATCH", f"{_path(pod)}/status", {"status": status}, kind=MERGE_PATCH)
