@@ -75,7 +75,7 @@ def test_an_image_that_does_not_come_fails_and_a_rerun_measures_when_it_is_there
     attempt = profile.ends("ImagePullFailed")
     assert attempt["message"].startswith("Image of the agent could not be pulled: ")
     assert f"{registry.address}/agent:absent" in attempt["message"], "the runtime's words name the image"
-    assert profile.status()["nodes"]["failed"] == 1
+    eventually(lambda: profile.status()["nodes"]["failed"] == 1)
     registry.tags.write_text("absent")
     installed.lab.kubectl("annotate", "pp", profile.name, "-n", TEAM, f"{ANNOTATION_RERUN}=image-pushed")
     profile.measured()
