@@ -132,6 +132,14 @@ def _training() -> tuple[Panel, ...]:
     )
 
 
+_OF_A_NODE = (
+    TableColumn("node", "Node", link=NODE_UID),
+    TableColumn("recipe", "Recipe"),
+    TableColumn("pool", "Pool"),
+    TableColumn("cluster", "Cluster"),
+)
+
+
 def _verification() -> tuple[Panel, ...]:
     verdicts = one("precision_node_verification", CHOSEN_RECIPE)
     losses = one("precision_node_loss_verdict", CHOSEN_RECIPE)
@@ -166,10 +174,7 @@ def _verification() -> tuple[Panel, ...]:
             height=10,
             columns=(
                 TableColumn("verdict", "Verdict", marks=VERDICTS, sort="asc"),
-                TableColumn("node", "Node", link=NODE_UID),
-                TableColumn("recipe", "Recipe"),
-                TableColumn("pool", "Pool"),
-                TableColumn("cluster", "Cluster"),
+                *_OF_A_NODE,
             ),
             empty="every recipe ran in its precision on every node",
             level="node",
@@ -186,10 +191,7 @@ def _verification() -> tuple[Panel, ...]:
             height=8,
             columns=(
                 TableColumn("verdict", "Loss", marks=LOSSES, sort="asc"),
-                TableColumn("node", "Node", link=NODE_UID),
-                TableColumn("recipe", "Recipe"),
-                TableColumn("pool", "Pool"),
-                TableColumn("cluster", "Cluster"),
+                *_OF_A_NODE,
             ),
             empty="no loss run speaks against a recipe; without benchmarks.loss none runs",
             level="node",
