@@ -41,7 +41,7 @@ class Ended:
 
 @dataclass(frozen=True)
 class Record:
-    """What one run of pytest told: how each test ended by its node ID, and the files of our modules."""
+    """What one run of pytest recorded: how each test ended by its node ID, and the files of our modules."""
 
     tests: Mapping[str, Ended]
     modules: Mapping[str, str]
@@ -65,11 +65,11 @@ def copied(root: Path, target: Path) -> Path:
 
 def run(tree: Path, tests: Sequence[str], seconds: float = LIMIT_SECONDS) -> Record:
     """Runs the tests in a copy. Raises ControlError where pytest could not run them, or ran code from elsewhere."""
-    told = tree / "controls.json"
-    told.unlink(missing_ok=True)
+    recorded = tree / "controls.json"
+    recorded.unlink(missing_ok=True)
     command = (sys.executable, "-m", "pytest", "-q", "-p", "tests.security.controls.recorder", *tests)
     folders = os.pathsep.join(str(tree / folder) for folder in FOLDERS)
-    environment = os.environ | {"PYTHONPATH": folders, RECORD: str(told)}
+    environment = os.environ | {"PYTHONPATH": folders, RECORD: str(recorded)}
     try:
         done = subprocess.run(
             [*command, "-p", "no:cacheprovider"],
@@ -82,9 +82,9 @@ def run(tree: Path, tests: Sequence[str], seconds: float = LIMIT_SECONDS) -> Rec
         )
     except subprocess.TimeoutExpired as error:
         raise ControlError(f"the tests took longer than {seconds:.0f} s") from error
-    if done.returncode not in (0, 1) or not told.exists():
+    if done.returncode not in (0, 1) or not recorded.exists():
         raise ControlError(f"pytest could not run the tests (exit code {done.returncode}):\n{_end(done.stdout)}")
-    document = json.loads(told.read_text(encoding="utf-8"))
+    document = json.loads(recorded.read_text(encoding="utf-8"))
     elsewhere = [file for file in document["modules"].values() if not Path(file).is_relative_to(tree)]
     if elsewhere:
         raise ControlError(f"code was imported from outside of the copy: {elsewhere[0]}")

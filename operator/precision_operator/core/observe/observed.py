@@ -136,7 +136,7 @@ class JobView:
     active_since: datetime | None = None
     """When it was last let go by Kueue; None: never held."""
     queued_since: datetime | None = None
-    """Since when Kueue holds it: from its creation on, or since it took the place away; None: not told."""
+    """When Kueue queued it: at its creation, or when it was last evicted; None where the Job does not say."""
     finished: Literal["Complete", "Failed"] | None = None
     finished_at: datetime | None = None
     failure_reason: str = ""

@@ -16,7 +16,8 @@ def remembered(before: ReportStatus | None, past: ReportPast, keep: int) -> tupl
     """The last runs, newest first, at most `keep`: `past` is the one that has just ended, in place of its own failure.
 
     The newest result's figures stand in the report itself, so its run is told in short. Once `past` has figures of its
-    own to put in their place, that run is told in full. A run's identity may come again, as after a rollback.
+    own to put in their place, that run's row holds all of its figures. A run's identity may come again, as after a
+    rollback.
     """
     if before is None:
         return (past,)
