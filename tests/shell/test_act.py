@@ -275,10 +275,10 @@ async def test_a_creation_without_an_answer_is_looked_up_before_anything_is_plan
     assert scene.held("jobs") == []
     scene.cluster.fail("GET", JOBS, INTERNAL)
     with pytest.raises(ApiError, match="etcd"):
-        await scene.actor.confirm_creates()
-    assert scene.actor.unconfirmed, "still not known"
-    await scene.actor.confirm_creates()
-    assert (scene.held("jobs"), scene.actor.unconfirmed) == ([JOB_NAME] if after else [], {})
+        await scene.actor.starts.confirm()
+    assert scene.actor.starts.unconfirmed, "still not known"
+    await scene.actor.starts.confirm()
+    assert (scene.held("jobs"), scene.actor.starts.unconfirmed) == ([JOB_NAME] if after else [], {})
     if not after:
         assert scene.refused()[:2] == ("CreationFailed", "Job")
 
@@ -288,8 +288,8 @@ async def test_a_namespace_in_which_nothing_may_be_looked_up_keeps_nobody_waitin
     await scene.actor.act([START])
     forbidden = ApiError(403, "Forbidden", "GET", words='jobs.batch is forbidden: User "o" cannot get resource "jobs"')
     scene.cluster.fail("GET", JOBS, forbidden)
-    await scene.actor.confirm_creates()
-    assert scene.actor.unconfirmed == {}
+    await scene.actor.starts.confirm()
+    assert scene.actor.starts.unconfirmed == {}
     assert scene.refused()[0] == "PermissionMissing"
 
 
@@ -304,7 +304,7 @@ async def test_a_start_that_we_stumble_over_rests_as_a_refused_one_does(scene: S
 async def test_a_creation_that_was_refused_is_not_looked_up(scene: Scene) -> None:
     scene.cluster.fail("POST", JOBS, ApiError(403, "Forbidden", "POST: no", words="it is forbidden: no"))
     assert await scene.actor.act([START]) == 0
-    assert scene.actor.unconfirmed == {}
+    assert scene.actor.starts.unconfirmed == {}
     assert scene.refused() == ("DeniedByPolicy", "Job", "it is forbidden: no")
     assert scene.cache.changed.is_set(), "the next candidate goes at once"
 
@@ -313,7 +313,7 @@ async def test_a_webhook_that_does_not_answer_is_a_refusal_although_the_answer_i
     words = 'Internal error occurred: failed calling webhook "w.example": context deadline exceeded'
     scene.cluster.fail("POST", JOBS, ApiError(500, "InternalError", "POST", words=words))
     assert await scene.actor.act([START]) == 0
-    assert scene.actor.unconfirmed == {}
+    assert scene.actor.starts.unconfirmed == {}
     assert scene.refused()[0] == "WebhookUnavailable"
 
 

@@ -179,7 +179,7 @@ class Reconciler:
 
     async def once(self) -> float:
         """One pass. Returns the seconds after which the next one is due although nothing changed."""
-        await self._actor.confirm_creates()
+        await self._actor.starts.confirm()
         observed, decided, again = await self._act()
         if decided.actions:
             observed = replace(await self._gatherer.observe(), occupancy=observed.occupancy)
@@ -210,7 +210,7 @@ class Reconciler:
             for action in decided.actions:
                 if isinstance(action, Start):
                     self._gatherer.invalidate_probe(action.facts.name)
-            if not self._actor.refused:
+            if not self._actor.starts.refused:
                 break
         return observed, replace(decided, actions=tuple(done)), again
 

@@ -106,11 +106,14 @@ class Adopt:
     message: str = "a profile of its name was deleted without it"
 
 
+Deletable = Literal["Job", "NodePrecisionReport"]
+
+
 @dataclass(frozen=True)
 class Drop:
     """Delete a Job or a report that nobody needs any more."""
 
-    kind: Literal["Job", "NodePrecisionReport"]
+    kind: Deletable
     namespace: str
     name: str
     uid: str
