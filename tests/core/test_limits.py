@@ -215,6 +215,11 @@ HINDERED: dict[str, tuple[AdmissionRequest, str]] = {
         "does not have the image.",
     ),
     "Busy": (request(observed=observed(busy={"n1": "team/train-0"})), "Pod team/train-0 holds 8 of its GPUs."),
+    "InsufficientCPUAndMemory": (
+        lacking(Requests(cpu_millis=92_001, memory_bytes=225 * 1024**3)),
+        "The agent requests 4 CPUs, and the pods on the node already request 92001m of 96; it requests 32.0Gi of "
+        "memory, and they request 225.0Gi of 256.0Gi.",
+    ),
     "InsufficientCPU": (
         lacking(Requests(cpu_millis=92_001)),
         "The agent requests 4 CPUs, and the pods on the node already request 92001m of 96.",

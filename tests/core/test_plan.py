@@ -364,7 +364,7 @@ def test_an_agent_goes_on_while_the_slices_of_its_node_are_gone() -> None:
 def test_reasons_whose_end_no_watch_shows() -> None:
     assert {code for code, row in REASONS.items() if row.poll_seconds is not None} == {
         *("AgentStarting", "AgentUnreachable", "AgentUnschedulable", "BackingOff", "Busy", "CheckingIdle"),
-        *("ImagePullFailing", "InsufficientCPU", "InsufficientMemory", "PullingImage"),
+        *("ImagePullFailing", "InsufficientCPU", "InsufficientCPUAndMemory", "InsufficientMemory", "PullingImage"),
         *RULES,
         *("DeviceClassMissing", "DeviceClassShares"),
         *("NotDueYet", "ProfileNotAccepted", "Ramping", "Retrying", "WaitsInQueue"),

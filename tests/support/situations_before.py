@@ -106,6 +106,13 @@ TURNS: dict[str, Situation] = {
         {"pod": "team/train-0", "priority": 1000, "since": format_time(NOW - MINUTE)},
     ),
     "Busy": Situation(observed([profile()], busy={"n1": "team/train-0"}), {"pod": "team/train-0", "gpus": 8}),
+    "InsufficientCPUAndMemory": Situation(
+        without_room(Requests(cpu_millis=93_500, memory_bytes=250 * 1024**3)),
+        {
+            **{"cpus": "4", "cpus_requested": "93500m", "cpus_allocatable": "96"},
+            **{"memory": "32.0Gi", "memory_requested": "250.0Gi", "memory_allocatable": "256.0Gi"},
+        },
+    ),
     "InsufficientCPU": Situation(
         without_room(Requests(cpu_millis=93_500)), {"wanted": "4", "requested": "93500m", "allocatable": "96"}
     ),

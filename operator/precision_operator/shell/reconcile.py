@@ -16,6 +16,7 @@ from precision_operator.core.observe.observed import Observed, ProfileView
 from precision_operator.core.results.ingest import status_json
 from precision_operator.core.rollout.actions import Action, Start
 from precision_operator.core.rollout.faults import Fault, fault_text
+from precision_operator.core.rollout.limits import NO_ROOM
 from precision_operator.core.rollout.node_state import ProfilePlan
 from precision_operator.core.rollout.plan import Plan, plan
 from precision_operator.core.rollout.unhurried import for_one_pass
@@ -229,7 +230,7 @@ class Reconciler:
             node_state.facts.name
             for item in decided.profiles
             for node_state in item.node_states
-            if node_state.reason in ("InsufficientCPU", "InsufficientMemory")
+            if node_state.reason in NO_ROOM
         )
         return observed, decided
 

@@ -35,6 +35,15 @@ ROWS = (
         "It is measured when that pod runs or is gone, or after a minute in which the GPUs did not help it.",
     ),
     Reason(
+        "InsufficientCPUAndMemory",
+        "waiting",
+        "the agent requests {cpus} CPUs, and the pods on the node already request {cpus_requested} of "
+        "{cpus_allocatable}; it requests {memory} of memory, and they request {memory_requested} of "
+        "{memory_allocatable}",
+        "It is measured when enough pods have left; or lower cpu and memory of spec.agent.resources.",
+        POLL_SECONDS,
+    ),
+    Reason(
         "InsufficientCPU",
         "waiting",
         "the agent requests {wanted} CPUs, and the pods on the node already request {requested} of {allocatable}",

@@ -10,7 +10,7 @@ profile matches, unless it is suspended. What binds all namespaces together is t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 from functools import partial
 
@@ -251,32 +251,58 @@ def not_looked_at(request: AdmissionRequest) -> Blocked | None:
     return blocked("CheckingIdle")
 
 
+def insufficient_cpu_and_memory(request: AdmissionRequest) -> Blocked | None:
+    """Both at once: who lowers one of them would only learn of the other then."""
+    cpus, memory = _cpu_shortage(request), _memory_shortage(request)
+    if cpus is None or memory is None:
+        return None
+    return blocked(
+        "InsufficientCPUAndMemory",
+        cpus=cpus.wanted,
+        cpus_requested=cpus.requested,
+        cpus_allocatable=cpus.allocatable,
+        memory=memory.wanted,
+        memory_requested=memory.requested,
+        memory_allocatable=memory.allocatable,
+    )
+
+
 def insufficient_cpu(request: AdmissionRequest) -> Blocked | None:
-    wanted = millis(request.view.profile.spec.agent.resources.cpu)
-    return _lacking(request, "InsufficientCPU", wanted, request.facts.cpu_millis, _cpu_requested, cpu_text)
+    shortage = _cpu_shortage(request)
+    return blocked("InsufficientCPU", **asdict(shortage)) if shortage is not None else None
 
 
 def insufficient_memory(request: AdmissionRequest) -> Blocked | None:
+    shortage = _memory_shortage(request)
+    return blocked("InsufficientMemory", **asdict(shortage)) if shortage is not None else None
+
+
+@dataclass(frozen=True)
+class _Shortage:
+    """What an agent requests, what the node's pods request already, and of how much; as users write it."""
+
+    wanted: str
+    requested: str
+    allocatable: str
+
+
+def _cpu_shortage(request: AdmissionRequest) -> _Shortage | None:
+    wanted = millis(request.view.profile.spec.agent.resources.cpu)
+    return _shortage(request, wanted, request.facts.cpu_millis, lambda requests: requests.cpu_millis, cpu_text)
+
+
+def _memory_shortage(request: AdmissionRequest) -> _Shortage | None:
     wanted = quantity(request.view.profile.spec.agent.resources.memory)
-    return _lacking(request, "InsufficientMemory", wanted, request.facts.memory_bytes, _memory_requested, memory_text)
+    return _shortage(request, wanted, request.facts.memory_bytes, lambda requests: requests.memory_bytes, memory_text)
 
 
-def _cpu_requested(requests: Requests) -> int:
-    return requests.cpu_millis
-
-
-def _memory_requested(requests: Requests) -> int:
-    return requests.memory_bytes
-
-
-def _lacking(
+def _shortage(
     request: AdmissionRequest,
-    code: str,
     wanted: int | None,
     allocatable: int | None,
     part: Callable[[Requests], int],
     shown: Callable[[int], str],
-) -> Blocked | None:
+) -> _Shortage | None:
     """As the scheduler would find it: what is allocatable, less what the node's pods request."""
     occupancy = request.view.observed.occupancy.get(request.facts.name)
     if not _idle_required(request) or occupancy is None or wanted is None or allocatable is None:
@@ -284,7 +310,7 @@ def _lacking(
     requested = part(occupancy.requests)
     if requested + wanted <= allocatable:
         return None
-    return blocked(code, wanted=shown(wanted), requested=shown(requested), allocatable=shown(allocatable))
+    return _Shortage(shown(wanted), shown(requested), shown(allocatable))
 
 
 def _idle_required(request: AdmissionRequest) -> bool:
@@ -330,11 +356,15 @@ NODE_CHECKS: tuple[Limit, ...] = (
     Limit("Ramping", ramping),
     Limit("ImagePullLimitReached", image_pull_limit_reached, blockers.own_agents),
     Limit("Busy", busy, blockers.gpu_holder),
+    Limit("InsufficientCPUAndMemory", insufficient_cpu_and_memory),
     Limit("InsufficientCPU", insufficient_cpu),
     Limit("InsufficientMemory", insufficient_memory),
     Limit("CheckingIdle", not_looked_at),
 )
 """What stops one candidate; the next one may go."""
+
+NO_ROOM = frozenset({"InsufficientCPUAndMemory", "InsufficientCPU", "InsufficientMemory"})
+"""Limits of an idle node that other pods hold the CPUs or the memory of."""
 
 PLACES_TAKEN = frozenset(
     {
