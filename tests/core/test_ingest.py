@@ -24,7 +24,8 @@ from precision_operator.core.observe.clock import format_time
 from precision_operator.core.observe.observed import JobView, PodView, Termination
 from precision_operator.core.reasons import REASONS
 from precision_operator.core.results import ingest
-from precision_operator.core.results.ingest import NoResult, finding, summary_of
+from precision_operator.core.results.endings import NoResult, summary_of
+from precision_operator.core.results.ingest import finding
 from precision_operator.core.results.reading import read
 from precision_operator.core.rollout.actions import MarkFresh, MarkStale
 from tests.support.report_objects import recipe_row

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from precision_operator.core.results.ingest import MESSAGE_LIMIT, NoResult
+from precision_operator.core.results.endings import NoResult
+from precision_operator.core.results.ingest import MESSAGE_LIMIT
 from precision_operator.core.results.late import HUNG_SECONDS, explained
 from precision_operator.core.results.log_tail import LOG_CHARACTERS, log_tail, no_log
 

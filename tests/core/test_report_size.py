@@ -13,7 +13,7 @@ from precision_api.report import ReportStatus
 from precision_api.result import Interval
 from precision_operator.core.observe.observed import JobView
 from precision_operator.core.results import ingest
-from precision_operator.core.results.ingest import NoResult
+from precision_operator.core.results.endings import NoResult
 from precision_operator.core.rollout.actions import Keeping
 from tests.support.simulated_cluster import summary
 from tests.support.world import MINUTE, NOW, job, report

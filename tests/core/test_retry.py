@@ -11,7 +11,7 @@ from precision_api.profile import Retention, Retry
 from precision_api.report import ReportAttempt, ReportStatus
 from precision_operator.core.reasons import REASONS
 from precision_operator.core.results import ingest
-from precision_operator.core.results.ingest import NoResult
+from precision_operator.core.results.endings import NoResult, summary_of
 from precision_operator.core.rollout.actions import Collect, Keeping, Start
 from precision_operator.core.rollout.node_state import NodeState
 from precision_operator.core.rollout.plan import plan
@@ -337,7 +337,7 @@ def test_who_took_the_pod_away_decides_what_the_attempt_says_of_the_node() -> No
     failed_job = job(finished="Failed")
     for reason, (ready, drained) in ends.items():
         taken = pod(failed_job, "Failed", disruption="Why.", disruption_reason=reason)
-        found = [ingest.summary_of(failed_job, taken, is_drained) for is_drained in (False, True)]
+        found = [summary_of(failed_job, taken, is_drained) for is_drained in (False, True)]
         assert [end.reason for end in found if isinstance(end, NoResult)] == [ready, drained], reason
         assert {end.outcome for end in found if isinstance(end, NoResult)} == {"disrupted"}
 

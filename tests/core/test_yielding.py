@@ -14,6 +14,7 @@ from precision_operator.core.observe.nodes import NodeFacts, facts_of_all
 from precision_operator.core.observe.observed import JobView, Observed, PodView, ReportView, Yield
 from precision_operator.core.observe.waiting_pods import WaitingPod
 from precision_operator.core.results import ingest
+from precision_operator.core.results.endings import NoResult
 from precision_operator.core.rollout.actions import GiveWay, Start
 from precision_operator.core.rollout.plan import plan
 from precision_operator.core.rollout.yielding import (
@@ -79,7 +80,7 @@ def test_its_attempt_is_a_disruption_that_costs_no_retry_and_names_the_pod() -> 
     (action,) = (a for a in plan(running("n1", pods=(waiting(),))).actions if isinstance(a, GiveWay))
     assert (action.outcome, action.reason) == ("disrupted", "Yielded")
     assert "pod team/train-0 of priority 1000" in action.message
-    problem = ingest.NoResult(action.reason, action.message, action.outcome)
+    problem = NoResult(action.reason, action.message, action.outcome)
     status = ingest.failed_status(problem, action.job, report(), NOW, action.keeping)
     assert status.attempt is not None
     assert (status.attempt.failures, status.attempt.disruptions, status.attempt.node_losses) == (0, 1, 0)
@@ -333,7 +334,7 @@ class Cluster:
         free = [node for node in one.nodes if node not in self.holds and node not in self.jobs]
         assert one.hopeless or not free, "not for one that could run elsewhere"
         self.yields += (of,)
-        problem = ingest.NoResult(action.reason, action.message, action.outcome)
+        problem = NoResult(action.reason, action.message, action.outcome)
         before = self.reports.get(of.node, report(of.node))
         status = ingest.failed_status(problem, action.job, before, self.now, action.keeping)
         assert status.attempt is not None

@@ -30,7 +30,8 @@ from precision_operator.cli.output import as_columns, as_csv, as_json, as_yaml, 
 from precision_operator.cluster.log_format import FORMAT, PlainFormatter
 from precision_operator.core.observe.observed import Termination
 from precision_operator.core.results import ingest
-from precision_operator.core.results.ingest import NoResult, failed_status, finding, summary_of
+from precision_operator.core.results.endings import NoResult, summary_of
+from precision_operator.core.results.ingest import failed_status, finding
 from precision_operator.exporter.body import build
 from precision_operator.exporter.store import Store
 from precision_operator.exporter.text import header, sample_template, samples

@@ -29,6 +29,7 @@ from precision_operator.core.observe.observed import (
 )
 from precision_operator.core.observe.views import job_view, report_view
 from precision_operator.core.results import ingest
+from precision_operator.core.results.endings import NoResult, summary_of
 from precision_operator.core.rollout import manifest
 from precision_operator.core.rollout.actions import (
     Action,
@@ -165,10 +166,10 @@ class SimulatedCluster:
             case Start():
                 yield from self._start(action, decided)
             case Collect():
-                found = ingest.summary_of(action.job, action.pod, action.drained)
+                found = summary_of(action.job, action.pod, action.drained)
                 yield from self._record(action.job, action.report, found, action.pool, action.keeping)
             case Close():
-                problem = ingest.NoResult(action.reason, action.message, action.outcome)
+                problem = NoResult(action.reason, action.message, action.outcome)
                 yield from self._record(action.job, action.report, problem, "", action.keeping)
             case Withdraw():
                 self._delete_job(action.job.name, action.job.uid)
@@ -232,7 +233,7 @@ class SimulatedCluster:
         return there.profile_uid == view.profile_uid
 
     def _record(
-        self, job: JobView, report: ReportView | None, found: Summary | ingest.NoResult, pool: str, keeping: Keeping
+        self, job: JobView, report: ReportView | None, found: Summary | NoResult, pool: str, keeping: Keeping
     ) -> Iterator[None]:
         if report is None:
             body = manifest.report(job.namespace, job.profile, job.profile_uid, job.node_name, job.node_uid)
@@ -240,7 +241,7 @@ class SimulatedCluster:
                 return
             report = self.reports[body["metadata"]["name"]]
             yield
-        if isinstance(found, ingest.NoResult):
+        if isinstance(found, NoResult):
             status = ingest.failed_status(found, job, report, self.now, keeping)
         else:
             good = ingest.finding(found, None, "no log")

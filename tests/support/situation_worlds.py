@@ -23,6 +23,7 @@ from precision_operator.core.observe.observed import JobView, Observed, Occupanc
 from precision_operator.core.observe.pod_requests import Requests
 from precision_operator.core.observe.waiting_pods import WaitingPod
 from precision_operator.core.results import ingest
+from precision_operator.core.results.endings import NoResult, summary_of
 from precision_operator.core.results.late import explained
 from precision_operator.core.rollout.actions import Close, Collect
 from precision_operator.core.rollout.plan import plan
@@ -99,10 +100,10 @@ def after(seen: Observed, log: str | None = None) -> Observed:
     """The world in which the attempt on n1 has been ended as the plan says, and its end is in the report."""
     action = next(action for action in plan(seen).actions if isinstance(action, Close | Collect))
     if isinstance(action, Close):
-        left = ingest.NoResult(action.reason, action.message, action.outcome)
+        left = NoResult(action.reason, action.message, action.outcome)
         problem: Any = explained(left, action.job.node_name, seen.now - (action.since or seen.now), log)
     else:
-        problem = ingest.summary_of(action.job, action.pod, action.drained)
+        problem = summary_of(action.job, action.pod, action.drained)
     status = ingest.failed_status(problem, action.job, action.report or report(), seen.now, action.keeping, log)
     return replace(seen, jobs=(), pods=(), reports=(report(status=status),))
 

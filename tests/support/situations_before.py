@@ -109,8 +109,12 @@ TURNS: dict[str, Situation] = {
     "InsufficientCPUAndMemory": Situation(
         without_room(Requests(cpu_millis=93_500, memory_bytes=250 * 1024**3)),
         {
-            **{"cpus": "4", "cpus_requested": "93500m", "cpus_allocatable": "96"},
-            **{"memory": "32.0Gi", "memory_requested": "250.0Gi", "memory_allocatable": "256.0Gi"},
+            "cpus": "4",
+            "cpus_requested": "93500m",
+            "cpus_allocatable": "96",
+            "memory": "32.0Gi",
+            "memory_requested": "250.0Gi",
+            "memory_allocatable": "256.0Gi",
         },
     ),
     "InsufficientCPU": Situation(

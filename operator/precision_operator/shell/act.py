@@ -12,6 +12,7 @@ from precision_operator.cluster import ApiError, Cluster, paths
 from precision_operator.core.observe.observed import JobView, ProfileView, ReportView, Yield
 from precision_operator.core.reasons import sentence
 from precision_operator.core.results import ingest
+from precision_operator.core.results.endings import NoResult
 from precision_operator.core.rollout.actions import (
     Action,
     Adopt,
@@ -147,7 +148,7 @@ class Actor:
     async def _collect(self, action: Collect) -> None:
         job, left = action.job, self._collector.take(action)
         found = left.found
-        if isinstance(found, ingest.NoResult):
+        if isinstance(found, NoResult):
             await self._fail(job, action.report, found, action.keeping, left.log)
             return
         report = action.report or await self._reports.create_for(job)
@@ -160,17 +161,17 @@ class Actor:
             if not error.refuses_fields:
                 raise
             why = f"the API server's CRD of NodePrecisionReports refuses the result: {cleaned(error.words)}"
-            problem = ingest.NoResult("ResultNewer", sentence("ResultNewer", detail=why))
+            problem = NoResult("ResultNewer", sentence("ResultNewer", detail=why))
             await self._fail(job, report, problem, action.keeping)
             return
         await delete(self._cluster, self._cache, "Job", job.namespace, job.name, job.uid)
 
     async def _close(self, action: Close) -> None:
         """End an attempt; an agent that runs past its time goes with the end of its log, which may tell more."""
-        problem, log = ingest.NoResult(action.reason, action.message, action.outcome), None
+        problem, log = NoResult(action.reason, action.message, action.outcome), None
         if action.pod is not None:
             left = self._collector.take(action)
-            assert isinstance(left.found, ingest.NoResult)
+            assert isinstance(left.found, NoResult)
             problem, log = left.found, left.log
         await self._fail(action.job, action.report, problem, action.keeping, log)
 
@@ -178,7 +179,7 @@ class Actor:
         self,
         job: JobView,
         report: ReportView | None,
-        problem: ingest.NoResult,
+        problem: NoResult,
         keeping: Keeping,
         log: str | None = None,
     ) -> None:

@@ -19,6 +19,7 @@ from precision_operator.cluster import ApiError, Cluster, paths
 from precision_operator.core.observe.observed import JobView, PodView
 from precision_operator.core.observe.views import pod_view
 from precision_operator.core.results import ingest
+from precision_operator.core.results.endings import NoResult, summary_of
 from precision_operator.core.results.late import explained
 from precision_operator.core.results.log_tail import LOG_BYTES, LOG_LINES, log_tail, no_log
 from precision_operator.core.rollout.actions import Close, Collect
@@ -47,7 +48,7 @@ class StillReading(Exception):
 class Left:
     """What an agent left behind: a result or why there is none, and then the end of its log."""
 
-    found: ingest.Finding | ingest.NoResult
+    found: ingest.Finding | NoResult
     log: str | None = None
 
 
@@ -137,14 +138,14 @@ class Collector:
         job, pod = action.job, action.pod
         assert pod is not None
         log = await self._end_of_log(job, pod)
-        problem = ingest.NoResult(action.reason, action.message, action.outcome)
+        problem = NoResult(action.reason, action.message, action.outcome)
         now = self._now()
         return Left(explained(problem, job.node_name, now - (action.since or now), log), log)
 
     async def _read(self, job: JobView, known: PodView | None, drained: bool) -> Left:
         pod = await self._ended_pod(job, known)
-        summary = ingest.summary_of(job, pod, drained)
-        if isinstance(summary, ingest.NoResult):
+        summary = summary_of(job, pod, drained)
+        if isinstance(summary, NoResult):
             if summary.outcome != "failed" or pod is None or pod.termination is None:
                 return Left(summary)
             log = await self._end_of_log(job, pod)

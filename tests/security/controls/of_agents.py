@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.security.controls.control import Control, control, replaced
 
-INGEST = "operator/precision_operator/core/results/ingest.py"
+ENDINGS = "operator/precision_operator/core/results/endings.py"
 OUTPUT = "operator/precision_operator/cli/output.py"
 REDACTION = "operator/precision_operator/cli/redaction.py"
 CLIENT = "operator/precision_operator/cluster/client.py"
@@ -76,7 +76,7 @@ AGENT: tuple[Control, ...] = (
         "hash of the Job",
         ANSWER,
         "the Job's hash, which the summary is compared with",
-        replaced(INGEST, "read_message(end.message, job.request_hash)", "read_message(end.message)"),
+        replaced(ENDINGS, "read_message(end.message, job.request_hash)", "read_message(end.message)"),
         "tests/core/test_ingest.py::test_what_is_no_result_has_a_reason_that_users_can_read"
         "[the answer to another request]",
     ),

@@ -1,7 +1,4 @@
-"""From what a finished agent left behind to the status of its node's report: a result, or a reason why there is none.
-
-What comes back may be damaged, foreign or hostile; whatever it is, it ends as a value.
-"""
+"""From how an attempt ended to the status of its node's report, and to the ConfigMap of its full result."""
 
 from __future__ import annotations
 
@@ -13,7 +10,6 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from precision_api import names
-from precision_api.exits import BACKEND_UNAVAILABLE, exit_of
 from precision_api.message import Summary
 from precision_api.recipes import Recipe
 from precision_api.report import (
@@ -26,14 +22,15 @@ from precision_api.report import (
     ReportSoftware,
     ReportStatus,
 )
-from precision_api.result import CUT_OFF, MeasurementResult
+from precision_api.result import MeasurementResult
 from precision_api.schema import StatusDocument, decimal
 from precision_api.summary import restored
-from precision_api.wire import AgentRefused, WireError, agree, read_log, read_message
+from precision_api.wire import WireError, agree, read_log
 from precision_operator.core.conditions import condition
 from precision_operator.core.observe.clock import format_time
-from precision_operator.core.observe.observed import JobView, PodView, ReportView, Termination
+from precision_operator.core.observe.observed import JobView, ReportView
 from precision_operator.core.reasons import REASONS, sentence
+from precision_operator.core.results.endings import NoResult
 from precision_operator.core.results.history import remembered
 from precision_operator.core.results.provenance import provenance_of
 from precision_operator.core.results.reading import RecipeRow, best_row, read_rows
@@ -47,10 +44,6 @@ from precision_operator.core.rollout.retry import (
     spent,
 )
 
-KILLED = (137, 143)
-"""Exit codes of a container that was told to end: by SIGKILL, by SIGTERM."""
-LOST = ("Unknown", "ContainerStatusUnknown")
-"""Reasons of a container whose end nobody saw: containerd's after a restart of its node, and the kubelet's."""
 MESSAGE_LIMIT = 512
 CONDITION_LIMIT = 128
 """Characters of a problem that a report keeps, in its attempt and once more in its condition: a report stays small."""
@@ -67,133 +60,12 @@ class Place:
 
 
 @dataclass(frozen=True)
-class NoResult:
-    """Why an attempt gave no result; `disrupted` attempts do not count against the node."""
-
-    reason: str
-    message: str
-    outcome: Literal["failed", "disrupted"] = "failed"
-
-
-@dataclass(frozen=True)
 class Finding:
     """What an attempt gave: the summary, the full result, and why there is none or why it is not kept."""
 
     summary: Summary
     result: MeasurementResult | None
     detail_problem: str = ""
-
-
-def summary_of(job: JobView, pod: PodView | None, drained: bool = False) -> Summary | NoResult:
-    """The summary in the pod's termination message, or why there is none.
-
-    What an agent hands in whose pod Kubernetes took before it was done is none: the node is measured again.
-
-    `drained` says that the node takes no pods just now: then an eviction is a drain.
-    """
-    if pod is None:
-        return _without_pod(job)
-    end = pod.termination
-    if end is None:
-        return _disrupted(pod, drained) if pod.disruption else _ended_by_kubelet(job, pod) or _without_end(job)
-    try:
-        summary = read_message(end.message, job.request_hash)
-    except WireError as error:
-        if pod.disruption:
-            return _disrupted(pod, drained)
-        if _was_deleted(pod, end):
-            return _without_end(job)
-        if isinstance(error, AgentRefused):
-            return _refused(job, error.reason, end.exit_code, error.message)
-        # First what the kubelet did to the pod: it may lose sight of the container that it has just evicted.
-        return _ended_by_kubelet(job, pod) or _unreadable(job, end, error)
-    if summary.partial and summary.partial.partition(":")[0] in CUT_OFF:
-        if pod.disruption:
-            return _disrupted(pod, drained)
-        if pod.deleting_since is not None:
-            return NoResult("PodLost", sentence("PodLost"), "disrupted")
-    return summary
-
-
-_EVICTED_BY = {
-    "EvictionByEvictionAPI": "an eviction",
-    "DeletionByTaintManager": "a NoExecute taint of the node",
-    "TerminationByKubelet": "its kubelet",
-    "DeletionByPodGC": "the collector of pods whose node is gone",
-}
-"""Reasons of the condition DisruptionTarget (k8s.io/api/core/v1) but for preemption, in words."""
-
-
-def _disrupted(pod: PodView, drained: bool) -> NoResult:
-    if pod.disruption_reason == "PreemptionByScheduler":
-        return NoResult("Preempted", sentence("Preempted", text=pod.disruption), "disrupted")
-    by = _EVICTED_BY.get(pod.disruption_reason)
-    if by is None:
-        return NoResult("Disrupted", sentence("Disrupted", text=pod.disruption), "disrupted")
-    if drained:
-        return NoResult("Drained", sentence("Drained", text=pod.disruption), "disrupted")
-    return NoResult("Evicted", sentence("Evicted", by=by, text=pod.disruption), "disrupted")
-
-
-def _ended_by_kubelet(job: JobView, pod: PodView) -> NoResult | None:
-    """An end that no DisruptionTarget tells of: too much local storage, the deadline, no admission."""
-    text = pod.failure_message.strip(" .") or pod.failure
-    if pod.failure == "Evicted":
-        return NoResult("AgentOutOfStorage", sentence("AgentOutOfStorage", text=text))
-    if pod.failure == "DeadlineExceeded":
-        return _deadline(job)
-    if pod.failure and pod.termination is None:
-        return NoResult("PodRejected", sentence("PodRejected", node=job.node_name, text=text), "disrupted")
-    return None
-
-
-def _was_deleted(pod: PodView, end: Termination) -> bool:
-    """Whether somebody deleted the pod, and its container ended by the signal that follows."""
-    return pod.deleting_since is not None and end.exit_code in KILLED and end.reason != "OOMKilled"
-
-
-def _refused(job: JobView, name: str, exit_code: int, detail: str) -> NoResult:
-    """What the agent refused: for its image's sake, or for what it met on the node."""
-    code = name if name == BACKEND_UNAVAILABLE.reason else "AgentRefused"
-    return NoResult(code, sentence(code, name=name, exit_code=exit_code, detail=detail, node=job.node_name))
-
-
-def _without_pod(job: JobView) -> NoResult:
-    if job.failure_reason == "PodFailurePolicy":  # its only rule is for disruptions, which often take the pod at once
-        return NoResult("Disrupted", sentence("Disrupted", text=job.failure_message), "disrupted")
-    return _without_end(job)
-
-
-def _without_end(job: JobView) -> NoResult:
-    """The pod is gone or over, and its container's end was never seen: the kubelet or the node went away under it."""
-    if job.failure_reason == "DeadlineExceeded":
-        return _deadline(job)
-    return NoResult("PodLost", sentence("PodLost"), "disrupted")
-
-
-def _deadline(job: JobView) -> NoResult:
-    seconds = int((job.finished_at - job.created).total_seconds()) if job.finished_at else 0
-    what = "its log is gone"
-    return NoResult("DeadlineExceeded", sentence("DeadlineExceeded", seconds=seconds, what=what))
-
-
-def _unreadable(job: JobView, end: Termination, error: WireError) -> NoResult:
-    """No readable summary: a crash says more than its missing message; a clean exit makes the message the problem."""
-    exit_code = end.exit_code
-    if end.reason in LOST:
-        text = end.message or f"exit code {exit_code}, reason {end.reason}"
-        return NoResult("ContainerLost", sentence("ContainerLost", node=job.node_name, text=text), "disrupted")
-    if end.reason == "OOMKilled":
-        return NoResult("AgentOutOfMemory", sentence("AgentOutOfMemory", limit="limit"))
-    if job.failure_reason == "DeadlineExceeded":
-        return _deadline(job)
-    named = exit_of(exit_code)
-    if 10 <= exit_code <= 29 and named.code == exit_code and error.code == "ResultMissing":
-        return _refused(job, named.reason, exit_code, named.sentence)
-    if exit_code != 0:
-        return NoResult("AgentCrashed", sentence("AgentCrashed", exit_code=exit_code, node=job.node_name))
-    code = error.code if error.code in ("ResultMissing", "ResultForeign", "ResultNewer") else "ResultDamaged"
-    return NoResult(code, sentence(code, detail=error.message, node=job.node_name))
 
 
 def finding(summary: Summary, log: str | None, log_problem: str = "") -> Finding:

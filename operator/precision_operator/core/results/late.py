@@ -11,7 +11,7 @@ from datetime import timedelta
 from precision_api.plain_text import shortened
 from precision_api.progress_line import LINE_SECONDS, last_progress
 from precision_operator.core.reasons import sentence
-from precision_operator.core.results.ingest import NoResult
+from precision_operator.core.results.endings import NoResult
 from precision_operator.core.results.log_tail import is_no_log
 
 HUNG_SECONDS = 4 * int(LINE_SECONDS)
