@@ -17,6 +17,7 @@ import yaml
 from aiohttp import web
 
 from precision_operator.cluster import Cluster
+from precision_operator.cluster import watching as watching_module
 from precision_operator.cluster.watch_loop import WatchTarget
 from precision_operator.cluster.watching import Watches, quiet_kopf
 
@@ -233,6 +234,13 @@ async def test_a_watch_that_is_refused_ends_alone_says_so_once_and_comes_back(
         assert owner.lists[RED] > 1, "who starts a watch again lists first: deletions meanwhile have no event"
 
 
+@pytest.fixture
+def soon_steady(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A watch is taken for steady after a second."""
+    monkeypatch.setattr(watching_module, "STEADY_SECONDS", 1.0)
+
+
+@pytest.mark.usefixtures("soon_steady")
 async def test_a_watch_that_holds_lists_once_more_and_is_shown_as_watched(tmp_path: Path) -> None:
     server = Server()
     async with watching(server, tmp_path, RED) as (watches, owner):
@@ -241,6 +249,7 @@ async def test_a_watch_that_holds_lists_once_more_and_is_shown_as_watched(tmp_pa
         assert server.asked == {"list": 3, "watch": 1}
 
 
+@pytest.mark.usefixtures("soon_steady")
 async def test_a_right_that_is_lost_while_the_watch_goes_on_is_shown_by_the_second_list(tmp_path: Path) -> None:
     server = Server()
     async with watching(server, tmp_path, RED) as (watches, _):

@@ -52,8 +52,8 @@ PLACES: Mapping[str, tuple[str, ...]] = {
     "REASONS": _moved("reasons", "REASONS", *FOLDERS),
     "manifest.report": _moved("manifest", "report", *FOLDERS),
     # What is written.
-    "Problem": _moved("ingest", "Problem|NoResult", *FOLDERS),
-    "summary_of": _moved("ingest", "summary_of|read_summary", *FOLDERS),
+    "Problem": _moved("ingest", "Problem|NoResult", *FOLDERS) + _moved("endings", "NoResult", "results"),
+    "summary_of": _moved("ingest", "summary_of|read_summary", *FOLDERS) + _moved("endings", "summary_of", "results"),
     "finding": _moved("ingest", "finding|read_finding", *FOLDERS),
     "read_status": _moved("ingest", "read_status|status_of_result", *FOLDERS),
     "Place": _moved("ingest", "Place", *FOLDERS),
