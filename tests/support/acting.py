@@ -1,0 +1,99 @@
+"""An actor in a fake cluster, and the start of an agent that it is tried with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from precision_api import names
+from precision_api.report import ReportAttempt
+from precision_api.wire import encode
+from precision_operator.cluster import ApiError, paths
+from precision_operator.core.observe.observed import JobView, PodView, ReportView
+from precision_operator.core.observe.views import job_view, pod_view, report_view
+from precision_operator.core.rollout.actions import Start
+from precision_operator.core.rollout.plan import plan
+from precision_operator.shell.act import Actor
+from precision_operator.shell.cache import Cache, ObjectKind
+from precision_operator.shell.refusals import RefusedCreations
+from tests.support.fake_cluster import FakeCluster
+from tests.support.result_objects import result
+from tests.support.world import nodes, observed, profile
+
+OWNER = profile()
+JOBS, REPORTS, PODS, DETAILS = paths.jobs("ml"), paths.reports("ml"), paths.pods("ml"), paths.config_maps("ml")
+INTERNAL = ApiError(500, "InternalError", "etcd is not well")
+
+
+def start() -> Start:
+    """The start of an agent on n1, as a plan gives it."""
+    action = plan(observed([OWNER], nodes("n1"))).actions[0]
+    assert isinstance(action, Start)
+    return action
+
+
+START = start()
+JOB_NAME = START.job["metadata"]["name"]
+REPORT_NAME = names.report_name("nightly", "uid-n1")
+
+
+class Scene:
+    """A fake cluster, the cache, and the actor between them."""
+
+    def __init__(self) -> None:
+        self.cluster = FakeCluster()
+        self.cache = Cache()
+        self.refusals = RefusedCreations()
+        self.actor = Actor(self.cluster, self.cache, self.refusals)  # type: ignore[arg-type]
+
+    def refused(self) -> tuple[str, str, str]:
+        """Reason, stage and words of what the cluster refused to n1."""
+        found = self.refusals.standing(observed([OWNER], nodes("n1")))[OWNER.uid, "uid-n1"]
+        return found.reason, found.stage, found.words
+
+    async def started(self) -> JobView:
+        assert await self.actor.act([START]) == 0
+        return self.job()
+
+    def job(self) -> JobView:
+        view = job_view(self.cluster.objects[f"{JOBS}/{JOB_NAME}"])
+        assert view is not None
+        return view
+
+    def report(self) -> ReportView:
+        view = report_view(self.cluster.objects[f"{REPORTS}/{REPORT_NAME}"])
+        assert view is not None
+        return view
+
+    def attempt(self) -> ReportAttempt:
+        """The newest attempt of the report."""
+        status = self.report().status
+        assert status is not None
+        assert status.attempt is not None
+        return status.attempt
+
+    async def ended(self, phase: str = "Succeeded", message: bytes | None = None) -> tuple[JobView, PodView]:
+        """The agent has ended with a good result, unless told otherwise; its pod and log are there."""
+        job = replace(await self.started(), finished="Complete", finished_at=datetime.now(UTC))
+        published = encode(result(run=job.run, request_hash=job.request_hash, node="n1"))
+        text = (published.message if message is None else message).decode()
+        marks = {**START.job["metadata"]["labels"], "batch.kubernetes.io/job-name": job.name}
+        marks["batch.kubernetes.io/controller-uid"] = job.uid
+        state = {"terminated": {"exitCode": 0, "message": text}} if phase != "Running" else {"running": {}}
+        raw = {
+            "metadata": {"name": f"{job.name}-x", "namespace": "ml", "labels": marks},
+            "spec": {"nodeName": "n1"},
+            "status": {"phase": phase, "containerStatuses": [{"name": "agent", "state": state}]},
+        }
+        stored = await self.cluster.create(PODS, raw)
+        self.cluster.logs[f"{job.name}-x"] = "\n".join(published.lines).encode()
+        pod = pod_view(stored)
+        assert pod is not None
+        return job, pod
+
+    def held(self, kind: ObjectKind) -> list[str]:
+        """Names of what the cache holds."""
+        return [raw["metadata"]["name"] for raw in self.cache.all(kind).values()]
+
+    def asked(self, method: str) -> list[str]:
+        return [path for how, path in self.cluster.requests if how == method]
