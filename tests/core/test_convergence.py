@@ -341,3 +341,15 @@ def _started(decided: Plan) -> set[str]:
 
 TestFleet = Fleet.TestCase
 TestFleet.settings = examples(40, stateful_step_count=40, report_multiple_bugs=False)
+
+
+def test_a_pod_on_a_silent_node_outlives_its_profile_and_goes_with_the_node() -> None:
+    """A story that `make fuzz` found."""
+    story = Fleet()
+    story.begin(budgets={"maxConcurrent": 1})
+    story.add_node(name="n1", product="NVIDIA-H100-80GB-HBM3", gpus="8", rack="r1")
+    while not any(pod.phase == "Running" for pod in story.cluster.pods.values()):
+        story.the_operator_works()
+    story.a_kubelet_falls_silent_or_speaks_again(name="n1")
+    story.delete_profile(name="a")
+    story.teardown()

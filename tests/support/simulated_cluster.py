@@ -392,7 +392,8 @@ class SimulatedCluster:
         for uid, pod in self.pods.items():
             if pod.phase == "Running" and pod.node_name not in names:
                 self.pods[uid] = replace(pod, phase="Failed", disruption="its node is gone")
-                self.jobs[pod.job] = replace(self.jobs[pod.job], finished="Failed", finished_at=self.now)
+                if pod.job in self.jobs:  # else it went with its profile, and only a silent kubelet keeps the pod
+                    self.jobs[pod.job] = replace(self.jobs[pod.job], finished="Failed", finished_at=self.now)
 
     def pass_time(self, by: timedelta) -> None:
         """Nothing happens for a while; a clock that jumps back passes a negative time."""
