@@ -6,7 +6,7 @@ import base64
 import json
 import ssl
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,11 +14,26 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from precision_api import names
 from precision_lab.cluster.certificates import issue, new_authority, write_pair
 from precision_lab.cluster.objects import Object
 
 PATIENCE_SECONDS = 1
-"""How long the API server waits for an answer."""
+"""How long the API server waits for an answer, unless a configuration says other."""
+AGENTS: Sequence[Object] = [
+    {"apiGroups": [group], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": [resource]}
+    for group, resource in (("batch", "jobs"), ("", "pods"))
+]
+"""Rules for new Jobs and pods."""
+STATUSES: Sequence[Object] = [
+    {
+        "apiGroups": [names.GROUP],
+        "apiVersions": ["*"],
+        "operations": ["UPDATE"],
+        "resources": ["precisionprofiles/status", "nodeprecisionreports/status"],
+    }
+]
+"""A rule for statuses of profiles and reports."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +47,7 @@ class Denial:
 HANGS = Denial(0, "")
 """No answer, until the API server has lost its patience."""
 Decide = Callable[[Mapping[str, Any]], Denial | None]
-"""From the object that is to be created to what is wrong with it; None: nothing."""
+"""From the object that is to be written to what is wrong with it; None: nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +57,15 @@ class Webhook:
     url: str
     ca: bytes
 
-    def configuration(self, name: str, namespace: str, labels: Mapping[str, str]) -> Object:
-        """The ValidatingWebhookConfiguration for new Jobs and pods with these labels in one namespace."""
-        rules = [
-            {"apiGroups": [group], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": [resource]}
-            for group, resource in (("batch", "jobs"), ("", "pods"))
-        ]
+    def configuration(
+        self,
+        name: str,
+        namespace: str,
+        labels: Mapping[str, str],
+        rules: Sequence[Object] = AGENTS,
+        patience_seconds: int = PATIENCE_SECONDS,
+    ) -> Object:
+        """The ValidatingWebhookConfiguration for what the rules match that has these labels, in one namespace."""
         return {
             "apiVersion": "admissionregistration.k8s.io/v1",
             "kind": "ValidatingWebhookConfiguration",
@@ -56,10 +74,10 @@ class Webhook:
                 {
                     "name": f"{name}.lab.precisionprofiler.io",
                     "clientConfig": {"url": self.url, "caBundle": base64.b64encode(self.ca).decode()},
-                    "rules": rules,
+                    "rules": list(rules),
                     "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
                     "objectSelector": {"matchLabels": dict(labels)},
-                    "timeoutSeconds": PATIENCE_SECONDS,
+                    "timeoutSeconds": patience_seconds,
                     "failurePolicy": "Fail",
                     "sideEffects": "None",
                     "admissionReviewVersions": ["v1"],
