@@ -353,3 +353,14 @@ def test_a_pod_on_a_silent_node_outlives_its_profile_and_goes_with_the_node() ->
     story.a_kubelet_falls_silent_or_speaks_again(name="n1")
     story.delete_profile(name="a")
     story.teardown()
+
+
+def test_the_limits_of_a_suspended_profile_hold_nobody_back() -> None:
+    """Another story that `make fuzz` found."""
+    story = Fleet()
+    story.begin(budgets={"maxConcurrent": 1, "pools": [{"name": pool, "maxConcurrent": 1} for pool in POOLS]})
+    assert len(story.cluster.jobs) == 1
+    story.suspend_or_resume(name="a")
+    story.apply_profile(name="b", budgets={"maxConcurrent": 1}, chosen={}, further={})
+    story.the_operator_works()
+    assert len(story.cluster.jobs) == 2

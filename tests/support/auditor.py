@@ -61,12 +61,17 @@ def check(world: World, start: Start, node_states: Iterable[NodeState]) -> None:
     for audit in (_node, _own, _rollout, _physical, _watts, _ramp, _rest):
         audit(world, start, spec, list(node_states))
     for other in world.profiles.values():
-        if other.uid != start.profile.uid and other.spec and start.facts.uid in _matched(world, other.spec):
+        if other.uid == start.profile.uid or other.spec is None or other.spec.suspend:
+            continue
+        if start.facts.uid in _matched(world, other.spec):
             _keeps_limits_of(other, world, start)
 
 
 def _keeps_limits_of(other: ProfileView, world: World, start: Start) -> None:
-    """Racks and watts that another profile limits are limited for all, where a node stays below its limit at all."""
+    """Racks and watts that another profile limits are limited for all, where a node stays below its limit at all.
+
+    A suspended one limits nobody.
+    """
     assert other.spec is not None
     mine, rollout = _watts_of(world, start.facts.uid), other.spec.rollout
     pools = [row for row in rollout.pools if row.name == _labels(world.nodes[start.facts.uid])[PRODUCT]]
