@@ -364,3 +364,17 @@ def test_the_limits_of_a_suspended_profile_hold_nobody_back() -> None:
     story.apply_profile(name="b", budgets={"maxConcurrent": 1}, chosen={}, further={})
     story.the_operator_works()
     assert len(story.cluster.jobs) == 2
+
+
+def test_a_job_that_kueue_never_let_begin_counts_for_no_ramp() -> None:
+    """A third story that `make fuzz` found."""
+    story = Fleet()
+    story.apply_profile(name="a", budgets={"maxConcurrent": 1}, chosen={}, further={"agent": {"queueName": "q"}})
+    story.the_operator_works()
+    assert len(story.cluster.queued()) == 1
+    story.suspend_or_resume(name="a")
+    story.the_operator_works()
+    assert not story.cluster.jobs
+    story.apply_profile(name="a", budgets={"maxConcurrent": 1, "rampSeconds": 30}, chosen={}, further={})
+    story.the_operator_works()
+    assert len(story.cluster.jobs) == 1

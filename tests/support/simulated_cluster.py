@@ -181,13 +181,16 @@ class SimulatedCluster:
                 self.reports[action.report.name] = replace(there, profile_uid=action.profile.uid)
                 yield
             case Drop(kind="Job"):
+                dropped = self.jobs.get(action.name)
+                if dropped is not None and dropped.uid == action.uid and dropped.suspended:
+                    self.forget(action.name)  # Kueue never let it begin: nothing has drawn power
                 self._delete_job(action.name, action.uid)
                 yield
             case Drop():
                 if action.name in self.reports and self.reports[action.name].uid == action.uid:
-                    dropped = self.reports.pop(action.name)
-                    assert dropped.node_uid not in self.nodes, "the report of a node that is there is deleted"
-                    self.results.pop((dropped.profile_uid, dropped.node_uid), None)
+                    gone = self.reports.pop(action.name)
+                    assert gone.node_uid not in self.nodes, "the report of a node that is there is deleted"
+                    self.results.pop((gone.profile_uid, gone.node_uid), None)
                 yield
             case MarkStale() | MarkFresh():
                 status = ingest.marked_status(action, self.now)
@@ -377,7 +380,7 @@ class SimulatedCluster:
         self.pods.pop(self.jobs[name].uid, None)
 
     def forget(self, name: str) -> None:
-        """Somebody deletes a Job by hand: nothing tells of its start any more."""
+        """A Job is deleted, and nothing tells of its start any more."""
         del self.jobs[name]
         self.begun = [start for start in self.begun if start.job != name]
 
