@@ -37,10 +37,10 @@ test: setup browser lint check-generated ## All tests: fast ones, those on a rea
 	$(PYTEST) -m cluster -q $(ALLOW)
 	$(MAKE) test-node
 
-test-fast: $(STAMP) browser ## Tests that need no cluster (some six minutes on 2 cores).
+test-fast: $(STAMP) browser ## Tests that need no cluster (some five minutes on 2 cores).
 	$(PYTEST) -m "$(FAST)" -n $(WORKERS) --dist worksteal -q $(ALLOW)
 
-fuzz: $(STAMP) ## Every parser of outside data on 10,000 damaged documents (some 20 minutes on 2 cores), slow properties on more examples.
+fuzz: $(STAMP) ## Every parser of outside data on 10,000 damaged documents (some 12 minutes on 2 cores), slow properties on more examples.
 	$(PYTEST) tests/fuzz $$(grep -rl --include='*.py' 'support.examples import' tests) --hypothesis-profile=fuzz -n $(WORKERS) -q
 
 test-alerts: $(STAMP) ## Rules and alerts on two versions of promtool: a healthy month, planted faults, every alert.
