@@ -337,9 +337,9 @@ def test_who_took_the_pod_away_decides_what_the_attempt_says_of_the_node() -> No
     failed_job = job(finished="Failed")
     for reason, (ready, drained) in ends.items():
         taken = pod(failed_job, "Failed", disruption="Why.", disruption_reason=reason)
-        found = [summary_of(failed_job, taken, is_drained) for is_drained in (False, True)]
-        assert [end.reason for end in found if isinstance(end, NoResult)] == [ready, drained], reason
-        assert {end.outcome for end in found if isinstance(end, NoResult)} == {"disrupted"}
+        outcomes = [summary_of(failed_job, taken, is_drained) for is_drained in (False, True)]
+        assert [end.reason for end in outcomes if isinstance(end, NoResult)] == [ready, drained], reason
+        assert {end.outcome for end in outcomes if isinstance(end, NoResult)} == {"disrupted"}
 
 
 def test_a_node_that_takes_no_pods_is_being_drained() -> None:

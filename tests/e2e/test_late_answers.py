@@ -30,7 +30,7 @@ PATIENCE_SECONDS = 30
 
 @dataclass(frozen=True)
 class Reviewer:
-    """Lets every status pass, once it is told to; until then none has an answer."""
+    """Answers no review before `answers` is set, and then allows every status."""
 
     answers: threading.Event = field(default_factory=threading.Event)
     asked: Counter[str] = field(default_factory=Counter)
@@ -44,13 +44,13 @@ class Reviewer:
 @pytest.fixture
 def reviewer(site: Site, tmp_path: Path) -> Iterator[Reviewer]:
     """In force in the other namespace."""
-    lab, found = site.lab, Reviewer()
+    lab, reviewer = site.lab, Reviewer()
     with ExitStack() as ends:
-        hook = ends.enter_context(webhook(tmp_path, found))
+        hook = ends.enter_context(webhook(tmp_path, reviewer))
         ends.callback(lab.kubectl, "delete", "validatingwebhookconfiguration", NAME)
-        ends.callback(found.answers.set)
+        ends.callback(reviewer.answers.set)
         lab.apply(hook.configuration(NAME, REFUSING, {}, STATUSES, PATIENCE_SECONDS))
-        yield found
+        yield reviewer
 
 
 @pytest.fixture

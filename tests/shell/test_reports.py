@@ -93,8 +93,8 @@ async def test_a_detail_that_cannot_be_written_leaves_the_summary_with_the_reaso
         assert status is not None
         assert status.run is not None
         assert (status.state, len(status.results), status.run.detail) == ("Measured", 7, None)
-        told = f"DetailNotWritten: {sentence('DetailNotWritten', detail=error.words)}"
-        assert status.run.detail_problem == told
+        problem = f"DetailNotWritten: {sentence('DetailNotWritten', detail=error.words)}"
+        assert status.run.detail_problem == problem
 
 
 async def test_a_result_that_an_older_crd_refuses_is_a_failure_with_its_reason_and_not_tried_for_ever(

@@ -147,14 +147,14 @@ class Actor:
 
     async def _collect(self, action: Collect) -> None:
         job, left = action.job, self._collector.take(action)
-        found = left.found
-        if isinstance(found, NoResult):
-            await self._fail(job, action.report, found, action.keeping, left.log)
+        ending = left.ending
+        if isinstance(ending, NoResult):
+            await self._fail(job, action.report, ending, action.keeping, left.log)
             return
         report = action.report or await self._reports.create_for(job)
-        found = await self._reports.with_detail(found, job, report)
+        finding = await self._reports.with_detail(ending, job, report)
         place = ingest.Place(action.pool, action.nvlink_domain, action.by_claim)
-        status = ingest.read_status(found, job, report, place, self._now(), action.keeping)
+        status = ingest.read_status(finding, job, report, place, self._now(), action.keeping)
         try:
             await self._reports.write_status(report, status)
         except ApiError as error:
@@ -171,8 +171,8 @@ class Actor:
         problem, log = NoResult(action.reason, action.message, action.outcome), None
         if action.pod is not None:
             left = self._collector.take(action)
-            assert isinstance(left.found, NoResult)
-            problem, log = left.found, left.log
+            assert isinstance(left.ending, NoResult)
+            problem, log = left.ending, left.log
         await self._fail(action.job, action.report, problem, action.keeping, log)
 
     async def _fail(

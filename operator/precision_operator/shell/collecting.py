@@ -48,7 +48,7 @@ class StillReading(Exception):
 class Left:
     """What an agent left behind: a result or why there is none, and then the end of its log."""
 
-    found: ingest.Finding | NoResult
+    ending: ingest.Finding | NoResult
     log: str | None = None
 
 

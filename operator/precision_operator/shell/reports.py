@@ -92,20 +92,20 @@ class Reports:
             raise
         self._cache.put("reports", raw)
 
-    async def with_detail(self, found: ingest.Finding, job: JobView, report: ReportView) -> ingest.Finding:
+    async def with_detail(self, finding: ingest.Finding, job: JobView, report: ReportView) -> ingest.Finding:
         """The finding, its full result written; marked where the cluster refuses that: the summary stands alone then.
 
         Raises ApiError while the trouble may pass.
         """
-        if found.result is None:
-            return found
+        if finding.result is None:
+            return finding
         try:
-            await self._write_detail(report, found.result)
+            await self._write_detail(report, finding.result)
         except ApiError as error:
             if (error.transient or error.status == 409) and self._just_ended(job):
                 raise
-            return ingest.without_detail(found, cleaned(error.words))
-        return found
+            return ingest.without_detail(finding, cleaned(error.words))
+        return finding
 
     async def _replace(self, old: ReportView, body: dict[str, Any]) -> ReportView:
         """A new report in the place of one whose profile is gone, as the garbage collector would have made room."""
