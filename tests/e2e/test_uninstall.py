@@ -21,6 +21,7 @@ pytestmark = pytest.mark.cluster
 LONGER_SECONDS = 8.0
 """Than two renewals of a Lease, and than any pause between two attempts to watch."""
 PROGRAMS = ("operator", "exporter")
+KNOWN = "our Deployment is deleted"
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Left:
     lab: Lab
     audit_log: Path
     before: int
-    """Requests of the programs until Helm was done; one that left with the RoleBindings' end may have been refused."""
+    """Requests until Helm was done and both programs knew; one that left between may have been refused."""
 
     def later(self) -> list[dict[str, Any]]:
         return requests(self.audit_log)[self.before :]
@@ -48,6 +49,7 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Left]:
             program.start()
         eventually(lambda: {who(entry) for entry in requests(log) if watches_deployments(entry)} == set(PROGRAMS))
         release.helm("uninstall", release.name)
+        eventually(lambda: all(KNOWN in lab.processes.log(name) for name in PROGRAMS))
         before = len(requests(log))
         time.sleep(LONGER_SECONDS)
         yield Left(lab, log, before)
@@ -69,7 +71,6 @@ def test_after_an_uninstall_nothing_that_the_programs_ask_for_is_refused(left: L
 def test_programs_that_are_uninstalled_wait_for_their_signal_and_end_by_it(left: Left) -> None:
     for name in PROGRAMS:
         assert left.lab.processes.states()[name].exit is None
-        assert "our Deployment is deleted" in left.lab.processes.log(name)
         left.lab.processes.signal(name, signal.SIGTERM)
     for name in PROGRAMS:
         assert eventually(lambda name=name: left.lab.processes.states()[name].exit is not None, 5)

@@ -25,5 +25,5 @@ def audit_flags(folder: Path) -> tuple[str, ...]:
 
 
 def requests(log: Path) -> list[dict[str, Any]]:
-    """The requests of our programs so far."""
-    return [json.loads(line) for line in log.read_text().splitlines()]
+    """The requests of our programs so far: one a line; a last line without its end is still being written."""
+    return [json.loads(line) for line in log.read_bytes().split(b"\n")[:-1]]
