@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,9 +24,8 @@ from precision_lab.processes.ports import free_ports
 from precision_lab.processes.processes import Processes, launch, named
 
 DESCRIPTION = "lab.json"
-KUBECTL_SECONDS = 120
-ESTABLISHED = "--for=jsonpath={.status.conditions[?(@.type=='Established')].status}=True"
-"""For `kubectl wait crd`: `--for=condition=Established` fails on a definition that has no conditions yet."""
+KUBECTL_SECONDS = 300
+ESTABLISHED_SECONDS = 60
 
 
 class KubectlError(Exception):
@@ -145,6 +145,28 @@ class Lab:
         keys = {key: f"lab.precisionprofiler.io/{key.replace('_', '-')}" for key in annotations}
         changes = [f"{keys[key]}={value}" if value else f"{keys[key]}-" for key, value in annotations.items()]
         self.kubectl("annotate", "--overwrite", "node", name, *changes)
+
+    def wait_until_established(self, *definitions: str) -> None:
+        """Returns once these definitions (all, without names) are established. Raises KubectlError after a minute.
+
+        `kubectl wait --for=condition=Established` ends with an error at a definition that has no conditions yet, and so
+        does a JSONPath that filters them: what a definition lacks at first is asked for again.
+        """
+        deadline = time.monotonic() + ESTABLISHED_SECONDS
+        while waiting := [name for name, done in self._established(definitions).items() if not done]:
+            if time.monotonic() > deadline:
+                raise KubectlError(f"after {ESTABLISHED_SECONDS} s not established: {', '.join(waiting)}")
+            time.sleep(0.1)
+
+    def _established(self, definitions: Sequence[str]) -> dict[str, bool]:
+        items = [self.get("crd", name) for name in definitions] or self.get("crd")["items"]
+        return {
+            item["metadata"]["name"]: any(
+                (row["type"], row["status"]) == ("Established", "True")
+                for row in item.get("status", {}).get("conditions") or ()
+            )
+            for item in items
+        }
 
     def create_namespace(self, name: str) -> str:
         """Makes a namespace in which pods can start at once (its default service account exists); returns its name."""

@@ -25,7 +25,7 @@ from tests.support.result_objects import request, request_text
 PLACE = ("tests.support.worker_backend", "WorkerBackend")
 CASE = GemmCase("qkv", "fprop", 64, 64, 64, 1, "autocast")
 BF16, NVFP4 = Variant("bf16", "bf16"), Variant("nvfp4", "nvfp4")
-QUICK = Patience(start=120.0, call=1.5)
+QUICK = Patience(start=120.0, call=4.0)
 Faults = dict[str, str]
 
 

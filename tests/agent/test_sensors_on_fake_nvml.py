@@ -315,7 +315,7 @@ def alive(pid: int) -> bool:
     """Neither gone nor a zombie that nobody has buried yet."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False
 
 
@@ -344,7 +344,7 @@ def test_the_sampler_runs_beside_us_at_20_hz_on_our_clock_and_ends_when_told(on_
 
 
 def test_a_gpu_lost_under_the_sampler_is_told_and_what_was_seen_stays(on_fake: Scripted, tmp_path: Path) -> None:
-    on_fake("gpu GPU-0\npower 0 500\nlost 0.4\n")
+    on_fake("gpu GPU-0\npower 0 500\nlost 3\n")
     with started(tmp_path) as sampler:
         eventually(lambda: not alive(sampler.pid), 30)
         found = sampler.stop()

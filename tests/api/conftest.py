@@ -10,10 +10,11 @@ import pytest
 
 from precision_api import crdgen
 from precision_lab.builds.binaries import binaries
-from precision_lab.lab import ESTABLISHED
 from tests.support.api_server import ApiServer
 from tests.support.eventually import eventually
 from tests.support.kubectl import Kubectl
+
+ESTABLISHED = ("wait", "--for=condition=Established", "--timeout=30s", "crd", "--all")
 
 
 @pytest.fixture(scope="session")
@@ -23,7 +24,7 @@ def kubectl_everywhere(cluster: Any) -> Kubectl:
     for name in crdgen.files():
         kubectl("apply", "--server-side", "--force-conflicts", "-f", str(Path(crdgen.__file__).parents[1] / name))
     # A definition that has no conditions yet is an error to kubectl.
-    eventually(lambda: kubectl.run("wait", ESTABLISHED, "--timeout=30s", "crd", "--all").returncode == 0)
+    eventually(lambda: kubectl.run(*ESTABLISHED).returncode == 0)
     kubectl("api-resources")  # asks anew: `explain` would believe a list from before our kinds were there
     return kubectl
 

@@ -236,8 +236,8 @@ async def test_a_watch_that_is_refused_ends_alone_says_so_once_and_comes_back(
 
 @pytest.fixture
 def soon_steady(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A watch is taken for steady after a second."""
-    monkeypatch.setattr(watching_module, "STEADY_SECONDS", 1.0)
+    """A watch is taken for steady after three seconds."""
+    monkeypatch.setattr(watching_module, "STEADY_SECONDS", 3.0)
 
 
 @pytest.mark.usefixtures("soon_steady")
@@ -246,7 +246,7 @@ async def test_a_watch_that_holds_lists_once_more_and_is_shown_as_watched(tmp_pa
     async with watching(server, tmp_path, RED) as (watches, owner):
         await until(lambda: watches.states[RED].watched, 15)
         await until(lambda: owner.lists[RED] == 2)
-        assert server.asked == {"list": 3, "watch": 1}
+        await until(lambda: server.asked == {"list": 3, "watch": 1})
 
 
 @pytest.mark.usefixtures("soon_steady")

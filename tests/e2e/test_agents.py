@@ -8,6 +8,7 @@ import re
 import pytest
 
 from precision_api import names
+from tests.support.eventually import eventually
 from tests.support.golden import assert_golden
 from tests.support.history import Object, created, present
 from tests.support.loss import Loss
@@ -68,11 +69,11 @@ def test_an_agents_pod_goes_through_the_scheduler_and_takes_all_gpus_of_its_node
 
 
 def test_a_job_that_the_operator_deletes_leaves_no_pod(measured: Profile) -> None:
+    eventually(lambda: measured.jobs() == measured.pods() == [])
     history = measured.history()
     for kind in ("jobs", "pods"):
         assert len(created(history, kind)) == 1
         assert present(change for change in history if change.kind == kind) == {}
-    assert measured.jobs() == measured.pods() == []
 
 
 def test_the_job_on_a_node_that_is_deleted_in_the_middle_is_deleted_at_once(deserted: Loss) -> None:

@@ -91,8 +91,8 @@ def test_a_plan_over_the_profiled_fleet_says_pool_precision_gpus_days_and_money(
     head, row = plans.kubectl("get", "cplan", "where").splitlines()
     assert head.split() == ["NAME", "PHASE", "JOBS", "DAYS", "POWER", "COST", "DEADLINES", "DATA", "AGE"]
     assert row.split()[:3] == ["where", "Solved", "1/1"]
-    shown = plans.kubectl("get", "events", "--field-selector=involvedObject.name=where", "-o", "name")
-    assert len(shown.split()) == 2
+    chosen = ("--field-selector=involvedObject.name=where", "-o", "name")
+    eventually(lambda: len(plans.kubectl("get", "events", *chosen).split()) == 2)
     assert "PlanFound" in plans.kubectl("describe", "cplan", "where")
 
 

@@ -18,7 +18,7 @@ import pytest
 from precision_api.names import AGENT_APP, LABEL_APP
 from precision_lab.builds.binaries import binaries
 from precision_lab.fleet.fleet import NodeSpec
-from precision_lab.lab import ESTABLISHED, Lab, LabSettings, start_lab
+from precision_lab.lab import Lab, LabSettings, start_lab
 from precision_lab.monitoring import prometheus_crds
 from precision_lab.release.helm import HelmError, Release, notes_of
 from precision_lab.release.install import CHART
@@ -113,8 +113,7 @@ def monitored(release: Release, upgraded: Step) -> Step:
     """The same values once more, where prometheus-operator's kinds are known by now."""
     for path in prometheus_crds.definitions():
         release.lab.kubectl("apply", "--server-side", "-f", str(path))
-    crds = [f"crd/{plural}.monitoring.coreos.com" for plural in prometheus_crds.PLURALS]
-    release.lab.kubectl("wait", ESTABLISHED, "--timeout=30s", *crds)
+    release.lab.wait_until_established(*(f"{plural}.monitoring.coreos.com" for plural in prometheus_crds.PLURALS))
     return step(release, release.put(**AUTO))
 
 

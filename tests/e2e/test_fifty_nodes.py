@@ -36,7 +36,7 @@ def measured(stage: Scene) -> Profile:
     stage.site.operator.start()
     assert done < NODES
     assert agents, "the operator was not killed in the middle: no agent was at work"
-    profile.completes(100)
+    profile.completes(240)
     return profile
 
 

@@ -51,6 +51,8 @@ def run(lab: Lab, node: str, **pod: Any) -> None:
 def until(lab: Lab, node: str, what: str) -> None:
     """Waits for a condition of the Job (`condition=Failed`) or for something of its pod (`pod:jsonpath=...`)."""
     target = ["pod", f"--selector=job-name={node}"] if what.startswith("pod:") else [f"job/{node}"]
+    if what.startswith("pod:"):
+        lab.kubectl("wait", *target, "--for=create", "--timeout=30s")
     lab.kubectl("wait", *target, f"--for={what.removeprefix('pod:')}", "--timeout=30s")
 
 

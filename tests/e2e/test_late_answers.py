@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
@@ -79,11 +80,13 @@ def test_another_namespace_is_measured_meanwhile_and_the_late_status_is_written_
 ) -> None:
     scene.add_nodes(*specs(2, products=("H100",)))
     eventually(partial(is_held_up, theirs))
+    began = time.monotonic()
     late = theirs.apply("late")
     eventually(lambda: reviewer.asked["late"])
     ours = scene.apply("ours")
     ours.completes()
-    assert (reviewer.asked["late"], late.status()) == (1, {}), "its status still waits, and was asked for once"
+    most = 1 + int((time.monotonic() - began) / PATIENCE_SECONDS)  # the API server gives up, and is asked again
+    assert (1 <= reviewer.asked["late"] <= most, late.status()) == (True, {}), "its status waits, and is not asked for"
     reviewer.answers.set()
     late.completes()
     assert {attempt["outcome"] for attempt in (late.attempts() | ours.attempts()).values()} == {"succeeded"}

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from precision_lab.lab import ESTABLISHED, Lab, LabSettings, start_lab
+from precision_lab.lab import Lab, LabSettings, start_lab
 from precision_lab.processes.ports import free_ports
 from precision_lab.release.install import NAMESPACE, Program, program_of, render
 from tests.support.eventually import eventually
@@ -23,7 +23,7 @@ from tests.support.site import profile_manifest
 pytestmark = pytest.mark.cluster
 
 RED, BLUE = "red", "blue"
-SOON_SECONDS = 10
+SOON_SECONDS = 30
 BINDING = f"rolebinding/precision-system:precision-profiler-operator --namespace={BLUE}".split()
 NAMELESS = (
     "import os, pwd, runpy, sys\n"
@@ -53,7 +53,7 @@ class Late:
     def define(self) -> None:
         for definition in self.definitions:
             self.lab.apply(definition)
-        self.lab.kubectl("wait", ESTABLISHED, "--timeout=30s", "crd", *self.names())
+        self.lab.wait_until_established(*self.names())
 
     def undefine(self) -> None:
         self.lab.kubectl("delete", "crd", *self.names())

@@ -45,7 +45,7 @@ def test_a_job_that_the_api_server_finds_invalid_is_named_and_the_mended_profile
     status = says(profile, NOT_A_KEY)
     assert status["waitsFor"] == "InvalidJob (2)"
     assert {c["type"]: c["reason"] for c in status["conditions"]}["Degraded"] == "InvalidJob"
-    (event,) = events_of(profile)
+    (event,) = eventually(lambda: events_of(profile))
     assert event["reason"] == "InvalidJob"
     assert "tolerations" in event["message"]
     assert profile.jobs() == []

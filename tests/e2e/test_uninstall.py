@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 
 from precision_lab.lab import Lab, LabSettings, start_lab
 from precision_lab.release.helm import Release
-from tests.support.audit import AUDIT_LOG, audit_flags, requests
+from tests.support.audit import AUDIT_LOG, audit_flags, received, requests
 from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.cluster
@@ -30,11 +31,11 @@ class Left:
 
     lab: Lab
     audit_log: Path
-    before: int
-    """Requests until Helm was done and both programs knew; one that left between may have been refused."""
+    known: datetime
+    """When Helm was done and both programs knew; a request that left between may have been refused."""
 
     def later(self) -> list[dict[str, Any]]:
-        return requests(self.audit_log)[self.before :]
+        return [entry for entry in requests(self.audit_log) if received(entry) > self.known]
 
 
 @pytest.fixture(scope="module")
@@ -50,9 +51,9 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Left]:
         eventually(lambda: {who(entry) for entry in requests(log) if watches_deployments(entry)} == set(PROGRAMS))
         release.helm("uninstall", release.name)
         eventually(lambda: all(KNOWN in lab.processes.log(name) for name in PROGRAMS))
-        before = len(requests(log))
+        known = datetime.now(UTC)
         time.sleep(LONGER_SECONDS)
-        yield Left(lab, log, before)
+        yield Left(lab, log, known)
 
 
 def watches_deployments(entry: dict[str, Any]) -> bool:
@@ -73,5 +74,5 @@ def test_programs_that_are_uninstalled_wait_for_their_signal_and_end_by_it(left:
         assert left.lab.processes.states()[name].exit is None
         left.lab.processes.signal(name, signal.SIGTERM)
     for name in PROGRAMS:
-        assert eventually(lambda name=name: left.lab.processes.states()[name].exit is not None, 5)
+        assert eventually(lambda name=name: left.lab.processes.states()[name].exit is not None)
         assert left.lab.processes.states()[name].exit == 0

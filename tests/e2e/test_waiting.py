@@ -79,11 +79,13 @@ def test_applying_the_same_profile_twice_changes_nothing(scene: Scene) -> None:
 
 
 def test_a_second_profile_over_the_same_nodes_waits_its_turn(scene: Scene) -> None:
-    nodes = scene.add_nodes(*specs(3, "agent-seconds:2"))
+    nodes = scene.add_nodes(*specs(3, "fault:hold"))
     first = scene.apply("first")
     eventually(lambda: first.counts().get("running") == 3)
     second = scene.apply("second")
     eventually(lambda: reasons(second.status()) == {"MeasuredByAnotherProfile": 3})
+    for node in nodes:
+        scene.lab.annotate_node(node, fault=None)
     for profile in (first, second):
         profile.completes()
         assert profile.counts()["succeeded"] == 3

@@ -178,7 +178,7 @@ async def test_with_the_rights_of_the_chart_the_process_follows_a_cluster_and_le
         await fleet.remove_plan("q1")
         await until(http, url, lambda text: 'plan="q1"' not in text and 'plan="q2"' in text, "/metrics")
         process.send_signal(signal.SIGTERM)
-        assert await asyncio.wait_for(process.wait(), 5) == 0
+        assert await asyncio.wait_for(process.wait(), 30) == 0
     for found in await fleet.objects():
         assert not {"finalizers", "annotations"} & set(found["metadata"]), found["metadata"]["name"]
 

@@ -11,7 +11,7 @@ from tests.support.eventually import eventually
 from tests.support.installed import ONLY_GPU_NODE, Installed
 
 pytestmark = pytest.mark.node
-PACE = 0.02
+PACE = 0.05
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ def test_both_programs_run_before_the_cluster_knows_their_kinds(early: Installed
 def test_the_definitions_may_come_later_and_nothing_is_started_anew(early: Installed) -> None:
     before = {pod["metadata"]["uid"] for component in ("operator", "exporter") for pod in early.pods(component)}
     early.release.put(**early.values())
-    early.ready(15)
+    early.ready()
     pods = [*early.pods("operator"), *early.pods("exporter")]
     assert {pod["metadata"]["uid"] for pod in pods} == before
     restarts = [status["restartCount"] for pod in pods for status in pod["status"]["containerStatuses"]]

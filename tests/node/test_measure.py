@@ -86,7 +86,7 @@ def test_without_torch_in_its_image_the_agent_says_so_and_the_image_is_blamed(in
 
 
 def test_the_log_of_a_running_agent_can_be_followed(installed: Installed) -> None:
-    with installed.paced(0.02):
+    with installed.paced(0.05):
         profile = installed.apply("followed", target={"nodeNames": [GPU_NODE]})
         pod = profile.running_agent()
         lines = log_of(installed.lab, pod).splitlines()

@@ -153,7 +153,7 @@ def test_a_solver_that_fails_has_proved_nothing() -> None:
 def test_whoever_ends_the_solver_loses_the_proof_and_not_the_operator() -> None:
     read = terms(spec(), NOW)
     program = Program(offers(pools(fleet(), read, NOW), read), read)
-    model = program.model(program.objective("time"), 0.01, 10.0)
+    model = program.model(program.objective("time"), 0.01, 120.0)
     assert run(model).state == "optimal"
     before = process_id()
     assert before is not None

@@ -48,6 +48,9 @@ def test_without_a_last_word_the_best_solution_until_then_is_given(
     acts: Callable[[Connection, Connection], None], seconds: float
 ) -> None:
     solver = SolverProcess(acts)
+    solver.begin()
+    assert solver.pipe is not None
+    assert solver.pipe.poll(120), "the model's seconds are not for its start"
     found = solver.run(model(seconds))
     assert (found.state, found.bound) == ("limit", PROVED)
     assert found.x is not None
@@ -56,7 +59,7 @@ def test_without_a_last_word_the_best_solution_until_then_is_given(
 
 
 def test_while_the_solver_does_not_answer_there_still_is_a_plan() -> None:
-    assert run(model(10.0)).state == "optimal"
+    assert run(model(120.0)).state == "optimal"
     stopped = process_id()
     assert stopped is not None
     os.kill(stopped, signal.SIGSTOP)

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+from precision_operator.shell import collecting, creating, late_writes
 from tests.support.acting import Scene
+
+ANSWER_SECONDS = 10.0
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pass goes on without an answer that hangs, and not without one that waits for a busy machine."""
+    for module in (collecting, creating, late_writes):
+        monkeypatch.setattr(module, "GRACE_SECONDS", ANSWER_SECONDS)
 
 
 @pytest.fixture

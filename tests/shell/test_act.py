@@ -19,6 +19,7 @@ from precision_operator.core.observe.views import pod_view
 from precision_operator.core.reasons import sentence
 from precision_operator.core.rollout.actions import Close, Collect, Drop
 from precision_operator.core.status.events import Note
+from precision_operator.shell import collecting
 from precision_operator.shell.act import Actor
 from precision_operator.shell.cache import Cache
 from tests.support.acting import DETAILS, INTERNAL, JOB_NAME, JOBS, OWNER, PODS, REPORT_NAME, REPORTS, START, Scene
@@ -253,7 +254,10 @@ async def test_an_agent_whose_log_cannot_be_read_is_ended_at_once_and_its_report
     assert f"{JOBS}/{JOB_NAME}" not in scene.cluster.objects
 
 
-async def test_an_agent_that_ends_while_its_log_is_read_is_collected_with_its_result(scene: Scene) -> None:
+async def test_an_agent_that_ends_while_its_log_is_read_is_collected_with_its_result(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collecting, "GRACE_SECONDS", 1.0)
     close = await overdue(scene)
     hangs = scene.cluster.hanging[f"{JOB_NAME}-x"] = asyncio.Event()
     assert await scene.actor.act([close]) == 0

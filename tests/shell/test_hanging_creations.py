@@ -62,7 +62,7 @@ async def test_an_operator_that_ends_waits_for_the_answers_of_what_it_has_begun(
     await asyncio.sleep(0.01)
     assert not finishing.done()
     loop.cluster.held_up[paths.jobs("b")].set()
-    await asyncio.wait_for(finishing, 5)
+    await asyncio.wait_for(finishing, 60)
     assert len(loop.jobs("b")) == creating.AT_ONCE
     await loop.once()
     assert asked(loop) == creating.AT_ONCE, "nothing begins any more"

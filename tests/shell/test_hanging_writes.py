@@ -40,7 +40,7 @@ async def test_others_have_their_status_meanwhile_and_who_waits_is_not_asked_for
     for name in PROFILES:
         loop.apply(name, "b", target={"nodeNames": ["n00"]})
     loop.apply("ours", target={"nodeNames": ["n01"]})
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         for _ in range(3):
             await loop.once()
     assert loop.status("ours")["phase"]
@@ -49,7 +49,7 @@ async def test_others_have_their_status_meanwhile_and_who_waits_is_not_asked_for
     assert "status of b/theirs-00: no answer yet" in caplog.text
     loop.cache.changed.clear()
     answers.set()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await loop.cache.changed.wait()
         await loop.actor.settled()
     await loop.once()
@@ -64,7 +64,7 @@ async def test_results_of_others_are_written_meanwhile_and_a_late_one_is_written
         loop.end_agent(node)
     held = [f"{paths.reports('ml')}/{name}/status" for name in reports_of(loop, NODES[:3])]
     answers = [hang(loop, path) for path in held]
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         for _ in range(3):
             await loop.once()
     assert loop.measured() == NODES[3:]
@@ -97,7 +97,7 @@ async def test_a_late_write_that_fails_is_done_again_if_it_must(
         loop.apply("ours", target={"nodeNames": ["n02"]})  # whose version is not the one that was read
     loop.cache.changed.clear()
     answers.set()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await loop.cache.changed.wait()
     await loop.once()
     assert asked(loop, path) == times
@@ -114,7 +114,7 @@ async def test_an_operator_that_ends_waits_for_the_answer_and_one_that_is_stoppe
     await asyncio.sleep(0.01)
     assert not finishing.done()
     answers.set()
-    await asyncio.wait_for(finishing, 5)
+    await asyncio.wait_for(finishing, 60)
     assert loop.status("ours")["phase"]
     answers.clear()
     loop.actor.closed = False
@@ -122,5 +122,5 @@ async def test_an_operator_that_ends_waits_for_the_answer_and_one_that_is_stoppe
     loop.reconciler._turn.release()
     await loop.once()
     loop.actor.end()
-    await asyncio.wait_for(loop.actor.settled(), 5)
+    await asyncio.wait_for(loop.actor.settled(), 60)
     assert not loop.status("second")

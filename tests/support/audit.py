@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -27,3 +28,13 @@ def audit_flags(folder: Path) -> tuple[str, ...]:
 def requests(log: Path) -> list[dict[str, Any]]:
     """The requests of our programs so far: one a line; a last line without its end is still being written."""
     return [json.loads(line) for line in log.read_bytes().split(b"\n")[:-1]]
+
+
+def received(entry: dict[str, Any]) -> datetime:
+    """When the API server received a request."""
+    return datetime.fromisoformat(entry["requestReceivedTimestamp"])
+
+
+def answered(entry: dict[str, Any]) -> datetime:
+    """When the stage of a request was reached that the entry tells of: that of a watch which is complete, its end."""
+    return datetime.fromisoformat(entry["stageTimestamp"])

@@ -21,14 +21,16 @@ Manifest = dict[str, Any]
 
 @dataclass(frozen=True)
 class Helm:
-    """The program; the release is always `fleet` in the namespace `profiling`."""
+    """The program, and what the release is called."""
 
     program: Path
+    release: str = "fleet"
+    namespace: str = "profiling"
 
     def run(self, values: Manifest, chart: Path = CHART) -> subprocess.CompletedProcess[str]:
         """`helm template` with these values, whatever comes of it; of our chart, once for all tests."""
         render = _rendered_once if chart == CHART else _rendered
-        return render(self.program, json.dumps(values), chart)
+        return render(self, json.dumps(values), chart)
 
     def text(self, **values: Any) -> str:
         """What the chart renders to. Fails the test with Helm's own words when it refuses."""
@@ -41,8 +43,8 @@ class Helm:
         return [document for document in yaml.load_all(self.text(**values), yaml.CSafeLoader) if document]
 
 
-def _rendered(program: Path, values: str, chart: Path) -> subprocess.CompletedProcess[str]:
-    command = [str(program), "template", "fleet", str(chart), "--namespace=profiling", "--values=-"]
+def _rendered(helm: Helm, values: str, chart: Path) -> subprocess.CompletedProcess[str]:
+    command = [str(helm.program), "template", helm.release, str(chart), f"--namespace={helm.namespace}", "--values=-"]
     return subprocess.run([*command, f"--kube-version={KUBERNETES}"], input=values, text=True, capture_output=True)
 
 

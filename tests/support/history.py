@@ -73,12 +73,14 @@ class History:
 
     def _caught_up(self) -> bool:
         """Whether all that a list shows now has been seen."""
-        return all(self._shows(kind, self._list(path)["items"]) for kind, path in self._paths.items())
+        return all(self._shows(kind, self._list(path)) for kind, path in self._paths.items())
 
-    def _shows(self, kind: Kind, items: list[Object]) -> bool:
-        there = present(c for c in list(self._seen) if c.kind == kind)
-        now = {item["metadata"]["uid"]: item["metadata"]["resourceVersion"] for item in items}
-        return now.items() <= {uid: o["metadata"]["resourceVersion"] for uid, o in there.items()}.items()
+    def _shows(self, kind: Kind, listed: Object) -> bool:
+        seen = [change for change in list(self._seen) if change.kind == kind]
+        last = {change.uid: change.version for change in sorted(seen, key=lambda change: change.version)}
+        now = {item["metadata"]["uid"]: _version(item) for item in listed["items"]}
+        gone = {uid for uid, item in present(seen).items() if _version(item) <= _version(listed)} - now.keys()
+        return not gone and all(last.get(uid, 0) >= version for uid, version in now.items())
 
     def _is_served(self, path: str) -> bool:
         return self._api.call("GET", path)[0] == 200

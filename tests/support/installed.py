@@ -119,7 +119,7 @@ class Profile:
     def phase(self) -> str:
         return str(self.status().get("phase", ""))
 
-    def completes(self, seconds: int = 60) -> Object:
+    def completes(self, seconds: int = 110) -> Object:
         """Waits as a user does; returns the status."""
         self.lab.kubectl("wait", f"pp/{self.name}", "-n", TEAM, "--for=condition=Complete", f"--timeout={seconds}s")
         return self.status()

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from precision_lab.lab import ESTABLISHED
 from precision_operator.cluster import paths
 from precision_operator.shell.local_queues import GROUP, PLURAL
 from tests.support.api_server import MERGE_PATCH
@@ -20,7 +19,7 @@ from tests.support.site import Site
 
 QUEUE_LABEL = f"{GROUP}/queue-name"
 VERSIONS = ("v1beta1", "v1beta2")
-DEFINITION = f"crd/{PLURAL}.{GROUP}"
+DEFINITION = f"{PLURAL}.{GROUP}"
 Keys = Literal["group", "flavor"]
 """By which label keys flavors are told apart: those of all flavors of a resource group together (Kueue up to the change
 12449, and by what its maintainers plan in 15136), or each flavor by its own alone."""
@@ -46,7 +45,7 @@ def serve(site: Site, *served: str) -> None:
         {
             "apiVersion": "apiextensions.k8s.io/v1",
             "kind": "CustomResourceDefinition",
-            "metadata": {"name": f"{PLURAL}.{GROUP}"},
+            "metadata": {"name": DEFINITION},
             "spec": {
                 "group": GROUP,
                 "names": {"kind": "LocalQueue", "plural": PLURAL, "singular": "localqueue"},
@@ -55,7 +54,7 @@ def serve(site: Site, *served: str) -> None:
             },
         }
     )
-    site.lab.kubectl("wait", ESTABLISHED, "--timeout=60s", DEFINITION)
+    site.lab.wait_until_established(DEFINITION)
     eventually(lambda: _served(site) == set(served))
 
 
@@ -67,7 +66,7 @@ def _served(site: Site) -> set[str]:
 
 def remove(site: Site) -> None:
     """Kueue is uninstalled, and its queues with it."""
-    site.lab.kubectl("delete", DEFINITION, "--ignore-not-found")
+    site.lab.kubectl("delete", "crd", DEFINITION, "--ignore-not-found")
 
 
 def queue(site: Site, name: str, version: str = "v1beta2") -> Object:

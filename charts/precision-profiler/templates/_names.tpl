@@ -11,7 +11,7 @@
 
 {{- define "pp.selector" -}}
 app.kubernetes.io/name: precision-profiler
-app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/instance: {{ .root.Release.Name | quote }}
 app.kubernetes.io/component: {{ .component }}
 {{- end -}}
 

@@ -56,7 +56,7 @@ class Snapshot:
             mounts=frozenset(line.split(" ", 2)[2] for line in _lines("/proc/self/mountinfo")),
             processes=frozenset(_lab_processes()),
             namespaces=frozenset(_namespaces()),
-            cgroups=frozenset(str(path) for path in Path("/sys/fs/cgroup").glob("*/**") if path.is_dir()),
+            cgroups=frozenset(folder for root in Path("/sys/fs/cgroup").glob("*") for folder, _, _ in os.walk(root)),
             interfaces=frozenset(os.listdir("/sys/class/net")),
             files=frozenset(_lab_files()),
             settings=frozenset(f"{name}={Path('/proc/sys', name).read_text().strip()}" for name in _SETTINGS),

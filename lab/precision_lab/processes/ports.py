@@ -7,6 +7,8 @@ import socket
 from pathlib import Path
 
 LOWEST = 10240
+_given: set[int] = set()
+"""Ports that this process was given: who asked may not have bound them yet."""
 _RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
@@ -21,8 +23,9 @@ def free_ports(count: int) -> list[int]:
     for port in candidates:
         if len(chosen) == count:
             break
-        if _is_free(port):
+        if port not in _given and _is_free(port):
             chosen.append(port)
+            _given.add(port)
     return chosen
 
 

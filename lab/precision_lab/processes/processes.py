@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -189,8 +190,9 @@ def end_named(name: str) -> bool:
 def sweep() -> None:
     """Removes run folders of this user whose supervisor and owners are gone (a supervisor that was killed can't)."""
     for run_dir in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
-        if run_dir.is_dir() and run_dir.stat().st_uid == os.getuid() and _abandoned(run_dir):
-            _remove(run_dir)
+        with suppress(FileNotFoundError):  # whoever is behind it removes it just now
+            if run_dir.is_dir() and run_dir.stat().st_uid == os.getuid() and _abandoned(run_dir):
+                _remove(run_dir)
 
 
 def _remove(run_dir: Path) -> None:

@@ -34,7 +34,7 @@ from precision_lab.builds.image_archives import (
 )
 from precision_lab.cluster import kubeconfig
 from precision_lab.cluster.objects import Object
-from precision_lab.lab import ESTABLISHED, KubectlError, Lab, LabSettings, start_lab
+from precision_lab.lab import KubectlError, Lab, LabSettings, start_lab
 from precision_lab.processes.processes import ProcessError
 from precision_lab.release.install import NAMESPACE, Installation, Program, install
 
@@ -161,7 +161,7 @@ def check_late_definitions(lab: Lab, image: Image, installed: Installation) -> N
         time.sleep(LATE_SECONDS)
         lab.processes.check(program.name)
         lab.apply(*(_fresh(item) for item in definitions))
-        lab.kubectl("wait", "crd", "--all", ESTABLISHED, "--timeout=30s")
+        lab.wait_until_established()
         lab.apply(_suspended_profile(installed.namespace))
         lab.kubectl(
             *("wait", f"pp/{PROBE}", "-n", installed.namespace, "--timeout=30s"),

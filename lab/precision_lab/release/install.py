@@ -21,7 +21,7 @@ import yaml
 
 from precision_lab.builds.binaries import binaries
 from precision_lab.cluster.objects import Object
-from precision_lab.lab import ESTABLISHED, Lab
+from precision_lab.lab import Lab
 from precision_lab.names import PREFIX
 from precision_lab.processes.ports import free_ports
 from precision_lab.processes.processes import ProcessError
@@ -91,7 +91,7 @@ def install(lab: Lab, watch: Sequence[str] = (), values: Sequence[str] = (), sta
     definitions = [item for item in objects if item["kind"] == "CustomResourceDefinition"]
     deployments = [item for item in objects if item["kind"] == "Deployment"]
     _apply(lab, definitions)
-    lab.kubectl("wait", ESTABLISHED, "--timeout=30s", "crd", *(_name(item) for item in definitions))
+    lab.wait_until_established(*map(_name, definitions))
     _apply(lab, [without_pods(item) if item in deployments else item for item in objects if item not in definitions])
     ports = free_ports(len(deployments))
     programs = [program_of(lab, deployment, port) for deployment, port in zip(deployments, ports, strict=True)]

@@ -68,7 +68,7 @@ class FakeNvml:
         if self.by:
             return self._forked(self.by, code, *arguments)
         command = [sys.executable, "-c", code, *arguments]
-        done = subprocess.run(command, env=os.environ | self.environment(), capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, env=os.environ | self.environment(), capture_output=True, text=True, timeout=240)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
@@ -99,6 +99,6 @@ def compile_nvml(folder: Path) -> Path:
     """The library, built with the machine's C compiler; its errors are the test's."""
     library = folder / "libnvidia-ml.so.1"
     command = ["cc", *FLAGS, "-o", str(library), str(SOURCE), "-lm"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     return library

@@ -1,7 +1,8 @@
 """Every reason that a user can meet - why a node is skipped, waits, is queued, has failed - as one table.
 
 A reason is one CamelCase word (for conditions, events, reports and `kubectl get`), a sentence on what is so, and what
-to do next. Sentences take facts from labels, pods and logs, which others write: facts are shown on one line, cut short.
+to do next. Sentences take facts from labels, pods and logs, which others write: facts are shown on one line, and of a
+long one the middle is left out.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ __all__ = ["POLL_SECONDS", "REASONS", "Kind", "Reason", "begun", "clause", "sent
 _FIELD = re.compile(r"[a-z]\w*\.\w")
 """A field's path, which keeps its letters where a sentence begins with it."""
 _FACT_LENGTH = 300
+_FACT_START = 80
+"""Errors name the object first and their cause last: the rest of the length is for the end."""
 
 _ROWS = (*nodes.ROWS, *turns.ROWS, *runs.ROWS, *creation.ROWS, *outcomes.ROWS, *profiles.ROWS)
 
@@ -28,7 +31,7 @@ REASONS: Mapping[str, Reason] = {row.code: row for row in _ROWS}
 def sentence(code: str, **facts: object) -> str:
     """What is so, and what to do next, in words. KeyError when the code, or a fact that its sentence needs, is missing.
 
-    Facts are shown on one line and cut to 300 characters each.
+    Facts are shown on one line; of one that is longer than 300 characters the middle is left out.
     """
     return _sentence(code, **{name: str(value) for name, value in facts.items()})
 
@@ -53,4 +56,6 @@ def begun(what: str) -> str:
 
 def _one_line(text: str) -> str:
     text = one_line(text)
-    return text if len(text) <= _FACT_LENGTH else f"{text[: _FACT_LENGTH - 3]}..."
+    if len(text) <= _FACT_LENGTH:
+        return text
+    return f"{text[:_FACT_START]} ... {text[_FACT_START + 5 - _FACT_LENGTH :]}"

@@ -40,21 +40,22 @@ ROWS = (
         "the agent requests {cpus} CPUs, and the pods on the node already request {cpus_requested} of "
         "{cpus_allocatable}; it requests {memory} of memory, and they request {memory_requested} of "
         "{memory_allocatable}",
-        "It is measured when enough pods have left; or lower cpu and memory of spec.agent.resources.",
+        "It is measured when enough pods have left; on a node that is too small, lower cpu and memory of "
+        "spec.agent.resources.",
         POLL_SECONDS,
     ),
     Reason(
         "InsufficientCPU",
         "waiting",
         "the agent requests {wanted} CPUs, and the pods on the node already request {requested} of {allocatable}",
-        "It is measured when enough pods have left; or lower spec.agent.resources.cpu.",
+        "It is measured when enough pods have left; on a node that is too small, lower spec.agent.resources.cpu.",
         POLL_SECONDS,
     ),
     Reason(
         "InsufficientMemory",
         "waiting",
         "the agent requests {wanted} of memory, and the pods on the node already request {requested} of {allocatable}",
-        "It is measured when enough pods have left; or lower spec.agent.resources.memory.",
+        "It is measured when enough pods have left; on a node that is too small, lower spec.agent.resources.memory.",
         POLL_SECONDS,
     ),
     Reason(
