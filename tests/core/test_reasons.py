@@ -39,6 +39,17 @@ def test_what_others_write_stays_on_one_line_and_is_cut() -> None:
     assert len(text) < 600
 
 
+@pytest.mark.parametrize("length", [299, 300, 301, 5000])
+def test_a_long_fact_keeps_its_start_and_its_cause_at_the_end(length: int) -> None:
+    """As an image that cannot be pulled: its name comes first, twice, with a digest, and why comes last."""
+    start, cause = 'failed to pull "registry.example.com/agent@sha256:', ": no basic auth credentials"
+    fact = start + "0" * (length - len(start) - len(cause)) + cause
+    (shown,) = re.findall("failed to pull.*credentials", sentence("UnsupportedProduct", name=fact, supported="H100"))
+    assert (shown == fact) == (length <= 300)
+    assert len(shown) == min(length, 300)
+    assert (" ... " in shown) == (length > 300)
+
+
 def test_a_sentence_without_its_facts_is_our_own_mistake() -> None:
     with pytest.raises(KeyError):
         sentence("NotReady", node="n1")

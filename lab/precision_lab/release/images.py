@@ -81,8 +81,8 @@ def resolved(builder: str, argument: str, image: str) -> Base:
         digest, words = _asked(inspect_command(builder, image))
     if not DIGEST.fullmatch(digest):
         raise ImageError(
-            f"The digest of {image} is not known: {words}. Log in to its registry if it asks for that; or name the base by "
-            f"its digest: make images {argument}_IMAGE=NAME@sha256:..."
+            f"The digest of {image} is not known: {words}. Log in to its registry if it asks; or name the base "
+            f"by its digest: make images {argument}_IMAGE=NAME@sha256:..."
         )
     return Base(argument, image, digest)
 
