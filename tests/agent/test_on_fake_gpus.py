@@ -98,7 +98,18 @@ def long(library: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ru
     with ThreadPoolExecutor(len(LONG)) as pool:
         folder = tmp_path_factory.mktemp
         begun = {name: pool.submit(go, library, folder("run"), **given) for name, given in LONG.items()}
-        yield lambda name: begun[name].result()
+
+        def run(name: str) -> dict[str, Any]:
+            """Once more, by itself, where the machine let the sampler wait beside the others."""
+            first = begun[name].result()
+            return go(library, folder("again"), **LONG[name]) if had_gaps(first) else first
+
+        yield run
+
+
+def had_gaps(run: dict[str, Any]) -> bool:
+    sensor = (run["result"] or {}).get("sensor") or {}
+    return why.SAMPLE_GAP.name in sensor.get("message", "")
 
 
 def test_a_run_on_two_gpus_has_sensors_steadiness_clocks_memory_trace_and_health(long: Run) -> None:
@@ -107,11 +118,8 @@ def test_a_run_on_two_gpus_has_sensors_steadiness_clocks_memory_trace_and_health
     result = MeasurementResult.model_validate(found["result"])
     assert [gpu.uuid for gpu in result.gpus] == ["GPU-a", "GPU-b"]
     assert result.sensor is not None
-    if why.SAMPLE_GAP.name in result.sensor.message:  # this machine let the sampler wait
-        assert result.sensor.accuracy == "unverified"
-    else:
-        assert result.sensor.accuracy == "calibrated"
-        assert result.sensor.agreement == pytest.approx(1.0, abs=0.05)
+    assert result.sensor.accuracy == "calibrated"
+    assert result.sensor.agreement == pytest.approx(1.0, abs=0.05)
     assert result.sensor.counter_update_seconds == pytest.approx(0.1, rel=0.3)
     assert result.steadiness is not None
     assert result.steadiness.state == "steady"
