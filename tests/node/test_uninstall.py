@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,17 +20,26 @@ KILLING = re.compile(
 )
 
 
+@dataclass(frozen=True)
+class Uninstalled:
+    """When Helm was asked to uninstall, and when each pod of ours got SIGTERM, as the kubelets' logs say."""
+
+    began: datetime
+    sigterms: dict[str, datetime]
+    """By the pod's name."""
+
+
 @pytest.fixture(scope="module")
-def terminated(installed: Installed) -> dict[str, datetime]:
-    """When each pod of ours got SIGTERM in the uninstallation, by the pod's name, as the kubelets' logs say."""
+def uninstalled(installed: Installed) -> Uninstalled:
     names = {pod["metadata"]["name"] for part in ("operator", "exporter") for pod in installed.pods(part)}
+    began = datetime.now(UTC)
     installed.release.uninstall()
     eventually(lambda: names <= sigterms(installed).keys())
-    return {name: at for name, at in sigterms(installed).items() if name in names}
+    return Uninstalled(began, {name: at for name, at in sigterms(installed).items() if name in names})
 
 
-def test_uninstalling_ends_all_programs(installed: Installed, terminated: dict[str, datetime]) -> None:
-    assert len(terminated) == 3
+def test_uninstalling_ends_all_programs(installed: Installed, uninstalled: Uninstalled) -> None:
+    assert len(uninstalled.sigterms) == 3
 
     def left() -> str:
         return installed.kubectl("get", "pods,deployments", "--output=name")
@@ -37,27 +47,26 @@ def test_uninstalling_ends_all_programs(installed: Installed, terminated: dict[s
     eventually(lambda: not left(), 60)
 
 
-def test_nothing_was_refused_to_our_programs_before_they_got_sigterm(
-    audit_log: Path, terminated: dict[str, datetime]
-) -> None:
-    """Each pod's requests count from when it noticed to its SIGTERM; those of pods that another test ended, there."""
-    entries = [entry for entry in requests(audit_log) if pod_of(entry) in terminated]
-    assert {pod_of(entry) for entry in entries} == terminated.keys()
-    known = {pod: noticed(entries, pod, sigterm) for pod, sigterm in terminated.items()}
+def test_nothing_was_refused_to_our_programs_before_they_got_sigterm(audit_log: Path, uninstalled: Uninstalled) -> None:
+    """Each pod's requests count until its own SIGTERM; those of pods that another test has ended count there.
+
+    What a pod asks for between Helm's first deletion and its own notice of it may be refused (decision 0021).
+    """
+    entries = [entry for entry in requests(audit_log) if pod_of(entry) in uninstalled.sigterms]
+    assert {pod_of(entry) for entry in entries} == uninstalled.sigterms.keys()
+    notices = {pod: noticed(entries, pod, sigterm) for pod, sigterm in uninstalled.sigterms.items()}
     refused = [
         f"{entry['requestReceivedTimestamp']} {pod_of(entry)} {entry['verb']} {entry['requestURI']}"
         for entry in entries
         if entry["responseStatus"]["code"] in (401, 403)
-        and known[pod_of(entry)] < received(entry) < terminated[pod_of(entry)]
+        and received(entry) < uninstalled.sigterms[pod_of(entry)]
+        and not uninstalled.began <= received(entry) <= notices[pod_of(entry)]
     ]
     assert refused == []
 
 
 def noticed(entries: list[dict[str, Any]], pod: str, sigterm: datetime) -> datetime:
-    """When a pod ended the watch of its own Deployment: what left just before may be refused (decision 0021).
-
-    A pod that ended none before its SIGTERM gets no such allowance.
-    """
+    """When a pod last ended a watch of its own Deployment before its SIGTERM; the least time where it ended none."""
     ends = [
         answered(entry)
         for entry in entries
