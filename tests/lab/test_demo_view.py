@@ -148,7 +148,7 @@ def test_the_next_commands_find_kubectl_and_its_plugin_without_hiding_the_users_
     folders = (Path("/cache/bin"), Path("/venv/bin"))
     plan = "examples/capacity-plan.yaml"
     ending = Ending("demo", "nightly", Path("/run/admin.kubeconfig"), folders, plan, "gb200-0009")
-    commands = [line.partition("#")[0].strip() for line in next_commands(ending) if line.startswith("  ")]
+    commands = [line.strip() for line in next_commands(ending) if line.startswith("  ")]
     assert commands == [
         "export KUBECONFIG=/run/admin.kubeconfig",
         'export PATH="$PATH:/cache/bin:/venv/bin"',

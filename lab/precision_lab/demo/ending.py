@@ -72,15 +72,17 @@ def down_command(lab: str) -> str:
 
 def next_commands(ending: Ending) -> list[str]:
     """What to paste to look around in the cluster, and how to stop it. The kubeconfig has the profile's namespace."""
-    why = f"  kubectl precision why {ending.slow_node}    # how slow is this node, and why?"
+    why = ["How slow is this node, and why?", f"  kubectl precision why {ending.slow_node}"]
+    nodes = ["What are the figures of every node?", "  kubectl precision nodes"]
     return [
         "The cluster keeps running, with a SIMULATED fleet. Connect to it:",
         f"  export KUBECONFIG={ending.kubeconfig}",
         f'  export PATH="$PATH:{":".join(str(folder) for folder in ending.path)}"',
-        "Three things to look at:",
-        f"  kubectl precision status {ending.profile}    # which recipe is the fastest in each pool?",
-        why if ending.slow_node else "  kubectl precision nodes    # every node, with its figures",
-        f"  kubectl precision plan -f {ending.plan}    # how long do jobs take on this fleet?",
+        "Which recipe is the fastest in each pool?",
+        f"  kubectl precision status {ending.profile}",
+        *(why if ending.slow_node else nodes),
+        "How long do jobs take on this fleet?",
+        f"  kubectl precision plan -f {ending.plan}",
         f"To stop it: {down_command(ending.lab)}",
     ]
 
