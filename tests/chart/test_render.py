@@ -104,10 +104,10 @@ def test_the_render_is_the_one_that_was_looked_at(name: str, helm: Helm) -> None
 @pytest.mark.parametrize("name", VALUE_SETS)
 def test_a_release_and_a_namespace_may_be_called_as_yaml_calls_a_number(name: str, release: str, helm: Helm) -> None:
     values = VALUE_SETS[name]
-    odd = replace(helm, release="marked-release", namespace="marked-namespace").manifests(**values)
-    marked = json.dumps(odd).replace("marked-release", release).replace("marked-namespace", "5678")
-    found = replace(helm, release=release, namespace="5678").manifests(**values)
-    assert sorted(map(json.dumps, found)) == sorted(map(json.dumps, json.loads(marked)))
+    plain = replace(helm, release="marked-release", namespace="marked-namespace").manifests(**values)
+    marked = json.dumps(plain).replace("marked-release", release).replace("marked-namespace", "5678")
+    rendered = replace(helm, release=release, namespace="5678").manifests(**values)
+    assert sorted(map(json.dumps, rendered)) == sorted(map(json.dumps, json.loads(marked)))
 
 
 @pytest.mark.parametrize("name", VALUE_SETS)

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.cluster
 LONGER_SECONDS = 8.0
 """Than two renewals of a Lease, and than any pause between two attempts to watch."""
 PROGRAMS = ("operator", "exporter")
-KNOWN = "our Deployment is deleted"
+NOTICE = "our Deployment is deleted"
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,11 @@ class Left:
 
     lab: Lab
     audit_log: Path
-    known: datetime
+    noticed: datetime
     """When Helm was done and both programs knew; a request that left between may have been refused."""
 
     def later(self) -> list[dict[str, Any]]:
-        return [entry for entry in requests(self.audit_log) if received(entry) > self.known]
+        return [entry for entry in requests(self.audit_log) if received(entry) > self.noticed]
 
 
 @pytest.fixture(scope="module")
@@ -50,10 +50,10 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Left]:
             program.start()
         eventually(lambda: {who(entry) for entry in requests(log) if watches_deployments(entry)} == set(PROGRAMS))
         release.helm("uninstall", release.name)
-        eventually(lambda: all(KNOWN in lab.processes.log(name) for name in PROGRAMS))
-        known = datetime.now(UTC)
+        eventually(lambda: all(NOTICE in lab.processes.log(name) for name in PROGRAMS))
+        noticed = datetime.now(UTC)
         time.sleep(LONGER_SECONDS)
-        yield Left(lab, log, known)
+        yield Left(lab, log, noticed)
 
 
 def watches_deployments(entry: dict[str, Any]) -> bool:
