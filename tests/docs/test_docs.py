@@ -151,10 +151,11 @@ PROGRAMS = {"kubectl precision": plugin, "kubectl-precision": plugin, "precision
 
 
 def documented_commands() -> list[tuple[str, str]]:
-    """(program, arguments) of every command line of ours that stands in a fenced block."""
-    lines = (
-        line for path in PAGES for block in blocks(text_of(path)) for line in block.replace("\\\n", " ").splitlines()
-    )
+    """(program, arguments) of every command line of ours that stands in a fenced block, or first in a table's row."""
+    texts = [text_of(path) for path in PAGES]
+    fenced = (line for text in texts for block in blocks(text) for line in block.replace("\\\n", " ").splitlines())
+    rows = (found for text in texts for found in re.findall(r"^\| `([^`]+)` \|", text, re.MULTILINE))
+    lines = (*fenced, *rows)
     plain = (line.strip().removeprefix("$ ").removeprefix(".venv/bin/") for line in lines)
     return sorted({(name, line[len(name) + 1 :]) for line in plain for name in PROGRAMS if line.startswith(f"{name} ")})
 
