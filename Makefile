@@ -9,7 +9,11 @@ DEMO := .venv/.demo
 WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest
 NO_SKIP ?=
+# Tests on a control plane wait more than they compute.
+CLUSTER_WORKERS ?= 4
 FAST := not cluster and not node
+# Only files that name the marker: nobody collects the others, and imports torch, in each worker.
+CLUSTER := $$(grep -rl --include='test_*.py' 'mark\.cluster' tests) -m "cluster and not long" -n $(CLUSTER_WORKERS) --dist loadfile --no-loadscope-reorder
 ALLOW := $(if $(NO_SKIP),--only-skip gpu,)
 
 REGISTRY ?=
@@ -34,23 +38,24 @@ demo-down: $(DEMO) ## End what `make demo` left running.
 
 test: setup browser lint check-generated ## All tests: fast ones, those on a real control plane, those on real nodes.
 	$(PYTEST) -m "$(FAST)" -n $(WORKERS) --dist worksteal -q $(ALLOW)
-	$(PYTEST) -m cluster -q $(ALLOW)
-	$(MAKE) test-node
+	@echo "Tests on a control plane and on real nodes run side by side; what each says follows at its end."
+	$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target test-node test-cluster
 
 test-fast: $(STAMP) browser ## Tests that need no cluster (some five minutes on 2 cores).
 	$(PYTEST) -m "$(FAST)" -n $(WORKERS) --dist worksteal -q $(ALLOW)
 
-fuzz: $(STAMP) ## Every parser of outside data on 10,000 damaged documents (some 12 minutes on 2 cores), slow properties on more examples.
-	$(PYTEST) tests/fuzz $$(grep -rl --include='*.py' 'support.examples import' tests) --hypothesis-profile=fuzz -n $(WORKERS) -q
+fuzz: setup ## Every parser of outside data on 10,000 damaged documents (some 12 minutes on 2 cores), slow properties on more examples, the scheduler's DRA.
+	$(PYTEST) tests/fuzz $$(grep -rl --include='*.py' 'support.examples import' tests) --hypothesis-profile=fuzz -n $(WORKERS) -q -m "not cluster"
+	$(PYTEST) tests/e2e/test_dra_scheduling.py -q $(ALLOW)
 
 test-alerts: $(STAMP) ## Rules and alerts on two versions of promtool: a healthy month, planted faults, every alert.
 	EVERY_PROMTOOL=1 $(PYTEST) tests/monitoring -q --durations=5 $(ALLOW)
 
 test-cluster: setup browser ## Tests on a real control plane.
-	$(PYTEST) -m cluster -q $(ALLOW)
+	$(PYTEST) $(CLUSTER) -q $(ALLOW)
 
 test-node: setup node-packages ## Tests of the images on real nodes (root; elsewhere skipped, with the reason).
-	$(PYTEST) -m "node and not long" -q --durations=5 $(ALLOW)
+	$(PYTEST) tests/node -m "node and not long" -q --durations=5 $(ALLOW)
 
 test-node-faults: setup node-packages ## Faults of nodes, GPUs, images, API server and operators on real kubelets; nothing may be left behind (root).
 	$(BIN)/python -m precision_lab.nodes.leftovers \
@@ -69,16 +74,20 @@ lint: $(STAMP) ## ruff, mypy, import-linter.
 	$(BIN)/lint-imports --no-cache
 
 generate: $(STAMP) ## Write everything that is generated from code (CRDs, RBAC, chart copies, docs).
-	$(BIN)/python -m precision_api.crdgen
+	$(BIN)/python -m precision_api.kinds.crdgen
 	$(BIN)/python -m precision_operator.generate
+	$(BIN)/python -m precision_lab.monitoring.perses.generate
+	$(BIN)/python -m tests.support.figures --write
 
 check-generated: $(STAMP) ## Fail if a generated file differs from what the code says.
-	$(BIN)/python -m precision_api.crdgen --check
+	$(BIN)/python -m precision_api.kinds.crdgen --check
 	$(BIN)/python -m precision_operator.generate --check
+	$(BIN)/python -m precision_lab.monitoring.perses.generate --check
+	$(BIN)/python -m tests.support.figures --check
 
 lock: .venv/bin/uv ## Pin all dependencies with hashes.
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --extra dev --extra build pyproject.toml -o requirements/dev.txt
-	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header -c requirements/dev.txt --extra lab --extra report --extra build pyproject.toml -o requirements/demo.txt
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header -c requirements/dev.txt --extra lab --extra build pyproject.toml -o requirements/demo.txt
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --extra operator pyproject.toml -o requirements/operator.txt
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --extra build pyproject.toml -o requirements/build.txt
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header requirements/tools.in -o requirements/tools.txt

@@ -62,10 +62,10 @@ def node_level(sweep: Sweep) -> NodeLevel:
     for report in sweep.reports:
         store.see_report(report)
     body = build(store.view(), SHARDS)
-    own = OwnMetrics(process=False)
-    own.tell(body)
+    own_metrics = OwnMetrics(process=False)
+    own_metrics.tell(body)
     shards = {f"/metrics/shard/{shard.index}": shard.text() for shard in body.shards}
-    return NodeLevel({"/metrics": body.fleet + own.text(), **shards})
+    return NodeLevel({"/metrics": body.fleet + own_metrics.text(), **shards})
 
 
 def start(processes: Processes, target: Target) -> Prometheus:
@@ -80,14 +80,14 @@ def write_week(prometheus: Prometheus, node: str) -> int:
     """A week of today's recorded series and of one node's series, up to an hour ago; the number of series."""
     now = time.time()
     selectors = ('{__name__=~"precision:.+"}', f'{{__name__=~"precision_node_.+", node="{node}"}}')
-    found = [one for selector in selectors for one in prometheus.query(selector)]
+    samples = [sample for selector in selectors for sample in prometheus.query(selector)]
     prometheus.stop()
-    import_samples(_week([(dict(one.labels), str(one.value)) for one in found], now - 3600), prometheus.data)
-    return len(found)
+    import_samples(_week([(dict(sample.labels), str(sample.value)) for sample in samples], now - 3600), prometheus.data)
+    return len(samples)
 
 
-def _week(found: list[tuple[dict[str, str], str]], end: float) -> Iterator[str]:
-    for labels, value in found:
+def _week(series: list[tuple[dict[str, str], str]], end: float) -> Iterator[str]:
+    for labels, value in series:
         name = labels.pop("__name__")
         yield from (sample(name, labels, value, end - back * STEP) for back in range(int(7 * DAY / STEP), 0, -1))
 
@@ -113,15 +113,15 @@ def asked(dashboard: Dashboard, node: str) -> Iterator[tuple[Panel, str]]:
     values = {variable.name: variable.default or ".*" for variable in dashboard.variables} | {"node": node}
     for panel in dashboard.panels:
         for query in panel.queries:
-            yield panel, re.sub(r"\$(\w+)", lambda found: values[found.group(1)], query.expr)
+            yield panel, re.sub(r"\$(\w+)", lambda match: values[match.group(1)], query.expr)
 
 
 def table(rows: list[Took]) -> str:
     """The slowest first."""
     lines = [f"{'dashboard':<10} {'panel':<60} {'reads':<7} {'series':>7} {'first s':>8} {'again s':>8}"]
     for row in sorted(rows, key=lambda row: -row.first):
-        told = (row.dashboard, row.title, row.way, row.series, row.first, row.again)
-        lines.append("{:<10} {:<60} {:<7} {:>7} {:>8.3f} {:>8.3f}".format(*told))
+        cells = (row.dashboard, row.title, row.way, row.series, row.first, row.again)
+        lines.append("{:<10} {:<60} {:<7} {:>7} {:>8.3f} {:>8.3f}".format(*cells))
     return "\n".join(lines)
 
 

@@ -24,11 +24,12 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from benchmarks import exporter_process
+from precision_operator.core.results.reading import Reading
 from precision_operator.exporter.body import LIMIT_BYTES, Body, build
 from precision_operator.exporter.chunks import gzipped
 from precision_operator.exporter.families.family import LEVELS, Level, shown_at
 from precision_operator.exporter.families.table import NODE_FAMILIES
-from precision_operator.exporter.reading import NodeResult, read_report
+from precision_operator.exporter.reading import read_report
 from precision_operator.exporter.store import Store
 from tests.support.report_objects import recipe_row, report_object, report_status
 
@@ -51,7 +52,7 @@ class Figures:
 class Theirs:
     """A collector that holds parsed reports and makes metric objects of them at each scrape."""
 
-    def __init__(self, results: list[NodeResult], level: Level) -> None:
+    def __init__(self, results: list[Reading], level: Level) -> None:
         self._results = results
         self._families = [family for family in NODE_FAMILIES if shown_at(level, family.level)]
 
@@ -101,8 +102,8 @@ def ours(nodes: int, pools: int, shards: int, level: Level) -> Figures:
     """Our exporter, from raw reports to all bodies of a scrape."""
     store, seconds = Store(level), {}
 
-    def see(found: Iterable[dict[str, Any]]) -> None:
-        for raw in found:
+    def see(objects: Iterable[dict[str, Any]]) -> None:
+        for raw in objects:
             store.see_report(raw)
 
     seconds["read and render all reports (once in a process)"] = quickest(lambda: see(reports(nodes, pools)), 1)
@@ -112,7 +113,7 @@ def ours(nodes: int, pools: int, shards: int, level: Level) -> Figures:
     seconds[f"scrape of all bodies, {STATES[0]} changed, plain"] = quickest(lambda: [s.text() for s in body.shards])
     for version, (what, count) in enumerate(zip(STATES[1:], (1, nodes // 100), strict=True), 101):
         changed = list(fallen_behind(count, nodes, pools, version))
-        seconds[f"read and render {what}"] = quickest(lambda found=changed: see(found), 1)
+        seconds[f"read and render {what}"] = quickest(lambda changed_reports=changed: see(changed_reports), 1)
         seconds[f"scrape of all bodies, {what} changed, gzip"] = quickest(
             lambda: scraped(build(store.view(), shards, body))
         )
@@ -143,10 +144,10 @@ def apart(act: Callable[..., Figures], *arguments: object) -> Figures:
         return pool.apply(act, arguments)
 
 
-def show(name: str, found: Figures) -> None:
+def show(name: str, figures: Figures) -> None:
     """Print one side's figures."""
-    print(f"{name}: {found.series} node series, peak memory {found.peak_mib:.0f} MiB")
-    for what, seconds in found.seconds.items():
+    print(f"{name}: {figures.series} node series, peak memory {figures.peak_mib:.0f} MiB")
+    for what, seconds in figures.seconds.items():
         print(f"  {what:<56} {seconds:8.4f} s")
 
 
@@ -157,11 +158,11 @@ def main() -> None:
     parser.add_argument("--shards", type=int, default=8)
     parser.add_argument("--level", choices=LEVELS[1:], default="node")
     parser.add_argument("--fleets", type=int, nargs="*", default=[1_000, 5_000, 10_000])
-    told = parser.parse_args()
-    mine = apart(ours, told.nodes, told.pools, told.shards, told.level)
-    other = apart(theirs, told.nodes, told.pools, told.level)
-    fleet = f"{told.nodes} nodes in {told.pools} pools"
-    print(f"{fleet}, {len(RECIPES)} recipes, level {told.level}, {told.shards} shards; seconds of CPU\n")
+    options = parser.parse_args()
+    mine = apart(ours, options.nodes, options.pools, options.shards, options.level)
+    other = apart(theirs, options.nodes, options.pools, options.level)
+    fleet = f"{options.nodes} nodes in {options.pools} pools"
+    print(f"{fleet}, {len(RECIPES)} recipes, level {options.level}, {options.shards} shards; seconds of CPU\n")
     show("ours", mine)
     first, *bodies = mine.bodies
     sizes = ", ".join(f"{size / MIB:.1f}" for size in bodies)
@@ -171,7 +172,7 @@ def main() -> None:
         ratio = other.seconds["scrape, gzip"] / mine.seconds[f"scrape of all bodies, {state} changed, gzip"]
         print(f"\nours is {ratio:.0f} times as fast with {state} changed, compressed (goal: 20)")
     print()
-    exporter_process.main(told.fleets, told.pools)
+    exporter_process.main(options.fleets, options.pools)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ import aiohttp
 import yaml
 from aiohttp import web
 
-from precision_api.names import PROFILE_PLURAL, REPORT_PLURAL
+from precision_api.facts.names import PROFILE_PLURAL, REPORT_PLURAL
 from tests.support.report_objects import FINISHED, profile_object, recipe_row, report_object, report_status
 
 NAMESPACE = "precision-system"
@@ -100,8 +100,8 @@ class StandIn:
     @property
     def report_bytes(self) -> int:
         """The mean size of a report."""
-        found = self._objects[REPORT_PLURAL]
-        return sum(map(len, found)) // len(found)
+        reports = self._objects[REPORT_PLURAL]
+        return sum(map(len, reports)) // len(reports)
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """A page of a list, or a watch that never ends."""
@@ -235,25 +235,25 @@ async def _scrape(http: aiohttp.ClientSession, url: str, shards: int) -> float:
     return time.perf_counter() - began
 
 
-def table(found: list[ProcessFigures]) -> Iterator[str]:
+def table(figures: list[ProcessFigures]) -> Iterator[str]:
     """The figures as lines."""
     yield "the process: CPU s to ready, peak MiB, first scrape s, settled MiB; burst: CPU s, peak MiB, MiB after"
-    for each in found:
-        start = f"{each.start_seconds:6.1f} {each.start_peak_mib:5.0f} {each.first_scrape_seconds:7.3f}"
-        burst = f"{each.burst_seconds:6.1f} {each.burst_peak_mib:5.0f} {each.after_burst_mib:5.0f}"
-        yield f"  {each.nodes:6} {start} {each.settled_mib:5.0f};  {burst}   (reports of {each.report_bytes} B)"
-    for each in found:
-        if each.nodes == SECONDS_HOLD_AT:
-            yield _held("start, CPU s", each.start_seconds, START_SECONDS, each.nodes)
-            yield _held("first scrape after ready, s", each.first_scrape_seconds, FIRST_SCRAPE_SECONDS, each.nodes)
-        if each.nodes == PEAK_HOLDS_AT:
-            peak = max(each.start_peak_mib, each.burst_peak_mib)
-            yield _held("peak, burst included, MiB", peak, PEAK_MIB, each.nodes)
+    for row in figures:
+        start = f"{row.start_seconds:6.1f} {row.start_peak_mib:5.0f} {row.first_scrape_seconds:7.3f}"
+        burst = f"{row.burst_seconds:6.1f} {row.burst_peak_mib:5.0f} {row.after_burst_mib:5.0f}"
+        yield f"  {row.nodes:6} {start} {row.settled_mib:5.0f};  {burst}   (reports of {row.report_bytes} B)"
+    for row in figures:
+        if row.nodes == SECONDS_HOLD_AT:
+            yield _held("start, CPU s", row.start_seconds, START_SECONDS, row.nodes)
+            yield _held("first scrape after ready, s", row.first_scrape_seconds, FIRST_SCRAPE_SECONDS, row.nodes)
+        if row.nodes == PEAK_HOLDS_AT:
+            peak = max(row.start_peak_mib, row.burst_peak_mib)
+            yield _held("peak, burst included, MiB", peak, PEAK_MIB, row.nodes)
 
 
-def _held(what: str, found: float, limit: float, nodes: int) -> str:
-    verdict = "holds" if found <= limit else "DOES NOT HOLD"
-    return f"  {what}, {nodes} nodes: {found:.2f}, at most {limit:g}: {verdict}"
+def _held(what: str, measured: float, limit: float, nodes: int) -> str:
+    verdict = "holds" if measured <= limit else "DOES NOT HOLD"
+    return f"  {what}, {nodes} nodes: {measured:.2f}, at most {limit:g}: {verdict}"
 
 
 def main(sizes: list[int], pools: int) -> None:

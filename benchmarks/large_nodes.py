@@ -21,7 +21,7 @@ from typing import Any
 
 from aiohttp import web
 
-from precision_api.names import GROUP, PLAN_PLURAL, PROFILE_PLURAL, REPORT_PLURAL, VERSION
+from precision_api.facts.names import GROUP, PLAN_PLURAL, PROFILE_PLURAL, REPORT_PLURAL, VERSION
 from precision_operator.cluster import paths
 
 IMAGES = 50
@@ -191,8 +191,8 @@ async def measure(
     server = Server(
         {
             paths.NODES: texts,
-            paths.profiles("ml"): [json.dumps(each) for each in profiles],
-            paths.reports("ml"): [json.dumps(each) for each in reports],
+            paths.profiles("ml"): [json.dumps(item) for item in profiles],
+            paths.reports("ml"): [json.dumps(item) for item in reports],
         }
     )
     with TemporaryDirectory() as folder, socket.socket() as taken:

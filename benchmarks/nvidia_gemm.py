@@ -23,13 +23,13 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, cast
 
-from precision_api.gemm_text import Shape
-from precision_api.presets import PRESETS
-from precision_api.recipes import Recipe
-from precision_api.request import MeasurementRequest, RequestNode, Timing, request_json
-from precision_api.resolution import resolve
-from precision_api.result import MeasurementResult
-from precision_api.workload import PresetName, Workload
+from precision_api.exchange.request import MeasurementRequest, RequestNode, Timing, request_json
+from precision_api.exchange.result import MeasurementResult
+from precision_api.facts.recipes import Recipe
+from precision_api.models.gemm_text import Shape
+from precision_api.models.presets import PRESETS
+from precision_api.models.resolution import resolve
+from precision_api.models.workload import PresetName, Workload
 
 COLUMNS: Mapping[str, Recipe] = {
     "BF16": "bf16",
@@ -71,10 +71,10 @@ def parse(text: str) -> dict[str, Row]:
     recipes = [COLUMNS[name] for name in re.findall(r"(\w+) ms\b", header)]
     rows = {}
     for line in text.splitlines():
-        found = re.match(r"(\d+x\d+x\d+)\s+(.+)", line)
-        if found:
-            cells = found[2].split()
-            rows[found[1]] = {recipe: _seconds(cells[2 * index + 1]) for index, recipe in enumerate(recipes)}
+        match = re.match(r"(\d+x\d+x\d+)\s+(.+)", line)
+        if match:
+            cells = match[2].split()
+            rows[match[1]] = {recipe: _seconds(cells[2 * index + 1]) for index, recipe in enumerate(recipes)}
     return rows
 
 
@@ -91,8 +91,8 @@ def speedup(rows: Mapping[str, Row], recipe: Recipe) -> float | None:
     pairs = [(row.get("bf16"), row.get(recipe)) for row in rows.values()]
     if not pairs or any(value is None for pair in pairs for value in pair):
         return None
-    known = cast(list[tuple[float, float]], pairs)
-    return sum(first for first, _ in known) / sum(second for _, second in known)
+    both = cast(list[tuple[float, float]], pairs)
+    return sum(first for first, _ in both) / sum(second for _, second in both)
 
 
 def timed_seconds(rows: Mapping[str, Row], recipe: Recipe, iterations: int = ITERATIONS) -> float:
@@ -120,8 +120,8 @@ def request_of(shapes: Sequence[Shape], recipe: Recipe, seconds: float, seed: in
 
 def ours(result: MeasurementResult, recipe: Recipe) -> tuple[float, float] | None:
     """Speedup of the sum of all GEMMs and its half-width; None where a part failed."""
-    found = next((row for row in result.recipes if row.recipe == recipe), None)
-    total = next((one for one in found.sums if one.mode == "autocast"), None) if found else None
+    row_of_recipe = next((row for row in result.recipes if row.recipe == recipe), None)
+    total = next((part for part in row_of_recipe.sums if part.mode == "autocast"), None) if row_of_recipe else None
     if total is None or total.speedup is None:
         return None
     return total.speedup.value, (total.speedup.upper - total.speedup.lower) / 2
@@ -130,14 +130,14 @@ def ours(result: MeasurementResult, recipe: Recipe) -> tuple[float, float] | Non
 def summary(turns: Sequence[Turn]) -> dict[str, float | int | None]:
     """Means, spreads (standard deviation from run to run) and our mean half-width."""
     theirs = [turn.theirs for turn in turns if turn.theirs is not None]
-    own = [turn.ours for turn in turns if turn.ours is not None]
+    our_turns = [turn.ours for turn in turns if turn.ours is not None]
     widths = [turn.half_width for turn in turns if turn.half_width is not None]
     return {
         "turns": len(turns),
         "nvidia_mean": fmean(theirs) if theirs else None,
         "nvidia_spread": stdev(theirs) if len(theirs) > 1 else None,
-        "ours_mean": fmean(own) if own else None,
-        "ours_spread": stdev(own) if len(own) > 1 else None,
+        "ours_mean": fmean(our_turns) if our_turns else None,
+        "ours_spread": stdev(our_turns) if len(our_turns) > 1 else None,
         "ours_half_width": fmean(widths) if widths else None,
     }
 
@@ -164,18 +164,18 @@ def _nvidia(script: Path, shapes: Sequence[Shape], recipe: Recipe) -> str:
 
 def _agent(request: MeasurementRequest) -> MeasurementResult:
     with tempfile.TemporaryDirectory() as folder:
-        asked, told = Path(folder) / "request.json", Path(folder) / "result.json"
+        asked, answered = Path(folder) / "request.json", Path(folder) / "result.json"
         asked.write_text(request_json(request), encoding="utf-8")
         command = [sys.executable, "-m", "precision_agent", "run", "--request", str(asked)]
-        command += ["--backend", "transformer-engine", "--output", str(told), "--no-lines"]
+        command += ["--backend", "transformer-engine", "--output", str(answered), "--no-lines"]
         subprocess.run(command, check=True)
-        return MeasurementResult.model_validate_json(told.read_text(encoding="utf-8"))
+        return MeasurementResult.model_validate_json(answered.read_text(encoding="utf-8"))
 
 
 def _turn(script: Path, shapes: Sequence[Shape], recipe: Recipe, number: int) -> Turn:
     rows = parse(_nvidia(script, shapes, recipe))
-    found = ours(_agent(request_of(shapes, recipe, timed_seconds(rows, recipe), number)), recipe)
-    return Turn(speedup(rows, recipe), *(found or (None, None)))
+    our_speedup = ours(_agent(request_of(shapes, recipe, timed_seconds(rows, recipe), number)), recipe)
+    return Turn(speedup(rows, recipe), *(our_speedup or (None, None)))
 
 
 def main() -> None:
@@ -188,16 +188,16 @@ def main() -> None:
     )
     reader.add_argument("--runs", type=int, default=5)
     reader.add_argument("--json", type=Path)
-    given = reader.parse_args()
-    shapes = forward_shapes(given.preset)
-    turns = [_turn(given.script, shapes, given.recipe, number) for number in range(given.runs)]
+    options = reader.parse_args()
+    shapes = forward_shapes(options.preset)
+    turns = [_turn(options.script, shapes, options.recipe, number) for number in range(options.runs)]
     for number, turn in enumerate(turns):
         print(f"turn {number}: NVIDIA {turn.theirs}, ours {turn.ours} +- {turn.half_width}")
-    told: dict[str, Any] = {"recipe": given.recipe, "preset": given.preset, **summary(turns)}
-    print(json.dumps(told, indent=2))
-    if given.json:
-        given.json.write_text(
-            json.dumps(told | {"turns_told": [vars(turn) for turn in turns]}) + "\n", encoding="utf-8"
+    document: dict[str, Any] = {"recipe": options.recipe, "preset": options.preset, **summary(turns)}
+    print(json.dumps(document, indent=2))
+    if options.json:
+        options.json.write_text(
+            json.dumps(document | {"turns_told": [vars(turn) for turn in turns]}) + "\n", encoding="utf-8"
         )
 
 

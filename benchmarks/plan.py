@@ -11,9 +11,9 @@ from __future__ import annotations
 import argparse
 
 from precision_agent.method.duration import as_text, phases, timed_share, total_seconds
-from precision_api.recipes import Recipe
-from precision_api.request import TIMINGS, MeasurementRequest, RequestNode
-from precision_api.workload import Workload
+from precision_api.exchange.request import TIMINGS, MeasurementRequest, RequestNode
+from precision_api.facts.recipes import Recipe
+from precision_api.models.workload import Workload
 
 FIVE: tuple[Recipe, ...] = ("bf16", "fp8_current", "fp8_block", "mxfp8", "nvfp4")
 GOALS = {"quick": (360, 0.35), "standard": (1200, 0.60)}
@@ -40,10 +40,10 @@ def main() -> None:
     parser.add_argument("--gpus", type=int, default=1)
     gpus: int = parser.parse_args().gpus
     for timing, (most, least) in GOALS.items():
-        found = phases(five_recipes(timing, gpus))
-        kept = total_seconds(found) <= most and timed_share(found) >= least
+        run_phases = phases(five_recipes(timing, gpus))
+        kept = total_seconds(run_phases) <= most and timed_share(run_phases) >= least
         print(f"{timing}, {gpus} GPUs: {'kept' if kept else 'NOT KEPT'} (at most {most} s, at least {least:.0%} timed)")
-        print(as_text(found), end="\n\n")
+        print(as_text(run_phases), end="\n\n")
 
 
 if __name__ == "__main__":

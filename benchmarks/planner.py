@@ -20,18 +20,18 @@ from typing import Any
 import numpy as np
 
 from benchmarks.reconcile import beating
-from precision_api.capacity_plan import PlanSpec
-from precision_operator.planner.clock import clock_of
-from precision_operator.planner.evidence import pools
-from precision_operator.planner.fleet import Fleet
-from precision_operator.planner.highs import process_id
-from precision_operator.planner.options import sizes
-from precision_operator.planner.planning import answer, with_odds
-from precision_operator.planner.search import value
-from precision_operator.planner.spec_terms import terms
-from precision_operator.planner.straggler import quiet, stragglers
-from precision_operator.shell.cache import Cache
-from precision_operator.shell.capacity_plans import Planning
+from precision_api.kinds.capacity_plan import PlanSpec
+from precision_operator.planner.answer.planning import answer, with_odds
+from precision_operator.planner.inputs.clock import clock_of
+from precision_operator.planner.inputs.fleet import Fleet
+from precision_operator.planner.inputs.spec_terms import terms
+from precision_operator.planner.rates.evidence import pools
+from precision_operator.planner.rates.straggler import quiet, stragglers
+from precision_operator.planner.solving.highs import process_id
+from precision_operator.planner.solving.options import sizes
+from precision_operator.planner.solving.search import value
+from precision_operator.shell.observing.cache import Cache
+from precision_operator.shell.plans.capacity_plans import Planning
 from tests.planner.test_planning_loop import Written, plan_object
 from tests.support.fleets import NOW, fleet, job, node, pool, rate, spec
 from tests.support.report_objects import profile_object, report_object
@@ -66,18 +66,18 @@ def problem(many_pools: int, many_jobs: int, objective: tuple[str, ...], seconds
 
 def measured(many_pools: int, many_jobs: int, objective: tuple[str, ...], seconds: int) -> str:
     """One line of the table."""
-    known, made = problem(many_pools, many_jobs, objective, seconds)
+    fleet, made = problem(many_pools, many_jobs, objective, seconds)
     began, worked = time.monotonic(), processor_seconds()
     read = terms(made, NOW)
-    found = pools(known, read, NOW)
+    candidates = pools(fleet, read, NOW)
     clock = clock_of(read.seconds)
-    answered = with_odds(answer(read, found, clock), clock)
+    answered = with_odds(answer(read, candidates, clock), clock)
     reading, solving, work = (
         clock.until - seconds - began,
         seconds - clock.until + clock.now(),
         processor_seconds() - worked,
     )
-    head = f"{many_pools:>5} {many_jobs:>5} {'+'.join(objective):<10} {sizes(found, read):>9}"
+    head = f"{many_pools:>5} {many_jobs:>5} {'+'.join(objective):<10} {sizes(candidates, read):>9}"
     head += f" {reading:>7.1f} {solving:>8.1f} {work:>9.1f}"
     solution = answered.solution
     if solution is None:
@@ -93,12 +93,12 @@ def measured(many_pools: int, many_jobs: int, objective: tuple[str, ...], second
 
 def processor_seconds() -> float:
     """What this process and the solver's have used of processors until now."""
-    own = resource.getrusage(resource.RUSAGE_SELF)
+    usage = resource.getrusage(resource.RUSAGE_SELF)
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     number = process_id()
     fields = [] if number is None else Path(f"/proc/{number}/stat").read_text().rpartition(") ")[2].split()
     ticks = sum(map(int, fields[11:13]))  # user and system time
-    return own.ru_utime + own.ru_stime + ended.ru_utime + ended.ru_stime + ticks / os.sysconf("SC_CLK_TCK")
+    return usage.ru_utime + usage.ru_stime + ended.ru_utime + ended.ru_stime + ticks / os.sysconf("SC_CLK_TCK")
 
 
 def solver_kib() -> int:
@@ -115,8 +115,8 @@ def distribution(nodes: int) -> str:
     drawn = np.random.default_rng(1)
     rates = np.where(drawn.random(nodes) < 0.01, 0.8, 1.0) * drawn.normal(1, 0.01, nodes)
     began = time.perf_counter()
-    known = quiet(rates, 0.01)
-    stragglers(known, 1.0, np.arange(1, nodes + 1, max(1, nodes // 200)))
+    quiet_rates = quiet(rates, 0.01)
+    stragglers(quiet_rates, 1.0, np.arange(1, nodes + 1, max(1, nodes // 200)))
     return f"{nodes:>6} nodes, 200 sizes: {time.perf_counter() - began:.3f} s"
 
 
@@ -135,8 +135,10 @@ async def held_up(nodes: int) -> str:
         await planning.look()
         seconds = time.perf_counter() - began
     planning.end()
-    longest, own = max(wall for wall, _ in pauses), max(work for _, work in pauses)
-    return f"{nodes:>6} nodes: {seconds:.1f} s; loop held {longest:.3f} s at the longest ({own:.3f} s own work)"
+    longest, longest_work = max(wall for wall, _ in pauses), max(work for _, work in pauses)
+    return (
+        f"{nodes:>6} nodes: {seconds:.1f} s; loop held {longest:.3f} s at the longest ({longest_work:.3f} s own work)"
+    )
 
 
 def main() -> None:

@@ -18,7 +18,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from precision_operator.planner.laws import (
+from precision_operator.planner.rates.laws import (
     Evidence,
     Predicted,
     RecipeBook,
@@ -28,7 +28,7 @@ from precision_operator.planner.laws import (
     published_recipes,
     recipe_book,
 )
-from precision_operator.planner.published import PublishedModel, Step
+from precision_operator.planner.rates.published import PublishedModel, PublishedStep
 from tests.support.published_rows import GOLDEN, MODELS, read
 
 APART = 0.10
@@ -39,7 +39,7 @@ APART = 0.10
 class Tried:
     """One published step with its prediction, or why there is none."""
 
-    step: Step
+    step: PublishedStep
     kind: str
     what: str
     predicted: Predicted | str
@@ -72,11 +72,11 @@ def tried(path: Path = GOLDEN) -> Iterator[Tried]:
         model = rows.model(step)
         yield Tried(step, model.kind, "recipe", _book(step.pairs).predicted(model, step.recipes))
     for step in rows.models:
-        one, other = _models(rows, step)
-        yield Tried(step, one.kind if one.kind == other.kind else "two classes", "model", model_band(one, other))
+        first, other = _models(rows, step)
+        yield Tried(step, first.kind if first.kind == other.kind else "two classes", "model", model_band(first, other))
 
 
-def _models(rows: Evidence, step: Step) -> tuple[PublishedModel, PublishedModel]:
+def _models(rows: Evidence, step: PublishedStep) -> tuple[PublishedModel, PublishedModel]:
     return rows.described[step.models[0]], rows.described[step.models[1]]
 
 
@@ -105,23 +105,24 @@ def main(path: Path) -> int:
     if unknown:
         print(f"left out, not described in tests/support/published_rows.py: {', '.join(sorted(unknown))}\n")
     print("step     class                      steps  refused  in the band   half-width")
-    for what, kind in sorted({(each.what, each.kind) for each in steps}):
-        mine = [each for each in steps if (each.what, each.kind) == (what, kind)]
-        known = [each.predicted for each in mine if not isinstance(each.predicted, str)]
-        held = sum(each.held for each in mine)
-        widest = max((math.sqrt(each.high / each.low) for each in known), default=math.nan)
-        share = f"{held} ({held / len(known):.0%})" if known else "-"
-        print(f"{what:8} {kind:26} {len(mine):5}  {len(mine) - len(known):7}  {share:12}  x {widest:.3f}")
+    for what, kind in sorted({(attempt.what, attempt.kind) for attempt in steps}):
+        mine = [attempt for attempt in steps if (attempt.what, attempt.kind) == (what, kind)]
+        factors = [attempt.predicted for attempt in mine if not isinstance(attempt.predicted, str)]
+        held = sum(attempt.held for attempt in mine)
+        widest = max((math.sqrt(attempt.high / attempt.low) for attempt in factors), default=math.nan)
+        share = f"{held} ({held / len(factors):.0%})" if factors else "-"
+        print(f"{what:8} {kind:26} {len(mine):5}  {len(mine) - len(factors):7}  {share:12}  x {widest:.3f}")
     dense = [s for s in steps if (s.what, s.kind) == ("recipe", "dense") and abs(math.expm1(s.step.log_ratio)) >= APART]
     decided = [s for s in dense if not isinstance(s.predicted, str) and s.predicted.decided]
     wrong = [s for s in steps if s.what == "recipe" and s.wrong]
     print(f"\ndense, recipes at least {APART:.0%} apart: {len(decided)} of {len(dense)} decided")
     print(f"wrong directions (all classes): {len(wrong)}")
-    for each in wrong:
-        print(f"  {each.step.models[0]} {each.step.product} {each.step.recipes} {each.ratio:.3f} {each.predicted}")
+    for attempt in wrong:
+        step = attempt.step
+        print(f"  {step.models[0]} {step.product} {step.recipes} {attempt.ratio:.3f} {attempt.predicted}")
     called = [row for row, found in no_gains(path) if not isinstance(found, str) and found.decided > 0]
     print(f"rows where low precision does not help: {len([*no_gains(path)])}, called a gain: {len(called)}")
-    refusals = Counter(each.predicted for each in steps if isinstance(each.predicted, str))
+    refusals = Counter(attempt.predicted for attempt in steps if isinstance(attempt.predicted, str))
     for why, number in refusals.most_common():
         print(f"refused {number}: {why}")
     return 1 if wrong or called else 0

@@ -3,7 +3,7 @@
 Real kubelets and containerd on this machine, the images just built, the chart by Helm. GPUs are replayed, so a run has
 no measuring time: what is left is Kubernetes, the operator, and the start of the agent's program. Image sizes are those
 on a stand-in base, without torch and CUDA. Each time is the median of several rounds, with the least and the most.
-Sizes are in decimal megabytes. `--write` puts the table into docs/install.md.
+Sizes are in decimal megabytes. docs/install.md has the table.
 """
 
 from __future__ import annotations
@@ -16,14 +16,11 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from precision_lab.builds.image_archives import REPOSITORY, image_archives, size_of
-from precision_lab.release import page_block
+from precision_lab.builds.image_archives import image_archives, size_of
 from tests.support.eventually import eventually
 from tests.support.installed import GPU_NODE, Installed, cluster, command_of, processes_of
 
 IDLE_SECONDS = 30.0
-PAGE = REPOSITORY / "docs" / "install.md"
-COMMAND = "python -m benchmarks.real_nodes --write"
 
 
 def timed(work: Callable[[], object]) -> float:
@@ -118,14 +115,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Prints the table in Markdown."""
     parser = argparse.ArgumentParser("python -m benchmarks.real_nodes", description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--write", action="store_true", help="write the table into docs/install.md, too")
-    told = parser.parse_args(arguments)
-    words = f"{datetime.now(UTC):%Y-%m-%d}, {os.cpu_count()} cores, {told.rounds} rounds:"
-    rows = [*measured(range(told.rounds)), *image_rows()]
-    text = "\n".join([words, "", "| what | median | from, to |", "|---|---|---|", *rows])
-    print(text)
-    if told.write:
-        page_block.put(PAGE, COMMAND, text)
+    options = parser.parse_args(arguments)
+    words = f"{datetime.now(UTC):%Y-%m-%d}, {os.cpu_count()} cores, {options.rounds} rounds:"
+    rows = [*measured(range(options.rounds)), *image_rows()]
+    print("\n".join([words, "", "| what | median | from, to |", "|---|---|---|", *rows]))
 
 
 if __name__ == "__main__":

@@ -25,16 +25,16 @@ from typing import Any, TypeVar
 
 from benchmarks import large_nodes
 from benchmarks.exporter import RECIPES, peak_mib
-from precision_api.names import AGENT_APP, LABEL_APP, LABEL_MANAGED_BY, MANAGED_BY, PROFILE_KIND
+from precision_api.facts.names import AGENT_APP, LABEL_APP, LABEL_MANAGED_BY, MANAGED_BY, PROFILE_KIND
 from precision_lab.fleet.fleet import NodeSpec, manifests
 from precision_operator.cluster import paths
 from precision_operator.core.observe.observed import Occupancy
+from precision_operator.core.plan import Plan, plan
 from precision_operator.core.results.ingest import status_json
-from precision_operator.core.rollout.plan import Plan, plan
 from precision_operator.core.status.profile_status import profile_status
-from precision_operator.shell.act import Actor
-from precision_operator.shell.cache import Cache
-from precision_operator.shell.gather import Gatherer
+from precision_operator.shell.acting.act import Actor
+from precision_operator.shell.observing.cache import Cache
+from precision_operator.shell.observing.gather import Gatherer
 from precision_operator.shell.reconcile import STATUS_SECONDS, Reconciler, spare_collections
 from precision_operator.shell.telemetry import Telemetry
 from tests.support.fake_cluster import FakeCluster
@@ -72,22 +72,22 @@ class Server(FakeCluster):
         self.patched: list[int] = []
         """Bytes of each."""
 
-    async def list_all(self, *told: Any, **more: Any) -> tuple[list[dict[str, Any]], str]:
+    async def list_all(self, *arguments: Any, **more: Any) -> tuple[list[dict[str, Any]], str]:
         await asyncio.sleep(0)
-        return await super().list_all(*told, **more)
+        return await super().list_all(*arguments, **more)
 
-    async def get(self, *told: Any, **more: Any) -> dict[str, Any]:
+    async def get(self, *arguments: Any, **more: Any) -> dict[str, Any]:
         await asyncio.sleep(0)
-        return await super().get(*told, **more)
+        return await super().get(*arguments, **more)
 
-    async def create(self, *told: Any, **more: Any) -> dict[str, Any]:
+    async def create(self, *arguments: Any, **more: Any) -> dict[str, Any]:
         await asyncio.sleep(0)
-        return await super().create(*told, **more)
+        return await super().create(*arguments, **more)
 
-    async def patch(self, path: str, body: Any, *told: Any, **more: Any) -> dict[str, Any]:
+    async def patch(self, path: str, body: Any, *arguments: Any, **more: Any) -> dict[str, Any]:
         await asyncio.sleep(0)
         self.patched.append(len(json.dumps(body)))
-        return await super().patch(path, body, *told, **more)
+        return await super().patch(path, body, *arguments, **more)
 
 
 @dataclass(frozen=True)
@@ -144,27 +144,29 @@ def report(node: Mapping[str, Any], owner: str, index: int, version: int = 100) 
     return report_object(node["name"], owner, status=status, node_uid=node["uid"], **stamp)
 
 
-def pods_run(told: World) -> None:
+def pods_run(fleet: World) -> None:
     """Each Job gets a pod that runs."""
-    for job in told.cache.all("jobs").values():
+    for job in fleet.cache.all("jobs").values():
         meta = job["metadata"]
         labels = meta["labels"] | {"batch.kubernetes.io/job-name": meta["name"], LABEL_APP: AGENT_APP}
         labels["batch.kubernetes.io/controller-uid"] = meta["uid"]
-        own = {"name": f"{meta['name']}-x", "uid": f"pod-{meta['uid']}", "resourceVersion": "1", "labels": labels}
-        pod = {"metadata": meta | own, "spec": {}, "status": {"phase": "Running"}}
-        told.cache.put("pods", pod)
+        pod_meta = {"name": f"{meta['name']}-x", "uid": f"pod-{meta['uid']}", "resourceVersion": "1", "labels": labels}
+        pod = {"metadata": meta | pod_meta, "spec": {}, "status": {"phase": "Running"}}
+        fleet.cache.put("pods", pod)
 
 
-def change(told: World, what: str, version: int) -> None:
+def change(fleet: World, what: str, version: int) -> None:
     """Show the operator what has changed, as its watches would."""
-    measured = told.nodes[:: len(told.nodes) // 100]
+    measured = fleet.nodes[:: len(fleet.nodes) // 100]
     if what == "one node":
-        node = told.nodes[1]
+        node = fleet.nodes[1]
         meta = node["metadata"] | {"resourceVersion": str(version)}
-        told.cache.put("nodes", {**node, "metadata": meta, "spec": {**node["spec"], "unschedulable": version % 2 == 0}})
+        fleet.cache.put(
+            "nodes", {**node, "metadata": meta, "spec": {**node["spec"], "unschedulable": version % 2 == 0}}
+        )
     for name in SPECS if "report" in what else ():
         for index, node in enumerate(measured if "%" in what else measured[:1]):
-            told.cache.put("reports", report(node["metadata"], name, index, version))
+            fleet.cache.put("reports", report(node["metadata"], name, index, version))
 
 
 @dataclass
@@ -178,34 +180,34 @@ class Stages:
 
 async def staged(count: int) -> Stages:
     """One world, worked through stage by stage: first with everything new, then after each change."""
-    told, found = world(count), Stages()
-    reconciler = operator(told)
-    idle = {node["metadata"]["name"]: Occupancy(None) for node in told.nodes}
-    found.seconds["everything"], _ = await stages(told, idle)
+    fleet, figures = world(count), Stages()
+    reconciler = operator(fleet)
+    idle = {node["metadata"]["name"]: Occupancy(None) for node in fleet.nodes}
+    figures.seconds["everything"], _ = await stages(fleet, idle)
     await reconciler.once()
-    pods_run(told)
-    await stages(told, idle)
+    pods_run(fleet)
+    await stages(fleet, idle)
     for place, what in enumerate(STATES):
         taken = []
         for version in range(1000 + 10 * place, 1003 + 10 * place):
-            change(told, what, version)
-            seconds, planned = await stages(told, idle)
+            change(fleet, what, version)
+            seconds, planned = await stages(fleet, idle)
             taken.append(seconds)
-        found.seconds[what] = min(taken, key=lambda seconds: sum(seconds.values()))
+        figures.seconds[what] = min(taken, key=lambda seconds: sum(seconds.values()))
     node_states = [node_state for item in planned.profiles for node_state in item.node_states]
-    found.states = {
+    figures.states = {
         state: sum(s.state == state for s in node_states) for state in sorted({s.state for s in node_states})
     }
-    found.peak_mib = peak_mib()
-    return found
+    figures.peak_mib = peak_mib()
+    return figures
 
 
-async def stages(told: World, idle: Mapping[str, Occupancy]) -> tuple[dict[str, float], Plan]:
+async def stages(fleet: World, idle: Mapping[str, Occupancy]) -> tuple[dict[str, float], Plan]:
     """Seconds of observing, planning and the status of all profiles, garbage collected before and not meanwhile."""
     gc.collect()
     gc.disable()
     began = time.thread_time()
-    observed = await told.gatherer.observe()
+    observed = await fleet.gatherer.observe()
     seen = time.thread_time()
     planned = plan(replace(observed, occupancy=idle))
     decided = time.thread_time()
@@ -216,10 +218,10 @@ async def stages(told: World, idle: Mapping[str, Occupancy]) -> tuple[dict[str, 
     return {"observe": seen - began, "plan": decided - seen, "status": ended - decided}, planned
 
 
-def operator(told: World) -> Reconciler:
+def operator(fleet: World) -> Reconciler:
     """The operator's loop over this world."""
-    cluster: Any = told.server
-    return Reconciler(told.cache, told.gatherer, Actor(cluster, told.cache), Telemetry())
+    cluster: Any = fleet.server
+    return Reconciler(fleet.cache, fleet.gatherer, Actor(cluster, fleet.cache), Telemetry())
 
 
 @dataclass
@@ -282,35 +284,35 @@ def collections(taken: list[float]) -> Iterator[None]:
 
 async def passed(count: int, spared: bool) -> Passes:
     """The operator's loop: the first pass, which starts agents, then one after each change."""
-    told, found = world(count), Passes()
-    reconciler = operator(told)
+    fleet, figures = world(count), Passes()
+    reconciler = operator(fleet)
     collected: list[float] = []
-    found.held["everything"] = await held(told, reconciler)
+    figures.held["everything"] = await held(fleet, reconciler)
     if spared:
         spare_collections()
     with collections(collected):
-        pods_run(told)
-        await held(told, reconciler)
+        pods_run(fleet)
+        await held(fleet, reconciler)
         for place, what in enumerate(STATES):
             rows: list[Held] = []
             for version in range(1000 + 10 * place, 1003 + 10 * place):
                 await asyncio.sleep(STATUS_SECONDS + 0.01)  # two statuses of a profile are so far apart
-                change(told, what, version)
-                rows.append(await held(told, reconciler))
-            found.held[what] = min(rows, key=lambda row: row.longest)
-    found.collection, found.peak_mib = max(collected, default=0.0), peak_mib()
-    return found
+                change(fleet, what, version)
+                rows.append(await held(fleet, reconciler))
+            figures.held[what] = min(rows, key=lambda row: row.longest)
+    figures.collection, figures.peak_mib = max(collected, default=0.0), peak_mib()
+    return figures
 
 
-async def held(told: World, reconciler: Reconciler) -> Held:
+async def held(fleet: World, reconciler: Reconciler) -> Held:
     """One pass."""
-    told.server.patched.clear()
+    fleet.server.patched.clear()
     began = time.perf_counter()
     async with beating() as pauses:
         await reconciler.once()
         seconds = time.perf_counter() - began
-    longest, work = max(wall for wall, _ in pauses), max(own for _, own in pauses)
-    return Held(seconds, longest, work, len(told.server.patched), sum(told.server.patched))
+    longest, work = max(wall for wall, _ in pauses), max(spent for _, spent in pauses)
+    return Held(seconds, longest, work, len(fleet.server.patched), sum(fleet.server.patched))
 
 
 def run_staged(count: int) -> Stages:
@@ -327,22 +329,22 @@ def apart(act: Callable[..., T], *arguments: object) -> T:
         return pool.apply(act, arguments)
 
 
-def show_stages(found: Stages) -> None:
+def show_stages(figures: Stages) -> None:
     """The first table."""
-    print(f"stands by state: {', '.join(f'{count} {state}' for state, count in found.states.items())}")
+    print(f"stands by state: {', '.join(f'{count} {state}' for state, count in figures.states.items())}")
     print(f"{'WHAT HAS CHANGED':<18}{'OBSERVE':>10}{'PLAN':>10}{'BOTH':>10}{'STATUS':>10}   (s of CPU)")
-    for what, seconds in found.seconds.items():
+    for what, seconds in figures.seconds.items():
         both = seconds["observe"] + seconds["plan"]
         print(f"{what:<18}{seconds['observe']:>10.3f}{seconds['plan']:>10.3f}{both:>10.3f}{seconds['status']:>10.3f}")
-    first, again = (sum(found.seconds[what].values()) for what in ("everything", "nothing"))
-    print(f"a pass with nothing changed costs {again / first:.0%} of the first one; peak {found.peak_mib:.0f} MiB\n")
+    first, again = (sum(figures.seconds[what].values()) for what in ("everything", "nothing"))
+    print(f"a pass with nothing changed costs {again / first:.0%} of the first one; peak {figures.peak_mib:.0f} MiB\n")
 
 
-def show_passes(name: str, found: Passes) -> None:
+def show_passes(name: str, figures: Passes) -> None:
     """One loop's table."""
-    print(f"{name}: longest full collection {found.collection:.3f} s, peak {found.peak_mib:.0f} MiB")
+    print(f"{name}: longest full collection {figures.collection:.3f} s, peak {figures.peak_mib:.0f} MiB")
     print(f"{'WHAT HAS CHANGED':<18}{'PASS':>10}{'HELD':>10}{'OWN WORK':>10}{'PATCHES':>10}{'BYTES':>10}   (wall s)")
-    for what, row in found.held.items():
+    for what, row in figures.held.items():
         print(f"{what:<18}{row.seconds:>10.3f}{row.longest:>10.3f}{row.work:>10.3f}{row.patches:>10}{row.bytes:>10}")
     print()
 
@@ -360,10 +362,10 @@ def listed(count: int) -> large_nodes.Memory:
     return asyncio.run(large_nodes.measure(nodes, profiles, reports))
 
 
-def show_listed(found: large_nodes.Memory) -> None:
+def show_listed(memory: large_nodes.Memory) -> None:
     """The last lines."""
-    print(f"an operator's own process, {found.lists} complete lists of nodes of {found.node_kib:.0f} KiB:")
-    print(f"peak {found.peak_mib:.0f} MiB, at the end {found.last_mib:.0f} MiB; goal: below {MEMORY_GOAL_MIB} MiB")
+    print(f"an operator's own process, {memory.lists} complete lists of nodes of {memory.node_kib:.0f} KiB:")
+    print(f"peak {memory.peak_mib:.0f} MiB, at the end {memory.last_mib:.0f} MiB; goal: below {MEMORY_GOAL_MIB} MiB")
 
 
 def main() -> None:

@@ -21,10 +21,10 @@ from precision_lab.fleet.fleet import NodeSpec, manifests
 from precision_lab.fleet.slices import slices_of
 from precision_operator.cluster import paths
 from precision_operator.core.observe.observed import Occupancy
-from precision_operator.core.rollout.plan import plan
-from precision_operator.shell.cache import Cache
-from precision_operator.shell.gather import Gatherer
-from precision_operator.shell.reader import Reader
+from precision_operator.core.plan import plan
+from precision_operator.shell.observing.cache import Cache
+from precision_operator.shell.observing.gather import Gatherer
+from precision_operator.shell.observing.reader import Reader
 from tests.support.fake_cluster import FakeCluster
 from tests.support.world import SETTINGS
 

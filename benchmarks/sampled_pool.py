@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from precision_operator.planner.bands import Z_95, Part, combined, plus_minus
-from precision_operator.planner.straggler import Rates, quiet, sampled, straggler
+from precision_operator.planner.rates.bands import Z_95, BandPart, combined, plus_minus
+from precision_operator.planner.rates.straggler import Rates, quiet, sampled, stragglers
 
 NODES, CHOSEN, SLOW, SLOW_RATE, NOISE = 1_000, 256, 10, 0.8, 0.01
 MEASURED = (40, 100, 300, 1_000)
@@ -33,9 +33,11 @@ def band(measured: Rates, chosen: int = CHOSEN) -> tuple[float, float, float]:
     """(low, promised, high) of a job's rate over a usual node's, the measurement's own band in it."""
     known = quiet(measured, NOISE)
     usual = float(np.median(known))
-    found = straggler(known, usual, chosen) if len(known) == NODES else sampled(known, usual, NODES, chosen)
+    nodes = np.array([chosen])
+    laws = stragglers(known, usual, nodes) if len(known) == NODES else sampled(known, usual, NODES, nodes)
+    found = laws.at(0)
     factors = tuple(value / found.days for value in found.values)
-    law = Part("slow nodes", found.low / found.days, found.high / found.days, values=factors)
+    law = BandPart("slow nodes", found.low / found.days, found.high / found.days, values=factors)
     made = combined([law, plus_minus("measurement", NOISE * Z_95)])
     return found.days * made.low, found.days * made.promised, found.days * made.high
 

@@ -23,8 +23,8 @@ from statistics import fmean, median
 
 from benchmarks.plan import five_recipes
 from precision_agent.run.run import run_request
-from precision_api.request import TIMINGS, Timing, request_json
-from precision_api.result import Interval, MeasurementResult
+from precision_api.exchange.request import TIMINGS, Timing, request_json
+from precision_api.exchange.result import Interval, MeasurementResult
 from tests.support.noise import (
     DRIFT,
     HALF_WIDTH_GOALS,
@@ -53,21 +53,21 @@ def simulate() -> None:
             equal = seconds_by_variant(noise, order, timing, seed=1, equal=True)
             other = seconds_by_variant(noise, order, timing, seed=2)
             for kind in KINDS:
-                found, truth = ratios(units_of(equal[kind])), ratios(units_of(other[kind]))
-                held, wrong = coverage(truth), called_different(found).mean(axis=0).max()
+                estimated, truth = ratios(units_of(equal[kind])), ratios(units_of(other[kind]))
+                held, wrong = coverage(truth), called_different(estimated).mean(axis=0).max()
                 covered = f"{held.min():.1%} to {held.max():.1%}"
-                print(f"{name:<30}{preset:<10}{kind:<10}{half_width(found):>11.2%}{covered:>18}{wrong:>24.1%}")
+                print(f"{name:<30}{preset:<10}{kind:<10}{half_width(estimated):>11.2%}{covered:>18}{wrong:>24.1%}")
     print(f"\nHalf-width of the training figure with {DRIFT}, by the chance that each stretch has of its own:")
     for preset, timing in TIMINGS.items():
         rows = [f"{own:.2%}: {drifting(timing, own):.2%}" for own in OWN_CHANCES]
         print(f"{preset:<10}{'   '.join(rows)}   (goal {HALF_WIDTH_GOALS[preset]:.2%})")
 
 
-def drifting(timing: Timing, own: float) -> float:
+def drifting(timing: Timing, chance: float) -> float:
     """Median half-width of the training figure under drift, with this much chance in each stretch."""
-    noise = replace(NOISES[DRIFT], own=own)
-    found = seconds_by_variant(noise, abba_order(timing), timing, seed=1, equal=True)["training"]
-    return half_width(ratios(units_of(found)))
+    noise = replace(NOISES[DRIFT], own=chance)
+    seconds = seconds_by_variant(noise, abba_order(timing), timing, seed=1, equal=True)["training"]
+    return half_width(ratios(units_of(seconds)))
 
 
 def overhead() -> None:
@@ -88,9 +88,9 @@ def speedups(result: MeasurementResult) -> Iterator[tuple[str, Interval]]:
     """Each recipe's speedup of training, else of its GEMMs with their quantisation."""
     for row in result.recipes:
         training = row.training.speedup if row.training else None
-        found = training or next((part.speedup for part in row.sums if part.speedup), None)
-        if found:
-            yield row.recipe, found
+        speedup = training or next((part.speedup for part in row.sums if part.speedup), None)
+        if speedup:
+            yield row.recipe, speedup
 
 
 def measured(options: Sequence[str], folder: Path, name: str) -> MeasurementResult:
@@ -115,8 +115,8 @@ def repeat(runs: int, options: Sequence[str]) -> None:
     for method, results in (("agent", ours), ("nvidia", theirs)):
         by_recipe: dict[str, list[Interval]] = {}
         for result in results:
-            for recipe, found in speedups(result):
-                by_recipe.setdefault(recipe, []).append(found)
+            for recipe, interval in speedups(result):
+                by_recipe.setdefault(recipe, []).append(interval)
         for recipe, intervals in by_recipe.items():
             values = [one.value for one in intervals]
             spread = (max(values) - min(values)) / fmean(values)
@@ -130,11 +130,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("simulate", "overhead", "repeat"))
     parser.add_argument("--runs", type=int, default=5)
-    known, options = parser.parse_known_args()
-    if known.what == "repeat":
-        repeat(known.runs, options)
+    arguments, options = parser.parse_known_args()
+    if arguments.what == "repeat":
+        repeat(arguments.runs, options)
     else:
-        {"simulate": simulate, "overhead": overhead}[known.what]()
+        {"simulate": simulate, "overhead": overhead}[arguments.what]()
 
 
 if __name__ == "__main__":

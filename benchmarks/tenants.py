@@ -23,9 +23,9 @@ from benchmarks import tenants_on_cluster
 from benchmarks.exporter import peak_mib
 from benchmarks.reconcile import Server, apart, fleet, profile, report
 from precision_operator.cluster import paths
-from precision_operator.shell.act import Actor
-from precision_operator.shell.cache import Cache
-from precision_operator.shell.gather import Gatherer
+from precision_operator.shell.acting.act import Actor
+from precision_operator.shell.observing.cache import Cache
+from precision_operator.shell.observing.gather import Gatherer
 from precision_operator.shell.reconcile import STATUS_SECONDS, Reconciler, spare_collections
 from precision_operator.shell.telemetry import Telemetry
 from tests.support.world import SETTINGS
@@ -43,8 +43,8 @@ class TimedServer(Server):
 
     written = 0.0
 
-    async def patch(self, path: str, body: Any, *told: Any, **more: Any) -> dict[str, Any]:
-        done = await super().patch(path, body, *told, **more)
+    async def patch(self, path: str, body: Any, *arguments: Any, **more: Any) -> dict[str, Any]:
+        done = await super().patch(path, body, *arguments, **more)
         self.written = time.perf_counter() if path == STATUS else self.written
         return done
 
@@ -129,9 +129,9 @@ def main() -> int:
     if not options.api_server:
         in_memory(options.reports, options.huge)
         return 0
-    found = tenants_on_cluster.measured(options.reports)
-    print(tenants_on_cluster.table(found))
-    return int(any(row.seen != found[0].seen for row in found))
+    steps = tenants_on_cluster.measured(options.reports)
+    print(tenants_on_cluster.table(steps))
+    return int(any(row.seen != steps[0].seen for row in steps))
 
 
 if __name__ == "__main__":

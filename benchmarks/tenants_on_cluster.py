@@ -19,7 +19,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.exporter_process import report_bytes
-from precision_api.names import (
+from precision_api.facts.names import (
     ANNOTATION_NODE,
     API_VERSION,
     LABEL_MANAGED_BY,

@@ -23,7 +23,7 @@ settings.register_profile("here", deadline=None, derandomize=True, max_examples=
 settings.register_profile("fuzz", deadline=None, max_examples=10_000)
 settings.load_profile("here")
 
-pytest_plugins = ["pytester", "tests.support.cluster", "tests.support.only_skip"]
+pytest_plugins = ["pytester", "tests.support.cluster", "tests.support.files", "tests.support.only_skip"]
 
 
 def pytest_collection_finish() -> None:

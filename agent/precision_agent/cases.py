@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import asdict, dataclass, field
 
-from precision_api.recipes import Recipe, alignment_error
-from precision_api.request import MeasurementRequest, Mode
-from precision_api.resolution import ResolvedWorkload
-from precision_api.result import Backend, Failure
-from precision_api.shapes import Gemm, distinct, padded_rows
+from precision_api.exchange.request import MeasurementRequest, Mode
+from precision_api.exchange.result import Backend, Failure
+from precision_api.facts.recipes import Recipe, alignment_error
+from precision_api.models.resolution import ResolvedWorkload
+from precision_api.models.shapes import Gemm, distinct, padded_rows
 
 UNQUANTIZED: Recipe = "bf16"
 """What the head and other layers that no recipe quantises run in."""
@@ -25,32 +24,19 @@ class Variant:
 
 
 @dataclass(frozen=True, slots=True)
-class GemmCase:
+class GemmCase(Gemm):
     """One distinct GEMM in one mode: forward (m, k, n), or a gradient in its own layout.
 
     `quantized` is false for the head, which every recipe runs in bf16; `higher` is the baseline's recipe for what the
-    request's scope keeps out of the recipe; `groups` experts share one launch.
+    request's scope keeps out of the recipe.
     """
 
-    name: str
-    pass_: Literal["fprop", "dgrad", "wgrad"]
-    m: int
-    k: int
-    n: int
-    count: int
-    mode: Mode
-    groups: int = 1
-    quantized: bool = True
-    higher: Recipe | None = None
+    mode: Mode = field(kw_only=True)
+    higher: Recipe | None = field(default=None, kw_only=True)
 
     def recipe_of(self, variant: Variant) -> Recipe:
         """The recipe that the variant really runs this GEMM in."""
         return (self.higher or variant.recipe) if self.quantized else UNQUANTIZED
-
-    @property
-    def flops(self) -> int:
-        """Floating-point operations of one call."""
-        return 2 * self.m * self.k * self.n
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,18 +131,7 @@ MIXERS = frozenset(
 
 def _case(gemm: Gemm, mode: Mode, request: MeasurementRequest) -> GemmCase:
     kept = request.recipe_scope == "mlp" and gemm.name in MIXERS
-    return GemmCase(
-        gemm.name,
-        gemm.pass_,
-        gemm.m,
-        gemm.k,
-        gemm.n,
-        gemm.count,
-        mode,
-        groups=gemm.groups,
-        quantized=gemm.quantized,
-        higher=request.baseline if kept else None,
-    )
+    return GemmCase(**asdict(gemm), mode=mode, higher=request.baseline if kept else None)
 
 
 NO_SCAN = (

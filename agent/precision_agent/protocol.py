@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from precision_agent.cases import Case, GemmCase, Variant
-from precision_api.exits import Exit
-from precision_api.recipes import Recipe
-from precision_api.result import (
+from precision_api.exchange.exits import Exit
+from precision_api.exchange.result import (
     Availability,
     Execution,
     Failure,
@@ -28,7 +27,8 @@ from precision_api.result import (
     Verification,
     WeightGradients,
 )
-from precision_api.result import Backend as BackendName
+from precision_api.exchange.result import Backend as BackendName
+from precision_api.facts.recipes import Recipe
 
 RegionName = Literal["dense_forward", "layers_forward", "head", "layers_backward", "dense_backward", "optimizer"]
 """The timed parts of a step. `head` is its forward and backward pass together with the loss. Where some of a model's

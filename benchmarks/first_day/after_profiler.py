@@ -13,7 +13,7 @@ from typing import Any
 from benchmarks.first_day.checks import Check, between
 from benchmarks.first_day.device import bench, clock
 from benchmarks.first_day.steps import Context
-from precision_api.recipes import Recipe
+from precision_api.facts.recipes import Recipe
 
 LARGE, SMALL = (8192, 4096, 14336), (1024, 1024, 1024)
 UNITS: Mapping[str, tuple[Recipe, tuple[int, int, int]]] = {
@@ -61,7 +61,7 @@ def _windows(unit: Any, sm_clock: Any) -> dict[str, dict[str, Any]]:
 
 def _seconds(unit: Any, sm_clock: Any) -> dict[str, Any]:
     loops = [unit.measure(WINDOW_SECONDS) for _ in range(WINDOWS)]
-    seconds = [sum(one.seconds[key] * one.runs[key] for key in one.seconds) for one in loops]
+    seconds = [sum(loop.seconds[key] * loop.runs[key] for key in loop.seconds) for loop in loops]
     return {"seconds": seconds, "sm_mhz": sm_clock.mhz(loops[0].start, loops[-1].end)}
 
 
@@ -75,7 +75,7 @@ def compared(before: Sequence[float], after: Sequence[float]) -> dict[str, float
     """Ratio of the medians; that of the two halves before, which shows drift; and what no difference may come to."""
     half = len(before) // 2
     control = median(before[half:]) / median(before[:half])
-    spread = stdev([*(one / median(before) for one in before), *(one / median(after) for one in after)])
+    spread = stdev([*(seconds / median(before) for seconds in before), *(seconds / median(after) for seconds in after)])
     tolerance = max(LEAST_TOLERANCE, 2 * abs(control - 1), 2 * spread / half**0.5)
     return {"ratio": median(after) / median(before), "control_ratio": control, "tolerance": tolerance}
 

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from precision_api.result import MeasurementResult
+from precision_api.exchange.result import MeasurementResult
 
 GRACE_SECONDS = 18.0
 """From SIGTERM until the agent is killed."""

@@ -62,14 +62,14 @@ class Notebook:
 
     def check(self, *checks: Check) -> None:
         """Expectations, as they turned out."""
-        for one in checks:
-            self.checks.append(one)
-            print(one.line(), flush=True)
+        for check in checks:
+            self.checks.append(check)
+            print(check.line(), flush=True)
         self._write()
 
     def _write(self) -> None:
         whole = self.path.with_suffix(".part")
-        written = {"facts": self.facts, "checks": [asdict(one) for one in self.checks]}
+        written = {"facts": self.facts, "checks": [asdict(check) for check in self.checks]}
         whole.write_text(json.dumps(written), encoding="utf-8")
         whole.replace(self.path)
 
@@ -85,5 +85,5 @@ def read_notebook(path: Path) -> tuple[dict[str, Any], list[dict[str, str]]]:
 
 def counted(checks: Iterable[dict[str, str]]) -> dict[str, int]:
     """How many checks have each verdict."""
-    verdicts = [one["verdict"] for one in checks]
+    verdicts = [check["verdict"] for check in checks]
     return {verdict: verdicts.count(verdict) for verdict in ("as expected", "differs", "not measured")}

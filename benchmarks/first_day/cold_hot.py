@@ -14,7 +14,7 @@ from typing import Any
 from benchmarks.first_day.checks import between
 from benchmarks.first_day.device import Bench, Clock, bench, clock
 from benchmarks.first_day.steps import Context
-from precision_api.recipes import Recipe
+from precision_api.facts.recipes import Recipe
 
 M, K, N = 8192, 4096, 14336
 REST_SECONDS, LOAD_SECONDS, LEAD_SECONDS = 6.0, 8.0, 0.4
@@ -70,8 +70,8 @@ def _recipe(context: Context, gpu: Bench, sm_clock: Clock, recipe: Recipe) -> No
 
 def _share(gpu: Bench, sm_clock: Clock, unit: Any, lead: float) -> dict[str, float | None]:
     profile, (by_pass,) = gpu.profile([unit], lead)
-    gemm = sum(one.gemm for one in by_pass.values())
-    other = sum(one.other for one in by_pass.values())
+    gemm = sum(seconds.gemm for seconds in by_pass.values())
+    other = sum(seconds.other for seconds in by_pass.values())
     return {
         "gemm": gemm,
         "other": other,
@@ -81,8 +81,8 @@ def _share(gpu: Bench, sm_clock: Clock, unit: Any, lead: float) -> dict[str, flo
 
 
 def _mean(rows: Sequence[Mapping[str, float | None]], name: str) -> float | None:
-    known = [value for row in rows if (value := row[name]) is not None]
-    return fmean(known) if known else None
+    values = [value for row in rows if (value := row[name]) is not None]
+    return fmean(values) if values else None
 
 
 def _compare(

@@ -21,7 +21,7 @@ from typing import Any
 from benchmarks.first_day.checks import counted
 from benchmarks.first_day.keeping import RECORD, RESULTS
 from benchmarks.first_day.nvidia import METHODS, spreads
-from precision_api.products import part
+from precision_api.facts.products import part
 
 INTO = Path("benchmarks/results")
 Record = dict[str, Any]
@@ -46,8 +46,8 @@ def chip(records: Sequence[Record]) -> str:
     if len(names) != 1:
         raise Refused(f"these folders are of {', '.join(sorted(names)) or 'no GPU'}: give those of one machine")
     (name,) = names
-    known = part(name)
-    label = known.product if known else "".join(sign if sign.isalnum() else " " for sign in name)
+    product_part = part(name)
+    label = product_part.product if product_part else "".join(sign if sign.isalnum() else " " for sign in name)
     return "-".join(label.lower().split())
 
 
@@ -109,8 +109,8 @@ def _section(step: Record) -> list[str]:
         lines += ["```", step["error"], "```", ""]
     if step["checks"]:
         lines += ["| what | expected | measured | |", "|---|---|---|---|"]
-    for one in step["checks"]:
-        cells = (one["name"], one["expected"], one["measured"], one["verdict"])
+    for check in step["checks"]:
+        cells = (check["name"], check["expected"], check["measured"], check["verdict"])
         lines.append(_row(cells))
     return lines
 

@@ -12,8 +12,8 @@ from statistics import fmean
 from typing import Any
 
 from precision_agent.power import nvml, sensor_sampling
-from precision_api.recipes import RECIPE_NAMES, Recipe, support
-from precision_api.result import Failure
+from precision_api.exchange.result import Failure
+from precision_api.facts.recipes import RECIPE_NAMES, Recipe, support
 
 
 class NoProfile(RuntimeError):
@@ -30,7 +30,7 @@ class Bench:
 
     def profile(self, units: Sequence[Any], lead_seconds: float) -> tuple[Any, Sequence[Any]]:
         """Kernels of the units after so much load of them, in all and by unit and pass. NoProfile says why not."""
-        from precision_agent.backends.te.profiles import profile_of_units
+        from precision_agent.backends.te.tiers.profiles import profile_of_units
 
         profile = profile_of_units(self.engine, units, lead_seconds, None)
         if isinstance(profile, Failure):
@@ -39,8 +39,8 @@ class Bench:
 
     def unit(self, m: int, k: int, n: int, recipe: Recipe) -> Any:
         """A layer of the agent's own GEMM tier, checked and captured. RuntimeError where its numbers are wrong."""
-        from precision_agent.backends.te.gemm_tier import Unit
-        from precision_agent.backends.te.modules import LinearShape
+        from precision_agent.backends.te.steps.modules import LinearShape
+        from precision_agent.backends.te.tiers.gemm_tier import Unit
 
         made = Unit(self.api, self.engine, LinearShape(m, k, n), recipe, 8, seed=0)
         wrong = made.prepare()
@@ -54,12 +54,12 @@ def bench() -> Bench:
     import torch
 
     from precision_agent.backends.te.api import load
-    from precision_agent.backends.te.engine import CudaEngine
+    from precision_agent.backends.te.session.engine import CudaEngine
 
     api = load()
     engine = CudaEngine()
     compute = torch.cuda.get_device_capability()
-    return Bench(api, engine, tuple(one for one in RECIPE_NAMES if support(one, compute) == "native"))
+    return Bench(api, engine, tuple(recipe for recipe in RECIPE_NAMES if support(recipe, compute) == "native"))
 
 
 class Clock:
@@ -73,7 +73,7 @@ class Clock:
         if self._sampler is None:
             return None
         time.sleep(2 * sensor_sampling.LEAST_INTERVAL_SECONDS)  # the row after the window
-        rows = [row for one in self._sampler.recordings().gpus.values() for row in one.sm_mhz]
+        rows = [row for recording in self._sampler.recordings().gpus.values() for row in recording.sm_mhz]
         inside = [mhz for at, mhz in rows if start <= at <= end]
         nearest = sorted(rows, key=lambda row: abs(row[0] - (start + end) / 2))[:1]
         return fmean(inside or [mhz for _, mhz in nearest]) if rows else None

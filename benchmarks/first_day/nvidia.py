@@ -18,11 +18,11 @@ from benchmarks import nvidia_gemm
 from benchmarks.first_day.agent_runs import agent
 from benchmarks.first_day.checks import between, holds
 from benchmarks.first_day.steps import Context
-from precision_api.gemm_text import Shape
-from precision_api.recipes import Recipe
-from precision_api.request import request_json
-from precision_api.result import MeasurementResult
-from precision_api.workload import PresetName
+from precision_api.exchange.request import request_json
+from precision_api.exchange.result import MeasurementResult
+from precision_api.facts.recipes import Recipe
+from precision_api.models.gemm_text import Shape
+from precision_api.models.workload import PresetName
 
 PRESET: PresetName = "llama3-8b"
 LEAST_TIMED_SECONDS = 6.0
@@ -128,10 +128,10 @@ def forward_speedup(result: MeasurementResult, recipe: Recipe) -> float | None:
     """BF16's time over the recipe's of the forward GEMMs, as the script sums them; None where one has no figure."""
     seconds = {}
     for row in result.recipes:
-        forward = [one for one in row.gemms if one.pass_ == "fprop" and one.mode == "autocast"]
-        known = [one.seconds.value for one in forward if one.seconds]
-        if forward and len(known) == len(forward):
-            seconds[row.recipe] = sum(known)
+        forward = [gemm for gemm in row.gemms if gemm.pass_ == "fprop" and gemm.mode == "autocast"]
+        intervals = [gemm.seconds.value for gemm in forward if gemm.seconds]
+        if forward and len(intervals) == len(forward):
+            seconds[row.recipe] = sum(intervals)
     return seconds["bf16"] / seconds[recipe] if {"bf16", recipe} <= set(seconds) else None
 
 

@@ -19,7 +19,7 @@ from benchmarks.first_day.checks import Check, between, holds
 from benchmarks.first_day.steps import Context
 from precision_agent.precision.trace_shares import Tally, TraceShares
 from precision_agent.run.trace_reading import kernels_of
-from precision_api.result import Interval, MeasurementResult, RecipeResult
+from precision_api.exchange.result import Interval, MeasurementResult, RecipeResult
 from tests.support.noise import HALF_WIDTH_GOALS
 
 SLACK = 1.25
@@ -95,7 +95,7 @@ def _figures(row: RecipeResult) -> dict[str, object]:
         "training_failure": training and training.failure and training.failure.model_dump(),
         "tokens_per_second": training and training.tokens_per_second and training.tokens_per_second.value,
         "mfu": training and training.mfu and training.mfu.value,
-        "gemm_speedups": {one.mode: one.speedup.value for one in row.sums if one.speedup},
+        "gemm_speedups": {total.mode: total.speedup.value for total in row.sums if total.speedup},
         "watts": energy.watts if energy else None,
         "power_invalid": list(energy.reasons) if energy else None,
         "quantization_tax": row.quantization_tax,
@@ -144,10 +144,14 @@ def _sensor_checks(result: MeasurementResult) -> Iterator[Check]:
 def _recipe_checks(row: RecipeResult, baseline: str, goal: float) -> Iterator[Check]:
     verdict, words = row.verification.verdict, row.verification.message
     yield holds(f"{row.recipe}: the precision ran", "verified", verdict == "verified", f"{verdict} {words}".strip())
-    for one in row.kernel_profiles:
-        clocks = one.failure.reason if one.failure else f"{one.sm_mhz} MHz, its windows {one.windows_sm_mhz} MHz"
-        truth = False if one.failure else None if one.sm_mhz is None else True
-        yield holds(f"{row.recipe}: {one.load} profiled at its windows' clock", "within 1 %", truth, clocks)
+    for kernel_profile in row.kernel_profiles:
+        clocks = (
+            kernel_profile.failure.reason
+            if kernel_profile.failure
+            else f"{kernel_profile.sm_mhz} MHz, its windows {kernel_profile.windows_sm_mhz} MHz"
+        )
+        truth = False if kernel_profile.failure else None if kernel_profile.sm_mhz is None else True
+        yield holds(f"{row.recipe}: {kernel_profile.load} profiled at its windows' clock", "within 1 %", truth, clocks)
     yield between(f"{row.recipe}: kernel time over the timed step", row.kernel_time_share, 0.95, 1.005)
     yield between(f"{row.recipe}: the library's own GEMM call over kernel-only time", own_call(row), *OWN_CALL)
     if row.training and row.availability == "ok":
@@ -165,12 +169,16 @@ def _recipe_checks(row: RecipeResult, baseline: str, goal: float) -> Iterator[Ch
 def own_call(row: RecipeResult) -> float | None:
     """Median over the GEMMs of the library's own call over the kernel-only seconds; None without any."""
     pairs = [
-        one.own_call_seconds.value / one.seconds.value
-        for one in row.gemms
-        if one.mode == "prequantized" and one.own_call_seconds and one.seconds
+        gemm.own_call_seconds.value / gemm.seconds.value
+        for gemm in row.gemms
+        if gemm.mode == "prequantized" and gemm.own_call_seconds and gemm.seconds
     ]
     return median(pairs) if pairs else None
 
 
-def _interval(one: Interval | None) -> str:
-    return f"{one.value:.5f} ({one.lower:.5f} to {one.upper:.5f}, n={one.n})" if one else "nothing"
+def _interval(interval: Interval | None) -> str:
+    return (
+        f"{interval.value:.5f} ({interval.lower:.5f} to {interval.upper:.5f}, n={interval.n})"
+        if interval
+        else "nothing"
+    )

@@ -174,7 +174,7 @@ def _kill(group: int) -> None:
 def machine() -> dict[str, Any]:
     """The machine and its software, without importing torch; `simulated` is true in a rehearsal."""
     reading = nvml.read()
-    gpus = [asdict(gpu) for gpu in reading.gpus]
+    gpus = [gpu.model_dump() for gpu in reading.gpus]
     return {
         "gpus": gpus,
         "driver": reading.driver,
@@ -235,9 +235,10 @@ class Keeper:
 def summary(records: Sequence[Record]) -> str:
     """A line for each step."""
     lines = [f"{'STEP':<20}{'STATUS':<15}{'SECONDS':>8}   CHECKS"]
-    for one in records:
-        checks = ", ".join(f"{many} {verdict}" for verdict, many in counted(one.checks).items() if many)
-        lines.append(f"{one.step:<20}{one.status:<15}{one.seconds:>8.0f}   {checks or one.error.splitlines()[0][:90]}")
+    for record in records:
+        checks = ", ".join(f"{many} {verdict}" for verdict, many in counted(record.checks).items() if many)
+        words = checks or record.error.splitlines()[0][:90]
+        lines.append(f"{record.step:<20}{record.status:<15}{record.seconds:>8.0f}   {words}")
     return "\n".join(lines)
 
 

@@ -11,7 +11,7 @@ from benchmarks.first_day.device import bench
 from benchmarks.first_day.steps import Context
 from precision_agent.power import nvml
 from precision_agent.precision.verification import ERROR_BANDS
-from precision_api.products import part
+from precision_api.facts.products import part
 
 M, K, N = 8192, 4096, 14336
 NVIDIA_SMI = ("nvidia-smi", "-q", "-d", "POWER,CLOCK,PERFORMANCE,MEMORY")
@@ -29,7 +29,7 @@ def run(context: Context) -> None:
     book.fact("transformer_engine", transformer_engine.__version__)
     book.fact("torch", {"version": torch.__version__, "cuda": torch.version.cuda})
     properties = torch.cuda.get_device_properties(0)
-    known = part(properties.name)
+    product_part = part(properties.name)
     book.fact(
         "device",
         {
@@ -38,28 +38,30 @@ def run(context: Context) -> None:
             "memory_bytes": properties.total_memory,
             "multiprocessors": properties.multi_processor_count,
             "l2_bytes": getattr(properties, "L2_cache_size", None),
-            "part": known.name if known else None,
+            "part": product_part.name if product_part else None,
         },
     )
     _driver(context)
     _calls(context)
-    _gemm(context, known.fp8_flops if known else None, known.compute if known else None)
+    _gemm(context, product_part.fp8_flops if product_part else None, product_part.compute if product_part else None)
 
 
 def _driver(context: Context) -> None:
     reading = nvml.read()
     context.book.check(
         holds(
-            "NVML shows a GPU", "one or more, with power limit and energy counter",
-            bool(reading.gpus) and reading.gpus[0].energy_joules is not None,
-            ", ".join(f"{gpu.name}, {gpu.enforced_limit_watts} W, {gpu.energy_joules} J" for gpu in reading.gpus)
+            "NVML shows a GPU", "one or more, with power limit",
+            bool(reading.gpus) and reading.gpus[0].enforced_limit_watts is not None,
+            ", ".join(f"{gpu.name}, {gpu.enforced_limit_watts} W" for gpu in reading.gpus)
             or str(reading.failure),
         )
     )  # fmt: skip
-    known = part(reading.gpus[0].name) if reading.gpus else None
-    if known:
+    product_part = part(reading.gpus[0].name) if reading.gpus else None
+    if product_part:
         watts = reading.gpus[0].enforced_limit_watts
-        context.book.check(between("enforced power limit", watts, 1, known.power_limit_watts, " W", known.source))
+        context.book.check(
+            between("enforced power limit", watts, 1, product_part.power_limit_watts, " W", product_part.source)
+        )
     if shutil.which(NVIDIA_SMI[0]) is None:
         context.book.fact("nvidia-smi", "not installed")
         return

@@ -21,11 +21,8 @@ from precision_operator.cluster.watch_loop import WatchTarget
 from precision_operator.cluster.watching import Watches, quiet_kopf
 from precision_operator.cluster.withdrawal import own_deployment_deleted, signal_comes
 from precision_operator.core.observe.stop import strictest
-from precision_operator.shell.act import Actor
-from precision_operator.shell.cache import Cache, ObjectKind
-from precision_operator.shell.capacity_plans import Planning
+from precision_operator.shell.acting.act import Actor
 from precision_operator.shell.fault_log import FaultLog
-from precision_operator.shell.gather import Gatherer
 from precision_operator.shell.leader_election import (
     LeaderElector,
     LeaseElection,
@@ -34,13 +31,16 @@ from precision_operator.shell.leader_election import (
     LeaseTimings,
     NoElection,
 )
+from precision_operator.shell.observing.cache import Cache, ObjectKind
+from precision_operator.shell.observing.gather import Gatherer
+from precision_operator.shell.observing.refusals import RefusedCreations
+from precision_operator.shell.observing.yields import Yields
+from precision_operator.shell.plans.capacity_plans import Planning
 from precision_operator.shell.probes import application, serve
 from precision_operator.shell.reconcile import Reconciler
-from precision_operator.shell.refusals import RefusedCreations
 from precision_operator.shell.settings import add_settings, configured_by
 from precision_operator.shell.switch import Switch
 from precision_operator.shell.telemetry import Telemetry
-from precision_operator.shell.yields import Yields
 
 _log = logging.getLogger("precision_operator")
 

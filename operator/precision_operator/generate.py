@@ -11,8 +11,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from precision_api import crdgen
-from precision_api.yaml_text import yaml_text
+from precision_api.kinds import crdgen
+from precision_api.kinds.yaml_text import yaml_text
 from precision_operator.core.rbac import table
 from precision_operator.core.status.reasons_page import page
 from precision_operator.monitoring import metrics_page, rule_file

@@ -11,12 +11,12 @@ from typing import Any
 
 import kopf
 
-from precision_api.names import GROUP, PLAN_PLURAL, PROFILE_PLURAL, REPORT_PLURAL, VERSION
+from precision_api.facts.names import GROUP, PLAN_PLURAL, PROFILE_PLURAL, REPORT_PLURAL, VERSION
 from precision_operator.cluster.client import PAGE_ITEMS
 from precision_operator.cluster.object_store import identity
 from precision_operator.cluster.watch_loop import WatchTarget
-from precision_operator.shell.cache import OF_CLUSTER, Cache, ObjectKind
-from precision_operator.shell.gather import FIELD_SELECTORS, PAGE, PAGE_SPECS, SELECTORS
+from precision_operator.shell.observing.cache import OF_CLUSTER, Cache, ObjectKind
+from precision_operator.shell.observing.gather import FIELD_SELECTORS, PAGE, PAGE_SPECS, SELECTORS
 
 RESOURCES: dict[ObjectKind, tuple[str, str, str]] = {
     "nodes": ("", "v1", "nodes"),

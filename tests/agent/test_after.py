@@ -16,10 +16,10 @@ from precision_agent.results.profiling import Looking, look
 from precision_agent.results.train import Measured
 from precision_agent.run.stops import RunStops
 from precision_agent.sampling.sample import Samples
-from precision_api.model_parts import SlidingWindow
-from precision_api.request import TIMINGS, Timing
-from precision_api.resolution import resolve
-from precision_api.result import Failure, RecipeResult
+from precision_api.exchange.request import TIMINGS, Timing
+from precision_api.exchange.result import Failure, RecipeResult
+from precision_api.models.model_parts import SlidingWindow
+from precision_api.models.resolution import resolve
 from tests.agent.test_node_run import of, on_fakes
 from tests.support.fake_backend import FakeBackend, devices_of
 from tests.support.result_objects import TINY, TINY_WORKLOAD, request

@@ -15,9 +15,9 @@ from precision_agent.results.assess import RecipeEvidence, control_ratio, recipe
 from precision_agent.results.power_windows import NodePower
 from precision_agent.results.train import Measured, RecipePower
 from precision_agent.sampling.sample import take
-from precision_api.request import Timing
-from precision_api.resolution import resolve
-from precision_api.result import Execution, Failure, RecipeResult
+from precision_api.exchange.request import Timing
+from precision_api.exchange.result import Execution, Failure, RecipeResult
+from precision_api.models.resolution import resolve
 from tests.support.fake_backend import VERIFIED, FakeBackend, devices_of, one_second
 from tests.support.result_objects import TINY_WORKLOAD, request
 

@@ -20,7 +20,7 @@ from precision_agent.sampling.calibrate import (
     period,
     square_wave,
 )
-from precision_api.result import Failure, Sensor
+from precision_api.exchange.result import Failure, Sensor
 from tests.support.fake_backend import FakeBackend, devices_of
 
 WINDOW = Window(1.0, 9.0)

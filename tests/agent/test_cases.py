@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from precision_agent.cases import CONTROL, Cases, GemmCase, TrainingCase, Variant, cases_of, refusal_of
 from precision_agent.method.abba_block import abba_blocks
-from precision_api.gemm_text import Shape
-from precision_api.recipes import RECIPE_NAMES, Recipe
-from precision_api.resolution import resolve
-from precision_api.workload import Workload
+from precision_api.facts.recipes import RECIPE_NAMES, Recipe
+from precision_api.models.gemm_text import Shape
+from precision_api.models.resolution import resolve
+from precision_api.models.workload import Workload
 from tests.support.result_objects import request
 
 SHAPES = Workload(name="shapes", shapes=(Shape(m=64, k=128, n=256), Shape(m=64, k=128, n=256)))

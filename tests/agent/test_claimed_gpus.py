@@ -6,7 +6,7 @@ import pytest
 
 from precision_agent.protocol import Refusal
 from precision_agent.run.open import hold_to_claim
-from precision_api.exits import DEVICES_NOT_CLAIMED
+from precision_api.exchange.exits import DEVICES_NOT_CLAIMED
 
 FOUR = [f"GPU-0000000{number}-0000-0000-0000-000000000000" for number in range(4)]
 

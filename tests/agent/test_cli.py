@@ -19,12 +19,12 @@ from precision_agent.results.verdict_text import verdict_text
 from precision_agent.run.cli import app
 from precision_agent.run.local import EVERYWHERE
 from precision_agent.run.publish import TERMINATION_LOG_ENV
-from precision_api.gemm_text import Shape
-from precision_api.names import REQUEST_ENV
-from precision_api.request import Timing
-from precision_api.result import MeasurementResult
-from precision_api.wire import AgentRefused, WireError, agree, read_log, read_message
-from precision_api.workload import Workload
+from precision_api.exchange.request import Timing
+from precision_api.exchange.result import MeasurementResult
+from precision_api.exchange.wire import AgentRefused, WireError, agree, read_log, read_message
+from precision_api.facts.names import REQUEST_ENV
+from precision_api.models.gemm_text import Shape
+from precision_api.models.workload import Workload
 from tests.support.eventually import eventually
 from tests.support.result_objects import hash_of, request_text
 

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from precision_agent.method.difference import difference
-from precision_api import stats
-from precision_api.request import TIMINGS
+from precision_api.exchange import stats
+from precision_api.exchange.request import TIMINGS
 from tests.support import noise as sim
 from tests.support.noise import (
     BAND,

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from precision_agent.method.difference import difference
-from precision_api import stats
-from precision_api.result import Interval
+from precision_api.exchange import stats
+from precision_api.exchange.result import Interval
 
 
 def ratio(value: float, half: float) -> Interval:

@@ -17,9 +17,9 @@ from precision_agent.results.power_windows import NodePower
 from precision_agent.results.train import Measured, RecipePower, training_of
 from precision_agent.run.run import run_request
 from precision_agent.sampling.sample import POWER_PARTS
-from precision_api import stats
-from precision_api.result import Interval, MeasurementResult
-from precision_api.workload import Workload
+from precision_api.exchange import stats
+from precision_api.exchange.result import Interval, MeasurementResult
+from precision_api.models.workload import Workload
 from tests.agent.test_assess import NVFP4, run_of
 from tests.support.result_objects import request_text
 
@@ -79,8 +79,7 @@ def test_without_two_pairs_there_is_no_ratio(metering: RecipePower, variant: Var
 
 def test_steps_with_other_parts_are_not_held_against_each_other() -> None:
     whole = run()
-    passes = whole.samples.regions["bf16"]
-    with_head = tuple(tuple({**regions, "head": 0.1} for regions in devices) for devices in passes)
+    with_head = tuple({**regions, "head": (0.1,) * whole.samples.passes} for regions in whole.samples.regions["bf16"])
     samples = replace(whole.samples, regions={**whole.samples.regions, "bf16": with_head})
     head: dict[int, Mapping[Part, float]] = {place: {"layers": 1000.0, "head": 900.0} for place in range(3)}
     baseline = NodePower({"layers": 1000.0, "head": 900.0}, 12.0, 120, "gpu", head)

@@ -16,8 +16,8 @@ from precision_agent.precision.evidence import (
 )
 from precision_agent.protocol import Inspection, Probe, Profile, ProfiledKernel
 from precision_agent.results.result import repeats
-from precision_api.model import ModelSpec
-from precision_api.result import Backend, NumericErrors, Verification
+from precision_api.exchange.result import Backend, NumericErrors, Verification
+from precision_api.models.model import ModelSpec
 from tests.support.result_objects import request
 
 FP8 = "nvjet_qqtst_128x256_128x6_2x1_v_bz_TNT"

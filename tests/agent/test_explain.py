@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from precision_agent.results.explain import _full_depth
-from precision_api.result import Interval, Region, Training
+from precision_api.exchange.result import Interval, Region, Training
 
 
 def seconds(value: float) -> Interval:

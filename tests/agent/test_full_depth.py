@@ -24,10 +24,10 @@ from precision_agent.method.full_depth import (
     speedup,
 )
 from precision_agent.protocol import Part, RegionName
-from precision_api.flops import parameters, training_flops_per_token
-from precision_api.resolution import resolve
-from precision_api.result import Failure
-from precision_api.workload import Workload
+from precision_api.exchange.result import Failure
+from precision_api.models.flops import parameters, training_flops_per_token
+from precision_api.models.resolution import resolve
+from precision_api.models.workload import Workload
 
 TOKENS = 8192
 LAYER = {"bf16": (0.010, 0.020), "nvfp4": (0.005, 0.010)}

@@ -10,10 +10,9 @@ from random import Random
 import pytest
 
 from precision_agent.run.run import run_request
-from precision_api.message import RecipeSummary
-from precision_api.recipes import RECIPE_NAMES
-from precision_api.request import TIMINGS, LossRuns
-from precision_api.result import (
+from precision_api.exchange.message import RecipeSummary
+from precision_api.exchange.request import TIMINGS, LossRuns
+from precision_api.exchange.result import (
     Clocks,
     Failure,
     GpuHealth,
@@ -27,8 +26,9 @@ from precision_api.result import (
     Steadiness,
     ThrottleShare,
 )
-from precision_api.wire import MESSAGE_MAX_BYTES, Published, encode, read_log, read_message, summarize
-from precision_api.workload import PresetName, Workload
+from precision_api.exchange.wire import MESSAGE_MAX_BYTES, Published, encode, read_log, read_message, summarize
+from precision_api.facts.recipes import RECIPE_NAMES
+from precision_api.models.workload import PresetName, Workload
 from tests.support.result_objects import request_text
 
 LOG_MAX_BYTES = 256 * 1024

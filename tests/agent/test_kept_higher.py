@@ -7,9 +7,9 @@ from functools import cache
 import pytest
 
 from precision_agent.run.run import run_request
-from precision_api.resolution import resolve
-from precision_api.result import MeasurementResult, RecipeResult
-from precision_api.workload import Workload
+from precision_api.exchange.result import MeasurementResult, RecipeResult
+from precision_api.models.resolution import resolve
+from precision_api.models.workload import Workload
 from tests.support.result_objects import request_text
 
 LAYERS = 32

@@ -14,9 +14,9 @@ from precision_agent.protocol import LossPlan, LossTrack
 from precision_agent.results.losses import losses_of
 from precision_agent.results.train import Measured
 from precision_agent.sampling.sample import Samples
-from precision_api.request import LossRuns, MeasurementRequest
-from precision_api.resolution import resolve
-from precision_api.result import Failure, Loss, LossRun
+from precision_api.exchange.request import LossRuns, MeasurementRequest
+from precision_api.exchange.result import Failure, Loss, LossRun
+from precision_api.models.resolution import resolve
 from tests.support.fake_backend import FakeBackend, devices_of
 from tests.support.result_objects import request_text
 

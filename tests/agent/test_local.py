@@ -12,7 +12,7 @@ import pytest
 from pydantic import BaseModel
 
 from precision_agent.method.duration import phases, total_seconds
-from precision_agent.power.nvml import GpuReading, GpuReadings
+from precision_agent.power.nvml import GpuReadings
 from precision_agent.protocol import Refusal
 from precision_agent.run.cli_run import run
 from precision_agent.run.local import (
@@ -28,11 +28,11 @@ from precision_agent.run.local import (
     plain_name,
     step_fields,
 )
-from precision_api.exits import DEVICE_MISSING, INVALID_REQUEST, Exit
-from precision_api.profile import Benchmarks
-from precision_api.request import TIMINGS, LossRuns, MeasurementRequest, request_json
-from precision_api.result import Failure
-from precision_api.workload import Workload
+from precision_api.exchange.exits import DEVICE_MISSING, INVALID_REQUEST, Exit
+from precision_api.exchange.request import TIMINGS, LossRuns, MeasurementRequest, request_json
+from precision_api.exchange.result import Failure, Gpu
+from precision_api.kinds.profile import Benchmarks
+from precision_api.models.workload import Workload
 
 NOTHING = GpuReadings(failure=Failure(reason="nvml_unavailable", message="NVML Shared Library Not Found"))
 CONFIG = {
@@ -46,9 +46,7 @@ CONFIG = {
 
 
 def gpus(*names: str) -> GpuReadings:
-    return GpuReadings(
-        tuple(GpuReading(f"GPU-{index}", name, None, None, None, None, None, None) for index, name in enumerate(names))
-    )
+    return GpuReadings(tuple(Gpu(uuid=f"GPU-{index}", name=name) for index, name in enumerate(names)))
 
 
 H200 = box(gpus("NVIDIA H200", "NVIDIA H200"), "auto")

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from precision_agent.results.meaning import Facts, expected_speedup, facts_of, meaning
-from precision_api.result import Failure, GemmSum, Interval, RecipeResult, Training
+from precision_api.exchange.result import Failure, GemmSum, Interval, RecipeResult, Training
 from tests.support.result_objects import interval, recipe_result
 
 G, S = 0.7, 2.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.nvidia_gemm import Turn, parse, request_of, speedup, summary, timed_seconds
-from precision_api.gemm_text import Shape
+from precision_api.models.gemm_text import Shape
 
 TABLE = """
 GEMM Benchmark on NVIDIA H200

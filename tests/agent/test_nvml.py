@@ -6,10 +6,8 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
-from precision_agent.power import nvml
-from precision_agent.power.nvml import GpuReading, read, refusal
+from precision_agent.power.nvml import read
+from precision_api.exchange.result import Gpu
 
 
 class NVMLError(Exception):
@@ -31,9 +29,6 @@ class FakeNvml:
             "Name": b"NVIDIA GB200",
             "MemoryInfo": SimpleNamespace(total=186 * 10**9, used=5 * 10**8),
             "EnforcedPowerLimit": 1_200_000,
-            "MigMode": (0, 0),
-            "UtilizationRates": SimpleNamespace(gpu=0),
-            "TotalEnergyConsumption": 12_345,
         }
     )
 
@@ -70,24 +65,18 @@ def test_gpus_are_read_by_uuid_in_si_units() -> None:
     library = FakeNvml()
     found = read(library)
     assert (found.driver, found.failure) == ("580.95.05", None)
-    assert found.gpus[1] == GpuReading(
+    assert found.gpus[1] == Gpu(
         uuid="GPU-1",
         name="NVIDIA GB200",
         memory_bytes=186 * 10**9,
-        memory_used_bytes=5 * 10**8,
         enforced_limit_watts=1200.0,
-        mig_enabled=False,
-        utilisation_percent=0,
-        energy_joules=12.345,
     )
     assert library.open_sessions == 0
 
 
 def test_a_question_that_the_driver_does_not_support_leaves_a_gap_not_an_error() -> None:
-    found = read(FakeNvml(unsupported=frozenset({"EnforcedPowerLimit", "MigMode", "TotalEnergyConsumption"})))
-    gpu = found.gpus[0]
-    assert (gpu.enforced_limit_watts, gpu.mig_enabled, gpu.energy_joules) == (None, None, None)
-    assert gpu.as_gpu().enforced_limit_watts is None
+    found = read(FakeNvml(unsupported=frozenset({"EnforcedPowerLimit", "MemoryInfo"})))
+    assert (found.gpus[0].enforced_limit_watts, found.gpus[0].memory_bytes) == (None, None)
 
 
 def test_a_gpu_without_identity_is_a_failure_with_the_session_closed() -> None:
@@ -107,33 +96,3 @@ def test_a_missing_driver_is_a_named_reason() -> None:
 def test_on_any_machine_a_reading_has_gpus_or_a_reason() -> None:
     found = read()
     assert bool(found.gpus) != bool(found.failure)
-
-
-def gpu(**changes: Any) -> GpuReading:
-    defaults: dict[str, Any] = {
-        "uuid": "GPU-0",
-        "name": "NVIDIA GB200",
-        "memory_bytes": 186 * 10**9,
-        "memory_used_bytes": 5 * 10**8,
-        "enforced_limit_watts": 1200.0,
-        "mig_enabled": False,
-        "utilisation_percent": 0,
-        "energy_joules": 1.0,
-    }
-    return GpuReading(**(defaults | changes))
-
-
-@pytest.mark.parametrize(
-    ("gpus", "reason"),
-    [
-        ((gpu(),), "DeviceMissing"),
-        ((gpu(), gpu(mig_enabled=True)), "MIGEnabled"),
-        ((gpu(), gpu(memory_used_bytes=2 * nvml.IDLE_MEMORY_BYTES)), "GPUBusy"),
-        ((gpu(utilisation_percent=50), gpu()), "GPUBusy"),
-        ((gpu(), gpu(mig_enabled=None, memory_used_bytes=None, utilisation_percent=None)), None),
-    ],
-    ids=["too few", "MIG", "memory in use", "busy", "all quiet or unknown"],
-)
-def test_gpus_that_must_not_be_measured_are_refused_by_name(gpus: tuple[GpuReading, ...], reason: str | None) -> None:
-    found = refusal(gpus, promised=2)
-    assert (found[0].reason if found else None) == reason

@@ -14,9 +14,9 @@ import pytest
 from precision_agent.power import reasons as why
 from precision_agent.protocol import Refusal
 from precision_agent.run.open import chosen
-from precision_api.exits import exit_of
-from precision_api.request import Timing
-from precision_api.result import MeasurementResult
+from precision_api.exchange.exits import exit_of
+from precision_api.exchange.request import Timing
+from precision_api.exchange.result import MeasurementResult
 from tests.support.fake_nvml import FakeNvml, compile_nvml, forking
 from tests.support.result_objects import TINY_WORKLOAD, request_text
 

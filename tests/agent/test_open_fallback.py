@@ -10,7 +10,7 @@ from precision_agent.backends.factory import CLASSES
 from precision_agent.protocol import Refusal
 from precision_agent.run.open import Wanted, open_node
 from precision_agent.sampling.devices import Call
-from precision_api.exits import BACKEND_UNAVAILABLE
+from precision_api.exchange.exits import BACKEND_UNAVAILABLE
 from tests.support.result_objects import request
 
 pytestmark = pytest.mark.torch

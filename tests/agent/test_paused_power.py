@@ -28,9 +28,9 @@ from precision_agent.protocol import Part, Sample
 from precision_agent.results.power_windows import NodePower, WindowSensors, node_power_by_part
 from precision_agent.sampling.calibrate import rest_watts
 from precision_agent.sampling.sample import PowerWindow, PowerWindowsWanted, take
-from precision_api.request import Timing
-from precision_api.resolution import resolve
-from precision_api.result import Failure
+from precision_api.exchange.request import Timing
+from precision_api.exchange.result import Failure
+from precision_api.models.resolution import resolve
 from tests.support.fake_backend import FakeBackend, devices_of
 from tests.support.result_objects import request
 from tests.support.seldom_sensor import FROM, REST_WATTS, SeldomSensor, Steps

@@ -10,9 +10,9 @@ from precision_agent.cases import variants_of
 from precision_agent.method.abba_block import abba_blocks
 from precision_agent.method.duration import as_document, as_text, phases, timed_share, total_seconds
 from precision_agent.method.slot import BETWEEN_SECONDS
-from precision_api.recipes import RECIPE_NAMES, Recipe
-from precision_api.request import LOSS_BY_DEFAULT, TIMINGS, LossRuns, MeasurementRequest, Timing
-from precision_api.workload import Workload
+from precision_api.exchange.request import LOSS_BY_DEFAULT, TIMINGS, LossRuns, MeasurementRequest, Timing
+from precision_api.facts.recipes import RECIPE_NAMES, Recipe
+from precision_api.models.workload import Workload
 from tests.support.result_objects import request
 
 FIVE: tuple[Recipe, ...] = ("bf16", "fp8_current", "fp8_block", "mxfp8", "nvfp4")

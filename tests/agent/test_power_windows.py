@@ -10,9 +10,9 @@ from precision_agent.cases import Case, TrainingCase, Variant, cases_of
 from precision_agent.power.energy import Window
 from precision_agent.protocol import Part, RegionName, Sample
 from precision_agent.sampling.sample import HOOKS, POWER_PARTS, Hooks, PowerWindowsWanted, take
-from precision_api.request import Timing
-from precision_api.resolution import resolve
-from precision_api.result import Failure
+from precision_api.exchange.request import Timing
+from precision_api.exchange.result import Failure
+from precision_api.models.resolution import resolve
 from tests.support.fake_backend import FakeBackend, devices_of
 from tests.support.result_objects import request
 

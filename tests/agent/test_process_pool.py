@@ -16,14 +16,14 @@ from precision_agent.run.open import Opened, Wanted
 from precision_agent.run.run import Outcome, Surroundings, run_wanted
 from precision_agent.sampling.devices import Call, Stop
 from precision_agent.sampling.process_pool import Patience, ProcessPool
-from precision_api.exits import exit_of
-from precision_api.request import MeasurementRequest, Timing
-from precision_api.result import Failure, MeasurementResult, Memory
-from precision_api.wire import read_message
+from precision_api.exchange.exits import exit_of
+from precision_api.exchange.request import MeasurementRequest, Timing
+from precision_api.exchange.result import Failure, MeasurementResult, Memory
+from precision_api.exchange.wire import read_message
 from tests.support.result_objects import request, request_text
 
 PLACE = ("tests.support.worker_backend", "WorkerBackend")
-CASE = GemmCase("qkv", "fprop", 64, 64, 64, 1, "autocast")
+CASE = GemmCase("qkv", "fprop", 64, 64, 64, 1, mode="autocast")
 BF16, NVFP4 = Variant("bf16", "bf16"), Variant("nvfp4", "nvfp4")
 QUICK = Patience(start=120.0, call=4.0)
 Faults = dict[str, str]

@@ -19,8 +19,8 @@ from precision_agent.run.stops import AFTER_TERMINATED_SECONDS, RunStops
 from precision_agent.sampling import profiles as profiling
 from precision_agent.sampling.devices import Stop
 from precision_agent.sampling.profiles import LEADS, Leads, LoadProfiles, profile_loads
-from precision_api.request import TIMINGS, LossRuns, MeasurementRequest, Timing
-from precision_api.result import Backend, Execution, Failure, RecipeResult
+from precision_api.exchange.request import TIMINGS, LossRuns, MeasurementRequest, Timing
+from precision_api.exchange.result import Backend, Execution, Failure, RecipeResult
 from tests.support.fake_backend import FakeBackend, devices_of
 from tests.support.result_objects import request_text
 

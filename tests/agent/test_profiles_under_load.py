@@ -11,17 +11,17 @@ from functools import cache
 
 import pytest
 
-from precision_agent.backends.te import probe as probing
-from precision_agent.backends.te.modules import LinearShape
-from precision_agent.backends.te.probe import Ended
+from precision_agent.backends.te.steps.modules import LinearShape
+from precision_agent.backends.te.tiers import probe as probing
+from precision_agent.backends.te.tiers.probe import Ended
 from precision_agent.backends.transformer_engine import TransformerEngine
 from precision_agent.power.sensing import SensorFacts
 from precision_agent.run.open import Opened, Wanted
 from precision_agent.run.run import Surroundings, run_wanted
 from precision_agent.sampling.devices import LocalDevices, Stop
-from precision_api.recipes import Recipe
-from precision_api.request import MeasurementRequest, Timing, request_json
-from precision_api.result import MeasurementResult, RecipeResult
+from precision_api.exchange.request import MeasurementRequest, Timing, request_json
+from precision_api.exchange.result import MeasurementResult, RecipeResult
+from precision_api.facts.recipes import Recipe
 from tests.agent.test_te_backend import MODEL, Bench, request
 from tests.support.te_clock import SLOWDOWN, CappedEngine, CappedGpu, ClockSensors
 from tests.support.te_device import ADAM, BATCHED, GEMM, NORM

@@ -19,10 +19,10 @@ from precision_agent.method.duration import phases
 from precision_agent.run.cli import app
 from precision_agent.run.progress import WORDS, Lines
 from precision_agent.run.publish import TERMINATION_LOG_ENV
-from precision_api.names import REQUEST_ENV
-from precision_api.progress_line import LINE_SECONDS, Progress, last_progress
-from precision_api.request import Timing
-from precision_api.workload import Workload
+from precision_api.exchange.progress_line import LINE_SECONDS, Progress, last_progress
+from precision_api.exchange.request import Timing
+from precision_api.facts.names import REQUEST_ENV
+from precision_api.models.workload import Workload
 from tests.support.eventually import eventually
 from tests.support.result_objects import request, request_text
 

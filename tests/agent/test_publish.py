@@ -9,8 +9,8 @@ import pytest
 
 from precision_agent.run.publish import TERMINATION_LOG_ENV, Places, checkpoint, places, publish, replace_file
 from precision_agent.run.run import Outcome, run_request
-from precision_api.result import MeasurementResult
-from precision_api.wire import read_message
+from precision_api.exchange.result import MeasurementResult
+from precision_api.exchange.wire import read_message
 from tests.support.result_objects import request_text
 
 

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from precision_agent.results.meaning import Facts, facts_of, meaning
 from precision_agent.results.recommend import recommend
-from precision_api import stats
-from precision_api.recipes import Recipe
-from precision_api.result import RecipeResult, Training
+from precision_api.exchange import stats
+from precision_api.exchange.result import RecipeResult, Training
+from precision_api.facts.recipes import Recipe
 from tests.support.result_objects import interval, recipe_result
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "multinode_rows.json"

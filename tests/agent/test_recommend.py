@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from precision_agent.results.recommend import recommend
-from precision_api.recipes import Recipe
-from precision_api.result import Energy, Interval, RecipeResult, Training, Verdict, Verification
+from precision_api.exchange.result import Energy, Interval, RecipeResult, Training, Verdict, Verification
+from precision_api.facts.recipes import Recipe
 from tests.support.result_objects import interval, recipe_result
 
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from precision_agent.precision.verification import ERROR_BANDS, numeric_verdict
-from precision_api.recipes import RECIPE_NAMES, Recipe
-from precision_api.shapes import PASSES
+from precision_api.facts.recipes import RECIPE_NAMES, Recipe
+from precision_api.models.shapes import PASSES
 from tests.support import reference_quantizers as q
 
 pytestmark = pytest.mark.torch

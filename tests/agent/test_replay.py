@@ -11,12 +11,12 @@ import pytest
 
 from precision_agent.backends.replay_tables import FAULTS, ReplayOptions, families
 from precision_agent.run.run import Clock, run_request
-from precision_api.model import ModelSpec
-from precision_api.products import PRODUCT_CLASSES, part
-from precision_api.recipes import RECIPE_NAMES, Recipe, recipes_for
-from precision_api.request import RequestNode, Timing
-from precision_api.result import MeasurementResult, RecipeResult, Software
-from precision_api.workload import Workload
+from precision_api.exchange.request import RequestNode, Timing
+from precision_api.exchange.result import MeasurementResult, RecipeResult, Software
+from precision_api.facts.products import PRODUCT_CLASSES, part
+from precision_api.facts.recipes import RECIPE_NAMES, Recipe, recipes_for
+from precision_api.models.model import ModelSpec
+from precision_api.models.workload import Workload
 from tests.support.golden import assert_golden
 from tests.support.result_objects import request, request_text
 

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from precision_agent.backends.replay_tables import ReplayOptions
 from precision_agent.cases import cases_of
 from precision_agent.run.run import Clock, Outcome, run_request
-from precision_api.exits import exit_of
-from precision_api.resolution import resolve
-from precision_api.result import MeasurementResult
-from precision_api.wire import AgentRefused, read_log, read_message
+from precision_api.exchange.exits import exit_of
+from precision_api.exchange.result import MeasurementResult
+from precision_api.exchange.wire import AgentRefused, read_log, read_message
+from precision_api.models.resolution import resolve
 from tests.support.result_objects import hash_of, request, request_text
 
 MOMENT = Clock(wall=lambda: 1_795_252_800.0, monotonic=lambda: 0.0)

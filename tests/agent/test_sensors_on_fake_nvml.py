@@ -21,8 +21,8 @@ from precision_agent.power.energy import Load, Window, mean_power, sensor_period
 from precision_agent.power.preflight import Health, findings
 from precision_agent.power.sensor_sampling import Recording, Sampler, SensorRow, recordings
 from precision_agent.power.throttle import marking, shares
-from precision_agent.power.token_energy import TokenEnergy, meters_of, node_power, token_energy
-from precision_api.result import Failure
+from precision_agent.power.token_energy import node_power, token_energy
+from precision_api.exchange.result import Failure
 from tests.support.eventually import eventually
 from tests.support.fake_nvml import FakeNvml, compile_nvml, forking
 
@@ -30,13 +30,11 @@ Scripted = Callable[[str], FakeNvml]
 QUIET = Load(step_seconds=0.233)
 
 READ = """
-import json, sys
-from dataclasses import asdict
+import json
 from precision_agent.power import nvml
 found = nvml.read()
-refused = nvml.refusal(found.gpus, int(sys.argv[1]))
-print(json.dumps({"gpus": [asdict(gpu) for gpu in found.gpus], "driver": found.driver,
-                  "failure": found.failure and found.failure.reason, "refused": refused and refused[0].reason}))
+print(json.dumps({"gpus": [gpu.model_dump() for gpu in found.gpus], "driver": found.driver,
+                  "failure": found.failure and found.failure.reason}))
 """
 HEALTH = """
 import json, sys, pynvml
@@ -81,28 +79,15 @@ TWO = "driver 999.1\ngpu GPU-b\nname NVIDIA GB200\nlimit_mw 1200000\nmemory 2000
 
 
 def test_gpus_are_known_by_uuid_with_their_enforced_limit(scripted: Scripted) -> None:
-    found = scripted(TWO).run(READ, "2")
-    assert (found["driver"], found["failure"], found["refused"]) == ("999.1", None, None)
+    found = scripted(TWO).run(READ)
+    assert (found["driver"], found["failure"]) == ("999.1", None)
     assert [gpu["uuid"] for gpu in found["gpus"]] == ["GPU-b", "GPU-a"]
     assert found["gpus"][0]["enforced_limit_watts"] == 1200.0
     assert found["gpus"][0]["memory_bytes"] == 200_000_000_000
 
 
-@pytest.mark.parametrize(
-    ("lines", "reason"),
-    [
-        ("mig 1", "MIGEnabled"),
-        ("memory 150000000000 3000000000", "GPUBusy"),
-        ("utilisation 97", "GPUBusy"),
-        ("unsupported mig utilisation", None),
-    ],
-)
-def test_a_gpu_that_must_not_be_measured_is_refused(scripted: Scripted, lines: str, reason: str | None) -> None:
-    assert scripted(f"gpu GPU-0\n{lines}\n").run(READ, "1")["refused"] == reason
-
-
 def test_a_driver_that_does_not_start_is_a_named_reason(scripted: Scripted) -> None:
-    assert scripted("init_error 9\n").run(READ, "1")["failure"] == "nvml_unavailable"
+    assert scripted("init_error 9\n").run(READ)["failure"] == "nvml_unavailable"
 
 
 def test_a_healthy_gpu_passes_and_its_old_errors_are_only_recorded(scripted: Scripted) -> None:
@@ -266,30 +251,27 @@ def test_a_modules_watts_are_counted_once_against_the_tokens_of_both_its_gpus(sc
     found = sampled(fake, 15, "GPU-0", "GPU-1")
     modules = {gpu["uuid"]: gpu["module"] for gpu in fake.run(HEALTH, "GPU-0", "GPU-1")["health"]}
     energies = {uuid: mean_power(one.module, WINDOWS, QUIET) for uuid, one in found.items()}
-    node = node_power(meters_of(energies, modules), modules)
+    node = node_power(energies, modules)
     assert (node.scope, node.reasons) == ("module", ())
     assert node.watts == pytest.approx(800 + 900 + 300 + 2 * 16, rel=0.01)
-    told = token_energy(node, tokens=24_384.0, idle_watts=1016.0)
-    assert isinstance(told, TokenEnergy)
-    assert told.tokens_per_joule == pytest.approx(1.0, rel=0.01)
-    assert told.net_tokens_per_joule == pytest.approx(2.0, rel=0.02)
-    assert told.joules_per_token == pytest.approx(1.0, rel=0.01)
+    energy = token_energy(node, tokens=24_384.0, idle_watts=1016.0)
+    assert energy.tokens_per_joule == pytest.approx(1.0, rel=0.01)
+    assert energy.tokens_per_joule_net == pytest.approx(2.0, rel=0.02)
+    assert energy.joules_per_token == pytest.approx(1.0, rel=0.01)
 
 
 def test_half_a_module_has_no_energy_figure(scripted: Scripted) -> None:
     found = sampled(scripted(MODULE), 15, "GPU-0")
-    half = meters_of({"GPU-0": mean_power(found["GPU-0"].module, WINDOWS, QUIET)}, {"GPU-0": "M1", "GPU-1": "M1"})
-    node = node_power(half, ["GPU-0"])
+    half = {"GPU-0": mean_power(found["GPU-0"].module, WINDOWS, QUIET)}
+    node = node_power(half, {"GPU-0": "M1", "GPU-1": "M1"})
     assert (node.joules, node.reasons) == (None, (why.MODULE_SHARED,))
-    assert token_energy(node, 1.0, None) == (why.MODULE_SHARED,)
+    assert token_energy(node, 1.0, None).reasons == ("module_shared",)
 
 
-def test_gpu_scope_adds_up_over_gpus_and_a_missing_one_voids_the_sum(scripted: Scripted) -> None:
+def test_gpu_scope_adds_up_over_gpus(scripted: Scripted) -> None:
     found = sampled(scripted(MODULE), 15, "GPU-0", "GPU-1")
     energies = {uuid: mean_power(one.gpu, WINDOWS, QUIET) for uuid, one in found.items()}
-    meters = meters_of(energies, {"GPU-0": "M1", "GPU-1": "M1"})
-    assert node_power(meters, energies).watts == pytest.approx(1700 + 2 * 16, rel=0.01)
-    assert node_power(meters[:1], energies).reasons == (why.NO_INSTANT_POWER,)
+    assert node_power(energies, {"GPU-0": "M1", "GPU-1": "M1"}).watts == pytest.approx(1700 + 2 * 16, rel=0.01)
 
 
 @pytest.fixture

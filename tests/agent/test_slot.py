@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from precision_agent.method.slot import slot_of
 from precision_agent.power.energy import LIMITS
-from precision_api.request import TIMINGS, Timing
+from precision_api.exchange.request import TIMINGS, Timing
 
 SLOW_SENSOR_SECONDS = 0.15
 """A slow sensor: 150 ms from one update to the next."""

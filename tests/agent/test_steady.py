@@ -10,7 +10,7 @@ from precision_agent.cases import Variant
 from precision_agent.power.sensor_sampling import Recording, SensorRow, recordings
 from precision_agent.protocol import Sample
 from precision_agent.sampling.steady import LEAST_POINTS, Slice, WarmUp, moving, warm_up
-from precision_api.result import Failure
+from precision_api.exchange.result import Failure
 from tests.support.fake_backend import FakeBackend, devices_of
 
 BF16 = Variant("bf16", "bf16")

@@ -11,11 +11,11 @@ from typing import Any, get_args
 import pytest
 import torch
 
-from precision_agent.backends.te import recipes
 from precision_agent.backends.te.api import NEEDS
-from precision_agent.backends.te.graphs import declined
-from precision_agent.backends.te.plain import plain
+from precision_agent.backends.te.session.graphs import declined
 from precision_agent.backends.te.sizes import Trial
+from precision_agent.backends.te.steps import recipes
+from precision_agent.backends.te.tiers.plain import plain
 from precision_agent.backends.transformer_engine import TransformerEngine
 from precision_agent.cases import GemmCase, TrainingCase, Variant, cases_of
 from precision_agent.method.full_depth import Depth, depth_check, depth_of, full_depth
@@ -30,9 +30,9 @@ from precision_agent.protocol import (
     RegionName,
     Sample,
 )
-from precision_api.request import MeasurementRequest
-from precision_api.resolution import resolve
-from precision_api.result import Failure
+from precision_api.exchange.request import MeasurementRequest
+from precision_api.exchange.result import Failure
+from precision_api.models.resolution import resolve
 from tests.support.te_device import BATCHED, GEMM, NORM, QUANTISE, FakeEngine, FakeGpu
 from tests.support.te_fake import World, fake_api
 from tests.support.te_prober import FakeProber
@@ -292,7 +292,7 @@ def test_numbers_too_far_from_fp32_are_no_figure(error: float) -> None:
 
 def test_experts_run_as_one_launch_and_are_told_one_by_one() -> None:
     bench = Bench()
-    case = GemmCase("experts_up", "fprop", 32, 64, 128, 8, "autocast", groups=4)
+    case = GemmCase("experts_up", "fprop", 32, 64, 128, 8, mode="autocast", groups=4)
     grouped = sample(bench.backend.measure(case, Variant("nvfp4", "nvfp4"), 0.0))
     assert us(grouped.seconds) == pytest.approx(4.0 + 1.0 + 1.0 / 2)
     assert any(call[0] == "pytorch.GroupedLinear" for call in bench.world.calls)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from precision_agent.backends.profiler import trace_of
-from precision_agent.backends.te.saved import has_own_storage
+from precision_agent.backends.te.tiers.saved import has_own_storage
 from precision_agent.backends.trace import range_name
 
 pytestmark = pytest.mark.torch

@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from precision_agent.backends.te.api import NEEDS, STEP_PARTS, absent_part, missing
-from precision_agent.backends.te.experts import Experts
+from precision_agent.backends.te.steps.experts import Experts
 from precision_agent.method.full_depth import depth_of, full_depth
 from precision_agent.protocol import Inspection, LossPlan, LossTrack, Profile, RegionName
-from precision_api.request import MeasurementRequest
-from precision_api.resolution import resolve
-from precision_api.result import Failure
+from precision_api.exchange.request import MeasurementRequest
+from precision_api.exchange.result import Failure
+from precision_api.models.resolution import resolve
 from tests.agent.test_te_backend import Bench, request, sample
 from tests.support.experts import token_by_token
 from tests.support.te_device import FakeGpu

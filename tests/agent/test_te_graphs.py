@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from precision_agent.backends.te.graphs import Program, Region, ReplayEvidence, Timings, by_name, fatal, graph_fault
+from precision_agent.backends.te.session.graphs import (
+    Program,
+    Region,
+    ReplayEvidence,
+    Timings,
+    by_name,
+    fatal,
+    graph_fault,
+)
 from tests.support.te_device import FakeEngine, FakeGpu
 
 pytestmark = pytest.mark.torch

@@ -8,9 +8,9 @@ from functools import cache
 
 import pytest
 
-from precision_agent.backends.te import probe as probing
-from precision_agent.backends.te.modules import LinearShape
-from precision_agent.backends.te.probe import Ended
+from precision_agent.backends.te.steps.modules import LinearShape
+from precision_agent.backends.te.tiers import probe as probing
+from precision_agent.backends.te.tiers.probe import Ended
 from precision_agent.backends.transformer_engine import TransformerEngine
 from precision_agent.cases import Variant
 from precision_agent.power.sensing import SensorFacts
@@ -19,9 +19,9 @@ from precision_agent.run.open import Opened, Wanted
 from precision_agent.run.run import Outcome, Surroundings, run_wanted
 from precision_agent.sampling.devices import LocalDevices, Stop
 from precision_agent.sampling.profiles import Leads
-from precision_api.recipes import Recipe
-from precision_api.request import MeasurementRequest, Timing, request_json
-from precision_api.result import Failure, MeasurementResult, RecipeResult
+from precision_api.exchange.request import MeasurementRequest, Timing, request_json
+from precision_api.exchange.result import Failure, MeasurementResult, RecipeResult
+from precision_api.facts.recipes import Recipe
 from tests.agent.test_te_backend import MODEL, Bench, request
 from tests.support.te_fake import fake_api
 from tests.support.te_prober import FakeProber

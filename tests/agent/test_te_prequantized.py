@@ -11,15 +11,15 @@ import pytest
 import torch
 
 from precision_agent.backends.te.api import Api
-from precision_agent.backends.te.plain import plain
-from precision_agent.backends.te.prequantized import QUANTIZERS
+from precision_agent.backends.te.tiers.plain import plain
+from precision_agent.backends.te.tiers.prequantized import QUANTIZERS
 from precision_agent.cases import GemmCase
-from precision_api.recipes import RECIPES, Recipe
-from precision_api.result import Failure
+from precision_api.exchange.result import Failure
+from precision_api.facts.recipes import RECIPES, Recipe
 from tests.support.te_device import FakeEngine, FakeGpu
 
 pytestmark = pytest.mark.torch
-CASE = GemmCase("qkv", "fprop", 64, 32, 96, 1, "prequantized")
+CASE = GemmCase("qkv", "fprop", 64, 32, 96, 1, mode="prequantized")
 MICROSECONDS = 7.0
 
 

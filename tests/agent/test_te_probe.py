@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from precision_agent.backends.te.modules import LinearShape
-from precision_agent.backends.te.probe import Ended, main, probe_of, run, serve
-from precision_agent.backends.te.prober import Prober
+from precision_agent.backends.te.steps.modules import LinearShape
+from precision_agent.backends.te.tiers.probe import Ended, main, probe_of, run, serve
+from precision_agent.backends.te.tiers.prober import Prober
 from tests.support.te_device import GEMM, FakeEngine, FakeGpu
 from tests.support.te_fake import World, fake_api
 from tests.support.te_signatures import TAGS

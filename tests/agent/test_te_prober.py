@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from precision_agent.backends.te.probe import Ended, probe_of
-from precision_agent.backends.te.prober import Prober
+from precision_agent.backends.te.tiers.probe import Ended, probe_of
+from precision_agent.backends.te.tiers.prober import Prober
 from precision_agent.cases import Variant
-from precision_api.recipes import Recipe
+from precision_api.facts.recipes import Recipe
 from tests.agent.test_te_backend import Bench
 
 pytestmark = pytest.mark.torch

@@ -14,10 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from precision_agent.backends.te import api, recipes
+from precision_agent.backends.te import api
 from precision_agent.backends.te.api import Unusable, missing, version_of
-from precision_agent.backends.te.machine import environment
-from precision_api.recipes import RECIPE_NAMES, RECIPES
+from precision_agent.backends.te.session.machine import environment
+from precision_agent.backends.te.steps import recipes
+from precision_api.facts.recipes import RECIPE_NAMES, RECIPES
 from tests.support.te_device import FakeGpu
 from tests.support.te_fake import World, fake_api
 from tests.support.te_signatures import OUT, TAGS, of_version, parameters_of, signature_of, signatures

@@ -21,11 +21,11 @@ from precision_agent.backends.te.sizes import (
     windowed,
     working_set_bytes,
 )
-from precision_api.model_parts import SlidingWindow
-from precision_api.presets import PRESETS
-from precision_api.recipes import RECIPE_NAMES, Recipe
-from precision_api.room import layer_bytes
-from precision_api.shapes import WHOLE, Split
+from precision_api.facts.recipes import RECIPE_NAMES, Recipe
+from precision_api.models.model_parts import SlidingWindow
+from precision_api.models.presets import PRESETS
+from precision_api.models.room import layer_bytes
+from precision_api.models.shapes import WHOLE, Split
 
 LLAMA = PRESETS["llama3-8b"].model
 LARGE = PRESETS["llama3.1-405b"].model

@@ -9,12 +9,12 @@ import torch
 
 from precision_agent.backends.te.problem import Problem, problem_of
 from precision_agent.backends.te.sizes import Trial
-from precision_agent.backends.te.training_tier import Shared, VariantModel
-from precision_api.model import ModelSpec
-from precision_api.recipes import Recipe
-from precision_api.request import MeasurementRequest
-from precision_api.result import WeightGradients
-from precision_api.shapes import WHOLE
+from precision_agent.backends.te.tiers.training_tier import Shared, VariantModel
+from precision_api.exchange.request import MeasurementRequest
+from precision_api.exchange.result import WeightGradients
+from precision_api.facts.recipes import Recipe
+from precision_api.models.model import ModelSpec
+from precision_api.models.shapes import WHOLE
 from tests.support.result_objects import request
 from tests.support.te_device import FakeEngine, FakeGpu
 from tests.support.te_fake import World, fake_api

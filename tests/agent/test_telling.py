@@ -14,8 +14,8 @@ from precision_agent.results.explain import as_document, as_text, explain
 from precision_agent.results.verdict_text import verdict_text
 from precision_agent.run.progress import Bar, clock, seconds_left, share_done
 from precision_agent.run.run import run_request
-from precision_api.request import Timing
-from precision_api.result import (
+from precision_api.exchange.request import Timing
+from precision_api.exchange.result import (
     Energy,
     Failure,
     GemmSum,

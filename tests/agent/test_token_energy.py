@@ -6,7 +6,8 @@ import pytest
 
 from precision_agent.power import reasons as why
 from precision_agent.power.energy import EnergyReading
-from precision_agent.power.token_energy import MeteredGpus, TokenEnergy, meters_of, node_power, token_energy
+from precision_agent.power.token_energy import node_power, token_energy
+from precision_api.exchange.result import Energy
 
 
 def reading(watts: float = 500.0, **changes: object) -> EnergyReading:
@@ -17,9 +18,13 @@ def void(reason: why.Reason) -> EnergyReading:
     return EnergyReading(None, 12.0, 120, reasons=(reason,))
 
 
+def figures(energy: Energy) -> tuple[object, ...]:
+    return energy.tokens_per_joule, energy.joules_per_token, energy.tokens_per_joule_net, energy.net_reason
+
+
 def test_a_token_costs_the_inverse_of_what_a_joule_buys() -> None:
-    told = token_energy(reading(500.0), tokens=12_000.0, idle_watts=100.0)
-    assert told == TokenEnergy(2.0, 0.5, 2.5, 0.4)
+    energy = token_energy(reading(500.0), tokens=12_000.0, idle_watts=100.0)
+    assert figures(energy) == (2.0, 0.5, 2.5, None)
 
 
 @pytest.mark.parametrize(
@@ -28,39 +33,34 @@ def test_a_token_costs_the_inverse_of_what_a_joule_buys() -> None:
 def test_idle_that_is_unknown_or_not_below_the_load_leaves_the_gross_figure(
     idle: float | None, reason: why.Reason
 ) -> None:
-    assert token_energy(reading(), 12_000.0, idle) == TokenEnergy(2.0, 0.5, net_reason=reason)
+    assert figures(token_energy(reading(), 12_000.0, idle)) == (2.0, 0.5, None, reason.name)
 
 
 def test_without_energy_or_tokens_there_are_reasons_instead() -> None:
-    assert token_energy(void(why.SAMPLE_GAP), 12_000.0, 100.0) == (why.SAMPLE_GAP,)
-    assert token_energy(reading(), 0.0, 100.0) == (why.NO_TOKENS,)
+    assert token_energy(void(why.SAMPLE_GAP), 12_000.0, 100.0) == Energy(valid=False, reasons=("sample_gap",))
+    assert token_energy(reading(), 0.0, 100.0) == Energy(valid=False, reasons=("no_tokens",))
 
 
 def test_one_void_gpu_voids_the_node_with_all_reasons_told_once() -> None:
     readings = {"a": reading(), "b": void(why.SAMPLE_GAP), "c": void(why.SAMPLE_GAP), "d": void(why.SENSOR_LOST)}
-    found = node_power(meters_of(readings, {}), readings)
+    found = node_power(readings, {})
     assert (found.joules, found.reasons) == (None, (why.SAMPLE_GAP, why.SENSOR_LOST))
 
 
 def test_the_watts_of_all_gpus_add_up_and_the_fewest_updates_count() -> None:
     readings = {"a": reading(500.0), "b": reading(700.0, updates=80)}
-    found = node_power(meters_of(readings, {}), readings)
+    found = node_power(readings, {})
     assert (found.watts, found.updates) == (1200.0, 80)
-
-
-def test_a_gpu_under_two_meters_is_never_counted_twice() -> None:
-    twice = [MeteredGpus(frozenset({"a"}), reading()), MeteredGpus(frozenset({"a", "b"}), reading())]
-    assert node_power(twice, ["a", "b"]).reasons == (why.MODULE_SHARED,)
 
 
 def test_two_modules_of_two_gpus_are_two_meters() -> None:
     readings = {uuid: reading(2000.0, scope="module") for uuid in "abcd"}
-    meters = meters_of(readings, {"a": "M1", "b": "M1", "c": "M2", "d": "M2"})
-    assert [meter.gpus for meter in meters] == [{"a", "b"}, {"c", "d"}]
-    assert node_power(meters, readings).watts == 4000.0
+    modules = {"a": "M1", "b": "M1", "c": "M2", "d": "M2"}
+    assert node_power(readings, modules).watts == 4000.0
+    assert node_power({uuid: readings[uuid] for uuid in "abc"}, modules).reasons == (why.MODULE_SHARED,)
 
 
 @pytest.mark.parametrize("meters", [[], [reading(), reading(scope="module")]], ids=["none", "mixed"])
 def test_meters_have_one_scope(meters: list[EnergyReading]) -> None:
     with pytest.raises(ValueError, match="one scope"):
-        node_power([MeteredGpus(frozenset({str(index)}), one) for index, one in enumerate(meters)], ["0", "1"])
+        node_power({str(index): energy for index, energy in enumerate(meters)}, {})

@@ -19,14 +19,14 @@ from precision_agent.protocol import PARTS, LossPlan, LossTrack, Part, Refusal, 
 from precision_agent.run.open import Opened, Wanted
 from precision_agent.run.run import Surroundings, run_wanted
 from precision_agent.sampling.devices import LocalDevices, Stop
-from precision_api.exits import DEVICE_MISSING
-from precision_api.model_parts import MoE
-from precision_api.recipes import Recipe
-from precision_api.request import LossRuns, MeasurementRequest, Mode, Timing
-from precision_api.resolution import resolve
-from precision_api.result import Failure
-from precision_api.shapes import PASSES, Pass
-from precision_api.workload import Workload
+from precision_api.exchange.exits import DEVICE_MISSING
+from precision_api.exchange.request import LossRuns, MeasurementRequest, Mode, Timing
+from precision_api.exchange.result import Failure
+from precision_api.facts.recipes import Recipe
+from precision_api.models.model_parts import MoE
+from precision_api.models.resolution import resolve
+from precision_api.models.shapes import PASSES, Pass
+from precision_api.models.workload import Workload
 from tests.support.result_objects import TINY, request, request_text
 
 pytestmark = pytest.mark.torch
@@ -46,7 +46,7 @@ def backend() -> TorchGemm:
 
 
 def case(pass_: Pass = "fprop", mode: Mode = "autocast", m: int = 64) -> GemmCase:
-    return GemmCase("qkv", pass_, m, 128, 96, 1, mode)
+    return GemmCase("qkv", pass_, m, 128, 96, 1, mode=mode)
 
 
 @pytest.mark.parametrize("mode", ["autocast", "prequantized"])
@@ -210,7 +210,7 @@ def test_experts_and_misaligned_shapes_have_no_training_step_and_say_why() -> No
 
 
 def test_a_gemm_that_does_not_fit_is_a_failure_not_a_crash() -> None:
-    found = backend().measure(GemmCase("huge", "fprop", 1 << 24, 1 << 24, 16, 1, "autocast"), FP8, 0.01)
+    found = backend().measure(GemmCase("huge", "fprop", 1 << 24, 1 << 24, 16, 1, mode="autocast"), FP8, 0.01)
     assert isinstance(found, Failure)
     assert found.reason == "out_of_memory"
     assert found.message.startswith("huge fprop")

@@ -9,11 +9,11 @@ from typing import get_args
 import pytest
 
 from precision_agent.run.trial import MOST_LAYER_FLOPS, fitted, on_cpu
-from precision_api.huggingface import model_from_mapping
-from precision_api.model import ModelSpec
-from precision_api.resolution import resolve
-from precision_api.shapes import step_shape_problems
-from precision_api.workload import PresetName, Workload
+from precision_api.models.huggingface import model_from_mapping
+from precision_api.models.model import ModelSpec
+from precision_api.models.resolution import resolve
+from precision_api.models.shapes import step_shape_problems
+from precision_api.models.workload import PresetName, Workload
 from tests.support.result_objects import request
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "models_2026.json"

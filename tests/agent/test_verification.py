@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from precision_agent.precision.kernels import KernelClass
 from precision_agent.precision.verification import ERROR_BANDS, EXPECTED_CLASS, FULL_SHARE, numeric_verdict, verdict
-from precision_api.recipes import RECIPE_NAMES, RECIPES, Recipe
-from precision_api.result import Verdict
+from precision_api.exchange.result import Verdict
+from precision_api.facts.recipes import RECIPE_NAMES, RECIPES, Recipe
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from precision_api import crdgen
+from precision_api.kinds import crdgen
 from precision_lab.builds.binaries import binaries
 from tests.support.api_server import ApiServer
 from tests.support.eventually import eventually
@@ -22,7 +22,7 @@ def kubectl_everywhere(cluster: Any) -> Kubectl:
     """kubectl as the cluster's administrator, with our definitions installed."""
     kubectl = Kubectl(binaries(["kubectl"])["kubectl"], cluster.kubeconfig)
     for name in crdgen.files():
-        kubectl("apply", "--server-side", "--force-conflicts", "-f", str(Path(crdgen.__file__).parents[1] / name))
+        kubectl("apply", "--server-side", "--force-conflicts", "-f", str(Path(crdgen.__file__).parents[2] / name))
     # A definition that has no conditions yet is an error to kubectl.
     eventually(lambda: kubectl.run(*ESTABLISHED).returncode == 0)
     kubectl("api-resources")  # asks anew: `explain` would believe a list from before our kinds were there

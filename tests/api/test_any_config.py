@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from precision_api.flop_shares import flop_shares
-from precision_api.flops import parameters, training_flops_per_token
-from precision_api.huggingface import model_from_mapping
-from precision_api.model import ModelSpec
-from precision_api.mtp import mtp_flops_per_token, mtp_parameters
-from precision_api.recipes import RECIPE_NAMES
-from precision_api.room import layer_bytes
-from precision_api.shapes import Split, model_gemms, split_problems, step_shape_problems
+from precision_api.facts.recipes import RECIPE_NAMES
+from precision_api.models.flop_shares import flop_shares
+from precision_api.models.flops import parameters, training_flops_per_token
+from precision_api.models.huggingface import model_from_mapping
+from precision_api.models.model import ModelSpec
+from precision_api.models.mtp import mtp_flops_per_token, mtp_parameters
+from precision_api.models.room import layer_bytes
+from precision_api.models.shapes import Split, model_gemms, split_problems, step_shape_problems
 from tests.api.test_expert_families import GLM_4_5_AIR, MAVERICK, MINIMAX_M2, V3, Json, golden, in_no_gemm
 from tests.api.test_flop_shares import SUPER
 

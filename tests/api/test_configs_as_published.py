@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from precision_api.flops import parameters
-from precision_api.huggingface import model_from_config, model_from_mapping
-from precision_api.mtp import mtp_parameters
+from precision_api.models.flops import parameters
+from precision_api.models.huggingface import model_from_config, model_from_mapping
+from precision_api.models.mtp import mtp_parameters
 from tests.api.test_expert_families import V3, golden
 
 Json = dict[str, Any]

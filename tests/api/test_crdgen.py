@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
-from precision_api import crdgen
-from precision_api.fields import IntOrPercent
-from precision_api.schema import Document, rules
-from precision_api.structural import Unmappable, structural
-from precision_api.yaml_text import yaml_text
+from precision_api.facts.schema import Document, rules
+from precision_api.kinds import crdgen
+from precision_api.kinds.fields import IntOrPercent
+from precision_api.kinds.structural import Unmappable, structural
+from precision_api.kinds.yaml_text import yaml_text
 
 
 class Part(Document):

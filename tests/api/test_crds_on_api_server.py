@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from precision_api import crdgen
-from precision_api.names import API_VERSION, GROUP, PROFILE_PLURAL, REPORT_PLURAL
-from precision_api.profile import ProfileSpec
+from precision_api.facts.names import API_VERSION, GROUP, PROFILE_PLURAL, REPORT_PLURAL
+from precision_api.kinds import crdgen
+from precision_api.kinds.profile import ProfileSpec
 from tests.support.api_server import MERGE_PATCH, SERVER_SIDE_APPLY, ApiServer
 from tests.support.custom_resources import MODEL, NOW, SIZES, condition, path, profile, report
 from tests.support.kubectl import Kubectl
@@ -19,14 +19,16 @@ pytestmark = pytest.mark.cluster
 
 
 @pytest.mark.parametrize("kind", crdgen.KINDS, ids=lambda kind: kind.kind)
-def test_the_server_serves_the_definition_and_finds_its_schema_structural(kind: crdgen.Kind, api: ApiServer) -> None:
+def test_the_server_serves_the_definition_and_finds_its_schema_structural(
+    kind: crdgen.ResourceKind, api: ApiServer
+) -> None:
     _, found = api.call("GET", f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{kind.plural}.{GROUP}")
     conditions = {row["type"]: row["status"] for row in found["status"]["conditions"]}
     assert conditions == {"NamesAccepted": "True", "Established": "True"}
 
 
 @pytest.mark.parametrize("kind", crdgen.KINDS, ids=lambda kind: kind.kind)
-def test_the_server_keeps_every_word_of_the_schema(kind: crdgen.Kind, api: ApiServer) -> None:
+def test_the_server_keeps_every_word_of_the_schema(kind: crdgen.ResourceKind, api: ApiServer) -> None:
     _, found = api.call("GET", f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{kind.plural}.{GROUP}")
     assert found["spec"]["versions"] == crdgen.definition(kind)["spec"]["versions"]
 
@@ -66,7 +68,7 @@ def _undescribed(schema: dict[str, Any], at: str) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", crdgen.KINDS, ids=lambda kind: kind.kind)
-def test_every_field_that_the_server_publishes_is_described(kind: crdgen.Kind, api: ApiServer) -> None:
+def test_every_field_that_the_server_publishes_is_described(kind: crdgen.ResourceKind, api: ApiServer) -> None:
     _, published = api.call("GET", f"/openapi/v3/apis/{API_VERSION}")
     schema = next(
         schema

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from precision_api.names import PROFILE_PLURAL
+from precision_api.facts.names import PROFILE_PLURAL
 from tests.support.api_server import ApiServer
 from tests.support.custom_resources import MODEL, SIZES, path, profile
 from tests.support.kubectl import Kubectl

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from precision_api import crdgen
-from precision_api.names import API_VERSION
-from precision_api.profile import ProfileSpec, ProfileStatus
-from precision_api.report import ReportSpec, ReportStatus
+from precision_api.facts.names import API_VERSION
+from precision_api.kinds import crdgen
+from precision_api.kinds.profile import ProfileSpec, ProfileStatus
+from precision_api.kinds.report import ReportSpec, ReportStatus
 from tests.support.api_server import ApiServer
 from tests.support.custom_resources import SIZES, path
 from tests.support.random_documents import Raw, documents
@@ -58,7 +58,7 @@ REPAIRS = {
 }
 
 
-def _round_trip(api: ApiServer, namespace: str, kind: crdgen.Kind, spec: Raw, status: Raw) -> tuple[Raw, Raw]:
+def _round_trip(api: ApiServer, namespace: str, kind: crdgen.ResourceKind, spec: Raw, status: Raw) -> tuple[Raw, Raw]:
     """Spec and status as they are read back after they were written."""
     name, collection = f"fuzz-{uuid4().hex[:8]}", path(namespace, kind.plural)
     body = {"apiVersion": API_VERSION, "kind": kind.kind, "metadata": {"name": name}, "spec": spec}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from precision_api.schema import DECIMAL_PATTERN, decimal
+from precision_api.facts.schema import DECIMAL_PATTERN, decimal
 
 
 @pytest.mark.parametrize(

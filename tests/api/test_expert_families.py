@@ -17,21 +17,21 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from precision_agent.cases import cases_of, refusal_of
-from precision_api.flops import (
+from precision_api.facts.recipes import RECIPE_NAMES, Recipe
+from precision_api.models.flops import (
     parameters,
     published_flops_per_token,
     training_flops_per_token,
     weights_of_one_gpu,
 )
-from precision_api.huggingface import model_from_mapping
-from precision_api.memory import memory_of
-from precision_api.model import ModelSpec
-from precision_api.model_parts import Hybrid, LatentAttention, MoE, SlidingWindow
-from precision_api.presets import PRESETS
-from precision_api.recipes import RECIPE_NAMES, Recipe
-from precision_api.resolution import resolve, written_out
-from precision_api.shapes import Gemm, Split, model_gemms, split_problems, step_shape_problems
-from precision_api.workload import PresetName, Workload
+from precision_api.models.huggingface import model_from_mapping
+from precision_api.models.memory import memory_of
+from precision_api.models.model import ModelSpec
+from precision_api.models.model_parts import Hybrid, LatentAttention, MoE, SlidingWindow
+from precision_api.models.presets import PRESETS
+from precision_api.models.resolution import resolve, written_out
+from precision_api.models.shapes import Gemm, Split, model_gemms, split_problems, step_shape_problems
+from precision_api.models.workload import PresetName, Workload
 from tests.support.result_objects import request
 
 Json = dict[str, Any]

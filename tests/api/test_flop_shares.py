@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from precision_api.flop_shares import GEMMS, flop_shares, weights_in_gemms
-from precision_api.flops import parameters, published_flops_per_token, training_flops_per_token
-from precision_api.huggingface import model_from_mapping
-from precision_api.model import ModelSpec
-from precision_api.model_parts import MultiTokenPrediction
-from precision_api.mtp import layers_of_a_module, mtp_flops_per_token, mtp_gemms, mtp_parameters
-from precision_api.presets import PRESETS
-from precision_api.resolution import resolve, workload_hash
-from precision_api.shapes import Split, model_gemms
-from precision_api.workload import Workload
+from precision_api.models.flop_shares import GEMMS, flop_shares, weights_in_gemms
+from precision_api.models.flops import parameters, published_flops_per_token, training_flops_per_token
+from precision_api.models.huggingface import model_from_mapping
+from precision_api.models.model import ModelSpec
+from precision_api.models.model_parts import MultiTokenPrediction
+from precision_api.models.mtp import layers_of_a_module, mtp_flops_per_token, mtp_parameters
+from precision_api.models.presets import PRESETS
+from precision_api.models.resolution import resolve, workload_hash
+from precision_api.models.shapes import model_gemms
+from precision_api.models.workload import Workload
 from tests.api.test_expert_families import GLM_4_5_AIR, MINIMAX_M2, TOKENS, V3, Json, golden, in_no_gemm, models, read
 
 SUPER: Json = {
@@ -126,28 +126,15 @@ def test_a_modules_gemms_and_what_is_in_none_are_its_parameters(model: ModelSpec
     model = model.model_copy(update={"mtp": mtp})
     module = layers_of_a_module(model)
     assert module is not None
-    listed = [gemm for gemm in mtp_gemms(model, TOKENS) if gemm.pass_ == "fprop"]
-    weights = sum(gemm.k * gemm.n * gemm.count for gemm in listed if gemm.name != "mtp_lm_head")
-    assert weights + modules * (in_no_gemm(module) + 2 * model.hidden_size) == mtp_parameters(model)
+    layers = sum(gemm.k * gemm.n * gemm.count for gemm in model_gemms(module, TOKENS) if gemm.pass_ == "fprop")
+    projection, norms = 2 * model.hidden_size**2, 2 * model.hidden_size
+    assert modules * (layers + projection + in_no_gemm(module) + norms) == mtp_parameters(model)
     assert mtp_flops_per_token(model, 4096) > 6 * modules * model.hidden_size * (model.vocab_size or 0)
-
-
-def test_a_module_is_split_as_the_model_is() -> None:
-    model = model_from_mapping(V3)
-    whole, shared = (
-        {gemm.name: gemm for gemm in mtp_gemms(model, 4096, split) if gemm.pass_ == "fprop"}
-        for split in (Split(), Split(8, 8))
-    )
-    assert shared["mtp_proj"].n * 8 == whole["mtp_proj"].n == 7168
-    assert shared["mtp_experts_up"].count * 8 == whole["mtp_experts_up"].count == 256
-    assert {name.removeprefix("mtp_") for name in whole} - {"proj"} == {
-        gemm.name for gemm in model_gemms(model, 4096)
-    } - {"mlp_up", "mlp_down"}
 
 
 def test_a_model_without_modules_has_nothing_of_them() -> None:
     dense = PRESETS["llama3-8b"].model
-    assert (mtp_parameters(dense), mtp_flops_per_token(dense, 4096), mtp_gemms(dense, 4096)) == (0, 0, ())
+    assert (mtp_parameters(dense), mtp_flops_per_token(dense, 4096)) == (0, 0)
 
 
 @given(models(), st.sampled_from([1, 64, 4096]))

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from precision_api.architectures import FAMILIES
-from precision_api.flops import parameters
-from precision_api.huggingface import model_from_config, model_from_mapping
+from precision_api.models.architectures import FAMILIES
+from precision_api.models.flops import parameters
+from precision_api.models.huggingface import model_from_config, model_from_mapping
 
 Json = dict[str, Any]
 

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from precision_api.gemm_text import Shape
-from precision_api.memory import BF16_GRADIENT_BYTES, ModelPart, too_large, training_memory
-from precision_api.model import ModelSpec
-from precision_api.recipes import RECIPE_NAMES
-from precision_api.resolution import ResolvedWorkload, resolve
-from precision_api.workload import Workload
+from precision_api.facts.recipes import RECIPE_NAMES
+from precision_api.models.gemm_text import Shape
+from precision_api.models.memory import BF16_GRADIENT_BYTES, ModelPart, too_large, training_memory
+from precision_api.models.model import ModelSpec
+from precision_api.models.resolution import ResolvedWorkload, resolve
+from precision_api.models.workload import Workload
 
 GB200_BYTES = 186 * 10**9
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from precision_api.names import AGENT_APP, LABEL_APP, PROFILE_PLURAL
+from precision_api.facts.names import AGENT_APP, LABEL_APP, PROFILE_PLURAL
 from precision_lab.builds.binaries import binaries
 from precision_lab.lab import KubectlError, Lab
 from precision_operator.cluster import paths

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from precision_api.products import PARTS, PRODUCT_CLASSES, names_product, part, product_class, product_of_instance_type
-from precision_api.recipes import RECIPE_NAMES, RECIPES, alignment_error, misaligned, recipes_for, support
+from precision_api.facts.products import (
+    PARTS,
+    PRODUCT_CLASSES,
+    names_product,
+    part,
+    product_class,
+    product_of_instance_type,
+)
+from precision_api.facts.recipes import RECIPE_NAMES, RECIPES, alignment_error, misaligned, recipes_for, support
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from precision_api.presets import PRESETS
-from precision_api.recipes import RECIPE_NAMES
-from precision_api.resolution import ResolvedWorkload, resolve
-from precision_api.room import layer_bytes, layer_room
-from precision_api.shapes import Split
-from precision_api.workload import PresetName, Workload
+from precision_api.facts.recipes import RECIPE_NAMES
+from precision_api.models.presets import PRESETS
+from precision_api.models.resolution import ResolvedWorkload, resolve
+from precision_api.models.room import layer_bytes, layer_room
+from precision_api.models.shapes import Split
+from precision_api.models.workload import PresetName, Workload
 
 H100_BYTES, GB200_BYTES = 85_520_809_984, 198_000_000_000
 

@@ -11,13 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from precision_api.flops import parameters, weights_of_one_gpu
-from precision_api.gemm_text import parse_shape
-from precision_api.model import ModelSpec
-from precision_api.presets import PRESETS, PUBLISHED_SPLITS, published_split
-from precision_api.recipes import RECIPE_NAMES, Recipe
-from precision_api.resolution import concrete, resolve, workload_hash
-from precision_api.shapes import (
+from precision_api.facts.recipes import RECIPE_NAMES, Recipe
+from precision_api.kinds.structural import structural
+from precision_api.models.flops import parameters, weights_of_one_gpu
+from precision_api.models.gemm_text import parse_shape
+from precision_api.models.model import ModelSpec
+from precision_api.models.presets import PRESETS, PUBLISHED_SPLITS, published_split
+from precision_api.models.resolution import concrete, resolve, workload_hash
+from precision_api.models.shapes import (
     Gemm,
     Split,
     distinct,
@@ -27,8 +28,7 @@ from precision_api.shapes import (
     step_shape_problems,
     training_shape_problems,
 )
-from precision_api.structural import structural
-from precision_api.workload import PresetName, Workload
+from precision_api.models.workload import PresetName, Workload
 
 PLAIN = {"hiddenSize": 4096, "intermediateSize": 16384, "numAttentionHeads": 32, "numHiddenLayers": 24}
 LATENT = {"headDim": 192, "latentAttention": {"keyValueRank": 512, "ropeHeadDim": 64, "valueHeadDim": 128}}

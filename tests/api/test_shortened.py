@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from precision_api.plain_text import shortened
+from precision_api.facts.plain_text import shortened
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from precision_api import stats
-from precision_api.result import Interval
+from precision_api.exchange import stats
+from precision_api.exchange.result import Interval
 
 positive = st.floats(min_value=1e-9, max_value=1e9)
 positives = st.lists(positive, min_size=2, max_size=12)

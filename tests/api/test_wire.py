@@ -15,11 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from precision_api import wire
-from precision_api.exits import EXITS, exit_named, exit_of
-from precision_api.message import Detail, Summary
-from precision_api.recipes import RECIPE_NAMES
-from precision_api.result import (
+from precision_api.exchange import wire
+from precision_api.exchange.exits import EXITS, exit_named, exit_of
+from precision_api.exchange.message import Detail, Summary
+from precision_api.exchange.result import (
     Failure,
     GemmResult,
     Interval,
@@ -30,8 +29,9 @@ from precision_api.result import (
     Software,
     Verification,
 )
-from precision_api.summary import compact, fitted, summarize
-from precision_api.wire import AgentRefused, WireError, agree, encode, encode_refusal, read_log, read_message
+from precision_api.exchange.summary import compact, fitted, summarize
+from precision_api.exchange.wire import AgentRefused, WireError, agree, encode, encode_refusal, read_log, read_message
+from precision_api.facts.recipes import RECIPE_NAMES
 from tests.support.result_objects import HASH, interval, recipe_result, result
 
 

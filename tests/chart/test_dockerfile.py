@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from precision_api.names import DEFAULT_PRIORITY_CLASS
+from precision_api.facts.names import DEFAULT_PRIORITY_CLASS
 from precision_lab.builds.image_archives import version
 from precision_lab.release import images_check
 from precision_operator.__main__ import arguments as operator_arguments

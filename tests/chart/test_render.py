@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from precision_api import crdgen
-from precision_api.names import AGENT_APP, DEFAULT_PRIORITY_CLASS, LABEL_APP, LABEL_MANAGED_BY, MANAGED_BY
+from precision_api.facts.names import AGENT_APP, DEFAULT_PRIORITY_CLASS, LABEL_APP, LABEL_MANAGED_BY, MANAGED_BY
+from precision_api.kinds import crdgen
 from precision_operator import generate
 from precision_operator.__main__ import arguments, terms_of
 from precision_operator.shell.leader_election import LeaseTimings

@@ -1,4 +1,4 @@
-"""`make audit` never passes on what was not checked; the sizes of packages; the bases that images name."""
+"""`make audit` never passes on what was not checked; the bases that images name."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from precision_lab.builds.image_archives import LIMIT_MB
 from precision_lab.builds.programs import ALL, modules_for
-from precision_lab.release import audit, package_sizes, page_block
+from precision_lab.release import audit
 from precision_lab.release.audit import REQUIREMENTS, Finding, audited, of_govulncheck, of_pip_audit, verdict
-from precision_lab.release.package_sizes import Package, SizesError, check, sizes, table
 
 ROOT = Path(__file__).parents[2]
 KNOWN = {"name": "a", "version": "1", "vulns": []}
@@ -80,62 +78,6 @@ def test_tools_of_the_audit_are_locked_and_not_built_with_the_cluster() -> None:
     assert re.findall(r"^(cyclonedx-bom|pip-audit)==\S+ \\\n    --hash=sha256:", locked, re.MULTILINE)
     assert "govulncheck" not in ALL
     assert [module.name for module in modules_for(("govulncheck",))] == ["govulncheck"]
-
-
-def test_a_packages_size_is_that_of_its_files_and_their_compiled_modules(tmp_path: Path) -> None:
-    info = tmp_path / "some_package-1.0.dist-info"
-    cache = tmp_path / "some" / "__pycache__"
-    for folder in (info, cache):
-        folder.mkdir(parents=True)
-    (tmp_path / "some" / "a.py").write_bytes(b"x" * 100)
-    (cache / "a.cpython-311.pyc").write_bytes(b"x" * 50)
-    (info / "RECORD").write_text("some/a.py,sha256=x,100\nsome_package-1.0.dist-info/RECORD,,\nsome/gone.py,,\n")
-    record = (info / "RECORD").stat().st_size
-    assert sizes(tmp_path) == [Package("some-package", 150 + record)]
-
-
-def test_the_table_has_a_row_for_each_large_package_and_one_for_the_rest() -> None:
-    amd64 = [Package("large", 30_000_000), Package("small", 200_000), Package("tiny", 100_000)]
-    arm64 = [Package("large", 20_000_000), Package("small", 200_000)]
-    assert table({"amd64": amd64, "arm64": arm64}).splitlines()[2:] == [
-        "| large | 30.0 | 20.0 |",
-        "| 2 others | 0.3 | 0.2 |",
-        "| all | 30.3 | 20.2 |",
-    ]
-
-
-def test_an_image_that_grows_too_large_is_an_error() -> None:
-    limit = LIMIT_MB["operator"] * 1_000_000
-    check("operator", {"amd64": [Package("a", limit)]})
-    with pytest.raises(SizesError, match="at most 270"):
-        check("operator", {"amd64": [Package("a", limit), Package("b", 1_000_000)]})
-
-
-def test_the_page_has_the_tables_of_what_is_locked_now() -> None:
-    """Where this fails, run the command of the block."""
-    written = page_block.block_of(package_sizes.PAGE, package_sizes.COMMAND)
-    assert re.findall(r"^.*SHA-256.*$", written, flags=re.MULTILINE) == [
-        package_sizes.heading(image) for image in package_sizes.REQUIREMENTS
-    ]
-
-
-def test_the_page_counts_what_the_bills_of_materials_list() -> None:
-    counts = {
-        image: len(re.findall(r"^[a-z0-9-]+==", (ROOT / "requirements" / file).read_text(), flags=re.MULTILINE))
-        for image, (file, _) in package_sizes.REQUIREMENTS.items()
-    }
-    text = " ".join(package_sizes.PAGE.read_text().split())
-    assert f"{counts['operator']} packages for the operator and {counts['agent']} for the agent" in text
-
-
-def test_a_block_is_written_between_its_marks_and_a_page_without_it_is_an_error(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    begin, end = page_block.marks("make x")
-    page.write_text(f"before\n{begin}old\n{end}behind\n")
-    page_block.put(page, "make x", "new")
-    assert page.read_text() == f"before\n{begin}new\n{end}behind\n"
-    with pytest.raises(ValueError, match="0 blocks begin with"):
-        page_block.put(page, "make y", "new")
 
 
 @pytest.mark.parametrize(("target", "base"), [("operator", "PYTHON"), ("agent", "PYTORCH")])

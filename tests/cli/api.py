@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from typer.testing import CliRunner, Result
 
-from precision_api.names import LABEL_MANAGED_BY, MANAGED_BY
+from precision_api.facts.names import LABEL_MANAGED_BY, MANAGED_BY
 from precision_operator.cli import app
 from precision_operator.cluster import paths
 

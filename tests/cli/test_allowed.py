@@ -9,9 +9,9 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from precision_api.capacity_plan import PlanSpec
-from precision_api.names import PLAN_KIND, PROFILE_KIND
-from precision_api.profile import ProfileSpec
+from precision_api.facts.names import PLAN_KIND, PROFILE_KIND
+from precision_api.kinds.capacity_plan import PlanSpec
+from precision_api.kinds.profile import ProfileSpec
 from precision_operator.cli import app
 from precision_operator.cli.allowed import strictly
 from tests.cli.test_dry_run import nodes_file, profile_file

@@ -13,17 +13,17 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
-from precision_api import names
+from precision_api.facts import names
 from precision_operator.cli import app
 from precision_operator.cli.commands.dry_run import DECISIONS, plan_text, rows
 from precision_operator.cli.gathering import ProfileInFile, Seen, gathered, planned
 from precision_operator.cli.operator_settings import UNKNOWN_SETTINGS
 from precision_operator.cli.output import OutputFormat
 from precision_operator.cluster import ApiError, paths
+from precision_operator.core.eligibility.request import ResolvedProfile, resolve_profile
 from precision_operator.core.observe.clock import format_time
 from precision_operator.core.reasons import REASONS, sentence
-from precision_operator.core.rollout.request import ResolvedProfile, resolve_profile
-from precision_operator.shell.local_queues import GROUP, PLURAL
+from precision_operator.shell.observing.local_queues import GROUP, PLURAL
 from tests.cli.test_gathering import agent_of, operated, training_pod
 from tests.core.test_eligibility import GOLDEN, REAL_NODES, as_node
 from tests.support.fake_cluster import FakeCluster

@@ -11,9 +11,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from precision_api import names
-from precision_api.names import ANNOTATION_RERUN, DEFAULT_PRIORITY_CLASS, LABEL_MANAGED_BY, MANAGED_BY
-from precision_api.report import Quarantine
+from precision_api.facts import names
+from precision_api.facts.names import ANNOTATION_RERUN, DEFAULT_PRIORITY_CLASS, LABEL_MANAGED_BY, MANAGED_BY
+from precision_api.kinds.report import Quarantine
 from precision_operator.cli import app
 from precision_operator.cli.codes import CLUSTER, NO_CRDS, NO_RIGHT, Code
 from precision_operator.cli.commands.rerun import RerunMark, RerunTargets, chosen, patch
@@ -376,7 +376,7 @@ def test_a_name_that_means_nothing_or_too_much_is_wrong_input(
 
 def said(name: str, **changes: Any) -> str:
     (mark,) = chosen(known(**changes), name, None)
-    return mark.said
+    return mark.message
 
 
 def test_what_will_happen_is_said() -> None:

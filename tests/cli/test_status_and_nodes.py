@@ -226,7 +226,7 @@ def of_a_long_story(api: Api) -> None:
     api.profiles(profile_object("fleet-every-night", status=status))
 
 
-@pytest.mark.parametrize("words", [("nodes",), ("status",), ("metrics", WIDE), ("metrics", "slow")], ids="-".join)
+@pytest.mark.parametrize("words", [("nodes",), ("status",)], ids="-".join)
 def test_a_table_of_usual_names_fits_120_columns(api: Api, words: tuple[str, ...]) -> None:
     of_a_long_story(api)
     done = api.run(*words)
@@ -397,7 +397,6 @@ COMMANDS = {
     "why": ("why", "n1"),
     "compare": ("compare", "pool/a", "pool/b"),
     "report": ("report", "nightly"),
-    "metrics": ("metrics", "n1"),
     "rerun": ("rerun", "n1"),
 }
 each_command = pytest.mark.parametrize("words", COMMANDS.values(), ids=COMMANDS)
@@ -421,14 +420,6 @@ def test_a_missing_right_is_named(api: Api, words: tuple[str, ...]) -> None:
     done = api.run(*words)
     assert (done.exit_code, done.stdout) == (3, "")
     assert "you may not list precisionprofiles.precisionprofiler.io in namespace ml" in done.stderr
-
-
-@each_command
-def test_no_cluster_is_named_with_what_to_try(api: Api, words: tuple[str, ...]) -> None:
-    api.port = 1
-    done = api.run(*words, "--request-timeout", "5s")
-    assert (done.exit_code, done.stdout) == (1, "")
-    assert "Try kubectl version." in done.stderr
 
 
 @each_command

@@ -17,13 +17,14 @@ import yaml
 from aiohttp import web
 
 from precision_operator.cluster import Cluster
-from precision_operator.cluster import watching as watching_module
-from precision_operator.cluster.watch_loop import WatchTarget
+from precision_operator.cluster.watch_loop import Pace, WatchTarget
 from precision_operator.cluster.watching import Watches, quiet_kopf
 
 GROUP, VERSION = "example.com", "v1"
 RED, BLUE = (WatchTarget(GROUP, VERSION, "things", namespace) for namespace in ("red", "blue"))
 OPTIONAL = WatchTarget(GROUP, VERSION, "extras", "red", optional=True)
+QUICK = Pace(0.1, 0.4, (0.1, 0.2), steady_seconds=1.0)
+"""As the product's, and a tenth as long."""
 
 
 class Server:
@@ -124,7 +125,7 @@ async def watching(server: Server, folder: Path, *targets: WatchTarget) -> Async
     path = kubeconfig(folder, runner.addresses[0][1])
     async with Cluster.connect(path) as cluster:
         owner = Owner(cluster)
-        watches = Watches(targets, owner.take, owner.register, path)
+        watches = Watches(targets, owner.take, owner.register, path, pace=QUICK)
         task = asyncio.create_task(watches.run())
         try:
             yield watches, owner
@@ -234,13 +235,6 @@ async def test_a_watch_that_is_refused_ends_alone_says_so_once_and_comes_back(
         assert owner.lists[RED] > 1, "who starts a watch again lists first: deletions meanwhile have no event"
 
 
-@pytest.fixture
-def soon_steady(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A watch is taken for steady after three seconds."""
-    monkeypatch.setattr(watching_module, "STEADY_SECONDS", 3.0)
-
-
-@pytest.mark.usefixtures("soon_steady")
 async def test_a_watch_that_holds_lists_once_more_and_is_shown_as_watched(tmp_path: Path) -> None:
     server = Server()
     async with watching(server, tmp_path, RED) as (watches, owner):
@@ -249,7 +243,6 @@ async def test_a_watch_that_holds_lists_once_more_and_is_shown_as_watched(tmp_pa
         await until(lambda: server.asked == {"list": 3, "watch": 1})
 
 
-@pytest.mark.usefixtures("soon_steady")
 async def test_a_right_that_is_lost_while_the_watch_goes_on_is_shown_by_the_second_list(tmp_path: Path) -> None:
     server = Server()
     async with watching(server, tmp_path, RED) as (watches, _):

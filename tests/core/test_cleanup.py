@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from precision_operator.core.attempts.actions import Close, Collect, Drop, MarkStale
 from precision_operator.core.observe.observed import JobView, Observed, PodView, ProfileView
 from precision_operator.core.observe.views import job_view
-from precision_operator.core.rollout.actions import Close, Collect, Drop, MarkStale
-from precision_operator.core.rollout.plan import plan
+from precision_operator.core.plan import plan
 from tests.support.world import MINUTE, NOW, at_once, job, measured, nodes, observed, pod, profile, report
 
 QUEUED = {"agent": {"queueName": "research"}}
@@ -42,7 +42,7 @@ def test_a_job_that_kueue_holds_goes_when_its_profile_is_suspended_and_one_that_
     """Else it would begin when the queue has room, days after somebody has stopped measuring."""
     resting = profile(suspend=True, **QUEUED)
     (drop,) = plan(observed([resting], jobs=(HELD,))).actions
-    assert (drop, drop.reason) == (Drop("Job", "ml", HELD.name, HELD.uid, drop.reason, drop.message), "Suspended")
+    assert (drop, drop.reason) == (Drop("Job", "ml", HELD.name, HELD.uid, drop.said), "Suspended")
     runs = replace(HELD, suspended=False, active_since=NOW, created=NOW)
     assert plan(observed([resting], jobs=(runs,), pods=(pod(runs),))).actions == ()
     assert plan(observed([OWNER], jobs=(HELD,))).actions == ()

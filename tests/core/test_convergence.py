@@ -9,11 +9,11 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from precision_api.profile import Schedule
+from precision_api.kinds.profile import Schedule
+from precision_operator.core.attempts.actions import Start
+from precision_operator.core.attempts.node_state import ProfilePlan
+from precision_operator.core.plan import Plan, plan
 from precision_operator.core.results.ingest import status_json
-from precision_operator.core.rollout.actions import Start
-from precision_operator.core.rollout.node_state import ProfilePlan
-from precision_operator.core.rollout.plan import Plan, plan
 from precision_operator.core.status.profile_status import profile_status
 from tests.support.examples import examples
 from tests.support.node_objects import EIGHT_H100, node_object
@@ -340,7 +340,7 @@ def _started(decided: Plan) -> set[str]:
 
 
 TestFleet = Fleet.TestCase
-TestFleet.settings = examples(40, stateful_step_count=40, report_multiple_bugs=False)
+TestFleet.settings = examples(15, many=400, stateful_step_count=40, report_multiple_bugs=False)
 
 
 def test_a_pod_on_a_silent_node_outlives_its_profile_and_goes_with_the_node() -> None:

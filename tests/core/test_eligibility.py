@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from precision_api.profile import Target, Toleration
+from precision_api.kinds.profile import Target, Toleration
+from precision_operator.core.eligibility.checks import CHECKS, decide, matches, mismatch
 from precision_operator.core.observe.gpu_slices import SliceView, slice_view
 from precision_operator.core.observe.nodes import NodeFacts, node_facts
 from precision_operator.core.reasons import REASONS
-from precision_operator.core.rollout.eligibility import CHECKS, decide, matches, mismatch
 from tests.support.node_objects import EIGHT_H100, gpu_device, node_object, resource_slice, slice_object
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "gpu_nodes.json").read_text())

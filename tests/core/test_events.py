@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from precision_api.profile import ProfileStatus
+from precision_api.kinds.profile import ProfileStatus
 from precision_operator.core.status.events import Note, event, notes
 from tests.support.world import MINUTE, NOW, profile
 

@@ -7,12 +7,13 @@ from dataclasses import replace
 from datetime import timedelta
 from math import ceil
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from precision_operator.core.attempts.actions import Start
 from precision_operator.core.observe.observed import ProfileView
-from precision_operator.core.rollout.actions import Start
-from precision_operator.core.rollout.plan import plan
+from precision_operator.core.plan import plan
+from tests.support.examples import examples
 from tests.support.node_objects import node_object
 from tests.support.simulated_cluster import SimulatedCluster
 from tests.support.world import MINUTE, NOW, at_once, job, measured, nodes, observed, profile, report, tried
@@ -49,7 +50,7 @@ def measure_a_round(cluster: SimulatedCluster) -> None:
 
 
 @given(profiles=greedy())
-@settings(max_examples=40, deadline=None)
+@examples(10, many=400)
 def test_each_profile_gets_a_start_within_as_many_turns_as_there_are_profiles(profiles: list[ProfileView]) -> None:
     cluster = SimulatedCluster()
     cluster.nodes = nodes(*NODES)
@@ -177,7 +178,7 @@ def a_minute_passes(cluster: SimulatedCluster) -> None:
 
 
 @given(world=mixed())
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_every_good_node_is_measured_in_time_whatever_the_others_do(world: tuple[int, list[str], int]) -> None:
     good, bad, limit = world
     cluster = fleet(*world)

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from precision_operator.core.observe.gpu_slices import PublishedGpus, SliceView, published, slice_view
+from tests.support.examples import examples
 from tests.support.node_objects import gpu_device, resource_slice, slice_object
 
 JUNK = st.recursive(
@@ -21,6 +22,7 @@ OBJECTS = st.recursive(
 )
 
 
+@examples(25, many=10_000)
 @given(spec=OBJECTS, devices=st.lists(OBJECTS, max_size=3))
 def test_no_slice_makes_reading_fail(spec: Any, devices: list[Any]) -> None:
     assert slice_view({"spec": spec}) is None or isinstance(spec, dict)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from precision_api.report import ReportPast, ReportStatus
+from precision_api.kinds.report import ReportPast, ReportStatus
 from precision_operator.core.results.history import remembered
 from precision_operator.core.results.ingest import report_json
 from tests.support.report_objects import recipe_row, report_status, without_energy

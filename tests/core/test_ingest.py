@@ -14,20 +14,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from precision_api.exits import EXITS
-from precision_api.message import Detail, Summary
-from precision_api.report import ReportStatus
-from precision_api.request import canonical
-from precision_api.result import CUT_OFF, Gpu, MeasurementResult
-from precision_api.wire import WireError, encode, encode_refusal, read_message
+from precision_api.exchange.exits import EXITS
+from precision_api.exchange.message import Detail, Summary
+from precision_api.exchange.request import canonical
+from precision_api.exchange.result import CUT_OFF, Gpu, MeasurementResult
+from precision_api.exchange.summary import recipe_summaries
+from precision_api.exchange.wire import WireError, encode, encode_refusal, read_message
+from precision_api.kinds.report import ReportStatus
+from precision_operator.core.attempts.actions import MarkFresh, MarkStale
 from precision_operator.core.observe.clock import format_time
 from precision_operator.core.observe.observed import JobView, PodView, Termination
-from precision_operator.core.reasons import REASONS
+from precision_operator.core.reasons import REASONS, Said
 from precision_operator.core.results import ingest
 from precision_operator.core.results.endings import NoResult, summary_of
 from precision_operator.core.results.ingest import finding
 from precision_operator.core.results.reading import read
-from precision_operator.core.rollout.actions import MarkFresh, MarkStale
+from tests.agent.test_full_result import fullest
 from tests.support.report_objects import recipe_row
 from tests.support.result_objects import HASH, recipe_result, result
 from tests.support.world import MINUTE, NOW, gone, job, pod, report
@@ -348,7 +350,7 @@ def test_without_any_figure_there_is_no_best() -> None:
     assert read("n1", "GB200", ReportStatus()).best is None
 
 
-PROBLEM = NoResult("AgentCrashed", "It crashed.")
+PROBLEM = NoResult(Said("AgentCrashed", words="It crashed."))
 
 
 def test_a_failure_keeps_the_older_result_and_says_which_attempt_failed() -> None:
@@ -364,7 +366,7 @@ def test_a_failure_keeps_the_older_result_and_says_which_attempt_failed() -> Non
 
 
 def test_a_disruption_is_no_failure_of_the_node() -> None:
-    written = ingest.failed_status(NoResult("PodLost", "Gone.", "disrupted"), FAILED, report(), NOW)
+    written = ingest.failed_status(NoResult(Said("PodLost", words="Gone."), "disrupted"), FAILED, report(), NOW)
     assert (written.state, written.attempt.outcome if written.attempt else "") == ("Disrupted", "disrupted")
 
 
@@ -376,13 +378,15 @@ def test_a_failed_attempt_keeps_its_logs_end_until_the_next_one_ends() -> None:
 
 
 def test_a_message_of_any_length_fits() -> None:
-    written = ingest.failed_status(NoResult("AgentCrashed", "x" * 9000), FAILED, report(), NOW)
+    written = ingest.failed_status(NoResult(Said("AgentCrashed", words="x" * 9000)), FAILED, report(), NOW)
     assert ReportStatus.model_validate(ingest.status_json(written)) == written
 
 
 def test_conditions_turn_only_when_their_status_does() -> None:
     first = ingest.failed_status(PROBLEM, FAILED, report(), NOW)
-    again = ingest.failed_status(NoResult("DeadlineExceeded", "Late."), FAILED, report(status=first), NOW + MINUTE)
+    again = ingest.failed_status(
+        NoResult(Said("DeadlineExceeded", words="Late.")), FAILED, report(status=first), NOW + MINUTE
+    )
     assert (first.conditions[0].last_transition_time, again.conditions[0].reason) == (
         again.conditions[0].last_transition_time,
         "DeadlineExceeded",
@@ -391,7 +395,7 @@ def test_conditions_turn_only_when_their_status_does() -> None:
 
 def test_a_vanished_node_keeps_its_figures_and_is_no_longer_fresh() -> None:
     before = report(status=status())
-    written = ingest.marked_status(MarkStale(before, "NodeGone", "It is gone."), NOW + MINUTE)
+    written = ingest.marked_status(MarkStale(before, Said("NodeGone", words="It is gone.")), NOW + MINUTE)
     assert before.status is not None
     assert (written.results, written.attempt, written.state) == (
         before.status.results,
@@ -403,23 +407,25 @@ def test_a_vanished_node_keeps_its_figures_and_is_no_longer_fresh() -> None:
 
 def test_marking_twice_keeps_the_time_from_which_the_retention_counts() -> None:
     first = gone(timedelta(hours=5))
-    again = ingest.marked_status(MarkStale(report(status=first), "NodeGone", "It is gone."), NOW)
+    again = ingest.marked_status(MarkStale(report(status=first), Said("NodeGone", words="It is gone.")), NOW)
     assert again.conditions[0].last_transition_time == first.conditions[0].last_transition_time
 
 
 def test_a_vanished_node_counts_from_when_it_vanished_not_from_when_its_figures_grew_stale() -> None:
     stale = ingest.marked_status(
-        MarkStale(report(status=status()), "DriverChange", "Another driver."), NOW - 5 * MINUTE
+        MarkStale(report(status=status()), Said("DriverChange", words="Another driver.")), NOW - 5 * MINUTE
     )
-    vanished = ingest.marked_status(MarkStale(report(status=stale), "NodeGone", "It is gone."), NOW)
+    vanished = ingest.marked_status(MarkStale(report(status=stale), Said("NodeGone", words="It is gone.")), NOW)
     fresh = next(c for c in vanished.conditions if c.type == "Fresh")
     assert (fresh.reason, fresh.last_transition_time) == ("NodeGone", format_time(NOW))
     assert vanished.results == stale.results == status().results
 
 
 def test_a_mark_that_is_taken_back_leaves_the_figures_fresh_again() -> None:
-    stale = ingest.marked_status(MarkStale(report(status=status()), "DriverChange", "Another driver."), NOW - MINUTE)
-    fresh = ingest.marked_status(MarkFresh(report(status=stale), "It is undone."), NOW)
+    stale = ingest.marked_status(
+        MarkStale(report(status=status()), Said("DriverChange", words="Another driver.")), NOW - MINUTE
+    )
+    fresh = ingest.marked_status(MarkFresh(report(status=stale), Said("Measured", words="It is undone.")), NOW)
     condition = next(c for c in fresh.conditions if c.type == "Fresh")
     assert (condition.status, condition.message, condition.last_transition_time) == (
         "True",
@@ -435,3 +441,11 @@ def test_the_detail_goes_with_its_report_and_is_found_by_its_name() -> None:
     owners = [(owner["kind"], owner["name"], owner["uid"]) for owner in body["metadata"]["ownerReferences"]]
     assert owners == [("NodePrecisionReport", report().name, "u")]
     assert body["binaryData"] == {"result.json.gz": "cGFja2Vk"}
+
+
+def test_a_summary_has_its_figures_again_once_the_full_result_is_there() -> None:
+    sent = fullest("llama3-8b", 50)
+    published = encode(sent)
+    assert read_message(published.message).dropped
+    found = finding(read_message(published.message), "\n".join(published.lines))
+    assert found.summary.recipes == recipe_summaries(sent)

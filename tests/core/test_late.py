@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from precision_operator.core.reasons import Said
 from precision_operator.core.results.endings import NoResult
 from precision_operator.core.results.ingest import MESSAGE_LIMIT
 from precision_operator.core.results.late import HUNG_SECONDS, explained
 from precision_operator.core.results.log_tail import LOG_CHARACTERS, log_tail, no_log
 
-LATE = NoResult("DeadlineExceeded", "It is late.")
+LATE = NoResult(Said("DeadlineExceeded", words="It is late."))
 RAN = timedelta(seconds=1860)
 
 
@@ -58,7 +59,7 @@ def test_a_hang_is_silence_of_four_lines(silent: int, reason: str) -> None:
 
 
 def test_other_ends_and_ends_without_a_log_stay_as_they_are() -> None:
-    crashed = NoResult("AgentCrashed", "It crashed.")
+    crashed = NoResult(Said("AgentCrashed", words="It crashed."))
     log = "    1 s  measuring"
     assert explained(crashed, "n1", RAN, log) is crashed
     assert told(None) is LATE

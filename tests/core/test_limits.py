@@ -10,7 +10,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from precision_api.report import ReportAttempt
+from precision_api.kinds.report import ReportAttempt
+from precision_operator.core.admission.budget_view import (
+    AdmissionRequest,
+    BudgetView,
+    FleetView,
+    Live,
+    node_watts,
+)
+from precision_operator.core.admission.limits import (
+    NODE_CHECKS,
+    PROFILE_CHECKS,
+    blocked_by,
+    concurrency_limit,
+)
+from precision_operator.core.attempts.node_state import Tally
+from precision_operator.core.attempts.refusal import Answer, noted
 from precision_operator.core.observe.clock import format_time
 from precision_operator.core.observe.device_class import DeviceClass
 from precision_operator.core.observe.fleet_limits import FleetLimits
@@ -18,23 +33,8 @@ from precision_operator.core.observe.nodes import NodeFacts, node_facts
 from precision_operator.core.observe.observed import Observed, Occupancy, ProfileView
 from precision_operator.core.observe.pod_requests import Requests
 from precision_operator.core.observe.stop import Stop
+from precision_operator.core.plan import plan
 from precision_operator.core.reasons import REASONS
-from precision_operator.core.rollout.budget_view import (
-    AdmissionRequest,
-    BudgetView,
-    FleetView,
-    Live,
-    Tally,
-    node_watts,
-)
-from precision_operator.core.rollout.limits import (
-    NODE_CHECKS,
-    PROFILE_CHECKS,
-    blocked_by,
-    concurrency_limit,
-)
-from precision_operator.core.rollout.plan import plan
-from precision_operator.core.rollout.refusal import Answer, noted
 from tests.support.node_objects import EIGHT_H100, node_object, resource_slice
 from tests.support.situation_worlds import YIELD
 from tests.support.world import (
@@ -238,8 +238,8 @@ def test_what_stops_an_agent_is_named_with_what_happens_next(
 ) -> None:
     found = blocked_by(hindered, ALL)
     assert found is not None
-    assert found[0] == request.node.callspec.id
-    assert words in found[1]
+    assert found.reason == request.node.callspec.id
+    assert words in found.message
 
 
 def test_every_check_has_a_turn_that_it_stops_and_a_reason_that_users_can_read() -> None:
@@ -310,8 +310,8 @@ def test_without_a_topology_key_the_ramp_holds_for_all_nodes_of_the_profile(seco
     started = NOW - timedelta(seconds=seconds)
     found = blocked_by(request(profile=rolled_out(rampSeconds=60), starts={(MINE, "uid-n9"): started}), ALL)
     assert found is not None
-    assert found[0] == "Ramping"
-    assert f"It may start at {format_time(started + MINUTE)}" in found[1]
+    assert found.reason == "Ramping"
+    assert f"It may start at {format_time(started + MINUTE)}" in found.message
 
 
 @pytest.mark.parametrize(
@@ -406,7 +406,7 @@ def test_a_node_rests_after_a_disruption_just_as_long_as_is_set() -> None:
     longer = observed(settings=replace(SETTINGS, disruption_backoff=timedelta(minutes=5)))
     found = blocked_by(request(observed=longer, attempt=disrupted(299)), NODE_CHECKS)
     assert found is not None
-    assert found[0] == "BackingOff"
+    assert found.reason == "BackingOff"
 
 
 def test_the_first_check_that_says_no_is_told() -> None:

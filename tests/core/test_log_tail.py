@@ -6,8 +6,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from precision_api.report import ReportAttempt
-from precision_api.wire import encode
+from precision_api.exchange.wire import encode
+from precision_api.kinds.report import ReportAttempt
 from precision_lab.kubelet.runtime_log import pieces, rendered
 from precision_operator.core.results.log_tail import LOG_BYTES, LOG_CHARACTERS, LOG_LINES, log_tail, no_log
 from tests.support.examples import examples

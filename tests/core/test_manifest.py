@@ -10,18 +10,18 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from precision_api import names
-from precision_api.profile import Idle
-from precision_api.request import MeasurementRequest, request_hash
+from precision_api.exchange.request import MeasurementRequest, request_hash
+from precision_api.facts import names
+from precision_api.kinds.profile import Idle
+from precision_operator.core.attempts import manifest
+from precision_operator.core.attempts.actions import Start
+from precision_operator.core.attempts.owner import owner
+from precision_operator.core.eligibility.request import ResolvedProfile, measurement_request, resolve_profile
+from precision_operator.core.eligibility.triggers import current_run, run_inputs
 from precision_operator.core.observe.agent_defaults import AgentDefaults
 from precision_operator.core.observe.nodes import NodeFacts, node_facts
 from precision_operator.core.observe.observed import ProfileView, Settings
-from precision_operator.core.rollout import manifest
-from precision_operator.core.rollout.actions import Start
-from precision_operator.core.rollout.owner import owner
-from precision_operator.core.rollout.plan import plan
-from precision_operator.core.rollout.request import ResolvedProfile, measurement_request, resolve_profile
-from precision_operator.core.rollout.triggers import current_run, run_inputs
+from precision_operator.core.plan import plan
 from tests.support.golden import assert_golden
 from tests.support.node_objects import node_object, resource_slice
 from tests.support.world import NOW, SETTINGS, nodes, observed, profile

@@ -16,23 +16,24 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from precision_api.report import ReportStatus
+from precision_api.kinds.report import ReportStatus
 from precision_operator.cli.commands.nodes import row as node_row
 from precision_operator.cli.operands import side_of
+from precision_operator.core.attempts.node_state import NodeState, ProfilePlan
+from precision_operator.core.eligibility.request import resolve_profile
+from precision_operator.core.eligibility.triggers import CHECKS, CurrentRun
 from precision_operator.core.observe.nodes import NodeFacts
 from precision_operator.core.observe.observed import ReportView
+from precision_operator.core.reasons import Said
 from precision_operator.core.results.compare import Comparison, compare
-from precision_operator.core.results.reading import HOLDS_UNTIL_REPLACED
-from precision_operator.core.rollout.node_state import NodeState, ProfilePlan
-from precision_operator.core.rollout.request import resolve_profile
-from precision_operator.core.rollout.triggers import CHECKS, CurrentRun
+from precision_operator.core.results.reading import HOLDS_UNTIL_REPLACED, read
 from precision_operator.core.status.profile_status import profile_status
 from precision_operator.exporter.body import build
 from precision_operator.exporter.store import Store
-from precision_operator.planner.evidence import pools as plan_pools
-from precision_operator.planner.snapshot import fleet_of, profile_facts, racks, report_facts
-from precision_operator.planner.spec_terms import terms
-from precision_operator.report.facts import Given, Node
+from precision_operator.planner.inputs.snapshot import fleet_of, profile_facts, racks, report_facts
+from precision_operator.planner.inputs.spec_terms import terms
+from precision_operator.planner.rates.evidence import pools as plan_pools
+from precision_operator.report.facts import Given
 from precision_operator.report.facts import pools as page_pools
 from tests.support import fleets, world
 from tests.support.examples import examples
@@ -168,7 +169,8 @@ def node_state(node: Drawn) -> NodeState:
         reason = "AgentCrashed"
     else:
         reason = "MaxConcurrentReached" if node.stale else "Measured"
-    return NodeState(facts, reason, "", view(node), CurrentRun("r2", {}, None, node.stale or None))
+    begins = Said(node.stale, words="") if node.stale else None
+    return NodeState(facts, Said(reason, words=""), view(node), CurrentRun("r2", {}, None, begins))
 
 
 def view(node: Drawn, pool: str = POOL) -> ReportView:
@@ -197,7 +199,7 @@ def in_metrics(nodes: Sequence[Drawn]) -> Figures:
 
 
 def on_the_page(nodes: Sequence[Drawn]) -> Figures:
-    every = tuple(Node(node.name, POOL, ReportStatus.model_validate(status_of(node))) for node in nodes)
+    every = tuple(read(node.name, POOL, ReportStatus.model_validate(status_of(node))) for node in nodes)
     (pool,) = page_pools(Given("x", "now", every))
     rows = [row for row in pool.rows if row.recipe == "mxfp8"]
     spreads = {name: getattr(row, name) for row in rows for name in ("speedup", "tokens_per_joule")}

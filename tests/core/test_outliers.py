@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from precision_api.report import ReportStatus
+from precision_api.kinds.report import ReportStatus
 from precision_operator.core.results.outliers import judged
 from precision_operator.core.results.reading import Reading, read
 from tests.support.report_objects import recipe_row, report_status

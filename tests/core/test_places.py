@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from precision_operator.core.attempts.actions import Close, Collect, Start
 from precision_operator.core.observe.observed import JobView, Observed, PodView
 from precision_operator.core.observe.views import job_view, pod_view
-from precision_operator.core.rollout.actions import Close, Collect, Start
-from precision_operator.core.rollout.plan import plan
+from precision_operator.core.plan import plan
 from precision_operator.core.status.profile_status import profile_status
 from tests.support.world import MINUTE, NOW, at_once, job, nodes, observed, pod, profile, report, tried
 

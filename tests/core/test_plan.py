@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from precision_api.names import FRESH
+from precision_api.facts.names import FRESH
+from precision_operator.core.attempts.actions import Action, Close, Collect, Drop, MarkStale, Start
+from precision_operator.core.attempts.refusal import RULES
+from precision_operator.core.eligibility.request import ResolvedProfile, resolve_profile
 from precision_operator.core.observe.observed import JobView, Observed, PodView, ProfileView
-from precision_operator.core.reasons import POLL_SECONDS, REASONS
-from precision_operator.core.rollout.actions import Action, Close, Collect, Drop, MarkStale, Start
-from precision_operator.core.rollout.plan import Plan, plan
-from precision_operator.core.rollout.refusal import RULES
-from precision_operator.core.rollout.request import ResolvedProfile, resolve_profile
+from precision_operator.core.plan import Plan, plan
+from precision_operator.core.reasons import POLL_SECONDS, REASONS, Said
 from tests.support.node_objects import node_object
 from tests.support.world import MINUTE, NOW, at_once, gone, job, measured, nodes, observed, pod, profile, report, tried
 
@@ -226,7 +226,9 @@ def test_a_job_that_is_being_deleted_is_left_alone() -> None:
 def test_jobs_of_a_deleted_profile_are_deleted_and_its_reports_left_to_the_garbage_collector() -> None:
     left = job(owner="gone", run=RUN)
     decided = plan(observed([], jobs=(left,), reports=(report(owner="gone"),)))
-    assert decided.actions == (Drop("Job", "ml", left.name, left.uid, "ProfileDeleted", "its profile is gone"),)
+    assert decided.actions == (
+        Drop("Job", "ml", left.name, left.uid, Said("ProfileDeleted", words="its profile is gone")),
+    )
 
 
 def test_the_run_of_a_vanished_node_is_closed_before_its_report_is_marked() -> None:

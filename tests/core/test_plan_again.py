@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from precision_operator.core.observe.clock import format_time
 from precision_operator.core.observe.memo import Memo
 from precision_operator.core.observe.observed import Observed, Occupancy, ProfileView, ReportView
+from precision_operator.core.plan import plan
 from precision_operator.core.reasons import sentence
-from precision_operator.core.rollout.plan import plan
 from precision_operator.core.status.profile_status import profile_status
 from tests.support.node_objects import node_object, resource_slice
 from tests.support.world import (

@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from precision_api.profile import NodeCounts, ProfileStatus
-from precision_api.report import ReportStatus
+from precision_api.kinds.profile import NodeCounts, ProfileStatus
+from precision_api.kinds.report import ReportStatus
+from precision_operator.core.attempts.node_state import NodeState, ProfilePlan
+from precision_operator.core.eligibility.request import ResolvedProfile, resolve_profile
+from precision_operator.core.eligibility.triggers import CurrentRun
 from precision_operator.core.observe.clock import format_time
 from precision_operator.core.observe.nodes import NodeFacts
 from precision_operator.core.observe.observed import ProfileView
-from precision_operator.core.reasons import REASONS
+from precision_operator.core.reasons import REASONS, Said
 from precision_operator.core.results.ingest import status_json
-from precision_operator.core.rollout.node_state import NodeState, ProfilePlan
-from precision_operator.core.rollout.request import Refusal, ResolvedProfile, resolve_profile
-from precision_operator.core.rollout.triggers import CurrentRun
 from precision_operator.core.status.profile_status import POOLS_SHOWN, REASONS_SHOWN, profile_status
 from tests.support.report_objects import recipe_row, report_status
 from tests.support.world import MINUTE, NOW, observed, profile, report
@@ -35,6 +35,7 @@ STATES = {
     "MIGEnabled": "skipped",
 }
 
+MEASURED = Said("Measured", words="")
 
 RUNS: dict[str, dict[str, Any]] = {
     "measured": {"provenance": "measured", "simulated": [], "backend": "transformer-engine"},
@@ -48,7 +49,7 @@ RUNS: dict[str, dict[str, Any]] = {
 def measured(node: str, *rows: dict[str, Any], pool: str = "GB200", data: str = "measured") -> NodeState:
     """A node with a result of this run."""
     status = report_status(rows or None, **RUNS[data])
-    return NodeState(facts(node, pool), "Measured", "", report(node, status=ReportStatus.model_validate(status)))
+    return NodeState(facts(node, pool), MEASURED, report(node, status=ReportStatus.model_validate(status)))
 
 
 def facts(node: str, pool: str = "GB200") -> NodeFacts:
@@ -58,12 +59,12 @@ def facts(node: str, pool: str = "GB200") -> NodeFacts:
 def node_states(*reasons: str) -> list[NodeState]:
     """Nodes n0, n1 ... that stand for these reasons."""
     return [
-        measured(f"n{i}") if reason == "Measured" else NodeState(facts(f"n{i}"), reason, f"because {i}")
+        measured(f"n{i}") if reason == "Measured" else NodeState(facts(f"n{i}"), Said(reason, words=f"because {i}"))
         for i, reason in enumerate(reasons)
     ]
 
 
-def planned(found: list[NodeState], of: ProfileView | None = None, refusal: Refusal | None = None) -> ProfilePlan:
+def planned(found: list[NodeState], of: ProfileView | None = None, refusal: Said | None = None) -> ProfilePlan:
     owner = of or profile()
     asked = refusal or resolve_profile(owner, observed())
     return ProfilePlan(owner, asked, tuple(found))
@@ -175,8 +176,10 @@ def test_a_status_that_cannot_be_read_is_written_anew() -> None:
 
 
 def test_a_refused_profile_says_why_and_is_never_complete() -> None:
-    refusal = Refusal("ConfigMapMissing", "ConfigMap x does not exist. Create it.")
-    status = profile_status(planned([NodeState(facts("n1"), "ProfileNotAccepted", "")], refusal=refusal), NOW, 1)
+    refusal = Said("ConfigMapMissing", words="ConfigMap x does not exist. Create it.")
+    status = profile_status(
+        planned([NodeState(facts("n1"), Said("ProfileNotAccepted", words=""))], refusal=refusal), NOW, 1
+    )
     told = conditions(status)
     assert told["Accepted"] == ("False", "ConfigMapMissing")
     assert told["Complete"] == told["Progressing"] == ("False", "NotAccepted")
@@ -246,7 +249,8 @@ def test_the_columns_show_the_largest_pool() -> None:
 
 def again(node_state: NodeState, cause: str) -> NodeState:
     """The node, to be measured again for that reason."""
-    return replace(node_state, reason="MaxConcurrentReached", current=CurrentRun("r2", {}, None, cause))
+    queued = Said("MaxConcurrentReached", words=node_state.message)
+    return replace(node_state, said=queued, current=CurrentRun("r2", {}, None, Said(cause)))
 
 
 @pytest.mark.parametrize(("cause", "nodes"), [("Scheduled", 5), ("TooOld", 5), ("DriverChange", 3), ("SpecChange", 3)])
@@ -319,7 +323,7 @@ def test_pools_are_compared_with_themselves_alone() -> None:
 
 def test_the_status_of_a_large_fleet_stays_small() -> None:
     found = [measured(f"node-{i}", pool=f"pool-{i % 70}") for i in range(700)]
-    found += [NodeState(facts(f"bad-{i}"), "AgentCrashed", "x" * 2000) for i in range(300)]
+    found += [NodeState(facts(f"bad-{i}"), Said("AgentCrashed", words="x" * 2000)) for i in range(300)]
     asked = profile(rollout={"maxConcurrent": "10%"})
     assert isinstance(resolve_profile(asked, observed()), ResolvedProfile)
     told = str(status_json(profile_status(planned(found, asked), NOW + timedelta(hours=1), 1000)))
@@ -338,7 +342,7 @@ def ended(name: str, minutes: float) -> NodeState:
     start, end = (format_time(NOW - timedelta(hours=1) + m * MINUTE) for m in (0, minutes))
     attempt = {"run": "r1", "number": 1, "outcome": "succeeded", "startedAt": start, "finishedAt": end}
     status = ReportStatus.model_validate(report_status() | {"attempt": attempt})
-    return NodeState(facts(name), "Measured", "", report(name, status=status))
+    return NodeState(facts(name), MEASURED, report(name, status=status))
 
 
 def queue(count: int) -> list[NodeState]:
@@ -397,7 +401,7 @@ def test_an_agent_that_cannot_be_scheduled_is_named_and_comes_first_where_none_h
 
 
 def due(node_state: NodeState, cause: str = "DriverChange") -> NodeState:
-    return replace(node_state, current=CurrentRun("r2", {}, None, cause, "because"))
+    return replace(node_state, current=CurrentRun("r2", {}, None, Said(cause, words="because")))
 
 
 def test_stale_nodes_are_those_that_are_measured_again_and_not_for_the_first_time() -> None:

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from precision_api.report import ReportRun
-from precision_api.wire import encode, read_message
+from precision_api.exchange.wire import encode, read_message
+from precision_api.kinds.report import ReportRun
 from precision_operator.core.results.ingest import finding, read_status
 from precision_operator.core.results.provenance import provenance_of
 from precision_operator.exporter.families.measures import mark
 from precision_operator.exporter.families.node import INFO, NODE_FAMILIES
 from precision_operator.exporter.reading import read_report
-from precision_operator.planner.snapshot import fleet_of, profile_facts, racks, report_facts
-from precision_operator.report.facts import node_of_result
+from precision_operator.planner.inputs.snapshot import fleet_of, profile_facts, racks, report_facts
+from precision_operator.report.facts import reading_of_result
 from tests.support.fleets import NOW
 from tests.support.report_objects import profile_object, report_object, report_status
 from tests.support.result_objects import result
@@ -54,7 +54,7 @@ def test_the_reports_status_tells_it(run: dict[str, Any], told: str) -> None:
     published = encode(result(**run))
     found = finding(read_message(published.message), "\n".join(published.lines))
     assert read_status(found, job("n1", "r1"), report("n1"), "pool-1", NOW).data == told
-    assert node_of_result(result(**run)).status.data == told
+    assert reading_of_result(result(**run)).data == told
 
 
 @RUN

@@ -7,10 +7,8 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from precision_operator.core.observe.observed import Observed, ProfileView, RefusedCreation, Stage
-from precision_operator.core.rollout.actions import Adopt, Start, Withdraw
-from precision_operator.core.rollout.plan import Plan, plan
-from precision_operator.core.rollout.refusal import (
+from precision_operator.core.attempts.actions import Adopt, Start, Withdraw
+from precision_operator.core.attempts.refusal import (
     RULES,
     SAME_ANSWERS,
     Answer,
@@ -22,6 +20,8 @@ from precision_operator.core.rollout.refusal import (
     noted,
     standing,
 )
+from precision_operator.core.observe.observed import Observed, ProfileView, RefusedCreation, Stage
+from precision_operator.core.plan import Plan, plan
 from precision_operator.core.status.events import notes
 from precision_operator.core.status.profile_status import profile_status
 from tests.support.world import NOW, at_once, job, measured, nodes, observed, pod, profile, report

@@ -6,20 +6,21 @@ import json
 
 import pytest
 
-from precision_api.message import RecipeSummary
-from precision_api.profile import Retention, Retry
-from precision_api.recipes import RECIPE_NAMES
-from precision_api.report import ReportStatus
-from precision_api.result import Interval
+from precision_api.exchange.message import RecipeSummary
+from precision_api.exchange.result import Interval
+from precision_api.facts.recipes import RECIPE_NAMES
+from precision_api.kinds.profile import Retention, Retry
+from precision_api.kinds.report import ReportStatus
+from precision_operator.core.attempts.actions import Keeping
 from precision_operator.core.observe.observed import JobView
+from precision_operator.core.reasons import said
 from precision_operator.core.results import ingest
 from precision_operator.core.results.endings import NoResult
-from precision_operator.core.rollout.actions import Keeping
 from tests.support.simulated_cluster import summary
 from tests.support.world import MINUTE, NOW, job, report
 
-MOST_BYTES = 5824
-"""With all seven recipes, the history of the default length and a long failure. The goal was 4,096: the names of
+MOST_BYTES = 5888
+"""With all seven recipes, the history of the default length and the longest failure. The goal was 4,096: the names of
 the figures of seven recipes alone take half of that, so less would need another form of status.results."""
 BYTES_A_RUN = 580
 """What each run of a longer history adds: all recipes' rates and tokens per joule, so that runs can be compared."""
@@ -65,7 +66,7 @@ def measured_and_failed(runs: int) -> ReportStatus:
         found = summary(run(number)).model_copy(update={"recipes": tuple(map(row, RECIPE_NAMES))})
         told = ingest.finding(found, None, "the connection to the kubelet was refused")
         status = ingest.read_status(told, run(number), report(status=status), "NVIDIA-GB200", NOW, KEEPING)
-    problem = NoResult("ImagePullFailed", "Image of the agent could not be pulled: " + "x" * 300)
+    problem = NoResult(said("ImagePullFailed", image="registry.example.com/agent:1", text="x" * 300))
     return ingest.failed_status(problem, run(runs), report(status=status), NOW, KEEPING)
 
 

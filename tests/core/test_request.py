@@ -8,17 +8,16 @@ from typing import Any
 
 import pytest
 
-from precision_api.request import LossRuns
-from precision_operator.core.observe.nodes import node_facts
-from precision_operator.core.observe.observed import ProfileView
-from precision_operator.core.reasons import REASONS
-from precision_operator.core.rollout.request import (
-    Refusal,
+from precision_api.exchange.request import LossRuns
+from precision_operator.core.eligibility.request import (
     ResolvedProfile,
     measurement_request,
     resolve_profile,
     too_large,
 )
+from precision_operator.core.observe.nodes import node_facts
+from precision_operator.core.observe.observed import ProfileView
+from precision_operator.core.reasons import REASONS, Said
 from tests.support.node_objects import node_object
 from tests.support.world import SETTINGS, WORKLOAD, at_once, observed, profile
 
@@ -117,7 +116,7 @@ def test_a_profile_that_cannot_be_measured_is_told_why_and_what_to_do(
     of: ProfileView, texts: Any, reason: str, words: str
 ) -> None:
     found = resolve_profile(of, observed(config_maps=texts))
-    assert isinstance(found, Refusal)
+    assert isinstance(found, Said)
     assert found.reason == reason
     assert words in found.message
     assert REASONS[reason].kind == "profile"
@@ -125,7 +124,7 @@ def test_a_profile_that_cannot_be_measured_is_told_why_and_what_to_do(
 
 def test_without_any_image_the_profile_is_told_to_name_one() -> None:
     found = resolve_profile(profile(), observed(settings=replace(SETTINGS, agent_image="")))
-    assert isinstance(found, Refusal)
+    assert isinstance(found, Said)
     assert found.reason == "ImageMissing"
 
 
@@ -154,7 +153,7 @@ def test_a_prefix_allows_whole_parts_of_a_path_only(prefix: str, image: str, all
 
 
 def test_the_operators_own_image_must_be_allowed_too() -> None:
-    assert isinstance(resolve_profile(profile(), observed(settings=replace(SETTINGS, allowed_images=()))), Refusal)
+    assert isinstance(resolve_profile(profile(), observed(settings=replace(SETTINGS, allowed_images=()))), Said)
 
 
 def test_the_text_of_a_config_map_becomes_the_model_that_the_agent_gets() -> None:

@@ -7,16 +7,11 @@ from typing import Any
 
 import pytest
 
-from precision_api.profile import Retention, Retry
-from precision_api.report import ReportAttempt, ReportStatus
-from precision_operator.core.reasons import REASONS
-from precision_operator.core.results import ingest
-from precision_operator.core.results.endings import NoResult, summary_of
-from precision_operator.core.rollout.actions import Collect, Keeping, Start
-from precision_operator.core.rollout.node_state import NodeState
-from precision_operator.core.rollout.plan import plan
-from precision_operator.core.rollout.retry import (
-    FACTORS,
+from precision_api.kinds.profile import Retention, Retry
+from precision_api.kinds.report import ReportAttempt, ReportStatus
+from precision_operator.core.attempts.actions import Collect, Keeping, Start
+from precision_operator.core.attempts.node_state import NodeState
+from precision_operator.core.attempts.retry import (
     JITTER,
     LONGEST,
     LONGEST_DISRUPTED,
@@ -26,12 +21,16 @@ from precision_operator.core.rollout.retry import (
     rest,
     spent,
 )
+from precision_operator.core.plan import plan
+from precision_operator.core.reasons import REASONS, Said
+from precision_operator.core.results import ingest
+from precision_operator.core.results.endings import NoResult, summary_of
 from tests.support.node_objects import EIGHT_H100, node_object
 from tests.support.simulated_cluster import summary
 from tests.support.world import MINUTE, NOW, job, measured, nodes, observed, pod, profile, report, tried
 
 RETRY = Retry(limit=2, backoff_seconds=60)
-CRASH = NoResult("AgentCrashed", "It crashed.")
+CRASH = NoResult(Said("AgentCrashed", words="It crashed."))
 
 
 def failed(failures: int = 1, reason: str = "AgentCrashed", **changes: Any) -> ReportAttempt:
@@ -73,7 +72,7 @@ def test_a_node_rests_by_its_reason_doubled_each_time_and_six_hours_at_most(
 
 
 def test_reasons_that_rest_longer_are_ones_that_a_node_can_fail_by() -> None:
-    assert {REASONS[reason].kind for reason in FACTORS} == {"failed"}
+    assert {row.kind for row in REASONS.values() if row.backoff_factor > 1} == {"failed"}
 
 
 @pytest.mark.parametrize(
@@ -102,7 +101,7 @@ def after(*outcomes: str, run: str = "r1", before: ReportStatus | None = None) -
     """The report after attempts of one run that ended like this."""
     status = before or ReportStatus()
     for number, outcome in enumerate(outcomes, 1):
-        problem = CRASH if outcome == "failed" else NoResult("Disrupted", "It was moved away.", "disrupted")
+        problem = CRASH if outcome == "failed" else NoResult(Said("Disrupted", words="It was moved away."), "disrupted")
         keeping = Keeping(RETRY, Retention())
         status = ingest.failed_status(problem, job(run=run, attempt=number), report(status=status), NOW, keeping)
     return status
@@ -246,7 +245,7 @@ def ended_by(*reasons: str) -> ReportStatus:
     """The report after attempts that ended so: `AgentCrashed` is a failure, all others are disruptions."""
     status = ReportStatus()
     for number, reason in enumerate(reasons, 1):
-        problem = NoResult(reason, "Why.", "failed" if reason == "AgentCrashed" else "disrupted")
+        problem = NoResult(Said(reason, words="Why."), "failed" if reason == "AgentCrashed" else "disrupted")
         status = ingest.failed_status(problem, job(attempt=number), report(status=status), NOW)
     return status
 
@@ -311,7 +310,7 @@ def test_a_node_that_was_released_from_such_a_quarantine_has_all_its_tries_again
     status = ended_by(*["NodeUnresponsive"] * 3)
     assert stand_of(status, mark="now").reason == "AgentStarting"
     again = ingest.failed_status(
-        NoResult("NodeUnresponsive", "Why.", "disrupted"), job(run="released"), report(status=status), NOW
+        NoResult(Said("NodeUnresponsive", words="Why."), "disrupted"), job(run="released"), report(status=status), NOW
     )
     assert again.attempt is not None
     assert again.attempt.node_losses == 1

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from precision_api.message import RecipeSummary
-from precision_api.report import RecipeReport
-from precision_api.result import Interval
+from precision_api.exchange.message import RecipeSummary
+from precision_api.exchange.result import Interval
+from precision_api.kinds.report import RecipeReport
 from precision_operator.core.results.reading import other_figure, read_rows
 from precision_operator.core.results.rows import FIELDS, recipe_report
 from tests.support.report_objects import recipe_row
@@ -29,7 +29,6 @@ GIVEN: dict[str, Any] = {
     "tokens_per_joule_net": 0.3,
     "power_scope": "module",
     "power_invalid": ("PhaseLocked",),
-    "memory_peak_bytes": 7,
     "model_memory_bytes": 8,
     "throttled": 0.2,
     "throttle_reason": "power_brake",

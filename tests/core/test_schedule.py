@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from precision_api.profile import Schedule
+from precision_api.kinds.profile import Schedule
+from precision_operator.core.eligibility.schedule import jitter, last_tick, next_tick, schedule_problem
 from precision_operator.core.observe.observed import Observed
-from precision_operator.core.rollout.plan import plan
-from precision_operator.core.rollout.schedule import jitter, last_tick, next_tick, schedule_problem
+from precision_operator.core.plan import plan
 from tests.support.world import MINUTE, NOW, measured, observed, profile, report
 
 UID = "uid-nightly"

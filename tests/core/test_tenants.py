@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from precision_operator.core.attempts.actions import Start
 from precision_operator.core.observe.fleet_limits import FleetLimits
 from precision_operator.core.observe.observed import Observed, ProfileView
 from precision_operator.core.observe.tenants import pods_within_namespace, within_namespace
-from precision_operator.core.rollout.actions import Start
-from precision_operator.core.rollout.plan import Plan, plan
+from precision_operator.core.plan import Plan, plan
 from tests.support.node_objects import EIGHT_H100, node_object
 from tests.support.world import NOW, SETTINGS, job, measured, nodes, observed, pod, profile, report
 

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from precision_api.report import ReportStatus
+from precision_api.kinds.report import ReportStatus
+from precision_operator.core.attempts.actions import MarkFresh, MarkStale, Start
+from precision_operator.core.eligibility.request import ResolvedProfile, resolve_profile
+from precision_operator.core.eligibility.triggers import CHECKS, CurrentRun, current_run, run_inputs
 from precision_operator.core.observe.nodes import node_facts
 from precision_operator.core.observe.observed import ProfileView, ReportView
+from precision_operator.core.plan import plan
 from precision_operator.core.reasons import REASONS
 from precision_operator.core.results.ingest import marked_status
-from precision_operator.core.rollout.actions import MarkFresh, MarkStale, Start
-from precision_operator.core.rollout.plan import plan
-from precision_operator.core.rollout.request import ResolvedProfile, resolve_profile
-from precision_operator.core.rollout.triggers import CHECKS, CurrentRun, current_run, run_inputs
 from tests.support.node_objects import EIGHT_H100, node_object
 from tests.support.world import MINUTE, NOW, job, measured, observed, profile, report, tried
 
@@ -80,7 +80,8 @@ def test_each_cause_begins_a_run_with_its_reason_and_is_honoured_once(
     cause = request.node.callspec.id
     before = found(of, report(status=measured(basis=BASIS, **past), rerun=mark), raw)
     assert (before.due, before.attempt) == (cause, None)
-    assert words in before.message
+    assert before.begins is not None
+    assert words in before.begins.message
     assert REASONS[cause].kind == "due"
     done = report(status=measured(run=before.run, basis=dict(before.basis), ago=timedelta(0)), rerun=mark)
     after = found(of, done, raw)

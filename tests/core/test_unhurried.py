@@ -7,20 +7,23 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from precision_operator.core.rollout.actions import Action, Drop, MarkFresh, MarkStale
-from precision_operator.core.rollout.unhurried import for_one_pass
+from precision_operator.core.admission.unhurried import for_one_pass
+from precision_operator.core.attempts.actions import Action, Drop, MarkFresh, MarkStale
+from precision_operator.core.reasons import Said
 from tests.support.world import report
 
-JOB = Drop("Job", "ml", "j1", "uid-j1", "ResultWritten", "done")
+JOB = Drop("Job", "ml", "j1", "uid-j1", Said("ResultWritten", words="done"))
 
 
 def mark(namespace: str, number: int) -> Action:
     found = report(f"n{number}", namespace=namespace)
-    return MarkStale(found, "NodeGone", "It is gone.") if number % 2 else MarkFresh(found, "undone")
+    gone, undone = Said("NodeGone", words="It is gone."), Said("Measured", words="undone")
+    return MarkStale(found, gone) if number % 2 else MarkFresh(found, undone)
 
 
 def old(namespace: str, number: int) -> Action:
-    return Drop("NodePrecisionReport", namespace, f"r{number}", f"u{number}", "RetentionOver", "its node is gone")
+    over = Said("RetentionOver", words="its node is gone")
+    return Drop("NodePrecisionReport", namespace, f"r{number}", f"u{number}", over)
 
 
 def test_a_pass_does_all_that_is_waited_for_and_some_of_the_rest_in_their_order() -> None:

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from precision_api import names
+from precision_api.facts import names
 from precision_operator.core.observe.claims import claimed_gpus
 from precision_operator.core.observe.device_class import device_class
 from precision_operator.core.observe.observed import Occupancy, Termination
 from precision_operator.core.observe.views import job_view, occupancy, pod_view, profile_view, report_view
-from precision_operator.shell.cache import TRIM
+from precision_operator.shell.observing.cache import TRIM
 from tests.support.report_objects import profile_object, report_object, report_status
 
 MARKS = {names.LABEL_PROFILE_UID: "p", names.LABEL_NODE_UID: "u", names.LABEL_RUN: "r1", names.LABEL_ATTEMPT: "2"}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from precision_api.names import AGENT_APP, LABEL_APP
+from precision_api.facts.names import AGENT_APP, LABEL_APP
 from precision_operator.core.observe.nodes import NodeFacts, Taint
 from precision_operator.core.observe.waiting_pods import (
     class_of_gpus,

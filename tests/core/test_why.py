@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from precision_operator.cli.commands.why import row, text, wide
+from precision_operator.cli.columns import as_row
+from precision_operator.cli.commands.why import columns, text, wide
+from precision_operator.core.plan import plan
 from precision_operator.core.reasons import REASONS, sentence
-from precision_operator.core.rollout.plan import plan
 from precision_operator.core.status.why import NodeAnswer, why
 from tests.support.situation_worlds import Situation, beside_like
 from tests.support.situations import SITUATIONS
@@ -145,7 +146,7 @@ def test_a_slow_node_stays_measured_and_its_figure_stands_in_the_text_and_in_the
     found = answer(SITUATIONS["Slow"])
     assert (found.kind, found.reason) == ("succeeded", "Measured")
     assert "\n  slow         Slow: It reaches 80.0% of the median of 4 comparable nodes" in text("n1", [found])
-    assert row("n1", found)["standing"] == {
+    assert as_row(columns("n1"), found)["standing"] == {
         "ofMedian": 0.8,
         "slow": True,
         "slowBelow": 0.95,
@@ -181,14 +182,14 @@ def test_a_node_that_is_not_slow_says_so_with_its_figure() -> None:
     found = answer(beside_like(1010))
     told = "101.0% of the median of 4 comparable nodes (bf16); below 95.0% is slow"
     assert f"\n  not slow     {told}" in text("n1", [found])
-    assert row("n1", found)["standing"]["reason"] is None
+    assert as_row(columns("n1"), found)["standing"]["reason"] is None
 
 
 def test_nothing_is_said_of_slowness_where_there_is_nothing_to_compare_with() -> None:
     found = answer(SITUATIONS["Measured"])
     assert found.standing is None
     assert "slow" not in text("n1", [found])
-    assert (row("n1", found)["standing"], wide("n1", [found]).splitlines()[1].split()[3]) == (None, "-")
+    assert (as_row(columns("n1"), found)["standing"], wide("n1", [found]).splitlines()[1].split()[3]) == (None, "-")
 
 
 def test_a_profile_whose_status_is_of_an_older_spec_is_marked_as_not_judged() -> None:
@@ -202,7 +203,7 @@ def test_a_profile_whose_status_is_of_an_older_spec_is_marked_as_not_judged() ->
 def test_for_programs_an_answer_is_json_with_null_for_what_is_not_so() -> None:
     seen = observed([profile()], reports=(report(status=tried("failed", failures=9, reason="AgentCrashed")),))
     (found,) = why(plan(seen), seen, "n1")
-    document = json.loads(json.dumps(row("n1", found)))
+    document = json.loads(json.dumps(as_row(columns("n1"), found)))
     assert (document["state"], document["quarantine"], document["attempt"]["number"]) == ("failed", None, 1)
 
 
@@ -211,7 +212,7 @@ def test_the_end_of_a_failed_agents_log_is_told_line_by_line_and_stands_in_the_j
     seen = observed([profile()], reports=(report(status=status),))
     (found,) = why(plan(seen), seen, "n1")
     assert "\n  log          Traceback\n                 at 0x1" in text("n1", [found])
-    assert json.loads(json.dumps(row("n1", found)))["attempt"]["log"] == "Traceback\n  at 0x1"
+    assert json.loads(json.dumps(as_row(columns("n1"), found)))["attempt"]["log"] == "Traceback\n  at 0x1"
 
 
 def test_an_attempt_of_an_older_operator_has_no_log_and_none_is_told() -> None:

@@ -11,14 +11,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from precision_operator.core.observe.nodes import NodeFacts, facts_of_all
-from precision_operator.core.observe.observed import JobView, Observed, PodView, ReportView, Yield
-from precision_operator.core.observe.waiting_pods import WaitingPod
-from precision_operator.core.results import ingest
-from precision_operator.core.results.endings import NoResult
-from precision_operator.core.rollout.actions import GiveWay, Start
-from precision_operator.core.rollout.plan import plan
-from precision_operator.core.rollout.yielding import (
+from precision_operator.core.attempts.actions import GiveWay, Start
+from precision_operator.core.attempts.yielding import (
     HELP_WITHIN,
     MOST_IN_VAIN,
     PATIENCE,
@@ -30,6 +24,12 @@ from precision_operator.core.rollout.yielding import (
     fate_of_pending,
     may_ask,
 )
+from precision_operator.core.observe.nodes import NodeFacts, facts_of_all
+from precision_operator.core.observe.observed import JobView, Observed, PodView, ReportView, Yield
+from precision_operator.core.observe.waiting_pods import WaitingPod
+from precision_operator.core.plan import plan
+from precision_operator.core.results import ingest
+from precision_operator.core.results.endings import NoResult
 from tests.support.examples import examples
 from tests.support.node_objects import node_object, resource_slice
 from tests.support.world import IDLE, MINUTE, NOW, SETTINGS, job, measured, observed, pod, profile, report
@@ -81,7 +81,7 @@ def test_its_attempt_is_a_disruption_that_costs_no_retry_and_names_the_pod() -> 
     (action,) = (a for a in plan(running("n1", pods=(waiting(),))).actions if isinstance(a, GiveWay))
     assert (action.outcome, action.reason) == ("disrupted", "Yielded")
     assert "pod team/train-0 of priority 1000" in action.message
-    problem = NoResult(action.reason, action.message, action.outcome)
+    problem = NoResult(action.said, action.outcome)
     status = ingest.failed_status(problem, action.job, report(), NOW, action.keeping)
     assert status.attempt is not None
     assert (status.attempt.failures, status.attempt.disruptions, status.attempt.node_losses) == (0, 1, 0)
@@ -336,7 +336,7 @@ class Cluster:
         assert of.node in one.nodes, "only where it may run"
         assert one.hopeless or set(one.nodes) <= taken, "not for one that could run elsewhere"
         self.yields += (of,)
-        problem = NoResult(action.reason, action.message, action.outcome)
+        problem = NoResult(action.said, action.outcome)
         before = self.reports.get(of.node, report(of.node))
         status = ingest.failed_status(problem, action.job, before, self.now, action.keeping)
         assert status.attempt is not None
@@ -349,7 +349,7 @@ THREE_PODS = Request("", "", 3, MINUTE, 0, NODES, False, MINUTE)
 """A Job whose first pod is helped, and whose other two have an agent's end each at one time; `make fuzz` found it."""
 
 
-@examples(6)
+@examples(3, many=60)
 @example([THREE_PODS])
 @given(st.lists(REQUESTS, min_size=1, max_size=5))
 def test_pods_that_can_run_do_soon_and_one_that_never_can_costs_one_agent_an_hour(drawn: list[Request]) -> None:

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser
 
+from precision_lab.monitoring.perses import dashboard as perses
+from precision_lab.monitoring.perses.dashboard import not_drawn
 from precision_lab.pictures.browser import chromium
 from precision_lab.pictures.screenshots import DAYS, Shown, draw, pools_of
-from precision_operator.monitoring.dashboards import perses
 from precision_operator.monitoring.dashboards.catalog import DASHBOARDS
 from precision_operator.monitoring.dashboards.panel import Dashboard
-from precision_operator.monitoring.dashboards.perses import not_drawn
 
 pytestmark = pytest.mark.cluster
 

@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 import yaml
 
-from precision_api.names import PROFILE_KIND
-from precision_api.presets import PRESETS
-from precision_api.resolution import resolve
-from precision_api.workload import Workload
+from precision_api.facts.names import PROFILE_KIND
+from precision_api.models.presets import PRESETS
+from precision_api.models.resolution import resolve
+from precision_api.models.workload import Workload
 from precision_lab.fleet.fleet import demo_fleet, manifests
+from precision_operator.core.eligibility.checks import matches
+from precision_operator.core.eligibility.request import ResolvedProfile, resolve_profile
 from precision_operator.core.observe.nodes import node_facts
 from precision_operator.core.observe.observed import Observed, Raw, Settings
 from precision_operator.core.observe.views import profile_view
-from precision_operator.core.rollout.eligibility import matches
-from precision_operator.core.rollout.request import ResolvedProfile, resolve_profile
 
 ROOT = Path(__file__).parents[2]
 IMAGE = "registry.example.com/agent"

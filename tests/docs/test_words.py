@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from precision_api.exits import EXITS
+from precision_api.exchange.exits import EXITS
 from precision_operator.core.reasons import REASONS
 
 ROOT = Path(__file__).parents[2]

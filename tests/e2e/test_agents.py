@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from precision_api import names
+from precision_api.facts import names
 from tests.support.eventually import eventually
 from tests.support.golden import assert_golden
 from tests.support.history import Object, created, present

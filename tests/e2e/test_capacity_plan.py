@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from precision_api import names
+from precision_api.facts import names
 from precision_lab.fleet.fleet import NodeSpec
 from precision_operator.cluster import paths
 from tests.support.eventually import eventually

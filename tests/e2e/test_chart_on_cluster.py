@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from precision_api.names import AGENT_APP, LABEL_APP
+from precision_api.facts.names import AGENT_APP, LABEL_APP
 from precision_lab.builds.binaries import binaries
 from precision_lab.fleet.fleet import NodeSpec
 from precision_lab.lab import Lab, LabSettings, start_lab
@@ -23,7 +23,7 @@ from precision_lab.monitoring import prometheus_crds
 from precision_lab.release.helm import HelmError, Release, notes_of
 from precision_lab.release.install import CHART
 from precision_operator.core import rbac
-from precision_operator.core.rollout.owner import owner
+from precision_operator.core.attempts.owner import owner
 from tests.chart.json_schemas import LOCATION, write_schemas
 from tests.support.eventually import eventually
 from tests.support.golden import FOLDER

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from precision_api import names
+from precision_api.facts import names
 from precision_lab.fleet.fleet import NodeSpec
 from precision_lab.fleet.slices import GPU_DRIVER
 from precision_operator.cli.commands.why import text
@@ -162,7 +162,7 @@ def profile(stage: Scene, nodes: dict[str, str]) -> Profile:
 
 def told(site: Site, node: str) -> str:
     """What `kubectl precision why NODE` prints."""
-    reach = Reach(str(site.lab.kubeconfig), None)
+    reach = Reach(kubeconfig=str(site.lab.kubeconfig))
     seen = ask_cluster(reach, lambda cluster: gathered(cluster, site.namespace, node))
     return text(node, why(seen.plan, seen.observed, node))
 

@@ -19,7 +19,7 @@ from tests.support.history import Object
 from tests.support.kubernetes_version import OLD
 from tests.support.site import Scene, Site
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
 TRAINING = "dra-training"
 ALL: Object = {"allocationMode": "All"}

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from precision_api import names
+from precision_api.facts import names
 from precision_lab.builds.binaries import binaries
 from precision_lab.monitoring.prometheus import Prometheus, PrometheusSettings, Target, start_prometheus
 from precision_operator.monitoring import rule_file

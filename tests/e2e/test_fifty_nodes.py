@@ -9,8 +9,8 @@ from collections import Counter
 
 import pytest
 
-from precision_api import names
-from precision_api.result import MeasurementResult
+from precision_api.exchange.result import MeasurementResult
+from precision_api.facts import names
 from tests.support.eventually import eventually
 from tests.support.history import Object, created, most_agents
 from tests.support.site import Profile, Scene, specs

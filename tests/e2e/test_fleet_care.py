@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from precision_api import names
+from precision_api.facts import names
 from precision_lab.fleet.fleet import NodeSpec
 from precision_operator.core.observe.clock import format_time, parse_time
 from tests.support.eventually import eventually

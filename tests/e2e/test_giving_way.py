@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from precision_api import names
-from precision_api.names import GPU_RESOURCE
+from precision_api.facts import names
+from precision_api.facts.names import GPU_RESOURCE
 from precision_lab.fleet.fleet import NodeSpec
 from precision_operator.core.observe.clock import parse_time
 from tests.support import kueue

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from precision_api import names
+from precision_api.facts import names
 from tests.support.eventually import eventually
 from tests.support.history import created
 from tests.support.site import MARK, Profile, Scene, specs

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from precision_api import names
+from precision_api.facts import names
 from precision_lab.fleet.fleet import NodeSpec
 from precision_lab.fleet.hardware import HARDWARE
 from tests.support import kueue

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from precision_api import wire
-from precision_api.products import ProductClass
-from precision_api.request import request_hash
+from precision_api.exchange import wire
+from precision_api.exchange.request import request_hash
+from precision_api.facts.products import ProductClass
 from precision_lab.fleet.fleet import NodeSpec
 from precision_lab.lab import KubectlError, Lab, LabSettings, start_lab
 from precision_lab.processes.identity import Identity

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from precision_api import names
+from precision_api.facts import names
 from precision_lab.processes.ports import free_ports
 from precision_lab.release.install import NAMESPACE, Program
 from precision_operator.cluster import paths

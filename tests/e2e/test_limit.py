@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from precision_api import names
+from precision_api.facts import names
 from precision_lab.fleet.fleet import demo_fleet
 from tests.support.history import created, most_agents
 from tests.support.lagging_proxy import Trouble, lagging_proxy

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from precision_api import names
+from precision_api.facts import names
 from tests.support.eventually import eventually
 from tests.support.history import created
 from tests.support.loss import Loss, lose_a_node

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from precision_api import names
+from precision_api.facts import names
 from precision_operator.cluster import paths
 from precision_operator.core.observe.clock import parse_time
 from tests.support.api_server import MERGE_PATCH

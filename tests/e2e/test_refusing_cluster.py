@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from precision_api import names
+from precision_api.facts import names
 from precision_lab.cluster.webhook import webhook
 from precision_operator.core.observe.clock import parse_time
 from tests.support import refusing

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from precision_api import names
+from precision_api.facts import names
 from precision_lab.builds.binaries import binaries
 from precision_lab.lab import KubectlError, Lab
 from precision_operator.cluster import paths

@@ -1,8 +1,7 @@
 """An upgrade by Helm while agents run, and the way back: nothing is lost, and nothing is run twice.
 
-From the chart of release 0.2.0 (before the agents' new PriorityClass and the policies) to the working tree's, and back
-by `helm rollback`. Before and after, that release's own operator runs; agents are the working tree's throughout, which
-are harder to read for it than its own. One story in steps; each test looks at what the steps left behind.
+From this tree's chart under another version to the tree's own, with policies, and back by `helm rollback`. The operator
+is replaced each time. One story in steps; each test looks at what the steps left behind.
 """
 
 from __future__ import annotations
@@ -14,16 +13,15 @@ from dataclasses import dataclass
 
 import pytest
 
-from precision_api.names import AGENT_APP, ANNOTATION_NODE, LABEL_APP
+from precision_api.facts.names import AGENT_APP, ANNOTATION_NODE, LABEL_APP
 from precision_lab.fleet.fleet import NodeSpec
 from precision_lab.lab import Lab, LabSettings, start_lab
 from precision_lab.release.helm import Release
-from precision_lab.release.install import Program
-from precision_lab.release.older import OlderRelease, older_release
 from tests.support.api_server import ApiServer
 from tests.support.eventually import eventually
 from tests.support.helm import command_in_docs
 from tests.support.history import Change, History, Object, created
+from tests.support.other_version import other_version
 from tests.support.site import profile_manifest
 
 pytestmark = pytest.mark.cluster
@@ -37,8 +35,6 @@ FLEET = [
     NodeSpec("GB200", name=SOON, traits=("fault:hold",)),
     NodeSpec("GB200", name=LATE, traits=("fault:hold",)),
 ]
-NEWER = {"target": {"products": ["NVIDIA-GH200-480GB"]}, "suspend": True}
-"""A spec that the older definitions refuse."""
 NOT_FOR_AGENTS = ["DriverChange", "HardwareChange", "SpecChange"]
 """`rerunOn` of a profile that is not measured again because the chart brings another agent."""
 VALUES: Object = {"watchNamespaces": [WATCHED], "policies": {"idle": {"enabled": True}, "agents": {"enabled": True}}}
@@ -51,8 +47,7 @@ class Step:
     running: set[str]
     """Nodes with an agent."""
     uids: dict[str, set[str]]
-    classes: set[str]
-    """The release's PriorityClasses."""
+    policies: set[str]
 
 
 @dataclass(frozen=True)
@@ -65,8 +60,6 @@ class Story:
     changes: list[Change]
     reports: dict[str, Object]
     """By node: the status of its report in the end."""
-    newer: Object
-    """The profile that only the newer definitions take, after the way back."""
 
 
 @pytest.fixture(scope="module")
@@ -78,16 +71,11 @@ def lab() -> Iterator[Lab]:
 
 
 @pytest.fixture(scope="module")
-def older(tmp_path_factory: pytest.TempPathFactory) -> OlderRelease:
-    return older_release(tmp_path_factory.mktemp("older"))
-
-
-@pytest.fixture(scope="module")
-def story(lab: Lab, older: OlderRelease) -> Iterator[Story]:
+def story(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     """All of it, once."""
     release = Release(lab)
-    release.put(older.chart, watchNamespaces=[WATCHED])
-    operator_of(release, older).start()
+    release.put(other_version(tmp_path_factory.mktemp("older")).chart, watchNamespaces=[WATCHED])
+    release.programs()["operator"].start()
     history = History(ApiServer(lab.kubeconfig), WATCHED, ("jobs", "pods"))
     lab.apply(profile_manifest(WATCHED, "story", rerunOn=NOT_FOR_AGENTS))
     eventually(lambda: (running(lab), measured(lab)) == ({SOON, LATE}, {MEASURED}))
@@ -96,40 +84,32 @@ def story(lab: Lab, older: OlderRelease) -> Iterator[Story]:
     lab.processes.stop("operator")
     release.helm(*command_in_docs("helm upgrade", "Upgrade"), "--values=-", stdin=json.dumps(VALUES))
     upgraded = step(lab)
-    operator_of(release).start()
+    release.programs()["operator"].start()
     lab.annotate_node(SOON, fault=None)
     lab.add_node(JOINED, JOINED.name)
-    lab.apply(profile_manifest(WATCHED, "newer", **NEWER))
     eventually(lambda: (running(lab), measured(lab)) == ({LATE, JOINED.name}, {MEASURED, SOON}))
 
     lab.processes.stop("operator")
     release.helm(*command_in_docs("helm rollback", "Upgrade"))
     rolled_back = step(lab)
-    operator_of(release, older).start()
+    release.programs()["operator"].start()
     for name in (LATE, JOINED.name):
         lab.annotate_node(name, fault=None)
     eventually(lambda: measured(lab) == {MEASURED, SOON, LATE, JOINED.name})
     lab.kubectl("wait", "--for=condition=Complete", "pp/story", "-n", WATCHED, "--timeout=60s")
     uid = lab.get("pp/story", "-n", WATCHED)["metadata"]["uid"]
     reports = {report["spec"]["nodeName"]: report["status"] for report in lab.get("npr", "-n", WATCHED)["items"]}
-    newer = lab.get("pp/newer", "-n", WATCHED)
-    yield Story(before, upgraded, rolled_back, history.changes(uid), reports, newer)
+    yield Story(before, upgraded, rolled_back, history.changes(uid), reports)
     history.close()
 
 
-def operator_of(release: Release, older: OlderRelease | None = None) -> Program:
-    """The operator, with the arguments and the rights of the release as it is now: the working tree's, or the older."""
-    program = release.programs()["operator"]
-    return older.program(program) if older else program
-
-
 def step(lab: Lab) -> Step:
-    found = {kind: lab.get(kind, "-n", WATCHED)["items"] for kind in ("pp", "npr", "jobs", "pods")}
-    classes = lab.get("priorityclasses", "--selector=app.kubernetes.io/instance=precision-profiler")["items"]
+    objects = {kind: lab.get(kind, "-n", WATCHED)["items"] for kind in ("pp", "npr", "jobs", "pods")}
+    policies = lab.get("validatingadmissionpolicies", "--selector=app.kubernetes.io/instance=precision-profiler")
     return Step(
         running(lab),
-        {kind: {item["metadata"]["uid"] for item in items} for kind, items in found.items()},
-        {item["metadata"]["name"] for item in classes},
+        {kind: {item["metadata"]["uid"] for item in items} for kind, items in objects.items()},
+        {item["metadata"]["name"] for item in policies["items"]},
     )
 
 
@@ -152,7 +132,6 @@ def test_profiles_and_reports_stay_the_objects_that_they_were(story: Story) -> N
     for kind in ("pp", "npr"):
         assert story.before.uids[kind] == story.upgraded.uids[kind]
         assert story.before.uids[kind] <= story.rolled_back.uids[kind]
-    assert story.newer["spec"]["target"]["products"] == NEWER["target"]["products"]  # type: ignore[index]
 
 
 def test_every_node_was_measured_once(story: Story) -> None:
@@ -171,13 +150,6 @@ def test_what_one_operator_starts_the_other_reads_with_its_figures(story: Story)
         assert float(rows["fp8_current"]["gemmSpeedup"]["autocast"]) > 1
 
 
-def test_the_agents_class_comes_and_goes_with_its_chart(story: Story) -> None:
-    classes = (story.before.classes, story.upgraded.classes, story.rolled_back.classes)
-    assert classes == ({"precision-profiler-agent"}, {"precision-agent"}, {"precision-profiler-agent"})
-
-
-def test_policies_go_with_the_chart_that_brought_them(story: Story, lab: Lab) -> None:
-    assert (
-        lab.get("validatingadmissionpolicies", "--selector=app.kubernetes.io/instance=precision-profiler")["items"]
-        == []
-    )
+def test_policies_come_and_go_with_the_release_that_has_them(story: Story) -> None:
+    assert story.upgraded.policies
+    assert story.before.policies == story.rolled_back.policies == set()

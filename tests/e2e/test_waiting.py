@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from precision_api import names
+from precision_api.facts import names
 from precision_lab.fleet.fleet import NodeSpec
 from tests.support.eventually import eventually
 from tests.support.history import Change, created, most_agents

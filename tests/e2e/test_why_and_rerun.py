@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from precision_api.names import ANNOTATION_RERUN
+from precision_api.facts.names import ANNOTATION_RERUN
 from precision_lab.fleet.fleet import NodeSpec
 from tests.support.eventually import eventually
 from tests.support.plugin import Plugin

@@ -173,7 +173,8 @@ class Core:
         yield _write(report, body, status)
 
     def _closed(self, action: Any, report: Any, now: datetime) -> Any:
-        problem = symbol("Problem")(action.reason, action.message, action.outcome)
+        told = (action.said,) if hasattr(action, "said") else (action.reason, action.message)
+        problem = symbol("Problem")(*told, action.outcome)
         return symbol("failed_status")(problem, action.job, report, now, field(action, "keeping"))
 
     def _collected(self, action: Any, report: Any, step: Raw, now: datetime) -> Any:
@@ -216,8 +217,15 @@ def reasons() -> list[list[str]]:
 
 def _state(profile: Any, state: Any) -> list[Any]:
     facts, current, since = field(state, "facts"), field(state, "current"), state.since
-    run = [current.run, dict(current.basis), field(current, "due"), current.message] if current is not None else None
+    run = [current.run, dict(current.basis), field(current, "due"), _due_message(current)] if current else None
     return [profile.key, facts.uid, state.state, state.reason, state.message, run, since.isoformat() if since else None]
+
+
+def _due_message(current: Any) -> str:
+    """Why a run begins anew, in words; empty where it does not."""
+    if hasattr(current, "message"):  # before a reason was one value
+        return str(current.message)
+    return current.begins.message if current.begins is not None else ""
 
 
 def _subject(kind: str, action: Any) -> str:

@@ -22,7 +22,7 @@ def _moved(module: str, names: str, *folders: str) -> tuple[str, ...]:
     return tuple(f"{place}:{name}" for place in places for name in names.split("|"))
 
 
-FOLDERS = ("observe", "rollout", "results", "status")
+FOLDERS = ("observe", "rollout", "eligibility", "attempts", "admission", "results", "status")
 
 PLACES: Mapping[str, tuple[str, ...]] = {
     # What is observed.
@@ -73,16 +73,32 @@ PLACES: Mapping[str, tuple[str, ...]] = {
     "encode": ("precision_api.wire:encode", "precision_api.exchange.wire:encode"),
     "encode_refusal": ("precision_api.wire:encode_refusal", "precision_api.exchange.wire:encode_refusal"),
     "canonical": ("precision_api.request:canonical", "precision_api.exchange.request:canonical"),
-    "PRODUCT_CLASSES": ("precision_api.products:PRODUCT_CLASSES", "precision_api.workload.products:PRODUCT_CLASSES"),
+    "PRODUCT_CLASSES": (
+        "precision_api.products:PRODUCT_CLASSES",
+        "precision_api.facts.products:PRODUCT_CLASSES",
+        "precision_api.workload.products:PRODUCT_CLASSES",
+    ),
     "MeasurementResult": ("precision_api.result:MeasurementResult", "precision_api.exchange.result:MeasurementResult"),
-    "PRESETS": ("precision_api.presets:PRESETS", "precision_api.workload.presets:PRESETS"),
-    "RECIPE_NAMES": ("precision_api.recipes:RECIPE_NAMES", "precision_api.workload.recipes:RECIPE_NAMES"),
+    "PRESETS": (
+        "precision_api.presets:PRESETS",
+        "precision_api.models.presets:PRESETS",
+        "precision_api.workload.presets:PRESETS",
+    ),
+    "RECIPE_NAMES": (
+        "precision_api.recipes:RECIPE_NAMES",
+        "precision_api.facts.recipes:RECIPE_NAMES",
+        "precision_api.workload.recipes:RECIPE_NAMES",
+    ),
     "MeasurementRequest": (
         "precision_api.request:MeasurementRequest",
         "precision_api.exchange.request:MeasurementRequest",
     ),
     "request_json": ("precision_api.request:request_json", "precision_api.exchange.request:request_json"),
-    "ReportStatus": ("precision_api.report:ReportStatus", "precision_api.resources.report:ReportStatus"),
+    "ReportStatus": (
+        "precision_api.report:ReportStatus",
+        "precision_api.kinds.report:ReportStatus",
+        "precision_api.resources.report:ReportStatus",
+    ),
     # The other outputs.
     "run_request": ("precision_agent.run:run_request", "precision_agent.run.run:run_request"),
     "Clock": ("precision_agent.run:Clock", "precision_agent.run.run:Clock"),
@@ -98,8 +114,11 @@ PLACES: Mapping[str, tuple[str, ...]] = {
     "build": ("precision_operator.exporter.body:build",),
     "gemm_times": ("precision_operator.exporter.details:gemm_times",),
     "Given": ("precision_operator.report.facts:Given",),
-    "Node": ("precision_operator.report.facts:Node",),
-    "node_of_result": ("precision_operator.report.facts:node_of_result",),
+    "Node": ("precision_operator.report.facts:Node", "precision_operator.core.results.reading:read"),
+    "node_of_result": (
+        "precision_operator.report.facts:node_of_result",
+        "precision_operator.report.facts:reading_of_result",
+    ),
     "page": ("precision_operator.report.page:page",),
     # Builders of the tests, which make the raw objects that worlds are grown from.
     "node_object": ("tests.support.node_objects:node_object",),

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import shutil
 from pathlib import Path
 
 import pytest
 
-from tests.equivalence import figures, layouts, outputs, worlds
+from tests.equivalence import layouts, outputs, worlds
 from tests.equivalence.comparison import differences
 from tests.equivalence.coverage import counts
 from tests.equivalence.mutants import MUTANTS, Mutant, mutated
@@ -100,23 +99,6 @@ def test_outputs_are_compared_byte_by_byte(tmp_path: Path, capsys: pytest.Captur
     assert outputs.compared(old, new, ("other.*",)) == 0
     (new / "same.txt").unlink()
     assert outputs.compared(old, new, ("other.*",)) == 1
-
-
-def test_modules_that_import_each_other_are_a_cycle() -> None:
-    imports = {"a": ["b"], "b": ["c"], "c": ["a"], "d": ["a"]}
-    assert figures.cycles(imports) == [frozenset("abc")]
-
-
-def test_a_class_and_an_alias_of_one_name_are_a_name_defined_twice() -> None:
-    trees = {Path("a.py"): ast.parse("class Row: ...\nclass Own: ..."), Path("b.py"): ast.parse("Row = dict[str, int]")}
-    assert figures.doubled(trees) == ("Row",)
-
-
-def test_branches_are_counted_in_functions_of_eight_lines_or_more() -> None:
-    long = (
-        "def f(x):\n    '''Words.'''\n" + "    x += 1\n" * 7 + "    return 1 if x and not x else [y for y in x if y]\n"
-    )
-    assert figures.branches([ast.parse(long), ast.parse("def g(x):\n    return 1 if x else 2")]) == 3 / 8
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name for mutant in MUTANTS])

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from precision_api.request import canonical
-from precision_api.result import GemmResult, MeasurementResult, Verification
+from precision_api.exchange.request import canonical
+from precision_api.exchange.result import GemmResult, MeasurementResult, Verification
 from precision_operator.cluster import ApiError
 from precision_operator.exporter.__main__ import arguments
 from precision_operator.exporter.body import build

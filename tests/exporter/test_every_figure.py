@@ -7,9 +7,9 @@ from collections import defaultdict
 from prometheus_client.parser import text_string_to_metric_families
 
 from precision_agent.run.run import run_request
-from precision_api.recipes import RECIPE_NAMES
-from precision_api.wire import read_message
-from precision_api.workload import Workload
+from precision_api.exchange.wire import read_message
+from precision_api.facts.recipes import RECIPE_NAMES
+from precision_api.models.workload import Workload
 from precision_operator.core.results import ingest
 from precision_operator.exporter.body import build
 from precision_operator.exporter.store import Store

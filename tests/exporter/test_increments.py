@@ -10,10 +10,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from precision_operator.core.results.reading import Reading
 from precision_operator.exporter.body import Body, build
 from precision_operator.exporter.chunks import gzipped
 from precision_operator.exporter.families.measures import MEASURES, NONE, updated
-from precision_operator.exporter.reading import GemmTime, NodeResult, read_report
+from precision_operator.exporter.reading import GemmTime, read_report
 from precision_operator.exporter.shards import place
 from precision_operator.exporter.store import Store
 from tests.support.examples import examples
@@ -189,7 +190,7 @@ def test_after_any_events_the_body_is_as_if_it_were_made_anew(
         assert told(body) == told(world.anew())
 
 
-def result_of(status: Mapping[str, Any], node: str) -> NodeResult | None:
+def result_of(status: Mapping[str, Any], node: str) -> Reading | None:
     return read_report(report_object(node, status=status), "w") if status.get("results") != "all" else None
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from precision_operator.exporter.families.plan import PLAN_FAMILIES, read_plan
-from precision_operator.planner.conditions import finished
-from precision_operator.planner.document import status
-from precision_operator.planner.planning import plan
+from precision_operator.planner.answer.conditions import finished
+from precision_operator.planner.answer.document import status
+from precision_operator.planner.answer.planning import plan
 from tests.support.fleets import NOW, fleet, job, spec
 
 

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from precision_api.report import ReportStatus
-from precision_operator.core.rollout.node_state import draft
+from precision_api.kinds.report import ReportStatus
+from precision_operator.core.attempts.node_state import draft
 from precision_operator.core.status.profile_status import standings
 from precision_operator.exporter.body import build
 from precision_operator.exporter.families.pool import TAIL_STATS, driver_order

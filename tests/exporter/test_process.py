@@ -16,8 +16,8 @@ import aiohttp
 import pytest
 import yaml
 
-from precision_api import crdgen
-from precision_api.names import API_VERSION, PLAN_PLURAL, PROFILE_PLURAL, REPORT_PLURAL
+from precision_api.facts.names import API_VERSION, PLAN_PLURAL, PROFILE_PLURAL, REPORT_PLURAL
+from precision_api.kinds import crdgen
 from precision_lab.builds.binaries import binaries
 from precision_operator.cluster import Cluster
 from precision_operator.cluster.paths import collection, item, profiles, reports

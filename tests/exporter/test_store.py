@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from precision_api.names import REPORT_PLURAL
+from precision_api.facts.names import REPORT_PLURAL
 from precision_operator.exporter.body import build
 from precision_operator.exporter.store import Store
 from tests.support.report_objects import profile_object, recipe_row, report_object, report_status

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from precision_api.names import PLAN_PLURAL, PROFILE_PLURAL, REPORT_PLURAL
+from precision_api.facts.names import PLAN_PLURAL, PROFILE_PLURAL, REPORT_PLURAL
 from precision_operator.cluster.watch_loop import WatchTarget
 from precision_operator.exporter.body import build
 from precision_operator.exporter.self_metrics import OwnMetrics

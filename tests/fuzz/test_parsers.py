@@ -21,11 +21,14 @@ from hypothesis import strategies as st
 
 from precision_agent.precision.kernels import classify
 from precision_agent.run.trace_reading import BadTrace, kernels_of
-from precision_api import wire
-from precision_api.huggingface import model_from_config
-from precision_api.profile import Schedule
-from precision_api.request import MeasurementRequest
+from precision_api.exchange import wire
+from precision_api.exchange.request import MeasurementRequest
+from precision_api.kinds.profile import Schedule
+from precision_api.models.huggingface import model_from_config
 from precision_operator.cluster.errors import error_of
+from precision_operator.core.attempts.refusal import Answer
+from precision_operator.core.attempts.refusal import classify as classify_answer
+from precision_operator.core.eligibility.schedule import schedule_problem
 from precision_operator.core.observe.agent_defaults import AgentDefaults
 from precision_operator.core.observe.gpu_slices import slice_view
 from precision_operator.core.observe.nodes import node_facts, quantity
@@ -40,9 +43,6 @@ from precision_operator.core.observe.waiting_pods import (
     waiting_pod,
 )
 from precision_operator.core.results.log_tail import log_tail
-from precision_operator.core.rollout.refusal import Answer
-from precision_operator.core.rollout.refusal import classify as classify_answer
-from precision_operator.core.rollout.schedule import schedule_problem
 from tests.support.node_objects import EIGHT_H100, node_object
 from tests.support.result_objects import request_text, result
 

@@ -15,14 +15,15 @@ from typing import Any
 import pytest
 import torch
 
-from precision_agent.backends.te import api, recipes
+from precision_agent.backends.te import api
 from precision_agent.backends.te.api import Owner, load, missing
-from precision_agent.backends.te.engine import CudaEngine
-from precision_agent.backends.te.experts import Experts, experts_plan
-from precision_agent.backends.te.gemm_tier import Unit, sample_of
-from precision_agent.backends.te.graphs import by_name
-from precision_agent.backends.te.modules import LinearShape
-from precision_agent.backends.te.profiles import profile_of_units
+from precision_agent.backends.te.session.engine import CudaEngine
+from precision_agent.backends.te.session.graphs import by_name
+from precision_agent.backends.te.steps import recipes
+from precision_agent.backends.te.steps.experts import Experts, experts_plan
+from precision_agent.backends.te.steps.modules import LinearShape
+from precision_agent.backends.te.tiers.gemm_tier import Unit, sample_of
+from precision_agent.backends.te.tiers.profiles import profile_of_units
 from precision_agent.backends.transformer_engine import TransformerEngine
 from precision_agent.cases import GemmCase, Variant, cases_of
 from precision_agent.method.full_depth import depth_agrees, depth_check, depth_of
@@ -32,12 +33,12 @@ from precision_agent.precision.kernels import classify, share_by_class
 from precision_agent.precision.verification import EXPECTED_CLASS, numeric_verdict
 from precision_agent.protocol import LossPlan, LossTrack, Profile, Sample
 from precision_agent.results.kernel_shares import MOST_KERNEL_TIME
-from precision_api.model import ModelSpec
-from precision_api.recipes import RECIPE_NAMES, Recipe, support
-from precision_api.request import MeasurementRequest, Mode
-from precision_api.resolution import resolve
-from precision_api.result import Failure
-from precision_api.shapes import PASSES, WHOLE
+from precision_api.exchange.request import MeasurementRequest, Mode
+from precision_api.exchange.result import Failure
+from precision_api.facts.recipes import RECIPE_NAMES, Recipe, support
+from precision_api.models.model import ModelSpec
+from precision_api.models.resolution import resolve
+from precision_api.models.shapes import PASSES, WHOLE
 from tests.support.experts import token_by_token
 
 pytestmark = [
@@ -295,7 +296,7 @@ def test_prequantized_is_shorter_than_autocast_and_no_shorter_than_the_gemms_ker
         found = profile_of_units(engine, [unit], 0.5, None)
     assert not isinstance(found, Failure), found
     kernels = found[1][0]["fprop"]
-    case = GemmCase("x", "fprop", SHAPE.m, SHAPE.k, SHAPE.n, 1, "autocast")
+    case = GemmCase("x", "fprop", SHAPE.m, SHAPE.k, SHAPE.n, 1, mode="autocast")
     modes: tuple[Mode, ...] = ("autocast", "prequantized")
     whole, rest = (sample_of(replace(case, mode=mode), timings, unit).seconds for mode in modes)
     alone = rest * (kernels.gemm_share or 0.0)
@@ -304,7 +305,7 @@ def test_prequantized_is_shorter_than_autocast_and_no_shorter_than_the_gemms_ker
 
 
 def test_less_is_saved_for_the_backward_pass_in_fp8(backend: TransformerEngine) -> None:
-    case = GemmCase("qkv", "fprop", 4096, 2048, 3072, 1, "autocast")
+    case = GemmCase("qkv", "fprop", 4096, 2048, 3072, 1, mode="autocast")
     variant = Variant("fp8_current", "fp8_current")
     assert backend.prepare(case, variant) is None
     ratio = backend.inspect(variant).saved_bytes_ratio

@@ -13,7 +13,7 @@ from rich.console import Console, RenderableType
 
 from precision_lab.demo.ending import Ending, Monitoring, next_commands, where_to_look
 from precision_lab.demo.monitoring import dashboards_url, exporter_paths, is_page_built
-from precision_lab.demo.view import DemoSnapshot, fleet_table, is_finished, progress_view, reasons_table
+from precision_lab.demo.view import DemoSnapshot, fleet_table, is_finished, reasons_table
 from precision_lab.fleet.fleet import NodeSpec, node_manifest
 from precision_operator.monitoring.dashboards.catalog import DASHBOARDS
 
@@ -88,11 +88,6 @@ def test_the_fleet_shows_results_and_for_other_nodes_the_reason() -> None:
     ]
 
 
-def test_of_several_profiles_each_line_names_its_own() -> None:
-    snapshot = DemoSnapshot([profile(), profile()], [], [node("a")])
-    assert [row[3] for row in rows(fleet_table(snapshot))] == ["Profile", "demo", "demo"]
-
-
 def test_a_report_of_an_earlier_node_of_the_same_name_is_not_shown_for_the_new_one() -> None:
     old = report("a", state="Measured")
     old["spec"]["nodeUID"] = "uid-of-the-earlier-one"
@@ -117,15 +112,8 @@ def test_on_a_screen_of_eighty_columns_names_states_and_figures_stay_whole() -> 
     assert rows(reasons_table(snapshot), 80)[1][:3] == ["AgentRefused", "1", "gb300-0005"]
 
 
-def test_progress_names_the_states_that_have_nodes_and_no_others() -> None:
-    counts = {"eligible": 4, "succeeded": 1, "running": 2, "queued": 0, "failed": 1}
-    (line,) = screen(progress_view([profile(nodes=counts, phase="Running")]))
-    assert line.startswith(" demo")
-    assert line.endswith("Running  1 succeeded, 2 running, 1 failed")
-
-
 def test_the_last_lines_name_the_report_and_the_dashboards_and_call_every_figure_simulated() -> None:
-    lines = where_to_look("r.html", "r.png", Monitoring("http://prometheus", "http://site/?dashboard=precision-fleet"))
+    lines = where_to_look("r.html", Monitoring("http://prometheus", "http://site/?dashboard=precision-fleet"))
     assert ["r.html" in lines[0], "http://prometheus" in lines[1], "http://site/" in lines[2]] == [True] * 3
     assert [line for line in lines if "SIMULATED" not in line] == []
 
@@ -138,7 +126,7 @@ def test_the_last_lines_name_the_report_and_the_dashboards_and_call_every_figure
     ],
 )
 def test_for_what_does_not_run_the_last_line_says_why_and_no_url_is_shown(monitoring: Monitoring) -> None:
-    lines = where_to_look("r.html", "r.png", monitoring)
+    lines = where_to_look("r.html", monitoring)
     assert lines[-1] == monitoring.missing
     assert "Dashboards" not in "".join(lines)
     assert [line for line in lines if line.endswith(": ")] == []

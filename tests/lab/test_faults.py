@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from precision_api import wire
+from precision_api.exchange import wire
 from precision_lab.kubelet.faults import FAULTS, Ended, plan_of
 from precision_lab.kubelet.runtime_log import pieces, rendered
 from precision_lab.names import AGENT_SECONDS, FAULT, FAULT_RUNS, SCALE

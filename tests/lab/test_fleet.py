@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from precision_api.products import PRODUCT_CLASSES, ProductClass, part
-from precision_api.profile import Target
-from precision_lab.fleet.fleet import NodeSpec, busy_pod, demo_fleet, fleet, is_busy, manifests, node_manifest
+from precision_api.facts.products import PRODUCT_CLASSES, ProductClass, part
+from precision_api.kinds.profile import Target
+from precision_lab.fleet.fleet import NodeSpec, demo_fleet, is_busy, manifests, node_manifest
 from precision_lab.fleet.hardware import HARDWARE
 from precision_lab.fleet.slices import slices_of
 from precision_lab.fleet.traits import TRAITS
+from precision_operator.core.eligibility.checks import decide
 from precision_operator.core.observe.gpu_slices import slice_view
 from precision_operator.core.observe.nodes import NodeFacts, node_facts
-from precision_operator.core.rollout.eligibility import decide
 
 
 def node(product: ProductClass, *traits: str) -> dict[str, Any]:
@@ -55,10 +55,6 @@ def test_a_gb200_tray_looks_like_one() -> None:
 def test_the_trays_of_one_rack_share_their_nvlink_domain_and_no_other_rack_has_it() -> None:
     cliques = [label(made, "gpu.clique") for made in manifests([NodeSpec("GB300", 36)])]
     assert sorted(Counter(cliques).values()) == [18, 18]
-
-
-def test_an_h100_node_has_no_nvlink_domain_beyond_itself() -> None:
-    assert label(node("H100"), "gpu.clique") is None
 
 
 @pytest.mark.parametrize("product", PRODUCT_CLASSES)
@@ -120,11 +116,6 @@ def test_traits_of_one_node_do_not_reach_another() -> None:
     assert node("H100") == node("H100", "mig-off")
 
 
-def test_an_unknown_trait_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(ValueError, match=r"no trait 'golden': choose from cordoned"):
-        node("H100", "golden")
-
-
 def test_the_demo_fleet_has_24_nodes_with_one_of_each_trouble() -> None:
     made = list(manifests(demo_fleet()))
     assert Counter(HARDWARE[spec.product].product for spec in demo_fleet() for _ in range(spec.count)) == {
@@ -139,23 +130,3 @@ def test_the_demo_fleet_has_24_nodes_with_one_of_each_trouble() -> None:
     asked = [item["metadata"]["annotations"] for item in made]
     assert Counter(told.get("lab.precisionprofiler.io/scale") for told in asked) == {None: 19, "0.97": 4, "0.8": 1}
     assert sum("lab.precisionprofiler.io/fault" in told for told in asked) == 1
-
-
-def test_a_fleet_of_any_size_has_that_many_nodes_of_all_asked_products() -> None:
-    assert Counter(str(label(item, "gpu.product")) for item in manifests(fleet(50))) == {
-        "NVIDIA-GB200": 17,
-        "NVIDIA-GB300": 17,
-        "NVIDIA-H100-80GB-HBM3": 16,
-    }
-
-
-def test_a_node_with_another_driver_is_labelled_as_gpu_feature_discovery_does() -> None:
-    labels = node("GB200", "driver:580.95.05")["metadata"]["labels"]
-    keys = ("full", "major", "minor", "revision")
-    assert [labels[f"nvidia.com/cuda.driver-version.{key}"] for key in keys] == ["580.95.05", "580", "95", "05"]
-
-
-def test_the_pod_on_a_busy_node_holds_all_its_gpus() -> None:
-    pod = busy_pod(node("H100", "busy"))
-    assert pod["spec"]["nodeName"] == "h100-0000"
-    assert pod["spec"]["containers"][0]["resources"] == {"limits": {"nvidia.com/gpu": "8"}}

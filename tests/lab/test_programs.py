@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from precision_lab.builds.binaries import binaries, cache_folder, found_in, make_ready
 from precision_lab.builds.own_programs import USE, own_programs
-from precision_lab.builds.programs import ALL, CLUSTER, DEMO, MODULES, modules_for
+from precision_lab.builds.programs import CLUSTER, DEMO, MODULES, modules_for
 from precision_lab.builds.toolchain import go_version
 
 
@@ -29,28 +28,12 @@ def test_the_version_of_go_is_read_from_what_it_says(text: str, version: tuple[i
     assert go_version(text) == version
 
 
-def test_a_cluster_needs_three_modules_and_all_programs_need_every_one() -> None:
-    assert [module.name for module in modules_for(CLUSTER)] == ["etcd", "kubernetes", "kwok"]
-    assert modules_for(ALL) == MODULES
-
-
-def test_an_unknown_program_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(ValueError, match="builds no program docker: it knows etcd"):
-        modules_for(("docker",))
-
-
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.name)
 def test_every_module_pins_its_packages_in_go_mod(module: object) -> None:
     assert module in MODULES
     pinned = (module.folder / "go.mod").read_text()  # type: ignore[attr-defined]
     for _, package in module.programs:  # type: ignore[attr-defined]
         assert f"{package}\n" in pinned
-
-
-def test_another_flag_or_package_makes_another_folder_of_the_cache() -> None:
-    etcd = MODULES[0]
-    others = [replace(etcd, ldflags="-s"), replace(etcd, tags="x"), replace(etcd, programs=(("etcd", "other"),))]
-    assert len({etcd.key(), *(other.key() for other in others)}) == 4
 
 
 def test_a_folder_that_lacks_one_program_is_not_used(tmp_path: Path) -> None:

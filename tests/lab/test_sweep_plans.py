@@ -8,7 +8,7 @@ from typing import Any
 from precision_lab.pictures.pages import NODES, SHOWN, SWEEPS
 from precision_lab.pictures.sweep_plans import INFEASIBLE, SOLVED
 from precision_lab.pictures.sweeps import Sweep, sweeps
-from precision_operator.planner.document import status
+from precision_operator.planner.answer.document import status
 
 
 @cache

@@ -25,7 +25,7 @@ EVERYWHERE = "EVERY_PROMTOOL" in os.environ
 TARGET = {"job": "precision-profiler-exporter", "namespace": "precision-system", "endpoint": "metrics"}
 OPERATOR = {**TARGET, "job": "precision-profiler-operator"}
 LAST_LIST = "precision_exporter_last_list_timestamp_seconds"
-"""What grows with time in an exporter that is well: see `alive`."""
+"""What grows with time in an exporter that is well."""
 STEP = "30m"
 """Distance of the samples of long tests."""
 NAMED = "alertname, cluster, node, pool, nvlink_domain, driver, profile, path, reason, kind, program"
@@ -65,14 +65,6 @@ def input_series(
         {"series": with_labels(series, target), "values": notation(values, lasts)}
         for series, values in history.items()
         for target in targets
-    ]
-
-
-def alive(steps: int, seconds: int, **labels: str) -> list[dict[str, str]]:
-    """An operator that leads, and an exporter that lists: samples for `steps` steps, that many `seconds` apart."""
-    return [
-        {"series": with_labels("precision_operator_leader", OPERATOR | labels), "values": f"1x{steps}"},
-        {"series": with_labels(LAST_LIST, TARGET | labels), "values": f"0+{seconds}x{steps}"},
     ]
 
 

@@ -18,7 +18,7 @@ from precision_operator.exporter.body import build
 from precision_operator.exporter.self_metrics import OwnMetrics
 from precision_operator.exporter.store import Store
 from precision_operator.handlers import targets
-from precision_operator.shell.cache import Cache
+from precision_operator.shell.observing.cache import Cache
 from precision_operator.shell.telemetry import Telemetry
 from tests.monitoring.replay import LAST_LIST, OPERATOR, TARGET, alerting, input_series, with_labels
 from tests.support.report_objects import profile_object, recipe_row, report_object, report_status, without_energy

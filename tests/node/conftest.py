@@ -29,7 +29,7 @@ ORDER = (
     "test_api_server_faults",
     "test_operator_faults",
     "test_hostile_agent",
-    "test_older_release",
+    "test_upgrade",
     "test_uninstall",
 )
 LOG_LINES = 30

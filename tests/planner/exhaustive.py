@@ -18,13 +18,13 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from precision_api.capacity_plan import PlanSpec
-from precision_operator.planner.evidence import pools
-from precision_operator.planner.fleet import Fleet
-from precision_operator.planner.options import Tried, offers
-from precision_operator.planner.planning import Answer, plan
-from precision_operator.planner.spec_terms import terms
-from precision_operator.planner.terms import Terms
+from precision_api.kinds.capacity_plan import PlanSpec
+from precision_operator.planner.answer.planning import PlanAnswer, plan
+from precision_operator.planner.inputs.fleet import Fleet
+from precision_operator.planner.inputs.spec_terms import terms
+from precision_operator.planner.inputs.terms import Terms
+from precision_operator.planner.rates.evidence import pools
+from precision_operator.planner.solving.options import Tried, offers
 from tests.support.fleets import NOW, fleet, job, node, pool, rate, spec
 
 NEAR = 1e-6
@@ -234,7 +234,7 @@ def least(known: Fleet, made: PlanSpec) -> float | None:
     return None if best == math.inf else best
 
 
-def verdict(seed: int) -> tuple[str, float | None, Answer]:
+def verdict(seed: int) -> tuple[str, float | None, PlanAnswer]:
     """What is wrong with the planner's answer to one problem (empty: nothing), the gap, and the answer."""
     known, made = problem(seed)
     found = plan(made, known, NOW)

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from precision_api.capacity_plan import PlanStatus
-from precision_operator.planner.document import status
-from precision_operator.planner.evidence import pools
-from precision_operator.planner.fleet import Fleet
-from precision_operator.planner.planning import plan
-from precision_operator.planner.quantities import age
-from precision_operator.planner.what_if import _changed, what_ifs
+from precision_api.kinds.capacity_plan import PlanStatus
+from precision_operator.planner.answer.document import status
+from precision_operator.planner.answer.planning import plan
+from precision_operator.planner.answer.what_if import _changed, what_ifs
+from precision_operator.planner.inputs.fleet import Fleet
+from precision_operator.planner.inputs.quantities import age
+from precision_operator.planner.rates.evidence import pools
 from tests.support.fleets import NOW, fleet, job, node, pool, rate, spec
 
 FULL: dict[str, Any] = {

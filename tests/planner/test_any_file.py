@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 from pydantic.alias_generators import to_camel
 
-from precision_api.capacity_plan import PlanSpec
-from precision_api.workload import Workload
+from precision_api.kinds.capacity_plan import PlanSpec
+from precision_api.models.workload import Workload
 from precision_operator.cli.allowed import strictly
-from precision_operator.planner.document import status
-from precision_operator.planner.fleet import Fleet, read_fleet
-from precision_operator.planner.planning import plan
-from precision_operator.planner.what_if import what_ifs
+from precision_operator.planner.answer.document import status
+from precision_operator.planner.answer.planning import plan
+from precision_operator.planner.answer.what_if import what_ifs
+from precision_operator.planner.inputs.fleet import Fleet, read_fleet
 from tests.support.fleets import NOW, fleet, job, node, pool, rate
 
 ODD = (

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from precision_operator.planner.document import status
-from precision_operator.planner.evidence import ALLOWABLE
-from precision_operator.planner.fleet import Fleet, read_fleet
-from precision_operator.planner.planning import plan
-from precision_operator.planner.quantities import Unusable, count, positive, power, share
+from precision_operator.planner.answer.document import status
+from precision_operator.planner.answer.planning import plan
+from precision_operator.planner.inputs.fleet import Fleet, read_fleet
+from precision_operator.planner.inputs.quantities import UnusableInput, count, positive, power, share
+from precision_operator.planner.rates.evidence import ALLOWABLE
 from tests.support.fleets import NOW, fleet, job, node, pool, rate, spec
 
 RATE = {"workload": {"preset": "llama3-8b"}, "recipe": "bf16", "gpus": 8, "tokensPerSecondPerGPU": "0", "source": "x"}
@@ -195,13 +195,13 @@ def test_the_schema_refuses_what_it_can(change: dict[str, Any]) -> None:
 @given(st.text(max_size=12))
 def test_quantities_are_finite_and_above_zero_or_refused(text: str) -> None:
     for read in (count, power, positive, share):
-        with suppress(Unusable):
+        with suppress(UnusableInput):
             assert 0 < read(text, "x") < float("inf")
 
 
 @pytest.mark.parametrize("text", ["nan", "inf", "-inf", "1e999", "0", "-1", "", "x", "NaN"])
 def test_what_is_no_number_is_refused(text: str) -> None:
-    with pytest.raises(Unusable):
+    with pytest.raises(UnusableInput):
         positive(text, "spec.x")
 
 

@@ -16,18 +16,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.sampled_pool import CHOSEN, MEASURED, NODES, SLOW, SLOW_RATE, simulated
-from precision_operator.planner.bands import (
+from precision_operator.planner.answer.planning import plan
+from precision_operator.planner.rates.bands import (
     JOB_RATE_PLUS_MINUS,
     LEAST_GOODPUT,
     Z_95,
-    Part,
+    BandPart,
     combined,
     goodput_part,
     plus_minus,
 )
-from precision_operator.planner.options import Option
-from precision_operator.planner.planning import plan
-from precision_operator.planner.straggler import SLOW_NODE_PRIOR, sampled, straggler
+from precision_operator.planner.rates.straggler import SLOW_NODE_PRIOR, sampled, stragglers
+from precision_operator.planner.solving.options import Option
 from tests.support.fleets import NOW, fleet, job, node, pool, rate, spec
 from tests.support.published_rows import GOLDEN, read
 
@@ -45,7 +45,7 @@ def test_normal_parts_add_in_quadrature(halves: list[float]) -> None:
 
 def test_a_law_with_two_values_is_not_taken_for_a_normal_one() -> None:
     """Nine draws in ten lie between the ends, and nine in ten pass what is promised, whatever the law."""
-    law = Part("slow nodes", 0.8, 1.1, values=(0.8,) * 16 + (1.1,) * 24)
+    law = BandPart("slow nodes", 0.8, 1.1, values=(0.8,) * 16 + (1.1,) * 24)
     found = combined([law, plus_minus("measurement", 0.02)])
     rng = np.random.default_rng(3)
     draws = rng.choice(law.values, 20_000) * np.exp(rng.normal(0, 0.02 / Z_95, 20_000))
@@ -55,7 +55,7 @@ def test_a_law_with_two_values_is_not_taken_for_a_normal_one() -> None:
 
 def test_goodput_never_passes_all_of_the_time() -> None:
     assert goodput_part(0.97, 0.1, "").high == pytest.approx(1 / 0.97)
-    assert goodput_part(None, None, "") == Part("goodput", LEAST_GOODPUT, 1.0)
+    assert goodput_part(None, None, "") == BandPart("goodput", LEAST_GOODPUT, 1.0)
 
 
 def same_jobs() -> Iterator[list[float]]:
@@ -157,21 +157,23 @@ def test_of_a_sampled_pool_the_band_holds_what_jobs_meet(number: int) -> None:
     assert found.held >= 0.88
     assert found.promised >= 0.88
     assert found.high / found.low < 1.6
-    page = (ROOT / "docs" / "planner.md").read_text()
+    page = (ROOT / "docs" / "development" / "planner.md").read_text()
     assert f"| {number} | {found.held:.0%} | {found.low:.2f} to {found.high:.2f} |".replace("%", " %") in page
 
 
 def test_a_pool_that_was_measured_whole_needs_no_prior() -> None:
     truth = np.ones(NODES)
     truth[:SLOW] = SLOW_RATE
-    found = straggler(np.sort(truth), 1.0, CHOSEN)
-    almost = sampled(np.sort(truth)[1:], 1.0, NODES, CHOSEN)
+    chosen = np.array([CHOSEN])
+    found = stragglers(np.sort(truth), 1.0, chosen).at(0)
+    almost = sampled(np.sort(truth)[1:], 1.0, NODES, chosen).at(0)
     assert found.low == pytest.approx(0.8)
     assert almost.days == pytest.approx(found.days, abs=0.01)
 
 
 def test_more_measured_nodes_without_a_slow_one_promise_more() -> None:
-    found = [sampled(np.ones(number), 1.0, NODES, 16).promised for number in (10, 40, 150, 600, 990)]
+    laws = [sampled(np.ones(number), 1.0, NODES, np.array([16])).at(0) for number in (10, 40, 150, 600, 990)]
+    found = [combined([BandPart("slow nodes", law.low, law.high, values=law.values)]).promised for law in laws]
     assert found == sorted(found)
     assert found[0] < 1 - SLOW_NODE_PRIOR[0]
     assert found[-1] == 1.0

@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from precision_operator.planner.catalog import Catalog
-from precision_operator.planner.clock import ENDLESS, clock_of
-from precision_operator.planner.earliest import WASTES, EarliestEnds
-from precision_operator.planner.evidence import pools
-from precision_operator.planner.fleet import Fleet
-from precision_operator.planner.options import Tried, offers, sizes
-from precision_operator.planner.planning import plan
-from precision_operator.planner.prices import Market, priced
-from precision_operator.planner.schedule import schedule
-from precision_operator.planner.search import Search
-from precision_operator.planner.sizes import MOST
-from precision_operator.planner.spec_terms import terms
+from precision_operator.planner.answer.planning import plan
+from precision_operator.planner.inputs.clock import ENDLESS, clock_of
+from precision_operator.planner.inputs.fleet import Fleet
+from precision_operator.planner.inputs.spec_terms import terms
+from precision_operator.planner.rates.evidence import pools
+from precision_operator.planner.solving.catalog import Catalog
+from precision_operator.planner.solving.earliest import WASTES, EarliestEnds
+from precision_operator.planner.solving.options import Tried, offers, sizes
+from precision_operator.planner.solving.prices import Market, priced
+from precision_operator.planner.solving.schedule import schedule
+from precision_operator.planner.solving.search import Search
+from precision_operator.planner.solving.sizes import MOST
 from tests.planner.exhaustive import least, problem
 from tests.support.fleets import NOW, fleet, job, node, pool, rate, spec
 from tests.support.plan_checker import broken

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from precision_api.capacity_plan import PlanStatus
-from precision_operator.planner.document import status
-from precision_operator.planner.fleet import Fleet, read_fleet
-from precision_operator.planner.planning import plan
-from precision_operator.planner.what_if import what_ifs
+from precision_api.kinds.capacity_plan import PlanStatus
+from precision_operator.planner.answer.document import status
+from precision_operator.planner.answer.planning import plan
+from precision_operator.planner.answer.what_if import what_ifs
+from precision_operator.planner.inputs.fleet import Fleet, read_fleet
 from tests.support.fleets import NOW, fleet, job, node, pool, rate, spec
 
 

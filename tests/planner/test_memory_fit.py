@@ -8,25 +8,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from precision_api.memory import MOST_STATE_SHARE
-from precision_api.presets import PRESETS
-from precision_api.products import part
-from precision_api.recipes import Recipe
-from precision_api.workload import PresetName, Workload
-from precision_operator.planner.memory_fit import GIBIBYTE, fewest_gpus
-from precision_operator.planner.options import Option
-from precision_operator.planner.planning import Answer, plan
-from precision_operator.planner.predict import Target
-from precision_operator.planner.workloads import target
+from precision_api.facts.products import part
+from precision_api.facts.recipes import Recipe
+from precision_api.models.memory import MOST_STATE_SHARE
+from precision_api.models.presets import PRESETS
+from precision_api.models.workload import PresetName, Workload
+from precision_operator.planner.answer.planning import PlanAnswer, plan
+from precision_operator.planner.inputs.workloads import JobWorkload, target
+from precision_operator.planner.rates.memory_fit import GIBIBYTE, fewest_gpus
+from precision_operator.planner.solving.options import Option
 from tests.support.fleets import NOW, fleet, job, node, pool, rate, spec, workload
 from tests.support.published_rows import read
 
 
-def wanted(preset: str) -> Target:
+def wanted(preset: str) -> JobWorkload:
     return target(Workload.model_validate({"preset": preset}), None, "")
 
 
-def asked(product: str, gpus: int, recipe: str = "bf16", count: int = 64, **changes: Any) -> Answer:
+def asked(product: str, gpus: int, recipe: str = "bf16", count: int = 64, **changes: Any) -> PlanAnswer:
     """Llama 3.1 70B on nodes of so many GPUs."""
     seventy = workload("llama3.1-70b")
     rates = [rate(recipe, 10_000.0)]
@@ -38,7 +37,7 @@ def asked(product: str, gpus: int, recipe: str = "bf16", count: int = 64, **chan
     return plan(spec(task, objective=["energy"]), nodes, NOW)
 
 
-def option(found: Answer) -> Option:
+def option(found: PlanAnswer) -> Option:
     assert found.solution is not None, found.problems
     return found.solution.slots[0].option
 

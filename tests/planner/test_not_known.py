@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from precision_api.capacity_plan import PlanStatus
+from precision_api.kinds.capacity_plan import PlanStatus
 from precision_operator.cli.codes import NO_ANSWER, NOT_KNOWN
 from precision_operator.cli.commands.plan import ENDS
-from precision_operator.planner.conditions import events, finished
-from precision_operator.planner.document import status
-from precision_operator.planner.evidence import pools
-from precision_operator.planner.highs import process_id, run
-from precision_operator.planner.options import Tried, offers, sizes
-from precision_operator.planner.planning import Answer, plan
-from precision_operator.planner.program import Program
-from precision_operator.planner.spec_terms import terms
+from precision_operator.planner.answer.conditions import events, finished
+from precision_operator.planner.answer.document import status
+from precision_operator.planner.answer.planning import PlanAnswer, plan
+from precision_operator.planner.inputs.spec_terms import terms
+from precision_operator.planner.rates.evidence import pools
+from precision_operator.planner.solving.highs import process_id, run
+from precision_operator.planner.solving.options import Tried, offers, sizes
+from precision_operator.planner.solving.program import AssignmentProgram
 from tests.support.fleets import NOW, fleet, job, node, pool, spec
 from tests.support.plan_checker import broken, in_every_order
 
@@ -34,7 +34,7 @@ def waiting(name: str, **changes: Any) -> dict[str, Any]:
     return job(name, after=["first"], **changes)
 
 
-def answered(*jobs: dict[str, Any], **changes: Any) -> tuple[Answer, PlanStatus]:
+def answered(*jobs: dict[str, Any], **changes: Any) -> tuple[PlanAnswer, PlanStatus]:
     found = plan(spec(job("first", **SMALL), *jobs, **changes), fleet(), NOW)
     return found, status(found)
 
@@ -144,7 +144,7 @@ def test_conditions_and_events_tell_what_is_proved_from_what_is_not() -> None:
 
 def test_a_solver_that_fails_has_proved_nothing() -> None:
     read = terms(spec(), NOW)
-    program = Program(offers(pools(fleet(), read, NOW), read), read)
+    program = AssignmentProgram(offers(pools(fleet(), read, NOW), read), read)
     model = program.model(-program.objective("time"), 0.01, 10.0)
     odd = replace(model, low=np.full(len(model.low), 2.0), high=np.full(len(model.high), 1.0))
     assert run(odd).state != "optimal"
@@ -152,7 +152,7 @@ def test_a_solver_that_fails_has_proved_nothing() -> None:
 
 def test_whoever_ends_the_solver_loses_the_proof_and_not_the_operator() -> None:
     read = terms(spec(), NOW)
-    program = Program(offers(pools(fleet(), read, NOW), read), read)
+    program = AssignmentProgram(offers(pools(fleet(), read, NOW), read), read)
     model = program.model(program.objective("time"), 0.01, 120.0)
     assert run(model).state == "optimal"
     before = process_id()

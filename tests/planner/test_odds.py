@@ -7,23 +7,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from precision_api.capacity_plan import PlanStatus
-from precision_operator.planner.document import status
-from precision_operator.planner.planning import Answer, plan
-from precision_operator.planner.table import lines
+from precision_api.kinds.capacity_plan import PlanStatus
+from precision_operator.planner.answer.document import status
+from precision_operator.planner.answer.planning import PlanAnswer, plan
+from precision_operator.planner.answer.table import lines
 from tests.support.fleets import NOW, fleet, job, node, pool, rate, spec
 
 SCALING = [{"gpus": 8, "efficiency": "1"}, {"gpus": 2048, "efficiency": "0.9"}]
 
 
-def made(*jobs: dict[str, Any], count: int = 64, error: float = 0.05, **pool_changes: Any) -> Answer:
+def made(*jobs: dict[str, Any], count: int = 64, error: float = 0.05, **pool_changes: Any) -> PlanAnswer:
     """A plan by cost on one pool with scaling and a price, noisy measurements, and a goodput that is known well."""
     nodes = fleet(pool("H100", node("n", [rate(error=error)], count=count)))
     own = {"name": "H100", "scaling": SCALING, "dollarsPerGPUHour": "2", "priceIncludesPower": True} | pool_changes
     return plan(spec(*jobs, pools=[own], objective=["cost"], goodput="0.9", goodputPlusMinus="0.01"), nodes, NOW)
 
 
-def told(found: Answer) -> PlanStatus:
+def told(found: PlanAnswer) -> PlanStatus:
     assert found.solution is not None, found.problems
     return status(found)
 
@@ -94,7 +94,7 @@ def test_the_chances_are_those_of_plain_simulation() -> None:
         factors *= np.exp(np.where(z > 0, np.log(part.high), -np.log(part.low)) * z / 1.6448536)
     wanted = float(np.mean(middle / factors <= day))
     # By the parts alone: the same job with that deadline would be given another size.
-    from precision_operator.planner.odds import _factors
+    from precision_operator.planner.answer.odds import _factors
 
     ours = float(np.mean(middle / _factors([found.solution.slots[0].option])["a"] <= day))
     assert ours == pytest.approx(wanted, abs=0.015)

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser
 
-from precision_api.capacity_plan import PlanStatus
+from precision_api.kinds.capacity_plan import PlanStatus
 from precision_lab.pictures.browser import chromium
-from precision_operator.planner.charts import Calendar, gantt, pool_use, power, watermark
-from precision_operator.planner.document import status
-from precision_operator.planner.page import page
-from precision_operator.planner.planning import Answer, plan
-from precision_operator.planner.quantities import readable_watts
+from precision_operator.planner.answer.charts import Calendar, gantt, pool_use, power, watermark
+from precision_operator.planner.answer.document import status
+from precision_operator.planner.answer.page import page
+from precision_operator.planner.answer.planning import PlanAnswer, plan
+from precision_operator.planner.inputs.quantities import readable_watts
 from tests.support.fleets import NOW, fleet, job, node, pool, rate, spec
 
 PRICES = [
@@ -33,7 +33,7 @@ JOBS = (
 )
 
 
-def answered(jobs: tuple[Any, ...] = JOBS, verdict: str = "verified", **result: Any) -> tuple[PlanStatus, Answer]:
+def answered(jobs: tuple[Any, ...] = JOBS, verdict: str = "verified", **result: Any) -> tuple[PlanStatus, PlanAnswer]:
     """Three jobs on two pools, with prices and a power budget."""
     gb200 = [rate("bf16", 95_000.0, power_scope="module"),
              rate("nvfp4", 154_000.0, power_scope="module", verdict=verdict)]  # fmt: skip
@@ -50,7 +50,7 @@ def answered(jobs: tuple[Any, ...] = JOBS, verdict: str = "verified", **result: 
 
 
 @pytest.fixture(scope="module")
-def solved() -> tuple[PlanStatus, Answer]:
+def solved() -> tuple[PlanStatus, PlanAnswer]:
     """Solved once."""
     return answered()
 
@@ -62,14 +62,14 @@ def browser() -> Iterator[Browser]:
         yield found
 
 
-def test_the_answer_comes_before_the_schedule_and_that_before_the_jobs(solved: tuple[PlanStatus, Answer]) -> None:
+def test_the_answer_comes_before_the_schedule_and_that_before_the_jobs(solved: tuple[PlanStatus, PlanAnswer]) -> None:
     text = page("q1", *solved)
     assert solved[0].recommendation
     places = [text.index(part) for part in (solved[0].recommendation, 'id="gantt"', 'id="pools"', "<h2>Jobs</h2>")]
     assert places == sorted(places)
 
 
-def test_every_job_has_its_dates_and_its_deadline(solved: tuple[PlanStatus, Answer]) -> None:
+def test_every_job_has_its_dates_and_its_deadline(solved: tuple[PlanStatus, PlanAnswer]) -> None:
     told, answer = solved
     (drawn,) = gantt(told, answer, "")
     for one in told.jobs:
@@ -87,14 +87,14 @@ def test_a_deadline_that_is_not_promised_says_so() -> None:
     assert "not promised" not in next(gantt(told, answer, "")).svg
 
 
-def test_a_pools_use_reaches_as_high_as_its_status_says(solved: tuple[PlanStatus, Answer]) -> None:
+def test_a_pools_use_reaches_as_high_as_its_status_says(solved: tuple[PlanStatus, PlanAnswer]) -> None:
     told, answer = solved
     (drawn,) = pool_use(answer, "")
     assert {row[0]: row[2] for row in drawn.rows} == {use.name: f"{use.peak_gpus:,}" for use in told.pools}
     assert all(f"at most {use.peak_gpus:,} of {use.gpus:,} GPUs" in drawn.svg for use in told.pools)
 
 
-def test_the_power_reaches_as_high_as_the_totals_say(solved: tuple[PlanStatus, Answer]) -> None:
+def test_the_power_reaches_as_high_as_the_totals_say(solved: tuple[PlanStatus, PlanAnswer]) -> None:
     told, answer = solved
     (drawn,) = power(answer, "")
     assert told.totals
@@ -140,7 +140,7 @@ def test_a_refused_plan_has_its_problems_and_no_picture() -> None:
 
 @pytest.mark.parametrize("width", [420, 1280])
 def test_it_fits_the_screen_without_an_error_and_no_words_lie_on_others(
-    browser: Browser, tmp_path: Path, solved: tuple[PlanStatus, Answer], width: int
+    browser: Browser, tmp_path: Path, solved: tuple[PlanStatus, PlanAnswer], width: int
 ) -> None:
     path, errors = tmp_path / "plan.html", list[str]()
     path.write_text(page("q1", *solved), encoding="utf-8")

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from precision_api.names import API_VERSION, PLAN_KIND
+from precision_api.facts.names import API_VERSION, PLAN_KIND
 from precision_operator.cluster import ApiError
-from precision_operator.planner.work import Work, start_of
-from precision_operator.shell.cache import Cache
-from precision_operator.shell.capacity_plans import Planning
+from precision_operator.planner.answer.work import Work, start_of
 from precision_operator.shell.leader_election import LeaseLost, NoElection
+from precision_operator.shell.observing.cache import Cache
+from precision_operator.shell.plans.capacity_plans import Planning
 from tests.support.report_objects import profile_object, report_object
 
 PATIENCE_SECONDS = 300.0
@@ -266,8 +266,8 @@ def loaded(*modules: str) -> set[str]:
 
 
 def test_what_the_other_process_runs_imports_nothing_that_talks_to_a_cluster() -> None:
-    own = [f"precision_operator.planner.{name}" for name in ("work", "document", "planning", "what_if")]
-    assert {"kopf", "kubernetes", "aiohttp"} & loaded(*own) == set()
+    modules = [f"precision_operator.planner.answer.{name}" for name in ("work", "document", "planning", "what_if")]
+    assert {"kopf", "kubernetes", "aiohttp"} & loaded(*modules) == set()
 
 
 def test_the_operators_own_process_loads_no_solver() -> None:

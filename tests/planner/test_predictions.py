@@ -11,24 +11,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.predictions import APART, Tried, no_gains, tried
-from precision_api.flops import training_flops_per_token
-from precision_api.model_parts import Hybrid
-from precision_api.presets import PRESETS
-from precision_api.recipes import RECIPE_NAMES, Recipe
-from precision_api.workload import Workload
-from precision_operator.planner.fleet import Fleet
-from precision_operator.planner.laws import Predicted, model_band, published, published_recipes, tolerance
-from precision_operator.planner.planning import Answer, plan
-from precision_operator.planner.predict import Target, Transfer, recipe_transfer, transfer
-from precision_operator.planner.published import PublishedModel, described
-from precision_operator.planner.workloads import target
+from precision_api.facts.recipes import RECIPE_NAMES, Recipe
+from precision_api.models.flops import training_flops_per_token
+from precision_api.models.model_parts import Hybrid
+from precision_api.models.presets import PRESETS
+from precision_api.models.workload import Workload
+from precision_operator.planner.answer.planning import PlanAnswer, plan
+from precision_operator.planner.inputs.fleet import Fleet
+from precision_operator.planner.inputs.workloads import JobWorkload, target
+from precision_operator.planner.rates.laws import Predicted, model_band, published, published_recipes, tolerance
+from precision_operator.planner.rates.predict import Transfer, recipe_transfer, transfer
+from precision_operator.planner.rates.published import PublishedModel, described
 from tests.support.fleets import NOW, fleet, job, node, pool, rate, spec, workload
 from tests.support.published_rows import MODULE, module_text, read, with_partners
 
 DENSE_RECIPES, EXPERT_RECIPES = 1.16, 1.40
 """Widest bands that are of use: recipes of dense models, and of mixtures of experts."""
 HOLDS = 0.88
-PAGE = (Path(__file__).parents[2] / "docs" / "planner.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "development" / "planner.md").read_text()
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +106,7 @@ def test_the_planners_rows_are_those_of_the_reference() -> None:
 
 def test_nothing_is_fitted_to_fp4_or_to_experts() -> None:
     """So published NVFP4 rows, and all of mixtures of experts, are a test of the law, whatever was left out."""
-    from precision_operator.planner.laws import fitted
+    from precision_operator.planner.rates.laws import fitted
 
     everything = published()
     kept = tuple(
@@ -132,7 +132,7 @@ def test_the_way_back_is_the_mirror_of_the_way(hidden: int, inner: int, one: Rec
     assert there.low * back.high == pytest.approx(1)
 
 
-def wanted(preset: str, sequence: int = 8192) -> Target:
+def wanted(preset: str, sequence: int = 8192) -> JobWorkload:
     told = {"preset": preset, "sequenceLength": sequence, "microBatchSize": 1}
     return target(Workload.model_validate(told), None, "")
 
@@ -205,7 +205,7 @@ def test_a_recipe_is_predicted_where_pairs_of_like_models_are_known(
         assert why in found
 
 
-def made(product: str, *rates: Any, recipes: list[str], **more: Any) -> Answer:
+def made(product: str, *rates: Any, recipes: list[str], **more: Any) -> PlanAnswer:
     """A plan for Llama 3 70B, measured with these rates on 16 nodes."""
     seventy = workload("llama3.1-70b")
     nodes: Fleet = fleet(

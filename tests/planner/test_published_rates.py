@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from precision_api.flops import training_flops_per_token
-from precision_api.presets import PRESETS
-from precision_api.workload import PresetName
-from precision_operator.planner.planning import plan
-from precision_operator.planner.rates import days
+from precision_api.models.flops import training_flops_per_token
+from precision_api.models.presets import PRESETS
+from precision_api.models.workload import PresetName
+from precision_operator.planner.answer.planning import plan
+from precision_operator.planner.rates.speed import days
 from tests.support.fleets import NOW, fleet, job, spec
 
 GOLDEN = Path(__file__).parent.parent / "golden"

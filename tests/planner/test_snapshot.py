@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from precision_api.report import ReportStatus
+from precision_api.kinds.report import ReportStatus
 from precision_operator.core.results.outliers import judged
 from precision_operator.core.results.reading import read
-from precision_operator.planner.document import status
-from precision_operator.planner.evidence import pools
-from precision_operator.planner.fleet import Fleet, read_fleet
-from precision_operator.planner.planning import plan
-from precision_operator.planner.snapshot import fleet_of, profile_facts, racks, report_facts
-from precision_operator.planner.spec_terms import terms
+from precision_operator.planner.answer.document import status
+from precision_operator.planner.answer.planning import plan
+from precision_operator.planner.inputs.fleet import Fleet, read_fleet
+from precision_operator.planner.inputs.snapshot import fleet_of, profile_facts, racks, report_facts
+from precision_operator.planner.inputs.spec_terms import terms
+from precision_operator.planner.rates.evidence import pools
 from tests.support.fleets import NOW, fleet, node, pool, rate, spec
 from tests.support.report_objects import profile_object, recipe_row, report_object, report_status
 

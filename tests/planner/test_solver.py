@@ -11,20 +11,20 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from precision_api.capacity_plan import PlanSpec, PlanStatus
+from precision_api.kinds.capacity_plan import PlanSpec, PlanStatus
 from precision_operator.cli.codes import NOT_KNOWN
 from precision_operator.cli.commands.plan import ENDS
-from precision_operator.planner.clock import clock_of
-from precision_operator.planner.conditions import finished
-from precision_operator.planner.conflict import conflict
-from precision_operator.planner.document import status
-from precision_operator.planner.evidence import pools
-from precision_operator.planner.options import offers
-from precision_operator.planner.planning import Answer, answer, plan
-from precision_operator.planner.solve import solve
-from precision_operator.planner.spec_terms import terms
-from precision_operator.planner.table import lines
-from precision_operator.planner.what_if import what_ifs
+from precision_operator.planner.answer.conditions import finished
+from precision_operator.planner.answer.document import status
+from precision_operator.planner.answer.planning import PlanAnswer, answer, plan
+from precision_operator.planner.answer.table import lines
+from precision_operator.planner.answer.what_if import what_ifs
+from precision_operator.planner.inputs.clock import clock_of
+from precision_operator.planner.inputs.spec_terms import terms
+from precision_operator.planner.rates.evidence import pools
+from precision_operator.planner.solving.conflict import conflict
+from precision_operator.planner.solving.options import offers
+from precision_operator.planner.solving.solve import solve
 from tests.planner.exhaustive import verdict
 from tests.support.fleets import NOW, fleet, job, node, pool, rate, spec
 from tests.support.plan_checker import broken
@@ -283,7 +283,7 @@ def test_the_greedy_answer_is_worse_where_the_fastest_pool_is_dear() -> None:
     fast = pool("fast", node("f", [rate("bf16", 100_000.0)], count=16))
     slow = pool("slow", node("s", [rate("bf16", 80_000.0)], count=16))
     prices = [{"name": "fast", "dollarsPerGPUHour": "10"}, {"name": "slow", "dollarsPerGPUHour": "2"}]
-    from precision_operator.planner.planning import greedy_text
+    from precision_operator.planner.answer.planning import greedy_text
 
     found = plan(spec(job(deadlineDays="20"), pools=prices, objective=["cost"]), fleet(fast, slow), NOW)
     assert found.solution is not None
@@ -315,7 +315,7 @@ def test_without_time_there_is_the_greedy_answer_and_nothing_is_proved_of_it(obj
     assert hurried.values[0] * (1 - hurried.gap) <= whole.values[0] * (1 + 1e-9)
 
 
-def without_time(made: PlanSpec) -> tuple[Answer, PlanStatus]:
+def without_time(made: PlanSpec) -> tuple[PlanAnswer, PlanStatus]:
     """The answer to a plan for which there is no time at all."""
     read = replace(terms(made, NOW), seconds=0.0)
     found = answer(read, pools(fleet(), read, NOW))

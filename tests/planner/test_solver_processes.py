@@ -13,20 +13,20 @@ from typing import Any
 
 import pytest
 
-from precision_api.capacity_plan import PlanStatus
-from precision_operator.planner.clock import clock_of
-from precision_operator.planner.evidence import pools
-from precision_operator.planner.highs import SolverProcess, process_id, run
-from precision_operator.planner.highs_process import Model
-from precision_operator.planner.options import offers
-from precision_operator.planner.planning import answer
-from precision_operator.planner.program import Program
-from precision_operator.planner.spec_terms import terms
-from precision_operator.planner.work import DATA_BYTES, NO_MEMORY, Work
-from precision_operator.shell.cache import Cache
-from precision_operator.shell.capacity_plans import Planning
+from precision_api.kinds.capacity_plan import PlanStatus
+from precision_operator.planner.answer.planning import answer
+from precision_operator.planner.answer.work import DATA_BYTES, NO_MEMORY, Work
+from precision_operator.planner.inputs.clock import clock_of
+from precision_operator.planner.inputs.spec_terms import terms
+from precision_operator.planner.rates.evidence import pools
+from precision_operator.planner.solving.highs import SolverProcess, process_id, run
+from precision_operator.planner.solving.highs_process import Model
+from precision_operator.planner.solving.options import offers
+from precision_operator.planner.solving.program import AssignmentProgram
 from precision_operator.shell.leader_election import NoElection
-from precision_operator.shell.plan_processes import AT_ONCE, PlanProcesses, Room, container_bytes, plans_at_once
+from precision_operator.shell.observing.cache import Cache
+from precision_operator.shell.plans.capacity_plans import Planning
+from precision_operator.shell.plans.plan_processes import AT_ONCE, PlanProcesses, Room, container_bytes, plans_at_once
 from tests.planner.test_planning_loop import PATIENCE_SECONDS, Written, add_node, plan_object
 from tests.support.fleets import NOW, fleet, job, spec
 from tests.support.hanging_solvers import FOR_EVER, FOUND, PROVED, finds_and_dies, finds_and_hangs
@@ -37,7 +37,7 @@ from tests.support.unruly_plans import acts_by_name, takes_memory
 
 def model(seconds: float) -> Model:
     read = terms(spec(), NOW)
-    program = Program(offers(pools(fleet(), read, NOW), read), read)
+    program = AssignmentProgram(offers(pools(fleet(), read, NOW), read), read)
     return program.model(program.objective("time"), 0.01, seconds)
 
 

@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 
 from benchmarks.planner import problem
-from precision_operator.planner.catalog import Catalog
-from precision_operator.planner.clock import clock_of
-from precision_operator.planner.evidence import pools
-from precision_operator.planner.options import sizes
-from precision_operator.planner.planning import Answer, answer, with_odds
-from precision_operator.planner.prices import Market, priced
-from precision_operator.planner.sizes import MOST
-from precision_operator.planner.spec_terms import terms
+from precision_operator.planner.answer.planning import PlanAnswer, answer, with_odds
+from precision_operator.planner.inputs.clock import clock_of
+from precision_operator.planner.inputs.spec_terms import terms
+from precision_operator.planner.rates.evidence import pools
+from precision_operator.planner.solving.catalog import Catalog
+from precision_operator.planner.solving.options import sizes
+from precision_operator.planner.solving.prices import Market, priced
+from precision_operator.planner.solving.sizes import MOST
 from tests.support.fleets import NOW, fleet, job, node, pool, rate, spec
 from tests.support.plan_checker import broken
 from tests.support.work_clock import WorkClock
@@ -57,7 +57,7 @@ def _once() -> None:
         answered_anew(made, "time", LIMITS[-1])
 
 
-def answered_anew(made: Any, objective: str, seconds: float) -> tuple[Answer, float]:
+def answered_anew(made: Any, objective: str, seconds: float) -> tuple[PlanAnswer, float]:
     """(the answer, the seconds of work that it took)."""
     known, asked = made(objective)
     read = terms(asked, NOW)
@@ -87,7 +87,7 @@ def test_a_plan_takes_no_more_than_its_limit_wherever_that_ends_it(made: Any, ob
 
 
 @cache
-def unhurried(objective: str) -> Answer:
+def unhurried(objective: str) -> PlanAnswer:
     known, asked = many_sizes(objective)
     read = terms(asked, NOW)
     found = pools(known, read, NOW)

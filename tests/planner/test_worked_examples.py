@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from precision_api.capacity_plan import PlanSpec, PlanStatus
-from precision_api.flops import training_flops_per_token
-from precision_api.presets import PRESETS
-from precision_operator.planner.document import status
-from precision_operator.planner.fleet import Fleet, read_fleet
-from precision_operator.planner.planning import plan
-from precision_operator.planner.snapshot import fleet_of
-from precision_operator.planner.what_if import what_ifs
+from precision_api.kinds.capacity_plan import PlanSpec, PlanStatus
+from precision_api.models.flops import training_flops_per_token
+from precision_api.models.presets import PRESETS
+from precision_operator.planner.answer.document import status
+from precision_operator.planner.answer.planning import plan
+from precision_operator.planner.answer.what_if import what_ifs
+from precision_operator.planner.inputs.fleet import Fleet, read_fleet
+from precision_operator.planner.inputs.snapshot import fleet_of
 from tests.support.fleets import NOW
 
 ROOT = Path(__file__).parents[2]

@@ -72,7 +72,7 @@ def product_answers(module: Any) -> None:
 
 def provenance_answers(module: Any) -> None:
     """Simulated, with what is."""
-    from precision_api.result import Simulated
+    from precision_api.exchange.result import Simulated
 
     measured = module.ProcessPool.provenance
     made_up = tuple(Simulated(field=name, assumption=told) for name, told in SIMULATED.items())
@@ -88,9 +88,9 @@ PATCHES: Mapping[str, Callable[[Any], None]] = {
     "torch.backends.cuda": torch_libraries,
     "precision_agent.backends.factory": backend_notes,
     "precision_agent.backends.profiler": profiler_notes,
-    "precision_agent.backends.te.gemm_tier": gemm_answers,
+    "precision_agent.backends.te.tiers.gemm_tier": gemm_answers,
     "precision_agent.sampling.process_pool": provenance_answers,
-    "precision_api.products": product_answers,
+    "precision_api.facts.products": product_answers,
 }
 
 

@@ -19,20 +19,20 @@ from typing import Any
 import yaml
 from typer.testing import CliRunner
 
-from precision_api.names import API_VERSION, PLAN_KIND, PROFILE_KIND
-from precision_api.profile import ProfileSpec
-from precision_api.resolution import resolve
-from precision_api.result import MeasurementResult
-from precision_api.wire import encode, read_message
+from precision_api.exchange.result import MeasurementResult
+from precision_api.exchange.wire import encode, read_message
+from precision_api.facts.names import API_VERSION, PLAN_KIND, PROFILE_KIND
+from precision_api.kinds.profile import ProfileSpec
+from precision_api.models.resolution import resolve
 from precision_operator.cli import app
 from precision_operator.cli.commands.fleet import saved
+from precision_operator.core.attempts import manifest
 from precision_operator.core.observe.clock import format_time, parse_time
 from precision_operator.core.observe.observed import JobView, ReportView
 from precision_operator.core.results.ingest import finding, read_status, report_json
-from precision_operator.core.rollout import manifest
 from precision_operator.exporter.body import build
 from precision_operator.exporter.store import Store
-from precision_operator.planner.snapshot import fleet_of, profile_facts, report_facts
+from precision_operator.planner.inputs.snapshot import fleet_of, profile_facts, report_facts
 
 NAMESPACE, PROFILE, MARK = "rehearsal", "rehearsal", "simulated"
 Object = dict[str, Any]

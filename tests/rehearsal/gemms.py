@@ -21,10 +21,10 @@ from typing import Any
 
 from precision_agent.method.expert_rows import expert_rows
 from precision_agent.precision.evidence import CORE, ROUTER
-from precision_api.model import ModelSpec
-from precision_api.model_parts import LatentAttention, MoE
-from precision_api.recipes import RECIPE_NAMES, Recipe, support
-from precision_api.shapes import WHOLE, Gemm, Split, model_gemms, passes
+from precision_api.facts.recipes import RECIPE_NAMES, Recipe, support
+from precision_api.models.model import ModelSpec
+from precision_api.models.model_parts import LatentAttention, MoE
+from precision_api.models.shapes import WHOLE, Gemm, Split, model_gemms, passes
 
 TOKENS = 1024
 DENSE = ModelSpec(
@@ -113,9 +113,9 @@ def step(api: Any, engine: Any, model: ModelSpec, split: Split, recipe: Recipe) 
     """GEMMs of one eager micro batch, and the short model that ran."""
     from precision_agent.backends.profiler import told_modules
     from precision_agent.backends.te.problem import Problem
-    from precision_agent.backends.te.profiles import told_parts
     from precision_agent.backends.te.sizes import trials_of
-    from precision_agent.backends.te.training_tier import Shared, VariantModel
+    from precision_agent.backends.te.tiers.profiles import told_parts
+    from precision_agent.backends.te.tiers.training_tier import Shared, VariantModel
     from precision_agent.backends.trace import launches
 
     problem = Problem(model, 1, TOKENS, split, 2, "all", "bf16", 0, "fused")
@@ -134,8 +134,8 @@ def main(arguments: Sequence[str]) -> int:
     """Prints a line for each model and recipe; 1 where a step does not run what is listed."""
     os.environ["CUDA_REHEARSAL_SHAPES"] = "1"  # the runtime asks at its first GEMM
     from precision_agent.backends.te.api import load
-    from precision_agent.backends.te.engine import CudaEngine
-    from precision_api.huggingface import model_from_config
+    from precision_agent.backends.te.session.engine import CudaEngine
+    from precision_api.models.huggingface import model_from_config
 
     models = {Path(name).stem: (model_from_config(Path(name).read_text()), WHOLE) for name in arguments} or MODELS
     api, engine, faults = load(), CudaEngine(), 0

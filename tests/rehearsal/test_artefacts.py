@@ -9,7 +9,7 @@ import yaml
 
 from precision_agent.run.open import Wanted
 from precision_agent.run.run import Surroundings, run_wanted
-from precision_api.result import MeasurementResult
+from precision_api.exchange.result import MeasurementResult
 from tests.rehearsal.artefacts import main, marked
 from tests.support.result_objects import request_text
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from precision_api.shapes import WHOLE, Split, model_gemms
+from precision_api.models.shapes import WHOLE, Split, model_gemms
 from tests.rehearsal.gemms import DENSE, LATENT, MIXTURE, TOKENS, listed, product, ran, wrong
 
 

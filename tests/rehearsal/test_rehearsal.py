@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 import torch
 
-from precision_agent.backends.te.modules import LinearShape
+from precision_agent.backends.te.steps.modules import LinearShape
 from precision_agent.precision.verification import ERROR_BANDS
 from precision_agent.results.explain import as_text, explain
-from precision_api.products import part
-from precision_api.recipes import RECIPE_NAMES, Recipe
-from precision_api.result import NumericErrors
+from precision_api.exchange.result import NumericErrors
+from precision_api.facts.products import part
+from precision_api.facts.recipes import RECIPE_NAMES, Recipe
 from tests.rehearsal import answers
 from tests.rehearsal.__main__ import main, parser, rehearsal_of
 from tests.rehearsal.activations import main as activations_main
@@ -116,7 +116,7 @@ def test_the_devices_name_is_no_gpus_and_its_product_is_found_in_a_rehearsal_alo
     made = Rehearsal(Path(), compute=compute)
     assert made.name.startswith("Rehearsal (no GPU), like NVIDIA ")
     assert part(made.name) is None
-    found = patched("precision_api.products").part(made.name)
+    found = patched("precision_api.facts.products").part(made.name)
     assert found is not None
     assert found.name == getattr(part(GPUS[compute].name), "name", None)
     assert ".".join(map(str, found.compute)) == compute
@@ -125,7 +125,7 @@ def test_the_devices_name_is_no_gpus_and_its_product_is_found_in_a_rehearsal_alo
 
 def test_every_process_of_a_rehearsal_has_the_answers(tmp_path: Path) -> None:
     made = environment(Rehearsal(tmp_path), "", "", {**os.environ, "PYTHONPATH": ""})
-    code = "import sys; from precision_api.products import part; print(part(sys.argv[1]).product)"
+    code = "import sys; from precision_api.facts.products import part; print(part(sys.argv[1]).product)"
     command = [sys.executable, "-c", code, made["CUDA_REHEARSAL_NAME"]]
     done = subprocess.run(command, env=made, capture_output=True, text=True, timeout=60)
     assert done.stdout == "H100\n", done.stderr
@@ -147,7 +147,7 @@ def test_a_rehearsals_result_is_simulated_and_says_what_is() -> None:
 @pytest.mark.torch
 @pytest.mark.parametrize("recipe", RECIPE_NAMES)
 def test_products_are_compared_and_the_middle_of_the_recipes_band_is_told(recipe: Recipe) -> None:
-    tier = patched("precision_agent.backends.te.gemm_tier")
+    tier = patched("precision_agent.backends.te.tiers.gemm_tier")
     world = World("v2.20", FakeGpu())
     engine = FakeEngine(world.gpu, world=world)
     unit = tier.Unit(fake_api("v2.20", world), engine, LinearShape(32, 64, 32), recipe, 1, 0)

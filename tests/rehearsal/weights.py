@@ -18,14 +18,14 @@ from typing import Any, get_args
 import torch
 
 from precision_agent.backends.te.api import load
-from precision_agent.backends.te.engine import CudaEngine
 from precision_agent.backends.te.problem import Problem
+from precision_agent.backends.te.session.engine import CudaEngine
 from precision_agent.backends.te.sizes import Trial
-from precision_agent.backends.te.training_tier import Shared, VariantModel
-from precision_api.model import ModelSpec
-from precision_api.recipes import Recipe
-from precision_api.result import WeightGradients
-from precision_api.shapes import WHOLE
+from precision_agent.backends.te.tiers.training_tier import Shared, VariantModel
+from precision_api.exchange.result import WeightGradients
+from precision_api.facts.recipes import Recipe
+from precision_api.models.model import ModelSpec
+from precision_api.models.shapes import WHOLE
 
 MODEL = ModelSpec(
     hidden_size=512, intermediate_size=1024, num_attention_heads=8, num_hidden_layers=2, vocab_size=512, gated_mlp=True

@@ -6,9 +6,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from precision_api.recipes import Recipe
-from precision_api.report import ReportStatus
-from precision_api.result import (
+from precision_api.exchange.result import (
     Energy,
     Failure,
     GemmResult,
@@ -24,7 +22,10 @@ from precision_api.result import (
     Training,
     Verification,
 )
-from precision_operator.report.facts import Given, Node, node_of_result
+from precision_api.facts.recipes import Recipe
+from precision_api.kinds.report import ReportStatus
+from precision_operator.core.results.reading import Reading, read
+from precision_operator.report.facts import Given, reading_of_result
 from tests.support.report_objects import recipe_row, report_status, without_energy
 from tests.support.result_objects import interval, recipe_result, result
 
@@ -144,7 +145,7 @@ def _absent() -> dict[str, Any]:
 def node_page(**changes: Any) -> Given:
     """The page of one node, with a price."""
     found = full_result()
-    given = Given(f"Node {found.node}, profile ml/nightly", MADE_AT, (node_of_result(found),), found, price=10.5)
+    given = Given(f"Node {found.node}, profile ml/nightly", MADE_AT, (reading_of_result(found),), found, price=10.5)
     return replace(given, **changes)
 
 
@@ -170,25 +171,27 @@ def out_of_date(reason: str) -> dict[str, str]:
     return {"type": "Fresh", "status": "False", "reason": reason, "lastTransitionTime": MADE_AT}
 
 
-def fleet(size: int = 60, pool: str = "NVIDIA-GB200") -> tuple[Node, ...]:
+def fleet(size: int = 60, pool: str = "NVIDIA-GB200") -> tuple[Reading, ...]:
     """Nodes that differ by a percent; the last is slow, the one before throttled, the one before that fell back."""
     speeds = [1 + 0.01 * math.sin(2.4 * i) + 0.004 * math.cos(7.1 * i) for i in range(size)]
-    nodes = [Node(f"{pool[7:].lower()}-{i:04}", pool, status(speed)) for i, speed in enumerate(speeds)]
+    statuses = [status(speed) for speed in speeds]
     hot = [row.model_copy(update={"throttled_share": "0.14", "throttle_reason": "software_thermal"})
            for row in status(0.93).results]  # fmt: skip
     fell = [recipe_row("bf16"), recipe_row("mxfp8", 1.39), recipe_row("nvfp4", 1.01, verdict="fallback")]
     blind = [recipe_row("bf16"), without_energy("mxfp8", 1.4), without_energy("nvfp4", 1.6)]
-    nodes[-1] = replace(nodes[-1], status=status(0.81))
-    nodes[-2] = replace(nodes[-2], status=status(0.93).model_copy(update={"results": tuple(hot)}))
-    nodes[-3] = replace(nodes[-3], status=status(results=fell))
-    nodes[-4] = replace(nodes[-4], status=status(results=blind, conditions=[out_of_date("DriverChange")]))
-    return tuple(nodes)
+    statuses[-4:] = [
+        status(results=blind, conditions=[out_of_date("DriverChange")]),
+        status(results=fell),
+        status(0.93).model_copy(update={"results": tuple(hot)}),
+        status(0.81),
+    ]
+    return tuple(read(f"{pool[7:].lower()}-{i:04}", pool, status) for i, status in enumerate(statuses))
 
 
 def fleet_page(**changes: Any) -> Given:
     """The page of a profile over two pools, with one node's full result."""
     nodes = (*fleet(), *(replace(node, pool="NVIDIA-H100-80GB-HBM3") for node in fleet(12, "NVIDIA-H100")))
-    found = full_result(node=nodes[0].name)
+    found = full_result(node=nodes[0].node)
     given = Given("Profile ml/nightly", MADE_AT, nodes, found, price=4.2,
                   unmeasured=("3 nodes failed (AgentCrashed), for example gb200-0071.",))  # fmt: skip
     return replace(given, **changes)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from precision_operator.core.results.intervals import median_spread
 from precision_operator.drawing.svg import Scale, round_step
-from precision_operator.report.facts import node_of_result, pools
+from precision_operator.report.facts import pools, reading_of_result
 from precision_operator.report.figures.table import table
 from tests.report.sample import fleet, fleet_page, full_result, node_page
 
@@ -45,7 +45,7 @@ def test_too_few_nodes_have_a_range_and_it_is_called_so(n: int) -> None:
 
 
 def test_a_saved_result_tells_the_same_as_its_report_would() -> None:
-    node = node_of_result(full_result())
+    node = reading_of_result(full_result())
     (pool,) = pools(node_page(nodes=(node,)))
     assert (pool.name, pool.gpus, pool.baseline) == ("GB200", 4, "bf16")
     assert pool.best is not None
@@ -72,7 +72,7 @@ def test_pools_come_largest_first() -> None:
 
 
 def test_stale_nodes_are_not_judged() -> None:
-    stale = {node.name for node in fleet() if node.stale}
+    stale = {node.node for node in fleet() if node.stale}
     assert stale
     assert stale.isdisjoint(one.node for one in fleet_page().judged)
 

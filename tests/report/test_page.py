@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from precision_api.recipes import RECIPE_NAMES
-from precision_api.result import Failure, GemmSum, MeasurementResult, Verification
+from precision_api.exchange.result import Failure, GemmSum, MeasurementResult, Verification
+from precision_api.facts.recipes import RECIPE_NAMES
+from precision_operator.core.results.reading import read
 from precision_operator.drawing.palette import RECIPE_COLOURS, RECIPE_DASHES
-from precision_operator.report.facts import Given, Node, node_of_result
+from precision_operator.report.facts import Given, reading_of_result
 from precision_operator.report.figures import figures
 from precision_operator.report.figures.cost import dollars
 from precision_operator.report.page import NODES_LISTED, page
-from precision_operator.report.png import png
 from precision_operator.report.verdict import verdict
 from tests.report.sample import MADE_AT, fleet, fleet_page, full_result, gemms, node_page, status, sums
 from tests.support.report_objects import recipe_row, without_energy
@@ -143,7 +143,7 @@ def test_an_emulated_recipe_is_marked_in_every_drawing_that_has_it() -> None:
     changes = {"availability": "emulated", "verification": Verification(verdict="emulated")}
     recipes = tuple(row.model_copy(update=changes) if row.recipe == "nvfp4" else row for row in known.recipes)
     found = known.model_copy(update={"recipes": recipes})
-    drawn = {each.key: each.svg for each in figures(node_page(result=found, nodes=(node_of_result(found),)))}
+    drawn = {each.key: each.svg for each in figures(node_page(result=found, nodes=(reading_of_result(found),)))}
     for key in ("speedup", "gemms", "efficiency", "cost", "loss"):
         assert "emulated" in drawn[key], key
         assert "emulated" not in figure(node_page(), key).svg, key
@@ -152,11 +152,11 @@ def test_an_emulated_recipe_is_marked_in_every_drawing_that_has_it() -> None:
 
 def _emulated_fleet() -> Given:
     rows = [recipe_row("bf16"), recipe_row("nvfp4", 1.4, verdict="emulated")]
-    return Given("x", MADE_AT, tuple(replace(node, status=status(results=rows)) for node in fleet(8)))
+    return Given("x", MADE_AT, tuple(read(node.node, node.pool, status(results=rows)) for node in fleet(8)))
 
 
 def test_equal_speedups_of_two_pools_have_bars_of_equal_length() -> None:
-    nodes = [Node(f"{pool}-{i}", pool, status()) for pool in ("a", "b") for i in range(6)]
+    nodes = [read(f"{pool}-{i}", pool, status()) for pool in ("a", "b") for i in range(6)]
     drawn = figure(Given("x", MADE_AT, tuple(nodes)), "speedup")
     assert {row[0] for row in drawn.rows} == {"a", "b"}
     middles = re.findall(r'<circle cx="([^"]+)"', drawn.svg)
@@ -217,7 +217,7 @@ def test_a_pool_of_two_nodes_has_no_distribution() -> None:
 def test_throttled_and_outdated_nodes_are_not_in_a_pools_figures() -> None:
     nodes = fleet(8)
     with_all = figure(Given("x", MADE_AT, nodes), "speedup")
-    hot = [node for node in nodes if any(row.throttled_share for row in node.status.results)]
+    hot = [node for node in nodes if node.throttled]
     assert len(hot) == len([node for node in nodes if node.stale]) == 1
     row = next(row for row in with_all.rows if row[1] == "mxfp8")
     assert row[4] == "6"
@@ -235,7 +235,7 @@ DATA: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize(("changes", "mark"), DATA.values(), ids=DATA)
 def test_what_is_not_measured_on_a_gpu_is_watermarked_on_every_drawing(changes: dict[str, Any], mark: str) -> None:
     found = full_result(**changes)
-    given = node_page(result=found, nodes=(node_of_result(found),))
+    given = node_page(result=found, nodes=(reading_of_result(found),))
     drawn = [each.svg for each in figures(given) if each.svg]
     assert drawn
     assert all(f">{mark}</text>" in svg for svg in drawn)
@@ -252,10 +252,10 @@ def test_measured_data_has_no_watermark() -> None:
 
 def test_one_simulated_node_marks_the_whole_page() -> None:
     nodes = list(fleet(8))
-    run = nodes[0].status.run
-    assert run is not None
-    made_up = nodes[0].status.model_copy(update={"run": run.model_copy(update={"simulated": ("watts",)})})
-    nodes[0] = replace(nodes[0], status=made_up)
+    report = status()
+    assert report.run is not None
+    made_up = report.model_copy(update={"run": report.run.model_copy(update={"simulated": ("watts",)})})
+    nodes[0] = read(nodes[0].node, nodes[0].pool, made_up)
     assert Given("x", MADE_AT, tuple(nodes)).watermark == "SIMULATED"
 
 
@@ -276,13 +276,13 @@ def test_a_page_without_any_result_says_so() -> None:
 def test_a_baseline_that_nothing_beats_is_the_answer() -> None:
     rows = [recipe_row("bf16", speedup=1.0), recipe_row("mxfp8", 0.97, difference="slower")]
     rows[0] = {key: value for key, value in rows[0].items() if not key.startswith("speedup")}
-    given = Given("x", MADE_AT, (Node("n", "p", status(results=rows)),))
+    given = Given("x", MADE_AT, (read("n", "p", status(results=rows)),))
     assert "nothing trains faster than bf16" in said(given)
 
 
 def test_no_difference_is_said_and_not_called_faster() -> None:
     rows = [recipe_row("bf16"), recipe_row("mxfp8", 1.004, difference="no_difference")]
-    given = Given("x", MADE_AT, (Node("n", "p", status(results=rows)),))
+    given = Given("x", MADE_AT, (read("n", "p", status(results=rows)),))
     assert "mxfp8 makes no difference beyond noise on p." in said(given)
     assert "nothing trains faster than bf16" in said(given)
 
@@ -290,7 +290,7 @@ def test_no_difference_is_said_and_not_called_faster() -> None:
 @pytest.mark.parametrize(("verdict", "words"), [("diverged", "diverged"), ("not_learning", "learnt nothing")])
 def test_a_recipe_whose_loss_runs_were_not_healthy_is_no_answer(verdict: str, words: str) -> None:
     rows = [recipe_row("bf16"), recipe_row("mxfp8", 1.3), recipe_row("nvfp4", 1.6, lossVerdict=verdict)]
-    given = Given("x", MADE_AT, tuple(Node(name, "p", status(results=rows)) for name in ("a", "b")))
+    given = Given("x", MADE_AT, tuple(read(name, "p", status(results=rows)) for name in ("a", "b")))
     assert "mxfp8 trains fastest: 1.30x bf16" in said(given)
     assert "It is also the most energy-efficient" in said(given)
     assert f"On p nvfp4 {words} in the loss runs: do not train with it as it is." in said(given)
@@ -302,19 +302,19 @@ def test_a_recipe_whose_loss_runs_were_not_healthy_is_no_answer(verdict: str, wo
 )
 def test_a_gain_in_energy_below_what_sensors_tell_is_none(gain: float, words: str) -> None:
     rows = [recipe_row("bf16", tokensPerJoule="20"), recipe_row("mxfp8", 1.3, tokensPerJoule=f"{20 * gain:.4f}")]
-    given = Given("x", MADE_AT, tuple(Node(name, "p", status(results=rows)) for name in ("a", "b")))
+    given = Given("x", MADE_AT, tuple(read(name, "p", status(results=rows)) for name in ("a", "b")))
     assert words in said(given)
 
 
 def test_the_baseline_is_not_held_against_itself() -> None:
     rows = [recipe_row("bf16", tokensPerJoule="20"), recipe_row("mxfp8", 1.3, tokensPerJoule="18")]
-    given = Given("x", MADE_AT, tuple(Node(name, "p", status(results=rows)) for name in ("a", "b")))
+    given = Given("x", MADE_AT, tuple(read(name, "p", status(results=rows)) for name in ("a", "b")))
     assert "bf16 is the most energy-efficient: 20.0 tokens per joule." in said(given)
 
 
 def test_all_power_invalid_leaves_energy_out_of_the_words() -> None:
     given = Given(
-        "x", MADE_AT, (Node("n", "p", status(results=[without_energy("bf16"), without_energy("nvfp4", 1.5)])),)
+        "x", MADE_AT, (read("n", "p", status(results=[without_energy("bf16"), without_energy("nvfp4", 1.5)])),)
     )
     assert "most energy-efficient" not in said(given)
     assert "Without a valid power reading" in said(given)
@@ -350,7 +350,7 @@ def test_a_sum_that_is_absent_leaves_the_bar_without_an_interval_of_its_own() ->
 
 def test_a_fleet_of_ten_thousand_has_a_page_that_can_be_mailed() -> None:
     few = fleet(50)
-    given = fleet_page(nodes=tuple(replace(few[i % 50], name=f"gb200-{i:05}") for i in range(10_000)))
+    given = fleet_page(nodes=tuple(replace(few[i % 50], node=f"gb200-{i:05}") for i in range(10_000)))
     text = page(given)
     assert len(text) < 1_000_000
     assert f"the first {NODES_LISTED}; kubectl precision nodes lists {10_000 - NODES_LISTED} more" in text
@@ -359,14 +359,3 @@ def test_a_fleet_of_ten_thousand_has_a_page_that_can_be_mailed() -> None:
 def test_every_recipe_has_a_colour_and_a_dash_of_its_own() -> None:
     assert set(RECIPE_COLOURS) == set(RECIPE_DASHES) == set(RECIPE_NAMES)
     assert len(set(RECIPE_COLOURS.values())) == len(set(RECIPE_DASHES.values())) == len(RECIPE_NAMES)
-
-
-@each_page
-def test_the_main_figure_is_a_png(make: Any) -> None:
-    assert png(make())[:8] == b"\x89PNG\r\n\x1a\n"
-
-
-def test_a_baseline_alone_has_no_main_figure() -> None:
-    given = Given("x", MADE_AT, (Node("n", "p", status(results=[recipe_row("bf16")])),))
-    with pytest.raises(ValueError, match="no recipe beside the baseline"):
-        png(given)

@@ -12,7 +12,7 @@ import pytest
 
 from tests.security.controls import recorder
 from tests.security.controls.control import PAGE, ROOT, Control, control, replaced
-from tests.security.controls.page import NOT_SHOWN, claims, first_cell, named_tests, rows_of, with_outcomes, words
+from tests.security.controls.page import claims, named_tests, words
 from tests.security.controls.table import CONTROLS
 from tests.security.controls.trial import ControlError, caught, copied, passed, without_protection
 
@@ -44,22 +44,6 @@ def test_every_claim_of_the_page_has_a_control_and_every_control_a_claim() -> No
 
 def test_every_test_that_the_page_names_fails_in_some_control() -> None:
     assert named_tests(TEXT) - {test.partition("::")[0] for one in CONTROLS for test in one.tests} == set()
-
-
-def test_the_page_has_the_outcomes_of_these_controls_and_names_those_without_one() -> None:
-    assert with_outcomes(TEXT, CONTROLS, {}) == TEXT
-
-
-def test_outcomes_of_a_part_of_the_controls_leave_those_of_the_others() -> None:
-    one, other, gone = (control(name, "a", "b", replaced("f", "x"), "t.py::t") for name in ("one", "other", "gone"))
-    page = "before\n<!-- controls: begin -->\n<!-- controls: end -->\nafter\n"
-    first = with_outcomes(page, (one, other, gone), {first_cell(c): f"| {first_cell(c)} | x |" for c in (other, gone)})
-    then = with_outcomes(first, (one, other), {first_cell(one): f"| {first_cell(one)} | y |"})
-    assert rows_of(then) == {first_cell(one): "| one: b | y |", first_cell(other): "| other: b | x |"}
-    assert then.startswith("before\n")
-    assert then.endswith("-->\nafter\n")
-    assert NOT_SHOWN not in then
-    assert f"{NOT_SHOWN}one." in first
 
 
 TOY = """

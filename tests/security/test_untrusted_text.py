@@ -20,13 +20,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from precision_api.message import Refusal
-from precision_api.plain_text import one_line, plain
-from precision_api.report import ReportStatus
-from precision_api.request import canonical
-from precision_api.result import Failure, MeasurementResult
-from precision_api.wire import encode, read_message
-from precision_operator.cli.output import as_columns, as_csv, as_json, as_yaml, say
+from precision_api.exchange.message import Refusal
+from precision_api.exchange.request import canonical
+from precision_api.exchange.result import Failure, MeasurementResult
+from precision_api.exchange.wire import encode, read_message
+from precision_api.facts.plain_text import one_line, plain
+from precision_api.kinds.report import ReportStatus
+from precision_operator.cli.output import as_columns, as_csv, as_json, as_yaml
+from precision_operator.cli.terminal import say
 from precision_operator.cluster.log_format import FORMAT, PlainFormatter
 from precision_operator.core.observe.observed import Termination
 from precision_operator.core.results import ingest
@@ -35,7 +36,7 @@ from precision_operator.core.results.ingest import failed_status, finding
 from precision_operator.exporter.body import build
 from precision_operator.exporter.store import Store
 from precision_operator.exporter.text import header, sample_template, samples
-from precision_operator.report.facts import node_of_result
+from precision_operator.report.facts import reading_of_result
 from precision_operator.report.page import page
 from tests.report.sample import fleet_page, full_result, node_page
 from tests.support.report_objects import FINISHED as FINISHED_AT
@@ -139,8 +140,9 @@ def test_programs_read_what_was_written_and_terminals_see_no_control_characters(
     for text, read in ((as_json(rows), json.loads), (as_yaml(rows), yaml.safe_load)):
         assert harmless(text)
         assert read(text) == rows
-    assert harmless(as_csv(rows))
-    told = list(csv.DictReader(io.StringIO(as_csv(rows))))
+    written = as_csv(rows, ["node", "flags"])
+    assert harmless(written)
+    told = list(csv.DictReader(io.StringIO(written)))
     assert [one["node"] for one in told] == [one_line(row["node"]) for row in rows]
 
 
@@ -186,7 +188,7 @@ def test_a_tag_that_got_through_would_be_seen() -> None:
 @settings(max_examples=8, deadline=None)
 def test_no_text_adds_a_tag_or_an_attribute_to_a_page(text: str) -> None:
     fleet = fleet_page()
-    named = tuple(replace(node, name=f"{text}{at}", pool=text) for at, node in enumerate(fleet.nodes))
+    named = tuple(replace(node, node=f"{text}{at}", pool=text) for at, node in enumerate(fleet.nodes))
     attacked = (
         replace(fleet, nodes=named, unmeasured=(text,)),
         replace(node_page(), subject=text, result_problem=text),
@@ -198,7 +200,7 @@ def test_no_text_adds_a_tag_or_an_attribute_to_a_page(text: str) -> None:
 def test_words_of_a_hostile_result_are_no_tags_on_its_page() -> None:
     attack = "<script>alert(1)</script>"
     found = full_result().model_copy(update={"partial": Failure(reason="failed", message=attack)})
-    text = page(replace(node_page(), nodes=(node_of_result(found),), subject=attack))
+    text = page(replace(node_page(), nodes=(reading_of_result(found),), subject=attack))
     assert "<script" not in text
 
 

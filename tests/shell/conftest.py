@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from precision_operator.shell import collecting, creating, late_writes
+from precision_operator.shell.acting import collecting, creating, late_writes
 from tests.support.acting import Scene
 
 ANSWER_SECONDS = 10.0

@@ -12,34 +12,37 @@ from typing import Any
 
 import pytest
 
-from precision_api.wire import encode
+from precision_api.exchange.wire import encode
 from precision_operator.cluster import ApiError, paths
+from precision_operator.core.attempts.actions import Close, Collect, Drop
 from precision_operator.core.observe.observed import Termination
 from precision_operator.core.observe.views import pod_view
-from precision_operator.core.reasons import sentence
-from precision_operator.core.rollout.actions import Close, Collect, Drop
+from precision_operator.core.reasons import Said, said
 from precision_operator.core.status.events import Note
-from precision_operator.shell import collecting
-from precision_operator.shell.act import Actor
-from precision_operator.shell.cache import Cache
+from precision_operator.shell.acting import collecting
+from precision_operator.shell.acting.act import Actor
+from precision_operator.shell.observing.cache import Cache
 from tests.support.acting import DETAILS, INTERNAL, JOB_NAME, JOBS, OWNER, PODS, REPORT_NAME, REPORTS, START, Scene
 from tests.support.fake_cluster import TIMEOUT
 from tests.support.result_objects import result
+
+DONE = Said("ResultWritten", words="done")
 
 
 async def test_one_action_that_fails_does_not_stop_the_others(scene: Scene) -> None:
     await scene.started()
     scene.cluster.fail("DELETE", JOBS, INTERNAL)
     job = scene.job()
-    other = Drop("NodePrecisionReport", "ml", REPORT_NAME, scene.report().uid, "RetentionOver", "its node is gone")
-    assert await scene.actor.act([Drop("Job", "ml", job.name, job.uid, "ResultWritten", "done"), other]) == 1
+    gone = Said("RetentionOver", words="its node is gone")
+    other = Drop("NodePrecisionReport", "ml", REPORT_NAME, scene.report().uid, gone)
+    assert await scene.actor.act([Drop("Job", "ml", job.name, job.uid, DONE), other]) == 1
     assert (scene.held("jobs"), scene.held("reports")) == ([JOB_NAME], [])
 
 
 async def test_what_ends_is_done_before_what_begins(scene: Scene) -> None:
     job = await scene.started()
     scene.cluster.requests.clear()
-    await scene.actor.act([START, Drop("Job", "ml", job.name, job.uid, "ResultWritten", "done")])
+    await scene.actor.act([START, Drop("Job", "ml", job.name, job.uid, DONE)])
     writes = [method for method, _ in scene.cluster.requests]
     assert writes.index("DELETE") < writes.index("POST")
 
@@ -198,7 +201,7 @@ async def test_a_hostile_message_is_a_reason_in_the_report_and_the_job_goes(scen
 
 async def test_a_closed_attempt_says_why_and_its_job_goes(scene: Scene) -> None:
     job = await scene.started()
-    close = Close(job, scene.report(), "disrupted", "PendingTooLong", "It did not start.")
+    close = Close(job, scene.report(), "disrupted", Said("PendingTooLong", words="It did not start."))
     assert await scene.actor.act([close]) == 0
     status = scene.report().status
     assert status is not None
@@ -211,9 +214,9 @@ async def overdue(scene: Scene) -> Close:
     """The end of an agent that runs on an hour after the start of its container."""
     job, pod = await scene.ended(phase="Running")
     began = datetime.now(UTC) - timedelta(hours=1)
-    message = sentence("DeadlineExceeded", seconds=1860, what="its log is read first")
+    late = said("DeadlineExceeded", seconds=1860, what="its log is read first")
     live = replace(job, finished=None, finished_at=None)
-    return Close(live, scene.report(), "failed", "DeadlineExceeded", message, pod=pod, since=began)
+    return Close(live, scene.report(), "failed", late, pod=pod, since=began)
 
 
 async def test_a_hung_agents_log_is_read_before_its_job_goes_and_names_the_phase(scene: Scene) -> None:
@@ -277,7 +280,7 @@ async def test_deleting_what_is_gone_or_replaced_is_done(scene: Scene, uid: str)
     job = await scene.started()
     if not uid:
         del scene.cluster.objects[f"{JOBS}/{JOB_NAME}"]
-    assert await scene.actor.act([Drop("Job", "ml", job.name, uid or job.uid, "ResultWritten", "done")]) == 0
+    assert await scene.actor.act([Drop("Job", "ml", job.name, uid or job.uid, DONE)]) == 0
     assert (f"{JOBS}/{JOB_NAME}" in scene.cluster.objects) == bool(uid)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from precision_api.profile import ProfileSpec
+from precision_api.kinds.profile import ProfileSpec
 from precision_operator.__main__ import arguments
 from precision_operator.cli.operator_settings import OPERATOR
 from precision_operator.core.observe.agent_defaults import AgentDefaults, filled

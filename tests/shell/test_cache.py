@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from precision_operator.cluster.object_store import TOMBSTONES
 from precision_operator.core.observe.nodes import node_facts
 from precision_operator.core.observe.views import job_view, pod_view, profile_view, report_view
-from precision_operator.shell.cache import TRIM, Cache, ObjectKind
+from precision_operator.shell.observing.cache import TRIM, Cache, ObjectKind
 from tests.support.node_objects import node_object
 from tests.support.report_objects import profile_object, report_object
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import pytest
 
-from precision_operator.shell import collecting
+from precision_operator.shell.acting import collecting
 from tests.support.operator_in_memory import JOBS, OperatorInMemory
 
 NODES = [f"n{number:02}" for number in range(14)]

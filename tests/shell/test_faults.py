@@ -11,7 +11,7 @@ import pytest
 
 from precision_operator.cluster import ApiError, paths
 from precision_operator.core.observe.observed import JobView, Observed, ProfileView
-from precision_operator.shell.gather import Gatherer
+from precision_operator.shell.observing.gather import Gatherer
 from tests.support.operator_in_memory import PROFILES, REPORTS, OperatorInMemory
 
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from precision_operator.cluster import paths
-from precision_operator.shell import creating
+from precision_operator.shell.acting import creating
 from tests.support.operator_in_memory import OperatorInMemory
 
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from precision_operator.cluster import ApiError, paths
-from precision_operator.shell import late_writes
+from precision_operator.shell.acting import late_writes
 from tests.support.fake_cluster import TIMEOUT
 from tests.support.operator_in_memory import OperatorInMemory
 

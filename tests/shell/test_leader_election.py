@@ -21,9 +21,7 @@ from precision_operator.cluster import ApiError, Cluster
 from precision_operator.cluster.watch_loop import WatchState
 from precision_operator.core.observe.observed import Settings
 from precision_operator.handlers import targets
-from precision_operator.shell.act import Actor
-from precision_operator.shell.cache import KINDS, Cache
-from precision_operator.shell.gather import Gatherer
+from precision_operator.shell.acting.act import Actor
 from precision_operator.shell.leader_election import (
     Clock,
     Lease,
@@ -33,6 +31,8 @@ from precision_operator.shell.leader_election import (
     NoElection,
     holder,
 )
+from precision_operator.shell.observing.cache import KINDS, Cache
+from precision_operator.shell.observing.gather import Gatherer
 from precision_operator.shell.reconcile import Reconciler
 from precision_operator.shell.telemetry import Telemetry
 from tests.support.examples import examples

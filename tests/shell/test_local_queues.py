@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from precision_operator.cluster import ApiError, paths
-from precision_operator.shell.local_queues import GROUP, PLURAL, LocalQueues
+from precision_operator.shell.observing.local_queues import GROUP, PLURAL, LocalQueues
 from tests.support.fake_cluster import FakeCluster
 
 FORBIDDEN = ApiError(403, "Forbidden", "localqueues is forbidden")

@@ -107,7 +107,7 @@ async def test_events_that_may_not_be_read_hold_up_the_profiles_of_their_namespa
     loop: OperatorInMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await loop.once()
-    monkeypatch.setattr("precision_operator.shell.gather.BARE_SECONDS", -1.0)
+    monkeypatch.setattr("precision_operator.shell.observing.gather.BARE_SECONDS", -1.0)
     loop.cluster.forbidden = {paths.collection("v1", "events", "b")}
     loop.apply("more", target={"nodeNames": ["n3"]})
     await loop.once()

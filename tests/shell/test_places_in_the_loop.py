@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from precision_api import names
+from precision_api.facts import names
 from precision_operator.cluster import paths
+from precision_operator.core.admission.unhurried import UNHURRIED_A_PASS
 from precision_operator.core.observe.clock import format_time
-from precision_operator.core.rollout.unhurried import UNHURRIED_A_PASS
 from tests.support.node_objects import node_object
 from tests.support.operator_in_memory import JOBS, PODS, OperatorInMemory
 from tests.support.report_objects import report_object

@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from precision_operator.cluster import ApiError, paths
+from precision_operator.core.attempts.refusal import SAME_ANSWERS, Answer, mark_of
 from precision_operator.core.observe.clock import format_time
-from precision_operator.core.rollout.refusal import SAME_ANSWERS, Answer, mark_of
-from precision_operator.shell.refusals import MOST, RefusedCreations
+from precision_operator.shell.observing.refusals import MOST, RefusedCreations
 from tests.support.operator_in_memory import JOBS, NAMESPACE, REPORTS, OperatorInMemory
 from tests.support.world import NOW, job, observed, pod, profile
 

@@ -10,11 +10,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from precision_api import names
+from precision_api.facts import names
 from precision_operator.cluster import ApiError, paths
-from precision_operator.core.reasons import sentence
+from precision_operator.core.attempts.actions import Adopt, Collect, MarkStale
+from precision_operator.core.reasons import Said, sentence
 from precision_operator.core.results import ingest
-from precision_operator.core.rollout.actions import Adopt, Collect, MarkStale
 from tests.support.acting import DETAILS, INTERNAL, JOB_NAME, JOBS, OWNER, REPORT_NAME, REPORTS, START, Scene
 
 
@@ -117,15 +117,15 @@ async def test_a_result_that_an_older_crd_refuses_is_a_failure_with_its_reason_a
 async def test_a_status_is_never_written_to_another_object_of_the_same_name(scene: Scene) -> None:
     await scene.started()
     other = replace(scene.report(), uid="uid-of-before")
-    assert await scene.actor.act([MarkStale(other, "NodeGone", "It is gone.")]) == 1
+    assert await scene.actor.act([MarkStale(other, Said("NodeGone", words="It is gone."))]) == 1
     assert scene.report().status is None
 
 
 async def test_a_status_that_another_leader_has_written_meanwhile_is_not_overwritten(scene: Scene) -> None:
     await scene.started()
-    as_read = scene.report()
-    assert await scene.actor.act([MarkStale(as_read, "DriverChange", "Another driver.")]) == 0
-    assert await scene.actor.act([MarkStale(as_read, "NodeGone", "A late request.")]) == 1, "it is tried again later"
+    as_read, gone = scene.report(), Said("NodeGone", words="A late request.")
+    assert await scene.actor.act([MarkStale(as_read, Said("DriverChange", words="Another driver."))]) == 0
+    assert await scene.actor.act([MarkStale(as_read, gone)]) == 1, "it is tried again later"
     status = scene.report().status
     assert status is not None
     assert status.state == "Stale"
@@ -133,7 +133,7 @@ async def test_a_status_that_another_leader_has_written_meanwhile_is_not_overwri
 
 async def test_a_report_of_a_vanished_node_is_marked(scene: Scene) -> None:
     await scene.started()
-    assert await scene.actor.act([MarkStale(scene.report(), "NodeGone", "It is gone.")]) == 0
+    assert await scene.actor.act([MarkStale(scene.report(), Said("NodeGone", words="It is gone."))]) == 0
     status = scene.report().status
     assert status is not None
     assert status.state == "NodeGone"

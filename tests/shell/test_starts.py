@@ -7,11 +7,12 @@ from dataclasses import replace
 import pytest
 
 from precision_operator.cluster import ApiError, paths
+from precision_operator.core.attempts.actions import Start, Withdraw
 from precision_operator.core.observe.views import job_view
-from precision_operator.core.rollout.actions import Start, Withdraw
-from precision_operator.core.rollout.plan import plan
-from precision_operator.shell.act import ACTIONS_AT_ONCE, Actor
-from precision_operator.shell.cache import Cache
+from precision_operator.core.plan import plan
+from precision_operator.core.reasons import Said
+from precision_operator.shell.acting.act import ACTIONS_AT_ONCE, Actor
+from precision_operator.shell.observing.cache import Cache
 from tests.support.acting import INTERNAL, JOB_NAME, JOBS, OWNER, REPORT_NAME, REPORTS, START, Scene
 from tests.support.fake_cluster import TIMEOUT
 from tests.support.node_objects import resource_slice
@@ -185,7 +186,7 @@ async def test_what_one_node_is_told_of_all_spares_the_others_their_try(scene: S
 async def test_a_job_whose_pod_is_refused_goes_and_nothing_is_written_to_its_report(scene: Scene) -> None:
     words = 'Error creating: pods "pp-1-x" is forbidden: violates PodSecurity "restricted:latest"'
     job = replace(await scene.started(), creation_problem=words)
-    assert await scene.actor.act([Withdraw(job, START.mark, "DeniedByPolicy", "")]) == 0
+    assert await scene.actor.act([Withdraw(job, START.mark, Said("DeniedByPolicy", words=""))]) == 0
     assert f"{JOBS}/{JOB_NAME}" not in scene.cluster.objects
     assert scene.report().status is None
     assert scene.refused() == ("DeniedByPolicy", "pod", 'pods is forbidden: violates PodSecurity "restricted:latest"')

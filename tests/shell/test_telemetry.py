@@ -8,12 +8,13 @@ from datetime import timedelta
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from precision_api.profile import Retention, Retry
-from precision_api.report import ReportStatus
+from precision_api.kinds.profile import Retention, Retry
+from precision_api.kinds.report import ReportStatus
+from precision_operator.core.attempts.actions import Action, Close, Collect, Keeping
+from precision_operator.core.attempts.node_state import draft
 from precision_operator.core.observe.clock import format_time
-from precision_operator.core.rollout.actions import Action, Close, Collect, Keeping
-from precision_operator.core.rollout.node_state import draft
-from precision_operator.core.rollout.plan import Plan
+from precision_operator.core.plan import Plan
+from precision_operator.core.reasons import Said
 from precision_operator.shell.telemetry import MOST_POOLS, OTHER_POOLS, Telemetry
 from tests.support.world import NOW, job, measured, observed, profile, report, tried
 
@@ -58,7 +59,7 @@ def test_an_end_that_could_not_be_written_yet_is_counted_in_the_pass_that_writes
 
 def test_a_run_on_a_node_that_is_gone_is_counted_by_its_reason() -> None:
     telemetry = Telemetry()
-    lost = Close(job("gone"), None, "failed", "NodeLost", "the node is gone", KEEPING)
+    lost = Close(job("gone"), None, "failed", Said("NodeLost", words="the node is gone"), KEEPING)
     telemetry.saw(plan_of(lost, status=None))
     assert told(telemetry)["precision_agent_runs_total", "", "NodeLost", "failed"] == 1
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from precision_api.names import REQUEST_ENV
-from precision_api.workload import MAX_CONFIG_BYTES
+from precision_api.facts.names import REQUEST_ENV
+from precision_api.models.workload import MAX_CONFIG_BYTES
 from precision_operator.cluster import paths
 from tests.support.operator_in_memory import NAMESPACE, OperatorInMemory
 

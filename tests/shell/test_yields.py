@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from precision_operator.cluster import ApiError, paths
+from precision_operator.core.attempts.yielding import HELP_WITHIN, PATIENCE
 from precision_operator.core.observe.clock import format_time
 from precision_operator.core.observe.views import profile_view
-from precision_operator.core.rollout.yielding import HELP_WITHIN, PATIENCE
 from precision_operator.core.status.yields import yields_told
 from tests.support.node_objects import node_object, slice_object
 from tests.support.operator_in_memory import NAMESPACE, PODS, REPORTS, OperatorInMemory

@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from precision_api import names
-from precision_api.report import ReportAttempt
-from precision_api.wire import encode
+from precision_api.exchange.wire import encode
+from precision_api.facts import names
+from precision_api.kinds.report import ReportAttempt
 from precision_operator.cluster import ApiError, paths
+from precision_operator.core.attempts.actions import Start
 from precision_operator.core.observe.observed import JobView, PodView, ReportView
 from precision_operator.core.observe.views import job_view, pod_view, report_view
-from precision_operator.core.rollout.actions import Start
-from precision_operator.core.rollout.plan import plan
-from precision_operator.shell.act import Actor
-from precision_operator.shell.cache import Cache, ObjectKind
-from precision_operator.shell.refusals import RefusedCreations
+from precision_operator.core.plan import plan
+from precision_operator.shell.acting.act import Actor
+from precision_operator.shell.observing.cache import Cache, ObjectKind
+from precision_operator.shell.observing.refusals import RefusedCreations
 from tests.support.fake_cluster import FakeCluster
 from tests.support.result_objects import result
 from tests.support.world import nodes, observed, profile

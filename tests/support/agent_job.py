@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from precision_api.names import AGENT_APP, AGENT_CONTAINER, GPU_RESOURCE, LABEL_APP, REQUEST_ENV
-from precision_api.products import ProductClass
-from precision_api.request import MeasurementRequest, RequestNode, request_json
+from precision_api.exchange.request import MeasurementRequest, RequestNode, request_json
+from precision_api.facts.names import AGENT_APP, AGENT_CONTAINER, GPU_RESOURCE, LABEL_APP, REQUEST_ENV
+from precision_api.facts.products import ProductClass
 from precision_lab.fleet.hardware import HARDWARE
 from tests.support.result_objects import request
 

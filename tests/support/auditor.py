@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
-from precision_api.profile import ProfileSpec
+from precision_api.kinds.profile import ProfileSpec
+from precision_operator.core.attempts.actions import Start
+from precision_operator.core.attempts.node_state import NodeState
 from precision_operator.core.observe.clock import parse_time
 from precision_operator.core.observe.observed import JobView, PodView, ProfileView, ReportView
-from precision_operator.core.rollout.actions import Start
-from precision_operator.core.rollout.node_state import NodeState
 
 PRODUCT = "nvidia.com/gpu.product"
 DEFAULT_WATTS = {"NVIDIA-H100-80GB-HBM3": 700, "NVIDIA-GB200": 1200}

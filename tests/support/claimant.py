@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from itertools import count
 from typing import Any
 
-from precision_api.names import GPU_RESOURCE
+from precision_api.facts.names import GPU_RESOURCE
 from precision_lab.fleet.slices import GPU_DRIVER
 from tests.support.history import Object
 from tests.support.site import Site

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from precision_api.names import API_VERSION, PROFILE_KIND, REPORT_KIND
+from precision_api.facts.names import API_VERSION, PROFILE_KIND, REPORT_KIND
 
 MODEL = {"hiddenSize": 4096, "intermediateSize": 16384, "numAttentionHeads": 32, "numHiddenLayers": 24}
 SIZES = {"microBatchSize": 2, "sequenceLength": 512}

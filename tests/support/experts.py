@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from precision_agent.backends.te.experts import Experts
+from precision_agent.backends.te.steps.experts import Experts
 
 
 def token_by_token(experts: Experts, x: torch.Tensor) -> torch.Tensor:

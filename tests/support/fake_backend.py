@@ -21,8 +21,8 @@ from precision_agent.protocol import (
     Sample,
 )
 from precision_agent.sampling.devices import LocalDevices
-from precision_api.recipes import Recipe
-from precision_api.result import Backend, Failure, Gpu, Memory, Software, Verification
+from precision_api.exchange.result import Backend, Failure, Gpu, Memory, Software, Verification
+from precision_api.facts.recipes import Recipe
 
 VERIFIED = Probe("ok", verification=Verification(verdict="verified"))
 NOT_THERE = Failure(reason="not_available")

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from precision_api.capacity_plan import PlanSpec
-from precision_api.resolution import resolve
-from precision_api.workload import Workload
-from precision_operator.planner.fleet import Fleet, FleetNode, PoolFacts, RateFacts, ResultFacts, WorkloadFacts
-from precision_operator.planner.workloads import measured_workload
+from precision_api.kinds.capacity_plan import PlanSpec
+from precision_api.models.resolution import resolve
+from precision_api.models.workload import Workload
+from precision_operator.planner.inputs.fleet import Fleet, FleetNode, PoolFacts, RateFacts, ResultFacts, WorkloadFacts
+from precision_operator.planner.inputs.workloads import measured_workload
 
 NOW = datetime(2026, 12, 1, tzinfo=UTC)
 FINISHED = "2026-11-30T00:00:00Z"

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from precision_api import names
-from precision_api.names import GPU_RESOURCE
+from precision_api.facts import names
+from precision_api.facts.names import GPU_RESOURCE
 from precision_lab.fleet.slices import GPU_DRIVER
 from tests.support.api_server import ApiServer
 from tests.support.eventually import eventually

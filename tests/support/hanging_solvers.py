@@ -9,7 +9,7 @@ from multiprocessing.connection import Connection
 
 import numpy as np
 
-from precision_operator.planner.highs_process import Solved, next_model
+from precision_operator.planner.solving.highs_process import Solved, next_model
 
 FOUND, PROVED = 7.0, 3.0
 """The value of the only column, and the bound."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
-from precision_api import names
+from precision_api.facts import names
 from precision_operator.cluster import paths
 from tests.support.api_server import ApiServer
 from tests.support.eventually import eventually

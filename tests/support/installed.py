@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from precision_api import names
+from precision_api.facts import names
 from precision_lab.builds.image_archives import image_archives
 from precision_lab.fleet.fleet import fleet
 from precision_lab.lab import Lab, LabSettings

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from precision_operator.cluster import paths
-from precision_operator.shell.local_queues import GROUP, PLURAL
+from precision_operator.shell.observing.local_queues import GROUP, PLURAL
 from tests.support.api_server import MERGE_PATCH
 from tests.support.eventually import eventually
 from tests.support.history import Object

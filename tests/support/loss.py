@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from precision_api import names
+from precision_api.facts import names
 from tests.support.eventually import eventually
 from tests.support.history import Object
 from tests.support.site import Profile, Scene, node_uid, specs

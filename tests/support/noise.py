@@ -18,8 +18,8 @@ import numpy.typing as npt
 from precision_agent.cases import Variant
 from precision_agent.method.abba_block import abba_blocks
 from precision_agent.method.slot import slot_of
-from precision_api import stats
-from precision_api.request import Timing
+from precision_api.exchange import stats
+from precision_api.exchange.request import Timing
 
 Array = npt.NDArray[np.float64]
 Order = npt.NDArray[np.int64]

@@ -5,17 +5,17 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from precision_api.wire import encode
+from precision_api.exchange.wire import encode
 from precision_operator.cluster import paths
 from precision_operator.core.observe.clock import format_time
-from precision_operator.shell.act import Actor
-from precision_operator.shell.cache import Cache
-from precision_operator.shell.gather import Gatherer
+from precision_operator.shell.acting.act import Actor
+from precision_operator.shell.observing.cache import Cache
+from precision_operator.shell.observing.gather import Gatherer
+from precision_operator.shell.observing.refusals import RefusedCreations
+from precision_operator.shell.observing.yields import Yields
 from precision_operator.shell.reconcile import Reconciler
-from precision_operator.shell.refusals import RefusedCreations
 from precision_operator.shell.switch import Switch
 from precision_operator.shell.telemetry import Telemetry
-from precision_operator.shell.yields import Yields
 from tests.support.fake_cluster import FakeCluster
 from tests.support.node_objects import node_object
 from tests.support.report_objects import profile_object

@@ -5,22 +5,22 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 
-from precision_operator.planner.options import Option
-from precision_operator.planner.schedule import Slot, fits
-from precision_operator.planner.terms import Terms
+from precision_operator.planner.inputs.terms import Terms
+from precision_operator.planner.solving.options import Option
+from precision_operator.planner.solving.schedule import JobSlot, fits
 
 TOLERANCE = 1e-6
 
 
-def broken(slots: Sequence[Slot], terms: Terms) -> list[str]:
+def broken(slots: Sequence[JobSlot], terms: Terms) -> list[str]:
     """Every limit that the slots break, in words."""
     return [*_jobs(slots, terms), *_moments(slots, terms), *_budgets(slots, terms)]
 
 
-def in_every_order(chosen: Sequence[Option], terms: Terms) -> Iterator[list[Slot]]:
+def in_every_order(chosen: Sequence[Option], terms: Terms) -> Iterator[list[JobSlot]]:
     """These jobs in all orders, each as early as it finds room: where any order at all holds, one of these does."""
     for order in itertools.permutations(chosen):
-        placed: dict[str, Slot] = {}
+        placed: dict[str, JobSlot] = {}
         for option in order:
             if not set(option.job.after) <= placed.keys():
                 break
@@ -30,12 +30,12 @@ def in_every_order(chosen: Sequence[Option], terms: Terms) -> Iterator[list[Slot
             start = next((at for at in moments if _has_room(option, at, slots, terms)), None)
             if start is None:
                 break
-            placed[option.job.name] = Slot(option, start, start + option.days)
+            placed[option.job.name] = JobSlot(option, start, start + option.days)
         if len(placed) == len(chosen):
             yield [*placed.values()]
 
 
-def _has_room(option: Option, at: float, slots: Sequence[Slot], terms: Terms) -> bool:
+def _has_room(option: Option, at: float, slots: Sequence[JobSlot], terms: Terms) -> bool:
     """Whether the limits hold at each moment at which a job begins beside it."""
     end = at + option.days
     moments = {at, *(slot.start for slot in slots if at < slot.start < end)}
@@ -46,7 +46,7 @@ def _above(value: float, limit: float | None) -> bool:
     return limit is not None and value > limit * (1 + TOLERANCE)
 
 
-def _jobs(slots: Sequence[Slot], terms: Terms) -> Iterator[str]:
+def _jobs(slots: Sequence[JobSlot], terms: Terms) -> Iterator[str]:
     by_name = {slot.option.job.name: slot for slot in slots}
     if sorted(by_name) != sorted(job.name for job in terms.jobs) or len(slots) != len(terms.jobs):
         yield "not each job has one slot"
@@ -70,7 +70,7 @@ def _jobs(slots: Sequence[Slot], terms: Terms) -> Iterator[str]:
             yield f"{job.name} is late"
 
 
-def _moments(slots: Sequence[Slot], terms: Terms) -> Iterator[str]:
+def _moments(slots: Sequence[JobSlot], terms: Terms) -> Iterator[str]:
     for moment in sorted({slot.start for slot in slots}):
         now = [slot.option for slot in slots if slot.start <= moment < slot.end * (1 - 1e-12)]
         for pool in {option.pool.name: option.pool for option in now}.values():
@@ -83,7 +83,7 @@ def _moments(slots: Sequence[Slot], terms: Terms) -> Iterator[str]:
             yield f"there is too little power at {moment}"
 
 
-def _budgets(slots: Sequence[Slot], terms: Terms) -> Iterator[str]:
+def _budgets(slots: Sequence[JobSlot], terms: Terms) -> Iterator[str]:
     limits = terms.limits
     hours: dict[str, float] = {}
     dollars = 0.0

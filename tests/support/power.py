@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from precision_api import names
+from precision_api.facts import names
 from tests.support.history import Change, Object, has_ended
 
 BOARD_WATTS = {"NVIDIA-GB200": 1200, "NVIDIA-H100-80GB-HBM3": 700}

@@ -1,6 +1,6 @@
 """Published training rates (tests/golden/multinode_rows.json) as the rows that the planner predicts from.
 
-    python -m tests.support.published_rows     writes operator/precision_operator/planner/published_rows.py
+    python -m tests.support.published_rows     writes operator/precision_operator/planner/rates/published_rows.py
 
 Taken are pretraining rows whose product and recipe are stated and which have a partner: another recipe, or another
 model, in one source, release and product.
@@ -15,15 +15,15 @@ from pathlib import Path
 from statistics import median
 from typing import Any, get_args
 
-from precision_api.flops import published_flops_per_token
-from precision_api.model import ModelSpec
-from precision_api.presets import PRESETS
-from precision_api.recipes import Recipe
-from precision_operator.planner.published import PublishedModel, PublishedRow, model_steps, recipe_steps
+from precision_api.facts.recipes import Recipe
+from precision_api.models.flops import published_flops_per_token
+from precision_api.models.model import ModelSpec
+from precision_api.models.presets import PRESETS
+from precision_operator.planner.rates.published import PublishedModel, PublishedRow, model_steps, recipe_steps
 
 ROOT = Path(__file__).parent.parent.parent
 GOLDEN = ROOT / "tests" / "golden" / "multinode_rows.json"
-MODULE = ROOT / "operator" / "precision_operator" / "planner" / "published_rows.py"
+MODULE = ROOT / "operator" / "precision_operator" / "planner" / "rates" / "published_rows.py"
 Raw = Mapping[str, Any]
 
 DENSE, MOE, HYBRID = "dense", "mixture of experts", "hybrid mixture of experts"
@@ -171,7 +171,7 @@ def _lines(rows: Sequence[PublishedRow]) -> Iterator[str]:
     yield ""
     yield "from collections.abc import Mapping"
     yield ""
-    yield "from precision_operator.planner.published import PublishedModel, PublishedRow"
+    yield "from precision_operator.planner.rates.published import PublishedModel, PublishedRow"
     yield ""
     used = {row.model for row in rows}
     yield "MODELS: Mapping[str, PublishedModel] = {"

@@ -16,8 +16,8 @@ from typing import Literal
 
 import torch
 
-from precision_api.recipes import Recipe
-from precision_api.shapes import Pass
+from precision_api.facts.recipes import Recipe
+from precision_api.models.shapes import Pass
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from precision_api import names
+from precision_api.facts import names
 from precision_lab.cluster.webhook import HANGS, Denial
 from precision_lab.lab import KubectlError, Lab
 

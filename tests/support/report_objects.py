@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from precision_api.names import API_VERSION, PROFILE_KIND, REPORT_KIND, report_name
+from precision_api.facts.names import API_VERSION, PROFILE_KIND, REPORT_KIND, report_name
 
 FINISHED = "2026-11-20T06:30:00Z"
 TAINTED_ENERGY = ("CounterStuck",)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from precision_api.model import ModelSpec
-from precision_api.recipes import RECIPE_NAMES, Recipe
-from precision_api.request import MeasurementRequest, RequestNode, Timing, request_hash, request_json
-from precision_api.result import (
+from precision_api.exchange.request import MeasurementRequest, RequestNode, Timing, request_hash, request_json
+from precision_api.exchange.result import (
     Energy,
     GemmResult,
     GemmSum,
@@ -19,7 +17,9 @@ from precision_api.result import (
     Training,
     Verification,
 )
-from precision_api.workload import Workload
+from precision_api.facts.recipes import RECIPE_NAMES, Recipe
+from precision_api.models.model import ModelSpec
+from precision_api.models.workload import Workload
 
 HASH = "ab" * 32
 TINY = ModelSpec(

@@ -12,10 +12,24 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
-from precision_api.message import Detail, Summary
-from precision_api.report import ReportStatus
-from precision_api.result import Software
-from precision_api.summary import compact
+from precision_api.exchange.message import Detail, Summary
+from precision_api.exchange.result import Software
+from precision_api.exchange.summary import compact
+from precision_api.kinds.report import ReportStatus
+from precision_operator.core.attempts import manifest
+from precision_operator.core.attempts.actions import (
+    Action,
+    Adopt,
+    Close,
+    Collect,
+    Drop,
+    Keeping,
+    MarkFresh,
+    MarkStale,
+    Start,
+    Withdraw,
+)
+from precision_operator.core.attempts.refusal import RULES, Answer, Refusals, accepted, noted, standing
 from precision_operator.core.observe.clock import format_time
 from precision_operator.core.observe.observed import (
     JobView,
@@ -28,23 +42,9 @@ from precision_operator.core.observe.observed import (
     Termination,
 )
 from precision_operator.core.observe.views import job_view, report_view
+from precision_operator.core.plan import Plan, plan
 from precision_operator.core.results import ingest
 from precision_operator.core.results.endings import NoResult, summary_of
-from precision_operator.core.rollout import manifest
-from precision_operator.core.rollout.actions import (
-    Action,
-    Adopt,
-    Close,
-    Collect,
-    Drop,
-    Keeping,
-    MarkFresh,
-    MarkStale,
-    Start,
-    Withdraw,
-)
-from precision_operator.core.rollout.plan import Plan, plan
-from precision_operator.core.rollout.refusal import RULES, Answer, Refusals, accepted, noted, standing
 from tests.support import auditor
 from tests.support.auditor import Begun
 from tests.support.world import NOW, SETTINGS
@@ -169,7 +169,7 @@ class SimulatedCluster:
                 found = summary_of(action.job, action.pod, action.drained)
                 yield from self._record(action.job, action.report, found, action.pool, action.keeping)
             case Close():
-                problem = NoResult(action.reason, action.message, action.outcome)
+                problem = NoResult(action.said, action.outcome)
                 yield from self._record(action.job, action.report, problem, "", action.keeping)
             case Withdraw():
                 self._delete_job(action.job.name, action.job.uid)

@@ -11,23 +11,23 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Literal
 
-from precision_api import names
-from precision_api.profile import Condition
-from precision_api.report import Quarantine, ReportRun, ReportStatus
-from precision_api.result import MeasurementResult
-from precision_api.wire import encode, read_message
+from precision_api.exchange.result import MeasurementResult
+from precision_api.exchange.wire import encode, read_message
+from precision_api.facts import names
+from precision_api.kinds.profile import Condition
+from precision_api.kinds.report import Quarantine, ReportRun, ReportStatus
+from precision_operator.core.attempts.actions import Close, Collect
+from precision_operator.core.attempts.refusal import Answer, mark_of, noted
 from precision_operator.core.observe.clock import format_time
 from precision_operator.core.observe.fleet_limits import FleetLimits
 from precision_operator.core.observe.gpu_slices import SliceView, slice_view
 from precision_operator.core.observe.observed import JobView, Observed, Occupancy, PodView, Stage, Termination, Yield
 from precision_operator.core.observe.pod_requests import Requests
 from precision_operator.core.observe.waiting_pods import WaitingPod
+from precision_operator.core.plan import plan
 from precision_operator.core.results import ingest
 from precision_operator.core.results.endings import NoResult, summary_of
 from precision_operator.core.results.late import explained
-from precision_operator.core.rollout.actions import Close, Collect
-from precision_operator.core.rollout.plan import plan
-from precision_operator.core.rollout.refusal import Answer, mark_of, noted
 from tests.support.node_objects import resource_slice, slice_object
 from tests.support.report_objects import recipe_row, report_status
 from tests.support.result_objects import recipe_result, result
@@ -100,7 +100,7 @@ def after(seen: Observed, log: str | None = None) -> Observed:
     """The world in which the attempt on n1 has been ended as the plan says, and its end is in the report."""
     action = next(action for action in plan(seen).actions if isinstance(action, Close | Collect))
     if isinstance(action, Close):
-        left = NoResult(action.reason, action.message, action.outcome)
+        left = NoResult(action.said, action.outcome)
         problem: Any = explained(left, action.job.node_name, seen.now - (action.since or seen.now), log)
     else:
         problem = summary_of(action.job, action.pod, action.drained)

@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 from datetime import timedelta
 
-from precision_api.wire import LOG_MAX_CHARACTERS, encode
+from precision_api.exchange.wire import LOG_MAX_CHARACTERS, encode
 from tests.support.report_objects import recipe_row
 from tests.support.result_objects import result
 from tests.support.situation_worlds import (

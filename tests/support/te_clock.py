@@ -8,7 +8,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from precision_agent.backends.te.engine import Work
+from precision_agent.backends.te.session.engine import Work
 from precision_agent.power.energy import Trace
 from precision_agent.power.sensor_sampling import Recording, Recordings
 from precision_agent.precision.kernels import classify

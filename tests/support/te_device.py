@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from precision_agent.backends.te.engine import Work
-from precision_api.recipes import Recipe
+from precision_agent.backends.te.session.engine import Work
+from precision_api.facts.recipes import Recipe
 
 GEMM: Mapping[str | None, tuple[str, float]] = {
     None: ("nvjet_tst_128x256_64x4_1x2_h_bz_coopA_NNT", 10.0),

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import torch
 
 from precision_agent.backends.te.api import Api, api_of
-from precision_api.recipes import RECIPES, Recipe
+from precision_api.facts.recipes import RECIPES, Recipe
 from tests.support.te_device import ADAM, BATCHED, ERROR, GEMM, NORM, QUANTISE, FakeGpu
 from tests.support.te_fake_parts import step_parts
 from tests.support.te_signatures import signatures

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from precision_agent.backends.te.probe import Ended
-from precision_api.recipes import Recipe
+from precision_agent.backends.te.tiers.probe import Ended
+from precision_api.facts.recipes import Recipe
 
 
 def _no_process(recipe: Recipe) -> Ended:

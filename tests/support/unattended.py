@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from precision_api.names import AGENT_CONTAINER
+from precision_api.facts.names import AGENT_CONTAINER
 from precision_lab.fleet.fleet import NodeSpec
 from precision_operator.cluster import paths
 from precision_operator.core.observe.clock import format_time

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from precision_operator.planner.work import DATA_BYTES, MEMORY_BYTES, Work, solved
+from precision_operator.planner.answer.work import DATA_BYTES, MEMORY_BYTES, Work, solved
 
 FOR_EVER = 3600.0
 """Seconds."""

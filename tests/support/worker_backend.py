@@ -8,12 +8,12 @@ import time
 
 from precision_agent.cases import Case, GemmCase, TrainingCase, Variant
 from precision_agent.protocol import Device, Load, Part, Probe, Refusal, Sample
-from precision_api.exits import BACKEND_UNAVAILABLE
-from precision_api.request import MeasurementRequest
-from precision_api.result import Failure, Gpu, Memory, Software
+from precision_api.exchange.exits import BACKEND_UNAVAILABLE
+from precision_api.exchange.request import MeasurementRequest
+from precision_api.exchange.result import Failure, Gpu, Memory, Software
 from tests.support.fake_backend import VERIFIED, FakeBackend
 
-PROBE = GemmCase("probe", "fprop", 64, 64, 64, 1, "autocast")
+PROBE = GemmCase("probe", "fprop", 64, 64, 64, 1, mode="autocast")
 
 
 class WorkerBackend(FakeBackend):

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from precision_api.names import FRESH, job_name, report_name
-from precision_api.profile import Condition, ProfileSpec
-from precision_api.report import ReportAttempt, ReportHardware, ReportRun, ReportStatus
+from precision_api.facts.names import FRESH, job_name, report_name
+from precision_api.kinds.profile import Condition, ProfileSpec
+from precision_api.kinds.report import ReportAttempt, ReportHardware, ReportRun, ReportStatus
 from precision_operator.core.observe.clock import format_time
 from precision_operator.core.observe.observed import (
     AcceptedProfile,

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from precision_agent.protocol import Backend, Refusal
-from precision_api.exits import BACKEND_UNAVAILABLE
-from precision_api.request import MeasurementRequest
+from precision_api.exchange.exits import BACKEND_UNAVAILABLE
+from precision_api.exchange.request import MeasurementRequest
 
 CLASSES: Mapping[str, tuple[str, str]] = {
     "torch": ("precision_agent.backends.torch_gemm", "TorchGemm"),

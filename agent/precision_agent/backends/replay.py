@@ -38,14 +38,14 @@ from precision_agent.protocol import (
     Sample,
     parts_of,
 )
-from precision_api import products
-from precision_api.exits import INVALID_REQUEST, UNKNOWN_PRODUCT
-from precision_api.memory import FP32_GRADIENT_BYTES, ModelPart
-from precision_api.recipes import RECIPES, Recipe, support
-from precision_api.request import MeasurementRequest, digest
-from precision_api.resolution import ResolvedWorkload, resolve
-from precision_api.result import Backend as BackendName
-from precision_api.result import Failure, Gpu, Memory, Software, Verification
+from precision_api.exchange.exits import INVALID_REQUEST, UNKNOWN_PRODUCT
+from precision_api.exchange.request import MeasurementRequest, digest
+from precision_api.exchange.result import Backend as BackendName
+from precision_api.exchange.result import Failure, Gpu, Memory, Software, Verification
+from precision_api.facts import products
+from precision_api.facts.recipes import RECIPES, Recipe, support
+from precision_api.models.memory import FP32_GRADIENT_BYTES, ModelPart
+from precision_api.models.resolution import ResolvedWorkload, resolve
 
 NOT_REPLAYED = Failure(reason="not_available", message="a replay has no kernels to look at")
 

@@ -14,7 +14,7 @@ from precision_agent.backends.replay_tables import IDLE_SHARE, THROTTLED_SHARE
 from precision_agent.power.sensing import SensorFacts
 from precision_agent.power.sensor_sampling import Recording, Recordings, SensorRow, Tape
 from precision_agent.power.throttle import KINDS
-from precision_api.result import Sensor
+from precision_api.exchange.result import Sensor
 
 INTERVAL_SECONDS = 0.1
 SAMPLES_OF_A_WINDOW = 20

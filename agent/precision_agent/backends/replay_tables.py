@@ -10,9 +10,9 @@ from importlib.resources import files
 from typing import Any
 
 from precision_agent.cases import Case, TrainingCase
-from precision_api.products import PARTS, Part
-from precision_api.recipes import Recipe
-from precision_api.result import Simulated
+from precision_api.exchange.result import Simulated
+from precision_api.facts.products import PARTS, Part
+from precision_api.facts.recipes import Recipe
 
 FAULTS: Mapping[str, str] = {
     "power_invalid": "the energy counter disagrees with the integral of the power reading",

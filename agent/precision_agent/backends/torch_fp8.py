@@ -13,8 +13,8 @@ from typing import Literal
 
 import torch
 
-from precision_api.recipes import Recipe
-from precision_api.request import Mode
+from precision_api.exchange.request import Mode
+from precision_api.facts.recipes import Recipe
 
 PLAIN_RECIPES: frozenset[Recipe] = frozenset({"bf16", "fp8_current"})
 """What plain torch can multiply."""

@@ -37,17 +37,17 @@ from precision_agent.protocol import (
     ResultProvenance,
     Sample,
 )
-from precision_api.exits import DEVICE_MISSING, INVALID_REQUEST
-from precision_api.recipes import Recipe
-from precision_api.request import MeasurementRequest, digest
-from precision_api.resolution import ResolvedWorkload, resolve
-from precision_api.result import Backend as BackendName
-from precision_api.result import Failure, Gpu, Memory, NumericErrors, Software, Verdict, Verification
-from precision_api.shapes import step_shape_problems
+from precision_api.exchange.exits import DEVICE_MISSING, INVALID_REQUEST
+from precision_api.exchange.request import MeasurementRequest, digest
+from precision_api.exchange.result import Backend as BackendName
+from precision_api.exchange.result import Failure, Gpu, Memory, NumericErrors, Software, Verdict, Verification
+from precision_api.facts.recipes import Recipe
+from precision_api.models.resolution import ResolvedWorkload, resolve
+from precision_api.models.shapes import step_shape_problems
 
 CHECKED_ROWS = 64
 PASSES: tuple[GemmPass, ...] = ("fprop", "dgrad", "wgrad")
-SMALL = GemmCase("probe", "fprop", 128, 256, 96, 1, "autocast")
+SMALL = GemmCase("probe", "fprop", 128, 256, 96, 1, mode="autocast")
 SHORT_LAYERS = 2
 LOSS_TOKENS = 128
 CPU_CACHE_BYTES = 32 << 20
@@ -84,7 +84,7 @@ class TorchGemm:
         properties = torch.cuda.get_device_properties(self._device)
         reading = nvml.read()
         uuid = f"GPU-{getattr(properties, 'uuid', '')}"
-        seen = next((gpu.as_gpu() for gpu in reading.gpus if gpu.uuid == uuid), None)
+        seen = next((gpu for gpu in reading.gpus if gpu.uuid == uuid), None)
         gpu = seen or Gpu(uuid=uuid[:64], name=properties.name[:128], memory_bytes=properties.total_memory)
         software = Software(**versions, driver=reading.driver, stack_hash=stack)
         return Device(gpu.name.removeprefix("NVIDIA ")[:64], software, gpu, told)
@@ -207,7 +207,7 @@ class TorchGemm:
         """A forward product of the case's shape, bf16 as a bare matmul, without any check or rotation."""
         if recipe not in PLAIN_RECIPES:
             return Failure(reason="unsupported", message=f"plain torch has no {recipe}")
-        forward = GemmCase(case.name, "fprop", case.m, case.k, case.n, 1, case.mode)
+        forward = GemmCase(case.name, "fprop", case.m, case.k, case.n, 1, mode=case.mode)
         call = self._product(*self._operands(forward), forward, recipe)
         self._batch([call], warmups)
         return self._batch([call], calls).seconds
@@ -249,7 +249,7 @@ class TorchGemm:
 
     def _small_errors(self, recipe: Recipe) -> Mapping[GemmPass, float]:
         if recipe not in self._errors:
-            cases = [GemmCase("probe", pass_, SMALL.m, SMALL.k, SMALL.n, 1, "autocast") for pass_ in PASSES]
+            cases = [GemmCase("probe", pass_, SMALL.m, SMALL.k, SMALL.n, 1, mode="autocast") for pass_ in PASSES]
             self._errors[recipe] = {case.pass_: self._error(case, recipe) for case in cases}
         return self._errors[recipe]
 

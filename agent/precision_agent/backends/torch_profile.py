@@ -10,7 +10,7 @@ from precision_agent.backends.profiler import profiled, told_modules
 from precision_agent.backends.torch_step import ShortModel, timed
 from precision_agent.backends.trace import kernel_seconds, kernels, launches
 from precision_agent.protocol import NO_KERNELS, Profile, window_of_profile
-from precision_api.result import Failure
+from precision_api.exchange.result import Failure
 
 PROFILED_STEPS = 10
 

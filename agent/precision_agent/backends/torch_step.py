@@ -21,8 +21,8 @@ from torch.nn import functional as F  # noqa: N812 -- its usual name
 from precision_agent.backends.torch_fp8 import product
 from precision_agent.method.loss import divergence, sequence, source
 from precision_agent.protocol import LossPlan, LossTrack, Part, RegionName, Sample
-from precision_api.model import ModelSpec
-from precision_api.recipes import Recipe
+from precision_api.facts.recipes import Recipe
+from precision_api.models.model import ModelSpec
 
 LEARNING_RATE = 1e-3
 """Adam's usual one for small models."""

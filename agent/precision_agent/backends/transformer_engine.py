@@ -13,23 +13,24 @@ from typing import TypeVar
 
 import torch
 
-from precision_agent.backends.te import probe as probing
-from precision_agent.backends.te import recipes, sizes
+from precision_agent.backends.te import sizes
 from precision_agent.backends.te.api import Api, Unusable, general_gemm, load
-from precision_agent.backends.te.engine import CudaEngine, Engine
-from precision_agent.backends.te.gemm_tier import Unit, sample_of, shape_of
-from precision_agent.backends.te.graphs import declined
-from precision_agent.backends.te.loss_runs import loss_run
-from precision_agent.backends.te.machine import device_of
-from precision_agent.backends.te.modules import LinearShape
-from precision_agent.backends.te.own_gemm import own_seconds
-from precision_agent.backends.te.plain import plain
-from precision_agent.backends.te.prober import Asks, Prober
 from precision_agent.backends.te.problem import Problem, problem_of
-from precision_agent.backends.te.profiles import profile_of_model, profile_of_units
-from precision_agent.backends.te.saved import saved_bytes_ratio
-from precision_agent.backends.te.training_runs import training_sample, window
-from precision_agent.backends.te.training_tier import Shared, VariantModel
+from precision_agent.backends.te.session.engine import CudaEngine, Engine
+from precision_agent.backends.te.session.graphs import declined
+from precision_agent.backends.te.session.machine import device_of
+from precision_agent.backends.te.steps import recipes
+from precision_agent.backends.te.steps.modules import LinearShape
+from precision_agent.backends.te.tiers import probe as probing
+from precision_agent.backends.te.tiers.gemm_tier import Unit, sample_of, shape_of
+from precision_agent.backends.te.tiers.loss_runs import loss_run
+from precision_agent.backends.te.tiers.own_gemm import own_seconds
+from precision_agent.backends.te.tiers.plain import plain
+from precision_agent.backends.te.tiers.prober import Asks, Prober
+from precision_agent.backends.te.tiers.profiles import profile_of_model, profile_of_units
+from precision_agent.backends.te.tiers.saved import saved_bytes_ratio
+from precision_agent.backends.te.tiers.training_runs import training_sample, window
+from precision_agent.backends.te.tiers.training_tier import Shared, VariantModel
 from precision_agent.cases import Case, GemmCase, TrainingCase, Variant, cases_of, refusal_of, variants_of
 from precision_agent.method.expert_rows import expert_notes
 from precision_agent.power import nvml
@@ -49,12 +50,12 @@ from precision_agent.protocol import (
     ResultProvenance,
     Sample,
 )
-from precision_api.exits import BACKEND_UNAVAILABLE, DEVICE_MISSING, INVALID_REQUEST
-from precision_api.recipes import Recipe
-from precision_api.request import MeasurementRequest
-from precision_api.resolution import resolve
-from precision_api.result import Backend as BackendName
-from precision_api.result import Failure, Memory
+from precision_api.exchange.exits import BACKEND_UNAVAILABLE, DEVICE_MISSING, INVALID_REQUEST
+from precision_api.exchange.request import MeasurementRequest
+from precision_api.exchange.result import Backend as BackendName
+from precision_api.exchange.result import Failure, Memory
+from precision_api.facts.recipes import Recipe
+from precision_api.models.resolution import resolve
 
 SHARED = "unquantised"
 """Whose unit the head's is: no recipe touches it, so that all variants may time the same module."""

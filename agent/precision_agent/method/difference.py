@@ -5,8 +5,8 @@ docs/development/method.md, "Intervals and noise", has the rule.
 
 from __future__ import annotations
 
-from precision_api import stats
-from precision_api.result import Difference, Interval
+from precision_api.exchange import stats
+from precision_api.exchange.result import Difference, Interval
 
 
 def difference(ratio: Interval, control: Interval | None) -> Difference:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from precision_agent.cases import variants_of
 from precision_agent.method.slot import slot_of
-from precision_api.request import TIMINGS, MeasurementRequest
-from precision_api.resolution import resolve
+from precision_api.exchange.request import TIMINGS, MeasurementRequest
+from precision_api.models.resolution import resolve
 
 START_SECONDS = 10.0
 """Importing torch and Transformer Engine, and a CUDA context, on all GPUs at once."""

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from precision_api.recipes import RECIPES, Recipe
-from precision_api.resolution import ResolvedWorkload
+from precision_api.facts.recipes import RECIPES, Recipe
+from precision_api.models.resolution import ResolvedWorkload
 
 MOST_IN_A_LAUNCH: Mapping[Recipe, int] = {"nvfp4": 64, "nvfp4_no_rht": 64}
 """Experts of one grouped call: NVFP4's kernels for groups take no more tensors (kMaxTensorsPerKernel, 2.11 to 2.20)."""

@@ -18,17 +18,17 @@ from statistics import fmean
 from typing import Literal, get_args
 
 from precision_agent.protocol import Part, RegionName
-from precision_api import stats
-from precision_api.flops import (
+from precision_api.exchange import stats
+from precision_api.exchange.result import Failure, Interval
+from precision_api.models.flops import (
     experts_of_one_gpu,
     sharded_weights,
     training_flops_per_token,
     weights_of_one_gpu,
 )
-from precision_api.model_parts import SlidingWindow
-from precision_api.resolution import ResolvedWorkload
-from precision_api.result import Failure, Interval
-from precision_api.shapes import Split
+from precision_api.models.model_parts import SlidingWindow
+from precision_api.models.resolution import ResolvedWorkload
+from precision_api.models.shapes import Split
 
 REGIONS: tuple[RegionName, ...] = get_args(RegionName)
 PART_OF: Mapping[RegionName, Part] = {

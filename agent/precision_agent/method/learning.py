@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
 
 from precision_agent.method.loss import Source, divergence, noise
-from precision_api.result import Loss, LossDifference, LossRun, LossVerdict
-from precision_api.stats import t_quantile
+from precision_api.exchange.result import Loss, LossDifference, LossRun, LossVerdict
+from precision_api.exchange.stats import t_quantile
 
 LEAST_FALL = 0.05
 """Of the way from a guess at random to the tokens' entropy: what less is, is not learnt. Assumed, not tried on a GPU: a

@@ -15,7 +15,7 @@ from random import Random
 from statistics import median
 from typing import Literal
 
-from precision_api.stats import mad
+from precision_api.exchange.stats import mad
 
 STATES = 64
 """Tokens of the vocabulary that occur: few enough for their successors to be learnt in some tens of steps."""

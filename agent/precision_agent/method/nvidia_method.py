@@ -15,12 +15,9 @@ from typing import Any, Literal, get_args
 
 from precision_agent import __version__
 from precision_agent.cases import GemmCase, cases_of
-from precision_api import stats
-from precision_api.model import ModelSpec
-from precision_api.recipes import RECIPE_NAMES, Recipe
-from precision_api.request import MeasurementRequest, Mode, digest
-from precision_api.resolution import ResolvedWorkload, resolve
-from precision_api.result import (
+from precision_api.exchange import stats
+from precision_api.exchange.request import MeasurementRequest, Mode, digest
+from precision_api.exchange.result import (
     Failure,
     GemmResult,
     GemmSum,
@@ -31,7 +28,10 @@ from precision_api.result import (
     Software,
     Verification,
 )
-from precision_api.workload import Workload
+from precision_api.facts.recipes import RECIPE_NAMES, Recipe
+from precision_api.models.model import ModelSpec
+from precision_api.models.resolution import ResolvedWorkload, resolve
+from precision_api.models.workload import Workload
 
 WARMUPS, CALLS = 10, 100
 """As benchmark_gemm.py has them: ten calls untimed, one pair of events around a hundred."""
@@ -282,13 +282,13 @@ def _published_rows(table: Mapping[str, Any], mode: Mode, workload: ResolvedWork
     model, tokens = workload.model, workload.tokens_per_micro_batch
     assert model is not None
     assert tokens is not None
-    layers, whole = model.num_hidden_layers, GemmCase("four_gemms", "fprop", tokens, 0, 0, 1, mode)
+    layers, whole = model.num_hidden_layers, GemmCase("four_gemms", "fprop", tokens, 0, 0, 1, mode=mode)
     alone = table.get("fprop_ops", {})
     shapes = {gemm.name: gemm for gemm in workload.gemms if gemm.pass_ == "fprop"}
     found: list[ShapeRow] = []
     for name, figures in alone.items():
         shape = shapes[name]
-        case = GemmCase(name, "fprop", shape.m, shape.k, shape.n, layers, mode)
+        case = GemmCase(name, "fprop", shape.m, shape.k, shape.n, layers, mode=mode)
         found += [ShapeRow(case, recipe, _published(mode, recipe, value)) for recipe, value in figures.items()]
     passes: tuple[Literal["fprop", "dgrad", "wgrad"], ...] = (
         ("dgrad", "wgrad") if alone else ("fprop", "dgrad", "wgrad")

@@ -1,13 +1,13 @@
-"""What the formula of `precision_api.memory` says of the short model, as the agent runs it. Pure."""
+"""What the formula of `precision_api.models.memory` says of the short model, as the agent runs it. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from precision_api.memory import ModelPart, training_memory
-from precision_api.recipes import Recipe
-from precision_api.resolution import ResolvedWorkload
-from precision_api.result import RecipeScope
+from precision_api.exchange.result import RecipeScope
+from precision_api.facts.recipes import Recipe
+from precision_api.models.memory import ModelPart, training_memory
+from precision_api.models.resolution import ResolvedWorkload
 
 DATA_TENSORS, STEP_TENSORS = 2, 9
 """Tensors of tokens x hidden in BF16 that the short model has and a full one has not: its data, and with them what

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from precision_api.request import Timing
+from precision_api.exchange.request import Timing
 
 POWER_SECONDS = 10.6
 """Of power windows for each variant: energy needs 10 s of all GPUs at once, and a window begins with the GPU that is

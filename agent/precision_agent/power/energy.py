@@ -22,7 +22,7 @@ from typing import Literal, TypeVar
 from precision_agent.power import reasons as why
 from precision_agent.power.aliasing import lock_with_pauses
 from precision_agent.power.reasons import Reason
-from precision_api.result import PowerScope
+from precision_api.exchange.result import PowerScope
 
 CounterScope = Literal["gpu", "more"]
 Curve = tuple[tuple[float, float], ...]

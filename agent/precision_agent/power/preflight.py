@@ -17,8 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from precision_agent.power.numa import system_bytes
-from precision_agent.power.nvml import IDLE_MEMORY_BYTES, IDLE_UTILISATION_PERCENT
-from precision_api import exits
+from precision_api.exchange import exits
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +67,9 @@ class Check:
 
 
 UNHEALTHY = exits.GPU_UNHEALTHY
+IDLE_MEMORY_BYTES = 1 << 30
+"""NVML counts the driver's own reserve as used (some hundred MB); more than this means somebody else's context."""
+IDLE_UTILISATION_PERCENT = 5
 STILL_BYTES = 64 << 20
 """Assumed, not tried on a GPU: what the used memory of an idle GPU may change by within a second."""
 READ_AGAIN_SECONDS = 1.0

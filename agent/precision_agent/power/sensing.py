@@ -10,7 +10,7 @@ from precision_agent.power.energy import Window
 from precision_agent.power.preflight import Health
 from precision_agent.power.reasons import NO_POWER_SENSOR
 from precision_agent.power.sensor_sampling import Recordings, Sampler
-from precision_api.result import Failure, PowerScope, Sensor
+from precision_api.exchange.result import Failure, PowerScope, Sensor
 
 USUAL_SENSOR_SECONDS = 0.1
 """A sensor's period where none was seen: A100 and H100 renew theirs so often."""

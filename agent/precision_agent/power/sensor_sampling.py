@@ -25,7 +25,7 @@ from precision_agent.power import reasons as why
 from precision_agent.power.energy import CounterReading, PowerSample, Trace, Window
 from precision_agent.power.reasons import Reason
 from precision_agent.power.throttle import KINDS, ThrottleReading
-from precision_api.result import Failure
+from precision_api.exchange.result import Failure
 
 LEAST_INTERVAL_SECONDS = 0.05
 """20 Hz: sensors are renewed every 20 to 100 ms, and each question to the driver takes time from the GPU's own."""

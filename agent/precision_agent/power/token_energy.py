@@ -6,87 +6,66 @@ A module's watts hold two GPUs and a CPU (Grace superchips): they count once, ag
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
 from precision_agent.power import reasons as why
 from precision_agent.power.energy import EnergyReading
 from precision_agent.power.reasons import Reason
+from precision_api.exchange.result import Energy
 
 
-@dataclass(frozen=True, slots=True)
-class MeteredGpus:
-    """One sensor's power and the GPUs (UUIDs) whose work it pays for: one, or all of a module."""
+def node_power(energies: Mapping[str, EnergyReading], modules: Mapping[str, str]) -> EnergyReading:
+    """The power of all these GPUs (UUIDs) at once; `modules` says on which board every GPU of the node sits.
 
-    gpus: frozenset[str]
-    energy: EnergyReading
-
-
-@dataclass(frozen=True, slots=True)
-class TokenEnergy:
-    """What a token costs. The net figures have the idle power taken off; absent with `net_reason`."""
-
-    tokens_per_joule: float
-    joules_per_token: float
-    net_tokens_per_joule: float | None = None
-    net_joules_per_token: float | None = None
-    net_reason: Reason | None = None
-
-
-def node_power(meters: Sequence[MeteredGpus], measured: Iterable[str]) -> EnergyReading:
-    """The power of all `measured` GPUs (UUIDs) at once: each under exactly one meter, no meter with a foreign GPU.
-
-    ValueError where scopes are mixed: watts of a GPU and of a module don't add up to anything.
+    Of the GPUs that share a module's sensor one reading counts. The sensor pays for all of them: where one was not
+    measured, the figure is void. ValueError where scopes are mixed: watts of a GPU and of a module don't add up to
+    anything.
     """
-    scopes = {meter.energy.scope for meter in meters}
+    scopes = {energy.scope for energy in energies.values()}
     if len(scopes) != 1:
         raise ValueError(f"meters must have one scope, not {sorted(scopes)}")
-    metered = [uuid for meter in meters for uuid in meter.gpus]
-    wanted = set(measured)
-    reasons = [reason for meter in meters for reason in meter.energy.reasons]
-    if len(metered) != len(set(metered)) or set(metered) - wanted:
+    scope = scopes.pop()
+    meters: dict[str, EnergyReading] = {}
+    for uuid, energy in energies.items():
+        meters.setdefault(modules.get(uuid, uuid) if scope == "module" else uuid, energy)
+    reasons = [reason for energy in meters.values() for reason in energy.reasons]
+    if scope == "module" and any(modules[uuid] in meters for uuid in modules.keys() - energies.keys()):
         reasons.append(why.MODULE_SHARED)
-    if wanted - set(metered):
-        reasons.append(why.NO_INSTANT_POWER)
-    told = tuple(dict.fromkeys(reasons))
+    reasons = list(dict.fromkeys(reasons))
     # meters of one run see the same windows; their watts add up
-    seconds = max(meter.energy.seconds for meter in meters)
-    joules = math.fsum((meter.energy.watts or 0.0) * seconds for meter in meters)
-    renewed = min(meter.energy.updates for meter in meters)
-    counted = all(meter.energy.counted for meter in meters)
-    return EnergyReading(None if told else joules, seconds, renewed, scopes.pop(), told, counted)
+    seconds = max(energy.seconds for energy in meters.values())
+    joules = math.fsum((energy.watts or 0.0) * seconds for energy in meters.values())
+    updates = min(energy.updates for energy in meters.values())
+    counted = all(energy.counted for energy in meters.values())
+    return EnergyReading(None if reasons else joules, seconds, updates, scope, tuple(reasons), counted)
 
 
-def meters_of(energies: Mapping[str, EnergyReading], modules: Mapping[str, str]) -> tuple[MeteredGpus, ...]:
-    """One meter a GPU, or with module scope one a module; `modules` says where every GPU of the node sits.
-
-    Both go by UUID. A GPU of the module that was not measured is in the meter: then the figure is void.
-    """
-    meters: dict[str, MeteredGpus] = {}
-    for uuid, found in energies.items():
-        module = modules.get(uuid, uuid)
-        sharing = {other for other, its in modules.items() if its == module} if found.scope == "module" else set()
-        meters.setdefault(module if found.scope == "module" else uuid, MeteredGpus(frozenset({uuid, *sharing}), found))
-    return tuple(meters.values())
-
-
-def token_energy(found: EnergyReading, tokens: float, idle_watts: float | None) -> TokenEnergy | tuple[Reason, ...]:
-    """Tokens of the same windows over their joules; without a valid power its reasons.
+def token_energy(power: EnergyReading, tokens: float, idle_watts: float | None) -> Energy:
+    """Tokens of the same windows over their joules, gross and net; without a valid power its reasons.
 
     `idle_watts` is what the same sensors drew before the run.
     """
-    if found.joules is None:
-        return found.reasons
+    if power.joules is None:
+        return void(power.reasons)
     if tokens <= 0:
-        return (why.NO_TOKENS,)
-    gross = TokenEnergy(tokens / found.joules, found.joules / tokens)
-    if idle_watts is None:
-        return _gross_only(gross, why.IDLE_UNKNOWN)
-    net = found.joules - idle_watts * found.seconds
-    if net <= 0:
-        return _gross_only(gross, why.IDLE_ABOVE_LOAD)
-    return TokenEnergy(gross.tokens_per_joule, gross.joules_per_token, tokens / net, net / tokens)
+        return void((why.NO_TOKENS,))
+    net = None if idle_watts is None else power.joules - idle_watts * power.seconds
+    net_reason = why.IDLE_UNKNOWN if net is None else why.IDLE_ABOVE_LOAD if net <= 0 else None
+    return Energy(
+        valid=True,
+        scope=power.scope,
+        watts=power.watts,
+        tokens_per_joule=tokens / power.joules,
+        joules_per_token=power.joules / tokens,
+        tokens_per_joule_net=tokens / net if net is not None and net > 0 else None,
+        net_reason=net_reason.name if net_reason else None,
+        idle_watts=idle_watts,
+        updates=power.updates,
+        seconds=power.seconds,
+        method="counter" if power.counted else "integral",
+    )
 
 
-def _gross_only(gross: TokenEnergy, reason: Reason) -> TokenEnergy:
-    return TokenEnergy(gross.tokens_per_joule, gross.joules_per_token, net_reason=reason)
+def void(reasons: Sequence[Reason]) -> Energy:
+    """No energy, and why."""
+    return Energy(valid=False, reasons=tuple(reason.name for reason in reasons)[:8])

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from precision_agent.precision.kernels import EMULATION_RULE, Classified, classify, emulation_seen, share_by_class
 from precision_agent.precision.verification import verdict
 from precision_agent.protocol import Inspection, Probe, Profile, ProfiledKernel
-from precision_api.recipes import RECIPES, Recipe
-from precision_api.request import MeasurementRequest
-from precision_api.result import Backend, KernelSeen, Verification
+from precision_api.exchange.request import MeasurementRequest
+from precision_api.exchange.result import Backend, KernelSeen, Verification
+from precision_api.facts.recipes import RECIPES, Recipe
 
 KERNELS_TOLD = 24
 READS_KERNELS: frozenset[Backend] = frozenset({"transformer-engine", "torch-cuda"})

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from precision_agent.precision.kernels import Classified, KernelClass, classify, emulation_seen
 from precision_agent.precision.occupancy import Span, divided
 from precision_agent.precision.verification import EXPECTED_CLASS, FULL_SHARE, verdict
-from precision_api.recipes import Recipe
-from precision_api.result import Verification
+from precision_api.exchange.result import Verification
+from precision_api.facts.recipes import Recipe
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from math import isfinite
 from typing import Literal
 
 from precision_agent.precision.kernels import KernelClass
-from precision_api.recipes import RECIPES, Recipe
-from precision_api.result import Verdict, Verification
+from precision_api.exchange.result import Verdict, Verification
+from precision_api.facts.recipes import RECIPES, Recipe
 
 FULL_SHARE = 0.98
 """Share of GEMM time from which a recipe counts as run in full. To be calibrated on a GPU: a stray small kernel (a

@@ -17,9 +17,9 @@ from precision_agent.results.meaning import facts_of, meaning
 from precision_agent.results.power_windows import HeldBack
 from precision_agent.results.train import Measured, RecipePower, steps_of, training_of
 from precision_agent.sampling.sample import LEAST_ABBA_BLOCKS
-from precision_api import stats
-from precision_api.request import Mode
-from precision_api.result import (
+from precision_api.exchange import stats
+from precision_api.exchange.request import Mode
+from precision_api.exchange.result import (
     Clocks,
     Failure,
     GemmResult,

@@ -16,8 +16,8 @@ from precision_agent.protocol import GemmName, KernelSeconds, Profile, ProfiledK
 from precision_agent.results.train import Measured
 from precision_agent.sampling.profiles import LoadKey, LoadProfiles
 from precision_agent.sampling.sample import CaseKey
-from precision_api.recipes import RECIPES, Recipe
-from precision_api.result import Execution, Failure, GroupedPath
+from precision_api.exchange.result import Execution, Failure, GroupedPath
+from precision_api.facts.recipes import RECIPES, Recipe
 
 MOST_KERNEL_TIME = 1.05
 """Assumed, not tried on a GPU: kernels that were profiled eagerly may last so much longer than the timed step."""

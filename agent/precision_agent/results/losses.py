@@ -10,8 +10,8 @@ from precision_agent.method.loss import Source, source
 from precision_agent.protocol import LossPlan, LossTrack
 from precision_agent.results.train import Measured
 from precision_agent.sampling.devices import Call, Devices, Stop
-from precision_api.request import MeasurementRequest
-from precision_api.result import Failure, Loss, LossRun
+from precision_api.exchange.request import MeasurementRequest
+from precision_api.exchange.result import Failure, Loss, LossRun
 
 LOSS_SECONDS = 120.0
 """What a loss run is expected to take at most; a hung one is killed at three times that."""

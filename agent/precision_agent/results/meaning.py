@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from precision_api.plain_text import shortened
-from precision_api.recipes import Recipe
-from precision_api.request import Mode
-from precision_api.result import Difference, Failure, Interval, Meaning, RecipeResult, Verdict
-from precision_api.stats import LEAST_DIFFERENCE
-from precision_api.summary import complete
+from precision_api.exchange.request import Mode
+from precision_api.exchange.result import Difference, Failure, Interval, Meaning, RecipeResult, Verdict
+from precision_api.exchange.stats import LEAST_DIFFERENCE
+from precision_api.exchange.summary import complete
+from precision_api.facts.plain_text import shortened
+from precision_api.facts.recipes import Recipe
 
 MOST_UNSURE = 1.1
 """Assumed, not tried on a GPU: an interval that holds 1 and reaches to more than this says nothing, for the GEMMs may

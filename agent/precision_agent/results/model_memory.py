@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from precision_agent.method.short_memory import ShortMemory, short_memory
 from precision_agent.protocol import Sample
-from precision_api.memory import FORMULA, ModelPart, training_memory
-from precision_api.recipes import Recipe
-from precision_api.resolution import ResolvedWorkload
-from precision_api.result import Failure, Memory, ModelMemory, RecipeScope
-from precision_api.short_model import short_model
+from precision_api.exchange.result import Failure, Memory, ModelMemory, RecipeScope
+from precision_api.facts.recipes import Recipe
+from precision_api.models.memory import FORMULA, ModelPart, training_memory
+from precision_api.models.resolution import ResolvedWorkload
+from precision_api.models.short_model import short_model
 
 TOLERANCES = {"state": 0.05, "activations": 0.2, "peak": 0.1}
 """Measured over predicted bytes of the short model may be so far from 1. Transformer Engine 2.20.2, whose allocations a

@@ -8,9 +8,9 @@ from precision_agent.cases import Case, GemmCase
 from precision_agent.protocol import Probe
 from precision_agent.results.profiling import After
 from precision_agent.sampling.devices import Machine
-from precision_api.recipes import Recipe
-from precision_api.request import MeasurementRequest
-from precision_api.result import Failure
+from precision_api.exchange.request import MeasurementRequest
+from precision_api.exchange.result import Failure
+from precision_api.facts.recipes import Recipe
 
 RUNS = ("ok", "emulated")
 """Availabilities of a recipe that is measured."""

@@ -29,11 +29,11 @@ from precision_agent.power.energy import (
 from precision_agent.power.reasons import Reason
 from precision_agent.power.sensor_sampling import Recording, values_within
 from precision_agent.power.throttle import KINDS, Throttle, ThrottleReading, marking, pooled, shares
-from precision_agent.power.token_energy import meters_of, node_power
+from precision_agent.power.token_energy import node_power
 from precision_agent.protocol import Part
 from precision_agent.sampling.calibrate import rest_watts
 from precision_agent.sampling.sample import PowerWindow
-from precision_api.result import Clocks, PowerScope, PowerTrace, ThrottleShare
+from precision_api.exchange.result import Clocks, PowerScope, PowerTrace, ThrottleShare
 
 PART_LIMITS = Limits(updates=1, seconds=0.0, disagreement=math.inf)
 """Of one part's windows alone: what docs/development/method.md, "Power and energy", asks for is asked of all windows of
@@ -133,7 +133,7 @@ def _trace(recording: Recording, counter_scope: CounterScope) -> Trace:
 def _whole(traces: Mapping[str, Trace], windows: Sequence[PowerWindow], known: WindowSensors) -> EnergyReading:
     """The node over all windows, pauses with them: is there enough to judge by, and does it agree?"""
     energies = {name: _mean_power(name, trace, windows, known, Limits()) for name, trace in traces.items()}
-    return node_power(meters_of(energies, known.modules), traces)
+    return node_power(energies, known.modules)
 
 
 def _steps(traces: Mapping[str, Trace], windows: Sequence[PowerWindow], known: WindowSensors) -> EnergyReading:
@@ -143,7 +143,7 @@ def _steps(traces: Mapping[str, Trace], windows: Sequence[PowerWindow], known: W
         paused = _paused_seconds(windows, [name] if trace.scope == "gpu" else list(traces))
         rest = rest_watts(trace, known.rests, known.sensor_seconds) if paused else None
         energies[name] = without_pauses(_mean_power(name, trace, windows, known, PART_LIMITS), paused, rest)
-    return node_power(meters_of(energies, known.modules), traces)
+    return node_power(energies, known.modules)
 
 
 def _mean_power(

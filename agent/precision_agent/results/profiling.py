@@ -28,8 +28,8 @@ from precision_agent.sampling.profiles import (
     profile_loads,
 )
 from precision_agent.sampling.sample import first_failure
-from precision_api.request import TIMINGS, MeasurementRequest
-from precision_api.result import Failure, Loss
+from precision_api.exchange.request import TIMINGS, MeasurementRequest
+from precision_api.exchange.result import Failure, Loss
 
 OWN_CALL_REPEATS = 3
 """Of each variant: so many times all of its GEMMs in turn, each among its layer's timed steps."""
@@ -233,8 +233,7 @@ def _checked(variant: Variant, steps: Steps, run: Measured, place: int, sample: 
     mixed = _other_mix(variant, run, sample)
     if mixed:
         return mixed
-    passes = [devices[place] for devices in run.samples.regions[variant.label]]
-    first: Values = {name: (fmean(one[name] for one in passes),) for name in passes[0]}
+    first: Values = {name: (fmean(values),) for name, values in run.samples.regions_of(variant, place).items()}
     second: dict[RegionName, Sequence[float] | Failure] = {name: (value,) for name, value in sample.regions.items()}
     depth = depth_of(
         run.workload,

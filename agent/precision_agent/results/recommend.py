@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from precision_agent.method.learning import in_words, learnt
-from precision_api import stats
-from precision_api.recipes import RECIPES, Recipe
-from precision_api.result import Energy, Interval, Provenance, RecipeResult, Recommendation
-from precision_api.summary import USABLE, complete
+from precision_api.exchange import stats
+from precision_api.exchange.result import Energy, Interval, Provenance, RecipeResult, Recommendation
+from precision_api.exchange.summary import USABLE, complete
+from precision_api.facts.recipes import RECIPES, Recipe
 
 WIDTH = {"fp4": 4, "fp8": 8, "bf16": 16}
 """Bits of a number in each format: one falls back to a wider one."""

@@ -48,11 +48,11 @@ from precision_agent.sampling.calibrate import counter_scope, disagrees
 from precision_agent.sampling.devices import Machine
 from precision_agent.sampling.profiles import LoadProfiles
 from precision_agent.sampling.sample import Samples
-from precision_api import stats
-from precision_api.model import ModelSpec
-from precision_api.request import PLAIN, MeasurementRequest, request_hash
-from precision_api.result import Backend as BackendName
-from precision_api.result import Failure, GpuHealth, KernelProfiles, MeasurementResult, Memory, Steadiness
+from precision_api.exchange import stats
+from precision_api.exchange.request import PLAIN, MeasurementRequest, request_hash
+from precision_api.exchange.result import Backend as BackendName
+from precision_api.exchange.result import Failure, GpuHealth, KernelProfiles, MeasurementResult, Memory, Steadiness
+from precision_api.models.model import ModelSpec
 
 MOST_NOTES = 8
 LOADS: tuple[Load, ...] = ("gemms", "training")
@@ -119,7 +119,7 @@ def result_of(found: Found, finished_at: float) -> MeasurementResult:
         training_flops_per_token=workload.training_flops_per_token,
         baseline=request.baseline,
         recipe_scope=request.recipe_scope,
-        health=_health(found.sensing),
+        health=tuple(GpuHealth.model_validate(gpu, from_attributes=True) for gpu in found.sensing.health),
         environment=_environment(found.machine.environment),
         steadiness=found.steadiness,
         sensor=found.sensing.sensor,
@@ -316,20 +316,6 @@ def _power(variant: Variant, found: Found) -> PowerOrReason:
     windows = samples.windows.get(variant.label, ())
     known = WindowSensors(sensing.modules, sensing.sensor_seconds, sensing.rests, counter_scope(sensing.sensor))
     return node_power_by_part(found.recordings.gpus, windows, found.run.names, known)
-
-
-def _health(sensing: SensorFacts) -> tuple[GpuHealth, ...]:
-    return tuple(
-        GpuHealth(
-            uuid=gpu.uuid,
-            ecc_volatile_uncorrectable=gpu.ecc_volatile_uncorrectable,
-            ecc_aggregate_uncorrectable=gpu.ecc_aggregate_uncorrectable,
-            remap_pending=gpu.remap_pending,
-            memory_used_bytes=gpu.memory_used_bytes,
-            utilisation_percent=gpu.utilisation_percent,
-        )
-        for gpu in sensing.health
-    )
 
 
 def _environment(given: Mapping[str, str]) -> dict[str, str]:

@@ -12,7 +12,6 @@ from statistics import fmean
 from precision_agent.cases import Cases, Variant
 from precision_agent.method.difference import difference
 from precision_agent.method.full_depth import (
-    REGIONS,
     Depth,
     FullDepth,
     NodeRates,
@@ -24,15 +23,12 @@ from precision_agent.method.full_depth import (
 )
 from precision_agent.power.energy import EnergyReading
 from precision_agent.power.reasons import Reason
-from precision_agent.power.token_energy import token_energy
+from precision_agent.power.token_energy import token_energy, void
 from precision_agent.protocol import RegionName
 from precision_agent.results.power_windows import NodePower
 from precision_agent.sampling.sample import LEAST_ABBA_BLOCKS, CaseKey, Samples
-from precision_api import stats
-from precision_api.products import Part
-from precision_api.recipes import RECIPES
-from precision_api.resolution import ResolvedWorkload
-from precision_api.result import (
+from precision_api.exchange import stats
+from precision_api.exchange.result import (
     Energy,
     Failure,
     Interval,
@@ -42,6 +38,9 @@ from precision_api.result import (
     Training,
     Utilisation,
 )
+from precision_api.facts.products import Part
+from precision_api.facts.recipes import RECIPES
+from precision_api.models.resolution import ResolvedWorkload
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,28 +108,20 @@ def steps_of(variant: Variant, run: Measured) -> Steps | Failure:
     seconds: dict[str, tuple[float, ...]] = {}
     missing: tuple[RegionName, ...] = ()
     for place, name in enumerate(run.names):
-        higher = _regions(base, run.samples, place) if kept else None
-        found = full_depth(_regions(variant, run.samples, place), depth, higher)
-        if isinstance(found, Failure):
-            return found.model_copy(update={"message": f"{name}: {found.message}"[:1024]})
-        seconds[name] = found.values
-        missing = _left_out(found, run.workload)
+        higher = run.samples.regions_of(base, place) if kept else None
+        step = full_depth(run.samples.regions_of(variant, place), depth, higher)
+        if isinstance(step, Failure):
+            return step.model_copy(update={"message": f"{name}: {step.message}"[:1024]})
+        seconds[name] = step.values
+        missing = _left_out(step, run.workload)
     rates = node_rates(seconds, case.tokens, run.workload.workload.tensor_parallel, missing)
     return Steps(rates, seconds, depth, missing)
 
 
-def _left_out(found: FullDepth, workload: ResolvedWorkload) -> tuple[RegionName, ...]:
+def _left_out(step: FullDepth, workload: ResolvedWorkload) -> tuple[RegionName, ...]:
     """What the figure is without; a model that has no vocabulary has no head to miss."""
     has_head = workload.model is not None and workload.model.vocab_size is not None
-    return tuple(name for name in found.missing if name != "head" or has_head)
-
-
-def _regions(variant: Variant, samples: Samples, place: int) -> dict[RegionName, tuple[float, ...]]:
-    """Seconds of each region on one device, a value an ABBA block; a region that one ABBA block lacks is left out."""
-    passes = [devices[place] for devices in samples.regions.get(variant.label, ())]
-    return {
-        name: tuple(one[name] for one in passes) for name in REGIONS if passes and all(name in one for one in passes)
-    }
+    return tuple(name for name in step.missing if name != "head" or has_head)
 
 
 def training_of(variant: Variant, run: Measured, metering: RecipePower, depth_check: float | None = None) -> Training:
@@ -154,14 +145,17 @@ def training_of(variant: Variant, run: Measured, metering: RecipePower, depth_ch
         mfu=_mfu(variant, flops / len(run.names), run.part),
         speedup=ratio,
         difference=difference(ratio, run.control) if ratio else None,
-        regions=_told_regions(variant, run, run.names.index(slowest)),
+        regions=tuple(
+            Region(name=name, seconds=stats.mean_interval(values))
+            for name, values in run.samples.regions_of(variant, run.names.index(slowest)).items()
+        ),
         layers=steps.depth.layers,
         layers_measured=steps.depth.measured,
         dense_measured=steps.depth.dense_measured or None,
         trial_tokens_per_second=_trial_rate(variant, run),
         missing=steps.missing,
         depth_check=depth_check,
-        energy=_energy(variant, run, steps, metering),
+        energy=_energy(variant, run, steps, metering).model_copy(update={"sensor_accuracy": metering.accuracy}),
         weight_gradients=run.samples.facts[variant.label, case].weight_gradients,
     )
 
@@ -185,11 +179,6 @@ def _trial_rate(variant: Variant, run: Measured) -> float | None:
     return sum(case.tokens / seconds for seconds in each) / run.workload.workload.tensor_parallel
 
 
-def _told_regions(variant: Variant, run: Measured, place: int) -> tuple[Region, ...]:
-    found = _regions(variant, run.samples, place)
-    return tuple(Region(name=name, seconds=stats.mean_interval(values)) for name, values in found.items())
-
-
 def _mfu(variant: Variant, flops: float, part: Part | None) -> Utilisation | None:
     """Of one GPU, over the dense peak of the recipe's number format; None where no peak is known."""
     if part is None:
@@ -202,55 +191,38 @@ def _mfu(variant: Variant, flops: float, part: Part | None) -> Utilisation | Non
     return Utilisation(value=flops / peak, peak_flops_per_second=peak, peak=name)
 
 
-def _void(found: NodePower | tuple[Reason, ...] | Failure, metering: RecipePower) -> Energy:
-    assert not isinstance(found, NodePower)
-    reasons = (found.reason,) if isinstance(found, Failure) else tuple(reason.name for reason in found)
-    return Energy(valid=False, reasons=reasons[:8], sensor_accuracy=metering.accuracy)
+def _void(reasons: tuple[Reason, ...] | Failure) -> Energy:
+    return Energy(valid=False, reasons=(reasons.reason,)) if isinstance(reasons, Failure) else void(reasons)
 
 
 def _mean_regions(variant: Variant, run: Measured, abba_block: int | None = None) -> dict[RegionName, float]:
     """Seconds of each region, the mean of all devices and of all ABBA blocks, or in one of them."""
-    devices = [_regions(variant, run.samples, place) for place in range(len(run.names))]
+    devices = run.samples.regions[variant.label]
     chosen = slice(None) if abba_block is None else slice(abba_block, abba_block + 1)
     return {name: fmean(value for device in devices for value in device[name][chosen]) for name in devices[0]}
 
 
 def _energy(variant: Variant, run: Measured, steps: Steps, metering: RecipePower) -> Energy:
     """Joules of full-depth steps, from each part's power and its seconds at full depth."""
-    found = metering.power
-    if not isinstance(found, NodePower):
-        return _void(found, metering)
+    power = metering.power
+    if not isinstance(power, NodePower):
+        return _void(power)
     higher = None
     if steps.depth.kept_higher:
         if not isinstance(metering.baseline, NodePower):
-            return _void(metering.baseline, metering)
+            return _void(metering.baseline)
         higher = (_mean_regions(run.cases.baseline, run), metering.baseline.watts)
-    watts = full_depth_watts(_mean_regions(variant, run), found.watts, steps.depth, higher)
+    watts = full_depth_watts(_mean_regions(variant, run), power.watts, steps.depth, higher)
     if isinstance(watts, Failure):
-        return _void(watts, metering)
-    rate = steps.rates.tokens_per_second.value
-    idle = metering.idle_watts.get(found.scope)
-    told = token_energy(
-        EnergyReading(watts * found.seconds, found.seconds, found.updates, found.scope),
-        rate * found.seconds,
-        idle,
-    )
-    if isinstance(told, tuple):
-        return _void(told, metering)
-    return Energy(
-        valid=True,
-        scope=found.scope,
-        watts=watts,
-        tokens_per_joule=told.tokens_per_joule,
-        joules_per_token=told.joules_per_token,
-        tokens_per_joule_net=told.net_tokens_per_joule,
-        net_reason=told.net_reason.name if told.net_reason else None,
-        idle_watts=idle,
-        tokens_per_joule_ratio=_energy_ratio(variant, run, steps, metering),
-        updates=found.updates,
-        seconds=found.seconds,
-        sensor_accuracy=metering.accuracy,
-        method="counter" if found.counted else "integral",
+        return _void(watts)
+    tokens = steps.rates.tokens_per_second.value * power.seconds
+    node = EnergyReading(watts * power.seconds, power.seconds, power.updates, power.scope, counted=power.counted)
+    energy = token_energy(node, tokens, metering.idle_watts.get(power.scope))
+    if not energy.valid:
+        return energy
+    # the very watts: joules over seconds may differ from them in the last digit
+    return energy.model_copy(
+        update={"watts": watts, "tokens_per_joule_ratio": _energy_ratio(variant, run, steps, metering)}
     )
 
 

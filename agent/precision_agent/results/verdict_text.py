@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from textwrap import wrap
 
 from precision_agent.method.learning import in_words
-from precision_api.result import Interval, MeasurementResult, RecipeResult
+from precision_api.exchange.result import Interval, MeasurementResult, RecipeResult
 
 WIDTH = 110
 NOT_ASKED = frozenset({"not_requested", "no_model"})

@@ -18,7 +18,7 @@ from precision_agent.results import explain as words
 from precision_agent.run.cli_run import run
 from precision_agent.run.cli_trace import verify_trace
 from precision_agent.run.user import settle_user
-from precision_api.result import RESULT_VERSION, MeasurementResult
+from precision_api.exchange.result import RESULT_VERSION, MeasurementResult
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 app.command()(run)

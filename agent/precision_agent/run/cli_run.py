@@ -32,9 +32,9 @@ from precision_agent.run.progress import Bar, Lines
 from precision_agent.run.publish import Places, checkpoint, places, publish
 from precision_agent.run.request_reading import read_request
 from precision_agent.run.run import Outcome, Surroundings, refused, run_wanted
-from precision_api.exits import CRASHED, INVALID_REQUEST, PUBLISH_FAILED
-from precision_api.names import REQUEST_ENV
-from precision_api.request import MeasurementRequest, canonical, request_json
+from precision_api.exchange.exits import CRASHED, INVALID_REQUEST, PUBLISH_FAILED
+from precision_api.exchange.request import MeasurementRequest, canonical, request_json
+from precision_api.facts.names import REQUEST_ENV
 
 ONLY_LOCAL = (
     "preset", "hf_config", "shape", "name", "micro_batch_size", "sequence_length", "tensor_parallel", "expert_parallel",

@@ -12,8 +12,8 @@ import typer
 from precision_agent.precision.trace_shares import CLAIMS, NamedTime, Tally, TraceShares, claim_verdict
 from precision_agent.precision.verification import FULL_SHARE
 from precision_agent.run.trace_reading import BadTrace, kernels_of
-from precision_api.exits import CLAIM_NOT_PROVED
-from precision_api.result import Verification
+from precision_api.exchange.exits import CLAIM_NOT_PROVED
+from precision_api.exchange.result import Verification
 
 MOST_GEMMS = 2_000_000
 """That are kept to find overlaps, some 300 bytes each. A step of a large model has some ten thousand."""

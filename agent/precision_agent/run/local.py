@@ -15,15 +15,15 @@ from precision_agent.cases import variants_of
 from precision_agent.method.duration import phases, total_seconds
 from precision_agent.power.nvml import GpuReadings
 from precision_agent.protocol import Refusal
-from precision_api.exits import DEVICE_MISSING, INVALID_REQUEST
-from precision_api.gemm_text import parse_shape
-from precision_api.presets import PRESETS, PUBLISHED_SPLITS_SOURCE, published_split
-from precision_api.products import PRODUCT_CLASSES, part
-from precision_api.recipes import RECIPE_NAMES, Recipe, recipes_for
-from precision_api.request import TIMINGS, LossRuns, MeasurementRequest, Mode, RequestNode, Timing, loss_runs
-from precision_api.resolution import ResolvedWorkload, resolve
-from precision_api.room import layer_room
-from precision_api.workload import Workload
+from precision_api.exchange.exits import DEVICE_MISSING, INVALID_REQUEST
+from precision_api.exchange.request import TIMINGS, LossRuns, MeasurementRequest, Mode, RequestNode, Timing, loss_runs
+from precision_api.facts.products import PRODUCT_CLASSES, part
+from precision_api.facts.recipes import RECIPE_NAMES, Recipe, recipes_for
+from precision_api.models.gemm_text import parse_shape
+from precision_api.models.presets import PRESETS, PUBLISHED_SPLITS_SOURCE, published_split
+from precision_api.models.resolution import ResolvedWorkload, resolve
+from precision_api.models.room import layer_room
+from precision_api.models.workload import Workload
 
 CPU = "CPU"
 CPU_RECIPES: tuple[Recipe, ...] = ("bf16", "fp8_current")

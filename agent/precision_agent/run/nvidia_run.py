@@ -16,12 +16,12 @@ from precision_agent.run.request_reading import read_request
 from precision_agent.run.run import Outcome, Surroundings, refused
 from precision_agent.run.trial import fitted, on_cpu
 from precision_agent.sampling.devices import Call, Stop
-from precision_api.exits import INVALID_REQUEST, NOTHING_FINISHED, PUBLISHED
-from precision_api.recipes import Recipe
-from precision_api.request import MeasurementRequest, request_hash
-from precision_api.resolution import resolve
-from precision_api.result import TERMINATED, Failure
-from precision_api.wire import encode
+from precision_api.exchange.exits import INVALID_REQUEST, NOTHING_FINISHED, PUBLISHED
+from precision_api.exchange.request import MeasurementRequest, request_hash
+from precision_api.exchange.result import TERMINATED, Failure
+from precision_api.exchange.wire import encode
+from precision_api.facts.recipes import Recipe
+from precision_api.models.resolution import resolve
 
 SLOWEST_FLOPS_PER_SECOND = 1e9
 """For the deadline of a call that hangs: slower than any core."""

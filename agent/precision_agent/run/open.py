@@ -23,9 +23,15 @@ from precision_agent.run.trial import on_cpu
 from precision_agent.sampling.calibrate import IDLE_SECONDS, idle_watts
 from precision_agent.sampling.devices import Devices, LocalDevices, Stop
 from precision_agent.sampling.process_pool import PATIENCE, Patience, ProcessPool
-from precision_api.exits import BACKEND_UNAVAILABLE, DEVICE_MISSING, DEVICES_NOT_CLAIMED, GPU_UNHEALTHY, INVALID_REQUEST
-from precision_api.request import MeasurementRequest
-from precision_api.result import Failure
+from precision_api.exchange.exits import (
+    BACKEND_UNAVAILABLE,
+    DEVICE_MISSING,
+    DEVICES_NOT_CLAIMED,
+    GPU_UNHEALTHY,
+    INVALID_REQUEST,
+)
+from precision_api.exchange.request import MeasurementRequest
+from precision_api.exchange.result import Failure
 
 BACKENDS = ("auto", "replay", "torch", "transformer-engine")
 """`auto` is Transformer Engine where it is installed and can be loaded and a GPU is measured, else torch."""

@@ -10,7 +10,7 @@ import typer
 
 from precision_agent.backends.replay_tables import FAULTS
 from precision_agent.run.open import BACKENDS
-from precision_api.names import REQUEST_ENV
+from precision_api.facts.names import REQUEST_ENV
 
 
 class Form(StrEnum):

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from precision_agent.method.duration import Phase, total_seconds
-from precision_api.progress_line import LINE_SECONDS, progress_line
+from precision_api.exchange.progress_line import LINE_SECONDS, progress_line
 
 WORDS = {
     "preflight": "looking at the GPUs",

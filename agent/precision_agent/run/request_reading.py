@@ -7,9 +7,9 @@ import json
 from pydantic import ValidationError
 
 from precision_agent.protocol import Refusal
-from precision_api import exits
-from precision_api.request import REQUEST_MAX_BYTES, REQUEST_VERSION, MeasurementRequest
-from precision_api.resolution import resolve
+from precision_api.exchange import exits
+from precision_api.exchange.request import REQUEST_MAX_BYTES, REQUEST_VERSION, MeasurementRequest
+from precision_api.models.resolution import resolve
 
 
 def read_request(text: str) -> MeasurementRequest:

@@ -43,12 +43,12 @@ from precision_agent.sampling.sample import (
     take,
 )
 from precision_agent.sampling.steady import LONGEST_SECONDS, WarmUp, warm_up
-from precision_api import exits
-from precision_api.products import part
-from precision_api.request import MeasurementRequest
-from precision_api.resolution import resolve
-from precision_api.result import Failure, MeasurementResult, Memory, Steadiness
-from precision_api.wire import Published, WireError, encode, encode_refusal
+from precision_api.exchange import exits
+from precision_api.exchange.request import MeasurementRequest
+from precision_api.exchange.result import Failure, MeasurementResult, Memory, Steadiness
+from precision_api.exchange.wire import Published, WireError, encode, encode_refusal
+from precision_api.facts.products import part
+from precision_api.models.resolution import resolve
 
 PROBE_SECONDS = 60.0
 """A probe in a subprocess imports everything once more."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from precision_agent.sampling.sample import LEAST_ABBA_BLOCKS
-from precision_api.result import TERMINATED, Failure
+from precision_api.exchange.result import TERMINATED, Failure
 
 RESERVE_SECONDS = 5.0
 """Kept of the deadline for assessing and publishing; a tenth of it where the deadline is short."""

@@ -34,7 +34,7 @@ from precision_agent.power.reasons import Reason
 from precision_agent.power.sensor_sampling import Recording
 from precision_agent.protocol import Sample
 from precision_agent.sampling.devices import Call, Devices, Stop
-from precision_api.result import PowerScope, Sensor
+from precision_api.exchange.result import PowerScope, Sensor
 
 IDLE_SECONDS = 3.0
 HALF_WAVE_SECONDS = 0.37

@@ -11,9 +11,9 @@ from typing import Any, Protocol
 
 from precision_agent.cases import Variant
 from precision_agent.protocol import Backend, Device, Refusal, ResultProvenance
-from precision_api.exits import DEVICE_MISSING
-from precision_api.result import Backend as BackendName
-from precision_api.result import Failure, Gpu, Software
+from precision_api.exchange.exits import DEVICE_MISSING
+from precision_api.exchange.result import Backend as BackendName
+from precision_api.exchange.result import Failure, Gpu, Software
 
 Stop = Callable[[], Failure | None]
 """Why the run must end now, or None."""

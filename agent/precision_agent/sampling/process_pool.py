@@ -22,9 +22,9 @@ from precision_agent.cases import Variant
 from precision_agent.protocol import FATAL_REASONS, Device, Refusal, ResultProvenance
 from precision_agent.sampling.devices import Call, Machine, Stop, machine_of
 from precision_agent.sampling.sample import STOPPED
-from precision_api.exits import BACKEND_UNAVAILABLE, NOTHING_FINISHED
-from precision_api.result import Backend as BackendName
-from precision_api.result import Failure
+from precision_api.exchange.exits import BACKEND_UNAVAILABLE, NOTHING_FINISHED
+from precision_api.exchange.result import Backend as BackendName
+from precision_api.exchange.result import Failure
 
 TURN_SECONDS = 0.2
 """How long a wish to stop may go unheard."""

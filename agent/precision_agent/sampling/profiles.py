@@ -20,7 +20,7 @@ from precision_agent.power.sensor_sampling import Recording, values_within
 from precision_agent.protocol import Load, Profile
 from precision_agent.sampling.devices import Call, Devices, Stop
 from precision_agent.sampling.sample import STOPPED, first_failure
-from precision_api.result import Failure
+from precision_api.exchange.result import Failure
 
 PROFILES = 3
 """Of each load: their spread is the uncertainty of the kernels' shares."""

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any
 
 from precision_agent.cases import Case, Cases, GemmCase, TrainingCase, Variant, refusal_of
 from precision_agent.method.abba_block import abba_blocks
+from precision_agent.method.full_depth import REGIONS
 from precision_agent.method.slot import slot_of
 from precision_agent.power.aliasing import sure_pause
 from precision_agent.power.energy import Window
 from precision_agent.protocol import Load, Part, RegionName, Sample, parts_of
 from precision_agent.sampling.devices import Call, Devices, Stop
-from precision_api.request import Timing
-from precision_api.result import TERMINATED, UNFINISHED, Backend, Failure
+from precision_api.exchange.request import Timing
+from precision_api.exchange.result import TERMINATED, UNFINISHED, Backend, Failure
 
 CaseKey = tuple[str, Case]
 """A variant's label and a case."""
@@ -65,17 +66,17 @@ DEPTH_CHANGED = Failure(
 class Samples:
     """What the complete ABBA blocks gave: for each ABBA block one value a device, in the order of the devices' names.
 
-    `seconds` are of one call, by variant and case; `regions` of the training step's parts, by variant. A failed case
-    has its reason instead, also where it failed on one device only: a sum of the others would be too small. `windows`
-    are the power windows, `timed` all windows in which a variant was measured, `loads` those of its
-    GEMMs and of its training step. `ended` tells why there are fewer ABBA
-    blocks than asked for, `repeated` how many were measured twice because a GPU was held back by heat or brake.
+    `seconds` are of one call, by variant and case; `regions` of the training step's parts, by variant, device and
+    region. A failed case has its reason instead, also where it failed on one device only: a sum of the others would be
+    too small. `windows` are the power windows, `timed` all windows in which a variant was measured, `loads` those of
+    its GEMMs and of its training step. `ended` tells why there are fewer ABBA blocks than asked for, `repeated` how
+    many were measured twice because a GPU was held back by heat or brake.
     """
 
     passes: int
     seconds: Mapping[CaseKey, tuple[tuple[float, ...], ...]]
     failures: Mapping[CaseKey, Failure]
-    regions: Mapping[str, tuple[tuple[Mapping[RegionName, float], ...], ...]] = field(default_factory=dict)
+    regions: Mapping[str, tuple[Mapping[RegionName, tuple[float, ...]], ...]] = field(default_factory=dict)
     windows: Mapping[str, tuple[PowerWindow, ...]] = field(default_factory=dict)
     timed: Mapping[str, tuple[Window, ...]] = field(default_factory=dict)
     loads: Mapping[tuple[str, Load], tuple[Window, ...]] = field(default_factory=dict)
@@ -96,6 +97,11 @@ class Samples:
             return failure
         values = self.seconds.get((variant.label, case), ())
         return values or self.ended or Failure(reason="not_measured", message="no complete palindrome")
+
+    def regions_of(self, variant: Variant, place: int) -> Mapping[RegionName, tuple[float, ...]]:
+        """Seconds of each region on one device, a value an ABBA block; empty where the step was not timed."""
+        devices = self.regions.get(variant.label, ())
+        return devices[place] if devices else {}
 
     def so_far(self) -> Samples:
         """These samples as a partial run's: what is published in case that the rest never comes."""
@@ -314,9 +320,7 @@ class _Taking:
             seconds={key: tuple(_device_means(slots) for slots in passes) for key, passes in whole.items()},
             failures=failures,
             regions={
-                key[0]: tuple(_device_regions(slots) for slots in passes)
-                for key, passes in whole.items()
-                if isinstance(key[1], TrainingCase)
+                key[0]: _regions_by_device(passes) for key, passes in whole.items() if isinstance(key[1], TrainingCase)
             },
             windows={
                 label: tuple(one for taken in self.passes for one in taken.windows.get(label, ()))
@@ -363,15 +367,16 @@ def _device_means(slots: Sequence[Sequence[Sample]]) -> tuple[float, ...]:
     return tuple(fmean([sample.seconds for sample in device]) for device in zip(*slots, strict=True))
 
 
-def _device_regions(slots: Sequence[Sequence[Sample]]) -> tuple[Mapping[RegionName, float], ...]:
-    """The regions that all slots have, mean of the slots, for each device."""
-    return tuple(dict(_shared_regions(device)) for device in zip(*slots, strict=True))
-
-
-def _shared_regions(slots: Sequence[Sample]) -> Iterator[tuple[RegionName, float]]:
-    for name in slots[0].regions:
-        if all(name in slot.regions for slot in slots):
-            yield name, fmean(slot.regions[name] for slot in slots)
+def _regions_by_device(
+    passes: Sequence[Sequence[Sequence[Sample]]],
+) -> tuple[Mapping[RegionName, tuple[float, ...]], ...]:
+    """The regions of the step on each device, a value an ABBA block: the mean of its slots. All samples have the same
+    regions, else their depth has changed."""
+    names = [name for name in REGIONS if name in passes[0][0][0].regions]
+    return tuple(
+        {name: tuple(fmean(slot[place].regions[name] for slot in slots) for slots in passes) for name in names}
+        for place in range(len(passes[0][0]))
+    )
 
 
 def _impossible(cases: Cases, variants: tuple[Variant, ...], backend: Backend) -> dict[CaseKey, Failure]:

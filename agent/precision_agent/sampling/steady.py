@@ -15,7 +15,7 @@ from precision_agent.cases import Variant
 from precision_agent.power.sensor_sampling import Recording
 from precision_agent.sampling.devices import Call, Devices, Stop
 from precision_agent.sampling.sample import STOPPED, first_failure
-from precision_api.result import Failure, Steadiness
+from precision_api.exchange.result import Failure, Steadiness
 
 LONGEST_SECONDS = 180.0
 SLICE_SECONDS = 2.0

@@ -14,7 +14,7 @@ from typing import Any
 
 from precision_agent.backends.factory import Opening, build
 from precision_agent.protocol import FATAL_REASONS, Backend, Refusal
-from precision_api.result import Failure
+from precision_api.exchange.result import Failure
 
 
 def main(descriptor: int) -> int:

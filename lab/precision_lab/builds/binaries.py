@@ -21,14 +21,14 @@ def binaries(names: Sequence[str], environment: Mapping[str, str] = os.environ) 
     """The path of each program, found or built. Raises ValueError (unknown name), BuildFailed, NoToolchain."""
     wanted = tuple(dict.fromkeys(names))
     modules = modules_for(wanted)
-    found = _given(wanted, environment)
-    if found is not None:
-        return found
-    own = {name: each.path for name, each in own_programs(wanted, environment).items()}
-    modules = tuple(module for module in modules if not own.keys() & set(module.program_names))
+    paths = _given(wanted, environment)
+    if paths is not None:
+        return paths
+    user_paths = {name: program.path for name, program in own_programs(wanted, environment).items()}
+    modules = tuple(module for module in modules if not user_paths.keys() & set(module.program_names))
     cache = cache_folder(environment)
     build(modules, cache)
-    return own | {
+    return user_paths | {
         name: folder_of(module, cache) / name for module in modules for name in wanted if name in module.program_names
     }
 
@@ -38,15 +38,15 @@ def make_ready(groups: Sequence[Sequence[str]], environment: Mapping[str, str] =
 
     Says in one line which programs of the user's spare a build. Raises as `binaries` does.
     """
-    if own := own_programs([name for group in groups for name in group], environment):
-        say(announcement(own))
+    if user_programs := own_programs([name for group in groups for name in group], environment):
+        say(announcement(user_programs))
     binaries([name for group in groups if _given(group, environment) is None for name in group], environment)
 
 
 def _given(names: Sequence[str], environment: Mapping[str, str]) -> dict[str, Path] | None:
     """The programs in the first folder that the user names and that holds them all; None where there is none."""
     folders = (Path(environment[variable]) for variable in GIVEN_FOLDERS if environment.get(variable))
-    return next((found for folder in folders if (found := found_in(folder, names)) is not None), None)
+    return next((programs for folder in folders if (programs := found_in(folder, names)) is not None), None)
 
 
 def found_in(folder: Path, names: Sequence[str]) -> dict[str, Path] | None:

@@ -39,7 +39,7 @@ STAND_IN = "localhost/stand-in"
 LIMIT_MB = {"operator": 270}
 """What an image may add to its base at most, in 10^6 bytes, uncompressed."""
 KEPT = 3
-"""Builds in the cache, those that were used last: both archives of one have 0.8 GB. One is the release before."""
+"""Builds in the cache, those that were used last: both archives of one have 0.8 GB."""
 IN_USE_SECONDS = 3600.0
 """After its last use a build may still be read: another checkout's build does not remove it."""
 SCRATCH = ".building-"
@@ -130,7 +130,7 @@ def demand_sizes(added: Mapping[str, int]) -> None:
         if size > LIMIT_MB.get(target, math.inf) * 1e6:
             raise ImageError(
                 f"The image of the {target} adds {size / 1e6:.1f} MB to its base, at most {LIMIT_MB[target]} are "
-                "allowed. `python -m precision_lab.release.package_sizes` lists its packages by size."
+                "allowed."
             )
 
 
@@ -211,7 +211,7 @@ def _mirror() -> tuple[str, str]:
     """The Debian mirror and release that this machine itself installs from."""
     asked = ["apt-get", "indextargets", "--format", "$(REPO_URI) $(CODENAME)", "Created-By: Packages"]
     rows = [line.split() for line in run(asked).splitlines()]
-    found = next(((uri, name) for uri, name in rows if "-" not in name and "security" not in uri), None)
-    if found is None:
+    source = next(((uri, name) for uri, name in rows if "-" not in name and "security" not in uri), None)
+    if source is None:
         raise ImageError("apt-get knows no Debian mirror: images are built on Debian, with its sources set.")
-    return found
+    return source

@@ -62,37 +62,40 @@ def own_programs(names: Sequence[str], environment: Mapping[str, str]) -> dict[s
     if environment.get(USE) != "1":
         return {}
     folders = ":".join(filter(None, (environment.get(ASSETS, ""), environment.get("PATH", ""))))
-    found: dict[str, OwnProgram] = {}
+    chosen: dict[str, OwnProgram] = {}
     for module in modules_for(tuple(names)):
         wanted = [name for name in module.program_names if name in names]
-        own = list(_usable(wanted, folders))
-        if len(own) == len(wanted) and len({each.version for each in own}) == 1:
-            found |= {each.name: each for each in own}
-    return found
+        usable = list(_usable(wanted, folders))
+        if len(usable) == len(wanted) and len({program.version for program in usable}) == 1:
+            chosen |= {program.name: program for program in usable}
+    return chosen
 
 
 def _usable(names: Sequence[str], folders: str) -> Iterator[OwnProgram]:
     for name in names:
         path = shutil.which(name, path=folders)
-        known = SUPPORTED.get(name)
-        version = version_of(Path(path), known) if path and known else None
-        if path and known and version and known.oldest <= version < known.end:
+        supported = SUPPORTED.get(name)
+        version = version_of(Path(path), supported) if path and supported else None
+        if path and supported and version and supported.oldest <= version < supported.end:
             yield OwnProgram(name, Path(path), version)
 
 
-def version_of(program: Path, known: Supported) -> Version | None:
+def version_of(program: Path, supported: Supported) -> Version | None:
     """(1, 36) from what the program says of itself; None where it says nothing that is a version."""
     try:
         done = subprocess.run(
-            [str(program), *known.arguments], capture_output=True, text=True, check=False, timeout=SECONDS
+            [str(program), *supported.arguments], capture_output=True, text=True, check=False, timeout=SECONDS
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    told = _VERSION.search(done.stdout + done.stderr) if done.returncode == 0 else None
-    return (int(told[1]), int(told[2])) if told else None
+    match = _VERSION.search(done.stdout + done.stderr) if done.returncode == 0 else None
+    return (int(match[1]), int(match[2])) if match else None
 
 
-def announcement(found: Mapping[str, OwnProgram]) -> str:
+def announcement(programs: Mapping[str, OwnProgram]) -> str:
     """`using your helm 3.18 (/usr/local/bin), kwok 0.8 (/usr/local/bin): these are not built`."""
-    each = [f"{own.name} {own.version[0]}.{own.version[1]} ({own.path.parent})" for own in found.values()]
-    return f"using your {', '.join(each)}: not built"
+    names = [
+        f"{program.name} {program.version[0]}.{program.version[1]} ({program.path.parent})"
+        for program in programs.values()
+    ]
+    return f"using your {', '.join(names)}: not built"

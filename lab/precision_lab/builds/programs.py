@@ -125,8 +125,10 @@ _EVERY = (*MODULES, *NODE_MODULES, *TOOL_MODULES)
 
 def modules_for(names: tuple[str, ...]) -> tuple[Module, ...]:
     """The modules that make these programs, each once, in the table's order. ValueError for an unknown name."""
-    known = [name for module in _EVERY for name in module.program_names]
-    unknown = set(names) - set(known)
+    program_names = [name for module in _EVERY for name in module.program_names]
+    unknown = set(names) - set(program_names)
     if unknown:
-        raise ValueError(f"The lab builds no program {', '.join(sorted(unknown))}: it knows {', '.join(known)}.")
+        raise ValueError(
+            f"The lab builds no program {', '.join(sorted(unknown))}: it knows {', '.join(program_names)}."
+        )
     return tuple(module for module in _EVERY if set(names) & set(module.program_names))

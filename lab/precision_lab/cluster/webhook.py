@@ -14,7 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from precision_api import names
+from precision_api.facts import names
 from precision_lab.cluster.certificates import issue, new_authority, write_pair
 from precision_lab.cluster.objects import Object
 

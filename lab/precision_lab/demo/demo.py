@@ -105,12 +105,12 @@ def _bring_up_and_show(console: Console, notice: Panel, settings: LabSettings, k
         _run(lab, console, "apply", "-f", os.path.relpath(EXAMPLE))
         watch(lab, installed, console)
         show(lab, installed, console)
-        page, figure = write_report(lab, PROFILE, NAMESPACE, FOLDER, name)
+        page = write_report(lab, PROFILE, NAMESPACE, FOLDER, name)
         console.print(notice)
         if keep:
             lab.detach()
             _say(console, next_commands(_ending(lab, name)))
-        _say(console, where_to_look(os.path.relpath(page), os.path.relpath(figure), _left(monitoring, keep)))
+        _say(console, where_to_look(os.path.relpath(page), _left(monitoring, keep)))
 
 
 def watch(lab: Lab, installed: Installation, console: Console) -> None:

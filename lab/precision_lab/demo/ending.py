@@ -39,14 +39,14 @@ class Ending:
     """A node that was found slow; empty where none was."""
 
 
-def write_report(lab: Lab, profile: str, namespace: str, folder: Path, name: str) -> tuple[Path, Path]:
-    """The page and the main figure that `kubectl precision report` writes to `folder`, as `NAME-report.html|png`.
+def write_report(lab: Lab, profile: str, namespace: str, folder: Path, name: str) -> Path:
+    """The page that `kubectl precision report` writes to `folder`, as `NAME-report.html`.
 
     Raises ProcessError with the plugin's words.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    page, figure = (folder / f"{name}-report.{kind}" for kind in ("html", "png"))
-    options = [f"--namespace={namespace}", f"--output={page}", f"--png={figure}", f"--kubeconfig={lab.kubeconfig}"]
+    page = folder / f"{name}-report.html"
+    options = [f"--namespace={namespace}", f"--output={page}", f"--kubeconfig={lab.kubeconfig}"]
     done = subprocess.run(
         [str(plugin_folder() / PLUGIN), "report", profile, *options],
         env={**os.environ, "KUBECONFIG": str(lab.kubeconfig)},
@@ -57,7 +57,7 @@ def write_report(lab: Lab, profile: str, namespace: str, folder: Path, name: str
     )
     if done.returncode != 0:
         raise ProcessError(f"{PLUGIN} report {profile} ended with {done.returncode}: {done.stderr.strip()}")
-    return page, figure
+    return page
 
 
 def plugin_folder() -> Path:
@@ -87,11 +87,11 @@ def next_commands(ending: Ending) -> list[str]:
     ]
 
 
-def where_to_look(page: str, figure: str, monitoring: Monitoring) -> list[str]:
+def where_to_look(page: str, monitoring: Monitoring) -> list[str]:
     """The report's path, and the URLs of what runs. Each line says that its figures are simulated."""
     prometheus = f"Prometheus (SIMULATED figures; the chart's rules at short intervals): {monitoring.prometheus}"
     return [
-        f"Report (SIMULATED figures): {page} and its main figure {figure}",
+        f"Report (SIMULATED figures): {page}",
         *([prometheus] if monitoring.prometheus else []),
         *([f"Dashboards (SIMULATED figures): {monitoring.dashboards}"] if monitoring.dashboards else []),
         *([monitoring.missing] if monitoring.missing else []),

@@ -36,8 +36,8 @@ def progress_view(profiles: Sequence[Object]) -> RenderableType:
         counts = _counts(profile)
         done = counts.get("succeeded", 0) + counts.get("failed", 0)
         bar = ProgressBar(total=max(counts.get("eligible", 0), 1), completed=done, width=24)
-        told = ", ".join(f"{counts[state]} {state}" for state in STATES if counts.get(state))
-        table.add_row(profile["metadata"]["name"], bar, profile.get("status", {}).get("phase", "Pending"), told)
+        state_counts = ", ".join(f"{counts[state]} {state}" for state in STATES if counts.get(state))
+        table.add_row(profile["metadata"]["name"], bar, profile.get("status", {}).get("phase", "Pending"), state_counts)
     return table
 
 
@@ -86,18 +86,18 @@ def _product(node: Object) -> str:
 def _staged(node: Object) -> str:
     """What the lab did to this node on purpose."""
     annotations = {key: text for key, text in node["metadata"].get("annotations", {}).items() if key != PRODUCT}
-    told = [
+    staged = [
         f"{key.removeprefix(f'{PREFIX}/')} {value}".replace(" true", "")
         for key, value in sorted(annotations.items())
         if key.startswith(f"{PREFIX}/")
     ]
     if PUBLISHED in annotations:
-        told = [*(text for text in told if not text.startswith("published ")), "GPUs by claim"]
+        staged = [*(text for text in staged if not text.startswith("published ")), "GPUs by claim"]
     if node["spec"].get("unschedulable"):
-        told.append("cordoned")
+        staged.append("cordoned")
     if "-MIG-" in _product(node):
-        told.append("MIG")
-    return ", ".join(told)
+        staged.append("MIG")
+    return ", ".join(staged)
 
 
 def _found(snapshot: DemoSnapshot, profile: Object, node: Object) -> tuple[str, str, str]:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from itertools import cycle, islice
 from typing import Any
 
-from precision_api.names import GPU_RESOURCE
-from precision_api.products import ProductClass
+from precision_api.facts.names import GPU_RESOURCE
+from precision_api.facts.products import ProductClass
 from precision_lab.builds.image_archives import version
 from precision_lab.fleet.hardware import HARDWARE, Hardware
 from precision_lab.fleet.traits import NodeManifest, apply_trait, driver_labels

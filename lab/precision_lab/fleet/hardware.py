@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from precision_api.products import ProductClass
+from precision_api.facts.products import ProductClass
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from precision_api.names import GPU_RESOURCE
+from precision_api.facts.names import GPU_RESOURCE
 from precision_lab import names
 from precision_lab.fleet.hardware import HARDWARE, Hardware
 from precision_lab.fleet.traits import NodeManifest
@@ -45,11 +45,11 @@ def slices_of(node: NodeManifest) -> list[NodeManifest]:
     """The ResourceSlices of a node that has been created; none of one whose GPUs no DRA driver publishes."""
     notes = node["metadata"].get("annotations") or {}
     publish = WAYS.get(notes.get(names.PUBLISHED, ""))
-    found = publish(node, _hardware(node)) if publish is not None else []
+    slices = publish(node, _hardware(node)) if publish is not None else []
     if notes.get(names.CLAIMANT) == "nic":
         nics = [{"name": f"nic-{number}", "attributes": {f"{NIC_DRIVER}/rdma": {"bool": True}}} for number in range(2)]
-        found.append(_slice(node, "nics", nics, driver=NIC_DRIVER))
-    return found
+        slices.append(_slice(node, "nics", nics, driver=NIC_DRIVER))
+    return slices
 
 
 def claimant(node: NodeManifest) -> list[NodeManifest]:
@@ -173,12 +173,12 @@ def _dynmig(node: NodeManifest, hardware: Hardware) -> list[NodeManifest]:
     pieces = {f"memory-slice-{piece}": {"value": "1"} for piece in range(COUNTERS)}
     sets = [{"name": f"gpu-{number}-counter-set", "counters": pieces} for number in range(hardware.gpus)]
     count = hardware.gpus + 1
-    found = [_slice(node, "counters", None, slices=count, sharedCounters=sets)]
+    made = [_slice(node, "counters", None, slices=count, sharedCounters=sets)]
     for number, shared in enumerate(sets):
         whole = _gpu(node, hardware, number, consumesCounters=[{"counterSet": shared["name"], "counters": pieces}])
         cut = [_partition(hardware, number, piece, str(shared["name"])) for piece in range(COUNTERS - 1)]
-        found.append(_slice(node, str(number), [whole, *cut], slices=count))
-    return found
+        made.append(_slice(node, str(number), [whole, *cut], slices=count))
+    return made
 
 
 def _partition(hardware: Hardware, number: int, piece: int, counter_set: str) -> Device:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from precision_api.names import GPU_RESOURCE
+from precision_api.facts.names import GPU_RESOURCE
 from precision_lab import names
 from precision_lab.fleet.hardware import Hardware
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from precision_api.names import AGENT_CONTAINER
+from precision_api.facts.names import AGENT_CONTAINER
 from precision_lab.cluster.objects import Object
 from precision_lab.kubelet import pod_status
 from precision_lab.kubelet.agent_process import AgentExit, AgentHost

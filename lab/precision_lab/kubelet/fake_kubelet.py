@@ -17,16 +17,16 @@ from typing import Annotated
 
 import typer
 
-from precision_api.names import AGENT_APP, AGENT_CONTAINER, LABEL_APP
+from precision_api.facts.names import AGENT_APP, AGENT_CONTAINER, LABEL_APP
 from precision_lab.cluster.kubeconfig import administrator
 from precision_lab.cluster.objects import Object
 from precision_lab.kubelet.agent_pod import DELETED, AgentPod, Whereabouts
 from precision_lab.kubelet.agent_process import AGENT, AgentHost, agent_host
+from precision_lab.kubelet.changes import Change, list_and_watch
 from precision_lab.kubelet.faults import Plan, plan_of
 from precision_lab.kubelet.log_server import PodLog, log_server
 from precision_lab.names import FAULT, KWOK_NODE
 from precision_operator.cluster import ApiError, Cluster, paths
-from precision_operator.cluster.changes import Change, list_and_watch
 
 log = logging.getLogger("precision_lab.kubelet.fake_kubelet")
 REPLACED_SECONDS = 1.0

@@ -10,8 +10,8 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from precision_api.exits import exit_named
-from precision_api.wire import PAYLOAD, encode_refusal
+from precision_api.exchange.exits import exit_named
+from precision_api.exchange.wire import PAYLOAD, encode_refusal
 from precision_lab import names
 
 SIGTERM_EXIT, SIGKILL_EXIT, SEGFAULT_EXIT = 143, 137, 139

@@ -72,10 +72,10 @@ def sample(name: str, labels: Mapping[str, str], value: str, at: float) -> str:
 
 
 def _hourly(history: Sequence[Scraped], end: float) -> Iterator[str]:
-    for body, following in zip(history, (*(one.at for one in history[1:]), end), strict=True):
+    for body, following in zip(history, (*(sweep.at for sweep in history[1:]), end), strict=True):
         samples = [_with_labels(line, body.labels) for line in body.text.decode().splitlines() if line[0] != "#"]
         for at in _hours(body.at, following):
-            yield from (f"{one} {at:.3f}\n" for one in samples)
+            yield from (f"{sample} {at:.3f}\n" for sample in samples)
 
 
 def import_samples(lines: Iterable[str], data: Path) -> None:
@@ -106,8 +106,8 @@ def _hours(start: float, end: float) -> Iterator[float]:
 def _with_labels(line: str, labels: Mapping[str, str]) -> str:
     """A sample with the scrape's labels before its own: `name{job="x",...} value`."""
     series, value = line.rsplit(" ", 1)
-    name, brace, own = series.partition("{")
-    rest = f",{own}" if brace else "}"
+    name, brace, series_labels = series.partition("{")
+    rest = f",{series_labels}" if brace else "}"
     return f"{name}{{{_pairs(labels)}{rest} {value}"
 
 

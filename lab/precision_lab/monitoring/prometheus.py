@@ -75,35 +75,35 @@ class Prometheus:
             with urllib.request.urlopen(request, timeout=120) as answer:
                 return json.load(answer)["data"]
         except urllib.error.HTTPError as problem:
-            told = problem.read().decode(errors="replace")
-            raise ValueError(f"asking Prometheus for {parameters or path}: {told}") from problem
+            answer_text = problem.read().decode(errors="replace")
+            raise ValueError(f"asking Prometheus for {parameters or path}: {answer_text}") from problem
 
     def query(self, expr: str, at: float | None = None) -> list[Sample]:
         """What an instant query gives now or `at`; a scalar is one sample without labels."""
         answer = self.ask("query", query=expr, **({"time": str(at)} if at is not None else {}))
         if answer["resultType"] == "scalar":
             return [Sample({}, float(answer["result"][1]))]
-        return [Sample(one["metric"], float(one["value"][1])) for one in answer["result"]]
+        return [Sample(row["metric"], float(row["value"][1])) for row in answer["result"]]
 
     def query_range(self, expr: str, start: float, end: float, step: float) -> list[Any]:
         """Series with `metric` and `values`, as the API gives them."""
         answer = self.ask("query_range", query=expr, start=str(start), end=str(end), step=str(step))
-        found: list[Any] = answer["result"]
-        return found
+        series: list[Any] = answer["result"]
+        return series
 
     def wait_for(self, expr: str, seconds: float = 60.0) -> list[Sample]:
         """The first answer that is not empty. Raises ProcessError when the time is over."""
         deadline = time.monotonic() + seconds
-        while not (found := self.query(expr)):
+        while not (samples := self.query(expr)):
             if time.monotonic() > deadline:
                 raise ProcessError(f"Prometheus has no answer to {expr} after {seconds:.0f} s: {self.targets()}")
             time.sleep(0.1)
-        return found
+        return samples
 
     def targets(self) -> list[str]:
         """Each target's health and last error, for a message."""
         active = self.ask("targets")["activeTargets"]
-        return [f"{one['scrapeUrl']} {one['health']} {one['lastError']}".strip() for one in active]
+        return [f"{target['scrapeUrl']} {target['health']} {target['lastError']}".strip() for target in active]
 
     def stop(self) -> None:
         """Ends it; its data stays."""

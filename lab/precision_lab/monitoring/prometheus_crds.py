@@ -31,5 +31,5 @@ def definitions(plurals: Sequence[str] = PLURALS) -> list[Path]:
             f"fetching {MODULE}: {(done.stdout + done.stderr).strip()[-500:]}\n"
             "Run the same command again. Go needs its module proxy (GOPROXY) to be reached."
         )
-    found = Path(json.loads(done.stdout)["Dir"]) / "example" / "prometheus-operator-crd"
-    return [found / f"monitoring.coreos.com_{plural}.yaml" for plural in plurals]
+    definitions_folder = Path(json.loads(done.stdout)["Dir"]) / "example" / "prometheus-operator-crd"
+    return [definitions_folder / f"monitoring.coreos.com_{plural}.yaml" for plural in plurals]

@@ -14,7 +14,7 @@ from typing import Self
 
 import yaml
 
-from precision_api.names import GPU_RESOURCE
+from precision_api.facts.names import GPU_RESOURCE
 from precision_lab.builds.binaries import binaries
 from precision_lab.builds.programs import CLUSTER, NODE
 from precision_lab.cluster.control_plane import NODE_GRACE_SECONDS, new_control_plane, start_controller_manager
@@ -94,10 +94,10 @@ class RealLab:
 
     def reboot(self, node: str) -> None:
         """Cuts a node's power and starts it again, with its device plugin; returns when the kubelet has started."""
-        found = self.nodes[node]
-        found.reboot()
-        if found.spec.gpus:
-            found.start_plugin(self._mounts, VARIABLES)
+        real_node = self.nodes[node]
+        real_node.reboot()
+        if real_node.spec.gpus:
+            real_node.start_plugin(self._mounts, VARIABLES)
 
     def unhealthy_gpus(self, node: str, *devices: str) -> None:
         """Which GPUs (`GPU-0`) of a node its device plugin reports as unhealthy; none: all are healthy."""
@@ -121,16 +121,16 @@ class RealLab:
         The devices of these names (`gpu-3`) bear the taint of an XID error. Containers with a claim get these mounts
         and variables too.
         """
-        found = self.nodes[node]
-        assert found.spec.product, f"{node} has no GPUs"
-        gpus = slices.whole_gpus(node_manifest(NodeSpec(found.spec.product, traits=("dra",)), node, 0))[
-            : found.spec.gpus
+        real_node = self.nodes[node]
+        assert real_node.spec.product, f"{node} has no GPUs"
+        gpus = slices.whole_gpus(node_manifest(NodeSpec(real_node.spec.product, traits=("dra",)), node, 0))[
+            : real_node.spec.gpus
         ]
         devices = [gpu | ({"taints": [slices.XID]} if gpu["name"] in tainted else {}) for gpu in gpus]
         self.lab.apply(*slices.device_classes())
-        found.start_dra_driver(self.lab.kubeconfig, devices, [*self._mounts, *mounts], [*VARIABLES, *variables])
+        real_node.start_dra_driver(self.lab.kubeconfig, devices, [*self._mounts, *mounts], [*VARIABLES, *variables])
         wait_until(
-            lambda: len(self.published(node)) == len(devices), self.lab.processes, found.dra_driver, READY_SECONDS
+            lambda: len(self.published(node)) == len(devices), self.lab.processes, real_node.dra_driver, READY_SECONDS
         )
 
     def stop_dra_driver(self, node: str) -> None:
@@ -140,8 +140,8 @@ class RealLab:
 
     def published(self, node: str) -> list[Object]:
         """The devices in the ResourceSlices of a node."""
-        found = self.lab.get("resourceslices", f"--field-selector=spec.nodeName={node}")["items"]
-        return [device for item in found for device in item["spec"].get("devices", ())]
+        slices = self.lab.get("resourceslices", f"--field-selector=spec.nodeName={node}")["items"]
+        return [device for item in slices for device in item["spec"].get("devices", ())]
 
     @property
     def _mounts(self) -> list[str]:
@@ -247,8 +247,8 @@ def gpu_labels(spec: RealNode) -> dict[str, str]:
 
 
 def _status(lab: Lab, name: str) -> Object:
-    found = lab.get("nodes", "--field-selector", f"metadata.name={name}")["items"]
-    return found[0].get("status", {}) if found else {}
+    nodes_of_name = lab.get("nodes", "--field-selector", f"metadata.name={name}")["items"]
+    return nodes_of_name[0].get("status", {}) if nodes_of_name else {}
 
 
 def _is_ready(status: Object) -> bool:

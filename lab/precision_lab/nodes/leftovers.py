@@ -79,13 +79,13 @@ def check(seed: int) -> list[str]:
     """The rounds; returns the differences, each with its round. Raises ProcessError where no lab can be started."""
     chance = random.Random(seed)
     before = Snapshot.take()
-    found = _round("polite end", before)
+    problems = _round("polite end", before)
     for victim in VICTIMS:
         seconds = chance.uniform(0.5, LONGEST_SECONDS)
         what = f"{victim} killed after {seconds:.1f} s"
         _kill_one(victim, seconds)
-        found += _round(f"{what}, then started again", before)
-    return found
+        problems += _round(f"{what}, then started again", before)
+    return problems
 
 
 def check_command(command: Sequence[str]) -> tuple[int, list[str]]:
@@ -141,14 +141,14 @@ def _lines(path: str) -> list[str]:
 
 def _lab_processes() -> Iterator[str]:
     """Processes of a lab: in other process ids than this one, or with a run folder in the command line."""
-    own = os.readlink("/proc/self/ns/pid")
+    pid_namespace = os.readlink("/proc/self/ns/pid")
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             command = (folder / "cmdline").read_text().replace("\0", " ").strip()
             namespace = os.readlink(folder / "ns" / "pid")
         except OSError:
             continue
-        if namespace != own or f"/{PREFIX}" in command:
+        if namespace != pid_namespace or f"/{PREFIX}" in command:
             yield f"{folder.name} {command[:200]}"
 
 
@@ -192,19 +192,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _hold()
         return 0
     try:
-        code, found = check_command(options.command) if options.command else (0, check(_seed(options.seed)))
+        code, problems = check_command(options.command) if options.command else (0, check(_seed(options.seed)))
     except (ProcessError, OSError) as problem:
         print(f"leftovers: {problem}", file=sys.stderr)
         return 1
-    print("\n".join(line[:200] for line in found) or "Nothing was left.")
-    if found:
+    print("\n".join(line[:200] for line in problems) or "Nothing was left.")
+    if problems:
         print("Where another cluster of this machine began or ended meanwhile, these may be its.")
-    return code or int(bool(found))
+    return code or int(bool(problems))
 
 
-def _seed(given: int | None) -> int:
+def _seed(chosen: int | None) -> int:
     """The one that was given, or another one each time; printed, so that a failed run can be repeated."""
-    seed = random.SystemRandom().randrange(10_000) if given is None else given
+    seed = random.SystemRandom().randrange(10_000) if chosen is None else chosen
     print(f"seed {seed}", flush=True)
     return seed
 

@@ -22,7 +22,7 @@ from typing import Any
 
 import yaml
 
-from precision_api.products import ProductClass
+from precision_api.facts.products import ProductClass
 from precision_lab.cluster.certificates import Authority, issue
 from precision_lab.cluster.control_plane import ControlPlane
 from precision_lab.cluster.kubeconfig import Credentials, write
@@ -195,15 +195,15 @@ class Node:
     def _processes(self) -> list[int]:
         """Ids, on this machine, of all containers' processes of this node and of the shims that watch them."""
         group, socket = f"/{self.inside.run_dir.name}/{self.name}/", str(self.folder / "containerd.sock")
-        found = []
+        pids = []
         for folder in Path("/proc").glob("[0-9]*"):
             try:
                 shim = socket in (folder / "cmdline").read_text().split("\0")
                 if shim or group in (folder / "cgroup").read_text():
-                    found.append(int(folder.name))
+                    pids.append(int(folder.name))
             except OSError:  # it has ended
                 continue
-        return found
+        return pids
 
     def _joined(self) -> list[str]:
         """Runs a program where this node's containerd sees its mounts."""
@@ -257,10 +257,10 @@ def wait_until(holds: Callable[[], bool], processes: Processes, name: str, secon
 def _kill_all(processes: Callable[[], Sequence[int]]) -> None:
     """SIGKILL for all of them, until none is left. Raises ProcessError."""
     deadline = time.monotonic() + START_SECONDS
-    while found := processes():
+    while running := processes():
         if time.monotonic() > deadline:
-            raise ProcessError(f"processes {found} do not end by SIGKILL")
-        for pid in found:
+            raise ProcessError(f"processes {running} do not end by SIGKILL")
+        for pid in running:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(0.05)

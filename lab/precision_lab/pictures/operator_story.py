@@ -72,11 +72,11 @@ class Campaign:
         yield f"precision_operator_reconcile_seconds_sum {passes * PASS_SECONDS:.3f}"
         yield f'precision_operator_reconcile_seconds_bucket{{le="+Inf"}} {passes:.2f}'
         yield f"precision_operator_reconcile_errors_total {passes * 0.002:.3f}"
-        for action, each in {"Start": 1 + DISRUPTED, "Collect": 1.0, "Retry": DISRUPTED}.items():
-            yield f'precision_operator_actions_total{{action="{action}"}} {self.nodes * done * each:.2f}'
+        for action, count in {"Start": 1 + DISRUPTED, "Collect": 1.0, "Retry": DISRUPTED}.items():
+            yield f'precision_operator_actions_total{{action="{action}"}} {self.nodes * done * count:.2f}'
         requests = {("GET", "200"): 5.0, ("PATCH", "200"): 1.2, ("POST", "201"): 0.6, ("PATCH", "409"): 0.02}
-        for (verb, code), each in requests.items():
-            yield f'precision_operator_api_requests_total{{verb="{verb}",code="{code}"}} {minutes * each:.2f}'
+        for (verb, code), count in requests.items():
+            yield f'precision_operator_api_requests_total{{verb="{verb}",code="{code}"}} {minutes * count:.2f}'
 
 
 def _runs(pool: str, result: str, reason: str, count: float) -> str:

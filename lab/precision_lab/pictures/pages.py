@@ -14,12 +14,13 @@ from typing import Literal
 
 from playwright.sync_api import Browser
 
-from precision_api.report import ReportStatus
+from precision_api.kinds.report import ReportStatus
 from precision_lab.builds.go_build import say
 from precision_lab.pictures.browser import chromium
 from precision_lab.pictures.sweep_plans import SOLVED
 from precision_lab.pictures.sweeps import DAY, NAMESPACE, PROFILE, Sweep, sweeps
-from precision_operator.report.facts import Given, Node
+from precision_operator.core.results.reading import read
+from precision_operator.report.facts import Given
 from precision_operator.report.page import page as report_page
 
 NODES, SWEEPS, SHOWN = 200, 7, 5
@@ -44,7 +45,7 @@ VIEWS = (View("light"), View("dark", scheme="dark"), View("phone", width=420), V
 def given(sweep: Sweep) -> Given:
     """The report's facts after this sweep."""
     nodes = tuple(
-        Node(raw["spec"]["nodeName"], status.hardware.pool if status.hardware else "", status)
+        read(raw["spec"]["nodeName"], status.hardware.pool if status.hardware else "", status)
         for raw in sweep.reports
         if (status := ReportStatus.model_validate(raw["status"])).run
     )

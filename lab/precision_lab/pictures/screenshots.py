@@ -121,31 +121,33 @@ def pools_of(sweep: Sweep) -> list[str]:
 def shown_fleet(nodes: int, days: float = DAYS) -> Iterator[Shown]:
     """Dashboards over a fleet that has been swept daily, scraped from two exporters, as in a rolling update."""
     end = time.time()
-    told = sweeps(nodes, SWEEPS, start=end - days * DAY, every=days * DAY / SHOWN)[:SHOWN]
+    history = sweeps(nodes, SWEEPS, start=end - days * DAY, every=days * DAY / SHOWN)[:SHOWN]
     processes = launch()
     try:
-        with serve(told) as exporter, serve(told) as second:
-            targets = tuple(Target(JOB, f"127.0.0.1:{one.port}", tuple(told[-1].bodies)) for one in (exporter, second))
+        with serve(history) as exporter, serve(history) as second:
+            targets = tuple(
+                Target(JOB, f"127.0.0.1:{program.port}", tuple(history[-1].bodies)) for program in (exporter, second)
+            )
             for server in (exporter, second):
-                server.choose(len(told) - 1)
-            prometheus = with_history(processes, told, targets, end)
+                server.choose(len(history) - 1)
+            prometheus = with_history(processes, history, targets, end)
             prometheus.wait_for('ALERTS{alertstate="firing"}', 240)
-            url = start_site(processes, perses_page(), prometheus.url, pools_of(told[-1]))
-            yield Shown(url, prometheus, told)
+            url = start_site(processes, perses_page(), prometheus.url, pools_of(history[-1]))
+            yield Shown(url, prometheus, history)
     finally:
         processes.end()
 
 
-def with_history(processes: Processes, told: Sequence[Sweep], targets: tuple[Target, ...], end: float) -> Prometheus:
+def with_history(processes: Processes, history: Sequence[Sweep], targets: tuple[Target, ...], end: float) -> Prometheus:
     """A Prometheus that has seen all of these sweeps, and scrapes and records from now on."""
     data = processes.run_dir / "prometheus-data"
     labels = {"job": targets[0].job, "instance": targets[0].address}
-    write_blocks([Scraped(sweep.at, sweep.body, labels) for sweep in told], end, data)
-    write_blocks(list(_operator(len(told[0].nodes), end)), end, data)
+    write_blocks([Scraped(sweep.at, sweep.body, labels) for sweep in history], end, data)
+    write_blocks(list(_operator(len(history[0].nodes), end)), end, data)
     plain = PrometheusSettings(lookback=LOOKBACK, data=data)
     for level in levels():
         prometheus = start_prometheus(processes, plain)
-        write_recorded(prometheus, level, told[0].at, end)
+        write_recorded(prometheus, level, history[0].at, end)
         prometheus.stop()
     rules = processes.run_dir / "rules.yaml"
     rules.write_text(rule_file.text(interval="5s", lasts="0s"))

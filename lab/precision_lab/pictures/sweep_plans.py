@@ -9,14 +9,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from precision_api.capacity_plan import PlanSpec, PlanStatus
-from precision_api.names import API_VERSION, PLAN_KIND
-from precision_operator.planner.conditions import finished
-from precision_operator.planner.document import status
-from precision_operator.planner.fleet import Fleet
-from precision_operator.planner.page import page
-from precision_operator.planner.planning import Answer, plan
-from precision_operator.planner.snapshot import fleet_of, profile_facts, report_facts
+from precision_api.facts.names import API_VERSION, PLAN_KIND
+from precision_api.kinds.capacity_plan import PlanSpec, PlanStatus
+from precision_operator.planner.answer.conditions import finished
+from precision_operator.planner.answer.document import status
+from precision_operator.planner.answer.page import page
+from precision_operator.planner.answer.planning import PlanAnswer, plan
+from precision_operator.planner.inputs.fleet import Fleet
+from precision_operator.planner.inputs.snapshot import fleet_of, profile_facts, report_facts
 
 Raw = dict[str, Any]
 SOLVED, INFEASIBLE = "next-quarter", "in-a-day"
@@ -41,29 +41,29 @@ def plan_page(
     name: str, reports: Iterable[Raw], profiles: Iterable[Raw], racks: Mapping[str, str], now: datetime
 ) -> str:
     """The HTML page of one of these plans."""
-    found = answer(name, reports, profiles, racks, now)
-    return page(name, status(found), found)
+    document = answer(name, reports, profiles, racks, now)
+    return page(name, status(document), document)
 
 
 def answer(
     name: str, reports: Iterable[Raw], profiles: Iterable[Raw], racks: Mapping[str, str], now: datetime
-) -> Answer:
+) -> PlanAnswer:
     """The planner's answer to one of these plans."""
     return plan(_spec(_jobs(len(racks))[name]), _fleet(reports, profiles, racks, now), now)
 
 
 def _fleet(reports: Iterable[Raw], profiles: Iterable[Raw], racks: Mapping[str, str], now: datetime) -> Fleet:
-    campaigns = [found for raw in profiles if (found := profile_facts(raw)) is not None]
+    campaigns = [facts for raw in profiles if (facts := profile_facts(raw)) is not None]
     return fleet_of(map(report_facts, reports), campaigns, racks, now, "a simulated fleet")
 
 
 def _object(namespace: str, name: str, answer: PlanStatus, now: datetime) -> Raw:
-    told = finished(answer, PlanStatus(), "0" * 16, 1, now)
+    plan_status = finished(answer, PlanStatus(), "0" * 16, 1, now)
     return {
         "apiVersion": API_VERSION,
         "kind": PLAN_KIND,
         "metadata": {"name": name, "namespace": namespace, "uid": f"uid-plan-{name}", "resourceVersion": "1000"},
-        "status": told.model_dump(mode="json", by_alias=True, exclude_none=True),
+        "status": plan_status.model_dump(mode="json", by_alias=True, exclude_none=True),
     }
 
 

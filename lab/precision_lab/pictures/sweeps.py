@@ -13,14 +13,14 @@ from datetime import UTC, datetime
 from functools import cached_property
 from random import Random
 
-from precision_api.names import API_VERSION, PROFILE_KIND, REPORT_KIND, report_name
-from precision_api.products import ProductClass
+from precision_api.facts.names import API_VERSION, PROFILE_KIND, REPORT_KIND, report_name
+from precision_api.facts.products import ProductClass
 from precision_lab.fleet.hardware import HARDWARE
 from precision_lab.pictures.sweep_plans import Raw, answer, plan_page, plans
 from precision_operator.exporter.body import Body, build
 from precision_operator.exporter.self_metrics import OwnMetrics
 from precision_operator.exporter.store import Store
-from precision_operator.planner.planning import Answer
+from precision_operator.planner.answer.planning import PlanAnswer
 
 NAMESPACE, PROFILE, WORKLOAD = "ml", "nightly", "llama3-8b"
 DAY = 86_400.0
@@ -102,7 +102,7 @@ class Sweep:
         """The CapacityPlans: one that is solved, one that can't be."""
         return plans(NAMESPACE, self.reports, self.profiles, self._racks, self._now)
 
-    def answer(self, name: str) -> Answer:
+    def answer(self, name: str) -> PlanAnswer:
         """The planner's answer to the CapacityPlan of this name, and to no other."""
         return answer(name, self.reports, self.profiles, self._racks, self._now)
 
@@ -127,10 +127,10 @@ class Sweep:
     def bodies(self) -> Mapping[str, bytes]:
         """What the exporter gives, uncompressed, by path: /metrics, /metrics/shard/0 and on."""
         body = self._built
-        own = OwnMetrics(process=False)
-        own.tell(body)
+        own_metrics = OwnMetrics(process=False)
+        own_metrics.tell(body)
         shards = {f"/metrics/shard/{shard.index}": shard.text() for shard in body.shards}
-        return {"/metrics": body.fleet + own.text(), **shards}
+        return {"/metrics": body.fleet + own_metrics.text(), **shards}
 
     @property
     def body(self) -> bytes:
@@ -197,9 +197,9 @@ def _plant(fleet: Sequence[SweptNode]) -> Planted:
 
 def _swept(fleet: Sequence[SweptNode], planted: Planted, number: int, count: int) -> Iterator[SweptNode]:
     for node in fleet:
-        own = Random(node.name).gauss(0, 0.003)
+        deviation = Random(node.name).gauss(0, 0.003)
         noise = Random(f"{node.name}/{number}").gauss(0, 0.002)
-        yield _with_stories(replace(node, rate=1 + own + noise), planted, number, count)
+        yield _with_stories(replace(node, rate=1 + deviation + noise), planted, number, count)
 
 
 def _with_stories(node: SweptNode, planted: Planted, number: int, count: int) -> SweptNode:

@@ -63,6 +63,6 @@ def _remove_tree(group: Path) -> bool:
 def _inherit_cpuset(group: Path) -> None:
     """A new cpuset has no processors and no memory, and takes no process until it has."""
     for name in ("cpuset.cpus", "cpuset.mems"):
-        own, parent = group / name, group.parent / name
-        if own.exists() and not own.read_text().strip():
-            own.write_text(parent.read_text())
+        child, parent = group / name, group.parent / name
+        if child.exists() and not child.read_text().strip():
+            child.write_text(parent.read_text())

@@ -28,9 +28,9 @@ class Identity:
     @classmethod
     def own(cls) -> Identity:
         """This process."""
-        own = cls.of(os.getpid())
-        assert own is not None
-        return own
+        this = cls.of(os.getpid())
+        assert this is not None
+        return this
 
     @classmethod
     def parse(cls, text: str) -> Identity | None:

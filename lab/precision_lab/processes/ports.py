@@ -7,15 +7,15 @@ import socket
 from pathlib import Path
 
 LOWEST = 10240
-_given: set[int] = set()
-"""Ports that this process was given: who asked may not have bound them yet."""
+_reserved: dict[int, socket.socket] = {}
+"""Ports that this process was given, each with a name that it holds in the kernel until it ends."""
 _RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 def free_ports(count: int) -> list[int]:
-    """`count` different ports of 127.0.0.1 on which nobody listens now.
+    """`count` different ports of 127.0.0.1 on which nobody listens now, and which no other process was given here.
 
-    Taken at random, so that two clusters which start at once hardly meet: between asking and binding anybody may come.
+    Who asked may not have bound them yet: until this process ends they are reserved for it, and nobody has to clean up.
     """
     highest = int(_RANGE.read_text().split()[0]) if _RANGE.exists() else 32768
     chosen: list[int] = []
@@ -23,10 +23,21 @@ def free_ports(count: int) -> list[int]:
     for port in candidates:
         if len(chosen) == count:
             break
-        if port not in _given and _is_free(port):
+        if reserve(port) and _is_free(port):
             chosen.append(port)
-            _given.add(port)
     return chosen
+
+
+def reserve(port: int) -> bool:
+    """Whether the port is this process's now: an abstract name ends with it, and is of one network, as ports are."""
+    name = socket.socket(socket.AF_UNIX)
+    try:
+        name.bind(f"\0precision-lab/port/{port}")
+    except OSError:
+        name.close()
+        return False
+    _reserved[port] = name
+    return True
 
 
 def _is_free(port: int) -> bool:

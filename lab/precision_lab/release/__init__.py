@@ -1,4 +1,4 @@
-"""The product as users get it: images built, pushed and started, the chart installed, its footprint measured.
+"""The product as users get it: images built, pushed and started, the chart installed.
 
 Never: what the demo shows.
 """

@@ -44,13 +44,17 @@ def of_pip_audit(what: str, printed: str, errors: str) -> Finding:
         rows = json.loads(printed)["dependencies"]
     except (ValueError, KeyError, TypeError):
         return Finding(what, "not checked", _short(errors) or "pip-audit gave no answer")
-    found = [f"{row['name']} {row.get('version', '')}: {each['id']}" for row in rows for each in row.get("vulns", ())]
+    vulnerabilities = [
+        f"{row['name']} {row.get('version', '')}: {vulnerability['id']}"
+        for row in rows
+        for vulnerability in row.get("vulns", ())
+    ]
     skipped = [row for row in rows if "skip_reason" in row]
-    if found:
-        return Finding(what, "vulnerable", "; ".join(found))
+    if vulnerabilities:
+        return Finding(what, "vulnerable", "; ".join(vulnerabilities))
     if skipped or not rows:
-        told = skipped[0]["skip_reason"] if skipped else "no package was read"
-        return Finding(what, "not checked", f"{len(skipped)} of {len(rows)} packages: {_short(told)}")
+        reason = skipped[0]["skip_reason"] if skipped else "no package was read"
+        return Finding(what, "not checked", f"{len(skipped)} of {len(rows)} packages: {_short(reason)}")
     return Finding(what, "clean", f"{len(rows)} packages")
 
 
@@ -94,13 +98,13 @@ def audited(pip_audit: Sequence[str], govulncheck: Path, run: Run) -> Iterator[F
 
 def table(findings: Sequence[Finding]) -> str:
     """Markdown."""
-    rows = [f"| {each.what} | {each.state} | {each.words.replace('|', '/')} |" for each in findings]
+    rows = [f"| {finding.what} | {finding.state} | {finding.words.replace('|', '/')} |" for finding in findings]
     return "\n".join(["| what | result | in words |", "|---|---|---|", *rows])
 
 
 def verdict(findings: Sequence[Finding]) -> tuple[int, str]:
     """Exit code, and the sentence that goes with it: a vulnerability first, then what was not checked."""
-    of = {state: [each.what for each in findings if each.state == state] for state in EXITS}
+    of = {state: [finding.what for finding in findings if finding.state == state] for state in EXITS}
     if of["vulnerable"]:
         return EXITS[
             "vulnerable"
@@ -115,8 +119,8 @@ def verdict(findings: Sequence[Finding]) -> tuple[int, str]:
 
 
 def _short(text: str) -> str:
-    told = " ".join(text.split())
-    return told if len(told) <= SHOWN else told[: told.rindex(" ", 0, SHOWN)] + " ..."
+    words = " ".join(text.split())
+    return words if len(words) <= SHOWN else words[: words.rindex(" ", 0, SHOWN)] + " ..."
 
 
 def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:

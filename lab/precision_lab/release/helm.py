@@ -35,10 +35,10 @@ class Release:
 
     def put(self, chart: Path = CHART, **values: Any) -> str:
         """Installs the chart, or upgrades to it; returns its notes. Values that were set before are not kept."""
-        told = self.helm(
+        output = self.helm(
             "upgrade", self.name, str(chart), "--install", "--create-namespace", "--values=-", stdin=json.dumps(values)
         )
-        return notes_of(told)
+        return notes_of(output)
 
     def uninstall(self) -> str:
         """Takes it away; returns what Helm said, such as what it keeps."""
@@ -75,6 +75,6 @@ class Release:
         return done.stdout
 
 
-def notes_of(told: str) -> str:
+def notes_of(output: str) -> str:
     """The notes in what Helm prints after an installation or an upgrade."""
-    return told.partition("NOTES:\n")[2]
+    return output.partition("NOTES:\n")[2]

@@ -60,10 +60,10 @@ class Base:
         ]
 
 
-def base_images(told: Mapping[str, str], dockerfile: str) -> dict[str, str]:
+def base_images(options: Mapping[str, str], dockerfile: str) -> dict[str, str]:
     """The base image of each build argument: what the user told, else the Dockerfile's default."""
     defaults = dict(re.findall(r"^ARG (\w+)_IMAGE=(\S+)$", dockerfile, flags=re.MULTILINE))
-    return defaults | {name: image for name, image in told.items() if image}
+    return defaults | {name: image for name, image in options.items() if image}
 
 
 def inspect_command(builder: str, image: str) -> Command:
@@ -126,7 +126,7 @@ def push_commands(builder: str, registry: str, platforms: str, tag: str, bases: 
     ]
 
 
-def push(builder: str, registry: str, platforms: str, tag: str, told: Mapping[str, str], dry_run: bool) -> None:
+def push(builder: str, registry: str, platforms: str, tag: str, bases_asked: Mapping[str, str], dry_run: bool) -> None:
     """Builds and pushes both images, or prints the commands. Raises ImageError where a command fails.
 
     Each base is taken by the digest that its tag has now; a dry run asks no registry, and names none. At the end it
@@ -136,7 +136,7 @@ def push(builder: str, registry: str, platforms: str, tag: str, told: Mapping[st
         raise ImageError("Say where to push: make images REGISTRY=registry.example.com/precision-profiler")
     if builder == "docker" and not dry_run and not has_buildx():
         raise ImageError(NO_BUILDX)
-    named = base_images(told, (REPOSITORY / "Dockerfile").read_text())
+    named = base_images(bases_asked, (REPOSITORY / "Dockerfile").read_text())
     bases = [] if dry_run else [resolved(builder, argument, image) for argument, image in named.items()]
     for command in push_commands(builder, registry, platforms, tag, bases):
         print(shlex.join(command), flush=True)
@@ -167,9 +167,9 @@ def has_buildx() -> bool:
 
 def any_builder() -> str:
     """The first builder on PATH that can build. Raises ImageError where there is none."""
-    found = [name for name in BUILDERS if shutil.which(name)]
-    builder = next((name for name in found if name != "docker" or has_buildx()), None)
-    if builder is None and found:
+    installed = [name for name in BUILDERS if shutil.which(name)]
+    builder = next((name for name in installed if name != "docker" or has_buildx()), None)
+    if builder is None and installed:
         raise ImageError(NO_BUILDX)
     if builder is None:
         raise ImageError(f"Install one of {', '.join(BUILDERS)} (docker with buildx) to build images.")
@@ -224,8 +224,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             show_archives()
         else:
             builder = options.builder or any_builder()
-            told = {"PYTHON": options.python_image, "PYTORCH": options.pytorch_image}
-            push(builder, options.registry, options.platforms, options.tag, told, options.dry_run)
+            bases = {"PYTHON": options.python_image, "PYTORCH": options.pytorch_image}
+            push(builder, options.registry, options.platforms, options.tag, bases, options.dry_run)
     except ImageError as problem:
         print(f"images: {problem}", file=sys.stderr)
         return 1

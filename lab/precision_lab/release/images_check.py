@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from precision_api import names
+from precision_api.facts import names
 from precision_lab.builds.go_build import Say
 from precision_lab.builds.image_archives import (
     REPOSITORY,
@@ -122,11 +122,11 @@ def open_image(buildah: Command, target: str, archive: Path) -> Image:
 
 def demand_bytecode(target: str, folder: Path) -> None:
     """Raises ImageError where a module of ours has no bytecode that Python would take: it compares time and size."""
-    own = [path for package in folder.glob("precision_*/") for path in package.rglob("*.py")]
-    stale = [path for path in own if not any(_is_bytecode_of(path, each) for each in _cached(path))]
-    if stale or not own:
+    sources = [path for package in folder.glob("precision_*/") for path in package.rglob("*.py")]
+    stale = [path for path in sources if not any(_is_bytecode_of(path, cached) for cached in _cached(path))]
+    if stale or not sources:
         first = stale[0].relative_to(folder) if stale else "none is there"
-        raise ImageError(f"{target}: {len(stale)} of {len(own)} modules would be compiled at each start: {first}")
+        raise ImageError(f"{target}: {len(stale)} of {len(sources)} modules would be compiled at each start: {first}")
 
 
 def _cached(source: Path) -> Iterator[Path]:
@@ -136,8 +136,8 @@ def _cached(source: Path) -> Iterator[Path]:
 def _is_bytecode_of(source: Path, cached: Path) -> bool:
     """By the header of a .pyc: 4 bytes of magic number, flags, time and size of the source each."""
     flags, seconds, size = struct.unpack("<III", cached.read_bytes()[4:16])
-    told = source.stat()
-    return bool(flags == 0 and (seconds, size) == (int(told.st_mtime), told.st_size))
+    stat = source.stat()
+    return bool(flags == 0 and (seconds, size) == (int(stat.st_mtime), stat.st_size))
 
 
 def check_server(lab: Lab, image: Image, program: Program, user: str) -> None:

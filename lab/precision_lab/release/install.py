@@ -126,11 +126,11 @@ def render(lab: Lab, namespace: str, values: Sequence[str] = ()) -> list[Object]
 
 def without_pods(deployment: Object) -> Object:
     """The Deployment with all that it says of its pods, and none of them: its program runs beside the cluster."""
-    told = {RUNS_AS: "a local process of the lab, with these arguments"}
+    runs_as = {RUNS_AS: "a local process of the lab, with these arguments"}
     meta = deployment["metadata"]
     return {
         **deployment,
-        "metadata": {**meta, "annotations": {**meta.get("annotations", {}), **told}},
+        "metadata": {**meta, "annotations": {**meta.get("annotations", {}), **runs_as}},
         "spec": {**deployment["spec"], "replicas": 0},
     }
 

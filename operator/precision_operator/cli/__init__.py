@@ -23,7 +23,6 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "why": (f"{_IN}.why:why_node", "Explain the state of a node, and what to do next"),
     "compare": (f"{_IN}.compare:compare_sides", "Compare drivers, pools, runs or nodes, with intervals"),
     "report": (f"{_IN}.report:report", "Write a page with all figures, for a browser"),
-    "metrics": (f"{_IN}.metrics:metrics", "Show the Prometheus series of a node"),
     "rerun": (f"{_IN}.rerun:rerun", "Measure a profile or a node again; release from quarantine"),
     "dry-run": (f"{_IN}.dry_run:dry_run", "Show what a profile would do to each node now"),
     "shapes": (f"{_IN}.shapes:shapes", "List the GEMMs of a training step of a model"),

@@ -59,7 +59,7 @@ def _plain(node: Schema, schema: Schema) -> Schema:
         if "$ref" in node:
             node = schema["$defs"][node["$ref"].rpartition("/")[2]]
         else:
-            node = next(each for each in node["anyOf"] if each.get("type") != "null")
+            node = next(option for option in node["anyOf"] if option.get("type") != "null")
     return node
 
 
@@ -70,4 +70,4 @@ def _told(node: Schema) -> str:
     rules = node.get("x-kubernetes-validations")
     if rules:
         return str(rules[0]["message"])
-    return next((told for each in node.get("anyOf", ()) if (told := _told(each))), "")
+    return next((message for option in node.get("anyOf", ()) if (message := _told(option))), "")

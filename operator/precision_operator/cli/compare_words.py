@@ -21,20 +21,24 @@ _ENERGY: Mapping[ComparisonOutcome, str] = {
 }
 
 
-def verdict(found: Comparison) -> tuple[str, ...]:
+def verdict(comparison: Comparison) -> tuple[str, ...]:
     """The sentences; where no recipe is shared, the only one says so."""
-    if not found.rows:
-        return (f"{found.a} and {found.b} have no recipe with usable figures in common.",)
-    how = f"{found.b} against {found.a}, {_how(found)}; what has changed: {_changed(found)}."
-    same = [f"Both sides: {'; '.join(f'{name} {value}' for name, value in found.same)}."] if found.same else []
-    return (*_doubts(found), _headline(found), how, *same, *map(_sentence, found.rows))
+    if not comparison.rows:
+        return (f"{comparison.a} and {comparison.b} have no recipe with usable figures in common.",)
+    how = f"{comparison.b} against {comparison.a}, {_how(comparison)}; what has changed: {_changed(comparison)}."
+    same = (
+        [f"Both sides: {'; '.join(f'{name} {value}' for name, value in comparison.same)}."] if comparison.same else []
+    )
+    return (*_doubts(comparison), _headline(comparison), how, *same, *map(_sentence, comparison.rows))
 
 
-def _doubts(found: Comparison) -> Iterator[str]:
+def _doubts(comparison: Comparison) -> Iterator[str]:
     """What keeps the figures from being those of real hardware, before anything is said of them."""
-    if found.simulated:
+    if comparison.simulated:
         yield "SIMULATED or replayed figures: this says nothing of real hardware."
-    unknown = [name for name, data in zip((found.a, found.b), found.data, strict=True) if UNKNOWN in data]
+    unknown = [
+        name for name, data in zip((comparison.a, comparison.b), comparison.data, strict=True) if UNKNOWN in data
+    ]
     if unknown:
         yield (
             f"{UNKNOWN.capitalize()}: {' and '.join(unknown)}. An older operator did not record whether those figures "
@@ -42,27 +46,27 @@ def _doubts(found: Comparison) -> Iterator[str]:
         )
 
 
-def _headline(found: Comparison) -> str:
-    by_answer = {answer: [r.recipe for r in found.rows if r.rate.answer == answer] for answer in _RATE}
+def _headline(comparison: Comparison) -> str:
+    by_answer = {answer: [r.recipe for r in comparison.rows if r.rate.answer == answer] for answer in _RATE}
     slower, faster = by_answer["less"], by_answer["more"]
     if slower and faster:
-        return f"{found.b} is slower with {', '.join(slower)} and faster with {', '.join(faster)}."
+        return f"{comparison.b} is slower with {', '.join(slower)} and faster with {', '.join(faster)}."
     if slower or faster:
-        return f"{found.b} is {'slower' if slower else 'faster'} with {', '.join(slower or faster)}."
+        return f"{comparison.b} is {'slower' if slower else 'faster'} with {', '.join(slower or faster)}."
     equal, unknown = by_answer["no_difference"], by_answer["not_known"]
-    same = f"{found.b} is as fast as {found.a}"
+    same = f"{comparison.b} is as fast as {comparison.a}"
     if equal and unknown:
         return f"{same} with {', '.join(equal)}, within {EQUAL_WITHIN:.0%}; with {', '.join(unknown)} it is not known."
     if equal:
         return f"{same}: no difference beyond noise, and none above {EQUAL_WITHIN:.0%}."
-    if all(row.rate.interval is None for row in found.rows):
+    if all(row.rate.interval is None for row in comparison.rows):
         return "Whether there is a difference can't be said: without intervals nothing is known of noise."
-    return f"Whether {found.b} is faster or slower than {found.a} is not known: {_to_know(found)}."
+    return f"Whether {comparison.b} is faster or slower than {comparison.a} is not known: {_to_know(comparison)}."
 
 
-def _to_know(found: Comparison) -> str:
+def _to_know(comparison: Comparison) -> str:
     """What is missing for an answer, and what to do."""
-    open_ = [row.rate for row in found.rows if row.rate.answer == "not_known" and row.rate.interval is not None]
+    open_ = [row.rate for row in comparison.rows if row.rate.answer == "not_known" and row.rate.interval is not None]
     several = [rate for rate in open_ if rate.nodes > 1]
     wide = f"the intervals are wider than {EQUAL_WITHIN:.0%} and hold 1"
     if not several:
@@ -74,26 +78,26 @@ def _to_know(found: Comparison) -> str:
     return f"{wide}; with nodes that differ as these {now} do, it takes about {max(n for n in needed if n)} to tell"
 
 
-def _changed(found: Comparison) -> str:
-    if found.difference is not None:
-        return f"{found.difference}, {found.was} -> {found.now}"
-    return "the nodes themselves" if found.how == "groups" else "nothing that is recorded"
+def _changed(comparison: Comparison) -> str:
+    if comparison.difference is not None:
+        return f"{comparison.difference}, {comparison.was} -> {comparison.now}"
+    return "the nodes themselves" if comparison.how == "groups" else "nothing that is recorded"
 
 
-def _how(found: Comparison) -> str:
-    nodes = max((row.rate.nodes for row in found.rows), default=0)
+def _how(comparison: Comparison) -> str:
+    nodes = max((row.rate.nodes for row in comparison.rows), default=0)
     return {
         "paired": f"the same {nodes} nodes, paired",
         "single": "one node",
         "groups": "one node against another" if nodes == 1 else f"the medians of two groups of together {nodes} nodes",
-    }[found.how]
+    }[comparison.how]
 
 
 def _sentence(row: ComparisonRow) -> str:
-    told = [f"{row.recipe}: {_amount(row.rate, _RATE) or f'tokens per second {ratio_text(row.rate)}'}"]
+    parts = [f"{row.recipe}: {_amount(row.rate, _RATE) or f'tokens per second {ratio_text(row.rate)}'}"]
     if row.tokens_per_joule is not None:
-        told.append(_amount(row.tokens_per_joule, _ENERGY) or f"tokens per joule {ratio_text(row.tokens_per_joule)}")
-    return "; ".join(told) + "."
+        parts.append(_amount(row.tokens_per_joule, _ENERGY) or f"tokens per joule {ratio_text(row.tokens_per_joule)}")
+    return "; ".join(parts) + "."
 
 
 def _amount(ratio: Ratio, words: Mapping[ComparisonOutcome, str]) -> str:

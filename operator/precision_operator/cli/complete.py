@@ -17,16 +17,15 @@ import typer
 
 from precision_operator.cli import COMMANDS, app
 from precision_operator.cli.object_ref import KINDS, SHORT
-from precision_operator.cli.output import TEMPLATE, OutputFormat
+from precision_operator.cli.output import OutputFormat
 
 SECONDS = 2.0
 NO_FILES, FILES, GOES_ON = ":4", ":0", ":2"
-_TAKES_FILES = ("--filename", "-f", "--nodes", "--kubeconfig", "--hf-config", "--png", "--config-map")
+_TAKES_FILES = ("--filename", "-f", "--nodes", "--kubeconfig", "--hf-config", "--config-map")
 _NAMES: Mapping[str, tuple[str, ...]] = {
     "status": ("profile",),
     "nodes": ("profile",),
     "why": ("node",),
-    "metrics": ("node",),
     "rerun": ("profile", "node"),
     "report": ("profile", "node"),
     "compare": ("profile", "node", "pool", "driver", "run"),
@@ -52,75 +51,65 @@ def answers(typed: Sequence[str], names: Names) -> list[str]:
     *before, current = words
     command = next((word for word in before if not word.startswith("-")), None)
     if command is None:
-        found = [f"{name}\t{summary}" for name, (_, summary) in COMMANDS.items() if name.startswith(current)]
-        return [*found, NO_FILES]
+        candidates = [f"{name}\t{summary}" for name, (_, summary) in COMMANDS.items() if name.startswith(current)]
+        return [*candidates, NO_FILES]
     if command not in COMMANDS:
         return [NO_FILES]
-    given = _given(before)
+    options = {key: value for key, value in pairwise(before) if key.startswith("-")}
     previous = before[-1] if before else ""
     if previous in _TAKES_FILES or (command in ("report", "support-bundle") and previous in ("-o", "--output")):
         return [FILES]
     if previous in ("-o", "--output"):
-        found = _starting([*map(str, OutputFormat), TEMPLATE], current)
-        return [*found, GOES_ON if TEMPLATE in found else NO_FILES]
+        return [*_starting(list(OutputFormat), current), NO_FILES]
     if previous in _OPTION_NAMES:
-        return [*_starting(names(_OPTION_NAMES[previous], given), current), NO_FILES]
+        return [*_starting(names(_OPTION_NAMES[previous], options), current), NO_FILES]
     if current.startswith("-"):
         return [*(f"{flag}\t{text}" for flag, text in _options(command) if flag.startswith(current)), NO_FILES]
-    found = _starting(list(_arguments(command, current, names, given)), current)
-    goes_on = any(each.endswith("/") for each in found)
-    return [*found, GOES_ON if goes_on else FILES if command in ("report", "compare") else NO_FILES]
+    candidates = _starting(list(_arguments(command, current, names, options)), current)
+    goes_on = any(candidate.endswith("/") for candidate in candidates)
+    return [*candidates, GOES_ON if goes_on else FILES if command in ("report", "compare") else NO_FILES]
 
 
-def _arguments(command: str, current: str, names: Names, given: Mapping[str, str]) -> Iterator[str]:
+def _arguments(command: str, current: str, names: Names, options: Mapping[str, str]) -> Iterator[str]:
     kinds = _NAMES.get(command, ())
     before, slash, _ = current.partition("/")
     if slash and command in _TAKE_KINDS:
         kind = KINDS.get(before.lower(), "")
-        yield from (f"{before}/{name}" for name in (names(kind, given) if kind in kinds else ()))
+        yield from (f"{before}/{name}" for name in (names(kind, options) if kind in kinds else ()))
         return
     for kind in kinds:
-        yield from names(kind, given) if kind in _BARE else (f"{SHORT[kind]}/",)
+        yield from names(kind, options) if kind in _BARE else (f"{SHORT[kind]}/",)
 
 
-def _starting(found: Sequence[str], current: str) -> list[str]:
-    return [name for name in found if name.startswith(current)]
-
-
-def _given(words: Sequence[str]) -> dict[str, str]:
-    """Options with their values, as far as they are typed."""
-    return {key: value for key, value in pairwise(words) if key.startswith("-")}
-
-
-def _command(name: str) -> Any:
-    group: Any = typer.main.get_command(app)
-    return group.get_command(None, name)
+def _starting(words: Sequence[str], current: str) -> list[str]:
+    return [name for name in words if name.startswith(current)]
 
 
 def _options(name: str) -> Iterator[tuple[str, str]]:
-    for parameter in _command(name).params:
+    group: Any = typer.main.get_command(app)
+    for parameter in group.get_command(None, name).params:
         for flag in getattr(parameter, "opts", ()):
             if flag.startswith("--"):
                 yield flag, (getattr(parameter, "help", "") or "").split(".")[0]
 
 
-def names_in_cluster(kind: str, given: Mapping[str, str], seconds: float = SECONDS) -> Sequence[str]:
+def names_in_cluster(kind: str, options: Mapping[str, str], seconds: float = SECONDS) -> Sequence[str]:
     """The names that the cluster has; none where it doesn't answer in time."""
     from precision_operator.cluster import ApiError, ConnectionProblem
 
     try:
-        return asyncio.run(asyncio.wait_for(_names(kind, given), seconds))
+        return asyncio.run(asyncio.wait_for(_names(kind, options), seconds))
     except (ApiError, ConnectionProblem, TimeoutError):
         return ()
 
 
-async def _names(kind: str, given: Mapping[str, str]) -> Sequence[str]:
+async def _names(kind: str, options: Mapping[str, str]) -> Sequence[str]:
     from precision_operator.cluster import Cluster, paths
 
-    async with Cluster.connect(given.get("--kubeconfig"), given.get("--context"), SECONDS) as cluster:
-        namespace = given.get("-n") or given.get("--namespace") or cluster.namespace
+    async with Cluster.connect(options.get("--kubeconfig"), options.get("--context"), SECONDS) as cluster:
+        namespace = options.get("-n") or options.get("--namespace") or cluster.namespace
         if kind in ("pool", "driver", "run"):
-            return await _in_reports(cluster, namespace, kind, given.get("--profile"))
+            return await _in_reports(cluster, namespace, kind, options.get("--profile"))
         path = {
             "profile": paths.profiles(namespace),
             "node": paths.NODES,
@@ -131,10 +120,10 @@ async def _names(kind: str, given: Mapping[str, str]) -> Sequence[str]:
 
 async def _in_reports(cluster: Any, namespace: str, kind: str, profile: str | None) -> Sequence[str]:
     """Pools, drivers or runs that reports tell of, those of older runs too; of one profile where it is named."""
-    from precision_api.names import LABEL_MANAGED_BY, MANAGED_BY
+    from precision_api.facts.names import LABEL_MANAGED_BY, MANAGED_BY
     from precision_operator.cli.operands import names_of
     from precision_operator.cluster import paths
     from precision_operator.core.observe.views import report_view
 
-    found = await cluster.list_views(paths.reports(namespace), report_view, f"{LABEL_MANAGED_BY}={MANAGED_BY}")
-    return names_of([report for report in found if profile in (None, report.profile)], ())[kind]
+    reports = await cluster.list_views(paths.reports(namespace), report_view, f"{LABEL_MANAGED_BY}={MANAGED_BY}")
+    return names_of([report for report in reports if profile in (None, report.profile)], ())[kind]

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from precision_api.names import API_VERSION
+from precision_api.facts.names import API_VERSION
 from precision_operator.cli.codes import CLUSTER, INTERRUPTED, NO_CRDS, NO_RIGHT, Code
 from precision_operator.cli.failure import end
 from precision_operator.cli.options import Reach, seconds_of
@@ -75,12 +75,12 @@ def explained(error: ApiError | ConnectionProblem) -> tuple[Code, str]:
 
 def _right(error: ApiError) -> str:
     """The right that is missing, in the words of a Role."""
-    found = _RIGHT.search(error.message)
-    if found is None:
+    refusal = _RIGHT.search(error.message)
+    if refusal is None:
         return f"{error}. Ask for this right, or name a namespace of yours with -n; kubectl auth can-i --list shows all"
-    what = found["resource"] + (f".{found['group']}" if found["group"] else "")
-    namespace = found["namespace"]
+    what = refusal["resource"] + (f".{refusal['group']}" if refusal["group"] else "")
+    namespace = refusal["namespace"]
     where = f"in namespace {namespace}" if namespace else "in the whole cluster"
     other = "" if namespace else ", or name a namespace of yours with -n"
-    check = f"kubectl auth can-i {found['verb']} {what} {f'-n {namespace}' if namespace else '-A'}"
-    return f"you may not {found['verb']} {what} {where}. Ask for this right{other}; to check: {check}"
+    check = f"kubectl auth can-i {refusal['verb']} {what} {f'-n {namespace}' if namespace else '-A'}"
+    return f"you may not {refusal['verb']} {what} {where}. Ask for this right{other}; to check: {check}"

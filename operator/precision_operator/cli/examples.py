@@ -13,7 +13,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "nodes": (
         "kubectl precision nodes --all",
         "kubectl precision nodes --only slow --sort-by relative",
-        "kubectl precision nodes --only failed -o jsonpath='{.items[*].node}'",
+        "kubectl precision nodes --only failed -o name",
         "kubectl precision nodes demo -l topology.kubernetes.io/zone=us-east-1a -o csv",
     ),
     "why": (
@@ -27,11 +27,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     ),
     "report": (
         "kubectl precision report demo -o report.html",
-        "kubectl precision report node/gb200-0001 -o report.html --png speedup.png",
-    ),
-    "metrics": (
-        "kubectl precision metrics gb200-0001",
-        "kubectl precision metrics node/gb200-0001 --level detail -o wide",
+        "kubectl precision report node/gb200-0001 -o report.html",
     ),
     "rerun": (
         "kubectl precision rerun demo",

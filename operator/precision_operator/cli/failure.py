@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from precision_operator.cli.allowed import FORMS, SPELLED, field_path, in_words
 from precision_operator.cli.codes import WRONG_INPUT, Code
-from precision_operator.cli.output import say
+from precision_operator.cli.terminal import say
 
 NEAR_TOLD = 3
 FEW = 5
@@ -32,12 +32,13 @@ def end(code: Code, message: str) -> NoReturn:
     raise typer.Exit(code.number)
 
 
-def note(message: str) -> None:
+def note(*messages: str) -> None:
     """Says on stderr what an answer is without."""
-    say(f"note: {message}", err=True)
+    for message in messages:
+        say(f"note: {message}", err=True)
 
 
-def did_you_mean(name: str, known: Sequence[str], see: str = "") -> str:
+def did_you_mean(name: str, names: Sequence[str], see: str = "") -> str:
     """How a sentence about a name that does not exist goes on: `; did you mean a or b? See kubectl get pp -A`.
 
     Names that have the given one in them come first (GB200 for NVIDIA-GB200), then those that are spelt alike. Where
@@ -45,13 +46,19 @@ def did_you_mean(name: str, known: Sequence[str], see: str = "") -> str:
     """
     from precision_operator.core.status.why import nearest  # only here: most commands end well
 
-    every = [each for each in dict.fromkeys(known) if each]
-    within = [each for each in every if name and name.lower() in each.lower()]
+    every = [candidate for candidate in dict.fromkeys(names) if candidate]
+    within = [candidate for candidate in every if name and name.lower() in candidate.lower()]
     near = list(dict.fromkeys([*within, *nearest(name, every)]))[:NEAR_TOLD]
     if near:
         return f"; did you mean {' or '.join(near)}?{see and f' {see}'}"
     there = f" (there is {', '.join(every)})" if 0 < len(every) <= FEW else ""
     return f"{there}{see and f'. {see}'}"
+
+
+def no_profile(name: str, names: Sequence[str], place: str | None) -> NoReturn:
+    """Ends the command: no profile of the namespace (None: of any) is called so."""
+    where = f" in namespace {place}" if place else ""
+    fail(f"there is no profile {name}{where}{did_you_mean(name, names, 'See kubectl get pp -A')}")
 
 
 def sentences(error: ValidationError, root: str = "", model: type[BaseModel] | None = None) -> str:
@@ -68,11 +75,11 @@ def sentences(error: ValidationError, root: str = "", model: type[BaseModel] | N
             what = (in_words(model, path) if model is not None else "") or what
         else:
             what = FORMS.get(detail["type"], what)
-        given = f", not {detail['input']!r:.60}" if isinstance(detail["input"], bool | int | float | str) else ""
+        got = f", not {detail['input']!r:.60}" if isinstance(detail["input"], bool | int | float | str) else ""
         if detail["type"] in _SENTENCES:
             lines.append(f"{where} {what}")
         elif detail["type"] == "value_error":
             lines.append(what)
         else:
-            lines.append(f"{where}: {what[:1].lower()}{what[1:]}{given}")
+            lines.append(f"{where}: {what[:1].lower()}{what[1:]}{got}")
     return "\n".join(dict.fromkeys(lines))

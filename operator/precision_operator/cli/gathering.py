@@ -11,16 +11,15 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
-from pydantic import ValidationError
-
-from precision_api.profile import ProfileStatus
 from precision_operator.cli.operator_settings import (
     configured,
     served_places,
     settings_told_by,
     without_agent_change,
 )
+from precision_operator.cli.results import status_of
 from precision_operator.cluster import ApiError, Cluster
+from precision_operator.core.attempts.refusal import RULES
 from precision_operator.core.observe.clock import time_or_none
 from precision_operator.core.observe.observed import (
     JobView,
@@ -34,12 +33,11 @@ from precision_operator.core.observe.observed import (
 from precision_operator.core.observe.operator_defaults import with_operator_defaults
 from precision_operator.core.observe.stop import Stop, stop_told_by, strictest
 from precision_operator.core.observe.views import profile_view
-from precision_operator.core.rollout.limits import PLACES_TAKEN
-from precision_operator.core.rollout.plan import Plan, plan
-from precision_operator.core.rollout.refusal import RULES
-from precision_operator.shell.cache import OF_CLUSTER, Cache, ObjectKind
-from precision_operator.shell.gather import Gatherer, list_into, wanted_texts
-from precision_operator.shell.reader import ClaimProblems, Reader
+from precision_operator.core.plan import Plan, plan
+from precision_operator.core.reasons import REASONS
+from precision_operator.shell.observing.cache import OF_CLUSTER, Cache, ObjectKind
+from precision_operator.shell.observing.gather import Gatherer, list_into, wanted_texts
+from precision_operator.shell.observing.reader import ClaimProblems, Reader
 
 Namespaced = TypeVar("Namespaced", JobView, PodView, ReportView)
 Value = TypeVar("Value")
@@ -116,7 +114,7 @@ async def _world(cluster: Cluster, namespace: str | None, question: ProfileInFil
     there = tuple(p for p in map(profile_view, lists.cache.all("profiles").values()) if not p.deleting)
     profiles = there if asked is None else put_in(there, asked, datetime.now(UTC))
     refusals = {p.uid: refusals_told(before) for p in profiles if (before := _unchanged(p, there)) is not None}
-    operators = await configured(cluster, lists.own, notes)
+    operators = await configured(cluster, lists.namespace, notes)
     only: frozenset[str] | None = None
     if operators is not None:
         settings = operators.serving.settings
@@ -134,11 +132,13 @@ async def _world(cluster: Cluster, namespace: str | None, question: ProfileInFil
     gatherer = Gatherer(cluster, lists.cache, settings, (), reader, clock=cluster.server_time.now)
     seen = await gatherer.observe_with(tuple(_by_name_alone(p) if p.uid in unread else p for p in profiles))
     uids = {str(raw["metadata"]["name"]): uid for uid, raw in seen.nodes.items()}
-    told = {(p, uids[node]): each for p, found in refusals.items() for node, each in found.items() if node in uids}
+    refused = {
+        (p, uids[node]): refusal for p, by_node in refusals.items() for node, refusal in by_node.items() if node in uids
+    }
     observed = replace(
         seen,
         stop=strictest(settings.stop, *map(stop_told, profiles)),
-        refusals=told,
+        refusals=refused,
         jobs=_within(seen.jobs, only),
         pods=_within(seen.pods, only),
         reports=_within(seen.reports, only),
@@ -151,7 +151,7 @@ class _Lists:
     """Lists kinds in all namespaces where the user may, else in his own one, which is noted."""
 
     cluster: Cluster
-    own: str
+    namespace: str
     notes: list[str]
     cache: Cache = field(default_factory=Cache)
     everywhere: bool = True
@@ -160,7 +160,7 @@ class _Lists:
         """All objects of a kind that the user may list, into the cache. Raises ApiError."""
         at_once = self.everywhere or kind in OF_CLUSTER
         try:
-            await list_into(self.cache, self.cluster, kind, None if at_once else self.own)
+            await list_into(self.cache, self.cluster, kind, None if at_once else self.namespace)
         except ApiError as error:
             if kind == "slices" and error.status == 404:  # before Kubernetes 1.34
                 return
@@ -171,8 +171,10 @@ class _Lists:
                 return
             if error.status != 403 or not self.everywhere or kind == "nodes":
                 raise
-            await list_into(self.cache, self.cluster, kind, self.own)
-            self.notes.append(f"only {kind} of namespace {self.own} are known, since you may not list those of others")
+            await list_into(self.cache, self.cluster, kind, self.namespace)
+            self.notes.append(
+                f"only {kind} of namespace {self.namespace} are known, since you may not list those of others"
+            )
             self.everywhere = kind != "profiles"  # who may not list these elsewhere gets answers for his own alone
 
 
@@ -245,23 +247,12 @@ def _unchanged(profile: ProfileView, there: Sequence[ProfileView]) -> ProfileVie
 
 def stop_told(profile: ProfileView) -> Stop | None:
     """The admin's stop that the profile's status tells of: users may seldom read the operator's own switch."""
-    status = _status(profile)
-    return stop_told_by(status.conditions) if status is not None else None
-
-
-def _status(profile: ProfileView) -> ProfileStatus | None:
-    """The profile's status; None where it can't be read."""
-    try:
-        return ProfileStatus.model_validate(dict(profile.status))
-    except ValidationError:
-        return None
+    return stop_told_by(status_of(profile).conditions)
 
 
 def refusals_told(profile: ProfileView) -> dict[str, RefusedCreation]:
     """What the cluster refused to create for a profile, by node name, as its status tells: until it says otherwise."""
-    status = _status(profile)
-    if status is None:
-        return {}
+    status = status_of(profile)
     if status.observed_generation != profile.generation:
         return {}
     tries = ((row, time_or_none(row.last_try)) for row in status.refusals if row.reason in RULES)
@@ -320,21 +311,21 @@ async def _looked_at_waiting(world: _World, seen: Seen) -> Seen:
 
     As many as LOOKS_PER_ANSWER allows; where the user may not look, what is known stays as it is.
     """
-    states = (node_state for own in seen.plan.profiles for node_state in own.node_states)
-    waiting = dict.fromkeys(each.facts.name for each in states if each.reason in PLACES_TAKEN)
-    known = seen.observed.occupancy
-    left = [name for name in waiting if name not in known]
-    looks = left[: max(0, LOOKS_PER_ANSWER - len(known))]
+    states = (node_state for profile in seen.plan.profiles for node_state in profile.node_states)
+    waiting = dict.fromkeys(state.facts.name for state in states if REASONS[state.reason].place_taken)
+    occupancy = seen.observed.occupancy
+    left = [name for name in waiting if name not in occupancy]
+    looks = left[: max(0, LOOKS_PER_ANSWER - len(occupancy))]
     try:
-        found = await world.gatherer.probe(looks)
+        looked = await world.gatherer.probe(looks)
     except ApiError as error:
         if error.status != 403:
             raise
         return seen
     more = len(left) - len(looks)
-    told = f"{LOOKS_PER_ANSWER} nodes were looked at; whether the GPUs of {more} that wait are free is not known"
-    notes = (*seen.notes, told) if more else seen.notes
-    return replace(seen, observed=replace(seen.observed, occupancy={**found, **known}), notes=notes)
+    note = f"{LOOKS_PER_ANSWER} nodes were looked at; whether the GPUs of {more} that wait are free is not known"
+    notes = (*seen.notes, note) if more else seen.notes
+    return replace(seen, observed=replace(seen.observed, occupancy={**looked, **occupancy}), notes=notes)
 
 
 def _by_name_alone(profile: ProfileView) -> ProfileView:

@@ -22,28 +22,28 @@ SHORT = {"profile": "pp", "node": "node", "pool": "pool", "driver": "driver", "r
 """What we write before the slash."""
 
 
-def bare_node(given: str) -> str:
+def bare_node(text: str) -> str:
     """The name of a node that is written as NAME or node/NAME."""
-    prefix = next((kind for kind in NODE_KINDS if given.lower().startswith(kind)), "")
-    return given[len(prefix) :]
+    prefix = next((kind for kind in NODE_KINDS if text.lower().startswith(kind)), "")
+    return text[len(prefix) :]
 
 
-def resolve_name(given: str, known: Mapping[str, Sequence[str]], where: str = "", see: str = "") -> tuple[str, str]:
-    """(kind, name) of what `given` names; ends the command where it names nothing, or several things.
+def resolve_name(text: str, of_kind: Mapping[str, Sequence[str]], where: str = "", see: str = "") -> tuple[str, str]:
+    """(kind, name) of what `text` names; ends the command where it names nothing, or several things.
 
-    `known` has the names of each kind that the command takes; `see` says where to look for a name that is not there.
+    `of_kind` has the names of each kind that the command takes; `see` says where to look for a name that is not there.
     """
-    prefix, slash, name = given.partition("/")
-    if slash and prefix.lower() in KINDS and KINDS[prefix.lower()] in known:
+    prefix, slash, name = text.partition("/")
+    if slash and prefix.lower() in KINDS and KINDS[prefix.lower()] in of_kind:
         kind = KINDS[prefix.lower()]
-        if name not in known[kind]:
-            fail(f"there is no {kind} {name}{where}{did_you_mean(name, known[kind], see)}")
+        if name not in of_kind[kind]:
+            fail(f"there is no {kind} {name}{where}{did_you_mean(name, of_kind[kind], see)}")
         return kind, name
-    kinds = [kind for kind, names in known.items() if given in names]
+    kinds = [kind for kind, names in of_kind.items() if text in names]
     if not kinds:
-        every = [name for names in known.values() for name in names]
-        fail(f"{given} is no {' or '.join(known)}{where}{did_you_mean(given, every, see)}")
+        every = [name for names in of_kind.values() for name in names]
+        fail(f"{text} is no {' or '.join(of_kind)}{where}{did_you_mean(text, every, see)}")
     if len(kinds) > 1:
-        ways = " or ".join(f"{SHORT[kind]}/{given}" for kind in kinds)
-        fail(f"{given} is a {' and a '.join(kinds)}: write {ways}")
-    return kinds[0], given
+        ways = " or ".join(f"{SHORT[kind]}/{text}" for kind in kinds)
+        fail(f"{text} is a {' and a '.join(kinds)}: write {ways}")
+    return kinds[0], text

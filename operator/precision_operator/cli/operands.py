@@ -9,18 +9,17 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from precision_api.names import REPORT_KIND
-from precision_api.report import ReportPast, ReportRun, ReportStatus
-from precision_api.result import MeasurementResult
+from precision_api.exchange.result import MeasurementResult
+from precision_api.facts.names import REPORT_KIND
+from precision_api.kinds.report import ReportPast, ReportRun, ReportStatus
 from precision_operator.cli.results import finished, pool_of, reading_of
 from precision_operator.cli.saved import objects
 from precision_operator.core.observe.observed import ReportView
 from precision_operator.core.observe.views import report_view
 from precision_operator.core.results.pool import population
-from precision_operator.core.results.provenance import provenance_of
-from precision_operator.core.results.reading import RecipeRow, driver_of, number, read
+from precision_operator.core.results.reading import Reading, RecipeRow, driver_of, number
 from precision_operator.core.results.sides import ComparedFigure, Point, Setting, Side, same_driver
-from precision_operator.report.facts import node_of_result
+from precision_operator.report.facts import reading_of_result
 
 OPERANDS = ("profile", "pool", "driver", "run", "node")
 Reports = Sequence[ReportView]
@@ -45,17 +44,17 @@ def names_of(reports: Reports, profiles: Iterable[str]) -> dict[str, list[str]]:
     }
 
 
-def full_name(given: str, reports: Reports) -> str:
+def full_name(text: str, reports: Reports) -> str:
     """`pool/GB200` with the pool's own name, where it is the only pool of that product; all else as it is given."""
-    prefix, _, product = given.partition("/")
+    prefix, _, product = text.partition("/")
     hardware = [report.status.hardware for report in reports if report.status and report.status.hardware]
-    pools = {one.pool for one in hardware if one.product == product}
-    exists = any(one.pool == product for one in hardware)
-    return f"pool/{pools.pop()}" if prefix == "pool" and len(pools) == 1 and not exists else given
+    pools = {gpus.pool for gpus in hardware if gpus.product == product}
+    exists = any(gpus.pool == product for gpus in hardware)
+    return f"pool/{pools.pop()}" if prefix == "pool" and len(pools) == 1 and not exists else text
 
 
-def _distinct(told: Iterable[str | None]) -> list[str]:
-    return [each for each in dict.fromkeys(told) if each]
+def _distinct(names: Iterable[str | None]) -> list[str]:
+    return [name for name in dict.fromkeys(names) if name]
 
 
 def side_of(kind: str, name: str, reports: Reports) -> Side:
@@ -83,7 +82,7 @@ def _of_pools(name: str, reports: Reports) -> Side:
 
 
 def _now(report: ReportView) -> Point | None:
-    return _point(report.node_name, report.status) if report.status is not None else None
+    return _point(reading_of(report))
 
 
 def _then(report: ReportView, kind: str, name: str) -> Point | None:
@@ -92,18 +91,18 @@ def _then(report: ReportView, kind: str, name: str) -> Point | None:
     if status is None:
         return None
     newest = status.run.run if status.run else None
-    told = driver_of(status) if kind == "driver" else newest
-    if told is not None and _same(kind, told, name):
+    current = driver_of(status) if kind == "driver" else newest
+    if current is not None and _same(kind, current, name):
         return _now(report)
     for past in status.history:
-        told = past.driver if kind == "driver" else past.run
-        if told is not None and past.outcome == "succeeded" and _same(kind, told, name):
+        current = past.driver if kind == "driver" else past.run
+        if current is not None and past.outcome == "succeeded" and _same(kind, current, name):
             return _now(report) if past.run == newest else _past_point(report.node_name, past, status)
     return None
 
 
-def _same(kind: str, told: str, name: str) -> bool:
-    return told == name or (kind == "driver" and same_driver(told, name))
+def _same(kind: str, value: str, name: str) -> bool:
+    return value == name or (kind == "driver" and same_driver(value, name))
 
 
 def _past_point(node: str, past: ReportPast, status: ReportStatus) -> Point | None:
@@ -129,10 +128,9 @@ def _past_figures(past: ReportPast) -> tuple[ComparedFigure, ...]:
     )
 
 
-def _point(node: str, status: ReportStatus) -> Point | None:
-    rows = read(node, "", status).usable_rows
-    figures = tuple(figure for row in rows if (figure := _figure(row)) is not None)
-    return Point(node, setting_of(status), figures) if figures else None
+def _point(reading: Reading) -> Point | None:
+    figures = tuple(figure for row in reading.usable_rows if (figure := _figure(row)) is not None)
+    return Point(reading.node, setting_of(reading), figures) if figures else None
 
 
 def _figure(row: RecipeRow) -> ComparedFigure | None:
@@ -148,18 +146,18 @@ def _figure(row: RecipeRow) -> ComparedFigure | None:
     )
 
 
-def setting_of(status: ReportStatus) -> Setting:
+def setting_of(reading: Reading) -> Setting:
     """What a report's figures were measured under."""
-    hardware, software, run = status.hardware, status.software, status.run
+    hardware, software, run = reading.hardware, reading.software, reading.run
     return Setting(
         hardware=f"{hardware.pool}, {hardware.gpus} x {hardware.product}, {_watts(hardware.limit_watts)}"
         if hardware
         else None,
-        driver=driver_of(status),
+        driver=reading.driver,
         software=(software.stack_hash or software.transformer_engine) if software else None,
         workload=_workload(run) if run else None,
         method=f"{run.backend}, baseline {run.baseline}, scope {run.scope}" if run else None,
-        data=provenance_of(run) if run else None,
+        data=reading.data,
     )
 
 
@@ -173,9 +171,9 @@ def _watts(limit: int | None) -> str:
 
 def saved_side(path: str) -> Side:
     """Reports as kubectl saves them, or full results as precision-agent saves them. ValueError where it is neither."""
-    found = objects(path)
+    documents = objects(path)
     points: dict[str, tuple[str, Point]] = {}
-    for item in found:
+    for item in documents:
         newest = _saved(path, item)
         if newest is not None and (newest[1].node not in points or points[newest[1].node][0] <= newest[0]):
             points[newest[1].node] = newest
@@ -189,7 +187,7 @@ def _saved(path: str, item: dict[str, Any]) -> tuple[str, Point] | None:
             result = MeasurementResult.model_validate(item)
         except ValidationError as error:
             raise ValueError(f"{path}: the result can't be read: {error.errors()[0]['msg']}") from error
-        point = _point(result.node, node_of_result(result).status)
+        point = _point(reading_of_result(result))
         return (result.finished_at, point) if point else None
     if item.get("kind", REPORT_KIND) != REPORT_KIND:
         raise ValueError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from precision_api.names import DEFAULT_PRIORITY_CLASS
+from precision_api.facts.names import DEFAULT_PRIORITY_CLASS
 from precision_operator.cluster import ApiError, Cluster, paths
 from precision_operator.core.observe.observed import ProfileView, Raw, Settings
 from precision_operator.shell.settings import Configured, configured_in
@@ -27,22 +27,22 @@ class Operators:
 
 async def configured(cluster: Cluster, namespace: str, notes: list[str]) -> Operators | None:
     """How operators are configured by their Deployments; None: it can't be told. Those of other versions are noted."""
-    found: list[Configured] = []
+    operators: list[Configured] = []
     problems: list[str] = []
     for deployment in await _deployments(cluster, namespace):
         try:
-            found.append(configured_in(deployment))
+            operators.append(configured_in(deployment))
         except ValueError as error:
             problems.append(f"since its Deployment is of another version than this plugin: {error}")
-    if not found:
+    if not operators:
         notes.append(f"{UNKNOWN_SETTINGS}, {(problems or ['since its Deployment is not to be seen'])[0]}")
         return None
-    serving = next((each for each in found if namespace in each.namespaces), None)
+    serving = next((operator for operator in operators if namespace in operator.namespaces), None)
     if serving is None and problems:
         notes.append(f"{UNKNOWN_SETTINGS}, {problems[0]}")
         return None
-    watched = frozenset(name for each in found for name in each.namespaces)
-    return Operators(serving or found[0], watched)
+    watched = frozenset(name for operator in operators for name in operator.namespaces)
+    return Operators(serving or operators[0], watched)
 
 
 async def _deployments(cluster: Cluster, namespace: str) -> Sequence[Raw]:
@@ -57,17 +57,17 @@ async def _deployments(cluster: Cluster, namespace: str) -> Sequence[Raw]:
 
 
 def served_places(
-    told: Operators, profiles: tuple[ProfileView, ...], namespace: str | None, notes: list[str]
+    operators: Operators, profiles: tuple[ProfileView, ...], namespace: str | None, notes: list[str]
 ) -> tuple[frozenset[str], tuple[ProfileView, ...]]:
     """The namespaces that count - those that the operator serves, and that which is asked for - and profiles there."""
     asked = {namespace} if namespace else set()
-    for name in asked - set(told.serving.namespaces):
+    for name in asked - set(operators.serving.namespaces):
         notes.append(f"nothing starts in {name}: the operator does not watch it (chart value watchNamespaces)")
-    only = frozenset({*told.serving.namespaces, *asked})
+    only = frozenset({*operators.serving.namespaces, *asked})
     left_out = sorted({profile.namespace for profile in profiles} - only)
-    if namespace is None and (others := sorted(told.watched.intersection(left_out))):
+    if namespace is None and (others := sorted(operators.watched.intersection(left_out))):
         notes.append(f"profiles of {', '.join(others)} are left out: another operator serves them (ask with -n)")
-    if namespace is None and (unwatched := [name for name in left_out if name not in told.watched]):
+    if namespace is None and (unwatched := [name for name in left_out if name not in operators.watched]):
         notes.append(f"profiles of {', '.join(unwatched)} are left out: the operator does not watch these namespaces")
     return only, tuple(profile for profile in profiles if profile.namespace in only)
 
@@ -78,11 +78,11 @@ def settings_told_by(profiles: Iterable[ProfileView], asked: ProfileView | None 
     The image that the operator takes by default stays unknown; that it has none, a refusal tells. So does `asked`'s,
     which it has said nothing of yet.
     """
-    told = [(profile, _refused_for(profile)) for profile in profiles]
-    known = [*(profile for profile, _ in told), *([asked] if asked is not None else [])]
-    refused = {_image(profile) for profile, reason in told if reason == "ImageNotAllowed"}
-    images = {image for image in map(_image, known) if image} - refused
-    reasons = {reason for _, reason in told}
+    judged = [(profile, _refused_for(profile)) for profile in profiles]
+    asking = [*(profile for profile, _ in judged), *([asked] if asked is not None else [])]
+    refused = {_image(profile) for profile, reason in judged if reason == "ImageNotAllowed"}
+    images = {image for image in map(_image, asking) if image} - refused
+    reasons = {reason for _, reason in judged}
     default = "" if "ImageMissing" in reasons else UNKNOWN_IMAGE
     priority_class = DEFAULT_PRIORITY_CLASS if "PriorityClassMissing" in reasons else ""
     return Settings(default, (UNKNOWN_IMAGE, *sorted(images)), priority_class, agent_service_account="")

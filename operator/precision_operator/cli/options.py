@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated
+from functools import wraps
+from typing import Annotated, Any
 
 import typer
 
 from precision_operator.cli.failure import fail
-from precision_operator.cli.output import FORMS, Output, read_output
+from precision_operator.cli.output import FORMS, OutputFormat, read_output
 from precision_operator.core.observe.clock import duration
 
 Namespace = Annotated[
@@ -18,22 +21,34 @@ AllNamespaces = Annotated[bool, typer.Option("--all-namespaces", "-A", help="Pro
 Selector = Annotated[
     str | None, typer.Option("--selector", "-l", help="Only nodes with these labels, for example zone=a,tier!=test.")
 ]
-Context = Annotated[str | None, typer.Option(help="Context of the kubeconfig.")]
-Kubeconfig = Annotated[str | None, typer.Option(help="Path of the kubeconfig.")]
-RequestTimeout = Annotated[str, typer.Option(help="How long to wait for one answer, for example 30s.")]
 FormOf = Annotated[
-    Output, typer.Option("--output", "-o", parser=read_output, metavar=FORMS, help="Form of the output.")
+    OutputFormat, typer.Option("--output", "-o", parser=read_output, metavar=FORMS, help="Form of the output.")
 ]
 OfProfile = Annotated[str | None, typer.Option("--profile", help="Only this profile.")]
 
 
 @dataclass(frozen=True)
 class Reach:
-    """How to get to the cluster, as the command line says."""
+    """How to get to the cluster: the options that stand last in every command that asks it."""
 
-    kubeconfig: str | None
-    context: str | None
-    request_timeout: str = "30s"
+    context: Annotated[str | None, typer.Option(help="Context of the kubeconfig.")] = None
+    kubeconfig: Annotated[str | None, typer.Option(help="Path of the kubeconfig.")] = None
+    request_timeout: Annotated[str, typer.Option(help="How long to wait for one answer, for example 30s.")] = "30s"
+
+
+def asks_cluster(command: Callable[..., None]) -> Callable[..., None]:
+    """`command` with the options of Reach in place of its last parameter, `reach`."""
+    options = inspect.signature(Reach, eval_str=True).parameters
+    *others, _ = inspect.signature(command, eval_str=True).parameters.values()
+
+    @wraps(command)
+    def called(**values: Any) -> None:
+        reach = Reach(**{name: values.pop(name) for name in options})
+        command(**values, reach=reach)
+
+    shown: Any = called
+    shown.__signature__ = inspect.Signature([*others, *options.values()])
+    return called
 
 
 def seconds_of(text: str, option: str = "--request-timeout") -> float:
@@ -47,8 +62,8 @@ def seconds_of(text: str, option: str = "--request-timeout") -> float:
     return seconds
 
 
-def place_of(namespace: str | None, everywhere: bool, own: str) -> str | None:
+def place_of(namespace: str | None, everywhere: bool, default: str) -> str | None:
     """The namespace to read; None for all of them. Ends the command where both are told."""
     if namespace is not None and everywhere:
         fail("-n and -A exclude each other: leave one of them out")
-    return None if everywhere else namespace or own
+    return None if everywhere else namespace or default

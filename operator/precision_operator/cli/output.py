@@ -10,24 +10,20 @@ import io
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from itertools import zip_longest
 from typing import Any
 
 import typer
 
-from precision_api.names import GROUP
-from precision_api.plain_text import one_line, plain
-from precision_operator.cli.jsonpath import JsonPath, JsonPathProblem, OutOfBounds, read_template
+from precision_api.facts.names import GROUP
+from precision_api.facts.plain_text import one_line, plain
+from precision_operator.cli.columns import OutputRow
+from precision_operator.cli.failure import fail
 
 
-class Output:
-    """What -o takes: a form, or a template."""
-
-
-class OutputFormat(Output, StrEnum):
-    """The forms of every command that prints a list."""
+class OutputFormat(StrEnum):
+    """What -o takes: the forms of every command that prints a list."""
 
     TABLE = "table"
     WIDE = "wide"
@@ -37,82 +33,44 @@ class OutputFormat(Output, StrEnum):
     NAME = "name"
 
 
-TEMPLATE = "jsonpath="
-FORMS = f"{'|'.join(OutputFormat)}|{TEMPLATE}TEMPLATE"
+FORMS = "|".join(OutputFormat)
 """The forms as help shows them."""
 
 
-@dataclass(frozen=True)
-class Template(Output):
-    """`jsonpath=...`, read."""
-
-    path: JsonPath
-
-
-def read_output(text: str) -> Output:
+def read_output(text: str) -> OutputFormat:
     """The form that `text` names, for -o. Raises typer.BadParameter with what there is."""
-    if isinstance(text, Output):  # a default
-        return text
-    if text.startswith(TEMPLATE):
-        try:
-            return Template(read_template(text.removeprefix(TEMPLATE)))
-        except JsonPathProblem as problem:
-            raise typer.BadParameter(str(problem)) from problem
     if text not in tuple(OutputFormat):
-        raise typer.BadParameter(f"{text!r} is none of {', '.join(OutputFormat)}, {TEMPLATE}TEMPLATE")
+        raise typer.BadParameter(f"{text!r} is none of {', '.join(OutputFormat)}")
     return OutputFormat(text)
 
 
 WIDTH = 120
 """Characters of a line that tables keep to; -o wide does not."""
-OutputRow = Mapping[str, Any]
 
 
 def printed(
     document: Any,
-    form: Output,
+    form: OutputFormat,
     people: Callable[[bool], str],
     rows: Sequence[OutputRow],
-    columns: Sequence[str] = (),
+    header: Sequence[str],
 ) -> str:
-    """`document` for programs, `rows` as CSV (with `columns` as header where there are none), else `people(wide)`."""
-    if isinstance(form, Template):
-        return as_template(form.path, document)
+    """`document` for programs, `rows` as CSV under `header`, else `people(wide)`."""
     if form is OutputFormat.JSON:
         return as_json(document)
     if form is OutputFormat.YAML:
         return as_yaml(document)
     if form is OutputFormat.CSV:
-        return as_csv(rows) if rows else ",".join(columns)
+        return as_csv(rows, header)
     if form is OutputFormat.NAME:
         return as_names(rows)
     return people(form is OutputFormat.WIDE)
-
-
-def as_template(path: JsonPath, document: Any) -> str:
-    """The template filled from `document`, without its last line end, which printing adds; ends the command where a
-    list is too short."""
-    try:
-        return path.of(document).removesuffix("\n")
-    except (OutOfBounds, JsonPathProblem) as error:
-        from precision_operator.cli.codes import NO_ANSWER
-        from precision_operator.cli.failure import end  # only here: it prints by `say`
-
-        end(NO_ANSWER, str(error))
-
-
-def say(text: str, err: bool = False) -> None:
-    """Prints `text`, whoever wrote what stands in it: only printable characters, tabs and line ends reach the
-    terminal."""
-    typer.echo("\t".join(map(plain, text.split("\t"))), err=err)
 
 
 def as_names(rows: Sequence[OutputRow]) -> str:
     """The object of each row as kubectl writes it, TYPE/NAME, each once. Ends the command where rows are of none."""
     names = [name for row in rows if (name := _object_name(row))]
     if rows and not names:
-        from precision_operator.cli.failure import fail  # only here: it prints by `say`
-
         fail("-o name: this command lists no objects; use table, wide, json, yaml or csv")
     return "\n".join(dict.fromkeys(names))
 
@@ -145,10 +103,10 @@ def as_yaml(document: Any) -> str:
     return text if text == plain(text) else dumped(False)
 
 
-def as_csv(rows: Sequence[OutputRow]) -> str:
-    """`rows` as CSV under a header; all rows have the keys of the first one. Lists are joined by `; `."""
+def as_csv(rows: Sequence[OutputRow], header: Sequence[str]) -> str:
+    """`rows` as CSV under `header`, the keys of every row. Lists are joined by `; `."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
+    writer = csv.DictWriter(text, fieldnames=header, lineterminator="\n")
     writer.writeheader()
     writer.writerows({key: _cell(value) for key, value in row.items()} for row in rows)
     return text.getvalue().rstrip("\n")
@@ -156,7 +114,7 @@ def as_csv(rows: Sequence[OutputRow]) -> str:
 
 def _cell(value: Any) -> Any:
     if isinstance(value, list | tuple):
-        return one_line("; ".join(str(each) for each in value))
+        return one_line("; ".join(str(part) for part in value))
     if isinstance(value, dict):
         return json.dumps(value, ensure_ascii=False)
     return one_line(value) if isinstance(value, str) else value
@@ -193,13 +151,13 @@ def _longest_part(lines: Sequence[Sequence[str]], at: int) -> int:
 
 def _narrowed(widths: Sequence[int], least: Mapping[int, int]) -> list[int]:
     """`widths`, those in `least` smaller - the widest first - until a line keeps to WIDTH or none can give way."""
-    found = list(widths)
+    narrowed = list(widths)
     for _ in range(sum(widths) + len(_GAP) * (len(widths) - 1) - WIDTH):
-        wide = [at for at in least if found[at] > least[at]]
+        wide = [at for at in least if narrowed[at] > least[at]]
         if not wide:
             break
-        found[max(wide, key=found.__getitem__)] -= 1
-    return found
+        narrowed[max(wide, key=narrowed.__getitem__)] -= 1
+    return narrowed
 
 
 def _folded(line: Sequence[str], widths: Sequence[int]) -> Iterator[tuple[str, ...]]:

@@ -6,15 +6,13 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from precision_api.names import LABEL_MANAGED_BY, MANAGED_BY
-from precision_api.recipes import Recipe
-from precision_operator.cli.connection_options import count_of
+from precision_api.facts.recipes import Recipe
+from precision_operator.cli.columns import Column, Columns, as_cells, figure
 from precision_operator.cli.failure import note
 from precision_operator.cli.output import as_columns
-from precision_operator.cli.results import of_profile, pool_of, reading_of
-from precision_operator.cluster import ApiError, Cluster, paths
+from precision_operator.cli.results import of_profile, pool_of, reading_of, reports_of
+from precision_operator.cluster import ApiError, Cluster
 from precision_operator.core.observe.observed import ProfileView, ReportView
-from precision_operator.core.observe.views import report_view
 from precision_operator.core.results.pool import Pool
 
 FORBIDDEN = 403
@@ -24,9 +22,8 @@ PoolRecipes = Mapping[str, Sequence[Mapping[str, Any]]]
 
 async def read_pool_recipes(cluster: Cluster, profile: ProfileView) -> PoolRecipes:
     """The recipes of the profile's pools; none, with a note, without the right to list reports. Raises ApiError."""
-    mine = f"{LABEL_MANAGED_BY}={MANAGED_BY}"
     try:
-        reports = await cluster.list_views(paths.reports(profile.namespace), report_view, mine, count_of("reports"))
+        reports = await reports_of(cluster, profile.namespace)
     except ApiError as error:
         if error.status != FORBIDDEN:
             raise
@@ -65,32 +62,25 @@ def _row(pool: Pool, recipe: Recipe) -> dict[str, Any]:
     }
 
 
-def recipes_table(found: PoolRecipes) -> str:
+def recipes_table(pools: PoolRecipes) -> str:
     """The same for people; empty where nothing was measured."""
-    told = [(pool, row) for pool, rows in found.items() for row in rows]
-    doubted = any(row["losses"].keys() - {"healthy"} for _, row in told)
-    return as_columns([_cells(pool, row) | (_loss(row) if doubted else {}) for pool, row in told], ("pool",))
+    rows = [(pool, row) for pool, of_pool in pools.items() for row in of_pool]
+    doubted = any(row["losses"].keys() - {"healthy"} for _, row in rows)
+    columns = COLUMNS if doubted else COLUMNS[:-1]
+    return as_columns([as_cells(columns, {**row, "pool": pool}) for pool, row in rows], ("pool",))
 
 
-def _loss(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The column on loss runs, which is there where one of them was not healthy."""
-    words = {name.replace("_", " "): many for name, many in row["losses"].items()}
-    return {"loss": ", ".join(f"{many} {name}" if len(words) > 1 else name for name, many in words.items())}
+def _counted(names: Mapping[str, int]) -> str:
+    """Names, with how many nodes have each where they are several."""
+    return ", ".join(f"{many} {name}" if len(names) > 1 else name for name, many in names.items())
 
 
-def _cells(pool: str, row: Mapping[str, Any]) -> dict[str, Any]:
-    several = len(row["verdicts"]) > 1
-    verdicts = ", ".join(f"{many} {name}" if several else name for name, many in row["verdicts"].items())
-    return {
-        "pool": pool,
-        "recipe": row["recipe"],
-        "nodes": row["nodes"],
-        "speedup": _shown(row["speedup"], ".2f", "x"),
-        "tokens/s": _shown(row["tokensPerSecond"], ",.0f"),
-        "tokens/J": _shown(row["tokensPerJoule"], ".1f"),
-        "verdict": verdicts,
-    }
-
-
-def _shown(value: float | None, form: str, unit: str = "") -> str | None:
-    return None if value is None else f"{value:{form}}{unit}"
+COLUMNS: Columns[Any] = (
+    *(Column(header=name) for name in ("pool", "recipe", "nodes")),
+    Column(header="speedup", cell=figure("speedup", ".2f", "x")),
+    Column(header="tokens/s", cell=figure("tokensPerSecond", ",.0f")),
+    Column(header="tokens/J", cell=figure("tokensPerJoule", ".1f")),
+    Column(header="verdict", cell=lambda row: _counted(row["verdicts"])),
+    Column(header="loss", cell=lambda row: _counted(row["losses"]).replace("_", " ")),
+)
+"""The last one is there where a loss run was not healthy."""

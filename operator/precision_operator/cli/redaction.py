@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from precision_api.names import GROUP
+from precision_api.facts.names import GROUP
 
 REMOVED = "(removed)"
 _KEYS = r"(?:password|passwd|passphrase|secret|(?<!per)token|credentials?|api[-_]?key|access[-_]?key|private[-_]?key)"
@@ -43,9 +43,9 @@ def without_secrets(text: str) -> str:
 
 def plain_object(raw: Mapping[str, Any]) -> dict[str, Any]:
     """A Kubernetes object without managed fields, the copy that kubectl apply keeps, and values of the environment."""
-    found = _cleaned(dict(raw))
-    assert isinstance(found, dict)
-    return found
+    cleaned = _cleaned(dict(raw))
+    assert isinstance(cleaned, dict)
+    return cleaned
 
 
 def _cleaned(value: Any, key: str = "") -> Any:
@@ -57,7 +57,7 @@ def _cleaned(value: Any, key: str = "") -> Any:
         }
         return {k: _cleaned(v, k) for k, v in kept.items()}
     if isinstance(value, list):
-        return [_without_value(each) if key == "env" else _cleaned(each) for each in value]
+        return [_without_value(variable) if key == "env" else _cleaned(variable) for variable in value]
     return value
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from precision_api.names import LABEL_MANAGED_BY, MANAGED_BY
-from precision_api.profile import Thresholds
-from precision_api.report import ReportStatus
+from pydantic import ValidationError
+
+from precision_api.facts.names import LABEL_MANAGED_BY, MANAGED_BY
+from precision_api.kinds.profile import ProfileStatus, Thresholds
+from precision_api.kinds.report import ReportStatus
 from precision_operator.cli.connection_options import count_of
-from precision_operator.cli.failure import did_you_mean, fail
+from precision_operator.cli.failure import fail, no_profile
 from precision_operator.cluster import Cluster, paths
 from precision_operator.core.observe.observed import ProfileView, Raw, ReportView
 from precision_operator.core.observe.views import profile_view, report_view
@@ -35,9 +37,21 @@ class Results:
 async def results(cluster: Cluster, place: str | None) -> Results:
     """All profiles and reports of `place`. Raises ApiError."""
     profiles = await cluster.list_views(paths.profiles(place), profile_view)
+    return Results(place, tuple(profiles), tuple(await reports_of(cluster, place)))
+
+
+async def reports_of(cluster: Cluster, place: str | None) -> Sequence[ReportView]:
+    """All reports of `place`. Raises ApiError."""
     mine = f"{LABEL_MANAGED_BY}={MANAGED_BY}"
-    reports = await cluster.list_views(paths.reports(place), report_view, mine, count_of("reports"))
-    return Results(place, tuple(profiles), tuple(reports))
+    return await cluster.list_views(paths.reports(place), report_view, mine, count_of("reports"))
+
+
+def status_of(view: ProfileView) -> ProfileStatus:
+    """Its status; an unreadable one counts as none (a newer operator may have written it)."""
+    try:
+        return ProfileStatus.model_validate(dict(view.status))
+    except ValidationError:
+        return ProfileStatus()
 
 
 def node_name(raw: Raw) -> str:
@@ -45,12 +59,11 @@ def node_name(raw: Raw) -> str:
     return str(raw["metadata"]["name"])
 
 
-def profile_named(found: Results, name: str) -> ProfileView:
+def profile_named(fleet: Results, name: str) -> ProfileView:
     """The profile of this name; ends the command where there is none, or one in several namespaces."""
-    mine = [profile for profile in found.profiles if profile.name == name]
+    mine = [profile for profile in fleet.profiles if profile.name == name]
     if not mine:
-        near = did_you_mean(name, [profile.name for profile in found.profiles], "See kubectl get pp -A")
-        fail(f"there is no profile {name}{found.where}{near}")
+        no_profile(name, [profile.name for profile in fleet.profiles], fleet.place)
     if len(mine) > 1:
         fail(f"profile {name} is in the namespaces {', '.join(p.namespace for p in mine)}: name one with -n")
     return mine[0]
@@ -80,7 +93,7 @@ def finished(report: ReportView) -> str:
 
 def reading_of(report: ReportView) -> Reading:
     """Its figures, in the pool that the node was in when it was measured; without a status there are none."""
-    return read(report.node_name, pool_of(report), report.status or ReportStatus())
+    return read(report.node_name, pool_of(report), report.status or ReportStatus(), report.namespace, report.profile)
 
 
 def pool_of(report: ReportView) -> str:

@@ -7,17 +7,17 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from precision_api.names import API_VERSION, PROFILE_KIND
+from precision_api.facts.names import API_VERSION, PROFILE_KIND
 
 Document = dict[str, Any]
 
 
 def saved_profile(path: str) -> Document:
     """The first PrecisionProfile of a file (`-`: stdin). ValueError, fit for the user, where there is none."""
-    found = objects(path)
-    profile = next((item for item in found if item.get("kind") == PROFILE_KIND), None)
+    documents = objects(path)
+    profile = next((item for item in documents if item.get("kind") == PROFILE_KIND), None)
     if profile is None:
-        raise ValueError(f"{path}: there is no {PROFILE_KIND} in it, only {_kinds(found)}")
+        raise ValueError(f"{path}: there is no {PROFILE_KIND} in it, only {_kinds(documents)}")
     if profile.get("apiVersion") != API_VERSION:
         raise ValueError(f"{path}: apiVersion is {profile.get('apiVersion')!r}; this version reads {API_VERSION}")
     if not profile.get("spec"):
@@ -31,15 +31,15 @@ def saved_profile(path: str) -> Document:
 
 def saved_nodes(path: str) -> tuple[Document, ...]:
     """The nodes of a file, as `kubectl get nodes -o json` (or -o yaml) saves them: a list, an array or a single one."""
-    found = objects(path)
-    strange = [item for item in found if item.get("kind", "Node") != "Node" or not _meta(item).get("name")]
+    documents = objects(path)
+    strange = [item for item in documents if item.get("kind", "Node") != "Node" or not _meta(item).get("name")]
     if strange:
         raise ValueError(f"{path}: it holds {_kinds(strange)}; save nodes with kubectl get nodes -o json")
-    names = [item["metadata"]["name"] for item in found]
+    names = [item["metadata"]["name"] for item in documents]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise ValueError(f"{path}: node {twice[0]} is in it twice; keep one")
-    return tuple(found)
+    return tuple(documents)
 
 
 def read(path: str) -> str:
@@ -93,6 +93,6 @@ def _meta(item: Mapping[str, Any]) -> Mapping[str, Any]:
     return meta if isinstance(meta, Mapping) else {}
 
 
-def _kinds(found: list[Document]) -> str:
-    kinds = dict.fromkeys(str(item.get("kind", "an object without kind")) for item in found)
+def _kinds(items: list[Document]) -> str:
+    kinds = dict.fromkeys(str(item.get("kind", "an object without kind")) for item in items)
     return ", ".join(kinds) or "nothing"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from precision_api.plain_text import one_line
+from precision_api.facts.plain_text import one_line
 
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 

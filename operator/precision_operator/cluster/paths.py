@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
-from precision_api.names import API_VERSION, PROFILE_PLURAL, REPORT_PLURAL
+from precision_api.facts.names import API_VERSION, PROFILE_PLURAL, REPORT_PLURAL
 
 NODES = "/api/v1/nodes"
 

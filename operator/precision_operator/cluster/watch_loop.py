@@ -17,11 +17,21 @@ from precision_operator.cluster.client import PAGE_ITEMS
 from precision_operator.cluster.errors import ApiError
 from precision_operator.cluster.paths import collection
 
-FIRST_PAUSE_SECONDS = 0.5
-LONGEST_PAUSE_SECONDS = 4.0
-"""A CRD that comes late, or rights that come back, are noticed within this time and its jitter."""
-STEADY_SECONDS = 10.0
-"""A watch that has run for so long holds; longer than kopf's own attempts take before it gives up (7.5 s)."""
+
+@dataclass(frozen=True)
+class Pace:
+    """How long a loop waits, in seconds."""
+
+    first_pause_seconds: float = 0.5
+    longest_pause_seconds: float = 4.0
+    """A CRD that comes late, or rights that come back, are noticed within this time and its jitter."""
+    kopf_pauses_seconds: tuple[float, ...] = (0.5, 1.0, 2.0, 4.0)
+    """Between kopf's own attempts, before it gives up."""
+    steady_seconds: float = 10.0
+    """A watch that has run for so long holds; longer than kopf's own attempts take."""
+
+
+PACE = Pace()
 
 
 @dataclass(frozen=True)
@@ -83,11 +93,12 @@ class WatchEnded(Exception):
 class WatchLoop(ABC):
     """Lists and watches each target until `run` is cancelled."""
 
-    def __init__(self, targets: Sequence[WatchTarget], log: logging.Logger) -> None:
+    def __init__(self, targets: Sequence[WatchTarget], log: logging.Logger, pace: Pace = PACE) -> None:
         self.states: Mapping[WatchTarget, WatchState] = {target: WatchState() for target in targets}
         self.listed = asyncio.Event()
         """Set when every target has been listed once, or may not be (`all_settled`)."""
         self._log = log
+        self._pace = pace
 
     async def run(self) -> None:
         """List, watch, and begin again what ends. Never returns; what is no API error is raised."""
@@ -100,17 +111,17 @@ class WatchLoop(ABC):
         """List and watch once, until the watch ends. Raises ApiError or WatchEnded."""
 
     async def _keep(self, target: WatchTarget) -> None:
-        loop, pause = asyncio.get_running_loop(), FIRST_PAUSE_SECONDS
+        loop, pause = asyncio.get_running_loop(), self._pace.first_pause_seconds
         while True:
             began = loop.time()
             try:
                 await self._go_round(target)
             except (ApiError, WatchEnded) as error:
                 self._failed(target, error)
-            if loop.time() - began > STEADY_SECONDS:
-                pause = FIRST_PAUSE_SECONDS
+            if loop.time() - began > self._pace.steady_seconds:
+                pause = self._pace.first_pause_seconds
             await asyncio.sleep(pause * random.uniform(0.8, 1.2))
-            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+            pause = min(2 * pause, self._pace.longest_pause_seconds)
 
     def _mark_listed(self, target: WatchTarget) -> None:
         self.states[target].listed, self.states[target].forbidden = True, False
@@ -121,7 +132,7 @@ class WatchLoop(ABC):
             self.listed.set()
 
     def _holds(self, target: WatchTarget) -> None:
-        """The watch has run for STEADY_SECONDS."""
+        """The watch has run for so long that it is taken for steady."""
         state = self.states[target]
         if state.problem:
             self._log.info("%s: watched now", target)
@@ -130,7 +141,8 @@ class WatchLoop(ABC):
     def _failed(self, target: WatchTarget, error: ApiError | WatchEnded) -> None:
         state, problem = self.states[target], str(error)
         if problem != state.problem:
-            self._log.warning("%s: not watched: %s; tried again every %g s", target, problem, LONGEST_PAUSE_SECONDS)
+            every = self._pace.longest_pause_seconds
+            self._log.warning("%s: not watched: %s; tried again every %g s", target, problem, every)
         status = error.status if isinstance(error, ApiError) else None
         state.problem, state.watched, state.forbidden = problem, False, status == 403
         state.ends += 1

@@ -18,7 +18,7 @@ from kopf._cogs.structs.references import Insights  # not public, but an argumen
 
 from precision_operator.cluster.connection import kopf_connection
 from precision_operator.cluster.errors import ApiError
-from precision_operator.cluster.watch_loop import STEADY_SECONDS, WatchEnded, WatchLoop, WatchTarget
+from precision_operator.cluster.watch_loop import PACE, Pace, WatchEnded, WatchLoop, WatchTarget
 
 _log = logging.getLogger(__name__)
 
@@ -26,7 +26,6 @@ IDENTITY = "precision-profiler"
 """kopf would ask for the user's name, which an arbitrary UID has none of; it serves peering, which we don't use."""
 KOPF_IDLE_SECONDS = 0.1
 """How long kopf keeps an object as it came after its event: at its own 5 s, a whole list of 10,000 nodes."""
-KOPF_PAUSES_SECONDS = (0.5, 1.0, 2.0, 4.0)
 
 
 Take = Callable[[WatchTarget], Awaitable[None]]
@@ -43,9 +42,10 @@ class Watches(WatchLoop):
         register: Callable[[WatchTarget, kopf.OperatorRegistry], None],
         kubeconfig: str | None,
         after_spawn: Callable[[], None] = lambda: None,
+        pace: Pace = PACE,
     ) -> None:
         """`register` adds the handler of a target's events; `after_spawn` takes back the signals, which kopf takes."""
-        super().__init__(targets, _log)
+        super().__init__(targets, _log, pace)
         self._take = take
         self._register = register
         self._kubeconfig = kubeconfig
@@ -71,7 +71,7 @@ class Watches(WatchLoop):
         stop, insights = asyncio.Event(), Insights()
         tasks = await kopf.spawn_tasks(
             registry=self._registry(target),
-            settings=settings_of(target),
+            settings=settings_of(target, self._pace),
             insights=insights,
             identity=IDENTITY,
             namespaces=[] if target.namespace is None else [target.namespace],
@@ -82,7 +82,8 @@ class Watches(WatchLoop):
         self._after_spawn()
         try:
             await _discovered(insights, tasks)
-            done, _ = await asyncio.wait(tasks, timeout=STEADY_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            steady_seconds = self._pace.steady_seconds
+            done, _ = await asyncio.wait(tasks, timeout=steady_seconds, return_when=asyncio.FIRST_COMPLETED)
             if not done:
                 self._holds(target)
                 await self._take_again(target)
@@ -130,14 +131,14 @@ class Watches(WatchLoop):
         )
 
 
-def settings_of(target: WatchTarget) -> kopf.OperatorSettings:
+def settings_of(target: WatchTarget, pace: Pace = PACE) -> kopf.OperatorSettings:
     """kopf, reduced to watching: it writes nothing, and asks for no rights that the chart doesn't give."""
     chosen = kopf.OperatorSettings()
     chosen.posting.enabled = False
     chosen.scanning.disabled = True
     chosen.process.ultimate_exiting_timeout = None  # seconds after which kopf kills the process that has cancelled it
     chosen.queueing.idle_timeout = KOPF_IDLE_SECONDS
-    chosen.networking.error_backoffs = KOPF_PAUSES_SECONDS
+    chosen.networking.error_backoffs = pace.kopf_pauses_seconds
     chosen.watching.server_timeout = 300
     chosen.watching.client_timeout = 330
     chosen.watching.connect_timeout = 10

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
-from precision_api.profile import Condition
+from precision_api.kinds.profile import Condition
 from precision_operator.core.observe.clock import format_time
 
 MESSAGE_LIMIT = 4096

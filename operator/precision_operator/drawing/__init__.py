@@ -1,4 +1,4 @@
 """How the report's and the plan's pages are drawn: SVG by hand, colours, and one HTML document around it.
 
-Pure: no clock, no network, no JavaScript. Only `raster` needs matplotlib, which it imports where it is called.
+Pure: no clock, no network, no JavaScript.
 """

@@ -101,7 +101,10 @@ def banner(text: str) -> str:
 
 def sentences(said: Iterable[Said]) -> str:
     """A list of sentences with their marks; nothing for none."""
-    lines = "".join(f'<li class="{one.kind}" data-mark="{_MARKS[one.kind]}">{escape(one.text)}</li>' for one in said)
+    lines = "".join(
+        f'<li class="{sentence.kind}" data-mark="{_MARKS[sentence.kind]}">{escape(sentence.text)}</li>'
+        for sentence in said
+    )
     return f'<ul class="said">{lines}</ul>\n' if lines else ""
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import cycle
 
-from precision_api.recipes import RECIPE_NAMES, Recipe
+from precision_api.facts.recipes import RECIPE_NAMES, Recipe
 
 _MARKS: tuple[tuple[str, str], ...] = (
     ("#767676", ""),

@@ -25,12 +25,12 @@ Number = float | int
 
 def element(name: str, inside: str = "", /, **attributes: Number | str | None) -> str:
     """One element; an attribute's underscores are hyphens (`class_`: class), None leaves it out."""
-    told = "".join(
+    written = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(_plain(value))}"'
         for key, value in attributes.items()
         if value is not None
     )
-    return f"<{name}{told}>{inside}</{name}>" if inside else f"<{name}{told}/>"
+    return f"<{name}{written}>{inside}</{name}>" if inside else f"<{name}{written}/>"
 
 
 def _plain(value: Number | str) -> str:
@@ -103,10 +103,10 @@ def round_step(rough: float) -> float:
 
 def around(values: Iterable[float], room: float = 0.08) -> tuple[float, float]:
     """Bounds a little outside of the values; (0, 1) for none."""
-    known = list(values)
-    if not known:
+    present = list(values)
+    if not present:
         return 0.0, 1.0
-    low, high = min(known), max(known)
+    low, high = min(present), max(present)
     margin = (high - low) * room or abs(high) * room or 1.0
     return low - margin, high + margin
 

@@ -15,12 +15,13 @@ from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 from typing import Any
 
-from precision_api.result import MeasurementResult
-from precision_api.summary import USABLE
-from precision_api.wire import GZIP_MAX_BYTES, RESULT_MAX_BYTES
+from precision_api.exchange.result import MeasurementResult
+from precision_api.exchange.summary import USABLE
+from precision_api.exchange.wire import GZIP_MAX_BYTES, RESULT_MAX_BYTES
 from precision_operator.cluster import ApiError, Cluster
 from precision_operator.cluster.paths import config_maps, item
-from precision_operator.exporter.reading import GemmTime, NodeResult
+from precision_operator.core.results.reading import Reading
+from precision_operator.exporter.reading import GemmTime
 from precision_operator.exporter.store import Store
 
 _log = logging.getLogger(__name__)
@@ -52,20 +53,20 @@ def gemm_times(raw: Mapping[str, Any]) -> tuple[GemmTime, ...]:
     )
 
 
-def sample(results: Iterable[NodeResult], most: int) -> tuple[NodeResult, ...]:
+def sample(results: Iterable[Reading], most: int) -> tuple[Reading, ...]:
     """At most `most` nodes of each pool and workload whose full result is there, the same ones every time.
 
     Nodes on which any recipe was throttled are left out: there are others to read.
     """
-    groups: dict[tuple[str, ...], list[NodeResult]] = defaultdict(list)
+    groups: dict[tuple[str, ...], list[Reading]] = defaultdict(list)
     for result in results:
         detail = result.run.detail if result.run is not None else None
-        if detail and result.reading.holds and not result.reading.throttled:
+        if detail and result.holds and not result.throttled:
             groups[result.namespace, result.profile, result.pool, result.workload].append(result)
     return tuple(each for group in groups.values() for each in sorted(group, key=_place)[:most])
 
 
-def _place(result: NodeResult) -> bytes:
+def _place(result: Reading) -> bytes:
     return blake2b(result.node.encode(), digest_size=8).digest()
 
 
@@ -112,7 +113,7 @@ class Details:
             return ()
 
 
-def _key(result: NodeResult) -> tuple[str, str, str]:
+def _key(result: Reading) -> tuple[str, str, str]:
     """(namespace, ConfigMap, run)"""
     run = result.run
     return result.namespace, (run and run.detail) or "", run.run if run else ""

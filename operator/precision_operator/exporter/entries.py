@@ -11,12 +11,12 @@ from pydantic import ValidationError
 
 from precision_operator.cluster.object_store import resource_version
 from precision_operator.core.observe.observed import Raw
+from precision_operator.core.results.reading import Reading
 from precision_operator.exporter.families.family import Family
 from precision_operator.exporter.families.plan import read_plan
 from precision_operator.exporter.families.selection import Selection
 from precision_operator.exporter.families.table import NODE_FAMILIES, PLAN_FAMILIES, PROFILE_FAMILIES
 from precision_operator.exporter.reading import (
-    NodeResult,
     named,
     owner,
     owner_uid,
@@ -51,7 +51,7 @@ class Entry:
     """UID of the profile that owns a report; empty where none does."""
     created: str = ""
     workload: str = ""
-    result: NodeResult | None = None
+    result: Reading | None = None
     """What a report says, for its pool."""
     percent: float = 0.0
     """A profile's threshold for slow nodes."""

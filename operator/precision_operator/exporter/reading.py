@@ -4,58 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any
 
-from precision_api.names import PROFILE_KIND
-from precision_api.profile import ProfileStatus, Schedule, Thresholds
-from precision_api.report import Quarantine, ReportAttempt, ReportHardware, ReportRun, ReportSoftware, ReportStatus
+from precision_api.facts.names import PROFILE_KIND
+from precision_api.kinds.profile import ProfileStatus, Schedule, Thresholds
+from precision_api.kinds.report import ReportRun, ReportStatus
+from precision_operator.core.eligibility.schedule import refresh_interval
 from precision_operator.core.observe.clock import parse_time
 from precision_operator.core.observe.observed import Raw
-from precision_operator.core.results.reading import Reading, driver_of, read
-from precision_operator.core.rollout.schedule import refresh_interval
-
-
-@dataclass(frozen=True)
-class NodeResult:
-    """What one profile has found on one node: its figures, and what they were measured on and with."""
-
-    namespace: str
-    profile: str
-    workload: str
-    reading: Reading
-    hardware: ReportHardware | None = None
-    software: ReportSoftware | None = None
-    run: ReportRun | None = None
-    attempt: ReportAttempt | None = None
-    quarantine: Quarantine | None = None
-
-    @property
-    def node(self) -> str:
-        return self.reading.node
-
-    @property
-    def pool(self) -> str:
-        """The node's pool when it was measured; empty before the first result."""
-        return self.reading.pool
-
-    @cached_property
-    def labels(self) -> tuple[str, str, str, str, str]:
-        """The values of the labels that every node family has, in the families' order."""
-        return self.namespace, self.profile, self.node, self.pool, self.workload
+from precision_operator.core.results.reading import Reading, read
 
 
 @dataclass(frozen=True, slots=True)
 class RelativeRate:
     """One node beside its peers: its rate over their median, and whether that is too little."""
 
-    result: NodeResult
+    result: Reading
     relative: float
     slow: bool
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The node's, as NodeResult has them."""
+        """The node's, as its reading has them."""
         return self.result.labels
 
 
@@ -81,15 +52,7 @@ class ProfileProgress:
     """How long two results may be apart, by schedule and maxAge; None where no new ones are asked for."""
 
 
-def _software(status: ReportStatus) -> ReportSoftware | None:
-    """Its versions; a replay reads no driver, and has that of its node's labels."""
-    software = status.software
-    if software is None or software.driver is not None:
-        return software
-    return software.model_copy(update={"driver": driver_of(status)})
-
-
-def read_report(raw: Raw, workload: str) -> NodeResult | None:
+def read_report(raw: Raw, workload: str) -> Reading | None:
     """The result in a NodePrecisionReport, None while there is none yet; raises ValueError when it can't be read."""
     namespace, profile, node = owner(raw)
     if not raw.get("status"):
@@ -104,17 +67,8 @@ def read_report(raw: Raw, workload: str) -> NodeResult | None:
     for time in (run and run.finished_at, attempt and attempt.finished_at):
         if time:
             seconds(time)
-    return NodeResult(
-        namespace=namespace,
-        profile=profile,
-        workload=_workload_of(run, workload),
-        reading=read(node, status.hardware.pool if status.hardware else "", status),
-        hardware=status.hardware,
-        software=_software(status),
-        run=run,
-        attempt=attempt,
-        quarantine=status.quarantine,
-    )
+    pool = status.hardware.pool if status.hardware else ""
+    return read(node, pool, status, namespace, profile, _workload_of(run, workload))
 
 
 def _as_shown(status: Any) -> Any:
@@ -129,7 +83,7 @@ def _as_shown(status: Any) -> Any:
     return shown
 
 
-def named(result: NodeResult, workload: str) -> NodeResult:
+def named(result: Reading, workload: str) -> Reading:
     """The same result where the profile calls the workload `workload`; the very same one if that changes nothing."""
     name = _workload_of(result.run, workload)
     return result if name == result.workload else replace(result, workload=name)

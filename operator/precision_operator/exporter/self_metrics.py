@@ -15,7 +15,7 @@ from prometheus_client import (
     generate_latest,
 )
 
-from precision_api.names import PLAN_PLURAL, PROFILE_PLURAL, REPORT_PLURAL
+from precision_api.facts.names import PLAN_PLURAL, PROFILE_PLURAL, REPORT_PLURAL
 from precision_operator.cluster.watch_loop import WatchState, WatchTarget
 from precision_operator.exporter.body import LIMIT_BYTES, Body
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from precision_api.names import PLAN_PLURAL, PROFILE_PLURAL, REPORT_PLURAL
+from precision_api.facts.names import PLAN_PLURAL, PROFILE_PLURAL, REPORT_PLURAL
 from precision_operator.cluster.object_store import Identity, ObjectStore, identity
 from precision_operator.core.observe.observed import Raw
 from precision_operator.exporter.entries import Entry, plan_entry, profile_entry, renamed, report_entry

@@ -13,10 +13,10 @@ import random
 import time
 from collections.abc import Sequence
 
-from precision_api.names import GROUP, PLAN_PLURAL, PROFILE_PLURAL, REPORT_PLURAL, VERSION
+from precision_api.facts.names import GROUP, PLAN_PLURAL, PROFILE_PLURAL, REPORT_PLURAL, VERSION
 from precision_operator.cluster import ApiError, Cluster
 from precision_operator.cluster.client import Json
-from precision_operator.cluster.watch_loop import STEADY_SECONDS, WatchEnded, WatchLoop, WatchTarget
+from precision_operator.cluster.watch_loop import WatchEnded, WatchLoop, WatchTarget
 from precision_operator.exporter.entries import Entry
 from precision_operator.exporter.self_metrics import OwnMetrics
 from precision_operator.exporter.store import Store
@@ -75,7 +75,7 @@ class Watching(WatchLoop):
 
     async def _watch(self, target: WatchTarget) -> None:
         """Take in what changes after the version that was seen, until the API server ends the watch."""
-        steady = asyncio.get_running_loop().call_later(STEADY_SECONDS, self._holds, target)
+        steady = asyncio.get_running_loop().call_later(self._pace.steady_seconds, self._holds, target)
         try:
             async for event in self._cluster.watch(target.path, self._versions[target], bookmarks=True):
                 raw = event["object"]

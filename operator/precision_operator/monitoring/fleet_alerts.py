@@ -26,7 +26,7 @@ from precision_operator.monitoring.rules import (
     PROFILE,
     labelled,
     matched,
-    one,
+    once,
 )
 
 UNLESS_POOL = f"unless on({POOL}) (precision:pool_degraded == 1)"
@@ -55,8 +55,8 @@ def _of_pool(expr: str) -> str:
 
 
 _DEGRADATION = f"min by ({POOL}) (precision:pool_degradation_ratio)"
-_FAILED = f"max by ({NODE}, reason) ({one('precision_node_failed')})"
-_QUARANTINED = f"max by ({NODE}, reason) ({one('precision_node_quarantined')})"
+_FAILED = f"max by ({NODE}, reason) ({once('precision_node_failed')})"
+_QUARANTINED = f"max by ({NODE}, reason) ({once('precision_node_quarantined')})"
 _ENERGY = f"min by ({POOL}, driver) (precision:pool_driver_energy_ratio) < {ENERGY_BELOW}"
 _DOMAIN = "{{ with $labels.nvlink_domain }} in NVLink domain {{ . }}{{ end }}"
 _TOGETHER = "The nodes moved together, so look for what they have in common: driver, image, power or cooling."

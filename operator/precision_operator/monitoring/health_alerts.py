@@ -6,19 +6,19 @@ Each is judged by installation (a cluster and the namespace of the programs), so
 from __future__ import annotations
 
 from precision_operator.monitoring.alert import CLUSTER_NAME, INSTALLATION_NAME, SHARE, Alert
-from precision_operator.monitoring.rules import CLUSTER, INSTALLATION, one
+from precision_operator.monitoring.rules import CLUSTER, INSTALLATION, once
 
 REMEMBERED = "3d"
 """How long an installation that has vanished whole is missed: then it counts as taken away."""
 STUCK_SECONDS = 1800
 """Three times as long as the time between two complete lists."""
 
-_BUILD = one("precision_exporter_build_info")
+_BUILD = once("precision_exporter_build_info")
 _EXPORTER = f"group by ({INSTALLATION}) ({_BUILD})"
 _OPERATOR = f"group by ({INSTALLATION}) (precision_operator_leader)"
-_REMEMBERED = one(f"last_over_time(precision_exporter_build_info[{REMEMBERED}])")
-_SHARDS = f"max by ({INSTALLATION}) ({one('precision_exporter_shards')})"
-_SCRAPED = f"count by ({INSTALLATION}) (count by ({INSTALLATION}, index) ({one('precision_exporter_shard_series')}))"
+_REMEMBERED = once(f"last_over_time(precision_exporter_build_info[{REMEMBERED}])")
+_SHARDS = f"max by ({INSTALLATION}) ({once('precision_exporter_shards')})"
+_SCRAPED = f"count by ({INSTALLATION}) (count by ({INSTALLATION}, index) ({once('precision_exporter_shard_series')}))"
 _EXPORTER_DOWN = " or ".join(
     (
         f"{_OPERATOR} unless on({INSTALLATION}) {_EXPORTER}",
@@ -30,7 +30,7 @@ _EXPORTER_DOWN = " or ".join(
 
 
 def _unreadable(kind: str) -> str:
-    count = f"max by ({INSTALLATION}) ({one(f'precision_exporter_unreadable_{kind}')})"
+    count = f"max by ({INSTALLATION}) ({once(f'precision_exporter_unreadable_{kind}')})"
     return f'label_replace({count} > 0, "kind", "{kind}", "", "")'
 
 
@@ -38,9 +38,9 @@ _UNREADABLE = " or ".join(map(_unreadable, ("reports", "profiles", "plans")))
 _WATCH = f"{CLUSTER}, namespace, kind"
 _FORBIDDEN = (
     f"max by ({_WATCH}) (precision_operator_forbidden) == 1 "
-    f"or max by ({_WATCH}) ({one('precision_exporter_forbidden')}) == 1"
+    f"or max by ({_WATCH}) ({once('precision_exporter_forbidden')}) == 1"
 )
-_LISTED = f"time() - max by ({INSTALLATION}) ({one('precision_exporter_last_list_timestamp_seconds')})"
+_LISTED = f"time() - max by ({INSTALLATION}) ({once('precision_exporter_last_list_timestamp_seconds')})"
 _STUCK = " or ".join(
     (
         f'label_replace(max by ({_WATCH}) (precision_operator_watch_age_seconds), "program", "operator", "", "")',
@@ -117,8 +117,8 @@ HEALTH_ALERTS: tuple[Alert, ...] = (
     ),
     Alert(
         "PrecisionExporterNearLimit",
-        f"max by ({INSTALLATION}, path) ({one('precision_exporter_body_bytes')}) / on({INSTALLATION}) group_left() "
-        f"max by ({INSTALLATION}) ({one('precision_exporter_body_limit_bytes')}) > 0.8",
+        f"max by ({INSTALLATION}, path) ({once('precision_exporter_body_bytes')}) / on({INSTALLATION}) group_left() "
+        f"max by ({INSTALLATION}) ({once('precision_exporter_body_limit_bytes')}) > 0.8",
         "10m",
         "warning",
         "{{ $labels.path }} of the exporter nears the size that scrapers take",

@@ -10,7 +10,6 @@ from typing import Any
 from precision_operator.exporter.families.family import NODE, POOL_OF, PROFILE, Family
 from precision_operator.exporter.families.plan import PLAN
 from precision_operator.exporter.families.table import (
-    FAMILIES,
     NODE_FAMILIES,
     PLAN_FAMILIES,
     POOL_FAMILIES,
@@ -75,7 +74,7 @@ Two exporters may be scraped at once, in a rolling update for example. Begin eve
 - **stable**: name, unit, meaning and labels stay within a major version; a label may be added.
 - **alpha**: may change or go in any release.
 
-A name that changes is listed under [Former names](#former-names), and in the changelog.
+A name that changes is listed in the changelog.
 
 ## Joins with other exporters
 
@@ -97,11 +96,6 @@ DCGM_FI_DEV_GPU_TEMP
 
 Both read raw series of nodes: ask for one moment, not for a range. Where one Prometheus holds several clusters, add
 their label to each `by` and `on`.
-"""
-_FORMER = """\
-## Former names
-
-What was called otherwise in an earlier version, for queries of your own. The recorded series keep their names.
 """
 _RECORDED = """\
 ## Recorded series
@@ -132,8 +126,6 @@ def page() -> str:
     parts.append(_RECORDED + "\n" + table(("Series", "Unit", "Made of"), map(_recorded, rules)))
     heads = ("Alert", "Severity", "After", "What it says")
     parts.append(_ALERTS + "\n" + table(heads, map(_alert, ALERTS)))
-    former = ((family.formerly, f"`{_renamed(family)}`") for family in FAMILIES if family.formerly)
-    parts.append(_FORMER + "\n" + table(("Former name", "Now"), former))
     return "\n".join(parts)
 
 
@@ -153,11 +145,6 @@ def _section(title: str, introduction: str, base: Sequence[str], families: Seque
     return f"## {title}\n\n{said}\n\n{table(head, rows)}"
 
 
-def _renamed(family: Family[Any]) -> str:
-    """The name, with the label that took another's place."""
-    return family.name + "".join(f"{{{label}}}" for label in family.labels if label in ("stat", "at_most"))
-
-
 def _labels(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
@@ -172,7 +159,7 @@ def _own(text: bytes) -> str:
 def _recorded(rule: Recording) -> tuple[str, ...]:
     reads = dict.fromkeys(re.findall(r"precision[_:][\w:]+", rule.expr))
     name = rule.record + "".join(f'{{{label}="{value}"}}' for label, value in rule.labels.items())
-    return f"`{name}`", rule.unit, ", ".join(f"`{each}`" for each in reads)
+    return f"`{name}`", rule.unit, ", ".join(f"`{series}`" for series in reads)
 
 
 def _alert(alert: Alert) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from precision_api.yaml_text import yaml_text
+from precision_api.kinds.yaml_text import yaml_text
 from precision_operator.monitoring import alerts, rules
 
 PATH = "charts/precision-profiler/files/rules/precision-profiler.yaml"

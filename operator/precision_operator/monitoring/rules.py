@@ -1,7 +1,7 @@
 """The recording rules as rows.
 
 Only functions that Prometheus 2.42 knows, and no look-back beyond 14 days: Prometheus keeps 15 by default. Two
-exporters may be scraped at once (a rolling update, two replicas), so every raw family is read through `one`: the same
+exporters may be scraped at once (a rolling update, two replicas), so every raw family is read through `once`: the same
 figure from two pods counts once. Many clusters may be evaluated together, so every aggregation and every match keeps
 the label that names the cluster; where the series lack it, it is empty and changes nothing. What time-series panels and
 alerts read is recorded; raw node series are read here once a minute and nowhere else over time.
@@ -55,7 +55,7 @@ class RuleGroup:
     rules: Sequence[Recording]
 
 
-def one(selector: str) -> str:
+def once(selector: str) -> str:
     """The series of a raw family, each once, however many exporters are scraped."""
     return f"max without(instance, pod, endpoint, container) ({selector})"
 
@@ -75,7 +75,7 @@ def labelled(expr: str, on: str, labels: str, info: str) -> str:
 
 
 def _stat(record: str, family: str, stat: str, unit: str) -> Recording:
-    return Recording(record, f"max without(stat) ({one(matched(family, stat=stat))})", unit)
+    return Recording(record, f"max without(stat) ({once(matched(family, stat=stat))})", unit)
 
 
 def _stats(record: str, family: str, unit: str, **names: str) -> tuple[Recording, ...]:
@@ -85,15 +85,15 @@ def _stats(record: str, family: str, unit: str, **names: str) -> tuple[Recording
 
 def _as_buckets(family: str) -> str:
     """The cumulative counts of a family under the label that heatmaps read."""
-    return f'sum without(at_most) (label_replace({one(family)}, "le", "$1", "at_most", "(.*)"))'
+    return f'sum without(at_most) (label_replace({once(family)}, "le", "$1", "at_most", "(.*)"))'
 
 
 _RATE = "precision_pool_training_tokens_per_second"
 _TOTAL_RATE = "precision_pool_training_total_tokens_per_second"
 POOLS: tuple[Recording, ...] = (
-    Recording("precision:pool_nodes", one("precision_pool_nodes"), "nodes"),
-    Recording("precision:pool_marked_nodes", one("precision_pool_marked_nodes"), "nodes"),
-    Recording("precision:pool_data_nodes", one("precision_pool_data_nodes"), "nodes"),
+    Recording("precision:pool_nodes", once("precision_pool_nodes"), "nodes"),
+    Recording("precision:pool_marked_nodes", once("precision_pool_marked_nodes"), "nodes"),
+    Recording("precision:pool_data_nodes", once("precision_pool_data_nodes"), "nodes"),
     Recording(
         # One for each pool: what most of its figures are that were not measured on this hardware, else "measured".
         "precision:pool_data",
@@ -102,21 +102,21 @@ POOLS: tuple[Recording, ...] = (
     ),
     Recording(
         "precision:pool_tokens_per_second:median",
-        one("precision_pool_training_reference_tokens_per_second"),
+        once("precision_pool_training_reference_tokens_per_second"),
         "tokens/s",
     ),
     *_stats("precision:pool_tokens_per_second", _RATE, "tokens/s", slowest="min", p01="p01", p10="p10", p90="p90"),
-    Recording("precision:pool_tokens_per_second:sum", one(_TOTAL_RATE), "tokens/s"),
-    Recording("precision:pool_tokens_per_second:nodes", one("precision_pool_training_nodes"), "nodes"),
+    Recording("precision:pool_tokens_per_second:sum", once(_TOTAL_RATE), "tokens/s"),
+    Recording("precision:pool_tokens_per_second:nodes", once("precision_pool_training_nodes"), "nodes"),
     Recording(
         "precision:pool_tokens_per_second_per_gpu",
-        f"{one(_TOTAL_RATE)} / {one('precision_pool_training_gpus')}",
+        f"{once(_TOTAL_RATE)} / {once('precision_pool_training_gpus')}",
         "tokens/s",
     ),
-    Recording("precision:pool_power_watts:sum", one("precision_pool_training_power_watts"), "W"),
+    Recording("precision:pool_power_watts:sum", once("precision_pool_training_power_watts"), "W"),
     Recording(
         "precision:pool_tokens_per_joule",
-        f"{one('precision_pool_training_powered_tokens_per_second')} / {one('precision_pool_training_power_watts')}",
+        f"{once('precision_pool_training_powered_tokens_per_second')} / {once('precision_pool_training_power_watts')}",
         "tokens/J",
     ),
     *_stats(
@@ -140,21 +140,21 @@ POOLS: tuple[Recording, ...] = (
     Recording(
         "precision:pool_relative_performance:bucket", _as_buckets("precision_pool_relative_performance_nodes"), "nodes"
     ),
-    Recording("precision:pool_slowest_ratio", one("precision_pool_slowest_ratio"), "ratio"),
-    Recording("precision:pool_driver_nodes", one("precision_pool_driver_nodes"), "nodes"),
+    Recording("precision:pool_slowest_ratio", once("precision_pool_slowest_ratio"), "ratio"),
+    Recording("precision:pool_driver_nodes", once("precision_pool_driver_nodes"), "nodes"),
 )
 
 PROFILES: tuple[Recording, ...] = (
-    Recording("precision:profile_nodes", one("precision_profile_nodes"), "nodes"),
-    Recording("precision:profile_waiting_nodes", one("precision_profile_waiting_nodes"), "nodes"),
+    Recording("precision:profile_nodes", once("precision_profile_nodes"), "nodes"),
+    Recording("precision:profile_waiting_nodes", once("precision_profile_waiting_nodes"), "nodes"),
     Recording(
         "precision:profile_open_nodes",
-        f"sum by ({PROFILE}) ({one(matched('precision_profile_nodes', '=~', phase='queued|running'))})",
+        f"sum by ({PROFILE}) ({once(matched('precision_profile_nodes', '=~', phase='queued|running'))})",
         "nodes",
     ),
     Recording(
         "precision:profile_done_nodes",
-        f"sum by ({PROFILE}) ({one(matched('precision_profile_nodes', '=~', phase='succeeded|failed'))})",
+        f"sum by ({PROFILE}) ({once(matched('precision_profile_nodes', '=~', phase='succeeded|failed'))})",
         "nodes",
     ),
     Recording(
@@ -165,21 +165,21 @@ PROFILES: tuple[Recording, ...] = (
         f'and on({PROFILE}) sum by ({PROFILE}) (precision:profile_nodes{{phase="failed"}}) >= {LEAST_NODES}',
         "ratio",
     ),
-    Recording("precision:profile_progress_ratio", one("precision_profile_progress_ratio"), "ratio"),
-    Recording("precision:profile_eta_timestamp_seconds", one("precision_profile_eta_timestamp_seconds"), "seconds"),
+    Recording("precision:profile_progress_ratio", once("precision_profile_progress_ratio"), "ratio"),
+    Recording("precision:profile_eta_timestamp_seconds", once("precision_profile_eta_timestamp_seconds"), "seconds"),
     Recording(
         "precision:profile_last_result_timestamp_seconds",
-        one("precision_profile_last_result_timestamp_seconds"),
+        once("precision_profile_last_result_timestamp_seconds"),
         "seconds",
     ),
     Recording(
-        "precision:profile_refresh_interval_seconds", one("precision_profile_refresh_interval_seconds"), "seconds"
+        "precision:profile_refresh_interval_seconds", once("precision_profile_refresh_interval_seconds"), "seconds"
     ),
 )
 
-_GONE = one(matched("precision_node_outdated", reason="NodeGone"))
-_VERDICT = one(f"last_over_time(precision_node_slow[{GAP}])")
-_RELATIVE = one(f"last_over_time(precision_node_relative_performance_ratio[{GAP}])")
+_GONE = once(matched("precision_node_outdated", reason="NodeGone"))
+_VERDICT = once(f"last_over_time(precision_node_slow[{GAP}])")
+_RELATIVE = once(f"last_over_time(precision_node_relative_performance_ratio[{GAP}])")
 _SLOW = (
     f"min by ({NODE}) ({_RELATIVE} and on({NODE}, workload) ({_VERDICT} == 1) "
     f"or last_over_time({matched('precision:node_finding', fault='slow')}[{GAP}]) unless on({NODE}) {_VERDICT}) "
@@ -188,8 +188,8 @@ _SLOW = (
 """The relative rate of each slow node. A node that has no verdict now keeps the one before until another one replaces
 it: while it is measured again after a change, or when its newest attempt failed. A node that is gone has none."""
 _INFO = (
-    f"topk by ({NODE}) (1, {one('precision_node_info')}) "
-    f"or on({NODE}) group by ({NODE}) ({one('precision_node_last_success_timestamp_seconds')})"
+    f"topk by ({NODE}) (1, {once('precision_node_info')}) "
+    f"or on({NODE}) group by ({NODE}) ({once('precision_node_last_success_timestamp_seconds')})"
 )
 """1 for each node with a result; its provenance and its NVLink domain as labels where the report has them."""
 
@@ -201,9 +201,11 @@ def _finding(fault: str, expr: str) -> Recording:
 
 NODES: tuple[Recording, ...] = (
     _finding("slow", _SLOW),
-    _finding("fallback", f"count by ({NODE}) ({one(matched('precision_node_verification', verdict='fallback'))} == 1)"),
-    _finding("throttled", f"max by ({NODE}) ({one('precision_node_throttled_ratio')} > 0)"),
-    _finding("power_invalid", f"count by ({NODE}) ({one('precision_node_power_valid')} == 0)"),
+    _finding(
+        "fallback", f"count by ({NODE}) ({once(matched('precision_node_verification', verdict='fallback'))} == 1)"
+    ),
+    _finding("throttled", f"max by ({NODE}) ({once('precision_node_throttled_ratio')} > 0)"),
+    _finding("power_invalid", f"count by ({NODE}) ({once('precision_node_power_valid')} == 0)"),
     Recording(
         # Only of nodes that still have a report with a result.
         "precision:node_fault",
@@ -211,7 +213,7 @@ NODES: tuple[Recording, ...] = (
     ),
 )
 
-_GROUP_NODES = one("precision_pool_reference_nodes")
+_GROUP_NODES = once("precision_pool_reference_nodes")
 _SETTLED = (
     f"topk by ({POOL}) (1, {_GROUP_NODES} >= {LEAST_NODES} and on({POOL}) "
     f"(2 * max by ({POOL}) ({_GROUP_NODES}) >= sum by ({POOL}) (precision:pool_nodes))) ^ 0"
@@ -238,9 +240,9 @@ HISTORY: tuple[Recording, ...] = (
     ),
     Recording("precision:pool_degraded", f"max by ({POOL}) (precision:pool_degradation_ratio < bool {DEGRADED_BELOW})"),
     Recording(
-        "precision:pool_driver_tokens_per_joule", one("precision_pool_driver_training_tokens_per_joule"), "tokens/J"
+        "precision:pool_driver_tokens_per_joule", once("precision_pool_driver_training_tokens_per_joule"), "tokens/J"
     ),
-    Recording("precision:pool_driver_order", one("precision_pool_driver_order")),
+    Recording("precision:pool_driver_order", once("precision_pool_driver_order")),
     Recording(
         "precision:pool_driver_tokens_per_joule:last_14d",
         "last_over_time(precision:pool_driver_tokens_per_joule[14d])",

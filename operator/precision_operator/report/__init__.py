@@ -1,5 +1,4 @@
 """One self-contained page from saved figures: verdict in words, figures as inline SVG, and where each comes from.
 
-Pure: reports and results in, text (HTML, SVG) or bytes (PNG) out. No cluster, no clock, no network, no JavaScript; only
-the PNG needs matplotlib, which is imported there and nowhere else.
+Pure: reports and results in, text (HTML, SVG) out. No cluster, no clock, no network, no JavaScript.
 """

@@ -11,8 +11,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from precision_api.result import MeasurementResult
-from precision_api.wire import GZIP_MAX_BYTES, RESULT_MAX_BYTES
+from precision_api.exchange.result import MeasurementResult
+from precision_api.exchange.wire import GZIP_MAX_BYTES, RESULT_MAX_BYTES
 
 KEY = "result.json.gz"
 
@@ -58,7 +58,7 @@ def of_text(text: str | bytes) -> MeasurementResult:
 def is_result(text: str) -> bool:
     """Whether a text is meant to be a result: JSON with a result's version."""
     try:
-        found = json.loads(text)
+        document = json.loads(text)
     except (ValueError, RecursionError):
         return False
-    return isinstance(found, dict) and "schema_version" in found
+    return isinstance(document, dict) and "schema_version" in document

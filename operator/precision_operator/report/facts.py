@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from precision_api.profile import Thresholds
-from precision_api.recipes import RECIPE_NAMES, Recipe
-from precision_api.report import Origin, ReportHardware, ReportSoftware, ReportStatus
-from precision_api.result import MeasurementResult
-from precision_api.summary import recipe_summaries
+from precision_api.exchange.result import MeasurementResult
+from precision_api.exchange.summary import recipe_summaries
+from precision_api.facts.recipes import RECIPE_NAMES, Recipe
+from precision_api.kinds.profile import Thresholds
+from precision_api.kinds.report import Origin, ReportHardware, ReportSoftware, ReportStatus
 from precision_operator.core.results import pool as core_pool
 from precision_operator.core.results.intervals import Spread, median_spread
 from precision_operator.core.results.outliers import Judged, judged
@@ -28,31 +28,12 @@ WATERMARKS = {"measured": "", "replayed": "REPLAYED", "simulated": "SIMULATED", 
 
 
 @dataclass(frozen=True)
-class Node:
-    """One node with a result."""
-
-    name: str
-    pool: str
-    status: ReportStatus
-
-    @cached_property
-    def reading(self) -> Reading:
-        """The report's figures."""
-        return read(self.name, self.pool, self.status)
-
-    @property
-    def stale(self) -> str:
-        """Why its figures are to be measured anew; empty where they are not."""
-        return self.reading.stale
-
-
-@dataclass(frozen=True)
 class Given:
     """All that a page is drawn from. `price` is in dollars a GPU-hour."""
 
     subject: str
     made_at: str
-    nodes: tuple[Node, ...]
+    nodes: tuple[Reading, ...]
     result: MeasurementResult | None = None
     """The full result of one node, for what reports don't hold."""
     result_problem: str = ""
@@ -67,7 +48,7 @@ class Given:
     @property
     def data(self) -> Origin:
         """The weakest origin of any figure on the page."""
-        kinds = {node.reading.data for node in self.nodes}
+        kinds = {node.data for node in self.nodes}
         if self.result is not None:
             kinds.add(provenance_of(self.result))
         weakest: tuple[Origin, ...] = ("simulated", "replayed", "trial")
@@ -76,11 +57,11 @@ class Given:
     @cached_property
     def judged(self) -> tuple[Judged, ...]:
         """Nodes against their peers, the slowest first: the same judgement as the operator's."""
-        return judged((node.reading for node in self.nodes), self.slow_node_percent)
+        return judged(self.nodes, self.slow_node_percent)
 
     @property
     def slow(self) -> tuple[str, ...]:
-        return tuple(one.node for one in self.judged if one.slow)
+        return tuple(node.node for node in self.judged if node.slow)
 
     @property
     def watermark(self) -> str:
@@ -111,7 +92,7 @@ class PoolFigures:
     """The nodes of one pool and their figures by recipe."""
 
     name: str
-    nodes: tuple[Node, ...]
+    nodes: tuple[Reading, ...]
     rows: tuple[PoolRow, ...]
     gpus: int
     baseline: Recipe
@@ -129,21 +110,21 @@ class PoolFigures:
     @property
     def most_energy_efficient(self) -> PoolRow | None:
         """The recipe with the most tokens per joule, of those whose loss runs were healthy."""
-        known = [row for row in self.rows if row.tokens_per_joule and not row.loss]
-        return max(known, key=lambda row: row.tokens_per_joule.value if row.tokens_per_joule else 0, default=None)
+        efficient = [row for row in self.rows if row.tokens_per_joule and not row.loss]
+        return max(efficient, key=lambda row: row.tokens_per_joule.value if row.tokens_per_joule else 0, default=None)
 
 
-def pools(given: Given) -> tuple[PoolFigures, ...]:
+def pools(facts: Given) -> tuple[PoolFigures, ...]:
     """Pools with a result, the largest first."""
-    names = Counter(node.pool for node in given.nodes)
-    return tuple(_pool(name, given) for name in sorted(names, key=lambda name: (-names[name], name)))
+    names = Counter(node.pool for node in facts.nodes)
+    return tuple(_pool(name, facts) for name in sorted(names, key=lambda name: (-names[name], name)))
 
 
-def _pool(name: str, given: Given) -> PoolFigures:
-    nodes = tuple(node for node in given.nodes if node.pool == name)
-    figures = core_pool.Pool(tuple(node.reading for node in nodes))
+def _pool(name: str, facts: Given) -> PoolFigures:
+    nodes = tuple(node for node in facts.nodes if node.pool == name)
+    figures = core_pool.Pool(nodes)
     recipes = {recipe for reading in figures.population for recipe in reading.rows}
-    gpus = max((node.status.hardware.gpus for node in nodes if node.status.hardware), default=0)
+    gpus = max((node.hardware.gpus for node in nodes if node.hardware), default=0)
     return PoolFigures(
         name=name,
         nodes=nodes,
@@ -176,29 +157,29 @@ def _row(recipe: Recipe, pool: core_pool.Pool) -> PoolRow:
     )
 
 
-def _against(found: Sequence[NodeRow]) -> str:
-    told = [row.loss_verdict for row in found if row.loss_verdict]
-    wrong = [verdict for verdict in told if verdict != "healthy"]
-    return _most(wrong) if 2 * len(wrong) >= len(told) else ""
+def _against(rows: Sequence[NodeRow]) -> str:
+    verdicts = [row.loss_verdict for row in rows if row.loss_verdict]
+    wrong = [verdict for verdict in verdicts if verdict != "healthy"]
+    return _most(wrong) if 2 * len(wrong) >= len(verdicts) else ""
 
 
-def _most(told: object) -> str:
+def _most(words: object) -> str:
     """What is said most often; empty for nothing."""
-    counts = Counter(str(each) for each in told)  # type: ignore[attr-defined]
+    counts = Counter(str(word) for word in words)  # type: ignore[attr-defined]
     return counts.most_common(1)[0][0] if counts else ""
 
 
-def _why_not(found: Sequence[NodeRow]) -> str:
+def _why_not(rows: Sequence[NodeRow]) -> str:
     """Why a recipe has no figure, in words."""
-    fallback = sum(row.verdict == "fallback" for row in found)
+    fallback = sum(row.verdict == "fallback" for row in rows)
     if fallback:
-        return f"the precision did not run on {fallback} of {len(found)}: another one took its place (fallback)"
-    told = _most(row.failure for row in found if row.failure)
-    if told:
-        return told
-    if all(row.availability == "unsupported" for row in found):
+        return f"the precision did not run on {fallback} of {len(rows)}: another one took its place (fallback)"
+    failure = _most(row.failure for row in rows if row.failure)
+    if failure:
+        return failure
+    if all(row.availability == "unsupported" for row in rows):
         return "these GPUs do not support it"
-    return f"not verified: {_most(row.verdict for row in found)}"
+    return f"not verified: {_most(row.verdict for row in rows)}"
 
 
 Pick = Callable[[NodeRow], float | None]
@@ -211,8 +192,8 @@ def _spread(rows: Sequence[NodeRow], pick: Pick, bounds: Bounds) -> Spread | Non
     if len(measured) != 1:
         return median_spread([value for _, value in measured]) if measured else None
     row, value = measured[0]
-    own = bounds(row)
-    return Spread(value, *own, 1, "interval") if own else Spread(value, value, value, 1, "point")
+    interval = bounds(row)
+    return Spread(value, *interval, 1, "interval") if interval else Spread(value, value, value, 1, "point")
 
 
 def _speedup_bounds(row: NodeRow) -> tuple[float, float] | None:
@@ -228,7 +209,7 @@ def _rate_bounds(row: NodeRow) -> tuple[float, float] | None:
     return row.tokens_per_second - half, row.tokens_per_second + half
 
 
-def node_of_result(result: MeasurementResult) -> Node:
+def reading_of_result(result: MeasurementResult) -> Reading:
     """A saved result as the operator's report would tell it."""
     limits = [gpu.enforced_limit_watts for gpu in result.gpus]
     watts = round(math.fsum(limit for limit in limits if limit)) if limits and None not in limits else None
@@ -237,6 +218,5 @@ def node_of_result(result: MeasurementResult) -> Node:
         software=ReportSoftware.model_validate(result.software.model_dump()),
         run=run_of_result(result),
         results=tuple(map(recipe_report, recipe_summaries(result))),
-        data=provenance_of(result),
     )
-    return Node(result.node, result.product, status)
+    return read(result.node, result.product, status)

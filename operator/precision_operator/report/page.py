@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from html import escape
 
-from precision_operator.core.results.reading import driver_of
+from precision_operator.core.results.reading import Reading
 from precision_operator.drawing.document import Said, banner, document, figure, folded, sentences, table
-from precision_operator.report.facts import Given, Node
+from precision_operator.report.facts import Given
 from precision_operator.report.figures import figures
 from precision_operator.report.verdict import verdict
 
@@ -20,25 +20,25 @@ FOOTER = (
 )
 
 
-def page(given: Given) -> str:
+def page(facts: Given) -> str:
     """The whole document."""
-    return document(f"{given.subject}: precision report", _parts(given), "kubectl precision report", FOOTER)
+    return document(f"{facts.subject}: precision report", _parts(facts), "kubectl precision report", FOOTER)
 
 
-def _parts(given: Given) -> Iterator[str]:
-    said, drawn = list(verdict(given)), list(figures(given))
-    if given.watermark:
+def _parts(facts: Given) -> Iterator[str]:
+    said, drawn = list(verdict(facts)), list(figures(facts))
+    if facts.watermark:
         warned, *said = said
         yield banner(warned.text)
-    yield f"<header><h1>{escape(given.subject)}</h1><p>Made {escape(given.made_at)}</p></header>\n<main>\n"
-    main = "".join(figure(each) for each in drawn[:1])
-    first = sentences(one for one in said if one.kind != "note")
+    yield f"<header><h1>{escape(facts.subject)}</h1><p>Made {escape(facts.made_at)}</p></header>\n<main>\n"
+    main = "".join(figure(drawing) for drawing in drawn[:1])
+    first = sentences(sentence for sentence in said if sentence.kind != "note")
     yield f'<div class="first"><section aria-label="Verdict">{first}</section>{main}</div>\n'
-    notes = [one for one in said if one.kind == "note"]
+    notes = [sentence for sentence in said if sentence.kind == "note"]
     yield folded(_notes_summary(notes), sentences(notes))
-    for each in drawn[1:]:
-        yield folded(each.title, figure(each))
-    yield _nodes(given)
+    for drawing in drawn[1:]:
+        yield folded(drawing.title, figure(drawing))
+    yield _nodes(facts)
     yield "</main>\n"
 
 
@@ -46,25 +46,25 @@ def _notes_summary(notes: list[Said]) -> str:
     return f"{len(notes)} note{'' if len(notes) == 1 else 's'} on single recipes and nodes"
 
 
-def _nodes(given: Given) -> str:
-    if len(given.nodes) < 2:
+def _nodes(facts: Given) -> str:
+    if len(facts.nodes) < 2:
         return ""
     head = ("node", "pool", "best", "tokens/J", "data", "driver", "finished", "out of date")
-    rows = tuple(map(_node_row, given.nodes[:NODES_LISTED]))
-    more = len(given.nodes) - NODES_LISTED
+    rows = tuple(map(_node_row, facts.nodes[:NODES_LISTED]))
+    more = len(facts.nodes) - NODES_LISTED
     rest = f", the first {NODES_LISTED}; kubectl precision nodes lists {more} more" if more > 0 else ""
-    return folded(f"All {len(given.nodes)} nodes{rest}", table(head, rows), on_paper=False)
+    return folded(f"All {len(facts.nodes)} nodes{rest}", table(head, rows), on_paper=False)
 
 
-def _node_row(node: Node) -> tuple[str, ...]:
-    status = node.status
+def _node_row(node: Reading) -> tuple[str, ...]:
+    best = node.best
     return (
-        node.name,
+        node.node,
         node.pool,
-        status.best or "–",
-        status.tokens_per_joule or "–",
-        node.reading.data or "–",
-        driver_of(status) or "–",
-        status.run.finished_at if status.run else "–",
+        best.title if best else "–",
+        (best and best.tokens_per_joule_text) or "–",
+        node.data or "–",
+        node.driver or "–",
+        node.finished_at or "–",
         node.stale,
     )

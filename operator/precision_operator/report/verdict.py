@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Literal
 
-from precision_api.stats import LEAST_ENERGY_DIFFERENCE
+from precision_api.exchange.stats import LEAST_ENERGY_DIFFERENCE
 from precision_operator.core.results.intervals import Spread
 from precision_operator.drawing.document import Said
 from precision_operator.report.facts import Given, PoolFigures, PoolRow, pools
@@ -21,14 +21,14 @@ _ORIGINS = {
 }
 
 
-def verdict(given: Given) -> tuple[Said, ...]:
+def verdict(facts: Given) -> tuple[Said, ...]:
     """The sentences, most important first."""
-    said = [Said("warning", _ORIGINS[given.data])] if given.data in _ORIGINS else []
-    if not given.nodes:
-        return (*said, Said("answer", "No node has a result yet."), *_odd(given), *_rest(given))
-    for pool in pools(given):
+    said = [Said("warning", _ORIGINS[facts.data])] if facts.data in _ORIGINS else []
+    if not facts.nodes:
+        return (*said, Said("answer", "No node has a result yet."), *_odd(facts), *_rest(facts))
+    for pool in pools(facts):
         said += _of_pool(pool)
-    return (*said, *_standing(given), *_odd(given), *_of_recipes(given), *_rest(given))
+    return (*said, *_standing(facts), *_odd(facts), *_of_recipes(facts), *_rest(facts))
 
 
 def _of_pool(pool: PoolFigures) -> Iterator[Said]:
@@ -37,12 +37,12 @@ def _of_pool(pool: PoolFigures) -> Iterator[Said]:
     if best is None:
         yield Said("answer", f"{where} no recipe has a usable training figure.")
         return
-    told = f" {_most_efficient(pool, best, efficient)}" if efficient is not None else ""
-    yield Said("answer", f"{where} {_fastest(pool, best)}{told}")
+    efficiency = f" {_most_efficient(pool, best, efficient)}" if efficient is not None else ""
+    yield Said("answer", f"{where} {_fastest(pool, best)}{efficiency}")
     for row in pool.rows:
         if row.loss in LOSS_WORDS:
-            told = f"{row.recipe} {LOSS_WORDS[row.loss]} in the loss runs: do not train with it as it is."
-            yield Said("warning", f"On {pool.name} {told}")
+            warning = f"{row.recipe} {LOSS_WORDS[row.loss]} in the loss runs: do not train with it as it is."
+            yield Said("warning", f"On {pool.name} {warning}")
         if row.reason:
             yield Said("note", f"{row.recipe} has no figure on {pool.name}: {row.reason}.")
         elif row.difference == "no_difference" and row.recipe != pool.baseline:
@@ -52,7 +52,7 @@ def _of_pool(pool: PoolFigures) -> Iterator[Said]:
 
 
 def _count(pool: PoolFigures) -> str:
-    return f"node {pool.nodes[0].name}" if len(pool.nodes) == 1 else f"{len(pool.nodes)} nodes"
+    return f"node {pool.nodes[0].node}" if len(pool.nodes) == 1 else f"{len(pool.nodes)} nodes"
 
 
 def _fastest(pool: PoolFigures, best: PoolRow) -> str:
@@ -62,12 +62,12 @@ def _fastest(pool: PoolFigures, best: PoolRow) -> str:
     return f"{best.recipe} trains fastest: {best.speedup.value:.2f}x {pool.baseline}, {_bounds(best.speedup)}, {rate}."
 
 
-def _bounds(found: Spread) -> str:
+def _bounds(spread: Spread) -> str:
     """The interval or range in words."""
-    if found.kind == "point":
+    if spread.kind == "point":
         return "without an interval"
-    bounds = f"{found.lower:.3f} to {found.upper:.3f}"
-    return f"95 % interval {bounds}" if found.kind == "interval" else f"{bounds} on its {found.n} nodes"
+    bounds = f"{spread.lower:.3f} to {spread.upper:.3f}"
+    return f"95 % interval {bounds}" if spread.kind == "interval" else f"{bounds} on its {spread.n} nodes"
 
 
 def _most_efficient(pool: PoolFigures, best: PoolRow, efficient: PoolRow) -> str:
@@ -88,56 +88,56 @@ LOSS_WORDS: Mapping[str, str] = {
 }
 
 
-def _of_recipes(given: Given) -> Iterator[Said]:
+def _of_recipes(facts: Given) -> Iterator[Said]:
     """What the one node's full result says of each recipe."""
-    if given.result is None:
+    if facts.result is None:
         return
-    for recipe in given.result.recipes:
+    for recipe in facts.result.recipes:
         if recipe.meaning and recipe.meaning.sentence and recipe.meaning.kind not in ("baseline", "unknown"):
             kind: Literal["warning", "note"] = "warning" if recipe.meaning.kind == "fallback" else "note"
-            yield Said(kind, f"On node {given.result.node} {recipe.meaning.sentence}")
+            yield Said(kind, f"On node {facts.result.node} {recipe.meaning.sentence}")
 
 
-def _standing(given: Given) -> Iterator[Said]:
+def _standing(facts: Given) -> Iterator[Said]:
     """How the one node of the page stands in its pool."""
-    if given.standing is None:
+    if facts.standing is None:
         return
-    one = given.standing
-    told = f"{one.node} gives {one.relative:.1%} of the median of its peers in {one.pool}"
-    if one.slow:
-        yield Said("warning", f"Slow: {told}.")
+    standing = facts.standing
+    sentence = f"{standing.node} gives {standing.relative:.1%} of the median of its peers in {standing.pool}"
+    if standing.slow:
+        yield Said("warning", f"Slow: {sentence}.")
     else:
-        yield Said("note", f"{told}: it is not slow.")
+        yield Said("note", f"{sentence}: it is not slow.")
 
 
-def _odd(given: Given) -> Iterator[Said]:
+def _odd(facts: Given) -> Iterator[Said]:
     """What somebody has to look after, by node."""
-    if given.slow:
-        yield Said("warning", f"Slow against their pool: {_named(given.slow)}.")
-    throttled = [node.name for node in given.nodes if node.reading.throttled]
+    if facts.slow:
+        yield Said("warning", f"Slow against their pool: {_named(facts.slow)}.")
+    throttled = [node.node for node in facts.nodes if node.throttled]
     if throttled:
         yield Said("warning", f"Throttled by heat or the power brake: {_named(throttled)}.")
-    fallback = [node.name for node in given.nodes if node.reading.fallen_back]
+    fallback = [node.node for node in facts.nodes if node.fallen_back]
     if fallback:
         yield Said("warning", f"A recipe silently fell back to another precision on {_named(fallback)}.")
-    stale = [n.name for n in given.nodes if n.stale]
+    stale = [node.node for node in facts.nodes if node.stale]
     if stale:
-        reasons = sorted({n.stale for n in given.nodes if n.stale})
+        reasons = sorted({node.stale for node in facts.nodes if node.stale})
         yield Said("warning", f"Out of date ({', '.join(reasons)}): {_named(stale)}.")
 
 
-def _rest(given: Given) -> Iterator[Said]:
+def _rest(facts: Given) -> Iterator[Said]:
     """What the page is without."""
-    powerless = [node.name for node in given.nodes if node.reading.power_invalid]
+    powerless = [node.node for node in facts.nodes if node.power_invalid]
     if powerless:
         yield Said("note", f"Without a valid power reading, so without energy figures: {_named(powerless)}.")
-    partial = [n.name for n in given.nodes if n.status.run and n.status.run.partial]
+    partial = [node.node for node in facts.nodes if node.run and node.run.partial]
     if partial:
         yield Said("note", f"Ended early, with the figures that were complete: {_named(partial)}.")
-    for told in given.unmeasured:
-        yield Said("note", told)
-    if given.result_problem:
-        yield Said("note", given.result_problem)
+    for sentence in facts.unmeasured:
+        yield Said("note", sentence)
+    if facts.result_problem:
+        yield Said("note", facts.result_problem)
 
 
 def _named(names: tuple[str, ...] | list[str]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 
-from precision_operator.core.rollout.faults import Fault
+from precision_operator.core.attempts.faults import Fault
 
 _log = logging.getLogger(__name__)
 

@@ -11,23 +11,23 @@ from dataclasses import replace
 from typing import Any
 
 from precision_operator.cluster import ApiError
-from precision_operator.cluster.watch_loop import LONGEST_PAUSE_SECONDS
+from precision_operator.cluster.watch_loop import PACE
+from precision_operator.core.admission.unhurried import for_one_pass
+from precision_operator.core.attempts.actions import Action, Start
+from precision_operator.core.attempts.faults import Fault, fault_text
+from precision_operator.core.attempts.node_state import ProfilePlan
 from precision_operator.core.observe.observed import Observed, ProfileView
+from precision_operator.core.plan import Plan, plan
+from precision_operator.core.reasons import REASONS
 from precision_operator.core.results.ingest import status_json
-from precision_operator.core.rollout.actions import Action, Start
-from precision_operator.core.rollout.faults import Fault, fault_text
-from precision_operator.core.rollout.limits import NO_ROOM
-from precision_operator.core.rollout.node_state import ProfilePlan
-from precision_operator.core.rollout.plan import Plan, plan
-from precision_operator.core.rollout.unhurried import for_one_pass
 from precision_operator.core.status.events import Note, notes
 from precision_operator.core.status.profile_status import profile_status, status_before, unplanned_status
 from precision_operator.core.status.stopped import with_stop
-from precision_operator.shell.act import Actor
-from precision_operator.shell.cache import Cache
+from precision_operator.shell.acting.act import Actor
 from precision_operator.shell.fault_log import FaultLog
-from precision_operator.shell.gather import LOOKS_PER_PASS, Gatherer
 from precision_operator.shell.leader_election import LeaderElector, LeaseLost
+from precision_operator.shell.observing.cache import Cache
+from precision_operator.shell.observing.gather import LOOKS_PER_PASS, Gatherer
 from precision_operator.shell.telemetry import Telemetry
 
 _log = logging.getLogger(__name__)
@@ -129,7 +129,7 @@ class Reconciler:
     async def _list_until_done(self) -> None:
         done = await self._listed()
         while not done:
-            await asyncio.sleep(min(LONGEST_PAUSE_SECONDS, self._pause()))
+            await asyncio.sleep(min(PACE.longest_pause_seconds, self._pause()))
             done = await self._listed()
         self._failures = 0
 
@@ -230,7 +230,7 @@ class Reconciler:
             node_state.facts.name
             for item in decided.profiles
             for node_state in item.node_states
-            if node_state.reason in NO_ROOM
+            if REASONS[node_state.reason].no_room
         )
         return observed, decided
 

@@ -9,7 +9,7 @@ from typing import NoReturn, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from precision_api.names import DEFAULT_PRIORITY_CLASS
+from precision_api.facts.names import DEFAULT_PRIORITY_CLASS
 from precision_operator.core.observe.agent_defaults import AgentDefaults
 from precision_operator.core.observe.fleet_limits import FleetLimits
 from precision_operator.core.observe.observed import Raw, Settings

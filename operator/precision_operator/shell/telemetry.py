@@ -20,15 +20,15 @@ from prometheus_client import (
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
-from precision_api.report import ReportAttempt
+from precision_api.kinds.report import ReportAttempt
 from precision_operator.cluster.watch_loop import WatchState, WatchTarget
+from precision_operator.core.attempts.actions import Close, Collect
+from precision_operator.core.attempts.faults import Where
+from precision_operator.core.attempts.node_state import newest_attempt
 from precision_operator.core.observe.clock import parse_time
 from precision_operator.core.observe.stop import Stop
-from precision_operator.core.rollout.actions import Close, Collect
-from precision_operator.core.rollout.faults import Where
-from precision_operator.core.rollout.node_state import newest_attempt
-from precision_operator.core.rollout.plan import Plan
-from precision_operator.shell.cache import Cache, ObjectKind
+from precision_operator.core.plan import Plan
+from precision_operator.shell.observing.cache import Cache, ObjectKind
 
 QUEUE_STATES = ("skipped", "waiting", "queued", "running", "succeeded", "failed")
 MOST_POOLS, OTHER_POOLS = 1_000, "others"

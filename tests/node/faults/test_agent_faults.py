@@ -7,8 +7,8 @@ import re
 import pytest
 
 from precision_agent.run.progress import WORDS
-from precision_api.names import ANNOTATION_DEADLINE
-from precision_operator.core.rollout.manifest import POD_GRACE_SECONDS
+from precision_api.facts.names import ANNOTATION_DEADLINE
+from precision_operator.core.attempts.manifest import POD_GRACE_SECONDS
 from tests.support.installed import AGENT_RESOURCES, ONLY_GPU_NODE, TEAM, Installed, Object
 
 pytestmark = pytest.mark.node

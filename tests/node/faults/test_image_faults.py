@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from precision_api.names import ANNOTATION_RERUN
+from precision_api.facts.names import ANNOTATION_RERUN
 from precision_lab.builds.image_archives import NAMES
 from precision_lab.processes.ports import free_ports
 from tests.support.eventually import eventually

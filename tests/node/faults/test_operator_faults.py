@@ -1,4 +1,4 @@
-"""What happens to an agent on a real node when the operators move: `test_older_release` replaces them."""
+"""What happens to an agent on a real node when the operators move: `test_upgrade` replaces them."""
 
 from __future__ import annotations
 

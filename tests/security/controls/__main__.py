@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
 
-from tests.security.controls.control import NEEDS, PAGE, ROOT, Control
-from tests.security.controls.page import first_cell, row, with_outcomes
+from tests.security.controls.control import NEEDS, ROOT, Control
 from tests.security.controls.table import CONTROLS
 from tests.security.controls.trial import ControlError, caught, copied, passed, without_protection
 
@@ -22,9 +19,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.security.controls", description=__doc__)
     parser.add_argument("-k", dest="word", action="append", help="only controls whose name or claim has this text")
     parser.add_argument("--needs", choices=NEEDS, action="append", help="only controls whose tests need this")
-    parser.add_argument(
-        "--write", action=argparse.BooleanOptionalAction, default=True, help=f"write the outcomes into {PAGE}"
-    )
     options = parser.parse_args(arguments)
     chosen = [
         one
@@ -35,36 +29,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not chosen:
         print(f"no control has {' or '.join(options.word or ())} in its name or its claim", file=sys.stderr)
         return 2
-    shown = 0
     with tempfile.TemporaryDirectory(prefix="security-controls-") as folder:
-        for cell, told in outcomes(chosen, copied(ROOT, Path(folder).resolve() / "tree")):
-            shown += 1
-            if options.write:
-                write(cell, told)
+        shown = len(list(protecting(chosen, copied(ROOT, Path(folder).resolve() / "tree"))))
     print(f"{shown} of {len(chosen)} controls: their tests fail without the protection")
     return 0 if shown == len(chosen) else 1
 
 
-def write(cell: str, told: str) -> None:
-    """Puts one row into the page's table: what was shown stays where the command is ended before its end."""
-    page = ROOT / PAGE
-    page.write_text(with_outcomes(page.read_text(encoding="utf-8"), CONTROLS, {cell: told}), encoding="utf-8")
-
-
-def outcomes(controls: Sequence[Control], tree: Path) -> Iterator[tuple[str, str]]:
-    """The page's row, with its first cell, of each control whose tests fail; what comes of each is printed."""
-    when = f"{datetime.now(UTC):%Y-%m-%d}, {commit()}"
+def protecting(controls: Sequence[Control], tree: Path) -> Iterator[Control]:
+    """Those of the controls whose tests fail without the protection; the outcome of each is printed."""
     for needs in NEEDS:
         there = [control for control in controls if control.needs == needs]
         if not there or not _pass(there, tree, f"Tests that need {needs}"):
             continue
         for _, together in groupby(there, lambda control: control.changes):
-            for control, failed in _shown(tuple(together), tree):
-                yield first_cell(control), row(control, failed, when)
+            yield from _shown(tuple(together), tree)
 
 
-def _shown(controls: Sequence[Control], tree: Path) -> Iterator[tuple[Control, int]]:
-    """Those of controls with the same change whose tests fail without the protection, and how many failed."""
+def _shown(controls: Sequence[Control], tree: Path) -> Iterator[Control]:
+    """Those of controls with the same change whose tests fail without the protection."""
     try:
         record = without_protection(controls, tree)
     except ControlError as error:
@@ -76,8 +58,8 @@ def _shown(controls: Sequence[Control], tree: Path) -> Iterator[tuple[Control, i
         except ControlError as error:
             print(f"  {control.name}: NOT SHOWN: {error}", flush=True)
             continue
-        print(f"  {control.name}: {failed} failed, as they must", flush=True)
-        yield control, failed
+        print(f"  {control.name}, without {control.without}: {failed} tests fail, as they must", flush=True)
+        yield control
 
 
 def _pass(controls: Sequence[Control], tree: Path, what: str) -> bool:
@@ -89,17 +71,6 @@ def _pass(controls: Sequence[Control], tree: Path, what: str) -> bool:
         return False
     print(f"{what}: all pass on the tree as it is", flush=True)
     return True
-
-
-def commit() -> str:
-    """The commit of the working tree; with a + where files differ from it."""
-    head = subprocess.run(
-        ("git", "rev-parse", "--short=9", "HEAD"), cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    changed = subprocess.run(
-        ("git", "diff", "--quiet", "HEAD", "--", ".", f":!{PAGE}"), cwd=ROOT, check=False
-    ).returncode
-    return f"`{head.stdout.strip()}`{'+' if changed else ''}"
 
 
 if __name__ == "__main__":

@@ -6,11 +6,12 @@ from tests.security.controls.control import Control, control, replaced
 
 ENDINGS = "operator/precision_operator/core/results/endings.py"
 OUTPUT = "operator/precision_operator/cli/output.py"
+TERMINAL = "operator/precision_operator/cli/terminal.py"
 REDACTION = "operator/precision_operator/cli/redaction.py"
 CLIENT = "operator/precision_operator/cluster/client.py"
 TEXT = "operator/precision_operator/exporter/text.py"
-WIRE = "crds/precision_api/wire.py"
-RESULT = "crds/precision_api/result.py"
+WIRE = "crds/precision_api/exchange/wire.py"
+RESULT = "crds/precision_api/exchange/result.py"
 _WIRE = "tests/api/test_wire.py::"
 _TEXT = "tests/security/test_untrusted_text.py::"
 _BUNDLE = "tests/cli/test_support_bundle.py::"
@@ -92,7 +93,7 @@ AGENT: tuple[Control, ...] = (
         WORDS,
         "the filter of what is not printable",
         replaced(
-            "crds/precision_api/plain_text.py",
+            "crds/precision_api/facts/plain_text.py",
             'return "".join(_shown(sign) for sign in uncontrolled(text))',
             "return text",
         ),
@@ -144,7 +145,7 @@ AGENT: tuple[Control, ...] = (
         "sentences of a status",
         WORDS,
         "the one line of each fact in a sentence",
-        replaced("operator/precision_operator/core/reasons/__init__.py", "    text = one_line(text)\n"),
+        replaced("operator/precision_operator/core/reasons/table.py", "    text = one_line(text)\n"),
         f"{_TEXT}test_what_an_agent_refuses_with_ends_as_words",
     ),
     control(
@@ -165,7 +166,9 @@ AGENT: tuple[Control, ...] = (
         "what the plugin prints",
         WORDS,
         "the filter of everything that the plugin prints",
-        replaced(OUTPUT, r'typer.echo("\t".join(map(plain, text.split("\t"))), err=err)', "typer.echo(text, err=err)"),
+        replaced(
+            TERMINAL, r'typer.echo("\t".join(map(plain, text.split("\t"))), err=err)', "typer.echo(text, err=err)"
+        ),
         f"{_TEXT}test_what_the_plugin_says_moves_no_cursor",
     ),
     control(

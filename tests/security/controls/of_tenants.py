@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tests.security.controls.control import Control, control, replaced
 
-MANIFEST = "operator/precision_operator/core/rollout/manifest.py"
-ASKED = "operator/precision_operator/core/rollout/request.py"
-ADMISSION = "operator/precision_operator/core/rollout/admission.py"
+MANIFEST = "operator/precision_operator/core/attempts/manifest.py"
+ASKED = "operator/precision_operator/core/eligibility/request.py"
+ADMISSION = "operator/precision_operator/core/admission/turns.py"
 TENANTS = "operator/precision_operator/core/observe/tenants.py"
 RIGHTS = "operator/precision_operator/core/rbac.py"
 _MANIFEST = "tests/core/test_manifest.py::"
@@ -225,7 +225,7 @@ TENANT: tuple[Control, ...] = (
         OWN_OBJECT,
         "the end of its fault at its own profile",
         replaced(
-            "operator/precision_operator/core/rollout/plan.py",
+            "operator/precision_operator/core/plan.py",
             '    except Exception as error:\n        faults.append(Fault("profile", profile.key, error))',
             '    except LookupError as error:\n        faults.append(Fault("profile", profile.key, error))',
         ),
@@ -245,7 +245,7 @@ TENANT: tuple[Control, ...] = (
         MANY_PLANS,
         "the turns: who came first is first",
         replaced(
-            "operator/precision_operator/shell/plan_processes.py",
+            "operator/precision_operator/shell/plans/plan_processes.py",
             "min(waiting, key=lambda each: self._has[each[0]])",
             "waiting[0]",
         ),
@@ -275,7 +275,7 @@ TENANT: tuple[Control, ...] = (
         PLAN,
         "`RLIMIT_DATA` of the process that plans",
         replaced(
-            "operator/precision_operator/planner/work.py",
+            "operator/precision_operator/planner/answer/work.py",
             "resource.setrlimit(resource.RLIMIT_DATA, (DATA_BYTES, DATA_BYTES))",
             "pass",
         ),

@@ -99,7 +99,7 @@ ON_CLUSTER: tuple[Control, ...] = (
         "run as root, on host files, or with a token",
         "`automountServiceAccountToken: false` of the pod: it asks for one",
         replaced(
-            "operator/precision_operator/core/rollout/manifest.py",
+            "operator/precision_operator/core/attempts/manifest.py",
             '"automountServiceAccountToken": False,',
             '"automountServiceAccountToken": True,',
         ),

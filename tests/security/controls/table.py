@@ -1,4 +1,4 @@
-"""All controls, in the order of docs/security.md's table."""
+"""All controls, in the order of docs/security.md."""
 
 from __future__ import annotations
 

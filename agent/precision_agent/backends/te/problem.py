@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from precision_agent.backends.te.api import Api, absent_part
-from precision_api.model import ModelSpec
-from precision_api.recipes import Recipe
-from precision_api.request import MeasurementRequest
-from precision_api.resolution import resolve
-from precision_api.result import Failure, RecipeScope, WeightGradients
-from precision_api.shapes import Split
+from precision_api.exchange.request import MeasurementRequest
+from precision_api.exchange.result import Failure, RecipeScope, WeightGradients
+from precision_api.facts.recipes import Recipe
+from precision_api.models.model import ModelSpec
+from precision_api.models.resolution import resolve
+from precision_api.models.shapes import Split
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from precision_api.model import ModelSpec
-from precision_api.recipes import Recipe
-from precision_api.shapes import Split
-from precision_api.short_model import USABLE_SHARE, dense_beside, short_model_bytes
+from precision_api.facts.recipes import Recipe
+from precision_api.models.model import ModelSpec
+from precision_api.models.shapes import Split
+from precision_api.models.short_model import USABLE_SHARE, dense_beside, short_model_bytes
 
 MOST_ROTATIONS = 32
 QUANTISED_BYTES_A_WEIGHT = 2

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from aiohttp import ClientSession, web
 
-from precision_operator.monitoring.dashboards import perses
+from precision_lab.monitoring.perses.dashboard import resource
 from precision_operator.monitoring.dashboards.catalog import DASHBOARDS
 
 _PASSED_ON = ("Content-Type", "Accept")
@@ -22,7 +22,7 @@ _CLIENT = web.AppKey("client", ClientSession)
 def app(page: Path, prometheus: str, pools: Sequence[str] = ()) -> web.Application:
     """The page at `/`, dashboards at `/dashboards/UID.json`, and Prometheus' API at `/prometheus/api/...`."""
     made = web.Application(client_max_size=1 << 20)
-    texts = {dashboard.uid: json.dumps(perses.resource(dashboard, {"pool": pools})) for dashboard in DASHBOARDS}
+    texts = {dashboard.uid: json.dumps(resource(dashboard, {"pool": pools})) for dashboard in DASHBOARDS}
 
     async def clients(running: web.Application) -> AsyncIterator[None]:
         async with ClientSession() as client:

@@ -39,9 +39,9 @@ def has_node() -> bool:
     node = shutil.which("node")
     if not node or not shutil.which("npm"):
         return False
-    told = subprocess.run([node, "--version"], capture_output=True, text=True, check=False).stdout
-    found = re.match(r"v(\d+)\.", told)
-    return found is not None and int(found[1]) >= OLDEST_NODE
+    version_text = subprocess.run([node, "--version"], capture_output=True, text=True, check=False).stdout
+    match = re.match(r"v(\d+)\.", version_text)
+    return match is not None and int(match[1]) >= OLDEST_NODE
 
 
 def _key() -> str:
@@ -64,9 +64,9 @@ def _build(target: Path) -> None:
         for command in (_NPM_CI, _VITE):
             done = subprocess.run(command, cwd=scratch, capture_output=True, text=True, check=False)
             if done.returncode != 0:
-                told = (done.stdout + done.stderr).strip()[-2000:]
+                output = (done.stdout + done.stderr).strip()[-2000:]
                 raise BuildFailed(
-                    f"building the dashboards' page: {' '.join(command)} ended with {done.returncode}: {told}\n"
+                    f"building the dashboards' page: {' '.join(command)} ended with {done.returncode}: {output}\n"
                     "Run the same command again; npm needs its registry."
                 )
         os.replace(Path(scratch) / "dist", target)

@@ -13,17 +13,9 @@ from precision_operator.cli.compare_words import ratio_text, verdict
 from precision_operator.cli.failure import end, fail, note
 from precision_operator.cli.object_ref import resolve_name
 from precision_operator.cli.operands import OPERANDS, full_name, names_of, saved_side, side_of
-from precision_operator.cli.options import (
-    Context,
-    FormOf,
-    Kubeconfig,
-    Namespace,
-    OfProfile,
-    Reach,
-    RequestTimeout,
-    Selector,
-)
-from precision_operator.cli.output import OutputFormat, as_columns, printed, say
+from precision_operator.cli.options import FormOf, Namespace, OfProfile, Reach, Selector, asks_cluster
+from precision_operator.cli.output import OutputFormat, as_columns, printed
+from precision_operator.cli.terminal import say
 from precision_operator.core.observe.observed import ReportView
 from precision_operator.core.results.compare import Comparison, ComparisonRow, Refused, compare
 from precision_operator.core.results.ratios import ComparisonOutcome, Ratio
@@ -36,10 +28,11 @@ _ANSWERS: Mapping[ComparisonOutcome, str] = {
     "not_known": "notKnown",
 }
 """As JSON and CSV spell them."""
-COLUMNS = ("recipe", "figure", "ratio", "lower", "upper", "nodes", "answer")
+HEADER = ("recipe", "figure", "ratio", "lower", "upper", "nodes", "answer", "nodesNeeded")
 _HELP = "A file of saved reports or results, or pool/, driver/, run/, node/ or pp/ and a name."
 
 
+@asks_cluster
 def compare_sides(
     a: Annotated[str, typer.Argument(metavar="A", help=_HELP)],
     b: Annotated[str, typer.Argument(metavar="B", help="The same, to compare with A; ratios are B over A.")],
@@ -51,44 +44,42 @@ def compare_sides(
     ] = None,
     fail_if_slower: Annotated[bool, typer.Option(help="Exit code 7 where B is slower beyond noise.")] = False,
     output: FormOf = OutputFormat.TABLE,
-    context: Context = None,
-    kubeconfig: Kubeconfig = None,
-    request_timeout: RequestTimeout = "30s",
+    *,
+    reach: Reach,
 ) -> None:
     """Compare two runs, two pools, or before and after a driver: paired by node, with 95 % intervals and a verdict."""
     if difference is not None and difference not in DIMENSIONS:
         fail(f"--difference: {difference} is none of {', '.join(DIMENSIONS)}")
-    first, second = _sides((a, b), namespace, profile, selector, Reach(kubeconfig, context, request_timeout))
-    found = compare(first, second, difference)
-    if isinstance(found, Refused):
-        end(NO_ANSWER, f"{found.reason}: {found.message}")
-    for told in found.notes:
-        note(told)
-    flat = [each for row in found.rows for each in _flat(row)]
-    say(printed(_document(found), output, lambda wide: _text(found, wide), flat, COLUMNS))
-    if not found.rows:
+    first, second = _sides((a, b), namespace, profile, selector, reach)
+    comparison = compare(first, second, difference)
+    if isinstance(comparison, Refused):
+        end(NO_ANSWER, f"{comparison.reason}: {comparison.message}")
+    note(*comparison.notes)
+    flat = [flat_row for row in comparison.rows for flat_row in _flat(row)]
+    say(printed(_document(comparison), output, lambda wide: _text(comparison, wide), flat, HEADER))
+    if not comparison.rows:
         raise typer.Exit(NO_ANSWER.number)
-    if fail_if_slower and any(row.rate.answer == "less" for row in found.rows):
+    if fail_if_slower and any(row.rate.answer == "less" for row in comparison.rows):
         raise typer.Exit(SLOWER.number)
 
 
 def _sides(
-    given: tuple[str, str], namespace: str | None, profile: str | None, selector: str | None, reach: Reach
+    names: tuple[str, str], namespace: str | None, profile: str | None, selector: str | None, reach: Reach
 ) -> tuple[Side, Side]:
     """Files are read as they are; the cluster is asked only where a side lies in it."""
-    files = [each for each in given if Path(each).is_file()]
+    files = [name for name in names if Path(name).is_file()]
     try:
-        saved = {each: saved_side(each) for each in files}
+        saved = {name: saved_side(name) for name in files}
     except ValueError as error:
         fail(str(error))
-    asked_for = [each for each in given if each not in saved]
+    asked_for = [name for name in names if name not in saved]
     live = _live(asked_for, namespace, profile, selector, reach) if asked_for else {}
     sides = saved | live
-    return sides[given[0]], sides[given[1]]
+    return sides[names[0]], sides[names[1]]
 
 
 def _live(
-    given: Sequence[str], namespace: str | None, profile: str | None, selector: str | None, reach: Reach
+    words: Sequence[str], namespace: str | None, profile: str | None, selector: str | None, reach: Reach
 ) -> dict[str, Side]:
     from precision_operator.cli.commands.nodes import (
         labelled,  # only here: files are compared without a Kubernetes client
@@ -100,16 +91,17 @@ def _live(
     async def work(cluster: Cluster) -> tuple[Results, set[str] | None]:
         return await results(cluster, namespace or cluster.namespace), await labelled(cluster, selector)
 
-    found, wanted = ask_cluster(reach, work)
-    reports = [r for view in found.profiles for r in of_profile(found.reports, view)]
+    fleet, wanted = ask_cluster(reach, work)
+    reports = [r for view in fleet.profiles for r in of_profile(fleet.reports, view)]
     reports = [r for r in reports if wanted is None or r.node_name in wanted]
     if profile is not None:
-        own = profile_named(found, profile)
-        reports = [r for r in reports if r.profile == own.name]
-    names = names_of(reports, [view.name for view in found.profiles])
-    given_as = {each: full_name(each, reports) for each in given}
-    told = {each: resolve_name(given_as[each], {kind: names[kind] for kind in OPERANDS}, found.where) for each in given}
-    return {each: side_of(kind, name, _of_one(kind, reports)) for each, (kind, name) in told.items()}
+        chosen = profile_named(fleet, profile)
+        reports = [r for r in reports if r.profile == chosen.name]
+    names = names_of(reports, [view.name for view in fleet.profiles])
+    full_names = {word: full_name(word, reports) for word in words}
+    of_kinds = {kind: names[kind] for kind in OPERANDS}
+    resolved = {word: resolve_name(name, of_kinds, fleet.where) for word, name in full_names.items()}
+    return {word: side_of(kind, name, _of_one(kind, reports)) for word, (kind, name) in resolved.items()}
 
 
 def _of_one(kind: str, reports: Sequence[ReportView]) -> Sequence[ReportView]:
@@ -120,23 +112,23 @@ def _of_one(kind: str, reports: Sequence[ReportView]) -> Sequence[ReportView]:
     return reports
 
 
-def _document(found: Comparison) -> dict[str, Any]:
+def _document(comparison: Comparison) -> dict[str, Any]:
     return {
-        "a": found.a,
-        "b": found.b,
-        "how": found.how,
-        "difference": found.difference,
-        "was": found.was or None,
-        "now": found.now or None,
-        "same": dict(found.same),
-        "simulated": found.simulated,
-        "data": {"a": found.data[0], "b": found.data[1]},
-        "verdict": list(verdict(found)),
+        "a": comparison.a,
+        "b": comparison.b,
+        "how": comparison.how,
+        "difference": comparison.difference,
+        "was": comparison.was or None,
+        "now": comparison.now or None,
+        "same": dict(comparison.same),
+        "simulated": comparison.simulated,
+        "data": {"a": comparison.data[0], "b": comparison.data[1]},
+        "verdict": list(verdict(comparison)),
         "recipes": [
             {"recipe": row.recipe, "tokensPerSecond": _ratio(row.rate), "tokensPerJoule": _ratio(row.tokens_per_joule)}
-            for row in found.rows
+            for row in comparison.rows
         ],
-        "notes": list(found.notes),
+        "notes": list(comparison.notes),
     }
 
 
@@ -156,21 +148,21 @@ def _ratio(ratio: Ratio | None) -> dict[str, Any] | None:
 
 
 def _flat(row: ComparisonRow) -> list[dict[str, Any]]:
-    told = (("tokensPerSecond", _ratio(row.rate)), ("tokensPerJoule", _ratio(row.tokens_per_joule)))
-    return [{"recipe": row.recipe, "figure": figure} | ratio for figure, ratio in told if ratio is not None]
+    figures = (("tokensPerSecond", _ratio(row.rate)), ("tokensPerJoule", _ratio(row.tokens_per_joule)))
+    return [{"recipe": row.recipe, "figure": figure} | ratio for figure, ratio in figures if ratio is not None]
 
 
-def _text(found: Comparison, wide: bool) -> str:
-    said = "\n".join(verdict(found))
-    if not found.rows:
+def _text(comparison: Comparison, wide: bool) -> str:
+    said = "\n".join(verdict(comparison))
+    if not comparison.rows:
         return said
     rows = [
         {"recipe": row.recipe, "tokens/s": ratio_text(row.rate), "tokens/J": ratio_text(row.tokens_per_joule)}
-        | ({"nodes": row.rate.nodes, "nodes with power": _nodes(row.tokens_per_joule)} if wide else {})
-        for row in found.rows
+        | (
+            {"nodes": row.rate.nodes, "nodes with power": row.tokens_per_joule.nodes if row.tokens_per_joule else 0}
+            if wide
+            else {}
+        )
+        for row in comparison.rows
     ]
     return f"{said}\n\n{as_columns(rows)}"
-
-
-def _nodes(ratio: Ratio | None) -> int:
-    return ratio.nodes if ratio else 0

@@ -13,24 +13,24 @@ from typing import Annotated, Any
 import typer
 from pydantic import ValidationError
 
-from precision_api.names import LABEL_ATTEMPT
-from precision_api.profile import ProfileSpec
+from precision_api.facts.names import LABEL_ATTEMPT
+from precision_api.kinds.profile import ProfileSpec
 from precision_operator.cli.allowed import strictly
+from precision_operator.cli.columns import Column, Columns, as_cells, as_row, keys
 from precision_operator.cli.failure import did_you_mean, fail, note, sentences
-from precision_operator.cli.options import Context, FormOf, Kubeconfig, Namespace, Reach, RequestTimeout, seconds_of
-from precision_operator.cli.output import WIDTH, Output, OutputFormat, as_columns, printed, say
+from precision_operator.cli.options import FormOf, Namespace, Reach, asks_cluster, seconds_of
+from precision_operator.cli.output import WIDTH, OutputFormat, as_columns, printed
 from precision_operator.cli.saved import read, saved_nodes, saved_profile
+from precision_operator.cli.terminal import say
+from precision_operator.core.attempts.actions import Close, Start
+from precision_operator.core.attempts.node_state import NodeState, ProfilePlan
+from precision_operator.core.eligibility.checks import mismatch, offer
+from precision_operator.core.eligibility.model_fit import layer_notes, misfits
 from precision_operator.core.observe.nodes import NodeFacts
 from precision_operator.core.observe.observed import Observed, Occupancy, ProfileView, Settings
 from precision_operator.core.observe.views import profile_view
-from precision_operator.core.reasons import REASONS, Kind, sentence
-from precision_operator.core.rollout.actions import Close, Start
-from precision_operator.core.rollout.eligibility import mismatch, offer
-from precision_operator.core.rollout.limits import PLACES_TAKEN
-from precision_operator.core.rollout.model_fit import layer_notes, misfits
-from precision_operator.core.rollout.node_state import NodeState, ProfilePlan
-from precision_operator.core.rollout.plan import Plan, plan
-from precision_operator.core.rollout.request import Refusal
+from precision_operator.core.plan import Plan, plan
+from precision_operator.core.reasons import REASONS, Kind, Said, sentence
 from precision_operator.core.status.why import NodeAnswer, why
 
 _DEFAULT_IMAGE = "the-operators-own"
@@ -39,7 +39,11 @@ GONE = "gone"
 """The decision about a node that is not there any more."""
 WOULD_START = "WouldStart"
 """The reason of a node on which an agent would start if the profile were applied now."""
-COLUMNS = ("node", "decision", "reason", "message")
+COLUMNS: Columns[Mapping[str, Any]] = (
+    Column("node", header="node"),
+    *(Column(header=name, wide=True) for name in ("product", "gpus", "by", "pool", "due")),
+    *(Column(name, header=name) for name in ("decision", "reason", "message")),
+)
 _LEAST = 40
 """Characters of a message that the table shows at least; -o wide shows all."""
 
@@ -55,6 +59,7 @@ DECISIONS: Mapping[Kind, str] = {
 """What is decided about a node, in one word, by the kind of its reason."""
 
 
+@asks_cluster
 def dry_run(
     filename: Annotated[str, typer.Option("--filename", "-f", help="A file with a PrecisionProfile; - reads stdin.")],
     nodes: Annotated[
@@ -66,16 +71,15 @@ def dry_run(
         typer.Option(metavar="NAME=FILE", help="The config.json that the profile takes from ConfigMap NAME."),
     ] = None,
     namespace: Namespace = None,
-    context: Context = None,
-    kubeconfig: Kubeconfig = None,
-    request_timeout: RequestTimeout = "30s",
+    *,
+    reach: Reach,
 ) -> None:
     """Print what a profile would do to each node now, and why; nothing is changed."""
     try:
         profile = _profile(saved_profile(filename), namespace)
         texts = _config_maps(profile, config_map or [])
         saved = saved_nodes(nodes) if nodes is not None else None
-        seconds_of(request_timeout)
+        seconds_of(reach.request_timeout)
     except ValidationError as error:
         fail(sentences(error, "spec", ProfileSpec))
     except ValueError as error:
@@ -84,23 +88,20 @@ def dry_run(
         seen = _offline(profile, texts, saved)
         decided, key = plan(seen), profile.key
     else:
-        seen, decided, key = _online(profile, texts, Reach(kubeconfig, context, request_timeout))
+        seen, decided, key = _online(profile, texts, reach)
     say(plan_text(key, decided, seen, output))
 
 
-def plan_text(key: str, decided: Plan, seen: Observed, output: Output) -> str:
+def plan_text(key: str, decided: Plan, seen: Observed, output: OutputFormat) -> str:
     """What is printed of the profile `key`; ends the command with the reason where the profile can't be measured."""
-    own = next(item for item in decided.profiles if item.profile.key == key)
-    if isinstance(own.asked, Refusal):
-        fail(f"{own.asked.reason}: {own.asked.message}")
-    nodes = [node_state.facts for node_state in own.node_states]
-    for line in (
-        *misfits(own.asked.resolved, nodes),
-        *layer_notes(own.asked, nodes),
-        *_unknown_names(own.profile, seen),
-    ):
-        note(line)
-    return _text(rows(own, decided, seen), output)
+    planned = next(item for item in decided.profiles if item.profile.key == key)
+    if isinstance(planned.asked, Said):
+        fail(f"{planned.asked.reason}: {planned.asked.message}")
+    nodes = [node_state.facts for node_state in planned.node_states]
+    note(*misfits(planned.asked.resolved, nodes))
+    note(*layer_notes(planned.asked, nodes))
+    note(*_unknown_names(planned.profile, seen))
+    return _text(rows(planned, decided, seen), output)
 
 
 def _unknown_names(profile: ProfileView, seen: Observed) -> Iterator[str]:
@@ -111,47 +112,45 @@ def _unknown_names(profile: ProfileView, seen: Observed) -> Iterator[str]:
             yield f"spec.target.nodeNames: there is no node {name}{did_you_mean(name, there, 'See kubectl get nodes')}"
 
 
-def rows(own: ProfilePlan, decided: Plan, seen: Observed) -> list[dict[str, Any]]:
+def rows(planned: ProfilePlan, decided: Plan, seen: Observed) -> list[dict[str, Any]]:
     """A row for every node, matched or not, and for those that are gone; with what only -o wide shows.
 
     None for a profile that can't be read: nobody knows which nodes it means.
     """
-    uid, spec = own.profile.uid, own.profile.spec
+    uid, spec = planned.profile.uid, planned.profile.spec
     if spec is None:
         return []
     starts = {a.facts.uid: a for a in decided.actions if isinstance(a, Start) and a.profile.uid == uid}
     closings = {a.job.node_uid: a for a in decided.actions if isinstance(a, Close) and a.job.profile_uid == uid}
-    node_states = {node_state.facts.uid: node_state for node_state in own.node_states}
-    facts = seen.facts_of(spec.pool_label).values()
-    acts = [(each, starts.get(each.uid) or closings.get(each.uid)) for each in facts]
-    found = [
-        (each, *_decided(each, node_states.get(each.uid), act, spec, seen.occupancy.get(each.name)))
-        for each, act in acts
-    ]
-    there = [
-        {
-            "node": each.name,
-            "decision": DECISIONS[REASONS[reason].kind] if reason != WOULD_START else "run",
-            "reason": reason,
-            "message": message,
-            "product": each.gpu or "",
-            "gpus": each.gpus,
-            "by": each.way if each.gpus else "",
-            "pool": each.pool,
-            "due": _due(node_states.get(each.uid)) or "",
-        }
-        for each, reason, message in found
-    ]
-    return there + [_gone(answer, node) for node, answer in _gone_nodes(own, decided, seen)]
+    node_states = {node_state.facts.uid: node_state for node_state in planned.node_states}
+    there = []
+    for node in seen.facts_of(spec.pool_label).values():
+        node_state = node_states.get(node.uid)
+        act = starts.get(node.uid) or closings.get(node.uid)
+        reason, message = _decided(node, node_state, act, spec, seen.occupancy.get(node.name))
+        there.append(
+            {
+                "node": node.name,
+                "decision": DECISIONS[REASONS[reason].kind] if reason != WOULD_START else "run",
+                "reason": reason,
+                "message": message,
+                "product": node.gpu or "",
+                "gpus": node.gpus,
+                "by": node.way if node.gpus else "",
+                "pool": node.pool,
+                "due": _due(node_state) or "",
+            }
+        )
+    return there + [_gone(answer, node_name) for node_name, answer in _gone_nodes(planned, decided, seen)]
 
 
-def _gone_nodes(own: ProfilePlan, decided: Plan, seen: Observed) -> list[tuple[str, NodeAnswer]]:
+def _gone_nodes(planned: ProfilePlan, decided: Plan, seen: Observed) -> list[tuple[str, NodeAnswer]]:
     """What is left of nodes that are not there any more: their reports and Jobs."""
     there = {str(raw["metadata"]["name"]) for raw in seen.nodes.values()}
-    left = [r.node_name for r in seen.reports if r.profile_uid == own.profile.uid]
-    left += [job.node_name for job in seen.jobs if job.profile_uid == own.profile.uid]
+    left = [r.node_name for r in seen.reports if r.profile_uid == planned.profile.uid]
+    left += [job.node_name for job in seen.jobs if job.profile_uid == planned.profile.uid]
     gone = sorted(set(left) - there)
-    return [(node, a) for node in gone for a in why(decided, seen, node) if a.profile.uid == own.profile.uid]
+    return [(node, a) for node in gone for a in why(decided, seen, node) if a.profile.uid == planned.profile.uid]
 
 
 def _gone(answer: NodeAnswer, node: str) -> dict[str, Any]:
@@ -174,7 +173,7 @@ def _decided(
     if act is not None:
         return act.reason, act.message
     is_busy = spec.idle.required and occupancy is not None and occupancy.holder is not None
-    if is_busy and occupancy is not None and node_state.reason in PLACES_TAKEN:
+    if is_busy and occupancy is not None and REASONS[node_state.reason].place_taken:
         return "Busy", sentence("Busy", pod=occupancy.holder, gpus=occupancy.gpus)
     return node_state.reason, node_state.message
 
@@ -191,7 +190,8 @@ def _would_start(facts: NodeFacts, node_state: NodeState | None, start: Start, s
 
 def _what(due: str, node_state: NodeState | None) -> str:
     """The sentence of `due` without its next step: the node would be measured at once."""
-    message = node_state.current.message if node_state is not None and node_state.current is not None else ""
+    begins = node_state.current.begins if node_state is not None and node_state.current is not None else None
+    message = begins.message if begins is not None else ""
     return message.removesuffix(REASONS[due].next_step).strip().removesuffix(".")
 
 
@@ -204,25 +204,25 @@ def _due(node_state: NodeState | None) -> str | None:
 def _profile(raw: Mapping[str, Any], namespace: str | None) -> ProfileView:
     """The profile in the file. Raises ValidationError with all that is wrong with its spec."""
     strictly(ProfileSpec, raw["spec"])
-    told = raw["metadata"].get("namespace")
-    if namespace and told and namespace != told:
-        raise ValueError(f"the profile's namespace is {told}, --namespace says {namespace}: leave one of them out")
+    in_file = raw["metadata"].get("namespace")
+    if namespace and in_file and namespace != in_file:
+        raise ValueError(f"the profile's namespace is {in_file}, --namespace says {namespace}: leave one of them out")
     view = profile_view({**raw, "status": {}})
-    return replace(view, namespace=namespace or told or "", created=datetime.now(UTC))
+    return replace(view, namespace=namespace or in_file or "", created=datetime.now(UTC))
 
 
-def _config_maps(profile: ProfileView, given: Sequence[str]) -> dict[tuple[str, str], dict[str, str]]:
+def _config_maps(profile: ProfileView, texts: Sequence[str]) -> dict[tuple[str, str], dict[str, str]]:
     source = profile.spec.workload.hugging_face_config if profile.spec else None
     ref = source.config_map_key_ref if source else None
-    found: dict[tuple[str, str], dict[str, str]] = {}
-    for text in given:
+    contents: dict[tuple[str, str], dict[str, str]] = {}
+    for text in texts:
         name, equals, path = text.partition("=")
         if not (name and equals and path):
             raise ValueError(f"--config-map: {text!r} is no NAME=FILE; write for example my-model=config.json")
         if ref is None or ref.name != name:
             raise ValueError(f"--config-map: the profile takes nothing from a ConfigMap {name}")
-        found[profile.namespace, name] = {ref.key: read(str(Path(path)))}
-    return found
+        contents[profile.namespace, name] = {ref.key: read(str(Path(path)))}
+    return contents
 
 
 def _offline(
@@ -255,32 +255,28 @@ def _online(
 
     async def ask(cluster: Cluster) -> tuple[Seen, str]:
         placed = replace(profile, namespace=profile.namespace or cluster.namespace)
-        given = {(placed.namespace, name): data for (_, name), data in texts.items()}
-        return await planned(cluster, ProfileInFile(placed, given)), placed.key
+        placed_texts = {(placed.namespace, name): data for (_, name), data in texts.items()}
+        return await planned(cluster, ProfileInFile(placed, placed_texts)), placed.key
 
     seen, key = ask_cluster(reach, ask)
-    for each in seen.notes:
-        note(each)
+    note(*seen.notes)
     return seen.observed, seen.plan, key
 
 
-def _text(found: Sequence[Mapping[str, Any]], output: Output) -> str:
-    plain = [{key: row[key] for key in COLUMNS} for row in found]
-    return printed(plain, output, lambda wide: _table(found, plain, wide), plain, COLUMNS)
+def _text(rows: Sequence[Mapping[str, Any]], output: OutputFormat) -> str:
+    plain = [as_row(COLUMNS, row) for row in rows]
+    return printed(plain, output, lambda wide: _table(rows, wide), plain, keys(COLUMNS))
 
 
-def _table(found: Sequence[Mapping[str, Any]], plain: Sequence[Mapping[str, Any]], wide: bool) -> str:
-    if not plain:
+def _table(rows: Sequence[Mapping[str, Any]], wide: bool) -> str:
+    if not rows:
         return "There are no nodes."
-    left = max(_LEAST, WIDTH - _width([{**row, "message": ""} for row in plain]))
-    short = [{**row, "message": _cut(row["message"], left)} for row in plain]
-    more = [{**{key: row[key] for key in ("node", "product", "gpus", "by", "pool", "due")}, **row} for row in found]
-    return as_columns(more if wide else short) + "\n\n" + _counted(plain)
-
-
-def _width(plain: Sequence[Mapping[str, Any]]) -> int:
-    """Characters of the columns before the message, with what stands between them."""
-    return as_columns(plain).partition("\n")[0].index("MESSAGE")
+    cells = [as_cells(COLUMNS, row, wide) for row in rows]
+    if not wide:
+        header, *_ = as_columns([row | {"message": ""} for row in cells]).splitlines()
+        left = max(_LEAST, WIDTH - header.index("MESSAGE"))
+        cells = [row | {"message": _cut(row["message"], left)} for row in cells]
+    return as_columns(cells) + "\n\n" + _counted(rows)
 
 
 def _cut(message: str, left: int) -> str:
@@ -290,7 +286,7 @@ def _cut(message: str, left: int) -> str:
     )
 
 
-def _counted(found: Sequence[Mapping[str, Any]]) -> str:
-    counts = Counter(row["decision"] for row in found)
+def _counted(rows: Sequence[Mapping[str, Any]]) -> str:
+    counts = Counter(row["decision"] for row in rows)
     parts = [f"{counts[word]} {word}" for word in dict.fromkeys((*DECISIONS.values(), GONE)) if counts[word]]
-    return f"{len(found)} nodes: {', '.join(parts)}"
+    return f"{len(rows)} nodes: {', '.join(parts)}"

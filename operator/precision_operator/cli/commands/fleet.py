@@ -7,55 +7,57 @@ from datetime import UTC, datetime
 from typing import Any
 
 from precision_operator.cli.codes import NO_ANSWER
+from precision_operator.cli.columns import Column, Columns, as_cells, keys
 from precision_operator.cli.connection_options import ask_cluster
 from precision_operator.cli.failure import end, note
-from precision_operator.cli.options import (
-    AllNamespaces,
-    Context,
-    FormOf,
-    Kubeconfig,
-    Namespace,
-    Reach,
-    RequestTimeout,
-    place_of,
-)
-from precision_operator.cli.output import OutputFormat, as_columns, printed, say
+from precision_operator.cli.options import AllNamespaces, FormOf, Namespace, Reach, asks_cluster, place_of
+from precision_operator.cli.output import OutputFormat, as_columns, printed
+from precision_operator.cli.terminal import say
 from precision_operator.cluster import Cluster, paths
-from precision_operator.planner.fleet import Fleet
-from precision_operator.planner.snapshot import fleet_of, profile_facts, racks, report_facts
+from precision_operator.planner.inputs.fleet import Fleet
+from precision_operator.planner.inputs.snapshot import fleet_of, profile_facts, racks, report_facts
 
 
+@asks_cluster
 def fleet(
     namespace: Namespace = None,
     all_namespaces: AllNamespaces = False,
     output: FormOf = OutputFormat.TABLE,
-    context: Context = None,
-    kubeconfig: Kubeconfig = None,
-    request_timeout: RequestTimeout = "30s",
+    *,
+    reach: Reach,
 ) -> None:
     """Show (or, with -o json, save) what plans are made from: pools with measured rates, watts and their provenance."""
 
     async def look(cluster: Cluster) -> Fleet:
         return await fleet_of_cluster(cluster, [place_of(namespace, all_namespaces, cluster.namespace)])
 
-    found = ask_cluster(Reach(kubeconfig, context, request_timeout), look)
-    for told in found.notes:
-        note(told)
-    if not found.pools:
+    measured = ask_cluster(reach, look)
+    note(*measured.notes)
+    if not measured.pools:
         end(
             NO_ANSWER, "there is no report with a result: run a PrecisionProfile first, or look elsewhere with -n or -A"
         )
-    if not rows(found) and output in (OutputFormat.TABLE, OutputFormat.WIDE, OutputFormat.CSV):
+    table = rows(measured)
+    if not table and output in (OutputFormat.TABLE, OutputFormat.WIDE, OutputFormat.CSV):
         end(
             NO_ANSWER,
             "no report has a training rate: see what failed with kubectl precision nodes, and measure again",
         )
-    say(printed(saved(found), output, lambda _: _table(rows(found)), rows(found)))
+    cells = [as_cells(COLUMNS, row) for row in table]
+    say(printed(saved(measured), output, lambda _: as_columns(cells), table, keys(COLUMNS)))
 
 
-def saved(found: Fleet) -> dict[str, Any]:
+COLUMNS: Columns[Any] = (
+    *(Column(name, header=name) for name in ("pool", "product", "workload", "recipe", "nodes")),
+    Column("tokensPerSecondPerGpu", header="tokens/s per GPU"),
+    Column("slowestTokensPerSecondPerGpu", header="slowest"),
+    Column("data", header="data"),
+)
+
+
+def saved(snapshot: Fleet) -> dict[str, Any]:
     """The fleet as the file that plans are made from."""
-    return {"version": found.version} | found.model_dump(
+    return {"version": snapshot.version} | snapshot.model_dump(
         mode="json", by_alias=True, exclude_none=True, exclude_defaults=True
     )
 
@@ -68,14 +70,14 @@ async def fleet_of_cluster(cluster: Cluster, places: Sequence[str | None]) -> Fl
     for place in places:
         reports += (await cluster.list_all(paths.reports(place)))[0]
         profiles += (await cluster.list_all(paths.profiles(place)))[0]
-    campaigns = [found for raw in profiles if (found := profile_facts(raw)) is not None]
-    told = ", ".join(place or "all namespaces" for place in places)
-    return fleet_of(map(report_facts, reports), campaigns, racks(nodes), now, f"cluster {cluster.server}, {told}")
+    campaigns = [campaign for raw in profiles if (campaign := profile_facts(raw)) is not None]
+    where = ", ".join(place or "all namespaces" for place in places)
+    return fleet_of(map(report_facts, reports), campaigns, racks(nodes), now, f"cluster {cluster.server}, {where}")
 
 
-def rows(found: Fleet) -> list[dict[str, Any]]:
+def rows(snapshot: Fleet) -> list[dict[str, Any]]:
     """One row for each pool, workload and recipe."""
-    names = {workload.key: workload.name for workload in found.workloads}
+    names = {workload.key: workload.name for workload in snapshot.workloads}
     return [
         {
             "pool": pool.name,
@@ -87,14 +89,9 @@ def rows(found: Fleet) -> list[dict[str, Any]]:
             "slowestTokensPerSecondPerGpu": round(min(rates), 1),
             "data": ", ".join(sorted(kinds)),
         }
-        for pool in found.pools
+        for pool in snapshot.pools
         for (key, recipe), (rates, kinds) in _grouped(pool.nodes).items()
     ]
-
-
-def _table(found: Sequence[dict[str, Any]]) -> str:
-    titles = {"tokensPerSecondPerGpu": "tokens/s per GPU", "slowestTokensPerSecondPerGpu": "slowest"}
-    return as_columns([{titles.get(key, key): cell for key, cell in row.items()} for row in found])
 
 
 def _grouped(nodes: Sequence[Any]) -> dict[tuple[str, str], tuple[list[float], set[str]]]:

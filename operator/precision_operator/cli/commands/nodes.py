@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
 
-from precision_api.report import ReportStatus
+from precision_api.kinds.report import ReportStatus
 from precision_operator.cli.codes import NO_ANSWER
+from precision_operator.cli.columns import Column, Columns, OutputRow, as_cells, as_row, figure, keys
 from precision_operator.cli.commands.dry_run import WOULD_START
 from precision_operator.cli.commands.dry_run import rows as planned_rows
 from precision_operator.cli.connection_options import ask_cluster, count_of
 from precision_operator.cli.failure import end, note
 from precision_operator.cli.gathering import Seen, gathered_fleet
-from precision_operator.cli.options import (
-    AllNamespaces,
-    Context,
-    FormOf,
-    Kubeconfig,
-    Namespace,
-    Reach,
-    RequestTimeout,
-    Selector,
-    place_of,
-)
-from precision_operator.cli.output import OutputFormat, as_columns, printed, say
+from precision_operator.cli.options import AllNamespaces, FormOf, Namespace, Reach, Selector, asks_cluster, place_of
+from precision_operator.cli.output import OutputFormat, as_columns, printed
 from precision_operator.cli.results import (
     Results,
     compared_with_peers,
@@ -39,10 +31,11 @@ from precision_operator.cli.results import (
     reading_of,
     results,
 )
+from precision_operator.cli.terminal import say
 from precision_operator.cluster import Cluster, paths
 from precision_operator.core.observe.observed import ProfileView, ReportView
 from precision_operator.core.results.outliers import Judged
-from precision_operator.core.results.reading import Reading, driver_of
+from precision_operator.core.results.reading import Reading, RecipeRow, driver_of
 
 
 class Only(StrEnum):
@@ -96,36 +89,13 @@ _STATES: Mapping[str, str] = {
     "gone": "Gone",
 }
 """The state of a node without a report, by what `dry-run` calls the decision."""
-COLUMNS = (
-    "namespace",
-    "profile",
-    "node",
-    "pool",
-    "state",
-    "best",
-    "speedup",
-    "speedupLower",
-    "speedupUpper",
-    "tokensPerSecond",
-    "tokensPerJoule",
-    "watts",
-    "ofMedian",
-    "slow",
-    "flags",
-    "stale",
-    "attempt",
-    "gpusBy",
-    "driver",
-    "data",
-    "finishedAt",
-    "report",
-)
 _WHERE_SEVERAL = ("namespace", "profile", "pool")
 """Columns that a table has only where they tell rows apart; -o wide has them always."""
 _FOLDS = (("notes", "pool", "namespace", "profile"), ("node",))
 """Columns that go on in the next line where a table is too wide, in this order, and that of last resort."""
 
 
+@asks_cluster
 def nodes(
     profile: Annotated[str | None, typer.Argument(help="Only nodes of this profile.")] = None,
     namespace: Namespace = None,
@@ -137,9 +107,8 @@ def nodes(
     ] = False,
     sort_by: Annotated[Sort, typer.Option(help="Order; figures ascending, so the worst come first.")] = Sort.NODE,
     output: FormOf = OutputFormat.TABLE,
-    context: Context = None,
-    kubeconfig: Kubeconfig = None,
-    request_timeout: RequestTimeout = "30s",
+    *,
+    reach: Reach,
 ) -> None:
     """Print every node with a report: its best recipe, how it compares with its peers, and what is odd about it.
 
@@ -149,20 +118,20 @@ def nodes(
     async def work(cluster: Cluster) -> tuple[Results, Seen | None, set[str] | None]:
         place = place_of(namespace, all_namespaces, cluster.namespace)
         seen = await gathered_fleet(cluster, place) if every_node else None
-        found = await results(cluster, place) if seen is None else _results_in(seen, place)
-        return found, seen, await labelled(cluster, selector)
+        fleet = await results(cluster, place) if seen is None else _results_in(seen, place)
+        return fleet, seen, await labelled(cluster, selector)
 
-    found, seen, wanted = ask_cluster(Reach(kubeconfig, context, request_timeout), work)
-    for told in seen.notes if seen is not None else ():
-        note(told)
-    every = rows(found, profile)
+    fleet, seen, wanted = ask_cluster(reach, work)
+    note(*(seen.notes if seen is not None else ()))
+    every = rows(fleet, profile)
     if seen is not None:
-        every = with_every_node(every, seen, _chosen(found, profile))
+        every = with_every_node(every, seen, _chosen(fleet, profile))
     chosen = [row for row in every if wanted is None or row["node"] in wanted]
-    chosen = [row for row in chosen if all(_ONLY[each](row) for each in only or ())]
+    chosen = [row for row in chosen if all(_ONLY[kind](row) for kind in only or ())]
     key = _KEYS[sort_by]
     chosen.sort(key=lambda row: (row[key] is None, row[key], row["node"]))
-    say(printed(chosen, output, lambda wide: _table(chosen, len(every), found, wide), chosen, COLUMNS))
+    header = keys(COLUMNS if seen is None else WITH_REASONS)
+    say(printed(chosen, output, lambda wide: _table(chosen, len(every), fleet, wide), chosen, header))
 
 
 def _results_in(seen: Seen, place: str | None) -> Results:
@@ -172,11 +141,14 @@ def _results_in(seen: Seen, place: str | None) -> Results:
     return Results(place, profiles, reports)
 
 
-def _chosen(found: Results, only: str | None) -> list[ProfileView]:
+def _chosen(fleet: Results, only: str | None) -> list[ProfileView]:
     """The profiles that are shown, one or all; ends the command where there is none."""
-    profiles = [profile_named(found, only)] if only is not None else sorted(found.profiles, key=lambda view: view.key)
+    profiles = [profile_named(fleet, only)] if only is not None else sorted(fleet.profiles, key=lambda view: view.key)
     if not profiles:
-        end(NO_ANSWER, f"there is no profile{found.where}, so no node is measured. Create one: kubectl explain pp.spec")
+        end(
+            NO_ANSWER,
+            f"there is no profile{fleet.where}, so no node is measured. Create one: kubectl explain pp.spec",
+        )
     return profiles
 
 
@@ -185,23 +157,23 @@ def with_every_node(
 ) -> list[dict[str, Any]]:
     """Rows of every node of the cluster in each of these profiles, with `reason` and `message`: the operator's own for
     where the node stands now."""
-    known = {(row["namespace"], row["profile"], row["node"]): row for row in measured}
-    told = []
+    by_place = {(row["namespace"], row["profile"], row["node"]): row for row in measured}
+    listed = []
     for profile in profiles:
-        own = next(each for each in seen.plan.profiles if each.profile.uid == profile.uid)
-        states = {each.facts.name: each for each in own.node_states}
-        for decided in planned_rows(own, seen.plan, seen.observed):
+        planned = next(item for item in seen.plan.profiles if item.profile.uid == profile.uid)
+        states = {item.facts.name: item for item in planned.node_states}
+        for decided in planned_rows(planned, seen.plan, seen.observed):
             key = (profile.namespace, profile.name, decided["node"])
             now = states.get(decided["node"]) if decided["reason"] == WOULD_START else None
-            base = known.get(key) or _unreported(profile, decided)
+            base = by_place.get(key) or _unreported(profile, decided)
             reason, message = (now.reason, now.message) if now else (decided["reason"], decided["message"])
-            told.append(base | {"reason": reason, "message": message})
-    return told
+            listed.append(base | {"reason": reason, "message": message})
+    return listed
 
 
 def _unreported(profile: ProfileView, decided: Mapping[str, Any]) -> dict[str, Any]:
     """The row of a node without a report: only names, pool and where it stands are known."""
-    row = dict.fromkeys(COLUMNS) | {"namespace": profile.namespace, "profile": profile.name, "flags": []}
+    row = dict.fromkeys(keys(COLUMNS)) | {"namespace": profile.namespace, "profile": profile.name, "flags": []}
     return row | {"node": decided["node"], "pool": decided["pool"] or None, "state": _STATES[decided["decision"]]}
 
 
@@ -212,45 +184,21 @@ async def labelled(cluster: Cluster, selector: str | None) -> set[str] | None:
     return set(await cluster.list_views(paths.NODES, node_name, selector, count_of("nodes")))
 
 
-def rows(found: Results, only: str | None) -> list[dict[str, Any]]:
+def rows(fleet: Results, only: str | None) -> list[dict[str, Any]]:
     """A row for each node of each profile, or of one. A node is held against all of its peers, whatever is shown."""
-    profiles = [profile_named(found, only)] if only is not None else list(found.profiles)
-    told = []
+    profiles = [profile_named(fleet, only)] if only is not None else list(fleet.profiles)
+    listed = []
     for profile in sorted(profiles, key=lambda view: view.key):
-        mine = of_profile(found.reports, profile)
+        mine = of_profile(fleet.reports, profile)
         like = compared_with_peers(mine, profile)
-        told += [row(report, like.get(report.node_name)) for report in mine]
-    return told
+        listed += [row(report, like.get(report.node_name)) for report in mine]
+    return listed
 
 
-def row(report: ReportView, like: Judged | None) -> dict[str, Any]:
+def row(report: ReportView, judged: Judged | None) -> dict[str, Any]:
     """A node for programs: numbers are numbers, absent is null."""
-    status, reading = report.status or ReportStatus(), reading_of(report)
-    best = reading.best
-    return {
-        "namespace": report.namespace,
-        "profile": report.profile,
-        "node": report.node_name,
-        "pool": pool_of(report) or None,
-        "state": status.state or "Waiting",
-        "best": best.recipe if best else None,
-        "speedup": best.speedup if best else None,
-        "speedupLower": best.speedup_lower if best else None,
-        "speedupUpper": best.speedup_upper if best else None,
-        "tokensPerSecond": best.tokens_per_second if best else None,
-        "tokensPerJoule": best.tokens_per_joule if best else None,
-        "watts": best.watts if best else None,
-        "ofMedian": round(like.relative, 5) if like else None,
-        "slow": like.slow if like else None,
-        "flags": list(_flags(status, reading, like)),
-        "stale": reading.stale or None,
-        "attempt": status.attempt.reason if status.attempt else None,
-        "gpusBy": (status.hardware.gpus_by or "plugin") if status.hardware else None,
-        "driver": driver_of(report.status),
-        "data": reading.data,
-        "finishedAt": finished(report) or None,
-        "report": report.name,
-    }
+    reading = reading_of(report)
+    return as_row(COLUMNS, _NodeResult(report, report.status or ReportStatus(), reading, judged, reading.best))
 
 
 def _flags(status: ReportStatus, reading: Reading, like: Judged | None) -> Iterator[str]:
@@ -269,60 +217,95 @@ def _flags(status: ReportStatus, reading: Reading, like: Judged | None) -> Itera
         yield "no detail"
 
 
-def _table(chosen: Sequence[dict[str, Any]], every: int, found: Results, wide: bool) -> str:
+def _table(chosen: Sequence[dict[str, Any]], every: int, fleet: Results, wide: bool) -> str:
     if not every:
-        elsewhere = " Other namespaces: -n NAME, or -A for all." if found.place else ""
+        elsewhere = " Other namespaces: -n NAME, or -A for all." if fleet.place else ""
         return (
-            f"No node has a report{found.where} yet.{elsewhere} "
+            f"No node has a report{fleet.where} yet.{elsewhere} "
             "See kubectl precision status, and why NODE for one node."
         )
     if not chosen:
-        return f"No node matches (0 of {every}{found.where})."
-    more = {name for name in _WHERE_SEVERAL if wide or len({row[name] for row in chosen} - {None}) > 1}
-    body = as_columns([_columns(row, wide, more) for row in chosen], *(() if wide else _FOLDS))
+        return f"No node matches (0 of {every}{fleet.where})."
+    hidden = {name for name in _WHERE_SEVERAL if not wide and len({row[name] for row in chosen} - {None}) < 2}
+    hidden |= {name for name in ("reason", "message") if name not in chosen[0]}
+    columns = [column for column in COLUMNS if column.header not in hidden]
+    body = as_columns([as_cells(columns, row, wide) for row in chosen], *(() if wide else _FOLDS))
     states = ", ".join(f"{count} {state}" for state, count in Counter(row["state"] for row in chosen).most_common())
     shown = f"{len(chosen)} of {every} nodes" if len(chosen) < every else f"{every} nodes"
     return f"{body}\n\n{shown}: {states}"
 
 
-def _columns(each: Mapping[str, Any], wide: bool, more: Container[str]) -> dict[str, Any]:
-    """A node's cells; of namespace, profile and pool those in `more`."""
-    cells = {
-        "namespace": each["namespace"],
-        "profile": each["profile"],
-        "node": each["node"],
-        "pool": each["pool"],
-        "state": each["state"],
-        "best": " ".join(filter(None, (each["best"], _told(each["speedup"], ".2f", "x")))),
-        "tokens/s": _told(each["tokensPerSecond"], ",.0f"),
-        "of median": _told(each["ofMedian"], ".1%"),
-        "notes": ", ".join(_notes(each)),
-    }
-    cells = {name: cell for name, cell in cells.items() if name not in _WHERE_SEVERAL or name in more}
-    if wide:
-        cells |= {"tokens/J": _told(each["tokensPerJoule"], ".1f")}
-        bounds = (each["speedupLower"], each["speedupUpper"])
-        interval = "-" if None in bounds else f"[{bounds[0]:.3f}, {bounds[1]:.3f}]"
-        cells |= {"95 % interval": interval, "watts": _told(each["watts"], ",.0f")}
-        cells |= {"reason": each["reason"], "message": each["message"]} if "reason" in each else {}
-        cells |= {
-            "GPUs by": each["gpusBy"],
-            "driver": each["driver"],
-            "finished": each["finishedAt"],
-            "report": each["report"],
-        }
-    return cells
+@dataclass(frozen=True)
+class _NodeResult:
+    """A node with a report, and how it compares with its peers."""
+
+    report: ReportView
+    status: ReportStatus
+    reading: Reading
+    judged: Judged | None
+    best: RecipeRow | None
 
 
-def _notes(each: Mapping[str, Any]) -> Iterator[str]:
+def _of_best(read: Callable[[RecipeRow], Any]) -> Callable[[_NodeResult], Any]:
+    """A figure of the node's best recipe."""
+    return lambda node: read(node.best) if node.best else None
+
+
+def _gpus_by(node: _NodeResult) -> str | None:
+    hardware = node.status.hardware
+    return (hardware.gpus_by or "plugin") if hardware else None
+
+
+def _best(row: OutputRow) -> str:
+    return " ".join(filter(None, (row["best"], figure("speedup", ".2f", "x")(row))))
+
+
+def _interval(row: OutputRow) -> str:
+    bounds = (row["speedupLower"], row["speedupUpper"])
+    return "-" if None in bounds else f"[{bounds[0]:.3f}, {bounds[1]:.3f}]"
+
+
+COLUMNS: Columns[_NodeResult] = (
+    Column("namespace", lambda node: node.report.namespace, "namespace"),
+    Column("profile", lambda node: node.report.profile, "profile"),
+    Column("node", lambda node: node.report.node_name, "node"),
+    Column("pool", lambda node: pool_of(node.report) or None, "pool"),
+    Column("state", lambda node: node.status.state or "Waiting", "state"),
+    Column("best", _of_best(lambda best: best.recipe), "best", _best),
+    Column("speedup", _of_best(lambda best: best.speedup)),
+    Column("speedupLower", _of_best(lambda best: best.speedup_lower)),
+    Column("speedupUpper", _of_best(lambda best: best.speedup_upper)),
+    Column("tokensPerSecond", _of_best(lambda best: best.tokens_per_second)),
+    Column(header="tokens/s", cell=figure("tokensPerSecond", ",.0f")),
+    Column("tokensPerJoule", _of_best(lambda best: best.tokens_per_joule)),
+    Column("watts", _of_best(lambda best: best.watts)),
+    Column("ofMedian", lambda node: round(node.judged.relative, 5) if node.judged else None),
+    Column(header="of median", cell=figure("ofMedian", ".1%")),
+    Column("slow", lambda node: node.judged.slow if node.judged else None),
+    Column("flags", lambda node: list(_flags(node.status, node.reading, node.judged))),
+    Column("stale", lambda node: node.reading.stale or None),
+    Column("attempt", lambda node: node.status.attempt.reason if node.status.attempt else None),
+    Column(header="notes", cell=lambda row: ", ".join(_notes(row))),
+    Column(header="tokens/J", cell=figure("tokensPerJoule", ".1f"), wide=True),
+    Column(header="95 % interval", cell=_interval, wide=True),
+    Column(header="watts", cell=figure("watts", ",.0f"), wide=True),
+    Column(header="reason", wide=True),
+    Column(header="message", wide=True),
+    Column("gpusBy", _gpus_by, "GPUs by", wide=True),
+    Column("driver", lambda node: driver_of(node.report.status), "driver", wide=True),
+    Column("data", lambda node: node.reading.data),
+    Column("finishedAt", lambda node: finished(node.report) or None, "finished", wide=True),
+    Column("report", lambda node: node.report.name, "report", wide=True),
+)
+WITH_REASONS: Columns[Any] = (*COLUMNS, Column("reason"), Column("message"))
+"""Those of --all."""
+
+
+def _notes(row: Mapping[str, Any]) -> Iterator[str]:
     """Why it stands so, what is odd about it, and that nobody measured it."""
-    why = each["stale"] or each["attempt"] or each.get("reason")
-    if each["state"] not in ("Measured", "Partial") and why and why != each["state"]:
+    why = row["stale"] or row["attempt"] or row.get("reason")
+    if row["state"] not in ("Measured", "Partial") and why and why != row["state"]:
         yield why
-    yield from each["flags"]
-    if each["data"] in ("simulated", "replayed"):
+    yield from row["flags"]
+    if row["data"] in ("simulated", "replayed"):
         yield "SIMULATED"
-
-
-def _told(value: float | None, form: str, unit: str = "") -> str | None:
-    return None if value is None else f"{value:{form}}{unit}"

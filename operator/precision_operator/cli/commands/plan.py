@@ -9,24 +9,25 @@ from typing import Annotated, Any
 import typer
 from pydantic import ValidationError
 
-from precision_api.capacity_plan import PlanSpec, PlanStatus
-from precision_api.names import API_VERSION, GROUP, PLAN_KIND
+from precision_api.facts.names import API_VERSION, GROUP, PLAN_KIND
+from precision_api.kinds.capacity_plan import JobPlan, PlanSpec, PlanStatus
 from precision_operator.cli.allowed import strictly
 from precision_operator.cli.codes import DONE, NO_ANSWER, NOT_KNOWN, WRONG_INPUT, Code
 from precision_operator.cli.commands.fleet import fleet_of_cluster
 from precision_operator.cli.connection_options import ask_cluster
 from precision_operator.cli.failure import fail, sentences
-from precision_operator.cli.options import Context, Kubeconfig, Namespace, Reach, RequestTimeout
-from precision_operator.cli.output import FORMS, Output, OutputFormat, as_columns, printed, read_output, say
+from precision_operator.cli.options import Namespace, Reach, asks_cluster
+from precision_operator.cli.output import FORMS, OutputFormat, as_columns, printed, read_output
 from precision_operator.cli.saved import objects, read
+from precision_operator.cli.terminal import say
 from precision_operator.cluster import Cluster
 from precision_operator.core.observe.clock import parse_time
-from precision_operator.planner.document import status
-from precision_operator.planner.fleet import Fleet, read_fleet
-from precision_operator.planner.page import page
-from precision_operator.planner.planning import Answer, plan
-from precision_operator.planner.table import flat, lines, narrow, wide
-from precision_operator.planner.what_if import what_ifs
+from precision_operator.planner.answer.document import status
+from precision_operator.planner.answer.page import page
+from precision_operator.planner.answer.planning import PlanAnswer, plan
+from precision_operator.planner.answer.table import flat, lines, narrow, wide
+from precision_operator.planner.answer.what_if import what_ifs
+from precision_operator.planner.inputs.fleet import Fleet, read_fleet
 
 ENDS: Mapping[str | None, Code] = {
     "Solved": DONE,
@@ -38,15 +39,19 @@ ENDS: Mapping[str | None, Code] = {
 """How the command ends, by the answer's phase."""
 
 
-class Page(Output):
-    """`-o html`."""
+_DAYS = ("daysLow", "daysMid", "daysHigh")
+HEADER = (*(field.alias or name for name, field in JobPlan.model_fields.items() if name != "days"), *_DAYS)
+"""The columns of a job in CSV: its fields."""
+PAGE = "html"
+"""What -o takes beside the forms of every command."""
 
 
-def read_plan_output(text: str) -> Output:
-    """What -o takes: the forms of every command, and a page. Raises typer.BadParameter."""
-    return Page() if text == "html" else read_output(text)
+def read_plan_output(text: str) -> str:
+    """The form that `text` names, for -o. Raises typer.BadParameter."""
+    return text if text == PAGE else read_output(text)
 
 
+@asks_cluster
 def plan_jobs(
     file: Annotated[str, typer.Option("--file", "-f", help="File with a CapacityPlan (`-`: stdin).")],
     fleet: Annotated[
@@ -54,23 +59,22 @@ def plan_jobs(
     ] = None,
     namespace: Namespace = None,
     output: Annotated[
-        Output,
-        typer.Option("--output", "-o", parser=read_plan_output, metavar=f"{FORMS}|html", help="Form of the output."),
+        str,
+        typer.Option("--output", "-o", parser=read_plan_output, metavar=f"{FORMS}|{PAGE}", help="Form of the output."),
     ] = OutputFormat.TABLE,
     at: Annotated[
         str | None, typer.Option(help="Judge ages and deadlines at this time (RFC 3339). Default: now.")
     ] = None,
-    context: Context = None,
-    kubeconfig: Kubeconfig = None,
-    request_timeout: RequestTimeout = "30s",
+    *,
+    reach: Reach,
 ) -> None:
     """Answer a CapacityPlan: which pool, which precision, how many GPUs, how long, how much."""
     spec, name, place = _asked_for(file)
     now = _moment(at)
     if fleet is not None:
-        known = _saved(fleet)
+        snapshot = _saved(fleet)
     elif spec.pools and all(pool.nodes and pool.gpus_per_node and pool.job_rates for pool in spec.pools):
-        known = Fleet(taken_at=now.isoformat(), source="the plan's own pools")
+        snapshot = Fleet(taken_at=now.isoformat(), source="the plan's own pools")
     else:
 
         async def look(cluster: Cluster) -> Fleet:
@@ -78,23 +82,23 @@ def plan_jobs(
                 cluster, [*spec.fleet.namespaces] or [namespace or place or cluster.namespace]
             )
 
-        known = ask_cluster(Reach(kubeconfig, context, request_timeout), look)
-    found = plan(spec, known, now)
-    told = status(found, what_ifs(spec, known, found, now))
-    say(_shown(output, told, found, name))
-    if told.phase != "Solved":
-        for problem in told.problems:
+        snapshot = ask_cluster(reach, look)
+    answer = plan(spec, snapshot, now)
+    answer_status = status(answer, what_ifs(spec, snapshot, answer, now))
+    say(_shown(output, answer_status, answer, name))
+    if answer_status.phase != "Solved":
+        for problem in answer_status.problems:
             say(f"error: {problem}", err=True)
-        raise typer.Exit(ENDS[told.phase].number)
+        raise typer.Exit(ENDS[answer_status.phase].number)
 
 
 def _asked_for(file: str) -> tuple[PlanSpec, str, str]:
     """(spec, name, namespace) of the first CapacityPlan of a file; ends the command where there is none."""
     try:
-        found = objects(file)
+        documents = objects(file)
     except ValueError as error:
         fail(str(error))
-    raw = next((item for item in found if item.get("kind") == PLAN_KIND), None)
+    raw = next((item for item in documents if item.get("kind") == PLAN_KIND), None)
     if raw is None:
         fail(f"{file}: there is no {PLAN_KIND} in it; see kubectl explain cplan.spec")
     if raw.get("apiVersion") != API_VERSION:
@@ -123,15 +127,17 @@ def _saved(path: str) -> Fleet:
         fail(f"{path}: {error}")
 
 
-def _shown(output: Output, told: PlanStatus, found: Answer, name: str) -> str:
-    document: dict[str, Any] = told.model_dump(mode="json", by_alias=True, exclude_none=True)
-    if isinstance(output, Page):
-        return page(name, told, found)
-    if output is OutputFormat.NAME:
+def _shown(output: str, answer_status: PlanStatus, answer: PlanAnswer, name: str) -> str:
+    document: dict[str, Any] = answer_status.model_dump(mode="json", by_alias=True, exclude_none=True)
+    if output == PAGE:
+        return page(name, answer_status, answer)
+    form = OutputFormat(output)
+    if form is OutputFormat.NAME:
         return f"{PLAN_KIND.lower()}.{GROUP}/{name}"
-    return printed(document, output, lambda more: _table(told, wide if more else narrow), [*map(flat, told.jobs)])
+    rows = [flat(job) for job in answer_status.jobs]
+    return printed(document, form, lambda more: _table(answer_status, wide if more else narrow), rows, HEADER)
 
 
-def _table(told: PlanStatus, row: Callable[[Any], dict[str, Any]]) -> str:
-    head = [as_columns([row(job) for job in told.jobs]), ""] if told.jobs else []
-    return "\n".join([*head, *lines(told)])
+def _table(answer_status: PlanStatus, row: Callable[[Any], dict[str, Any]]) -> str:
+    head = [as_columns([row(job) for job in answer_status.jobs]), ""] if answer_status.jobs else []
+    return "\n".join([*head, *lines(answer_status)])

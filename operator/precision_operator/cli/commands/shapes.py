@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -11,20 +10,22 @@ from typing import Annotated, Any
 import typer
 from pydantic import ValidationError
 
-from precision_api.flop_shares import flop_shares
-from precision_api.flops import Parameters, published_flops_per_token, training_flops_per_token
-from precision_api.model import ModelSpec
-from precision_api.mtp import mtp_flops_per_token, mtp_parameters
-from precision_api.products import PRODUCT_CLASSES
-from precision_api.products import part as gpu_part
-from precision_api.recipes import RECIPE_NAMES, recipes_for
-from precision_api.resolution import ResolvedWorkload, resolve
-from precision_api.room import layer_room
-from precision_api.shapes import Gemm, step_shape_problems
-from precision_api.workload import Workload
+from precision_api.facts.products import PRODUCT_CLASSES
+from precision_api.facts.products import part as gpu_part
+from precision_api.facts.recipes import RECIPE_NAMES, recipes_for
+from precision_api.models.flop_shares import flop_shares
+from precision_api.models.flops import Parameters, published_flops_per_token, training_flops_per_token
+from precision_api.models.model import ModelSpec
+from precision_api.models.mtp import mtp_flops_per_token, mtp_parameters
+from precision_api.models.resolution import ResolvedWorkload, resolve
+from precision_api.models.room import layer_room
+from precision_api.models.shapes import Gemm, step_shape_problems
+from precision_api.models.workload import Workload
 from precision_operator.cli.failure import fail, sentences
 from precision_operator.cli.options import FormOf
-from precision_operator.cli.output import Output, OutputFormat, as_columns, printed, say
+from precision_operator.cli.output import OutputFormat, as_columns, printed
+from precision_operator.cli.saved import read
+from precision_operator.cli.terminal import say
 
 _SOURCES = "--hf-config, --model, --preset, --shape and -f"
 
@@ -49,8 +50,8 @@ def shapes(
     output: FormOf = OutputFormat.TABLE,
 ) -> None:
     """Print the GEMMs of one training step, parameters and training FLOPs per token of a workload."""
-    given = {"--hf-config": hf_config, "--model": model, "--preset": preset, "--shape": shape, "-f": filename}
-    chosen = [(option, value) for option, value in given.items() if value]
+    sources = {"--hf-config": hf_config, "--model": model, "--preset": preset, "--shape": shape, "-f": filename}
+    chosen = [(option, value) for option, value in sources.items() if value]
     if len(chosen) != 1:
         names = " and ".join(option for option, _ in chosen)
         fail(f"give exactly one of {_SOURCES}; {names + ' are given' if names else 'none is given'}")
@@ -74,7 +75,7 @@ def shapes(
 def _spec(option: str, value: Any) -> dict[str, Any]:
     """The fields of spec.workload that the command line's one source stands for."""
     if option == "--hf-config":
-        return {"name": Path(value).stem, "huggingFaceConfig": {"text": _read(value)}}
+        return {"name": Path(value).stem, "huggingFaceConfig": {"text": read(value)}}
     if option == "--model":
         return {"name": "model", "model": _assignments(value)}
     if option == "--preset":
@@ -89,15 +90,6 @@ def _need_sizes(option: str, spec: Mapping[str, Any]) -> None:
     missing = [flag for name, flag in flags.items() if name not in spec]
     if missing and option in ("--hf-config", "--model"):
         raise ValueError(f"{option} needs {' and '.join(missing)}: GEMM sizes depend on the tokens of a micro batch")
-
-
-def _read(path: str) -> str:
-    try:
-        return sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise ValueError(f"reading {path}: {error.strerror}; check the path") from error
-    except UnicodeDecodeError as error:
-        raise ValueError(f"reading {path}: not UTF-8 text (byte {error.start}); is it the right file?") from error
 
 
 def _assignments(text: str) -> dict[str, Any]:
@@ -136,7 +128,7 @@ def _profile_workload(path: str) -> dict[str, Any]:
     import yaml  # only here: the other sources start without it
 
     try:
-        documents = [document for document in yaml.safe_load_all(_read(path)) if isinstance(document, dict)]
+        documents = [document for document in yaml.safe_load_all(read(path)) if isinstance(document, dict)]
     except yaml.YAMLError as error:
         raise ValueError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
     profiles = [document for document in documents if document.get("kind") == "PrecisionProfile"]
@@ -157,21 +149,17 @@ def _readable(path: str, workload: dict[str, Any]) -> dict[str, Any]:
     return workload
 
 
-def _text(resolved: ResolvedWorkload, output: Output) -> str:
+def _text(resolved: ResolvedWorkload, output: OutputFormat) -> str:
     document = _document(resolved)
-    return printed(document, output, lambda wide: _table(resolved, document, wide), document["gemms"])
+    return printed(document, output, lambda wide: _table(resolved, document, wide), document["gemms"], HEADER)
+
+
+HEADER = ("name", "pass", "m", "k", "n", "count", "flops")
 
 
 def _row(gemm: Gemm) -> dict[str, Any]:
-    return {
-        "name": gemm.name,
-        "pass": gemm.pass_,
-        "m": gemm.m,
-        "k": gemm.k,
-        "n": gemm.n,
-        "count": gemm.count,
-        "flops": gemm.flops,
-    }
+    values = (gemm.name, gemm.pass_, gemm.m, gemm.k, gemm.n, gemm.count, gemm.flops)
+    return dict(zip(HEADER, values, strict=True))
 
 
 def _document(resolved: ResolvedWorkload) -> dict[str, Any]:
@@ -217,18 +205,18 @@ def _room(resolved: ResolvedWorkload) -> list[dict[str, Any]]:
     """Whether one layer fits on a GPU of each product, by the memory that the vendor prints, read as GiB."""
     rows = []
     for product in PRODUCT_CLASSES:
-        known = gpu_part(product)
-        assert known is not None
-        recipes = [recipe for recipe, _ in recipes_for(known.compute)]
-        found = layer_room(resolved, recipes, known.memory_gb << 30)
-        if found:
-            rows.append({"product": known.name, "fits": found[0], "message": found[1]})
+        gpu = gpu_part(product)
+        assert gpu is not None
+        recipes = [recipe for recipe, _ in recipes_for(gpu.compute)]
+        room = layer_room(resolved, recipes, gpu.memory_gb << 30)
+        if room:
+            rows.append({"product": gpu.name, "fits": room[0], "message": room[1]})
     return rows
 
 
 def _share(row: Mapping[str, Any], document: Mapping[str, Any]) -> float:
     """A GEMM's share of all FLOPs of the step's GEMMs."""
-    return float(row["flops"] * row["count"] / sum(each["flops"] * each["count"] for each in document["gemms"]))
+    return float(row["flops"] * row["count"] / sum(gemm["flops"] * gemm["count"] for gemm in document["gemms"]))
 
 
 def _problems(gemms: Iterable[Gemm]) -> list[dict[str, str]]:

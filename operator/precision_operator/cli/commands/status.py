@@ -8,31 +8,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
-from pydantic import ValidationError
 
-from precision_api.plain_text import plain as without_controls
-from precision_api.profile import NodeCounts, PoolStatus, ProfileStatus
+from precision_api.facts.plain_text import plain as without_controls
+from precision_api.kinds.profile import NodeCounts, PoolStatus, ProfileStatus
+from precision_operator.cli.columns import Column, Columns, OutputRow, as_cells, as_row, figure, keys
 from precision_operator.cli.commands.why import unserved
 from precision_operator.cli.connection_options import ask_cluster
-from precision_operator.cli.failure import did_you_mean, fail
-from precision_operator.cli.options import (
-    AllNamespaces,
-    Context,
-    FormOf,
-    Kubeconfig,
-    Namespace,
-    Reach,
-    RequestTimeout,
-    place_of,
-    seconds_of,
-)
-from precision_operator.cli.output import Output, OutputFormat, as_columns, printed
+from precision_operator.cli.failure import fail, no_profile
+from precision_operator.cli.options import AllNamespaces, FormOf, Namespace, Reach, asks_cluster, place_of, seconds_of
+from precision_operator.cli.output import OutputFormat, as_columns, printed
 from precision_operator.cli.pool_recipes import PoolRecipes, read_pool_recipes, recipes_table
+from precision_operator.cli.results import status_of
 from precision_operator.cluster import Cluster, paths
 from precision_operator.core.observe.observed import ProfileView
 from precision_operator.core.observe.views import profile_view
 
-COLUMNS = ("namespace", "profile", "phase", "progress", "nodes", "eta", "waitsFor", "best", "data", "conditions")
 _FIGURES = ("speedup", "tokensPerSecond", "tokensPerJouleP10", "tokensPerJoule", "tokensPerJouleP90", "watts")
 _FOLDS = (("waits for", "namespace"), ("profile",))
 """Columns that go on in the next line where a table is too wide, in this order, and that of last resort."""
@@ -41,6 +31,7 @@ UNSEEN = "Unseen"
 CLEAR = "\033[H\033[2J"
 
 
+@asks_cluster
 def status(
     profile: Annotated[str | None, typer.Argument(help="Only this one, in detail, with each pool's recipes.")] = None,
     namespace: Namespace = None,
@@ -49,9 +40,8 @@ def status(
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Go on and print what changes, until Ctrl-C.")] = False,
     interval: Annotated[str, typer.Option(help="With --watch: how often to look.")] = "2s",
     output: FormOf = OutputFormat.TABLE,
-    context: Context = None,
-    kubeconfig: Kubeconfig = None,
-    request_timeout: RequestTimeout = "30s",
+    *,
+    reach: Reach,
 ) -> None:
     """Print how far each profile has come, what it found, and what it waits for."""
     pause = seconds_of(interval, "--interval")
@@ -62,8 +52,8 @@ def status(
         place = place_of(namespace, all_namespaces, cluster.namespace)
 
         async def look() -> str:
-            found = await cluster.list_views(paths.profiles(place), profile_view, selector)
-            chosen = found if profile is None else named(found, profile, place)
+            views = await cluster.list_views(paths.profiles(place), profile_view, selector)
+            chosen = views if profile is None else named(views, profile, place)
             recipes = {view.uid: await read_pool_recipes(cluster, view) for view in chosen if profile is not None}
             return shown(chosen, recipes, place, output)
 
@@ -74,7 +64,7 @@ def status(
             if now != before:
                 typer.echo(_cleared(watch) + (before := now))
 
-    ask_cluster(Reach(kubeconfig, context, request_timeout), work)
+    ask_cluster(reach, work)
 
 
 def _cleared(watch: bool) -> str:
@@ -82,61 +72,41 @@ def _cleared(watch: bool) -> str:
     return CLEAR if watch and sys.stdout.isatty() else ""
 
 
-def named(found: Sequence[ProfileView], name: str, place: str | None) -> list[ProfileView]:
+def named(views: Sequence[ProfileView], name: str, place: str | None) -> list[ProfileView]:
     """The profiles of this name; ends the command where there is none."""
-    mine = [view for view in found if view.name == name]
+    mine = [view for view in views if view.name == name]
     if not mine:
-        where = f" in namespace {place}" if place else ""
-        near = did_you_mean(name, [view.name for view in found], "See kubectl get pp -A")
-        fail(f"there is no profile {name}{where}{near}")
+        no_profile(name, [view.name for view in views], place)
     return mine
 
 
-def shown(found: Sequence[ProfileView], recipes: Mapping[str, PoolRecipes], place: str | None, form: Output) -> str:
+def shown(
+    views: Sequence[ProfileView], recipes: Mapping[str, PoolRecipes], place: str | None, form: OutputFormat
+) -> str:
     """Profiles as a table; in all detail where `recipes` has their pools, by the profile's UID."""
-    rows = [row(view, recipes.get(view.uid, {})) for view in sorted(found, key=lambda view: view.key)]
-    details = (_detail(view, recipes[view.uid]) for view in found if view.uid in recipes)
+    rows = [row(view, recipes.get(view.uid, {})) for view in sorted(views, key=lambda view: view.key)]
+    details = (_detail(view, recipes[view.uid]) for view in views if view.uid in recipes)
     people = (lambda wide: "\n\n".join(details)) if recipes else _table(rows, place)
-    return printed(rows, form, people, rows, COLUMNS)
-
-
-def read(view: ProfileView) -> ProfileStatus:
-    """Its status; an unreadable one counts as none (a newer operator may have written it)."""
-    try:
-        return ProfileStatus.model_validate(dict(view.status))
-    except ValidationError:
-        return ProfileStatus()
+    return printed(rows, form, people, rows, keys(COLUMNS))
 
 
 def row(view: ProfileView, recipes: PoolRecipes) -> dict[str, Any]:
-    """A profile for programs; its pools have their `recipes` where these were read."""
-    told = read(view)
-    plain = told.model_dump(mode="json", by_alias=True, exclude_none=True)
-    pools = [{key: _number(key, value) for key, value in pool.items()} for pool in plain.get("pools", [])]
-    pools = [pool | {"recipes": recipes[pool["name"]]} if pool["name"] in recipes else pool for pool in pools]
-    return {
+    """A profile for programs, absent is null; its pools have their `recipes` where these were read."""
+    status = status_of(view)
+    document = status.model_dump(mode="json", by_alias=True, exclude_none=True)
+    pools: list[dict[str, Any]] = [
+        {key: float(value) if key in _FIGURES else value for key, value in pool.items()}
+        for pool in document.get("pools", [])
+    ]
+    facts = {
         "namespace": view.namespace,
         "profile": view.name,
-        "phase": told.phase or UNSEEN,
-        "progress": told.progress,
-        "nodes": plain.get("nodes") or {},
-        "eta": told.eta,
-        "waitsFor": told.waits_for,
-        "lastRun": told.last_run,
-        "nextRun": told.next_run,
-        "best": told.best,
-        "tokensPerJoule": None if told.tokens_per_joule is None else float(told.tokens_per_joule),
-        "data": told.data,
-        "judged": told.observed_generation == view.generation,
-        "conditions": plain.get("conditions", []),
-        "reasons": plain.get("reasons", []),
-        "pools": pools,
+        "phase": status.phase or UNSEEN,
+        "tokensPerJoule": None if status.tokens_per_joule is None else float(status.tokens_per_joule),
+        "judged": status.observed_generation == view.generation,
+        "pools": [pool | {"recipes": recipes[pool["name"]]} if pool["name"] in recipes else pool for pool in pools],
     }
-
-
-def _number(key: str, value: Any) -> Any:
-    """A pool's figure as a number: a custom resource holds fractions as text."""
-    return float(value) if key in _FIGURES else value
+    return as_row(COLUMNS, {**_ABSENT, **document, **facts})
 
 
 def _table(rows: Sequence[dict[str, Any]], place: str | None) -> Callable[[bool], str]:
@@ -144,72 +114,85 @@ def _table(rows: Sequence[dict[str, Any]], place: str | None) -> Callable[[bool]
         if not rows:
             where = f"namespace {place}" if place else "any namespace"
             return f"There is no profile in {where}. Create one: kubectl explain pp.spec; all namespaces: -A"
-        return as_columns([_columns(each, wide, place is None) for each in rows], *(() if wide else _FOLDS))
+        shown = COLUMNS if wide or place is None else COLUMNS[1:]
+        return as_columns([as_cells(shown, row, wide) for row in rows], *(() if wide else _FOLDS))
 
     return people
 
 
-def _columns(each: dict[str, Any], wide: bool, all_namespaces: bool) -> dict[str, Any]:
-    counts = each["nodes"]
-    cells = {"namespace": each["namespace"]} if wide or all_namespaces else {}
-    cells |= {
-        "profile": each["profile"],
-        "phase": each["phase"] if each["judged"] or each["phase"] == UNSEEN else f"{each['phase']}?",
-        "nodes": each["progress"],
-        "failed": counts.get("failed", 0),
-        "slow": counts.get("slow", 0),
-        "eta": each["eta"],
-        "waits for": each["waitsFor"],
-        "best": each["best"],
-        "data": each["data"] if wide else (each["data"] or "").partition(" ")[0],
-    }
-    if wide:
-        more = ("skipped", "waiting", "queued", "running", "stale", "fallback", "throttled", "quarantined")
-        cells |= {name: counts.get(name, 0) for name in more}
-        cells |= {"tokens/J": None if each["tokensPerJoule"] is None else f"{each['tokensPerJoule']:.1f}"}
-        cells |= {"last run": each["lastRun"], "next run": each["nextRun"]}
-    return cells
+_WIDE_COUNTS = ("skipped", "waiting", "queued", "running", "stale", "fallback", "throttled", "quarantined")
+
+
+def _count(name: str, wide: bool = False) -> Column[OutputRow]:
+    """How many nodes are so, for people: programs have all counts in one field."""
+    return Column(header=name, cell=lambda row: row["nodes"].get(name, 0), wide=wide)
+
+
+def _phase(row: OutputRow) -> str:
+    return str(row["phase"]) if row["judged"] or row["phase"] == UNSEEN else f"{row['phase']}?"
+
+
+COLUMNS: Columns[OutputRow] = (
+    *(Column(name, header=name) for name in ("namespace", "profile")),
+    Column("phase", header="phase", cell=_phase),
+    Column("progress", header="nodes"),
+    Column("nodes"),
+    *(_count(name) for name in ("failed", "slow")),
+    Column("eta", header="eta"),
+    Column("waitsFor", header="waits for"),
+    *map(Column, ("lastRun", "nextRun")),
+    Column("best", header="best"),
+    Column("tokensPerJoule"),
+    Column("data", header="data", cell=lambda row: (row["data"] or "").partition(" ")[0]),
+    *map(Column, ("judged", "conditions", "reasons", "pools")),
+    Column(header="data", cell=lambda row: row["data"], wide=True),
+    *(_count(name, wide=True) for name in _WIDE_COUNTS),
+    Column(header="tokens/J", cell=figure("tokensPerJoule", ".1f"), wide=True),
+    Column(header="last run", cell=lambda row: row["lastRun"], wide=True),
+    Column(header="next run", cell=lambda row: row["nextRun"], wide=True),
+)
+_ABSENT = dict.fromkeys(keys(COLUMNS)) | {"nodes": {}, "conditions": [], "reasons": []}
 
 
 def _detail(view: ProfileView, recipes: PoolRecipes) -> str:
-    told = read(view)
-    lines = [f"{view.key}: {told.phase or 'not seen by the operator yet'}"]
-    lines += [f"  {title:<13}{words}" for title, words in _lines(view, told)]
+    profile_status = status_of(view)
+    lines = [f"{view.key}: {profile_status.phase or 'not seen by the operator yet'}"]
+    lines += [f"  {title:<13}{words}" for title, words in _lines(view, profile_status)]
     table = recipes_table(recipes)
     return "\n".join([*lines, *(["", table] if table else [])])
 
 
-def _lines(view: ProfileView, told: ProfileStatus) -> Iterator[tuple[str, str]]:
-    if told.nodes is not None:
-        yield "nodes", _counts(told.nodes)
+def _lines(view: ProfileView, profile_status: ProfileStatus) -> Iterator[tuple[str, str]]:
+    if profile_status.nodes is not None:
+        yield "nodes", _counts(profile_status.nodes)
     for title, words in (
-        ("progress", told.progress),
-        ("eta", told.eta),
-        ("waits for", told.waits_for),
-        ("last run", told.last_run),
-        ("next run", told.next_run),
-        ("data", told.data),
+        ("progress", profile_status.progress),
+        ("eta", profile_status.eta),
+        ("waits for", profile_status.waits_for),
+        ("last run", profile_status.last_run),
+        ("next run", profile_status.next_run),
+        ("data", profile_status.data),
     ):
         if words:
             yield title, words
-    for condition in told.conditions:
+    for condition in profile_status.conditions:
         yield condition.type.lower(), f"{condition.status}, {condition.reason}: {condition.message}"
-    for each in told.reasons:
-        many = f"{each.count} nodes" if each.count != 1 else "1 node"
-        yield "because", f"{many} {each.reason}, for example {each.example}: {each.message}"
-    for pool in told.pools:
+    for reason in profile_status.reasons:
+        many = f"{reason.count} nodes" if reason.count != 1 else "1 node"
+        yield "because", f"{many} {reason.reason}, for example {reason.example}: {reason.message}"
+    for pool in profile_status.pools:
         yield "pool", _pool(pool)
-    if told.phase is None and told.observed_generation is None:
+    if profile_status.phase is None and profile_status.observed_generation is None:
         yield "note", unserved(view.namespace)
-    elif told.observed_generation != view.generation:
+    elif profile_status.observed_generation != view.generation:
         yield "note", "The operator has not judged the profile as it is now; this is of an older spec."
 
 
 def _counts(counts: NodeCounts) -> str:
     """All counts that are not zero, matched and eligible always."""
-    told = counts.model_dump()
+    numbers = counts.model_dump()
     always = ("matched", "eligible")
-    return ", ".join(f"{number} {name}" for name, number in told.items() if number or name in always)
+    return ", ".join(f"{number} {name}" for name, number in numbers.items() if number or name in always)
 
 
 def _pool(pool: PoolStatus) -> str:

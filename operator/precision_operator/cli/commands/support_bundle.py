@@ -14,20 +14,20 @@ from typing import Annotated, Any
 
 import typer
 
-from precision_api.names import AGENT_APP, API_VERSION, GROUP, LABEL_APP, LABEL_MANAGED_BY, MANAGED_BY, PLAN_PLURAL
+from precision_api.facts.names import (
+    AGENT_APP,
+    API_VERSION,
+    GROUP,
+    LABEL_APP,
+    LABEL_MANAGED_BY,
+    MANAGED_BY,
+    PLAN_PLURAL,
+)
 from precision_operator.cli.connection_options import ask_cluster
 from precision_operator.cli.failure import fail, note
-from precision_operator.cli.options import (
-    AllNamespaces,
-    Context,
-    Kubeconfig,
-    Namespace,
-    Reach,
-    RequestTimeout,
-    place_of,
-)
-from precision_operator.cli.output import say
+from precision_operator.cli.options import AllNamespaces, Namespace, Reach, asks_cluster, place_of
 from precision_operator.cli.redaction import node_facts, plain_object, without_secrets
+from precision_operator.cli.terminal import say
 from precision_operator.cluster import ApiError, Cluster, paths
 
 FOLDER = "precision-support-bundle"
@@ -51,6 +51,7 @@ are, stand as (removed).
 """
 
 
+@asks_cluster
 def support_bundle(
     output: Annotated[
         str | None,
@@ -58,9 +59,8 @@ def support_bundle(
     ] = None,
     namespace: Namespace = None,
     all_namespaces: AllNamespaces = False,
-    context: Context = None,
-    kubeconfig: Kubeconfig = None,
-    request_timeout: RequestTimeout = "30s",
+    *,
+    reach: Reach,
 ) -> None:
     """Write what helps to find a fault into one archive, without secrets: attach it to an issue.
 
@@ -75,15 +75,14 @@ def support_bundle(
     async def work(cluster: Cluster) -> Bundle:
         return await gathered_bundle(cluster, place_of(namespace, all_namespaces, cluster.namespace))
 
-    found = ask_cluster(Reach(kubeconfig, context, request_timeout), work)
-    for problem in found.problems:
-        note(problem)
-    content = archive(found, now)
+    bundle = ask_cluster(reach, work)
+    note(*bundle.problems)
+    content = archive(bundle, now)
     try:
         path.write_bytes(content)
     except OSError as error:
         fail(f"writing {path}: {error.strerror}; name another file with -o")
-    say(f"{path}: {len(found.files)} files, {len(content):,} bytes. Look through it before you share it.")
+    say(f"{path}: {len(bundle.files)} files, {len(content):,} bytes. Look through it before you share it.")
 
 
 @dataclass
@@ -104,14 +103,14 @@ class Bundle:
         Raises ApiError where the cluster gives no answer at all, or does not know the user.
         """
         try:
-            found = await reading
+            content = await reading
         except ApiError as error:
             if error.status in (0, 401):
                 raise
             self.problems.append(without_secrets(f"{name} is left out: {error}"))
             return None
-        self.add(name, found)
-        return found
+        self.add(name, content)
+        return content
 
 
 async def gathered_bundle(cluster: Cluster, place: str | None) -> Bundle:
@@ -159,8 +158,8 @@ async def _of_pod(cluster: Cluster, bundle: Bundle, pod: dict[str, Any]) -> None
 
 
 async def _log(cluster: Cluster, namespace: str, pod: str, container: str) -> str:
-    found = await cluster.read_log(namespace, pod, container, LOG_LINES)
-    return found.decode(errors="replace")
+    content = await cluster.read_log(namespace, pod, container, LOG_LINES)
+    return content.decode(errors="replace")
 
 
 def _own_event(raw: dict[str, Any]) -> dict[str, Any] | None:
@@ -175,7 +174,9 @@ def _own_crd(raw: dict[str, Any]) -> dict[str, Any] | None:
     spec = raw.get("spec") or {}
     if spec.get("group") != GROUP:
         return None
-    versions = [{key: each.get(key) for key in ("name", "served", "storage")} for each in spec.get("versions") or ()]
+    versions = [
+        {key: version.get(key) for key in ("name", "served", "storage")} for version in spec.get("versions") or ()
+    ]
     conditions = (raw.get("status") or {}).get("conditions")
     return {"name": raw["metadata"]["name"], "versions": versions, "conditions": conditions}
 

@@ -2,52 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, repeat
 from typing import Annotated, Any
 
 import typer
 
-from precision_api.report import ReportAttempt
+from precision_api.kinds.report import ReportAttempt
+from precision_operator.cli.columns import Column, Columns, as_cells, as_row, keys
 from precision_operator.cli.connection_options import ask_cluster
-from precision_operator.cli.failure import did_you_mean, fail, note
+from precision_operator.cli.failure import did_you_mean, fail, no_profile, note
 from precision_operator.cli.gathering import Seen, gathered
 from precision_operator.cli.object_ref import bare_node
-from precision_operator.cli.options import (
-    AllNamespaces,
-    Context,
-    FormOf,
-    Kubeconfig,
-    Namespace,
-    OfProfile,
-    Reach,
-    RequestTimeout,
-)
-from precision_operator.cli.output import OutputFormat, as_columns, printed, say
+from precision_operator.cli.options import AllNamespaces, FormOf, Namespace, OfProfile, Reach, asks_cluster
+from precision_operator.cli.output import OutputFormat, as_columns, printed
+from precision_operator.cli.terminal import say
 from precision_operator.core.status.why import NodeAnswer, PeerComparison, why
 
 
+@asks_cluster
 def why_node(
     node: Annotated[str, typer.Argument(help="A node: NAME or node/NAME.", callback=bare_node)],
     namespace: Namespace = None,
     all_namespaces: AllNamespaces = True,
     profile: OfProfile = None,
     output: FormOf = OutputFormat.TABLE,
-    context: Context = None,
-    kubeconfig: Kubeconfig = None,
-    request_timeout: RequestTimeout = "30s",
+    *,
+    reach: Reach,
 ) -> None:
     """Say where a node stands in each profile, why, and what to do next; of all namespaces unless -n names one."""
-    seen = ask_cluster(Reach(kubeconfig, context, request_timeout), lambda cluster: gathered(cluster, namespace, node))
-    for told in seen.notes:
-        note(told)
-    known = [answer for answer in why(seen.plan, seen.observed, node) if answer.profile.uid not in seen.unread]
-    answers = [answer for answer in known if namespace in (None, answer.profile.namespace)]
+    seen = ask_cluster(reach, lambda cluster: gathered(cluster, namespace, node))
+    note(*seen.notes)
+    readable = [answer for answer in why(seen.plan, seen.observed, node) if answer.profile.uid not in seen.unread]
+    answers = [answer for answer in readable if namespace in (None, answer.profile.namespace)]
     chosen = [answer for answer in answers if profile in (None, answer.profile.name)]
     _check(node, namespace, profile, seen)
-    rows = [row(node, answer) for answer in chosen]
-    people = {False: lambda: text(node, chosen), True: lambda: wide(node, chosen)}
-    say(printed(rows, output, lambda more: people[more](), rows, COLUMNS))
+    table = columns(node)
+    rows = [as_row(table, answer) for answer in chosen]
+    say(printed(rows, output, lambda more: (wide if more else text)(node, chosen), rows, keys(table)))
 
 
 def _check(node: str, namespace: str | None, profile: str | None, seen: Seen) -> None:
@@ -58,35 +50,22 @@ def _check(node: str, namespace: str | None, profile: str | None, seen: Seen) ->
         fail(f"there is no node {node}{did_you_mean(node, nodes, 'See kubectl get nodes')}")
     profiles = [p.name for p in seen.observed.profiles if namespace in (None, p.namespace)]
     if profile is not None and profile not in profiles:
-        place = f" in namespace {namespace}" if namespace else ""
-        fail(f"there is no profile {profile}{place}{did_you_mean(profile, profiles, 'See kubectl get pp -A')}")
+        no_profile(profile, profiles, namespace)
 
 
 def wide(node: str, answers: Sequence[NodeAnswer]) -> str:
     """A line for each profile, for those who have many."""
     if not answers:
         return text(node, answers)
-    return as_columns(
-        [
-            {
-                "profile": answer.profile.key,
-                "state": answer.kind,
-                "reason": answer.reason,
-                "of median": _share(answer.standing),
-                "blocked by": ", ".join(answer.blocked_by),
-                "job": answer.job,
-                "message": answer.message,
-            }
-            for answer in answers
-        ]
-    )
+    table = columns(node)
+    return as_columns([as_cells(table, as_row(table, answer)) for answer in answers])
 
 
-def _share(standing: PeerComparison | None) -> str | None:
+def _share(standing: Mapping[str, Any] | None) -> str | None:
     """`83.1%, slow`."""
     if standing is None:
         return None
-    return f"{standing.judged.relative:.1%}{', slow' if standing.judged.slow else ''}"
+    return f"{standing['ofMedian']:.1%}{', slow' if standing['slow'] else ''}"
 
 
 def text(node: str, answers: Sequence[NodeAnswer]) -> str:
@@ -144,13 +123,13 @@ def unserved(namespace: str) -> str:
 
 
 def _stands(standing: PeerComparison) -> str:
-    one = standing.judged
-    if one.slow:
+    judged = standing.judged
+    if judged.slow:
         return f"{standing.reason}: {standing.message}"
-    told = f"{one.relative:.1%} of the median of {one.reference} comparable nodes ({one.recipe})"
-    if one.limit <= 0:
-        return f"{told}, which differ too much among themselves to call one of them slow"
-    return f"{told}; below {one.limit:.1%} is slow"
+    share = f"{judged.relative:.1%} of the median of {judged.reference} comparable nodes ({judged.recipe})"
+    if judged.limit <= 0:
+        return f"{share}, which differ too much among themselves to call one of them slow"
+    return f"{share}; below {judged.limit:.1%} is slow"
 
 
 def _attempt(attempt: ReportAttempt, shown: str) -> str:
@@ -164,65 +143,47 @@ def _named(reason: str, message: str | None) -> str:
     return f"{reason}: {message}" if message else reason
 
 
-COLUMNS = (
-    "node",
-    "namespace",
-    "profile",
-    "state",
-    "reason",
-    "message",
-    "blockedBy",
-    "job",
-    "due",
-    "attempt",
-    "resultAt",
-    "report",
-    "standing",
-    "detailProblem",
-    "stale",
-    "quarantine",
-    "judged",
-)
-
-
-def row(node: str, answer: NodeAnswer) -> dict[str, Any]:
-    """The answer for programs: absent is null."""
-    attempt, stale, held = answer.past.attempt, answer.past.stale, answer.past.quarantine
-    return {
-        "node": node,
-        "namespace": answer.profile.namespace,
-        "profile": answer.profile.name,
-        "state": answer.kind,
-        "reason": answer.reason,
-        "message": answer.message,
-        "gpus": answer.gpus or None,
-        "gpusBy": answer.way,
-        "blockedBy": list(answer.blocked_by),
-        "job": answer.job,
-        "due": {"reason": answer.due, "message": answer.due_message} if answer.due else None,
-        "yields": list(answer.yielded) or None,
-        "attempt": _json(attempt),
-        "resultAt": answer.past.result_at,
-        "report": answer.past.report,
-        "standing": _standing(answer.standing),
-        "detailProblem": answer.past.detail_problem,
-        "stale": _json(stale),
-        "quarantine": _json(held),
-        "judged": answer.judged,
-    }
+def columns(node: str) -> Columns[NodeAnswer]:
+    """What is told of the node's answers; absent is null."""
+    return (
+        Column("node", lambda _: node),
+        Column("namespace", lambda answer: answer.profile.namespace),
+        Column("profile", lambda answer: answer.profile.name),
+        Column(header="profile", cell=lambda row: f"{row['namespace']}/{row['profile']}"),
+        Column("state", lambda answer: answer.kind, "state"),
+        Column("reason", lambda answer: answer.reason, "reason"),
+        Column("message", lambda answer: answer.message),
+        Column("gpus", lambda answer: answer.gpus or None),
+        Column("gpusBy", lambda answer: answer.way),
+        Column(header="of median", cell=lambda row: _share(row["standing"])),
+        Column("blockedBy", lambda answer: list(answer.blocked_by)),
+        Column(header="blocked by", cell=lambda row: ", ".join(row["blockedBy"])),
+        Column("job", lambda answer: answer.job, "job"),
+        Column("due", lambda answer: {"reason": answer.due, "message": answer.due_message} if answer.due else None),
+        Column("yields", lambda answer: list(answer.yielded) or None),
+        Column("attempt", lambda answer: _json(answer.past.attempt)),
+        Column("resultAt", lambda answer: answer.past.result_at),
+        Column("report", lambda answer: answer.past.report),
+        Column("standing", lambda answer: _standing(answer.standing)),
+        Column("detailProblem", lambda answer: answer.past.detail_problem),
+        Column("stale", lambda answer: _json(answer.past.stale)),
+        Column("quarantine", lambda answer: _json(answer.past.quarantine)),
+        Column("judged", lambda answer: answer.judged),
+        Column(header="message"),
+    )
 
 
 def _standing(standing: PeerComparison | None) -> dict[str, Any] | None:
     """Shares of the median as numbers; reason and message are null where the node is not slow."""
     if standing is None:
         return None
-    one = standing.judged
+    judged = standing.judged
     return {
-        "ofMedian": round(one.relative, 5),
-        "slow": one.slow,
-        "slowBelow": round(one.limit, 5) if one.limit > 0 else None,
-        "recipe": one.recipe,
-        "comparedNodes": one.reference,
+        "ofMedian": round(judged.relative, 5),
+        "slow": judged.slow,
+        "slowBelow": round(judged.limit, 5) if judged.limit > 0 else None,
+        "recipe": judged.recipe,
+        "comparedNodes": judged.reference,
         "reason": standing.reason or None,
         "message": standing.message or None,
     }

@@ -7,10 +7,10 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from precision_api.fields import LabelKey
-from precision_api.names import DEFAULT_POOL_LABEL, GROUP
-from precision_api.profile import ProfileSpec, Toleration
-from precision_api.schema import Document, Name, StringMap
+from precision_api.facts.names import DEFAULT_POOL_LABEL, GROUP
+from precision_api.facts.schema import Document, Name, StringMap
+from precision_api.kinds.fields import LabelKey
+from precision_api.kinds.profile import ProfileSpec, Toleration
 
 OWN_KEYS = (f"{GROUP}/", "app.kubernetes.io/")
 """Labels and annotations below these are the operator's: it finds its Jobs and pods by them."""

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from precision_api.names import GPU_RESOURCE
+from precision_api.facts.names import GPU_RESOURCE
 from precision_operator.core.observe.gpu_slices import DRA_DRIVER
 
 _PARTITION = re.compile(r"(.+?)-mig-.+")

@@ -6,10 +6,10 @@ from typing import Annotated
 
 from pydantic import Field
 
-from precision_api.fields import LabelKey, Watts
-from precision_api.names import DEFAULT_POOL_LABEL
-from precision_api.profile import PoolLimit
-from precision_api.schema import Document
+from precision_api.facts.names import DEFAULT_POOL_LABEL
+from precision_api.facts.schema import Document
+from precision_api.kinds.fields import LabelKey, Watts
+from precision_api.kinds.profile import PoolLimit
 
 AgentCount = Annotated[int, Field(ge=1, le=100_000)]
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from precision_api.names import DEFAULT_POOL_LABEL, GPU_RESOURCE
-from precision_api.products import ProductClass, is_mig_name, is_shared_name
+from precision_api.facts.names import DEFAULT_POOL_LABEL, GPU_RESOURCE
+from precision_api.facts.products import ProductClass, is_mig_name, is_shared_name
 from precision_operator.core.observe.gpu_slices import DRA_DRIVER, PublishedGpus
 
 PRODUCT_LABELS = (

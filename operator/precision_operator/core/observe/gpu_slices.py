@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from precision_api.request import MOST_GPUS
+from precision_api.exchange.request import MOST_GPUS
 from precision_operator.core.observe.quantities import quantity
 
 DRA_DRIVER = "gpu.nvidia.com"

@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
-from precision_api.names import DEFAULT_POOL_LABEL, GPU_RESOURCE
-from precision_api.products import ProductClass, part, part_of_class, product_class, product_of_instance_type
-from precision_api.recipes import Compute
+from precision_api.facts.names import DEFAULT_POOL_LABEL, GPU_RESOURCE
+from precision_api.facts.products import ProductClass, part, part_of_class, product_class, product_of_instance_type
+from precision_api.facts.recipes import Compute
 from precision_operator.core.observe import gpu_labels
 from precision_operator.core.observe.gpu_labels import first_label, whole_number
 from precision_operator.core.observe.gpu_slices import Gpu, PublishedGpus, SliceView, published

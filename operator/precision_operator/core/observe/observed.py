@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 from functools import cache, cached_property
 from typing import Any, Literal
 
-from precision_api.names import FRESH
-from precision_api.profile import ProfileSpec
-from precision_api.report import ReportStatus
+from precision_api.facts.names import FRESH
+from precision_api.kinds.profile import ProfileSpec
+from precision_api.kinds.report import ReportStatus
 from precision_operator.core.observe.agent_defaults import AgentDefaults
 from precision_operator.core.observe.clock import parse_time
 from precision_operator.core.observe.device_class import USUAL, DeviceClass

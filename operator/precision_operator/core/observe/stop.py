@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from precision_api import names
-from precision_api.profile import Condition
-from precision_operator.core.reasons import sentence
+from precision_api.facts import names
+from precision_api.kinds.profile import Condition
+from precision_operator.core.reasons import Said, said
 
 Mode = Literal["Run", "Hold", "End"]
 MODES: tuple[Mode, ...] = ("Run", "Hold", "End")
@@ -80,9 +80,9 @@ def stop_told_by(conditions: Sequence[Condition]) -> Stop | None:
     return Stop("End" if told.reason == "End" else "Hold", words, origin.removesuffix(")") or "the operator's switch")
 
 
-def stopped_sentence(stop: Stop) -> str:
-    """The reason in words, with what to do next."""
-    return sentence(REASON, does=stop.does, words=stop.words, origin=stop.origin)
+def stopped(stop: Stop) -> Said:
+    """Why no agent starts."""
+    return said(REASON, does=stop.does, words=stop.words, origin=stop.origin)
 
 
 def stop_message(stop: Stop) -> str:

@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from precision_api import names
-from precision_api.profile import ProfileSpec
-from precision_api.report import ReportStatus
+from precision_api.facts import names
+from precision_api.kinds.profile import ProfileSpec
+from precision_api.kinds.report import ReportStatus
 from precision_operator.core.observe import claims
 from precision_operator.core.observe.claims import Claims
 from precision_operator.core.observe.clock import time_or_none

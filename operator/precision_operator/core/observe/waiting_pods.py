@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from precision_api.names import AGENT_APP, GPU_RESOURCE, LABEL_APP
+from precision_api.facts.names import AGENT_APP, GPU_RESOURCE, LABEL_APP
 from precision_operator.core.observe.clock import time_or_none
 from precision_operator.core.observe.gpu_slices import DRA_DRIVER
 from precision_operator.core.observe.nodes import NodeFacts

@@ -17,12 +17,14 @@ ROWS = (
         "failed",
         "the agent was killed for using more than its {limit} of memory",
         "Raise spec.agent.resources.memory, or choose a smaller workload.",
+        backoff_factor=5,
     ),
     Reason(
         "AgentOutOfStorage",
         "failed",
         "the agent was ended for using more local storage (/tmp, log) than it may: {text}",
         "Raise spec.agent.resources.ephemeralStorage.",
+        backoff_factor=5,
     ),
     Reason(
         "AgentRefused",
@@ -30,6 +32,7 @@ ROWS = (
         "the agent could not measure: {name} (exit code {exit_code}): {detail}",
         "Fix the reported cause, then run kubectl precision rerun {node}. The last lines of its log are in the report "
         "(status.attempt.log).",
+        backoff_factor=5,
     ),
     Reason(
         "BackendUnavailable",
@@ -37,6 +40,7 @@ ROWS = (
         "the agent image can't measure: {detail}",
         "Set an image with PyTorch and Transformer Engine, in agent.image of the chart or spec.agent.image of the "
         "profile. The node is not at fault.",
+        backoff_factor=10,
     ),
     Reason(
         "ImagePullFailed",
@@ -44,6 +48,8 @@ ROWS = (
         "image {image} could not be pulled: {text}",
         "Check spec.agent.image and spec.agent.imagePullSecrets, or agent.image and agent.imagePullSecrets of the "
         "chart, and that the node reaches the registry.",
+        backoff_factor=10,
+        never_ran=True,
     ),
     Reason(
         "PendingTooLong",
@@ -51,6 +57,7 @@ ROWS = (
         "the agent's pod was not scheduled within {seconds} s: {text}",
         "It is retried automatically, after other nodes. Check spec.agent.resources and spec.agent.tolerations against "
         "the node.",
+        never_ran=True,
     ),
     Reason(
         "ClaimNotCreated",
@@ -78,6 +85,8 @@ ROWS = (
         "the agent's container did not start within {seconds} s of being scheduled: {text}",
         "kubectl get events shows what the kubelet waited for. If it was still pulling the image, raise "
         "spec.idle.startTimeoutSeconds, or pull the image beforehand (docs/fleet-care.md).",
+        backoff_factor=2,
+        never_ran=True,
     ),
     Reason(
         "DeadlineExceeded",
@@ -85,6 +94,7 @@ ROWS = (
         "the agent did not end itself at its deadline and was stopped after {seconds} s: {what}",
         "Measure less: fewer spec.recipes, or spec.benchmarks.preset quick. If it happens on one node only, check that "
         "node's GPUs: nvidia-smi, and dmesg for Xid errors.",
+        backoff_factor=2,
     ),
     Reason(
         "AgentHung",
@@ -93,12 +103,15 @@ ROWS = (
         "last progress ({words})",
         "Check the GPUs of {node}: nvidia-smi, and dmesg for Xid errors and hung tasks. Reset the GPUs or restart the "
         "node, then run kubectl precision rerun {node}.",
+        backoff_factor=5,
     ),
     Reason(
         "PodNotCreated",
         "failed",
         "the agent's Job has had no pod for {seconds} s, and no event says why",
         "Check that the cluster's controller manager runs: its Job controller creates pods.",
+        backoff_factor=5,
+        never_ran=True,
     ),
     Reason(
         "Failed",
@@ -117,12 +130,14 @@ ROWS = (
         "failed",
         "node {node} was deleted during the run",
         "No action needed: a node that comes back under this name is measured as a new one.",
+        lost_with_node=True,
     ),
     Reason(
         "NodeUnresponsive",
         "failed",
         "node {node} is unreachable ({why}), and its attempt was given up: {what}",
         "It is retried when the node is Ready, and doesn't count as a failure. See kubectl describe node {node}.",
+        lost_with_node=True,
     ),
     Reason(
         "NodeGone",
@@ -135,6 +150,7 @@ ROWS = (
         "failed",
         "the agent's pod was preempted by a pod of higher priority: {text}",
         "No action needed: it is retried when the GPUs are free, and this attempt doesn't count.",
+        gave_way=True,
     ),
     Reason(
         "Yielded",
@@ -142,12 +158,14 @@ ROWS = (
         "the operator ended the agent for pod {pod} of priority {priority}, which waited for its GPUs: the scheduler "
         "preempts no pod that has its GPUs by resource claim",
         "No action needed: it is retried when the GPUs are free, and this attempt doesn't count.",
+        gave_way=True,
     ),
     Reason(
         "Drained",
         "failed",
         "the agent's pod was evicted from a node that is being drained: {text}",
         "No action needed: it is retried when the node is schedulable again, and this attempt doesn't count.",
+        gave_way=True,
     ),
     Reason(
         "PodRejected",
@@ -162,6 +180,7 @@ ROWS = (
         "node {node} lost the agent's container, as in a restart of the node: {text}",
         "It is retried automatically, and this attempt doesn't count as a failure. If it repeats, look for what "
         "restarts the node or its container runtime.",
+        lost_with_node=True,
     ),
     Reason(
         "Evicted",
@@ -169,12 +188,14 @@ ROWS = (
         "the agent's pod was evicted by {by}: {text}",
         "It is retried, and this attempt doesn't count as a failure. If it repeats, check the node's pressure "
         "conditions and taints, and what evicts pods.",
+        lost_with_node=True,
     ),
     Reason(
         "Disrupted",
         "failed",
         "the agent's pod was disrupted: {text}",
         "No action needed: it is retried, and this attempt doesn't count.",
+        gave_way=True,
     ),
     Reason(
         "ResultMissing",

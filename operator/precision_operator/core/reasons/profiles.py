@@ -37,12 +37,14 @@ ROWS = (
         "waiting",
         "the operator hit an internal error while planning: {why}",
         "It retries automatically; the traceback is in the operator's log (search for PlanFailed). Please report it.",
+        undecided=True,
     ),
     Reason(
         "NamespaceForbidden",
         "profile",
         "the operator may not list all that it needs in namespace {namespace} ({why})",
         "Agents that run go on. Give the operator its Role and RoleBinding there again (helm upgrade does).",
+        undecided=True,
     ),
     Reason(
         "ImageNotAllowed",

@@ -64,6 +64,7 @@ ROWS = (
         "queued",
         "the cluster's administrator {does}: {words} (set in {origin})",
         "It continues automatically when that is lifted: ask the operator's administrator.",
+        gave_way=True,
     ),
     Reason("Suspended", "queued", "the profile is suspended", "Set spec.suspend to false to continue."),
     Reason(
@@ -79,6 +80,7 @@ ROWS = (
         "the operator is checking whether its GPUs are idle",
         "It starts automatically if they are.",
         POLL_SECONDS,
+        tentative=True,
     ),
     Reason(
         "ProfileNotAccepted",
@@ -93,6 +95,7 @@ ROWS = (
         "attempt {attempt} is starting: {why}",
         "Follow it with kubectl get jobs,pods.",
         POLL_SECONDS,
+        tentative=True,
     ),
     Reason(
         "AgentUnschedulable",
@@ -101,6 +104,7 @@ ROWS = (
         "Free what the scheduler's message names. After spec.idle.pendingTimeoutSeconds the operator deletes the Job "
         "and measures other nodes first.",
         POLL_SECONDS,
+        stuck=True,
     ),
     Reason(
         "PullingImage",
@@ -109,6 +113,7 @@ ROWS = (
         "No action needed: it does not count as a failure. The operator deletes the Job at {until}; if pulls take "
         "longer, raise spec.idle.startTimeoutSeconds, or pull the image beforehand (docs/fleet-care.md).",
         POLL_SECONDS,
+        stuck=True,
     ),
     Reason(
         "ImagePullFailing",
@@ -117,6 +122,7 @@ ROWS = (
         "Check spec.agent.image and spec.agent.imagePullSecrets, or agent.image and agent.imagePullSecrets of the "
         "chart, and that the node reaches the registry. The operator deletes the Job at {until}.",
         POLL_SECONDS,
+        stuck=True,
     ),
     Reason(
         "AgentUnreachable",
@@ -125,6 +131,7 @@ ROWS = (
         "It continues automatically if the node comes back; otherwise the attempt is given up {until}. See "
         "kubectl describe node {node}.",
         POLL_SECONDS,
+        stuck=True,
     ),
     Reason("AgentRunning", "running", "attempt {attempt} is running", "Follow it with kubectl logs job/{job}."),
     Reason("Collecting", "running", "attempt {attempt} has ended", "Its result is being read."),

@@ -43,6 +43,7 @@ ROWS = (
         "It is measured when enough pods have left; on a node that is too small, lower cpu and memory of "
         "spec.agent.resources.",
         POLL_SECONDS,
+        no_room=True,
     ),
     Reason(
         "InsufficientCPU",
@@ -50,6 +51,7 @@ ROWS = (
         "the agent requests {wanted} CPUs, and the pods on the node already request {requested} of {allocatable}",
         "It is measured when enough pods have left; on a node that is too small, lower spec.agent.resources.cpu.",
         POLL_SECONDS,
+        no_room=True,
     ),
     Reason(
         "InsufficientMemory",
@@ -57,6 +59,7 @@ ROWS = (
         "the agent requests {wanted} of memory, and the pods on the node already request {requested} of {allocatable}",
         "It is measured when enough pods have left; on a node that is too small, lower spec.agent.resources.memory.",
         POLL_SECONDS,
+        no_room=True,
     ),
     Reason(
         "MeasuredByAnotherProfile",
@@ -69,6 +72,7 @@ ROWS = (
         "queued",
         "the number of running agents has reached spec.rollout.maxConcurrent ({limit})",
         "It is measured when one of them is done; raise spec.rollout.maxConcurrent to go faster.",
+        place_taken=True,
     ),
     Reason(
         "TooManyFailures",
@@ -87,6 +91,7 @@ ROWS = (
         "queued",
         "{succeeded} of {canary} canary nodes are measured",
         "It is measured when they are.",
+        place_taken=True,
     ),
     Reason(
         "ImagePullLimitReached",
@@ -95,18 +100,21 @@ ROWS = (
         "node does not have the image",
         "It is measured when one of them is done. Raise spec.rollout.maxImagePulls, or pull the image beforehand "
         "(docs/fleet-care.md).",
+        place_taken=True,
     ),
     Reason(
         "PoolLimitReached",
         "queued",
         "the number of agents in pool {pool} has reached its limit in spec.rollout.pools ({limit})",
         "It is measured when one of them is done.",
+        place_taken=True,
     ),
     Reason(
         "TopologyLimitReached",
         "queued",
         "the number of agents where {key} is {group} has reached spec.rollout.perTopology ({limit})",
         "It is measured when one of them is done.",
+        place_taken=True,
     ),
     Reason(
         "TopologyKeyMissing",
@@ -119,12 +127,14 @@ ROWS = (
         "queued",
         "running agents may draw {drawn} W and this node {watts} W ({origin}), together more than {name} ({budget} W)",
         "It is measured when the budget has room.",
+        place_taken=True,
     ),
     Reason(
         "LimitOfAnotherProfile",
         "queued",
         "profile {profile} limits this place: {detail}",
         "It is measured when there is room; or change the limit in that profile, or delete it.",
+        place_taken=True,
     ),
     Reason(
         "PowerBudgetTooSmall",
@@ -137,6 +147,7 @@ ROWS = (
         "queued",
         "as many agents of all namespaces run {where} as the operator's limits allow ({limit})",
         "It is measured when one of them is done.",
+        place_taken=True,
     ),
     Reason(
         "FleetPowerReached",
@@ -144,6 +155,7 @@ ROWS = (
         "running agents of all namespaces may draw {drawn} W {where} and this node {watts} W ({origin}), more than the "
         "operator's limits allow ({budget} W)",
         "It is measured when there is room.",
+        place_taken=True,
     ),
     Reason(
         "FleetPowerTooSmall",
@@ -157,6 +169,7 @@ ROWS = (
         "another agent has just started, and spec.rollout.rampSeconds ({seconds}) spaces the starts",
         "It may start at {until}.",
         POLL_SECONDS,
+        place_taken=True,
     ),
     Reason(
         "NotDueYet",
@@ -197,5 +210,6 @@ ROWS = (
         "failed",
         "Kueue did not admit its agent within {seconds} s",
         "It is retried automatically. Check the queue's quota, or raise spec.idle.queueTimeoutSeconds.",
+        never_ran=True,
     ),
 )

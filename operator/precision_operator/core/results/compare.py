@@ -14,9 +14,9 @@ from operator import attrgetter
 from statistics import geometric_mean
 from typing import Literal
 
-from precision_api.profile import Thresholds
-from precision_api.recipes import RECIPE_NAMES, Recipe
-from precision_api.stats import LEAST_DIFFERENCE
+from precision_api.exchange.stats import LEAST_DIFFERENCE
+from precision_api.facts.recipes import RECIPE_NAMES, Recipe
+from precision_api.kinds.profile import Thresholds
 from precision_operator.core.results.intervals import ratio_of_medians
 from precision_operator.core.results.outliers import outliers_of
 from precision_operator.core.results.pool import of_one_scope, steady

@@ -8,12 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from precision_api.exits import BACKEND_UNAVAILABLE, exit_of
-from precision_api.message import Summary
-from precision_api.result import CUT_OFF
-from precision_api.wire import AgentRefused, WireError, read_message
+from precision_api.exchange.exits import BACKEND_UNAVAILABLE, exit_of
+from precision_api.exchange.message import Summary
+from precision_api.exchange.result import CUT_OFF
+from precision_api.exchange.wire import AgentRefused, WireError, read_message
 from precision_operator.core.observe.observed import JobView, PodView, Termination
-from precision_operator.core.reasons import sentence
+from precision_operator.core.reasons import Reasoned, Said, said
 
 KILLED = (137, 143)
 """Exit codes of a container that was told to end: by SIGKILL, by SIGTERM."""
@@ -22,11 +22,10 @@ LOST = ("Unknown", "ContainerStatusUnknown")
 
 
 @dataclass(frozen=True)
-class NoResult:
+class NoResult(Reasoned):
     """Why an attempt gave no result; `disrupted` attempts do not count against the node."""
 
-    reason: str
-    message: str
+    said: Said
     outcome: Literal["failed", "disrupted"] = "failed"
 
 
@@ -57,7 +56,7 @@ def summary_of(job: JobView, pod: PodView | None, drained: bool = False) -> Summ
         if pod.disruption:
             return _disrupted(pod, drained)
         if pod.deleting_since is not None:
-            return NoResult("PodLost", sentence("PodLost"), "disrupted")
+            return NoResult(said("PodLost"), "disrupted")
     return summary
 
 
@@ -72,24 +71,24 @@ _EVICTED_BY = {
 
 def _disrupted(pod: PodView, drained: bool) -> NoResult:
     if pod.disruption_reason == "PreemptionByScheduler":
-        return NoResult("Preempted", sentence("Preempted", text=pod.disruption), "disrupted")
+        return NoResult(said("Preempted", text=pod.disruption), "disrupted")
     by = _EVICTED_BY.get(pod.disruption_reason)
     if by is None:
-        return NoResult("Disrupted", sentence("Disrupted", text=pod.disruption), "disrupted")
+        return NoResult(said("Disrupted", text=pod.disruption), "disrupted")
     if drained:
-        return NoResult("Drained", sentence("Drained", text=pod.disruption), "disrupted")
-    return NoResult("Evicted", sentence("Evicted", by=by, text=pod.disruption), "disrupted")
+        return NoResult(said("Drained", text=pod.disruption), "disrupted")
+    return NoResult(said("Evicted", by=by, text=pod.disruption), "disrupted")
 
 
 def _ended_by_kubelet(job: JobView, pod: PodView) -> NoResult | None:
     """An end that no DisruptionTarget tells of: too much local storage, the deadline, no admission."""
     text = pod.failure_message.strip(" .") or pod.failure
     if pod.failure == "Evicted":
-        return NoResult("AgentOutOfStorage", sentence("AgentOutOfStorage", text=text))
+        return NoResult(said("AgentOutOfStorage", text=text))
     if pod.failure == "DeadlineExceeded":
         return _deadline(job)
     if pod.failure and pod.termination is None:
-        return NoResult("PodRejected", sentence("PodRejected", node=job.node_name, text=text), "disrupted")
+        return NoResult(said("PodRejected", node=job.node_name, text=text), "disrupted")
     return None
 
 
@@ -101,12 +100,12 @@ def _was_deleted(pod: PodView, end: Termination) -> bool:
 def _refused(job: JobView, name: str, exit_code: int, detail: str) -> NoResult:
     """What the agent refused: for its image's sake, or for what it met on the node."""
     code = name if name == BACKEND_UNAVAILABLE.reason else "AgentRefused"
-    return NoResult(code, sentence(code, name=name, exit_code=exit_code, detail=detail, node=job.node_name))
+    return NoResult(said(code, name=name, exit_code=exit_code, detail=detail, node=job.node_name))
 
 
 def _without_pod(job: JobView) -> NoResult:
     if job.failure_reason == "PodFailurePolicy":  # its only rule is for disruptions, which often take the pod at once
-        return NoResult("Disrupted", sentence("Disrupted", text=job.failure_message), "disrupted")
+        return NoResult(said("Disrupted", text=job.failure_message), "disrupted")
     return _without_end(job)
 
 
@@ -114,13 +113,13 @@ def _without_end(job: JobView) -> NoResult:
     """The pod is gone or over, and its container's end was never seen: the kubelet or the node went away under it."""
     if job.failure_reason == "DeadlineExceeded":
         return _deadline(job)
-    return NoResult("PodLost", sentence("PodLost"), "disrupted")
+    return NoResult(said("PodLost"), "disrupted")
 
 
 def _deadline(job: JobView) -> NoResult:
     seconds = int((job.finished_at - job.created).total_seconds()) if job.finished_at else 0
     what = "its log is gone"
-    return NoResult("DeadlineExceeded", sentence("DeadlineExceeded", seconds=seconds, what=what))
+    return NoResult(said("DeadlineExceeded", seconds=seconds, what=what))
 
 
 def _unreadable(job: JobView, end: Termination, error: WireError) -> NoResult:
@@ -128,15 +127,15 @@ def _unreadable(job: JobView, end: Termination, error: WireError) -> NoResult:
     exit_code = end.exit_code
     if end.reason in LOST:
         text = end.message or f"exit code {exit_code}, reason {end.reason}"
-        return NoResult("ContainerLost", sentence("ContainerLost", node=job.node_name, text=text), "disrupted")
+        return NoResult(said("ContainerLost", node=job.node_name, text=text), "disrupted")
     if end.reason == "OOMKilled":
-        return NoResult("AgentOutOfMemory", sentence("AgentOutOfMemory", limit="limit"))
+        return NoResult(said("AgentOutOfMemory", limit="limit"))
     if job.failure_reason == "DeadlineExceeded":
         return _deadline(job)
     named = exit_of(exit_code)
     if 10 <= exit_code <= 29 and named.code == exit_code and error.code == "ResultMissing":
         return _refused(job, named.reason, exit_code, named.sentence)
     if exit_code != 0:
-        return NoResult("AgentCrashed", sentence("AgentCrashed", exit_code=exit_code, node=job.node_name))
+        return NoResult(said("AgentCrashed", exit_code=exit_code, node=job.node_name))
     code = error.code if error.code in ("ResultMissing", "ResultForeign", "ResultNewer") else "ResultDamaged"
-    return NoResult(code, sentence(code, detail=error.message, node=job.node_name))
+    return NoResult(said(code, detail=error.message, node=job.node_name))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from precision_api.report import ReportPast, ReportStatus
-from precision_api.schema import decimal
+from precision_api.facts.schema import decimal
+from precision_api.kinds.report import ReportPast, ReportStatus
 from precision_operator.core.results.reading import RecipeRow, read
 
 AS_REPORTED = 12

@@ -9,10 +9,13 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from precision_api import names
-from precision_api.message import Summary
-from precision_api.recipes import Recipe
-from precision_api.report import (
+from precision_api.exchange.message import Summary
+from precision_api.exchange.result import MeasurementResult
+from precision_api.exchange.summary import restored
+from precision_api.exchange.wire import WireError, agree, read_log
+from precision_api.facts import names
+from precision_api.facts.schema import StatusDocument, decimal
+from precision_api.kinds.report import (
     Quarantine,
     ReportAttempt,
     ReportHardware,
@@ -22,27 +25,23 @@ from precision_api.report import (
     ReportSoftware,
     ReportStatus,
 )
-from precision_api.result import MeasurementResult
-from precision_api.schema import StatusDocument, decimal
-from precision_api.summary import restored
-from precision_api.wire import WireError, agree, read_log
-from precision_operator.core.conditions import condition
-from precision_operator.core.observe.clock import format_time
-from precision_operator.core.observe.observed import JobView, ReportView
-from precision_operator.core.reasons import REASONS, sentence
-from precision_operator.core.results.endings import NoResult
-from precision_operator.core.results.history import remembered
-from precision_operator.core.results.provenance import provenance_of
-from precision_operator.core.results.reading import RecipeRow, best_row, read_rows
-from precision_operator.core.results.rows import DIGITS, recipe_report, report_run
-from precision_operator.core.rollout.actions import DEFAULT_KEEPING, Keeping, MarkFresh, MarkStale
-from precision_operator.core.rollout.retry import (
+from precision_operator.core.attempts.actions import DEFAULT_KEEPING, Keeping, MarkFresh, MarkStale
+from precision_operator.core.attempts.retry import (
     QUARANTINE_LOSSES,
     QUARANTINE_RUNS,
     disruptions,
     node_losses,
     spent,
 )
+from precision_operator.core.conditions import condition
+from precision_operator.core.observe.clock import format_time
+from precision_operator.core.observe.observed import JobView, ReportView
+from precision_operator.core.reasons import REASONS, said
+from precision_operator.core.results.endings import NoResult
+from precision_operator.core.results.history import remembered
+from precision_operator.core.results.provenance import provenance_of
+from precision_operator.core.results.reading import best_row, read_rows
+from precision_operator.core.results.rows import DIGITS, recipe_report, report_run
 
 MESSAGE_LIMIT = 512
 CONDITION_LIMIT = 128
@@ -94,7 +93,7 @@ DETAIL_CODES = {name: name for name, reason in REASONS.items() if reason.kind ==
 
 def _without_detail(code: str, detail: str) -> str:
     """A reason of kind `partial` with its sentence."""
-    return f"{code}: {sentence(code, detail=detail)}"
+    return f"{code}: {said(code, detail=detail).message}"
 
 
 def read_status(
@@ -112,7 +111,7 @@ def read_status(
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         detail = f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"
-        problem = NoResult("ResultDamaged", sentence("ResultDamaged", detail=detail))
+        problem = NoResult(said("ResultDamaged", detail=detail))
         return failed_status(problem, job, report, now, keeping)
 
 
@@ -137,12 +136,11 @@ def _succeeded_status(
     summary = found.summary
     results = tuple(recipe_report(recipe) for recipe in summary.recipes)
     best = best_row(read_rows(results, summary.baseline).values())
-    best_text, best_recipe, best_speedup = _best(best)
     past = ReportPast(
         run=job.run,
         outcome="succeeded",
         finished_at=format_time(now),
-        best=best_text,
+        best=best.title if best else None,
         tokens_per_second=decimal(best.tokens_per_second, DIGITS) if best else None,
         driver=job.driver or None,
     )
@@ -160,10 +158,10 @@ def _succeeded_status(
         results=results,
         recommendation=ReportRecommendation.model_validate(summary.recommendation.model_dump()),
         history=remembered(report.status, past, keeping.retention.history),
-        best=best_text,
-        best_recipe=best_recipe,
-        best_speedup=best_speedup,
-        tokens_per_joule=decimal(best.tokens_per_joule, 3) if best else None,
+        best=best.title if best else None,
+        best_recipe=best.recipe if best else None,
+        best_speedup=decimal(best.speedup, DIGITS) if best else None,
+        tokens_per_joule=best.tokens_per_joule_text if best else None,
         data=provenance_of(summary),
         state=state,
     )
@@ -239,14 +237,6 @@ def _limit_watts(result: MeasurementResult | None) -> int | None:
     limits = [gpu.enforced_limit_watts for gpu in result.gpus] if result is not None else []
     known = [watts for watts in limits if watts is not None]
     return round(sum(known)) if known and len(known) == len(limits) else None
-
-
-def _best(best: RecipeRow | None) -> tuple[str | None, Recipe | None, str | None]:
-    """(text for kubectl's column, recipe, speedup) of the best recipe."""
-    if best is None:
-        return None, None, None
-    times = f" {best.speedup:.2f}x" if best.speedup else ""
-    return f"{best.recipe}{times}", best.recipe, decimal(best.speedup, DIGITS)
 
 
 def marked_status(mark: MarkStale | MarkFresh, now: datetime) -> ReportStatus:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from statistics import NormalDist, median
 from typing import Literal
 
-from precision_api.result import Interval
-from precision_api.stats import t_quantile
+from precision_api.exchange.result import Interval
+from precision_api.exchange.stats import t_quantile
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from precision_api.plain_text import shortened
-from precision_api.progress_line import LINE_SECONDS, last_progress
-from precision_operator.core.reasons import sentence
+from precision_api.exchange.progress_line import LINE_SECONDS, last_progress
+from precision_api.facts.plain_text import shortened
+from precision_operator.core.reasons import said
 from precision_operator.core.results.endings import NoResult
 from precision_operator.core.results.log_tail import is_no_log
 
@@ -31,10 +31,10 @@ def explained(problem: NoResult, node: str, ran: timedelta, log: str | None) -> 
     last = last_progress(log)
     if last is None:
         what = "there is no log of it" if is_no_log(log) else "the end of its log shows no phase"
-        return NoResult("DeadlineExceeded", sentence("DeadlineExceeded", seconds=seconds, what=what))
+        return NoResult(said("DeadlineExceeded", seconds=seconds, what=what))
     silent, words = max(0, seconds - last.seconds), shortened(last.words, _WORDS)
     if silent < HUNG_SECONDS:
         what = f"it made progress until {silent} s before ({words})"
-        return NoResult("DeadlineExceeded", sentence("DeadlineExceeded", seconds=seconds, what=what))
-    hung = sentence("AgentHung", seconds=seconds, silent=silent, words=words, node=node)
-    return NoResult("AgentHung", hung)
+        return NoResult(said("DeadlineExceeded", seconds=seconds, what=what))
+    hung = said("AgentHung", seconds=seconds, silent=silent, words=words, node=node)
+    return NoResult(hung)

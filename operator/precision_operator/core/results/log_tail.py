@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from precision_api.plain_text import plain, uncontrolled
+from precision_api.facts.plain_text import plain, uncontrolled
 
 LOG_LINES = 20
 """Lines of the log that are read; a runtime counts each piece of a long line as one."""
@@ -20,7 +20,7 @@ LOG_CHARACTERS = 1024
 _CUT = "..."
 _NO_LOG = "(no log: "
 _RESULT = re.compile(r"PPR1 [0-9]{1,3}/[0-9]{1,3} .*")
-"""Lines of the full result (precision_api.wire), which say nothing to people; words may stand before one."""
+"""Lines of the full result (precision_api.exchange.wire), which say nothing to people; words may stand before one."""
 
 
 def log_tail(raw: bytes) -> str:

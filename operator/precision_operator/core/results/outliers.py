@@ -12,8 +12,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from precision_api.recipes import Recipe
-from precision_api.stats import MAD_TO_SIGMA, mad
+from precision_api.exchange.stats import MAD_TO_SIGMA, mad
+from precision_api.facts.recipes import Recipe
 from precision_operator.core.results.pool import best_recipe, median
 from precision_operator.core.results.reading import Reading
 

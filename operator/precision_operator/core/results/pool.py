@@ -15,8 +15,8 @@ from functools import cached_property
 from operator import attrgetter
 from typing import Literal, TypeVar
 
-from precision_api.recipes import Recipe
-from precision_api.stats import percentile
+from precision_api.exchange.stats import percentile
+from precision_api.facts.recipes import Recipe
 from precision_operator.core.observe.clock import parse_time
 from precision_operator.core.results.reading import MedianGroup, Reading, RecipeRow
 

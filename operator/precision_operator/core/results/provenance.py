@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from precision_api.message import Summary
-from precision_api.report import Origin, ReportRun
-from precision_api.result import MeasurementResult
+from precision_api.exchange.message import Summary
+from precision_api.exchange.result import MeasurementResult
+from precision_api.kinds.report import Origin, ReportRun
 
 
 def provenance_of(told: ReportRun | Summary | MeasurementResult) -> Origin:

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from precision_api.result import Interval
-from precision_api.stats import differs, paired_ratio, t_quantile
+from precision_api.exchange.result import Interval
+from precision_api.exchange.stats import differs, paired_ratio, t_quantile
 from precision_operator.core.results.intervals import ratio_of_medians
 from precision_operator.core.results.sides import ComparedFigure
 

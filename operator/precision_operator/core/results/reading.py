@@ -18,13 +18,22 @@ from functools import cached_property
 from operator import attrgetter
 from typing import Literal, NamedTuple
 
-from precision_api.names import FRESH
-from precision_api.recipes import Recipe
-from precision_api.report import Origin, RecipeReport, ReportStatus
-from precision_api.request import Mode
-from precision_api.result import Availability, Difference, ThrottleReason, Verdict
-from precision_api.schema import Decimal
-from precision_api.summary import USABLE
+from precision_api.exchange.request import Mode
+from precision_api.exchange.result import Availability, Difference, ThrottleReason, Verdict
+from precision_api.exchange.summary import USABLE
+from precision_api.facts.names import FRESH
+from precision_api.facts.recipes import Recipe
+from precision_api.facts.schema import Decimal, decimal
+from precision_api.kinds.report import (
+    Origin,
+    Quarantine,
+    RecipeReport,
+    ReportAttempt,
+    ReportHardware,
+    ReportRun,
+    ReportSoftware,
+    ReportStatus,
+)
 from precision_operator.core.results.provenance import provenance_of
 
 HOLDS_UNTIL_REPLACED = frozenset({"RerunNode", "Rerun", "Scheduled", "TooOld"})
@@ -93,6 +102,16 @@ class RecipeRow(NamedTuple):
         return self.verdict in USABLE
 
     @property
+    def title(self) -> str:
+        """Recipe and speedup, for columns."""
+        return f"{self.recipe} {self.speedup:.2f}x" if self.speedup else self.recipe
+
+    @property
+    def tokens_per_joule_text(self) -> str | None:
+        """For columns, in three digits; None where it has none."""
+        return decimal(self.tokens_per_joule, 3)
+
+    @property
     def learns(self) -> bool:
         """Whether no loss run speaks against the recipe."""
         return self.loss_verdict in ("", "healthy")
@@ -129,10 +148,11 @@ def other_figure(name: str) -> Callable[[RecipeRow], float | None]:
 
 @dataclass(frozen=True)
 class Reading:
-    """One node's report as numbers; rows in the report's order."""
+    """What one profile measured on one node: the figures as numbers, in the report's order, and what they are of."""
 
     node: str
     pool: str
+    """As its reader sees it: the node's pool now, or when it was measured (empty before the first result)."""
     rows: Mapping[Recipe, RecipeRow]
     peers: tuple[str, ...] = ()
     """Nodes that share it may be compared node by node; its first part is the pool."""
@@ -142,6 +162,23 @@ class Reading:
     data: Origin | None = None
     finished_at: str | None = None
     """When the run of these figures ended; None without a result."""
+    driver: str | None = None
+    """Of the run of these figures: as the agent read it, or what its run was begun for."""
+    run: ReportRun | None = None
+    hardware: ReportHardware | None = None
+    software: ReportSoftware | None = None
+    attempt: ReportAttempt | None = None
+    """The newest one, good or bad."""
+    quarantine: Quarantine | None = None
+    namespace: str = ""
+    profile: str = ""
+    workload: str = ""
+    """What its reader calls the workload; empty where it gave no name."""
+
+    @cached_property
+    def labels(self) -> tuple[str, str, str, str, str]:
+        """What it is told apart by: namespace, profile, node, pool and workload."""
+        return self.namespace, self.profile, self.node, self.pool, self.workload
 
     @property
     def holds(self) -> bool:
@@ -183,15 +220,17 @@ class Reading:
         return self.data in ("simulated", "replayed")
 
 
-def read(node: str, pool: str, status: ReportStatus) -> Reading:
-    """A report's figures; `pool` is the node's pool as its reader sees it."""
-    run = status.run
+def read(
+    node: str, pool: str, status: ReportStatus, namespace: str = "", profile: str = "", workload: str = ""
+) -> Reading:
+    """A report's figures; `pool` and `workload` are as the reader sees them."""
+    run, driver = status.run, driver_of(status)
     baseline = run.baseline if run is not None else "bf16"
     return Reading(
         node=node,
         pool=pool,
         rows=read_rows(status.results, baseline),
-        peers=_peers(pool, status),
+        peers=_peers(pool, status, driver),
         group=MedianGroup(
             holds=_holds(status),
             workload_hash=run.workload_hash if run is not None else "",
@@ -201,6 +240,15 @@ def read(node: str, pool: str, status: ReportStatus) -> Reading:
         stale=stale_reason(status),
         data=provenance_of(run) if run is not None else None,
         finished_at=run.finished_at if run is not None else None,
+        driver=driver,
+        run=run,
+        hardware=status.hardware,
+        software=status.software,
+        attempt=status.attempt,
+        quarantine=status.quarantine,
+        namespace=namespace,
+        profile=profile,
+        workload=workload,
     )
 
 
@@ -233,13 +281,13 @@ def driver_of(status: ReportStatus | None) -> str | None:
     return begun_for or next((past.driver for past in status.history if past.run == run), None)
 
 
-def _peers(pool: str, status: ReportStatus) -> tuple[str, ...]:
+def _peers(pool: str, status: ReportStatus, driver: str | None) -> tuple[str, ...]:
     """Pool, GPUs and their power limit, driver and software, workload."""
     hardware, software, run = status.hardware, status.software, status.run
     return (
         pool,
         f"{hardware.product}/{hardware.gpus}/{hardware.limit_watts}" if hardware else "",
-        f"{driver_of(status)}/{software.stack_hash}" if software else "",
+        f"{driver}/{software.stack_hash}" if software else "",
         run.workload_hash if run else "",
     )
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from precision_api.message import RecipeSummary, Summary
-from precision_api.report import RecipeReport, ReportRun
-from precision_api.result import Interval, MeasurementResult
-from precision_api.schema import decimal
-from precision_api.summary import partial_text, recipe_summaries, simulated_fields
+from precision_api.exchange.message import RecipeSummary, Summary
+from precision_api.exchange.result import Interval, MeasurementResult
+from precision_api.exchange.summary import partial_text, recipe_summaries, simulated_fields
+from precision_api.facts.schema import decimal
+from precision_api.kinds.report import RecipeReport, ReportRun
 
 DIGITS = 5
 """Significant digits of figures in a report; the detail has them all."""

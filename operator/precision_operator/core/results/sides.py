@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from precision_api.recipes import Recipe
+from precision_api.facts.recipes import Recipe
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-from precision_api import names
-from precision_api.plain_text import shortened
-from precision_api.profile import ProfileStatus
+from precision_api.facts import names
+from precision_api.facts.plain_text import shortened
+from precision_api.kinds.profile import ProfileStatus
+from precision_operator.core.attempts.refusal import RULES
 from precision_operator.core.observe.clock import format_time
 from precision_operator.core.observe.observed import ProfileView
 from precision_operator.core.reasons import REASONS
-from precision_operator.core.rollout.refusal import RULES
 
 _WARN = {(names.ACCEPTED, "False"), (names.DEGRADED, "True"), (names.STOPPED, "True")}
 _TELL = {*_WARN, (names.STOPPED, "False"), (names.ACCEPTED, "True"), (names.COMPLETE, "True")}
@@ -41,7 +41,7 @@ def notes(before: ProfileStatus, after: ProfileStatus) -> tuple[Note, ...]:
     failed = [
         Note("Warning", r.reason, f"{r.count} node(s), e.g. {r.example}: {r.message}")
         for r in after.reasons
-        if r.reason not in known and _is_notable(r.reason)
+        if r.reason not in known and REASONS[r.reason].notable
     ]
     return (*turned, *failed, *_yields(before, after))
 
@@ -55,11 +55,6 @@ def _yields(before: ProfileStatus, after: ProfileStatus) -> Iterator[Note]:
             yield Note("Normal", "Yielded", f"{what}, which waited for its GPUs")
         if row.outcome == "NotHelped" and old.get(row.job_uid) != "NotHelped":
             yield Note("Warning", "YieldInVain", f"{what}, which still waits: for an hour no agent is ended for it")
-
-
-def _is_notable(reason: str) -> bool:
-    """Whether nodes with this reason are worth an event: failed ones, refused ones, and those that we fail at."""
-    return RULES[reason].notable if reason in RULES else REASONS[reason].kind == "failed" or reason == "PlanFailed"
 
 
 def event(profile: ProfileView, note: Note, now: datetime) -> dict[str, Any]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from precision_api.report import ReportStatus
+from precision_api.kinds.report import ReportStatus
+from precision_operator.core.attempts.node_state import NodeState, ProfilePlan
 from precision_operator.core.observe.memo import Memo
 from precision_operator.core.observe.nodes import NodeFacts
 from precision_operator.core.results.reading import HOLDS_UNTIL_REPLACED, Reading, read
-from precision_operator.core.rollout.node_state import NodeState, ProfilePlan
 
 MOST_PROFILES = 1_000
 """Whose readings are kept; then all are forgotten, so that those of deleted ones go."""

@@ -9,9 +9,10 @@ from typing import Literal
 
 from pydantic import ValidationError
 
-from precision_api import names
-from precision_api.plain_text import shortened
-from precision_api.profile import (
+from precision_api.facts import names
+from precision_api.facts.plain_text import shortened
+from precision_api.facts.schema import decimal
+from precision_api.kinds.profile import (
     Condition,
     NodeCounts,
     NodeRefusal,
@@ -19,17 +20,16 @@ from precision_api.profile import (
     ProfileStatus,
     ReasonCount,
 )
-from precision_api.schema import decimal
+from precision_operator.core.attempts.node_state import NodeState, ProfilePlan
+from precision_operator.core.attempts.refusal import RULES
 from precision_operator.core.conditions import condition
+from precision_operator.core.eligibility.request import ResolvedProfile
+from precision_operator.core.eligibility.schedule import next_tick
 from precision_operator.core.observe.clock import format_time
-from precision_operator.core.reasons import sentence
+from precision_operator.core.reasons import REASONS, Said, sentence
 from precision_operator.core.results.outliers import Judged, judged
 from precision_operator.core.results.pool import Pool
 from precision_operator.core.results.reading import Reading
-from precision_operator.core.rollout.node_state import UNDECIDED, NodeState, ProfilePlan
-from precision_operator.core.rollout.refusal import RULES
-from precision_operator.core.rollout.request import Refusal, ResolvedProfile
-from precision_operator.core.rollout.schedule import next_tick
 from precision_operator.core.status.node_readings import readings
 from precision_operator.core.status.progress import eta, eta_text, keeps_from_measuring, waits_for
 from precision_operator.core.status.yields import yield_rows
@@ -49,7 +49,7 @@ Phase = Literal["Pending", "Running", "Suspended", "Complete", "Degraded", "Inva
 
 def profile_status(plan: ProfilePlan, now: datetime, nodes_in_cluster: int) -> ProfileStatus:
     """The status of one profile, whole: what it says replaces what was there."""
-    if isinstance(plan.asked, Refusal) and plan.asked.reason in UNDECIDED:
+    if isinstance(plan.asked, Said) and REASONS[plan.asked.reason].undecided:
         return unplanned_status(plan, now, plan.asked.message, plan.asked.reason)
     before = status_before(plan)
     measured = readings(plan)
@@ -98,7 +98,7 @@ def unplanned_status(plan: ProfilePlan, now: datetime, message: str, reason: str
 
 
 def _next_run(plan: ProfilePlan, now: datetime) -> str | None:
-    if plan.profile.spec is None or isinstance(plan.asked, Refusal):
+    if plan.profile.spec is None or isinstance(plan.asked, Said):
         return None
     found = next_tick(plan.profile.spec.schedule, plan.profile.uid, now)
     return format_time(found) if found is not None else None
@@ -248,13 +248,13 @@ def _conditions(
 
 
 def _accepted(plan: ProfilePlan) -> tuple[bool, str, str]:
-    if isinstance(plan.asked, Refusal):
+    if isinstance(plan.asked, Said):
         return False, plan.asked.reason, plan.asked.message
     return True, "Accepted", "The spec is understood and can be measured."
 
 
 def _progressing(plan: ProfilePlan, counts: NodeCounts) -> tuple[bool, str, str]:
-    if isinstance(plan.asked, Refusal):
+    if isinstance(plan.asked, Said):
         return False, "NotAccepted", plan.asked.message
     if plan.profile.spec is not None and plan.profile.spec.suspend:
         return False, "Suspended", _suspended(counts)
@@ -271,7 +271,7 @@ def _complete(
 
     A node that is measured again (a schedule, a rerun, another driver) turns it False: what stands is out of date.
     """
-    if isinstance(plan.asked, Refusal):
+    if isinstance(plan.asked, Said):
         return False, "NotAccepted", plan.asked.message
     if counts.queued or counts.running:
         old = next((c for c in before.conditions if c.type == names.COMPLETE), None)
@@ -363,7 +363,7 @@ def _degraded(plan: ProfilePlan, counts: NodeCounts) -> tuple[bool, str, str]:
 
 
 def _phase(plan: ProfilePlan, counts: NodeCounts) -> Phase:
-    if isinstance(plan.asked, Refusal):
+    if isinstance(plan.asked, Said):
         return "Invalid"
     if plan.profile.spec is not None and plan.profile.spec.suspend and not counts.running:
         return "Suspended"

@@ -8,18 +8,15 @@ from datetime import datetime, timedelta
 from heapq import heapify, heapreplace
 from math import ceil
 
-from precision_api.profile import NodeCounts
+from precision_api.kinds.profile import NodeCounts
+from precision_operator.core.admission.limits import concurrency_limit
+from precision_operator.core.attempts.node_state import NodeState, ProfilePlan, newest_attempt
 from precision_operator.core.observe.clock import parse_time
+from precision_operator.core.reasons import REASONS
 from precision_operator.core.results.pool import median
-from precision_operator.core.rollout.limits import concurrency_limit
-from precision_operator.core.rollout.node_state import NodeState, ProfilePlan, newest_attempt
 
 FALLBACK_SECONDS = {"quick": 900.0, "standard": 2700.0}
 """A run's assumed length before the first one has ended: half of its deadline."""
-
-
-STUCK = ("AgentUnreachable", "AgentUnschedulable", "ImagePullFailing", "PullingImage")
-"""Reasons of agents that have a place and do not measure."""
 
 
 def waits_for(node_states: Sequence[NodeState]) -> str | None:
@@ -27,7 +24,7 @@ def waits_for(node_states: Sequence[NodeState]) -> str | None:
 
     Where no agent that has a place measures, the reason is theirs: the others wait for those places.
     """
-    stuck = Counter(node_state.reason for node_state in node_states if node_state.reason in STUCK)
+    stuck = Counter(node_state.reason for node_state in node_states if REASONS[node_state.reason].stuck)
     if stuck and stuck.total() == sum(node_state.state == "running" for node_state in node_states):
         return _most(stuck)
     reasons = Counter(node_state.reason for node_state in node_states if keeps_from_measuring(node_state))
@@ -41,7 +38,7 @@ def _most(reasons: Counter[str]) -> str:
 
 def keeps_from_measuring(node_state: NodeState) -> bool:
     """Whether the node waits for something: its turn, a change, its image, its kubelet, or room for its agent's pod."""
-    return node_state.state in ("queued", "waiting") or node_state.reason in STUCK
+    return node_state.state in ("queued", "waiting") or REASONS[node_state.reason].stuck
 
 
 def eta(plan: ProfilePlan, counts: NodeCounts, now: datetime) -> datetime | None:

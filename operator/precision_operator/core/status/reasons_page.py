@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from precision_api.exits import EXITS, PUBLISHED
+from precision_api.exchange.exits import EXITS, PUBLISHED
 from precision_operator.core.reasons import REASONS, Kind, Reason, begun
 
 _HEAD = """\

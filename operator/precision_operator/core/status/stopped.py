@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from precision_api import names
-from precision_api.profile import Condition, ProfileStatus
+from precision_api.facts import names
+from precision_api.kinds.profile import Condition, ProfileStatus
 from precision_operator.core.conditions import condition
-from precision_operator.core.observe.stop import REASON, Stop, stop_message, stopped_sentence
+from precision_operator.core.observe.stop import REASON, Stop, stop_message, stopped
 
 
 def with_stop(status: ProfileStatus, before: ProfileStatus, stop: Stop | None, now: datetime) -> ProfileStatus:
@@ -16,11 +16,11 @@ def with_stop(status: ProfileStatus, before: ProfileStatus, stop: Stop | None, n
         return status
     generation = status.observed_generation
     row = ("Run", "Agents may start.") if stop is None else (stop.mode, stop_message(stop))
-    stopped = condition(before.conditions, names.STOPPED, stop is not None, *row, now, generation)
+    row_of_stop = condition(before.conditions, names.STOPPED, stop is not None, *row, now, generation)
     if stop is None:
-        return status.model_copy(update={"conditions": (*status.conditions, stopped)})
+        return status.model_copy(update={"conditions": (*status.conditions, row_of_stop)})
     conditions = tuple(_held(row, before, stop, now) for row in status.conditions)
-    changes: dict[str, object] = {"conditions": (*conditions, stopped), "eta": None, "eta_time": None}
+    changes: dict[str, object] = {"conditions": (*conditions, row_of_stop), "eta": None, "eta_time": None}
     if status.phase in ("Pending", "Running") and not (status.nodes and status.nodes.running):
         changes["phase"] = "Suspended"
     return status.model_copy(update=changes)
@@ -33,4 +33,4 @@ def _held(row: Condition, before: ProfileStatus, stop: Stop, now: datetime) -> C
     )
     if not holds:
         return row
-    return condition(before.conditions, row.type, False, REASON, stopped_sentence(stop), now, row.observed_generation)
+    return condition(before.conditions, row.type, False, REASON, stopped(stop).message, now, row.observed_generation)

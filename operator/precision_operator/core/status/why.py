@@ -6,23 +6,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from precision_api import names
-from precision_api.profile import Condition
-from precision_api.report import Quarantine, ReportAttempt
+from precision_api.facts import names
+from precision_api.kinds.profile import Condition
+from precision_api.kinds.report import Quarantine, ReportAttempt
+from precision_operator.core.admission.blockers import Agent, Wait
+from precision_operator.core.admission.limits import LIMITS
+from precision_operator.core.attempts.actions import Close, Start
+from precision_operator.core.attempts.node_state import AcceptedPlan, NodeState, ProfilePlan, newest_attempt
+from precision_operator.core.attempts.yielding import told
+from precision_operator.core.eligibility.checks import mismatch
 from precision_operator.core.observe.clock import format_time
 from precision_operator.core.observe.nodes import Way, node_facts
 from precision_operator.core.observe.observed import JobView, Observed, ProfileView, ReportView
-from precision_operator.core.reasons import REASONS, Kind, sentence
+from precision_operator.core.plan import Plan
+from precision_operator.core.reasons import REASONS, Kind, Said, said, sentence
 from precision_operator.core.results.outliers import Judged
 from precision_operator.core.results.reading import Reading
-from precision_operator.core.rollout.actions import Close, Start
-from precision_operator.core.rollout.blockers import Agent, Wait
-from precision_operator.core.rollout.eligibility import mismatch
-from precision_operator.core.rollout.limits import LIMITS
-from precision_operator.core.rollout.node_state import AcceptedPlan, NodeState, ProfilePlan, newest_attempt
-from precision_operator.core.rollout.plan import Plan
-from precision_operator.core.rollout.request import Refusal
-from precision_operator.core.rollout.yielding import told
 from precision_operator.core.status.node_readings import readings
 from precision_operator.core.status.profile_status import standings
 
@@ -119,16 +118,16 @@ def _answers(plan: ProfilePlan, decided: Plan, observed: Observed, node: str) ->
     if node_state is None:
         yield _unmatched(plan, observed, uid)
         return
-    closing = _closing(plan, decided, uid)
+    what = _closing(plan, decided, uid) or node_state
     job = _job(plan, observed, uid)
-    due = node_state.current.due if node_state.current is not None else None
+    begins = node_state.current.begins if node_state.current is not None else None
     yield NodeAnswer(
         profile=plan.profile,
-        reason=closing.reason if closing is not None else node_state.reason,
-        message=closing.message if closing is not None else node_state.message,
+        reason=what.reason,
+        message=what.message,
         job=job.name if job is not None else None,
-        due=due,
-        due_message=node_state.current.message if due and node_state.current is not None else "",
+        due=begins.reason if begins is not None else None,
+        due_message=begins.message if begins is not None else "",
         blocked_by=_blockers(plan, decided, observed, node_state),
         past=_past(node_state.report),
         standing=_standing(plan, node_state),
@@ -145,7 +144,7 @@ def _unmatched(plan: ProfilePlan, observed: Observed, uid: str) -> NodeAnswer:
     job, past = _job(plan, observed, uid), _past(next(mine, None))
     name = job.name if job is not None else None
     if spec is None:
-        why_not = plan.asked.message if isinstance(plan.asked, Refusal) else profile.problem
+        why_not = plan.asked.message if isinstance(plan.asked, Said) else profile.problem
         message = sentence("ProfileNotAccepted", why=why_not)
         return NodeAnswer(profile, "ProfileNotAccepted", message, job=name, past=past)
     facts = node_facts(observed.nodes[uid], spec.pool_label, observed.slices)
@@ -158,11 +157,12 @@ def _of_gone_node(plan: ProfilePlan, decided: Plan, observed: Observed, node: st
     jobs = [j for j in observed.jobs if j.profile_uid == plan.profile.uid and j.node_name == node]
     for uid in dict.fromkeys([*(job.node_uid for job in jobs), *(report.node_uid for report in mine)]):
         closing = _closing(plan, decided, uid)
+        what = closing.said if closing is not None else said("NodeGone", node=node)
         job = _job(plan, observed, uid)
         yield NodeAnswer(
             profile=plan.profile,
-            reason=closing.reason if closing is not None else "NodeGone",
-            message=closing.message if closing is not None else sentence("NodeGone", node=node),
+            reason=what.reason,
+            message=what.message,
             job=job.name if job is not None else None,
             past=_past(next((report for report in mine if report.node_uid == uid), None)),
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from precision_api.profile import NodeYield, ProfileStatus
+from precision_api.kinds.profile import NodeYield, ProfileStatus
 from precision_operator.core.observe.clock import format_time, parse_time
 from precision_operator.core.observe.observed import ProfileView, Yield
 

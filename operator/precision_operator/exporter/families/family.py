@@ -28,8 +28,8 @@ class Family(Generic[Subject]):
 
     `rows` leave out the labels of the node, which all rows of a node family share.
     A figure over several nodes has the label `stat` (min, p10, p50 ...): promlint leaves `quantile` to summaries, whose
-    sums and counts never fall. `unit`, `stability` and `formerly` (its old name, with the labels that are gone) are
-    for the readers of docs and dashboards.
+    sums and counts never fall. `unit` and `stability` are for the readers of
+    docs and dashboards.
     """
 
     name: str
@@ -39,7 +39,6 @@ class Family(Generic[Subject]):
     rows: Callable[[Subject], Iterable[SampleRow]]
     unit: str = ""
     stability: Stability = "alpha"
-    formerly: str = ""
 
     @cached_property
     def head(self) -> bytes:

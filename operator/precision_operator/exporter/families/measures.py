@@ -14,17 +14,16 @@ from functools import partial
 from operator import attrgetter
 from typing import NamedTuple, cast, get_args
 
-from precision_api.recipes import Recipe
-from precision_api.request import Mode
+from precision_api.exchange.request import Mode
+from precision_api.facts.recipes import Recipe
 from precision_operator.core.results.pool import finished_seconds
-from precision_operator.core.results.reading import MedianGroup, RecipeRow, other_figure
-from precision_operator.exporter.reading import NodeResult
+from precision_operator.core.results.reading import MedianGroup, Reading, RecipeRow, other_figure
 
 Labels = tuple[str, ...]
 Value = tuple[Labels, float]
 """The values of the labels that follow the pool's, and a figure under them."""
 RowFigure = Callable[[RecipeRow], float | None]
-NodeMeasure = Callable[[NodeResult], Iterator[Value]]
+NodeMeasure = Callable[[Reading], Iterator[Value]]
 RowMeasure = Callable[["RowContext"], Iterator[tuple[Labels, RowFigure]]]
 """What is read of each row in a context, and under which labels it stands: worked out once for all rows alike."""
 Measure = NodeMeasure | RowMeasure
@@ -81,9 +80,9 @@ class RowContext(NamedTuple):
         return *self.group, THROTTLED if self.speedup_throttled else FREE
 
 
-def rows_in_context(result: NodeResult) -> list[tuple[RowContext, RecipeRow]]:
+def rows_in_context(result: Reading) -> list[tuple[RowContext, RecipeRow]]:
     """The rows whose figures may be used."""
-    workload, group, driver = result.workload, group_labels(result.reading.group), driver_of(result)
+    workload, group, driver = result.workload, group_labels(result.group), driver_of(result)
     gpus = result.hardware.gpus if result.hardware else None
     return [
         (
@@ -92,50 +91,49 @@ def rows_in_context(result: NodeResult) -> list[tuple[RowContext, RecipeRow]]:
             ),
             row,
         )
-        for row in result.reading.usable_rows
+        for row in result.usable_rows
     ]
 
 
-def state(result: NodeResult) -> Iterator[Value]:
+def state(result: Reading) -> Iterator[Value]:
     """fresh, stale or failed: whether the newest attempt failed, and whether the figures describe the node as it is."""
     failed = result.attempt is not None and result.attempt.outcome == "failed"
-    yield ("failed" if failed else "fresh" if result.reading.holds else "stale",), 1.0
+    yield ("failed" if failed else "fresh" if result.holds else "stale",), 1.0
 
 
-def mark(result: NodeResult) -> Iterator[Value]:
+def mark(result: Reading) -> Iterator[Value]:
     """What is to be said of a node, but that it is slow: others of its pool decide that."""
-    reading = result.reading
-    if reading.fallen_back:
+    if result.fallen_back:
         yield ("fallback",), 1.0
-    if reading.throttled:
+    if result.throttled:
         yield ("throttled",), 1.0
-    if reading.power_invalid:
+    if result.power_invalid:
         yield ("power_invalid",), 1.0
-    if reading.made_up:
+    if result.made_up:
         yield ("simulated",), 1.0
 
 
-def group(result: NodeResult) -> Iterator[Value]:
+def group(result: Reading) -> Iterator[Value]:
     """When the newest result's run ended, by what the figures have in common with those of other nodes."""
-    if result.reading.finished_at is not None:
-        yield group_labels(result.reading.group), finished_seconds(result.reading)
+    if result.finished_at is not None:
+        yield group_labels(result.group), finished_seconds(result)
 
 
-def data(result: NodeResult) -> Iterator[Value]:
+def data(result: Reading) -> Iterator[Value]:
     """What the figures are: measured, replayed, simulated or trial."""
-    if result.reading.data is not None:
-        yield (result.reading.data,), 1.0
+    if result.data is not None:
+        yield (result.data,), 1.0
 
 
-def driver(result: NodeResult) -> Iterator[Value]:
+def driver(result: Reading) -> Iterator[Value]:
     """The node's driver."""
     if version := driver_of(result):
         yield (version,), 1.0
 
 
-def driver_of(result: NodeResult) -> str:
+def driver_of(result: Reading) -> str:
     """The driver of the newest result; empty where it is not recorded."""
-    return (result.software and result.software.driver) or ""
+    return (result.software and result.driver) or ""
 
 
 _rate_of: RowFigure = attrgetter("tokens_per_second")
@@ -241,7 +239,7 @@ MEASURES: tuple[Measure, ...] = (*NODE_MEASURES, *ROW_MEASURES)
 NONE: Figures = {measure: {} for measure in MEASURES}
 
 
-def updated(before: Figures, gone: Iterable[NodeResult], come: Iterable[NodeResult]) -> Figures:
+def updated(before: Figures, gone: Iterable[Reading], come: Iterable[Reading]) -> Figures:
     """The figures without those of the reports that are `gone`, and with those that have `come`."""
     less, more = _grouped(gone), _grouped(come)
     return {measure: _updated(before[measure], less[measure], more[measure]) for measure in MEASURES}
@@ -259,7 +257,7 @@ def _updated(before: Mapping[Labels, array[float]], less: Grouped, more: Grouped
     return {labels: values for labels, values in ({**before, **touched}).items() if values}
 
 
-def _grouped(results: Iterable[NodeResult]) -> Mapping[Measure, Grouped]:
+def _grouped(results: Iterable[Reading]) -> Mapping[Measure, Grouped]:
     found: dict[Measure, defaultdict[Labels, list[float]]] = {measure: defaultdict(list) for measure in MEASURES}
     columns: dict[RowContext, list[tuple[RowFigure, list[float]]]] = {}
     for result in results:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from operator import attrgetter
 
-from precision_api.report import ReportAttempt, ReportRun
-from precision_operator.core.results.reading import RecipeRow, other_figure
+from precision_api.kinds.report import ReportAttempt, ReportRun
+from precision_operator.core.results.reading import Reading, RecipeRow, other_figure
 from precision_operator.exporter.families.family import NODE, RECIPE, Family
 from precision_operator.exporter.families.node_state import NODE_STATE_FAMILIES
-from precision_operator.exporter.reading import NodeResult, RelativeRate, seconds
+from precision_operator.exporter.reading import RelativeRate, seconds
 from precision_operator.exporter.text import SampleRow
 
 ReportFigure = Callable[[RecipeRow], float | None]
-NodeRows = Callable[[NodeResult], Iterable[SampleRow]]
+NodeRows = Callable[[Reading], Iterable[SampleRow]]
 
 SPEEDUP = (*RECIPE, "scope", "baseline")
 INFO = ("gpu_product", "gpus", "nvlink_domain", "driver", "cuda", "te", "data", "backend")
@@ -22,8 +22,8 @@ INFO = ("gpu_product", "gpus", "nvlink_domain", "driver", "cuda", "te", "data", 
 def _by_recipe(figure: ReportFigure) -> NodeRows:
     """Rows of each recipe that has the figure."""
 
-    def rows(result: NodeResult) -> list[SampleRow]:
-        found = result.reading.rows.values()
+    def rows(result: Reading) -> list[SampleRow]:
+        found = result.rows.values()
         return [((recipe.recipe,), float(value)) for recipe in found if (value := figure(recipe)) is not None]
 
     return rows
@@ -32,8 +32,8 @@ def _by_recipe(figure: ReportFigure) -> NodeRows:
 def _by_recipe_and(label: Callable[[RecipeRow], str], figure: ReportFigure) -> NodeRows:
     """The same with the label that follows `recipe`."""
 
-    def rows(result: NodeResult) -> list[SampleRow]:
-        found = result.reading.rows.values()
+    def rows(result: Reading) -> list[SampleRow]:
+        found = result.rows.values()
         return [((each.recipe, label(each)), float(value)) for each in found if (value := figure(each)) is not None]
 
     return rows
@@ -54,8 +54,8 @@ def _throttle_reason(recipe: RecipeRow) -> str:
 def _speedup(figure: ReportFigure) -> NodeRows:
     """Rows of each recipe that has the figure, with what it is over."""
 
-    def rows(result: NodeResult) -> list[SampleRow]:
-        run, found = result.run, result.reading.rows.values()
+    def rows(result: Reading) -> list[SampleRow]:
+        run, found = result.run, result.rows.values()
         if run is None:
             return []
         over = (run.scope, run.baseline)
@@ -64,8 +64,8 @@ def _speedup(figure: ReportFigure) -> NodeRows:
     return rows
 
 
-def _gemm_speedup(result: NodeResult) -> Iterator[SampleRow]:
-    for recipe in result.reading.rows.values():
+def _gemm_speedup(result: Reading) -> Iterator[SampleRow]:
+    for recipe in result.rows.values():
         for mode, value in sorted(recipe.gemm_speedup.items()):
             yield (recipe.recipe, mode), value
 
@@ -78,25 +78,25 @@ def _of_attempt(figure: Callable[[ReportAttempt], str | float]) -> NodeRows:
     return lambda result: [((), float(figure(result.attempt)))] if result.attempt else []
 
 
-def _info(result: NodeResult) -> Iterator[SampleRow]:
+def _info(result: Reading) -> Iterator[SampleRow]:
     hardware, software, run = result.hardware, result.software, result.run
     if not (hardware and run):
         return
-    versions = (software.driver, software.cuda, software.transformer_engine) if software else (None, None, None)
+    versions = (result.driver, software.cuda, software.transformer_engine) if software else (None, None, None)
     yield (
         (
             hardware.product,
             str(hardware.gpus),
             hardware.nvlink_domain or "",
             *(version or "" for version in versions),
-            result.reading.data or "",
+            result.data or "",
             run.backend,
         ),
         1.0,
     )
 
 
-def _slowest_gpu(result: NodeResult) -> Iterator[SampleRow]:
+def _slowest_gpu(result: Reading) -> Iterator[SampleRow]:
     if result.hardware and result.hardware.slowest_gpu:
         yield (result.hardware.slowest_gpu,), 1.0
 
@@ -105,7 +105,7 @@ def _judged(figure: Callable[[RelativeRate], float]) -> Callable[[RelativeRate],
     return lambda standing: [((), figure(standing))]
 
 
-NODE_FAMILIES: tuple[Family[NodeResult], ...] = (
+NODE_FAMILIES: tuple[Family[Reading], ...] = (
     Family(
         "precision_node_info",
         "Always 1; what the node's newest result was measured on and with. data is measured, replayed, simulated or "
@@ -170,7 +170,6 @@ NODE_FAMILIES: tuple[Family[NodeResult], ...] = (
         _speedup(attrgetter("speedup_lower")),
         "ratio",
         stability="stable",
-        formerly="precision_node_training_speedup_ratio_lower",
     ),
     Family(
         "precision_node_training_speedup_upper_ratio",
@@ -180,7 +179,6 @@ NODE_FAMILIES: tuple[Family[NodeResult], ...] = (
         _speedup(attrgetter("speedup_upper")),
         "ratio",
         stability="stable",
-        formerly="precision_node_training_speedup_ratio_upper",
     ),
     Family(
         "precision_node_verification",
@@ -286,7 +284,6 @@ NODE_FAMILIES: tuple[Family[NodeResult], ...] = (
         "detail",
         _by_recipe(other_figure("model_memory_bytes")),
         "bytes",
-        formerly="precision_node_memory_peak_bytes (of the short model)",
     ),
     *NODE_STATE_FAMILIES,
 )

@@ -7,32 +7,31 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from precision_operator.core.results.reading import HOLDS_UNTIL_REPLACED
+from precision_operator.core.results.reading import HOLDS_UNTIL_REPLACED, Reading
 from precision_operator.exporter.families.family import NODE, Family
-from precision_operator.exporter.reading import NodeResult
 from precision_operator.exporter.text import SampleRow
 
 GONE = "NodeGone"
 
 
-def _failed(result: NodeResult) -> Iterator[SampleRow]:
+def _failed(result: Reading) -> Iterator[SampleRow]:
     attempt = result.attempt
-    if attempt is not None and attempt.outcome == "failed" and result.reading.stale != GONE:
+    if attempt is not None and attempt.outcome == "failed" and result.stale != GONE:
         yield (attempt.reason or "",), 1.0
 
 
-def _quarantined(result: NodeResult) -> Iterator[SampleRow]:
-    if result.quarantine is not None and result.reading.stale != GONE:
+def _quarantined(result: Reading) -> Iterator[SampleRow]:
+    if result.quarantine is not None and result.stale != GONE:
         yield (result.quarantine.reason,), 1.0
 
 
-def _outdated(result: NodeResult) -> Iterator[SampleRow]:
-    reason = result.reading.stale
+def _outdated(result: Reading) -> Iterator[SampleRow]:
+    reason = result.stale
     if reason and reason not in HOLDS_UNTIL_REPLACED:
         yield (reason,), 1.0
 
 
-NODE_STATE_FAMILIES: tuple[Family[NodeResult], ...] = (
+NODE_STATE_FAMILIES: tuple[Family[Reading], ...] = (
     Family(
         "precision_node_failed",
         "1 while the node's newest attempt is one that failed; reason is why. pool is empty before a first result.",

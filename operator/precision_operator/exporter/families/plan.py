@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from precision_api.capacity_plan import PlanStatus, PlanTotals, PoolUse
+from precision_api.kinds.capacity_plan import PlanStatus, PlanTotals, PoolUse
 from precision_operator.exporter.families.family import Family
 from precision_operator.exporter.reading import seconds
 from precision_operator.exporter.text import SampleRow

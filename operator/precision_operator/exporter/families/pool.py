@@ -215,7 +215,6 @@ POOL_FAMILIES: tuple[Family[PoolNodes], ...] = (
         _each(measures.rate, _stats(TAIL_STATS)),
         "tokens/s",
         stability="stable",
-        formerly="precision_pool_training_tokens_per_second{quantile}",
     ),
     Family(
         "precision_pool_training_total_tokens_per_second",
@@ -225,7 +224,6 @@ POOL_FAMILIES: tuple[Family[PoolNodes], ...] = (
         _each(measures.rate, _total),
         "tokens/s",
         stability="stable",
-        formerly="precision_pool_training_tokens_per_second_sum",
     ),
     Family(
         "precision_pool_training_nodes",
@@ -235,7 +233,6 @@ POOL_FAMILIES: tuple[Family[PoolNodes], ...] = (
         _each(measures.rate, _count),
         "nodes",
         stability="stable",
-        formerly="precision_pool_training_tokens_per_second_count",
     ),
     Family(
         "precision_pool_training_reference_tokens_per_second",
@@ -294,7 +291,6 @@ POOL_FAMILIES: tuple[Family[PoolNodes], ...] = (
         _free(measures.free_tokens_per_joule, _stats(STATS)),
         "tokens/J",
         stability="stable",
-        formerly="precision_pool_training_tokens_per_joule{quantile}",
     ),
     Family(
         "precision_pool_training_speedup_ratio",
@@ -304,7 +300,6 @@ POOL_FAMILIES: tuple[Family[PoolNodes], ...] = (
         _free(measures.free_speedup, _stats(STATS), measures.ratio_member),
         "ratio",
         stability="stable",
-        formerly="precision_pool_training_speedup_ratio{quantile}",
     ),
     Family(
         "precision_pool_gemm_speedup_ratio",
@@ -314,7 +309,6 @@ POOL_FAMILIES: tuple[Family[PoolNodes], ...] = (
         "pool",
         _free(measures.free_gemm_speedup, _stats(STATS), measures.ratio_member),
         "ratio",
-        formerly="precision_pool_gemm_speedup_ratio{quantile}",
     ),
     Family(
         "precision_pool_gemm_seconds",
@@ -324,7 +318,6 @@ POOL_FAMILIES: tuple[Family[PoolNodes], ...] = (
         "pool",
         _gemm_seconds,
         "seconds",
-        formerly="precision_pool_gemm_seconds{quantile}",
     ),
     Family(
         "precision_pool_quantization_tax_ratio",
@@ -334,7 +327,6 @@ POOL_FAMILIES: tuple[Family[PoolNodes], ...] = (
         "pool",
         _free(measures.free_tax, _stats(STATS)),
         "ratio",
-        formerly="precision_pool_quantization_tax_ratio{quantile}",
     ),
     Family(
         "precision_pool_relative_performance_nodes",
@@ -344,7 +336,6 @@ POOL_FAMILIES: tuple[Family[PoolNodes], ...] = (
         "pool",
         _relative,
         "nodes",
-        formerly="precision_pool_relative_performance_bucket{le}",
     ),
     Family(
         "precision_pool_slowest_ratio",

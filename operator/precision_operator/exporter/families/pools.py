@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from operator import is_
 
-from precision_api.profile import Thresholds
+from precision_api.kinds.profile import Thresholds
 from precision_operator.core.results.outliers import judged
 from precision_operator.core.results.pool import main_group
-from precision_operator.core.results.reading import MedianGroup
+from precision_operator.core.results.reading import MedianGroup, Reading
 from precision_operator.exporter.families.measures import NONE, Figures, group, group_of, updated
-from precision_operator.exporter.reading import GemmTime, NodeResult, RelativeRate
+from precision_operator.exporter.reading import GemmTime, RelativeRate
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class PoolNodes:
     namespace: str
     profile: str
     pool: str
-    results: tuple[NodeResult, ...]
+    results: tuple[Reading, ...]
     percent: float
     """The profile's threshold for slow nodes."""
     gemms: Mapping[str, tuple[GemmTime, ...]] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class PoolNodes:
     def standings(self) -> Mapping[str, RelativeRate]:
         """By node: those that can be compared. Nodes are compared with others of their pool only."""
         by_node = {result.node: result for result in self.results}
-        ranked = judged((result.reading for result in self.results), self.percent)
+        ranked = judged(self.results, self.percent)
         return {node.node: RelativeRate(by_node[node.node], node.relative, node.slow) for node in ranked}
 
     @cached_property
@@ -63,19 +63,19 @@ class Beside:
     gemms: Mapping[tuple[str, ...], tuple[GemmTime, ...]] = field(default_factory=dict)
 
 
-def pools(results: Iterable[NodeResult], beside: Beside, known: KnownPools = _NONE) -> tuple[PoolNodes, ...]:
+def pools(results: Iterable[Reading], beside: Beside, known: KnownPools = _NONE) -> tuple[PoolNodes, ...]:
     """The pools of all profiles, in order.
 
     A pool of which nothing has changed is the very one in `known`, with all that was worked out of it.
     """
-    members: dict[tuple[str, str, str], list[NodeResult]] = defaultdict(list)
+    members: dict[tuple[str, str, str], list[Reading]] = defaultdict(list)
     for result in results:
         members[result.namespace, result.profile, result.pool].append(result)
     return tuple(_pool(key, tuple(members[key]), beside, known.get(key)) for key in sorted(members))
 
 
 def _pool(
-    key: tuple[str, str, str], results: tuple[NodeResult, ...], beside: Beside, known: PoolNodes | None
+    key: tuple[str, str, str], results: tuple[Reading, ...], beside: Beside, known: PoolNodes | None
 ) -> PoolNodes:
     percent = beside.percents.get(key[:2], float(Thresholds().slow_node_percent))
     found = {result.node: beside.gemms.get((*key[:2], result.node)) for result in results} if beside.gemms else {}

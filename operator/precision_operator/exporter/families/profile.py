@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Literal
 
-from precision_api.names import COMPLETE
+from precision_api.facts.names import COMPLETE
 from precision_operator.core.reasons import REASONS
 from precision_operator.exporter.families.family import PROFILE, Family
 from precision_operator.exporter.reading import ProfileProgress, seconds

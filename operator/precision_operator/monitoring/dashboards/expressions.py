@@ -54,7 +54,7 @@ COMMON_CHOICES = (CLUSTER_CHOICE, NAMESPACE_CHOICE, PROFILE_CHOICE, POOL_CHOICE)
 """Each one offers what the choices before it leave."""
 
 
-def one(metric: str, *matchers: str) -> str:
+def once(metric: str, *matchers: str) -> str:
     """The family with one series for all exporters that are scraped: they tell the same."""
     return f"max without (instance, pod, endpoint, container) ({metric}{_chosen(matchers)})"
 
@@ -73,6 +73,6 @@ def over_pool_median(*matchers: str) -> str:
 
     Not of a node whose figures are out of date: the median may be of another spec or driver than they are.
     """
-    rate = one("precision_node_training_tokens_per_second", *matchers)
-    held = f"({rate} unless on ({PROFILE}, pool, node) {one('precision_node_outdated', *matchers)})"
+    rate = once("precision_node_training_tokens_per_second", *matchers)
+    held = f"({rate} unless on ({PROFILE}, pool, node) {once('precision_node_outdated', *matchers)})"
     return f"{held} / on ({POOL}, recipe) group_left () precision:pool_tokens_per_second:median"

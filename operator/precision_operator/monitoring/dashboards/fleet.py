@@ -15,7 +15,7 @@ from precision_operator.monitoring.dashboards.expressions import (
     PROFILE,
     RECIPE_CHOICE,
     RECIPE_LINES,
-    one,
+    once,
     recorded,
 )
 from precision_operator.monitoring.dashboards.panel import (
@@ -28,8 +28,8 @@ from precision_operator.monitoring.dashboards.panel import (
     Query,
     SeriesColour,
     Step,
-    TableColumn,
 )
+from precision_operator.monitoring.dashboards.tables import label, labels, table, value
 
 NODE_UID = "precision-node"
 MADE_UP_NODES = f"sum by (data) ({recorded('pool_data_nodes', CHOSEN_POOL, MADE_UP)})"
@@ -107,7 +107,7 @@ def _counts() -> tuple[Panel, ...]:
             "Nodes further below their pool's median than the profile allows, and neither throttled nor in a silent "
             "fallback: those are counted by their cause. One slow node slows every job that waits for all nodes.",
             "nodes",
-            f"count ({UNEXPLAINED}) or 0 * count ({one('precision_node_slow')})",
+            f"count ({UNEXPLAINED}) or 0 * count ({once('precision_node_slow')})",
             (Step(None, "green"), Step(1, "orange")),
             level="node",
         ),
@@ -138,75 +138,60 @@ def _of_nodes(expr: str) -> str:
 
 
 def _slowest() -> Panel:
-    relative = one("precision_node_relative_performance_ratio")
+    relative = once("precision_node_relative_performance_ratio")
     slowest = f"bottomk (20, min by ({PROFILE}, node, pool) ({relative}))"
-    limit = f"0 * {relative} + on ({PROFILE}, pool) group_left () {one('precision_pool_slow_below_ratio')}"
-    return Panel(
-        "table",
+    limit = f"0 * {relative} + on ({PROFILE}, pool) group_left () {once('precision_pool_slow_below_ratio')}"
+    return table(
         "The 20 slowest nodes of their pools",
         "The node's rate, at its slowest GPU, over the median of its kind, in its best recipe; the profile's limit "
         "(thresholds.slowNodePercent); and what the operator judges. Equal nodes differ by 1 to 2 %.",
         "percent",
         NO_RESULT,
-        (
-            Query(slowest, "Of the median"),
-            Query(f"{_of_nodes(limit)} and on ({PROFILE}, node, pool) {slowest}", "Limit"),
-            Query(f"{_of_nodes(one('precision_node_slow'))} and on ({PROFILE}, node, pool) {slowest}", "Judged slow"),
+        label("node", link=NODE_UID),
+        value(slowest, "Of the median", "percent", sort="asc"),
+        value(f"{_of_nodes(limit)} and on ({PROFILE}, node, pool) {slowest}", "Limit", "percent"),
+        value(
+            f"{_of_nodes(once('precision_node_slow'))} and on ({PROFILE}, node, pool) {slowest}",
+            "Slow",
+            "count",
+            legend="Judged slow",
+            marks=JUDGED,
         ),
+        *labels("pool", "profile", "profile_namespace", "cluster"),
         width=8,
         height=9,
-        columns=(
-            TableColumn("node", "Node", link=NODE_UID),
-            TableColumn("value 1", "Of the median", unit="percent", sort="asc"),
-            TableColumn("value 2", "Limit", unit="percent"),
-            TableColumn("value 3", "Slow", marks=JUDGED, unit="count"),
-            TableColumn("pool", "Pool"),
-            TableColumn("profile", "Profile"),
-            TableColumn("profile_namespace", "Namespace"),
-            TableColumn("cluster", "Cluster"),
-        ),
         level="node",
     )
 
 
 def _nodes() -> tuple[Panel, ...]:
     return (
-        Panel(
-            "table",
+        table(
             "Faults by pool",
             "How many nodes of each pool have which fault. Many at once in one pool have one cause: a rack's cooling, "
             "a driver. A slow node that is throttled or falls back counts by its cause.",
             "nodes",
             "no node has a fault",
-            (Query(f"count by (cluster, pool, fault) ({CAUSES})", "Nodes"),),
+            label("fault", marks=FAULTS),
+            value(f"count by (cluster, pool, fault) ({CAUSES})", "Nodes", "nodes", sort="desc", width=80),
+            *labels("pool", "cluster"),
             width=8,
             height=9,
-            columns=(
-                TableColumn("fault", "Fault", marks=FAULTS),
-                TableColumn("value 1", "Nodes", unit="nodes", sort="desc", width=80),
-                TableColumn("pool", "Pool"),
-                TableColumn("cluster", "Cluster"),
-            ),
             empty="no node is slow, throttled, without valid power, or falls back",
             level="node",
         ),
-        Panel(
-            "table",
+        table(
             "Nodes that need a look",
             "Which nodes they are, at most 100, and in which NVLink domain: that of a rack as a rule, so nodes that "
             "throttle in one domain share their cooling or power feed. Choose a node's name to see all of its recipes.",
             "nodes",
             "no node has a fault",
-            (Query(f"topk (100, max by (cluster, node, pool, nvlink_domain, fault) ({CAUSES}))"),),
+            label("fault", marks=FAULTS, sort="asc"),
+            label("node", link=NODE_UID),
+            *labels("nvlink_domain", "pool", "cluster"),
+            query=f"topk (100, max by (cluster, node, pool, nvlink_domain, fault) ({CAUSES}))",
             width=8,
             height=9,
-            columns=(
-                TableColumn("fault", "Fault", marks=FAULTS, sort="asc"),
-                TableColumn("node", "Node", link=NODE_UID),
-                TableColumn("nvlink_domain", "NVLink domain"),
-                TableColumn("pool", "Pool"),
-                TableColumn("cluster", "Cluster"),
-            ),
             empty="no node is slow, throttled, without valid power, or falls back",
             level="node",
         ),
@@ -291,34 +276,22 @@ def _spread() -> tuple[Panel, ...]:
             width=16,
             height=9,
         ),
-        Panel(
-            "table",
+        table(
             "Pools behind their best, by recipe",
             "Now, and for each recipe: where all recipes are behind alike, the cause is not the recipe.",
             "percent",
             "no pool has been measured for long enough",
-            (
-                Query(
-                    "topk (20, 1 - min by (cluster, pool, recipe) "
-                    f"({recorded('pool_degradation_ratio', CHOSEN_RECIPE)}))",
-                    "Behind",
-                ),
+            value(
+                f"topk (20, 1 - min by (cluster, pool, recipe) ({recorded('pool_degradation_ratio', CHOSEN_RECIPE)}))",
+                "Behind",
+                "percent",
+                steps=(Step(None, "green"), Step(0.03, "red")),
+                sort="desc",
+                width=110,
             ),
+            *labels("recipe", "pool", "cluster"),
             width=8,
             height=9,
-            columns=(
-                TableColumn(
-                    "value 1",
-                    "Behind",
-                    unit="percent",
-                    steps=(Step(None, "green"), Step(0.03, "red")),
-                    sort="desc",
-                    width=110,
-                ),
-                TableColumn("recipe", "Recipe"),
-                TableColumn("pool", "Pool"),
-                TableColumn("cluster", "Cluster"),
-            ),
         ),
     )
 
@@ -338,26 +311,20 @@ def _campaigns() -> tuple[Panel, ...]:
             minimum=0,
             colours=PHASE_LINES,
         ),
-        Panel(
-            "table",
+        table(
             "Progress of the campaigns",
             "Finished nodes, good or bad, of those that can be measured.",
             "percent",
             "no profile has an eligible node",
-            (
-                Query(
-                    f"max by ({PROFILE}) ({recorded('profile_progress_ratio', CHOSEN_PROFILE)})",
-                    "Done",
-                ),
+            *labels("cluster", "profile_namespace", "profile"),
+            value(
+                f"max by ({PROFILE}) ({recorded('profile_progress_ratio', CHOSEN_PROFILE)})",
+                "Done",
+                "percent",
+                steps=(Step(None, "yellow"), Step(1, "green")),
             ),
             width=8,
             height=8,
-            columns=(
-                TableColumn("cluster", "Cluster"),
-                TableColumn("profile_namespace", "Namespace"),
-                TableColumn("profile", "Profile"),
-                TableColumn("value 1", "Done", unit="percent", steps=(Step(None, "yellow"), Step(1, "green"))),
-            ),
         ),
     )
 

@@ -9,7 +9,7 @@ from precision_operator.monitoring.dashboards.expressions import (
     NODE_CHOICE,
     ONE_NODE,
     RECIPE_LINES,
-    one,
+    once,
     over_pool_median,
     recorded,
 )
@@ -22,8 +22,8 @@ from precision_operator.monitoring.dashboards.panel import (
     Query,
     SeriesColour,
     Step,
-    TableColumn,
 )
+from precision_operator.monitoring.dashboards.tables import label, labels, table, value
 
 NO_RESULT = "this node has no result yet"
 VERDICTS = (
@@ -41,7 +41,7 @@ def _stat(title: str, description: str, unit: str, expr: str, steps: tuple[Step,
 
 
 def _now() -> tuple[Panel, ...]:
-    power = one("precision_node_power_valid", ONE_NODE)
+    power = once("precision_node_power_valid", ONE_NODE)
     return (
         _stat(
             "Worst recipe",
@@ -55,14 +55,14 @@ def _now() -> tuple[Panel, ...]:
             "Marked slow",
             "1 where the operator judges the node slow; not judged while its pool has fewer than 3 results.",
             "count",
-            f"max ({one('precision_node_slow', ONE_NODE)})",
+            f"max ({once('precision_node_slow', ONE_NODE)})",
             (Step(None, "green"), Step(1, "orange")),
         ),
         _stat(
             "Throttled",
             "Largest share of a recipe's measured time in which the clocks were held down; only where it is marked.",
             "percent",
-            f"max ({one('precision_node_throttled_ratio', ONE_NODE)})",
+            f"max ({once('precision_node_throttled_ratio', ONE_NODE)})",
             (Step(None, "orange"), Step(0.2, "red")),
             "not throttled",
         ),
@@ -77,14 +77,14 @@ def _now() -> tuple[Panel, ...]:
             "Age",
             "Time since the newest run with a result has ended.",
             "seconds",
-            f"time() - max ({one('precision_node_last_success_timestamp_seconds', ONE_NODE)})",
+            f"time() - max ({once('precision_node_last_success_timestamp_seconds', ONE_NODE)})",
             (Step(None, "blue"),),
         ),
         _stat(
             "Last run",
             "How long the newest run with a result has taken: what a measurement costs this node.",
             "seconds",
-            f"max ({one('precision_node_last_duration_seconds', ONE_NODE)})",
+            f"max ({once('precision_node_last_duration_seconds', ONE_NODE)})",
             (Step(None, "blue"),),
         ),
     )
@@ -92,36 +92,25 @@ def _now() -> tuple[Panel, ...]:
 
 def _recipe_table() -> Panel:
     by = "max by (recipe)"
-    rate = f"{by} ({one('precision_node_training_tokens_per_second', ONE_NODE)})"
+    rate = f"{by} ({once('precision_node_training_tokens_per_second', ONE_NODE)})"
     speedup = [
-        f"{by} ({one(f'precision_node_training_speedup{end}_ratio', ONE_NODE)})" for end in ("", "_lower", "_upper")
+        f"{by} ({once(f'precision_node_training_speedup{end}_ratio', ONE_NODE)})" for end in ("", "_lower", "_upper")
     ]
-    return Panel(
-        "table",
+    return table(
         "All recipes against the pool's median",
         "Training rate of the whole node, and against its pool's median; the speedup over the baseline with its "
         "95 % interval; tokens per joule where power is valid.",
         "tokens_per_second",
         NO_RESULT,
-        (
-            Query(rate, "Tokens/s"),
-            Query(f"min by (recipe) ({over_pool_median(ONE_NODE)})", "Of the pool's median"),
-            Query(speedup[0], "Speedup"),
-            Query(speedup[1], "at least"),
-            Query(speedup[2], "at most"),
-            Query(f"{by} ({one('precision_node_training_tokens_per_joule', ONE_NODE)})", "Tokens/J"),
-        ),
+        label("recipe", sort="asc"),
+        value(rate, "Tokens/s", "tokens_per_second"),
+        value(f"min by (recipe) ({over_pool_median(ONE_NODE)})", "Of the pool's median", "percent"),
+        value(speedup[0], "Speedup", "speedup"),
+        value(speedup[1], "at least", "speedup"),
+        value(speedup[2], "at most", "speedup"),
+        value(f"{by} ({once('precision_node_training_tokens_per_joule', ONE_NODE)})", "Tokens/J", "tokens_per_joule"),
         width=24,
         height=8,
-        columns=(
-            TableColumn("recipe", "Recipe", sort="asc"),
-            TableColumn("value 1", "Tokens/s", unit="tokens_per_second"),
-            TableColumn("value 2", "Of the pool's median", unit="percent"),
-            TableColumn("value 3", "Speedup", unit="speedup"),
-            TableColumn("value 4", "at least", unit="speedup"),
-            TableColumn("value 5", "at most", unit="speedup"),
-            TableColumn("value 6", "Tokens/J", unit="tokens_per_joule"),
-        ),
         level="node",
     )
 
@@ -141,74 +130,67 @@ def _recipes() -> tuple[Panel, ...]:
             bar="recipe",
             level="node",
         ),
-        Panel(
-            "table",
+        table(
             "Did each recipe really run?",
             "The verdict from the kernels that were seen: a silent fallback ran in a higher precision than was asked "
             "for.",
             "count",
             NO_RESULT,
-            (Query(f"max by (recipe, verdict, workload) ({one('precision_node_verification', ONE_NODE)})"),),
+            label("recipe", sort="asc"),
+            label("verdict", marks=VERDICTS),
+            label("workload"),
+            query=f"max by (recipe, verdict, workload) ({once('precision_node_verification', ONE_NODE)})",
             width=12,
             height=8,
-            columns=(
-                TableColumn("recipe", "Recipe", sort="asc"),
-                TableColumn("verdict", "Verdict", marks=VERDICTS),
-                TableColumn("workload", "Workload"),
-            ),
             level="node",
         ),
     )
 
 
 def _faults() -> tuple[Panel, ...]:
-    power = one("precision_node_power_valid", ONE_NODE)
+    power = once("precision_node_power_valid", ONE_NODE)
     return (
-        Panel(
-            "table",
+        table(
             "Faults of this node",
             "What the operator has marked.",
             "count",
             "no fault",
-            (Query(f"max by (cluster, fault, profile, pool) ({recorded('node_fault', ONE_NODE)})"),),
+            label("fault", marks=FAULTS, sort="asc"),
+            *labels("cluster", "profile", "pool"),
+            query=f"max by (cluster, fault, profile, pool) ({recorded('node_fault', ONE_NODE)})",
             width=8,
             height=7,
-            columns=(
-                TableColumn("fault", "Fault", marks=FAULTS, sort="asc"),
-                TableColumn("cluster", "Cluster"),
-                TableColumn("profile", "Profile"),
-                TableColumn("pool", "Pool"),
-            ),
             empty="the node has no fault",
             level="node",
         ),
-        Panel(
-            "table",
+        table(
             "Throttling",
             "Share of the measured time in which clocks were held down, and what for.",
             "percent",
             "not throttled",
-            (Query(f"max by (recipe, reason) ({one('precision_node_throttled_ratio', ONE_NODE)})", "Of the time"),),
+            label("recipe", sort="asc"),
+            label("reason"),
+            value(
+                f"max by (recipe, reason) ({once('precision_node_throttled_ratio', ONE_NODE)})",
+                "Of the time",
+                "percent",
+                steps=(Step(None, "orange"),),
+            ),
             width=8,
             height=7,
-            columns=(
-                TableColumn("recipe", "Recipe", sort="asc"),
-                TableColumn("reason", "Reason"),
-                TableColumn("value 1", "Of the time", unit="percent", steps=(Step(None, "orange"),)),
-            ),
             empty="the node is not throttled",
             level="node",
         ),
-        Panel(
-            "table",
+        table(
             "Power readings that are not valid",
             "The first thing wrong with each. Such a recipe has no watts and no tokens per joule here.",
             "count",
             "all power readings are valid",
-            (Query(f"max by (recipe, reason) ({power} == 0)"),),
+            label("recipe", sort="asc"),
+            label("reason"),
+            query=f"max by (recipe, reason) ({power} == 0)",
             width=8,
             height=7,
-            columns=(TableColumn("recipe", "Recipe", sort="asc"), TableColumn("reason", "Reason")),
             empty="all power readings of the node are valid",
             level="node",
         ),
@@ -216,40 +198,35 @@ def _faults() -> tuple[Panel, ...]:
 
 
 def _measured_on() -> Panel:
-    return Panel(
-        "table",
+    return table(
         "Measured on and with",
         "Hardware and software of the newest result. Only data that is measured is this hardware's own.",
         "count",
         NO_RESULT,
-        (
-            Query(
-                "max by (cluster, profile, pool, workload, gpu_product, gpus, nvlink_domain, driver, cuda, te, "
-                f"data, backend) ({one('precision_node_info', ONE_NODE)})"
-            ),
+        *labels(
+            "cluster",
+            "profile",
+            "workload",
+            "pool",
+            "gpu_product",
+            "gpus",
+            "nvlink_domain",
+            "driver",
+            "cuda",
+            "te",
+            "data",
+            "backend",
         ),
+        query="max by (cluster, profile, pool, workload, gpu_product, gpus, nvlink_domain, driver, cuda, te, "
+        f"data, backend) ({once('precision_node_info', ONE_NODE)})",
         width=24,
         height=6,
-        columns=(
-            TableColumn("cluster", "Cluster"),
-            TableColumn("profile", "Profile"),
-            TableColumn("workload", "Workload"),
-            TableColumn("pool", "Pool"),
-            TableColumn("gpu_product", "GPU"),
-            TableColumn("gpus", "GPUs"),
-            TableColumn("nvlink_domain", "NVLink domain"),
-            TableColumn("driver", "Driver"),
-            TableColumn("cuda", "CUDA"),
-            TableColumn("te", "Transformer Engine"),
-            TableColumn("data", "Data"),
-            TableColumn("backend", "Backend"),
-        ),
         level="node",
     )
 
 
 def _history() -> tuple[Panel, ...]:
-    limit = one("precision_pool_slow_below_ratio", CHOSEN_POOL)
+    limit = once("precision_pool_slow_below_ratio", CHOSEN_POOL)
     return (
         Panel(
             "timeseries",
@@ -275,7 +252,7 @@ def _history() -> tuple[Panel, ...]:
             "no recipe has a valid power reading",
             (
                 Query(
-                    f"max by (recipe) ({one('precision_node_training_tokens_per_joule', ONE_NODE)})",
+                    f"max by (recipe) ({once('precision_node_training_tokens_per_joule', ONE_NODE)})",
                     "{{recipe}}",
                 ),
             ),
@@ -294,7 +271,7 @@ DASHBOARD = Dashboard(
     "Precision: Node",
     "One node: all recipes against its pool, its faults, its history.",
     (
-        PanelRow("Now", (banner(f"sum by (data) ({one('precision_node_info', ONE_NODE, MADE_UP)})", "node"), *_now())),
+        PanelRow("Now", (banner(f"sum by (data) ({once('precision_node_info', ONE_NODE, MADE_UP)})", "node"), *_now())),
         PanelRow("Recipes", _recipes()),
         PanelRow("Faults", _faults()),
         PanelRow("History", _history()),

@@ -8,7 +8,7 @@ from precision_operator.monitoring.dashboards.expressions import (
     CHOSEN_PROFILE,
     COMMON_CHOICES,
     PROFILE,
-    one,
+    once,
     recorded,
 )
 from precision_operator.monitoring.dashboards.fleet import MADE_UP_NODES
@@ -20,8 +20,8 @@ from precision_operator.monitoring.dashboards.panel import (
     Query,
     SeriesColour,
     Step,
-    TableColumn,
 )
+from precision_operator.monitoring.dashboards.tables import label, labels, table, value
 
 NO_OPERATOR = "the operator's own metrics are not scraped"
 NO_EXPORTER = "the exporter's own metrics are not scraped"
@@ -88,46 +88,32 @@ def _campaigns() -> tuple[Panel, ...]:
             NO_CAMPAIGN,
             Query(f"max by ({PROFILE}) ({recorded('profile_open_nodes', CHOSEN_PROFILE)})", "{{profile}} {{cluster}}"),
         ),
-        Panel(
-            "table",
+        table(
             "Time left",
             "What the operator expects for each campaign that is under way.",
             "seconds",
             NO_CAMPAIGN,
-            (
-                Query(
-                    f"max by ({PROFILE}) ({recorded('profile_eta_timestamp_seconds', CHOSEN_PROFILE)}) - time() > 0",
-                    "Time left",
-                ),
+            *labels("cluster", "profile_namespace", "profile"),
+            value(
+                f"max by ({PROFILE}) ({recorded('profile_eta_timestamp_seconds', CHOSEN_PROFILE)}) - time() > 0",
+                "Time left",
+                "seconds",
+                sort="desc",
             ),
             width=12,
             height=8,
-            columns=(
-                TableColumn("cluster", "Cluster"),
-                TableColumn("profile_namespace", "Namespace"),
-                TableColumn("profile", "Profile"),
-                TableColumn("value 1", "Time left", unit="seconds", sort="desc"),
-            ),
             empty="no campaign is under way",
         ),
-        Panel(
-            "table",
+        table(
             "Alerts of precision",
             "What fires or is about to, critical ones first.",
             "count",
             "no alert",
-            (Query(_ranked("1 critical", "2 warning", "3 info")),),
+            label("severity", marks=SEVERITIES, sort="asc"),
+            *labels("alertstate", "alertname", "cluster", "profile", "pool", "node"),
+            query=_ranked("1 critical", "2 warning", "3 info"),
             width=24,
             height=8,
-            columns=(
-                TableColumn("severity", "Severity", marks=SEVERITIES, sort="asc"),
-                TableColumn("alertstate", "State"),
-                TableColumn("alertname", "Alert"),
-                TableColumn("cluster", "Cluster"),
-                TableColumn("profile", "Profile"),
-                TableColumn("pool", "Pool"),
-                TableColumn("node", "Node"),
-            ),
             empty="no alert fires",
         ),
     )
@@ -228,21 +214,21 @@ def _machinery() -> tuple[Panel, ...]:
 
 
 def _exporter() -> tuple[Panel, ...]:
-    body = one("precision_exporter_body_bytes", _ANY)
+    body = once("precision_exporter_body_bytes", _ANY)
     return (
         _series(
             "Series of the exporter",
             "Samples in one scrape of all bodies: what the profiles cost Prometheus.",
             "count",
             NO_EXPORTER,
-            Query(one("precision_exporter_series", _ANY), "series"),
+            Query(once("precision_exporter_series", _ANY), "series"),
         ),
         _series(
             "Largest body, of its limit",
             "At 100 % a scraper refuses the body: give the exporter more shards before.",
             "percent",
             NO_EXPORTER,
-            Query(f"max ({body}) / max ({one('precision_exporter_body_limit_bytes', _ANY)})", "largest body"),
+            Query(f"max ({body}) / max ({once('precision_exporter_body_limit_bytes', _ANY)})", "largest body"),
         ),
         _series(
             "Time to render",
@@ -256,16 +242,15 @@ def _exporter() -> tuple[Panel, ...]:
             ),
             empty="nothing was rendered in this time",
         ),
-        Panel(
-            "table",
+        table(
             "Reports that the exporter holds",
             "By state; an unreadable report is told in the exporter's log.",
             "count",
             NO_EXPORTER,
-            (Query(f"max by (state) ({one('precision_exporter_reports', _ANY)})", "Reports"),),
+            label("state", sort="asc"),
+            value(f"max by (state) ({once('precision_exporter_reports', _ANY)})", "Reports", "count"),
             width=12,
             height=8,
-            columns=(TableColumn("state", "State", sort="asc"), TableColumn("value 1", "Reports", unit="count")),
         ),
     )
 

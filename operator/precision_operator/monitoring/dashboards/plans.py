@@ -6,8 +6,9 @@ shown.
 
 from __future__ import annotations
 
-from precision_operator.monitoring.dashboards.expressions import one
-from precision_operator.monitoring.dashboards.panel import Mark, Panel, PanelRow, Query, TableColumn
+from precision_operator.monitoring.dashboards.expressions import once
+from precision_operator.monitoring.dashboards.panel import Mark, Panel, PanelRow, Query
+from precision_operator.monitoring.dashboards.tables import label, labels, table, value
 
 FEW_ROWS = 5
 """Plans are few: a table as high as its rows, and it scrolls where there are more."""
@@ -25,64 +26,51 @@ PHASES = (
 
 
 def _of_plan(name: str) -> str:
-    return f"{BY_PLAN} ({one(f'precision_plan_{name}', ANY)})"
+    return f"{BY_PLAN} ({once(f'precision_plan_{name}', ANY)})"
 
 
 def _of_pool(name: str) -> str:
-    return f"{BY_POOL} ({one(f'precision_plan_pool_{name}', ANY)})"
+    return f"{BY_POOL} ({once(f'precision_plan_pool_{name}', ANY)})"
 
 
 def _answers() -> tuple[Panel, ...]:
     return (
-        Panel(
-            "table",
+        table(
             "Answers of the plans",
             "Each CapacityPlan's phase, 1 where it holds. Infeasible: its limits clash, and its status says which. "
             "TimedOut, NotFound: the search ended without a plan, which proves nothing. Refused: its inputs can't be "
             "used.",
             "count",
             NO_PLAN,
-            (
-                Query(
-                    f"max by (cluster, plan_namespace, plan, phase) ({one('precision_plan_phase', ANY)}) == 1", "Holds"
-                ),
+            label("cluster"),
+            label("plan_namespace", sort="asc"),
+            label("plan"),
+            label("phase", marks=PHASES),
+            value(
+                f"max by (cluster, plan_namespace, plan, phase) ({once('precision_plan_phase', ANY)}) == 1",
+                "Holds",
+                "count",
             ),
             width=12,
             height=FEW_ROWS,
-            columns=(
-                TableColumn("cluster", "Cluster"),
-                TableColumn("plan_namespace", "Namespace", sort="asc"),
-                TableColumn("plan", "Plan"),
-                TableColumn("phase", "Phase", marks=PHASES),
-                TableColumn("value 1", "Holds", unit="count"),
-            ),
             empty=NONE_HERE,
         ),
-        Panel(
-            "table",
+        table(
             "What the plans come to",
             "From the start to the end of the last job, the most power of the site at one time by enforced limits, and "
             "how far the answer may be from the optimum, and how old the answer is. It is solved again when its inputs "
             "move, so an old answer is one of a quiet fleet, or of an operator that is not running.",
             "seconds",
             NO_PLAN,
-            (
-                Query(_of_plan("duration_seconds"), "Duration"),
-                Query(f"{_of_plan('peak_power_watts')} / 1e3", "Peak power"),
-                Query(_of_plan("gap_ratio"), "Gap"),
-                Query(f"time () - {_of_plan('solved_timestamp_seconds')}", "Age"),
-            ),
+            label("cluster"),
+            label("plan_namespace", sort="asc"),
+            label("plan"),
+            value(_of_plan("duration_seconds"), "Duration", "long_seconds"),
+            value(f"{_of_plan('peak_power_watts')} / 1e3", "Peak power", "kilowatts"),
+            value(_of_plan("gap_ratio"), "Gap", "percent"),
+            value(f"time () - {_of_plan('solved_timestamp_seconds')}", "Age", "long_seconds"),
             width=12,
             height=FEW_ROWS,
-            columns=(
-                TableColumn("cluster", "Cluster"),
-                TableColumn("plan_namespace", "Namespace", sort="asc"),
-                TableColumn("plan", "Plan"),
-                TableColumn("value 1", "Duration", unit="long_seconds"),
-                TableColumn("value 2", "Peak power", unit="kilowatts"),
-                TableColumn("value 3", "Gap", unit="percent"),
-                TableColumn("value 4", "Age", unit="long_seconds"),
-            ),
             empty=NONE_HERE,
         ),
     )
@@ -119,76 +107,55 @@ def _money_and_energy() -> tuple[Panel, ...]:
 
 def _pool_table() -> Panel:
     share = f"{_of_pool('peak_gpus')} / ({_of_pool('gpus')} > 0)"
-    return Panel(
-        "table",
+    return table(
         "Pools in the plans",
         "GPUs that a plan could use, the most that it uses at one time, their share, and the slow and throttled "
         "nodes, which a synchronous job would wait for.",
         "count",
         NO_PLAN,
-        (
-            Query(_of_pool("gpus"), "GPUs"),
-            Query(_of_pool("peak_gpus"), "In use at most"),
-            Query(share, "Share"),
-            Query(_of_pool("slow_nodes"), "Slow nodes"),
-        ),
+        *labels("cluster", "plan_namespace"),
+        label("plan", sort="asc"),
+        label("pool"),
+        value(_of_pool("gpus"), "GPUs", "count"),
+        value(_of_pool("peak_gpus"), "In use at most", "count"),
+        value(share, "Share", "percent"),
+        value(_of_pool("slow_nodes"), "Slow nodes", "nodes"),
         width=8,
         height=FEW_ROWS,
-        columns=(
-            TableColumn("cluster", "Cluster"),
-            TableColumn("plan_namespace", "Namespace"),
-            TableColumn("plan", "Plan", sort="asc"),
-            TableColumn("pool", "Pool"),
-            TableColumn("value 1", "GPUs", unit="count"),
-            TableColumn("value 2", "In use at most", unit="count"),
-            TableColumn("value 3", "Share", unit="percent"),
-            TableColumn("value 4", "Slow nodes", unit="nodes"),
-        ),
         empty=NONE_HERE,
     )
 
 
 def _pools() -> tuple[Panel, ...]:
-    jobs = f"sum by (cluster, plan_namespace, plan, pool, recipe) ({one('precision_plan_jobs', ANY)})"
-    deadlines = f"sum by (cluster, plan_namespace, plan, deadline) ({one('precision_plan_deadlines', ANY)}) > 0"
+    jobs = f"sum by (cluster, plan_namespace, plan, pool, recipe) ({once('precision_plan_jobs', ANY)})"
+    deadlines = f"sum by (cluster, plan_namespace, plan, deadline) ({once('precision_plan_deadlines', ANY)}) > 0"
     return (
         _pool_table(),
-        Panel(
-            "table",
+        table(
             "Jobs by pool and recipe",
             "How many jobs a plan puts on a pool, with which precision.",
             "count",
             NO_PLAN,
-            (Query(jobs, "Jobs"),),
+            *labels("cluster", "plan_namespace"),
+            label("plan", sort="asc"),
+            *labels("pool", "recipe"),
+            value(jobs, "Jobs", "count"),
             width=8,
             height=FEW_ROWS,
-            columns=(
-                TableColumn("cluster", "Cluster"),
-                TableColumn("plan_namespace", "Namespace"),
-                TableColumn("plan", "Plan", sort="asc"),
-                TableColumn("pool", "Pool"),
-                TableColumn("recipe", "Recipe"),
-                TableColumn("value 1", "Jobs", unit="count"),
-            ),
             empty=NONE_HERE,
         ),
-        Panel(
-            "table",
+        table(
             "Deadlines",
             "Deadlines that a plan promises at the high end of the band, and those that it can't promise: rates "
             "without communication promise none.",
             "count",
             NO_PLAN,
-            (Query(deadlines, "Jobs"),),
+            *labels("cluster", "plan_namespace"),
+            label("plan", sort="asc"),
+            label("deadline", marks=(Mark("notPromised", "orange", "not promised"),)),
+            value(deadlines, "Jobs", "count"),
             width=8,
             height=FEW_ROWS,
-            columns=(
-                TableColumn("cluster", "Cluster"),
-                TableColumn("plan_namespace", "Namespace"),
-                TableColumn("plan", "Plan", sort="asc"),
-                TableColumn("deadline", "Deadline", marks=(Mark("notPromised", "orange", "not promised"),)),
-                TableColumn("value 1", "Jobs", unit="count"),
-            ),
             empty=NONE_HERE,
         ),
     )

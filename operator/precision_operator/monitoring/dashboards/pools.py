@@ -25,9 +25,9 @@ from precision_operator.monitoring.dashboards.panel import (
     PanelRow,
     Query,
     Step,
-    TableColumn,
     Variable,
 )
+from precision_operator.monitoring.dashboards.tables import label, labels, table, value
 
 NO_POWER = "no node of these pools has a valid power reading"
 BY = f"max by ({PROFILE}, pool, recipe)"
@@ -48,35 +48,22 @@ DRAINED = f"min by ({PROFILE}, pool) ({recorded('pool_slowest_ratio', CHOSEN_POO
 
 def _now() -> tuple[Panel, ...]:
     return (
-        Panel(
-            "table",
+        table(
             "Each recipe in each pool",
             "What one GPU, one joule and one dollar give now. Rates are of single nodes, without communication between "
             "them; power is what the power scope of the profile covers. The price holds GPU hours, and energy times "
             "PUE.",
             "tokens_per_second_per_gpu",
             NO_RESULT,
-            (
-                Query(PER_GPU, "Tokens/s per GPU"),
-                Query(f"{BY} ({recorded('pool_speedup_ratio:median', CHOSEN_RECIPE)})", "Speedup"),
-                Query(PER_JOULE, "Tokens/J"),
-                Query(PER_MEGAWATT, "Tokens/s per MW"),
-                Query(DOLLARS, "$ per million tokens"),
-            ),
+            label("pool", sort="asc"),
+            *labels("recipe", "profile", "profile_namespace", "cluster"),
+            value(PER_GPU, "Tokens/s per GPU", "tokens_per_second_per_gpu"),
+            value(f"{BY} ({recorded('pool_speedup_ratio:median', CHOSEN_RECIPE)})", "Speedup", "speedup"),
+            value(PER_JOULE, "Tokens/J", "tokens_per_joule"),
+            value(PER_MEGAWATT, "Tokens/s per MW", "tokens_per_second_per_mw"),
+            value(DOLLARS, "$ per million tokens", "dollars_per_million_tokens"),
             width=24,
             height=10,
-            columns=(
-                TableColumn("pool", "Pool", sort="asc"),
-                TableColumn("recipe", "Recipe"),
-                TableColumn("profile", "Profile"),
-                TableColumn("profile_namespace", "Namespace"),
-                TableColumn("cluster", "Cluster"),
-                TableColumn("value 1", "Tokens/s per GPU", unit="tokens_per_second_per_gpu"),
-                TableColumn("value 2", "Speedup", unit="speedup"),
-                TableColumn("value 3", "Tokens/J", unit="tokens_per_joule"),
-                TableColumn("value 4", "Tokens/s per MW", unit="tokens_per_second_per_mw"),
-                TableColumn("value 5", "$ per million tokens", unit="dollars_per_million_tokens"),
-            ),
         ),
         Panel(
             "scatter",
@@ -99,56 +86,43 @@ def _now() -> tuple[Panel, ...]:
 
 
 def _driver_table() -> Panel:
-    return Panel(
-        "table",
+    return table(
         "Tokens per joule of each driver",
         "Median over the nodes with this driver, newest known value of the last 14 days; at least 5 nodes.",
         "tokens_per_joule",
         "no driver has 5 nodes with valid power",
-        (
-            Query(
-                "max by (cluster, pool, recipe, driver, power_scope) "
-                f"({recorded('pool_driver_tokens_per_joule:last_14d', CHOSEN_RECIPE)})",
-                "Tokens/J",
-            ),
+        label("pool", sort="asc"),
+        *labels("recipe", "driver", "cluster", "power_scope"),
+        value(
+            "max by (cluster, pool, recipe, driver, power_scope) "
+            f"({recorded('pool_driver_tokens_per_joule:last_14d', CHOSEN_RECIPE)})",
+            "Tokens/J",
+            "tokens_per_joule",
         ),
         width=12,
         height=9,
-        columns=(
-            TableColumn("pool", "Pool", sort="asc"),
-            TableColumn("recipe", "Recipe"),
-            TableColumn("driver", "Driver"),
-            TableColumn("cluster", "Cluster"),
-            TableColumn("power_scope", "Power of"),
-            TableColumn("value 1", "Tokens/J", unit="tokens_per_joule"),
-        ),
     )
 
 
 def _driver_comparison() -> Panel:
     ratio = recorded("pool_driver_energy_ratio", CHOSEN_RECIPE)
-    return Panel(
-        "table",
+    return table(
         "New driver against the best older one, in tokens per joule",
         "Below 97 % the alert PrecisionEnergyRegression fires.",
         "percent",
         "no pool has had two drivers in 14 days",
-        (Query(f"bottomk (20, min by (cluster, pool, recipe, driver) ({ratio}))", "Of the older driver"),),
+        *labels("pool", "recipe"),
+        label("driver", header="New driver"),
+        label("cluster"),
+        value(
+            f"bottomk (20, min by (cluster, pool, recipe, driver) ({ratio}))",
+            "Of the older driver",
+            "percent",
+            steps=(Step(None, "red"), Step(0.97, "yellow"), Step(0.99, "green")),
+            sort="asc",
+        ),
         width=12,
         height=9,
-        columns=(
-            TableColumn("pool", "Pool"),
-            TableColumn("recipe", "Recipe"),
-            TableColumn("driver", "New driver"),
-            TableColumn("cluster", "Cluster"),
-            TableColumn(
-                "value 1",
-                "Of the older driver",
-                unit="percent",
-                steps=(Step(None, "red"), Step(0.97, "yellow"), Step(0.99, "green")),
-                sort="asc",
-            ),
-        ),
         empty="no pool has changed its driver in 14 days",
     )
 
@@ -185,29 +159,22 @@ def _stragglers() -> tuple[Panel, ...]:
             height=8,
             minimum=0,
         ),
-        Panel(
-            "table",
+        table(
             "Gain if the slow nodes were drained",
             "What a job over the whole pool would gain if it left out the nodes that are marked slow: slowest node "
             "without them over slowest node with them, minus 1.",
             "percent",
             NO_RESULT,
-            (Query(f"topk (20, {DRAINED} / {STRAGGLER} - 1)", "Gain"),),
+            *labels("pool", "profile", "profile_namespace", "cluster"),
+            value(
+                f"topk (20, {DRAINED} / {STRAGGLER} - 1)",
+                "Gain",
+                "percent",
+                steps=(Step(None, "green"), Step(0.02, "yellow"), Step(0.05, "red")),
+                sort="desc",
+            ),
             width=12,
             height=8,
-            columns=(
-                TableColumn("pool", "Pool"),
-                TableColumn("profile", "Profile"),
-                TableColumn("profile_namespace", "Namespace"),
-                TableColumn("cluster", "Cluster"),
-                TableColumn(
-                    "value 1",
-                    "Gain",
-                    unit="percent",
-                    steps=(Step(None, "green"), Step(0.02, "yellow"), Step(0.05, "red")),
-                    sort="desc",
-                ),
-            ),
         ),
     )
 

@@ -9,7 +9,7 @@ from precision_operator.monitoring.dashboards.expressions import (
     NOT_BASELINE,
     PROFILE,
     RECIPE_CHOICE,
-    one,
+    once,
     recorded,
 )
 from precision_operator.monitoring.dashboards.fleet import (
@@ -21,7 +21,8 @@ from precision_operator.monitoring.dashboards.fleet import (
     by_pool,
 )
 from precision_operator.monitoring.dashboards.node import VERDICTS
-from precision_operator.monitoring.dashboards.panel import Dashboard, Mark, Panel, PanelRow, Query, TableColumn
+from precision_operator.monitoring.dashboards.panel import Dashboard, Mark, Panel, PanelRow, Query
+from precision_operator.monitoring.dashboards.tables import label, labels, table, value
 
 LOSSES = (
     Mark("diverged", "red"),
@@ -44,25 +45,18 @@ AUTOCAST, PREQUANTIZED = (
 
 def _from_gemms_to_training() -> Panel:
     training = f"{BY_RECIPE} ({recorded('pool_speedup_ratio:median', CHOSEN_RECIPE, NOT_BASELINE)})"
-    return Panel(
-        "table",
+    return table(
         "From the matrix multiplication to training",
         "What remains of a speedup on the way: prequantized, with quantising, and of the whole training step.",
         "speedup",
         NO_RESULT,
-        (Query(PREQUANTIZED, "Prequantized"), Query(AUTOCAST, "Autocast"), Query(training, "Training")),
+        label("pool", sort="asc"),
+        *labels("recipe", "profile", "profile_namespace", "cluster"),
+        value(PREQUANTIZED, "Prequantized", "speedup"),
+        value(AUTOCAST, "Autocast", "speedup"),
+        value(training, "Training", "speedup"),
         width=24,
         height=9,
-        columns=(
-            TableColumn("pool", "Pool", sort="asc"),
-            TableColumn("recipe", "Recipe"),
-            TableColumn("profile", "Profile"),
-            TableColumn("profile_namespace", "Namespace"),
-            TableColumn("cluster", "Cluster"),
-            TableColumn("value 1", "Prequantized", unit="speedup"),
-            TableColumn("value 2", "Autocast", unit="speedup"),
-            TableColumn("value 3", "Training", unit="speedup"),
-        ),
     )
 
 
@@ -133,66 +127,52 @@ def _training() -> tuple[Panel, ...]:
 
 
 _OF_A_NODE = (
-    TableColumn("node", "Node", link=NODE_UID),
-    TableColumn("recipe", "Recipe"),
-    TableColumn("pool", "Pool"),
-    TableColumn("cluster", "Cluster"),
+    label("node", link=NODE_UID),
+    *labels("recipe", "pool", "cluster"),
 )
 
 
 def _verification() -> tuple[Panel, ...]:
-    verdicts = one("precision_node_verification", CHOSEN_RECIPE)
-    losses = one("precision_node_loss_verdict", CHOSEN_RECIPE)
-    not_run = one("precision_node_verification", CHOSEN_RECIPE, 'verdict!~"verified|emulated"')
+    verdicts = once("precision_node_verification", CHOSEN_RECIPE)
+    losses = once("precision_node_loss_verdict", CHOSEN_RECIPE)
+    not_run = once("precision_node_verification", CHOSEN_RECIPE, 'verdict!~"verified|emulated"')
     return (
-        Panel(
-            "table",
+        table(
             "Did the precision really run?",
             "Nodes by recipe and verdict. Figures of a fallback are of another precision than their name says.",
             "nodes",
             NO_RESULT,
-            (Query(f"count by (cluster, pool, recipe, verdict) ({verdicts})", "Nodes"),),
+            label("verdict", marks=VERDICTS, sort="asc"),
+            *labels("recipe", "pool", "cluster"),
+            value(f"count by (cluster, pool, recipe, verdict) ({verdicts})", "Nodes", "nodes"),
             width=12,
             height=10,
-            columns=(
-                TableColumn("verdict", "Verdict", marks=VERDICTS, sort="asc"),
-                TableColumn("recipe", "Recipe"),
-                TableColumn("pool", "Pool"),
-                TableColumn("cluster", "Cluster"),
-                TableColumn("value 1", "Nodes", unit="nodes"),
-            ),
             level="node",
         ),
-        Panel(
-            "table",
+        table(
             "Where it did not",
             "At most 50 lines: every recipe of a node that is neither verified nor emulated.",
             "count",
             "every recipe ran in its precision on every node",
-            (Query(f"topk (50, max by (cluster, node, pool, recipe, verdict) ({not_run}))"),),
+            label("verdict", marks=VERDICTS, sort="asc"),
+            *_OF_A_NODE,
+            query=f"topk (50, max by (cluster, node, pool, recipe, verdict) ({not_run}))",
             width=12,
             height=10,
-            columns=(
-                TableColumn("verdict", "Verdict", marks=VERDICTS, sort="asc"),
-                *_OF_A_NODE,
-            ),
             empty="every recipe ran in its precision on every node",
             level="node",
         ),
-        Panel(
-            "table",
+        table(
             "Where loss runs speak against a recipe",
             "At most 50 lines. A recipe that diverges or learns nothing on one node alone is a fault of that node; on "
             "many, do not train with it as it is, however fast it is.",
             "count",
             "no loss run speaks against a recipe",
-            (Query(f"topk (50, max by (cluster, node, pool, recipe, verdict) ({losses}))"),),
+            label("verdict", header="Loss", marks=LOSSES, sort="asc"),
+            *_OF_A_NODE,
+            query=f"topk (50, max by (cluster, node, pool, recipe, verdict) ({losses}))",
             width=24,
             height=8,
-            columns=(
-                TableColumn("verdict", "Loss", marks=LOSSES, sort="asc"),
-                *_OF_A_NODE,
-            ),
             empty="no loss run speaks against a recipe; without benchmarks.loss none runs",
             level="node",
         ),

@@ -23,15 +23,15 @@ POOLS_DRAWN = 4
 """Pools that get figures of their own; the table of nodes has all."""
 
 
-def figures(given: Given) -> Iterator[Figure]:
+def figures(facts: Given) -> Iterator[Figure]:
     """All figures of the page, in its order: the main one first."""
-    drawn = pools(given)[:POOLS_DRAWN]
-    yield from speedup(given, drawn)
-    yield from gemms(given)
-    yield from efficiency(given, drawn)
+    drawn = pools(facts)[:POOLS_DRAWN]
+    yield from speedup(facts, drawn)
+    yield from gemms(facts)
+    yield from efficiency(facts, drawn)
     for pool in drawn:
-        yield from distribution(given, pool)
-    yield from cost(given, drawn)
-    yield from power(given)
-    yield from loss(given)
-    yield from table(given)
+        yield from distribution(facts, pool)
+    yield from cost(facts, drawn)
+    yield from power(facts)
+    yield from loss(facts)
+    yield from table(facts)

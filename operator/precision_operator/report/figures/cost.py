@@ -19,16 +19,16 @@ def dollars(price: float, gpus: int, rate: float) -> float:
     return price * gpus / 3600 / rate * TOKENS
 
 
-def cost(given: Given, drawn: Sequence[PoolFigures]) -> Iterator[Figure]:
+def cost(facts: Given, drawn: Sequence[PoolFigures]) -> Iterator[Figure]:
     """A bar for each recipe and pool; nothing without a price."""
-    price = given.price
+    price = facts.price
     rows = [(pool, row) for pool in drawn for row in pool.rows if row.rate and pool.gpus]
     if price is None or not rows:
         return
     yield Figure(
         key="cost",
         title="Dollars per million tokens",
-        svg=_drawing(given, price, drawn, rows),
+        svg=_drawing(facts, price, drawn, rows),
         caption=f"At ${price:g} a GPU-hour, as given with --price, and nothing else: at least this much, since "
         "communication between nodes, failures and restarts are not in it.",
         source=of_nodes(tuple(node for pool in drawn for node in pool.nodes)),
@@ -40,12 +40,12 @@ def cost(given: Given, drawn: Sequence[PoolFigures]) -> Iterator[Figure]:
 def _dollars(price: float, pool: PoolFigures, row: PoolRow) -> tuple[float, float, float]:
     """Middle, lower, upper: the faster the cheaper."""
     assert row.rate is not None
-    found = row.rate
-    return tuple(dollars(price, pool.gpus, rate) for rate in (found.value, found.upper, found.lower))  # type: ignore[return-value]
+    spread = row.rate
+    return tuple(dollars(price, pool.gpus, rate) for rate in (spread.value, spread.upper, spread.lower))  # type: ignore[return-value]
 
 
 def _drawing(
-    given: Given, price: float, drawn: Sequence[PoolFigures], rows: Sequence[tuple[PoolFigures, PoolRow]]
+    facts: Given, price: float, drawn: Sequence[PoolFigures], rows: Sequence[tuple[PoolFigures, PoolRow]]
 ) -> str:
     figures = [_dollars(price, pool, row) for pool, row in rows]
     scale = Scale(0, max(upper for _, _, upper in figures) * 1.02, LEFT, WIDTH - RIGHT)
@@ -64,4 +64,4 @@ def _drawing(
         ]
         y += ROW
     axis = bottom_axis(scale, TOP, y, "$ per million tokens")
-    return drawing(y + 32, axis + "".join(parts), "Dollars per million tokens by recipe", given.watermark)
+    return drawing(y + 32, axis + "".join(parts), "Dollars per million tokens by recipe", facts.watermark)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from precision_api.recipes import RECIPE_NAMES, Recipe
+from precision_api.facts.recipes import RECIPE_NAMES, Recipe
 from precision_operator.drawing.figure import Figure
 from precision_operator.drawing.palette import RECIPE_COLOURS
 from precision_operator.drawing.svg import (
@@ -26,20 +26,20 @@ LEFT, RIGHT, TOP, BOTTOM = 44, 14, 24, 214
 APART = 12
 
 
-def efficiency(given: Given, drawn: Sequence[PoolFigures]) -> Iterator[Figure]:
+def efficiency(facts: Given, drawn: Sequence[PoolFigures]) -> Iterator[Figure]:
     """One mark for each recipe and pool that has both figures; what has no energy figure is told why."""
     marks = [(pool, row) for pool in drawn for row in pool.rows if row.rate and row.tokens_per_joule]
     missing = [(pool, row) for pool in drawn for row in pool.rows if row.rate and not row.tokens_per_joule]
     if not marks and not missing:
         return
-    told = [f"{row.recipe} on {pool.name}: {row.power_reason or 'no power was read'}" for pool, row in missing]
-    without = f" No energy figure: {'; '.join(told)}." if told else ""
+    reasons = [f"{row.recipe} on {pool.name}: {row.power_reason or 'no power was read'}" for pool, row in missing]
+    without = f" No energy figure: {'; '.join(reasons)}." if reasons else ""
     nodes = tuple(node for pool in drawn for node in pool.nodes)
-    scopes = sorted({row.power_scope for node in nodes for row in node.reading.rows.values() if row.power_scope})
+    scopes = sorted({row.power_scope for node in nodes for row in node.rows.values() if row.power_scope})
     yield Figure(
         key="efficiency",
         title="Tokens per joule against tokens per second",
-        svg=_drawing(given, drawn, marks) if marks else "",
+        svg=_drawing(facts, drawn, marks) if marks else "",
         caption="Up is more energy-efficient, right is faster; the axes do not begin at 0. "
         f"Tokens per joule are tokens/s per watt; watts of: {' and '.join(scopes) or 'nothing valid'}.{without}",
         source=of_nodes(nodes),
@@ -48,7 +48,7 @@ def efficiency(given: Given, drawn: Sequence[PoolFigures]) -> Iterator[Figure]:
     )
 
 
-def _drawing(given: Given, drawn: Sequence[PoolFigures], marks: Sequence[tuple[PoolFigures, PoolRow]]) -> str:
+def _drawing(facts: Given, drawn: Sequence[PoolFigures], marks: Sequence[tuple[PoolFigures, PoolRow]]) -> str:
     rates = [row.rate.value for _, row in marks if row.rate]
     joules = [row.tokens_per_joule.value for _, row in marks if row.tokens_per_joule]
     across = Scale(*around(rates, 0.12), LEFT, WIDTH - RIGHT)
@@ -69,7 +69,7 @@ def _drawing(given: Given, drawn: Sequence[PoolFigures], marks: Sequence[tuple[P
     legend = _legend(drawn, [row.recipe for _, row in marks]) if len(drawn) > 1 else []
     height = BOTTOM + 34 + (15 * len(legend) + 6 if legend else 0)
     return drawing(
-        height, axes + "".join(parts + names + legend), "Tokens per joule against tokens per second", given.watermark
+        height, axes + "".join(parts + names + legend), "Tokens per joule against tokens per second", facts.watermark
     )
 
 

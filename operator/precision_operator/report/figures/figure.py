@@ -5,22 +5,23 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from precision_api.result import Interval, MeasurementResult
+from precision_api.exchange.result import Interval, MeasurementResult
 from precision_operator.core.results.intervals import Spread
+from precision_operator.core.results.reading import Reading
 from precision_operator.drawing.svg import FAIL, FAINT, SMALL, words
-from precision_operator.report.facts import Node, PoolFigures, PoolRow
+from precision_operator.report.facts import PoolFigures, PoolRow
 
 
 def spread_text(spread: Spread | Interval | None, digits: int = 2, unit: str = "") -> str:
     """`1.37x [1.35, 1.39]`; a range of few nodes says so; a dash for none."""
     if spread is None:
         return "–"
-    told = f"{spread.value:,.{digits}f}{unit}"
+    text = f"{spread.value:,.{digits}f}{unit}"
     kind = getattr(spread, "kind", "interval")
     if kind == "point":
-        return told
+        return text
     bounds = f"[{spread.lower:,.{digits}f}, {spread.upper:,.{digits}f}]"
-    return f"{told} {bounds}" + (f" (range of {spread.n})" if kind == "range" else "")
+    return f"{text} {bounds}" + (f" (range of {spread.n})" if kind == "range" else "")
 
 
 EMULATED = "emulated"
@@ -43,25 +44,25 @@ def pool_head(pool: PoolFigures, y: float) -> str:
     return words(2, y, f"{pool.name}, {nodes}", size=SMALL, fill=FAINT)
 
 
-def speedup_text(found: Spread | None) -> str:
+def speedup_text(speedup: Spread | None) -> str:
     """A speedup with as many digits as its interval is narrow."""
-    narrow = found is not None and found.upper - found.lower < 0.02
-    return spread_text(found, 3 if narrow else 2, "x")
+    narrow = speedup is not None and speedup.upper - speedup.lower < 0.02
+    return spread_text(speedup, 3 if narrow else 2, "x")
 
 
-def of_nodes(nodes: Sequence[Node]) -> str:
+def of_nodes(nodes: Sequence[Reading]) -> str:
     """Where the figures of these nodes' reports come from."""
-    runs = [node.status.run for node in nodes if node.status.run]
-    software = [node.status.software for node in nodes if node.status.software]
-    whose = f"node {nodes[0].name}" if len(nodes) == 1 else f"{len(nodes)} nodes"
-    origins = _counted(node.reading.data for node in nodes if node.reading.data)
+    runs = [node.run for node in nodes if node.run]
+    software = [node.software for node in nodes if node.software]
+    whose = f"node {nodes[0].node}" if len(nodes) == 1 else f"{len(nodes)} nodes"
+    origins = _counted(node.data for node in nodes if node.data)
     backends = _counted(run.backend for run in runs)
     parts = [
         f"{whose}, {origins} ({backends})",
         f"runs of {_span([run.finished_at for run in runs])}",
         f"workload {_counted(run.workload or run.workload_hash for run in runs)}",
-        f"driver {_counted(each.driver or 'unknown' for each in software)}",
-        f"Transformer Engine {_counted(each.transformer_engine or 'unknown' for each in software)}",
+        f"driver {_counted(versions.driver or 'unknown' for versions in software)}",
+        f"Transformer Engine {_counted(versions.transformer_engine or 'unknown' for versions in software)}",
         "all GPUs of a node at once, no communication between nodes",
     ]
     if any(run.scope == "mlp" for run in runs):
@@ -72,7 +73,7 @@ def of_nodes(nodes: Sequence[Node]) -> str:
 def of_result(result: MeasurementResult) -> str:
     """Where the figures of one full result come from."""
     software = result.software
-    made_up = f"; simulated: {', '.join(each.field for each in result.simulated)}" if result.simulated else ""
+    made_up = f"; simulated: {', '.join(figure.field for figure in result.simulated)}" if result.simulated else ""
     published = f"; published in: {'; '.join(result.sources)}" if result.sources else ""
     method = "; NVIDIA's method, forward only: for comparison, never planned with" if result.method == "nvidia" else ""
     return (
@@ -82,9 +83,9 @@ def of_result(result: MeasurementResult) -> str:
     )
 
 
-def _counted(told: Iterable[str]) -> str:
+def _counted(values: Iterable[str]) -> str:
     """Distinct values; with their numbers where there are several."""
-    counts = Counter(told)
+    counts = Counter(values)
     if len(counts) < 2:
         return next(iter(counts), "unknown")
     first = [f"{value} ({count})" for value, count in counts.most_common(4)]

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from precision_api.recipes import Recipe
-from precision_api.request import Mode
-from precision_api.result import Failure, GemmResult, Interval, MeasurementResult, RecipeResult
-from precision_api.summary import BY_NATURE, USABLE
+from precision_api.exchange.request import Mode
+from precision_api.exchange.result import Failure, GemmResult, Interval, MeasurementResult, RecipeResult
+from precision_api.exchange.summary import BY_NATURE, USABLE
+from precision_api.facts.recipes import Recipe
 from precision_operator.drawing.figure import Figure
 from precision_operator.drawing.palette import PARTS
 from precision_operator.drawing.svg import (
@@ -49,9 +49,9 @@ class Stack:
     failure: Failure | None
 
 
-def gemms(given: Given) -> Iterator[Figure]:
+def gemms(facts: Given) -> Iterator[Figure]:
     """The figure of the one node whose full result is known."""
-    result = given.result
+    result = facts.result
     if result is None:
         return
     stacks = [stack for recipe in result.recipes for mode, _ in MODES if (stack := _stack(recipe, mode, result))]
@@ -63,7 +63,7 @@ def gemms(given: Given) -> Iterator[Figure]:
     yield Figure(
         key="gemms",
         title=f"Matrix multiplications of {unit}",
-        svg=_drawing(given, stacks, names, unit),
+        svg=_drawing(facts, stacks, names, unit),
         caption=_caption(result, layers),
         source=of_result(result),
         head=("recipe", "mode", *names, f"sum of {unit}, ms", "whole model, speedup", "failure"),
@@ -73,9 +73,9 @@ def gemms(given: Given) -> Iterator[Figure]:
 
 def layers_of(result: MeasurementResult) -> int | None:
     """Layers of the model; None with bare shapes, which have none."""
-    told = [recipe.training.layers for recipe in result.recipes if recipe.training and recipe.training.layers]
-    if told:
-        return told[0]
+    layers = [recipe.training.layers for recipe in result.recipes if recipe.training and recipe.training.layers]
+    if layers:
+        return layers[0]
     counts = [gemm.count for recipe in result.recipes for gemm in recipe.gemms if gemm.name == "qkv"]
     return counts[0] if counts else None
 
@@ -83,7 +83,7 @@ def layers_of(result: MeasurementResult) -> int | None:
 def _stack(recipe: RecipeResult, mode: Mode, result: MeasurementResult) -> Stack | None:
     layers = layers_of(result)
     mine = [g for g in recipe.gemms if g.mode == mode and _in_layer(g, layers)]
-    sums = next((found for found in recipe.sums if found.mode == mode), None)
+    sums = next((total_of_mode for total_of_mode in recipe.sums if total_of_mode.mode == mode), None)
     failures = [gemm for gemm in mine if gemm.failure]
     if mine and all(gemm.failure and gemm.failure.reason in BY_NATURE for gemm in mine):
         return None
@@ -122,8 +122,8 @@ def _relative(interval: Interval | None) -> float:
     return (interval.upper - interval.lower) / 2 / interval.value if interval and interval.value else 0.0
 
 
-def _drawing(given: Given, stacks: Sequence[Stack], names: Sequence[str], unit: str) -> str:
-    trouble = _trouble(given, stacks)
+def _drawing(facts: Given, stacks: Sequence[Stack], names: Sequence[str], unit: str) -> str:
+    trouble = _trouble(facts, stacks)
     legend, top = _legend(names)
     longest = max(sum(seconds for _, seconds in stack.parts) for stack in stacks)
     scale = Scale(0, longest * 1000 * 1.2, LEFT, WIDTH - RIGHT)
@@ -137,24 +137,24 @@ def _drawing(given: Given, stacks: Sequence[Stack], names: Sequence[str], unit: 
         body.append(_bar(stack, y, scale, names))
         y += BAR + 4
     axis = bottom_axis(scale, top, y, f"ms for {unit}, forward and backward")
-    return drawing(y + 32, legend + axis + "".join(body), "GEMM time by recipe and mode", given.watermark)
+    return drawing(y + 32, legend + axis + "".join(body), "GEMM time by recipe and mode", facts.watermark)
 
 
-def _trouble(given: Given, stacks: Sequence[Stack]) -> dict[Recipe, str]:
+def _trouble(facts: Given, stacks: Sequence[Stack]) -> dict[Recipe, str]:
     """What is wrong with a recipe's bars, in a few words."""
-    assert given.result is not None
-    tried = [recipe for recipe in given.result.recipes if recipe.availability in ("ok", "emulated")]
-    told = {r.recipe: r.verification.verdict for r in tried if r.verification.verdict not in USABLE}
+    assert facts.result is not None
+    tried = [recipe for recipe in facts.result.recipes if recipe.availability in ("ok", "emulated")]
+    verdicts = {r.recipe: r.verification.verdict for r in tried if r.verification.verdict not in USABLE}
     said = {r.recipe: "emulated" for r in tried if r.availability == "emulated"}
-    said |= {recipe: f"{verdict}: these bars are not {recipe}'s" for recipe, verdict in told.items()}
+    said |= {recipe: f"{verdict}: these bars are not {recipe}'s" for recipe, verdict in verdicts.items()}
     failed = ((stack.recipe, stack.failure) for stack in stacks if stack.failure)
     return said | {recipe: f"{why.reason}: {why.message}".rstrip(": ") for recipe, why in failed}
 
 
 def _name(recipe: Recipe, y: float, trouble: str) -> str:
     """The recipe's name, and what is wrong with its bars."""
-    told = trouble if len(trouble) <= CUT else f"{trouble[: CUT - 3]}..."
-    return words(2, y, recipe) + words(WIDTH - 2, y, told, "end", SMALL, FAIL)
+    text = trouble if len(trouble) <= CUT else f"{trouble[: CUT - 3]}..."
+    return words(2, y, recipe) + words(WIDTH - 2, y, text, "end", SMALL, FAIL)
 
 
 def _legend(names: Sequence[str]) -> tuple[str, float]:
@@ -190,8 +190,8 @@ def _bar(stack: Stack, y: float, scale: Scale, names: Sequence[str]) -> str:
 
 def _failed(stack: Stack, x: float, y: float) -> str:
     """The hatched end of a bar that has no sum."""
-    told = "" if stack.failure is None else f"{stack.failure.reason} {stack.failure.message}"
-    return box(x, y, 16, BAR, FAILED, told.strip(), stroke=FAIL) + cross(x + 26, y + BAR / 2)
+    reason = "" if stack.failure is None else f"{stack.failure.reason} {stack.failure.message}"
+    return box(x, y, 16, BAR, FAILED, reason.strip(), stroke=FAIL) + cross(x + 26, y + BAR / 2)
 
 
 def _caption(result: MeasurementResult, layers: int | None) -> str:
@@ -210,8 +210,8 @@ def _caption(result: MeasurementResult, layers: int | None) -> str:
 
 def _table_row(stack: Stack, names: Sequence[str], result: MeasurementResult) -> tuple[str, ...]:
     parts = dict(stack.parts)
-    recipe = next(each for each in result.recipes if each.recipe == stack.recipe)
-    sums = next((found for found in recipe.sums if found.mode == stack.mode), None)
+    recipe = next(measured for measured in result.recipes if measured.recipe == stack.recipe)
+    sums = next((total_of_mode for total_of_mode in recipe.sums if total_of_mode.mode == stack.mode), None)
     total = stack.total
     scaled = total and Interval(value=total.value * 1e3, lower=total.lower * 1e3, upper=total.upper * 1e3, n=total.n)
     failure = stack.failure

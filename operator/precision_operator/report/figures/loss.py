@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 
-from precision_api.recipes import Recipe
-from precision_api.result import LossRun, MeasurementResult
+from precision_api.exchange.result import LossRun, MeasurementResult
+from precision_api.facts.recipes import Recipe
 from precision_operator.drawing.figure import Figure
 from precision_operator.drawing.palette import RECIPE_COLOURS, RECIPE_DASHES
 from precision_operator.drawing.svg import (
@@ -32,9 +32,9 @@ Runs = Sequence[tuple[Recipe, LossRun]]
 Series = Callable[[LossRun], Sequence[float | None]]
 
 
-def loss(given: Given) -> Iterator[Figure]:
+def loss(facts: Given) -> Iterator[Figure]:
     """Both curves of every recipe and seed; a recipe whose loss run failed stands in the table with its reason."""
-    result = given.result
+    result = facts.result
     if result is None:
         return
     runs = [(recipe.recipe, run) for recipe in result.recipes if recipe.loss for run in recipe.loss.runs]
@@ -46,7 +46,7 @@ def loss(given: Given) -> Iterator[Figure]:
     yield Figure(
         key="loss",
         title="Loss and gradient norm of the loss runs",
-        svg=_drawing(given, runs, _entropy(result)) if runs else "",
+        svg=_drawing(facts, runs, _entropy(result)) if runs else "",
         caption=f"{_steps(runs)} steps on tokens of known entropy (dotted), every seed a line. A smoke test: it shows "
         "a recipe that breaks at once, and proves no parity, which takes thousands of steps.",
         source=of_result(result),
@@ -60,13 +60,13 @@ def _steps(runs: Runs) -> int:
 
 
 def _entropy(result: MeasurementResult) -> float | None:
-    told = [recipe.loss.entropy for recipe in result.recipes if recipe.loss and recipe.loss.entropy is not None]
-    return told[0] if told else None
+    entropies = [recipe.loss.entropy for recipe in result.recipes if recipe.loss and recipe.loss.entropy is not None]
+    return entropies[0] if entropies else None
 
 
 def _table_row(recipe: Recipe, run: LossRun) -> tuple[str, ...]:
-    known = [value for value in run.loss if value is not None]
-    first, last = (f"{known[0]:.3f}", f"{known[-1]:.3f}") if known else ("–", "–")
+    losses = [value for value in run.loss if value is not None]
+    first, last = (f"{losses[0]:.3f}", f"{losses[-1]:.3f}") if losses else ("–", "–")
     ended: str = run.verdict or "did not diverge"
     if run.diverged_step is not None:
         ended = f"diverged at step {run.diverged_step}"
@@ -74,13 +74,13 @@ def _table_row(recipe: Recipe, run: LossRun) -> tuple[str, ...]:
     return recipe, str(run.seed), first, last, ended
 
 
-def _drawing(given: Given, runs: Runs, entropy: float | None) -> str:
+def _drawing(facts: Given, runs: Runs, entropy: float | None) -> str:
     recipes = list(dict.fromkeys(recipe for recipe, _ in runs))
     low = TOP + TALL + BETWEEN
     inside = _panel(runs, lambda run: run.loss, TOP, "loss, nats", entropy)
     inside += _panel(runs, lambda run: run.gradient_norm, low, "gradient norm", None)
-    legend, bottom = _legend(recipes, _emulated(given), low + TALL + 44)
-    return drawing(bottom, inside + legend, "Loss and gradient norm by step", given.watermark)
+    legend, bottom = _legend(recipes, _emulated(facts), low + TALL + 44)
+    return drawing(bottom, inside + legend, "Loss and gradient norm by step", facts.watermark)
 
 
 def _panel(runs: Runs, series: Series, top: float, title: str, floor: float | None) -> str:
@@ -101,16 +101,16 @@ def _panel(runs: Runs, series: Series, top: float, title: str, floor: float | No
     return inside
 
 
-def _beside(x: float, y: float, told: str) -> str:
+def _beside(x: float, y: float, text: str) -> str:
     """Words beside a mark, on the side that has room."""
     if x < WIDTH / 2:
-        return words(x + 9, y + 4, told, size=SMALL, fill=FAIL)
-    return words(x - 9, y + 4, told, "end", SMALL, FAIL)
+        return words(x + 9, y + 4, text, size=SMALL, fill=FAIL)
+    return words(x - 9, y + 4, text, "end", SMALL, FAIL)
 
 
-def _emulated(given: Given) -> frozenset[Recipe]:
-    found = given.result.recipes if given.result else ()
-    return frozenset(recipe.recipe for recipe in found if recipe.availability == EMULATED)
+def _emulated(facts: Given) -> frozenset[Recipe]:
+    recipes = facts.result.recipes if facts.result else ()
+    return frozenset(recipe.recipe for recipe in recipes if recipe.availability == EMULATED)
 
 
 def _legend(recipes: Sequence[Recipe], emulated: frozenset[Recipe], top: float) -> tuple[str, float]:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from precision_api.recipes import Recipe
+from precision_api.facts.recipes import Recipe
 from precision_operator.core.results.outliers import LEAST_REFERENCE, Judged
 from precision_operator.core.results.reading import Reading
 from precision_operator.drawing.figure import Figure
@@ -44,9 +44,9 @@ class RelativeNode:
     apart: str = ""
 
 
-def distribution(given: Given, pool: PoolFigures) -> Iterator[Figure]:
+def distribution(facts: Given, pool: PoolFigures) -> Iterator[Figure]:
     """A histogram of the nodes against their peers; nothing where there are too few to compare."""
-    places = _places(given, pool)
+    places = _places(facts, pool)
     recipe = pool.recipe
     if len(places) < LEAST_REFERENCE or recipe is None:
         return
@@ -58,7 +58,7 @@ def distribution(given: Given, pool: PoolFigures) -> Iterator[Figure]:
     yield Figure(
         key=f"nodes-{pool.name}",
         title=f"Nodes of {pool.name}",
-        svg=_drawing(given, places, apart, recipe, name),
+        svg=_drawing(facts, places, apart, recipe, name),
         caption=f"{len(places)} nodes with {name} by the rate of a synchronous job (GPUs x slowest GPU), over the "
         "median of their peers: same product, power limit, software, driver and workload; throttled nodes are not in "
         f"the median. {who}{without if missing else ''}",
@@ -68,27 +68,27 @@ def distribution(given: Given, pool: PoolFigures) -> Iterator[Figure]:
     )
 
 
-def _places(given: Given, pool: PoolFigures) -> list[RelativeNode]:
+def _places(facts: Given, pool: PoolFigures) -> list[RelativeNode]:
     """The slowest first."""
-    nodes = {node.name: node for node in pool.nodes}
-    mine = (one for one in given.judged if one.pool == pool.name and one.node in nodes)
-    return [RelativeNode(one.node, one.relative, _apart(one, nodes[one.node].reading)) for one in mine]
+    nodes = {node.node: node for node in pool.nodes}
+    mine = (node for node in facts.judged if node.pool == pool.name and node.node in nodes)
+    return [RelativeNode(node.node, node.relative, _apart(node, nodes[node.node])) for node in mine]
 
 
-def _apart(one: Judged, reading: Reading) -> str:
+def _apart(judged: Judged, reading: Reading) -> str:
     """Why a node is named; empty for one of many."""
     held = next((row for row in reading.rows.values() if row.throttled), None)
     fell = ", ".join(reading.fallen_back)
-    told = (
-        "slow, as the operator judges" if one.slow else "",
+    reasons = (
+        "slow, as the operator judges" if judged.slow else "",
         f"throttled {held.throttled_share or 0:.1%} of the time ({held.throttle_reason})" if held else "",
         f"fallback: {fell}" if fell else "",
     )
-    return "; ".join(filter(None, told))
+    return "; ".join(filter(None, reasons))
 
 
 def _drawing(
-    given: Given, places: Sequence[RelativeNode], apart: Sequence[RelativeNode], recipe: Recipe, name: str
+    facts: Given, places: Sequence[RelativeNode], apart: Sequence[RelativeNode], recipe: Recipe, name: str
 ) -> str:
     low, high = min(place.relative for place in places), max(place.relative for place in places)
     step = round_step(max(high - low, 0.01) / BINS)
@@ -115,7 +115,7 @@ def _drawing(
     axis += line(LEFT, BOTTOM, WIDTH - RIGHT, BOTTOM)
     marks = "".join(cross(scale(place.relative * 100), BOTTOM - 4, 3.5) for place in apart)
     names, below = _names(apart)
-    return drawing(below, axis + bars + marks + names, "Nodes by their share of the median", given.watermark)
+    return drawing(below, axis + bars + marks + names, "Nodes by their share of the median", facts.watermark)
 
 
 def _names(apart: Sequence[RelativeNode]) -> tuple[str, float]:

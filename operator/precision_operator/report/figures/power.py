@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from precision_api.result import MeasurementResult
+from precision_api.exchange.result import MeasurementResult
 from precision_operator.drawing.figure import Figure
 from precision_operator.drawing.svg import (
     FAINT,
@@ -27,16 +27,16 @@ from precision_operator.report.figures.figure import of_result
 LEFT, RIGHT, TOP, BOTTOM = 44, 12, 24, 164
 
 
-def power(given: Given) -> Iterator[Figure]:
+def power(facts: Given) -> Iterator[Figure]:
     """The trace, or nothing where the run has none (a CPU, a replay, no sensor)."""
-    result = given.result
+    result = facts.result
     if result is None or result.power_trace is None:
         return
     trace = result.power_trace
-    known = [watts for watts in trace.watts if watts is not None]
-    if not known:
+    measured = [watts for watts in trace.watts if watts is not None]
+    if not measured:
         return
-    gaps = len(trace.watts) - len(known)
+    gaps = len(trace.watts) - len(measured)
     limit = limit_of(result)
     accuracy = result.sensor.accuracy if result.sensor else "unverified"
     caption = f"A sample every {trace.interval_seconds:g} s from {trace.started_at}; sensor {accuracy}."
@@ -44,17 +44,17 @@ def power(given: Given) -> Iterator[Figure]:
     yield Figure(
         key="power",
         title=f"Power through the run, node {result.node}",
-        svg=_drawing(given, trace.interval_seconds, trace.watts, limit),
+        svg=_drawing(facts, trace.interval_seconds, trace.watts, limit),
         caption=caption + (f" Dashed: enforced limits of all GPUs together, {limit:,.0f} W." if limit else ""),
         source=of_result(result),
         head=("least, W", "mean, W", "most, W", "limit, W", "samples"),
         rows=(
             (
-                f"{min(known):,.0f}",
-                f"{sum(known) / len(known):,.0f}",
-                f"{max(known):,.0f}",
+                f"{min(measured):,.0f}",
+                f"{sum(measured) / len(measured):,.0f}",
+                f"{max(measured):,.0f}",
                 f"{limit:,.0f}" if limit else "–",
-                f"{len(known)} of {len(trace.watts)}",
+                f"{len(measured)} of {len(trace.watts)}",
             ),
         ),
     )
@@ -63,14 +63,14 @@ def power(given: Given) -> Iterator[Figure]:
 def limit_of(result: MeasurementResult) -> float | None:
     """Enforced limits of all GPUs together; None unless each tells its own."""
     limits = [gpu.enforced_limit_watts for gpu in result.gpus]
-    known = [limit for limit in limits if limit is not None]
-    return sum(known) if known and len(known) == len(limits) else None
+    present = [limit for limit in limits if limit is not None]
+    return sum(present) if present and len(present) == len(limits) else None
 
 
-def _drawing(given: Given, interval: float, watts: tuple[float | None, ...], limit: float | None) -> str:
-    known = [value for value in watts if value is not None]
+def _drawing(facts: Given, interval: float, watts: tuple[float | None, ...], limit: float | None) -> str:
+    measured = [value for value in watts if value is not None]
     across = Scale(0, max(interval * (len(watts) - 1), interval), LEFT, WIDTH - RIGHT)
-    upward = Scale(0, max([*known, limit or 0]) * 1.06, BOTTOM, TOP)
+    upward = Scale(0, max([*measured, limit or 0]) * 1.06, BOTTOM, TOP)
     points = [None if value is None else (across(i * interval), upward(value)) for i, value in enumerate(watts)]
     inside = bottom_axis(across, TOP, BOTTOM, "seconds since the run began")
     inside += left_axis(upward, LEFT, WIDTH - RIGHT, "watts of all GPUs")
@@ -79,13 +79,13 @@ def _drawing(given: Given, interval: float, watts: tuple[float | None, ...], lim
     if limit:
         inside += line(LEFT, upward(limit), WIDTH - RIGHT, upward(limit), FAINT, stroke_dasharray="5 3")
         inside += words(WIDTH - RIGHT, upward(limit) - 3, "limit", "end", SMALL, FAINT)
-    return drawing(BOTTOM + 32, inside, "Power through the run", given.watermark)
+    return drawing(BOTTOM + 32, inside, "Power through the run", facts.watermark)
 
 
 def _gaps(watts: Sequence[float | None]) -> Iterator[tuple[int, int]]:
     """First and last place of each run of samples that are missing."""
-    for known, run in groupby(enumerate(watts), key=lambda each: each[1] is not None):
-        if not known:
+    for is_read, run in groupby(enumerate(watts), key=lambda place_and_watts: place_and_watts[1] is not None):
+        if not is_read:
             places = [place for place, _ in run]
             yield places[0], places[-1]
 

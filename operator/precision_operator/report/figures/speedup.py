@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from precision_api.recipes import Recipe
+from precision_api.facts.recipes import Recipe
 from precision_operator.drawing.figure import Figure
 from precision_operator.drawing.palette import RECIPE_COLOURS
 from precision_operator.drawing.svg import (
@@ -34,17 +34,17 @@ CUT = 40
 Expected = dict[Recipe, float]
 
 
-def speedup(given: Given, drawn: Sequence[PoolFigures], heading: str = "") -> Iterator[Figure]:
+def speedup(facts: Given, drawn: Sequence[PoolFigures], heading: str = "") -> Iterator[Figure]:
     """All pools on one axis, so that equal lengths are equal speedups; `heading` is written into the drawing."""
     shown = [(pool, rows) for pool in drawn if (rows := [row for row in pool.rows if row.recipe != pool.baseline])]
     if not shown:
         return
-    expected = {pool.name: _expected(given, pool) for pool, _ in shown}
+    expected = {pool.name: _expected(facts, pool) for pool, _ in shown}
     nodes = tuple(node for pool, _ in shown for node in pool.nodes)
     yield Figure(
         key="speedup",
         title="Training speedup over the baseline",
-        svg=_drawing(given, shown, expected, heading),
+        svg=_drawing(facts, shown, expected, heading),
         caption=_caption(shown, any(expected.values())),
         source=of_nodes(nodes),
         head=("pool", "recipe", "speedup", "tokens/s", "nodes", "verdict", "reason"),
@@ -77,18 +77,20 @@ def _table_row(pool: PoolFigures, row: PoolRow) -> tuple[str, ...]:
     return (pool.name, row.recipe, *figures, str(row.nodes), row.verdict, row.reason)
 
 
-def _expected(given: Given, pool: PoolFigures) -> Expected:
+def _expected(facts: Given, pool: PoolFigures) -> Expected:
     """What the GEMMs' speedup leads to expect, where the page is of one node."""
-    if given.result is None or [node.name for node in pool.nodes] != [given.result.node]:
+    if facts.result is None or [node.node for node in pool.nodes] != [facts.result.node]:
         return {}
-    told = {recipe.recipe: recipe.meaning for recipe in given.result.recipes if recipe.meaning}
-    return {recipe: found.expected_speedup for recipe, found in told.items() if found.expected_speedup is not None}
+    meanings = {recipe.recipe: recipe.meaning for recipe in facts.result.recipes if recipe.meaning}
+    return {
+        recipe: meaning.expected_speedup for recipe, meaning in meanings.items() if meaning.expected_speedup is not None
+    }
 
 
 def _drawing(
-    given: Given, shown: Sequence[tuple[PoolFigures, list[PoolRow]]], expected: dict[str, Expected], heading: str
+    facts: Given, shown: Sequence[tuple[PoolFigures, list[PoolRow]]], expected: dict[str, Expected], heading: str
 ) -> str:
-    marks = [mark for each in expected.values() for mark in each.values()]
+    marks = [mark for by_recipe in expected.values() for mark in by_recipe.values()]
     scale = _scale([row for _, rows in shown for row in rows], marks)
     parts, y = [words(2, 16, heading)] if heading else [], TOP + (18.0 if heading else 0.0)
     top = y
@@ -101,12 +103,12 @@ def _drawing(
             y += 2 * ROW
     baselines = sorted({pool.baseline for pool, _ in shown})
     axis = bottom_axis(scale, top, y, f"training tokens/s over {' or '.join(baselines)}", "x")
-    return drawing(y + 32, axis + "".join(parts), "Training speedup by pool and recipe", given.watermark)
+    return drawing(y + 32, axis + "".join(parts), "Training speedup by pool and recipe", facts.watermark)
 
 
 def _scale(rows: Sequence[PoolRow], expected: Sequence[float]) -> Scale:
-    known = [bound for row in rows if row.speedup for bound in (row.speedup.lower, row.speedup.upper)]
-    low, high = min([0.95, *known, *expected]), max([1.2, *known, *expected])
+    bounds = [bound for row in rows if row.speedup for bound in (row.speedup.lower, row.speedup.upper)]
+    low, high = min([0.95, *bounds, *expected]), max([1.2, *bounds, *expected])
     return Scale(low - 0.02, high + 0.05, LEFT, WIDTH - RIGHT)
 
 
@@ -116,18 +118,18 @@ def _row(row: PoolRow, top: float, scale: Scale, expected: float | None) -> str:
     y = top + 1.5 * ROW - 2
     if row.speedup is None:
         why = row.reason or "no figure"
-        told = why if len(why) <= CUT else f"{why[: CUT - 3]}..."
-        return name + cross(LEFT + 6, y) + words(WORDS_AT, y + 4, told, size=SMALL, fill=FAIL)
+        text = why if len(why) <= CUT else f"{why[: CUT - 3]}..."
+        return name + cross(LEFT + 6, y) + words(WORDS_AT, y + 4, text, size=SMALL, fill=FAIL)
     colour = RECIPE_COLOURS[row.recipe]
-    found = row.speedup
-    told = speedup_text(found) + (", no difference" if row.difference == "no_difference" else "")
-    at = scale(found.value)
+    speedup = row.speedup
+    text = speedup_text(speedup) + (", no difference" if row.difference == "no_difference" else "")
+    at = scale(speedup.value)
     parts = [
         name,
         line(scale(1.0), y, at, y, colour, stroke_width=5, stroke_opacity=0.45),
         element("circle", cx=at, cy=y, r=5, fill=colour),
-        whisker(scale(found.lower), scale(found.upper), y, 7),
-        words(scale(1.0) + 4, y - 10, told, size=SMALL),
+        whisker(scale(speedup.lower), scale(speedup.upper), y, 7),
+        words(scale(1.0) + 4, y - 10, text, size=SMALL),
     ]
     if expected is not None:
         x = scale(expected)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from precision_api.result import Interval, MeasurementResult, RecipeResult, Training
-from precision_api.summary import USABLE, first_failure
+from precision_api.exchange.result import Interval, MeasurementResult, RecipeResult, Training
+from precision_api.exchange.summary import USABLE, first_failure
 from precision_operator.drawing.figure import Figure
 from precision_operator.report.facts import Given
 from precision_operator.report.figures.figure import of_result, spread_text
@@ -28,9 +28,9 @@ LINES = (
 )
 
 
-def table(given: Given) -> Iterator[Figure]:
+def table(facts: Given) -> Iterator[Figure]:
     """A line for each figure; what is absent, or is not this recipe's own, is a dash."""
-    result = given.result
+    result = facts.result
     if result is None:
         return
     yield Figure(
@@ -59,7 +59,7 @@ def _column(recipe: RecipeResult, by_gpus: bool) -> tuple[str, ...]:
     stands = recipe.verification.verdict in USABLE
     training = recipe.training if stands else None
     energy = training.energy if training else None
-    sums = {found.mode: found.speedup for found in recipe.sums if stands}
+    sums = {total.mode: total.speedup for total in recipe.sums if stands}
     memory = recipe.model_memory.bytes if recipe.model_memory else None
     return (
         recipe.verification.verdict if recipe.availability in ("ok", "emulated") else recipe.availability,
@@ -68,12 +68,12 @@ def _column(recipe: RecipeResult, by_gpus: bool) -> tuple[str, ...]:
         spread_text(training.speedup if training else None, 3, "x"),
         spread_text(sums.get("autocast"), 2, "x"),
         spread_text(sums.get("prequantized"), 2, "x"),
-        _told(recipe.quantization_tax, ".1%"),
+        _cell(recipe.quantization_tax, ".1%"),
         _mfu(training, by_gpus),
-        _told(energy.watts if energy else None, ",.0f"),
-        _told(energy.tokens_per_joule if energy else None, ".2f"),
-        _told(energy.tokens_per_joule_net if energy else None, ".2f"),
-        _told(memory / 1e9 if memory and stands else None, ".1f"),
+        _cell(energy.watts if energy else None, ",.0f"),
+        _cell(energy.tokens_per_joule if energy else None, ".2f"),
+        _cell(energy.tokens_per_joule_net if energy else None, ".2f"),
+        _cell(memory / 1e9 if memory and stands else None, ".1f"),
         f"{recipe.throttled.share:.1%} {recipe.throttled.reason}" if recipe.throttled else "–",
         _failure(recipe),
     )
@@ -87,17 +87,17 @@ def _mfu(training: Training | None, by_gpus: bool) -> str:
 
 
 def _failure(recipe: RecipeResult) -> str:
-    found = first_failure(recipe)
-    if found is not None:
-        return f"{found.reason}: {found.message}".rstrip(": ")
+    failure = first_failure(recipe)
+    if failure is not None:
+        return f"{failure.reason}: {failure.message}".rstrip(": ")
     if recipe.verification.verdict not in USABLE:
         return f"{recipe.verification.verdict}: its figures are not this recipe's"
     return "–"
 
 
-def _rate(found: Interval | None) -> str:
-    return spread_text(found, 0)
+def _rate(rate: Interval | None) -> str:
+    return spread_text(rate, 0)
 
 
-def _told(value: float | None, form: str) -> str:
+def _cell(value: float | None, form: str) -> str:
     return "–" if value is None else format(value, form)

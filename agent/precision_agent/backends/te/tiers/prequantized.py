@@ -1,0 +1,69 @@
+"""A forward GEMM of operands that are quantised already, as NVIDIA's benchmark_gemm.py has it: for comparison only.
+
+Its operands are (k, m) and (k, n), both quantised once, and one layout (NT) stands for all shapes; what reorders scales
+for the product is within the time. Transformer Engine's `general_gemm` is called in the place of `tex.generic_gemm`
+below it, whose arguments differ by version. Block scaling multiplies a tensor scaled by rows of 128 with one scaled by
+squares: the tool takes squares for both, which cuBLAS refuses.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from precision_agent.backends.te.api import Api
+from precision_agent.backends.te.session.graphs import declined
+from precision_agent.backends.te.steps.modules import DTYPE
+from precision_api.exchange.result import Failure
+from precision_api.facts.recipes import Recipe
+
+WORKSPACE_BYTES = 32 << 20
+"""For versions whose call takes one (2.8 and 2.9); the tool's."""
+_FP8, _FP4 = "kFloat8E4M3", "kFloat4E2M1"
+_BOTH = {"rowwise": True, "columnwise": True}
+QUANTIZERS: Mapping[Recipe, tuple[str, str, tuple[Mapping[str, Any], Mapping[str, Any]]]] = {
+    "fp8_current": ("Float8CurrentScalingQuantizer", _FP8, ({}, {})),
+    "fp8_block": ("Float8BlockQuantizer", _FP8, (_BOTH | {"block_scaling_dim": 1}, _BOTH | {"block_scaling_dim": 2})),
+    "mxfp8": ("MXFP8Quantizer", _FP8, ({}, {})),
+    "nvfp4": ("NVFP4Quantizer", _FP4, ({}, {})),
+    "nvfp4_no_rht": ("NVFP4Quantizer", _FP4, ({}, {})),
+}
+"""Class in transformer_engine.pytorch, element type, and keywords for input and weight. Delayed scaling has none: its
+scales come from earlier steps."""
+
+
+def product(api: Api, device: torch.device, recipe: Recipe, m: int, k: int, n: int) -> Callable[[], Any] | Failure:
+    """A call that multiplies once, or why this version or recipe has none."""
+    if recipe not in QUANTIZERS:
+        return Failure(reason="no_prequantized_mode", message=f"{recipe} has no scales without steps before")
+    name, element, keywords = QUANTIZERS[recipe]
+    quantizer = getattr(api.pytorch, name, None)
+    multiply = getattr(getattr(api.pytorch, "cpp_extensions", None), "general_gemm", None)
+    if quantizer is None or multiply is None:
+        lacking = name if quantizer is None else "general_gemm"
+        return Failure(reason="not_available", message=f"Transformer Engine {api.version} exports no {lacking}")
+    element_type = getattr(importlib.import_module("transformer_engine_torch").DType, element)
+    where = {"device": device} if "device" in inspect.signature(quantizer).parameters else {}
+    workspace: dict[str, Any] = {}
+    if "workspace" in inspect.signature(multiply).parameters:
+        workspace["workspace"] = torch.empty(WORKSPACE_BYTES, dtype=torch.uint8, device=device)
+    try:
+        a, b = (
+            quantizer(element_type, **where, **own).quantize(torch.randn(k, columns, device=device, dtype=DTYPE))
+            for own, columns in zip(keywords, (m, n), strict=True)
+        )
+        out = torch.empty(n, m, device=device, dtype=DTYPE)
+
+        def call() -> Any:
+            return multiply(a, b, out_dtype=DTYPE, layout="NT", out=out, **workspace)
+
+        call()
+    except Exception as error:  # of any kind: `declined` says which ones are refusals
+        if not declined(error):
+            raise
+        return Failure(reason="not_available", message=f"{recipe}: {type(error).__name__}: {error}"[:1000])
+    return call

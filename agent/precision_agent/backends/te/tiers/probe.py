@@ -1,0 +1,181 @@
+"""Does a recipe run here? One forward and backward pass in another process: a CUDA error would poison ours.
+
+`python -m precision_agent.backends.te.tiers.probe FD` is asked for one recipe after the other over that file
+descriptor and
+answers each with a JSON object.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any, cast, get_args
+
+import torch
+
+from precision_agent.backends.te.api import Api, Unusable, load
+from precision_agent.backends.te.session.engine import CudaEngine, Engine
+from precision_agent.backends.te.sizes import Trial
+from precision_agent.backends.te.steps import recipes
+from precision_agent.backends.te.steps.modules import LinearShape, layer_plans, stack
+from precision_agent.backends.te.tiers.gemm_tier import Unit
+from precision_agent.precision.kernels import KernelClass, classify, emulation_seen, share_by_class
+from precision_agent.precision.verification import verdict
+from precision_agent.protocol import Probe
+from precision_api.exchange.result import KernelSeen, NumericErrors
+from precision_api.facts.recipes import Recipe
+from precision_api.models.model import ModelSpec
+from precision_api.models.shapes import WHOLE
+
+SHAPE = LinearShape(512, 768, 1024)
+"""Multiples of 128: every format takes them, and NVFP4's transform is the fused one."""
+SMALL = ModelSpec(
+    hidden_size=512,
+    intermediate_size=1024,
+    num_attention_heads=8,
+    num_key_value_heads=4,
+    num_hidden_layers=1,
+    gated_mlp=True,
+)
+SEQUENCE = 256
+TIMEOUT_SECONDS = 180.0
+"""Loading torch and Transformer Engine from a cold disk takes a minute; the first kernels of a recipe some seconds."""
+SHOWN = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a probe ended: 0 and the answer, the code of a process that died, or None where its time ran out."""
+
+    code: int | None
+    stdout: str
+    stderr: str
+
+
+def probe_of(recipe: Recipe, ended: Ended) -> Probe:
+    """What the end of its process says of a recipe: ok, emulated, unsupported, or probe_failed with the reason."""
+    if ended.code is None:
+        return Probe(
+            "probe_failed", f"{recipe}: no end of the probe within {TIMEOUT_SECONDS:g} s: its process was killed"
+        )
+    told = _last_object(ended.stdout)
+    if told is None:
+        last = " ".join(ended.stderr.split())[-300:] or "nothing on its stderr"
+        return Probe("probe_failed", f"{recipe}: the probe's process ended with code {ended.code}: {last}"[:1000])
+    if "error" in told:
+        available, hint = told.get("hint", [True, ""])
+        if not available:
+            return Probe("unsupported", f"{recipe}: Transformer Engine says: {hint or told['error']}"[:1000])
+        return Probe("probe_failed", f"{recipe}: {told['error']}"[:1000])
+    return _judged(recipe, told)
+
+
+def _judged(recipe: Recipe, told: dict[str, Any]) -> Probe:
+    rows = [(str(name), float(seconds)) for name, seconds in told["kernels"]]
+    shares: dict[KernelClass, float] = share_by_class(rows)
+    errors = NumericErrors(**told["errors"])
+    known = [error for error in (errors.y, errors.dx, errors.dw) if error is not None]
+    found = verdict(recipe, shares, emulation_seen(name for name, _ in rows), known)
+    seen = tuple(_seen(name, seconds) for name, seconds in sorted(rows, key=lambda row: -row[1])[:SHOWN])
+    found = found.model_copy(update={"kernels": seen, "flags": told.get("flags", {}), "errors": errors})
+    return Probe("emulated" if found.verdict == "emulated" else "ok", found.message, found)
+
+
+def _seen(name: str, seconds: float) -> KernelSeen:
+    row = classify(name)
+    return KernelSeen(name=name[:1024], class_=row.kernel_class, rule=row.rule, seconds=seconds)
+
+
+def _last_object(stdout: str) -> dict[str, Any] | None:
+    for line in reversed(stdout.splitlines()):
+        if line.startswith("{"):
+            try:
+                found = json.loads(line)
+            except ValueError:
+                continue
+            return found if isinstance(found, dict) else None
+    return None
+
+
+def run(api: Api, engine: Engine, recipe: Recipe, shape: LinearShape = SHAPE) -> dict[str, Any]:
+    """One linear layer and one transformer layer, forward and backward: kernels, errors, flags; or the error."""
+    try:
+        with engine.stream():
+            return _run(api, engine, recipe, shape)
+    except Exception as error:  # whatever Transformer Engine raises is what the probe is for
+        return {"error": f"{type(error).__name__}: {error}"[:800], "hint": list(_hint(api, recipe))}
+
+
+def _hint(api: Api, recipe: Recipe) -> tuple[bool, str]:
+    try:
+        return recipes.hint(api, recipe)
+    except Exception as error:
+        return True, f"{type(error).__name__}: {error}"
+
+
+def _run(api: Api, engine: Engine, recipe: Recipe, shape: LinearShape) -> dict[str, Any]:
+    unit = Unit(api, engine, shape, recipe, accumulation=1, seed=0)
+    kernels = unit.kernels()
+    plans = layer_plans(SMALL, WHOLE, Trial(1), SEQUENCE)
+    made = stack(api, plans, recipe, recipes.make(api, recipe), "all", None, engine.device)
+    x = torch.randn(SEQUENCE, 1, SMALL.hidden_size, device=engine.device, dtype=torch.bfloat16, requires_grad=True)
+    y = made.forward(x, None)
+    y.backward(torch.randn_like(y))
+    engine.synchronize()
+    assert x.grad is not None
+    if not bool(torch.isfinite(x.grad).all()):
+        return {"error": "the transformer layer's gradients are not finite"}
+    errors = unit.checked()
+    return {
+        "kernels": [[kernel.name, kernel.seconds] for kernel in kernels],
+        "errors": errors.model_dump(),
+        "flags": recipes.flags_of(unit.modules[0]),
+        "te": api.version,
+    }
+
+
+def serve(wire: Connection, tried: Callable[[Recipe], dict[str, Any]]) -> None:
+    """Answers until the other end closes."""
+    while True:
+        try:
+            asked = wire.recv_bytes().decode()
+        except EOFError:
+            return
+        known = asked in get_args(Recipe)
+        told = tried(cast(Recipe, asked)) if known else {"error": f"no recipe is called {asked[:40]}"}
+        wire.send_bytes(json.dumps(told).encode())
+
+
+def _runner() -> Callable[[Recipe], dict[str, Any]]:
+    try:
+        api, engine = load(), CudaEngine()
+    except Unusable as error:
+        told = {"error": str(error)}
+        return lambda recipe: told
+
+    def tried(recipe: Recipe) -> dict[str, Any]:
+        gc.collect()  # of the recipe before: after this one the context may be worth nothing
+        engine.release()
+        return run(api, engine, recipe)
+
+    return tried
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The program: the file descriptor is the one argument."""
+    if len(arguments) != 1 or not arguments[0].isdecimal():
+        print("usage: probe FD, a socket on which recipes are asked for", file=sys.stderr)
+        return 2
+    os.dup2(2, 1)
+    with Connection(int(arguments[0])) as wire:
+        serve(wire, _runner())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,377 @@
+"""Tier B: a short model at true width, its step cut into layers forward, head, layers backward and optimizer.
+
+The variants have modules, quantizers and graphs of their own, and share weights, gradients, head and optimizer: what a
+recipe costs does not depend on them, and so a model of several variants fits. Recomputation is not run but computed
+from the forward time; communication does not happen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from precision_agent.backends.te.api import Api, Owner
+from precision_agent.backends.te.problem import Problem
+from precision_agent.backends.te.session.engine import Engine
+from precision_agent.backends.te.session.graphs import Program, Region, ReplayEvidence, Timings, by_name
+from precision_agent.backends.te.sizes import Trial
+from precision_agent.backends.te.steps import recipes
+from precision_agent.backends.te.steps.modules import (
+    DTYPE,
+    LayerPlan,
+    LinearShape,
+    Stack,
+    call_linear,
+    layer_plans,
+    rotary,
+    share_weights,
+    stack,
+)
+from precision_agent.backends.te.steps.quantising import delayed_scales, quantising, scales_move, wrong_modules
+from precision_agent.backends.te.steps.weight_gradients import Gradients
+from precision_agent.backends.trace import range_name
+from precision_agent.method.full_depth import PART_OF, REGIONS
+from precision_agent.protocol import Part, RegionName, TracedPass
+from precision_api.exchange.result import Failure
+from precision_api.facts.recipes import Recipe
+from precision_api.models.memory import BF16_GRADIENT_BYTES, FP32_GRADIENT_BYTES
+
+LEARNING_RATE = 1e-6
+"""Of the timed steps: weights must stay what they are, for a step's power depends on its data."""
+
+
+@dataclass(slots=True)
+class Shared:
+    """What all variants have in common: weights (in the first variant's layers), head, gradients, data, optimizer."""
+
+    api: Api
+    engine: Engine
+    problem: Problem
+    trial: Trial
+    plans: tuple[LayerPlan, ...] = field(init=False)
+    x: torch.Tensor = field(init=False)
+    targets: torch.Tensor = field(init=False)
+    gradient: torch.Tensor = field(init=False)
+    """For layers without a head behind them."""
+    head: Any = field(init=False)
+    head_shape: LinearShape = field(init=False)
+    rotary: torch.Tensor | None = field(init=False)
+    gradients: Gradients = field(init=False)
+    optimizer: Any = None
+    owner: Stack | None = None
+
+    def __post_init__(self) -> None:
+        problem, device = self.problem, self.engine.device
+        model, split = problem.model, problem.split
+        chance = torch.Generator(device=device).manual_seed(problem.seed)
+        self.plans = layer_plans(model, split, self.trial, problem.tokens, problem.weight_gradients)
+        size = (problem.sequence, problem.micro_batch, model.hidden_size)
+        self.x = torch.randn(size, generator=chance, device=device).to(DTYPE).requires_grad_()
+        self.gradient = torch.randn(size, generator=chance, device=device).to(DTYPE)
+        vocabulary = (model.vocab_size or 0) // split.tensor
+        self.head_shape = LinearShape(problem.tokens, model.hidden_size, vocabulary)
+        self.head = None
+        if self.trial.head and vocabulary:
+            self.targets = torch.randint(vocabulary, (problem.tokens,), generator=chance, device=device)
+            self.head = self.api.pytorch.Linear(
+                in_features=model.hidden_size, out_features=vocabulary, bias=False, params_dtype=DTYPE, device=device,
+                fuse_wgrad_accumulation=problem.weight_gradients == "fused",
+            )  # fmt: skip
+        self.rotary = rotary(self.api, model, problem.sequence, device)
+
+    def adopt(self, layers: Stack) -> None:
+        """The first variant's layers give their weights to all; gradients and optimizer are made for them."""
+        if self.owner is not None:
+            for mine, theirs in zip(layers.layers, self.owner.layers, strict=True):
+                share_weights(mine, theirs)
+            return
+        self.owner = layers
+        self.gradients = Gradients(self.problem.weight_gradients, self.weights, self.problem.accumulation)
+        if self.trial.optimizer:
+            self.optimizer = self.gradients.optimizer(self.api, LEARNING_RATE)  # outside of any variant's memory
+
+    @property
+    def weights(self) -> list[torch.nn.Parameter]:
+        """All parameters that the optimizer holds."""
+        assert self.owner is not None
+        found = [weight for layer in self.owner.layers for weight in layer.parameters()]
+        return found + (list(self.head.parameters()) if self.head is not None else [])
+
+    @property
+    def gradient_bytes(self) -> int:
+        """Of one weight's gradient: in FP32 where GEMMs add it up, else in BF16."""
+        return FP32_GRADIENT_BYTES if self.problem.weight_gradients == "fused" else BF16_GRADIENT_BYTES
+
+    @property
+    def optimizer_weights(self) -> int:
+        """How many numbers the optimizer held; 0 without one."""
+        return sum(weight.numel() for weight in self.weights) if self.optimizer is not None else 0
+
+
+@dataclass(slots=True)
+class _Flow:
+    """Tensors between the regions of one kind of micro batch. Kept: a graph reads where they lay when it was made."""
+
+    y: torch.Tensor | None = None
+    leaf: torch.Tensor | None = None
+    dx: torch.Tensor | None = None
+    dense_y: torch.Tensor | None = None
+    dense_leaf: torch.Tensor | None = None
+
+
+@dataclass(slots=True)
+class VariantModel:
+    """One variant's model: its own layers, recipe object and program."""
+
+    shared: Shared
+    recipe: Recipe
+    program: Program = field(init=False)
+    own_bytes: int = field(init=False)
+    bytes_before: int = field(init=False)
+    """Allocated before the variant's first step: weights, gradients, optimizer and data of all variants."""
+    kept_bytes: int = field(init=False)
+    """What the layers' forward pass keeps for the backward pass."""
+    pace: Mapping[RegionName, float] = field(default_factory=dict)
+    stack: Stack = field(init=False)
+    _owner: Owner = field(init=False)
+    _flows: dict[str, _Flow] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        shared, problem = self.shared, self.shared.problem
+        api, engine = shared.api, shared.engine
+        self._owner = Owner(api)
+        with self._owner.present():
+            kept = recipes.make(api, problem.baseline) if problem.scope == "mlp" else None
+            own = recipes.make(api, self.recipe)
+            self.stack = stack(api, shared.plans, self.recipe, own, problem.scope, kept, engine.device)
+            self.stack.rotary = shared.rotary
+            shared.adopt(self.stack)
+            engine.forget_peaks()
+            self.bytes_before = engine.allocated_bytes()
+            self.program = Program(engine, self._regions(), self._cycle())
+            self.program.warm_up()
+            self.own_bytes = max(0, engine.peaks().allocated - self.bytes_before)
+            self.kept_bytes = self._kept_by_forward()
+
+    def prepare(self) -> Failure | None:
+        """Captures and checks; why this variant can't be timed, or None."""
+        with self._owner.present():
+            self.program.capture(self._evidence)
+            misfit = wrong_modules(self.recipe, self._quantising)
+            if misfit:
+                return Failure(reason="wrong_quantizer", message=misfit)
+            self.program.pace()
+            self.pace = regions_of(self.program.time(1).timings())
+        return None
+
+    def _kept_by_forward(self) -> int:
+        batch_kind = self._batch_kinds[-1][0]
+        before = self.shared.engine.allocated_bytes()
+        for name in self._forwards:
+            self.program.go((name, batch_kind))
+        kept = self.shared.engine.allocated_bytes() - before
+        for name in self._backwards:
+            self.program.go((name, batch_kind))
+        return max(0, kept)
+
+    def measure(self, seconds: float) -> Timings:
+        """Whole optimizer steps, as many as fit."""
+        with self._owner.present():
+            return self.program.measure(seconds)
+
+    def run(self, part: Part) -> None:
+        """One call of a part, as power windows replay it."""
+        batch_kind = self._batch_kinds[-1][0]
+        with self._owner.present():
+            for region in self._regions_of(part):
+                self.program.go((region, "step" if part == "optimizer" else batch_kind))
+
+    def refresh(self) -> None:
+        """One run of every region but the optimizer's: what a part reads is this variant's own again."""
+        with self._owner.present():
+            self._all_but_optimizer(self.program)
+
+    def calls_in(self, part: Part, seconds: float) -> int:
+        """About how many calls of a part take `seconds`, at least one."""
+        spent = sum(self.pace.get(name, 0.0) for name in self._regions_of(part))
+        return max(1, int(seconds / spent)) if spent > 0 else 1
+
+    def has(self, part: Part) -> bool:
+        """Whether the short model has this part."""
+        there = {"layers": True, "dense": self.stack.dense > 0, "head": self.shared.head is not None}
+        return there.get(part, self.shared.optimizer is not None)
+
+    def eager_step(self) -> None:
+        """One micro batch of the common kind, eager, region by region, told by name in the profiler's trace."""
+        batch_kind = self._batch_kinds[-1][0]
+        kept = replace(self._flows[batch_kind])
+        passes: dict[str, TracedPass] = dict.fromkeys(self._forwards, "forward")
+        passes |= dict.fromkeys(self._backwards, "backward")
+        try:
+            with self._owner.present():
+                for region in self.program.regions:
+                    if region.batch_kind != batch_kind:
+                        continue
+                    module = "head" if region.name == "head" else ""
+                    name = range_name(passes.get(region.name, "other"), module, region.name)
+                    with self.shared.engine.annotate(name):
+                        region.work()
+        finally:  # also of a step that failed half-way: a graph's memory stays taken
+            for field_ in fields(kept):
+                setattr(self._flows[batch_kind], field_.name, getattr(kept, field_.name))
+
+    @property
+    def flags(self) -> dict[str, bool]:
+        """Quantizers' flags of the last layer's last module."""
+        found = self._quantising
+        return recipes.flags_of(found[-1]) if found else {}
+
+    @staticmethod
+    def _regions_of(part: Part) -> tuple[RegionName, ...]:
+        """The regions that a part is replayed by, in their order."""
+        return tuple(name for name in REGIONS if PART_OF[name] == part)
+
+    @property
+    def _forwards(self) -> tuple[RegionName, ...]:
+        """The layers' regions in the order of the forward pass."""
+        return ("dense_forward", "layers_forward") if self.stack.dense else ("layers_forward",)
+
+    @property
+    def _backwards(self) -> tuple[RegionName, ...]:
+        """The same of the backward pass."""
+        return ("layers_backward", "dense_backward") if self.stack.dense else ("layers_backward",)
+
+    @property
+    def _batch_kinds(self) -> tuple[tuple[str, bool | None], ...]:
+        if self.shared.problem.accumulation == 1:
+            return (("only", None),)
+        return (("first", True), ("rest", False))
+
+    def _regions(self) -> tuple[Region, ...]:
+        made = []
+        for batch_kind, first in self._batch_kinds:
+            self._flows[batch_kind] = _Flow()
+            works = {
+                "dense_forward": self._dense_forward(batch_kind, first),
+                "layers_forward": self._forward(batch_kind, first),
+                "head": self._head(batch_kind, first),
+                "layers_backward": self._backward(batch_kind),
+                "dense_backward": self._dense_backward(batch_kind),
+            }
+            made += [Region(name, batch_kind, works[name]) for name in self._micro]
+        if self.shared.optimizer is not None:
+            made.append(Region("optimizer", "step", self._step))
+        return tuple(made)
+
+    def _cycle(self) -> tuple[tuple[str, str], ...]:
+        names = [batch_kind for batch_kind, _ in self._batch_kinds]
+        order = names if len(names) == 1 else ["first", *["rest"] * (self.shared.problem.accumulation - 1)]
+        cycle: list[tuple[str, str]] = [(name, batch_kind) for batch_kind in order for name in self._micro]
+        return (*cycle, *([("optimizer", "step")] if self.shared.optimizer is not None else []))
+
+    @property
+    def _micro(self) -> tuple[RegionName, ...]:
+        """The regions of one micro batch, in order."""
+        return (*self._forwards, *(("head",) if self.shared.head is not None else ()), *self._backwards)
+
+    def _dense_forward(self, batch_kind: str, first: bool | None) -> Any:
+        flow, stack_ = self._flows[batch_kind], self.stack
+
+        def work() -> None:
+            self.shared.x.grad = None
+            flow.dense_y = stack_.through(stack_.layers[: stack_.dense], self.shared.x, first)
+            flow.dense_leaf = flow.dense_y.detach().requires_grad_()
+
+        return work
+
+    def _dense_backward(self, batch_kind: str) -> Any:
+        flow = self._flows[batch_kind]
+
+        def work() -> None:
+            assert flow.dense_y is not None
+            assert flow.dense_leaf is not None
+            flow.dense_y.backward(self._gradient_of(flow.dense_leaf))
+            flow.dx = self.shared.x.grad
+
+        return work
+
+    def _forward(self, batch_kind: str, first: bool | None) -> Any:
+        flow, stack_ = self._flows[batch_kind], self.stack
+
+        def work() -> None:
+            x = flow.dense_leaf if stack_.dense else self.shared.x
+            assert x is not None
+            x.grad = None
+            flow.y = stack_.through(stack_.layers[stack_.dense :], x, first)
+            flow.leaf = flow.y.detach().requires_grad_()
+
+        return work
+
+    def _head(self, batch_kind: str, first: bool | None) -> Any:
+        flow, shared = self._flows[batch_kind], self.shared
+        told = shared.gradients.microbatch(first)
+
+        def work() -> None:
+            assert flow.leaf is not None
+            flow.leaf.grad = None
+            flat = flow.leaf.reshape(shared.head_shape.m, shared.head_shape.k)
+            logits = call_linear(shared.head, shared.head_shape, flat, told)
+            functional.cross_entropy(logits.float(), shared.targets).backward()
+
+        return work
+
+    def _backward(self, batch_kind: str) -> Any:
+        flow = self._flows[batch_kind]
+
+        def work() -> None:
+            assert flow.y is not None
+            assert flow.leaf is not None
+            flow.y.backward(self._gradient_of(flow.leaf))
+            flow.dx = self.shared.x.grad
+
+        return work
+
+    def _gradient_of(self, leaf: torch.Tensor) -> torch.Tensor:
+        """What came from behind, else what stands for it: where there is no head, or a part is replayed alone."""
+        return leaf.grad if leaf.grad is not None else self.shared.gradient
+
+    def _step(self) -> None:
+        self.shared.gradients.step(self.shared.optimizer)
+
+    def _evidence(self, program: Program) -> ReplayEvidence:
+        first, scales = self._replayed(program), delayed_scales(self._quantising)
+        second = self._replayed(program)
+        call = recipes.CALLS[self.recipe]
+        finite = bool(torch.isfinite(second).all())
+        if call is None:
+            return ReplayEvidence(finite=finite)
+        moved = scales_move(self._quantising, scales, lambda: self._replayed(program)) if call.delayed else None
+        return ReplayEvidence(moved, not torch.equal(first, second) if call.stochastic else None, finite)
+
+    def _replayed(self, program: Program) -> torch.Tensor:
+        self._all_but_optimizer(program)
+        self.shared.engine.synchronize()
+        gradient = self.shared.x.grad
+        assert gradient is not None
+        return gradient.detach().clone()
+
+    def _all_but_optimizer(self, program: Program) -> None:
+        """Without the optimizer: it would change the weights from one run to the next."""
+        for region in program.regions:
+            if region.name != "optimizer":
+                program.go((region.name, region.batch_kind))
+
+    @property
+    def _quantising(self) -> list[Any]:
+        """The modules of all layers that hold quantizers of this variant's recipe."""
+        return quantising(self.stack.layers, self.shared.problem.scope)
+
+
+def regions_of(timings: Timings) -> Mapping[RegionName, float]:
+    """Seconds of one run of each region: of a micro batch, and of one optimizer step."""
+    found = by_name(timings, REGIONS)
+    return {name: found[name] for name in REGIONS if name in found}

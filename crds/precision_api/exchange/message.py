@@ -1,0 +1,116 @@
+"""What an agent's termination message holds: the summary of its result, or why there is none.
+
+`precision_api.exchange.summary` makes the summary of a result and cuts it to size.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from precision_api.exchange.request import PLAIN, Mode
+from precision_api.exchange.result import (
+    Availability,
+    Backend,
+    Count,
+    Difference,
+    Interval,
+    Line,
+    LossVerdict,
+    Note,
+    PowerScope,
+    Provenance,
+    RecipeScope,
+    Recommendation,
+    SensorAccuracy,
+    Software,
+    ThrottleReason,
+    Title,
+    Uuid,
+    Verdict,
+    Word,
+    once_each,
+)
+from precision_api.facts.recipes import RECIPE_NAMES, Recipe
+from precision_api.facts.schema import Record
+
+
+class RecipeSummary(Record):
+    """The figures of one recipe that reports, metrics and plans use; rounded to six significant digits.
+
+    A field is taken from the field of the same name of the recipe's result, its training figure or its energy. In a
+    summary that is too long the figures at the end go first.
+    """
+
+    recipe: Recipe
+    availability: Availability
+    verdict: Verdict
+    tokens_per_second: Interval | None = None
+    gpu_spread: float | None = None
+    speedup: Interval | None = None
+    difference: Difference | None = None
+    watts: float | None = None
+    tokens_per_joule: float | None = None
+    power_scope: PowerScope | None = None
+    power_invalid: tuple[Word, ...] = Field((), max_length=8)
+    throttled: float | None = Field(None, ge=0, le=1)
+    throttle_reason: ThrottleReason | None = None
+    diverged_step: Count | None = None
+    loss_verdict: LossVerdict | None = Field(None, description="Of the loss runs; absent where none ran.")
+    failure: Line | None = Field(None, description="reason: message of what failed first.")
+    gemm_speedup: dict[Mode, float] = Field(default_factory=dict)
+    tokens_per_joule_net: float | None = None
+    quantization_tax: float | None = None
+    model_memory_bytes: Count | None = None
+
+
+class Detail(Record):
+    """Where the full result is: `lines` PPR1 lines in the log, `bytes` of gzip, their SHA-256."""
+
+    lines: int = Field(ge=1, le=256)
+    bytes: int = Field(ge=1, le=1 << 20)
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class Summary(Record):
+    """What the termination message holds: at most 3.5 KiB, and enough for reports and metrics."""
+
+    v: Literal["PPS1"] = "PPS1"
+    run: Annotated[str, Field(max_length=63, pattern=PLAIN)]
+    request_hash: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    node: Annotated[str, Field(max_length=253, pattern=PLAIN)]
+    backend: Backend
+    provenance: Provenance
+    simulated: tuple[Title, ...] = Field((), max_length=32)
+    partial: Line | None = None
+    product: Word
+    gpus: Annotated[int, Field(ge=0, le=16)]
+    software: Software
+    finished_at: Word
+    duration_seconds: float = Field(ge=0)
+    workload_hash: Word
+    baseline: Recipe = "bf16"
+    recipe_scope: RecipeScope = "all"
+    training_flops_per_token: float | None = None
+    slowest_gpu: Uuid | None = None
+    sensor_accuracy: SensorAccuracy | None = None
+    recipes: tuple[RecipeSummary, ...] = Field(max_length=len(RECIPE_NAMES))
+    recommendation: Recommendation = Recommendation()
+    dropped: tuple[Word, ...] = Field(
+        (), max_length=16, description="What was cut or left out to make the message fit; the full result has it."
+    )
+    detail: Detail
+
+    @model_validator(mode="after")
+    def _recipes_once(self) -> Summary:
+        once_each([recipe.recipe for recipe in self.recipes])
+        return self
+
+
+class Refusal(Record):
+    """What the termination message holds when there is no result: the reason of the exit code, told in words."""
+
+    v: Literal["PPE1"] = "PPE1"
+    reason: Annotated[str, Field(pattern=r"^[A-Z][A-Za-z0-9]*$", max_length=64)]
+    message: Note = ""

@@ -1,0 +1,145 @@
+"""The measurement request: the one JSON document that tells an agent what to measure.
+
+The operator writes it into the agent's environment as canonical JSON; the agent echoes its hash, so that a result can
+be held against the request that it answers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from precision_api.facts.recipes import RECIPE_NAMES, Recipe
+from precision_api.facts.schema import Record
+from precision_api.models.workload import Workload
+
+REQUEST_VERSION = "1"
+REQUEST_MAX_BYTES = 32 * 1024
+"""Largest request that fits beside the rest of a container's environment (Linux ends one variable at 128 KiB)."""
+
+PLAIN = r"^[ !#-\[\]-~]*$"
+"""Printable ASCII without quote and backslash: one byte a character in JSON, so that what is echoed always fits."""
+
+Mode = Literal["autocast", "prequantized"]
+Baseline = Literal["bf16", "fp8_delayed", "fp8_current", "fp8_block"]
+"""Recipes that speedups may be held against."""
+
+
+MOST_GPUS = 16
+"""Of one node; no machine has more."""
+GpuUuid = Annotated[str, Field(pattern=r"^GPU-[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$")]
+"""As NVML prints it."""
+
+
+class RequestNode(Record):
+    """The node to be measured, as the operator saw it when it made the Job."""
+
+    name: Annotated[str, Field(min_length=1, max_length=253, pattern=PLAIN)]
+    uid: str
+    product: str = Field(description="Product class, e.g. GB200; the name of a GPU of no known class.")
+    gpus: int = Field(ge=1, le=MOST_GPUS, description="GPUs that the agent's container was given.")
+    gpu_uuids: tuple[GpuUuid, ...] | None = Field(
+        None,
+        min_length=1,
+        max_length=MOST_GPUS,
+        description="GPUs that a resource claim on this node can get; left out where the device plugin hands them out.",
+    )
+
+
+class Timing(Record):
+    """How long to measure: `passes` palindromes; in each an arm is visited twice, a segment for each kind of figure."""
+
+    passes: Annotated[int, Field(ge=2, le=64)] = 4
+    segment_seconds: Annotated[float, Field(gt=0, le=60)] = 1.75
+    discard_seconds: Annotated[float, Field(ge=0, le=10)] = 1.0
+    seed: int = 0
+
+
+class LossRuns(Record):
+    """Short untimed training runs that show whether a recipe's loss falls like the baseline's; a smoke test."""
+
+    steps: Annotated[int, Field(ge=10, le=1000)] = 50
+    seeds: Annotated[int, Field(ge=1, le=3)] = 1
+    learning_rate_factor: Annotated[float, Field(gt=0, le=1000)] = Field(
+        1.0, description="Times the usual learning rate; beyond 1 only to show what a divergence looks like."
+    )
+
+
+class MeasurementRequest(Record):
+    """What one agent pod measures on one node."""
+
+    schema_version: Literal["1"] = "1"
+    namespace: str
+    profile: str
+    run: Annotated[str, Field(min_length=1, max_length=63, pattern=PLAIN)] = Field(
+        description="Identity of the run: equal for all nodes that are measured for the same reasons."
+    )
+    attempt: int = Field(ge=1)
+    node: RequestNode
+    workload: Workload = Field(description="Resolved: a preset or a Hugging Face config stands here as its model.")
+    recipes: tuple[Recipe, ...] = Field(min_length=1, max_length=len(RECIPE_NAMES))
+    gemm_modes: tuple[Mode, ...] = ("autocast", "prequantized")
+    training: bool = True
+    baseline: Baseline = "bf16"
+    recipe_scope: Literal["all", "mlp"] = "all"
+    kept_higher_layers: Annotated[int, Field(ge=0, le=2048)] = Field(
+        0, description="Layers, first and last together, that stay in the baseline's recipe; computed, not run."
+    )
+    loss: LossRuns | None = None
+    weight_gradients: Literal["fused", "separate"] | None = Field(
+        None, description="fused: FP32, added up by the GEMM; separate: BF16, by autograd. Left out: fused."
+    )
+    may_halve_micro_batch: bool = Field(
+        False, description="Out of memory halves the micro batch for all arms instead of failing."
+    )
+    trace: bool = Field(False, description="Keep the profiled step's trace beside the result.")
+    timing: Timing = Timing()
+    deadline_seconds: int = Field(ge=10, le=86400)
+
+
+TIMINGS: dict[str, Timing] = {
+    "quick": Timing(passes=4, segment_seconds=1.75, discard_seconds=1.0),
+    "standard": Timing(passes=12, segment_seconds=2.8, discard_seconds=1.0),
+}
+"""Many short palindromes, not few long ones: docs/development/decisions/0012 says why. In simulation they give
+half-widths of 0.22 % and 0.11 % for GEMMs and training alike, both in each visit (0.3 % drift with 60 s memory,
+`python -m benchmarks.spread simulate`)."""
+
+
+LOSS_BY_DEFAULT: dict[str, LossRuns | None] = {"quick": None, "standard": LossRuns(seeds=3)}
+"""By preset, where nothing is said of loss runs and the model has a vocabulary."""
+
+
+def loss_runs(
+    preset: str, vocabulary: bool, enabled: bool | None = None, steps: int | None = None, seeds: int | None = None
+) -> LossRuns | None:
+    """What is asked for, the preset's where it is left out; `vocabulary`: without one the preset asks for none."""
+    usual = LOSS_BY_DEFAULT[preset]
+    if enabled is False or (enabled is None and not (usual and vocabulary)):
+        return None
+    asked = {name: value for name, value in (("steps", steps), ("seeds", seeds)) if value is not None}
+    return LossRuns.model_validate({**(usual or LossRuns()).model_dump(), **asked})
+
+
+def canonical(document: Any) -> str:
+    """`document` as JSON whose bytes depend on its content alone: sorted keys, no spaces."""
+    return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+
+
+def digest(document: Any, length: int = 64) -> str:
+    """The first `length` hex digits of the SHA-256 of the canonical JSON of `document`."""
+    return hashlib.sha256(canonical(document).encode()).hexdigest()[:length]
+
+
+def request_json(request: MeasurementRequest) -> str:
+    """The request as canonical JSON, as it travels; defaults are written out, absent values are left out."""
+    return canonical(request.model_dump(mode="json", by_alias=True, exclude_none=True))
+
+
+def request_hash(request: MeasurementRequest) -> str:
+    """SHA-256 (hex) of the request as it travels, without the UUIDs: another GPU in a node asks for nothing else."""
+    node = request.node.model_copy(update={"gpu_uuids": None})
+    return hashlib.sha256(request_json(request.model_copy(update={"node": node})).encode()).hexdigest()

@@ -1,0 +1,87 @@
+"""The precision recipes as one table: what each is called, where it runs, and which shapes it takes.
+
+"Recipe" is Transformer Engine's word for how a layer's matrix multiplications are quantised. What this table says of
+hardware is a hint that saves a useless attempt; the agent proves each recipe by one forward and backward pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+Recipe = Literal["bf16", "fp8_delayed", "fp8_current", "fp8_block", "mxfp8", "nvfp4", "nvfp4_no_rht"]
+Support = Literal["native", "emulated"]
+Compute = tuple[int, int]
+"""CUDA compute capability, (major, minor)."""
+
+
+@dataclass(frozen=True)
+class RecipeFacts:
+    """One recipe. `native` and `emulated` are inclusive ranges of compute capability."""
+
+    recipe: Recipe
+    te_class: str | None
+    """Class in transformer_engine.common.recipe; None where no quantisation happens."""
+    format: Literal["bf16", "fp8", "fp4"]
+    """Number format of the multiplication: names the peak that a rate is held against."""
+    native: tuple[tuple[Compute, Compute], ...]
+    emulated: tuple[tuple[Compute, Compute], ...]
+    multiple_of: int
+    """Every dimension of every GEMM must be a multiple of this: a training step leads with each of m, n and k once."""
+    expert_rows_multiple_of: int
+    """An expert's rows are padded to it: get_align_size_for_quantization of Transformer Engine 2.20.2. NVFP4's cast of
+    several tensors in one call takes only rows that are multiples of 64."""
+
+
+_HOPPER = ((9, 0), (9, 9))
+_ADA_ON = ((8, 9), (99, 9))
+# Family blackwell also covers compute 12 (workstation parts), where training kernels of these recipes fail: name
+# 10.0 (B200, GB200) and 10.3 (B300, GB300) instead of the family.
+_DATACENTER_BLACKWELL = (((10, 0), (10, 0)), ((10, 3), (10, 3)))
+
+_ROWS = (
+    RecipeFacts("bf16", None, "bf16", (((8, 0), (99, 9)),), (), 1, 1),
+    RecipeFacts("fp8_delayed", "DelayedScaling", "fp8", (_ADA_ON,), (), 16, 16),
+    RecipeFacts("fp8_current", "Float8CurrentScaling", "fp8", (_ADA_ON,), (), 16, 16),
+    RecipeFacts("fp8_block", "Float8BlockScaling", "fp8", (_HOPPER,), _DATACENTER_BLACKWELL, 16, 16),
+    RecipeFacts("mxfp8", "MXFP8BlockScaling", "fp8", _DATACENTER_BLACKWELL, (), 32, 32),
+    RecipeFacts("nvfp4", "NVFP4BlockScaling", "fp4", _DATACENTER_BLACKWELL, (), 16, 128),
+    RecipeFacts("nvfp4_no_rht", "NVFP4BlockScaling", "fp4", _DATACENTER_BLACKWELL, (), 16, 128),
+)
+
+RECIPES: Mapping[Recipe, RecipeFacts] = {row.recipe: row for row in _ROWS}
+RECIPE_NAMES: tuple[Recipe, ...] = get_args(Recipe)
+
+
+def support(recipe: Recipe, compute: Compute) -> Support | None:
+    """Whether hardware of `compute` runs `recipe` natively, through another recipe's kernels, or not at all (None)."""
+    row = RECIPES[recipe]
+    if any(low <= compute <= high for low, high in row.native):
+        return "native"
+    if any(low <= compute <= high for low, high in row.emulated):
+        return "emulated"
+    return None
+
+
+def recipes_for(compute: Compute) -> tuple[tuple[Recipe, Support], ...]:
+    """All recipes that hardware of `compute` can run, in the table's order, each with how."""
+    supported = ((recipe, support(recipe, compute)) for recipe in RECIPE_NAMES)
+    return tuple((recipe, how) for recipe, how in supported if how is not None)
+
+
+def misaligned(recipe: Recipe, dimensions: Mapping[str, int]) -> tuple[str, ...]:
+    """The names of `dimensions` (for example m, k, n) that `recipe` can't take; empty when the shape fits."""
+    step = RECIPES[recipe].multiple_of
+    return tuple(name for name, size in dimensions.items() if size % step)
+
+
+def alignment_error(recipe: Recipe, dimensions: Mapping[str, int]) -> str | None:
+    """A sentence for the user on why `recipe` can't take a GEMM of `dimensions`, with the next step; None if it can."""
+    wrong = misaligned(recipe, dimensions)
+    if not wrong:
+        return None
+    step = RECIPES[recipe].multiple_of
+    shown = ", ".join(f"{name}={dimensions[name]}" for name in wrong)
+    nearest = ", ".join(f"{name}={-(-dimensions[name] // step) * step}" for name in wrong)
+    return f"{recipe} needs dimensions that are multiples of {step}, but {shown}; use {nearest}, or leave {recipe} out"

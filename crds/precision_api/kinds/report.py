@@ -1,0 +1,250 @@
+"""NodePrecisionReport: the result of one profile on one node. Written by the operator alone."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import ConfigDict, Field
+
+from precision_api.exchange.request import Mode
+from precision_api.exchange.result import (
+    Availability,
+    Difference,
+    Provenance,
+    RecipeScope,
+    SensorAccuracy,
+    ThrottleReason,
+    Verdict,
+)
+from precision_api.facts.recipes import RECIPE_NAMES, Recipe
+from precision_api.facts.schema import Decimal, Document, Name, ShortText, StatusDocument, Text
+from precision_api.kinds.profile import Condition, Time
+
+_ATOMIC: dict[str, Any] = {"x-kubernetes-list-type": "atomic"}
+Origin = Literal["measured", "replayed", "simulated", "trial"]
+"""What a run's figures are; trial: of a CPU. One field that nobody measured makes all of them simulated."""
+
+
+class ReportSpec(Document):
+    """Whose result this is."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "x-kubernetes-map-type": "atomic",
+            "x-kubernetes-validations": [
+                {"rule": "self == oldSelf", "message": "spec is immutable: a report belongs to one profile and node"}
+            ],
+        }
+    )
+
+    profile: Name = Field(description="Name of the PrecisionProfile, in the same namespace.")
+    node_name: Name = Field(description="Name of the node.")
+    node_uid: Name = Field(
+        alias="nodeUID", description="UID of the node: a node that comes back under the same name is another one."
+    )
+
+
+class ReportHardware(StatusDocument):
+    """What was measured."""
+
+    product: ShortText = Field(description="Product class, e.g. GB200.")
+    gpus: int = Field(ge=0, description="Number of GPUs measured together.")
+    gpus_by: Literal["claim"] | None = Field(
+        None, description="claim: the agent got them by resource claim (DRA); absent: from the device plugin."
+    )
+    pool: ShortText = Field(description="Pool of the node when it was measured.")
+    nvlink_domain: ShortText | None = Field(
+        None, description="NVLink domain and clique by the node's labels, a rack's as a rule; absent outside of any."
+    )
+    limit_watts: int | None = Field(None, ge=0, description="Enforced power limits of all GPUs together.")
+    slowest_gpu: ShortText | None = Field(
+        None, alias="slowestGPU", description="UUID of the GPU that falls behind the most, where GPUs were compared."
+    )
+    sensor_accuracy: SensorAccuracy | None = Field(
+        None, description="Whether the power sensor was calibrated against a known load."
+    )
+
+
+class ReportSoftware(StatusDocument):
+    """Versions behind the figures."""
+
+    driver: ShortText | None = Field(None, description="GPU driver.")
+    cuda: ShortText | None = Field(None, description="CUDA version.")
+    torch: ShortText | None = Field(None, description="PyTorch version.")
+    transformer_engine: ShortText | None = Field(None, description="Transformer Engine version.")
+    agent: ShortText | None = Field(None, description="Agent version.")
+    stack_hash: ShortText | None = Field(None, description="Hash over these versions but the driver's.")
+
+
+class ReportRun(StatusDocument):
+    """One finished run."""
+
+    run: ShortText = Field(description="Identity of the run.")
+    request_hash: ShortText = Field(description="SHA-256 of the request that was answered.")
+    backend: ShortText = Field(description="replay, torch-cpu, torch-cuda or transformer-engine.")
+    provenance: Provenance = Field(description="measured, replayed, simulated or trial (of a CPU).")
+    simulated: tuple[ShortText, ...] = Field(
+        (), max_length=32, description="Fields that were not measured.", json_schema_extra=_ATOMIC
+    )
+    partial: Text | None = Field(None, description="Why the run ended early; the figures there are good.")
+    finished_at: Time = Field(description="When the run ended.")
+    duration_seconds: Decimal = Field(description="How long it took.")
+    passes: int | None = Field(None, ge=2, description="Complete palindromes: the units behind each interval.")
+    workload: ShortText | None = Field(None, description="Name of the workload.")
+    workload_hash: ShortText = Field(description="Hash of the workload's shapes.")
+    baseline: Recipe = Field("bf16", description="Recipe that speedups are relative to.")
+    scope: RecipeScope = Field("all", description="Which linear layers ran in the recipe: all or mlp.")
+    training_flops_per_token: Decimal | None = Field(None, description="Training FLOPs of one token.")
+    detail: ShortText | None = Field(None, description="ConfigMap with the full result; absent: summary only.")
+    detail_problem: Text | None = Field(None, description="Why the full result is missing.")
+
+
+class ReportAttempt(StatusDocument):
+    """The newest attempt, good or bad."""
+
+    run: ShortText = Field(description="Identity of the run.")
+    number: int = Field(ge=1, description="Which attempt of the run.")
+    failures: int = Field(0, ge=0, description="Failed attempts of the run so far; disruptions don't count.")
+    disruptions: int = Field(
+        0, ge=0, description="Attempts in a row, this one included, that were disrupted: the rest grows with them."
+    )
+    node_losses: int = Field(
+        0,
+        ge=0,
+        description="Attempts in a row that were lost with the node: it went, did not answer, or its kubelet ended the "
+        "pod. Three quarantine it; a result or a drain sets this to 0.",
+    )
+    basis: dict[ShortText, ShortText] = Field(
+        {}, max_length=8, description="What the run was started for: spec, agent, driver, hardware, schedule, rerun."
+    )
+    started_at: Time | None = Field(None, description="When its Job was created.")
+    outcome: Literal["succeeded", "failed", "disrupted"] = Field(description="How it ended.")
+    reason: ShortText | None = Field(None, description="Why it did not succeed.")
+    message: Text | None = Field(None, description="The reason in words, with the next step.")
+    log: Text | None = Field(None, description="End of a failed agent's log, or why there is none: its Job is gone.")
+    finished_at: Time = Field(description="When it ended.")
+
+
+class ReportPast(StatusDocument):
+    """A finished run, in short; with its figures once it is no longer the newest, whose figures are the report's."""
+
+    run: ShortText = Field(description="Identity of the run.")
+    outcome: Literal["succeeded", "failed"] = Field(description="How it ended.")
+    reason: ShortText | None = Field(None, description="Why it failed, or what it was started for.")
+    finished_at: Time = Field(description="When it ended.")
+    best: ShortText | None = Field(None, description="Best recipe and speedup.")
+    tokens_per_second: Decimal | None = Field(None, description="Rate of the best recipe.")
+    driver: ShortText | None = Field(None, description="GPU driver.")
+    data: Origin | None = Field(
+        None, description="What its figures are; absent: not recorded, so unknown whether measured."
+    )
+    workload_hash: ShortText | None = Field(None, description="Hash of the workload's shapes.")
+    stack_hash: ShortText | None = Field(None, description="Hash over the software's versions but the driver's.")
+    throttled: bool | None = Field(None, description="True where heat or the power brake held the node back.")
+    recipe_tokens_per_second: dict[Recipe, Decimal] = Field(
+        {},
+        max_length=len(RECIPE_NAMES),
+        description="Training tokens/s of the node by recipe whose precision is proved or emulated.",
+    )
+    recipe_tokens_per_joule: dict[Recipe, Decimal] = Field(
+        {}, max_length=len(RECIPE_NAMES), description="Tokens per joule of these, where power was valid."
+    )
+    rate_error: Decimal | None = Field(
+        None, description="Largest half-width of these rates' 95 % intervals, as a share; absent where one is unknown."
+    )
+
+
+class Quarantine(StatusDocument):
+    """A node that failed run after run; `kubectl precision rerun NODE` releases it."""
+
+    since: Time = Field(description="When it began.")
+    reason: ShortText = Field(description="Reason of the last failure.")
+    message: Text = Field("", description="The reason in words.")
+
+
+class RecipeReport(StatusDocument):
+    """One recipe's figures; a figure that is absent was not measured or is not valid."""
+
+    recipe: Recipe = Field(description="Recipe.")
+    availability: Availability = Field(description="Whether the GPUs can run it.")
+    verdict: Verdict = Field(description="Whether the precision really ran.")
+    tokens_per_second: Decimal | None = Field(None, description="Training tokens/s of the node, full-depth model.")
+    tokens_per_second_error: Decimal | None = Field(
+        None, description="Half-width of its 95 % interval, as a share of it (0.003 is 0.3 %)."
+    )
+    gpu_spread: Decimal | None = Field(
+        None,
+        alias="gpuSpread",
+        description="Slowest GPU's rate over the mean of the node's GPUs; times tokensPerSecond: a synchronous job's.",
+    )
+    speedup: Decimal | None = Field(None, description="Training speedup over the baseline.")
+    speedup_lower: Decimal | None = Field(None, description="Lower end of its 95 % interval.")
+    speedup_upper: Decimal | None = Field(None, description="Upper end of its 95 % interval.")
+    difference: Difference | None = Field(
+        None, description="faster, slower, or no_difference from the baseline beyond the run's noise."
+    )
+    quantization_tax: Decimal | None = Field(
+        None, description="Quantisation's share of the time of GEMM and quantisation kernels."
+    )
+    gemm_speedup: dict[Mode, Decimal] = Field({}, max_length=2, description="Speedup of all GEMMs, by mode.")
+    watts: Decimal | None = Field(None, description="Mean draw of all GPUs; absent where power is not valid.")
+    tokens_per_joule: Decimal | None = Field(None, description="Tokens per joule (= tokens/s per W).")
+    tokens_per_joule_net: Decimal | None = Field(None, description="Tokens per joule with the idle draw taken off.")
+    power_scope: Literal["gpu", "module"] | None = Field(None, description="What the watts are of.")
+    power_invalid: tuple[ShortText, ...] = Field(
+        (), max_length=8, description="Why there is no energy figure.", json_schema_extra=_ATOMIC
+    )
+    model_memory_bytes: int | None = Field(
+        None,
+        ge=0,
+        description="Memory of one GPU that trains the full model, estimated by a formula that fits what the run took.",
+    )
+    throttled_share: Decimal | None = Field(
+        None, description="Share of the time (0 to 1) that heat or the power brake held the clocks back, beyond 0.001."
+    )
+    throttle_reason: ThrottleReason | None = Field(None, description="Which of them.")
+    diverged_step: int | None = Field(None, ge=0, description="Step at which a loss run diverged.")
+    loss_verdict: ShortText | None = Field(
+        None, description="Of the loss runs: healthy, not_learning, diverging or diverged; absent where none ran."
+    )
+    failure: ShortText | None = Field(None, description="What failed first.")
+
+
+class ReportRecommendation(StatusDocument):
+    """Which recipe to use on this node."""
+
+    by_speed: Recipe | None = Field(None, description="Fastest verified recipe.")
+    by_energy: Recipe | None = Field(None, description="Verified recipe with the most tokens per joule.")
+    fallback: Recipe | None = Field(None, description="What to fall back to.")
+    sentence: Text = Field("", description="The reason in one sentence.")
+
+
+class ReportStatus(StatusDocument):
+    """The node's newest good result and its newest attempt. One writer: managedFields need not list its fields."""
+
+    model_config = ConfigDict(json_schema_extra={"x-kubernetes-map-type": "atomic"})
+
+    conditions: tuple[Condition, ...] = Field(
+        (), max_length=4, description="Fresh, Succeeded.", json_schema_extra=_ATOMIC
+    )
+    hardware: ReportHardware | None = Field(None, description="What was measured.")
+    software: ReportSoftware | None = Field(None, description="Versions behind the figures.")
+    run: ReportRun | None = Field(None, description="The newest run with a result.")
+    attempt: ReportAttempt | None = Field(None, description="The newest attempt, good or bad.")
+    results: tuple[RecipeReport, ...] = Field(
+        (), max_length=len(RECIPE_NAMES), description="Figures by recipe.", json_schema_extra=_ATOMIC
+    )
+    recommendation: ReportRecommendation | None = Field(None, description="Which recipe to use here.")
+    history: tuple[ReportPast, ...] = Field(
+        (), max_length=10, description="The last runs, newest first.", json_schema_extra=_ATOMIC
+    )
+    failed_runs: int = Field(0, ge=0, description="Runs in a row that ended without a result.")
+    quarantine: Quarantine | None = Field(None, description="Set while the node is left alone.")
+    best: ShortText | None = Field(None, description="Best recipe and speedup, for kubectl's columns.")
+    best_recipe: Recipe | None = Field(None, description="Best recipe.")
+    best_speedup: Decimal | None = Field(None, description="Its training speedup over the baseline.")
+    tokens_per_joule: ShortText | None = Field(None, description="Tokens per joule of the best recipe, for columns.")
+    data: ShortText | None = Field(
+        None, description="measured, replayed, simulated or trial (of a CPU), for kubectl's columns."
+    )
+    state: ShortText | None = Field(None, description="The conditions in one word, for kubectl's columns.")

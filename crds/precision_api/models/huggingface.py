@@ -1,0 +1,199 @@
+"""A model's dimensions from its Hugging Face config.json.
+
+A family, a class or a feature that isn't known is refused by name: a near miss would give figures of another model.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import NoReturn
+
+from pydantic import ValidationError
+
+from precision_api.models.architectures import FAMILIES, dimensions
+from precision_api.models.config_json import Config, Json, shown
+from precision_api.models.model import ModelSpec
+from precision_api.models.workload import MAX_CONFIG_BYTES
+
+_MLA = "multi-head latent attention (MLA) is known of deepseek_v2, deepseek_v3, kimi_k2 and glm4_moe_lite alone"
+
+REFUSED: Mapping[str, str] = {
+    "deepseek_v32": "its sparse attention is not expressed yet",
+    "deepseek_v4": "its compressed attention is not expressed yet",
+    "glm_moe_dsa": "its sparse attention is not expressed yet",
+    "minicpm3": "its latent attention has scales of its own, which are not expressed yet",
+    "mamba": "it has no attention",
+    "mamba2": "it has no attention",
+    "jamba": "its state-space layers are not expressed yet",
+    **dict.fromkeys(("qwen3_next", "minimax", "minimax_m1"), "its linear attention layers are not expressed yet"),
+    "phi": "its head has a bias, which is not expressed yet",
+    "t5": "it is an encoder and a decoder",
+}
+"""Known families that the models here can't express, each with why."""
+
+TEXT_MODELS: Mapping[str, tuple[str, str]] = {
+    "gemma3": ("gemma3_text", "Gemma3ForConditionalGeneration"),
+    "llama4": ("llama4_text", "Llama4ForConditionalGeneration"),
+    "kimi_k25": ("kimi_k2", "KimiK25ForConditionalGeneration"),
+    "qwen3_vl": ("qwen3", "Qwen3VLForConditionalGeneration"),
+    "qwen3_vl_moe": ("qwen3_moe", "Qwen3VLMoeForConditionalGeneration"),
+}
+"""Multimodal configs whose `text_config` is one of the families: model_type, that family, the architecture's name."""
+
+UNKNOWN_FEATURES: Mapping[str, str] = {
+    "kv_lora_rank": _MLA,
+    "q_lora_rank": _MLA,
+    "index_topk": "sparse attention with an index is not expressed",
+    "is_encoder_decoder": "an encoder and a decoder are not one stack of layers",
+    "add_cross_attention": "cross attention is not expressed",
+    "use_bidirectional_attention": "windows that look both ways are not expressed",
+    "attention_chunk_size": "chunked attention is not expressed",
+    "vision_config": f"of multimodal configs only the text models of {', '.join(TEXT_MODELS)} are read",
+}
+"""Keys that, when set, mean other layers than the family's own."""
+
+OWN_FEATURES: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("deepseek_v2", "deepseek_v3", "kimi_k2", "glm4_moe_lite"), ("kv_lora_rank", "q_lora_rank")),
+    "llama4_text": ("attention_chunk_size",),
+}
+"""Of these, what a family has by itself."""
+
+_INSTEAD = "if its layers are those of a plain transformer, describe it with model, otherwise give its GEMMs as shapes"
+
+
+def model_from_config(text: str) -> ModelSpec:
+    """The model that the config.json `text` describes. ValueError, fit for the user, if it can't be expressed."""
+    if len(text.encode(errors="replace")) > MAX_CONFIG_BYTES:
+        raise ValueError(
+            f"config.json: larger than {MAX_CONFIG_BYTES // 1024} KiB; give the model's config.json alone, without "
+            "quantization_config, which is not read"
+        )
+    try:
+        config = json.loads(text)  # with Infinity, as Python writes it: time_step_limit of Nemotron-H has it
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"config.json: not valid JSON ({error}); copy the file anew") from error
+    return model_from_mapping(_object(config, "the file"))
+
+
+def model_from_mapping(config: Json) -> ModelSpec:
+    """As `model_from_config`, from parsed JSON. Of the multimodal configs of TEXT_MODELS it takes the text model."""
+    model_type, layers = _text_model(config)
+    _refuse_features(layers, model_type)
+    family = FAMILIES[model_type]
+    counted = {key: len(layers[items]) for key, items in family.counted.items() if isinstance(layers.get(items), list)}
+    layers = counted | dict(layers)
+    view = Config(layers, family.defaults, family.aliases)
+    for key in family.required:
+        if view.value(key) is None:
+            raise ValueError(f"config.json: {key} is missing, which every {model_type} config has: is the file whole?")
+    facts = dimensions(view) | dict(family.facts)
+    for read in family.readers:
+        facts |= read(view)
+    try:
+        return ModelSpec.model_validate(facts)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        problem = f"{where + ': ' if where else ''}{first['msg'].removeprefix('Value error, ')}"
+        raise ValueError(f"config.json ({model_type}): {problem}{_keys_named(problem, view)}") from error
+
+
+_KEYS: Mapping[str, tuple[str, ...]] = {
+    "hiddenSize": ("hidden_size",),
+    "intermediateSize": ("intermediate_size", "intermediate_size_mlp"),
+    "numAttentionHeads": ("num_attention_heads",),
+    "numKeyValueHeads": ("num_key_value_heads",),
+    "headDim": ("head_dim", "attention_head_dim", "qk_nope_head_dim", "qk_rope_head_dim"),
+    "numHiddenLayers": ("num_hidden_layers",),
+    "vocabSize": ("vocab_size",),
+    "numExperts": ("num_experts", "num_local_experts", "n_routed_experts"),
+    "topK": ("num_experts_per_tok",),
+    "expertIntermediateSize": ("moe_intermediate_size",),
+    "sharedExpertIntermediateSize": (
+        *("shared_expert_intermediate_size", "moe_shared_expert_intermediate_size", "moe_intermediate_size"),
+        "n_shared_experts",
+    ),
+    "latentSize": ("moe_latent_size",),
+    "denseLayers": ("first_k_dense_replace", "hybrid_override_pattern"),
+    "slidingWindow": ("sliding_window", "attention_chunk_size"),
+    "queryRank": ("q_lora_rank",),
+    "keyValueRank": ("kv_lora_rank",),
+    "ropeHeadDim": ("qk_rope_head_dim",),
+    "valueHeadDim": ("v_head_dim",),
+    "mambaHeads": ("mamba_num_heads",),
+    "mambaHeadDim": ("mamba_head_dim",),
+    "groups": ("n_groups",),
+    "stateSize": ("ssm_state_size",),
+    "convKernel": ("conv_kernel",),
+    "mtp": ("num_nextn_predict_layers", "num_mtp_modules", "mtp_hybrid_override_pattern"),
+}
+"""From fields of a ModelSpec to the keys of a config.json that they are read from."""
+
+
+def _keys_named(problem: str, config: Config) -> str:
+    """Where the file says what `problem` is about, by its own keys: a user corrects the file."""
+    named = [key for field, keys in _KEYS.items() if re.search(rf"\b{field}\b", problem) for key in keys]
+    found = [key for key in dict.fromkeys(named) if config.value(key) is not None]
+    return f" (in the file: {', '.join(found)})" if found else ""
+
+
+def _text_model(config: Json) -> tuple[str, Json]:
+    """The family's name and the part of `config` that describes its layers."""
+    model_type, architecture = config.get("model_type"), _architecture(config)
+    if model_type is None:
+        model_type = next((name for name, row in FAMILIES.items() if architecture in row.architectures), None)
+    multimodal = TEXT_MODELS.get(model_type) if isinstance(model_type, str) else None
+    if multimodal:
+        config, (model_type, whole) = _nested_text(config, str(model_type)), multimodal
+    if not isinstance(model_type, str) or model_type not in FAMILIES:
+        _refuse_family(config, model_type, architecture)
+    architectures = (*FAMILIES[model_type].architectures, *((whole,) if multimodal else ()))
+    if architecture is not None and architecture.lower() not in [name.lower() for name in architectures]:
+        raise ValueError(
+            f"config.json: architecture {shown(architecture)} of model_type {model_type} is not supported, only "
+            f"{' and '.join(architectures)}; {_INSTEAD}"
+        )
+    return model_type, config
+
+
+def _nested_text(config: Json, model_type: str) -> Json:
+    nested = _object(config.get("text_config"), f"text_config, where {model_type} keeps its language model,")
+    # Whether the head is tied is said outside.
+    outside = {key: config[key] for key in ("tie_word_embeddings",) if key in config}
+    return {**nested, **outside}
+
+
+def _object(value: object, name: str) -> Json:
+    if isinstance(value, dict):
+        return value
+    raise ValueError(f"config.json: {name} must be a JSON object, not {shown(value)}")
+
+
+def _architecture(config: Json) -> str | None:
+    names = config.get("architectures")
+    if not names:
+        return None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"config.json: architectures must be a list of names, not {shown(names)}")
+    return str(names[0])
+
+
+def _refuse_family(config: Json, model_type: object, architecture: str | None) -> NoReturn:
+    named = f"model_type {shown(model_type)}" if model_type is not None else "a config without model_type"
+    named += f" (architecture {shown(architecture)})" if architecture else ""
+    features = [why for key, why in UNKNOWN_FEATURES.items() if config.get(key)]
+    reason = REFUSED.get(str(model_type)) or next(iter(features), None)
+    raise ValueError(
+        f"config.json: {named} is not supported{f' ({reason})' if reason else ''}; {_INSTEAD}. "
+        f"Supported: {', '.join(FAMILIES)}, and the text models of {', '.join(TEXT_MODELS)}"
+    )
+
+
+def _refuse_features(config: Json, model_type: str) -> None:
+    for key, why in UNKNOWN_FEATURES.items():
+        if config.get(key) and key not in OWN_FEATURES.get(model_type, ()):
+            raise ValueError(
+                f"config.json: {key} is {shown(config[key])}, so this is no plain {model_type}: {why}; {_INSTEAD}"
+            )

@@ -1,0 +1,298 @@
+"""A model by its dimensions, and the checks between them: the CEL rules say the same as the validators."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, StrictBool, model_validator
+
+from precision_api.facts.schema import Document, rules
+from precision_api.models.model_parts import (
+    Heads,
+    HeadWidth,
+    Hybrid,
+    LatentAttention,
+    Layers,
+    MoE,
+    MultiTokenPrediction,
+    SlidingWindow,
+    Vocabulary,
+    Width,
+    strict,
+)
+
+
+class ModelSpec(Document):
+    """A decoder or encoder transformer, as far as its matrix shapes, parameters and FLOPs need it.
+
+    The defaults describe the plain transformer of NVIDIA's GEMM profiling tutorial: no gate, no biases, two RMS norms a
+    layer. Everything below `vocabSize` exists so that parameter counts agree with model cards exactly.
+    """
+
+    model_config = rules(
+        (
+            "has(self.headDim) || self.hiddenSize % self.numAttentionHeads == 0",
+            "hiddenSize must be a multiple of numAttentionHeads; if heads are narrower or wider, give headDim",
+        ),
+        (
+            "!has(self.numKeyValueHeads) || self.numAttentionHeads % self.numKeyValueHeads == 0",
+            "numAttentionHeads must be a multiple of numKeyValueHeads",
+        ),
+        (
+            "!has(self.moe) || !has(self.moe.denseLayers) || self.moe.denseLayers < self.numHiddenLayers",
+            "moe.denseLayers must be less than numHiddenLayers; for a model without experts leave moe out",
+        ),
+        (
+            "!has(self.slidingWindow) || self.slidingWindow.windowedLayers <= self.numHiddenLayers",
+            "slidingWindow.windowedLayers must be at most numHiddenLayers",
+        ),
+        (
+            "!has(self.slidingWindow) || !has(self.causal) || self.causal",
+            "slidingWindow is only known with causal attention: leave one of the two out",
+        ),
+        (
+            "!(has(self.tiedEmbedding) && self.tiedEmbedding) || has(self.vocabSize)",
+            "tiedEmbedding needs vocabSize",
+        ),
+        (
+            "!has(self.hybrid) || self.hybrid.mambaLayers + self.hybrid.attentionLayers <= self.numHiddenLayers",
+            "hybrid.mambaLayers and hybrid.attentionLayers together must be at most numHiddenLayers",
+        ),
+        (
+            "!has(self.hybrid) || self.hybrid.mambaHeads % self.hybrid.groups == 0",
+            "hybrid.mambaHeads must be a multiple of hybrid.groups",
+        ),
+        (
+            "!has(self.hybrid) || !(has(self.slidingWindow) || has(self.latentAttention))",
+            "hybrid models are known with plain attention alone: leave slidingWindow and latentAttention out",
+        ),
+        (
+            "!has(self.latentAttention) || (has(self.headDim) && self.headDim > self.latentAttention.ropeHeadDim)",
+            "latentAttention needs headDim: a head's width without rotary positions plus latentAttention.ropeHeadDim",
+        ),
+        (
+            "!has(self.latentAttention) || !has(self.numKeyValueHeads) || "
+            "self.numKeyValueHeads == self.numAttentionHeads",
+            "latentAttention gives each query head a key and a value of its own: leave numKeyValueHeads out",
+        ),
+        (
+            "!has(self.latentAttention) || (!(has(self.qkvBias) && self.qkvBias) && "
+            "(!has(self.qkNorm) || self.qkNorm == 'None'))",
+            "latentAttention has norms of its ranks and no biases: leave qkvBias and qkNorm out",
+        ),
+        (
+            "!has(self.mtp) || has(self.mtp.pattern) == has(self.hybrid)",
+            "mtp.pattern belongs to hybrid models, and only to them",
+        ),
+        (
+            "!has(self.mtp) || !has(self.mtp.pattern) || !self.mtp.pattern.contains('E') || has(self.moe)",
+            "mtp.pattern names experts (E), but the model has none: give moe",
+        ),
+    )
+
+    hidden_size: Width = Field(description="Width of the residual stream (H).")
+    intermediate_size: Width = Field(description="Inner width of the MLP (I), without the doubling of a gate.")
+    num_attention_heads: Heads = Field(description="Query heads.")
+    num_key_value_heads: Heads | None = Field(
+        None, description="Key and value heads; left out, as many as query heads (no grouped-query attention)."
+    )
+    head_dim: HeadWidth | None = Field(
+        None, description="Width of one head; left out, hiddenSize / numAttentionHeads, which must then divide."
+    )
+    num_hidden_layers: Layers = Field(description="Transformer layers (L).")
+    vocab_size: Vocabulary | None = Field(
+        None,
+        description="Rows of the embedding (V). Left out, there is no lm_head GEMM and parameters are counted without "
+        "embedding and head.",
+    )
+    gated_mlp: StrictBool = Field(
+        False,
+        alias="gatedMLP",
+        description="Whether the MLP is gated (SwiGLU, GeGLU): its first GEMM is twice as wide.",
+    )
+    moe: MoE | None = Field(None, description="Mixture of experts; left out, every layer has one dense MLP.")
+    hybrid: Hybrid | None = Field(
+        None, description="Layers of one block each, Mamba-2 among them; left out, each layer is attention and MLP."
+    )
+    latent_attention: LatentAttention | None = Field(
+        None, description="Multi-head latent attention (MLA); left out, one projection makes query, key and value."
+    )
+    attention_sinks: StrictBool = Field(
+        False, description="Whether each head has a learned sink that takes a part of its attention (GPT-OSS)."
+    )
+    sliding_window: SlidingWindow | None = Field(
+        None, description="Layers with windowed attention; left out, every layer attends to the whole sequence."
+    )
+    causal: StrictBool = Field(
+        True, description="Whether attention is causal; without a causal mask it costs twice as much."
+    )
+    tied_embedding: StrictBool = Field(False, description="Whether the head shares the embedding's weights.")
+    qkv_bias: StrictBool = Field(False, description="Whether query, key and value projections have biases.")
+    out_bias: StrictBool = Field(False, description="Whether the attention's output projection has a bias.")
+    mlp_bias: StrictBool = Field(False, description="Whether the dense MLP's projections have biases.")
+    qk_norm: Literal["None", "PerHead", "Full"] = Field(
+        "None",
+        description="Norms of query and key: None, PerHead (headDim weights each, as Qwen3) or Full (a weight for each "
+        "projected feature, as OLMo 2).",
+    )
+    norms_per_layer: Annotated[int, strict(0, 8)] = Field(
+        2, description="Norms of width hiddenSize in one layer (Gemma 2 has 4)."
+    )
+    norm_bias: StrictBool = Field(False, description="Whether norms have a bias (LayerNorm) or none (RMSNorm).")
+    learned_positions: Annotated[int, strict(0, 16_777_216)] = Field(
+        0, description="Rows of a learned position table (GPT-2); 0 where positions are computed."
+    )
+    mtp: MultiTokenPrediction | None = Field(
+        None,
+        description="Modules for multi-token prediction. They are counted apart: parameters, FLOPs per token and the "
+        "measured GEMMs are those of the model without them.",
+    )
+
+    @model_validator(mode="after")
+    def _numbers_fit(self) -> Self:
+        for problem in _model_problems(self):
+            raise ValueError(problem)
+        return self
+
+    @property
+    def head_width(self) -> int:
+        """Width of one head."""
+        return self.head_dim or self.hidden_size // self.num_attention_heads
+
+    @property
+    def kv_heads(self) -> int:
+        """Key and value heads."""
+        return self.num_key_value_heads or self.num_attention_heads
+
+    @property
+    def query_width(self) -> int:
+        """heads x headDim, which is not always hiddenSize: what the scores sum over."""
+        return self.num_attention_heads * self.head_width
+
+    @property
+    def attention_width(self) -> int:
+        """heads x width of a head's value: what attention gives to its output projection."""
+        latent = self.latent_attention
+        return self.num_attention_heads * (latent.value_head_dim if latent else self.head_width)
+
+    @property
+    def no_training_step(self) -> str | None:
+        """The field whose part no backend has in a training step yet; None where all parts are there.
+
+        The GEMMs of such a model are measured; there is no training figure.
+        """
+        window = self.sliding_window
+        parts = {
+            "hybrid": self.hybrid is not None,
+            "slidingWindow.chunked": window is not None and window.chunked,
+        }
+        return next((name for name, there in parts.items() if there), None)
+
+    @property
+    def step_parts(self) -> tuple[str, ...]:
+        """The fields whose parts a training step needs beside those of a dense transformer layer."""
+        moe = self.moe
+        parts = {
+            "moe": moe is not None,
+            "moe.expertBias": moe is not None and moe.expert_bias,
+            "latentAttention": self.latent_attention is not None,
+            "attentionSinks": self.attention_sinks,
+        }
+        return tuple(name for name, there in parts.items() if there)
+
+    @property
+    def attention_layers(self) -> int:
+        """Layers that have attention."""
+        return self.hybrid.attention_layers if self.hybrid else self.num_hidden_layers
+
+    @property
+    def mamba_layers(self) -> int:
+        """Layers that are a Mamba-2 mixer."""
+        return self.hybrid.mamba_layers if self.hybrid else 0
+
+    @property
+    def moe_layers(self) -> int:
+        """Layers that have experts."""
+        return self._mlp_layers - self.moe.dense_layers if self.moe else 0
+
+    @property
+    def dense_layers(self) -> int:
+        """Layers that have one dense MLP."""
+        return self._mlp_layers - self.moe_layers
+
+    @property
+    def _mlp_layers(self) -> int:
+        """Layers that have an MLP or experts."""
+        mixers = self.hybrid.mamba_layers + self.hybrid.attention_layers if self.hybrid else 0
+        return self.num_hidden_layers - mixers
+
+    @property
+    def expert_input_width(self) -> int:
+        """Features of a token that a routed expert takes."""
+        return (self.moe.latent_size if self.moe else None) or self.hidden_size
+
+    @property
+    def expert_width(self) -> int:
+        """Inner width of one expert."""
+        return (self.moe.expert_intermediate_size if self.moe else None) or self.intermediate_size
+
+
+def _model_problems(model: ModelSpec) -> list[str]:
+    hidden, heads, layers = model.hidden_size, model.num_attention_heads, model.num_hidden_layers
+    window, latent, hybrid, mtp = model.sliding_window, model.latent_attention, model.hybrid, model.mtp
+    checks = (
+        (
+            hybrid is not None and hybrid.mamba_layers + hybrid.attention_layers > layers,
+            f"hybrid.mambaLayers and hybrid.attentionLayers together must be at most numHiddenLayers {layers}",
+        ),
+        (
+            hybrid is not None and hybrid.mamba_heads % hybrid.groups != 0,
+            "hybrid.mambaHeads must be a multiple of hybrid.groups",
+        ),
+        (
+            hybrid is not None and (window is not None or latent is not None),
+            "hybrid models are known with plain attention alone: leave slidingWindow and latentAttention out",
+        ),
+        (
+            model.head_dim is None and hidden % heads != 0,
+            f"hiddenSize {hidden} is not a multiple of numAttentionHeads {heads}: correct one of them or give headDim",
+        ),
+        (
+            heads % model.kv_heads != 0,
+            f"numAttentionHeads {heads} is not a multiple of numKeyValueHeads {model.kv_heads}: correct one of them",
+        ),
+        (
+            model.moe is not None and model.moe_layers < 1,
+            f"moe.denseLayers must be less than numHiddenLayers {layers}; for a model without experts leave moe out",
+        ),
+        (
+            window is not None and window.windowed_layers > layers,
+            f"slidingWindow.windowedLayers must be at most numHiddenLayers {layers}",
+        ),
+        (
+            window is not None and not model.causal,
+            "slidingWindow is only known with causal attention: leave slidingWindow out or set causal to true",
+        ),
+        (model.tied_embedding and model.vocab_size is None, "tiedEmbedding needs vocabSize: give it"),
+        (
+            latent is not None and (model.head_dim is None or latent.rope_head_dim >= model.head_dim),
+            "latentAttention needs headDim: a head's width without rotary positions plus latentAttention.ropeHeadDim",
+        ),
+        (
+            latent is not None and model.kv_heads != heads,
+            "latentAttention gives each query head a key and a value of its own: leave numKeyValueHeads out",
+        ),
+        (
+            latent is not None and (model.qkv_bias or model.qk_norm != "None"),
+            "latentAttention has norms of its ranks and no biases: leave qkvBias and qkNorm out",
+        ),
+        (
+            mtp is not None and (mtp.pattern is not None) != (hybrid is not None),
+            "mtp.pattern belongs to hybrid models, and only to them: give both hybrid and mtp.pattern, or neither",
+        ),
+        (
+            mtp is not None and "E" in (mtp.pattern or "") and model.moe is None,
+            "mtp.pattern names experts (E), but the model has none: give moe",
+        ),
+    )
+    return [message for wrong, message in checks if wrong]

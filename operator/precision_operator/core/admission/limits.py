@@ -1,0 +1,370 @@
+"""Whether one more agent may start now: a table of small checks, each named for what is wrong.
+
+A new limit is one function, one row here, one reason in the table of reasons, one test. Limits on what is physical (a
+rack, a pool, watts) count every agent of the profile's namespace there: of the rack, of the pool, and for the profile's
+own watts of the nodes that it matches. They bind the profiles of the namespace that want to start on a node that their
+profile matches, unless it is suspended. What binds all namespaces together is the operator's own configuration.
+`maxConcurrent`, canary and failures count the profile's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from functools import partial
+
+from precision_api.kinds.fields import IntOrPercent
+from precision_api.kinds.profile import PoolLimit, Rollout
+from precision_operator.core.admission import blockers, fleet_limits
+from precision_operator.core.admission.blockers import Blockers
+from precision_operator.core.admission.budget_view import (
+    AdmissionRequest,
+    Live,
+    label_of,
+    node_watts,
+    pool_of,
+    recent,
+)
+from precision_operator.core.attempts.refusal import refusal_facts
+from precision_operator.core.attempts.retry import rest_over
+from precision_operator.core.observe.clock import format_time, parse_time
+from precision_operator.core.observe.pod_requests import Requests, cpu_text, memory_text
+from precision_operator.core.observe.quantities import millis, quantity
+from precision_operator.core.observe.stop import stopped
+from precision_operator.core.reasons import Said, said
+
+LimitCheck = Callable[[AdmissionRequest], Said | None]
+
+
+@dataclass(frozen=True)
+class Limit:
+    """One row: a check, its reason, and what else there is to know of it."""
+
+    code: str
+    """How soon to look again while it holds a node back stands in the row of this reason.
+
+    What the cluster refuses has one reason for each kind of answer: its check bears the name of one of them.
+    """
+    check: LimitCheck
+    blockers: Blockers | None = None
+    """Who stands in the way while it holds a node back; None where nobody can be named."""
+    binds_others: Callable[[Rollout], bool] | None = None
+    """Whether a rollout sets it, for a limit of what is physical, which binds other profiles of its namespace too."""
+
+
+def concurrency_limit(limit: IntOrPercent, eligible: int) -> int:
+    """Most at once: `limit`, or that per cent of `eligible` nodes, rounded down, at least 1."""
+    if isinstance(limit, int):
+        return limit
+    return max(1, eligible * int(limit.removesuffix("%")) // 100)
+
+
+def stopped_by_admin(request: AdmissionRequest) -> Said | None:
+    stop = request.view.observed.stop
+    return stopped(stop) if stop is not None else None
+
+
+def suspended(request: AdmissionRequest) -> Said | None:
+    return said("Suspended") if request.view.profile.spec.suspend else None
+
+
+def too_many_failures(request: AdmissionRequest) -> Said | None:
+    most, tally = request.view.rollout.max_failures, request.view.tally
+    if most is None or tally.failed <= concurrency_limit(most, tally.eligible):
+        return None
+    return said("TooManyFailures", failed=tally.failed, limit=most)
+
+
+def canary_failed(request: AdmissionRequest) -> Said | None:
+    canary, tally = request.view.rollout.canary, request.view.tally
+    if canary is None or not tally.failed or tally.succeeded >= canary:
+        return None
+    return said("CanaryFailed", failed=tally.failed, canary=canary)
+
+
+def canary_first(request: AdmissionRequest) -> Said | None:
+    canary, tally = request.view.rollout.canary, request.view.tally
+    if canary is None or tally.succeeded >= canary or tally.succeeded + request.view.own < canary:
+        return None
+    return said("CanaryFirst", canary=canary, succeeded=tally.succeeded)
+
+
+def max_concurrent_reached(request: AdmissionRequest) -> Said | None:
+    limit = concurrency_limit(request.view.rollout.max_concurrent, request.view.tally.eligible)
+    return said("MaxConcurrentReached", limit=limit) if request.view.own >= limit else None
+
+
+def measured_by_another_profile(request: AdmissionRequest) -> Said | None:
+    return said("MeasuredByAnotherProfile", profile=request.taken_by) if request.taken_by else None
+
+
+def ramping(request: AdmissionRequest) -> Said | None:
+    """Between two creations in one domain of the first topology key (else in the profile) a rack's load may settle."""
+    view = request.view
+    seconds = view.rollout.ramp_seconds
+    newest = view.newest.get(view.ramp_group(view.profile.uid, request.facts.labels)) if seconds else None
+    if newest is None:
+        return None
+    return said("Ramping", seconds=seconds, until=format_time(newest + timedelta(seconds=seconds)))
+
+
+def pool_limit_reached(request: AdmissionRequest) -> Said | None:
+    row = _pool(request)
+    if row is None or row.max_concurrent is None:
+        return None
+    there = request.view.there("pool", pool_of)[row.name]
+    facts = {"pool": row.name, "limit": row.max_concurrent}
+    return said("PoolLimitReached", **facts) if there >= row.max_concurrent else None
+
+
+def _pool(request: AdmissionRequest) -> PoolLimit | None:
+    for row in request.view.rollout.pools:
+        if row.name == request.facts.pool:
+            return row
+    return None
+
+
+def topology_key_missing(request: AdmissionRequest) -> Said | None:
+    for row in request.view.rollout.per_topology:
+        if row.key not in request.facts.labels:
+            return said("TopologyKeyMissing", key=row.key)
+    return None
+
+
+def topology_limit_reached(request: AdmissionRequest) -> Said | None:
+    for row in request.view.rollout.per_topology:
+        group = request.facts.labels.get(row.key)
+        if group is None:  # of no group; whether that may be is a check of its own
+            continue
+        if request.view.there(f"label {row.key}", partial(label_of, row.key))[group] >= row.max:
+            return said("TopologyLimitReached", limit=row.max, key=row.key, group=group)
+    return None
+
+
+def _budgets(request: AdmissionRequest) -> Iterable[tuple[str, int, Callable[[Live], bool]]]:
+    """(name, watts, which agents count) of each power budget that the candidate falls under."""
+    rollout, row = request.view.rollout, _pool(request)
+    if rollout.power_budget_watts is not None:
+        uid = request.view.profile.uid  # its own agents, wherever they are, and those of others on its nodes
+        yield "spec.rollout.powerBudgetWatts", rollout.power_budget_watts, lambda i: i.matched or i.profile_uid == uid
+    if row is not None and row.power_budget_watts is not None:
+        pool = row.name
+        yield f"powerBudgetWatts of pool {pool}", row.power_budget_watts, lambda i: pool_of(i) == pool
+
+
+def power_budget_too_small(request: AdmissionRequest) -> Said | None:
+    watts, origin = node_watts(request.facts, request.view.limits)
+    for name, budget, _ in _budgets(request):
+        if budget < watts:
+            return said("PowerBudgetTooSmall", watts=watts, origin=origin, name=name, budget=budget)
+    return None
+
+
+def power_budget_reached(request: AdmissionRequest) -> Said | None:
+    watts, origin = node_watts(request.facts, request.view.limits)
+    for name, budget, counts in _budgets(request):
+        drawn = request.view.drawn(name, counts)[True]
+        if drawn + watts > budget:
+            facts = {"drawn": drawn, "watts": watts, "origin": origin, "name": name, "budget": budget}
+            return said("PowerBudgetReached", **facts)
+    return None
+
+
+def limit_of_another_profile(request: AdmissionRequest) -> Said | None:
+    """A rack that one profile spares is not filled by another; what nobody can keep (a node above it) binds nobody."""
+    for other in request.elsewhere:
+        if power_budget_too_small(other) is not None:
+            continue
+        physical = (limit for limit in NODE_CHECKS if limit.binds_others is not None)
+        reached = next((found for limit in physical if (found := limit.check(other)) is not None), None)
+        if reached is not None:
+            return said("LimitOfAnotherProfile", profile=other.view.profile.key, detail=reached.clause)
+    return None
+
+
+def has_physical_limits(rollout: Rollout) -> bool:
+    """Whether the profile limits a place, so that others on its nodes are bound too."""
+    return any(limit.binds_others(rollout) for limit in NODE_CHECKS if limit.binds_others is not None)
+
+
+def kept_for_pod(request: AdmissionRequest) -> Said | None:
+    """An agent was ended for a pod of higher priority: none takes the GPUs before that pod has had its chance."""
+    found = request.view.observed.waited_for.get(request.facts.uid)
+    if found is None:
+        return None
+    return said("KeptForPod", pod=found.pod, priority=found.priority, since=format_time(found.at))
+
+
+def backing_off(request: AdmissionRequest) -> Said | None:
+    if request.attempt is None or request.attempt.outcome != "disrupted":
+        return None
+    observed, ended = request.view.observed, parse_time(request.attempt.finished_at)
+    until = rest_over(request.attempt, observed.settings.disruption_backoff, request.facts.uid)
+    if not recent(ended, until - ended, observed.now):
+        return None
+    return said("BackingOff", until=format_time(until), why=request.attempt.reason or "Disrupted")
+
+
+def profile_refused(request: AdmissionRequest) -> Said | None:
+    """What the cluster refuses to every node is tried with one agent at a time; a quota has room when an agent ends."""
+    view, hold = request.view, request.view.hold
+    if hold is None or view.own < hold.agents or (view.observed.now >= hold.until and not view.trying):
+        return None
+    return said(hold.reason, **refusal_facts(hold, view.profile))
+
+
+def image_pull_limit_reached(request: AdmissionRequest) -> Said | None:
+    """Nodes that have the image go on meanwhile."""
+    limit = concurrency_limit(request.view.rollout.max_image_pulls, request.view.tally.eligible)
+    if not request.cold or request.view.pulling < limit:
+        return None
+    return said("ImagePullLimitReached", limit=limit)
+
+
+def busy(request: AdmissionRequest) -> Said | None:
+    occupancy = request.view.observed.occupancy.get(request.facts.name)
+    if not _idle_required(request) or occupancy is None or occupancy.holder is None:
+        return None
+    return said("Busy", pod=occupancy.holder, gpus=occupancy.gpus)
+
+
+def device_class_missing(request: AdmissionRequest) -> Said | None:
+    """Nodes whose GPUs the device plugin hands out go on meanwhile."""
+    seen = request.view.observed
+    if request.facts.way != "claim" or seen.device_class.exists:
+        return None
+    return said("DeviceClassMissing", name=seen.settings.device_class)
+
+
+def device_class_shares(request: AdmissionRequest) -> Said | None:
+    seen = request.view.observed
+    if request.facts.way != "claim" or seen.device_class.sharing is None:
+        return None
+    return said("DeviceClassShares", name=seen.settings.device_class, strategy=seen.device_class.sharing)
+
+
+def not_looked_at(request: AdmissionRequest) -> Said | None:
+    if not _idle_required(request) or request.facts.name in request.view.observed.occupancy:
+        return None
+    return said("CheckingIdle")
+
+
+def insufficient_cpu_and_memory(request: AdmissionRequest) -> Said | None:
+    """Both at once: who lowers one of them would only learn of the other then."""
+    cpus, memory = _cpu_shortage(request), _memory_shortage(request)
+    if cpus is None or memory is None:
+        return None
+    return said(
+        "InsufficientCPUAndMemory",
+        cpus=cpus.wanted,
+        cpus_requested=cpus.requested,
+        cpus_allocatable=cpus.allocatable,
+        memory=memory.wanted,
+        memory_requested=memory.requested,
+        memory_allocatable=memory.allocatable,
+    )
+
+
+def insufficient_cpu(request: AdmissionRequest) -> Said | None:
+    shortage = _cpu_shortage(request)
+    return said("InsufficientCPU", **asdict(shortage)) if shortage is not None else None
+
+
+def insufficient_memory(request: AdmissionRequest) -> Said | None:
+    shortage = _memory_shortage(request)
+    return said("InsufficientMemory", **asdict(shortage)) if shortage is not None else None
+
+
+@dataclass(frozen=True)
+class _Shortage:
+    """What an agent requests, what the node's pods request already, and of how much; as users write it."""
+
+    wanted: str
+    requested: str
+    allocatable: str
+
+
+def _cpu_shortage(request: AdmissionRequest) -> _Shortage | None:
+    wanted = millis(request.view.profile.spec.agent.resources.cpu)
+    return _shortage(request, wanted, request.facts.cpu_millis, lambda requests: requests.cpu_millis, cpu_text)
+
+
+def _memory_shortage(request: AdmissionRequest) -> _Shortage | None:
+    wanted = quantity(request.view.profile.spec.agent.resources.memory)
+    return _shortage(request, wanted, request.facts.memory_bytes, lambda requests: requests.memory_bytes, memory_text)
+
+
+def _shortage(
+    request: AdmissionRequest,
+    wanted: int | None,
+    allocatable: int | None,
+    part: Callable[[Requests], int],
+    shown: Callable[[int], str],
+) -> _Shortage | None:
+    """As the scheduler would find it: what is allocatable, less what the node's pods request."""
+    occupancy = request.view.observed.occupancy.get(request.facts.name)
+    if not _idle_required(request) or occupancy is None or wanted is None or allocatable is None:
+        return None
+    requested = part(occupancy.requests)
+    if requested + wanted <= allocatable:
+        return None
+    return _Shortage(shown(wanted), shown(requested), shown(allocatable))
+
+
+def _idle_required(request: AdmissionRequest) -> bool:
+    return request.view.profile.spec.idle.required
+
+
+PROFILE_CHECKS: tuple[Limit, ...] = (
+    Limit("StoppedByAdmin", stopped_by_admin),
+    Limit("Suspended", suspended),
+    Limit("TooManyFailures", too_many_failures, blockers.failed_nodes),
+    Limit("CanaryFailed", canary_failed, blockers.failed_nodes),
+    Limit("CanaryFirst", canary_first, blockers.own_agents),
+    Limit("QuotaExceeded", profile_refused),
+    Limit("MaxConcurrentReached", max_concurrent_reached, blockers.own_agents),
+)
+"""What stops every candidate of the profile alike."""
+
+NODE_CHECKS: tuple[Limit, ...] = (
+    Limit("DeviceClassMissing", device_class_missing),
+    Limit("DeviceClassShares", device_class_shares),
+    Limit("TopologyKeyMissing", topology_key_missing),
+    Limit("PowerBudgetTooSmall", power_budget_too_small),
+    Limit("FleetPowerTooSmall", fleet_limits.power_too_small),
+    Limit("MeasuredByAnotherProfile", measured_by_another_profile, blockers.agents_on_node),
+    Limit("KeptForPod", kept_for_pod, blockers.waiting_pod),
+    Limit("BackingOff", backing_off),
+    Limit("PoolLimitReached", pool_limit_reached, blockers.agents_in_pool, lambda rollout: bool(rollout.pools)),
+    Limit(
+        "TopologyLimitReached",
+        topology_limit_reached,
+        blockers.agents_in_topology,
+        lambda rollout: bool(rollout.per_topology),
+    ),
+    Limit(
+        "PowerBudgetReached",
+        power_budget_reached,
+        blockers.agents_on_nodes,
+        lambda rollout: bool(rollout.power_budget_watts),
+    ),
+    Limit("LimitOfAnotherProfile", limit_of_another_profile),
+    Limit("FleetLimitReached", fleet_limits.agents_reached),
+    Limit("FleetPowerReached", fleet_limits.power_reached),
+    Limit("Ramping", ramping),
+    Limit("ImagePullLimitReached", image_pull_limit_reached, blockers.own_agents),
+    Limit("Busy", busy, blockers.gpu_holder),
+    Limit("InsufficientCPUAndMemory", insufficient_cpu_and_memory),
+    Limit("InsufficientCPU", insufficient_cpu),
+    Limit("InsufficientMemory", insufficient_memory),
+    Limit("CheckingIdle", not_looked_at),
+)
+"""What stops one candidate; the next one may go."""
+
+LIMITS: Mapping[str, Limit] = {limit.code: limit for limit in (*PROFILE_CHECKS, *NODE_CHECKS)}
+
+
+def blocked_by(request: AdmissionRequest, limits: tuple[Limit, ...]) -> Said | None:
+    """What the first limit says that says no; None when all let the agent start."""
+    return next((reached for limit in limits if (reached := limit.check(request)) is not None), None)

@@ -1,0 +1,410 @@
+"""Who starts now: free places go to candidates, profile by profile in turn, each checked against every limit."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+from precision_operator.core.admission.budget_view import AdmissionRequest, BudgetView, FleetView, Live
+from precision_operator.core.admission.limits import NODE_CHECKS, PROFILE_CHECKS, blocked_by, has_physical_limits
+from precision_operator.core.attempts import manifest
+from precision_operator.core.attempts.actions import Start
+from precision_operator.core.attempts.faults import Fault, fault_text
+from precision_operator.core.attempts.node_state import AcceptedPlan, NodeState, ProfilePlan, Tally, plan_failed
+from precision_operator.core.attempts.places import is_abandoned
+from precision_operator.core.attempts.refusal import bare_jobs, mark_of
+from precision_operator.core.eligibility.images import is_cold
+from precision_operator.core.eligibility.request import measurement_request, too_large
+from precision_operator.core.observe.nodes import NodeFacts
+from precision_operator.core.observe.observed import JobView, Observed, PodView, ProfileView, ReportView
+from precision_operator.core.reasons import REASONS, Said, said
+
+_NEVER = datetime.min.replace(tzinfo=UTC)
+
+
+class _Agent(NamedTuple):
+    """Where an agent is: whose, and on which node."""
+
+    namespace: str
+    node_uid: str
+
+
+@dataclass
+class _InFlight:
+    """What is taken while one plan is made: a value local to `admit`."""
+
+    observed: Observed
+    live: dict[tuple[str, str], _Agent]
+    """Each agent that runs or may still run, by profile UID and its Job's UID."""
+    taken: dict[str, str]
+    """Key of the profile whose agent is on the node, by the node's name: one that comes back may still run it."""
+    starts: Mapping[str, dict[tuple[str, str], datetime]]
+    """Recent creations by namespace, then by profile UID and node UID, those of this plan included."""
+    limits: Mapping[str, Mapping[str, int]]
+    """Enforced watts of each node's GPUs, as reports of one namespace tell them; by namespace."""
+    tallies: Mapping[str, Tally]
+    """By profile UID."""
+    matched: Mapping[str, frozenset[str]]
+    """UIDs of the nodes that each profile's target matches, by profile UID."""
+    newest: dict[str, datetime]
+    """When each profile's newest agent was created, by profile UID."""
+    newest_of: dict[str, datetime]
+    """The same by namespace."""
+    limited: tuple[AcceptedPlan, ...]
+    """Profiles that limit places, so that others of their namespace on their nodes are bound too."""
+    own: Counter[str]
+    """How many agents each profile has, by its UID."""
+    of: Counter[str]
+    """How many agents each namespace has."""
+    trying: Counter[str]
+    """How many of them have no pod yet."""
+    pulling: Counter[str]
+    """How many agents of each profile may be pulling their image, by its UID."""
+    nodes: Mapping[str, Mapping[str, NodeFacts]]
+    """Facts of all nodes as each profile sees them, by its UID and theirs."""
+    views: dict[str, BudgetView] = field(default_factory=dict)
+    """The agents of its namespace as each profile sees them, by its UID, until the next one starts."""
+    fleet: FleetView | None = None
+    """All agents, where the operator's own limits are for them."""
+
+    def view(self, draft: AcceptedPlan) -> BudgetView:
+        """The agents of its namespace as one profile sees them: the same value until the next one starts."""
+        uid, namespace = draft.profile.uid, draft.profile.namespace
+        if uid not in self.views:
+            mine = ((owner, agent) for (owner, _), agent in self.live.items() if agent.namespace == namespace)
+            self.views[uid] = BudgetView(
+                observed=self.observed,
+                profile=draft.profile,
+                live=tuple(self.seen_by(uid, owner, agent.node_uid) for owner, agent in mine),
+                tally=self.tallies[uid],
+                limits=self.limits.get(namespace, {}),
+                starts=self.starts[namespace],
+                trying=self.trying[uid],
+                pulling=self.pulling[uid],
+            )
+        return self.views[uid]
+
+    def seen_by(self, uid: str, owner: str, node: str) -> Live:
+        """The agent of profile `owner` on a node, as the profile `uid` sees it."""
+        return Live(owner, node, self.nodes[uid].get(node), node in self.matched[uid])
+
+    def request(self, draft: AcceptedPlan, facts: NodeFacts) -> AdmissionRequest:
+        """What bears on a start on this node, as one profile sees it; without its attempt."""
+        return AdmissionRequest(self.view(draft), facts, self.taken.get(facts.name), fleet=self.fleet)
+
+
+@dataclass(frozen=True)
+class Admission:
+    """What came of all turns."""
+
+    plans: tuple[ProfilePlan, ...]
+    starts: tuple[Start, ...]
+    nodes_to_probe: tuple[str, ...]
+    """Nodes that would start an agent if they are idle."""
+
+
+def admit(drafts: Sequence[ProfilePlan], observed: Observed, faults: list[Fault]) -> Admission:
+    """Give free places to candidates: the namespace with the fewest live agents first, in it the profile with the
+    fewest, then who has waited longest.
+    """
+    in_flight = _in_flight(observed, drafts)
+    accepted = {d.profile.uid: d for d in drafts if isinstance(d, AcceptedPlan)}
+    node_states = {d.profile.uid: list(d.node_states) for d in drafts}
+    queues = {uid: deque(_by_least_recent_attempt(draft, observed.now)) for uid, draft in accepted.items()}
+    starts: list[Start] = []
+    nodes_to_probe: list[str] = []
+    while any(queues.values()):
+        uid = min((u for u, q in queues.items() if q), key=lambda u: _rank(accepted[u].profile, in_flight))
+        for place, node_state, start in _until_one_starts(accepted[uid], queues[uid], in_flight, faults):
+            node_states[uid][place] = node_state
+            starts += [start] if start is not None else []
+            nodes_to_probe += [node_state.facts.name] if node_state.reason == "CheckingIdle" else []
+    plans = tuple(replace(d, node_states=tuple(node_states[d.profile.uid])) for d in drafts)
+    return Admission(plans, tuple(starts), tuple(dict.fromkeys(nodes_to_probe)))
+
+
+def _by_least_recent_attempt(draft: AcceptedPlan, now: datetime) -> list[int]:
+    """The places of the candidates: who was never tried, then who was tried longest ago; by name among equals.
+
+    So a node that is tried in vain again and again keeps none waiting that has not had its turn. A node that somebody
+    has asked for by name comes before all, once: its next attempt is of the run that was asked for.
+    """
+    states = enumerate(draft.node_states)
+    eligible = {place: _turn(each, draft, now) for place, each in states if each.state == "eligible"}
+    return sorted(eligible, key=lambda place: (eligible[place], place))
+
+
+def _turn(candidate: NodeState, draft: AcceptedPlan, now: datetime) -> tuple[bool, datetime]:
+    """Sorts candidates: those that somebody asks for, unless the cluster has refused them, then by the last try."""
+    due = candidate.current.due if candidate.current is not None else None
+    is_asked_for = due == "RerunNode" and candidate.facts.uid not in draft.refusals
+    return not is_asked_for, _last_tried(candidate, draft, now)
+
+
+def _last_tried(candidate: NodeState, draft: AcceptedPlan, now: datetime) -> datetime:
+    """When an agent was last to begin there; a time ahead is from a clock that has jumped back, and says nothing."""
+    refused = draft.refusals.get(candidate.facts.uid)
+    tries = (
+        candidate.report.started if candidate.report is not None else None,
+        refused.at if refused is not None else None,
+    )
+    return max((at for at in tries if at is not None and at <= now), default=_NEVER)
+
+
+def _until_one_starts(
+    draft: AcceptedPlan, queue: deque[int], in_flight: _InFlight, faults: list[Fault]
+) -> Iterator[tuple[int, NodeState, Start | None]]:
+    """What comes of the profile's next candidates, each with its place among the stands, up to one that may start.
+
+    Then it may be another profile's turn.
+    """
+    try:
+        stopped = blocked_by(in_flight.request(draft, draft.node_states[queue[0]].facts), PROFILE_CHECKS)
+    except Exception as error:
+        faults.append(Fault("profile", draft.profile.key, error))
+        stopped = said("PlanFailed", why=fault_text(error))
+    while queue:
+        place = queue.popleft()
+        candidate = draft.node_states[place]
+        if stopped is not None:
+            yield place, _as(candidate, stopped), None
+            continue
+        try:
+            node_state, start = _admit_candidate(draft, candidate, in_flight)
+        except Exception as error:
+            faults.append(Fault("node", f"{candidate.facts.name} for {draft.profile.key}", error))
+            node_state, start = plan_failed(candidate.facts, error, candidate.report), None
+        yield place, node_state, start
+        if REASONS[node_state.reason].tentative:
+            _take(in_flight, draft, candidate)
+            return
+
+
+def _in_flight(observed: Observed, drafts: Sequence[ProfilePlan]) -> _InFlight:
+    """What counts: each Job (Kueue's too) until it is deleted, and pods that hold GPUs although their Job is gone."""
+    keys = {profile.uid: profile.key for profile in observed.profiles}
+    abandoned = {pod.job_uid for pod in observed.pods if is_abandoned(pod, observed.settings, observed.now)}
+    agents: list[JobView | PodView] = [*observed.jobs, *(pod for pod in observed.pods if pod.live)]
+    accepted = [draft for draft in drafts if isinstance(draft, AcceptedPlan)]
+    starts = _starts(observed)
+    live = {(i.profile_uid, _job_uid(i)): _Agent(i.namespace, i.node_uid) for i in agents if not _is_left(i, abandoned)}
+    newest, newest_of = _newest(starts, observed.now)
+    return _InFlight(
+        observed=observed,
+        live=live,
+        taken={item.node_name: keys.get(item.profile_uid) or _unknown(item, observed) for item in reversed(agents)},
+        starts=_recent(starts, drafts, observed.now),
+        limits=_limits_by_namespace(observed),
+        tallies={draft.profile.uid: draft.tally for draft in drafts},
+        matched={
+            draft.profile.uid: frozenset(node_state.facts.uid for node_state in draft.node_states) for draft in drafts
+        },
+        nodes={draft.profile.uid: draft.nodes for draft in drafts},
+        newest=newest,
+        newest_of=newest_of,
+        limited=tuple(draft for draft in accepted if _limits_others(draft)),
+        own=Counter(profile for profile, _ in live),
+        of=Counter(agent.namespace for agent in live.values()),
+        trying=Counter(job.profile_uid for job in bare_jobs(observed)),
+        pulling=_pulling(observed, accepted),
+        fleet=_fleet(observed, live),
+    )
+
+
+def _unknown(item: JobView | PodView, observed: Observed) -> str:
+    """What is told of an agent's profile that can't be seen."""
+    return f"of namespace {item.namespace}" if item.namespace in observed.unserved else "a deleted profile"
+
+
+def _limits_others(draft: AcceptedPlan) -> bool:
+    spec = draft.profile.spec
+    return not spec.suspend and has_physical_limits(spec.rollout)
+
+
+def _fleet(observed: Observed, live: Mapping[tuple[str, str], _Agent]) -> FleetView | None:
+    caps = observed.settings.fleet_limits
+    if caps.empty:
+        return None
+    facts = observed.facts_of(caps.pool_label)
+    agents = tuple(Live(owner, agent.node_uid, facts.get(agent.node_uid)) for (owner, _), agent in live.items())
+    return FleetView(agents, _limits(observed.reports), caps, facts)
+
+
+def _is_left(item: JobView | PodView, abandoned: set[str]) -> bool:
+    """Whether nobody is there to end it: a pod past its end, or a Job that is deleted and waits for such a pod."""
+    return _job_uid(item) in abandoned and (isinstance(item, PodView) or item.deleting)
+
+
+def _pulling(observed: Observed, accepted: Sequence[AcceptedPlan]) -> Counter[str]:
+    """Agents that pull their image or are about to: those that the scheduler has no room for do not."""
+    drafts = {draft.profile.uid: draft for draft in accepted}
+    pods = {pod.job_uid: pod for pod in observed.pods}
+    found: Counter[str] = Counter()
+    for job in observed.jobs:
+        draft, pod = drafts.get(job.profile_uid), pods.get(job.uid)
+        node = draft.nodes.get(job.node_uid) if draft is not None else None
+        begun = pod is not None and (pod.phase != "Pending" or bool(pod.unschedulable))
+        if draft is None or node is None or begun or not job.live:
+            continue
+        report = observed.reports_of[job.profile_uid].get(job.node_uid)
+        found[job.profile_uid] += is_cold(node, draft.asked.image, draft.asked.image_digest, report)
+    return found
+
+
+_Starts = Mapping[tuple[str, str, str], datetime]
+"""When agents were last created, by namespace, profile UID and node UID."""
+
+
+def _starts(observed: Observed) -> _Starts:
+    """When agents were last created, by what reports and Jobs say."""
+    starts = {
+        (report.namespace, report.profile_uid, report.node_uid): report.started
+        for report in observed.reports
+        if report.started is not None
+    }
+    return starts | {(job.namespace, job.profile_uid, job.node_uid): job.created for job in observed.jobs}
+
+
+def _newest(starts: _Starts, now: datetime) -> tuple[dict[str, datetime], dict[str, datetime]]:
+    """By profile and by namespace; a start that lies ahead is from a clock that has jumped back, and says nothing."""
+    newest: dict[str, datetime] = {}
+    newest_of: dict[str, datetime] = {}
+    for (namespace, profile, _), at in starts.items():
+        if at <= now:
+            newest[profile] = max(at, newest.get(profile, at))
+            newest_of[namespace] = max(at, newest_of.get(namespace, at))
+    return newest, newest_of
+
+
+def _recent(
+    starts: _Starts, drafts: Sequence[ProfilePlan], now: datetime
+) -> Mapping[str, dict[tuple[str, str], datetime]]:
+    """The starts that any profile's ramp may still wait for, by namespace."""
+    ramps = [draft.profile.spec.rollout.ramp_seconds for draft in drafts if draft.profile.spec is not None]
+    longest = timedelta(seconds=max(ramps, default=0))
+    first, last = now - longest, now + longest
+    found: dict[str, dict[tuple[str, str], datetime]] = {draft.profile.namespace: {} for draft in drafts}
+    for (namespace, profile, node), at in starts.items():
+        if first < at < last and namespace in found:
+            found[namespace][profile, node] = at
+    return found
+
+
+def _job_uid(item: JobView | PodView) -> str:
+    return item.uid if isinstance(item, JobView) else item.job_uid
+
+
+def _limits_by_namespace(observed: Observed) -> dict[str, dict[str, int]]:
+    """Enforced watts of each node's GPUs by namespace: what one tenant's reports tell bears on its own limits alone."""
+    reports: dict[str, list[ReportView]] = defaultdict(list)
+    for report in observed.reports:
+        reports[report.namespace].append(report)
+    return {namespace: _limits(there) for namespace, there in reports.items()}
+
+
+def _limits(reports: Iterable[ReportView]) -> dict[str, int]:
+    """Enforced watts of each node's GPUs, as the newest of these reports tells them."""
+    newest: dict[str, tuple[str, int | None]] = {}
+    for report in reports:
+        known = newest.get(report.node_uid)
+        if report.reported_limit is not None and (known is None or report.reported_limit[0] >= known[0]):
+            newest[report.node_uid] = report.reported_limit
+    return {uid: watts for uid, (_, watts) in newest.items() if watts}
+
+
+def _rank(profile: ProfileView, in_flight: _InFlight) -> tuple[int, datetime, int, datetime, datetime, str]:
+    """By its newest start before its age: a profile that is always due again must not keep a younger one out.
+
+    Namespaces have their turns before profiles: many profiles of one keep nobody of another waiting.
+    """
+    uid, namespace = profile.uid, profile.namespace
+    return (
+        in_flight.of[namespace],
+        in_flight.newest_of.get(namespace, _NEVER),
+        in_flight.own[uid],
+        in_flight.newest.get(uid, _NEVER),
+        profile.created,
+        profile.key,
+    )
+
+
+def _take(in_flight: _InFlight, draft: AcceptedPlan, candidate: NodeState) -> None:
+    now, profile, facts = in_flight.observed.now, draft.profile, candidate.facts
+    in_flight.live[profile.uid, facts.uid] = _Agent(profile.namespace, facts.uid)
+    in_flight.own[profile.uid] += 1
+    in_flight.of[profile.namespace] += 1
+    in_flight.trying[profile.uid] += 1
+    in_flight.pulling[profile.uid] += _is_cold(draft, candidate)
+    in_flight.taken.setdefault(facts.name, profile.key)
+    in_flight.starts[profile.namespace][profile.uid, facts.uid] = now
+    in_flight.newest[profile.uid] = in_flight.newest_of[profile.namespace] = now
+    for uid, view in in_flight.views.items():
+        if view.profile.namespace == profile.namespace:
+            agent = in_flight.seen_by(uid, profile.uid, facts.uid)
+            more = {"trying": in_flight.trying[uid], "pulling": in_flight.pulling[uid]}
+            in_flight.views[uid] = view.with_one_more(agent, **more)
+    if in_flight.fleet is not None:
+        facts_there = in_flight.fleet.nodes.get(facts.uid)
+        in_flight.fleet = in_flight.fleet.with_one_more(Live(profile.uid, facts.uid, facts_there))
+
+
+def _is_cold(draft: AcceptedPlan, candidate: NodeState) -> bool:
+    return is_cold(candidate.facts, draft.asked.image, draft.asked.image_digest, candidate.report)
+
+
+def _as(candidate: NodeState, what: Said) -> NodeState:
+    """The candidate's stand with another reason."""
+    return NodeState(candidate.facts, what, candidate.report, candidate.current)
+
+
+def _admit_candidate(draft: AcceptedPlan, candidate: NodeState, in_flight: _InFlight) -> tuple[NodeState, Start | None]:
+    """One candidate's turn: it starts, or its stand says what it waits for."""
+    found = candidate.current
+    assert found is not None
+    facts, elsewhere = candidate.facts, _elsewhere(draft, candidate, in_flight)
+    request = AdmissionRequest(
+        in_flight.view(draft),
+        facts,
+        in_flight.taken.get(facts.name),
+        found.attempt,
+        elsewhere,
+        _is_cold(draft, candidate),
+        in_flight.fleet,
+    )
+    hindered = blocked_by(request, NODE_CHECKS)
+    return (_as(candidate, hindered), None) if hindered else _start(draft, candidate, in_flight.observed)
+
+
+def _elsewhere(draft: AcceptedPlan, candidate: NodeState, in_flight: _InFlight) -> tuple[AdmissionRequest, ...]:
+    """The candidate's node as other profiles of the namespace see it that match it and limit places."""
+    uid, own = candidate.facts.uid, draft.profile
+    others = [
+        other
+        for other in in_flight.limited
+        if other.profile.namespace == own.namespace and other.profile.uid != own.uid
+    ]
+    return tuple([in_flight.request(o, o.nodes[uid]) for o in others if uid in in_flight.matched[o.profile.uid]])
+
+
+def _start(draft: AcceptedPlan, candidate: NodeState, observed: Observed) -> tuple[NodeState, Start | None]:
+    profile, facts, found = draft.profile, candidate.facts, candidate.current
+    assert found is not None
+    document = measurement_request(draft.asked, facts, found.run, found.attempt.number + 1 if found.attempt else 1)
+    refused = too_large(document)
+    if refused is not None:
+        return _as(candidate, Said("ProfileNotAccepted", words=refused.message)), None
+    starting = said("AgentStarting", attempt=document.attempt, why="its Job is being created")
+    names = (profile.namespace, profile.name, profile.uid, facts.name, facts.uid)
+    start = Start(
+        profile=profile,
+        facts=facts,
+        report=manifest.report(*names) if candidate.report is None else None,
+        job=manifest.job(draft.asked, facts, found, document, observed.settings),
+        template=manifest.claim_template(profile, facts, document.node.gpus, observed.settings),
+        said=starting,
+        mark=mark_of(profile, candidate.report),
+    )
+    return _as(candidate, starting), start

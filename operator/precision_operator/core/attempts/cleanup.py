@@ -1,0 +1,178 @@
+"""What becomes of Jobs that are over or hopeless, and of reports that are out of date or whose node is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+from precision_api.kinds.report import ReportStatus
+from precision_operator.core.attempts.actions import (
+    DEFAULT_KEEPING,
+    Action,
+    Adopt,
+    Close,
+    Collect,
+    Drop,
+    Keeping,
+    MarkFresh,
+    MarkStale,
+    Withdraw,
+)
+from precision_operator.core.attempts.faults import Fault
+from precision_operator.core.attempts.node_state import ProfilePlan, recorded
+from precision_operator.core.attempts.places import end_of, is_abandoned
+from precision_operator.core.attempts.refusal import Answer, classify, cleaned, mark_of
+from precision_operator.core.eligibility.checks import decide
+from precision_operator.core.observe.clock import duration
+from precision_operator.core.observe.nodes import NodeFacts
+from precision_operator.core.observe.observed import JobView, Observed, PodView, ReportView, Stage
+from precision_operator.core.observe.stop import Stop, stopped
+from precision_operator.core.reasons import Said, said
+
+
+def cleanup(observed: Observed, plans: Sequence[ProfilePlan], faults: list[Fault]) -> Iterator[Action]:
+    """All that is to be ended, collected, marked or deleted. What one Job or report raises goes to `faults`."""
+    by_uid = {plan.profile.uid: plan for plan in plans}
+    pods = {pod.job_uid: pod for pod in observed.pods}
+    for job in observed.jobs:
+        report = observed.reports_of.get(job.profile_uid, {}).get(job.node_uid)
+        try:
+            action = _of_job(job, pods.get(job.uid), report, by_uid.get(job.profile_uid), observed)
+        except Exception as error:
+            faults.append(Fault("job", f"{job.namespace}/{job.name}", error))
+            continue
+        if action is not None and not job.deleting:
+            yield action
+    # One writer a pass: a report whose Job is still there gets that Job's end first, or the one would undo the other.
+    written = {(job.profile_uid, job.node_uid) for job in observed.jobs}
+    for uid, orphan in observed.orphans:
+        if (uid, orphan.node_uid) not in written and observed.reports_of[uid][orphan.node_uid] is orphan:
+            written.add((uid, orphan.node_uid))
+            yield Adopt(by_uid[uid].profile, orphan)
+    for plan in plans:
+        if plan.profile.spec is None:
+            continue
+        uid, keep = plan.profile.uid, plan.profile.spec.retention.deleted_nodes
+        for node, report in observed.reports_of[uid].items():
+            if node not in observed.nodes and (uid, node) not in written:
+                yield from _of_lost_node(report, keep, observed.now)
+    for plan in plans:
+        try:
+            yield from _stale(plan, written)
+        except Exception as error:
+            faults.append(Fault("profile", plan.profile.key, error))
+
+
+def next_end(observed: Observed, plans: Sequence[ProfilePlan]) -> datetime | None:
+    """The first moment ahead at which an attempt's time is over, or a pod that nobody ends stops counting."""
+    by_uid = {plan.profile.uid: plan for plan in plans}
+    pods = {pod.job_uid: pod for pod in observed.pods}
+    grace = observed.settings.unresponsive_grace
+    ends = [pod.deleting_since + grace for pod in observed.pods if pod.live and pod.deleting_since is not None]
+    for job in observed.jobs:
+        owner = by_uid.get(job.profile_uid)
+        if owner is None or not job.live or job.deleting:
+            continue
+        try:
+            facts = owner.nodes.get(job.node_uid)
+            end = end_of(job, pods.get(job.uid), facts, owner.profile.spec, observed.settings)
+        except Exception:  # `cleanup` has met the same, and tells of it
+            continue
+        ends += [end.at] if end is not None else []
+    return min((at for at in ends if at > observed.now), default=None)
+
+
+def _of_job(
+    job: JobView, pod: PodView | None, report: ReportView | None, owner: ProfilePlan | None, observed: Observed
+) -> Action | None:
+    if owner is None:
+        return _drop_job(job, "ProfileDeleted", "its profile is gone")
+    if recorded(job, report):
+        return _drop_job(job, "ResultWritten", "its result is in the report")
+    keeping = _keeping(owner)
+    facts = owner.nodes.get(job.node_uid)
+    if job.finished is not None and (pod is None or not is_abandoned(pod, observed.settings, observed.now)):
+        pool, domain = (facts.pool, facts.clique) if facts else ("", None)
+        by_claim = pod is not None and pod.claims
+        return Collect(job, pod, report, pool, keeping, domain, by_claim, _is_drained(facts, owner))
+    if job.node_uid not in observed.nodes:
+        return Close(job, report, "disrupted", said("NodeLost", node=job.node_name), keeping)
+    if pod is None and job.suspended and owner.profile.spec is not None and owner.profile.spec.suspend:
+        return _drop_job(job, "Suspended", "its profile is suspended, and Kueue has not let it begin")
+    if job.creation_problem and not job.suspended and (pod is None or _lacks_claim(pod)):
+        return _withdraw(job, report, owner, "pod" if pod is None else "ResourceClaim")
+    if observed.stop is not None and job.finished is None and _takes_back(observed.stop, pod):
+        return Close(job, report, "disrupted", stopped(observed.stop), keeping)
+    end = end_of(job, pod, facts, owner.profile.spec, observed.settings)
+    if end is None or not end.is_over(observed.now):
+        return None
+    read = pod if end.has_log else None
+    return Close(job, report, end.outcome, end.said, keeping, read, end.since)
+
+
+def _is_drained(facts: NodeFacts | None, owner: ProfilePlan) -> bool:
+    """Whether somebody wants no pods on the node just now."""
+    spec = owner.profile.spec
+    if facts is None or spec is None:
+        return False
+    reason = decide(facts, spec.target, spec.agent.tolerations).reason
+    return facts.unschedulable or reason in ("NodeDeleting", "UntoleratedTaint")
+
+
+def _takes_back(stop: Stop, pod: PodView | None) -> bool:
+    """Whether an admin's stop ends this agent. One that waits for its place or image would begin although all are held;
+    it is left alone where nobody knows what the admin wants.
+    """
+    begun = pod is not None and pod.phase != "Pending"
+    return stop.mode == "End" or not (begun or stop.garbled)
+
+
+def _lacks_claim(pod: PodView) -> bool:
+    """Whether the pod is there, and the cluster has not created the claim that it waits for."""
+    return pod.phase == "Pending" and pod.claims and not pod.claims_created
+
+
+def _withdraw(job: JobView, report: ReportView | None, owner: ProfilePlan, stage: Stage) -> Withdraw:
+    words = job.creation_problem
+    facts = {"stage": stage, "words": cleaned(words), "namespace": job.namespace}
+    reason = classify(Answer(words))
+    return Withdraw(job, mark_of(owner.profile, report), Said(reason, facts), stage)
+
+
+def _keeping(owner: ProfilePlan) -> Keeping:
+    spec = owner.profile.spec
+    return Keeping(spec.rollout.retry, spec.retention) if spec is not None else DEFAULT_KEEPING
+
+
+def _drop_job(job: JobView, reason: str, message: str) -> Drop:
+    return Drop("Job", job.namespace, job.name, job.uid, Said(reason, words=message))
+
+
+def _of_lost_node(report: ReportView, keep: str, now: datetime) -> Iterator[Action]:
+    """A report outlives its node by the retention; with its profile it goes by garbage collection."""
+    since = report.not_fresh.get("NodeGone")
+    if since is None:
+        yield MarkStale(report, said("NodeGone", node=report.node_name))
+    elif now - since >= duration(keep):
+        over = Said("RetentionOver", words="its node is gone")
+        yield Drop("NodePrecisionReport", report.namespace, report.name, report.uid, over)
+
+
+def _stale(plan: ProfilePlan, written: set[tuple[str, str]]) -> Iterator[Action]:
+    """Results that a new run will replace stay until it has, marked with the reason; undone, the mark goes again."""
+    for node_state in plan.node_states:
+        found, report = node_state.current, node_state.report
+        if found is None or report is None or report.status is None or report.status.run is None:
+            continue
+        if (plan.profile.uid, report.node_uid) in written:
+            continue
+        marked = report.not_fresh
+        if found.due is None and marked and _is_of_newest_attempt(report.status):
+            yield MarkFresh(report, Said("Measured", words=f"what made it stale ({', '.join(marked)}) is undone"))
+        elif found.begins is not None and found.due != "FirstRun" and not marked:
+            yield MarkStale(report, found.begins)
+
+
+def _is_of_newest_attempt(status: ReportStatus) -> bool:
+    """Whether the result is what the newest attempt found; it may be older, where that one failed."""
+    return status.run is not None and status.attempt is not None and status.attempt.run == status.run.run

@@ -1,0 +1,241 @@
+"""What is created: one Job for one attempt on one node, its claim's template, the node's report. Fresh dicts always."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from precision_api.exchange.request import MeasurementRequest, canonical, request_hash, request_json
+from precision_api.facts import names
+from precision_api.kinds.profile import Agent, Toleration
+from precision_operator.core.attempts import claims
+from precision_operator.core.attempts.owner import owner
+from precision_operator.core.eligibility.checks import CORDONED_TAINT, IMPLIED_TOLERATION_KEYS
+from precision_operator.core.eligibility.request import ResolvedProfile
+from precision_operator.core.eligibility.triggers import CurrentRun
+from precision_operator.core.observe.nodes import NodeFacts
+from precision_operator.core.observe.observed import AcceptedProfile, Settings
+
+POD_GRACE_SECONDS = 60
+"""The agent ends itself at its deadline with a partial result; it is ended this much later, from its start."""
+JOB_TTL_SECONDS = 86_400
+"""Backstop: the operator deletes a Job as soon as its result is written."""
+SHARED_MEMORY = "8Gi"
+NOT_DISTURBED = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false", "karpenter.sh/do-not-disrupt": "true"}
+"""Annotations that keep autoscalers from taking the node of a running agent (for cluster-autoscaler, with a priority of
+-10 or more)."""
+NO_SIDECAR_LABELS = {
+    "sidecar.istio.io/inject": "false",
+    "kuma.io/sidecar-injection": "disabled",
+    "admission.datadoghq.com/enabled": "false",
+}
+NO_SIDECAR_ANNOTATIONS = {
+    "sidecar.istio.io/inject": "false",
+    "kuma.io/sidecar-injection": "disabled",
+    "linkerd.io/inject": "disabled",
+    "consul.hashicorp.com/connect-inject": "false",
+    "vault.hashicorp.com/agent-inject": "false",
+}
+"""An agent speaks to nobody, and a sidecar would hold its GPUs after it has ended."""
+
+
+def labels(profile_uid: str, node_uid: str) -> dict[str, str]:
+    """Labels of everything that belongs to one profile and node (UIDs: node names may outgrow a label)."""
+    return {
+        names.LABEL_MANAGED_BY: names.MANAGED_BY,
+        names.LABEL_PROFILE_UID: profile_uid,
+        names.LABEL_NODE_UID: node_uid,
+    }
+
+
+def report(namespace: str, profile: str, profile_uid: str, node: str, node_uid: str) -> dict[str, Any]:
+    """An empty NodePrecisionReport; its status is written when there is something to say."""
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": names.REPORT_KIND,
+        "metadata": {
+            "name": names.report_name(profile, node_uid),
+            "namespace": namespace,
+            "labels": labels(profile_uid, node_uid),
+            "ownerReferences": [owner(profile, profile_uid)],
+        },
+        "spec": {"profile": profile, "nodeName": node, "nodeUID": node_uid},
+    }
+
+
+def claim_template(profile: AcceptedProfile, facts: NodeFacts, gpus: int, settings: Settings) -> dict[str, Any] | None:
+    """The template of the agent's claim on this node; None where the device plugin hands out its GPUs."""
+    return claims.template(profile, gpus, settings) if facts.way == "claim" else None
+
+
+def job(
+    asked: ResolvedProfile, facts: NodeFacts, found: CurrentRun, document: MeasurementRequest, settings: Settings
+) -> dict[str, Any]:
+    """One attempt on one node: one Job, one pod, no replacement; all GPUs of the node, through the scheduler."""
+    profile = asked.profile
+    agent = profile.spec.agent
+    marks = labels(profile.uid, facts.uid) | {
+        names.LABEL_APP: names.AGENT_APP,
+        names.LABEL_RUN: document.run,
+        names.LABEL_ATTEMPT: str(document.attempt),
+    }
+    notes = {
+        names.ANNOTATION_PROFILE: profile.name,
+        names.ANNOTATION_NODE: facts.name,
+        names.ANNOTATION_WORKLOAD: asked.resolved.name,
+        names.ANNOTATION_REQUEST_HASH: request_hash(document),
+        names.ANNOTATION_DEADLINE: str(document.deadline_seconds),
+        names.ANNOTATION_DRIVER: facts.driver or "",
+        names.ANNOTATION_BASIS: canonical(dict(found.basis)),
+    }
+    queue = agent.queue_name
+    held = {"kueue.x-k8s.io/queue-name": queue} if queue else {}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": names.job_name(profile.uid, facts.uid, document.run, document.attempt),
+            "namespace": profile.namespace,
+            "labels": {**settings.agent_defaults.pod_labels, **marks, **held},
+            "annotations": dict(notes),
+            "ownerReferences": [owner(profile.name, profile.uid)],
+        },
+        "spec": {
+            **({"suspend": True} if held else {}),
+            "completions": 1,
+            "parallelism": 1,
+            "backoffLimit": 0,
+            "podReplacementPolicy": "Failed",
+            "ttlSecondsAfterFinished": JOB_TTL_SECONDS,
+            "activeDeadlineSeconds": _job_deadline(profile, document),
+            "podFailurePolicy": _failure_policy(),
+            "template": {
+                "metadata": _pod_metadata(marks, notes, settings),
+                "spec": _pod(profile, facts, asked.image, document, settings),
+            },
+        },
+    }
+
+
+def _pod_metadata(marks: Mapping[str, str], notes: Mapping[str, str], settings: Settings) -> dict[str, Any]:
+    """The admin's labels and annotations come before the defaults, and never before those that the operator needs."""
+    defaults = settings.agent_defaults
+    return {
+        "labels": {**NO_SIDECAR_LABELS, **defaults.pod_labels, **marks},
+        "annotations": {**NOT_DISTURBED, **NO_SIDECAR_ANNOTATIONS, **defaults.pod_annotations, **notes},
+    }
+
+
+def _job_deadline(profile: AcceptedProfile, document: MeasurementRequest) -> int:
+    """Seconds: what the pod may take, and what it may wait to be scheduled."""
+    pending = profile.spec.idle.pending_timeout_seconds
+    return _pod_deadline(profile, document) + pending + POD_GRACE_SECONDS
+
+
+def _pod_deadline(profile: AcceptedProfile, document: MeasurementRequest) -> int:
+    """Seconds. A pod's time counts from when its kubelet took it: pulling the image must not eat into the run."""
+    return profile.spec.idle.start_timeout_seconds + document.deadline_seconds + POD_GRACE_SECONDS
+
+
+def _failure_policy() -> dict[str, Any]:
+    """A disrupted pod fails the Job: the operator decides when and whether to try again, not the Job controller."""
+    disrupted = [{"type": "DisruptionTarget", "status": "True"}]
+    return {"rules": [{"action": "FailJob", "onPodConditions": disrupted}]}
+
+
+def _pod(
+    profile: AcceptedProfile, facts: NodeFacts, image: str, document: MeasurementRequest, settings: Settings
+) -> dict[str, Any]:
+    agent = profile.spec.agent
+    spec: dict[str, Any] = {
+        "restartPolicy": "Never",
+        "activeDeadlineSeconds": _pod_deadline(profile, document),
+        "terminationGracePeriodSeconds": 30,
+        "priorityClassName": settings.priority_class,
+        "serviceAccountName": settings.agent_service_account,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "affinity": {"nodeAffinity": _on_node(facts, settings.agent_defaults.flavor_labels)},
+        "tolerations": _tolerations(agent.tolerations, profile.spec.target.cordoned == "Include"),
+        "securityContext": _pod_security(settings),
+        "containers": [_container(agent, image, document, facts.way == "claim")],
+        "volumes": [
+            {"name": "tmp", "emptyDir": {"sizeLimit": agent.resources.ephemeral_storage}},
+            {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": SHARED_MEMORY}},
+        ],
+    }
+    if agent.image_pull_secrets:
+        spec["imagePullSecrets"] = [{"name": secret.name} for secret in agent.image_pull_secrets]
+    if settings.agent_defaults.scheduler_name:
+        spec["schedulerName"] = settings.agent_defaults.scheduler_name
+    if (wanted := claim_template(profile, facts, document.node.gpus, settings)) is not None:
+        # Its driver gives the container libraries and devices (CDI): no RuntimeClass.
+        spec["resourceClaims"] = [{"name": claims.REQUEST, "resourceClaimTemplateName": wanted["metadata"]["name"]}]
+    elif agent.runtime_class_name:
+        spec["runtimeClassName"] = agent.runtime_class_name
+    return spec
+
+
+def _pod_security(settings: Settings) -> dict[str, Any]:
+    """As Pod Security `restricted` asks; a user or group that is left out is the cluster's choice (OpenShift)."""
+    return {
+        **settings.agent_defaults.pod_security,
+        "runAsNonRoot": True,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+
+
+def _on_node(facts: NodeFacts, flavor_labels: tuple[str, ...]) -> dict[str, Any]:
+    """Affinity to one node. Never spec.nodeName: that goes past the scheduler, and so past whoever holds the GPUs.
+
+    Kueue chooses a Job's flavor by label expressions alone, and then adds that flavor's labels to the pod: so the
+    node's own values of `flavor_labels` stand beside its name.
+    """
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [facts.name]}]}
+    known = [key for key in flavor_labels if key in facts.labels]
+    if known:
+        term["matchExpressions"] = [{"key": key, "operator": "In", "values": [facts.labels[key]]} for key in known]
+    return {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+
+
+def _tolerations(own: tuple[Toleration, ...], cordoned: bool) -> list[dict[str, Any]]:
+    """The taints that only say what hardware a node has, and the user's; never all: owners reserve racks by taint.
+
+    `cordoned`: the taint of a cordoned node as well.
+    """
+    implied = [{"key": key, "operator": "Exists"} for key in IMPLIED_TOLERATION_KEYS]
+    if cordoned:
+        implied.append({"key": CORDONED_TAINT, "operator": "Exists", "effect": "NoSchedule"})
+    return implied + [item.model_dump(mode="json", by_alias=True, exclude_none=True) for item in own]
+
+
+def _container(agent: Agent, image: str, document: MeasurementRequest, by_claim: bool) -> dict[str, Any]:
+    gpus = {} if by_claim else {names.GPU_RESOURCE: str(document.node.gpus)}
+    claimed = {"cpu": agent.resources.cpu, "memory": agent.resources.memory, **gpus}
+    # Local storage is bounded, not claimed: when a disk fills up agents go first, and no Kueue quota has to cover it.
+    requests = claimed | {"ephemeral-storage": "0"}
+    limits = {key: value for key, value in claimed.items() if key != "cpu"}
+    limits["ephemeral-storage"] = agent.resources.ephemeral_storage
+    return {
+        "name": names.AGENT_CONTAINER,
+        "image": image,
+        "args": ["run", "--request", "env"],
+        "env": [
+            {"name": names.REQUEST_ENV, "value": request_json(document)},
+            {"name": "HOME", "value": "/tmp"},
+            # PyTorch names its compile cache for the user, and the pod's UID has no name.
+            {"name": "USER", "value": names.AGENT_APP},
+        ],
+        "resources": {
+            "requests": requests,
+            "limits": limits,
+            **({"claims": [{"name": claims.REQUEST}]} if by_claim else {}),
+        },
+        "terminationMessagePolicy": "File",
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}, {"name": "shm", "mountPath": "/dev/shm"}],
+    }

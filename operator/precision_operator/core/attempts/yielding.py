@@ -1,0 +1,181 @@
+"""Agents that give their GPUs to a pod of higher priority, where GPUs come by resource claim.
+
+The scheduler preempts no pod that holds a claim, so that our low priority protects nobody there. An agent is ended for
+a pod that has waited a moment, may run on its node, and has a higher priority: once. Where no pod got the GPUs then
+(this one waits for something else as well), no other agent is ended for an hour, neither for it nor for another pod of
+its owner.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Literal, NamedTuple
+
+from precision_operator.core.attempts.actions import DEFAULT_KEEPING, GiveWay, Keeping
+from precision_operator.core.attempts.node_state import ProfilePlan, recorded
+from precision_operator.core.observe.nodes import NodeFacts
+from precision_operator.core.observe.observed import JobView, Observed, PodView, Yield
+from precision_operator.core.observe.waiting_pods import WaitingPod
+from precision_operator.core.reasons import said
+
+PATIENCE = timedelta(seconds=10)
+"""A pod that could run elsewhere is scheduled within a moment: so long one waits before an agent is ended for it."""
+END_WITHIN = timedelta(minutes=2)
+"""After this an agent's pod that is still there has a kubelet that is gone: its GPUs help nobody."""
+HELP_WITHIN = timedelta(seconds=60)
+"""How long after an agent's end the pod that it was for may take to be scheduled."""
+REST = timedelta(hours=1)
+"""How long a pod that was not helped ends no other agent."""
+MOST_IN_VAIN = 3
+"""Owners of one namespace for which an agent was ended in vain within that time, after which none is ended for it."""
+Fate = Literal["pending", "taken", "bound", "gone"]
+"""Of a pod that an agent was ended for; `taken`: it waits, and a pod of another owner has the agent's GPUs."""
+
+
+class Holder(NamedTuple):
+    """A pod that holds claimed GPUs of a node."""
+
+    owner: str
+    """UID of its controller; its own where it has none."""
+    scheduled_at: datetime
+    """To the second."""
+
+
+class _Agent(NamedTuple):
+    """An agent that holds its node's GPUs by claim."""
+
+    job: JobView
+    facts: NodeFacts
+    priority: int
+
+
+def give_way(observed: Observed, plans: Sequence[ProfilePlan], ending: Collection[str]) -> Iterator[GiveWay]:
+    """The agents to be ended for others now; `ending` are UIDs of Jobs that this plan ends anyway."""
+    agents = list(_agents(observed, plans, ending))
+    if not agents:
+        return
+    by_uid = {plan.profile.uid: plan for plan in plans}
+    yields = list(observed.yields)
+    yield from (
+        _action(agent, each, observed, by_uid) for agent in agents for each in yields if _is_unfinished(each, agent)
+    )
+    for pod in sorted(observed.waiting_pods, key=lambda pod: (-pod.priority, pod.since, pod.key)):
+        if observed.now - pod.since < PATIENCE or not may_ask(pod, yields):
+            continue
+        kept = {each.node_uid for each in yields if each.outcome == "Waiting"}
+        fitting = [
+            a for a in agents if a.priority < pod.priority and a.facts.uid not in kept and pod.may_run_on(a.facts)
+        ]
+        if fitting:
+            youngest = max(fitting, key=lambda agent: (agent.job.created, agent.job.name))
+            yields.append(begun(youngest.job, pod, observed.now))
+            yield _action(youngest, yields[-1], observed, by_uid)
+
+
+def may_ask(pod: WaitingPod, yields: Sequence[Yield]) -> bool:
+    """Whether an agent may be ended for the pod.
+
+    Its owner may have one such try at a time, and one more for each that has helped: so a large job gets its nodes
+    soon, and one that can't run costs one agent. Likewise the owners of its namespace, together: MOST_IN_VAIN at a
+    time, and one more for each that was helped.
+    """
+    own = Counter(each.outcome for each in yields if each.owner == pod.owner)
+    under_way = any(each.pod_uid == pod.uid and each.outcome == "Waiting" for each in yields)
+    if under_way or own["NotHelped"] or own["Waiting"] > own["Helped"]:
+        return False
+    others = [each for each in yields if each.namespace == pod.namespace and each.owner != pod.owner]
+    in_vain, trying, helped = (
+        len({each.owner for each in others if each.outcome == outcome})
+        for outcome in ("NotHelped", "Waiting", "Helped")
+    )
+    return in_vain < MOST_IN_VAIN and in_vain + trying < MOST_IN_VAIN + helped
+
+
+def fate_of_pending(one: Yield, holders: Sequence[Holder]) -> Fate:
+    """What an agent's end has come to while its pod waits, by who holds claimed GPUs of the agent's node since then.
+
+    Of a Job's pods the scheduler takes the first in its own queue: each is as good as the one that was recorded.
+    """
+    owners = {holder.owner for holder in holders if holder.scheduled_at >= one.at.replace(microsecond=0)}
+    return "bound" if one.owner in owners else "taken" if owners else "pending"
+
+
+def begun(job: JobView, pod: WaitingPod, at: datetime) -> Yield:
+    """The record of an agent's end for a pod."""
+    return Yield(job.profile_uid, job.node_name, job.node_uid, job.uid, pod.key, pod.uid, pod.owner, pod.priority, at)
+
+
+def advanced(
+    yields: Sequence[Yield], fates: Mapping[str, Fate], pods: Sequence[PodView], now: datetime
+) -> tuple[Yield, ...]:
+    """The records as they are now; those that ended more than an hour ago are left out.
+
+    `fates` says by UID what has become of the pods; one that is not in it has not been looked at.
+    """
+    there = {pod.job_uid for pod in pods if pod.live}
+    moved = (_moved(each, fates.get(each.pod_uid), each.job_uid in there, now) for each in yields)
+    return tuple(each for each in moved if each.ended is None or abs(now - each.ended) < REST)
+
+
+def _moved(one: Yield, fate: Fate | None, agent_is_there: bool, now: datetime) -> Yield:
+    if one.outcome != "Waiting":
+        return one
+    if fate in ("bound", "gone"):
+        return replace(one, outcome="Helped" if fate == "bound" else "Gone", ended=now)
+    if agent_is_there and abs(now - one.at) < END_WITHIN:
+        return one
+    if one.released is None:
+        return replace(one, released=now)
+    if abs(now - one.released) < HELP_WITHIN or fate is None:
+        return one
+    return replace(one, outcome="Taken" if fate == "taken" else "NotHelped", ended=now)
+
+
+def told(one: Yield) -> str:
+    """What came of an agent's end for a pod, in words."""
+    said = f"its agent was ended for pod {one.pod} (priority {one.priority})"
+    match one.outcome:
+        case "Waiting":
+            return f"{said}, and its GPUs are kept for it"
+        case "Helped":
+            return f"{said}, which was scheduled then, or another pod of its owner"
+        case "Taken":
+            return f"{said}, which still waits: a pod of another owner got the GPUs"
+        case "Gone":
+            return f"{said}, which is gone"
+    minutes = int(REST.total_seconds()) // 60
+    return (
+        f"{said}, and that did not help: it still waits. For {minutes} minutes no agent is ended for it. "
+        "Its events say what else it waits for"
+    )
+
+
+def _is_unfinished(one: Yield, agent: _Agent) -> bool:
+    """Whether an agent is still there that was to be ended: what failed is done again."""
+    return one.outcome == "Waiting" and one.job_uid == agent.job.uid
+
+
+def _agents(observed: Observed, plans: Sequence[ProfilePlan], ending: Collection[str]) -> Iterator[_Agent]:
+    """Those that hold GPUs: an agent without a node has none to give."""
+    nodes = {plan.profile.uid: plan.nodes for plan in plans}
+    pods = {pod.job_uid: pod for pod in observed.pods}
+    for job in observed.jobs:
+        pod, facts = pods.get(job.uid), nodes.get(job.profile_uid, {}).get(job.node_uid)
+        if pod is None or facts is None or job.uid in ending or job.deleting or not job.live:
+            continue
+        if recorded(job, observed.reports_of.get(job.profile_uid, {}).get(job.node_uid)):
+            continue
+        if pod.claims and pod.live and pod.deleting_since is None and pod.scheduled_at is not None:
+            yield _Agent(job, facts, pod.priority)
+
+
+def _action(agent: _Agent, one: Yield, observed: Observed, plans: Mapping[str, ProfilePlan]) -> GiveWay:
+    job = agent.job
+    report = observed.reports_of.get(job.profile_uid, {}).get(job.node_uid)
+    spec = plans[job.profile_uid].profile.spec
+    keeping = Keeping(spec.rollout.retry, spec.retention) if spec is not None else DEFAULT_KEEPING
+    yielded = said("Yielded", pod=one.pod, priority=one.priority)
+    return GiveWay(job, report, "disrupted", yielded, keeping, record=one)

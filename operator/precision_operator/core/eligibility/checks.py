@@ -1,0 +1,324 @@
+"""Whether a node can be measured, and if not, why, in words that say what to do.
+
+A node is skipped for what stays until somebody changes it (MIG, sharing, another product, a reserved rack), and waits
+for what passes (cordoned, not ready, GPUs not up). A node with some of its GPUs unhealthy is eligible with those that
+are still offered: the agent asks for all allocatable GPUs, or for all that a resource claim can get, and the result
+says how many there were.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from precision_api.facts.names import GPU_RESOURCE
+from precision_api.facts.products import PRODUCT_CLASSES, names_product
+from precision_api.facts.recipes import recipes_for
+from precision_api.kinds.profile import MatchExpression, TaintMatch, Target, Toleration
+from precision_operator.core.observe.gpu_slices import DRA_DRIVER
+from precision_operator.core.observe.nodes import NodeFacts, Taint
+from precision_operator.core.reasons import Facts, Said, said
+
+IMPLIED_TOLERATION_KEYS = ("nvidia.com/gpu", "kubernetes.io/arch")
+"""Taints that only say what hardware a node has: agents always tolerate them, whatever their value (GPU taints come
+with value "true", "present" and none), and nothing else unless the user says so: owners reserve racks by taint."""
+
+CORDONED_TAINT = "node.kubernetes.io/unschedulable"
+
+_PASSING_TAINTS = (
+    ("Cordoned", re.escape(CORDONED_TAINT)),
+    ("NotInService", r"readiness\.k8s\.io/.+|nvsentinel\.nvidia\.com/.+|skyhook\.nvidia\.com(/.+)?"),
+    (
+        "NodeDeleting",
+        r"ToBeDeletedByClusterAutoscaler|karpenter\.sh/disrupt(ed|ion)|node\.kubernetes\.io/out-of-service"
+        r"|cloud\.google\.com/impending-node-termination|aws-node-termination-handler/.+",
+    ),
+    (
+        "NotReady",
+        r"node\.kubernetes\.io/.+|node\.cloudprovider\.kubernetes\.io/.+|karpenter\.sh/unregistered"
+        r"|.+/agent-not-ready|startup-taint\.cluster-autoscaler\.kubernetes\.io/.+",
+    ),
+)
+"""Taints that others put on and take off again by themselves: the node waits, no toleration is suggested."""
+
+
+@dataclass(frozen=True)
+class NodeAndTarget:
+    """One matched node, and what the profile says about nodes."""
+
+    facts: NodeFacts
+    target: Target
+    tolerations: Sequence[Toleration] = ()
+    startup_taints: Sequence[str] = ()
+
+
+def mismatch(target: Target, facts: NodeFacts) -> str | None:
+    """Why the target leaves this node out, in words; None when it matches.
+
+    Requirements on labels mean what they mean in a Pod's node affinity. A node with GPUs that no label names matches
+    whatever products are asked for: else it would be missing without a word. An empty target leaves out nodes without
+    any sign of a GPU.
+    """
+    labels = facts.labels
+    for key, value in target.node_selector.items():
+        if labels.get(key) != value:
+            return f"spec.target.nodeSelector asks for {key}={value}, the node has {_shown(labels.get(key))}"
+    for rule in target.match_expressions:
+        if not _satisfies(rule, labels.get(rule.key)):
+            asked = " ".join([rule.key, rule.operator, ",".join(rule.values)]).strip()
+            return f"spec.target.matchExpressions asks for {asked}, the node has {_shown(labels.get(rule.key))}"
+    if target.node_names and facts.name not in target.node_names:
+        return "spec.target.nodeNames does not name it"
+    has_gpus = bool(facts.evidence or facts.gpus or facts.mig or facts.renamed)
+    unnamed = has_gpus and facts.product_name is None and facts.product is None
+    if target.products and not unnamed and not _is_asked_for(target, facts):
+        here = facts.product_name or facts.product or "none"
+        return f"spec.target.products asks for {', '.join(target.products)}, its GPU is {here}"
+    if not has_gpus and not (target.node_selector or target.match_expressions or target.node_names):
+        return "nothing shows an NVIDIA GPU on it"
+    return None
+
+
+def matches(target: Target, facts: NodeFacts) -> bool:
+    """Whether the target means this node at all. A node that it doesn't mean is neither skipped nor counted."""
+    return mismatch(target, facts) is None
+
+
+def decide(
+    facts: NodeFacts, target: Target, tolerations: Sequence[Toleration] = (), startup_taints: Sequence[str] = ()
+) -> Said:
+    """Whether a matched node is measured now, later, or not as it is.
+
+    `tolerations` are the profile's own; `startup_taints` are keys of taints that the admin's own tools put on nodes
+    that are not in service yet (with a slash at the end: all keys below it).
+    """
+    question = NodeAndTarget(facts, target, tolerations, startup_taints)
+    for code, check in CHECKS:
+        if (found := check(question)) is not None:
+            return Said(code, found)
+    return said("Eligible", offer=offer(facts))
+
+
+def offer(facts: NodeFacts) -> str:
+    """What an agent would ask for, in words; and which GPUs it leaves out, since no claim gets them."""
+    offered = f"{facts.gpus} whole {facts.gpu} GPUs"
+    if facts.way == "plugin" or facts.published is None:
+        return offered
+    left_out = facts.published.tainted
+    return f"{offered} by resource claim" + (f", without the tainted {left_out}" if left_out else "")
+
+
+def _is_asked_for(target: Target, facts: NodeFacts) -> bool:
+    """Whether `spec.target.products` names the node's GPU."""
+    return any(names_product(wanted, facts.product_name, facts.product) for wanted in target.products)
+
+
+def tolerates(toleration: Toleration, taint: Taint) -> bool:
+    """Whether a toleration covers a taint, as the scheduler sees it."""
+    if toleration.effect is not None and toleration.effect != taint.effect:
+        return False
+    if toleration.key != taint.key:
+        return False
+    return toleration.operator == "Exists" or (toleration.value or "") == taint.value
+
+
+def _satisfies(rule: MatchExpression, value: str | None) -> bool:
+    if rule.operator == "Exists":
+        return value is not None
+    if rule.operator == "DoesNotExist":
+        return value is None
+    if rule.operator == "In":
+        return value in rule.values
+    if rule.operator == "NotIn":
+        return value not in rule.values
+    numbers = [item for item in (value, *rule.values) if item and re.fullmatch(r"[+-]?[0-9]{1,19}", item, re.ASCII)]
+    if len(numbers) != 2:
+        return False
+    here, bound = map(int, numbers)
+    return here > bound if rule.operator == "Gt" else here < bound
+
+
+def _shown(value: str | None) -> str:
+    return "no such label" if value is None else f'"{value}"'
+
+
+def _excluded_taint(question: NodeAndTarget) -> Facts | None:
+    found = (
+        taint for taint in question.facts.taints for rule in question.target.exclude_taints if _is_named(rule, taint)
+    )
+    taint = next(found, None)
+    return {"taint": taint} if taint else None
+
+
+def _is_named(rule: TaintMatch, taint: Taint) -> bool:
+    same_value = rule.value is None or rule.value == taint.value
+    return rule.key == taint.key and same_value and rule.effect in (None, taint.effect)
+
+
+def _mig_reconfiguring(question: NodeAndTarget) -> Facts | None:
+    why = question.facts.mig_changing
+    return {"why": why} if why else None
+
+
+def _mig_enabled(question: NodeAndTarget) -> Facts | None:
+    facts = question.facts
+    cut = facts.published.partitions if facts.published is not None else 0
+    why = facts.mig or (f"its ResourceSlices publish {cut} MIG slices of GPUs that are cut" if cut else None)
+    return {"why": why} if why else None
+
+
+def _shared_renamed(question: NodeAndTarget) -> Facts | None:
+    resource = question.facts.renamed
+    return {"resource": resource} if resource else None
+
+
+def _shared(question: NodeAndTarget) -> Facts | None:
+    facts = question.facts
+    why = facts.sharing or (facts.published.shared if facts.published is not None else None)
+    return {"why": why} if why else None
+
+
+def _offered_twice(question: NodeAndTarget) -> Facts | None:
+    facts = question.facts
+    if not facts.allocatable_gpus or facts.published is None or not facts.published.gpus:
+        return None
+    return {"allocatable": facts.allocatable_gpus, "published": len(facts.published.gpus)}
+
+
+def _passed_through(question: NodeAndTarget) -> Facts | None:
+    facts = question.facts
+    if facts.gpus or facts.published is None or facts.published.gpus or not facts.published.passed_through:
+        return None
+    return {"gpus": facts.published.passed_through}
+
+
+def _unsupported_product(question: NodeAndTarget) -> Facts | None:
+    facts = question.facts
+    name = facts.product_name
+    if name is None or facts.product is not None:
+        return None
+    if _is_asked_for(question.target, facts):
+        if facts.compute is None or recipes_for(facts.compute):
+            return None
+        name = f"{name}, of compute capability {facts.compute[0]}.{facts.compute[1]} (no recipe runs below 8.0)"
+    return {"name": name, "supported": ", ".join(PRODUCT_CLASSES)}
+
+
+def _dra_only(question: NodeAndTarget) -> Facts | None:
+    facts = question.facts
+    if facts.slices_read or facts.gpus or not facts.capacity_gpus:
+        return None
+    return {"why": f"capacity is {facts.capacity_gpus}"}
+
+
+def _unknown_product(question: NodeAndTarget) -> Facts | None:
+    """Where slices could name the GPUs and are not there yet, the node waits for them."""
+    facts = question.facts
+    if facts.gpu is not None or (facts.slices_read and not facts.gpus):
+        return None
+    why = facts.evidence or (f"nvidia.com/gpu: {facts.gpus}" if facts.gpus else None)
+    return {"why": why} if why else None
+
+
+def _no_gpu(question: NodeAndTarget) -> Facts | None:
+    facts = question.facts
+    return None if facts.gpus or facts.evidence else {}
+
+
+def _repelling(question: NodeAndTarget) -> list[tuple[str | None, Taint]]:
+    """Taints that keep an agent away, each with the passing state that it stands for (None: somebody's wish)."""
+    hard = (taint for taint in question.facts.taints if taint.effect in ("NoSchedule", "NoExecute"))
+    named = tuple(question.startup_taints)
+    return [(_passing(taint, named), taint) for taint in hard if taint.key not in IMPLIED_TOLERATION_KEYS]
+
+
+def _passing(taint: Taint, startup: tuple[str, ...]) -> str | None:
+    if any(taint.key == key or (key.endswith("/") and taint.key.startswith(key)) for key in startup):
+        return "NotInService"
+    return next((code for code, pattern in _PASSING_TAINTS if re.fullmatch(pattern, taint.key)), None)
+
+
+def _untolerated_taint(question: NodeAndTarget) -> Facts | None:
+    for passing, taint in _repelling(question):
+        if passing is None and not any(tolerates(item, taint) for item in question.tolerations):
+            return {"taint": taint, "toleration": _suggestion(taint)}
+    return None
+
+
+def _suggestion(taint: Taint) -> str:
+    value = f"operator: Equal, value: {taint.value}" if taint.value else "operator: Exists"
+    return f"{{key: {taint.key}, {value}, effect: {taint.effect}}}"
+
+
+def _taint_of(question: NodeAndTarget, code: str) -> Taint | None:
+    return next((taint for passing, taint in _repelling(question) if passing == code), None)
+
+
+def _deleting(question: NodeAndTarget) -> Facts | None:
+    taint = _taint_of(question, "NodeDeleting")
+    why = "it has a deletionTimestamp" if question.facts.deleting else f"taint {taint}" if taint else None
+    return {"why": why} if why else None
+
+
+def _not_ready(question: NodeAndTarget) -> Facts | None:
+    taint = _taint_of(question, "NotReady")
+    why = question.facts.not_ready or (f"taint {taint}" if taint else None)
+    return {"why": why, "node": question.facts.name} if why else None
+
+
+def _not_in_service(question: NodeAndTarget) -> Facts | None:
+    taint = _taint_of(question, "NotInService")
+    return {"taint": taint, "node": question.facts.name} if taint else None
+
+
+def _cordoned(question: NodeAndTarget) -> Facts | None:
+    if question.target.cordoned == "Include":
+        return None
+    cordoned = question.facts.unschedulable or _taint_of(question, "Cordoned")
+    return {"node": question.facts.name} if cordoned else None
+
+
+def _gpus_not_ready(question: NodeAndTarget) -> Facts | None:
+    facts, published = question.facts, question.facts.published
+    if facts.gpus or (published is not None and published.incomplete is None and published.gpus):
+        return None
+    if published is not None:
+        lack = published.incomplete or "its ResourceSlices name no GPU"
+    elif facts.slices_read:
+        lack = f"it offers no {GPU_RESOURCE} and has no ResourceSlice of {DRA_DRIVER}"
+    else:
+        lack = f"it offers no {GPU_RESOURCE} yet"
+    return {"why": facts.evidence, "lack": lack, "node": facts.name}
+
+
+def _gpus_tainted(question: NodeAndTarget) -> Facts | None:
+    facts = question.facts
+    if facts.gpus or facts.published is None or facts.published.tainted is None:
+        return None
+    return {"gpus": facts.published.tainted, "node": facts.name}
+
+
+CHECKS: tuple[tuple[str, Callable[[NodeAndTarget], Facts | None]], ...] = (
+    ("ExcludedTaint", _excluded_taint),
+    # What the node is. A node that is being freed of MIG still looks like MIG, so that comes first.
+    ("MIGReconfiguring", _mig_reconfiguring),
+    ("MIGEnabled", _mig_enabled),
+    ("GPUsSharedRenamed", _shared_renamed),
+    ("GPUsShared", _shared),
+    ("GPUsOfferedTwice", _offered_twice),
+    ("GPUsPassedThrough", _passed_through),
+    ("UnsupportedProduct", _unsupported_product),
+    ("DRAClaimsNotSupported", _dra_only),
+    ("UnknownProduct", _unknown_product),
+    ("NoGPU", _no_gpu),
+    ("UntoleratedTaint", _untolerated_taint),
+    # What passes.
+    ("NodeDeleting", _deleting),
+    ("NotReady", _not_ready),
+    ("NotInService", _not_in_service),
+    ("Cordoned", _cordoned),
+    ("GPUsNotReady", _gpus_not_ready),
+    ("GPUsTainted", _gpus_tainted),
+)
+"""The first check that speaks decides: what stays before what passes, what is wrong with the GPUs before the rest."""

@@ -1,0 +1,240 @@
+"""What is asked of an agent: a profile's workload resolved, the run that it belongs to, the request for one node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from pydantic import ValidationError
+
+from precision_api.exchange.request import (
+    REQUEST_MAX_BYTES,
+    TIMINGS,
+    LossRuns,
+    MeasurementRequest,
+    RequestNode,
+    digest,
+    loss_runs,
+    request_json,
+)
+from precision_api.facts.recipes import RECIPE_NAMES, Recipe, recipes_for
+from precision_api.kinds.profile import ProfileSpec
+from precision_api.models.resolution import ResolvedWorkload, resolve
+from precision_api.models.shapes import step_shape_problems
+from precision_api.models.workload import Workload
+from precision_operator.core.eligibility.schedule import schedule_problem
+from precision_operator.core.observe.nodes import NodeFacts
+from precision_operator.core.observe.observed import AcceptedProfile, Observed, ProfileView, Settings
+from precision_operator.core.observe.views import spec_problem
+from precision_operator.core.reasons import Said, said
+
+DEADLINE_SECONDS = {"quick": 1800, "standard": 5400}
+"""When an agent ends itself with what it has: about five times the planned seconds of five recipes of an 8B model, 342
+and 1,130 (docs/development/decisions/0012)."""
+
+
+@dataclass(frozen=True)
+class ResolvedProfile:
+    """What a profile asks of every node: `run` is equal as long as what is measured is the same."""
+
+    profile: AcceptedProfile = field(compare=False)
+    """Who asks. Not compared: its status changes while what it asks for does not."""
+    workload: Workload
+    resolved: ResolvedWorkload
+    image: str
+    run: str
+    """Hash over what is measured, but for the image."""
+
+    @cached_property
+    def image_digest(self) -> str:
+        """What runs keep of the image's name; empty where none is named."""
+        return digest(self.image, 10) if self.image else ""
+
+
+def resolve_profile(profile: ProfileView, observed: Observed) -> ResolvedProfile | Said:
+    """What `profile` asks for, or why it can't be asked."""
+    spec = profile.spec
+    if spec is None:
+        return said("InvalidSpec", detail=profile.problem)
+    image = spec.agent.image or observed.settings.agent_image
+    workload = _with_text(spec.workload, profile.namespace, observed.config_maps)
+    problems = (
+        _image_problem(image, observed.settings),
+        _priority_problem(observed),
+        _queue_problem(profile, spec, observed),
+        _schedule_refusal(spec, observed),
+        workload,
+    )
+    for problem in problems:
+        if isinstance(problem, Said):
+            return problem
+    assert isinstance(workload, Workload)
+    try:
+        resolved = resolve(workload)
+    except ValueError as error:
+        return said("InvalidWorkload", detail=str(error))
+    misfit = _misfit(resolved, spec.recipes) or _too_many_kept(resolved, spec.benchmarks.kept_higher_layers)
+    if misfit:
+        return said("InvalidWorkload", detail=misfit)
+    return ResolvedProfile(AcceptedProfile.of(profile, spec), resolved.workload, resolved, image, _run(spec, resolved))
+
+
+def measurement_request(asked: ResolvedProfile, facts: NodeFacts, run: str, attempt: int) -> MeasurementRequest:
+    """The request for one node. Recipes: as the profile says, else all that its GPUs can run; the baseline always."""
+    profile, spec = asked.profile, asked.profile.spec
+    assert facts.gpu is not None
+    recipes, benchmarks = recipes_of(spec, facts), spec.benchmarks
+    return MeasurementRequest(
+        namespace=profile.namespace,
+        profile=profile.name,
+        run=run,
+        attempt=attempt,
+        node=RequestNode(
+            name=facts.name,
+            uid=facts.uid,
+            product=facts.gpu,
+            gpus=gpus_of(spec, facts),
+            gpu_uuids=_claimable_uuids(facts),
+        ),
+        workload=asked.workload,
+        recipes=tuple(dict.fromkeys((benchmarks.baseline, *recipes))),
+        baseline=benchmarks.baseline,
+        recipe_scope=benchmarks.scope,
+        kept_higher_layers=benchmarks.kept_higher_layers,
+        loss=_loss(asked),
+        weight_gradients=benchmarks.training.weight_gradients,
+        may_halve_micro_batch=benchmarks.training.may_halve_micro_batch,
+        gemm_modes=benchmarks.gemm.modes if benchmarks.gemm.enabled else (),
+        training=benchmarks.training.enabled,
+        timing=TIMINGS[benchmarks.preset],
+        deadline_seconds=DEADLINE_SECONDS[benchmarks.preset],
+    )
+
+
+def _loss(asked: ResolvedProfile) -> LossRuns | None:
+    benchmarks, model = asked.profile.spec.benchmarks, asked.resolved.model
+    loss = benchmarks.loss
+    vocabulary = (
+        benchmarks.training.enabled and model is not None and bool(model.vocab_size) and not model.no_training_step
+    )
+    return loss_runs(benchmarks.preset, vocabulary, loss.enabled, loss.steps, loss.seeds)
+
+
+def gpus_of(spec: ProfileSpec, facts: NodeFacts) -> int:
+    """How many GPUs of the node an agent asks for and measures."""
+    return facts.gpus if spec.agent.gpus == "All" else min(1, facts.gpus)
+
+
+def _claimable_uuids(facts: NodeFacts) -> tuple[str, ...] | None:
+    """UUIDs of the GPUs that a claim can get; None where GPUs come another way, or the slices do not tell them all."""
+    return (facts.published.uuids or None) if facts.way == "claim" and facts.published is not None else None
+
+
+def recipes_of(spec: ProfileSpec, facts: NodeFacts) -> tuple[Recipe, ...]:
+    """The profile's recipes, else all that the node's GPUs can run.
+
+    All there are where no label tells the compute capability: the agent tries each, and Transformer Engine decides.
+    """
+    if spec.recipes:
+        return tuple(spec.recipes)
+    if facts.compute is None:
+        return RECIPE_NAMES
+    return tuple(recipe for recipe, _ in recipes_for(facts.compute))
+
+
+def _run(spec: ProfileSpec, resolved: ResolvedWorkload) -> str:
+    """Ten hex digits over what is measured: editing rollout, target or retention starts no new run.
+
+    Defaults are left out, so that an operator that knows a field more does not measure every fleet anew.
+    """
+    benchmarks = spec.benchmarks.model_dump(mode="json", exclude_defaults=True)
+    if not spec.benchmarks.loss.enabled:  # false was written into profiles as a default, before the preset decided
+        benchmarks.pop("loss", None)
+    fewer = [] if spec.agent.gpus == "All" else [spec.agent.gpus]
+    return digest([resolved.hash, sorted(spec.recipes), benchmarks, *fewer], 10)
+
+
+def _image_problem(image: str, settings: Settings) -> Said | None:
+    if not image:
+        return said("ImageMissing")
+    if any(_has_prefix(image, prefix) for prefix in settings.allowed_images):
+        return None
+    return said("ImageNotAllowed", image=image, allowed=", ".join(settings.allowed_images) or "none")
+
+
+def _priority_problem(observed: Observed) -> Said | None:
+    name = observed.settings.priority_class
+    return None if observed.priority_class_exists else said("PriorityClassMissing", name=name)
+
+
+def _queue_problem(profile: ProfileView, spec: ProfileSpec, observed: Observed) -> Said | None:
+    queue = spec.agent.queue_name
+    if queue is None or observed.queues.get((profile.namespace, queue), True):
+        return None
+    return said("QueueMissing", name=queue, namespace=profile.namespace)
+
+
+def _schedule_refusal(spec: ProfileSpec, observed: Observed) -> Said | None:
+    problem = schedule_problem(spec.schedule, observed.now)
+    return said("InvalidSchedule", detail=problem) if problem else None
+
+
+def _has_prefix(image: str, prefix: str) -> bool:
+    """Whole path components only: `registry/team` allows `registry/team/agent`, not `registry/teamsters/agent`.
+
+    Nor does `registry` allow `registry:5000/agent`: what follows the colon is no tag but another registry's port.
+    """
+    if not image.startswith(prefix):
+        return False
+    rest = image[len(prefix) :]
+    return prefix.endswith("/") or rest[:1] in ("", "/", "@") or (rest[:1] == ":" and "/" not in rest)
+
+
+def _with_text(
+    workload: Workload, namespace: str, config_maps: Mapping[tuple[str, str], Mapping[str, str] | None]
+) -> Workload | Said:
+    """The workload with the text of its config map filled in."""
+    source = workload.hugging_face_config
+    ref = source.config_map_key_ref if source is not None else None
+    if source is None or ref is None:
+        return workload
+    data = config_maps.get((namespace, ref.name))
+    if data is None:
+        return said("ConfigMapMissing", name=ref.name, namespace=namespace, key=ref.key)
+    if ref.key not in data:
+        return said("ConfigMapKeyMissing", name=ref.name, key=ref.key, keys=", ".join(sorted(data)) or "none")
+    try:
+        filled = source.model_validate({"text": data[ref.key]})
+    except ValidationError as error:
+        detail = spec_problem(error, f"ConfigMap {ref.name}, key {ref.key}")
+        return said("InvalidWorkload", detail=detail)
+    return workload.model_copy(update={"hugging_face_config": filled})
+
+
+def _misfit(resolved: ResolvedWorkload, recipes: tuple[Recipe, ...]) -> str | None:
+    """Why a recipe that was asked for by name can't take the workload's shapes; None where all fit."""
+    for recipe in recipes:
+        errors = [p.message for p in step_shape_problems(resolved.gemms, recipe) if p.severity == "error"]
+        if errors:
+            return f"recipe {recipe}: {errors[0]} (change the shape, or take {recipe} out of spec.recipes)"
+    return None
+
+
+def _too_many_kept(resolved: ResolvedWorkload, kept: int) -> str | None:
+    """Why no layer would be left for the recipes; None where some are."""
+    layers = resolved.model.num_hidden_layers if resolved.model else None
+    if not kept or layers is None or kept < layers:
+        return None
+    return f"benchmarks.keptHigherLayers is {kept}, and the model has {layers} layers: keep fewer of them higher"
+
+
+def too_large(document: MeasurementRequest) -> Said | None:
+    """A refusal when the request outgrows the environment variable that carries it."""
+    size = len(request_json(document))
+    if size <= REQUEST_MAX_BYTES:
+        return None
+    return said(
+        "InvalidWorkload",
+        detail=f"the request is {size} bytes, {REQUEST_MAX_BYTES} at most: name fewer shapes in spec.workload.shapes",
+    )

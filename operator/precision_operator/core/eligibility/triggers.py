@@ -1,0 +1,215 @@
+"""Why a node is measured (again): small checks over what its newest attempt was begun for and what is so now.
+
+A run's identity follows from its basis: an attempt is of the current run exactly when nothing on the basis has changed.
+Old results stay until new ones stand; they are marked stale with the reason found here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from precision_api.exchange.request import digest
+from precision_api.kinds.report import ReportAttempt
+from precision_operator.core.eligibility.request import ResolvedProfile
+from precision_operator.core.eligibility.schedule import last_tick, next_tick, tick_text
+from precision_operator.core.observe.clock import duration, parse_time
+from precision_operator.core.observe.nodes import NodeFacts, same_driver
+from precision_operator.core.observe.observed import AcceptedProfile, ReportView
+from precision_operator.core.reasons import Facts, Said, said
+
+
+@dataclass(frozen=True)
+class RunInputs:
+    """One node of one profile: what it was last measured for, and what it would be measured for now."""
+
+    profile: AcceptedProfile
+    facts: NodeFacts
+    now: datetime
+    attempt: ReportAttempt | None
+    result_at: datetime | None
+    """When the newest good result came in."""
+    basis: Mapping[str, str]
+    """What a run that begins now is begun for."""
+
+
+@dataclass(frozen=True)
+class CurrentRun:
+    """The run that the node is, or should be, in."""
+
+    run: str
+    basis: Mapping[str, str]
+    attempt: ReportAttempt | None
+    """The newest attempt of this run."""
+    begins: Said | None = None
+    """Why it begins anew; None: it has begun."""
+
+    @property
+    def due(self) -> str | None:
+        """The reason why it begins anew."""
+        return self.begins.reason if self.begins is not None else None
+
+
+TriggerCheck = Callable[[RunInputs], Facts | None]
+
+
+def run_inputs(asked: ResolvedProfile, facts: NodeFacts, report: ReportView | None, now: datetime) -> RunInputs:
+    """All that bears on whether the node is due."""
+    profile = asked.profile
+    status = report.status if report is not None else None
+    basis = {
+        "spec": asked.run,
+        "agent": asked.image_digest,
+        "driver": facts.driver or "",
+        "hardware": f"{facts.gpu}/{facts.gpus}/{facts.memory_mib or ''}",
+        "schedule": _tick(profile, now),
+        "rerun": _mark(profile.rerun),
+        "rerunNode": _mark(report.rerun if report is not None else ""),
+    }
+    done = status.run.finished_at if status is not None and status.run is not None else None
+    return RunInputs(
+        profile=profile,
+        facts=facts,
+        now=now,
+        attempt=status.attempt if status is not None else None,
+        result_at=parse_time(done) if done else None,
+        basis=basis,
+    )
+
+
+def current_run(node: RunInputs) -> CurrentRun:
+    """The node's current run: the newest attempt's, unless a check finds it out of date."""
+    if node.attempt is None:
+        return CurrentRun(_identity(node.basis), node.basis, None, said("FirstRun"))
+    for code, check in CHECKS:
+        changed = check(node)
+        if changed is not None:
+            basis = dict(node.basis)
+            if code == "TooOld" and node.result_at is not None:
+                basis["age"] = tick_text(node.result_at)
+            return CurrentRun(_identity(basis, node.attempt.run), basis, None, Said(code, changed))
+    return CurrentRun(node.attempt.run, node.attempt.basis, node.attempt)
+
+
+def _identity(basis: Mapping[str, str], before: str = "") -> str:
+    """Of a run that is begun for `basis` after the run `before`: after a rollback a basis comes again."""
+    return digest(dict(sorted(basis.items())) | ({"before": before} if before else {}), 10)
+
+
+def _mark(annotation: str) -> str:
+    return digest(annotation, 10) if annotation else ""
+
+
+def _tick(profile: AcceptedProfile, now: datetime) -> str:
+    tick = last_tick(profile.spec.schedule, profile.uid, now)
+    return tick_text(tick) if tick is not None and tick > profile.created else ""
+
+
+def _changed(node: RunInputs, key: str) -> bool:
+    """Whether a part of the basis is known then and now, and differs."""
+    before = node.attempt.basis.get(key) if node.attempt is not None else None
+    return bool(before) and bool(node.basis[key]) and before != node.basis[key]
+
+
+def _asked_anew(node: RunInputs, key: str) -> bool:
+    """Whether a rerun is asked for that the newest attempt has not honoured."""
+    before = node.attempt.basis.get(key, "") if node.attempt is not None else ""
+    return bool(node.basis[key]) and before != node.basis[key]
+
+
+def rerun_node(node: RunInputs) -> Facts | None:
+    return {} if _asked_anew(node, "rerunNode") else None
+
+
+def rerun(node: RunInputs) -> Facts | None:
+    return {} if _asked_anew(node, "rerun") else None
+
+
+def _wanted(node: RunInputs, cause: str) -> bool:
+    return cause in node.profile.spec.rerun_on
+
+
+def driver_change(node: RunInputs) -> Facts | None:
+    if not _wanted(node, "DriverChange") or not _changed(node, "driver"):
+        return None
+    before, after = (node.attempt.basis["driver"] if node.attempt else ""), node.basis["driver"]
+    return None if same_driver(before, after) else {"before": before, "after": after}
+
+
+def hardware_change(node: RunInputs) -> Facts | None:
+    return None if _waits_for_gpus(node.facts, node.attempt) else _other_hardware(node)
+
+
+def fewer_gpus(node: RunInputs) -> Facts | None:
+    """The same on a node that does not offer all of its GPUs; it begins no run (`waits_for_gpus`), so it comes last."""
+    return _other_hardware(node) if _waits_for_gpus(node.facts, node.attempt) else None
+
+
+def _waits_for_gpus(facts: NodeFacts, attempt: ReportAttempt | None) -> bool:
+    """Whether some of the node's GPUs are not offered now (unhealthy or tainted ones), and the newest attempt gave a
+    result, which may hold again when they are."""
+    return 0 < facts.gpus < facts.all_gpus and attempt is not None and attempt.outcome == "succeeded"
+
+
+def waits_for_gpus(facts: NodeFacts, found: CurrentRun, attempt: ReportAttempt | None) -> Facts | None:
+    """Why nothing but missing GPUs begins no run: they come back as a rule, and the old result then holds as it is.
+
+    docs/development/decisions/0039-an-ill-gpu-begins-no-run.md
+    """
+    if found.due != "HardwareChange" or not _waits_for_gpus(facts, attempt):
+        return None
+    return {"gpus": facts.gpus, "all": facts.all_gpus, "node": facts.name}
+
+
+def _other_hardware(node: RunInputs) -> Facts | None:
+    if not _wanted(node, "HardwareChange") or not _changed(node, "hardware") or not node.facts.gpus:
+        return None
+    before = node.attempt.basis["hardware"] if node.attempt else ""
+    return {"before": before, "after": node.basis["hardware"]}
+
+
+def agent_change(node: RunInputs) -> Facts | None:
+    return {} if _wanted(node, "AgentChange") and _changed(node, "agent") else None
+
+
+def spec_change(node: RunInputs) -> Facts | None:
+    return {} if _wanted(node, "SpecChange") and _changed(node, "spec") else None
+
+
+def scheduled(node: RunInputs) -> Facts | None:
+    """A tick that is later than the one that the newest attempt was begun for; never an earlier one."""
+    before = node.attempt.basis.get("schedule", "") if node.attempt is not None else ""
+    tick = node.basis["schedule"]
+    return {"tick": tick} if tick > before else None
+
+
+def too_old(node: RunInputs) -> Facts | None:
+    limit = node.profile.spec.schedule.max_age
+    if limit is None or node.result_at is None or node.now - node.result_at <= duration(limit):
+        return None
+    if node.attempt is not None and node.attempt.basis.get("age") == tick_text(node.result_at):
+        return None
+    return {"limit": limit}
+
+
+CHECKS: tuple[tuple[str, TriggerCheck], ...] = (
+    ("RerunNode", rerun_node),
+    ("Rerun", rerun),
+    ("DriverChange", driver_change),
+    ("HardwareChange", hardware_change),
+    ("AgentChange", agent_change),
+    ("SpecChange", spec_change),
+    ("Scheduled", scheduled),
+    ("TooOld", too_old),
+    ("HardwareChange", fewer_gpus),
+)
+
+
+def not_due_yet(profile: AcceptedProfile, found: CurrentRun, now: datetime) -> Facts | None:
+    """Why a node that was never measured waits for the schedule; None when it may begin."""
+    if found.due != "FirstRun" or profile.spec.schedule.cron is None or found.basis.get("schedule"):
+        return None
+    if found.basis.get("rerun") or found.basis.get("rerunNode"):
+        return None
+    return {"at": tick_text(next_tick(profile.spec.schedule, profile.uid, now))}

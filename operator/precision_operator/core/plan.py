@@ -1,0 +1,90 @@
+"""What to do now: one frozen value in, one frozen value out. A dry run is this plan, printed.
+
+Each matched node of each profile gets a stand (where it is, and why); each action carries the reason that it is taken
+for. Applied twice, a plan changes nothing: what is started, collected or dropped is seen in the next `Observed`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from precision_operator.core.admission.turns import admit
+from precision_operator.core.attempts import node_state
+from precision_operator.core.attempts.actions import Action, Close, Collect, Withdraw
+from precision_operator.core.attempts.cleanup import cleanup, next_end
+from precision_operator.core.attempts.faults import Fault, fault_text
+from precision_operator.core.attempts.node_state import ProfilePlan, draft
+from precision_operator.core.attempts.yielding import give_way
+from precision_operator.core.observe import nodes
+from precision_operator.core.observe.observed import Observed, ProfileView, ReportView
+from precision_operator.core.reasons import Said, said
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All profiles at once: two of them must not pick the same node."""
+
+    profiles: tuple[ProfilePlan, ...]
+    actions: tuple[Action, ...]
+    nodes_to_probe: tuple[str, ...]
+    """Nodes that would start an agent if they are idle: look, and plan again."""
+    faults: tuple[Fault, ...] = ()
+    """What could not be planned for: to be logged, counted and tried again."""
+    look_again_at: datetime | None = None
+    """When time alone will end an attempt, or the wait for a pod that nobody ends; None: it ends none."""
+
+
+def plan(observed: Observed) -> Plan:
+    """The plan for everything that is seen. What one profile, node, Job or report raises costs the others nothing."""
+    nodes.next_round()
+    node_state.next_round()
+    faults: list[Fault] = []
+    observed = _without_unreadable_reports(observed, faults)
+    labels = {profile.spec.pool_label for profile in observed.profiles if profile.spec is not None}
+    unread = {f.uid: f for label in labels for f in observed.facts_of(label).values() if f.unreadable is not None}
+    faults += [Fault("node", f.name, f.unreadable) for f in unread.values() if f.unreadable is not None]
+    drafts = [_draft(profile, observed, faults) for profile in observed.profiles]
+    admission = admit(drafts, observed, faults)
+    ends = tuple(cleanup(observed, admission.plans, faults))
+    gives = give_way(
+        observed, admission.plans, {end.job.uid for end in ends if isinstance(end, Close | Collect | Withdraw)}
+    )
+    actions = (*ends, *gives, *admission.starts)
+    again = next_end(observed, admission.plans)
+    return Plan(admission.plans, actions, admission.nodes_to_probe, tuple(faults), again)
+
+
+def _draft(profile: ProfileView, observed: Observed, faults: list[Fault]) -> ProfilePlan:
+    """Where the profile's nodes stand; where that can't be worked out, a plan without nodes that says why."""
+    why = observed.unserved.get(profile.namespace)
+    if why is not None:
+        return _undecided(profile, observed, said("NamespaceForbidden", namespace=profile.namespace, why=why))
+    try:
+        if profile.uid in observed.unread:
+            raise observed.unread[profile.uid]
+        return draft(profile, observed, faults)
+    except Exception as error:
+        faults.append(Fault("profile", profile.key, error))
+        return _undecided(profile, observed, said("PlanFailed", why=fault_text(error)))
+
+
+def _undecided(profile: ProfileView, observed: Observed, reason: Said) -> ProfilePlan:
+    """Nothing is decided for the profile's nodes: its status stands as it was, with the reason."""
+    nodes = observed.facts_of(profile.spec.pool_label) if profile.spec is not None else {}
+    return ProfilePlan(profile, reason, (), nodes)
+
+
+def _without_unreadable_reports(observed: Observed, faults: list[Fault]) -> Observed:
+    """The same world without reports whose times make no sense: their nodes are measured anew."""
+    readable = [report for report in observed.reports if _is_readable(report, faults)]
+    return observed if len(readable) == len(observed.reports) else replace(observed, reports=tuple(readable))
+
+
+def _is_readable(report: ReportView, faults: list[Fault]) -> bool:
+    try:
+        report.check()
+    except Exception as error:
+        faults.append(Fault("report", f"{report.namespace}/{report.name}", error))
+        return False
+    return True

@@ -1,0 +1,59 @@
+"""Tables of a dashboard: a column is a label of the series, or a query with its value."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from precision_operator.monitoring.dashboards.panel import Panel, Query, TableColumn
+
+HEADERS = {
+    "profile_namespace": "Namespace",
+    "plan_namespace": "Namespace",
+    "nvlink_domain": "NVLink domain",
+    "gpu_product": "GPU",
+    "gpus": "GPUs",
+    "cuda": "CUDA",
+    "te": "Transformer Engine",
+    "alertstate": "State",
+    "alertname": "Alert",
+    "power_scope": "Power of",
+}
+"""How a label's column is headed, where that is not its name."""
+Value = tuple[Query, TableColumn]
+
+
+def label(name: str, header: str = "", **options: Any) -> TableColumn:
+    """The column of a label."""
+    return TableColumn(name, header or HEADERS.get(name, name.capitalize()), **options)
+
+
+def labels(*names: str) -> tuple[TableColumn, ...]:
+    """The columns of labels that are shown as they are."""
+    return tuple(map(label, names))
+
+
+def value(expr: str, header: str, unit: str, legend: str = "", **options: Any) -> Value:
+    """A query, and the column of its value."""
+    return Query(expr, legend or header), TableColumn("", header, unit, **options)
+
+
+def table(
+    title: str,
+    description: str,
+    unit: str,
+    no_value: str,
+    *columns: TableColumn | Value,
+    query: str = "",
+    **options: Any,
+) -> Panel:
+    """A table with these columns, the queries in their order; of `query` where none of them is a value."""
+    queries: list[Query] = []
+    shown: list[TableColumn] = []
+    for column in columns:
+        if isinstance(column, tuple):
+            queries.append(column[0])
+            column = replace(column[1], name=f"value {len(queries)}")
+        shown.append(column)
+    asked = tuple(queries) or (Query(query),)
+    return Panel("table", title, description, unit, no_value, asked, columns=tuple(shown), **options)

@@ -1,0 +1,326 @@
+"""The plan's figures: when jobs run and are due, which pools they use, what they draw, what other choices would cost.
+
+The first three share one axis of dates, so that a job, its pool and the site's power can be read one above the other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from precision_api.kinds.capacity_plan import PlanStatus
+from precision_operator.drawing.figure import Figure
+from precision_operator.drawing.palette import PARTS, RECIPE_COLOURS
+from precision_operator.drawing.svg import (
+    FAIL,
+    FAINT,
+    GRID,
+    INK,
+    NORMAL,
+    SMALL,
+    WIDTH,
+    Scale,
+    bottom_axis,
+    box,
+    drawing,
+    element,
+    left_axis,
+    line,
+    words,
+)
+from precision_operator.planner.answer.planning import PlanAnswer
+from precision_operator.planner.inputs.quantities import WATTS_PER_MEGAWATT, readable_watts
+from precision_operator.planner.rates.pool_sizes import idle_watts
+from precision_operator.planner.solving.options import Option
+from precision_operator.planner.solving.schedule import JobSlot, peak, watts
+
+LEFT, RIGHT, TOP = 44, 14, 8
+JOBS_DRAWN, POOLS_DRAWN = 40, 8
+"""The jobs with most GPU hours and the pools with most GPUs in use; the table has all."""
+MOST_POINTS = 400
+"""Points of a chart; more can't be told apart."""
+NAME_CUT, POOL_CUT = 26, 22
+HOURS_BELOW_DAYS = 3.0
+"""A plan that is shorter is told in hours."""
+SOURCE = "this plan; where its rates come from is listed below."
+_STEPS = (1 / 24, 0.125, 0.25, 0.5, 1, 2, 5, 7, 14, 30, 60, 90, 182.5, 365, 730)
+"""Days between two dates of an axis."""
+_USED = PARTS[0]
+Steps = list[tuple[float, float]]
+"""(day, level from then on)"""
+
+
+def watermark(status: PlanStatus) -> str:
+    """What is written across each picture: the plan's data where it is not this hardware's own."""
+    data = status.data or ""
+    return next((word for word in ("SIMULATED", "REPLAYED") if word in data), "")
+
+
+@dataclass(frozen=True)
+class Calendar:
+    """The axis of dates that the figures share: from the plan's start to the end of the last band or deadline."""
+
+    start: datetime
+    days: float
+
+    @property
+    def across(self) -> Scale:
+        """Days from the start to places on the paper."""
+        return Scale(0, self.days, LEFT, WIDTH - RIGHT)
+
+    def date(self, days: float) -> str:
+        """The day (`3 Jan`); within a plan of a few days the hour."""
+        at = self.start + timedelta(days=days)
+        return f"{at:%a %H:%M}" if days <= self.days < HOURS_BELOW_DAYS else f"{at.day} {at:%b}"
+
+    def axis(self, top: float, bottom: float) -> str:
+        """Grid lines with their dates, and the years below them."""
+        across = self.across
+        parts = []
+        for at in self._marks():
+            parts.append(line(across(at), top, across(at), bottom, GRID))
+            parts.append(words(across(at), bottom + 14, self.date(at), "middle", SMALL, FAINT))
+        first, last = self.start, self.start + timedelta(days=self.days)
+        years = f"{first.year}" if first.year == last.year else f"{first.year} to {last.year}"
+        title = f"{first:%-d %b %Y} to {last:%-d %b}, UTC" if self.days < HOURS_BELOW_DAYS else f"{years}, UTC"
+        return "".join(parts) + words((across.start + across.end) / 2, bottom + 28, title, "middle", SMALL, FAINT)
+
+    def _marks(self) -> Iterator[float]:
+        """Round moments: midnights, or full hours in a short plan."""
+        step = next((length for length in _STEPS if self.days / length <= 5), self.days / 4)
+        unit = 1.0 if step >= 1 else step
+        midnight = self.start.replace(hour=0, minute=0, second=0, microsecond=0)
+        past = (self.start - midnight) / timedelta(days=1)
+        at = math.ceil(past / unit - 1e-9) * unit - past
+        while at <= self.days:
+            yield at
+            at += step
+
+
+def calendar(answer: PlanAnswer) -> Calendar:
+    """Long enough for every band, and for deadlines up to as far again as the last job."""
+    assert answer.terms is not None
+    assert answer.solution is not None
+    slots = answer.solution.slots
+    last = max(slot.start + max(slot.option.days_high, slot.option.days) for slot in slots)
+    due = [at for slot in slots if (at := slot.option.job.deadline_days) is not None and at <= 2 * last]
+    return Calendar(answer.terms.start, max([last, *due]) * 1.02)
+
+
+def gantt(status: PlanStatus, answer: PlanAnswer, mark: str) -> Iterator[Figure]:
+    """A bar for each job in its recipe's colour, a pale one to the high end of its band, and a mark where it is due."""
+    if answer.solution is None:
+        return
+    slots = sorted(answer.solution.slots, key=lambda slot: -slot.option.gpu_hours)[:JOBS_DRAWN]
+    slots.sort(key=lambda slot: (slot.start, slot.option.job.name))
+    dates = calendar(answer)
+    promised = {job.name: job.deadline for job in status.jobs}
+    y, parts = float(TOP), []
+    for slot in slots:
+        parts.append(_job(slot, dates, promised.get(slot.option.job.name, "none"), y))
+        y += 50
+    more = len(answer.solution.slots) - len(slots)
+    rest = f" The {JOBS_DRAWN} jobs with most GPU hours; the table has {more} more." if more else ""
+    yield Figure(
+        key="gantt",
+        title="When each job runs",
+        svg=drawing(y + 34, dates.axis(TOP, y) + "".join(parts), "Jobs by date, with their deadlines", mark),
+        caption="Bars in the colours of their recipes, to the expected end; pale: to the high end of the 90 % band. "
+        f"Triangle: the deadline, red where it can't be promised.{rest}",
+        source=SOURCE,
+    )
+
+
+def _job(slot: JobSlot, dates: Calendar, deadline: str, top: float) -> str:
+    option, across = slot.option, dates.across
+    start, end, high = (across(slot.start + days) for days in (0, option.days, max(option.days_high, option.days)))
+    due = option.job.deadline_days
+    title = (
+        f"{option.job.name}: {option.gpus:,} GPUs of {option.pool.name}, {_recipe(option)}, "
+        f"{option.days:.3g} days ({option.days_low:.3g} to {option.days_high:.3g})"
+    )
+    span = f"{dates.date(slot.start)} to {dates.date(slot.start + option.days)}"
+    where = f"{option.gpus:,} x {_cut(option.pool.name, POOL_CUT)}, {_recipe(option)}, {span}"
+    colour, y = RECIPE_COLOURS[option.recipe], top + 32
+    parts = [
+        words(2, top + 13, _cut(option.job.name, NAME_CUT), size=NORMAL),
+        words(2, top + 26, where, size=SMALL, fill=FAINT),
+        box(start, y + 2, high - start, 6, colour, fill_opacity=0.4),
+        box(start, y, max(end - start, 1.5), 10, colour, title),
+    ]
+    if due is not None:
+        late = deadline == "notPromised"
+        ink = FAIL if late else INK
+        text = f"due {dates.date(due)}{', not promised' if late else ''}"
+        parts.append(words(WIDTH - 2, top + 13, text, "end", SMALL, ink))
+        if due <= dates.days:
+            parts.append(element("path", d=f"M{across(due):.2f} {y + 10:.2f}l-4 -9h8z", fill=ink, stroke=ink))
+    return "".join(parts)
+
+
+def _recipe(option: Option) -> str:
+    """Its name; marked where the chip emulates it."""
+    sample = option.source.sample
+    return f"{option.recipe} (emulated)" if sample is not None and "emulated" in sample.marks else option.recipe
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _steps(slots: Sequence[JobSlot], value: Callable[[Option], float], floor: float = 0.0) -> Steps:
+    """How much is in use from each moment on at which that changes."""
+    times = sorted({0.0, *(slot.start for slot in slots), *(slot.end for slot in slots)})
+    return [(at, floor + sum(value(s.option) for s in slots if s.start <= at < s.end)) for at in times]
+
+
+def pool_use(answer: PlanAnswer, mark: str) -> Iterator[Figure]:
+    """GPUs in use over time: one strip for each pool, as high as the pool is large."""
+    if answer.solution is None:
+        return
+    dates, parts, rows, y = calendar(answer), [], [], float(TOP)
+    slots = answer.solution.slots
+    used = [(pool, [slot for slot in slots if slot.option.pool.name == pool.name]) for pool in answer.pools]
+    most = {pool.name: round(peak(mine, lambda option: float(option.gpus))) for pool, mine in used}
+    for pool, mine in sorted(used, key=lambda row: -most[row[0].name])[:POOLS_DRAWN]:
+        use = f"at most {most[pool.name]:,} of {pool.gpus:,} GPUs"
+        parts.append(words(2, y + 11, f"{_cut(pool.name, POOL_CUT)}: {use}", size=SMALL))
+        height = Scale(0, max(pool.gpus, most[pool.name], 1), y + 62, y + 18)
+        parts.append(_area(_steps(mine, lambda option: option.gpus), dates, height))
+        parts.append(line(LEFT, height(pool.gpus), WIDTH - RIGHT, height(pool.gpus), FAINT, stroke_dasharray="5 3"))
+        parts.append(words(LEFT - 4, y + 22, f"{pool.gpus:,}", "end", SMALL, FAINT))
+        parts.append(words(LEFT - 4, y + 62, "0", "end", SMALL, FAINT))
+        rows.append((pool.name, f"{pool.gpus:,}", f"{most[pool.name]:,}"))
+        y += 74
+    unused = len(answer.pools) - len(rows)
+    rest = f" {unused} pools more are not drawn." if unused else ""
+    yield Figure(
+        key="pools",
+        title="GPUs in use, by pool",
+        svg=drawing(y + 28, dates.axis(TOP, y - 6) + "".join(parts), "GPUs in use by pool and date", mark),
+        caption=f"Dashed: all GPUs of the pool that a plan may use.{rest}",
+        source=SOURCE,
+        head=("pool", "GPUs", "in use at most"),
+        rows=tuple(rows),
+    )
+
+
+def _area(steps: Steps, dates: Calendar, height: Scale) -> str:
+    """A filled outline of steps, from the first to the last moment."""
+    across = dates.across
+    d = f"M{across(0):.2f} {height(0):.2f}"
+    for at, level in steps:
+        d += f"H{across(at):.2f}V{height(level):.2f}"
+    return element("path", d=f"{d}V{height(0):.2f}z", fill=_USED, fill_opacity=0.45, stroke=_USED)
+
+
+def power(answer: PlanAnswer, mark: str) -> Iterator[Figure]:
+    """Power of the site by enforced limits over time, idle GPUs included, and the budget as a line."""
+    if answer.solution is None or answer.terms is None:
+        return
+    slots = answer.solution.slots
+    if any(slot.option.limit_watts is None for slot in slots):
+        missing = sorted({slot.option.pool.name for slot in slots if slot.option.limit_watts is None})
+        why = f"Not drawn: the enforced limits of {', '.join(missing)} are not known. Set pools[].powerLimitWatts."
+        yield Figure(key="power", title="Power of the site", svg="", caption=why, source=SOURCE)
+        return
+    idle = sum(idle_watts(pool, answer.terms) for pool in answer.pools)
+    steps = _steps(slots, watts, idle)
+    limit = answer.terms.limits.watts
+    budget = None if limit is None else limit + idle
+    most = max(level for _, level in steps)
+    size, unit = (WATTS_PER_MEGAWATT, "MW") if max(most, budget or 0) >= WATTS_PER_MEGAWATT else (1e3, "kW")
+    upward = Scale(0, max(most, budget or 0.0, 1.0) * 1.08 / size, 164, 26)
+    dates = calendar(answer)
+    inside = left_axis(upward, LEFT, WIDTH - RIGHT, unit) + dates.axis(26, 164)
+    inside += _area([(at, level / size) for at, level in steps], dates, upward)
+    if budget is not None:
+        y = upward(budget / size)
+        inside += line(LEFT, y, WIDTH - RIGHT, y, FAIL, stroke_dasharray="6 4", stroke_width=1.5)
+        inside += words(WIDTH - RIGHT, y - 4, f"budget {readable_watts(budget)}", "end", SMALL, FAIL)
+    yield Figure(
+        key="power",
+        title=f"Power of the site, at most {readable_watts(most)}",
+        svg=drawing(198, inside, "Power of the site by date", mark),
+        caption="By enforced limits, with all that PUE and overhead add, and what idle GPUs draw.",
+        source=SOURCE,
+    )
+
+
+def cost_against_time(answer: PlanAnswer, mark: str) -> Iterator[Figure]:
+    """For the job with the most GPU hours: every choice, those that nothing beats joined, the plan's own ringed."""
+    if answer.solution is None:
+        return
+    chosen = max((slot.option for slot in answer.solution.slots), key=lambda option: option.gpu_hours)
+    offer = next(offer for offer in answer.offers if offer.job.name == chosen.job.name)
+    priced = all(option.dollars is not None for option in offer.options)
+    front = _front(offer.options, priced)
+    ordered = sorted(offer.options, key=lambda option: option.days)
+    reach = max(option.days for option in (*front, chosen)) * 1.1
+    others = [option for option in ordered[:: max(1, -(-len(ordered) // MOST_POINTS))] if option.days <= reach]
+    shown = [*others, *front, chosen]
+    values = [_value(option, priced) for option in shown]
+    across = Scale(0, reach, LEFT + 10, WIDTH - RIGHT)
+    upward = Scale(min(values) * 0.95, max(values) * 1.05, 214, 26)
+
+    def place(option: Option) -> tuple[float, float]:
+        return across(option.days), upward(_value(option, priced))
+
+    unit = "dollars" if priced else "GPU hours (no price is known)"
+    axes = bottom_axis(across, 26, 214, "days") + left_axis(upward, LEFT + 10, WIDTH - RIGHT, unit)
+    joined = "".join(f"{'L' if i else 'M'}{x:.2f} {y:.2f}" for i, (x, y) in enumerate(map(place, front)))
+    parts = [element("path", d=joined, fill="none", stroke=INK)]
+    parts += [_dot(option, place(option), 2.5 if option in others else 4.5, priced) for option in shown]
+    x, y = place(chosen)
+    parts.append(element("circle", cx=x, cy=y, r=8, fill="none", stroke=INK, stroke_width=2))
+    legend, bottom = _legend([option.recipe for option in shown], 256)
+    yield Figure(
+        key="cost",
+        title=f"{chosen.job.name}: {'cost' if priced else 'GPU hours'} against time",
+        svg=drawing(bottom, axes + "".join(parts) + legend, "Cost of each choice against its days", mark),
+        caption="Each dot is a pool, a recipe and a size, in the recipe's colour. The line joins those that no other "
+        "beats in both; the ring is the plan's choice. The axes do not begin at 0 dollars.",
+        source=SOURCE,
+        head=("pool", "recipe", "GPUs", "days", unit),
+        rows=tuple(_option_row(option, priced) for option in front),
+    )
+
+
+def _legend(recipes: Sequence[str], top: float) -> tuple[str, float]:
+    """The recipes' colours, and where the drawing ends."""
+    parts, x, y = [], 2.0, top
+    for recipe, colour in RECIPE_COLOURS.items():
+        if recipe not in recipes:
+            continue
+        wide = 22 + 6.6 * len(recipe)
+        if x + wide > WIDTH:
+            x, y = 2.0, y + 15
+        parts += [element("circle", cx=x + 5, cy=y - 4, r=4.5, fill=colour), words(x + 14, y, recipe, size=SMALL)]
+        x += wide
+    return "".join(parts), y + 10
+
+
+def _value(option: Option, priced: bool) -> float:
+    return (option.dollars or 0.0) if priced else option.gpu_hours
+
+
+def _option_row(option: Option, priced: bool) -> tuple[str, ...]:
+    value = f"{_value(option, priced):,.0f}"
+    return option.pool.name, _recipe(option), f"{option.gpus:,}", f"{option.days:.3g}", f"${value}" if priced else value
+
+
+def _dot(option: Option, at: tuple[float, float], radius: float, priced: bool) -> str:
+    pool, recipe, gpus, days, value = _option_row(option, priced)
+    title = element("title", f"{gpus} GPUs of {pool}, {recipe}: {days} days, {value}{'' if priced else ' GPU hours'}")
+    return element("circle", title, cx=at[0], cy=at[1], r=radius, fill=RECIPE_COLOURS[option.recipe])
+
+
+def _front(options: Sequence[Option], priced: bool) -> list[Option]:
+    """The options that no other one beats in both days and cost, fastest first."""
+    front: list[Option] = []
+    for option in sorted(options, key=lambda choice: (choice.days, _value(choice, priced))):
+        if not front or _value(option, priced) < _value(front[-1], priced):
+            front.append(option)
+    return front

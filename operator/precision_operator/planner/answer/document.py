@@ -1,0 +1,284 @@
+"""The answer as the resource's status: the one document that kubectl, the plugin, metrics and the page show."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+
+from precision_api.facts.plain_text import shortened
+from precision_api.facts.schema import decimal
+from precision_api.kinds.capacity_plan import (
+    JobPlan,
+    PlanDays,
+    PlanStatus,
+    PlanTotals,
+    PoolUse,
+    WhatIfAnswer,
+)
+from precision_operator.core.observe.clock import format_time
+from precision_operator.planner.answer.planning import PlanAnswer, binding, greedy_text
+from precision_operator.planner.answer.what_if import Difference, in_words
+from precision_operator.planner.inputs.quantities import WATTS_PER_MEGAWATT, age
+from precision_operator.planner.rates.candidate_pool import CandidatePool
+from precision_operator.planner.solving.conflict import Conflict, clash_words, told, words
+from precision_operator.planner.solving.money import paid_dollars, paid_shares
+from precision_operator.planner.solving.schedule import SLACK, JobSlot, ends, peak, schedule, watts
+
+LINES = 32
+LONG = 1024
+DOUBTS = ("simulated", "replayed", "stale", "unverified", "unhealthyLoss", "powerInvalid")
+
+
+def status(answer: PlanAnswer, differences: Sequence[Difference] = ()) -> PlanStatus:
+    """Everything but conditions, times of writing and the inputs' hash."""
+    if answer.solution is None:
+        return _refused(answer)
+    slots = sorted(answer.solution.slots, key=lambda slot: (slot.start, slot.option.job.name))
+    paid = paid_shares([slot.option for slot in slots])
+    jobs = tuple(_job(answer, slot, paid) for slot in slots)
+    wanted = [job for job in jobs if job.deadline != "none"]
+    totals = answer.totals
+    assert totals is not None
+    power = f"{totals.peak_megawatts:.3g} MW" if totals.peak_megawatts is not None else None
+    return PlanStatus(
+        phase="Solved",
+        recommendation=_cut(recommendation(answer)),
+        totals=_totals(answer, jobs),
+        jobs=jobs,
+        pools=tuple(_pool(answer, pool, slots) for pool in answer.pools)[:64],
+        what_ifs=tuple(_what_if(difference) for difference in differences),
+        notes=tuple(_cut(note) for note in answer.notes[:LINES]),
+        summary=f"{len(jobs)}/{len(jobs)}",
+        days=f"{totals.days:.3g}",
+        power=power,
+        cost=f"${totals.dollars:,.0f}" if totals.dollars is not None else None,
+        deadlines=f"{sum(job.deadline == 'promised' for job in wanted)}/{len(wanted)}" if wanted else None,
+        data=data(slots),
+    )
+
+
+def _refused(answer: PlanAnswer) -> PlanStatus:
+    problems = [str(problem) for problem in answer.problems]
+    conflict = answer.conflict
+    if conflict is not None:
+        clash = clash_words(conflict, answer.not_known is not None)
+        if clash:
+            problems.append(clash)
+        elif not answer.not_known:
+            problems.append(_unexplained(conflict))
+        if conflict.smallest is not None:
+            problems.append(f"{words(conflict, answer.not_known is not None).relaxation}: {told(conflict.smallest)}")
+        others = [told(other) for other in conflict.others if other != conflict.smallest]
+        if others:
+            problems.append(f"Or by one limit alone: {'; '.join(others)}")
+    jobs = len(answer.terms.jobs) if answer.terms else 0
+    verdict = "It is not known whether there is a plan. " if answer.not_known else "There is no plan. "
+    return PlanStatus(
+        phase=answer.not_known or ("Infeasible" if conflict is not None else "Refused"),
+        recommendation=_cut(verdict + ". ".join(problems[:3])),
+        problems=tuple(_cut(problem) for problem in problems[:LINES]),
+        notes=tuple(_cut(note) for note in answer.notes[:LINES]),
+        summary=f"0/{jobs}" if jobs else None,
+    )
+
+
+def _unexplained(conflict: Conflict) -> str:
+    if conflict.out_of_time:
+        return (
+            "The limits can't all hold; which of them clash was not found in time: raise spec.solver.timeLimitSeconds"
+        )
+    return "The limits can't all hold; which of them clash can't be told"
+
+
+def _cut(text: str) -> str:
+    return shortened(text, LONG)
+
+
+def _money(value: float | None) -> str | None:
+    return None if value is None else f"{value:.2f}"
+
+
+def _always(value: float) -> str:
+    """A figure that is always there."""
+    return decimal(value) or "0"
+
+
+def _totals(answer: PlanAnswer, jobs: Sequence[JobPlan]) -> PlanTotals:
+    """Money and energy are the sums of the rows as they are printed."""
+    totals, solution = answer.totals, answer.solution
+    assert totals is not None
+    assert solution is not None
+    gap = solution.gap if solution.gap < 1e6 else None
+    return PlanTotals(
+        days=decimal(totals.days),
+        dollars=_money(_sum([job.dollars for job in jobs])),
+        megawatt_hours=decimal(_sum([job.megawatt_hours for job in jobs]), 12),
+        peak_megawatts=decimal(totals.peak_megawatts),
+        gpu_hours=decimal(totals.gpu_hours),
+        gap_percent=None if gap is None else decimal(round(gap * 100, 4)),
+        greedy=greedy_text(answer),
+        joint_probability=_share(answer.odds.all if answer.odds else None),
+    )
+
+
+def _sum(rows: Sequence[str | None]) -> float | None:
+    """The rows together; None where one is not known."""
+    values = [float(row) for row in rows if row is not None]
+    return sum(values) if len(values) == len(rows) else None
+
+
+def _moment(answer: PlanAnswer, days: float) -> str:
+    assert answer.terms is not None
+    return format_time(answer.terms.start + timedelta(days=days))
+
+
+def _job(answer: PlanAnswer, slot: JobSlot, paid: Mapping[str, float]) -> JobPlan:
+    option = slot.option
+    dollars = paid_dollars(option, paid)
+    energy = option.megawatt_hours
+    joules = None if energy is None else energy * 3.6e9
+    return JobPlan(
+        name=option.job.name,
+        pool=option.pool.name,
+        recipe=option.recipe,
+        gpus=option.gpus,
+        start=_moment(answer, slot.start),
+        end=_moment(answer, slot.end),
+        days=PlanDays(low=_always(option.days_low), mid=_always(option.days), high=_always(option.days_high)),
+        tokens_per_second=_always(option.speed.tokens_per_second),
+        straggler=_always(round(option.speed.straggler, 5)),
+        megawatts=decimal(None if option.limit_watts is None else option.limit_watts / WATTS_PER_MEGAWATT),
+        megawatt_hours=decimal(energy),
+        dollars=_money(dollars),
+        dollars_per_million_tokens=decimal(None if dollars is None else dollars / option.job.tokens * 1e6),
+        tokens_per_joule=decimal(None if not joules else option.job.tokens / joules),
+        basis=option.source.basis,
+        upper_bound=option.source.upper_bound,
+        deadline=_deadline(answer, slot),
+        probability=_chance(answer, option.job.name),
+        binding=binding(answer, slot)[:253],
+        source=_cut(option.source.text),
+    )
+
+
+def _chance(answer: PlanAnswer, name: str) -> str | None:
+    return _share(answer.odds.by_job.get(name) if answer.odds else None)
+
+
+def _share(value: float | None) -> str | None:
+    """A chance; never told as certain, since it is simulated."""
+    return None if value is None else f"{min(max(value, 0.001), 0.999):.3f}"
+
+
+def _deadline(answer: PlanAnswer, slot: JobSlot) -> str:
+    """promised where it, and all that it waits for, end in time nine times in ten, and no rate is an upper bound."""
+    job = slot.option.job
+    if job.deadline_days is None:
+        return "none"
+    assert answer.solution is not None
+    assert answer.terms is not None
+    by_name = {placed.option.job.name: placed for placed in answer.solution.slots}
+    waiting, chain = [job.name], set[str]()
+    while waiting:
+        name = waiting.pop()
+        if name not in chain:
+            chain.add(name)
+            waiting += by_name[name].option.job.after
+    if any(by_name[name].option.source.upper_bound for name in chain):
+        return "notPromised"
+    careful = schedule(
+        answer.solution.chosen, answer.terms.limits, lambda option: option.deadline_days, answer.solution.ranks
+    )
+    late = careful is None or ends(careful)[job.name] > job.deadline_days * (1 + SLACK)
+    return "notPromised" if late else "promised"
+
+
+def _pool(answer: PlanAnswer, pool: CandidatePool, slots: Sequence[JobSlot]) -> PoolUse:
+    mine = [slot for slot in slots if slot.option.pool.name == pool.name]
+    limits_known = bool(mine) and all(slot.option.limit_watts is not None for slot in mine)
+    return PoolUse(
+        name=pool.name,
+        gpus=pool.gpus,
+        peak_gpus=round(peak(mine, lambda option: float(option.gpus))),
+        gpu_hours=_always(sum(slot.option.gpu_hours for slot in mine)),
+        megawatts=decimal(peak(mine, watts) / WATTS_PER_MEGAWATT) if limits_known else None,
+        slow_nodes=len(pool.slow),
+        data=_pool_data(pool)[:253],
+        provenance=_cut(provenance(pool)),
+    )
+
+
+def _pool_data(pool: CandidatePool) -> str:
+    if not pool.samples:
+        return "declared" if pool.terms.job_rates else "none"
+    return ", ".join(f"{word} ({n}/{pool.nodes})" for word, n in pool.marks.items()) or "measured"
+
+
+def provenance(pool: CandidatePool) -> str:
+    """Profiles, nodes, verified share and age of all that is known of a pool."""
+    samples = list(pool.samples.values())
+    parts = (
+        [f"job rates: {', '.join(sorted({r.source for r in pool.terms.job_rates}))}"] if pool.terms.job_rates else []
+    )
+    if samples:
+        figures = sum(len(sample.rates) for sample in samples)
+        verified = sum(sample.verified for sample in samples)
+        profiles = sorted({name for sample in samples for name in sample.profiles})
+        parts.append(
+            f"profiles {', '.join(profiles)}; {max(len(sample.rates) for sample in samples)} nodes; "
+            f"{verified}/{figures} figures verified; oldest {age(max(s.oldest_days for s in samples))}"
+        )
+    if pool.refused:
+        parts.append(f"refused: {', '.join(f'{word} {n}' for word, n in sorted(pool.refused.items()))}")
+    return "; ".join([*parts, *pool.notes]) or "nothing is known of it"
+
+
+def data(slots: Sequence[JobSlot]) -> str:
+    """measured, or what of the figures that are used is not: in capitals, so that nobody overlooks it."""
+    samples = [slot.option.source.sample for slot in slots]
+    marks = {word for sample in samples if sample is not None for word in sample.marks if word in DOUBTS}
+    if any(slot.option.source.job_rate is not None for slot in slots):
+        marks.add("declared")
+    if any(slot.option.source.basis == "predicted" for slot in slots):
+        marks.add("predicted")
+    ordered = sorted(marks, key=lambda word: (word not in DOUBTS, word))
+    return ", ".join(word.upper() if word in DOUBTS else word for word in ordered) or "measured"
+
+
+def _what_if(difference: Difference) -> WhatIfAnswer:
+    return WhatIfAnswer(
+        name=difference.name,
+        answer=_cut(in_words(difference)),
+        dollars=_money(difference.dollars),
+        days=decimal(difference.days),
+        megawatt_hours=decimal(difference.megawatt_hours),
+        feasible=None if difference.not_known else difference.totals is not None,
+    )
+
+
+def recommendation(answer: PlanAnswer) -> str:
+    """Which pool, which precision, how many GPUs, how long, how much: one sentence."""
+    assert answer.solution is not None
+    slots = answer.solution.slots
+    totals = answer.totals
+    assert totals is not None
+    shown = [_placed(slot) for slot in sorted(slots, key=lambda slot: -slot.option.gpu_hours)[:3]]
+    others = len(slots) - len(shown)
+    more = f", and {others} more {'job' if others == 1 else 'jobs'}" if others else ""
+    ending = [f"all is done after {totals.days:.3g} days"]
+    if totals.dollars is not None:
+        ending.append(f"for ${totals.dollars:,.0f}")
+    if totals.megawatt_hours is not None:
+        ending.append(f"with {totals.megawatt_hours:,.3g} MWh")
+    doubt = data(slots)
+    warning = "" if doubt in ("measured", "declared") else f"{doubt} figures: "
+    return f"{warning}{'; '.join(shown)}{more}: {', '.join(ending)}."
+
+
+def _placed(slot: JobSlot) -> str:
+    option = slot.option
+    bound = "at least " if option.source.upper_bound else ""
+    return (
+        f"run {option.job.name} on {option.gpus} GPUs of {option.pool.name} with {option.recipe} "
+        f"({bound}{option.days:.3g} days, {option.days_low:.3g} to {option.days_high:.3g})"
+    )

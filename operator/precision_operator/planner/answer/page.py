@@ -1,0 +1,115 @@
+"""The answer as one HTML page: the answer in words beside the schedule, use and power, the jobs; the rest is folded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from html import escape
+
+from precision_api.kinds.capacity_plan import JobPlan, PlanStatus
+from precision_operator.core.observe.clock import parse_time
+from precision_operator.drawing.document import Kind, Said, banner, document, figure, folded, sentences, table
+from precision_operator.planner.answer.charts import (
+    HOURS_BELOW_DAYS,
+    cost_against_time,
+    gantt,
+    pool_use,
+    power,
+    watermark,
+)
+from precision_operator.planner.answer.planning import PlanAnswer
+from precision_operator.planner.answer.table import ABSENT, lines
+from precision_operator.planner.inputs.quantities import WATTS_PER_MEGAWATT, readable_watts
+
+FOOTER = (
+    "Times are UTC. A figure that is not known is a dash, never 0. Power is the site's, by enforced limits, and energy "
+    "by measured draw. Written by kubectl precision plan; this page loads nothing from anywhere."
+)
+HEAD = (
+    "job", "pool", "recipe", "GPUs", "starts", "ends", "days", "power", "MWh", "cost", "$ per million tokens",
+    "deadline", "chance", "limited by",
+)  # fmt: skip
+NO_BREAK = "\N{NO-BREAK SPACE}"
+DEADLINES = {"promised": "promised", "notPromised": "not promised", "none": ABSENT}
+_FOLDED = {"pool": "Pools", "what if": "What if", "assumed": "Assumptions"}
+"""Lines that are folded, by their first word, and what they are folded under."""
+
+
+def page(name: str, status: PlanStatus, answer: PlanAnswer) -> str:
+    """The whole page."""
+    title = f"Capacity plan {name}"
+    return document(title, _parts(title, status, answer), "kubectl precision plan", FOOTER)
+
+
+def _parts(title: str, status: PlanStatus, answer: PlanAnswer) -> Iterator[str]:
+    for note in status.notes:
+        if note.split(":")[0].isupper():  # a doubt about the data
+            yield banner(note)
+    yield f"<h1>{escape(title)}</h1>\n<main>\n"
+    answers = [line for line in lines(status) if _group(line) is None]
+    words = sentences(Said(_kind(line, status), line) for line in answers)
+    mark = watermark(status)
+    schedule = "".join(map(figure, gantt(status, answer, mark)))
+    yield f'<div class="first"><section aria-label="Answer">{words}</section>{schedule}</div>\n'
+    beside = "".join(figure(chart) for chart in (*pool_use(answer, mark), *power(answer, mark)))
+    yield f'<div class="first">{beside}</div>\n' if beside else ""
+    if status.jobs:
+        yield f"<h2>Jobs</h2>{table(HEAD, [_row(job, _short(status)) for job in status.jobs])}\n"
+    for chart in cost_against_time(answer, mark):
+        yield folded(chart.title, figure(chart))
+    for group, summary in _FOLDED.items():
+        group_lines = [Said("note", line.partition(":")[2].strip() if group != "pool" else line)
+                for line in lines(status) if _group(line) == group]  # fmt: skip
+        yield folded(f"{summary} ({len(group_lines)})", sentences(group_lines))
+    yield folded("Where the rates come from", table(("job", "source"), [(job.name, job.source) for job in status.jobs]))
+    yield "</main>\n"
+
+
+def _group(line: str) -> str | None:
+    """Under which summary a line is folded; None for one that stands open."""
+    return next((word for word in _FOLDED if line.startswith((f"{word} ", f"{word}:"))), None)
+
+
+def _kind(line: str, status: PlanStatus) -> Kind:
+    if line == status.recommendation:
+        return "answer"
+    return "warning" if line.startswith("problem:") else "note"
+
+
+def _short(status: PlanStatus) -> bool:
+    """Whether the whole plan takes so few days that hours matter."""
+    return float(status.totals.days or 0 if status.totals else 0) < HOURS_BELOW_DAYS
+
+
+def _row(job: JobPlan, short: bool) -> tuple[str, ...]:
+    bound = "at least " if job.upper_bound else ""
+    days = job.days
+    return (
+        job.name,
+        job.pool,
+        job.recipe,
+        f"{job.gpus:,}",
+        _date(job.start, short),
+        _date(job.end, short),
+        f"{bound}{_number(days.mid)} ({_number(days.low)}{NO_BREAK}to{NO_BREAK}{_number(days.high)})",
+        ABSENT if job.megawatts is None else readable_watts(float(job.megawatts) * WATTS_PER_MEGAWATT),
+        _number(job.megawatt_hours),
+        ABSENT if job.dollars is None else f"${float(job.dollars):,.0f}",
+        _number(job.dollars_per_million_tokens),
+        DEADLINES[job.deadline],
+        ABSENT if job.probability is None else f"{float(job.probability) * 100:.3g} %",
+        job.binding or ABSENT,
+    )
+
+
+def _date(time: str, short: bool) -> str:
+    """`1 Dec 2026`, in a short plan `1 Dec 06:30`: never broken at a line's end."""
+    at = parse_time(time)
+    return f"{at.day} {at:%b} {f'{at:%H:%M}' if short else at.year}".replace(" ", NO_BREAK)
+
+
+def _number(text: str | None) -> str:
+    """Three digits; thousands with commas."""
+    if text is None:
+        return ABSENT
+    value = float(text)
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

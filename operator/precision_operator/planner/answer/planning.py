@@ -1,0 +1,379 @@
+"""From a spec and a fleet to an answer: the one function that the plugin and the operator call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Literal
+
+from precision_api.kinds.capacity_plan import Objective, PlanSpec
+from precision_operator.planner.answer.assumptions import assumptions
+from precision_operator.planner.answer.odds import Odds, odds
+from precision_operator.planner.inputs.clock import NotKnown, OutOfTime, PlanClock, clock_of
+from precision_operator.planner.inputs.fleet import Fleet
+from precision_operator.planner.inputs.quantities import (
+    SECONDS_PER_DAY,
+    WATTS_PER_MEGAWATT,
+    InputProblem,
+    UnusableInput,
+    unusable,
+)
+from precision_operator.planner.inputs.spec_terms import terms
+from precision_operator.planner.inputs.terms import Terms
+from precision_operator.planner.rates.candidate_pool import CandidatePool
+from precision_operator.planner.rates.evidence import ALLOWABLE, pools
+from precision_operator.planner.rates.pool_sizes import idle_watts
+from precision_operator.planner.rates.speed import goodput_of, speed
+from precision_operator.planner.solving.catalog import BLOCKS_SPLIT_NODES, blocks
+from precision_operator.planner.solving.conflict import Conflict, conflict
+from precision_operator.planner.solving.greedy import greedy
+from precision_operator.planner.solving.money import cost, energy
+from precision_operator.planner.solving.options import Offer, Option
+from precision_operator.planner.solving.schedule import SLACK, JobSlot, fits, peak, watts
+from precision_operator.planner.solving.search import value
+from precision_operator.planner.solving.sizes import solve_sizes
+from precision_operator.planner.solving.solve import Solution
+
+OF_SEARCH = 0.9
+"""Part of the time limit for the search."""
+NO_CHANCES = (
+    "the time limit ended before the chances of the deadlines were worked out: raise spec.solver.timeLimitSeconds"
+)
+NAMED = 4
+"""Jobs that a sentence names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """All jobs together; what is not known of every job is None."""
+
+    days: float
+    dollars: float | None
+    megawatt_hours: float | None
+    peak_megawatts: float | None
+    gpu_hours: float
+
+
+@dataclass(frozen=True)
+class PlanAnswer:
+    """A plan, or why there is none: `problems` with the inputs, a `conflict` of limits, or a search without success."""
+
+    terms: Terms | None = None
+    pools: tuple[CandidatePool, ...] = ()
+    offers: tuple[Offer, ...] = ()
+    solution: Solution | None = None
+    conflict: Conflict | None = None
+    problems: tuple[InputProblem, ...] = ()
+    notes: tuple[str, ...] = ()
+    greedy: tuple[JobSlot, ...] | None = None
+    odds: Odds | None = None
+    """Chances that deadlines are kept."""
+    not_known: Literal["TimedOut", "NotFound"] | None = None
+    """Whether there is a plan is not known: the search ended without one. `problems` says what to do."""
+
+    @property
+    def totals(self) -> Totals | None:
+        """What the plan comes to."""
+        if self.solution is None or self.terms is None:
+            return None
+        return totals(self.solution.slots, sum(idle_watts(pool, self.terms) for pool in self.pools))
+
+
+def plan(spec: PlanSpec, fleet: Fleet, now: datetime, start: datetime | None = None) -> PlanAnswer:
+    """The answer; never raises for what a user gave. `start` stands for a spec that names none."""
+    try:
+        read = terms(spec, now, start)
+        candidates = pools(fleet, read, now)
+        clock = clock_of(read.seconds)
+        made = with_odds(answer(read, candidates, clock), clock)
+    except UnusableInput as error:
+        made = PlanAnswer(problems=error.problems)
+    return replace(made, notes=(*fleet.notes, *made.notes))
+
+
+def with_odds(made: PlanAnswer, clock: PlanClock) -> PlanAnswer:
+    """With the chances that deadlines are kept."""
+    if made.solution is None or made.terms is None:
+        return made
+    try:
+        return replace(made, odds=odds(made.solution.slots, made.terms.limits.watts is not None, clock))
+    except OutOfTime:
+        return replace(made, notes=(*made.notes, NO_CHANCES))
+
+
+def answer(read: Terms, candidates: Sequence[CandidatePool], clock: PlanClock | None = None) -> PlanAnswer:
+    """The answer for these pools. Raises UnusableInput where the inputs make no plan.
+
+    Without a `clock` the time limit counts from now. The search ends before it, since what is said of the plan takes
+    some time too.
+    """
+    clock = clock or clock_of(read.seconds)
+    read, candidates = awake(read, candidates)
+    problems = tuple(_empty(candidates, read))
+    if problems:
+        return PlanAnswer(read, tuple(candidates), problems=problems)
+    none = PlanAnswer(read, tuple(candidates), notes=tuple(_notes(read, candidates, None)))
+    try:
+        made, solution, unproved = solve_sizes(candidates, read, clock.part(OF_SEARCH))
+    except NotKnown as error:
+        return replace(none, problems=error.problems, not_known=error.phase)
+    none = replace(none, offers=made)
+    lost = [offer for offer in made if not offer.options]
+    if lost:
+        return replace(none, problems=tuple(_nowhere(lost)), notes=())
+    if solution is None:
+        clash = conflict(made, read, clock) if made else Conflict((), None, (), out_of_time=True)
+        return replace(none, conflict=clash, problems=unproved, not_known="NotFound" if unproved else None)
+    notes = (*_notes(read, candidates, solution), *_left_out(made))
+    return PlanAnswer(
+        read, tuple(candidates), made, solution, notes=notes, greedy=greedy(made, read.limits, solution.objectives[0])
+    )
+
+
+def awake(read: Terms, candidates: Sequence[CandidatePool]) -> tuple[Terms, Sequence[CandidatePool]]:
+    """Power limits less what idle GPUs draw in any case: jobs add to it what they draw beyond that.
+
+    Raises UnusableInput where idle GPUs alone draw more than a limit.
+    """
+    draws = {pool.name: idle_watts(pool, read) for pool in candidates}
+    total = sum(draws.values())
+    if not total:
+        return read, candidates
+    limit = read.limits.watts
+    if limit is not None and limit <= total:
+        text = f"idle GPUs alone draw {total / WATTS_PER_MEGAWATT:.3g} MW: raise it, or correct pools[].idleWattsPerGPU"
+        raise unusable("spec.power.budget", text)
+    made = [
+        pool
+        if pool.terms.power_watts is None
+        else replace(pool, terms=replace(pool.terms, power_watts=max(1.0, pool.terms.power_watts - draws[pool.name])))
+        for pool in candidates
+    ]
+    limits = read.limits if limit is None else replace(read.limits, watts=limit - total)
+    return replace(read, limits=limits), made
+
+
+def _nowhere(lost: Sequence[Offer]) -> Iterator[InputProblem]:
+    """One problem for all jobs that fit nowhere for the same reason."""
+    by_reason: dict[str, list[str]] = {}
+    for offer in lost:
+        by_reason.setdefault(offer.reason, []).append(offer.job.name)
+    for reason, names in by_reason.items():
+        others = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+        fit = "fits" if len(names) == 1 else "fit"
+        shown = ", ".join(names[:NAMED])
+        yield InputProblem(f"spec.jobs[{names[0]}]", f"{shown}{others} {fit} nowhere. {reason}")
+
+
+def _empty(candidates: Sequence[CandidatePool], read: Terms) -> Iterator[InputProblem]:
+    if not candidates:
+        text = "the fleet has no pool with a result: run a PrecisionProfile there, or describe pools with jobRates"
+        yield InputProblem("spec.fleet", text)
+    for pool in candidates:
+        if not pool.nodes and pool.name in read.pools and not pool.refused:
+            text = f"no report names pool {pool.name}: correct the name, or give its nodes, gpusPerNode and jobRates"
+            yield InputProblem("spec.pools", text)
+    usable = any(pool.samples or pool.terms.job_rates for pool in candidates)
+    if candidates and not usable:
+        refused = sorted({word for pool in candidates for word in pool.refused})
+        words = f"all results are refused as {', '.join(refused)}" if refused else "no pool has a result"
+        ask = ", ".join(word for word in refused if word in ALLOWABLE)
+        remedy = f": measure again, or set spec.fleet.allow: [{ask}]" if ask else ": profile the fleet first"
+        yield InputProblem("spec.fleet.allow" if refused else "spec.fleet", words + remedy)
+
+
+def totals(slots: Sequence[JobSlot], idle: float = 0.0) -> Totals:
+    """What these slots come to; `idle` watts are drawn by GPUs that no job uses."""
+    chosen = [slot.option for slot in slots]
+    limits_known = all(option.limit_watts is not None for option in chosen)
+    return Totals(
+        days=max(slot.end for slot in slots),
+        dollars=cost(chosen),
+        megawatt_hours=energy(chosen),
+        peak_megawatts=(peak(slots, watts) + idle) / WATTS_PER_MEGAWATT if limits_known else None,
+        gpu_hours=sum(option.gpu_hours for option in chosen),
+    )
+
+
+def _notes(read: Terms, candidates: Sequence[CandidatePool], solution: Solution | None) -> Iterator[str]:
+    """What was assumed or left out; the loudest first."""
+    used = {slot.option.pool.name for slot in solution.slots} if solution else {pool.name for pool in candidates}
+    mine = [pool for pool in candidates if pool.name in used]
+    marks = _marks(mine, solution)
+    for word in ("simulated", "replayed", "stale", "unverified", "unhealthyLoss", "powerInvalid", "emulated"):
+        named = [f"{pool.name} ({marks[pool.name][word]} nodes)" for pool in mine if word in marks[pool.name]]
+        if named:
+            yield f"{word.upper()}: {_MEANING[word]}: {', '.join(named)}"
+    slots = solution.slots if solution else ()
+    if any(slot.option.source.upper_bound for slot in slots):
+        yield (
+            "upper bound (no communication): rates are of single nodes and no scaling is given, so jobs will take "
+            "longer and no deadline is promised; give scaling or jobRates"
+        )
+    flattered = sorted({slot.option.recipe for slot in slots if _flattered(slot.option)})
+    if flattered:
+        yield (
+            f"flattered by communication: scaling is given for all recipes alike, but one that computes faster keeps "
+            f"less of its sum ({', '.join(flattered)}): give scaling with recipe, or jobRates"
+        )
+    if any(slot.option.source.basis == "predicted" for slot in slots):
+        yield "predicted rates are not measured: profile that workload for a narrower band"
+    yield from assumptions(slots, read)
+    if slots and not any(read.overhead.values()):
+        yield "power.overhead is not given: power and energy are those of what was read, GPUs or modules alone"
+    if slots and any(not slot.option.pool.terms.idle_watts_per_gpu for slot in slots):
+        yield "pools[].idleWattsPerGPU is not given: GPUs that no job uses are taken to draw nothing"
+    if slots and read.pue is None:
+        yield "power.pue is not given: power and energy are without cooling and losses"
+    if any(s.option.dollars and not s.option.pool.terms.price_includes_power for s in slots) and not (
+        read.dollars_per_kilowatt_hour
+    ):
+        yield "power.dollarsPerKilowattHour is not given: electricity costs nothing here"
+    if slots and read.electricity_alone:
+        yield "no pool has dollarsPerGPUHour: cost is that of electricity alone"
+    for pool in mine:
+        for note in pool.notes:
+            yield f"pool {pool.name}: {note}"
+    for slot in slots:
+        running = slot.option.job.running
+        if running is not None and running.days and running.tokens_done:
+            actual = running.tokens_done / running.days / SECONDS_PER_DAY
+            planned = slot.option.speed.tokens_per_second
+            yield (
+                f"{slot.option.job.name} has run at {actual:,.0f} tokens/s for {running.days:.3g} days, "
+                f"{abs(actual / planned - 1):.1%} {'above' if actual >= planned else 'below'} "
+                "the rate it is planned with"
+            )
+    if solution and solution.timed_out:
+        yield "the time limit ended the search: another run may find another plan within the gap"
+
+
+def _left_out(made: Sequence[Offer]) -> Iterator[str]:
+    """Pools whose nodes a job's blocks do not fit: they drop out by what the user wrote, not by what is known."""
+    reasons: dict[str, list[str]] = {}
+    for offer in made:
+        for place, why in offer.refusals.items():
+            if why.startswith(BLOCKS_SPLIT_NODES):
+                reasons.setdefault(f"{place}: {why}", []).append(offer.job.name)
+    for reason, names in sorted(reasons.items()):
+        others = len(names) - 1
+        more = f" and {others} more {'job' if others == 1 else 'jobs'}" if others else ""
+        yield f"not offered to {names[0]}{more}: {reason}"
+
+
+def _marks(mine: Sequence[CandidatePool], solution: Solution | None) -> Mapping[str, Mapping[str, int]]:
+    """By pool what is doubtful: of the figures that the plan uses, or of all where there is none."""
+    if solution is None:
+        return {pool.name: pool.marks for pool in mine}
+    marks: dict[str, dict[str, int]] = {pool.name: {} for pool in mine}
+    for slot in solution.slots:
+        sample = slot.option.source.sample
+        for word, number in (sample.marks if sample else {}).items():
+            place = marks[slot.option.pool.name]
+            place[word] = max(place.get(word, 0), number)
+    return marks
+
+
+def _flattered(option: Option) -> bool:
+    """Whether a recipe faster than bf16 is scaled by efficiencies that were given for no recipe in particular."""
+    terms, source = option.pool.terms, option.source
+    return source.job_rate is None and bool(terms.scaling) and option.recipe not in ("bf16", *terms.recipe_scaling)
+
+
+_MEANING = {
+    "simulated": "nobody measured these figures, they show how a plan looks and nothing about real hardware",
+    "replayed": "published figures were played back, this hardware was not measured",
+    "stale": "results are out of date",
+    "unverified": "it is not proved that the precision really ran",
+    "unhealthyLoss": "in loss runs the recipe diverged, was about to, or learnt nothing",
+    "powerInvalid": "enforced limits stand for a draw that was not valid",
+    "emulated": "the recipe runs through another one's kernels",
+}
+
+
+def binding(chosen: PlanAnswer, slot: JobSlot) -> str:
+    """What keeps the job from a choice that is better by the first objective; with which the plan would break it."""
+    assert chosen.solution is not None
+    assert chosen.terms is not None
+    name = chosen.solution.objectives[0]
+    offer = next(offer for offer in chosen.offers if offer.job.name == slot.option.job.name)
+    mine = _worth(name, slot.option)
+    better = [o for o in offer.options if _worth(name, o) < mine * (1 - SLACK)]
+    if not better:
+        return _end_of_sizes(slot.option, chosen.terms) or "nothing: it has its best choice"
+    best = min(better, key=lambda option: (_worth(name, option), option.gpus))
+    return _broken(chosen.solution, slot, best, chosen.terms)
+
+
+def _end_of_sizes(option: Option, read: Terms) -> str:
+    """Why the job can't have one block more in its pool; empty where it could."""
+    job, pool, more = option.job, option.pool, option.gpus + option.block_gpus
+    if job.max_gpus is not None and more > job.max_gpus:
+        return f"maxGPUs {job.max_gpus}"
+    if more > blocks(pool, option.block_gpus) * option.block_gpus:
+        return f"GPUs of pool {pool.name}"
+    sample = option.source.sample
+    if sample is not None and more > pool.usable(sample) * pool.gpus_per_node:
+        return f"nodes of pool {pool.name} with a usable figure for {option.recipe}"
+    made = speed(option.source, more, goodput_of(job, pool, read), option.tier and pool.nodes)
+    return made if isinstance(made, str) else ""
+
+
+def _worth(name: Objective, option: Option) -> float:
+    figure = {"cost": option.dollars, "energy": option.megawatt_hours, "time": option.days}[name]
+    return float("inf") if figure is None else figure
+
+
+def _broken(solution: Solution, slot: JobSlot, other: Option, read: Terms) -> str:
+    """The first limit that `other` would break in place of the job's choice."""
+    job = slot.option.job
+    if job.deadline_days is not None and other.deadline_days + slot.start > job.deadline_days * (1 + SLACK):
+        return "deadline"
+    beside = [
+        s.option for s in solution.slots if s is not slot and s.start < slot.start + other.days and s.end > slot.start
+    ]
+    beside_in_pool = [*(option for option in beside if option.pool.name == other.pool.name), other]
+    if sum(option.gpus for option in beside_in_pool) > other.pool.gpus:
+        return f"GPUs of pool {other.pool.name}"
+    if not fits(beside_in_pool, replace(read.limits, watts=None)):
+        return f"blocks or power of pool {other.pool.name}"
+    if not fits([*beside, other], read.limits):
+        return "power budget"
+    swapped = [other if s is slot else s.option for s in solution.slots]
+    money, limit = cost(swapped), read.limits.dollars
+    if limit is not None and (money is None or money > limit):
+        return "budget.dollars"
+    if read.limits.gpu_hours is not None and sum(o.gpu_hours for o in swapped) > read.limits.gpu_hours:
+        return "budget.gpuHours"
+    joules = energy(swapped)
+    if read.limits.megawatt_hours is not None and (joules is None or joules > read.limits.megawatt_hours):
+        return "budget.megawattHours"
+    return "the other jobs" if solution.objectives[0] != "time" else "nothing: the last job ends no earlier"
+
+
+def greedy_text(answered: PlanAnswer) -> str:
+    """How the greedy answer compares, in words."""
+    if answered.solution is None:
+        return ""
+    if answered.greedy is None:
+        return "the greedy answer (best rate first) places not all jobs"
+    name = answered.solution.objectives[0]
+    if name == "cost" and cost([slot.option for slot in answered.greedy]) is None:
+        return "the greedy answer (best rate first) takes pools without a price"
+    theirs, ours = value(name, answered.greedy), answered.solution.values[0]
+    late = [
+        s for s in answered.greedy if s.option.job.deadline_days and s.end > s.option.job.deadline_days * (1 + SLACK)
+    ]
+    more = (theirs / ours - 1) * 100 if ours else 0.0
+    verdict = "as good" if abs(more) < 0.05 else f"{abs(more):.1f} % {'worse' if more > 0 else 'better'}"
+    missed = f", and misses {len(late)} deadline{'s' if len(late) > 1 else ''}" if late else ""
+    return f"the greedy answer (best rate first) comes to {_amount(name, theirs)}: {verdict}{missed}"
+
+
+def _amount(objective: str, value: float) -> str:
+    """`$11,280`, `79.99 days`, `12,345 MWh`."""
+    if objective == "cost":
+        return f"${value:,.0f}" if value >= 100 else f"${value:.2f}"
+    number = f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
+    return f"{number} {'days' if objective == 'time' else 'MWh'}"

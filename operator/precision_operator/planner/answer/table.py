@@ -1,0 +1,94 @@
+"""The answer as rows: for tables, CSV and the page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from precision_api.kinds.capacity_plan import JobPlan, PlanStatus, PlanTotals
+from precision_operator.planner.inputs.quantities import WATTS_PER_MEGAWATT, readable_watts
+
+ABSENT = "-"
+"""A figure that is not known."""
+
+
+def narrow(job: JobPlan) -> dict[str, Any]:
+    """What people look at first."""
+    bound = ">=" if job.upper_bound else ""
+    return {
+        "job": job.name,
+        "pool": job.pool,
+        "recipe": job.recipe,
+        "gpus": job.gpus,
+        "days": f"{bound}{_short(job.days.mid)} ({_short(job.days.low)}-{_short(job.days.high)})",
+        "mw": _short(job.megawatts),
+        "mwh": _short(job.megawatt_hours),
+        "cost": ABSENT if job.dollars is None else f"${float(job.dollars):,.0f}",
+        "$/mtoken": _short(job.dollars_per_million_tokens),
+        "deadline": {"promised": "promised", "notPromised": "not promised", "none": ABSENT}[job.deadline],
+    }
+
+
+def wide(job: JobPlan) -> dict[str, Any]:
+    """All of a job but its source."""
+    return narrow(job) | {
+        "start": job.start[:10],
+        "end": job.end[:10],
+        "tokens/s": _short(job.tokens_per_second),
+        "tokens/J": _short(job.tokens_per_joule),
+        "straggler": _short(job.straggler),
+        "basis": job.basis,
+        "chance": ABSENT if job.probability is None else f"{float(job.probability) * 100:.3g} %",
+        "bound by": job.binding or ABSENT,
+    }
+
+
+def flat(job: JobPlan) -> dict[str, Any]:
+    """One row for a spreadsheet: figures as they are, absent is empty."""
+    document = job.model_dump(mode="json", by_alias=True)
+    days = document.pop("days")
+    return {**document, "daysLow": days["low"], "daysMid": days["mid"], "daysHigh": days["high"]}
+
+
+def _short(text: str | None) -> str:
+    return ABSENT if text is None else f"{float(text):.3g}" if abs(float(text)) < 1000 else f"{float(text):,.0f}"
+
+
+def lines(status: PlanStatus) -> Iterator[str]:
+    """What stands below the table: the answer in five lines, questions, provenance, and all that was assumed."""
+    if status.recommendation:
+        yield status.recommendation
+    for problem in status.problems:
+        yield f"problem: {problem}"
+    if status.totals is not None:
+        yield from _answer(status, status.totals)
+    for answer in status.what_ifs:
+        yield f"what if: {answer.answer}"
+    for pool in status.pools:
+        yield f"pool {pool.name}: {pool.peak_gpus} of {pool.gpus} GPUs in use; {pool.data}; {pool.provenance}"
+    for note in status.notes:
+        yield f"assumed: {note}"
+
+
+def _answer(status: PlanStatus, totals: PlanTotals) -> Iterator[str]:
+    """Below the recommendation: what it costs, how sure that is, what binds, and the nearest alternative."""
+    figures = (
+        (None if totals.dollars is None else f"${float(totals.dollars):,.0f}", ""),
+        (totals.gpu_hours and f"{float(totals.gpu_hours):,.0f}", " GPU hours"),
+        (totals.megawatt_hours and _short(totals.megawatt_hours), " MWh"),
+        (totals.peak_megawatts and readable_watts(float(totals.peak_megawatts) * WATTS_PER_MEGAWATT), " at most"),
+    )
+    yield "costs: " + ", ".join(f"{text}{unit}" for text, unit in figures if text)
+    gap = totals.gap_percent
+    sure = [
+        f"at most {float(gap):.3g} % from the optimum" if gap is not None else "how far from the optimum: not known"
+    ]
+    if status.deadlines:
+        sure.append(f"{status.deadlines} deadlines promised")
+    if totals.joint_probability is not None:
+        sure.append(f"all are kept with a chance of {float(totals.joint_probability) * 100:.3g} %")
+    yield f"sure: {', '.join([*sure, f'data: {status.data}'])}"
+    largest = max(status.jobs, key=lambda job: float(job.days.mid) * job.gpus)
+    yield f"bound: {largest.name} by {largest.binding or 'nothing'}"
+    if totals.greedy:
+        yield f"instead: {totals.greedy}"

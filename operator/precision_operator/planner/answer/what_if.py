@@ -1,0 +1,253 @@
+"""Questions: one change of the inputs each, answered as the difference to the plan without it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from precision_api.facts.recipes import RECIPE_NAMES, Recipe
+from precision_api.kinds.capacity_plan import LostRack, MoreNodes, PlanSpec, WhatIf
+from precision_operator.planner.answer.planning import PlanAnswer, Totals, answer, binding
+from precision_operator.planner.inputs.fleet import Fleet
+from precision_operator.planner.inputs.quantities import WATTS_PER_MEGAWATT, UnusableInput, unusable
+from precision_operator.planner.inputs.terms import NO_PRICE, Terms
+from precision_operator.planner.rates.candidate_pool import CandidatePool
+from precision_operator.planner.rates.evidence import own_terms, pools
+from precision_operator.planner.solving.conflict import clash_words
+
+NAMED = 8
+"""Nodes that a sentence names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What a change does; differences are changed minus base, None where one of them is not known."""
+
+    name: str
+    what: str
+    totals: Totals | None
+    days: float | None = None
+    dollars: float | None = None
+    megawatt_hours: float | None = None
+    binds: str = ""
+    """What binds the largest job then."""
+    problem: str = ""
+    not_known: bool = False
+    """Whether there is a plan then is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Changed:
+    fleet: Fleet
+    terms: Terms
+    what: str
+
+
+def what_ifs(spec: PlanSpec, fleet: Fleet, base: PlanAnswer, now: datetime) -> tuple[Difference, ...]:
+    """One difference for each question; none where there is no base plan to compare with."""
+    if base.terms is None or base.solution is None:
+        return ()
+    asked = spec.what_ifs if spec.what_ifs is not None else tuple(_standard(base))
+    return tuple(_difference(question, fleet, base, base.terms, now) for question in asked)
+
+
+def _standard(base: PlanAnswer) -> Iterable[WhatIf]:
+    """Drain the slow nodes, cap power by 10 %, allow NVFP4, add a rack: where each means anything."""
+    assert base.solution is not None
+    used = {slot.option.pool.name: slot.option.pool for slot in base.solution.slots}
+    if any(pool.slow for pool in used.values()):
+        yield WhatIf(name="drain-slow-nodes", drain_slow_nodes=True)
+    if base.totals is not None and base.totals.peak_megawatts and base.terms and base.terms.limits.watts:
+        yield WhatIf(name="power-minus-10-percent", power_percent=-10)
+    recipes = {recipe for pool in base.pools for _, recipe in pool.samples} | {
+        rate.recipe for pool in base.pools for rate in pool.terms.job_rates
+    }
+    if "nvfp4" in recipes and any("nvfp4" not in offer.job.recipes for offer in base.offers):
+        yield WhatIf(name="allow-nvfp4", allow_recipes=("nvfp4",))
+    largest = max(used.values(), key=lambda pool: (pool.gpus, pool.name))
+    yield WhatIf(name="add-a-rack", add_nodes=MoreNodes(pool=largest.name, nodes=_rack(largest)))
+
+
+def _rack(pool: CandidatePool) -> int:
+    """Nodes of the pool's largest rack; of a pool without known racks, an eighth of it."""
+    return max(pool.racks.values(), default=max(1, pool.nodes // 8))
+
+
+def _difference(question: WhatIf, fleet: Fleet, base: PlanAnswer, read: Terms, now: datetime) -> Difference:
+    try:
+        changed = _changed(question, fleet, base, read)
+        made = answer(changed.terms, pools(changed.fleet, changed.terms, now))
+    except UnusableInput as error:
+        return Difference(question.name, "", None, problem=str(error))
+    before, after = base.totals, made.totals
+    if before is None or after is None:
+        clash = [clash_words(made.conflict, made.not_known is not None)] if made.conflict else []
+        why = "; ".join([*map(str, made.problems), *filter(None, clash)]) or "the limits can't all hold"
+        return Difference(question.name, changed.what, None, problem=why, not_known=made.not_known is not None)
+    return Difference(
+        name=question.name,
+        what=changed.what,
+        totals=after,
+        days=after.days - before.days,
+        dollars=_minus(after.dollars, before.dollars),
+        megawatt_hours=_minus(after.megawatt_hours, before.megawatt_hours),
+        binds=_binds(made),
+    )
+
+
+def _binds(made: PlanAnswer) -> str:
+    """What then keeps the job with the most GPU hours from a better choice."""
+    assert made.solution is not None
+    slot = max(made.solution.slots, key=lambda placed: (placed.option.gpu_hours, placed.option.job.name))
+    return f"{slot.option.job.name} is then bound by {binding(made, slot)}"
+
+
+def _minus(after: float | None, before: float | None) -> float | None:
+    return None if after is None or before is None else after - before
+
+
+def _changed(question: WhatIf, fleet: Fleet, base: PlanAnswer, read: Terms) -> _Changed:
+    """All changes that one question names, one after the other. Raises UnusableInput for one that names none."""
+    made = _Changed(fleet, read, "")
+    for step in (_drained, _powered, _recipes, _more, _lost, _prices):
+        made = step(question, made, base)
+    if not made.what:
+        names = "drainSlowNodes, powerPercent, allowRecipes, denyRecipes, addNodes, loseRack or prices"
+        raise unusable(f"spec.whatIfs[{question.name}]", f"it asks for no change: give {names}")
+    return made
+
+
+def _said(before: str, more: str) -> str:
+    return f"{before}; {more}" if before else more
+
+
+def _drained(question: WhatIf, made: _Changed, base: PlanAnswer) -> _Changed:
+    if not question.drain_slow_nodes:
+        return made
+    gone = {(pool.name, node) for pool in base.pools for node in pool.slow}
+    if not gone:
+        return replace(made, what=_said(made.what, "no node is slow"))
+    names = sorted(node for _, node in gone)
+    shown = ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
+    fewer = _without(made, gone)
+    return replace(fewer, what=_said(made.what, f"without the slow nodes {shown}"))
+
+
+def _without(made: _Changed, gone: set[tuple[str, str]]) -> _Changed:
+    """Without these (pool, node); where the user says how many nodes a pool has, so many fewer."""
+    kept, pools = [], dict(made.terms.pools)
+    for pool in made.fleet.pools:
+        lost = sum(node.count for node in pool.nodes if (pool.name, node.name) in gone)
+        kept.append(pool.model_copy(update={"nodes": tuple(n for n in pool.nodes if (pool.name, n.name) not in gone)}))
+        mine = own_terms(pool.name, pool.product, made.terms)
+        if lost and mine.nodes is not None:
+            pools[mine.name] = replace(mine, nodes=max(1, mine.nodes - lost))
+    fleet = made.fleet.model_copy(update={"pools": tuple(kept)})
+    return replace(made, fleet=fleet, terms=replace(made.terms, pools=pools))
+
+
+def _powered(question: WhatIf, made: _Changed, base: PlanAnswer) -> _Changed:
+    if question.power_percent is None:
+        return made
+    now = made.terms.limits.watts
+    if now is None and base.totals is not None and base.totals.peak_megawatts is not None:
+        now = base.totals.peak_megawatts * WATTS_PER_MEGAWATT
+    if now is None:
+        raise unusable(f"spec.whatIfs[{question.name}].powerPercent", "no limit is known: set power.budget")
+    limit = now * (1 + question.power_percent / 100)
+    limits = replace(made.terms.limits, watts=limit)
+    text = f"with {limit / WATTS_PER_MEGAWATT:.3g} MW ({question.power_percent:+d} %)"
+    return replace(made, terms=replace(made.terms, limits=limits), what=_said(made.what, text))
+
+
+def _recipes(question: WhatIf, made: _Changed, base: PlanAnswer) -> _Changed:
+    more, fewer = frozenset[Recipe](question.allow_recipes), frozenset[Recipe](question.deny_recipes)
+    if not more and not fewer:
+        return made
+    jobs = tuple(replace(job, recipes=(job.recipes | more) - fewer) for job in made.terms.jobs)
+    if not all(job.recipes for job in jobs):
+        raise unusable(f"spec.whatIfs[{question.name}].denyRecipes", "no recipe is left for some job")
+    words = [f"with {name}" for name in RECIPE_NAMES if name in more]
+    words += [f"without {name}" for name in RECIPE_NAMES if name in fewer]
+    return replace(made, terms=replace(made.terms, jobs=jobs), what=_said(made.what, ", ".join(words)))
+
+
+def _more(question: WhatIf, made: _Changed, base: PlanAnswer) -> _Changed:
+    asked = question.add_nodes
+    if asked is None:
+        return made
+    pool = _named(asked, base.pools, question.name)
+    terms_of_pool = own_terms(pool.name, pool.product, made.terms)
+    terms_of_pool = replace(terms_of_pool, name=pool.name, more_nodes=terms_of_pool.more_nodes + asked.nodes)
+    terms = replace(made.terms, pools={**made.terms.pools, terms_of_pool.name: terms_of_pool})
+    text = f"with {asked.nodes} nodes ({asked.nodes * pool.gpus_per_node} GPUs) more in {pool.name}"
+    return replace(made, terms=terms, what=_said(made.what, text))
+
+
+def _lost(question: WhatIf, made: _Changed, base: PlanAnswer) -> _Changed:
+    asked = question.lose_rack
+    if asked is None:
+        return made
+    pool = _named(asked, base.pools, question.name)
+    rack = asked.rack or max(pool.racks, key=lambda name: (pool.racks[name], name), default=None)
+    if rack is None or rack not in pool.racks:
+        racks = ", ".join(sorted(pool.racks)[:NAMED]) or "none: nodes have no rack labels"
+        text = f"pool {pool.name} has no rack {rack or ''}; it has {racks}"
+        raise unusable(f"spec.whatIfs[{question.name}].loseRack", text)
+    facts = next(facts for facts in made.fleet.pools if facts.name == pool.name)
+    gone = {(pool.name, node.name) for node in facts.nodes if node.rack == rack}
+    return replace(_without(made, gone), what=_said(made.what, f"without rack {rack} ({pool.racks[rack]} nodes)"))
+
+
+def _named(asked: MoreNodes | LostRack, candidates: Sequence[CandidatePool], name: str) -> CandidatePool:
+    """The pool that is meant, by its name, or by a product that no other pool has. Raises UnusableInput."""
+    field = f"spec.whatIfs[{name}].{'addNodes' if isinstance(asked, MoreNodes) else 'loseRack'}.pool"
+    named = [pool for pool in candidates if pool.name == asked.pool] or [
+        p for p in candidates if p.product == asked.pool
+    ]
+    if not named:
+        names = ", ".join(pool.name for pool in candidates)
+        raise unusable(field, f"there is no pool {asked.pool}: name one of {names}")
+    if len(named) > 1:
+        several = ", ".join(pool.name for pool in named)
+        text = f"{asked.pool} is the product of {len(named)} pools: write the name of one as pool: {several}"
+        raise unusable(field, text)
+    return named[0]
+
+
+def _prices(question: WhatIf, made: _Changed, base: PlanAnswer) -> _Changed:
+    pool_terms = dict(made.terms.pools)
+    words = []
+    for price in question.prices:
+        dollars = float(price.dollars_per_gpu_hour)
+        if dollars <= 0:
+            raise unusable(f"spec.whatIfs[{question.name}].prices", NO_PRICE)
+        priced = [pool for pool in base.pools if price.pool in (pool.name, pool.product)]
+        if not priced:
+            names = ", ".join(pool.name for pool in base.pools)
+            text = f"there is no pool {price.pool}: name one of {names}"
+            raise unusable(f"spec.whatIfs[{question.name}].prices", text)
+        for pool in priced:
+            mine = own_terms(pool.name, pool.product, made.terms)
+            pool_terms[pool.name] = replace(mine, name=pool.name, dollars_per_gpu_hour=dollars)
+        words.append(f"{price.pool} at {dollars:g} dollars a GPU hour")
+    if not words:
+        return made
+    return replace(made, terms=replace(made.terms, pools=pool_terms), what=_said(made.what, ", ".join(words)))
+
+
+def in_words(difference: Difference) -> str:
+    """The answer in one sentence."""
+    if difference.problem:
+        verdict = "not known" if difference.not_known else "no plan"
+        return f"{difference.what or difference.name}: {verdict}: {difference.problem}"
+    figures = ((difference.days, "days", 3), (difference.dollars, "dollars", 0), (difference.megawatt_hours, "MWh", 3))
+    parts = [_signed(value, unit, places) for value, unit, places in figures if value is not None]
+    binds = f"; {difference.binds}" if difference.binds else ""
+    return f"{difference.what}: {', '.join(parts) or 'nothing changes'}{binds}"
+
+
+def _signed(value: float, unit: str, places: int) -> str:
+    rounded = round(value, places)
+    return f"{rounded:+,.{places}f} {unit}" if rounded else f"no change in {unit}"

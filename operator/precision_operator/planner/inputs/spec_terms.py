@@ -1,0 +1,351 @@
+"""A plan's spec read into terms, all of it checked: whatever is wrong is a problem with its field and a remedy."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from functools import partial
+from typing import TypeVar
+
+from precision_api.facts.recipes import RECIPE_NAMES, Recipe
+from precision_api.kinds.capacity_plan import JobRate, PlanJob, PlanPool, PlanSpec
+from precision_operator.core.observe.clock import duration
+from precision_operator.planner.inputs.quantities import (
+    InputProblem,
+    UnusableInput,
+    count,
+    moment,
+    positive,
+    power,
+    share,
+    unusable,
+)
+from precision_operator.planner.inputs.terms import (
+    MOST_DAYS,
+    NO_PRICE,
+    Fit,
+    Goodput,
+    JobRateTerms,
+    JobTerms,
+    PlanLimits,
+    PoolTerms,
+    RunningTerms,
+    Terms,
+)
+from precision_operator.planner.inputs.workloads import target
+
+T = TypeVar("T")
+
+
+MOST_TOKENS = 1e16
+"""Six hundred times the largest training run that was ever told of: beyond it, a unit is wrong."""
+
+
+MOST_DOLLARS_PER_GPU_HOUR = 1_000.0
+
+
+FIRST_YEAR = 2000
+"""No plan starts earlier: a time before is a mistake."""
+
+
+MOST_FLOPS_OF_A_GPU = 1e17
+"""Five times the fastest dense rate that any product of precision_api.facts.products has."""
+
+
+MOST_GAP_PERCENT = 50.0
+
+
+MOST_PLUS_MINUS = 0.9
+
+
+MOST_FACTOR = 5.0
+"""Of PUE and overhead: nothing that computes is built worse."""
+
+
+def terms(spec: PlanSpec, now: datetime, start: datetime | None = None) -> Terms:
+    """The spec as numbers; `start` is used where the spec names none. Raises UnusableInput with all problems."""
+    collected = _Collector()
+    asked = spec.start
+    begin = (collected.of(partial(_start, asked, now)) if asked else start) or now
+    pools = [collected.of(partial(_pool, p, f"spec.pools[{i}]")) for i, p in enumerate(spec.pools)]
+    jobs = [collected.of(partial(_job, j, f"spec.jobs[{i}]", begin, now)) for i, j in enumerate(spec.jobs)]
+    collected.add(*_names(spec), *_order(spec))
+    made = collected.of(partial(_whole, spec, begin, pools, jobs))
+    if collected.problems or made is None:
+        raise UnusableInput(*collected.problems)
+    return made
+
+
+def _start(text: str, now: datetime) -> datetime:
+    start, at = moment(text, "spec.start"), "spec.start"
+    if start.year < FIRST_YEAR:
+        raise unusable(at, f"{text} is before the year {FIRST_YEAR}: give a later one, or leave it out")
+    if start - now > timedelta(days=MOST_DAYS):
+        raise unusable(at, f"{text} is over ten years from now: give an earlier one, or leave it out")
+    return start
+
+
+class _Collector:
+    """Gathers problems, so that a user sees all of them at once."""
+
+    def __init__(self) -> None:
+        self.problems: list[InputProblem] = []
+
+    def of(self, act: Callable[[], T]) -> T | None:
+        """What `act` gives; None, and its problems kept, where it raises UnusableInput."""
+        try:
+            return act()
+        except UnusableInput as error:
+            self.add(*error.problems)
+            return None
+
+    def add(self, *problems: InputProblem) -> None:
+        """Keep problems, each once."""
+        self.problems += [problem for problem in problems if problem not in self.problems]
+
+
+def _whole(spec: PlanSpec, start: datetime, pools: list[PoolTerms | None], jobs: list[JobTerms | None]) -> Terms:
+    electric, money = spec.power, spec.budget
+    overhead = {"gpu": electric.overhead.gpu, "module": electric.overhead.module}
+    at = "spec.power"
+    made = Terms(
+        start=start,
+        max_age=duration(spec.fleet.max_age),
+        allow=frozenset(spec.fleet.allow),
+        profiles=frozenset(spec.fleet.profiles),
+        fastest=spec.fleet.placement == "fastest",
+        objectives=tuple(dict.fromkeys(spec.objective or ())),
+        goodput=_goodput(spec, "spec"),
+        pools={pool.name: pool for pool in pools if pool is not None},
+        jobs=tuple(sorted((job for job in jobs if job is not None), key=lambda job: job.name)),
+        pue=_factor(electric.pue, f"{at}.pue"),
+        overhead={scope: _factor(text, f"{at}.overhead.{scope}") for scope, text in overhead.items()},
+        dollars_per_kilowatt_hour=_or_none(
+            electric.dollars_per_kilowatt_hour, _price(10.0), f"{at}.dollarsPerKilowattHour"
+        ),
+        limits=PlanLimits(
+            watts=_or_none(electric.budget, power, f"{at}.budget"),
+            dollars=_or_none(money.dollars, positive, "spec.budget.dollars"),
+            gpu_hours=_or_none(money.gpu_hours, positive, "spec.budget.gpuHours"),
+            megawatt_hours=_or_none(money.megawatt_hours, positive, "spec.budget.megawattHours"),
+        ),
+        gap=_gap(spec.solver.gap_percent) / 100,
+        seconds=float(spec.solver.time_limit_seconds),
+    )
+    limited = made.limits.watts is not None or any(pool.power_watts for pool in made.pools.values())
+    if limited and made.pue is None:
+        text = 'a power budget is of the facility: give the factor from IT power to it, for example "1.25"'
+        raise unusable("spec.power.pue", text)
+    return made
+
+
+def _gap(text: str) -> float:
+    value = positive(text, "spec.solver.gapPercent")
+    if value > MOST_GAP_PERCENT:
+        text = f'{text} % is above {MOST_GAP_PERCENT:g} %: such an answer says nothing. Give for example "0.5"'
+        raise unusable("spec.solver.gapPercent", text)
+    return value
+
+
+def _or_none(text: str | None, read: Callable[[str, str], float], at: str) -> float | None:
+    return None if text is None else read(text, at)
+
+
+def _factor(text: str | None, at: str) -> float | None:
+    value = _or_none(text, positive, at)
+    if value is not None and not 1 <= value <= MOST_FACTOR:
+        raise unusable(at, f'{text} is not between 1 and {MOST_FACTOR:g}: give a factor such as "1.25"')
+    return value
+
+
+def _price(most: float) -> Callable[[str, str], float]:
+    def read(text: str, at: str) -> float:
+        value = positive(text, at, NO_PRICE)
+        if value > most:
+            raise unusable(at, f"{text} dollars are more than {most:g}: is the unit right?")
+        return value
+
+    return read
+
+
+def _pool(pool: PlanPool, at: str) -> PoolTerms:
+    return PoolTerms(
+        name=pool.name,
+        product=pool.product or "",
+        nodes=pool.nodes,
+        gpus_per_node=pool.gpus_per_node,
+        limit_watts_per_gpu=None if pool.limit_watts_per_gpu is None else float(pool.limit_watts_per_gpu),
+        power_scope=pool.power_scope,
+        limit_scope=pool.limit_scope,
+        idle_watts_per_gpu=float(pool.idle_watts_per_gpu or 0),
+        block_gpus=pool.block_gpus,
+        scaling=_scaling(pool, None, f"{at}.scaling"),
+        recipe_scaling={
+            recipe: _scaling(pool, recipe, f"{at}.scaling")
+            for recipe in RECIPE_NAMES
+            if any(point.recipe == recipe for point in pool.scaling)
+        },
+        memory_gibibytes=pool.memory_gib_per_gpu,
+        scaling_plus_minus=_widest(pool, f"{at}.scaling"),
+        job_rates=tuple(_job_rate(rate, f"{at}.jobRates[{i}]") for i, rate in enumerate(pool.job_rates)),
+        goodput=_goodput(pool, at),
+        dollars_per_gpu_hour=_or_none(
+            pool.dollars_per_gpu_hour, _price(MOST_DOLLARS_PER_GPU_HOUR), f"{at}.dollarsPerGPUHour"
+        ),
+        price_includes_power=pool.price_includes_power,
+        committed_gpu_hours=_or_none(pool.committed_gpu_hours, positive, f"{at}.committedGPUHours") or 0.0,
+        power_watts=_or_none(pool.power_budget, power, f"{at}.powerBudget"),
+    )
+
+
+def _scaling(pool: PlanPool, recipe: Recipe | None, at: str) -> tuple[tuple[int, float], ...]:
+    """The points of one recipe, or those that name none."""
+    mine = [(i, point) for i, point in enumerate(pool.scaling) if point.recipe == recipe]
+    points = tuple((p.gpus, share(p.efficiency, f"{at}[{i}].efficiency")) for i, p in mine)
+    sizes = [gpus for gpus, _ in points]
+    if sizes != sorted(set(sizes)):
+        raise unusable(at, f"gpus are {sizes}: list each size once, smallest first")
+    for (small, before), (large, after) in itertools.pairwise(points):
+        if after > before:
+            text = f"it rises from {before:g} at {small} GPUs to {after:g} at {large}: no larger job keeps more"
+            raise unusable(at, text)
+    return points
+
+
+def _job_rate(rate: JobRate, at: str) -> JobRateTerms:
+    per_gpu = positive(rate.tokens_per_second_per_gpu, f"{at}.tokensPerSecondPerGPU")
+    wanted = target(rate.workload, None, at)
+    if per_gpu * wanted.flops_per_token > MOST_FLOPS_OF_A_GPU:
+        text = (
+            f"{per_gpu:g} are {per_gpu * wanted.flops_per_token / 1e15:.3g} PFLOP/s of one GPU: is it of the whole job?"
+        )
+        raise unusable(f"{at}.tokensPerSecondPerGPU", text)
+    return JobRateTerms(
+        target=wanted,
+        recipe=rate.recipe,
+        gpus=rate.gpus,
+        per_gpu=per_gpu,
+        watts_per_gpu=_or_none(rate.watts_per_gpu, positive, f"{at}.wattsPerGPU"),
+        source=rate.source,
+        plus_minus=_or_none(rate.plus_minus, _half_width, f"{at}.plusMinus"),
+    )
+
+
+def _half_width(text: str, at: str) -> float:
+    value = share(text, at)
+    if value > MOST_PLUS_MINUS:
+        text = f"{text} is above {MOST_PLUS_MINUS:g}: a figure that may be so far off is none; measure it"
+        raise unusable(at, text)
+    return value
+
+
+def _widest(pool: PlanPool, at: str) -> float | None:
+    half_widths = [_or_none(p.plus_minus, _half_width, f"{at}[{i}].plusMinus") for i, p in enumerate(pool.scaling)]
+    return max((value for value in half_widths if value is not None), default=None)
+
+
+def _goodput(said: PlanSpec | PlanPool | PlanJob, at: str) -> Goodput | None:
+    half = _or_none(said.goodput_plus_minus, _half_width, f"{at}.goodputPlusMinus")
+    if said.goodput is not None:
+        return Goodput(share(said.goodput, f"{at}.goodput"), half)
+    if half is not None:
+        raise unusable(f"{at}.goodputPlusMinus", "there is no goodput here for it to be of: give goodput too")
+    return None
+
+
+def _job(job: PlanJob, at: str, start: datetime, now: datetime) -> JobTerms:
+    tokens = count(job.tokens, f"{at}.tokens")
+    if tokens > MOST_TOKENS:
+        raise unusable(f"{at}.tokens", f"{job.tokens} are more than anybody trains on: is the unit right?")
+    allowed = frozenset(job.recipes or RECIPE_NAMES) - frozenset(job.deny_recipes)
+    if not allowed:
+        text = "no recipe is left: allow one in recipes that denyRecipes does not name"
+        raise unusable(f"{at}.denyRecipes", text)
+    running = _running(job, f"{at}.running", tokens, start)
+    if running is not None:
+        tokens, allowed = tokens - running.tokens_done, frozenset({running.recipe})
+    return JobTerms(
+        name=job.name,
+        target=target(job.workload, job.parameters, at),
+        tokens=tokens,
+        deadline_days=_deadline(job, at, start, now),
+        recipes=allowed,
+        pools=frozenset(job.pools),
+        min_gpus=job.min_gpus or 1,
+        max_gpus=job.max_gpus,
+        block_gpus=job.block_gpus,
+        priority=job.priority,
+        after=tuple(dict.fromkeys(job.after)),
+        goodput=_goodput(job, at),
+        recipes_named=bool(job.recipes),
+        fit=Fit(job.global_batch, job.gpus_per_replica, job.memory_check == "Ignore"),
+        not_before=_not_before(job, f"{at}.notBefore", start),
+        running=running,
+    )
+
+
+def _running(job: PlanJob, at: str, tokens: float, start: datetime) -> RunningTerms | None:
+    running = job.running
+    if running is None:
+        return None
+    if job.after or job.not_before:
+        raise unusable(at, "a job that runs already waits for nothing: take after and notBefore out")
+    done = count(running.tokens_done, f"{at}.tokensDone") if running.tokens_done is not None else 0.0
+    if done >= tokens:
+        raise unusable(f"{at}.tokensDone", f"{running.tokens_done} of {job.tokens} are all: take the job out")
+    days = None
+    if running.started_at is not None:
+        days = (start - moment(running.started_at, f"{at}.startedAt")).total_seconds() / 86_400
+        if days <= 0:
+            raise unusable(f"{at}.startedAt", f"{running.started_at} is after the plan's start: correct one")
+    return RunningTerms(running.pool, running.recipe, running.gpus, done, days)
+
+
+def _not_before(job: PlanJob, at: str, start: datetime) -> float:
+    if job.not_before is None:
+        return 0.0
+    days = (moment(job.not_before, at) - start).total_seconds() / 86_400
+    if days > MOST_DAYS:
+        raise unusable(at, f"{job.not_before} is over ten years after the start: is that right?")
+    return max(0.0, days)
+
+
+def _deadline(job: PlanJob, at: str, start: datetime, now: datetime) -> float | None:
+    if job.deadline_days is not None:
+        days = positive(job.deadline_days, f"{at}.deadlineDays")
+        if days > MOST_DAYS:
+            raise unusable(f"{at}.deadlineDays", f"{job.deadline_days} days are over ten years: is that right?")
+        return days
+    if job.deadline is None:
+        return None
+    due = moment(job.deadline, f"{at}.deadline")
+    if due <= max(start, now):
+        what = "now" if due <= now else f"the start, {start:%Y-%m-%d}"
+        raise unusable(f"{at}.deadline", f"{job.deadline} is not after {what}: give a later one")
+    return (due - start).total_seconds() / 86_400
+
+
+def _names(spec: PlanSpec) -> Iterator[InputProblem]:
+    for what, names in (("jobs", [j.name for j in spec.jobs]), ("pools", [p.name for p in spec.pools])):
+        for name in sorted({name for name in names if names.count(name) > 1}):
+            yield InputProblem(f"spec.{what}", f"{name} is there twice: give each one its own name")
+
+
+def _order(spec: PlanSpec) -> Iterator[InputProblem]:
+    """What is wrong with `after`: unknown jobs, and circles."""
+    before = {job.name: set(job.after) for job in spec.jobs}
+    for i, job in enumerate(spec.jobs):
+        for name in sorted(set(job.after) - set(before)):
+            yield InputProblem(
+                f"spec.jobs[{i}].after", f"there is no job {name}: name one of {', '.join(sorted(before)[:8])}"
+            )
+    while True:
+        free = [name for name, needs in before.items() if not needs & set(before)]
+        if not free:
+            break
+        for name in free:
+            del before[name]
+    if before:
+        circle = ", ".join(sorted(before)[:8])
+        yield InputProblem("spec.jobs", f"{circle} wait for each other: take one `after` out")

@@ -1,0 +1,157 @@
+"""A plan's spec as numbers, with units and defaults: what every other part of the planner reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from precision_api.facts.recipes import Recipe
+from precision_api.kinds.capacity_plan import Doubt, Objective
+from precision_operator.planner.inputs.workloads import JobWorkload
+
+NO_PRICE = "a price of 0 would make this pool win every time: give its price, or leave it out and order by time"
+MOST_DAYS = 3_650.0
+
+
+@dataclass(frozen=True, slots=True)
+class JobRateTerms:
+    """A whole job's measured rate."""
+
+    target: JobWorkload
+    recipe: Recipe
+    gpus: int
+    per_gpu: float
+    watts_per_gpu: float | None
+    source: str
+    plus_minus: float | None = None
+    """Relative half-width of its 90 % band; None: not given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Goodput:
+    """Share of time that jobs make progress, and the relative half-width of its 90 % band where that is given."""
+
+    share: float
+    plus_minus: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PoolTerms:
+    """What the user says of one pool."""
+
+    name: str
+    product: str = ""
+    nodes: int | None = None
+    gpus_per_node: int | None = None
+    limit_watts_per_gpu: float | None = None
+    power_scope: str = "gpu"
+    limit_scope: str = "gpu"
+    idle_watts_per_gpu: float = 0.0
+    block_gpus: int | None = None
+    scaling: tuple[tuple[int, float], ...] = ()
+    """Of all recipes that have none of their own."""
+    recipe_scaling: Mapping[Recipe, tuple[tuple[int, float], ...]] = field(default_factory=dict)
+    scaling_plus_minus: float | None = None
+    """Relative half-width of the efficiencies' 90 % band, the widest that is given."""
+    memory_gibibytes: int | None = None
+    """Of one GPU."""
+    job_rates: tuple[JobRateTerms, ...] = ()
+    goodput: Goodput | None = None
+    dollars_per_gpu_hour: float | None = None
+    price_includes_power: bool = False
+    committed_gpu_hours: float = 0.0
+    power_watts: float | None = None
+    more_nodes: int = 0
+    """Nodes that a question adds: like those that the pool has, in whole racks of its largest one."""
+
+    def scaling_of(self, recipe: Recipe) -> tuple[tuple[int, float], ...]:
+        """(GPUs, efficiency) by job size, smallest first; empty where nothing is given for this recipe."""
+        return self.recipe_scaling.get(recipe, self.scaling)
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """What limits a job's size beside the pools: sequences of one step, GPUs of one copy of the model."""
+
+    global_batch: int | None = None
+    gpus_per_replica: int | None = None
+    ignored: bool = False
+    """Whether neither memory nor the batch is to limit it."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunningTerms:
+    """Where a job runs already."""
+
+    pool: str
+    recipe: Recipe
+    gpus: int
+    tokens_done: float
+    days: float | None
+    """For how long it has been running, until the plan's start."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobTerms:
+    """One job. `tokens` are those that are left to do."""
+
+    name: str
+    target: JobWorkload
+    tokens: float
+    deadline_days: float | None
+    """Days from the plan's start."""
+    recipes: frozenset[Recipe]
+    pools: frozenset[str]
+    """Empty: all."""
+    min_gpus: int
+    max_gpus: int | None
+    block_gpus: int | None
+    priority: int
+    after: tuple[str, ...]
+    goodput: Goodput | None
+    fit: Fit = Fit()
+    recipes_named: bool = False
+    """Whether the job names its recipes: then those that nobody measured may be predicted."""
+    not_before: float = 0.0
+    """Days from the plan's start."""
+    running: RunningTerms | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlanLimits:
+    """What all jobs together may take; None is no limit."""
+
+    watts: float | None = None
+    dollars: float | None = None
+    gpu_hours: float | None = None
+    megawatt_hours: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """The whole spec as numbers."""
+
+    start: datetime
+    max_age: timedelta
+    allow: frozenset[Doubt]
+    profiles: frozenset[str]
+    fastest: bool
+    objectives: tuple[Objective, ...]
+    """Empty: whatever can be told."""
+    goodput: Goodput | None
+    pools: Mapping[str, PoolTerms]
+    jobs: tuple[JobTerms, ...]
+    pue: float | None
+    overhead: Mapping[str, float | None]
+    dollars_per_kilowatt_hour: float | None
+    limits: PlanLimits
+    gap: float
+    seconds: float
+
+    @property
+    def electricity_alone(self) -> bool:
+        """Whether cost is that of electricity: it has a price, and no pool's GPU hours have one."""
+        return self.dollars_per_kilowatt_hour is not None and not any(
+            pool.dollars_per_gpu_hour for pool in self.pools.values()
+        )

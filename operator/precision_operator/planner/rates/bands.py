@@ -1,0 +1,108 @@
+"""How sure a rate is: the reasons why it may be off, each with its own 90 % band, and what they come to together.
+
+Each part is a factor on the rate, and they are taken as independent. Those of a normal law add their logarithms in
+quadrature, below and above the middle apart; the slowest node's law, which is not normal, is multiplied in. A figure
+that a user declares without `plusMinus` has a stated default: nothing is known exactly.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from statistics import NormalDist
+from typing import Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Z_95: Final = 1.6448536269514722
+"""Standard deviations of a two-sided 90 %."""
+Z_90: Final = 1.2815515655446004
+"""Standard deviations that nine in ten of a normal law lie below."""
+PROMISED: Final = 0.90
+"""A deadline is promised where it is kept so often."""
+JOB_RATE_PLUS_MINUS: Final = 0.05
+"""Of a job rate without one. The same job in neighbouring releases: a standard deviation of 2.6 %, the median of 29
+published jobs (tests/planner/test_bands.py), so 4.3 % nine times in ten."""
+SCALING_PLUS_MINUS: Final = 0.05
+"""Of an efficiency without one: as a job rate, of which it is a quotient."""
+GOODPUT_PLUS_MINUS: Final = 0.05
+"""Of a goodput without one."""
+LEAST_GOODPUT: Final = 0.90
+"""Low end where no goodput is given and 1 is taken: Llama 3 405B made progress more than 90 % of 54 days on 16,384 GPUs
+(arXiv 2407.21783, 3.3.4)."""
+_GRID: Final = np.array([NormalDist().inv_cdf((i + 0.5) / 41) for i in range(41)])
+Figures = NDArray[np.float64]
+Name = Literal["measurement", "prediction", "slow nodes", "job rate", "scaling", "goodput"]
+
+
+@dataclass(frozen=True, slots=True)
+class BandPart:
+    """One reason why a rate may be off: factors at the ends of its 90 % band, low <= 1 <= high.
+
+    Jobs whose parts have the same `shared` are off together (one method, one table); empty: each by itself. Where the
+    law is known, `values` are equally likely factors, ascending, in place of a normal law between the ends.
+    """
+
+    name: Name
+    low: float
+    high: float
+    shared: str = ""
+    values: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """Factors on a rate: the ends of its 90 % band, and what is reached or passed nine times in ten."""
+
+    low: float
+    promised: float
+    high: float
+
+
+def plus_minus(name: Name, share: float, shared: str = "") -> BandPart:
+    """A relative half-width, as users write it: 0.05 is 5 % either way."""
+    return BandPart(name, 1 - share, 1 + share, shared)
+
+
+def goodput_part(goodput: float | None, share: float | None, shared: str) -> BandPart:
+    """Of the share of time that a job makes progress; never above all of it."""
+    if goodput is None:
+        return BandPart("goodput", LEAST_GOODPUT, 1.0, shared)
+    half = GOODPUT_PLUS_MINUS if share is None else share
+    return BandPart("goodput", 1 - half, max(1.0, min(1 + half, 1 / goodput)), shared)
+
+
+def combined(parts: Sequence[BandPart]) -> Band:
+    """All parts together; what is promised is never more than the middle."""
+    below, above = _deviations(parts)
+    laws = [part.values for part in parts if part.values]
+    if not laws:
+        return Band(math.exp(-Z_95 * below), math.exp(-Z_90 * below), math.exp(Z_95 * above))
+    product = reduce(np.multiply.outer, (np.array(values) for values in laws), _spread(below, above))
+    ordered = np.sort(product, axis=None)
+    low, tenth, high = (float(ordered[round(share * (len(ordered) - 1))]) for share in (0.05, 1 - PROMISED, 0.95))
+    return Band(low, min(1.0, tenth), high)
+
+
+def promised(parts: Sequence[BandPart], values: Figures) -> Figures:
+    """What nine in ten pass of these parts (of a normal law) with each row of `values` (equally likely factors)."""
+    below, above = _deviations(parts)
+    spread = _spread(below, above)
+    place = round((1 - PROMISED) * (len(spread) * values.shape[1] - 1))
+    different, rows = np.unique(values, axis=0, return_inverse=True)
+    tenths = [np.partition(np.multiply.outer(spread, row), place, axis=None)[place] for row in different]
+    return np.array(tenths, dtype=np.float64)[rows.reshape(-1)]
+
+
+def _deviations(parts: Sequence[BandPart]) -> tuple[float, float]:
+    """Standard deviations of the logarithm, below and above the middle, of the parts of a normal law."""
+    normal = [part for part in parts if not part.values]
+    below = math.sqrt(sum(math.log(part.low) ** 2 for part in normal)) / Z_95
+    return below, math.sqrt(sum(math.log(part.high) ** 2 for part in normal)) / Z_95
+
+
+def _spread(below: float, above: float) -> Figures:
+    return np.exp(np.where(_GRID < 0, _GRID * below, _GRID * above))

@@ -1,0 +1,318 @@
+"""What is known of each pool: per workload and recipe the rates of its nodes, as far as they may be used.
+
+A result that is stale, unverified, simulated, replayed, of a recipe with unhealthy loss runs or without valid power is
+refused unless the plan asks for it; what is used so is marked and told. A recipe that fell back to another precision is
+never used, nor a trial on a CPU.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import get_args
+
+import numpy as np
+
+from precision_api.exchange.stats import Z_975, t_quantile
+from precision_api.exchange.summary import USABLE
+from precision_api.facts.recipes import Recipe
+from precision_api.kinds.capacity_plan import Doubt
+from precision_api.kinds.profile import Thresholds
+from precision_operator.core.observe.clock import parse_time
+from precision_operator.core.results.outliers import judged
+from precision_operator.core.results.pool import median, of_one_scope, steady
+from precision_operator.core.results.reading import Reading, RecipeRow
+from precision_operator.planner.inputs.fleet import Fleet, FleetNode, PoolFacts, RateFacts, ResultFacts, WorkloadFacts
+from precision_operator.planner.inputs.quantities import InputProblem, UnusableInput
+from precision_operator.planner.inputs.terms import PoolTerms, Terms
+from precision_operator.planner.rates.candidate_pool import CandidatePool, Key, PoolSample
+
+ALLOWABLE: tuple[Doubt, ...] = get_args(Doubt)
+"""Why a result is refused, where a plan may ask for it all the same."""
+AGAINST_THE_RECIPE = ("fallback", "unverified", "unhealthyLoss")
+"""What speaks against the recipe on these GPUs, and not only against this figure: it is not predicted there either."""
+
+
+def pools(fleet: Fleet, terms: Terms, now: datetime) -> tuple[CandidatePool, ...]:
+    """All pools that can be planned with, by name; one without any usable figure is kept, to say why.
+
+    Raises UnusableInput where an entry of the spec can't be told to one pool.
+    """
+    _one_each(fleet, terms)
+    workloads = {workload.key: workload for workload in fleet.workloads}
+    measured = {facts.name: _measured(facts, terms, workloads, now) for facts in fleet.pools}
+    declared = {name: _declared(entry) for name, entry in terms.pools.items() if entry.name not in _known(fleet)}
+    return tuple(candidate for _, candidate in sorted((measured | declared).items()))
+
+
+def _known(fleet: Fleet) -> set[str]:
+    return {name for pool in fleet.pools for name in (pool.name, pool.product)}
+
+
+def _one_each(fleet: Fleet, terms: Terms) -> None:
+    """Raises UnusableInput for entries whose nodes, power or paid hours would count once for each of several pools."""
+    problems = []
+    for entry, pool_terms in terms.pools.items():
+        named = [
+            pool.name
+            for pool in fleet.pools
+            if pool.name == entry or (pool.product == entry and pool.name not in terms.pools)
+        ]
+        if len(named) > 1 and (pool_terms.nodes or pool_terms.power_watts or pool_terms.committed_gpu_hours):
+            text = f"{entry} is the product of {', '.join(sorted(named))}: name a pool"
+            remedy = "nodes, powerBudget and committedGPUHours are of one pool, so give each its own entry"
+            problems.append(InputProblem("spec.pools", f"{text} ({remedy})"))
+    if problems:
+        raise UnusableInput(*problems)
+
+
+def own_terms(name: str, product: str, terms: Terms) -> PoolTerms:
+    """What the user says of a pool: by its name, else by its product, else nothing."""
+    return terms.pools.get(name) or terms.pools.get(product) or PoolTerms(name)
+
+
+def _declared(pool_terms: PoolTerms) -> CandidatePool:
+    notes = (
+        ()
+        if pool_terms.nodes and pool_terms.gpus_per_node
+        else ("has no reports here; a pool of your own needs nodes, gpusPerNode",)
+    )
+    return CandidatePool(
+        name=pool_terms.name,
+        product=pool_terms.product or pool_terms.name,
+        gpus_per_node=pool_terms.gpus_per_node or 1,
+        nodes=(pool_terms.nodes or 0) + pool_terms.more_nodes if not notes else 0,
+        limit_watts_per_gpu=pool_terms.limit_watts_per_gpu,
+        samples={},
+        terms=pool_terms,
+        notes=notes,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """One usable figure of one node."""
+
+    node: FleetNode
+    result: ResultFacts
+    rate: RateFacts
+    per_gpu: float
+    days: float
+    marks: tuple[str, ...]
+
+
+def _measured(facts: PoolFacts, terms: Terms, workloads: Mapping[str, WorkloadFacts], now: datetime) -> CandidatePool:
+    pool_terms = own_terms(facts.name, facts.product, terms)
+    sizes = Counter[int]()
+    for node in facts.nodes:
+        sizes[node.gpus] += node.count
+    gpus = max(sizes, key=lambda size: (sizes[size], size), default=1)
+    alike = [node for node in facts.nodes if node.gpus == gpus]
+    refused: Counter[str] = Counter()
+    refused_recipes: set[Recipe] = set()
+    rows: dict[Key, dict[str, _Row]] = {}
+    for node in alike:
+        for result in node.results:
+            refused_recipes |= _take(node, result, terms, now, rows, refused)
+    slow = _unjudged_slow(facts)
+    samples = {
+        key: _sample(list(by_node.values()), workloads[key[0]], key[1], terms, slow)
+        for key, by_node in rows.items()
+        if key[0] in workloads
+    }
+    usable = {name: row.node for by_node in rows.values() for name, row in by_node.items()}
+    counted = sum(node.count for node in usable.values())
+    limits = [node.limit_watts / node.gpus for node in usable.values() if node.limit_watts]
+    planned = (pool_terms.nodes or counted) + pool_terms.more_nodes
+    racks = Counter[str]()
+    for node in usable.values():
+        if node.rack:
+            racks[node.rack] += node.count
+    return CandidatePool(
+        name=facts.name,
+        product=facts.product,
+        gpus_per_node=gpus,
+        nodes=planned,
+        counted=counted,
+        fastest=terms.fastest,
+        limit_watts_per_gpu=max(limits, default=pool_terms.limit_watts_per_gpu),
+        samples=samples,
+        terms=pool_terms,
+        racks=_racks(racks, planned - counted),
+        refused=dict(refused),
+        refused_recipes=frozenset(refused_recipes),
+        notes=tuple(_notes(facts, planned, gpus, sizes, counted, sum(racks.values()))),
+    )
+
+
+def _racks(counted: Counter[str], more: int) -> dict[str, int]:
+    """Nodes by rack of the nodes to plan with: `more` of them stand in racks like the largest one; fewer than none are
+    taken from the fullest racks."""
+    racks = dict(counted)
+    if not racks:
+        return {}
+    largest = max(racks.values())
+    for number in range(-(-max(more, 0) // largest)):
+        racks[f"planned-{number + 1}"] = min(largest, more - number * largest)
+    for _ in range(min(-more, sum(racks.values()) - 1)):
+        racks[max(racks, key=lambda name: (racks[name], name))] -= 1
+    return racks
+
+
+def _notes(
+    facts: PoolFacts, planned: int, gpus: int, sizes: Counter[int], counted: int, labelled: int
+) -> Iterable[str]:
+    others = sum(number for size, number in sizes.items() if size != gpus)
+    if others:
+        yield f"{others} nodes with other than {gpus} GPUs are left out"
+    if counted and planned > counted:
+        yield f"{planned} nodes are planned with, {counted} have a usable result"
+    if 0 < labelled < counted:
+        yield f"{counted - labelled} nodes have no rack label: blocks of several nodes are not placed there"
+    if counted == 1:
+        yield "only one node was measured: how nodes differ is not known"
+
+
+def _take(
+    node: FleetNode,
+    result: ResultFacts,
+    terms: Terms,
+    now: datetime,
+    rows: dict[Key, dict[str, _Row]],
+    refused: Counter[str],
+) -> set[Recipe]:
+    """Put a node's usable figures into `rows` (the newest one where profiles overlap), count the others; their recipes.
+
+    A figure that is merely old, or was made by a machine that nobody measured, says nothing against a recipe.
+    """
+    refused_recipes: set[Recipe] = set()
+    if terms.profiles and result.profile not in terms.profiles:
+        return refused_recipes
+    age = (now - parse_time(result.finished_at)).total_seconds() / 86_400
+    common = _doubts(result, age, terms)
+    for rate in result.rates:
+        doubts = [*common, *_rate_doubts(rate)]
+        hard = next((doubt for doubt in doubts if doubt not in terms.allow), None)
+        if rate.synchronous_tokens_per_second is None:
+            continue
+        if hard is not None:
+            refused[hard] += node.count
+            if hard in AGAINST_THE_RECIPE:
+                refused_recipes.add(rate.recipe)
+            continue
+        row = _Row(
+            node, result, rate, rate.synchronous_tokens_per_second / (result.gpus or node.gpus), age, tuple(doubts)
+        )
+        held = rows.setdefault((result.workload, rate.recipe), {})
+        before = held.get(node.name)
+        if before is None or before.days > age:
+            held[node.name] = row
+    return refused_recipes
+
+
+def _doubts(result: ResultFacts, age: float, terms: Terms) -> list[str]:
+    doubts: list[str] = []
+    if result.stale or age > terms.max_age.total_seconds() / 86_400:
+        doubts.append("stale")
+    if result.provenance != "measured":
+        doubts.append(result.provenance)
+    return doubts
+
+
+def _rate_doubts(rate: RateFacts) -> list[str]:
+    """`fallback` can't be allowed: another precision ran than the one that is named."""
+    if rate.verdict == "fallback":
+        return ["fallback"]
+    proved: list[str] = [] if rate.verdict in USABLE else ["unverified"]
+    return [*proved, *([] if rate.loss in (None, "healthy") else ["unhealthyLoss"])]
+
+
+def _unjudged_slow(facts: PoolFacts) -> frozenset[tuple[str, str, str]]:
+    """(node, profile, workload) of the slow ones in a file by hand, where nobody has judged: by the same rule."""
+    readings: list[Reading] = []
+    of: dict[tuple[str, str], tuple[str, str, str]] = {}
+    for node in facts.nodes:
+        for result in node.results:
+            if result.slow is not None or result.stale:
+                continue
+            peers = "/".join(map(str, (result.profile, result.workload, result.gpus or node.gpus, node.limit_watts)))
+            rows = {rate.recipe: _row(rate) for rate in result.rates}
+            for number in range(node.count):
+                name = f"{node.name}/{number}"
+                of[peers, name] = (node.name, result.profile, result.workload)
+                readings.append(Reading(name, peers, rows, (peers,)))
+    slow = judged(readings, Thresholds().slow_node_percent)
+    return frozenset(of[node.pool, node.node] for node in slow if node.slow)
+
+
+def _row(rate: RateFacts) -> RecipeRow:
+    """What a node is judged by: its synchronous rate."""
+    return RecipeRow(
+        rate.recipe, rate.verdict, "ok", rate.throttled, tokens_per_second=rate.synchronous_tokens_per_second
+    )
+
+
+def _sample(
+    rows: list[_Row], workload: WorkloadFacts, recipe: Recipe, terms: Terms, slow: frozenset[tuple[str, str, str]]
+) -> PoolSample:
+    rows = sorted(rows, key=lambda row: row.node.name)
+    counts = [row.node.count for row in rows]
+    watts, scope, guessed = _watts(steady(rows, _is_throttled), terms)
+    marks: Counter[str] = Counter()
+    for row in rows:
+        for word in row.marks:
+            marks[word] += row.node.count
+        if row.rate.verdict == "emulated":
+            marks["emulated"] += row.node.count
+    if guessed:
+        marks["powerInvalid"] += guessed
+    with_error = [row for row in rows if row.rate.error is not None]
+    return PoolSample(
+        workload=workload,
+        recipe=recipe,
+        names=tuple(name for row in rows for name in [row.node.name] * row.node.count),
+        rates=np.repeat(np.array([row.per_gpu for row in rows], dtype=np.float64), counts),
+        throttled=frozenset(row.node.name for row in rows if row.rate.throttled),
+        noise=median(map(_noise, with_error)) or 0.0,
+        half_width=median(row.rate.error or 0.0 for row in with_error) or 0.0,
+        watts_per_gpu=watts,
+        power_scope=scope,
+        marks=dict(marks),
+        profiles=tuple(sorted({row.result.profile for row in rows})),
+        oldest_days=max(row.days for row in rows),
+        verified=sum(row.node.count for row in rows if row.rate.verdict == "verified"),
+        judged_slow=frozenset(
+            row.node.name
+            for row in rows
+            if row.result.slow or (row.node.name, row.result.profile, row.result.workload) in slow
+        ),
+    )
+
+
+def _noise(row: _Row) -> float:
+    """Relative standard deviation behind a 95 % interval; without the number of passes it is taken for a normal one."""
+    passes = row.result.passes
+    return (row.rate.error or 0.0) / (t_quantile(passes - 1) if passes else Z_975)
+
+
+def _is_throttled(row: _Row) -> bool:
+    return row.rate.throttled
+
+
+def _watts(rows: Sequence[_Row], terms: Terms) -> tuple[float | None, str, int]:
+    """Median draw of a GPU, what it is of, and how many nodes' limits stand for a draw that was not valid."""
+    valid = of_one_scope([row for row in rows if row.rate.watts and not row.rate.power_invalid], _scope)
+    scope = _scope(valid[0]) if valid else "gpu"
+    draw = median((row.rate.watts or 0.0) / (row.result.gpus or row.node.gpus) for row in valid)
+    if draw is not None:
+        return draw, scope, 0
+    limit = median(row.node.limit_watts / row.node.gpus for row in rows if row.node.limit_watts)
+    if "powerInvalid" in terms.allow and limit is not None:
+        return limit, scope, sum(row.node.count for row in rows)
+    return None, scope, 0
+
+
+def _scope(row: _Row) -> str:
+    return row.rate.power_scope or "gpu"

@@ -1,0 +1,258 @@
+"""What published pairs say: how much faster another recipe is, and how alike two models of one class are.
+
+**Recipes.** Of a BF16 step a share s is spent in GEMMs that lower precision speeds up; FP8 takes half of it, FP4 a
+quarter (Amdahl): time = 1 - s / 2 and 1 - 3 s / 4. MXFP8 takes a little longer than FP8 with one scale. s follows from
+the width w of the model's matrices, as the gain of FP8 is L (1 - c / w), never below 0. L and c are fitted to pairs of
+dense models, least absolute deviations, each (model, product) once; nothing is fitted to FP4. Mixtures of experts
+follow the same law with the width of an expert; how far they lie off it gives their own, wider band.
+
+The band is a tolerance interval: nine in ten of what is to come lie within, were residuals normal (Howe 1969), with
+CONFIDENCE; a residual is what a (model, product) is off when all its rows are left out of the fit. It is never narrower
+than the worst one.
+
+**Models.** Equal model FLOP/s. What was tried beyond that, a power of the ratio of widths, predicts left-out pairs
+worse. The band is MODEL_FACTOR either way; `python -m benchmarks.predictions` counts how many published steps it holds.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from statistics import NormalDist, fmean, median
+
+from precision_api.facts.recipes import Recipe
+from precision_operator.planner.rates.published import (
+    Kind,
+    PublishedModel,
+    PublishedRow,
+    PublishedStep,
+    model_steps,
+    recipe_steps,
+)
+from precision_operator.planner.rates.published_rows import MODELS, ROWS
+
+CONTENT, CONFIDENCE = 0.90, 0.90
+MOST_RECIPE_FACTOR: Mapping[Kind, float] = {
+    "dense": 1.16,
+    "mixture of experts": 1.40,
+    "hybrid mixture of experts": 1.40,
+}
+"""A wider band says too little to plan with: the prediction is refused."""
+MODEL_FACTOR: Mapping[Kind, float] = {"dense": 1.35, "mixture of experts": 2.2, "hybrid mixture of experts": 2.2}
+"""The rate may be so much higher or lower than equal FLOP/s say."""
+_GAINS = [step / 100 for step in range(30, 71, 2)]
+_CROSSINGS = [100.0 * step for step in range(61)]
+_SAVED: Mapping[Recipe, float] = {
+    "bf16": 0.0,
+    "fp8_delayed": 0.5,
+    "fp8_current": 0.5,
+    "fp8_block": 0.5,
+    "mxfp8": 0.5,
+    "nvfp4": 0.75,
+    "nvfp4_no_rht": 0.75,
+}
+"""Share of the GEMMs' BF16 time that a recipe saves: its format's throughput is 1, 2 or 4 x that of BF16."""
+FARTHEST_WIDTH = 2.0
+"""A recipe is predicted for models up to so much narrower or wider than those of which its format is known."""
+FEWEST_PAIRS = 4
+"""(model, product) behind a band."""
+Pair = tuple[str, str]
+"""(model, product)"""
+
+
+@dataclass(frozen=True, slots=True)
+class RecipeLaw:
+    """`gain`: logarithm of FP8 over BF16 for an endless width; `crossing`: the width below which FP8 gains nothing;
+    `slower`: logarithm of FP8 with one scale over MXFP8."""
+
+    gain: float
+    crossing: float
+    slower: float
+
+    def level(self, recipe: Recipe, width: float) -> float:
+        """Logarithm of the rate over that of BF16."""
+        share = 2 * (1 - math.exp(-self.gain * max(0.0, 1 - self.crossing / width)))
+        return -math.log(1 - _SAVED[recipe] * share) - (self.slower if recipe == "mxfp8" else 0.0)
+
+    def ratio(self, recipes: tuple[Recipe, Recipe], width: float) -> float:
+        """Logarithm of the second recipe's rate over the first one's."""
+        return self.level(recipes[1], width) - self.level(recipes[0], width)
+
+
+@dataclass(frozen=True, slots=True)
+class Predicted:
+    """A ratio of rates with the band that is meant to hold nine in ten of what is real; `pairs` is behind it."""
+
+    ratio: float
+    low: float
+    high: float
+    pairs: int
+
+    @property
+    def decided(self) -> int:
+        """1 faster, -1 slower, 0 not known: whether the band lies on one side of 1."""
+        return (self.low > 1) - (self.high < 1)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Published steps of one kind, with the models that they are of."""
+
+    recipes: tuple[PublishedStep, ...]
+    models: tuple[PublishedStep, ...]
+    described: Mapping[str, PublishedModel]
+
+    def without(self, left_out: frozenset[Pair]) -> Evidence:
+        """Without all steps of these (model, product)."""
+        kept = [tuple(s for s in steps if not s.pairs & left_out) for steps in (self.recipes, self.models)]
+        return Evidence(kept[0], kept[1], self.described)
+
+    def model(self, step: PublishedStep) -> PublishedModel:
+        """The model of a step between recipes."""
+        return self.described[step.models[0]]
+
+
+def evidence(rows: Sequence[PublishedRow], described: Mapping[str, PublishedModel]) -> Evidence:
+    """What these rows say."""
+    return Evidence(tuple(recipe_steps(rows)), tuple(model_steps(rows)), described)
+
+
+@lru_cache(maxsize=1)
+def published() -> Evidence:
+    """What the published rows of this package say."""
+    return evidence(ROWS, MODELS)
+
+
+@dataclass(frozen=True)
+class RecipeBook:
+    """A fitted law with what it was fitted to, and how far off it is: all that predicting a recipe needs."""
+
+    law: RecipeLaw
+    known: Evidence
+    misses: Mapping[tuple[bool, Pair], float]
+    """Root mean square of the logarithmic residuals, by whether there are experts, and (model, product)."""
+
+    def predicted(self, model: PublishedModel, recipes: tuple[Recipe, Recipe]) -> Predicted | str:
+        """The second recipe's rate over the first one's, or why it can't be told."""
+        if model.kind not in MOST_RECIPE_FACTOR:
+            return f"no pair of recipes is published for a model of this class ({model.kind})"
+        for recipe in recipes:
+            problem = self._unknown(model, recipe)
+            if problem:
+                return problem
+        misses = [miss for (experts, _), miss in self.misses.items() if experts == _has_experts(model.kind)]
+        if len(misses) < FEWEST_PAIRS:
+            return f"only {len(misses)} published pairs of models of this class are known: at least {FEWEST_PAIRS}"
+        spread = math.sqrt(fmean(miss * miss for miss in misses))
+        half_width = max(spread * tolerance(len(misses)), *misses)
+        if half_width > math.log(MOST_RECIPE_FACTOR[model.kind]):
+            return f"published pairs lie too far apart (a factor of {math.exp(half_width):.2f} either way)"
+        middle = self.law.ratio(recipes, model.width)
+        return _banded(middle, half_width, len(misses))
+
+    def _unknown(self, model: PublishedModel, recipe: Recipe) -> str:
+        """Why nothing is known of `recipe` for models like this one; empty where something is."""
+        reached = self._reached(model)
+        widths = [
+            self._reached(self.known.model(step))
+            for step in self.known.recipes
+            if _has_experts(self.known.model(step).kind) == _has_experts(model.kind)
+            and _SAVED[recipe] in (_SAVED[step.recipes[0]], _SAVED[step.recipes[1]])
+        ]
+        if not widths:
+            return f"no published pair tells what {recipe} gains on a model of this class ({model.kind})"
+        nearest = min(widths, key=lambda width: abs(math.log(width / reached)))
+        if max(nearest / reached, reached / nearest) <= FARTHEST_WIDTH:
+            return ""
+        wide = "narrow" if reached < nearest else "wide"
+        return (
+            f"no published pair tells what {recipe} gains on a model this {wide} (its matrices measure "
+            f"{model.width:,.0f}; the nearest that is known {nearest:,.0f})"
+        )
+
+    def _reached(self, model: PublishedModel) -> float:
+        """Below the crossing no width gains anything: there they are all alike."""
+        return max(model.width, self.law.crossing)
+
+
+def recipe_book(published_steps: Evidence) -> RecipeBook:
+    """The law of this evidence and its misses, each (model, product) left out once."""
+    by_pair: dict[tuple[bool, Pair], list[float]] = {}
+    laws: dict[frozenset[Pair], RecipeLaw] = {}
+    for step in published_steps.recipes:
+        model, pair = published_steps.model(step), (step.models[0], step.product)
+        if step.pairs not in laws:
+            laws[step.pairs] = fitted(published_steps.without(step.pairs))
+        miss = step.log_ratio - laws[step.pairs].ratio(step.recipes, model.width)
+        by_pair.setdefault((_has_experts(model.kind), pair), []).append(miss)
+    misses = {key: math.sqrt(fmean(miss * miss for miss in values)) for key, values in by_pair.items()}
+    return RecipeBook(fitted(published_steps), published_steps, misses)
+
+
+@lru_cache(maxsize=1)
+def published_recipes() -> RecipeBook:
+    """The law of the published rows of this package."""
+    return recipe_book(published())
+
+
+def fitted(published_steps: Evidence) -> RecipeLaw:
+    """The law of these steps between recipes, dense models alone."""
+    points = _points(published_steps)
+    first: Recipe = "bf16"
+    gains = [(width, value) for recipes, width, value in points if recipes == (first, "fp8_current")]
+    _, gain, crossing = min(
+        (sum(abs(value - gain * max(0.0, 1 - crossing / width)) for width, value in gains), gain, crossing)
+        for gain, crossing in itertools.product(_GAINS, _CROSSINGS)
+    )
+    law = RecipeLaw(gain, crossing, 0.0)
+    slower = [law.ratio(recipes, width) - value for recipes, width, value in points if recipes[1] == "mxfp8"]
+    return RecipeLaw(gain, crossing, median(slower) if slower else 0.0)
+
+
+def _points(published_steps: Evidence) -> list[tuple[tuple[Recipe, Recipe], float, float]]:
+    """(recipes, width, median of the logarithmic ratios) of each dense (model, product)."""
+    ratios: dict[tuple[str, str, tuple[Recipe, Recipe]], list[float]] = {}
+    for step in published_steps.recipes:
+        if not _has_experts(published_steps.model(step).kind) and not step.partly_higher:
+            ratios.setdefault((step.models[0], step.product, step.recipes), []).append(step.log_ratio)
+    return [(key[2], published_steps.described[key[0]].width, median(values)) for key, values in ratios.items()]
+
+
+def model_band(first: PublishedModel, second: PublishedModel) -> Predicted | str:
+    """What is real over equal FLOP/s, between two models; or why it can't be told: they are of different classes."""
+    if first.kind != second.kind:
+        return (
+            f"one is {_article(first.kind)} and the other {_article(second.kind)}: published pairs of two classes lie "
+            "up to seven times apart"
+        )
+    if first.kind not in MODEL_FACTOR:
+        return f"no pair of two models of this class ({first.kind}) is published"
+    steps = [step for step in published().models if published().described[step.models[0]].kind == first.kind]
+    return _banded(0.0, math.log(MODEL_FACTOR[first.kind]), len({step.pairs for step in steps}))
+
+
+def _article(kind: Kind) -> str:
+    return f"a {kind}" if _has_experts(kind) else "a dense model"
+
+
+def _has_experts(kind: Kind) -> bool:
+    return kind != "dense"
+
+
+def _banded(middle: float, half_width: float, pairs: int) -> Predicted:
+    return Predicted(math.exp(middle), math.exp(middle - half_width), math.exp(middle + half_width), pairs)
+
+
+def tolerance(number: int) -> float:
+    """Standard deviations to either side that hold CONTENT of a normal law with CONFIDENCE, known by `number` values.
+
+    Howe (1969): z sqrt((n - 1) (1 + 1 / n) / chi2), the chi-squared quantile by Wilson and Hilferty (1931).
+    """
+    free = number - 1
+    z = NormalDist().inv_cdf((1 + CONTENT) / 2)
+    tail = NormalDist().inv_cdf(1 - CONFIDENCE)
+    quantile = free * (1 - 2 / (9 * free) + tail * math.sqrt(2 / (9 * free))) ** 3
+    return z * math.sqrt(free * (1 + 1 / number) / quantile)

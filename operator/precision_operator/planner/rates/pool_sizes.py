@@ -1,0 +1,277 @@
+"""Sizes of one pool with each recipe: rates, power and money as arrays, and the one that is chosen as a value."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from precision_api.facts.products import part
+from precision_api.facts.recipes import Recipe
+from precision_operator.planner.inputs.clock import PlanClock
+from precision_operator.planner.inputs.quantities import SECONDS_PER_DAY, WATTS_PER_MEGAWATT
+from precision_operator.planner.inputs.terms import Goodput, JobTerms, Terms
+from precision_operator.planner.rates.candidate_pool import CandidatePool
+from precision_operator.planner.rates.memory_fit import SizeLimits, size_limits
+from precision_operator.planner.rates.size_rates import Figures, size_rates
+from precision_operator.planner.rates.speed import RateSource, Speed, goodput_of, speed
+from precision_operator.planner.rates.straggler import Counts
+
+
+@dataclass(frozen=True, slots=True)
+class Electric:
+    """Facility watts of one GPU: what must be reserved for it, as measured, and where no job uses it."""
+
+    limit: float | None
+    mean: float | None
+    idle: float
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """One pool, recipe and size with its rate: what jobs of one workload have in common."""
+
+    source: RateSource
+    gpus: int
+    block_gpus: int
+    tier: int
+    speed: Speed
+    electric: Electric
+
+
+@dataclass(frozen=True, slots=True)
+class _Recipe:
+    """One recipe of a pool and what a job may get of it."""
+
+    source: RateSource
+    electric: Electric
+    limits: SizeLimits
+    known: int
+    """GPUs with a usable figure."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What a job may get in one pool, by size, then by recipe; of one size and tier no recipe is worse in everything.
+
+    `rates` are tokens/s by the middle, `deadline_rates` what deadlines are held against.
+    """
+
+    pool: CandidatePool
+    block_gpus: int
+    recipes: tuple[_Recipe, ...]
+    recipe: Counts
+    """Places in `recipes`."""
+    gpus: Counts
+    tier: Counts
+    rates: Figures
+    deadline_rates: Figures
+    refusals: Mapping[str, str]
+    """Pool and recipe, or pool -> why not (all sizes)."""
+
+    def __len__(self) -> int:
+        return len(self.gpus)
+
+    def configuration(self, place: int, job: JobTerms, terms: Terms) -> Configuration:
+        """One of them."""
+        offered, gpus, tier = self.recipes[int(self.recipe[place])], int(self.gpus[place]), int(self.tier[place])
+        made = speed(offered.source, gpus, goodput_of(job, self.pool, terms), tier)
+        assert not isinstance(made, str), "sizes without a rate are left out"
+        return Configuration(offered.source, gpus, self.block_gpus, tier, made, offered.electric)
+
+
+class SizeArrays:
+    """Sizes of several pools, one pool after the other; figures of one token, or of the choice itself."""
+
+    def __init__(self, by_pool: Sequence[tuple[int, Sizes]], terms: Terms) -> None:
+        """`found` names the pools by number."""
+
+        def joined(of: Iterable[Figures]) -> Figures:
+            return np.concatenate([np.zeros(0), *of])
+
+        def figures(name: str) -> Figures:
+            return joined(
+                np.array([_figure(row, name, terms) for row in sizes.recipes] or [0.0])[sizes.recipe]
+                for _, sizes in by_pool
+            )
+
+        self.pool = joined(np.full(len(sizes), number) for number, sizes in by_pool).astype(np.int64)
+        self.gpus = joined(sizes.gpus.astype(np.float64) for _, sizes in by_pool)
+        self.days = 1 / joined(sizes.rates for _, sizes in by_pool) / SECONDS_PER_DAY
+        self.deadline_days = 1 / joined(sizes.deadline_rates for _, sizes in by_pool) / SECONDS_PER_DAY
+        self.watts = figures("watts") * self.gpus
+        self.energy = figures("mean") * self.gpus * self.days * 24 / WATTS_PER_MEGAWATT
+        self.dollars = figures("dollars") * self.gpus * self.days * 24
+
+
+def _figure(row: _Recipe, name: str, terms: Terms) -> float:
+    """Of one GPU: watts beyond idle, mean watts, or dollars per hour; NaN where it is not known.
+
+    GPU hours that are paid for cost nothing, as a bound.
+    """
+    electric, pool, price = row.electric, row.source.pool.terms, terms.dollars_per_kilowatt_hour
+    mean = math.nan if electric.mean is None else electric.mean
+    if name == "watts":
+        return max(0.0, (electric.limit or 0.0) - electric.idle)
+    if name == "mean":
+        return mean
+    hourly = 0.0 if terms.electricity_alone or pool.committed_gpu_hours else pool.dollars_per_gpu_hour
+    if hourly is None:
+        return math.nan
+    return hourly if pool.price_includes_power or price is None else hourly + mean / 1000 * price
+
+
+def refused(pool: CandidatePool, why: str) -> Sizes:
+    """No size at all."""
+    none, nothing = np.zeros(0, dtype=np.int64), np.zeros(0)
+    return Sizes(pool, 1, (), none, none, none, nothing, nothing, {pool.name: why})
+
+
+def sizes_of(
+    pool: CandidatePool,
+    job: JobTerms,
+    sources: Mapping[Recipe, RateSource | str],
+    numbers: Counts,
+    terms: Terms,
+    clock: PlanClock,
+) -> Sizes:
+    """What a job may get of these numbers of blocks (ascending). Raises OutOfTime."""
+    block, refusals = block_of(job, pool), dict[str, str]()
+    recipes, rows = list[_Recipe](), list[_Rows]()
+    for recipe, source in sources.items():
+        clock.check()
+        electric = source if isinstance(source, str) else electric_of(source, terms)
+        if isinstance(source, str) or isinstance(electric, str):
+            refusals[f"{pool.name} {recipe}"] = str(electric)
+            continue
+        limits = SizeLimits() if job.running else size_limits(job, pool, source.recipe)
+        row = _Recipe(source, electric, limits, known_gpus(source))
+        offered, why = _rows(row, numbers * block, block, goodput_of(job, pool, terms), clock)
+        rows.append(offered)
+        recipes.append(row)
+        if why:
+            refusals[f"{pool.name} {recipe}"] = why
+    made = _undominated(rows, [row.electric.mean for row in recipes])
+    return Sizes(pool, block, tuple(recipes), *made, refusals)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """What one recipe offers, each array as in Sizes."""
+
+    gpus: Counts
+    tier: Counts
+    rates: Figures
+    promised: Figures
+    deadline_rates: Figures
+
+
+def _rows(row: _Recipe, gpus: Counts, block: int, goodput: Goodput | None, clock: PlanClock) -> tuple[_Rows, str]:
+    """(what can be had, why the smallest size that can't be had can't)."""
+    pool, sample = row.source.pool, row.source.sample
+    allowed = (gpus >= row.limits.least) & (gpus <= min(row.known, row.limits.most or row.known))
+    refusals = [(size, _refusal(row, size)) for size in gpus[~allowed][:1].tolist()]
+    mine = gpus[allowed]
+    if pool.fastest and block > pool.gpus_per_node and pool.racks:
+        mine, refusals = mine[:0], [(0, FASTEST_BLOCKS)]
+    columns = []
+    for tier in pool.tiers if pool.fastest and sample else (0,):
+        inside = mine[-(-mine // pool.gpus_per_node) <= tier] if tier else mine
+        made = size_rates(row.source, inside, goodput, tier, clock)
+        held = ~np.isnan(made.middle)
+        refusals += [(size, str(speed(row.source, size, goodput, tier))) for size in inside[~held][:1].tolist()]
+        deadline = made.middle if row.source.upper_bound else made.promised
+        tiers = np.full(len(inside), tier)
+        columns.append([column[held] for column in (inside, tiers, made.middle, made.promised, deadline)])
+    return _Rows(*(np.concatenate(column) for column in zip(*columns, strict=True))), min(refusals, default=(0, ""))[1]
+
+
+def _refusal(row: _Recipe, gpus: int) -> str:
+    if gpus > row.known:
+        return f"{gpus} GPUs are more than the {row.known} that have a usable figure for {row.source.recipe}"
+    return row.limits.problem(gpus)
+
+
+_Columns = tuple[Counts, Counts, Counts, Figures, Figures]
+
+
+def _undominated(rows: Sequence[_Rows], means: Sequence[float | None]) -> _Columns:
+    """Recipe, GPUs, tier and rates, by GPUs and tier; of one size those that no other recipe beats in everything.
+
+    Of equal ones the first.
+    """
+    recipe = np.concatenate([np.zeros(0), *(np.full(len(row.gpus), i) for i, row in enumerate(rows))]).astype(np.int64)
+    gpus, tier, rates, promised, deadline = (
+        np.concatenate([np.zeros(0), *(getattr(row, name) for row in rows)])
+        for name in ("gpus", "tier", "rates", "promised", "deadline_rates")
+    )
+    watts = np.array([math.inf if mean is None else mean for mean in means] or [0.0])[recipe]
+    burden = np.stack([1 / rates, 1 / promised, watts * gpus / rates])
+    order = np.lexsort((recipe, tier, gpus))
+    places, sizes = _by_size(recipe[order], gpus[order], tier[order])
+    table = np.full((max(len(rows), 1), sizes, 3), np.nan)
+    table[recipe[order], places] = burden[:, order].T
+    beaten = np.zeros(table.shape[:2], dtype=bool)
+    for i, mine in enumerate(table):
+        for j, other in enumerate(table):
+            if i != j:
+                beats = (other <= mine).all(axis=1)
+                beaten[i] |= beats if j < i else beats & (other != mine).any(axis=1)
+    kept = order[~beaten[recipe[order], places]]
+    return recipe[kept], gpus[kept].astype(np.int64), tier[kept].astype(np.int64), rates[kept], deadline[kept]
+
+
+def _by_size(recipe: Counts, gpus: Figures, tier: Figures) -> tuple[Counts, int]:
+    """(of each row the number of its size and tier, how many there are); rows are sorted by size and tier."""
+    if not len(recipe):
+        return recipe, 0
+    new = (gpus[1:] != gpus[:-1]) | (tier[1:] != tier[:-1])
+    places = np.concatenate([[0], np.cumsum(new)])
+    return places, int(places[-1]) + 1
+
+
+FASTEST_BLOCKS = "blocks of several nodes can't be placed on the fastest nodes: set fleet.placement: random"
+
+
+def known_gpus(source: RateSource) -> int:
+    """GPUs with a usable figure of the source's recipe."""
+    pool = source.pool
+    return pool.usable(source.sample) * pool.gpus_per_node if source.sample else pool.gpus
+
+
+def electric_of(source: RateSource, terms: Terms) -> Electric | str:
+    """Sensor and limit each have their scope; what is reserved is never less than what was measured."""
+    pool_terms, pue = source.pool.terms, terms.pue or 1.0
+    factors = {
+        scope: (terms.overhead.get(scope) or 1.0) * pue for scope in (source.power_scope, pool_terms.limit_scope)
+    }
+    mean = None if source.watts_per_gpu is None else source.watts_per_gpu * factors[source.power_scope]
+    if terms.limits.watts is not None or pool_terms.power_watts is not None:
+        for scope in (pool_terms.limit_scope, *((source.power_scope,) if mean is not None else ())):
+            if terms.overhead.get(scope) is None:
+                return f"a power budget needs the power of the rest of a node: give spec.power.overhead.{scope}"
+        if limit_watts(source.pool) is None:
+            return "a power budget needs the enforced limit of a GPU: give limitWattsPerGPU"
+    limit = limit_watts(source.pool)
+    reserved = None if limit is None else max(limit * factors[pool_terms.limit_scope], mean or 0.0)
+    return Electric(reserved, mean, pool_terms.idle_watts_per_gpu * factors[pool_terms.limit_scope])
+
+
+def idle_watts(pool: CandidatePool, terms: Terms) -> float:
+    """Facility watts of all its GPUs where no job uses them."""
+    factor = (terms.overhead.get(pool.terms.limit_scope) or 1.0) * (terms.pue or 1.0)
+    return pool.terms.idle_watts_per_gpu * factor * pool.gpus
+
+
+def limit_watts(pool: CandidatePool) -> float | None:
+    """Enforced limit of one GPU: as reported, as the user says, or the product's factory limit."""
+    watts = pool.limit_watts_per_gpu or pool.terms.limit_watts_per_gpu
+    gpu = part(pool.product) if watts is None else None
+    return float(gpu.power_limit_watts) if gpu else watts
+
+
+def block_of(job: JobTerms, pool: CandidatePool) -> int:
+    """GPUs of the blocks that the job gets there."""
+    return job.block_gpus or pool.terms.block_gpus or pool.gpus_per_node

@@ -1,0 +1,351 @@
+"""How fast one job runs on so many GPUs of one pool, with which recipe: a rate, its band, and where it comes from.
+
+    tokens/s = GPUs x t(pool, recipe, workload) x scaling(GPUs) x straggler(nodes) x goodput
+    days     = tokens / (tokens/s) / 86,400
+
+t is the median synchronous rate of a GPU. A measured rate of a whole job stands for t x scaling x straggler.
+
+The band is meant to hold nine times in ten (`bands`): the measurement (the median node's 95 % half-width x 1.645 /
+1.96, not divided by the nodes' number, since nodes share method and sensor), the prediction, the draw of nodes and how
+many of them nobody has measured, and what a user declares. `promised` is the rate that is reached or passed nine times
+in ten: deadlines are planned with it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Literal
+
+import numpy as np
+
+from precision_api.exchange.stats import Z_975
+from precision_api.facts.products import part
+from precision_api.facts.recipes import Recipe, support
+from precision_operator.planner.inputs.quantities import SECONDS_PER_DAY, age
+from precision_operator.planner.inputs.terms import Goodput, JobRateTerms, JobTerms, Terms
+from precision_operator.planner.inputs.workloads import JobWorkload
+from precision_operator.planner.rates.bands import (
+    JOB_RATE_PLUS_MINUS,
+    SCALING_PLUS_MINUS,
+    Z_95,
+    BandPart,
+    combined,
+    goodput_part,
+    plus_minus,
+)
+from precision_operator.planner.rates.candidate_pool import CandidatePool, PoolSample
+from precision_operator.planner.rates.evidence import ALLOWABLE
+from precision_operator.planner.rates.predict import Transfer, recipe_transfer, shape_problem, transfer
+from precision_operator.planner.rates.straggler import (
+    Counts,
+    Rates,
+    Straggler,
+    Stragglers,
+    fastest,
+    sampled,
+    stragglers,
+    stretched,
+)
+
+NOT_MEASURED = "was not measured here"
+Basis = Literal["measured", "predicted", "declared"]
+WHOLE = Transfer(1.0, 1.0, 1.0)
+ALONE = Straggler(1.0, 1.0, 1.0)
+
+
+def days(tokens: float, tokens_per_second: float) -> float:
+    """How long training on `tokens` takes at that rate."""
+    return tokens / tokens_per_second / SECONDS_PER_DAY
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """A job's rate at one size: tokens/s, its 90 % band, its factors, and what the band is made of.
+
+    `promised` is reached or passed nine times in ten.
+    """
+
+    tokens_per_second: float
+    low: float
+    high: float
+    straggler: float
+    scaling: float
+    goodput: float
+    promised: float
+    parts: tuple[BandPart, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RateSource:
+    """Where the rate of one pool and recipe for one workload comes from; size is not in it yet."""
+
+    pool: CandidatePool
+    recipe: Recipe
+    basis: Basis
+    per_gpu: float
+    """Tokens/s of one GPU of the median node, or of the measured job."""
+    step: Transfer
+    """Applied in `per_gpu` already; its band is not."""
+    half_width: float
+    watts_per_gpu: float | None
+    power_scope: str
+    text: str
+    sample: PoolSample | None = None
+    job_rate: JobRateTerms | None = None
+    speeds: dict[tuple[int, Goodput | None, int], Speed | str] = field(default_factory=dict, compare=False, repr=False)
+    """Rates that were worked out, by GPUs, goodput and placement: jobs of one workload share them."""
+
+    @property
+    def upper_bound(self) -> bool:
+        """Whether communication is not in the rate."""
+        return self.job_rate is None and not self.pool.terms.scaling_of(self.recipe)
+
+
+def sources(
+    pool: CandidatePool, wanted: JobWorkload, recipes: Iterable[Recipe], named: bool = False
+) -> Mapping[Recipe, RateSource | str]:
+    """By recipe: the best source in this pool, or why there is none; `named`: whether the job names its recipes."""
+    return {recipe: _source(pool, wanted, recipe, named) for recipe in recipes}
+
+
+def _source(pool: CandidatePool, wanted: JobWorkload, recipe: Recipe, named: bool) -> RateSource | str:
+    """Measured comes before predicted, a whole job's rate before those of nodes."""
+    problem = shape_problem(wanted, recipe)
+    if problem:
+        return problem
+    declared = [rate for rate in pool.terms.job_rates if rate.recipe == recipe]
+    exact = next((rate for rate in declared if rate.target.key == wanted.key), None)
+    if exact is not None:
+        return _of_job(pool, exact, WHOLE, "declared", f"job rate at {exact.gpus} GPUs: {exact.source}")
+    sample = pool.samples.get((wanted.key, recipe))
+    if sample is not None:
+        return _of_sample(pool, sample, WHOLE, "measured", _told(sample))
+    return _predicted(pool, wanted, recipe, declared, named)
+
+
+def _predicted(
+    pool: CandidatePool, wanted: JobWorkload, recipe: Recipe, declared: Sequence[JobRateTerms], named: bool
+) -> RateSource | str:
+    """By the narrowest band: from another model in this recipe, or, where the job names it, from another recipe."""
+    candidates: list[tuple[float, float, str, RateSource]] = []
+    refusals: list[str] = []
+    for step, key, made in [
+        *_other_models(pool, wanted, recipe, declared),
+        *_other_recipes(pool, wanted, recipe, named),
+    ]:
+        if isinstance(step, str):
+            refusals.append(step)
+        else:
+            source = made(step)
+            candidates.append((step.width, abs(math.log(step.factor)), key, source))
+    if not candidates:
+        return refusals[0] if refusals else _absent(pool, recipe)
+    return min(candidates, key=lambda item: item[:3])[3]
+
+
+_Way = tuple[Transfer | str, str, Callable[[Transfer], RateSource]]
+"""A step (or why there is none), what it starts from, and the source that it makes."""
+
+
+def _other_models(
+    pool: CandidatePool, wanted: JobWorkload, recipe: Recipe, declared: Sequence[JobRateTerms]
+) -> Iterator[_Way]:
+    for rate in declared:
+        yield (
+            transfer(rate.target, wanted),
+            rate.target.key,
+            partial(_from_job, pool, rate, f"predicted by equal FLOP/s from {rate.target.name}"),
+        )
+    for (key, measured), sample in sorted(pool.samples.items()):
+        if measured == recipe:
+            text = f"predicted by equal FLOP/s from {sample.workload.name}"
+            yield transfer(sample.workload, wanted), key, partial(_from_sample, pool, sample, recipe, text)
+
+
+def _other_recipes(pool: CandidatePool, wanted: JobWorkload, recipe: Recipe, named: bool) -> Iterator[_Way]:
+    """Of the same workload. A recipe that was measured and refused here, or that the product can't run, is not one."""
+    gpu = part(pool.product)
+    if not named or recipe in pool.refused_recipes or gpu is None or support(recipe, gpu.compute) is None:
+        return
+    for rate in pool.terms.job_rates:
+        if rate.recipe != recipe and rate.target.key == wanted.key:
+            text = f"predicted from {rate.recipe} by published pairs"
+            yield (
+                recipe_transfer(wanted, rate.recipe, recipe),
+                rate.recipe,
+                partial(_from_job, pool, replace(rate, recipe=recipe), text),
+            )
+    for (key, measured), sample in sorted(pool.samples.items()):
+        if measured != recipe and key == wanted.key:
+            text = f"predicted from {measured} by published pairs"
+            yield recipe_transfer(wanted, measured, recipe), measured, partial(_from_sample, pool, sample, recipe, text)
+
+
+def _from_job(pool: CandidatePool, rate: JobRateTerms, text: str, step: Transfer) -> RateSource:
+    return _of_job(pool, rate, step, "predicted", f"{text}; job rate at {rate.gpus} GPUs: {rate.source}")
+
+
+def _from_sample(pool: CandidatePool, sample: PoolSample, recipe: Recipe, text: str, step: Transfer) -> RateSource:
+    return replace(_of_sample(pool, sample, step, "predicted", f"{text}; {_told(sample)}"), recipe=recipe)
+
+
+def _absent(pool: CandidatePool, recipe: Recipe) -> str:
+    if pool.refused:
+        words = ", ".join(f"{word} ({number})" for word, number in sorted(pool.refused.items()))
+        first = next((word for word in sorted(pool.refused) if word in ALLOWABLE), "")
+        remedy = f"; measure again, or put {first} into fleet.allow" if first else "; see kubectl precision report"
+        return f"{recipe} has no usable figure: results are refused as {words}{remedy}"
+    if pool.notes and not pool.nodes:
+        return pool.notes[0]
+    return f"{recipe} {NOT_MEASURED}: profile it, or give jobRates"
+
+
+def _told(sample: PoolSample) -> str:
+    marks = "".join(f", {word.upper()} ({number}/{len(sample.rates)})" for word, number in sorted(sample.marks.items()))
+    return (
+        f"profile {', '.join(sample.profiles)}, {len(sample.rates)} nodes, {sample.verified} verified, "
+        f"oldest {age(sample.oldest_days)}{marks}"
+    )
+
+
+def _of_job(pool: CandidatePool, rate: JobRateTerms, step: Transfer, basis: Basis, text: str) -> RateSource:
+    return RateSource(
+        pool=pool,
+        recipe=rate.recipe,
+        basis=basis,
+        per_gpu=rate.per_gpu * step.factor,
+        step=step,
+        half_width=0.0,
+        watts_per_gpu=rate.watts_per_gpu,
+        power_scope=pool.terms.power_scope,
+        text=text,
+        job_rate=rate,
+    )
+
+
+def _of_sample(pool: CandidatePool, sample: PoolSample, step: Transfer, basis: Basis, text: str) -> RateSource:
+    return RateSource(
+        pool=pool,
+        recipe=sample.recipe,
+        basis=basis,
+        per_gpu=sample.reference * step.factor,
+        step=step,
+        half_width=sample.half_width,
+        watts_per_gpu=sample.watts_per_gpu,
+        power_scope=sample.power_scope,
+        text=text,
+        sample=sample,
+    )
+
+
+def speed(source: RateSource, gpus: int, goodput: Goodput | None, fastest_of: int) -> Speed | str:
+    """The rate of a job on `gpus` GPUs, or why it can't have that size.
+
+    `fastest_of`: it is placed within so many fastest nodes of the pool; 0: on nodes drawn at random.
+    """
+    asked = gpus, goodput, fastest_of
+    if asked not in source.speeds:
+        source.speeds[asked] = _speed(source, gpus, goodput, fastest_of)
+    return source.speeds[asked]
+
+
+def _speed(source: RateSource, gpus: int, goodput: Goodput | None, fastest_of: int) -> Speed | str:
+    kept = float(scaling(source, np.array([gpus]))[0])
+    if math.isnan(kept):
+        return _unscaled(source, gpus)
+    slow = slowest(source, gpus, fastest_of)
+    progress = 1.0 if goodput is None else goodput.share
+    middle = gpus * source.per_gpu * kept * slow.days * progress
+    parts = tuple(band_parts(source, gpus, goodput, slow))
+    band = combined(parts)
+    return Speed(
+        tokens_per_second=middle,
+        low=middle * band.low,
+        high=middle * band.high,
+        straggler=slow.days,
+        scaling=kept,
+        goodput=progress,
+        promised=middle * band.promised,
+        parts=parts,
+    )
+
+
+def band_parts(source: RateSource, gpus: int, goodput: Goodput | None, slow: Straggler) -> Iterator[BandPart]:
+    """Why the rate may be off. What jobs of one pool have in common they share."""
+    pool, rate = source.pool, source.job_rate
+    if rate is None:
+        yield plus_minus("measurement", source.half_width * Z_95 / Z_975, f"measurement {pool.name}")
+    else:
+        half = JOB_RATE_PLUS_MINUS if rate.plus_minus is None else rate.plus_minus
+        yield plus_minus("job rate", half, f"{rate.source} {rate.target.key}")
+    if source.basis == "predicted":
+        yield BandPart("prediction", source.step.low, source.step.high, f"{pool.product} {source.recipe} {source.text}")
+    if slow.low != slow.high:
+        factors = tuple(value / slow.days for value in slow.values)
+        yield BandPart("slow nodes", slow.low / slow.days, slow.high / slow.days, values=factors)
+    if pool.terms.scaling_of(source.recipe) and (gpus > pool.gpus_per_node if rate is None else gpus != rate.gpus):
+        half_width = pool.terms.scaling_plus_minus
+        yield plus_minus("scaling", SCALING_PLUS_MINUS if half_width is None else half_width, f"scaling {pool.name}")
+    share = None if goodput is None else goodput.share
+    yield goodput_part(share, None if goodput is None else goodput.plus_minus, f"goodput {pool.name}")
+
+
+def scaling(source: RateSource, gpus: Counts) -> Rates:
+    """What communication leaves, by size: linear in log(GPUs) between the user's points; NaN beyond what is known."""
+    points, rate = source.pool.terms.scaling_of(source.recipe), source.job_rate
+    if not points:
+        # Fewer GPUs lose no more to communication than the measured job; of more, nothing is known.
+        return np.ones(len(gpus)) if rate is None else np.where(gpus <= rate.gpus, 1.0, math.nan)
+    if points[0][0] > source.pool.gpus_per_node:
+        points = ((source.pool.gpus_per_node, 1.0), *points)
+    sizes, efficiencies = np.log([size for size, _ in points]), np.array([share for _, share in points])
+    at = gpus if rate is None else np.append(gpus, rate.gpus)
+    kept = np.asarray(np.interp(np.log(at), sizes, efficiencies, right=math.nan), dtype=np.float64)
+    return kept if rate is None else kept[:-1] / kept[-1]
+
+
+def _unscaled(source: RateSource, gpus: int) -> str:
+    """Why nothing is known of so many GPUs."""
+    points, rate = source.pool.terms.scaling_of(source.recipe), source.job_rate
+    if rate is not None and not points:
+        return f"the job rate was measured at {rate.gpus} GPUs: for {gpus} give the pool's scaling"
+    last = points[-1][0]
+    unknown = rate.gpus if rate is not None and gpus <= last else gpus
+    return f"scaling is given up to {last} GPUs, not for {unknown}: add a point"
+
+
+def slowest(source: RateSource, gpus: int, fastest_of: int) -> Straggler:
+    """A job rate holds its own slowest node already."""
+    pool, sample = source.pool, source.sample
+    if sample is None:
+        return ALONE
+    placed, nodes = placed_on(pool, sample, fastest_of), -(-gpus // pool.gpus_per_node)
+    asked = max(pool.nodes, len(sample.quiet)), nodes, placed
+    if asked not in sample.factors:
+        if placed:
+            rates = sample.quiet if pool.unmeasured(sample) else stretched(sample.quiet, asked[0])
+            sample.factors[asked] = fastest(rates, sample.reference, placed)
+        else:
+            sample.factors[asked] = drawn(pool, sample, np.array([gpus])).at(0)
+    return sample.factors[asked]
+
+
+def placed_on(pool: CandidatePool, sample: PoolSample, fastest_of: int) -> int:
+    """So many fastest nodes, or 0 where which of them are fast is not known: then they are drawn."""
+    return 0 if pool.unmeasured(sample) and fastest_of > len(sample.quiet) else fastest_of
+
+
+def drawn(pool: CandidatePool, sample: PoolSample, gpus: Counts) -> Stragglers:
+    """Of nodes that are drawn, by size."""
+    chosen, total = -(-gpus // pool.gpus_per_node), max(pool.nodes, len(sample.quiet))
+    if pool.unmeasured(sample):
+        return sampled(sample.quiet, sample.reference, total, chosen)
+    return stragglers(stretched(sample.quiet, total), sample.reference, chosen)
+
+
+def goodput_of(job: JobTerms, pool: CandidatePool, terms: Terms) -> Goodput | None:
+    """The share of time that the job makes progress: its own, its pool's, the plan's; None where none is given."""
+    return job.goodput or pool.terms.goodput or terms.goodput

@@ -1,0 +1,162 @@
+"""What there is to choose from in each pool: recipes and sizes with rates and power, made once for alike jobs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+
+import numpy as np
+
+from precision_api.facts.recipes import Recipe
+from precision_operator.planner.inputs.clock import ENDLESS, PlanClock
+from precision_operator.planner.inputs.terms import JobTerms, Terms
+from precision_operator.planner.rates.candidate_pool import CandidatePool
+from precision_operator.planner.rates.pool_sizes import (
+    Electric,
+    SizeArrays,
+    Sizes,
+    block_of,
+    electric_of,
+    known_gpus,
+    refused,
+    sizes_of,
+)
+from precision_operator.planner.rates.speed import RateSource, days, goodput_of, sources, speed
+from precision_operator.planner.rates.straggler import Counts
+
+EVERY_SIZE = 8
+"""Block counts that are all tried; above, two to each doubling, the same ones whatever the pool's size, so that more
+nodes never make a plan worse."""
+
+
+BLOCKS_SPLIT_NODES = "blocks"
+"""How the refusal of a pool begins whose nodes the blocks do not fit."""
+
+
+class Catalog:
+    """What there is in the pools, made once for all jobs that it fits."""
+
+    def __init__(self, pools: Sequence[CandidatePool], terms: Terms, clock: PlanClock = ENDLESS) -> None:
+        self.pools, self.terms, self.clock = pools, terms, clock
+        self._every: dict[tuple[object, ...], Sizes] = {}
+        self._sources: dict[tuple[str, str, frozenset[Recipe], bool], Mapping[Recipe, RateSource | str]] = {}
+        self._arrays: dict[tuple[object, ...], SizeArrays] = {}
+
+    def sources(self, pool: CandidatePool, job: JobTerms) -> Mapping[Recipe, RateSource | str]:
+        """Where the rates of this workload in this pool come from."""
+        asked = pool.name, job.target.key, job.recipes, job.recipes_named
+        if asked not in self._sources:
+            self._sources[asked] = sources(pool, job.target, sorted(job.recipes), job.recipes_named)
+        return self._sources[asked]
+
+    def every(self, pool: CandidatePool, job: JobTerms) -> Sizes:
+        """Every size that the job may get in this pool. Raises OutOfTime."""
+        asked = _shape(pool, job)
+        if asked not in self._every:
+            least, most, problem = block_counts(pool, job)
+            numbers = np.arange(least, most + 1, dtype=np.int64)
+            self._every[asked] = self._sizes(pool, job, numbers) if not problem else refused(pool, problem)
+        return self._every[asked]
+
+    def spread(self, pool: CandidatePool, job: JobTerms) -> Sizes:
+        """Some sizes: a spread and those at which something changes for this job. Raises OutOfTime."""
+        least, most, problem = block_counts(pool, job)
+        if problem:
+            return refused(pool, problem)
+        counts, numbers = range(least, most + 1), set[int]()
+        for source in self.sources(pool, job).values():
+            if not isinstance(source, str):
+                block, electric = block_of(job, pool), electric_of(source, self.terms)
+                numbers |= {*_spread(least, most, known_gpus(source) // block)}
+                if not isinstance(electric, str):
+                    numbers |= {*_break_points(source, job, self.terms, counts, electric)} & {*counts}
+        return self._sizes(pool, job, np.array(sorted(numbers), dtype=np.int64))
+
+    def _sizes(self, pool: CandidatePool, job: JobTerms, numbers: Counts) -> Sizes:
+        return sizes_of(pool, job, self.sources(pool, job), numbers, self.terms, self.clock)
+
+    def arrays(self, job: JobTerms) -> SizeArrays:
+        """All sizes of all pools that the job may use, pool after pool. Raises OutOfTime."""
+        mine = [pool for pool in self.pools if may_use(job, pool)]
+        asked = tuple(_shape(pool, job) for pool in mine)
+        if asked not in self._arrays:
+            places = {pool.name: place for place, pool in enumerate(self.pools)}
+            by_pool = [(places[pool.name], self.every(pool, job)) for pool in mine]
+            self._arrays[asked] = SizeArrays(by_pool, self.terms)
+        return self._arrays[asked]
+
+
+def _shape(pool: CandidatePool, job: JobTerms) -> tuple[object, ...]:
+    """What decides which sizes a job may get in a pool."""
+    limits = job.min_gpus, job.max_gpus, job.block_gpus, job.fit, job.running and job.running.gpus
+    return pool.name, job.target.key, job.recipes, job.recipes_named, job.goodput, *limits
+
+
+def may_use(job: JobTerms, pool: CandidatePool) -> bool:
+    if job.running is not None:
+        return job.running.pool == pool.name
+    return not job.pools or bool(job.pools & {pool.name, pool.product})
+
+
+def _break_points(source: RateSource, job: JobTerms, terms: Terms, counts: range, electric: Electric) -> Iterator[int]:
+    """Blocks at which something changes: the power, the deadline, the end of what is known of scaling."""
+    pool, block = source.pool, block_of(job, source.pool)
+    watts_each = (electric.limit or 0.0) - electric.idle
+    for watts in (terms.limits.watts, pool.terms.power_watts):
+        if watts is not None and watts_each > 0:
+            yield int(watts * (1 + 1e-9) // (watts_each * block))
+    points = pool.terms.scaling_of(source.recipe)
+    for gpus in [points[-1][0]] if points else [source.job_rate.gpus] if source.job_rate else []:
+        yield gpus // block
+    if job.deadline_days is not None:
+        goodput, time = goodput_of(job, pool, terms), job.deadline_days - job.not_before
+
+        def late(number: int) -> bool:
+            made = speed(source, number * block, goodput, pool.nodes if pool.fastest else 0)
+            if isinstance(made, str):
+                return False
+            return days(job.tokens, made.tokens_per_second if source.upper_bound else made.promised) > time
+
+        low, high = counts.start, counts.stop
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (middle + 1, high) if late(middle) else (low, middle)
+        yield from (low, low + 1)
+
+
+def block_counts(pool: CandidatePool, job: JobTerms) -> tuple[int, int, str]:
+    """(fewest, most) blocks that the job may have there, and why it may have none."""
+    node, block = pool.gpus_per_node, block_of(job, pool)
+    if job.running is not None:
+        number = job.running.gpus // block
+        if job.running.gpus % block or number > blocks(pool, block):
+            have = blocks(pool, block) * block
+            return 1, 0, f"it is said to run on {job.running.gpus} GPUs; the pool has {have} in blocks of {block}"
+        return number, number, ""
+    if block % node:
+        return 1, 0, f"{BLOCKS_SPLIT_NODES} of {block} GPUs are not whole nodes of {node}: give a multiple of {node}"
+    least = max(1, math.ceil(job.min_gpus / block))
+    most = min(blocks(pool, block), (job.max_gpus or pool.gpus) // block)
+    if most < least:
+        have = blocks(pool, block) * block
+        limit = f", maxGPUs {job.max_gpus}" if job.max_gpus else ""
+        return 1, 0, f"has {have} GPUs in blocks of {block}; the job wants at least {least * block}{limit}"
+    return least, most, ""
+
+
+def blocks(pool: CandidatePool, block: int) -> int:
+    """Whole blocks in the pool; a block of several nodes lies within one rack where racks are known."""
+    if block <= pool.gpus_per_node or not pool.racks:
+        return pool.gpus // block
+    return sum(nodes * pool.gpus_per_node // block for nodes in pool.racks.values())
+
+
+@lru_cache(maxsize=4096)
+def _spread(least: int, most: int, further: int) -> tuple[int, ...]:
+    counts = {*range(1, EVERY_SIZE + 1), least, most, further}
+    doubled = EVERY_SIZE
+    while doubled <= most:
+        counts |= {doubled, doubled * 3 // 2}
+        doubled *= 2
+    return tuple(sorted(number for number in counts if least <= number <= most))

@@ -1,0 +1,209 @@
+"""Why there is no plan: the limits that clash, and the smallest relaxation that would do.
+
+Limits are made elastic: each may be passed by a share of itself, and the sum of the shares is made small. A limit whose
+relaxation alone makes a plan possible is part of every contradiction; where there is none, several are at work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from precision_operator.planner.inputs.clock import NotKnown, OutOfTime, PlanClock
+from precision_operator.planner.inputs.terms import Terms
+from precision_operator.planner.solving.highs import run
+from precision_operator.planner.solving.options import Offer
+from precision_operator.planner.solving.program import AssignmentProgram, Constraint, RelaxableLimit
+
+MOST_TESTS = 16
+"""Limits that are tried alone."""
+TOGETHER = 1 / 3
+"""Part of the time for the question whether all limits together could give enough."""
+NEGLIGIBLE = 1e-7
+
+
+@dataclass(frozen=True, slots=True)
+class Relaxation:
+    """Limits and by how much (in their own unit) each would have to be passed."""
+
+    parts: tuple[tuple[RelaxableLimit, float], ...]
+
+    @property
+    def share(self) -> float:
+        """The sum of the parts, each as a share of its limit."""
+        return sum(amount / group.limit for group, amount in self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """`clashing` limits can't hold together; `smallest` is the least that helps, `others` are ways by one limit."""
+
+    clashing: tuple[RelaxableLimit, ...]
+    smallest: Relaxation | None
+    others: tuple[Relaxation, ...]
+    out_of_time: bool = False
+    """Whether the search for what clashes ended before it had found anything."""
+    queued: bool = False
+    """Whether jobs wait: relaxations are then the least that is needed, and may not be enough."""
+
+
+@dataclass(frozen=True)
+class _Elastic(AssignmentProgram):
+    """The program with some limits that may be passed, each by a column of its own behind the others."""
+
+    loose: tuple[RelaxableLimit, ...] = ()
+    rigid: tuple[Constraint, ...] = ()
+    """The program's own rows."""
+
+    @cached_property
+    def rows(self) -> tuple[Constraint, ...]:
+        columns = {group: self.width + i for i, group in enumerate(self.loose)}
+        return tuple(_eased(row, columns) for row in self.rigid)
+
+
+def _eased(row: Constraint, columns: Mapping[RelaxableLimit, int]) -> Constraint:
+    loose = [(columns[group], -gain) for group, gain in row.eases if group in columns]
+    if not loose:
+        return row
+    return replace(
+        row,
+        columns=np.concatenate([row.columns, [c for c, _ in loose]]).astype(np.int64),
+        values=np.concatenate([row.values, [value for _, value in loose]]),
+    )
+
+
+def conflict(offers: Sequence[Offer], terms: Terms, clock: PlanClock) -> Conflict:
+    """What keeps these jobs from being placed. Every offer has an option."""
+    clash = _conflict(AssignmentProgram(tuple(offers), terms, rounded=False, clock=clock), clock)
+    # What only the rows of rounded sizes refute is told by these; then relaxations are no longer the smallest.
+    if clash.clashing or clash.out_of_time:
+        return clash
+    return _conflict(AssignmentProgram(tuple(offers), terms, clock=clock), clock)
+
+
+def _conflict(program: AssignmentProgram, clock: PlanClock) -> Conflict:
+    # Where jobs wait, relaxations are bounds in any case: those of the linear program are bounds too, and quick.
+    whole = len(program.offers) == 1
+    try:
+        groups = tuple(dict.fromkeys(group for row in program.rows for group, _ in row.eases))
+        together = _relaxed(program, groups, clock.part(TOGETHER), whole)
+        if not whole and together is not None and not together.parts:
+            whole, together = True, _relaxed(program, groups, clock.part(TOGETHER))
+    except NotKnown:
+        return Conflict((), None, (), out_of_time=True)
+    if together is None or not together.parts:
+        return Conflict((), None, ())
+    tested = sorted(groups, key=lambda group: (group not in {g for g, _ in together.parts}, group.kind == "deadline"))
+    tests = [
+        _alone(program, group, clock.part(1 / (MOST_TESTS - number)), whole)
+        for number, group in enumerate(tested[:MOST_TESTS])
+    ]
+    alone = [found for found in tests if found is not None]
+    alone.sort(key=lambda relaxation: relaxation.share)
+    clashing = tuple(relaxation.parts[0][0] for relaxation in alone if relaxation.parts)
+    every = [together, *alone]
+    return Conflict(
+        clashing=clashing or tuple(group for group, _ in together.parts),
+        smallest=min(every, key=lambda relaxation: (round(relaxation.share, 9), len(relaxation.parts))),
+        others=tuple(alone[:4]),
+        queued=len(program.offers) > 1,
+    )
+
+
+def _alone(program: AssignmentProgram, group: RelaxableLimit, clock: PlanClock, whole: bool) -> Relaxation | None:
+    """The smallest relaxation of one limit; None where it does not help, or time ran out."""
+    try:
+        return _relaxed(program, (group,), clock, whole)
+    except NotKnown:
+        return None
+
+
+def _relaxed(
+    program: AssignmentProgram, loose: tuple[RelaxableLimit, ...], clock: PlanClock, whole: bool = True
+) -> Relaxation | None:
+    """The smallest relaxation of these limits; None where they do not help. Not `whole`: if jobs could be split.
+
+    Raises NotKnown.
+    """
+    clock.check()
+    elastic = _Elastic(program.offers, program.terms, rounded=program.rounded, loose=loose, rigid=program.rows)
+    wanted = np.concatenate([np.zeros(elastic.width), np.ones(len(loose))])
+    model = elastic.model(wanted, 0.01, 0.0, whole=whole)
+    clock.check()
+    solved = run(replace(model, seconds=clock.left))
+    if solved.state == "infeasible":
+        return None
+    if solved.x is None:
+        raise OutOfTime(clock.limit)
+    shares = solved.x[elastic.width :]
+    parts = [(group, float(s) * group.limit) for group, s in zip(loose, shares, strict=True) if s > NEGLIGIBLE]
+    return Relaxation(tuple(parts))
+
+
+_UNITS = {
+    "gpus": "{amount:.0f} more GPUs in pool {of}",
+    "blocks": "{amount:.0f} more whole blocks in pool {of}",
+    "fast nodes": "{amount:.0f} more GPUs of fast nodes in pool {of}",
+    "power": "{amount:.3g} MW more power{where}",
+    "dollars": "{amount:,.0f} dollars more",
+    "gpuHours": "{amount:,.0f} GPU hours more",
+    "megawattHours": "{amount:,.3g} MWh more",
+    "deadline": "{amount:.3g} more days for job {of}",
+}
+_NAMES = {
+    "gpus": "the {limit:.0f} GPUs of pool {of}",
+    "blocks": "the {limit:.0f} whole blocks of pool {of}",
+    "fast nodes": "the {limit:.0f} GPUs of the fastest nodes of pool {of}",
+    "power": "the power budget of {limit:.3g} MW{where}",
+    "dollars": "budget.dollars of {limit:,.0f}",
+    "gpuHours": "budget.gpuHours of {limit:,.0f}",
+    "megawattHours": "budget.megawattHours of {limit:,.3g}",
+    "deadline": "the deadline of job {of} ({limit:.3g} days)",
+}
+
+
+def named(group: RelaxableLimit) -> str:
+    """A limit in words."""
+    where = f" of pool {group.of}" if group.of else ""
+    return _NAMES[group.kind].format(limit=group.limit, of=group.of, where=where)
+
+
+def told(relaxation: Relaxation) -> str:
+    """A relaxation in words."""
+    words = []
+    for group, amount in relaxation.parts:
+        more = float(np.ceil(amount - NEGLIGIBLE)) if group.kind in ("gpus", "blocks", "fast nodes") else amount
+        where = f" for pool {group.of}" if group.of else ""
+        words.append(_UNITS[group.kind].format(amount=more, of=group.of, where=where))
+    return " and ".join(words)
+
+
+class Words(NamedTuple):
+    """How a clash and the way out of it are told."""
+
+    clash: str
+    relaxation: str
+
+
+_ENOUGH = Words("These limits clash", "The smallest relaxation that would do")
+_QUEUED = Words(_ENOUGH.clash, "At least this is needed, and it may not be enough for jobs that wait for room")
+_TRIED = Words("With the sizes that were tried, these limits clash", "What they would have to give with these sizes")
+_TRIED_QUEUED = Words(
+    _TRIED.clash, "At least this they would have to give, and it may not be enough for jobs that wait"
+)
+
+
+def words(clash: Conflict, tried: bool) -> Words:
+    """The words that are true of this clash; `tried`: only some sizes were, and nothing is proved."""
+    proved, not_known = (_QUEUED, _TRIED_QUEUED) if clash.queued else (_ENOUGH, _TRIED)
+    return not_known if tried else proved
+
+
+def clash_words(conflict: Conflict, tried: bool) -> str:
+    """Which limits clash, in one sentence; empty where none is known."""
+    clash = " and ".join(named(group) for group in conflict.clashing)
+    return f"{words(conflict, tried).clash}: {clash}" if clash else ""

@@ -1,0 +1,189 @@
+"""What each job may be given: pool, recipe and size, with days, power, energy and money of each choice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from precision_api.facts.recipes import Recipe
+from precision_operator.planner.inputs.clock import PlanClock
+from precision_operator.planner.inputs.quantities import WATTS_PER_MEGAWATT
+from precision_operator.planner.inputs.terms import MOST_DAYS, JobTerms, Terms
+from precision_operator.planner.rates.candidate_pool import CandidatePool
+from precision_operator.planner.rates.pool_sizes import Configuration
+from precision_operator.planner.rates.speed import NOT_MEASURED, RateSource, Speed, days
+from precision_operator.planner.solving.catalog import Catalog, block_counts, may_use
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One choice for one job. Power and energy are the facility's; what is not known is None."""
+
+    job: JobTerms
+    source: RateSource
+    gpus: int
+    block_gpus: int
+    tier: int
+    """It is placed within so many fastest nodes of the pool; 0: on nodes drawn at random."""
+    speed: Speed
+    days: float
+    days_low: float
+    days_high: float
+    gpu_hours: float
+    limit_watts: float | None
+    """What must be reserved: enforced limits with all around them, and not less than what was measured."""
+    idle_watts: float
+    """What these GPUs draw where no job uses them."""
+    megawatt_hours: float | None
+    gpu_dollars_per_hour: float | None
+    power_dollars: float | None
+    dollars: float | None
+    """All money, as if nothing were paid for already."""
+    deadline_days: float
+    """What a deadline is held against: days that suffice nine times in ten; the middle where nothing is promised."""
+
+    @property
+    def pool(self) -> CandidatePool:
+        """Where."""
+        return self.source.pool
+
+    @property
+    def recipe(self) -> Recipe:
+        """With which precision."""
+        return self.source.recipe
+
+
+@dataclass(frozen=True)
+class Offer:
+    """The choices of one job, and why pools and recipes are not among them."""
+
+    job: JobTerms
+    options: tuple[Option, ...]
+    refusals: Mapping[str, str]
+    """Pool, or pool and recipe -> why not."""
+
+    @property
+    def reason(self) -> str:
+        """Why the job fits nowhere, with remedies."""
+        # What was merely never measured says least.
+        ordered = sorted(self.refusals.items(), key=lambda item: NOT_MEASURED in item[1])
+        reasons = "; ".join(f"{place}: {why}" for place, why in ordered[:6])
+        return reasons or "There is no pool: profile one, or describe one"
+
+
+@dataclass(frozen=True)
+class Tried:
+    """Which sizes are offered: every one, or a spread with the break points and, of some jobs and pools, more."""
+
+    every: bool = False
+    picked: Mapping[str, frozenset[int]] | None = None
+    """By job, the places of its choices in the arrays of all; None: all of them."""
+
+
+def offers(
+    pools: Sequence[CandidatePool],
+    terms: Terms,
+    tried: Tried | None = None,
+    catalog: Catalog | None = None,
+    clock: PlanClock | None = None,
+) -> tuple[Offer, ...]:
+    """One offer for each job, in the jobs' order; of one pool and size no recipe is worse than another one.
+
+    `clock` limits the making of options, else the catalog's. Raises OutOfTime.
+    """
+    made = catalog or Catalog(pools, terms)
+    return tuple(_offer(made, job, tried or Tried(), clock or made.clock) for job in terms.jobs)
+
+
+def sizes(pools: Sequence[CandidatePool], terms: Terms) -> int:
+    """Sizes of all jobs in all pools, with each recipe that has a figure there."""
+    recipes = {pool.name: max(1, len({recipe for _, recipe in pool.samples})) for pool in pools}
+    places = ((pool, job) for job in terms.jobs for pool in pools if may_use(job, pool))
+    counts = ((block_counts(pool, job), recipes[pool.name]) for pool, job in places)
+    return sum((most - least + 1) * many for (least, most, _), many in counts)
+
+
+def _offer(catalog: Catalog, job: JobTerms, tried: Tried, clock: PlanClock) -> Offer:
+    options: list[Option] = []
+    refusals = dict(_unknown(job, catalog.pools))
+    picked = sorted(tried.picked.get(job.name, ())) if tried.picked is not None else None
+    at = 0
+    for pool in catalog.pools:
+        if not may_use(job, pool):
+            continue
+        mine = catalog.every(pool, job) if tried.every else catalog.spread(pool, job)
+        refusals |= mine.refusals
+        first, at = at, at + len(mine)
+        wanted = range(len(mine)) if picked is None else [place - first for place in picked if first <= place < at]
+        for place in wanted:
+            clock.check()
+            option = _option(job, mine.configuration(place, job, catalog.terms), catalog.terms)
+            problem = _problem(option, catalog.terms)
+            if problem:
+                refusals[f"{pool.name} {option.recipe}"] = problem
+            else:
+                options.append(option)
+    kept = {f"{option.pool.name} {option.recipe}" for option in options}
+    return Offer(job, tuple(options), {place: why for place, why in refusals.items() if place not in kept})
+
+
+def _unknown(job: JobTerms, pools: Sequence[CandidatePool]) -> Iterator[tuple[str, str]]:
+    """Pools that the job names and nobody has, each with what to do."""
+    names = ", ".join(pool.name for pool in pools[:8]) or "none"
+    for name in sorted(job.pools - {name for pool in pools for name in (pool.name, pool.product)}):
+        yield name, f"there is no such pool: name one of {names}"
+
+
+def _problem(option: Option, terms: Terms) -> str:
+    """Why a choice can't be made whatever the others are; empty where it can."""
+    if option.days > MOST_DAYS:
+        return f"{option.gpus} GPUs would take {option.days / 365:.0f} years"
+    unpaid = option.dollars is None and ("cost" in terms.objectives or terms.limits.dollars is not None)
+    if unpaid and option.gpu_dollars_per_hour is not None:
+        return (
+            "its power is not known, so dollarsPerKilowattHour can't be counted: measure it again, "
+            "or give priceIncludesPower"
+        )
+    if option.dollars is None and "cost" in terms.objectives:
+        return "has no price: give dollarsPerGPUHour, or order by time or energy"
+    if option.dollars is None and terms.limits.dollars is not None:
+        return "has no price, so a money budget can't be held: give dollarsPerGPUHour"
+    if option.megawatt_hours is None and "energy" in terms.objectives:
+        return "its power is not known: measure it again, or order by cost or time"
+    if option.megawatt_hours is None and terms.limits.megawatt_hours is not None:
+        return "its power is not known, so an energy budget can't be held: measure it again"
+    return ""
+
+
+def _option(job: JobTerms, configuration: Configuration, terms: Terms) -> Option:
+    made, electric, pool_terms = configuration.speed, configuration.electric, configuration.source.pool.terms
+    middle = days(job.tokens, made.tokens_per_second)
+    hours = middle * 24
+    energy = None if electric.mean is None else electric.mean * configuration.gpus * hours / WATTS_PER_MEGAWATT
+    price = terms.dollars_per_kilowatt_hour
+    free = pool_terms.price_includes_power or price is None
+    electricity = 0.0 if free else None if energy is None else energy * 1000 * (price or 0.0)
+    of_gpus = 0.0 if terms.electricity_alone else pool_terms.dollars_per_gpu_hour
+    dollars = None if of_gpus is None else configuration.gpus * hours * of_gpus
+    dollars = None if dollars is None or electricity is None else dollars + electricity
+    watts = None if electric.limit is None else electric.limit * configuration.gpus
+    slowest = days(job.tokens, made.low)
+    return Option(
+        job=job,
+        source=configuration.source,
+        gpus=configuration.gpus,
+        block_gpus=configuration.block_gpus,
+        tier=configuration.tier,
+        speed=made,
+        days=middle,
+        days_low=days(job.tokens, made.high),
+        days_high=slowest,
+        gpu_hours=configuration.gpus * hours,
+        limit_watts=watts,
+        idle_watts=electric.idle * configuration.gpus,
+        megawatt_hours=energy,
+        gpu_dollars_per_hour=of_gpus,
+        power_dollars=electricity,
+        dollars=dollars,
+        deadline_days=middle if configuration.source.upper_bound else days(job.tokens, made.promised),
+    )

@@ -1,0 +1,320 @@
+"""A bound over every size of every job, and the few choices that matter, where all are too many for one program.
+
+The linear program without chains: one choice a job, and all work that must be done between two days has room between
+them. Its prices of room tell of every size whether it could help (Dantzig and Wolfe 1960): those that could are added,
+until none can. With any prices, the value of the room and each job's cheapest choice at these prices bound all plans
+from below (Lagrange), so the bound is proved whenever the search is ended.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from precision_api.kinds.capacity_plan import Objective
+from precision_operator.planner.inputs.clock import OutOfTime, PlanClock
+from precision_operator.planner.inputs.terms import MOST_DAYS
+from precision_operator.planner.solving.catalog import Catalog
+from precision_operator.planner.solving.highs import run
+from precision_operator.planner.solving.highs_process import Model, Vector
+from precision_operator.planner.solving.size_picks import best_places, offered_places
+from precision_operator.planner.solving.size_work import (
+    SizedJob,
+    WorkRow,
+    by_pool,
+    have_deadlines,
+    longest_chain,
+    one_by_one,
+    pool_speeds,
+    sized_spans,
+    work_rows,
+)
+
+ROUNDS = 30
+ADDED = 2
+"""Choices of a job that one round adds."""
+HALVINGS = 9
+NEARLY = 1e-6
+"""Above 1, a room that is filled so far may be full."""
+PENALTY = 20.0
+"""What a day's room beyond the room costs, as a multiple of the dearest job: enough to be left unused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Priced:
+    """`bound` is proved for the objective; `picked` are places in the arrays, by job."""
+
+    bound: float
+    infeasible: bool
+    picked: Mapping[str, frozenset[int]]
+
+
+class _Master:
+    """The linear program over the choices that were picked. Making it raises OutOfTime."""
+
+    def __init__(self, jobs: Sequence[SizedJob], rows: Sequence[WorkRow], clock: PlanClock, work_only: bool) -> None:
+        self.jobs, self.rows, self.clock, self.work_only = jobs, rows, clock, work_only
+        self.inside: list[list[tuple[int, WorkRow]]] = []
+        for job in jobs:
+            clock.check()
+            self.inside.append([(r, row) for r, row in enumerate(rows) if job.job.name in row.jobs])
+        self.known: list[dict[int, list[tuple[int, float]]]] = [{} for _ in jobs]
+        self.cost = [np.zeros(len(job.cost)) if work_only else job.cost for job in jobs]
+        dearest = max((float(cost[job.allowed].max(initial=0.0)) for job, cost in zip(jobs, self.cost, strict=True)))
+        self.penalty = 1.0 if work_only else PENALTY * max(dearest, 1e-9)
+        self.picked: list[dict[int, None]] = [{} for _ in jobs]
+
+    def start(self) -> bool:
+        """The cheapest and the shortest choices of each job; False where one has none. Raises OutOfTime."""
+        for place, job in enumerate(self.jobs):
+            self.clock.check()
+            if not job.allowed.any():
+                return False
+            self.picked[place] |= dict.fromkeys(best_places(job))
+            self.picked[place] |= dict.fromkeys(int(mine[np.argmin(job.cost[mine])]) for _, mine in by_pool(job))
+        return True
+
+    def _taken(self, j: int, place: int) -> list[tuple[int, float]]:
+        """By row, what a choice takes of it."""
+        if place not in self.known[j]:
+            taken = [(r, row.of(self.jobs[j], place)) for r, row in self.inside[j]]
+            self.known[j][place] = [(r, amount) for r, amount in taken if amount]
+        return self.known[j][place]
+
+    def _charged(self, j: int, prices: Vector) -> Vector:
+        """What each choice of a job takes of the rows, at their prices."""
+        job = self.jobs[j]
+        made = np.zeros(len(job.cost))
+        many = int(job.arrays.pool.max(initial=0)) + 1
+        for watts in (False, True):
+            for deadlines in (False, True):
+                by_pool = np.zeros(many)
+                for r, row in self.inside[j]:
+                    if row.watts == watts and row.deadlines == deadlines and prices[r]:
+                        if row.pool < 0:
+                            by_pool += prices[r] * row.part
+                        elif row.pool < many:
+                            by_pool[row.pool] += prices[r] * row.part
+                if by_pool.any():
+                    amount = job.arrays.watts if watts else job.arrays.gpus
+                    made += by_pool[job.arrays.pool] * amount * (job.deadline_days if deadlines else job.days)
+        return made
+
+    def solved(self) -> tuple[Vector, Vector] | None:
+        """(x, prices of the rows) of the picked choices; None where HiGHS did not end in time."""
+        owners = [(j, place) for j, mine in enumerate(self.picked) for place in mine]
+        count, many = len(self.jobs), len(self.rows)
+        by_row: list[tuple[list[int], list[float]]] = [([], []) for _ in range(count + many)]
+        for column, (j, place) in enumerate(owners):
+            self.clock.check()
+            by_row[j][0].append(column)
+            by_row[j][1].append(1.0)
+            for r, taken in self._taken(j, place):
+                by_row[count + r][0].append(column)
+                by_row[count + r][1].append(taken)
+        over = len(owners)
+        for r in range(many):
+            by_row[count + r][0].append(over if self.work_only else over + r)
+            by_row[count + r][1].append(-1.0)
+        extra = np.ones(1) if self.work_only else np.full(many, self.penalty)
+        cost = np.concatenate([[self.cost[j][place] for j, place in owners], extra])
+        scale = float(np.abs(cost).max()) or 1.0
+        free = np.full(many, 0.0 if self.work_only else 1.0)
+        model = Model(
+            cost=cost / scale,
+            upper=np.full(len(cost), np.inf),
+            whole=np.zeros(0, dtype=np.int32),
+            low=np.concatenate([np.ones(count), np.full(many, -np.inf)]),
+            high=np.concatenate([np.ones(count), free]),
+            starts=np.concatenate([[0], np.cumsum([len(columns) for columns, _ in by_row])]).astype(np.int32),
+            columns=np.concatenate([columns for columns, _ in by_row]).astype(np.int32),
+            values=np.concatenate([values for _, values in by_row]),
+            gap=0.0,
+            seconds=self.clock.left,
+        )
+        if model.seconds <= 0:
+            return None
+        solution = run(model)
+        if solution.state != "optimal" or solution.duals is None or solution.x is None:
+            return None
+        return solution.x, solution.duals * scale
+
+    def _usual(self) -> Vector:
+        """Prices of the rows to begin with: none; of work alone, a GPU day costs what it does, in all pools alike."""
+        made = np.zeros(len(self.rows))
+        if not self.work_only or not self.rows:
+            return made
+        widest = max((row for row in self.rows if not row.watts and row.pool >= 0), key=lambda row: len(row.jobs))
+        speeds = pool_speeds(self.jobs)
+        for r, row in enumerate(self.rows):
+            if (row.jobs, row.end, row.watts, row.deadlines) == (widest.jobs, widest.end, False, widest.deadlines):
+                made[r] = -row.room * speeds.get(row.pool, 0.0)
+        return made / max(-float(made.sum()), 1e-300)
+
+    def _reduced(self, prices: Vector) -> Iterator[Vector]:
+        """Of each job its choices' costs at these prices. Raises OutOfTime."""
+        for j, job in enumerate(self.jobs):
+            self.clock.check()
+            reduced = self.cost[j] - self._charged(j, prices)
+            reduced[~job.allowed] = np.inf
+            yield reduced
+
+    def _value(self, prices: Vector) -> float:
+        """What the rows' room is worth at these prices; with each job's cheapest choice it bounds all plans."""
+        return 0.0 if self.work_only else float(prices.sum())
+
+    def least(self) -> float:
+        """A bound without any program. Raises OutOfTime."""
+        prices = self._usual()
+        return self._value(prices) + sum(float(reduced.min()) for reduced in self._reduced(prices))
+
+    def bounded(self, stop: float = math.inf) -> tuple[float, list[dict[int, None]]]:
+        """(what is proved from below, the choices that count by job); ends early once the bound passes `stop`."""
+        best, used = -math.inf, self.picked
+        try:
+            for _ in range(ROUNDS):
+                solution = self.solved()
+                if solution is None:
+                    break
+                value, used, added = self._round(*solution)
+                best = max(best, value)
+                if not added or best > stop:
+                    break
+        except OutOfTime:
+            pass
+        return best, used
+
+    def _round(self, x: Vector, duals: Vector) -> tuple[float, list[dict[int, None]], int]:
+        """(the bound at these prices, the choices that the program uses by job, how many are new). Raises OutOfTime."""
+        prices = np.minimum(duals[len(self.jobs) :], 0.0)
+        value, used, at, added = self._value(prices), list[dict[int, None]](), 0, 0
+        for j, reduced in enumerate(self._reduced(prices)):
+            cheapest = np.argpartition(reduced, min(ADDED, len(reduced) - 1))[:ADDED]
+            value += float(reduced.min())
+            mine = [*self.picked[j]]
+            used.append({place: None for k, place in enumerate(mine) if x[at + k] > 1e-6})
+            at += len(mine)
+            limit = duals[j] - 1e-7 * max(abs(float(duals[j])), 1e-9)
+            for place in map(int, cheapest):
+                if reduced[place] < limit and place not in self.picked[j]:
+                    self.picked[j][place] = None
+                    added += 1
+        return value, used, added
+
+
+class Market:
+    """The jobs of a catalog with all their sizes, for one objective. Making it raises OutOfTime."""
+
+    def __init__(self, catalog: Catalog, name: Objective) -> None:
+        self.catalog, self.name = catalog, name
+        self.jobs = []
+        for job in catalog.terms.jobs:
+            catalog.clock.check()
+            self.jobs.append(SizedJob(job, catalog.arrays(job), catalog.terms, name))
+        ready, latest = sized_spans(self.jobs, True, math.inf)
+        for sized in self.jobs:
+            late = ready[sized.job.name] + sized.deadline_days > latest[sized.job.name] * (1 + 1e-6)
+            sized.allowed &= ~late
+
+    @property
+    def infeasible(self) -> bool:
+        """Whether some job has no size at all that ends in time."""
+        return not all(job.allowed.any() for job in self.jobs)
+
+    def quick(self) -> Mapping[str, frozenset[int]]:
+        """By job a few choices from which a first plan can be made."""
+        return {job.job.name: frozenset(best_places(job)) for job in self.jobs}
+
+    def least(self, clock: PlanClock) -> float:
+        """A bound that needs no program; 0 where not even that was worked out in time."""
+        try:
+            if self.name == "time":
+                return _room(self.jobs, self.catalog, clock)
+            return _Master(self.jobs, (), clock, False).least()
+        except OutOfTime:
+            return 0.0
+
+
+def priced(market: Market, clock: PlanClock, most: float = math.inf) -> Priced:
+    """The bound of the first objective, and the choices to put into the program; `most` is a plan's value, if known.
+
+    Raises OutOfTime where nothing was proved in time.
+    """
+    jobs, catalog = market.jobs, market.catalog
+    if market.infeasible:
+        return Priced(math.inf, True, {})
+    if market.name == "time":
+        return _priced_time(jobs, catalog, clock, most)
+    rows = work_rows(jobs, catalog.pools, catalog.terms, True, math.inf)
+    master = _Master(jobs, rows, clock, False)
+    master.start()
+    bound, used = master.bounded()
+    return Priced(bound, False, offered_places(jobs, used, master.picked, False))
+
+
+def _room(jobs: list[SizedJob], catalog: Catalog, clock: PlanClock) -> float:
+    """The first day by which the work of all jobs has room, and the longest chain has ended."""
+    first = longest_chain(jobs)
+    end = max(first, 1.0)
+    rows = [row for row in work_rows(jobs, catalog.pools, catalog.terms, False, end) if row.end == end]
+    if not rows:
+        return first
+    begin = rows[0].begin
+    return max(first, begin + _Master(jobs, rows, clock, True).least() * (end - begin))
+
+
+def _priced_time(jobs: list[SizedJob], catalog: Catalog, clock: PlanClock, most: float) -> Priced:
+    """The first day by which all can have ended: the room of all work by then must do.
+
+    If the fullest room is filled to a share v <= 1 where all end by day T, none end before v T: with an earlier end
+    there are no more choices, and each row's room shrinks at least as much as the end. From there on days are tried.
+    """
+    low = longest_chain(jobs)
+    picked: Mapping[str, frozenset[int]] = {}
+    high = most if math.isfinite(most) else one_by_one(jobs)
+    try:
+        filled, picked = _filled(jobs, catalog, high, clock, False)
+        while filled > 1 + NEARLY and high < MOST_DAYS:
+            low, high = high, 2 * high
+            filled, picked = _filled(jobs, catalog, high, clock, False)
+        low, step, tried = max(low, min(filled, 1.0) * high), catalog.terms.gap / 2, 0
+        while high > low * (1 + catalog.terms.gap / 2) and tried < HALVINGS:
+            end = min(low * (1 + step), math.sqrt(low * high))
+            filled, used = _filled(jobs, catalog, end, clock, True)
+            if filled > 1 + NEARLY:
+                low, step = end, step * 2
+            else:
+                high, picked = end, used
+            tried += 1
+    except OutOfTime:
+        pass
+    return Priced(low, False, picked)
+
+
+def _filled(
+    jobs: list[SizedJob], catalog: Catalog, end: float, clock: PlanClock, deadlines: bool
+) -> tuple[float, Mapping[str, frozenset[int]]]:
+    """(share of the fullest room that the work of all jobs by `end` fills at least, the choices that matter).
+
+    With `deadlines` their rows too; it is enough to know of a share above 1 that it is. Raises OutOfTime.
+    """
+    clock.check()
+    first, last = sized_spans(jobs, False, end)
+    before = [job.allowed for job in jobs]
+    try:
+        for job in jobs:
+            job.allowed = job.allowed & (first[job.job.name] + job.days <= last[job.job.name] * (1 + 1e-6))
+        rows = work_rows(jobs, catalog.pools, catalog.terms, False, end)
+        if deadlines and have_deadlines(jobs):
+            rows += work_rows(jobs, catalog.pools, catalog.terms, True, math.inf)
+        master = _Master(jobs, rows, clock, True)
+        if not master.start():
+            return math.inf, {}
+        filled, used = master.bounded(stop=1 + NEARLY if deadlines else math.inf)
+        return filled, offered_places(jobs, used, master.picked, True)
+    finally:
+        for job, allowed in zip(jobs, before, strict=True):
+            job.allowed = allowed

@@ -1,0 +1,241 @@
+"""When jobs start, once it is decided what each one gets: list scheduling.
+
+Jobs are placed one after the other: those that run already first, then those of higher priority, each when all that it
+waits for is placed. A job starts at the first moment from which on its pool has the GPUs, the racks and the fast nodes,
+and the facility the power, until it ends. So no job is delayed by one of lower priority, limits hold at every instant,
+and what a job has been given nobody else is given at that time.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from precision_operator.planner.inputs.clock import ENDLESS, PlanClock
+from precision_operator.planner.inputs.terms import JobTerms, PlanLimits
+from precision_operator.planner.rates.candidate_pool import CandidatePool
+from precision_operator.planner.solving.options import Option
+
+SLACK = 1e-6
+"""Relative tolerance of limits: what a sum of floats may be off."""
+MOMENT = 1e-9
+"""Days that are no time at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobSlot:
+    """One job's place in time, in days from the start."""
+
+    option: Option
+    start: float
+    end: float
+
+
+class Timeline:
+    """How much of one capacity is in use, as steps over time."""
+
+    __slots__ = ("times", "used")
+
+    def __init__(self) -> None:
+        self.times: list[float] = [0.0]
+        self.used: list[float] = [0.0]
+
+    def first(self, ready: float, length: float, room: float) -> float:
+        """The first moment from `ready` on after which no more than `room` is in use for `length`; infinity."""
+        if room < 0:
+            return math.inf
+        times, used = self.times, self.used
+        at, start = bisect_right(times, ready) - 1, ready
+        while True:
+            end = start + length - MOMENT
+            for place in range(at, len(times)):
+                if place > at and times[place] >= end:
+                    return start
+                if used[place] > room:
+                    break
+            else:
+                return start
+            at = next(later for later in range(place + 1, len(times)) if used[later] <= room)
+            start = times[at]
+
+    def most(self, start: float, end: float) -> float:
+        """The most that is in use between two moments."""
+        at = bisect_right(self.times, start) - 1
+        last = max(at + 1, bisect_left(self.times, end - MOMENT))
+        return max(self.used[at:last])
+
+    def next(self, after: float) -> float:
+        """The first step after a moment; infinity."""
+        at = bisect_right(self.times, after + MOMENT)
+        return self.times[at] if at < len(self.times) else math.inf
+
+    def add(self, start: float, end: float, amount: float) -> None:
+        """Take `amount` from `start` to `end`."""
+        first, last = self._cut(start), self._cut(end)
+        for place in range(first, last):
+            self.used[place] += amount
+
+    def _cut(self, moment: float) -> int:
+        place = bisect_right(self.times, moment) - 1
+        if self.times[place] >= moment:
+            return place
+        self.times.insert(place + 1, moment)
+        self.used.insert(place + 1, self.used[place])
+        return place + 1
+
+
+class _Place:
+    """What jobs take of one pool: GPUs, watts, and GPUs by cell (rack, or tier of fast nodes)."""
+
+    def __init__(self, pool: CandidatePool) -> None:
+        self.pool = pool
+        self.gpus, self.watts = Timeline(), Timeline()
+        self.cells = [(cell, Timeline()) for cell in pool.cells]
+
+    def given(self, option: Option, start: float, end: float) -> list[tuple[Timeline, int]] | None:
+        """Of each cell the GPUs that the job gets, in whole blocks; None where they do not hold it."""
+        wanted, parts = option.gpus, []
+        several = option.block_gpus > self.pool.gpus_per_node
+        free = []
+        for cell, line in self.cells:
+            if (option.tier and cell.fastest > option.tier) or (several and not cell.rack and self.pool.racks):
+                continue
+            left = cell.gpus - round(line.most(start, end))
+            free.append((left // option.block_gpus * option.block_gpus if several and cell.rack else left, cell, line))
+        # Slow nodes before fast ones, and the racks with least room first: whole racks stay free for large blocks.
+        for left, _, line in sorted(free, key=lambda room: (-room[1].fastest, room[0], room[1].name)):
+            mine = min(left, wanted)
+            if mine > 0:
+                parts.append((line, mine))
+                wanted -= mine
+        return None if wanted > 0 else parts
+
+
+class PoolRoom:
+    """All that is in use over time, and where the next job finds place."""
+
+    def __init__(self, limits: PlanLimits) -> None:
+        self._limit = limits.watts
+        self._watts = Timeline()
+        self._places: dict[str, _Place] = {}
+
+    def first(self, option: Option, ready: float, length: float) -> float:
+        """The first moment from `ready` on at which the job can start; infinity where it never can."""
+        place = self._place(option)
+        free = place.pool.gpus - option.gpus
+        mine = watts(option)
+        start = ready
+        while start < math.inf:
+            day = place.gpus.first(start, length, free)
+            if place.pool.terms.power_watts is not None:
+                day = place.watts.first(day, length, place.pool.terms.power_watts * (1 + SLACK) - mine)
+            if self._limit is not None and day < math.inf:
+                day = self._watts.first(day, length, self._limit * (1 + SLACK) - mine)
+            if day > start:
+                start = day
+                continue
+            if not place.cells or place.given(option, start, start + length) is not None:
+                return start
+            start = min((line.next(start) for _, line in place.cells), default=math.inf)
+        return math.inf
+
+    def take(self, option: Option, start: float, end: float) -> None:
+        """Give the job what it needs from `start` to `end`."""
+        place = self._place(option)
+        for line, gpus in place.given(option, start, end) or ():
+            line.add(start, end, gpus)
+        place.gpus.add(start, end, option.gpus)
+        mine = watts(option)
+        if place.pool.terms.power_watts is not None:
+            place.watts.add(start, end, mine)
+        if self._limit is not None:
+            self._watts.add(start, end, mine)
+
+    def _place(self, option: Option) -> _Place:
+        if option.pool.name not in self._places:
+            self._places[option.pool.name] = _Place(option.pool)
+        return self._places[option.pool.name]
+
+
+def schedule(
+    chosen: Sequence[Option],
+    limits: PlanLimits,
+    length: Callable[[Option], float] = lambda option: option.days,
+    rank: Mapping[str, int] | None = None,
+    clock: PlanClock = ENDLESS,
+) -> tuple[JobSlot, ...] | None:
+    """A slot for each option, in their order; None where a job never finds place. Raises OutOfTime.
+
+    `rank` orders jobs of equal priority; without it, what must end first goes first, then what is named first.
+    """
+    room, done = PoolRoom(limits), dict[str, JobSlot]()
+    for option in in_turn(chosen, rank):
+        clock.check()
+        lasts, job = length(option), option.job
+        ready = max([job.not_before, *(done[name].end for name in job.after)])
+        start = 0.0 if job.running else room.first(option, ready, lasts)
+        if start == math.inf:
+            return None
+        room.take(option, start, start + lasts)
+        done[job.name] = JobSlot(option, start, start + lasts)
+    return tuple(done[option.job.name] for option in chosen)
+
+
+def in_turn(chosen: Sequence[Option], rank: Mapping[str, int] | None = None) -> list[Option]:
+    """The options in the order in which their jobs are placed."""
+    if rank is None:
+        latest = latest_ends(option.job for option in chosen)
+        waiting = sorted(chosen, key=lambda o: (not o.job.running, -o.job.priority, latest[o.job.name], o.job.name))
+    else:
+        waiting = sorted(chosen, key=lambda o: (not o.job.running, -o.job.priority, rank[o.job.name]))
+    placed, ordered = set[str](), list[Option]()
+    while waiting:
+        option = next(option for option in waiting if placed.issuperset(option.job.after))
+        waiting.remove(option)
+        placed.add(option.job.name)
+        ordered.append(option)
+    return ordered
+
+
+def latest_ends(jobs: Iterable[JobTerms]) -> Mapping[str, float]:
+    """By job, the day on which it must have ended: its deadline, or the first one of what waits for it; infinity."""
+    by_name = {job.name: job for job in jobs}
+    ends = {name: job.deadline_days or math.inf for name, job in by_name.items()}
+    moved = [*by_name]
+    while moved:
+        name = moved.pop()
+        for before in by_name[name].after:
+            if ends[name] < ends[before]:
+                ends[before] = ends[name]
+                moved.append(before)
+    return ends
+
+
+def fits(together: Sequence[Option], limits: PlanLimits) -> bool:
+    """Whether these may run at one time, in the order given: GPUs, racks, fast nodes and power."""
+    room = PoolRoom(limits)
+    for option in together:
+        if room.first(option, 0.0, 1.0) > 0:
+            return False
+        room.take(option, 0.0, 1.0)
+    return True
+
+
+def watts(option: Option) -> float:
+    """Facility watts that a job adds to those of idle GPUs, by enforced limits; 0 where no limit is known."""
+    return max(0.0, (option.limit_watts or 0.0) - option.idle_watts)
+
+
+def peak(slots: Sequence[JobSlot], value: Callable[[Option], float]) -> float:
+    """The largest sum of `value` over the jobs that run at one time."""
+    line = Timeline()
+    for slot in slots:
+        line.add(slot.start, slot.end, value(slot.option))
+    return max(line.used)
+
+
+def ends(slots: Sequence[JobSlot]) -> Mapping[str, float]:
+    """By job, the day on which it ends."""
+    return {slot.option.job.name: slot.end for slot in slots}

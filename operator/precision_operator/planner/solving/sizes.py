@@ -1,0 +1,124 @@
+"""Which sizes are in the program: all where they are few; else those that the prices of all sizes pick.
+
+The gap that is reported is to a bound over all sizes in both cases. When the time is over, the best plan until then
+is the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from precision_operator.planner.inputs.clock import OutOfTime, PlanClock
+from precision_operator.planner.inputs.quantities import InputProblem
+from precision_operator.planner.inputs.terms import Terms
+from precision_operator.planner.rates.candidate_pool import CandidatePool
+from precision_operator.planner.solving.catalog import Catalog
+from precision_operator.planner.solving.earliest import EarliestEnds
+from precision_operator.planner.solving.highs import begin
+from precision_operator.planner.solving.options import Offer, Tried, offers, sizes
+from precision_operator.planner.solving.prices import Market, Priced, priced
+from precision_operator.planner.solving.schedule import in_turn
+from precision_operator.planner.solving.search import Search
+from precision_operator.planner.solving.solve import (
+    Solution,
+    cheapest_of_each,
+    objectives_of,
+    shortest_of_each,
+    solution_of,
+    solve,
+)
+
+MOST = 6_000
+"""Sizes of all jobs in all pools with all recipes that are all in the program."""
+OF_OPTIONS = 0.4
+"""Part of the time in which the options of all sizes must be made, else only some are."""
+OF_FIRST = 0.25
+"""Part of the time for a first plan where sizes are many,"""
+OF_PRICES = 0.5
+"""and of what is left then for the bound over all of them."""
+
+Solved = tuple[tuple[Offer, ...], Solution | None, tuple[InputProblem, ...]]
+"""What was offered, the plan or None, and, where None is not proved, why."""
+
+
+def solve_sizes(pools: Sequence[CandidatePool], terms: Terms, clock: PlanClock) -> Solved:
+    """The best plan over the sizes. Raises NotKnown. No offers and no plan: it is proved that some job is late."""
+    begin()
+    catalog = Catalog(pools, terms, clock)
+    if sizes(pools, terms) <= MOST:
+        try:
+            every = offers(pools, terms, Tried(every=True), catalog, clock.part(OF_OPTIONS))
+        except OutOfTime:
+            clock.check()
+        else:
+            return every, solve(every, terms, clock) if all(offer.options for offer in every) else None, ()
+    usual = offers(pools, replace(terms, jobs=terms.jobs[:1]), None, catalog)
+    if not all(offer.options for offer in usual):
+        return offers(pools, terms, None, catalog), None, ()
+    return _priced(pools, terms, clock, catalog, usual)
+
+
+def _priced(
+    pools: Sequence[CandidatePool], terms: Terms, clock: PlanClock, catalog: Catalog, usual: tuple[Offer, ...]
+) -> Solved:
+    names = objectives_of(usual, terms)
+    if not terms.objectives and not all(job.deadline_days for job in terms.jobs):
+        names = ("time",)
+    market = Market(catalog, names[0])
+    if market.infeasible:
+        return _clashing(pools, terms, catalog), None, ()
+    quick = offers(pools, terms, Tried(every=True, picked=market.quick()), catalog)
+    least = market.least(clock)
+    search = _first(Search(quick, terms, names, clock.part(OF_FIRST)))
+    try:
+        prices = priced(market, clock.part(OF_PRICES))
+        bound = max(prices.bound, least)
+        made = _picked(pools, terms, catalog, prices, quick if search.best else None)
+        if not all(offer.options for offer in made):
+            return made, None, ()
+        solution = solve(made, terms, clock, search.best, names, bound)
+    except OutOfTime:
+        if search.best is None:
+            raise
+        return quick, solution_of(search, search.best, least, True), ()
+    if solution is None:
+        text = (
+            "no plan was found with the sizes that were tried, which proves nothing. Name a size between with "
+            "jobs[].minGPUs and maxGPUs, or narrow the choice with jobs[].pools"
+        )
+        return made, None, (InputProblem("spec.jobs", text),)
+    reached = solution.values[0]
+    gap = max(0.0, reached - bound) / abs(reached) if reached else 0.0
+    return made, replace(solution, gap=gap, timed_out=solution.timed_out or clock.over), ()
+
+
+def _picked(
+    pools: Sequence[CandidatePool], terms: Terms, catalog: Catalog, prices: Priced, quick: tuple[Offer, ...] | None
+) -> tuple[Offer, ...]:
+    """The choices for the program: what the prices picked, else those of a first plan, else a spread."""
+    if prices.picked:
+        return offers(pools, terms, Tried(every=True, picked=prices.picked), catalog)
+    return quick or offers(pools, terms, None, catalog)
+
+
+def _clashing(pools: Sequence[CandidatePool], terms: Terms, catalog: Catalog) -> tuple[Offer, ...]:
+    """What was offered where it is proved that there is no plan, to say why; none where time does not suffice."""
+    try:
+        return offers(pools, terms, None, catalog)
+    except OutOfTime:
+        return ()
+
+
+def _first(search: Search) -> Search:
+    """With the best of some plans that need no program."""
+    if not all(offer.options for offer in search.offers):
+        return search
+    name = search.objectives[0]
+    for chosen in (cheapest_of_each(search.offers, name), shortest_of_each(search.offers)):
+        rank = {option.job.name: place for place, option in enumerate(in_turn(chosen))}
+        if search.best is None or name == "time":
+            search.take(search.placed(chosen, rank), 0)
+    if search.best is None or name == "time":
+        EarliestEnds(search, 0).place()
+    return search

@@ -1,0 +1,237 @@
+"""Does what a plan says, each action so that doing it twice does no harm: deterministic names, UID preconditions."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any, TypeGuard
+
+from precision_operator.cluster import ApiError, Cluster, paths
+from precision_operator.core.attempts.actions import (
+    Action,
+    Adopt,
+    Close,
+    Collect,
+    Drop,
+    GiveWay,
+    Keeping,
+    MarkFresh,
+    MarkStale,
+    Start,
+    Withdraw,
+)
+from precision_operator.core.attempts.refusal import Answer, cleaned
+from precision_operator.core.observe.observed import JobView, ProfileView, ReportView, Yield
+from precision_operator.core.reasons import said
+from precision_operator.core.results import ingest
+from precision_operator.core.results.endings import NoResult
+from precision_operator.core.status.events import Note, event
+from precision_operator.shell.acting.collecting import Collector, Requeue, StillReading
+from precision_operator.shell.acting.creating import Creations
+from precision_operator.shell.acting.deletion import delete
+from precision_operator.shell.acting.late_writes import LateWrites
+from precision_operator.shell.acting.reports import Reports
+from precision_operator.shell.acting.starts import NotCreated, Starts
+from precision_operator.shell.events import write_event
+from precision_operator.shell.observing.cache import Cache
+from precision_operator.shell.observing.refusals import RefusedCreations
+from precision_operator.shell.patches import whole_status
+
+_log = logging.getLogger(__name__)
+
+ACTIONS_AT_ONCE = 8
+
+
+class Actor:
+    """Writes to the cluster; what the API server answers goes into the cache, so that no watch can lag behind it."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        cache: Cache,
+        refusals: RefusedCreations | None = None,
+        gave_way: Callable[[Yield], None] = lambda record: None,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        """`gave_way` is told of each agent that is ended for a pod of others, before it is."""
+        self._now = clock
+        self._gave_way = gave_way
+        self._cluster = cluster
+        self._cache = cache
+        self._reports = Reports(cluster, cache, clock)
+        self.starts = Starts(cluster, cache, self._reports, refusals)
+        self._collector = Collector(cluster, cache.changed.set, clock)
+        self.creations = Creations(cache.changed.set, clock)
+        self.writes = LateWrites(cache.changed.set)
+        self.closed = False
+        """No further action begins; those in flight end as they would have."""
+
+    async def act(self, actions: Sequence[Action]) -> int:
+        """Do all actions, what ends before what begins. Returns how many must be tried again.
+
+        What is still being read of an agent is none of them: its end wakes the loop.
+        """
+        if not self.closed:
+            await self._collector.read([action for action in actions if _is_read_for(action)])
+        self.starts.begin_pass()
+        ending = [a for a in actions if not isinstance(a, Start)]
+        starting = [a for a in actions if isinstance(a, Start)]
+        limit = asyncio.Semaphore(ACTIONS_AT_ONCE)
+        ended = await asyncio.gather(*(self._limited(action, limit) for action in ending))
+        return sum(ended) + await self.creations.run(starting, self._guarded)
+
+    async def _limited(self, action: Action, limit: asyncio.Semaphore) -> int:
+        """Do one action that creates no agent; 0 also where a write of it has no answer yet."""
+        async with limit:
+            return await self.writes.run(*_written_by(action), _subject(action), lambda: self._guarded(action)) or 0
+
+    async def _guarded(self, action: Action) -> int:
+        """Do one action. Returns 1 where it must be tried again; what goes wrong is logged, and stops no other one."""
+        if self.closed or (isinstance(action, Start) and self.starts.is_held(action)):
+            return 0
+        try:
+            await self._one(action)
+        except StillReading as reason:
+            _log.debug("%s: %s", _subject(action), reason)
+            return 0
+        except NotCreated as refusal:
+            _log.warning("%s: the %s is refused: %s", _subject(action), refusal.stage, refusal)
+            return 0
+        except Requeue as reason:
+            _log.info("%s: later: %s", _subject(action), reason)
+            return 1
+        except ApiError as error:
+            _log.warning("%s: %s", _subject(action), error)
+            return 1
+        except Exception as error:
+            # One hostile object must not end the operator: the others go on, this one is tried again later.
+            _log.exception("%s: unexpected", _subject(action))
+            if isinstance(action, Start):
+                self.starts.note_refusal(action, Answer(f"the operator itself: {type(error).__name__}: {error}"), "Job")
+            return 1
+        _log.info("%s: %s: %s", _subject(action), action.reason, action.message)
+        return 0
+
+    async def _one(self, action: Action) -> None:
+        match action:
+            case Start():
+                await self.starts.create(action)
+            case Withdraw():
+                await self.starts.withdraw(action)
+            case Adopt():
+                await self._reports.adopt(action)
+            case Collect():
+                await self._collect(action)
+            case Close():
+                if isinstance(action, GiveWay) and action.record is not None:
+                    self._gave_way(action.record)
+                await self._close(action)
+            case Drop():
+                await delete(self._cluster, self._cache, action.kind, action.namespace, action.name, action.uid)
+            case MarkStale() | MarkFresh():
+                status = ingest.marked_status(action, self._now())
+                await self._reports.write_status(action.report, status)
+
+    async def settled(self) -> None:
+        """Returns when all that was begun has its answer."""
+        await self.creations.settled()
+        await self.writes.settled()
+
+    def end(self) -> None:
+        """Read and await nothing any more; what has been read and not written is read again by who leads next."""
+        self._collector.end()
+        self.creations.end()
+        self.writes.end()
+
+    async def _collect(self, action: Collect) -> None:
+        job, left = action.job, self._collector.take(action)
+        ending = left.ending
+        if isinstance(ending, NoResult):
+            await self._fail(job, action.report, ending, action.keeping, left.log)
+            return
+        report = action.report or await self._reports.create_for(job)
+        finding = await self._reports.with_detail(ending, job, report)
+        place = ingest.Place(action.pool, action.nvlink_domain, action.by_claim)
+        status = ingest.read_status(finding, job, report, place, self._now(), action.keeping)
+        try:
+            await self._reports.write_status(report, status)
+        except ApiError as error:
+            if not error.refuses_fields:
+                raise
+            why = f"the API server's CRD of NodePrecisionReports refuses the result: {cleaned(error.words)}"
+            problem = NoResult(said("ResultNewer", detail=why))
+            await self._fail(job, report, problem, action.keeping)
+            return
+        await delete(self._cluster, self._cache, "Job", job.namespace, job.name, job.uid)
+
+    async def _close(self, action: Close) -> None:
+        """End an attempt; an agent that runs past its time goes with the end of its log, which may tell more."""
+        problem, log = NoResult(action.said, action.outcome), None
+        if action.pod is not None:
+            left = self._collector.take(action)
+            assert isinstance(left.ending, NoResult)
+            problem, log = left.ending, left.log
+        await self._fail(action.job, action.report, problem, action.keeping, log)
+
+    async def _fail(
+        self,
+        job: JobView,
+        report: ReportView | None,
+        problem: NoResult,
+        keeping: Keeping,
+        log: str | None = None,
+    ) -> None:
+        report = report or await self._reports.create_for(job)
+        await self._reports.write_status(report, ingest.failed_status(problem, job, report, self._now(), keeping, log))
+        await delete(self._cluster, self._cache, "Job", job.namespace, job.name, job.uid)
+
+    async def write_profile_status(self, profile: ProfileView, status: dict[str, Any]) -> None:
+        """The status of a profile, whole. Raises ApiError."""
+        path = paths.item(paths.profiles(profile.namespace), profile.name, "status")
+        raw = await self._cluster.patch(path, whole_status(profile.uid, profile.version, status), "json")
+        self._cache.put("profiles", raw)
+
+    async def tell(self, profile: ProfileView, notes: Sequence[Note]) -> None:
+        """Write events; one that is there already is counted. An event that fails is logged: it decides nothing."""
+        for note in notes:
+            try:
+                await write_event(self._cluster, event(profile, note, self._now()))
+            except ApiError as error:
+                _log.warning("event %s of %s: %s", note.reason, profile.key, error)
+
+
+def _written_by(action: Action) -> tuple[str, str]:
+    """UID and namespace of what an action is about: no two are done to it at one time."""
+    match action:
+        case Collect() | Close() | Withdraw():
+            return action.job.uid, action.job.namespace
+        case Drop():
+            return action.uid, action.namespace
+        case Adopt() | MarkStale() | MarkFresh():
+            return action.report.uid, action.report.namespace
+        case Start():
+            return action.facts.uid, action.profile.namespace
+
+
+def _is_read_for(action: Action) -> TypeGuard[Collect | Close]:
+    """Whether the log of its agent is read before it is done."""
+    return isinstance(action, Collect) or (isinstance(action, Close) and action.pod is not None)
+
+
+def _subject(action: Action) -> str:
+    match action:
+        case Start():
+            return f"start {action.facts.name} for {action.profile.key}"
+        case Collect() | Close():
+            verb = "collect" if isinstance(action, Collect) else "close"
+            return f"{verb} {action.job.node_name} for {action.job.namespace}/{action.job.profile}"
+        case Withdraw():
+            return f"withdraw {action.job.node_name} for {action.job.namespace}/{action.job.profile}"
+        case Adopt():
+            return f"adopt {action.report.namespace}/{action.report.name}"
+        case Drop():
+            return f"delete {action.kind} {action.namespace}/{action.name}"
+        case MarkStale() | MarkFresh():
+            return f"mark {action.report.namespace}/{action.report.name}"

@@ -1,0 +1,95 @@
+"""Creations that get no answer: one that an admission webhook holds up must not hold up the pass, and all the others.
+
+A pass waits a moment for the creations that it begins. What has no answer by then goes on beside the passes, and counts
+as an agent until its answer is there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
+
+from precision_operator.core.attempts.actions import Start
+from precision_operator.core.observe.clock import format_time
+from precision_operator.core.observe.observed import JobView
+from precision_operator.core.observe.views import job_view
+
+AT_ONCE = 8
+"""Creations of one pass, and those of one namespace, that wait for their answer at the same time."""
+GRACE_SECONDS = 1.0
+"""A pass waits so long for the creations that it has begun: nearly all are answered within it."""
+
+
+class Creations:
+    """Runs creations; keeps those that have no answer yet."""
+
+    def __init__(self, wake: Callable[[], None], clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        """`wake` is called when one has ended that a pass did not wait for."""
+        self._wake = wake
+        self._now = clock
+        self._begun: dict[tuple[str, str], tuple[Start, datetime]] = {}
+        """What, and since when, by profile UID and node UID."""
+        self._late: set[asyncio.Task[int]] = set()
+
+    async def run(self, starts: Sequence[Start], create: Callable[[Start], Awaitable[int]]) -> int:
+        """`create` each; the sum of what it gave for those that ended within the grace.
+
+        One that could not begin within it is left to the next plan, as is one of a namespace that has as many under way
+        as may be.
+        """
+        limit, closing = asyncio.Semaphore(AT_ONCE), asyncio.Event()
+
+        async def one(start: Start) -> int:
+            async with limit:
+                key = start.profile.uid, start.facts.uid
+                if closing.is_set() or self._is_full(start.profile.namespace) or key in self._begun:
+                    return 0
+                self._begun[key] = (start, self._now())
+                try:
+                    return await create(start)
+                finally:
+                    del self._begun[key]
+
+        tasks = [asyncio.create_task(one(start)) for start in starts]
+        if not tasks:
+            return 0
+        done, late = await asyncio.wait(tasks, timeout=GRACE_SECONDS)
+        closing.set()
+        for task in late:
+            self._late.add(task)
+            task.add_done_callback(self._ended)
+        return sum(task.result() for task in done)
+
+    def jobs(self) -> tuple[JobView, ...]:
+        """The Jobs that may be there by now, as if they were: they count as agents, and nothing is done to them."""
+        views = (job_view(_as_created(start, since)) for start, since in self._begun.values())
+        return tuple(view for view in views if view is not None)
+
+    async def settled(self) -> None:
+        """Returns when all that was begun has its answer."""
+        if self._late:
+            await asyncio.wait(set(self._late))
+
+    def end(self) -> None:
+        """Wait for no answer any more."""
+        for task in self._late:
+            task.cancel()
+
+    def _ended(self, task: asyncio.Task[int]) -> None:
+        self._late.discard(task)
+        if not task.cancelled():
+            task.exception()  # `create` has told of it
+        self._wake()
+
+    def _is_full(self, namespace: str) -> bool:
+        under_way = Counter(start.profile.namespace for start, _ in self._begun.values())
+        return under_way[namespace] >= AT_ONCE
+
+
+def _as_created(start: Start, since: datetime) -> dict[str, object]:
+    """The Job as it would be; marked as being deleted, so that no plan ends it."""
+    meta, at = start.job["metadata"], format_time(since)
+    stamp = {"uid": f"creating-{meta['name']}", "creationTimestamp": at, "deletionTimestamp": at}
+    return {**start.job, "metadata": {**meta, **stamp}}

@@ -1,0 +1,151 @@
+"""Writes the reports of nodes and their full results, each if it is still the one that was read."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from precision_api.exchange.request import canonical
+from precision_api.exchange.result import MeasurementResult
+from precision_api.facts import names
+from precision_api.kinds.report import ReportStatus
+from precision_operator.cluster import ApiError, Cluster, paths
+from precision_operator.core.attempts import manifest
+from precision_operator.core.attempts.actions import Adopt
+from precision_operator.core.attempts.owner import owner
+from precision_operator.core.attempts.refusal import cleaned
+from precision_operator.core.observe.observed import JobView, ReportView
+from precision_operator.core.observe.views import report_view
+from precision_operator.core.results import ingest
+from precision_operator.shell.acting.collecting import LOG_PATIENCE, Requeue
+from precision_operator.shell.acting.deletion import delete
+from precision_operator.shell.observing.cache import Cache
+from precision_operator.shell.patches import patch_of, whole_status
+
+
+class Reports:
+    """Writes NodePrecisionReports and the ConfigMaps of their full results; what is answered goes into the cache."""
+
+    def __init__(
+        self, cluster: Cluster, cache: Cache, clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+    ) -> None:
+        self._cluster = cluster
+        self._cache = cache
+        self._now = clock
+
+    async def adopt(self, action: Adopt) -> None:
+        """The profile becomes the owner, if the report is still the one that was read."""
+        report, profile = action.report, action.profile
+        path = paths.item(paths.reports(report.namespace), report.name)
+        changes = {
+            "/metadata/ownerReferences": [owner(profile.name, profile.uid)],
+            f"/metadata/labels/{names.LABEL_PROFILE_UID.replace('/', '~1')}": profile.uid,
+        }
+        patch = patch_of(report.uid, report.version, changes)
+        self._cache.put("reports", await self._cluster.patch(path, patch, "json"))
+
+    async def create(self, body: dict[str, Any]) -> ReportView:
+        """The report of a node, new or the one that is there.
+
+        Raises ApiError; Requeue where the one that is there is not yet ours.
+        """
+        collection = paths.reports(body["metadata"]["namespace"])
+        try:
+            raw = await self._cluster.create(collection, body)
+        except ApiError as error:
+            if error.status != 409:
+                raise
+            raw = await self._cluster.get(paths.item(collection, body["metadata"]["name"]))
+        view = report_view(raw)
+        owner = body["metadata"]["ownerReferences"][0]
+        if view is None or raw["metadata"].get("deletionTimestamp"):
+            raise Requeue(f"the older report {body['metadata']['name']} is still being deleted")
+        if (labels := raw["metadata"].get("labels") or {}).get(names.LABEL_MANAGED_BY) != names.MANAGED_BY:
+            patch = patch_of(view.uid, view.version, {"/metadata/labels": {**labels, **body["metadata"]["labels"]}})
+            self._cache.put("reports", await self._cluster.patch(paths.item(collection, view.name), patch, "json"))
+            raise Requeue(f"the report {view.name} had lost its label: what it tells counts again")
+        if not view.profile_uid:
+            self._cache.put("reports", raw)
+            raise Requeue(f"the report {view.name} has no owner: it is adopted first")
+        if view.profile_uid != owner["uid"]:
+            return await self._replace(view, body)
+        self._cache.put("reports", raw)
+        return view
+
+    async def create_for(self, job: JobView) -> ReportView:
+        """The report of a Job's node, as `create` gives it."""
+        body = manifest.report(job.namespace, job.profile, job.profile_uid, job.node_name, job.node_uid)
+        return await self.create(body)
+
+    async def write_status(self, report: ReportView, status: ReportStatus) -> None:
+        """The status of a report, whole. Raises ApiError; Requeue where the report has changed since it was read."""
+        path = paths.item(paths.reports(report.namespace), report.name, "status")
+        patch = whole_status(report.uid, report.version, ingest.report_json(status))
+        try:
+            raw = await self._cluster.patch(path, patch, "json")
+        except ApiError as error:
+            if error.status == 422 and not error.refuses_fields:
+                raise Requeue(f"the report has changed since it was read: {error.message}") from error
+            raise
+        self._cache.put("reports", raw)
+
+    async def with_detail(self, finding: ingest.Finding, job: JobView, report: ReportView) -> ingest.Finding:
+        """The finding, its full result written; marked where the cluster refuses that: the summary stands alone then.
+
+        Raises ApiError while the trouble may pass.
+        """
+        if finding.result is None:
+            return finding
+        try:
+            await self._write_detail(report, finding.result)
+        except ApiError as error:
+            if (error.transient or error.status == 409) and self._just_ended(job):
+                raise
+            return ingest.without_detail(finding, cleaned(error.words))
+        return finding
+
+    async def _replace(self, old: ReportView, body: dict[str, Any]) -> ReportView:
+        """A new report in the place of one whose profile is gone, as the garbage collector would have made room."""
+        meta = body["metadata"]
+        owner = meta["ownerReferences"][0]
+        profile = await self._cluster.get(paths.item(paths.profiles(old.namespace), owner["name"]))
+        if profile["metadata"]["uid"] != owner["uid"]:
+            raise Requeue(f"profile {owner['name']} has been replaced")
+        await delete(self._cluster, self._cache, "NodePrecisionReport", old.namespace, old.name, old.uid)
+        raw = await self._cluster.create(paths.reports(old.namespace), body)
+        view = report_view(raw)
+        assert view is not None
+        self._cache.put("reports", raw)
+        return view
+
+    async def _write_detail(self, report: ReportView, result: MeasurementResult) -> None:
+        body = ingest.detail(report, await asyncio.to_thread(_packed, result))
+        collection = paths.config_maps(report.namespace)
+        try:
+            await self._cluster.create(collection, body)
+        except ApiError as error:
+            if error.status != 409 or error.reason == "Conflict":
+                raise
+            await self._replace_detail(report, paths.item(collection, body["metadata"]["name"]), body["binaryData"])
+
+    async def _replace_detail(self, report: ReportView, path: str, data: dict[str, str]) -> None:
+        """Write into the ConfigMap that is there, if it is this report's, and nobody writes it meanwhile.
+
+        So a request of a leader that was stopped, and that lands after its successor has written, changes nothing.
+        """
+        there = (await self._cluster.get(path))["metadata"]
+        if report.uid not in {owner.get("uid") for owner in there.get("ownerReferences") or ()}:
+            raise ApiError(409, "Conflict", f"{path} is there, and belongs to another report")
+        guard = {"uid": there["uid"], "resourceVersion": there["resourceVersion"]}
+        await self._cluster.patch(path, {"metadata": guard, "binaryData": data}, "merge")
+
+    def _just_ended(self, job: JobView) -> bool:
+        return job.finished_at is not None and self._now() - job.finished_at < LOG_PATIENCE
+
+
+def _packed(result: MeasurementResult) -> bytes:
+    """The full result as it is kept: canonical JSON, gzipped."""
+    return gzip.compress(canonical(result.model_dump(mode="json", by_alias=True, exclude_none=True)).encode(), mtime=0)

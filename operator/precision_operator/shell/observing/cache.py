@@ -1,0 +1,216 @@
+"""What the operator's watches, lists and writes have shown, by kind and UID, trimmed to what decisions need."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import chain
+from typing import Any, Literal, get_args
+
+from precision_api.facts.names import ANNOTATION_RERUN
+from precision_operator.cluster.object_store import ObjectStore, identity
+from precision_operator.core.observe.gpu_slices import SliceView, slice_view
+from precision_operator.core.observe.observed import Raw
+
+_log = logging.getLogger(__name__)
+
+ObjectKind = Literal["nodes", "slices", "profiles", "reports", "jobs", "pods"]
+KINDS: tuple[ObjectKind, ...] = get_args(ObjectKind)
+OF_CLUSTER: tuple[ObjectKind, ...] = ("nodes", "slices")
+"""Kinds that are in no namespace."""
+
+SHORT_TEXT = 64
+"""Longer texts are messages and digests, which differ from object to object."""
+
+MOST_GONE_PODS = 256
+"""Of one namespace."""
+
+
+class Cache:
+    """The operator's picture of the cluster; `changed` is set when a decision might come out differently."""
+
+    def __init__(self, image_prefixes: Sequence[str] = ()) -> None:
+        """Of the images that a node lists those are kept whose name begins so: agents can have no others."""
+        self.image_prefixes = tuple(image_prefixes)
+        self.changed = asyncio.Event()
+        self._stores: dict[ObjectKind, ObjectStore[Raw]] = {kind: ObjectStore() for kind in KINDS}
+        self._slices_known = False
+        self._gone_pods: dict[str, dict[str, Raw]] = {}
+        """By namespace and UID, oldest first."""
+        self._began = time.monotonic()
+        self._heard: dict[tuple[ObjectKind, str | None], float] = {}
+
+    def all(self, kind: ObjectKind) -> Mapping[str, Raw]:
+        """Trimmed objects by UID."""
+        return self._stores[kind].objects
+
+    def slices(self) -> tuple[SliceView, ...] | None:
+        """What is kept of the GPU driver's ResourceSlices; None while no list of them has succeeded."""
+        if not self._slices_known:
+            return None
+        kept = (raw["slice"] for raw in self._stores["slices"].objects.values())
+        return tuple(view for view in kept if view is not None)
+
+    def slices_refused(self) -> None:
+        """ResourceSlices are not served, or may not be listed: nothing is known of them any more."""
+        if self._slices_known:
+            self._slices_known = False
+            self.changed.set()
+
+    def touch(self, kind: ObjectKind, namespace: str | None) -> None:
+        """Something of this kind has come from the API server unasked, or in a complete list of the namespace."""
+        self._heard[kind, namespace] = time.monotonic()
+
+    def seconds_since_last_event(self, kind: ObjectKind, namespace: str | None) -> float:
+        """Seconds since anything of this kind was heard from the namespace; since the start where nothing was."""
+        return time.monotonic() - self._heard.get((kind, namespace), self._began)
+
+    def put(self, kind: ObjectKind, raw: Raw) -> None:
+        """Take an object as seen in an event, a list, or the answer to a write of ours.
+
+        One that can't be taken (nobody knows of what shape it will be) stays as it was: a list must not end over it.
+        """
+        try:
+            kept = TRIM[kind](raw)
+            if kind == "nodes" and (images := _images(raw, self.image_prefixes)):
+                kept["status"]["images"] = [{"names": images}]
+        except Exception:
+            _log.exception("%s %s can't be kept: it stays as it was", kind, identity(raw).uid)
+            return
+        if self._stores[kind].put(identity(raw), kept):
+            self.changed.set()
+
+    def drop(self, kind: ObjectKind, uid: str, version: int | None = None) -> None:
+        """Take the end of an object, as a watch saw it at `version`; None: we have deleted it."""
+        last = self._stores[kind].objects.get(uid)
+        if not self._stores[kind].delete(uid, version):
+            return
+        self.changed.set()
+        if kind == "pods" and last is not None:
+            gone = self._gone_pods.setdefault(str(last["metadata"].get("namespace")), {})
+            gone[uid] = last
+            if len(gone) > MOST_GONE_PODS:
+                del gone[next(iter(gone))]
+
+    def gone_pods(self) -> Iterable[Raw]:
+        """Pods that were deleted lately, as they were last seen: a Job that has lost its pod does not say to whom."""
+        return chain.from_iterable(gone.values() for gone in self._gone_pods.values())
+
+    def end_list(self, kind: ObjectKind, listed: Collection[str], version: str, namespace: str | None = None) -> None:
+        """A complete list of one namespace (None: of all) has ended, read at resourceVersion `version`.
+
+        Its objects, of which these are the UIDs, were put page by page as they came; what it lacks has gone.
+        """
+        self.touch(kind, namespace)
+        if kind == "slices" and not self._slices_known:
+            self._slices_known = True
+            self.changed.set()
+        if self._stores[kind].delete_unlisted(frozenset(listed), version, namespace):
+            self.changed.set()
+
+
+def _meta(raw: Raw, *keys: str) -> dict[str, Any]:
+    meta = raw.get("metadata") or {}
+    return {key: meta[key] for key in ("name", "namespace", "uid", "deletionTimestamp", *keys) if key in meta}
+
+
+def _labels(raw: Raw) -> dict[str, Any]:
+    """All labels: a fleet's nodes share nearly all of them, up to two hundred a node."""
+    labels = (raw.get("metadata") or {}).get("labels")
+    return {"labels": _interned(labels)} if labels else {}
+
+
+def _interned(value: Any) -> Any:
+    """The same value, of whose short texts each is held once for the whole fleet: thousands of objects share them."""
+    if isinstance(value, dict):
+        return {sys.intern(key): _interned(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_interned(item) for item in value]
+    return sys.intern(value) if isinstance(value, str) and len(value) <= SHORT_TEXT else value
+
+
+def _annotations(raw: Raw, *keys: str) -> dict[str, Any]:
+    """Only these annotations: kubectl's own copy of a spec is as large as the object."""
+    found = (raw.get("metadata") or {}).get("annotations") or {}
+    kept = {key: found[key] for key in keys if key in found}
+    return {"annotations": kept} if kept else {}
+
+
+def _pick(raw: Raw, part: str, *keys: str) -> dict[str, Any]:
+    found = raw.get(part) or {}
+    return {key: found[key] for key in keys if key in found}
+
+
+def _node(raw: Raw) -> dict[str, Any]:
+    """Heartbeats must not look like changes: of the conditions only Ready, without its times."""
+    status = _pick(raw, "status", "allocatable", "capacity", "nodeInfo")
+    conditions = (raw.get("status") or {}).get("conditions") or []
+    ready = [c for c in conditions if c.get("type") == "Ready"]
+    keep = ("type", "status", "reason", "message")
+    status["conditions"] = [{key: c[key] for key in keep if key in c} for c in ready]
+    status["nodeInfo"] = {k: v for k, v in (status.get("nodeInfo") or {}).items() if k == "architecture"}
+    return {
+        "metadata": _meta(raw) | _labels(raw),
+        "spec": _pick(raw, "spec", "taints", "unschedulable", "providerID"),
+        "status": status,
+    }
+
+
+def _images(raw: Raw, prefixes: tuple[str, ...]) -> list[str]:
+    """Names of images that begin so, each text held once; in one order, for a kubelet's changes with their sizes."""
+    listed = (raw.get("status") or {}).get("images") or [] if prefixes else []
+    names = (str(name) for image in listed for name in image.get("names") or ())
+    return sorted(sys.intern(name) for name in names if name.startswith(prefixes))
+
+
+def _profile(raw: Raw) -> dict[str, Any]:
+    return {
+        "metadata": _meta(raw, "resourceVersion", "generation", "creationTimestamp")
+        | _annotations(raw, ANNOTATION_RERUN),
+        "spec": raw.get("spec") or {},
+        "status": raw.get("status") or {},
+    }
+
+
+def _report(raw: Raw) -> dict[str, Any]:
+    return {
+        "metadata": _meta(raw, "resourceVersion", "ownerReferences") | _annotations(raw, ANNOTATION_RERUN),
+        "spec": raw.get("spec") or {},
+        "status": _interned(raw.get("status") or {}),
+    }
+
+
+def _job(raw: Raw) -> dict[str, Any]:
+    return {
+        "metadata": _meta(raw, "labels", "annotations", "creationTimestamp"),
+        "spec": _pick(raw, "spec", "suspend"),
+        "status": _pick(raw, "status", "conditions"),
+    }
+
+
+def _pod(raw: Raw) -> dict[str, Any]:
+    return {
+        "metadata": _meta(raw, "labels", "annotations", "creationTimestamp", "ownerReferences"),
+        "spec": _pick(raw, "spec", "nodeName", "priority", "resourceClaims"),
+        "status": _pick(
+            raw, "status", "phase", "reason", "message", "conditions", "containerStatuses", "resourceClaimStatuses"
+        ),
+    }
+
+
+def _slice(raw: Raw) -> dict[str, Any]:
+    """A slice is kept as what is read of it: as it comes, a fleet's are ten times as large."""
+    return {"slice": slice_view(raw)}
+
+
+TRIM: Mapping[ObjectKind, Callable[[Raw], dict[str, Any]]] = {
+    "nodes": _node,
+    "slices": _slice,
+    "profiles": _profile,
+    "reports": _report,
+    "jobs": _job,
+    "pods": _pod,
+}

@@ -1,0 +1,476 @@
+"""One look at the world: the cache as views, and the few things that are read only when a decision needs them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+from precision_api.facts.names import AGENT_APP, LABEL_APP, LABEL_MANAGED_BY, MANAGED_BY
+from precision_operator.cluster import ApiError, Cluster, paths
+from precision_operator.cluster.client import PAGE_ITEMS
+from precision_operator.cluster.object_store import identity
+from precision_operator.core.attempts.faults import Fault, Where, fault_text
+from precision_operator.core.observe.device_class import DeviceClass
+from precision_operator.core.observe.gpu_slices import DRA_DRIVER
+from precision_operator.core.observe.observed import (
+    JobView,
+    Observed,
+    Occupancy,
+    PodView,
+    ProfileView,
+    Raw,
+    Settings,
+    Yield,
+)
+from precision_operator.core.observe.operator_defaults import with_operator_defaults
+from precision_operator.core.observe.stop import Stop, strictest
+from precision_operator.core.observe.tenants import pods_within_namespace, within_namespace
+from precision_operator.core.observe.views import job_view, pod_view, profile_view, report_view
+from precision_operator.core.status.yields import yields_told
+from precision_operator.shell.observing.cache import KINDS, OF_CLUSTER, Cache, ObjectKind
+from precision_operator.shell.observing.reader import (
+    NOT_CREATED,
+    NOT_PREPARED,
+    PAGE_TENANT,
+    RESOURCE_API,
+    ClaimProblems,
+    Reader,
+)
+from precision_operator.shell.observing.refusals import RefusedCreations
+from precision_operator.shell.observing.yields import Yields
+
+T = TypeVar("T")
+
+FRESH_SECONDS = 10.0
+"""How long a look at a ConfigMap, a PriorityClass or a busy node serves. An idle node is looked at just before."""
+BARE_SECONDS = 2.0
+"""A Job that has no pod after this long was probably refused one: its events say why."""
+PROBLEMS_SECONDS = 3.0
+"""How long a look at such events serves."""
+BUSY_SECONDS = 20.0
+"""How long a node that was seen busy is not looked at again: else idle ones behind many busy ones never are."""
+LOOKS_AT_ONCE = 8
+LOOKS_PER_PASS = 256
+"""A bound: a fleet that is busy throughout is looked at in several passes."""
+SELECTORS: dict[ObjectKind, str] = {
+    "jobs": f"{LABEL_APP}={AGENT_APP}",
+    "pods": f"{LABEL_APP}={AGENT_APP}",
+    "reports": f"{LABEL_MANAGED_BY}={MANAGED_BY}",
+}
+FIELD_SELECTORS: dict[ObjectKind, str] = {"slices": f"spec.driver={DRA_DRIVER}"}
+"""Other drivers' slices (NICs, NVLink channels) stay on the server."""
+
+PAGE_SPECS = 20
+"""How many profiles and plans are asked for at once: tenants write them, and each may have a megabyte and a half."""
+PAGE: dict[ObjectKind, int] = {"profiles": PAGE_SPECS, "jobs": PAGE_TENANT, "pods": PAGE_TENANT}
+
+PLACES: dict[ObjectKind, Where] = {"profiles": "profile", "reports": "report", "jobs": "job", "pods": "pod"}
+
+
+async def list_into(cache: Cache, cluster: Cluster, kind: ObjectKind, namespace: str | None) -> None:
+    """A complete list of one kind in one namespace (None: in all) into the cache, page by page. Raises ApiError."""
+
+    def take(raw: dict[str, Any]) -> str:
+        cache.put(kind, raw)
+        return identity(raw).uid
+
+    selectors = SELECTORS.get(kind), FIELD_SELECTORS.get(kind)
+    try:
+        listed, version = await cluster.list_trimmed(
+            _path(kind, namespace), take, *selectors, limit=PAGE.get(kind, PAGE_ITEMS)
+        )
+    except ApiError as error:
+        if kind == "slices" and error.status in (403, 404):
+            cache.slices_refused()
+        if kind == "slices" and error.status == 404:  # before Kubernetes 1.34: that is an answer too
+            cache.touch(kind, namespace)
+        raise
+    cache.end_list(kind, listed, version, namespace)
+
+
+class Gatherer:
+    """Reads the cluster into `Observed`: what the cache holds, and what the reader finds, which is kept for a while."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        cache: Cache,
+        settings: Settings,
+        namespaces: Sequence[str],
+        reader: Reader | None = None,
+        refusals: RefusedCreations | None = None,
+        stop: Callable[[], Stop | None] = lambda: None,
+        creating: Callable[[], Sequence[JobView]] = tuple,
+        yields: Yields | None = None,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        """`stop` is what the switch in the cluster says of all agents; `creating` are Jobs that may be there by now.
+
+        `yields` are agents that were ended for others; without it, what the profiles' statuses tell of them.
+        """
+        self._yields = yields
+        self._now = clock
+        self._creating = creating
+        self._stop = stop
+        self._cluster = cluster
+        self._reader = reader or Reader(cluster)
+        self._cache = cache
+        self._settings = settings
+        self._namespaces = tuple(namespaces)
+        self._probes: dict[str, tuple[float, Occupancy]] = {}
+        self._texts: dict[tuple[str, str], tuple[float, Mapping[str, str] | None]] = {}
+        self._namers: Mapping[tuple[str, str], frozenset[tuple[str, int]]] = {}
+        """Which profiles named each ConfigMap in the last look: UID and generation."""
+        self._refusals = refusals or RefusedCreations()
+        self._problems: dict[str, tuple[float, Mapping[str, str]]] = {}
+        """Why Jobs have no pod, by Job UID, and when it was read, by namespace."""
+        self._claim_problems: dict[str, tuple[float, ClaimProblems]] = {}
+        """Why pods wait for their claim, by event and pod UID, and when it was read, by namespace."""
+        self._priority_class: tuple[float, bool] = (-FRESH_SECONDS, False)
+        self._queues: dict[tuple[str, str], tuple[float, bool]] = {}
+        self._device_class: tuple[float, DeviceClass] = (-FRESH_SECONDS, DeviceClass())
+        self._read: dict[ObjectKind, dict[str, tuple[Raw, Any]]] = {}
+        """What each object was read as, by UID: what has not changed since is not read again."""
+        self._forbidden: dict[tuple[ObjectKind, str], str] = {}
+        """What the API server said to the last list of a kind in a namespace, where that was 403."""
+        self.faults: list[Fault] = []
+        """Objects that could not be read as they are now; who logs them takes them out."""
+
+    async def list_everything(self) -> None:
+        """Complete lists of all kinds into the cache: before the first plan, and now and then. Raises ApiError.
+
+        A namespace that may not be read is left out, unless there is no other one.
+        """
+        refusal: ApiError | None = None
+        for kind in KINDS:
+            if kind == "slices" and not self._settings.resource_claims:
+                continue
+            for place in [None] if kind in OF_CLUSTER else self._namespaces:
+                try:
+                    await self.list_one(kind, place)
+                except ApiError as error:
+                    if place is not None and error.status == 403:
+                        refusal = error
+                    elif kind != "slices" or error.status not in (403, 404):
+                        raise
+        if refusal is not None and self.unserved.keys() >= set(self._namespaces):
+            raise refusal
+
+    async def list_one(self, kind: ObjectKind, namespace: str | None) -> None:
+        """A complete list of one kind in one namespace (None: of nodes) into the cache. Raises ApiError."""
+        try:
+            await list_into(self._cache, self._cluster, kind, namespace)
+        except ApiError as error:
+            if error.status == 403 and namespace is not None:
+                self._refused(kind, namespace, error)
+            raise
+        if namespace is not None and self._forbidden.pop((kind, namespace), None) is not None:
+            self._cache.changed.set()
+
+    def _refused(self, kind: ObjectKind, namespace: str, error: ApiError) -> None:
+        if (kind, namespace) not in self._forbidden:
+            self._cache.changed.set()
+        self._forbidden[kind, namespace] = error.words or error.message
+
+    @property
+    def unserved(self) -> Mapping[str, str]:
+        """Why a namespace is not served, by its name: kinds that may not be listed there, and the API server's words.
+
+        Without a namespace's profiles its Jobs would be those of deleted ones, and without its Jobs each node would be
+        measured again: so nothing is decided there until all can be read.
+        """
+        kinds: dict[str, list[ObjectKind]] = {}
+        for kind, namespace in self._forbidden:
+            kinds.setdefault(namespace, []).append(kind)
+        return {
+            namespace: f"{', '.join(sorted(found))}: {self._forbidden[sorted(found)[0], namespace]}"
+            for namespace, found in kinds.items()
+        }
+
+    async def observe(self) -> Observed:
+        """The world now. Raises ApiError when something that a decision hangs on can't be read."""
+        profiles = self._views("profiles", self._profile)
+        readable = (p for p in profiles if ("profiles", p.namespace) not in self._forbidden)
+        return await self.observe_with(tuple(p for p in readable if not p.deleting))
+
+    async def observe_with(self, profiles: tuple[ProfileView, ...]) -> Observed:
+        """The world now with these profiles instead of the cache's. Raises ApiError as `observe` does."""
+        now, unserved = asyncio.get_running_loop().time(), self.unserved
+        served = tuple(profile for profile in profiles if profile.namespace not in unserved)
+        homes = {uid: str(raw["metadata"].get("namespace")) for uid, raw in self._cache.all("profiles").items()}
+        everywhere = tuple(job for job in self._views("jobs", job_view) if job.namespace not in unserved)
+        creating = tuple(self._not_yet_seen(everywhere))  # at the same moment, or one would be in neither
+        jobs = within_namespace(everywhere, homes)
+        job_homes = {job.uid: job.namespace for job in everywhere}
+        # Pods count where their Jobs can't be read: they hold GPUs. But not what was seen before rights were lost.
+        readable = (p for p in self._views("pods", pod_view) if ("pods", p.namespace) not in self._forbidden)
+        pods = pods_within_namespace(readable, homes, job_homes)
+        pods = (*pods, *self._gone_pods(jobs, {pod.job_uid for pod in pods}, job_homes))
+        missing: dict[tuple[str, str, str], ApiError] = {}
+        pods = await self._with_claim_problems(pods, now, missing)
+        self._refusals.seen({job.uid: job for job in jobs}, pods)
+        self._forget_unnamed(served)
+        texts = await self._each("ConfigMap", wanted_texts(served), self._config_map, now, missing)
+        queues = await self._each("LocalQueue", _wanted_queues(served), self._has_queue, now, missing)
+        seen = Observed(
+            now=self._now(),
+            settings=self._settings,
+            profiles=profiles,
+            nodes=dict(self._cache.all("nodes")),
+            jobs=(*await self._with_problems(jobs, pods, now, missing), *creating),
+            pods=pods,
+            reports=within_namespace(
+                (report for report in self._views("reports", report_view) if report.namespace not in unserved), homes
+            ),
+            occupancy={name: seen for name, (at, seen) in self._probes.items() if now - at < _keeps(seen)},
+            config_maps=texts,
+            stop=strictest(self._settings.stop, self._stop()),
+            priority_class_exists=await self._has_priority_class(now) if profiles else True,
+            queues=queues,
+            unread={p.uid: error for p in served if (error := _unread(p, missing)) is not None},
+            unserved=unserved,
+            slices=(slices := self._cache.slices()),
+            device_class=await self._seen_class(now) if slices else DeviceClass(),
+        )
+        seen = replace(seen, refusals=self._refusals.standing(seen))
+        return self._with_yields(seen, yields_told(profiles))
+
+    def _with_yields(self, seen: Observed, told: tuple[Yield, ...]) -> Observed:
+        if self._yields is None:
+            return replace(seen, yields=told)
+        self._yields.remember(told)
+        return replace(seen, yields=self._yields.records, waiting_pods=self._yields.pods)
+
+    def _not_yet_seen(self, jobs: Sequence[JobView]) -> Iterator[JobView]:
+        """Jobs whose creation has no answer yet, and that no watch has shown either."""
+        there = {(job.namespace, job.name) for job in jobs}
+        return (job for job in self._creating() if (job.namespace, job.name) not in there)
+
+    async def _each(
+        self,
+        kind: str,
+        keys: Iterable[tuple[str, str]],
+        read: Callable[[str, str, float], Awaitable[T]],
+        now: float,
+        missing: dict[tuple[str, str, str], ApiError],
+    ) -> dict[tuple[str, str], T]:
+        """What profiles name, each read; what can't be read goes to `missing`, and holds up those profiles alone."""
+        found: dict[tuple[str, str], T] = {}
+        for key in keys:
+            try:
+                found[key] = await read(*key, now)
+            except ApiError as error:
+                missing[(kind, *key)] = error
+        return found
+
+    def _views(self, kind: ObjectKind, view: Callable[[Raw], T | None]) -> tuple[T, ...]:
+        """All objects of a kind as decisions see them, in the cache's order; an unchanged one as the very same view."""
+        before = self._read.get(kind, {})
+        now: dict[str, tuple[Raw, T | None]] = {}
+        for uid, raw in self._cache.all(kind).items():
+            found = before.get(uid)
+            now[uid] = found if found is not None and found[0] is raw else self._seen(kind, raw, view, found)
+        self._read[kind] = now
+        return tuple(seen for _, seen in now.values() if seen is not None)
+
+    def _seen(
+        self, kind: ObjectKind, raw: Raw, view: Callable[[Raw], T | None], before: tuple[Raw, T | None] | None
+    ) -> tuple[Raw, T | None]:
+        """The object and how decisions see it; as it was seen before where reading it raises, and then read again."""
+        try:
+            return raw, view(raw)
+        except Exception as error:
+            meta = raw.get("metadata") or {}
+            self.faults.append(Fault(PLACES[kind], f"{meta.get('namespace')}/{meta.get('name')}", error))
+            return {}, before[1] if before is not None else None
+
+    def _gone_pods(
+        self, jobs: Sequence[JobView], with_pods: set[str], job_homes: Mapping[str, str]
+    ) -> Iterator[PodView]:
+        """The pods of Jobs that ended when somebody took their pod away: who did stands there alone."""
+        ended = {job.uid for job in jobs if not job.live and job.uid not in with_pods}
+        for raw in self._cache.gone_pods() if ended else ():
+            view = pod_view(raw)
+            if view is not None and view.job_uid in ended and job_homes[view.job_uid] == view.namespace:
+                yield replace(view, phase="Failed") if view.live else view
+
+    def _profile(self, raw: Raw) -> ProfileView:
+        """A profile, with the operator's defaults for its agents. It never goes missing: its Jobs would be deleted."""
+        try:
+            return with_operator_defaults(profile_view(raw), self._settings)
+        except Exception as error:
+            self.faults.append(Fault("profile", str((raw.get("metadata") or {}).get("name")), error))
+            return profile_view({**raw, "spec": None, "status": {}}, fault_text(error))
+
+    async def probe(self, nodes: Sequence[str]) -> dict[str, Occupancy]:
+        """Who holds GPUs on `nodes`: one list of pods each, a few at a time."""
+        limit = asyncio.Semaphore(LOOKS_AT_ONCE)
+
+        async def nodes_to_probe(name: str) -> Occupancy:
+            async with limit:
+                seen = await self._reader.occupancy(name)
+            self._probes[name] = (asyncio.get_running_loop().time(), seen)
+            return seen
+
+        return dict(zip(nodes, await asyncio.gather(*map(nodes_to_probe, nodes)), strict=True))
+
+    def invalidate_probe(self, node: str) -> None:
+        """The node has got an agent: what was seen before does not hold any more."""
+        self._probes.pop(node, None)
+
+    def forget_idle(self, but: Collection[str] = ()) -> None:
+        """A new pass looks anew at nodes that were idle: somebody may have come. Busy ones keep for a while.
+
+        So do those in `but`, which have no room for an agent: else nodes behind many such ones are never looked at.
+        """
+        kept = {name: look for name, look in self._probes.items() if look[1].holder is not None or name in but}
+        self._probes = kept
+
+    def _forget_unnamed(self, profiles: Sequence[ProfileView]) -> None:
+        """Keep no text or queue that no profile names any more: a tenant can name any number, one after the other.
+
+        A ConfigMap that a profile names anew is read anew: it may have been applied just before that profile.
+        """
+        before, self._namers = self._namers, _namers(profiles)
+        known = {key for key, namers in self._namers.items() if namers <= before.get(key, frozenset())}
+        self._texts = {key: text for key, text in self._texts.items() if key in known}
+        queues = _wanted_queues(profiles)
+        self._queues = {key: there for key, there in self._queues.items() if key in queues}
+
+    async def _config_map(self, namespace: str, name: str, now: float) -> Mapping[str, str] | None:
+        at, data = self._texts.get((namespace, name), (-FRESH_SECONDS, None))
+        if now - at >= FRESH_SECONDS:
+            data = await self._reader.config_map(namespace, name)
+            self._texts[namespace, name] = (now, data)
+        return data
+
+    async def _has_priority_class(self, now: float) -> bool:
+        at, there = self._priority_class
+        if now - at >= FRESH_SECONDS:
+            there = await self._reader.has_priority_class(self._settings.priority_class)
+            self._priority_class = (now, there)
+        return there
+
+    async def _has_queue(self, namespace: str, name: str, now: float) -> bool:
+        at, there = self._queues.get((namespace, name), (-FRESH_SECONDS, False))
+        if now - at >= FRESH_SECONDS:
+            there = await self._reader.has_queue(namespace, name)
+            self._queues[namespace, name] = (now, there)
+        return there
+
+    async def _seen_class(self, now: float) -> DeviceClass:
+        at, seen = self._device_class
+        if now - at >= FRESH_SECONDS:
+            seen = await self._reader.device_class(self._settings.device_class)
+            self._device_class = (now, seen)
+        return seen
+
+    async def _with_claim_problems(
+        self, pods: tuple[PodView, ...], now: float, missing: dict[tuple[str, str, str], ApiError]
+    ) -> tuple[PodView, ...]:
+        """The pods; those that wait for their claim for a while with what was said of it.
+
+        A namespace whose events can't be read goes to `missing`.
+        """
+        seen = self._now()
+        waiting = [pod for pod in pods if _waits_for_claim(pod) and (seen - pod.created).total_seconds() > BARE_SECONDS]
+        told: dict[str, str] = {}
+        for namespace in {pod.namespace for pod in waiting}:
+            at, problems = self._claim_problems.get(namespace, (-PROBLEMS_SECONDS, {}))
+            if now - at >= PROBLEMS_SECONDS:
+                try:
+                    problems = await self._reader.claim_problems(namespace)
+                except ApiError as error:
+                    missing["Events", namespace, ""] = error
+                    continue
+                self._claim_problems[namespace] = (now, problems)
+            keys = {pod.uid: (NOT_PREPARED if pod.claims_created else NOT_CREATED, pod.uid) for pod in waiting}
+            told |= {uid: problems[key] for uid, key in keys.items() if key in problems}
+        return tuple(replace(pod, claim_problem=told[pod.uid]) if pod.uid in told else pod for pod in pods)
+
+    async def _with_problems(
+        self,
+        jobs: Sequence[JobView],
+        pods: Sequence[PodView],
+        now: float,
+        missing: dict[tuple[str, str, str], ApiError],
+    ) -> tuple[JobView, ...]:
+        """The Jobs; those that have no pod or claim after a while with what the cluster said when it refused one.
+
+        A namespace whose events can't be read goes to `missing`.
+        """
+        with_pods = {pod.job_uid for pod in pods}
+        claims = {pod.job_uid: pod.claim_problem for pod in pods if pod.claim_problem and not pod.claims_created}
+        bare = [job for job in jobs if job.live and not job.suspended and job.uid not in with_pods]
+        late = [job for job in bare if (self._now() - _begun(job)).total_seconds() > BARE_SECONDS]
+        problems: dict[str, str] = {}
+        for namespace in {job.namespace for job in late}:
+            try:
+                problems.update(await self._creation_problems(namespace, now))
+            except ApiError as error:
+                missing["Events", namespace, ""] = error
+        told = {job.uid: problems[job.uid] for job in late if job.uid in problems} | claims
+        return tuple(replace(job, creation_problem=told[job.uid]) if job.uid in told else job for job in jobs)
+
+    async def _creation_problems(self, namespace: str, now: float) -> Mapping[str, str]:
+        at, problems = self._problems.get(namespace, (-PROBLEMS_SECONDS, {}))
+        if now - at >= PROBLEMS_SECONDS:
+            problems = await self._reader.creation_problems(namespace)
+            self._problems[namespace] = (now, problems)
+        return problems
+
+
+def _begun(job: JobView) -> datetime:
+    """When its pod could be created first."""
+    return job.active_since or job.created
+
+
+def _waits_for_claim(pod: PodView) -> bool:
+    """Whether its claim is not there, or not ready for its container: time spent pulling the image looks the same."""
+    starting = pod.scheduled_at is not None and pod.started_at is None
+    return pod.phase == "Pending" and pod.claims and (starting or not pod.claims_created)
+
+
+def _path(kind: ObjectKind, namespace: str | None) -> str:
+    if kind == "nodes":
+        return paths.NODES
+    if kind == "slices":
+        return paths.collection(RESOURCE_API, "resourceslices")
+    makers = {"profiles": paths.profiles, "reports": paths.reports, "jobs": paths.jobs, "pods": paths.pods}
+    return makers[kind](namespace)
+
+
+def wanted_texts(profiles: Sequence[ProfileView]) -> set[tuple[str, str]]:
+    """(namespace, name) of the ConfigMaps that profiles take their model's config from."""
+    sources = ((p.namespace, p.spec.workload.hugging_face_config) for p in profiles if p.spec is not None)
+    return {(ns, s.config_map_key_ref.name) for ns, s in sources if s is not None and s.config_map_key_ref is not None}
+
+
+def _namers(profiles: Sequence[ProfileView]) -> Mapping[tuple[str, str], frozenset[tuple[str, int]]]:
+    """UID and generation of the profiles that name each ConfigMap."""
+    found: dict[tuple[str, str], set[tuple[str, int]]] = {}
+    for profile in profiles:
+        for key in wanted_texts([profile]):
+            found.setdefault(key, set()).add((profile.uid, profile.generation))
+    return {key: frozenset(namers) for key, namers in found.items()}
+
+
+def _keeps(seen: Occupancy) -> float:
+    return FRESH_SECONDS if seen.holder is None else BUSY_SECONDS
+
+
+def _unread(profile: ProfileView, missing: Mapping[tuple[str, str, str], ApiError]) -> ApiError | None:
+    """Why something that the profile names could not be read; None where all was."""
+    wanted = [("ConfigMap", *key) for key in wanted_texts([profile])]
+    wanted += [("LocalQueue", *key) for key in _wanted_queues([profile])]
+    wanted += [("Events", profile.namespace, "")]
+    return next((missing[key] for key in wanted if key in missing), None)
+
+
+def _wanted_queues(profiles: Sequence[ProfileView]) -> set[tuple[str, str]]:
+    """(namespace, name) of the Kueue queues that profiles name."""
+    named = ((p.namespace, p.spec.agent.queue_name) for p in profiles if p.spec is not None)
+    return {(namespace, queue) for namespace, queue in named if queue is not None}

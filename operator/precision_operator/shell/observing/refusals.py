@@ -1,0 +1,70 @@
+"""What the cluster refused to create last, remembered between passes; a restart forgets it, and tries once more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from precision_api.facts.names import LABEL_PROFILE_UID
+from precision_operator.core.attempts.refusal import Answer, Refusals, accepted, hold_of, noted, standing
+from precision_operator.core.observe.observed import JobView, Observed, PodView, Raw, Stage
+
+MOST = 4096
+"""A bound, for a fleet of which each node is refused for a reason of its own."""
+
+
+class RefusedCreations:
+    """By profile UID and node UID; the actor writes it, and what is observed holds what still counts of it."""
+
+    def __init__(self, clock: Callable[[], datetime] = lambda: datetime.now(UTC), most: int = MOST) -> None:
+        self._clock, self._most = clock, most
+        self._known: Refusals = {}
+        self._awaited: dict[str, tuple[str, str]] = {}
+        """Jobs of ours whose pod, with its claim, has not been seen yet: profile UID and node UID by Job UID."""
+
+    def refused(self, key: tuple[str, str], answer: Answer, stage: Stage, mark: str, agents: int) -> bool:
+        """Take an answer that was no. Returns whether such answers concern all nodes of the profile."""
+        there = noted(self._known, key, answer, stage, mark, agents, self._clock())
+        kept = {each: known for each, known in self._known.items() if each != key}
+        self._known = dict([*kept.items(), (key, there)][-self._most :])
+        return hold_of(each for (profile, _), each in self._known.items() if profile == key[0]) is not None
+
+    def accepted_job(self, key: tuple[str, str], job_uid: str, jobs: Mapping[str, Raw]) -> None:
+        """A Job was created, one of `jobs` by now; its pod may still be refused."""
+        if self._known:
+            self._known = accepted(self._known, key, "Job", agents_of(jobs, key[0]))
+        self._awaited[job_uid] = key
+
+    def withdrawn(self, job_uid: str) -> None:
+        """A Job is gone before it had a pod."""
+        self._awaited.pop(job_uid, None)
+
+    def seen(self, jobs: Mapping[str, JobView], pods: tuple[PodView, ...]) -> None:
+        """Take what the cluster shows: a pod that was awaited is there with its claim, or its Job is gone."""
+        if not self._awaited:
+            return
+        for pod in pods:
+            if pod.claims and not pod.claims_created:
+                continue  # its claim may still be refused
+            key = self._awaited.pop(pod.job_uid, None)
+            if key is not None and self._known:
+                live = sum(other.live for other in pods if other.profile_uid == key[0])
+                self._known = accepted(self._known, key, "ResourceClaim" if pod.claims else "pod", live)
+        self._awaited = {uid: key for uid, key in self._awaited.items() if uid in jobs}
+
+    def standing(self, observed: Observed) -> Refusals:
+        """What still counts; the rest is forgotten."""
+        if self._known:
+            self._known = standing(self._known, observed)
+        return self._known
+
+
+def agents_of(raws: Mapping[str, Raw], profile_uid: str) -> int:
+    """How many of these objects belong to agents of a profile and have not ended."""
+    return sum(_is_of(raw, profile_uid) for raw in raws.values())
+
+
+def _is_of(raw: Mapping[str, Any], profile_uid: str) -> bool:
+    ended = (raw.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+    return not ended and (raw["metadata"].get("labels") or {}).get(LABEL_PROFILE_UID) == profile_uid

@@ -1,0 +1,221 @@
+"""Looks at pods that wait for GPUs by claim while agents hold some, and remembers which agents were ended for them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from math import inf
+from typing import Any
+
+from precision_operator.cluster import ApiError, Cluster, paths
+from precision_operator.core.attempts.yielding import PATIENCE, Fate, Holder, advanced, fate_of_pending
+from precision_operator.core.observe.claims import claim_names, claimed_gpus
+from precision_operator.core.observe.observed import PodView, Yield
+from precision_operator.core.observe.views import pod_view
+from precision_operator.core.observe.waiting_pods import (
+    WaitingPod,
+    class_of_gpus,
+    classes_of,
+    could_be_helped,
+    gpus_of_claim,
+    gpus_of_resources,
+    owner_of,
+    scheduled_at,
+    waiting_pod,
+)
+from precision_operator.shell.observing.cache import Cache
+
+_log = logging.getLogger(__name__)
+
+LOOK_SECONDS, MOST_LOOK_SECONDS = 3.0, 10.0
+"""Least and most time between two looks; in between ten times as long as a look takes."""
+PENDING = "spec.nodeName=,status.phase=Pending"
+"""Field selector of pods without a node. The API server keeps an index of spec.nodeName."""
+MOST_PODS = 256
+"""A bound: of so many pods, those of the highest priority, the claims are read."""
+RESOURCE_API = "resource.k8s.io/v1"
+Raw = Mapping[str, Any]
+
+
+class Yields:
+    """What waits for agents' GPUs, and what came of agents that were ended; `changed` of the cache is set by it."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        cache: Cache,
+        device_class: str,
+        ended: Callable[[str], None] = lambda outcome: None,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        """`ended` is called with the outcome of each yield when it is known."""
+        self._cluster = cluster
+        self._cache = cache
+        self._device_class = device_class
+        self._ended = ended
+        self._clock = clock
+        self._since: dict[str, datetime] = {}
+        """When each pod was first seen to wait for GPUs, by UID."""
+        self._gpus: dict[str, int] = {}
+        """GPUs that each asks for, by UID, where none of its claims is allocated: what these ask for never changes."""
+        self._records: dict[str, Yield] | None = None
+        """By Job UID; None until the statuses of profiles have been read."""
+        self.pods: tuple[WaitingPod, ...] = ()
+        self._planned_for: object = None
+        """What the last plan that was asked for hangs on."""
+
+    @property
+    def records(self) -> tuple[Yield, ...]:
+        """Agents that were ended within the last hour."""
+        return tuple((self._records or {}).values())
+
+    def remember(self, told: Iterable[Yield]) -> None:
+        """Take what the profiles' statuses tell, once: from who led before."""
+        if self._records is None:
+            self._records = {one.job_uid: one for one in told}
+
+    def begun(self, record: Yield) -> None:
+        """An agent is being ended for a pod."""
+        self._records = (self._records or {}) | {record.job_uid: record}
+
+    async def run(self) -> None:
+        """Look now and then, for ever. A look that fails is logged, and changes nothing."""
+        loop = asyncio.get_running_loop()
+        while True:
+            before = loop.time()
+            try:
+                await self.look()
+            except ApiError as error:
+                _log.warning("pods that wait for GPUs can't be read: %s", error)
+            except Exception:
+                _log.exception("pods that wait for GPUs can't be read")
+            took = loop.time() - before
+            await asyncio.sleep(min(max(LOOK_SECONDS, 10 * took), MOST_LOOK_SECONDS, self._until_patience_ends()))
+
+    def _until_patience_ends(self) -> float:
+        """Seconds until the next of the pods that wait has waited for long enough; infinite where none is about to."""
+        left = [(pod.since + PATIENCE - self._clock()).total_seconds() for pod in self.pods]
+        return min((seconds for seconds in left if seconds > 0), default=inf)
+
+    async def look(self) -> None:
+        """One look; nothing is asked of the API server while no agent holds GPUs by claim. Raises ApiError."""
+        agents = [view for raw in self._cache.all("pods").values() if (view := pod_view(raw)) is not None]
+        waits = [one for one in self.records if one.outcome == "Waiting"]
+        asked = any(pod.claims and pod.live for pod in agents)
+        try:
+            self.pods = await self._waiting() if asked else ()
+        except ApiError:
+            self.pods = ()  # they may have got their GPUs since the last look
+            raise
+        finally:
+            await self._advance(waits, agents)
+        signature = self._signature()
+        if signature != self._planned_for:
+            self._planned_for = signature
+            self._cache.changed.set()
+
+    def _signature(self) -> object:
+        """What a plan hangs on."""
+        now = self._clock()
+        return {pod.uid: now - pod.since >= PATIENCE for pod in self.pods}, self.records
+
+    async def _waiting(self) -> tuple[WaitingPod, ...]:
+        listed, _ = await self._cluster.list_trimmed(paths.pods(), _kept, None, PENDING)
+        first = sorted(listed, key=lambda raw: -_priority(raw))[:MOST_PODS]
+        now, uids = self._clock(), [str(raw["metadata"]["uid"]) for raw in first]
+        self._since = {uid: self._since.get(uid, now) for uid in uids}
+        self._gpus = {uid: gpus for uid, gpus in self._gpus.items() if uid in self._since}
+        classes: dict[str, bool | None] = {}
+        for uid, raw in zip(uids, first, strict=True):
+            if uid not in self._gpus and (gpus := await self._gpus_of(raw, classes)) is not None:
+                self._gpus[uid] = gpus
+        known = [(uid, raw) for uid, raw in zip(uids, first, strict=True) if uid in self._gpus]
+        return tuple(waiting_pod(raw, self._gpus[uid], self._since[uid]) for uid, raw in known)
+
+    async def _gpus_of(self, raw: Raw, classes: dict[str, bool | None]) -> int | None:
+        """GPUs that a pod waits for; 0: all of a node; None: none, or its claims can't be read.
+
+        One that has its GPUs already, by a claim that it shares with other pods, waits for something else.
+        """
+        asked = [gpus_of_resources(raw, self._device_class) or None]
+        namespace = str(raw["metadata"].get("namespace"))
+        for name in claim_names(raw):
+            claim = await self._get("resourceclaims", name, namespace)
+            if claim is None or claimed_gpus(claim):
+                return None
+            for wanted in classes_of(claim) - classes.keys():
+                found = await self._get("deviceclasses", wanted)
+                classes[wanted] = class_of_gpus(found) if found is not None else None
+            asked.append(gpus_of_claim(claim, {name: whole for name, whole in classes.items() if whole is not None}))
+        known = [number for number in asked if number is not None]
+        return None if not known else 0 if 0 in known else sum(known)
+
+    async def _get(self, kind: str, name: str, namespace: str | None = None) -> Raw | None:
+        """The object; None where it is gone or may not be read."""
+        try:
+            return await self._cluster.get(paths.item(paths.collection(RESOURCE_API, kind, namespace), name))
+        except ApiError as error:
+            if error.status not in (403, 404):
+                raise
+            return None
+
+    async def _advance(self, waits: Sequence[Yield], agents: Sequence[PodView]) -> None:
+        fates = {one.pod_uid: await self._fate(one) for one in waits}
+        before = {one.job_uid: one for one in self.records}
+        after = advanced(self.records, fates, agents, self._clock())
+        for one in after:
+            if one.outcome != "Waiting" and before[one.job_uid].outcome == "Waiting":
+                self._ended(one.outcome)
+        self._records = {one.job_uid: one for one in after} if self._records is not None else None
+
+    async def _fate(self, one: Yield) -> Fate:
+        """What has become of the pod that an agent was ended for."""
+        namespace, _, name = one.pod.partition("/")
+        try:
+            listed, _ = await self._cluster.list_all(paths.pods(namespace), field_selector=f"metadata.name={name}")
+        except ApiError as error:
+            if error.status != 400:
+                raise
+            return "gone"  # no pod can have such a name: who wrote the status has made it up
+        found = next((raw for raw in listed if raw["metadata"].get("uid") == one.pod_uid), None)
+        if found is None:
+            return "gone"
+        if (found.get("spec") or {}).get("nodeName"):
+            return "bound"
+        return fate_of_pending(one, [holder async for holder in self._holders(one.node)])
+
+    async def _holders(self, node: str) -> AsyncIterator[Holder]:
+        """Pods of others that hold claimed GPUs of a node."""
+        listed, _ = await self._cluster.list_trimmed(paths.pods(), _of_others, None, f"spec.nodeName={node}")
+        for raw, at in listed:
+            namespace = str(raw["metadata"].get("namespace"))
+            claims = [await self._get("resourceclaims", name, namespace) for name in claim_names(raw)]
+            if any(claimed_gpus(claim) for claim in claims if claim is not None):
+                yield Holder(owner_of(raw), at)
+
+
+def _of_others(raw: dict[str, Any]) -> tuple[Raw, datetime] | None:
+    """A pod with claims that runs, and when it was scheduled; None for our agents and for those without claims."""
+    at = scheduled_at(raw)
+    return (raw, at) if at is not None and claim_names(raw) else None
+
+
+def _kept(raw: dict[str, Any]) -> Raw | None:
+    """Of a pod that agents may help what is read of it: the others are dropped as they come."""
+    if not could_be_helped(raw):
+        return None
+    meta, spec = raw["metadata"], raw["spec"]
+    wanted = ("priority", "nodeSelector", "affinity", "tolerations", "resourceClaims")
+    containers = [{"resources": container.get("resources")} for container in spec.get("containers") or ()]
+    return {
+        "metadata": {key: meta.get(key) for key in ("name", "namespace", "uid", "ownerReferences")},
+        "spec": {key: spec[key] for key in wanted if key in spec} | {"containers": containers},
+        "status": {"resourceClaimStatuses": (raw.get("status") or {}).get("resourceClaimStatuses")},
+    }
+
+
+def _priority(raw: Raw) -> int:
+    value = raw["spec"].get("priority")
+    return value if isinstance(value, int) else 0

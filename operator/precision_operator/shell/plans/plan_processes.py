@@ -1,0 +1,128 @@
+"""The processes that solve plans: one for each plan, so that a plan that hangs, or takes all memory, ends by itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from pathlib import Path
+
+from precision_operator.planner.answer.work import (
+    MOST_SECONDS,
+    Work,
+    answered,
+    bound_memory,
+    longest_seconds,
+    solved,
+    unsolved,
+)
+
+AT_ONCE = 4
+"""Plans that are solved at one time where memory is not limited."""
+OWN_BYTES = 512 << 20
+"""What the operator itself keeps of its container's memory: 486 MiB with 10,000 nodes."""
+PLAN_BYTES = 768 << 20
+"""Container's memory for each plan: one of 200 jobs on 20 pools takes half of it."""
+LIMIT = Path("/sys/fs/cgroup/memory.max")
+
+
+def container_bytes(path: Path = LIMIT) -> int | None:
+    """The memory limit of this container; None where it is not limited, or on cgroup v1."""
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError):  # "max", or not cgroup v2
+        return None
+
+
+def plans_at_once(limit: int | None) -> int:
+    """How many plans a container of so many bytes may solve at one time.
+
+    A container that takes too much is killed whole: the leader with its solvers, and the next leader after it.
+    """
+    return AT_ONCE if limit is None else min(AT_ONCE, max(1, (limit - OWN_BYTES) // PLAN_BYTES))
+
+
+class Room:
+    """So many places. One that comes free is taken by the namespace that has the fewest, in it by who came first."""
+
+    def __init__(self, places: int) -> None:
+        self._free = places
+        self._has: Counter[str] = Counter()
+        self._waiting: list[tuple[str, asyncio.Future[None]]] = []
+
+    @asynccontextmanager
+    async def taken(self, namespace: str) -> AsyncIterator[None]:
+        """A place of this namespace, for as long as the block takes."""
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.append((namespace, turn))
+        self._give()
+        try:
+            await turn
+            yield
+        finally:
+            if turn.done() and not turn.cancelled():
+                self._free += 1
+                self._has[namespace] -= 1
+            self._waiting = [each for each in self._waiting if each[1] is not turn]
+            self._give()
+
+    def _give(self) -> None:
+        while self._free and (waiting := [each for each in self._waiting if not each[1].done()]):
+            namespace, turn = min(waiting, key=lambda each: self._has[each[0]])
+            self._free -= 1
+            self._has[namespace] += 1
+            turn.set_result(None)
+
+
+@dataclass
+class PlanProcesses:
+    """Solves plans. `solve` runs in the process; after `seconds` of its work that is ended.
+
+    `limit` is the container's memory in bytes: as many plans are solved at one time as it has room for.
+    """
+
+    solve: Callable[[Work], str] = solved
+    seconds: Callable[[Work], float] = longest_seconds
+    limit: int | None = None
+    _running: set[ProcessPoolExecutor] = field(default_factory=set)
+    _room: Room = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._room = Room(plans_at_once(self.limit))
+
+    async def answer(self, work: Work, namespace: str = "") -> str:
+        """The answer as JSON of a status. Raises BrokenProcessPool where the process ended by itself.
+
+        `namespace` is the plan's: where there is no room, those of one take turns with those of another.
+        """
+        async with self._room.taken(namespace):
+            # Not forked: a fork of a process with sockets and threads inherits their locks.
+            pool = ProcessPoolExecutor(1, get_context("spawn"), bound_memory, (self.limit is not None,))
+            self._running.add(pool)
+            try:
+                asked = asyncio.get_running_loop().run_in_executor(pool, answered, self.solve, work)
+                return await asyncio.wait_for(asked, self.seconds(work))
+            except TimeoutError:
+                return unsolved("TimedOut", MOST_SECONDS)
+            finally:
+                self._end(pool)
+
+    def ids(self) -> set[int]:
+        """The processes that solve."""
+        return {number for pool in self._running for number in (pool._processes or {})}
+
+    def end(self) -> None:
+        """End all of them, whatever they are at."""
+        for pool in [*self._running]:
+            self._end(pool)
+
+    def _end(self, pool: ProcessPoolExecutor) -> None:
+        processes = [*(pool._processes or {}).values()]
+        self._running.discard(pool)
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in processes:
+            process.terminate()
