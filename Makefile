@@ -22,7 +22,7 @@ PYTORCH_IMAGE ?=
 PLATFORMS ?= linux/amd64,linux/arm64
 BUILDER ?=
 
-.PHONY: help setup demo demo-down test test-fast fuzz test-alerts test-cluster test-node test-node-faults test-node-leftovers security-controls node-packages lint generate check-generated lock build-lab browser
+.PHONY: help setup demo demo-down test test-fast fuzz test-alerts test-cluster test-node test-node-faults test-node-leftovers security-controls compare-commits node-packages lint generate check-generated lock build-lab browser
 .PHONY: screenshots benchmark images images-check sbom audit clean
 
 help: ## Show this list.
@@ -66,6 +66,9 @@ security-controls: setup node-packages ## Take each protection of docs/security.
 
 test-node-leftovers: setup node-packages ## Show that real nodes leave nothing behind, also after kill -9 (root).
 	$(BIN)/python -m precision_lab.nodes.leftovers
+
+compare-commits: $(STAMP) ## Does the core of OLD=COMMIT decide the same as that of NEW=COMMIT, or of this checkout, over random worlds?
+	$(BIN)/python -m tests.support.compare_commits --old $(OLD) $(if $(NEW),--new $(NEW))
 
 lint: $(STAMP) ## ruff, mypy, import-linter.
 	$(BIN)/ruff check .

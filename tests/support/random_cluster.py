@@ -1,0 +1,327 @@
+"""A random cluster of raw Kubernetes objects: what the core makes of them, and what else happens meanwhile.
+
+Objects are replaced, never changed in place, so that a step can refer to them by number. The world keeps plain data
+only; what the operator does to it comes in as the plain output of `core_pass`.
+"""
+
+from __future__ import annotations
+
+import copy
+from datetime import datetime, timedelta
+from random import Random
+from typing import Any
+
+from precision_api.facts import names
+from precision_operator.core.observe.clock import format_time
+from tests.support import random_nodes, random_remains, random_specs
+from tests.support.node_objects import AGENT_IMAGE, slice_object
+from tests.support.random_remains import Remains
+from tests.support.world import NOW, SETTINGS
+
+Raw = dict[str, Any]
+NAMESPACE = "ml"
+CONFIG = (
+    '{"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 256, "intermediate_size": 512, '
+    '"num_attention_heads": 4, "num_key_value_heads": 4, "num_hidden_layers": 2, "vocab_size": 512}'
+)
+"""A model's config.json."""
+PAUSES = (1, 5, 10, 30, 60, 60, 300, 300, 600, 3600, 7 * 3600, 26 * 3600)
+"""Seconds between two passes."""
+
+
+class RandomCluster:
+    """All objects by name or UID, and how this world tends to go."""
+
+    def __init__(self, seed: str) -> None:
+        self.rng = rng = Random(seed)
+        self.objects: list[Raw] = []
+        self._numbers: dict[int, int] = {}
+        self._serial = 0
+        self._tag = seed.rsplit("/", 1)[-1]
+        self.now = NOW + timedelta(seconds=rng.randrange(0, 86_400))
+        self.calm = rng.random() < 0.3
+        """Whether most goes well: then many nodes are measured and held against each other."""
+        self.failing = 0.0 if self.calm else rng.choice([0.1, 0.3, 0.6, 0.9])
+        self.nodes: dict[str, Raw] = {}
+        self.away: dict[str, Raw] = {}
+        self.before: dict[str, Raw] = {}
+        """Nodes and profiles as they were before they were changed, by UID: what changes may be undone."""
+        self.profiles: dict[str, Raw] = {}
+        self.jobs: dict[str, Raw] = {}
+        """By name."""
+        self.pods: dict[str, Raw] = {}
+        """By the UID of their Job."""
+        self.reports: dict[str, Raw] = {}
+        self.busy: dict[str, Raw] = {}
+        """Somebody else's pod, by node."""
+        self.refusals: dict[str, str] = {}
+        self.logs: dict[str, str | None] = {}
+        self.speeds: dict[str, tuple[float, str]] = {}
+        """Rate and trouble of each node."""
+        self._populate()
+
+    # The beginning.
+
+    def _populate(self) -> None:
+        rng = self.rng
+        node_names = [f"n{number}" for number in range(1, rng.randint(6, 8) if self.calm else rng.randint(3, 6))]
+        for name in node_names:
+            self.join(name)
+        for number in range(rng.choice([1, 1, 2, 3])):
+            self._add_profile(f"p{number}", node_names)
+        self.settings = {
+            "agent_image": "" if rng.random() < 0.03 else AGENT_IMAGE,
+            "allowed_images": [*SETTINGS.allowed_images],
+            "priority_class": SETTINGS.priority_class,
+            "agent_service_account": SETTINGS.agent_service_account,
+            "agent_defaults": {"queueName": random_specs.QUEUE} if rng.random() < 0.05 else {},
+            "disruption_backoff_seconds": 30,
+        }
+        self.priority_class = rng.random() > 0.04
+        self.queue: bool | None = rng.choice([True, True, True, False, None])
+        texts = [{"config.json": text} for text in ("no json", "{}", CONFIG)]
+        self.config_map: dict[str, str] | None = rng.choice([None, {}, {"other": "1"}, *texts])
+        self.slices = [slice_object(node=node_names[0])] if rng.random() < 0.2 else []
+
+    def _add_profile(self, name: str, node_names: list[str]) -> None:
+        rng, uid = self.rng, self.uid("profile")
+        spec = random_specs.spec(rng, node_names)
+        if self.calm:
+            spec["rollout"] = {"maxConcurrent": 10}
+            spec.pop("target", None)
+        elif self.failing > 0.5 and rng.random() < 0.5:
+            stop = rng.choice([{"maxFailures": 1}, {"canary": 2}, {}])
+            spec["rollout"] = {"maxConcurrent": 10, "retry": {"limit": 0}} | stop
+        created = self.now - timedelta(seconds=rng.choice([0, 60, 3 * 86_400]))
+        meta = {"name": name, "namespace": NAMESPACE, "uid": uid, "generation": 1, "resourceVersion": "1"}
+        self.profiles[uid] = {"metadata": meta | {"creationTimestamp": format_time(created)}, "spec": spec}
+
+    def join(self, name: str) -> None:
+        """A new node."""
+        rng, uid = self.rng, self.uid("node")
+        self.nodes[uid] = random_nodes.node(rng, name, uid, 0.05 if self.calm else 0.22)
+        slow = rng.random() < (0.15 if self.calm else 0.05)
+        trouble = rng.choice(["throttled", "fallback", ""]) if slow else rng.choice(["", "", "", "partial", "measured"])
+        self.speeds[name] = (0.7 if slow else 1.0, trouble)
+
+    def uid(self, word: str) -> str:
+        """A UID that no other world uses."""
+        self._serial += 1
+        return f"{word}-{self._tag}-{self._serial}"
+
+    def step(self) -> Raw:
+        """What is seen now; objects by their number in `objects`."""
+        holders: dict[str, list[int]] = {}
+        for node, pod in self.busy.items():
+            holders.setdefault(node, []).append(self._number(pod))
+        for pod in self.pods.values():
+            if pod["status"]["phase"] == "Running":
+                holders.setdefault(pod["spec"]["nodeName"], []).append(self._number(pod))
+        node_names = [node["metadata"]["name"] for node in self.nodes.values()]
+        job_uids = {raw["metadata"]["uid"] for raw in self.jobs.values()}
+        return {
+            "now": self.now.isoformat(),
+            "settings": dict(self.settings),
+            "profiles": [self._number(raw) for raw in self.profiles.values()],
+            "nodes": {uid: self._number(raw) for uid, raw in self.nodes.items()},
+            "jobs": [self._number(raw) for raw in self.jobs.values()],
+            "pods": [self._number(raw) for raw in self.pods.values()],
+            "reports": [self._number(raw) for raw in self.reports.values()],
+            "slices": [self._number(raw) for raw in self.slices],
+            "holders": holders,
+            "looked": sorted(name for name in self.busy if self.rng.random() < 0.3),
+            "config_maps": [[NAMESPACE, random_specs.CONFIG_MAP, self.config_map]],
+            "priority_class_exists": self.priority_class,
+            "queues": [] if self.queue is None else [[NAMESPACE, random_specs.QUEUE, self.queue]],
+            "refusals": {uid: text for uid, text in self.refusals.items() if uid in job_uids},
+            "logs": {uid: self.logs.get(uid, "") for uid in sorted(job_uids)},
+            "asked": sorted(node_names) if self.calm else self.rng.sample(node_names, min(2, len(node_names))),
+        }
+
+    def _number(self, raw: Raw) -> int:
+        if id(raw) not in self._numbers:
+            self._numbers[id(raw)] = len(self.objects)
+            self.objects.append(raw)
+        return self._numbers[id(raw)]
+
+    # What the operator does.
+
+    def apply(self, decided: Raw) -> None:
+        """The plan's actions, and what is written to reports and profiles; now and then a write is lost."""
+        written = {row["name"]: row for row in decided["writes"]}
+        for action in decided["actions"]:
+            if self.rng.random() < 0.95:
+                self._act(action, written.get(action.get("report") or ""), decided)
+        for row in decided["profiles"]:
+            if row["uid"] in self.profiles and self.rng.random() < 0.9:
+                self.profiles[row["uid"]] = self.profiles[row["uid"]] | {"status": row["status"]}
+
+    def _act(self, action: Raw, write: Raw | None, decided: Raw) -> None:
+        match action["kind"]:
+            case "Start":
+                self._start(action)
+            case "Drop":
+                (self.jobs if action["of"] == "Job" else self.reports).pop(action["name"], None)
+            case "Withdraw":
+                self.jobs.pop(action["job"], None)
+            case "Collect" | "Close":
+                job = self.jobs.get(action["job"])
+                if job is None:
+                    return
+                row = write or next((r for r in decided["writes"] if _is_report_of(r["body"], job)), None)
+                if row is not None:
+                    self._write(row)
+                    if self.rng.random() < 0.85:  # else the operator is killed between its two writes
+                        self.jobs.pop(action["job"])
+            case _:
+                if write is not None:
+                    self._write(write)
+
+    def _start(self, action: Raw) -> None:
+        if action["new_report"] is not None:
+            self._create_report(action["new_report"])
+        body = copy.deepcopy(action["job"])
+        body["spec"].pop("template")
+        body["metadata"] |= {"uid": self.uid("job"), "creationTimestamp": format_time(self.now)}
+        self.jobs.setdefault(body["metadata"]["name"], body)
+
+    def _create_report(self, body: Raw) -> None:
+        meta = body["metadata"] | {"uid": self.uid("report"), "resourceVersion": "1"}
+        self.reports.setdefault(meta["name"], copy.deepcopy(body | {"metadata": meta}))
+
+    def _write(self, row: Raw) -> None:
+        if row["body"] is not None:
+            self._create_report(row["body"])
+        if row["name"] in self.reports:
+            self.reports[row["name"]] = self.reports[row["name"]] | {"status": copy.deepcopy(row["status"])}
+
+    # What else happens.
+
+    def run_jobs(self) -> None:
+        """Kueue, the Job controller, the scheduler, kubelets and agents do their work."""
+        for _ in range(self.rng.choice([1, 2, 3, 3])):
+            for name in list(self.jobs):
+                self._of_job(name)
+
+    def pass_time(self) -> None:
+        """What has lost its owner goes, and the clock goes on; now and then it jumps back."""
+        self._collect_garbage()
+        seconds = self.rng.choice(PAUSES if self._serial % 3 else PAUSES[:9])
+        self.now += timedelta(seconds=-90 if self.rng.random() < 0.02 else seconds)
+
+    def _of_job(self, name: str) -> None:
+        job, rng = self.jobs[name], self.rng
+        uid, pod = job["metadata"]["uid"], self.pods.get(job["metadata"]["uid"])
+        if has_ended(job):
+            return
+        if job["spec"].get("suspend"):
+            if rng.random() < 0.35:
+                self.jobs[name] = _admitted(job, self.now)
+            return
+        if pod is None:
+            if rng.random() < 0.85:
+                self.pods[uid] = self._pod(job)
+            else:
+                self.refusals[uid] = "exceeded quota: gpus"
+        elif pod["status"]["phase"] == "Pending":
+            self._pull(uid, pod)
+        elif pod["status"]["phase"] == "Running" and rng.random() < 0.7:
+            self._end(name)
+
+    def _pod(self, job: Raw) -> Raw:
+        meta = job["metadata"]
+        labels = {k: v for k, v in meta["labels"].items() if k.startswith(names.GROUP)}
+        labels |= {"batch.kubernetes.io/job-name": meta["name"], "batch.kubernetes.io/controller-uid": meta["uid"]}
+        notes = {f"{names.GROUP}/node": meta["annotations"][f"{names.GROUP}/node"]}
+        made = {"name": f"{meta['name']}-x", "namespace": NAMESPACE, "uid": self.uid("pod"), "labels": labels}
+        made |= {"annotations": notes, "creationTimestamp": format_time(self.now)}
+        container = {"name": "agent", "resources": {"requests": {"nvidia.com/gpu": "8"}}}
+        return {"metadata": made, "spec": {"containers": [container]}, "status": {"phase": "Pending"}}
+
+    def _pull(self, uid: str, pod: Raw) -> None:
+        rng, node = self.rng, pod["metadata"]["annotations"][f"{names.GROUP}/node"]
+        waiting: Raw = {}
+        match rng.choices(["run", "image", "scheduler", "slow"], [8, 1, 1, 1])[0]:
+            case "run" if node not in self.busy:
+                running = {"phase": "Running"} | _container("running", {})
+                self.pods[uid] = pod | {"spec": pod["spec"] | {"nodeName": node}, "status": running}
+                return
+            case "image":
+                reasons = [{"reason": "ErrImagePull", "message": "no such image"}, {"reason": "ImagePullBackOff"}]
+                waiting = _container("waiting", rng.choice(reasons))
+            case "slow":
+                waiting = _container("waiting", {"reason": "ContainerCreating"})
+            case _:
+                condition = {"type": "PodScheduled", "status": "False", "message": "0/1 nodes are available"}
+                waiting = {"conditions": [condition]}
+        self.pods[uid] = pod | {"status": {"phase": "Pending"} | waiting}
+
+    def _end(self, name: str) -> None:
+        """The agent's container ends, and with it pod and Job; what it leaves may be anything."""
+        job = self.jobs[name]
+        uid, node = job["metadata"]["uid"], job["metadata"]["annotations"][f"{names.GROUP}/node"]
+        speed, trouble = self.speeds.get(node, (1.0, ""))
+        product = "H100"
+        if self.rng.random() < self.failing:
+            left = random_remains.bad(self.rng, job, product)
+        else:
+            left = random_remains.good(self.rng, job, product, speed, trouble)
+        self.logs[uid] = left.log
+        failed = left.exit_code != 0 or not left.pod or left.job_reason == "DeadlineExceeded"
+        if left.pod:
+            self.pods[uid] = _ended_pod(self.pods[uid], left, failed)
+        else:
+            self.pods.pop(uid)
+        end: Raw = {
+            "type": "Failed" if failed else "Complete",
+            "status": "True",
+            "lastTransitionTime": format_time(self.now),
+        }
+        end |= {"reason": left.job_reason, "message": left.disruption or "told so"} if failed else {}
+        self.jobs[name] = job | {"status": {"conditions": [end]}}
+
+    def _collect_garbage(self) -> None:
+        """The garbage collector goes now and then; so do pods whose Job is gone, and finished deletions."""
+        if self.rng.random() < 0.6:
+            self.reports = {n: r for n, r in self.reports.items() if _owner(r) in self.profiles}
+        kept = {job["metadata"]["uid"] for job in self.jobs.values()}
+        if self.rng.random() < 0.7:
+            self.pods = {uid: pod for uid, pod in self.pods.items() if uid in kept}
+        if self.rng.random() < 0.5:
+            self.jobs = {n: j for n, j in self.jobs.items() if "deletionTimestamp" not in j["metadata"]}
+
+
+def has_ended(job: Raw) -> bool:
+    """Whether a Job is over."""
+    return any(c["type"] in ("Complete", "Failed") for c in job.get("status", {}).get("conditions", ()))
+
+
+def _admitted(job: Raw, now: datetime) -> Raw:
+    """The Job after Kueue has let it go."""
+    condition = {"type": "Suspended", "status": "False", "lastTransitionTime": format_time(now)}
+    return job | {"spec": job["spec"] | {"suspend": False}, "status": {"conditions": [condition]}}
+
+
+def _ended_pod(pod: Raw, left: Remains, failed: bool) -> Raw:
+    state: Raw = {}
+    if left.exit_code is not None:
+        end = {"exitCode": left.exit_code, "reason": left.reason, "message": left.message}
+        state = _container("terminated", end)
+    moved = {"type": "DisruptionTarget", "status": "True", "message": left.disruption}
+    conditions = {"conditions": [moved]} if left.disruption else {}
+    return pod | {"status": {"phase": "Failed" if failed else "Succeeded"} | state | conditions}
+
+
+def _container(state: str, details: Raw) -> Raw:
+    return {"containerStatuses": [{"name": "agent", "state": {state: details}}]}
+
+
+def _owner(raw: Raw) -> str:
+    return str(raw["metadata"]["ownerReferences"][0]["uid"])
+
+
+def _is_report_of(body: Raw | None, job: Raw) -> bool:
+    """Whether a new report is the one of this Job."""
+    if body is None:
+        return False
+    return (body["spec"]["nodeUID"], _owner(body)) == (job["metadata"]["labels"][names.LABEL_NODE_UID], _owner(job))

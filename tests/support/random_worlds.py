@@ -1,0 +1,174 @@
+"""Random worlds over several passes; what people do between two of them: functions, each a row of the table below."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+from precision_api.facts.names import ANNOTATION_RERUN
+from precision_operator.core.observe.clock import format_time
+from tests.support import random_nodes, random_specs
+from tests.support.core_pass import Core
+from tests.support.node_objects import AGENT_IMAGE
+from tests.support.random_cluster import CONFIG, RandomCluster, has_ended
+
+
+def grow(seed: str, passes: int) -> dict[str, Any]:
+    """A world as the core's own decisions shape it: its objects, and the steps that refer to them by number."""
+    cluster = RandomCluster(seed)
+    core = Core(cluster.objects)
+    steps = []
+    for _ in range(passes):
+        steps.append(cluster.step())
+        cluster.apply(core.step(steps[-1]))
+        cluster.run_jobs()
+        happen(cluster)
+        cluster.pass_time()
+    return {"world": seed, "objects": cluster.objects, "steps": steps}
+
+
+def happen(cluster: RandomCluster) -> None:
+    """None to three accidents."""
+    for _ in range(cluster.rng.choice([0, 1, 1, 2] if cluster.calm else [1, 2, 3])):
+        cluster.rng.choice(ACCIDENTS)(cluster)
+
+
+def _profile(cluster: RandomCluster) -> None:
+    """Somebody edits a profile, asks for a rerun of it, or deletes it."""
+    rng = cluster.rng
+    if not cluster.profiles:
+        return
+    uid = rng.choice(list(cluster.profiles))
+    raw = cluster.profiles[uid]
+    meta = dict(raw["metadata"])
+    match rng.choice(["edit", "edit", "edit", "rerun", "delete" if len(cluster.profiles) > 1 else "edit"]):
+        case "rerun":
+            meta["annotations"] = {ANNOTATION_RERUN: cluster.now.isoformat()}
+            cluster.profiles[uid] = raw | {"metadata": meta}
+        case "delete":
+            cluster.profiles.pop(uid)
+        case _:
+            cluster.before[uid] = raw
+            meta["generation"] += 1
+            names = sorted({node["metadata"]["name"] for node in cluster.nodes.values()})
+            cluster.profiles[uid] = raw | {"metadata": meta, "spec": random_specs.edited(rng, raw["spec"], names)}
+
+
+def _report(cluster: RandomCluster) -> None:
+    """Somebody asks for a rerun of one node; or an older operator, or a hand, has left something odd."""
+    rng = cluster.rng
+    if not cluster.reports:
+        return
+    name = rng.choice(list(cluster.reports))
+    raw = copy.deepcopy(cluster.reports[name])
+    status = raw.get("status", {})
+    attempt = status.get("attempt")
+    if not isinstance(attempt, dict):  # none yet, or garbage
+        return
+    match rng.choice(["rerun", "rerun", "limit", "runs", "runs", "reason", "garbage"]):
+        case "rerun":
+            raw["metadata"]["annotations"] = {ANNOTATION_RERUN: cluster.now.isoformat()}
+        case "limit" if "hardware" in status:
+            status["hardware"]["limitWatts"] = rng.choice([4000, 5600, 7000])
+        case "runs" if attempt["outcome"] == "failed":
+            held = {"since": attempt["finishedAt"], "reason": attempt["reason"]}
+            status |= {"failedRuns": 3, "quarantine": held}
+        case "reason" if attempt["outcome"] == "failed":
+            attempt |= {"reason": "OfAnotherVersion", "failures": 9}
+            attempt.pop("message", None)
+        case "garbage" if rng.random() < 0.3:
+            raw["status"] = {"attempt": "none"}
+        case _:
+            return
+    cluster.reports[name] = raw
+
+
+def _job(cluster: RandomCluster) -> None:
+    """A Job is deleted, by hand or with a finalizer that takes its time, or Kueue takes its place away."""
+    rng = cluster.rng
+    if not cluster.jobs:
+        return
+    name = rng.choice(list(cluster.jobs))
+    job = cluster.jobs[name]
+    match rng.choice(["by hand", "deleting", "take back"]):
+        case "by hand":
+            cluster.jobs.pop(name)
+        case "deleting":
+            cluster.jobs[name] = job | {"metadata": job["metadata"] | {"deletionTimestamp": format_time(cluster.now)}}
+        case _ if not has_ended(job):
+            cluster.jobs[name] = job | {"spec": job["spec"] | {"suspend": True}, "status": {}}
+            cluster.pods.pop(job["metadata"]["uid"], None)
+
+
+def _node(cluster: RandomCluster) -> None:
+    """Something about a node changes."""
+    if cluster.nodes:
+        uid = cluster.rng.choice(list(cluster.nodes))
+        cluster.before[uid] = cluster.nodes[uid]
+        cluster.nodes[uid] = random_nodes.altered(cluster.rng, cluster.nodes[uid])
+
+
+def _undo(cluster: RandomCluster) -> None:
+    """A node is as it was, or a profile has its spec of before."""
+    if not cluster.before:
+        return
+    uid = cluster.rng.choice(list(cluster.before))
+    before = cluster.before.pop(uid)
+    if uid in cluster.nodes:
+        cluster.nodes[uid] = before
+    elif uid in cluster.profiles:
+        cluster.profiles[uid] = cluster.profiles[uid] | {"spec": before["spec"]}
+
+
+def _leave(cluster: RandomCluster) -> None:
+    """A node leaves the cluster."""
+    if len(cluster.nodes) > 1:
+        uid = cluster.rng.choice(list(cluster.nodes))
+        cluster.away[uid] = cluster.nodes.pop(uid)
+
+
+def _return(cluster: RandomCluster) -> None:
+    """A node comes back, as the same object or under its name only."""
+    if not cluster.away:
+        return
+    uid = cluster.rng.choice(list(cluster.away))
+    node = cluster.away.pop(uid)
+    if cluster.rng.random() < 0.5:
+        cluster.nodes[uid] = node
+    else:
+        cluster.join(node["metadata"]["name"])
+
+
+def _busy(cluster: RandomCluster) -> None:
+    """Somebody's training begins or ends on a node."""
+    if not cluster.nodes:
+        return
+    node = cluster.nodes[cluster.rng.choice(list(cluster.nodes))]["metadata"]["name"]
+    if cluster.busy.pop(node, None) is None:
+        container = {"name": "c", "resources": {"limits": {"nvidia.com/gpu": "8"}}}
+        meta = {"name": "train-0", "namespace": "team", "uid": cluster.uid("pod")}
+        cluster.busy[node] = {"metadata": meta, "spec": {"containers": [container]}, "status": {"phase": "Running"}}
+
+
+def _cluster(cluster: RandomCluster) -> None:
+    """What profiles lean on comes or goes: PriorityClass, queue, ConfigMap, the operator's own image."""
+    rng = cluster.rng
+    match rng.choice(["class" if not cluster.priority_class else "image", "queue", "map", "image", "lost class"]):
+        case "class":
+            cluster.priority_class = True
+        case "lost class":
+            cluster.priority_class = rng.random() < 0.8
+        case "queue":
+            cluster.queue = rng.choice([True, False])
+        case "map":
+            cluster.config_map = rng.choice([None, {}, {"config.json": CONFIG}])
+        case _:
+            cluster.settings["agent_image"] = rng.choice([AGENT_IMAGE, random_specs.OTHER_IMAGE])
+
+
+ACCIDENTS: tuple[Callable[[RandomCluster], None], ...] = (
+    *(_profile, _profile, _report, _report, _job, _node, _node),
+    *(_undo, _undo, _leave, _return, _busy, _cluster),
+)
+"""More often the more rows."""
