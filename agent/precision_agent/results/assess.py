@@ -106,7 +106,7 @@ def with_meanings(results: tuple[RecipeResult, ...], run: Measured) -> tuple[Rec
     """The same results, each told what it means against the baseline."""
     share, floor, baseline = gemm_share(run), stats.noise_floor(run.control), run.cases.baseline.recipe
 
-    def told(result: RecipeResult) -> RecipeResult:
+    def explained(result: RecipeResult) -> RecipeResult:
         speedups = gemm_speedups(Variant(result.recipe, result.recipe), run)
         value = share.value if isinstance(share, Interval) else share
         facts = facts_of(result, baseline, value, floor, _kept_share(result, run), speedups)
@@ -115,7 +115,7 @@ def with_meanings(results: tuple[RecipeResult, ...], run: Measured) -> tuple[Rec
         doubt = (share.message,) if isinstance(share, Failure) and result.recipe == baseline else ()
         return result.model_copy(update={"meaning": meaning(facts), "notes": (*doubt, *result.notes)[:MOST_NOTES]})
 
-    return tuple(told(result) if result.availability in ("ok", "emulated") else result for result in results)
+    return tuple(explained(result) if result.availability in ("ok", "emulated") else result for result in results)
 
 
 def _kept_share(result: RecipeResult, run: Measured) -> float:
@@ -134,17 +134,17 @@ def gemm_share(run: Measured) -> Interval | Failure | None:
     if isinstance(steps, Failure) or steps.missing:
         return None
     modes: list[Mode] = sorted(run.cases.modes, reverse=True)
-    found = ((mode, _totals(baseline, mode, run, in_a_step=True)) for mode in modes)
-    known = next(((mode, totals) for mode, totals in found if not isinstance(totals, Failure)), None)
-    if known is None:
+    by_mode = ((mode, _totals(baseline, mode, run, in_a_step=True)) for mode in modes)
+    complete = next(((mode, totals) for mode, totals in by_mode if not isinstance(totals, Failure)), None)
+    if complete is None:
         return None
-    mode, totals = known
+    mode, totals = complete
     step = [fmean(devices) for devices in zip(*steps.seconds.values(), strict=True)]
     paired = stats.widened(stats.paired_ratio(totals, step), _repeats(baseline, mode, run, in_a_step=True))
     share = fmean(totals) / fmean(step)
     if share > 1 + SHARE_ROUNDING:
-        told = f"the GEMMs take {share - 1:.1%} longer than the {baseline.recipe} step that holds them"
-        return Failure(reason="gemms_exceed_step", message=told)
+        message = f"the GEMMs take {share - 1:.1%} longer than the {baseline.recipe} step that holds them"
+        return Failure(reason="gemms_exceed_step", message=message)
     value, factor = min(1.0, share), paired.upper / paired.value
     return Interval(value=value, lower=value / factor, upper=value * factor, n=paired.n)
 
@@ -154,12 +154,12 @@ def gemm_speedups(variant: Variant, run: Measured) -> dict[Mode, Interval]:
 
     A mode in which one of the two has no sum is left out.
     """
-    found: dict[Mode, Interval] = {}
+    speedups: dict[Mode, Interval] = {}
     for mode in run.cases.modes:
-        mine, base = (_totals(one, mode, run, in_a_step=True) for one in (variant, run.cases.baseline))
+        mine, base = (_totals(side, mode, run, in_a_step=True) for side in (variant, run.cases.baseline))
         if not isinstance(mine, Failure) and not isinstance(base, Failure):
-            found[mode] = _ratio(variant, mode, run, base, mine, in_a_step=True)
-    return found
+            speedups[mode] = _ratio(variant, mode, run, base, mine, in_a_step=True)
+    return speedups
 
 
 def _tax(variant: Variant, run: Measured) -> float | None:
@@ -187,8 +187,8 @@ def _cpu_bound(variant: Variant, run: Measured, kernel_time: float | None) -> bo
     if kernel_time is None:
         return None
     training = run.cases.training
-    told = (training,) if training and (variant.label, training) in run.samples.facts else run.cases.gemms
-    facts = (run.samples.facts.get((variant.label, case)) for case in told)
+    timed_cases = (training,) if training and (variant.label, training) in run.samples.facts else run.cases.gemms
+    facts = (run.samples.facts.get((variant.label, case)) for case in timed_cases)
     return kernel_time < CPU_BOUND and any(fact is not None and fact.execution == "eager" for fact in facts)
 
 
@@ -199,9 +199,9 @@ def control_ratio(run: Measured) -> Interval | None:
     if not isinstance(first, Failure) and not isinstance(second, Failure):
         return stats.paired_ratio(second.rates.per_abba_block, first.rates.per_abba_block)
     for mode in run.cases.modes:
-        one, two = _totals(baseline, mode, run), _totals(control, mode, run)
-        if not isinstance(one, Failure) and not isinstance(two, Failure):
-            return stats.paired_ratio(one, two)
+        base_totals, control_totals = _totals(baseline, mode, run), _totals(control, mode, run)
+        if not isinstance(base_totals, Failure) and not isinstance(control_totals, Failure):
+            return stats.paired_ratio(base_totals, control_totals)
     return None
 
 
@@ -215,23 +215,23 @@ def _values(variant: Variant, case: GemmCase, run: Measured) -> tuple[float, ...
 
 def disagreements(gemms: Sequence[GemmResult]) -> tuple[str, ...]:
     """That kernel-only times and the library's own calls differ by more than both of their intervals."""
-    known = [(row, row.seconds, row.own_call_seconds) for row in gemms]
-    pairs = [(row, alone, own) for row, alone, own in known if alone and own]
-    apart = [(row, alone.value / own.value) for row, alone, own in pairs if not _agree(alone, own)]
+    rows = [(row, row.seconds, row.own_call_seconds) for row in gemms]
+    pairs = [(row, alone, by_library) for row, alone, by_library in rows if alone and by_library]
+    apart = [(row, alone.value / by_library.value) for row, alone, by_library in pairs if not _agree(alone, by_library)]
     if not apart:
         return ()
     worst, ratio = max(apart, key=lambda pair: abs(math.log(pair[1])))
-    told = (
+    message = (
         f"kernel-only times of {len(apart)} of {len(pairs)} GEMMs differ from Transformer Engine's own GEMM call by "
         f"more than both intervals; most of all {worst.name} {worst.pass_}, {ratio:.2f} times as long"
     )
-    return (told,)
+    return (message,)
 
 
-def _agree(one: Interval, other: Interval) -> bool:
+def _agree(alone: Interval, by_library: Interval) -> bool:
     """Whether their intervals overlap, or they are nearer than anything that is ever called a difference."""
-    near = abs(one.value / other.value - 1) <= stats.LEAST_DIFFERENCE
-    return near or (one.lower <= other.upper and other.lower <= one.upper)
+    near = abs(alone.value / by_library.value - 1) <= stats.LEAST_DIFFERENCE
+    return near or (alone.lower <= by_library.upper and by_library.lower <= alone.upper)
 
 
 def _gemm(variant: Variant, case: GemmCase, run: Measured, evidence: RecipeEvidence) -> GemmResult:
@@ -279,10 +279,10 @@ def _repeats(variant: Variant, mode: Mode, run: Measured, in_a_step: bool = Fals
     parts: list[tuple[float, ...]] = []
     chosen = [case for case in run.cases.gemms if case.mode == mode]
     for case in chosen:
-        found = run.repeats.get((variant.label, case))
-        if found is None:
+        repeats = run.repeats.get((variant.label, case))
+        if repeats is None:
             return ()
-        parts.append(found)
+        parts.append(repeats)
     return stats.sums(parts, [case.count * (_runs(case, run) if in_a_step else 1) for case in chosen])
 
 
@@ -290,8 +290,8 @@ def _ratio(
     variant: Variant, mode: Mode, run: Measured, base: Sequence[float], mine: Sequence[float], in_a_step: bool = False
 ) -> Interval:
     """Baseline over recipe; the spreads of both kernels' shares are in its interval."""
-    own, theirs = (_repeats(one, mode, run, in_a_step) for one in (variant, run.cases.baseline))
-    return stats.widened(stats.paired_ratio(base, mine), own, theirs)
+    recipe_repeats, base_repeats = (_repeats(side, mode, run, in_a_step) for side in (variant, run.cases.baseline))
+    return stats.widened(stats.paired_ratio(base, mine), recipe_repeats, base_repeats)
 
 
 def _runs(case: GemmCase, run: Measured) -> int:

@@ -35,7 +35,7 @@ class Explanation:
 
 def explain(result: MeasurementResult) -> tuple[Explanation, ...]:
     """A row for each figure that the result holds, and for each that it lacks with a reason."""
-    rows = (*_run(result), *(told for row in result.recipes for told in _recipe(row, result)))
+    rows = (*_run(result), *(explanation for row in result.recipes for explanation in _recipe(row, result)))
     if result.provenance == "measured":
         return rows
     recipes = {row.recipe for row in result.recipes}
@@ -110,8 +110,8 @@ def _provenance(result: MeasurementResult) -> str:
 
 
 def _formula(name: str | None) -> str:
-    known = f"{TRAINING_FLOPS.name}/{TRAINING_FLOPS.version}"
-    return f"{name}: {TRAINING_FLOPS.text}" if name == known else f"formula {name}"
+    current = f"{TRAINING_FLOPS.name}/{TRAINING_FLOPS.version}"
+    return f"{name}: {TRAINING_FLOPS.text}" if name == current else f"formula {name}"
 
 
 def _noise(result: MeasurementResult, of: str) -> Iterator[Explanation]:
@@ -175,38 +175,40 @@ def _tried(result: MeasurementResult) -> str:
 def _kernel_time(row: RecipeResult) -> Iterator[Explanation]:
     """How far the kernels fill the timed step, and at which clock they were profiled."""
     if row.kernel_time_share is not None:
-        told = "CPU-bound: the host launched too slowly" if row.cpu_bound else "the rest are gaps between kernels"
+        cause = "CPU-bound: the host launched too slowly" if row.cpu_bound else "the rest are gaps between kernels"
         share = f"{min(1.0, row.kernel_time_share):.1%}"
-        yield Explanation(row.recipe, "kernel time", share, f"of the timed step; {told}")
-    for one in row.kernel_profiles:
+        yield Explanation(row.recipe, "kernel time", share, f"of the timed step; {cause}")
+    for profiles in row.kernel_profiles:
         clock = "no SM clock was reported"
-        if one.sm_mhz is not None:
-            clock = f"at {one.sm_mhz:.0f} MHz, the timed windows at {one.windows_sm_mhz or 0:.0f} MHz"
-        why = f"; {one.failure.reason}: {one.failure.message}" if one.failure else ""
-        value = f"{one.profiles} of its {'GEMMs' if one.load == 'gemms' else 'training step'}"
-        yield Explanation(row.recipe, "profiles", value, f"{clock}, in {one.seconds:.0f} s under load{why}")
+        if profiles.sm_mhz is not None:
+            clock = f"at {profiles.sm_mhz:.0f} MHz, the timed windows at {profiles.windows_sm_mhz or 0:.0f} MHz"
+        why = f"; {profiles.failure.reason}: {profiles.failure.message}" if profiles.failure else ""
+        value = f"{profiles.profiles} of its {'GEMMs' if profiles.load == 'gemms' else 'training step'}"
+        yield Explanation(row.recipe, "profiles", value, f"{clock}, in {profiles.seconds:.0f} s under load{why}")
 
 
 def _tax_value(row: RecipeResult) -> str:
-    found = row.quantization_tax_interval
-    between = f" ({found.lower:.1%} to {found.upper:.1%})" if found else ""
+    interval = row.quantization_tax_interval
+    between = f" ({interval.lower:.1%} to {interval.upper:.1%})" if interval else ""
     return f"{row.quantization_tax or 0.0:.1%}{between}"
 
 
 def _tax_source(row: RecipeResult) -> str:
-    if any(one.profiles for one in row.kernel_profiles):
+    if any(load.profiles for load in row.kernel_profiles):
         return "quantisation kernels' share of the time of GEMM and quantisation kernels in profiled steps"
     return "no kernels were seen: what the GEMMs alone take less than those with quantisation, as a share of the latter"
 
 
 def _verification(row: RecipeResult) -> Iterator[Explanation]:
-    found = row.verification
-    share = f", {found.share:.0%} of GEMM time" if found.share is not None else ""
-    yield Explanation(row.recipe, "precision", f"{found.verdict}{share}", found.message or "nothing was looked at")
-    for kernel in found.kernels[:3]:
+    verification = row.verification
+    share = f", {verification.share:.0%} of GEMM time" if verification.share is not None else ""
+    yield Explanation(
+        row.recipe, "precision", f"{verification.verdict}{share}", verification.message or "nothing was looked at"
+    )
+    for kernel in verification.kernels[:3]:
         yield Explanation(row.recipe, "kernel", kernel.class_, f"{kernel.name} (rule {kernel.rule})")
-    if found.errors:
-        errors = ", ".join(f"{name} {_number(value)}" for name, value in found.errors.model_dump().items())
+    if verification.errors:
+        errors = ", ".join(f"{name} {_number(value)}" for name, value in verification.errors.model_dump().items())
         yield Explanation(
             row.recipe, "error against FP32", errors, "relative, on random data: too small is as suspect as too large"
         )
@@ -227,65 +229,65 @@ def _sum(part: GemmSum, row: RecipeResult, result: MeasurementResult) -> Iterato
         row.recipe, name, f"{_interval(part.seconds, 1e3)} ms", f"one GPU's GEMMs of a micro batch, {how}: {kinds}"
     )
     if part.speedup:
-        told = f"{result.baseline}'s seconds over these, {_paired(part.speedup, result)}"
-        yield Explanation(row.recipe, f"{name} speedup", f"{_interval(part.speedup)}", told)
+        source = f"{result.baseline}'s seconds over these, {_paired(part.speedup, result)}"
+        yield Explanation(row.recipe, f"{name} speedup", f"{_interval(part.speedup)}", source)
 
 
-def _training(found: Training, row: RecipeResult, result: MeasurementResult) -> Iterator[Explanation]:
+def _training(training: Training, row: RecipeResult, result: MeasurementResult) -> Iterator[Explanation]:
     of = row.recipe
-    if found.tokens_per_second is None:
-        failure = found.failure
+    if training.tokens_per_second is None:
+        failure = training.failure
         yield Explanation(of, "training", "none", f"{failure.reason}: {failure.message}" if failure else "")
         return
-    yield Explanation(of, "tokens/s", _interval(found.tokens_per_second), _full_depth(found))
-    if found.synchronous_tokens_per_second:
-        spread = f", at {found.gpu_spread:.1%} of their mean" if found.gpu_spread is not None else ""
-        told = f"GPUs x the slowest one ({found.slowest_gpu}{spread}): what a job that waits for all of them gets"
-        if found.slowest_gpu:
-            yield Explanation(of, "tokens/s in step", _interval(found.synchronous_tokens_per_second), told)
-    if found.speedup:
-        verdict = f"; verdict: {found.difference.replace('_', ' ')}" if found.difference else ""
-        told = f"tokens/s over {result.baseline}'s, {_paired(found.speedup, result)}{verdict}"
-        yield Explanation(of, "speedup", _interval(found.speedup), told)
-    if found.mfu:
-        told = f"tokens/s x FLOPs a token, by GPU, over {found.mfu.peak}"
-        yield Explanation(of, "MFU", f"{found.mfu.value:.1%}", told)
+    yield Explanation(of, "tokens/s", _interval(training.tokens_per_second), _full_depth(training))
+    if training.synchronous_tokens_per_second:
+        spread = f", at {training.gpu_spread:.1%} of their mean" if training.gpu_spread is not None else ""
+        source = f"GPUs x the slowest one ({training.slowest_gpu}{spread}): what a job that waits for all of them gets"
+        if training.slowest_gpu:
+            yield Explanation(of, "tokens/s in step", _interval(training.synchronous_tokens_per_second), source)
+    if training.speedup:
+        verdict = f"; verdict: {training.difference.replace('_', ' ')}" if training.difference else ""
+        source = f"tokens/s over {result.baseline}'s, {_paired(training.speedup, result)}{verdict}"
+        yield Explanation(of, "speedup", _interval(training.speedup), source)
+    if training.mfu:
+        source = f"tokens/s x FLOPs a token, by GPU, over {training.mfu.peak}"
+        yield Explanation(of, "MFU", f"{training.mfu.value:.1%}", source)
     elif result.gpus:
         yield Explanation(of, "MFU", "unknown", f"the peak of {result.gpus[0].name} is unknown")
-    if found.depth_check is not None:
-        told = "predicted over measured step time of a model of another depth: within 3 % is agreement"
-        yield Explanation(of, "depth check", f"{found.depth_check:.3f}", told)
-    if found.energy:
-        yield from _energy(found.energy, of, result)
+    if training.depth_check is not None:
+        source = "predicted over measured step time of a model of another depth: within 3 % is agreement"
+        yield Explanation(of, "depth check", f"{training.depth_check:.3f}", source)
+    if training.energy:
+        yield from _energy(training.energy, of, result)
 
 
-def _full_depth(found: Training) -> str:
+def _full_depth(training: Training) -> str:
     """The formula with this run's numbers in it, where the regions are there."""
-    seconds = {region.name: region.seconds.value for region in found.regions}
-    told = "of the full-depth model: layers x layer + head + optimizer's share"
-    if found.layers and found.layers_measured and {"layers_forward", "layers_backward"} <= set(seconds):
-        told += (
-            f"; a micro batch is {_layers(found, seconds)}"
+    seconds = {region.name: region.seconds.value for region in training.regions}
+    source = "of the full-depth model: layers x layer + head + optimizer's share"
+    if training.layers and training.layers_measured and {"layers_forward", "layers_backward"} <= set(seconds):
+        source += (
+            f"; a micro batch is {_layers(training, seconds)}"
             f" + {seconds.get('head', 0) * 1e3:.4g} ms of head + a share of {seconds.get('optimizer', 0) * 1e3:.4g} ms"
             " of optimizer (once a step, scaled to all weights)"
         )
-    if found.missing:
-        told += f"; WITHOUT {', '.join(found.missing)}, which did not fit"
-    if found.trial_tokens_per_second:
-        told += f"; the short model itself made {found.trial_tokens_per_second:,.0f} a second, which says nothing"
-    return told
+    if training.missing:
+        source += f"; WITHOUT {', '.join(training.missing)}, which did not fit"
+    if training.trial_tokens_per_second:
+        source += f"; the short model itself made {training.trial_tokens_per_second:,.0f} a second, which says nothing"
+    return source
 
 
-def _layers(found: Training, seconds: Mapping[RegionName, float]) -> str:
+def _layers(training: Training, seconds: Mapping[RegionName, float]) -> str:
     """The layers' part of the formula; layers with experts and dense ones are a sum of two."""
     both = seconds["layers_forward"] + seconds["layers_backward"]
     dense = seconds.get("dense_forward", 0) + seconds.get("dense_backward", 0)
-    ran = f"{both * 1e3:.4g} ms / {found.layers_measured}"
-    if not found.dense_measured:
-        return f"{found.layers} x {ran} layers that ran"
+    ran = f"{both * 1e3:.4g} ms / {training.layers_measured}"
+    if not training.dense_measured:
+        return f"{training.layers} x {ran} layers that ran"
     return (
-        f"{found.layers} layers: those with experts x {ran} that ran"
-        f" + dense ones x {dense * 1e3:.4g} ms / {found.dense_measured} that ran"
+        f"{training.layers} layers: those with experts x {ran} that ran"
+        f" + dense ones x {dense * 1e3:.4g} ms / {training.dense_measured} that ran"
     )
 
 
@@ -299,16 +301,16 @@ def _energy(energy: Energy, of: str, result: MeasurementResult) -> Iterator[Expl
     whose = "GPUs'" if energy.scope == "gpu" else "modules'"
     by_counter = energy.method == "counter" and energy.scope == "gpu"  # a module has no counter
     counted = "energy counter" if by_counter else f"integral of the {whose} power alone"
-    told = f"{counted} {windows}{updates}, each part of the step replayed; scope {energy.scope}, sensor "
-    yield Explanation(of, "power", f"{energy.watts:,.0f} W", f"{told}{energy.sensor_accuracy}")
+    source = f"{counted} {windows}{updates}, each part of the step replayed; scope {energy.scope}, sensor "
+    yield Explanation(of, "power", f"{energy.watts:,.0f} W", f"{source}{energy.sensor_accuracy}")
     yield Explanation(of, "tokens/J", _number(energy.tokens_per_joule), "tokens/s over these watts, idle draw included")
     if energy.tokens_per_joule_ratio:
         ratio = energy.tokens_per_joule_ratio
-        told = (
+        source = (
             f"tokens/J over {result.baseline}'s, {_paired(ratio, result)}; each has the layers' draw of its own power "
             "windows, and of head and optimizer, which are replayed less often, that of the nearest palindrome"
         )
-        yield Explanation(of, "tokens/J ratio", _interval(ratio), told)
+        yield Explanation(of, "tokens/J ratio", _interval(ratio), source)
     if energy.tokens_per_joule_net is not None:
         idle = f"{energy.idle_watts:,.0f} W" if energy.idle_watts is not None else "the draw"
         yield Explanation(
@@ -333,37 +335,39 @@ def _conditions(row: RecipeResult) -> Iterator[Explanation]:
             yield Explanation(row.recipe, "short model's memory", f"{size / 2**30:.1f} GiB", how)
     yield from _model_memory(row)
     if row.throttled:
-        told = f"{row.throttled.reason}: {'sampled' if row.throttled.sampled else 'by the driver’s counters'}"
-        yield Explanation(row.recipe, "throttled", f"{row.throttled.share:.1%} of the timed windows", told)
+        source = f"{row.throttled.reason}: {'sampled' if row.throttled.sampled else 'by the driver’s counters'}"
+        yield Explanation(row.recipe, "throttled", f"{row.throttled.share:.1%} of the timed windows", source)
     yield from _kernel_time(row)
     if row.loss:
         entropy = f"; no loss goes below {row.loss.entropy:.2f} nats for long" if row.loss.entropy is not None else ""
         verdict = row.loss.verdict or (row.loss.failure.reason if row.loss.failure else "none")
-        told = f"{len(row.loss.runs)} short runs on a seeded Markov chain, a smoke test and no proof of parity{entropy}"
-        yield Explanation(row.recipe, "loss", verdict, told)
+        source = (
+            f"{len(row.loss.runs)} short runs on a seeded Markov chain, a smoke test and no proof of parity{entropy}"
+        )
+        yield Explanation(row.recipe, "loss", verdict, source)
         yield from _loss_difference(row)
 
 
 def _loss_difference(row: RecipeResult) -> Iterator[Explanation]:
-    found = row.loss.difference if row.loss else None
-    if found is None:
+    gap = row.loss.difference if row.loss else None
+    if gap is None:
         return
-    band = f" ({found.lower:+.3f} to {found.upper:+.3f})" if found.lower is not None and found.upper is not None else ""
-    told = f"mean of the last {found.steps} steps minus the baseline's of the same seed, over {found.seeds} seeds"
-    yield Explanation(row.recipe, "loss beside the baseline's", f"{found.nats:+.3f} nats{band}", told)
+    band = f" ({gap.lower:+.3f} to {gap.upper:+.3f})" if gap.lower is not None and gap.upper is not None else ""
+    source = f"mean of the last {gap.steps} steps minus the baseline's of the same seed, over {gap.seeds} seeds"
+    yield Explanation(row.recipe, "loss beside the baseline's", f"{gap.nats:+.3f} nats{band}", source)
 
 
 def _model_memory(row: RecipeResult) -> Iterator[Explanation]:
-    found = row.model_memory
-    if found is None:
+    memory = row.model_memory
+    if memory is None:
         return
-    if found.bytes is None:
-        why = f"{found.failure.reason}: {found.failure.message}" if found.failure else ""
+    if memory.bytes is None:
+        why = f"{memory.failure.reason}: {memory.failure.message}" if memory.failure else ""
         yield Explanation(row.recipe, "full model's memory", "none", why)
         return
-    fits = ", ".join(f"{name} {ratio:.2f}" for name, ratio in found.agreement.items())
-    told = f"of one GPU, estimated ({found.formula}); measured over predicted of the short model: {fits}"
-    yield Explanation(row.recipe, "full model's memory", f"{found.bytes / 2**30:.1f} GiB", told)
+    fits = ", ".join(f"{name} {ratio:.2f}" for name, ratio in memory.agreement.items())
+    source = f"of one GPU, estimated ({memory.formula}); measured over predicted of the short model: {fits}"
+    yield Explanation(row.recipe, "full model's memory", f"{memory.bytes / 2**30:.1f} GiB", source)
 
 
 def _paired(ratio: Interval, result: MeasurementResult) -> str:

@@ -43,33 +43,33 @@ def with_kernel_shares(run: Measured, profiles: Profiles) -> Measured:
         if not fact.holds_quantization or not isinstance(case, GemmCase):
             continue
         # the control is a second baseline: the same kernels in steps of its own
-        found = _applied(
+        applied = _applied(
             samples.seconds[key], case, fact, profiles.get((baseline if label == CONTROL else label, "gemms"))
         )
-        if isinstance(found, Failure):
-            failures[key] = found
+        if isinstance(applied, Failure):
+            failures[key] = applied
             del seconds[key]
         else:
-            seconds[key], repeats[key] = found.seconds, found.repeats
+            seconds[key], repeats[key] = applied.seconds, applied.repeats
     return replace(run, samples=replace(samples, seconds=seconds, failures=failures), repeats=repeats)
 
 
 def _applied(
-    timed: Sequence[Sequence[float]], case: GemmCase, fact: Sample, found: LoadProfiles | None
+    timed: Sequence[Sequence[float]], case: GemmCase, fact: Sample, profiles: LoadProfiles | None
 ) -> _Applied | Failure:
-    if found is None:
+    if profiles is None:
         return Failure(reason="not_profiled", message="the run ended before its kernels were seen")
-    if found.failure:
-        return found.failure
-    by_profile = [[profile.gemms.get(_name(case)) for profile in devices] for devices in found.runs]
-    kernels = [[one for one in devices if one and one.gemm > 0] for devices in by_profile]
+    if profiles.failure:
+        return profiles.failure
+    by_profile = [[profile.gemms.get(_name(case)) for profile in devices] for devices in profiles.runs]
+    kernels = [[seconds for seconds in devices if seconds and seconds.gemm > 0] for devices in by_profile]
     if any(len(seen) < len(devices) for seen, devices in zip(kernels, by_profile, strict=True)):
         return Failure(reason="no_kernels", message=f"{case.name} {case.pass_}: the profiler saw no kernel")
     device_seconds = [fmean(values) for values in zip(*timed, strict=True)]
     wrong = _gaps(kernels, device_seconds, fact.execution)
     if wrong:
         return wrong
-    shares = [[one.gemm_share or 0.0 for one in devices] for devices in kernels]
+    shares = [[seconds.gemm_share or 0.0 for seconds in devices] for devices in kernels]
     mean_shares = [fmean(values) for values in zip(*shares, strict=True)]
     return _Applied(
         tuple(tuple(t * share for t, share in zip(block, mean_shares, strict=True)) for block in timed),
@@ -81,17 +81,17 @@ def _gaps(
     kernels: Sequence[Sequence[KernelSeconds]], timed: Sequence[float], execution: Execution | None
 ) -> Failure | None:
     """Why the GEMMs' share of the kernels says nothing of the timed step: they are too small or too large a part."""
-    busy = [fmean(one.seconds for one in device) for device in zip(*kernels, strict=True)]
+    busy = [fmean(kernel.seconds for kernel in device) for device in zip(*kernels, strict=True)]
     least = min(spent / whole for spent, whole in zip(busy, timed, strict=True))
     most = max(spent / whole for spent, whole in zip(busy, timed, strict=True))
     if least < CPU_BOUND:
-        told = f"kernels ran in {least:.1%} of the timed step: kernel-only time is unknown"
+        message = f"kernels ran in {least:.1%} of the timed step: kernel-only time is unknown"
         if execution == "graph":
-            return Failure(reason="kernel_gaps", message=f"{told}; the gaps between its short kernels are too long")
-        return Failure(reason="cpu_bound", message=f"{told}; the host launched them too slowly")
+            return Failure(reason="kernel_gaps", message=f"{message}; the gaps between its short kernels are too long")
+        return Failure(reason="cpu_bound", message=f"{message}; the host launched them too slowly")
     if most > MOST_KERNEL_TIME:
-        told = f"the profiled kernels lasted {most:.2f} times as long as the timed step that holds them"
-        return Failure(reason="kernels_exceed_step", message=told)
+        message = f"the profiled kernels lasted {most:.2f} times as long as the timed step that holds them"
+        return Failure(reason="kernels_exceed_step", message=message)
     return None
 
 
@@ -102,13 +102,13 @@ def kernel_time_share(run: Measured, variant: Variant, profiles: Profiles) -> fl
     if run.cases.training and training and not training.failure:
         timed = run.samples.by_device(variant, run.cases.training)
         if not isinstance(timed, Failure):
-            return _least([[one.seconds for one in devices] for devices in training.runs], timed)
+            return _least([[profile.seconds for profile in devices] for devices in training.runs], timed)
     return _of_gemms(run, variant, profiles)
 
 
 def _of_gemms(run: Measured, variant: Variant, profiles: Profiles) -> float | None:
-    found = profiles.get((variant.label, "gemms"))
-    if found is None or found.failure:
+    gemms = profiles.get((variant.label, "gemms"))
+    if gemms is None or gemms.failure:
         return None
     shares = []
     for case in run.cases.gemms:
@@ -116,38 +116,37 @@ def _of_gemms(run: Measured, variant: Variant, profiles: Profiles) -> float | No
         timed = run.samples.seconds.get((variant.label, case), ())
         if fact is None or not fact.holds_quantization or not timed:
             continue
-        kernels = [[profile.gemms.get(_name(case), NONE).seconds for profile in devices] for devices in found.runs]
+        kernels = [[profile.gemms.get(_name(case), NONE).seconds for profile in devices] for devices in gemms.runs]
         shares.append(_least(kernels, timed))
     return min(shares, default=None)
 
 
 def _least(kernels: Sequence[Sequence[float]], timed: Sequence[Sequence[float]]) -> float:
     spent, whole = ([fmean(device) for device in zip(*rows, strict=True)] for rows in (kernels, timed))
-    return min(one / step for one, step in zip(spent, whole, strict=True))
+    return min(kernel_seconds / step_seconds for kernel_seconds, step_seconds in zip(spent, whole, strict=True))
 
 
 def gradient_share(run: Measured, variant: Variant, profiles: Profiles) -> float | None:
     """Over the GEMMs that quantise: quantisation's share of their data gradients' kernel time; None without kernels."""
-    found = profiles.get((variant.label, "gemms"))
+    gemms = profiles.get((variant.label, "gemms"))
     names = {
         (case.name, case.pass_)
         for case in run.cases.gemms
         if case.pass_ == "dgrad" and RECIPES[case.recipe_of(variant)].format != "bf16"
     }
-    if found is None or found.failure:
+    if gemms is None or gemms.failure:
         return None
-    seen = [
-        kernels for one in found.runs for profile in one for name, kernels in profile.gemms.items() if name in names
-    ]
-    whole = sum(one.seconds for one in seen)
-    return sum(one.other for one in seen) / whole if whole > 0 else None
+    at_clock = [profile for devices in gemms.runs for profile in devices]
+    seen = [kernels for profile in at_clock for name, kernels in profile.gemms.items() if name in names]
+    whole = sum(kernels.seconds for kernels in seen)
+    return sum(kernels.other for kernels in seen) / whole if whole > 0 else None
 
 
-def grouped_path(found: LoadProfiles | None, case: GemmCase) -> GroupedPath | None:
+def grouped_path(profiles: LoadProfiles | None, case: GemmCase) -> GroupedPath | None:
     """How the GEMMs of experts ran; None for a single one, and where no kernels were seen."""
-    if case.groups == 1 or found is None:
+    if case.groups == 1 or profiles is None:
         return None
-    seen = next((profile.gemms[_name(case)] for profile in found.seen if _name(case) in profile.gemms), NONE)
+    seen = next((profile.gemms[_name(case)] for profile in profiles.seen if _name(case) in profile.gemms), NONE)
     if seen.gemm <= 0:
         return None
     if seen.launches < 2:
@@ -159,27 +158,27 @@ def _name(case: GemmCase) -> GemmName:
     return case.name, case.pass_
 
 
-def taxes(recipe: Recipe, found: LoadProfiles, forwards: int, depth: Repeats) -> tuple[float, ...]:
+def taxes(recipe: Recipe, profiles: LoadProfiles, forwards: int, depth: Repeats) -> tuple[float, ...]:
     """The quantisation tax by each profile, mean of its devices; empty without profiles at the clock of the windows."""
-    if found.failure:
+    if profiles.failure:
         return ()
-    each = [[_tax(recipe, profile, forwards, depth) for profile in devices] for devices in found.runs]
-    return tuple(fmean(known) for devices in each if (known := [tax for tax in devices if tax is not None]))
+    by_profile = [[_tax(recipe, profile, forwards, depth) for profile in devices] for devices in profiles.runs]
+    return tuple(fmean(present) for devices in by_profile if (present := [tax for tax in devices if tax is not None]))
 
 
 def _tax(recipe: Recipe, profile: Profile, forwards: int, depth: Repeats) -> float | None:
     return quantization_tax(recipe, profile.kernels, forwards, depth)
 
 
-def merged(found: LoadProfiles | None) -> Profile | None:
+def merged(profiles: LoadProfiles | None) -> Profile | None:
     """All profiles of a load as one, of the mean step on the mean device; None without any."""
-    if found is None or not found.seen:
+    if profiles is None or not profiles.seen:
         return None
     seconds: dict[ProfiledKernel, float] = {}
-    for kernel in (kernel for profile in found.seen for kernel in profile.kernels):
+    for kernel in (kernel for profile in profiles.seen for kernel in profile.kernels):
         place = replace(kernel, seconds=0.0)
-        seconds[place] = seconds.get(place, 0.0) + kernel.seconds / len(found.seen)
+        seconds[place] = seconds.get(place, 0.0) + kernel.seconds / len(profiles.seen)
     rows = sorted(seconds, key=lambda place: -seconds[place])
-    unplaced = next((one.unplaced for one in found.seen if one.unplaced), "")
+    unplaced = next((profile.unplaced for profile in profiles.seen if profile.unplaced), "")
     kernels = tuple(replace(place, seconds=seconds[place]) for place in rows)
-    return replace(found.seen[0], kernels=kernels, unplaced=unplaced)
+    return replace(profiles.seen[0], kernels=kernels, unplaced=unplaced)

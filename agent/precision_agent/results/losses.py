@@ -25,7 +25,7 @@ def losses_of(
     run: Measured,
     variants: Sequence[Variant],
     stop: Stop,
-    told: Callable[[str, float], None],
+    report_progress: Callable[[str, float], None],
 ) -> dict[str, Loss]:
     """By label; a failed seed fails its recipe's verdict with its reason. A stop keeps the seeds that all have run."""
     model = run.workload.model
@@ -39,12 +39,12 @@ def losses_of(
     for place, seed in enumerate(seeds):
         if place and stop():
             break
-        told("loss", place / len(seeds))
+        report_progress("loss", place / len(seeds))
         plan = LossPlan(request.loss.steps, seed, request.loss.learning_rate_factor)
         answers = devices.spread([Call("loss_run", (variant, plan), LOSS_SECONDS, variant) for variant in variants])
         for variant, answer in zip(variants, answers, strict=True):
             tracks[variant.label].append(answer)
-    told("loss", 1.0)
+    report_progress("loss", 1.0)
     baseline = next((v.label for v in variants if v == run.cases.baseline), "")
     return _told(tracks, seeds, source(model.vocab_size, seeds[0]), model.vocab_size, baseline)
 
@@ -52,15 +52,14 @@ def losses_of(
 def _told(
     tracks: Mapping[str, Tracks], seeds: Sequence[int], chain: Source, vocab_size: int, baseline: str
 ) -> dict[str, Loss]:
-    runs = {label: _runs(found, seeds, chain, vocab_size) for label, found in tracks.items()}
-    held_against = runs.get(baseline, ())
+    runs = {label: _runs(by_seed, seeds, chain, vocab_size) for label, by_seed in tracks.items()}
+    base_runs = runs.get(baseline, ())
+    others = () if isinstance(base_runs, Failure) else base_runs
     return {
-        label: Loss(failure=found, entropy=chain.entropy)
-        if isinstance(found, Failure)
-        else loss_of(
-            found, chain, vocab_size, () if label == baseline or isinstance(held_against, Failure) else held_against
-        )
-        for label, found in runs.items()
+        label: Loss(failure=recipe_runs, entropy=chain.entropy)
+        if isinstance(recipe_runs, Failure)
+        else loss_of(recipe_runs, chain, vocab_size, () if label == baseline else others)
+        for label, recipe_runs in runs.items()
     }
 
 

@@ -105,22 +105,22 @@ def _held_against(facts: Facts, share: float, speedup: Interval, measured: Inter
     gap = expected - 1 > 1e-9 and measured.upper < least and measured.value < expected * (1 - facts.noise_floor)
     if gap:
         return _overhead(facts, share, speedup.value, measured.value, expected)
-    told = f"{facts.recipe} trains {measured.value:.2f}x as fast as {facts.baseline}"
+    trained = f"{facts.recipe} trains {measured.value:.2f}x as fast as {facts.baseline}"
     if facts.difference == "no_difference":
-        said = f"{told}, which is within the noise; its GEMMs, {share:.0%} of the step, allow {expected:.2f}x."
+        said = f"{trained}, which is within the noise; its GEMMs, {share:.0%} of the step, allow {expected:.2f}x."
         return _with_figures(facts, "no_difference", said)
     if measured.lower > most * (1 + facts.noise_floor):
-        said = f"{told}, more than the {expected:.2f}x that its GEMMs explain: other kernels are faster too."
+        said = f"{trained}, more than the {expected:.2f}x that its GEMMs explain: other kernels are faster too."
         return _with_figures(facts, "gemm_bound", said)
-    said = f"{told}, as its GEMMs allow ({expected:.2f}x): they are {share:.0%} of the step and {speedup.value:.2f}x"
+    said = f"{trained}, as its GEMMs allow ({expected:.2f}x): they are {share:.0%} of the step and {speedup.value:.2f}x"
     return _with_figures(facts, "gemm_bound", f"{said} as fast. GEMM-bound.")
 
 
 def _bounds(facts: Facts, share: float, speedup: Interval) -> tuple[float, float]:
     """The least and the most that a step can gain, by the intervals of the GEMMs' share and of their speedup."""
     shares = facts.share_bounds or (share, share)
-    found = [expected_speedup(g, facts.of_all_layers(s)) for g in shares for s in (speedup.lower, speedup.upper)]
-    return min(found), max(found)
+    speedups = [expected_speedup(g, facts.of_all_layers(s)) for g in shares for s in (speedup.lower, speedup.upper)]
+    return min(speedups), max(speedups)
 
 
 def _overhead(facts: Facts, share: float, speedup: float, measured: float, expected: float) -> Meaning:
@@ -129,9 +129,9 @@ def _overhead(facts: Facts, share: float, speedup: float, measured: float, expec
     gap = (1 / measured - 1 / expected) / saved
     quantization = _quantization(facts, share, speedup, saved, gap)
     other = None if quantization is None else gap - quantization
-    told = f"{facts.recipe} trains {measured:.2f}x as fast as {facts.baseline}"
+    trained = f"{facts.recipe} trains {measured:.2f}x as fast as {facts.baseline}"
     lost = f"overhead eats {min(gap, 1):.0%} of the gain" + (" and more" if gap > 1 else "")
-    said = f"{told}; its GEMMs alone would give {expected:.2f}x: {lost}"
+    said = f"{trained}; its GEMMs alone would give {expected:.2f}x: {lost}"
     if facts.tax_in_speedup:
         said += ", quantisation not among it (the GEMMs were timed with theirs)."
     elif quantization is None:
@@ -196,7 +196,7 @@ def facts_of(
         speedups = {part.mode: part.speedup for part in result.sums if part.speedup}
     alone = speedups.get("prequantized")
     training = complete(result.training)
-    found = Facts(
+    facts = Facts(
         recipe=result.recipe,
         baseline=baseline,
         verdict=result.verification.verdict,
@@ -209,4 +209,4 @@ def facts_of(
         tax_in_speedup=alone is None,
         kept_share=kept_share,
     )
-    return replace(found, no_share=gemm_share.message) if isinstance(gemm_share, Failure) else found
+    return replace(facts, no_share=gemm_share.message) if isinstance(gemm_share, Failure) else facts

@@ -81,7 +81,7 @@ class WindowSensors:
 
 
 def node_power_by_part(
-    recordings: Mapping[str, Recording], windows: Sequence[PowerWindow], names: Sequence[str], known: WindowSensors
+    recordings: Mapping[str, Recording], windows: Sequence[PowerWindow], names: Sequence[str], sensors: WindowSensors
 ) -> NodePower | tuple[Reason, ...]:
     """The power of all GPUs (`names`, UUIDs) while a variant's parts were replayed, or all reasons why not."""
     if not windows:
@@ -89,38 +89,38 @@ def node_power_by_part(
     missing = [name for name in names if name not in recordings]
     if missing:
         return (why.NO_SAMPLER,)
-    traces = {name: in_order(_trace(recordings[name], known.counter_scope)) for name in names}
+    traces = {name: in_order(_trace(recordings[name], sensors.counter_scope)) for name in names}
     if len({trace.scope for trace in traces.values()}) > 1:
         return (why.MODULE_SHARED,)
-    whole = _whole(traces, windows, known)
-    locked = [why.PHASE_LOCKED] if any(_locked(one, known.sensor_seconds) for one in windows) else []
+    whole = _whole(traces, windows, sensors)
+    locked = [why.PHASE_LOCKED] if any(_locked(window, sensors.sensor_seconds) for window in windows) else []
     reasons = tuple(dict.fromkeys((*whole.reasons, *locked)))
     if reasons:
         return reasons
     watts: dict[Part, float] = {}
-    for part in dict.fromkeys(one.part for one in windows):
-        chosen = [one for one in windows if one.part == part]
-        found = _steps(traces, chosen, known)
-        if found.watts is None:
-            return found.reasons
-        watts[part] = found.watts
-    by_abba_block = _by_abba_block(traces, windows, known)
+    for part in dict.fromkeys(window.part for window in windows):
+        chosen = [window for window in windows if window.part == part]
+        reading = _steps(traces, chosen, sensors)
+        if reading.watts is None:
+            return reading.reasons
+        watts[part] = reading.watts
+    by_abba_block = _by_abba_block(traces, windows, sensors)
     return NodePower(watts, whole.seconds, whole.updates, whole.scope, by_abba_block, whole.counted)
 
 
 def _by_abba_block(
-    traces: Mapping[str, Trace], windows: Sequence[PowerWindow], known: WindowSensors
+    traces: Mapping[str, Trace], windows: Sequence[PowerWindow], sensors: WindowSensors
 ) -> dict[int, dict[Part, float]]:
     """The power of each part from the windows of one ABBA block; a part whose windows don't stand alone is left out."""
     chosen: dict[tuple[int, Part], list[PowerWindow]] = {}
-    for one in windows:
-        chosen.setdefault((one.abba_block, one.part), []).append(one)
-    found: dict[int, dict[Part, float]] = {}
-    for (place, part), own in chosen.items():
-        watts = _steps(traces, own, known).watts
+    for window in windows:
+        chosen.setdefault((window.abba_block, window.part), []).append(window)
+    powers: dict[int, dict[Part, float]] = {}
+    for (place, part), part_windows in chosen.items():
+        watts = _steps(traces, part_windows, sensors).watts
         if watts is not None:
-            found.setdefault(place, {})[part] = watts
-    return found
+            powers.setdefault(place, {})[part] = watts
+    return powers
 
 
 def _trace(recording: Recording, counter_scope: CounterScope) -> Trace:
@@ -130,42 +130,45 @@ def _trace(recording: Recording, counter_scope: CounterScope) -> Trace:
     return replace(recording.gpu, counter_scope=counter_scope)
 
 
-def _whole(traces: Mapping[str, Trace], windows: Sequence[PowerWindow], known: WindowSensors) -> EnergyReading:
+def _whole(traces: Mapping[str, Trace], windows: Sequence[PowerWindow], sensors: WindowSensors) -> EnergyReading:
     """The node over all windows, pauses with them: is there enough to judge by, and does it agree?"""
-    energies = {name: _mean_power(name, trace, windows, known, Limits()) for name, trace in traces.items()}
-    return node_power(energies, known.modules)
+    energies = {name: _mean_power(name, trace, windows, sensors, Limits()) for name, trace in traces.items()}
+    return node_power(energies, sensors.modules)
 
 
-def _steps(traces: Mapping[str, Trace], windows: Sequence[PowerWindow], known: WindowSensors) -> EnergyReading:
+def _steps(traces: Mapping[str, Trace], windows: Sequence[PowerWindow], sensors: WindowSensors) -> EnergyReading:
     """The node while the steps of one part's windows ran, its pauses taken off."""
     energies = {}
     for name, trace in traces.items():
         paused = _paused_seconds(windows, [name] if trace.scope == "gpu" else list(traces))
-        rest = rest_watts(trace, known.rests, known.sensor_seconds) if paused else None
-        energies[name] = without_pauses(_mean_power(name, trace, windows, known, PART_LIMITS), paused, rest)
-    return node_power(energies, known.modules)
+        rest = rest_watts(trace, sensors.rests, sensors.sensor_seconds) if paused else None
+        energies[name] = without_pauses(_mean_power(name, trace, windows, sensors, PART_LIMITS), paused, rest)
+    return node_power(energies, sensors.modules)
 
 
 def _mean_power(
-    name: str, trace: Trace, windows: Sequence[PowerWindow], known: WindowSensors, limits: Limits
+    name: str, trace: Trace, windows: Sequence[PowerWindow], sensors: WindowSensors, limits: Limits
 ) -> EnergyReading:
     first, last = windows[0], windows[-1]
     cut = near(trace, Window(first.window.start, last.window.end))
     step = first.steps.get(name, first.step_seconds)
-    load = Load(step, first.longest_pause_seconds, known.sensor_seconds, first.calls)
-    return mean_power(cut, [one.window for one in windows], load, limits)
+    load = Load(step, first.longest_pause_seconds, sensors.sensor_seconds, first.calls)
+    return mean_power(cut, [power_window.window for power_window in windows], load, limits)
 
 
 def _paused_seconds(windows: Sequence[PowerWindow], names: Sequence[str]) -> float:
     """Of the windows together, mean of the GPUs by these names: a module's sensor sees all of its own."""
-    paused = [one for one in windows if one.longest_pause_seconds]
-    return math.fsum(one.window.seconds * (1 - fmean(one.running.get(name, 1.0) for name in names)) for one in paused)
+    paused = [power_window for power_window in windows if power_window.longest_pause_seconds]
+    return math.fsum(
+        power_window.window.seconds * (1 - fmean(power_window.running.get(name, 1.0) for name in names))
+        for power_window in paused
+    )
 
 
-def _locked(one: PowerWindow, sensor_seconds: float) -> bool:
+def _locked(window: PowerWindow, sensor_seconds: float) -> bool:
     """Whether any GPU's own steps are locked to its sensor: the mean of a slow GPU's and the others' is nobody's."""
-    steps = one.steps.values() or (one.step_seconds,)
-    return any(lock_with_pauses(step, sensor_seconds, one.longest_pause_seconds, one.calls) for step in steps)
+    steps = window.steps.values() or (window.step_seconds,)
+    return any(lock_with_pauses(step, sensor_seconds, window.longest_pause_seconds, window.calls) for step in steps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,11 +187,11 @@ def held_back(recordings: Mapping[str, Recording], windows: Sequence[Window]) ->
     worst: dict[str, Throttle] = {}
     for recording in recordings.values():
         parts = [(window.seconds, _shares(recording.throttle, window)) for window in windows]
-        for one in pooled(parts):
-            if one.reason not in worst or one.share > worst[one.reason].share:
-                worst[one.reason] = one
+        for throttle in pooled(parts):
+            if throttle.reason not in worst or throttle.share > worst[throttle.reason].share:
+                worst[throttle.reason] = throttle
     marked = marking(tuple(worst.values()))
-    return HeldBack(tuple(_told(one) for one in worst.values()), _told(marked) if marked else None)
+    return HeldBack(tuple(_told(throttle) for throttle in worst.values()), _told(marked) if marked else None)
 
 
 def blind(recordings: Mapping[str, Recording], windows: Sequence[Window], names: Sequence[str]) -> tuple[str, ...]:
@@ -196,8 +199,8 @@ def blind(recordings: Mapping[str, Recording], windows: Sequence[Window], names:
     marking_kinds = {kind.name for kind in KINDS if kind.marks}
 
     def tells(name: str) -> bool:
-        found = held_back({name: recordings[name]}, windows) if name in recordings else HeldBack()
-        return bool({one.reason for one in found.shares} & marking_kinds)
+        held = held_back({name: recordings[name]}, windows) if name in recordings else HeldBack()
+        return bool({throttle.reason for throttle in held.shares} & marking_kinds)
 
     return tuple(name for name in names if not tells(name)) if windows else ()
 
@@ -209,14 +212,14 @@ def _shares(readings: tuple[ThrottleReading, ...], window: Window) -> tuple[Thro
     return shares(inside, window.start, window.end) if inside else ()
 
 
-def _told(one: Throttle) -> ThrottleShare:
-    return ThrottleShare(reason=one.reason, share=one.share, sampled=one.sampled)
+def _told(throttle: Throttle) -> ThrottleShare:
+    return ThrottleShare(reason=throttle.reason, share=throttle.share, sampled=throttle.sampled)
 
 
 def clocks(recordings: Mapping[str, Recording], windows: Sequence[Window]) -> Clocks | None:
     """Mean SM clock of all GPUs over the windows and the hottest moment of any; None where neither is told."""
-    mhz = [value for one in recordings.values() for value in values_within(one.sm_mhz, windows)]
-    celsius = [value for one in recordings.values() for value in values_within(one.celsius, windows)]
+    mhz = [value for recording in recordings.values() for value in values_within(recording.sm_mhz, windows)]
+    celsius = [value for recording in recordings.values() for value in values_within(recording.celsius, windows)]
     if not mhz and not celsius:
         return None
     return Clocks(sm_mhz=round(fmean(mhz), 1) if mhz else None, celsius=float(max(celsius)) if celsius else None)
@@ -224,7 +227,10 @@ def clocks(recordings: Mapping[str, Recording], windows: Sequence[Window]) -> Cl
 
 def used_bytes(recordings: Mapping[str, Recording], windows: Sequence[Window]) -> int | None:
     """The most memory that NVML counted as used on any GPU within the windows, bytes."""
-    return max((value for one in recordings.values() for value in values_within(one.used_bytes, windows)), default=None)
+    return max(
+        (value for recording in recordings.values() for value in values_within(recording.used_bytes, windows)),
+        default=None,
+    )
 
 
 def power_trace(recordings: Mapping[str, Recording], started_at: str, began: float) -> PowerTrace | None:
@@ -249,7 +255,7 @@ def power_trace(recordings: Mapping[str, Recording], started_at: str, began: flo
             if 0 <= place < count:
                 cells[place].append(sample.watts)
         sums = [
-            None if known is None or not cell else known + fmean(cell) for known, cell in zip(sums, cells, strict=True)
+            None if total is None or not cell else total + fmean(cell) for total, cell in zip(sums, cells, strict=True)
         ]
     watts = tuple(None if value is None else round(value, 1) for value in sums)
     return PowerTrace(started_at=started_at, interval_seconds=round(interval, 3), watts=watts)

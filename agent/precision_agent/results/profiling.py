@@ -35,6 +35,8 @@ OWN_CALL_REPEATS = 3
 """Of each variant: so many times all of its GEMMs in turn, each among its layer's timed steps."""
 SECOND_DEPTH_SECONDS = 1.0
 """Of timed steps at the second depth: enough for a check that allows 3 %."""
+LOADS: Mapping[Load, str] = {"gemms": "GEMMs", "training": "training step"}
+"""What a note calls each load."""
 OwnCalls = Mapping[GemmName, tuple[float, ...]]
 """Seconds of each GEMM by the library's own call, means of the devices, by repetition."""
 Notes = Mapping[str, tuple[str, ...]]
@@ -80,7 +82,7 @@ class Looking:
     run: Measured
     variants: Sequence[Variant]
     stops: Stops
-    told: ReportProgress = lambda phase, done: None
+    report_progress: ReportProgress = lambda phase, done: None
     recorded: Recorded = dict
     trace: Path | None = None
     leads: Leads = LEADS
@@ -98,7 +100,9 @@ def look(asked: Looking) -> After:
     profiles = _profiles(asked)
     asked.stops.profiled()
     inspections, unseen = _inspections(asked)
-    losses = losses_of(asked.devices, asked.request, asked.run, asked.chosen, asked.stops.everything, asked.told)
+    losses = losses_of(
+        asked.devices, asked.request, asked.run, asked.chosen, asked.stops.everything, asked.report_progress
+    )
     notes = {
         variant.label: (
             *_unprofiled(variant, profiles),
@@ -108,7 +112,11 @@ def look(asked: Looking) -> After:
         )
         for variant in asked.chosen
     }
-    seen = {key: one for key, one in profiles.items() if not one.failure or one.failure.reason != "not_available"}
+    seen = {
+        key: load_profiles
+        for key, load_profiles in profiles.items()
+        if not load_profiles.failure or load_profiles.failure.reason != "not_available"
+    }
     return After(seen, inspections, losses, checks, notes, own_calls)
 
 
@@ -116,27 +124,28 @@ def _profiles(asked: Looking) -> dict[LoadKey, LoadProfiles]:
     """Of each load that was timed; one that a backend has no profiles of at all is left out."""
     names, samples = asked.run.names, asked.run.samples
     recordings = asked.recorded()
-    loads: tuple[Load, ...] = ("gemms", "training")
     wanted = [
         Wanted(variant, load, clocks_of(recordings, names, samples.loads[variant.label, load]))
         for variant in asked.chosen
-        for load in loads
+        for load in LOADS
         if (variant.label, load) in samples.loads
     ]
 
-    def told(done: float) -> None:
-        asked.told("profile", done)
+    def report(done: float) -> None:
+        asked.report_progress("profile", done)
 
-    return profile_loads(asked.devices, wanted, asked.recorded, asked.stops.everything, told, asked.trace, asked.leads)
+    return profile_loads(
+        asked.devices, wanted, asked.recorded, asked.stops.everything, report, asked.trace, asked.leads
+    )
 
 
 def _own_calls(asked: Looking) -> dict[str, OwnCalls]:
     """Where steps with their quantisation were timed: what their GEMMs take by themselves, to hold shares against."""
     facts = asked.run.samples.facts.items()
     held = {label for (label, _), fact in facts if fact.holds_quantization}
-    found: dict[str, OwnCalls] = {}
-    for place, variant in enumerate(one for one in asked.chosen if one.label in held):
-        asked.told("own_calls", place / len(held))
+    own_calls: dict[str, OwnCalls] = {}
+    for place, variant in enumerate(chosen for chosen in asked.chosen if chosen.label in held):
+        asked.report_progress("own_calls", place / len(held))
         if asked.stops.sampling():
             break
         lead = 2 * asked.leads.lead_seconds  # longer than before a profile: here no clock is looked at
@@ -146,8 +155,10 @@ def _own_calls(asked: Looking) -> dict[str, OwnCalls]:
             continue  # a check that can't be had says nothing against the figure
         shared = _shared([row for rows in answers for row in rows])
         by_repeat = list(zip(*answers, strict=True))
-        found[variant.label] = {name: tuple(fmean(row[name] for row in rows) for rows in by_repeat) for name in shared}
-    return found
+        own_calls[variant.label] = {
+            name: tuple(fmean(row[name] for row in rows) for rows in by_repeat) for name in shared
+        }
+    return own_calls
 
 
 def _shared(rows: Sequence[Mapping[GemmName, float]]) -> list[GemmName]:
@@ -158,37 +169,37 @@ def _shared(rows: Sequence[Mapping[GemmName, float]]) -> list[GemmName]:
 def _inspections(asked: Looking) -> tuple[dict[str, Inspection], Notes]:
     if asked.stops.everything():
         return {}, {}
-    asked.told("verify", 0.0)
+    asked.report_progress("verify", 0.0)
     chosen = asked.chosen
     answers = asked.devices.spread([Call("inspect", (variant,), variant=variant) for variant in chosen])
-    asked.told("verify", 1.0)
+    asked.report_progress("verify", 1.0)
     pairs = [(variant.label, inside) for variant, inside in zip(chosen, answers, strict=True)]
     notes = {label: _note("nothing was seen of the quantizers", inside) for label, inside in pairs}
     return {label: inside for label, inside in pairs if isinstance(inside, Inspection)}, notes
 
 
 def _unprofiled(variant: Variant, profiles: Mapping[LoadKey, LoadProfiles]) -> Iterator[str]:
-    for load, what in (("gemms", "GEMMs"), ("training", "training step")):
-        found = next((one for key, one in profiles.items() if key == (variant.label, load)), None)
-        if found:
-            yield from _note(f"the kernels of the {what} give no figure", found.failure)
+    for load, what in LOADS.items():
+        load_profiles = profiles.get((variant.label, load))
+        if load_profiles:
+            yield from _note(f"the kernels of the {what} give no figure", load_profiles.failure)
 
 
 def _untraced(trace: Path | None, variant: Variant, profiles: Mapping[LoadKey, LoadProfiles]) -> tuple[str, ...]:
     """A word where a trace was asked for and there is none, also where the backend has nothing to trace."""
-    own = [one for (label, _), one in profiles.items() if label == variant.label]
-    if trace is None or any(one.seen for one in own):
+    its_profiles = [load_profiles for (label, _), load_profiles in profiles.items() if label == variant.label]
+    if trace is None or any(load_profiles.seen for load_profiles in its_profiles):
         return ()
-    failed = next((one.failure for one in own if one.failure), None)
-    told = failed.message or failed.reason if failed else "this backend sees no kernels here"
-    return (f"no trace was written: {told}"[:1024],)
+    failed = next((load_profiles.failure for load_profiles in its_profiles if load_profiles.failure), None)
+    cause = failed.message or failed.reason if failed else "this backend sees no kernels here"
+    return (f"no trace was written: {cause}"[:1024],)
 
 
-def _note(what: str, found: object) -> tuple[str, ...]:
+def _note(what: str, outcome: object) -> tuple[str, ...]:
     """A failure in words; nothing of what a backend does not have at all."""
-    if not isinstance(found, Failure) or found.reason == "not_available":
+    if not isinstance(outcome, Failure) or outcome.reason == "not_available":
         return ()
-    return (f"{what}: {found.reason}: {found.message}"[:1024],)
+    return (f"{what}: {outcome.reason}: {outcome.message}"[:1024],)
 
 
 def _second_depths(asked: Looking) -> tuple[dict[str, float], Notes]:
@@ -204,16 +215,16 @@ def _second_depths(asked: Looking) -> tuple[dict[str, float], Notes]:
     for place, variant in enumerate(asked.chosen):
         if asked.stops.sampling():
             return checks, notes
-        asked.told("second_depth", place / len(asked.chosen))
+        asked.report_progress("second_depth", place / len(asked.chosen))
         steps = steps_of(variant, run)
         if isinstance(steps, Failure):
             continue  # told already, and nothing to check
         answers = asked.devices.all(Call("second_depth", (variant, seconds), seconds, variant))
-        found = first_failure(run.names, answers) or _worst(variant, steps, run, answers)
-        if isinstance(found, Failure):
-            notes[variant.label] = _note("a second depth was not checked", found)
+        ratio = first_failure(run.names, answers) or _worst(variant, steps, run, answers)
+        if isinstance(ratio, Failure):
+            notes[variant.label] = _note("a second depth was not checked", ratio)
         else:
-            checks[variant.label] = found
+            checks[variant.label] = ratio
     return checks, notes
 
 
@@ -221,15 +232,15 @@ def _worst(variant: Variant, steps: Steps, run: Measured, samples: Sequence[Samp
     """The ratio that is furthest from 1 among the devices; a Failure as soon as one of them has none."""
     ratios = [_checked(variant, steps, run, place, sample) for place, sample in enumerate(samples)]
     failed = first_failure(run.names, ratios)
-    known = [ratio for ratio in ratios if not isinstance(ratio, Failure)]
-    return failed or max(known, key=lambda ratio: abs(ratio - 1))
+    valid = [ratio for ratio in ratios if not isinstance(ratio, Failure)]
+    return failed or max(valid, key=lambda ratio: abs(ratio - 1))
 
 
 def _checked(variant: Variant, steps: Steps, run: Measured, place: int, sample: Sample) -> float | Failure:
     """One device's ratio, from its own ABBA blocks' means."""
     if not sample.layers_measured or sample.layers_measured == steps.depth.measured:
-        told = f"the second model had {sample.layers_measured or 'no known number of'} layers"
-        return Failure(reason="no_other_depth", message=told)
+        message = f"the second model had {sample.layers_measured or 'no known number of'} layers"
+        return Failure(reason="no_other_depth", message=message)
     mixed = _other_mix(variant, run, sample)
     if mixed:
         return mixed
@@ -249,8 +260,8 @@ def _other_mix(variant: Variant, run: Measured, sample: Sample) -> Failure | Non
     first = run.samples.facts[variant.label, run.cases.training] if run.cases.training else sample
     if window_of(run.workload) is None or first.windowed_layers is None or sample.windowed_layers is None:
         return None
-    depths = [(one.windowed_layers or 0, one.layers_measured or 1) for one in (first, sample)]
+    depths = [(depth.windowed_layers or 0, depth.layers_measured or 1) for depth in (first, sample)]
     if depths[0][0] * depths[1][1] == depths[1][0] * depths[0][1]:
         return None
-    told = " and ".join(f"{windowed} of {layers}" for windowed, layers in depths)
-    return Failure(reason="windows_differ", message=f"{told} layers have a sliding window")
+    shares = " and ".join(f"{windowed} of {layers}" for windowed, layers in depths)
+    return Failure(reason="windows_differ", message=f"{shares} layers have a sliding window")

@@ -85,13 +85,13 @@ def _by_energy(usable: Sequence[RecipeResult], baseline: Recipe) -> Recipe | Non
 
     The baseline only where no other recipe can save enough: an interval that holds 1 and a gain says nothing.
     """
-    known = {result.recipe: energy for result in usable if (energy := _energy(result))}
-    if baseline not in known or len(known) < 2:
+    energies = {result.recipe: energy for result in usable if (energy := _energy(result))}
+    if baseline not in energies or len(energies) < 2:
         return None
-    saving = [recipe for recipe, energy in known.items() if _saves(energy, known[baseline])]
-    if not saving and any(_may_save(energy) for recipe, energy in known.items() if recipe != baseline):
+    saving = [recipe for recipe, energy in energies.items() if _saves(energy, energies[baseline])]
+    if not saving and any(_may_save(energy) for recipe, energy in energies.items() if recipe != baseline):
         return None
-    return max(saving, key=lambda recipe: known[recipe].tokens_per_joule or 0.0, default=baseline)
+    return max(saving, key=lambda recipe: energies[recipe].tokens_per_joule or 0.0, default=baseline)
 
 
 def _may_save(energy: Energy) -> bool:

@@ -41,7 +41,7 @@ from precision_agent.results.power_windows import (
     power_trace,
     used_bytes,
 )
-from precision_agent.results.profiling import After
+from precision_agent.results.profiling import LOADS, After
 from precision_agent.results.recommend import recommend
 from precision_agent.results.train import Measured, RecipePower
 from precision_agent.sampling.calibrate import counter_scope, disagrees
@@ -55,13 +55,12 @@ from precision_api.exchange.result import Failure, GpuHealth, KernelProfiles, Me
 from precision_api.models.model import ModelSpec
 
 MOST_NOTES = 8
-LOADS: tuple[Load, ...] = ("gemms", "training")
 PowerOrReason = NodePower | tuple[Reason, ...] | Failure
 """A variant's power, or why there is none."""
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class RunFacts:
     """All that was found out, up to now; `asked` is the request as it came, `request` as it was measured."""
 
     asked: MeasurementRequest
@@ -86,122 +85,124 @@ class Found:
     """`run` before the kernels' shares were applied to it."""
 
 
-def result_of(found: Found, finished_at: float) -> MeasurementResult:
+def result_of(facts: RunFacts, finished_at: float) -> MeasurementResult:
     """The result; `finished_at` is seconds since 1970."""
-    found = replace(found, timed=found.run, run=with_kernel_shares(found.run, found.after.profiles))
-    run = replace(found.run, control=control_ratio(found.run))
-    variants = [variant for variant in found.probes if variant != run.cases.control]
-    powers = {variant: _power(variant, found) for variant in variants}
-    made = (recipe_result(variant, run, _evidence(variant, found, powers)) for variant in variants)
+    facts = replace(facts, timed=facts.run, run=with_kernel_shares(facts.run, facts.after.profiles))
+    run = replace(facts.run, control=control_ratio(facts.run))
+    variants = [variant for variant in facts.probes if variant != run.cases.control]
+    powers = {variant: _power(variant, facts) for variant in variants}
+    made = (recipe_result(variant, run, _evidence(variant, facts, powers)) for variant in variants)
     recipes = with_meanings(tuple(made), run)
-    request, workload, formula = found.asked, run.workload, run.workload.formula
-    started = _timestamp(found.started_at)
+    request, workload, formula = facts.asked, run.workload, run.workload.formula
+    started = _timestamp(facts.started_at)
     return MeasurementResult(
         run=request.run,
         request_hash=request_hash(request),
         node=request.node.name,
         attempt=request.attempt,
-        backend=found.backend,
-        provenance=found.provenance.kind,
-        sources=found.provenance.sources,
-        simulated=found.provenance.simulated,
+        backend=facts.backend,
+        provenance=facts.provenance.kind,
+        sources=facts.provenance.sources,
+        simulated=facts.provenance.simulated,
         partial=run.samples.ended,
-        product=found.machine.product,
-        gpus=found.machine.gpus,
-        software=found.machine.software,
+        product=facts.machine.product,
+        gpus=facts.machine.gpus,
+        software=facts.machine.software,
         started_at=started,
         finished_at=_timestamp(finished_at),
-        duration_seconds=round(max(0.0, finished_at - found.started_at), 3),
-        phase_seconds=_phase_seconds(found.phases, finished_at),
+        duration_seconds=round(max(0.0, finished_at - facts.started_at), 3),
+        phase_seconds=_phase_seconds(facts.phases, finished_at),
         workload_name=workload.name,
         workload_hash=workload.hash,
         formula=f"{formula.name}/{formula.version}" if formula else None,
         training_flops_per_token=workload.training_flops_per_token,
         baseline=request.baseline,
         recipe_scope=request.recipe_scope,
-        health=tuple(GpuHealth.model_validate(gpu, from_attributes=True) for gpu in found.sensing.health),
-        environment=_environment(found.machine.environment),
-        steadiness=found.steadiness,
-        sensor=found.sensing.sensor,
-        power_trace=power_trace(found.recordings.gpus, started, found.began),
+        health=tuple(GpuHealth.model_validate(gpu, from_attributes=True) for gpu in facts.sensing.health),
+        environment=_environment(facts.machine.environment),
+        steadiness=facts.steadiness,
+        sensor=facts.sensing.sensor,
+        power_trace=power_trace(facts.recordings.gpus, started, facts.began),
         noise_floor=stats.noise_floor(run.control),
         control_ratio=run.control,
         recipes=recipes,
-        recommendation=recommend(recipes, run.control, found.provenance.kind, request.baseline),
+        recommendation=recommend(recipes, run.control, facts.provenance.kind, request.baseline),
     )
 
 
 def _phase_seconds(phases: Sequence[tuple[str, float]], finished_at: float) -> dict[str, float]:
-    found: dict[str, float] = {}
+    seconds: dict[str, float] = {}
     ends = [*(begun for _, begun in phases[1:]), finished_at]
     for (name, begun), end in zip(phases, ends, strict=True):
-        found[name] = round(found.get(name, 0.0) + max(0.0, end - begun), 3)
-    return found
+        seconds[name] = round(seconds.get(name, 0.0) + max(0.0, end - begun), 3)
+    return seconds
 
 
-def partial_of(found: Found, samples: Samples) -> Found:
+def partial_of(facts: RunFacts, samples: Samples) -> RunFacts:
     """The same with the samples so far, as what a killed run would leave."""
-    return replace(found, run=replace(found.run, samples=samples.so_far()))
+    return replace(facts, run=replace(facts.run, samples=samples.so_far()))
 
 
-def _evidence(variant: Variant, found: Found, powers: Mapping[Variant, PowerOrReason]) -> RecipeEvidence:
-    probe, samples = found.probes[variant], found.run.samples
+def _evidence(variant: Variant, facts: RunFacts, powers: Mapping[Variant, PowerOrReason]) -> RecipeEvidence:
+    probe, samples = facts.probes[variant], facts.run.samples
     windows = samples.timed.get(variant.label, ())
-    recordings = found.recordings.gpus
-    profiles, timed = found.after.profiles, found.timed or found.run
+    recordings = facts.recordings.gpus
+    profiles, timed = facts.after.profiles, facts.timed or facts.run
     gemms, training = (profiles.get((variant.label, load)) for load in LOADS)
     profile = merged(training) or merged(gemms)
-    inside = found.after.inspections.get(variant.label, Inspection())
+    inside = facts.after.inspections.get(variant.label, Inspection())
     used = used_bytes(recordings, windows)
-    memory = found.memory.get(variant.label, Memory())
-    fact, run = _training_fact(variant, found.run), found.run
+    memory = facts.memory.get(variant.label, Memory())
+    fact, run = _training_fact(variant, facts.run), facts.run
     return RecipeEvidence(
         probe=probe,
-        metering=_metering(variant, found, powers),
+        metering=_metering(variant, facts, powers),
         memory=memory if used is None else memory.model_copy(update={"device_used_bytes": used}),
         model_memory=model_memory(
             variant.recipe,
             run.workload,
             memory,
             fact,
-            scope=found.request.recipe_scope if variant.recipe != found.request.baseline else "all",
+            scope=facts.request.recipe_scope if variant.recipe != facts.request.baseline else "all",
             kept_higher=run.kept_by(variant),
             fused_attention=not _unfused(training),
         ),
-        verification=verification_of(variant.recipe, found.request, probe, profile, inside, found.backend),
+        verification=verification_of(variant.recipe, facts.request, probe, profile, inside, facts.backend),
         held_back=held_back(recordings, windows),
         clocks=clocks(recordings, windows),
-        taxes=_taxes(variant, found.run, training or gemms),
-        gradient_quantization_share=gradient_share(found.run, variant, profiles),
+        taxes=_taxes(variant, facts.run, training or gemms),
+        gradient_quantization_share=gradient_share(facts.run, variant, profiles),
         kernel_time_share=kernel_time_share(timed, variant, profiles),
-        kernel_profiles=tuple(_told(load, one) for load in LOADS if (one := profiles.get((variant.label, load)))),
-        own_calls=found.after.own_calls.get(variant.label, {}),
-        grouped={case: path for case in found.run.cases.gemms if (path := grouped_path(gemms, case))},
-        loss=found.after.losses.get(variant.label),
-        depth_check=found.after.depth_checks.get(variant.label),
-        notes=_notes(variant, found),
+        kernel_profiles=tuple(
+            _told(load, load_profiles) for load in LOADS if (load_profiles := profiles.get((variant.label, load)))
+        ),
+        own_calls=facts.after.own_calls.get(variant.label, {}),
+        grouped={case: path for case in facts.run.cases.gemms if (path := grouped_path(gemms, case))},
+        loss=facts.after.losses.get(variant.label),
+        depth_check=facts.after.depth_checks.get(variant.label),
+        notes=_notes(variant, facts),
     )
 
 
-def _told(load: Load, found: LoadProfiles) -> KernelProfiles:
+def _told(load: Load, profiles: LoadProfiles) -> KernelProfiles:
     return KernelProfiles(
         load=load,
-        profiles=len(found.runs),
-        sm_mhz=found.sm_mhz,
-        windows_sm_mhz=found.windows_sm_mhz,
-        seconds=round(found.seconds, 3),
-        failure=found.failure,
+        profiles=len(profiles.runs),
+        sm_mhz=profiles.sm_mhz,
+        windows_sm_mhz=profiles.windows_sm_mhz,
+        seconds=round(profiles.seconds, 3),
+        failure=profiles.failure,
     )
 
 
-def _taxes(variant: Variant, run: Measured, found: LoadProfiles | None) -> tuple[float, ...]:
+def _taxes(variant: Variant, run: Measured, profiles: LoadProfiles | None) -> tuple[float, ...]:
     """Of the full-depth step, all of its layers in the recipe; they were profiled by the few of the short model."""
-    if found is None:
+    if profiles is None:
         return ()
     fact = _training_fact(variant, run)
     depth = repeats(run.workload.model, fact.layers_measured, fact.dense_measured) if fact else ONCE
     forwards = 2 if run.cases.training and run.workload.workload.recompute == "Full" else 1
-    return taxes(variant.recipe, found, forwards, depth)
+    return taxes(variant.recipe, profiles, forwards, depth)
 
 
 def repeats(model: ModelSpec | None, measured: int | None, dense_measured: int) -> Repeats:
@@ -216,9 +217,9 @@ def _training_fact(variant: Variant, run: Measured) -> Sample | None:
     return run.samples.facts.get((variant.label, run.cases.training)) if run.cases.training else None
 
 
-def _notes(variant: Variant, found: Found) -> tuple[str, ...]:
+def _notes(variant: Variant, facts: RunFacts) -> tuple[str, ...]:
     """What else a reader must know; eager execution where a graph was tried has its reason."""
-    run = found.run
+    run = facts.run
     reasons = {
         fact.execution_reason
         for (label, _), fact in run.samples.facts.items()
@@ -227,20 +228,20 @@ def _notes(variant: Variant, found: Found) -> tuple[str, ...]:
     repeated = (
         (f"palindromes measured twice, for heat or brake: {run.samples.repeated}",) if run.samples.repeated else ()
     )
-    kept = found.run.kept_by(variant)
-    base = found.run.cases.baseline.recipe
-    told = f"layers kept in {base}: {kept}, computed from measured layer times, not run"
+    kept = facts.run.kept_by(variant)
+    base = facts.run.cases.baseline.recipe
+    message = f"layers kept in {base}: {kept}, computed from measured layer times, not run"
     notes = (
-        *((told,) if kept else ()),
+        *((message,) if kept else ()),
         *_windows(variant, run),
-        *found.notes,
+        *facts.notes,
         *repeated,
-        *_doubts(found.after.depth_checks.get(variant.label)),
-        *found.after.notes.get(variant.label, ()),
-        *_without(found.after.inspections.get(variant.label)),
-        *((UNFUSED,) if _unfused(found.after.profiles.get((variant.label, "training"))) else ()),
-        *_heat_not_known(variant, found),
-        *_gaps(variant, found),
+        *_doubts(facts.after.depth_checks.get(variant.label)),
+        *facts.after.notes.get(variant.label, ()),
+        *_without(facts.after.inspections.get(variant.label)),
+        *((UNFUSED,) if _unfused(facts.after.profiles.get((variant.label, "training"))) else ()),
+        *_heat_not_known(variant, facts),
+        *_gaps(variant, facts),
         *sorted(reasons),
     )
     cut = len(notes) - MOST_NOTES
@@ -255,19 +256,19 @@ def _unfused(training: LoadProfiles | None) -> bool:
     return profile is not None and unfused_attention(profile)
 
 
-def _heat_not_known(variant: Variant, found: Found) -> tuple[str, ...]:
+def _heat_not_known(variant: Variant, facts: RunFacts) -> tuple[str, ...]:
     """Of which GPUs nobody knows whether they were throttled: to leave them unmarked says nothing then."""
-    if not found.sensing.health:
+    if not facts.sensing.health:
         return ()
-    names = blind(found.recordings.gpus, found.run.samples.timed.get(variant.label, ()), found.run.names)
-    told = "whether heat or the power brake held the clocks back is not known of"
-    return (f"{told} {', '.join(names)}: the driver tells neither counters nor reasons",) if names else ()
+    names = blind(facts.recordings.gpus, facts.run.samples.timed.get(variant.label, ()), facts.run.names)
+    message = "whether heat or the power brake held the clocks back is not known of"
+    return (f"{message} {', '.join(names)}: the driver tells neither counters nor reasons",) if names else ()
 
 
-def _gaps(variant: Variant, found: Found) -> tuple[str, ...]:
+def _gaps(variant: Variant, facts: RunFacts) -> tuple[str, ...]:
     """That a step which is one graph has gaps between its kernels: no host can be blamed for them."""
-    fact = _training_fact(variant, found.run)
-    share = kernel_time_share(found.timed or found.run, variant, found.after.profiles)
+    fact = _training_fact(variant, facts.run)
+    share = kernel_time_share(facts.timed or facts.run, variant, facts.after.profiles)
     if fact is None or fact.execution != "graph" or share is None or share >= CPU_BOUND:
         return ()
     return (f"kernels ran in {share:.1%} of the timed step, a CUDA graph: the rest are gaps between short kernels",)
@@ -278,16 +279,16 @@ def _windows(variant: Variant, run: Measured) -> tuple[str, ...]:
     fact = _training_fact(variant, run)
     if fact is None or fact.windowed_layers is None or not fact.layers_measured:
         return ()
-    told = other_windows(run.workload, fact.layers_measured + fact.dense_measured, fact.windowed_layers)
-    return (told,) if told else ()
+    note = other_windows(run.workload, fact.layers_measured + fact.dense_measured, fact.windowed_layers)
+    return (note,) if note else ()
 
 
 def _without(inside: Inspection | None) -> tuple[str, ...]:
     """How the measured training step ran, and what of the model it did not have."""
     if inside is None:
         return ()
-    told = (f"the training step is without {', '.join(inside.left_out)}",) if inside.left_out else ()
-    return (*inside.notes, *told)
+    note = (f"the training step is without {', '.join(inside.left_out)}",) if inside.left_out else ()
+    return (*inside.notes, *note)
 
 
 def _doubts(depth_check: float | None) -> tuple[str, ...]:
@@ -297,31 +298,31 @@ def _doubts(depth_check: float | None) -> tuple[str, ...]:
     return (f"a second depth was predicted at {depth_check:.3f} of what it took: full depth is that far off",)
 
 
-def _metering(variant: Variant, found: Found, powers: Mapping[Variant, PowerOrReason]) -> RecipePower:
-    sensing = found.sensing
+def _metering(variant: Variant, facts: RunFacts, powers: Mapping[Variant, PowerOrReason]) -> RecipePower:
+    sensing = facts.sensing
     accuracy = sensing.sensor.accuracy if sensing.sensor else "unverified"
-    return RecipePower(powers[variant], sensing.idle_watts, accuracy, powers[found.run.cases.baseline])
+    return RecipePower(powers[variant], sensing.idle_watts, accuracy, powers[facts.run.cases.baseline])
 
 
-def _power(variant: Variant, found: Found) -> PowerOrReason:
-    sensing, samples = found.sensing, found.run.samples
+def _power(variant: Variant, facts: RunFacts) -> PowerOrReason:
+    sensing, samples = facts.sensing, facts.run.samples
     if sensing.sensors is None:
         return sensing.failure
-    if found.recordings.failure:
-        return (found.recordings.failure,)
+    if facts.recordings.failure:
+        return (facts.recordings.failure,)
     if variant.label in samples.power_failures:
         return samples.power_failures[variant.label]
     if disagrees(sensing.sensor):
         return (COUNTER_DISAGREES,)
     windows = samples.windows.get(variant.label, ())
-    known = WindowSensors(sensing.modules, sensing.sensor_seconds, sensing.rests, counter_scope(sensing.sensor))
-    return node_power_by_part(found.recordings.gpus, windows, found.run.names, known)
+    sensors = WindowSensors(sensing.modules, sensing.sensor_seconds, sensing.rests, counter_scope(sensing.sensor))
+    return node_power_by_part(facts.recordings.gpus, windows, facts.run.names, sensors)
 
 
-def _environment(given: Mapping[str, str]) -> dict[str, str]:
+def _environment(variables: Mapping[str, str]) -> dict[str, str]:
     """At most 32 variables with plain names, sorted."""
-    named = sorted(name for name in given if len(name) <= 64 and re.fullmatch(PLAIN, name))
-    return {name: given[name][:1024] for name in named[:32]}
+    named = sorted(name for name in variables if len(name) <= 64 and re.fullmatch(PLAIN, name))
+    return {name: variables[name][:1024] for name in named[:32]}
 
 
 def _timestamp(seconds: float) -> str:
@@ -329,6 +330,6 @@ def _timestamp(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def measured(found: Found, samples: Samples) -> Found:
+def measured(facts: RunFacts, samples: Samples) -> RunFacts:
     """The same with these samples."""
-    return replace(found, run=replace(found.run, samples=samples))
+    return replace(facts, run=replace(facts.run, samples=samples))

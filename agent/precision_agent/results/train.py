@@ -175,8 +175,8 @@ def _trial_rate(variant: Variant, run: Measured) -> float | None:
     assert case is not None
     values = run.samples.by_device(variant, case)
     assert not isinstance(values, Failure)
-    each = [fmean(passes) for passes in zip(*values, strict=True)]
-    return sum(case.tokens / seconds for seconds in each) / run.workload.workload.tensor_parallel
+    device_seconds = [fmean(passes) for passes in zip(*values, strict=True)]
+    return sum(case.tokens / seconds for seconds in device_seconds) / run.workload.workload.tensor_parallel
 
 
 def _mfu(variant: Variant, flops: float, part: Part | None) -> Utilisation | None:
@@ -228,13 +228,13 @@ def _energy(variant: Variant, run: Measured, steps: Steps, metering: RecipePower
 
 def _energy_ratio(variant: Variant, run: Measured, steps: Steps, metering: RecipePower) -> Interval | None:
     """Tokens per joule over the baseline's, paired within ABBA blocks; None where the two have no like figures."""
-    own, its, theirs = metering.power, metering.baseline, steps_of(run.cases.baseline, run)
-    if variant == run.cases.baseline or not isinstance(own, NodePower) or not isinstance(its, NodePower):
+    power, base_power, base_steps = metering.power, metering.baseline, steps_of(run.cases.baseline, run)
+    if variant == run.cases.baseline or not isinstance(power, NodePower) or not isinstance(base_power, NodePower):
         return None
-    if isinstance(theirs, Failure) or set(steps.missing) != set(theirs.missing):
+    if isinstance(base_steps, Failure) or set(steps.missing) != set(base_steps.missing):
         return None
-    mine = _tokens_per_joule(variant, run, steps, own, its)
-    base = _tokens_per_joule(run.cases.baseline, run, theirs, its, its)
+    mine = _tokens_per_joule(variant, run, steps, power, base_power)
+    base = _tokens_per_joule(run.cases.baseline, run, base_steps, base_power, base_power)
     both = sorted(mine.keys() & base.keys())
     if len(both) < LEAST_ABBA_BLOCKS:
         return None
@@ -245,12 +245,12 @@ def _tokens_per_joule(
     variant: Variant, run: Measured, steps: Steps, power: NodePower, baseline: NodePower
 ) -> dict[int, float]:
     """Of full-depth steps, by ABBA block: those in which the layers' power is known by itself."""
-    found: dict[int, float] = {}
+    rates: dict[int, float] = {}
     for place in power.abba_blocks() & baseline.abba_blocks():
         higher = None
         if steps.depth.kept_higher:
             higher = (_mean_regions(run.cases.baseline, run, place), baseline.of_abba_block(place))
         watts = full_depth_watts(_mean_regions(variant, run, place), power.of_abba_block(place), steps.depth, higher)
         if not isinstance(watts, Failure):
-            found[place] = steps.rates.per_abba_block[place] / watts
-    return found
+            rates[place] = steps.rates.per_abba_block[place] / watts
+    return rates

@@ -45,13 +45,13 @@ def _percent(interval: Interval) -> str:
 
 
 def _rate(row: RecipeResult) -> str:
-    found = row.training.tokens_per_second if row.training else None
-    return f"{found.value:,.0f} {_percent(found)}" if found else "-"
+    rate = row.training.tokens_per_second if row.training else None
+    return f"{rate.value:,.0f} {_percent(rate)}" if rate else "-"
 
 
 def _speedup(row: RecipeResult) -> str:
-    found = row.training.speedup if row.training else None
-    return f"{found.value:.3f}x {_percent(found)}" if found else "-"
+    speedup = row.training.speedup if row.training else None
+    return f"{speedup.value:.3f}x {_percent(speedup)}" if speedup else "-"
 
 
 def _gemms(mode: str) -> Cell:
@@ -105,11 +105,11 @@ def _table(result: MeasurementResult) -> list[str]:
 
 def _sentences(result: MeasurementResult) -> list[str]:
     shared = _shared_notes(result)
-    found = list(shared)
+    texts = list(shared)
     for row in result.recipes:
         for text in _said(row, shared):
-            found.append(text if text.startswith((f"{row.recipe} ", f"{row.recipe}:")) else f"{row.recipe}: {text}")
-    return [line for text in found for line in wrap(text, WIDTH, subsequent_indent="    ")]
+            texts.append(text if text.startswith((f"{row.recipe} ", f"{row.recipe}:")) else f"{row.recipe}: {text}")
+    return [line for text in texts for line in wrap(text, WIDTH, subsequent_indent="    ")]
 
 
 def _said(row: RecipeResult, shared: Sequence[str]) -> list[str]:
@@ -129,8 +129,12 @@ def _said(row: RecipeResult, shared: Sequence[str]) -> list[str]:
 
 def _needs_proof(row: RecipeResult) -> bool:
     """Whether another precision may have run than the recipe's: then what was seen is told."""
-    found = row.verification
-    return row.availability in MEASURED and found.verdict in ("partial", "fallback", "unknown") and bool(found.message)
+    verification = row.verification
+    return (
+        row.availability in MEASURED
+        and verification.verdict in ("partial", "fallback", "unknown")
+        and bool(verification.message)
+    )
 
 
 def _shared_notes(result: MeasurementResult) -> tuple[str, ...]:
@@ -141,27 +145,27 @@ def _shared_notes(result: MeasurementResult) -> tuple[str, ...]:
 
 def _doubts(result: MeasurementResult) -> list[str]:
     """What a reader must know before believing the figures."""
-    found = []
+    doubts = []
     if result.partial:
-        found.append(f"PARTIAL: {result.partial.message} ({result.partial.reason}); what is there is good.")
+        doubts.append(f"PARTIAL: {result.partial.message} ({result.partial.reason}); what is there is good.")
     if result.simulated:
         fields = ", ".join(row.field for row in result.simulated)
-        found.append(f"SIMULATED, nothing of it was measured here: {fields}.")
+        doubts.append(f"SIMULATED, nothing of it was measured here: {fields}.")
     if result.product == "CPU":
-        found.append("A trial on the CPU: these figures say nothing of a GPU.")
+        doubts.append("A trial on the CPU: these figures say nothing of a GPU.")
     if result.steadiness and result.steadiness.state == "not_steady":
-        found.append(f"The machine was not steady: {result.steadiness.message}")
+        doubts.append(f"The machine was not steady: {result.steadiness.message}")
     for row in result.recipes:
         if row.throttled:
-            found.append(f"{row.recipe} was throttled: {row.throttled.reason}, {row.throttled.share:.1%} of the time.")
+            doubts.append(f"{row.recipe} was throttled: {row.throttled.reason}, {row.throttled.share:.1%} of the time.")
         if row.training and row.training.missing:
-            found.append(f"{row.recipe}: without {', '.join(row.training.missing)}, which did not fit.")
+            doubts.append(f"{row.recipe}: without {', '.join(row.training.missing)}, which did not fit.")
         if row.cpu_bound and result.product != "CPU":
-            found.append(f"{row.recipe} was CPU-bound: the GPU was busy less than 95 % of the time.")
+            doubts.append(f"{row.recipe} was CPU-bound: the GPU was busy less than 95 % of the time.")
     if result.method == "agent" and result.control_ratio is None and any(_ratios(result)):
-        found.append("The control has no figure: how much noise there was is not known, 0.5 % is assumed.")
-    found += [*_slow_gpus(result), *_without_energy(result)]
-    return ["", *(line for text in found for line in wrap(text, WIDTH))] if found else []
+        doubts.append("The control has no figure: how much noise there was is not known, 0.5 % is assumed.")
+    doubts += [*_slow_gpus(result), *_without_energy(result)]
+    return ["", *(line for text in doubts for line in wrap(text, WIDTH))] if doubts else []
 
 
 def _ratios(result: MeasurementResult) -> Iterator[bool]:
@@ -174,13 +178,20 @@ def _slow_gpus(result: MeasurementResult) -> list[str]:
     """Each GPU that is slow, with the recipe in which it is slowest and what a job in step gets there."""
     slowest: dict[str, tuple[float, str]] = {}
     for row in result.recipes:
-        found = row.training
-        if found is None or found.slowest_gpu is None or found.gpu_spread is None or found.gpu_spread >= SLOW_GPU:
+        training = row.training
+        if (
+            training is None
+            or training.slowest_gpu is None
+            or training.gpu_spread is None
+            or training.gpu_spread >= SLOW_GPU
+        ):
             continue
-        rate = found.synchronous_tokens_per_second
-        told = f", and a job that waits for all GPUs gets {rate.value:,.0f} tokens/s" if rate else ""
-        said = f"{found.slowest_gpu} is slow: {found.gpu_spread:.1%} of the GPUs' mean with {row.recipe}{told}."
-        slowest[found.slowest_gpu] = min(slowest.get(found.slowest_gpu, (1.0, "")), (found.gpu_spread, said))
+        rate = training.synchronous_tokens_per_second
+        in_step = f", and a job that waits for all GPUs gets {rate.value:,.0f} tokens/s" if rate else ""
+        said = (
+            f"{training.slowest_gpu} is slow: {training.gpu_spread:.1%} of the GPUs' mean with {row.recipe}{in_step}."
+        )
+        slowest[training.slowest_gpu] = min(slowest.get(training.slowest_gpu, (1.0, "")), (training.gpu_spread, said))
     return [said for _, said in slowest.values()]
 
 
@@ -195,6 +206,6 @@ def _without_energy(result: MeasurementResult) -> list[str]:
 
 
 def _end(result: MeasurementResult) -> list[str]:
-    known = result.noise_floor is not None and result.control_ratio is not None
-    noise = f"Ratios nearer to 1 than {result.noise_floor:.1%} are no difference." if known else ""
+    is_noise_known = result.noise_floor is not None and result.control_ratio is not None
+    noise = f"Ratios nearer to 1 than {result.noise_floor:.1%} are no difference." if is_noise_known else ""
     return wrap(" ".join(filter(None, [result.recommendation.sentence, noise])), WIDTH)

@@ -23,7 +23,7 @@ from precision_agent.protocol import Probe, Refusal
 from precision_agent.results.notes import RUNS, after_notes, failure_note, machine_note, probe_notes, request_note
 from precision_agent.results.power_windows import held_back
 from precision_agent.results.profiling import Looking, look
-from precision_agent.results.result import Found, measured, partial_of, result_of
+from precision_agent.results.result import RunFacts, measured, partial_of, result_of
 from precision_agent.results.train import Measured
 from precision_agent.run.open import Opened, Wanted, open_node
 from precision_agent.run.request_reading import halved, read_request
@@ -174,7 +174,7 @@ class _Run:
         for text in texts:
             self.around.note(text)
 
-    def _ended(self, found: Found) -> Outcome:
+    def _ended(self, found: RunFacts) -> Outcome:
         return _outcome(result_of(replace(found, phases=tuple(self.phases)), self.around.clock.wall()))
 
     def outcome(self) -> Outcome:
@@ -219,7 +219,7 @@ class _Run:
         found = measured(replace(found, after=after), replace(samples, ended=samples.ended or self.stop()))
         return self._ended(self._up_to_now(opened, found, variants))
 
-    def _looking(self, opened: Opened, found: Found, variants: Sequence[Variant]) -> Looking:
+    def _looking(self, opened: Opened, found: RunFacts, variants: Sequence[Variant]) -> Looking:
         sensors = opened.sensing.sensors
         return Looking(
             devices=opened.devices,
@@ -227,13 +227,13 @@ class _Run:
             run=found.run,
             variants=variants,
             stops=self.stops,
-            told=lambda phase, done: self.around.progress(phase, done, math.nan),
+            report_progress=lambda phase, done: self.around.progress(phase, done, math.nan),
             recorded=lambda: sensors.recordings().gpus if sensors else {},
             trace=self.around.trace,
             leads=self.around.leads,
         )
 
-    def _prepared(self, opened: Opened) -> Found:
+    def _prepared(self, opened: Opened) -> RunFacts:
         """Devices, cases and one probe for each recipe, spread over the devices."""
         workload = _resolved(lambda: resolve(self.request.workload))
         cases = cases_of(self.request, workload)
@@ -248,7 +248,7 @@ class _Run:
         self._note(*probe_notes(probes))
         names = machine.names
         product = part(machine.gpus[0].name) if machine.gpus else None
-        return Found(
+        return RunFacts(
             asked=self.asked,
             request=self.request,
             run=Measured(
@@ -265,7 +265,7 @@ class _Run:
             notes=(*opened.notes, *self.notes),
         )
 
-    def _rehearsed(self, opened: Opened, found: Found, variants: Sequence[Variant]) -> dict[CaseKey, Failure]:
+    def _rehearsed(self, opened: Opened, found: RunFacts, variants: Sequence[Variant]) -> dict[CaseKey, Failure]:
         """Everything built, checked and captured once before anything is timed; what fails is not tried again.
 
         The models of all variants first: GEMMs that had their room would have to give way, and be built again.
@@ -291,7 +291,7 @@ class _Run:
                 self.around.note(failure_note(variant.label, case, failure))
         return failures
 
-    def _warmed(self, opened: Opened, found: Found, variants: Sequence[Variant]) -> Found:
+    def _warmed(self, opened: Opened, found: RunFacts, variants: Sequence[Variant]) -> RunFacts:
         """Sensors calibrated by a square-wave load, then clocks and temperature made steady: where there are such."""
         sensing, sensors = opened.sensing, opened.sensing.sensors
         if not sensing.warms_up or sensors is None or not variants:
@@ -315,7 +315,7 @@ class _Run:
         return replace(found, sensing=sensing, steadiness=steadiness)
 
     def _sampled(
-        self, opened: Opened, found: Found, variants: tuple[Variant, ...], failures: dict[CaseKey, Failure]
+        self, opened: Opened, found: RunFacts, variants: tuple[Variant, ...], failures: dict[CaseKey, Failure]
     ) -> Samples:
         sensors = opened.sensing.sensors
         began = self.around.clock.monotonic()
@@ -354,7 +354,7 @@ class _Run:
             failures,
         )
 
-    def _up_to_now(self, opened: Opened, found: Found, variants: Sequence[Variant]) -> Found:
+    def _up_to_now(self, opened: Opened, found: RunFacts, variants: Sequence[Variant]) -> RunFacts:
         """With the samples of the sensors and each variant's peak memory as they are now."""
         if not self.stop():
             for variant in variants:
