@@ -39,7 +39,7 @@ MUTANTS = (
     Mutant(
         "more agents than maxConcurrent",
         "max_concurrent_reached",
-        "if request.view.own >= limit else None",
+        "if request.view.agents >= limit else None",
         "if False else None",
         ("test_limits.py", "test_plan.py"),
     ),
@@ -109,7 +109,7 @@ MUTANTS = (
     Mutant(
         "who got the GPUs of an ended agent counts for nothing",
         "fate_of_pending",
-        'return "bound" if one.owner in owners else "taken" if owners else "pending"',
+        'return "bound" if record.owner in owners else "taken" if owners else "pending"',
         'return "pending"',
         ("test_yielding.py",),
     ),

@@ -130,5 +130,5 @@ def rules(component: Component, scope: Scope) -> list[dict[str, Any]]:
 
 def table() -> dict[str, dict[str, list[dict[str, Any]]]]:
     """All rules by component and scope; a scope that a component has no rights in is left out."""
-    found = {who: {where: rules(who, where) for where in SCOPES} for who in COMPONENTS}
-    return {who: {where: rows for where, rows in scopes.items() if rows} for who, scopes in found.items()}
+    rights = {who: {where: rules(who, where) for where in SCOPES} for who in COMPONENTS}
+    return {who: {where: rows for where, rows in scopes.items() if rows} for who, scopes in rights.items()}

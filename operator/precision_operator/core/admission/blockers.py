@@ -60,8 +60,8 @@ def agents_in_pool(wait: Wait) -> tuple[str, ...]:
 def agents_in_topology(wait: Wait) -> tuple[str, ...]:
     """Agents of the namespace in the same domain of any topology key that the rollout limits."""
     keys = [row.key for row in wait.rollout.per_topology if row.key in wait.facts.labels]
-    own = wait.facts.labels
-    return _neighbours(wait, lambda agent: any(_label(agent, key) == own[key] for key in keys))
+    labels = wait.facts.labels
+    return _neighbours(wait, lambda agent: any(_label(agent, key) == labels[key] for key in keys))
 
 
 def agents_on_nodes(wait: Wait) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from precision_operator.core.observe.fleet_limits import FleetLimits
 from precision_operator.core.observe.nodes import NodeFacts
 from precision_operator.core.observe.observed import AcceptedProfile, Observed, RefusedCreation
 
-MOST_WATTS = max(known.power_limit_watts for known in PARTS)
+MOST_WATTS = max(product.power_limit_watts for product in PARTS)
 """What a GPU of no known product is taken to draw, until its first report."""
 
 
@@ -123,7 +123,7 @@ class BudgetView(Agents):
         return hold_of(self.observed.refused_of.get(self.profile.uid, {}).values())
 
     @property
-    def own(self) -> int:
+    def agents(self) -> int:
         """Agents of the profile that run or are about to."""
         return self.there("profile", lambda item: item.profile_uid)[self.profile.uid]
 
@@ -131,13 +131,13 @@ class BudgetView(Agents):
     def newest(self) -> Mapping[Hashable, datetime]:
         """The newest creation that the ramp still waits for, by what an agent counts with."""
         wait = timedelta(seconds=self.rollout.ramp_seconds)
-        found: dict[Hashable, datetime] = {}
+        newest: dict[Hashable, datetime] = {}
         for (profile, node), at in self.starts.items():
             if recent(at, wait, self.observed.now):
                 labels = (self.observed.nodes.get(node, {}).get("metadata") or {}).get("labels") or {}
                 group = self.ramp_group(profile, labels)
-                found[group] = max(at, found.get(group, at))
-        return found
+                newest[group] = max(at, newest.get(group, at))
+        return newest
 
     def ramp_group(self, profile_uid: str, labels: Mapping[str, str]) -> Hashable:
         """What an agent counts with: its domain of the first topology key; without a key its profile."""
@@ -172,9 +172,9 @@ def node_watts(facts: NodeFacts, limits: Mapping[str, int]) -> tuple[int, str]:
     """What a node under measurement may draw, and where that is from: the last report's limits, else the product's."""
     if facts.uid in limits:
         return limits[facts.uid], "enforced limits"
-    known = part(facts.product_name) if facts.product_name else None
-    if known is None and facts.product is not None:
-        known = part_of_class(facts.product)
-    if known is None:
+    product = part(facts.product_name) if facts.product_name else None
+    if product is None and facts.product is not None:
+        product = part_of_class(facts.product)
+    if product is None:
         return facts.gpus * MOST_WATTS, f"the most of any known GPU: {facts.gpu} is none, and not yet measured"
-    return facts.gpus * int(known.power_limit_watts), f"{known.name} default, not yet measured"
+    return facts.gpus * int(product.power_limit_watts), f"{product.name} default, not yet measured"

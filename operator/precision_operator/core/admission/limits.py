@@ -85,14 +85,14 @@ def canary_failed(request: AdmissionRequest) -> Said | None:
 
 def canary_first(request: AdmissionRequest) -> Said | None:
     canary, tally = request.view.rollout.canary, request.view.tally
-    if canary is None or tally.succeeded >= canary or tally.succeeded + request.view.own < canary:
+    if canary is None or tally.succeeded >= canary or tally.succeeded + request.view.agents < canary:
         return None
     return said("CanaryFirst", canary=canary, succeeded=tally.succeeded)
 
 
 def max_concurrent_reached(request: AdmissionRequest) -> Said | None:
     limit = concurrency_limit(request.view.rollout.max_concurrent, request.view.tally.eligible)
-    return said("MaxConcurrentReached", limit=limit) if request.view.own >= limit else None
+    return said("MaxConcurrentReached", limit=limit) if request.view.agents >= limit else None
 
 
 def measured_by_another_profile(request: AdmissionRequest) -> Said | None:
@@ -177,7 +177,7 @@ def limit_of_another_profile(request: AdmissionRequest) -> Said | None:
         if power_budget_too_small(other) is not None:
             continue
         physical = (limit for limit in NODE_CHECKS if limit.binds_others is not None)
-        reached = next((found for limit in physical if (found := limit.check(other)) is not None), None)
+        reached = next((reached for limit in physical if (reached := limit.check(other)) is not None), None)
         if reached is not None:
             return said("LimitOfAnotherProfile", profile=other.view.profile.key, detail=reached.clause)
     return None
@@ -190,10 +190,10 @@ def has_physical_limits(rollout: Rollout) -> bool:
 
 def kept_for_pod(request: AdmissionRequest) -> Said | None:
     """An agent was ended for a pod of higher priority: none takes the GPUs before that pod has had its chance."""
-    found = request.view.observed.waited_for.get(request.facts.uid)
-    if found is None:
+    pod = request.view.observed.waited_for.get(request.facts.uid)
+    if pod is None:
         return None
-    return said("KeptForPod", pod=found.pod, priority=found.priority, since=format_time(found.at))
+    return said("KeptForPod", pod=pod.pod, priority=pod.priority, since=format_time(pod.at))
 
 
 def backing_off(request: AdmissionRequest) -> Said | None:
@@ -209,7 +209,7 @@ def backing_off(request: AdmissionRequest) -> Said | None:
 def profile_refused(request: AdmissionRequest) -> Said | None:
     """What the cluster refuses to every node is tried with one agent at a time; a quota has room when an agent ends."""
     view, hold = request.view, request.view.hold
-    if hold is None or view.own < hold.agents or (view.observed.now >= hold.until and not view.trying):
+    if hold is None or view.agents < hold.agents or (view.observed.now >= hold.until and not view.trying):
         return None
     return said(hold.reason, **refusal_facts(hold, view.profile))
 

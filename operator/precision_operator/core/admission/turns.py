@@ -55,7 +55,7 @@ class _InFlight:
     """The same by namespace."""
     limited: tuple[AcceptedPlan, ...]
     """Profiles that limit places, so that others of their namespace on their nodes are bound too."""
-    own: Counter[str]
+    agents: Counter[str]
     """How many agents each profile has, by its UID."""
     of: Counter[str]
     """How many agents each namespace has."""
@@ -133,7 +133,7 @@ def _by_least_recent_attempt(draft: AcceptedPlan, now: datetime) -> list[int]:
     has asked for by name comes before all, once: its next attempt is of the run that was asked for.
     """
     states = enumerate(draft.node_states)
-    eligible = {place: _turn(each, draft, now) for place, each in states if each.state == "eligible"}
+    eligible = {place: _turn(state, draft, now) for place, state in states if state.state == "eligible"}
     return sorted(eligible, key=lambda place: (eligible[place], place))
 
 
@@ -206,7 +206,7 @@ def _in_flight(observed: Observed, drafts: Sequence[ProfilePlan]) -> _InFlight:
         newest=newest,
         newest_of=newest_of,
         limited=tuple(draft for draft in accepted if _limits_others(draft)),
-        own=Counter(profile for profile, _ in live),
+        agents=Counter(profile for profile, _ in live),
         of=Counter(agent.namespace for agent in live.values()),
         trying=Counter(job.profile_uid for job in bare_jobs(observed)),
         pulling=_pulling(observed, accepted),
@@ -242,7 +242,7 @@ def _pulling(observed: Observed, accepted: Sequence[AcceptedPlan]) -> Counter[st
     """Agents that pull their image or are about to: those that the scheduler has no room for do not."""
     drafts = {draft.profile.uid: draft for draft in accepted}
     pods = {pod.job_uid: pod for pod in observed.pods}
-    found: Counter[str] = Counter()
+    pulling: Counter[str] = Counter()
     for job in observed.jobs:
         draft, pod = drafts.get(job.profile_uid), pods.get(job.uid)
         node = draft.nodes.get(job.node_uid) if draft is not None else None
@@ -250,8 +250,8 @@ def _pulling(observed: Observed, accepted: Sequence[AcceptedPlan]) -> Counter[st
         if draft is None or node is None or begun or not job.live:
             continue
         report = observed.reports_of[job.profile_uid].get(job.node_uid)
-        found[job.profile_uid] += is_cold(node, draft.asked.image, draft.asked.image_digest, report)
-    return found
+        pulling[job.profile_uid] += is_cold(node, draft.asked.image, draft.asked.image_digest, report)
+    return pulling
 
 
 _Starts = Mapping[tuple[str, str, str], datetime]
@@ -286,11 +286,11 @@ def _recent(
     ramps = [draft.profile.spec.rollout.ramp_seconds for draft in drafts if draft.profile.spec is not None]
     longest = timedelta(seconds=max(ramps, default=0))
     first, last = now - longest, now + longest
-    found: dict[str, dict[tuple[str, str], datetime]] = {draft.profile.namespace: {} for draft in drafts}
+    recent: dict[str, dict[tuple[str, str], datetime]] = {draft.profile.namespace: {} for draft in drafts}
     for (namespace, profile, node), at in starts.items():
-        if first < at < last and namespace in found:
-            found[namespace][profile, node] = at
-    return found
+        if first < at < last and namespace in recent:
+            recent[namespace][profile, node] = at
+    return recent
 
 
 def _job_uid(item: JobView | PodView) -> str:
@@ -309,8 +309,8 @@ def _limits(reports: Iterable[ReportView]) -> dict[str, int]:
     """Enforced watts of each node's GPUs, as the newest of these reports tells them."""
     newest: dict[str, tuple[str, int | None]] = {}
     for report in reports:
-        known = newest.get(report.node_uid)
-        if report.reported_limit is not None and (known is None or report.reported_limit[0] >= known[0]):
+        before = newest.get(report.node_uid)
+        if report.reported_limit is not None and (before is None or report.reported_limit[0] >= before[0]):
             newest[report.node_uid] = report.reported_limit
     return {uid: watts for uid, (_, watts) in newest.items() if watts}
 
@@ -324,7 +324,7 @@ def _rank(profile: ProfileView, in_flight: _InFlight) -> tuple[int, datetime, in
     return (
         in_flight.of[namespace],
         in_flight.newest_of.get(namespace, _NEVER),
-        in_flight.own[uid],
+        in_flight.agents[uid],
         in_flight.newest.get(uid, _NEVER),
         profile.created,
         profile.key,
@@ -334,7 +334,7 @@ def _rank(profile: ProfileView, in_flight: _InFlight) -> tuple[int, datetime, in
 def _take(in_flight: _InFlight, draft: AcceptedPlan, candidate: NodeState) -> None:
     now, profile, facts = in_flight.observed.now, draft.profile, candidate.facts
     in_flight.live[profile.uid, facts.uid] = _Agent(profile.namespace, facts.uid)
-    in_flight.own[profile.uid] += 1
+    in_flight.agents[profile.uid] += 1
     in_flight.of[profile.namespace] += 1
     in_flight.trying[profile.uid] += 1
     in_flight.pulling[profile.uid] += _is_cold(draft, candidate)
@@ -362,14 +362,14 @@ def _as(candidate: NodeState, what: Said) -> NodeState:
 
 def _admit_candidate(draft: AcceptedPlan, candidate: NodeState, in_flight: _InFlight) -> tuple[NodeState, Start | None]:
     """One candidate's turn: it starts, or its stand says what it waits for."""
-    found = candidate.current
-    assert found is not None
+    run = candidate.current
+    assert run is not None
     facts, elsewhere = candidate.facts, _elsewhere(draft, candidate, in_flight)
     request = AdmissionRequest(
         in_flight.view(draft),
         facts,
         in_flight.taken.get(facts.name),
-        found.attempt,
+        run.attempt,
         elsewhere,
         _is_cold(draft, candidate),
         in_flight.fleet,
@@ -380,19 +380,19 @@ def _admit_candidate(draft: AcceptedPlan, candidate: NodeState, in_flight: _InFl
 
 def _elsewhere(draft: AcceptedPlan, candidate: NodeState, in_flight: _InFlight) -> tuple[AdmissionRequest, ...]:
     """The candidate's node as other profiles of the namespace see it that match it and limit places."""
-    uid, own = candidate.facts.uid, draft.profile
+    uid, profile = candidate.facts.uid, draft.profile
     others = [
         other
         for other in in_flight.limited
-        if other.profile.namespace == own.namespace and other.profile.uid != own.uid
+        if other.profile.namespace == profile.namespace and other.profile.uid != profile.uid
     ]
     return tuple([in_flight.request(o, o.nodes[uid]) for o in others if uid in in_flight.matched[o.profile.uid]])
 
 
 def _start(draft: AcceptedPlan, candidate: NodeState, observed: Observed) -> tuple[NodeState, Start | None]:
-    profile, facts, found = draft.profile, candidate.facts, candidate.current
-    assert found is not None
-    document = measurement_request(draft.asked, facts, found.run, found.attempt.number + 1 if found.attempt else 1)
+    profile, facts, run = draft.profile, candidate.facts, candidate.current
+    assert run is not None
+    document = measurement_request(draft.asked, facts, run.run, run.attempt.number + 1 if run.attempt else 1)
     refused = too_large(document)
     if refused is not None:
         return _as(candidate, Said("ProfileNotAccepted", words=refused.message)), None
@@ -402,7 +402,7 @@ def _start(draft: AcceptedPlan, candidate: NodeState, observed: Observed) -> tup
         profile=profile,
         facts=facts,
         report=manifest.report(*names) if candidate.report is None else None,
-        job=manifest.job(draft.asked, facts, found, document, observed.settings),
+        job=manifest.job(draft.asked, facts, run, document, observed.settings),
         template=manifest.claim_template(profile, facts, document.node.gpus, observed.settings),
         said=starting,
         mark=mark_of(profile, candidate.report),

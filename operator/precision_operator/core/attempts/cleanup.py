@@ -161,16 +161,16 @@ def _of_lost_node(report: ReportView, keep: str, now: datetime) -> Iterator[Acti
 def _stale(plan: ProfilePlan, written: set[tuple[str, str]]) -> Iterator[Action]:
     """Results that a new run will replace stay until it has, marked with the reason; undone, the mark goes again."""
     for node_state in plan.node_states:
-        found, report = node_state.current, node_state.report
-        if found is None or report is None or report.status is None or report.status.run is None:
+        run, report = node_state.current, node_state.report
+        if run is None or report is None or report.status is None or report.status.run is None:
             continue
         if (plan.profile.uid, report.node_uid) in written:
             continue
         marked = report.not_fresh
-        if found.due is None and marked and _is_of_newest_attempt(report.status):
+        if run.due is None and marked and _is_of_newest_attempt(report.status):
             yield MarkFresh(report, Said("Measured", words=f"what made it stale ({', '.join(marked)}) is undone"))
-        elif found.begins is not None and found.due != "FirstRun" and not marked:
-            yield MarkStale(report, found.begins)
+        elif run.begins is not None and run.due != "FirstRun" and not marked:
+            yield MarkStale(report, run.begins)
 
 
 def _is_of_newest_attempt(status: ReportStatus) -> bool:

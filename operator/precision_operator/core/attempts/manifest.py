@@ -69,7 +69,7 @@ def claim_template(profile: AcceptedProfile, facts: NodeFacts, gpus: int, settin
 
 
 def job(
-    asked: ResolvedProfile, facts: NodeFacts, found: CurrentRun, document: MeasurementRequest, settings: Settings
+    asked: ResolvedProfile, facts: NodeFacts, run: CurrentRun, document: MeasurementRequest, settings: Settings
 ) -> dict[str, Any]:
     """One attempt on one node: one Job, one pod, no replacement; all GPUs of the node, through the scheduler."""
     profile = asked.profile
@@ -86,7 +86,7 @@ def job(
         names.ANNOTATION_REQUEST_HASH: request_hash(document),
         names.ANNOTATION_DEADLINE: str(document.deadline_seconds),
         names.ANNOTATION_DRIVER: facts.driver or "",
-        names.ANNOTATION_BASIS: canonical(dict(found.basis)),
+        names.ANNOTATION_BASIS: canonical(dict(run.basis)),
     }
     queue = agent.queue_name
     held = {"kueue.x-k8s.io/queue-name": queue} if queue else {}
@@ -192,13 +192,13 @@ def _on_node(facts: NodeFacts, flavor_labels: tuple[str, ...]) -> dict[str, Any]
     node's own values of `flavor_labels` stand beside its name.
     """
     term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [facts.name]}]}
-    known = [key for key in flavor_labels if key in facts.labels]
-    if known:
-        term["matchExpressions"] = [{"key": key, "operator": "In", "values": [facts.labels[key]]} for key in known]
+    keys = [key for key in flavor_labels if key in facts.labels]
+    if keys:
+        term["matchExpressions"] = [{"key": key, "operator": "In", "values": [facts.labels[key]]} for key in keys]
     return {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
 
 
-def _tolerations(own: tuple[Toleration, ...], cordoned: bool) -> list[dict[str, Any]]:
+def _tolerations(tolerations: tuple[Toleration, ...], cordoned: bool) -> list[dict[str, Any]]:
     """The taints that only say what hardware a node has, and the user's; never all: owners reserve racks by taint.
 
     `cordoned`: the taint of a cordoned node as well.
@@ -206,7 +206,7 @@ def _tolerations(own: tuple[Toleration, ...], cordoned: bool) -> list[dict[str, 
     implied = [{"key": key, "operator": "Exists"} for key in IMPLIED_TOLERATION_KEYS]
     if cordoned:
         implied.append({"key": CORDONED_TAINT, "operator": "Exists", "effect": "NoSchedule"})
-    return implied + [item.model_dump(mode="json", by_alias=True, exclude_none=True) for item in own]
+    return implied + [item.model_dump(mode="json", by_alias=True, exclude_none=True) for item in tolerations]
 
 
 def _container(agent: Agent, image: str, document: MeasurementRequest, by_claim: bool) -> dict[str, Any]:

@@ -122,17 +122,17 @@ def draft(profile: ProfileView, observed: Observed, faults: list[Fault] | None =
     named = frozenset(target.node_names)  # of as many names as a target may have, each node would be compared with all
     meant = (f for f in facts.values() if not named or f.name in named)
     matched = sorted((f for f in meant if matches(target, f)), key=lambda f: f.name)
-    found = _Found(
+    objects = _Found(
         jobs={job.node_uid: job for job in observed.jobs if job.profile_uid == profile.uid},
         pods={pod.job_uid: pod for pod in observed.pods},
         reports=observed.reports_of[profile.uid],
     )
     terms = _the_same(_terms(profile, profile.spec, asked, observed.now))
-    node_states = tuple(_judged(terms, each, found, observed, problems) for each in matched)
+    node_states = tuple(_judged(terms, node, objects, observed, problems) for node in matched)
     if profile.uid in observed.refused_of:
-        node_states = tuple(_or_refused(each, profile, found, observed) for each in node_states)
+        node_states = tuple(_or_refused(node, profile, objects, observed) for node in node_states)
     refusals = observed.refused_of.get(profile.uid, {})
-    yields = tuple(one for one in observed.yields if one.profile_uid == profile.uid)
+    yields = tuple(record for record in observed.yields if record.profile_uid == profile.uid)
     if isinstance(asked, ResolvedProfile):
         return AcceptedPlan(asked.profile, asked, node_states, facts, refusals, yields)
     return ProfilePlan(profile, asked, node_states, facts, refusals, yields)
@@ -174,9 +174,9 @@ def _terms(profile: ProfileView, spec: ProfileSpec, asked: ResolvedProfile | Sai
 
 def _the_same(terms: _Terms) -> _Terms:
     """The newest equal terms of that profile: the same object as long as nothing in them changes."""
-    known = _TERMS.get(terms.uid)
-    if known is not None and known == terms:
-        return known
+    before = _TERMS.get(terms.uid)
+    if before is not None and before == terms:
+        return before
     if len(_TERMS) >= MOST_PROFILES:
         _TERMS.clear()
     _TERMS[terms.uid] = terms
@@ -188,15 +188,15 @@ def next_round() -> None:
     _NODE_STATES.next_round()
 
 
-def _judged(terms: _Terms, facts: NodeFacts, found: _Found, observed: Observed, faults: list[Fault]) -> NodeState:
+def _judged(terms: _Terms, facts: NodeFacts, objects: _Found, observed: Observed, faults: list[Fault]) -> NodeState:
     """The node's stand; PlanFailed where it can't be worked out."""
     if facts.unreadable is not None:
-        return plan_failed(facts, facts.unreadable, found.reports.get(facts.uid))
+        return plan_failed(facts, facts.unreadable, objects.reports.get(facts.uid))
     try:
-        return _node_state_once(terms, facts, found, observed)
+        return _node_state_once(terms, facts, objects, observed)
     except Exception as error:
         faults.append(Fault("node", facts.name, error))
-        return plan_failed(facts, error, found.reports.get(facts.uid))
+        return plan_failed(facts, error, objects.reports.get(facts.uid))
 
 
 def plan_failed(facts: NodeFacts, error: Exception, report: ReportView | None = None) -> NodeState:
@@ -204,44 +204,44 @@ def plan_failed(facts: NodeFacts, error: Exception, report: ReportView | None = 
     return NodeState(facts, said("PlanFailed", why=fault_text(error)), report)
 
 
-def _node_state_once(terms: _Terms, facts: NodeFacts, found: _Found, observed: Observed) -> NodeState:
+def _node_state_once(terms: _Terms, facts: NodeFacts, objects: _Found, observed: Observed) -> NodeState:
     """The node's stand, from before where nothing that it hangs on has changed.
 
     Time passes, and bears on three things: the schedule's ticks are in the terms, a result grows too old at one moment,
     and a node whose agent failed is tried again: its stand is always made anew.
     """
-    report, job = found.reports.get(facts.uid), found.jobs.get(facts.uid)
-    pod = found.pods.get(job.uid) if job is not None else None
-    key, objects = (terms.uid, facts.uid), (terms, facts, report, job, pod, _aged(terms.spec, report, observed.now))
-    known = _NODE_STATES.known(key, objects)
-    if known is not None:
-        return known
-    node_state = _node_state(terms.spec, terms.asked, facts, found, observed)
+    report, job = objects.reports.get(facts.uid), objects.jobs.get(facts.uid)
+    pod = objects.pods.get(job.uid) if job is not None else None
+    key, inputs = (terms.uid, facts.uid), (terms, facts, report, job, pod, _aged(terms.spec, report, observed.now))
+    before = _NODE_STATES.known(key, inputs)
+    if before is not None:
+        return before
+    node_state = _node_state(terms.spec, terms.asked, facts, objects, observed)
     attempt = newest_attempt(report)
     return (
         node_state
         if attempt is not None and attempt.outcome == "failed"
-        else _NODE_STATES.keep(key, objects, node_state)
+        else _NODE_STATES.keep(key, inputs, node_state)
     )
 
 
-def _or_refused(node_state: NodeState, profile: ProfileView, found: _Found, observed: Observed) -> NodeState:
+def _or_refused(node_state: NodeState, profile: ProfileView, objects: _Found, observed: Observed) -> NodeState:
     """The node's stand, or the cluster's refusal where its agent may not be tried again yet, or has no pod again."""
-    refused = _refusal(node_state, found, observed.refused_of[profile.uid], observed.now)
+    refused = _refusal(node_state, objects, observed.refused_of[profile.uid], observed.now)
     if refused is None:
         return node_state
     return replace(node_state, said=Said(refused.reason, refusal_facts(refused, profile)), since=None)
 
 
 def _refusal(
-    node_state: NodeState, found: _Found, refusals: Mapping[str, RefusedCreation], now: datetime
+    node_state: NodeState, objects: _Found, refusals: Mapping[str, RefusedCreation], now: datetime
 ) -> RefusedCreation | None:
-    own, job = refusals.get(node_state.facts.uid), found.jobs.get(node_state.facts.uid)
+    refused, job = refusals.get(node_state.facts.uid), objects.jobs.get(node_state.facts.uid)
     if node_state.state == "eligible":
-        return own if own is not None and not RULES[own.reason].whole and now < own.until else None
-    if node_state.reason != "AgentStarting" or job is None or job.uid in found.pods:
+        return refused if refused is not None and not RULES[refused.reason].whole and now < refused.until else None
+    if node_state.reason != "AgentStarting" or job is None or job.uid in objects.pods:
         return None
-    last = own or hold_of(refusals.values())
+    last = refused or hold_of(refusals.values())
     return last if last is not None and last.stage == "pod" else None
 
 
@@ -266,15 +266,15 @@ def _node_state(
     spec: ProfileSpec,
     asked: ResolvedProfile | Said,
     facts: NodeFacts,
-    found: _Found,
+    objects: _Found,
     observed: Observed,
 ) -> NodeState:
     """A running agent first, then what the current run has found, then whether the node can be measured at all."""
-    report, job = found.reports.get(facts.uid), found.jobs.get(facts.uid)
+    report, job = objects.reports.get(facts.uid), objects.jobs.get(facts.uid)
     now = current_run(run_inputs(asked, facts, report, observed.now)) if isinstance(asked, ResolvedProfile) else None
     if job is not None and not recorded(job, report):
         cold = isinstance(asked, ResolvedProfile) and is_cold(facts, asked.image, asked.image_digest, report)
-        running = _running(job, found.pods.get(job.uid), facts, spec, observed.settings, cold)
+        running = _running(job, objects.pods.get(job.uid), facts, spec, observed.settings, cold)
         return NodeState(facts, running, report, now, job.active_since or job.created)
     if now is not None and now.attempt is not None:
         ended = _ended(now.attempt, spec, report, observed)
@@ -307,18 +307,22 @@ def _running(
     if pod is None or (pod.phase == "Pending" and not is_starting(pod)):
         return _unscheduled(job, pod)
     end = end_of(job, pod, facts, spec, settings)
-    told = {"attempt": job.attempt, "node": facts.name, "until": format_time(end.at) if end is not None else ""}
+    facts_of_attempt = {
+        "attempt": job.attempt,
+        "node": facts.name,
+        "until": format_time(end.at) if end is not None else "",
+    }
     if facts.not_ready is not None:
-        until = f"at {told['until']}" if end is not None else "when Kubernetes gives its pod up"
-        return said("AgentUnreachable", **told | {"why": facts.not_ready, "until": until})
+        until = f"at {facts_of_attempt['until']}" if end is not None else "when Kubernetes gives its pod up"
+        return said("AgentUnreachable", **facts_of_attempt | {"why": facts.not_ready, "until": until})
     if not is_starting(pod):
         return said("AgentRunning", attempt=job.attempt, job=job.name)
     if pod.waiting_reason in NO_IMAGE:
         why = pod.waiting_message or pod.waiting_reason
-        return said("ImagePullFailing", **told, why=why)
+        return said("ImagePullFailing", **facts_of_attempt, why=why)
     if cold and not is_failing_to_start(pod):
         since = format_time(pod.scheduled_at or pod.created)
-        return said("PullingImage", **told, since=since)
+        return said("PullingImage", **facts_of_attempt, since=since)
     why = pod.claim_problem or pod.waiting_message or pod.waiting_reason or "its container is being created"
     return said("AgentStarting", attempt=job.attempt, why=why)
 
@@ -343,8 +347,8 @@ def _ended(attempt: ReportAttempt, spec: ProfileSpec, report: ReportView | None,
     retry = spec.rollout.retry
     if spent(attempt, retry):
         reason = attempt.reason or "Failed"
-        known = reason in REASONS and REASONS[reason].kind == "failed"
-        return Said(reason if known else "Failed", words=attempt.message or said("Failed").message)
+        is_failure = reason in REASONS and REASONS[reason].kind == "failed"
+        return Said(reason if is_failure else "Failed", words=attempt.message or said("Failed").message)
     until = next_try(attempt, retry, observed.now)
     if until is None:
         return None

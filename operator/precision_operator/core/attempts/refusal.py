@@ -93,8 +93,8 @@ def classify(answer: Answer) -> str:
 def cleaned(words: str) -> str:
     """The server's words without what differs from node to node, cut; of a quota what is used of what."""
     said = _NAMED.sub("", _EVENT.sub("", _BLANKS.sub(" ", words[:WORDS_READ]).strip()))
-    found = _QUOTA.search(said)
-    return (_quota(*found.groups()) if found else said)[:WORDS_LENGTH]
+    match = _QUOTA.search(said)
+    return (_quota(*match.groups()) if match else said)[:WORDS_LENGTH]
 
 
 def _quota(name: str, requested: str, used: str, limited: str) -> str:
@@ -125,21 +125,21 @@ Refusals = Mapping[tuple[str, str], RefusedCreation]
 
 
 def noted(
-    known: Refusals, key: tuple[str, str], answer: Answer, stage: Stage, mark: str, agents: int, now: datetime
+    refusals: Refusals, key: tuple[str, str], answer: Answer, stage: Stage, mark: str, agents: int, now: datetime
 ) -> RefusedCreation:
     """What to remember of an answer: the wait doubles with each try, of this node or, where it concerns all, of any.
 
     `key` is the UIDs of profile and node; so many `agents` of the profile have what this one was refused.
     """
     reason, words = classify(answer), cleaned(answer.words)
-    before = known.get(key)
-    others = (other for (profile, node), other in known.items() if profile == key[0] and node != key[1])
+    before = refusals.get(key)
+    others = (other for (profile, node), other in refusals.items() if profile == key[0] and node != key[1])
     alike = [other for other in others if _same_answer(other, reason, words)]
     concerns_all = RULES[reason].whole or len(alike) + 1 >= SAME_ANSWERS
     rounds = max((other.times for other in alike), default=0) if concerns_all else 0
     in_round = any(other.until > now for other in alike)
-    own = before.times if before is not None and (before.reason, before.mark) == (reason, mark) else 0
-    times = max(own + 1, rounds if in_round else rounds + 1)
+    tries = before.times if before is not None and (before.reason, before.mark) == (reason, mark) else 0
+    times = max(tries + 1, rounds if in_round else rounds + 1)
     rule = RULES[reason]
     until = now + rest(rule.first, times, key[1], rule.longest)
     room = agents if reason == "QuotaExceeded" else 0
@@ -150,14 +150,14 @@ def _same_answer(other: RefusedCreation, reason: str, words: str) -> bool:
     return other.reason == reason and not other.alone and (RULES[reason].whole or other.words == words)
 
 
-def accepted(known: Refusals, key: tuple[str, str], stage: Stage, agents: int) -> Refusals:
+def accepted(refusals: Refusals, key: tuple[str, str], stage: Stage, agents: int) -> Refusals:
     """What still stands when the cluster has created something for one node; so many `agents` have that now.
 
     What was said of all nodes is over, but for a quota that has had room for as many before; what was said of others
     concerns them alone.
     """
     kept: dict[tuple[str, str], RefusedCreation] = {}
-    for (profile, node), refused in known.items():
+    for (profile, node), refused in refusals.items():
         untouched = profile != key[0] or STAGES.index(refused.stage) > STAGES.index(stage)
         if untouched or (RULES[refused.reason].whole and agents <= refused.agents):
             kept[profile, node] = refused
@@ -166,12 +166,12 @@ def accepted(known: Refusals, key: tuple[str, str], stage: Stage, agents: int) -
     return kept
 
 
-def standing(known: Refusals, observed: Observed) -> Refusals:
+def standing(refusals: Refusals, observed: Observed) -> Refusals:
     """Those that still count: their profile and node are there, and nothing else was asked for since."""
     profiles = {profile.uid: profile for profile in observed.profiles}
     return {
         (profile, node): refused
-        for (profile, node), refused in known.items()
+        for (profile, node), refused in refusals.items()
         if profile in profiles
         and node in observed.nodes
         and refused.mark == mark_of(profiles[profile], observed.reports_of[profile].get(node))
@@ -181,12 +181,12 @@ def standing(known: Refusals, observed: Observed) -> Refusals:
 def hold_of(refused: Iterable[RefusedCreation]) -> RefusedCreation | None:
     """What holds the profile as a whole: the newest answer that concerns all its nodes; None where they are tried."""
     shared: dict[tuple[str, str], list[RefusedCreation]] = {}
-    for each in refused:
-        if not each.alone:
-            shared.setdefault((each.reason, "" if RULES[each.reason].whole else each.words), []).append(each)
+    for hold in refused:
+        if not hold.alone:
+            shared.setdefault((hold.reason, "" if RULES[hold.reason].whole else hold.words), []).append(hold)
     holds = [
-        max(group, key=lambda each: (each.until, each.at))
+        max(group, key=lambda hold: (hold.until, hold.at))
         for (reason, _), group in shared.items()
         if RULES[reason].whole or len(group) >= SAME_ANSWERS
     ]
-    return max(holds, key=lambda each: (each.until, each.at), default=None)
+    return max(holds, key=lambda hold: (hold.until, hold.at), default=None)

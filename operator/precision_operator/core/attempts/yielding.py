@@ -60,12 +60,15 @@ def give_way(observed: Observed, plans: Sequence[ProfilePlan], ending: Collectio
     by_uid = {plan.profile.uid: plan for plan in plans}
     yields = list(observed.yields)
     yield from (
-        _action(agent, each, observed, by_uid) for agent in agents for each in yields if _is_unfinished(each, agent)
+        _action(agent, record, observed, by_uid)
+        for agent in agents
+        for record in yields
+        if _is_unfinished(record, agent)
     )
     for pod in sorted(observed.waiting_pods, key=lambda pod: (-pod.priority, pod.since, pod.key)):
         if observed.now - pod.since < PATIENCE or not may_ask(pod, yields):
             continue
-        kept = {each.node_uid for each in yields if each.outcome == "Waiting"}
+        kept = {record.node_uid for record in yields if record.outcome == "Waiting"}
         fitting = [
             a for a in agents if a.priority < pod.priority and a.facts.uid not in kept and pod.may_run_on(a.facts)
         ]
@@ -82,25 +85,25 @@ def may_ask(pod: WaitingPod, yields: Sequence[Yield]) -> bool:
     soon, and one that can't run costs one agent. Likewise the owners of its namespace, together: MOST_IN_VAIN at a
     time, and one more for each that was helped.
     """
-    own = Counter(each.outcome for each in yields if each.owner == pod.owner)
-    under_way = any(each.pod_uid == pod.uid and each.outcome == "Waiting" for each in yields)
-    if under_way or own["NotHelped"] or own["Waiting"] > own["Helped"]:
+    outcomes = Counter(record.outcome for record in yields if record.owner == pod.owner)
+    under_way = any(record.pod_uid == pod.uid and record.outcome == "Waiting" for record in yields)
+    if under_way or outcomes["NotHelped"] or outcomes["Waiting"] > outcomes["Helped"]:
         return False
-    others = [each for each in yields if each.namespace == pod.namespace and each.owner != pod.owner]
+    others = [record for record in yields if record.namespace == pod.namespace and record.owner != pod.owner]
     in_vain, trying, helped = (
-        len({each.owner for each in others if each.outcome == outcome})
+        len({record.owner for record in others if record.outcome == outcome})
         for outcome in ("NotHelped", "Waiting", "Helped")
     )
     return in_vain < MOST_IN_VAIN and in_vain + trying < MOST_IN_VAIN + helped
 
 
-def fate_of_pending(one: Yield, holders: Sequence[Holder]) -> Fate:
+def fate_of_pending(record: Yield, holders: Sequence[Holder]) -> Fate:
     """What an agent's end has come to while its pod waits, by who holds claimed GPUs of the agent's node since then.
 
     Of a Job's pods the scheduler takes the first in its own queue: each is as good as the one that was recorded.
     """
-    owners = {holder.owner for holder in holders if holder.scheduled_at >= one.at.replace(microsecond=0)}
-    return "bound" if one.owner in owners else "taken" if owners else "pending"
+    owners = {holder.owner for holder in holders if holder.scheduled_at >= record.at.replace(microsecond=0)}
+    return "bound" if record.owner in owners else "taken" if owners else "pending"
 
 
 def begun(job: JobView, pod: WaitingPod, at: datetime) -> Yield:
@@ -116,28 +119,28 @@ def advanced(
     `fates` says by UID what has become of the pods; one that is not in it has not been looked at.
     """
     there = {pod.job_uid for pod in pods if pod.live}
-    moved = (_moved(each, fates.get(each.pod_uid), each.job_uid in there, now) for each in yields)
-    return tuple(each for each in moved if each.ended is None or abs(now - each.ended) < REST)
+    moved = (_moved(record, fates.get(record.pod_uid), record.job_uid in there, now) for record in yields)
+    return tuple(record for record in moved if record.ended is None or abs(now - record.ended) < REST)
 
 
-def _moved(one: Yield, fate: Fate | None, agent_is_there: bool, now: datetime) -> Yield:
-    if one.outcome != "Waiting":
-        return one
+def _moved(record: Yield, fate: Fate | None, agent_is_there: bool, now: datetime) -> Yield:
+    if record.outcome != "Waiting":
+        return record
     if fate in ("bound", "gone"):
-        return replace(one, outcome="Helped" if fate == "bound" else "Gone", ended=now)
-    if agent_is_there and abs(now - one.at) < END_WITHIN:
-        return one
-    if one.released is None:
-        return replace(one, released=now)
-    if abs(now - one.released) < HELP_WITHIN or fate is None:
-        return one
-    return replace(one, outcome="Taken" if fate == "taken" else "NotHelped", ended=now)
+        return replace(record, outcome="Helped" if fate == "bound" else "Gone", ended=now)
+    if agent_is_there and abs(now - record.at) < END_WITHIN:
+        return record
+    if record.released is None:
+        return replace(record, released=now)
+    if abs(now - record.released) < HELP_WITHIN or fate is None:
+        return record
+    return replace(record, outcome="Taken" if fate == "taken" else "NotHelped", ended=now)
 
 
-def told(one: Yield) -> str:
+def told(record: Yield) -> str:
     """What came of an agent's end for a pod, in words."""
-    said = f"its agent was ended for pod {one.pod} (priority {one.priority})"
-    match one.outcome:
+    said = f"its agent was ended for pod {record.pod} (priority {record.priority})"
+    match record.outcome:
         case "Waiting":
             return f"{said}, and its GPUs are kept for it"
         case "Helped":
@@ -153,9 +156,9 @@ def told(one: Yield) -> str:
     )
 
 
-def _is_unfinished(one: Yield, agent: _Agent) -> bool:
+def _is_unfinished(record: Yield, agent: _Agent) -> bool:
     """Whether an agent is still there that was to be ended: what failed is done again."""
-    return one.outcome == "Waiting" and one.job_uid == agent.job.uid
+    return record.outcome == "Waiting" and record.job_uid == agent.job.uid
 
 
 def _agents(observed: Observed, plans: Sequence[ProfilePlan], ending: Collection[str]) -> Iterator[_Agent]:
@@ -172,10 +175,10 @@ def _agents(observed: Observed, plans: Sequence[ProfilePlan], ending: Collection
             yield _Agent(job, facts, pod.priority)
 
 
-def _action(agent: _Agent, one: Yield, observed: Observed, plans: Mapping[str, ProfilePlan]) -> GiveWay:
+def _action(agent: _Agent, record: Yield, observed: Observed, plans: Mapping[str, ProfilePlan]) -> GiveWay:
     job = agent.job
     report = observed.reports_of.get(job.profile_uid, {}).get(job.node_uid)
     spec = plans[job.profile_uid].profile.spec
     keeping = Keeping(spec.rollout.retry, spec.retention) if spec is not None else DEFAULT_KEEPING
-    yielded = said("Yielded", pod=one.pod, priority=one.priority)
-    return GiveWay(job, report, "disrupted", yielded, keeping, record=one)
+    yielded = said("Yielded", pod=record.pod, priority=record.priority)
+    return GiveWay(job, report, "disrupted", yielded, keeping, record=record)

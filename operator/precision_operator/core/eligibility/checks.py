@@ -95,8 +95,8 @@ def decide(
     """
     question = NodeAndTarget(facts, target, tolerations, startup_taints)
     for code, check in CHECKS:
-        if (found := check(question)) is not None:
-            return Said(code, found)
+        if (reason_facts := check(question)) is not None:
+            return Said(code, reason_facts)
     return said("Eligible", offer=offer(facts))
 
 
@@ -144,10 +144,10 @@ def _shown(value: str | None) -> str:
 
 
 def _excluded_taint(question: NodeAndTarget) -> Facts | None:
-    found = (
+    taints = (
         taint for taint in question.facts.taints for rule in question.target.exclude_taints if _is_named(rule, taint)
     )
-    taint = next(found, None)
+    taint = next(taints, None)
     return {"taint": taint} if taint else None
 
 

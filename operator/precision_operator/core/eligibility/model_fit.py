@@ -24,11 +24,11 @@ def misfits(workload: ResolvedWorkload, nodes: Iterable[NodeFacts]) -> tuple[str
     if workload.model is None:
         return _too_large_gemms(workload, smallest)
     memory = training_memory(workload, "bf16")
-    found = ((product, too_large(memory, mib * MIB)) for product, (_, mib) in smallest.items())
+    misfits = ((product, too_large(memory, mib * MIB)) for product, (_, mib) in smallest.items())
     return tuple(
         f"{product}: a job that trains {workload.name} as described would not fit: {why}. Its layers are measured all "
         "the same"
-        for product, why in found
+        for product, why in misfits
         if why
     )
 
@@ -63,15 +63,15 @@ def _layer_notes(asked: ResolvedProfile, nodes: Iterable[NodeFacts]) -> Iterator
     if model is None or not spec.benchmarks.training.enabled:
         return
     for product, (node, mib) in _smallest(nodes).items():
-        found = layer_room(asked.resolved, recipes_of(spec, node), mib * MIB, spec.benchmarks.baseline)
-        if found and (model.moe or not found[0]):
-            yield f"{product}: {found[1]}"
+        misfit = layer_room(asked.resolved, recipes_of(spec, node), mib * MIB, spec.benchmarks.baseline)
+        if misfit and (model.moe or not misfit[0]):
+            yield f"{product}: {misfit[1]}"
 
 
 def _smallest(nodes: Iterable[NodeFacts]) -> Mapping[str, tuple[NodeFacts, int]]:
     """Of each product, in order, the node whose GPUs have the least memory, with that in MiB, where it is known."""
-    known = [(node.gpu, node, node.memory_mib) for node in nodes if node.gpu and node.memory_mib]
+    sizes = [(node.gpu, node, node.memory_mib) for node in nodes if node.gpu and node.memory_mib]
     smallest: dict[str, tuple[NodeFacts, int]] = {}
-    for product, node, mib in sorted(known, key=lambda row: (row[0], -row[2])):
+    for product, node, mib in sorted(sizes, key=lambda row: (row[0], -row[2])):
         smallest[product] = node, mib
     return smallest

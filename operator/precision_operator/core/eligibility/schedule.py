@@ -116,10 +116,10 @@ def _fire(cron: str, zone: str, moment: datetime, reverse: bool) -> datetime | N
     if local.fold and not _follows_the_clock(cron):
         local = _end_of_repetition(local) - timedelta(seconds=0 if reverse else 1)
     try:
-        found = next(CronSim(cron, local, reverse=reverse))
+        tick = next(CronSim(cron, local, reverse=reverse))
     except StopIteration:
         return None
-    return found.astimezone(UTC)
+    return tick.astimezone(UTC)
 
 
 def _follows_the_clock(cron: str) -> bool:

@@ -152,12 +152,12 @@ def _waits_for_gpus(facts: NodeFacts, attempt: ReportAttempt | None) -> bool:
     return 0 < facts.gpus < facts.all_gpus and attempt is not None and attempt.outcome == "succeeded"
 
 
-def waits_for_gpus(facts: NodeFacts, found: CurrentRun, attempt: ReportAttempt | None) -> Facts | None:
+def waits_for_gpus(facts: NodeFacts, run: CurrentRun, attempt: ReportAttempt | None) -> Facts | None:
     """Why nothing but missing GPUs begins no run: they come back as a rule, and the old result then holds as it is.
 
     docs/development/decisions/0039-an-ill-gpu-begins-no-run.md
     """
-    if found.due != "HardwareChange" or not _waits_for_gpus(facts, attempt):
+    if run.due != "HardwareChange" or not _waits_for_gpus(facts, attempt):
         return None
     return {"gpus": facts.gpus, "all": facts.all_gpus, "node": facts.name}
 
@@ -206,10 +206,10 @@ CHECKS: tuple[tuple[str, TriggerCheck], ...] = (
 )
 
 
-def not_due_yet(profile: AcceptedProfile, found: CurrentRun, now: datetime) -> Facts | None:
+def not_due_yet(profile: AcceptedProfile, run: CurrentRun, now: datetime) -> Facts | None:
     """Why a node that was never measured waits for the schedule; None when it may begin."""
-    if found.due != "FirstRun" or profile.spec.schedule.cron is None or found.basis.get("schedule"):
+    if run.due != "FirstRun" or profile.spec.schedule.cron is None or run.basis.get("schedule"):
         return None
-    if found.basis.get("rerun") or found.basis.get("rerunNode"):
+    if run.basis.get("rerun") or run.basis.get("rerunNode"):
         return None
     return {"at": tick_text(next_tick(profile.spec.schedule, profile.uid, now))}

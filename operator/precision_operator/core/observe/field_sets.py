@@ -23,6 +23,6 @@ def with_shared_field_sets(model: Model) -> Model:
                 with_shared_field_sets(item)
     if len(_SETS) >= MOST_KEPT:
         _SETS.clear()
-    given = model.model_fields_set
-    object.__setattr__(model, "__pydantic_fields_set__", _SETS.setdefault(frozenset(given), given))
+    fields = model.model_fields_set
+    object.__setattr__(model, "__pydantic_fields_set__", _SETS.setdefault(frozenset(fields), fields))
     return model

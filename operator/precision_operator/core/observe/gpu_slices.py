@@ -92,9 +92,9 @@ class PublishedGpus:
     @property
     def uuids(self) -> tuple[str, ...]:
         """UUIDs of the GPUs that a claim can get; none unless all of them have one, and each its own."""
-        found = [gpu.uuid for gpu in self.free_of_taints]
-        known = [uuid for uuid in found if uuid is not None and re.fullmatch(UUID_PATTERN, uuid, re.ASCII)]
-        return tuple(sorted(known)) if len(set(known)) == len(found) else ()
+        uuids = [gpu.uuid for gpu in self.free_of_taints]
+        valid = [uuid for uuid in uuids if uuid is not None and re.fullmatch(UUID_PATTERN, uuid, re.ASCII)]
+        return tuple(sorted(valid)) if len(set(valid)) == len(uuids) else ()
 
 
 def slice_view(raw: Mapping[str, Any]) -> SliceView | None:
@@ -190,8 +190,8 @@ def _taints(value: object) -> tuple[str, ...]:
 def _text(attributes: Mapping[str, Any], name: str) -> str | None:
     """An attribute's value, typed as string or as version."""
     value = _mapping(attributes.get(name))
-    found = value.get("string") or value.get("version")
-    return str(found) if found else None
+    text = value.get("string") or value.get("version")
+    return str(text) if text else None
 
 
 @lru_cache(maxsize=4096)

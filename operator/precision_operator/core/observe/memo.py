@@ -31,13 +31,13 @@ class Memo(Generic[T]):
 
     def of(self, key: Hashable, objects: tuple[object, ...], work: Callable[[], T]) -> T:
         """What `work` gives, or gave when it was last asked for this key with the same objects."""
-        found = self._found(key, objects)
-        return found[1] if found is not None else self.keep(key, objects, work())
+        entry = self._found(key, objects)
+        return entry[1] if entry is not None else self.keep(key, objects, work())
 
     def known(self, key: Hashable, objects: tuple[object, ...]) -> T | None:
         """What is kept for this key, if it was worked out of the same objects."""
-        found = self._found(key, objects)
-        return found[1] if found is not None else None
+        entry = self._found(key, objects)
+        return entry[1] if entry is not None else None
 
     def keep(self, key: Hashable, objects: tuple[object, ...], value: T) -> T:
         """Keep `value`, and give it back."""
@@ -45,11 +45,11 @@ class Memo(Generic[T]):
         return value
 
     def _found(self, key: Hashable, objects: tuple[object, ...]) -> tuple[tuple[object, ...], T] | None:
-        found = self._kept.get(key) or self._before.get(key)
-        if found is None or not _same(found[0], objects):
+        entry = self._kept.get(key) or self._before.get(key)
+        if entry is None or not _same(entry[0], objects):
             return None
-        self._kept[key] = found
-        return found
+        self._kept[key] = entry
+        return entry
 
 
 def _same(some: tuple[object, ...], others: tuple[object, ...]) -> bool:

@@ -101,8 +101,8 @@ class NodeFacts:
     @property
     def all_gpus(self) -> int:
         """GPUs of the node, whether an agent can ask for them now or not."""
-        known = len(self.published.gpus) if self.way == "claim" and self.published is not None else self.capacity_gpus
-        return max(known, self.gpus)
+        count = len(self.published.gpus) if self.way == "claim" and self.published is not None else self.capacity_gpus
+        return max(count, self.gpus)
 
 
 _FACTS: Memo[NodeFacts] = Memo()
@@ -180,9 +180,9 @@ def facts_of_all(
 
     def facts(uid: str, node: Mapping[str, Any]) -> NodeFacts:
         here = of_node.get(_mapping(node.get("metadata")).get("name"), []) if of_node else []
-        known = here if slices is not None else None
+        published = here if slices is not None else None
         return _FACTS.of(
-            (uid, *key), (node, *here), lambda: _facts_or_why_not(uid, node, pool_label, known, domain_labels)
+            (uid, *key), (node, *here), lambda: _facts_or_why_not(uid, node, pool_label, published, domain_labels)
         )
 
     return {uid: facts(uid, node) for uid, node in nodes.items()}
@@ -203,9 +203,9 @@ def _facts_or_why_not(
         return NodeFacts(name=str(_mapping(node.get("metadata")).get("name") or uid), uid=uid, unreadable=error)
 
 
-def same_driver(one: str, other: str) -> bool:
+def same_driver(first: str, second: str) -> bool:
     """Whether two driver versions are the same release: DRA prints 580.159.4 for the driver's 580.159.04."""
-    return _version(one) == _version(other)
+    return _version(first) == _version(second)
 
 
 def _mapping(value: object) -> Mapping[str, Any]:
@@ -235,7 +235,9 @@ def _version(text: str) -> tuple[int | str, ...]:
 
 def _of_gpus(here: PublishedGpus | None, value: Callable[[Gpu], T | None]) -> T | None:
     """The value of the first published GPU that has one."""
-    return next((found for gpu in here.gpus if (found := value(gpu)) is not None), None) if here is not None else None
+    return (
+        next((reading for gpu in here.gpus if (reading := value(gpu)) is not None), None) if here is not None else None
+    )
 
 
 def _counts(value: object) -> dict[str, int]:
@@ -277,9 +279,9 @@ def _not_ready(conditions: object) -> str | None:
 
 
 def _arch(labels: Mapping[str, str], status: Mapping[str, Any], product: ProductClass | None) -> str | None:
-    told = first_label(labels, ("kubernetes.io/arch", "beta.kubernetes.io/arch"))
-    told = told or str(_mapping(status.get("nodeInfo")).get("architecture") or "") or None
-    return told or (part_of_class(product).host_arch if product else None)
+    arch = first_label(labels, ("kubernetes.io/arch", "beta.kubernetes.io/arch"))
+    arch = arch or str(_mapping(status.get("nodeInfo")).get("architecture") or "") or None
+    return arch or (part_of_class(product).host_arch if product else None)
 
 
 def _compute(
@@ -291,5 +293,5 @@ def _compute(
     published = _of_gpus(here, lambda gpu: gpu.compute) or ""
     if match := re.fullmatch(r"(\d{1,3})\.(\d{1,3})(\..*)?", published, re.ASCII):
         return int(match[1]), int(match[2])
-    known = (part(name) if name else None) or (part_of_class(product) if product else None)
-    return known.compute if known else None
+    row = (part(name) if name else None) or (part_of_class(product) if product else None)
+    return row.compute if row else None

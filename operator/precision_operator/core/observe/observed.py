@@ -336,12 +336,12 @@ class Observed:
     @cached_property
     def reports_of(self) -> Mapping[str, Mapping[str, ReportView]]:
         """Reports by profile UID and node UID, with an empty mapping for each profile that has none."""
-        found: dict[str, dict[str, ReportView]] = {profile.uid: {} for profile in self.profiles}
+        reports: dict[str, dict[str, ReportView]] = {profile.uid: {} for profile in self.profiles}
         for report in self.reports:
-            found.setdefault(report.profile_uid, {})[report.node_uid] = report
+            reports.setdefault(report.profile_uid, {})[report.node_uid] = report
         for uid, orphan in self.orphans:
-            found[uid].setdefault(orphan.node_uid, orphan)
-        return found
+            reports[uid].setdefault(orphan.node_uid, orphan)
+        return reports
 
     @cached_property
     def orphans(self) -> tuple[tuple[str, ReportView], ...]:
@@ -354,12 +354,12 @@ class Observed:
     @cached_property
     def waited_for(self) -> Mapping[str, Yield]:
         """Agents that were ended for a pod that still waits, by node UID."""
-        return {one.node_uid: one for one in self.yields if one.outcome == "Waiting"}
+        return {record.node_uid: record for record in self.yields if record.outcome == "Waiting"}
 
     @cached_property
     def refused_of(self) -> Mapping[str, Mapping[str, RefusedCreation]]:
         """Refused creations by profile UID and node UID."""
-        found: dict[str, dict[str, RefusedCreation]] = {}
+        refusals: dict[str, dict[str, RefusedCreation]] = {}
         for (profile, node), refused in self.refusals.items():
-            found.setdefault(profile, {})[node] = refused
-        return found
+            refusals.setdefault(profile, {})[node] = refused
+        return refusals

@@ -37,12 +37,12 @@ def pod_requests(spec: Mapping[str, Any]) -> Requests:
     together = sum((_of(container) for container in _list(spec, "containers")), NOTHING)
     sidecars, largest = NOTHING, NOTHING
     for container in _list(spec, "initContainers"):
-        own = _of(container)
+        request = _of(container)
         if container.get("restartPolicy") == "Always":
-            sidecars += own
+            sidecars += request
             largest = largest.larger(sidecars)
         else:
-            largest = largest.larger(sidecars + own)
+            largest = largest.larger(sidecars + request)
     needed = (together + sidecars).larger(largest)
     whole = _map(_map(spec, "resources"), "requests")
     cpu, memory = millis(whole.get("cpu")), quantity(whole.get("memory"))

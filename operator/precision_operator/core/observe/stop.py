@@ -45,13 +45,13 @@ class Stop:
 
 def stop_of(mode: str, words: str, origin: str) -> Stop | None:
     """The stop that a switch says; None where agents may run."""
-    found = next((known for known in MODES if known.lower() == mode.strip().lower()), None)
-    if found == "Run":
+    mode_name = next((name for name in MODES if name.lower() == mode.strip().lower()), None)
+    if mode_name == "Run":
         return None
-    if found is None:
+    if mode_name is None:
         problem = f"{KEY} is {mode.strip()[:40]!r}, which is none of {', '.join(MODES)}: taken as Hold"
         return Stop("Hold", f"{problem}. {words}".strip()[:WORDS_LENGTH], origin, garbled=True)
-    return Stop(found, words.strip()[:WORDS_LENGTH] or NO_WORDS, origin)
+    return Stop(mode_name, words.strip()[:WORDS_LENGTH] or NO_WORDS, origin)
 
 
 def stop_in(data: Mapping[str, str] | None, origin: str) -> Stop | None:
@@ -73,11 +73,13 @@ def strictest(*stops: Stop | None) -> Stop | None:
 
 def stop_told_by(conditions: Sequence[Condition]) -> Stop | None:
     """The stop that a profile's status tells of: its readers need no right to read the switch."""
-    told = next((row for row in conditions if row.type == names.STOPPED and row.status == "True"), None)
-    if told is None or told.reason not in ("Hold", "End"):
+    condition = next((row for row in conditions if row.type == names.STOPPED and row.status == "True"), None)
+    if condition is None or condition.reason not in ("Hold", "End"):
         return None
-    words, _, origin = told.message.partition(" (said in ")
-    return Stop("End" if told.reason == "End" else "Hold", words, origin.removesuffix(")") or "the operator's switch")
+    words, _, origin = condition.message.partition(" (said in ")
+    return Stop(
+        "End" if condition.reason == "End" else "Hold", words, origin.removesuffix(")") or "the operator's switch"
+    )
 
 
 def stopped(stop: Stop) -> Said:

@@ -62,10 +62,10 @@ def profile_view(raw: Raw, problem: str = "") -> ProfileView:
 
 def spec_problem(error: ValidationError, start: str = "spec") -> str:
     """The first thing that is wrong with a spec: field and message, and how many more there are."""
-    found = error.errors(include_url=False, include_context=False)
-    field = ".".join([start, *(str(part) for part in found[0]["loc"])])
-    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-    return f"{field}: {found[0]['msg'].removeprefix('Value error, ')}{more}"
+    details = error.errors(include_url=False, include_context=False)
+    field = ".".join([start, *(str(part) for part in details[0]["loc"])])
+    more = f" (and {len(details) - 1} more)" if len(details) > 1 else ""
+    return f"{field}: {details[0]['msg'].removeprefix('Value error, ')}{more}"
 
 
 def job_view(raw: Raw) -> JobView | None:
@@ -105,8 +105,8 @@ def job_view(raw: Raw) -> JobView | None:
 
 
 def _giving_up_since(status: Mapping[str, Any]) -> datetime | None:
-    found = next((c for c in _list(status, "conditions") if c.get("type") == "FailureTarget"), {})
-    return time_or_none(found.get("lastTransitionTime")) if found.get("status") == "True" else None
+    condition = next((c for c in _list(status, "conditions") if c.get("type") == "FailureTarget"), {})
+    return time_or_none(condition.get("lastTransitionTime")) if condition.get("status") == "True" else None
 
 
 def _seconds(text: object) -> int | None:
@@ -116,24 +116,24 @@ def _seconds(text: object) -> int | None:
 def _basis(text: object) -> Mapping[str, str]:
     """The basis in a Job's annotation; one that was tampered with counts as none."""
     try:
-        found = json.loads(str(text or "{}"))
+        document = json.loads(str(text or "{}"))
     except ValueError:
         return {}
-    basis = {str(k): str(v) for k, v in found.items()} if isinstance(found, dict) else {}
+    basis = {str(k): str(v) for k, v in document.items()} if isinstance(document, dict) else {}
     fits = len(basis) <= _BASIS_PARTS and all(max(len(k), len(v)) <= _BASIS_LENGTH for k, v in basis.items())
     return basis if fits else {}
 
 
 def _held_back(raw: Raw) -> bool:
     """Whether a Job is suspended, or was let go but its controller has not told so: its pod can't be waited for yet."""
-    told = next((c for c in _list(_map(raw, "status"), "conditions") if c.get("type") == "Suspended"), {})
-    return _map(raw, "spec").get("suspend") is True or told.get("status") == "True"
+    condition = next((c for c in _list(_map(raw, "status"), "conditions") if c.get("type") == "Suspended"), {})
+    return _map(raw, "spec").get("suspend") is True or condition.get("status") == "True"
 
 
 def _released(status: Mapping[str, Any]) -> datetime | None:
     """When a suspended Job was let go: its condition Suspended turned False."""
-    found = next((c for c in _list(status, "conditions") if c.get("type") == "Suspended"), {})
-    return time_or_none(found.get("lastTransitionTime")) if found.get("status") == "False" else None
+    condition = next((c for c in _list(status, "conditions") if c.get("type") == "Suspended"), {})
+    return time_or_none(condition.get("lastTransitionTime")) if condition.get("status") == "False" else None
 
 
 def _suspended_since(status: Mapping[str, Any]) -> datetime | None:
@@ -259,7 +259,7 @@ def occupancy(pods: list[Raw], claimed: Claims | None = None) -> Occupancy:
     asked = {_key(pod): _asked(pod) for pod in live}
     claims_of = {_key(pod): [(claimed or {}).get(name) for name in _claim_keys(pod)] for pod in live}
     unread = {_key(pod): sum(gpus is None for gpus in claims_of[_key(pod)]) + _unnamed(pod) for pod in live}
-    devices = {key: frozenset().union(*(gpus for gpus in found if gpus)) for key, found in claims_of.items()}
+    devices = {key: frozenset().union(*(gpus for gpus in claims if gpus)) for key, claims in claims_of.items()}
     holders = sorted(key for key in asked if asked[key] or unread[key] or devices[key])
     if not holders:
         return Occupancy(None, requests=requests)

@@ -85,8 +85,8 @@ def could_be_helped(raw: Mapping[str, Any]) -> bool:
         return False
     if _mapping(meta.get("labels")).get(LABEL_APP) == AGENT_APP:
         return False
-    told = next((row for row in _rows(status, "conditions") if row.get("type") == "PodScheduled"), {})
-    return told.get("status") == "False" and NO_DEVICES in str(told.get("message"))
+    condition = next((row for row in _rows(status, "conditions") if row.get("type") == "PodScheduled"), {})
+    return condition.get("status") == "False" and NO_DEVICES in str(condition.get("message"))
 
 
 def waiting_pod(raw: Mapping[str, Any], gpus: int, since: datetime) -> WaitingPod:
@@ -126,8 +126,8 @@ def scheduled_at(raw: Mapping[str, Any]) -> datetime | None:
     meta, status = _mapping(raw.get("metadata")), _mapping(raw.get("status"))
     if status.get("phase") in ("Succeeded", "Failed") or _mapping(meta.get("labels")).get(LABEL_APP) == AGENT_APP:
         return None
-    found = next((row for row in _rows(status, "conditions") if row.get("type") == "PodScheduled"), {})
-    return time_or_none(found.get("lastTransitionTime")) if found.get("status") == "True" else None
+    condition = next((row for row in _rows(status, "conditions") if row.get("type") == "PodScheduled"), {})
+    return time_or_none(condition.get("lastTransitionTime")) if condition.get("status") == "True" else None
 
 
 def gpus_of_resources(raw: Mapping[str, Any], device_class: str) -> int:
@@ -146,16 +146,16 @@ def gpus_of_claim(claim: Mapping[str, Any], of_gpus: Mapping[str, bool]) -> int 
     count as one GPU together. Of alternatives (firstAvailable) the smallest counts.
     """
     asked = [_asked(row, of_gpus) for row in _rows(_mapping(_mapping(claim.get("spec")).get("devices")), "requests")]
-    known = [number for number in asked if number is not None]
-    if not known:
+    numbers = [number for number in asked if number is not None]
+    if not numbers:
         return None
-    return 0 if 0 in known else sum(known)
+    return 0 if 0 in numbers else sum(numbers)
 
 
 def classes_of(claim: Mapping[str, Any]) -> frozenset[str]:
     """Names of the DeviceClasses that a claim asks for."""
     rows = _rows(_mapping(_mapping(claim.get("spec")).get("devices")), "requests")
-    return frozenset(str(one.get("deviceClassName")) for row in rows for one in _alternatives(row))
+    return frozenset(str(request.get("deviceClassName")) for row in rows for request in _alternatives(row))
 
 
 def class_of_gpus(raw: Mapping[str, Any]) -> bool | None:
@@ -172,16 +172,16 @@ def _alternatives(row: Mapping[str, Any]) -> Rows:
 
 
 def _asked(row: Mapping[str, Any], of_gpus: Mapping[str, bool]) -> int | None:
-    return min((n for one in _alternatives(row) if (n := _count(one, of_gpus)) is not None), default=None)
+    return min((n for request in _alternatives(row) if (n := _count(request, of_gpus)) is not None), default=None)
 
 
-def _count(one: Mapping[str, Any], of_gpus: Mapping[str, bool]) -> int | None:
-    whole = of_gpus.get(str(one.get("deviceClassName")))
-    if whole is None or one.get("adminAccess") is True:
+def _count(request: Mapping[str, Any], of_gpus: Mapping[str, bool]) -> int | None:
+    whole = of_gpus.get(str(request.get("deviceClassName")))
+    if whole is None or request.get("adminAccess") is True:
         return None
-    if one.get("allocationMode") == "All":
+    if request.get("allocationMode") == "All":
         return 0
-    count = one.get("count")
+    count = request.get("count")
     return count if whole and isinstance(count, int) and count > 0 else 1
 
 

@@ -84,23 +84,23 @@ Pairs = Sequence[tuple[Point, Point]]
 
 
 def _paired(a: Side, b: Side, pairs: Pairs, allowed: str | None) -> Comparison | Refused:
-    found = [(pair, different(pair[0].setting, pair[1].setting)) for pair in pairs]
+    compared = [(pair, different(pair[0].setting, pair[1].setting)) for pair in pairs]
     notes = [*a.notes, *b.notes, *_alone(a, b, len(pairs))]
     if allowed is not None:
-        kept = [(pair, names) for pair, names in found if set(names) <= {allowed}]
+        kept = [(pair, names) for pair, names in compared if set(names) <= {allowed}]
         if not kept:
-            told = _counted(names for _, names in found)
-            return Refused("OtherDifference", f"no node differs in {allowed} alone: the sides differ in {told}")
-        if len(kept) < len(found):
-            out = len(found) - len(kept)
+            counted = _counted(names for _, names in compared)
+            return Refused("OtherDifference", f"no node differs in {allowed} alone: the sides differ in {counted}")
+        if len(kept) < len(compared):
+            out = len(compared) - len(kept)
             notes.append(f"{_are(out)} left out, since {_they(out)} in more than {allowed}")
-        found = kept
-    names = {name for _, each in found for name in each}
+        compared = kept
+    names = {name for _, differing in compared for name in differing}
     if len(names) > 1:
-        return _several(_counted(each for _, each in found), sorted(names))
-    changed = [each for each in found if each[1]] or found
-    if len(changed) < len(found):
-        out = len(found) - len(changed)
+        return _several(_counted(names for _, names in compared), sorted(names))
+    changed = [row for row in compared if row[1]] or compared
+    if len(changed) < len(compared):
+        out = len(compared) - len(changed)
         notes.append(f"{_are(out)} left out: nothing has changed on {'it' if out == 1 else 'them'}")
     taken = [pair for pair, _ in changed]
     return _comparison(a, b, "paired" if len(taken) > 1 else "single", next(iter(names), None), taken, notes)
@@ -129,13 +129,13 @@ def _groups(a: Side, b: Side, allowed: str | None) -> Comparison | Refused:
                 f"{side} is mixed in {name} ({_listed(sorted(mixed))}): two groups can be compared when each is of one "
                 f"kind. Compare two runs of the same nodes, or measure {side} again under one {name}",
             )
-    told = {name: f"{name}: {' and '.join(_listed(sorted(side)) for side in values[name])}" for name in names}
+    texts = {name: f"{name}: {' and '.join(_listed(sorted(side)) for side in values[name])}" for name in names}
     if "driver" in names and "driver" in beside:
         names.remove("driver")
-        notes.append(f"the hardware's drivers differ too, and are in the figures ({told['driver']})")
+        notes.append(f"the hardware's drivers differ too, and are in the figures ({texts['driver']})")
     if len(names) > 1:
         kind = a.name.partition(" ")[0]
-        return _several("; ".join(told[name] for name in names), sorted(names, key=lambda name: name != kind))
+        return _several("; ".join(texts[name] for name in names), sorted(names, key=lambda name: name != kind))
     notes += _throttled_out(a, b)
     difference = names[0] if names else None
     rows = tuple(row for recipe in RECIPE_NAMES if (row := _group_row(recipe, a, b)) is not None)
@@ -171,8 +171,8 @@ def _apart(recipe: Recipe, sides: tuple[Side, Side]) -> list[str]:
     by_mean, (by_median, _) = geometric_mean(b) / geometric_mean(a), ratio_of_medians(b, a)
     named = [
         f"{node} gives {share:.1%} of the median of {side.name}"
-        for side, found in zip(sides, rates, strict=True)
-        for node, share in outliers_of(found, Thresholds().slow_node_percent)[:NAMED_APART]
+        for side, side_rates in zip(sides, rates, strict=True)
+        for node, share in outliers_of(side_rates, Thresholds().slow_node_percent)[:NAMED_APART]
     ]
     if not named or abs(by_mean / by_median - 1) <= LEAST_DIFFERENCE:
         return []
@@ -180,10 +180,10 @@ def _apart(recipe: Recipe, sides: tuple[Side, Side]) -> list[str]:
     return [f"{recipe}: {', '.join(named)}; {means}"]
 
 
-def _several(told: str, names: Sequence[str]) -> Refused:
+def _several(counted: str, names: Sequence[str]) -> Refused:
     return Refused(
         "SeveralDifferences",
-        f"the sides differ in {len(names)} things at once ({told}): the cause of a difference would be ambiguous. "
+        f"the sides differ in {len(names)} things at once ({counted}): the cause of a difference would be ambiguous. "
         f"Compare sides that differ in one, or take only nodes that do with --difference {names[0]}",
     )
 
@@ -225,13 +225,13 @@ def _told(
 
 def _same(points: tuple[Sequence[Point], Sequence[Point]]) -> tuple[tuple[str, str], ...]:
     """What was recorded of every point of both sides, and is the same."""
-    found = []
+    shared = []
     for name in DIMENSIONS:
         a, b = ([getattr(point.setting, name) for point in side] for side in points)
         values = {value for value in (*a, *b) if value is not None}
         if len(values) == 1 and None not in (*a, *b):
-            found.append((name, values.pop()))
-    return tuple(found)
+            shared.append((name, values.pop()))
+    return tuple(shared)
 
 
 def _valued(points: Sequence[Point], difference: str | None) -> str:
@@ -261,9 +261,9 @@ def _values(side: Side, name: str) -> set[str]:
     return {value for point in side.points if (value := getattr(point.setting, name)) is not None}
 
 
-def _counted(told: Iterable[Sequence[str]]) -> str:
+def _counted(differences: Iterable[Sequence[str]]) -> str:
     """`driver (24 nodes), driver and software (3 nodes)`; a single value without its number."""
-    counts = Counter(" and ".join(names) or "nothing" for names in told)
+    counts = Counter(" and ".join(names) or "nothing" for names in differences)
     if len(counts) == 1:
         return next(iter(counts))
     return ", ".join(f"{name} ({_nodes(count)})" for name, count in counts.most_common(5))
@@ -336,5 +336,5 @@ def _scopes_apart(a: Side, b: Side, points: tuple[Sequence[Point], Sequence[Poin
     first, second = (next(iter(_of_one_power_scope(side)), None) for side in figures)
     if first is None or second is None or _same_scope(first, second):
         return []
-    told = f"{a.name} has watts of {first.power_scope}, {b.name} of {second.power_scope}"
-    return [f"tokens per joule are not compared: {told}"]
+    scopes = f"{a.name} has watts of {first.power_scope}, {b.name} of {second.power_scope}"
+    return [f"tokens per joule are not compared: {scopes}"]

@@ -57,5 +57,5 @@ def past_in_full(past: ReportPast, status: ReportStatus) -> ReportPast:
 def _largest_error(rows: Sequence[RecipeRow]) -> float | None:
     """The one that no rate's is above; None where any is not known."""
     errors = [row.error for row in rows]
-    known = [error for error in errors if error is not None]
-    return max(known) if known and len(known) == len(errors) else None
+    widths = [error for error in errors if error is not None]
+    return max(widths) if widths and len(widths) == len(errors) else None

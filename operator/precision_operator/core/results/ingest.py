@@ -80,9 +80,9 @@ def finding(summary: Summary, log: str | None, log_problem: str = "") -> Finding
     return Finding(restored(summary, result), result)
 
 
-def without_detail(found: Finding, why: str) -> Finding:
+def without_detail(finding: Finding, why: str) -> Finding:
     """The finding whose full result could not be kept."""
-    return replace(found, detail_problem=_without_detail("DetailNotWritten", why))
+    return replace(finding, detail_problem=_without_detail("DetailNotWritten", why))
 
 
 DETAIL_CODES = {name: name for name, reason in REASONS.items() if reason.kind == "partial"} | {
@@ -97,7 +97,7 @@ def _without_detail(code: str, detail: str) -> str:
 
 
 def read_status(
-    found: Finding,
+    finding: Finding,
     job: JobView,
     report: ReportView,
     place: Place | str,
@@ -106,8 +106,8 @@ def read_status(
 ) -> ReportStatus:
     """The report after a summary was read: succeeded, or failed when it holds what no report can (1e300 watts)."""
     try:
-        hardware = _hardware(found, place if isinstance(place, Place) else Place(place))
-        return _succeeded_status(found, job, report, hardware, now, keeping)
+        hardware = _hardware(finding, place if isinstance(place, Place) else Place(place))
+        return _succeeded_status(finding, job, report, hardware, now, keeping)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         detail = f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"
@@ -115,25 +115,25 @@ def read_status(
         return failed_status(problem, job, report, now, keeping)
 
 
-def _hardware(found: Finding, place: Place) -> ReportHardware:
-    summary = found.summary
+def _hardware(finding: Finding, place: Place) -> ReportHardware:
+    summary = finding.summary
     return ReportHardware(
         product=summary.product,
         gpus=summary.gpus,
         gpus_by="claim" if place.by_claim else None,
         pool=place.pool[:253] or summary.product,
         nvlink_domain=place.nvlink_domain,
-        limit_watts=_limit_watts(found.result),
+        limit_watts=_limit_watts(finding.result),
         slowest_gpu=summary.slowest_gpu,
         sensor_accuracy=summary.sensor_accuracy,
     )
 
 
 def _succeeded_status(
-    found: Finding, job: JobView, report: ReportView, hardware: ReportHardware, now: datetime, keeping: Keeping
+    finding: Finding, job: JobView, report: ReportView, hardware: ReportHardware, now: datetime, keeping: Keeping
 ) -> ReportStatus:
     """Figures, versions, recommendation, conditions, and kubectl's columns."""
-    summary = found.summary
+    summary = finding.summary
     results = tuple(recipe_report(recipe) for recipe in summary.recipes)
     best = best_row(read_rows(results, summary.baseline).values())
     past = ReportPast(
@@ -153,7 +153,7 @@ def _succeeded_status(
         ),
         hardware=hardware,
         software=_software(summary),
-        run=_run(found, job, report, now),
+        run=_run(finding, job, report, now),
         attempt=_attempt(job, "succeeded", now, failures=_failures(job, report)),
         results=results,
         recommendation=ReportRecommendation.model_validate(summary.recommendation.model_dump()),
@@ -181,12 +181,12 @@ def failed_status(
     """
     before = report.status or ReportStatus()
     failures = _failures(job, report) + (problem.outcome == "failed")
-    told = {"reason": problem.reason, "message": problem.message[:MESSAGE_LIMIT], "log": log}
+    attempt_fields = {"reason": problem.reason, "message": problem.message[:MESSAGE_LIMIT], "log": log}
     counted = {
         "disruptions": disruptions(before.attempt, problem.outcome, problem.reason),
         "node_losses": node_losses(before.attempt, problem.reason),
     }
-    attempt = _attempt(job, problem.outcome, now, failures).model_copy(update={**told, **counted})
+    attempt = _attempt(job, problem.outcome, now, failures).model_copy(update={**attempt_fields, **counted})
     short = problem.message[:CONDITION_LIMIT]
     failed = condition(before.conditions, names.SUCCEEDED, False, problem.reason, short, now)
     kept = tuple(c for c in before.conditions if c.type != names.SUCCEEDED)
@@ -235,8 +235,8 @@ def _failures(job: JobView, report: ReportView) -> int:
 def _limit_watts(result: MeasurementResult | None) -> int | None:
     """Enforced limits of all GPUs together; None unless every GPU tells its own."""
     limits = [gpu.enforced_limit_watts for gpu in result.gpus] if result is not None else []
-    known = [watts for watts in limits if watts is not None]
-    return round(sum(known)) if known and len(known) == len(limits) else None
+    known_limits = [watts for watts in limits if watts is not None]
+    return round(sum(known_limits)) if known_limits and len(known_limits) == len(limits) else None
 
 
 def marked_status(mark: MarkStale | MarkFresh, now: datetime) -> ReportStatus:
@@ -254,13 +254,13 @@ def _software(summary: Summary) -> ReportSoftware:
     return ReportSoftware.model_validate(summary.software.model_dump())
 
 
-def _run(found: Finding, job: JobView, report: ReportView, now: datetime) -> ReportRun:
+def _run(finding: Finding, job: JobView, report: ReportView, now: datetime) -> ReportRun:
     return report_run(
-        found.summary,
+        finding.summary,
         format_time(now),
         workload=job.workload or None,
-        detail=names.detail_name(report.name) if found.result and not found.detail_problem else None,
-        detail_problem=found.detail_problem or None,
+        detail=names.detail_name(report.name) if finding.result and not finding.detail_problem else None,
+        detail_problem=finding.detail_problem or None,
     )
 
 

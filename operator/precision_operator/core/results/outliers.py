@@ -48,8 +48,8 @@ def judged(readings: Iterable[Reading], slow_node_percent: float) -> tuple[Judge
     for reading in readings:
         if reading.holds:
             groups[reading.peers].append(reading)
-    found = (node for group in groups.values() for node in _judge(group, slow_node_percent))
-    return tuple(sorted(found, key=lambda node: (node.relative, node.node)))
+    nodes = (node for group in groups.values() for node in _judge(group, slow_node_percent))
+    return tuple(sorted(nodes, key=lambda node: (node.relative, node.node)))
 
 
 def outliers_of(figures: Mapping[str, float], percent: float) -> list[tuple[str, float]]:

@@ -7,10 +7,10 @@ from precision_api.exchange.result import MeasurementResult
 from precision_api.kinds.report import Origin, ReportRun
 
 
-def provenance_of(told: ReportRun | Summary | MeasurementResult) -> Origin:
+def provenance_of(source: ReportRun | Summary | MeasurementResult) -> Origin:
     """measured, replayed, simulated, or a trial on a CPU; one field that nobody measured makes all of it simulated."""
-    if told.simulated or told.provenance == "simulated":
+    if source.simulated or source.provenance == "simulated":
         return "simulated"
-    if told.provenance == "replayed":
+    if source.provenance == "replayed":
         return "replayed"
-    return "trial" if told.provenance == "trial" or told.backend == "torch-cpu" else "measured"
+    return "trial" if source.provenance == "trial" or source.backend == "torch-cpu" else "measured"

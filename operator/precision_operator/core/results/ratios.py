@@ -57,8 +57,8 @@ def of_pairs(pairs: Sequence[tuple[float, float]]) -> Ratio:
     """The geometric mean of B over A with its interval over nodes; none for a single node."""
     if len(pairs) == 1:
         return Ratio(pairs[0][1] / pairs[0][0], None, 1)
-    found = paired_ratio([b for _, b in pairs], [a for a, _ in pairs])
-    return Ratio(found.value, found, len(pairs))
+    ratio = paired_ratio([b for _, b in pairs], [a for a, _ in pairs])
+    return Ratio(ratio.value, ratio, len(pairs))
 
 
 def single(a: ComparedFigure, b: ComparedFigure) -> Ratio:

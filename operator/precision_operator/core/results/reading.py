@@ -303,7 +303,7 @@ def read_rows(results: Iterable[RecipeReport], baseline: Recipe) -> dict[Recipe,
 
 
 def _row(result: RecipeReport, baseline_throttled: bool) -> RecipeRow:
-    numbers = [None if told is None else float(told) for told in _numbers_of(result)]
+    numbers = [None if text is None else float(text) for text in _numbers_of(result)]
     rate, error, spread, speedup, lower, upper, watts, per_joule, per_joule_net, throttled_share, *others = numbers
     valid = _power_valid(result, watts)
     return RecipeRow(

@@ -37,11 +37,11 @@ def notes(before: ProfileStatus, after: ProfileStatus) -> tuple[Note, ...]:
         for c in after.conditions
         if (c.type, c.status) in _TELL and old.get(c.type) != (c.status, c.reason) and c.reason not in RULES
     ]
-    known = {r.reason for r in before.reasons}
+    reasons_before = {r.reason for r in before.reasons}
     failed = [
         Note("Warning", r.reason, f"{r.count} node(s), e.g. {r.example}: {r.message}")
         for r in after.reasons
-        if r.reason not in known and REASONS[r.reason].notable
+        if r.reason not in reasons_before and REASONS[r.reason].notable
     ]
     return (*turned, *failed, *_yields(before, after))
 

@@ -21,12 +21,12 @@ def readings(plan: ProfilePlan) -> tuple[Reading, ...]:
     once = _READINGS.setdefault(plan.profile.uid, Memo())
     once.next_round()
     reports = ((node_state.facts, node_state.report) for node_state in plan.node_states if _holds(node_state))
-    found = (
+    readings = (
         _reading(once, facts, report.status)
         for facts, report in reports
         if report is not None and report.status is not None
     )
-    return tuple(reading for reading in found if reading.holds)
+    return tuple(reading for reading in readings if reading.holds)
 
 
 def _holds(node_state: NodeState) -> bool:

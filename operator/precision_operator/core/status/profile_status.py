@@ -53,7 +53,7 @@ def profile_status(plan: ProfilePlan, now: datetime, nodes_in_cluster: int) -> P
         return unplanned_status(plan, now, plan.asked.message, plan.asked.reason)
     before = status_before(plan)
     measured = readings(plan)
-    slow = tuple(one for one in _standings(plan, measured) if one.slow)
+    slow = tuple(node for node in _standings(plan, measured) if node.slow)
     counts = _counts(plan, measured, slow)
     pools = _pools(measured, slow)
     run = plan.asked.run if isinstance(plan.asked, ResolvedProfile) else None
@@ -100,8 +100,8 @@ def unplanned_status(plan: ProfilePlan, now: datetime, message: str, reason: str
 def _next_run(plan: ProfilePlan, now: datetime) -> str | None:
     if plan.profile.spec is None or isinstance(plan.asked, Said):
         return None
-    found = next_tick(plan.profile.spec.schedule, plan.profile.uid, now)
-    return format_time(found) if found is not None else None
+    tick = next_tick(plan.profile.spec.schedule, plan.profile.uid, now)
+    return format_time(tick) if tick is not None else None
 
 
 def status_before(plan: ProfilePlan) -> ProfileStatus:

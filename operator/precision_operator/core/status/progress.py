@@ -80,10 +80,10 @@ def _duration(plan: ProfilePlan) -> float | None:
     attempts = [
         attempt for node_state in plan.node_states if (attempt := newest_attempt(node_state.report)) is not None
     ]
-    known = [
+    durations = [
         (parse_time(a.finished_at) - parse_time(a.started_at)).total_seconds()
         for a in attempts
         if a.started_at and a.outcome == "succeeded"
     ]
-    measured = median(known)
+    measured = median(durations)
     return max(1.0, measured) if measured is not None else None

@@ -100,13 +100,13 @@ def why(decided: Plan, observed: Observed, node: str) -> tuple[NodeAnswer, ...]:
 
     A node that has gone is answered for by what is left of it: its reports and Jobs.
     """
-    found = [answer for plan in decided.profiles for answer in _answers(plan, decided, observed, node)]
-    return tuple(sorted(found, key=lambda answer: (answer.kind == "unmatched", answer.profile.key)))
+    answers = [answer for plan in decided.profiles for answer in _answers(plan, decided, observed, node)]
+    return tuple(sorted(answers, key=lambda answer: (answer.kind == "unmatched", answer.profile.key)))
 
 
-def nearest(name: str, known: list[str]) -> tuple[str, ...]:
+def nearest(name: str, names: list[str]) -> tuple[str, ...]:
     """Names that somebody may have meant, best first."""
-    return tuple(get_close_matches(name, known, NEAREST))
+    return tuple(get_close_matches(name, names, NEAREST))
 
 
 def _answers(plan: ProfilePlan, decided: Plan, observed: Observed, node: str) -> Iterator[NodeAnswer]:
@@ -131,7 +131,7 @@ def _answers(plan: ProfilePlan, decided: Plan, observed: Observed, node: str) ->
         blocked_by=_blockers(plan, decided, observed, node_state),
         past=_past(node_state.report),
         standing=_standing(plan, node_state),
-        yielded=tuple(f"{format_time(one.at)}, {told(one)}" for one in plan.yields if one.node_uid == uid),
+        yielded=tuple(f"{format_time(record.at)}, {told(record)}" for record in plan.yields if record.node_uid == uid),
         gpus=node_state.facts.gpus,
         way=node_state.facts.way if node_state.facts.gpus else None,
     )
@@ -192,28 +192,28 @@ def _standing(plan: ProfilePlan, node_state: NodeState) -> PeerComparison | None
     return PeerComparison(judged, *_slow(judged, reading, plan.profile)) if judged.slow else PeerComparison(judged)
 
 
-def _slow(one: Judged, reading: Reading, profile: ProfileView) -> tuple[str, str]:
+def _slow(slow: Judged, reading: Reading, profile: ProfileView) -> tuple[str, str]:
     """Reason and sentence, with the cause that the report knows: a fallback, or throttling, explains the rest."""
     fallen = reading.fallen_back
     throttled = [row for row in reading.rows.values() if row.throttled]
     causes = dict.fromkeys(row.throttle_reason or "heat or the power brake" for row in throttled)
     reason = "SlowFallback" if fallen else "SlowThrottled" if causes else "Slow"
-    spread = reading.rows[one.recipe].gpu_spread
-    told = sentence(
+    spread = reading.rows[slow.recipe].gpu_spread
+    text = sentence(
         reason,
-        relative=f"{one.relative:.1%}",
-        limit=f"{one.limit:.1%}",
-        count=one.reference,
-        pool=one.pool,
-        recipe=one.recipe,
+        relative=f"{slow.relative:.1%}",
+        limit=f"{slow.limit:.1%}",
+        count=slow.reference,
+        pool=slow.pool,
+        recipe=slow.recipe,
         recipes=", ".join(fallen),
         cause=", ".join(causes),
         gpus=_gpus(spread),
-        node=one.node,
+        node=slow.node,
         namespace=profile.namespace,
         profile=profile.name,
     )
-    return reason, told
+    return reason, text
 
 
 def _gpus(spread: float | None) -> str:
@@ -232,8 +232,8 @@ def _job(plan: ProfilePlan, observed: Observed, node_uid: str) -> JobView | None
 
 def _closing(plan: ProfilePlan, decided: Plan, node_uid: str) -> Close | None:
     """The end that the plan is about to give an attempt that can't succeed any more."""
-    found = (action for action in decided.actions if isinstance(action, Close))
-    return next((c for c in found if (c.job.profile_uid, c.job.node_uid) == (plan.profile.uid, node_uid)), None)
+    closes = (action for action in decided.actions if isinstance(action, Close))
+    return next((c for c in closes if (c.job.profile_uid, c.job.node_uid) == (plan.profile.uid, node_uid)), None)
 
 
 def _agents(plan: ProfilePlan, decided: Plan, observed: Observed) -> tuple[Agent, ...]:

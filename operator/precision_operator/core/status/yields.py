@@ -13,27 +13,27 @@ SHOWN = 32
 
 def yield_rows(yields: Iterable[Yield]) -> tuple[NodeYield, ...]:
     """The rows of a profile's status, newest first, bounded."""
-    newest = sorted(yields, key=lambda one: (one.at, one.node), reverse=True)[:SHOWN]
+    newest = sorted(yields, key=lambda record: (record.at, record.node), reverse=True)[:SHOWN]
     return tuple(
         NodeYield(
-            node=one.node,
-            node_uid=one.node_uid,
-            job_uid=one.job_uid,
-            pod=one.pod,
-            pod_uid=one.pod_uid,
-            owner_uid=one.owner,
-            priority=one.priority,
-            at=format_time(one.at),
-            outcome=one.outcome,
-            ended=format_time(one.ended) if one.ended is not None else None,
+            node=record.node,
+            node_uid=record.node_uid,
+            job_uid=record.job_uid,
+            pod=record.pod,
+            pod_uid=record.pod_uid,
+            owner_uid=record.owner,
+            priority=record.priority,
+            at=format_time(record.at),
+            outcome=record.outcome,
+            ended=format_time(record.ended) if record.ended is not None else None,
         )
-        for one in newest
+        for record in newest
     )
 
 
 def yields_told(profiles: Iterable[ProfileView]) -> tuple[Yield, ...]:
     """What these profiles' statuses tell; nothing of one that can't be read, or that has a time that is none."""
-    return tuple(told for profile in profiles for told in _yields(profile))
+    return tuple(row for profile in profiles for row in _yields(profile))
 
 
 def _yields(profile: ProfileView) -> tuple[Yield, ...]:
