@@ -13,7 +13,7 @@ NO_SKIP ?=
 CLUSTER_WORKERS ?= 4
 FAST := not cluster and not node
 # Only files that name the marker: nobody collects the others, and imports torch, in each worker.
-CLUSTER := $$(grep -rl --include='test_*.py' 'mark\.cluster' tests) -m "cluster and not long" -n $(CLUSTER_WORKERS) --dist loadfile --no-loadscope-reorder
+CLUSTER := $$(grep -rl --include='test_*.py' 'mark\.cluster' tests | sort) -m "cluster and not long" -n $(CLUSTER_WORKERS) --dist loadfile --no-loadscope-reorder
 ALLOW := $(if $(NO_SKIP),--only-skip gpu,)
 
 REGISTRY ?=
