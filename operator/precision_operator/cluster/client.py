@@ -41,10 +41,10 @@ _WATCH_SECONDS = 600
 class Cluster:
     """Requests to one API server. All raise ApiError; each has its own deadline of `deadline_seconds`."""
 
-    def __init__(self, found: Connection, deadline_seconds: float = 30.0) -> None:
-        self.namespace = found.namespace
+    def __init__(self, connection: Connection, deadline_seconds: float = 30.0) -> None:
+        self.namespace = connection.namespace
         """The namespace that is meant when a user names none."""
-        self.server: str = found.configuration.host
+        self.server: str = connection.configuration.host
         self.user_agent = USER_AGENT
         """How audit logs name this process; what is before the slash is the field manager of what it writes."""
         self.before_write: Callable[[], None] = _allowed
@@ -53,12 +53,12 @@ class Cluster:
         """Told of each request how it ended: method and HTTP status, 0 where there was no answer."""
         self.server_time = ServerTime()
         """What its answers tell of the API server's clock."""
-        self._configuration = found.configuration
-        self._configuration.client_session_kwargs = {"trust_env": found.through_proxy}
+        self._configuration = connection.configuration
+        self._configuration.client_session_kwargs = {"trust_env": connection.through_proxy}
         self._timeout = aiohttp.ClientTimeout(
             total=deadline_seconds, sock_connect=min(deadline_seconds, _CONNECT_SECONDS)
         )
-        self._rest = RESTClientObject(found.configuration)
+        self._rest = RESTClientObject(connection.configuration)
 
     @classmethod
     @asynccontextmanager
@@ -266,12 +266,12 @@ class Cluster:
     ) -> Json:
         data = await self._bytes(method, path, query, body, content_type)
         try:
-            found = from_json(data)
+            document = from_json(data)
         except ValueError as error:
             raise ApiError(0, UNREACHABLE, f"{method} {path}: the answer is not JSON: {data[:100]!r}") from error
-        if not isinstance(found, dict):
+        if not isinstance(document, dict):
             raise ApiError(0, UNREACHABLE, f"{method} {path}: the answer is not a JSON object: {data[:100]!r}")
-        return found
+        return document
 
     async def _bytes(
         self,
@@ -357,12 +357,12 @@ async def _events(response: aiohttp.ClientResponse, act: str) -> AsyncIterator[J
 
 def _event(line: bytes, act: str) -> Json:
     try:
-        found = from_json(line)
+        document = from_json(line)
     except ValueError:
-        found = None
-    if not (isinstance(found, dict) and "type" in found and isinstance(found.get("object"), dict)):
+        document = None
+    if not (isinstance(document, dict) and "type" in document and isinstance(document.get("object"), dict)):
         raise ApiError(0, UNREACHABLE, f"{act}: this is no event: {line[:100]!r}")
-    return found
+    return document
 
 
 def _seconds_of(deadline: aiohttp.ClientTimeout) -> float:

@@ -52,8 +52,8 @@ async def kopf_connection(kubeconfig: str | None = None, context: str | None = N
     """The same connection for kopf's watches: call it from a handler of `kopf.on.login` (kopf asks again after 401)."""
     import kopf
 
-    found = await connection(kubeconfig, context)
-    configuration = found.configuration
+    details = await connection(kubeconfig, context)
+    configuration = details.configuration
     scheme, _, token = (await authorization(configuration)).partition(" ")
     return kopf.ConnectionInfo(
         server=configuration.host,
@@ -63,9 +63,9 @@ async def kopf_connection(kubeconfig: str | None = None, context: str | None = N
         token=token or None,
         certificate_path=configuration.cert_file,
         private_key_path=configuration.key_file,
-        default_namespace=found.namespace,
+        default_namespace=details.namespace,
         proxy_url=configuration.proxy,
-        trust_env=found.through_proxy,
+        trust_env=details.through_proxy,
     )
 
 
@@ -86,8 +86,8 @@ def _from_service_account() -> Connection:
         raise ConnectionProblem(
             f"reading the pod's service account: {error}; is automountServiceAccountToken off?"
         ) from (error)
-    told = SERVICE_ACCOUNT / "namespace"
-    return Connection(configuration, told.read_text().strip() if told.is_file() else "default")
+    path = SERVICE_ACCOUNT / "namespace"
+    return Connection(configuration, path.read_text().strip() if path.is_file() else "default")
 
 
 def _any_file(path: str) -> bool:

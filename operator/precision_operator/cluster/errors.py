@@ -55,10 +55,10 @@ def error_of(act: str, status: int, phrase: str, body: bytes, retry_after: str |
 
     `act` is what was asked for, such as "GET /api/v1/nodes"; a proxy in between may answer with HTML or nothing.
     """
-    told = _status_document(body)
-    reason = str(told.get("reason") or phrase or "Unknown")
-    message = str(told.get("message") or body[:200].decode(errors="replace").strip() or phrase)
-    details = told.get("details")
+    document = _status_document(body)
+    reason = str(document.get("reason") or phrase or "Unknown")
+    message = str(document.get("message") or body[:200].decode(errors="replace").strip() or phrase)
+    details = document.get("details")
     details = details if isinstance(details, dict) else {}
     seconds = _seconds(retry_after or details.get("retryAfterSeconds"))
     causes = details.get("causes")
@@ -69,10 +69,10 @@ def error_of(act: str, status: int, phrase: str, body: bytes, retry_after: str |
 
 def _status_document(body: bytes) -> dict[str, Any]:
     try:
-        told = json.loads(body)
+        status = json.loads(body)
     except ValueError:
         return {}
-    return told if isinstance(told, dict) and told.get("kind") == "Status" else {}
+    return status if isinstance(status, dict) and status.get("kind") == "Status" else {}
 
 
 def _seconds(value: object) -> float | None:

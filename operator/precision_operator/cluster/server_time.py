@@ -41,8 +41,8 @@ class ServerTime:
     def heard(self, began: datetime, date: str | None) -> None:
         """Take the Date header (whole seconds) of an answer that has come to a request of `began`, by this clock."""
         try:
-            told = parsedate_to_datetime(date or "")
-            least, most = (began - told).total_seconds() - 1, (self.local() - told).total_seconds()
+            date_told = parsedate_to_datetime(date or "")
+            least, most = (began - date_told).total_seconds() - 1, (self.local() - date_told).total_seconds()
         except (TypeError, ValueError):
             return
         self._ahead.append(least if least > SLACK_SECONDS else most if most < -SLACK_SECONDS else 0.0)

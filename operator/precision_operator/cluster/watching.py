@@ -116,18 +116,18 @@ class Watches(WatchLoop):
 
     async def _login(self, **_: Any) -> kopf.AiohttpSession:
         """A session of its own for each watch, which kopf closes; kopf asks again after a 401."""
-        found = await kopf_connection(self._kubeconfig)
+        connection = await kopf_connection(self._kubeconfig)
         if self._connector is None:
-            self._connector = aiohttp.TCPConnector(limit=0, ssl=found.as_ssl_context())
+            self._connector = aiohttp.TCPConnector(limit=0, ssl=connection.as_ssl_context())
         session = aiohttp.ClientSession(
             connector=self._connector,
             connector_owner=False,
-            headers=found.as_http_headers(),
-            proxy=found.proxy_url,
-            trust_env=found.trust_env,
+            headers=connection.as_http_headers(),
+            proxy=connection.proxy_url,
+            trust_env=connection.trust_env,
         )
         return kopf.AiohttpSession(
-            server=found.server, default_namespace=found.default_namespace, aiohttp_session=session
+            server=connection.server, default_namespace=connection.default_namespace, aiohttp_session=session
         )
 
 
@@ -172,5 +172,5 @@ async def _discovered(insights: Insights, tasks: Collection[asyncio.Task[Any]]) 
 def _reason(done: Collection[asyncio.Task[Any]]) -> str:
     """Why the tasks that are done have ended."""
     errors = [task.exception() for task in done if not task.cancelled()]
-    told = [str(error.args[0] if error.args else "") or type(error).__name__ for error in errors if error is not None]
-    return "; ".join(dict.fromkeys(told)) or "the watch ended without an error"
+    texts = [str(error.args[0] if error.args else "") or type(error).__name__ for error in errors if error is not None]
+    return "; ".join(dict.fromkeys(texts)) or "the watch ended without an error"

@@ -34,33 +34,33 @@ MOST_SAMPLES = 64
 """Full results are some 100 kB each, and a median of a few nodes is as good."""
 
 
-def _namespaces(told: str) -> tuple[str, ...]:
-    found = tuple(dict.fromkeys(part.strip() for part in told.split(",") if part.strip()))
-    if not found:
+def _namespaces(text: str) -> tuple[str, ...]:
+    namespaces = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    if not namespaces:
         raise argparse.ArgumentTypeError("name at least one namespace, such as precision-system")
-    return found
+    return namespaces
 
 
-def _shards(told: str) -> int:
-    if not (told.isdecimal() and 1 <= int(told) <= MOST_SHARDS):
-        raise argparse.ArgumentTypeError(f"{told!r} is no number from 1 to {MOST_SHARDS}")
-    return int(told)
+def _shards(text: str) -> int:
+    if not (text.isdecimal() and 1 <= int(text) <= MOST_SHARDS):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 to {MOST_SHARDS}")
+    return int(text)
 
 
-def _samples(told: str) -> int:
-    if not (told.isdecimal() and int(told) <= MOST_SAMPLES):
-        raise argparse.ArgumentTypeError(f"{told!r} is no number from 0 to {MOST_SAMPLES}")
-    return int(told)
+def _samples(text: str) -> int:
+    if not (text.isdecimal() and int(text) <= MOST_SAMPLES):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 0 to {MOST_SAMPLES}")
+    return int(text)
 
 
-def _expressions(told: str) -> tuple[str, ...]:
-    found = tuple(part.strip() for part in told.split(",") if part.strip())
-    for expression in found:
+def _expressions(text: str) -> tuple[str, ...]:
+    expressions = tuple(part.strip() for part in text.split(",") if part.strip())
+    for expression in expressions:
         try:
             re.compile(expression)
         except re.error as error:
             raise argparse.ArgumentTypeError(f"{expression!r} is no regular expression: {error}") from error
-    return found
+    return expressions
 
 
 def arguments(argv: Sequence[str]) -> argparse.Namespace:
@@ -124,16 +124,16 @@ async def run(options: argparse.Namespace) -> None:
     stop = asyncio.Event()
     _on_signals(stop)
     selection = Selection(options.metrics_level, options.metric_allowlist, options.metric_denylist)
-    store, own = Store(selection), OwnMetrics()
+    store, own_metrics = Store(selection), OwnMetrics()
     async with Cluster.connect(options.kubeconfig) as cluster:
-        scrapes = Scrapes(store, own, options.shards if selection.nodes else 0)
+        scrapes = Scrapes(store, own_metrics, options.shards if selection.nodes else 0)
         runner, port = await serve(application(scrapes), options.host, options.port)
         _log.info("serving http://%s:%d/metrics", options.host, port)
         _log.info("metrics level %s: node series on %d /metrics/shard endpoints", selection.level, scrapes.shards)
         for expression in selection.unmatched(family.name for family in FAMILIES):
             _log.warning("no metric is named %s: see docs/metrics.md", expression)
-        watching = Watching(cluster, store, own, targets(options.watch_namespaces), options.resync_seconds)
-        own.follow(watching.states)
+        watching = Watching(cluster, store, own_metrics, targets(options.watch_namespaces), options.resync_seconds)
+        own_metrics.follow(watching.states)
         leaving = own_deployment_deleted(cluster, options.deployment)
         details = Details(cluster, store, options.gemm_samples)
         works = (stop.wait(), leaving, watching.run(), _after(watching.listed, scrapes, details))

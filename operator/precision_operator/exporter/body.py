@@ -140,17 +140,17 @@ def build(view: StoreSnapshot, shards: int = 1, before: Body | None = None) -> B
 
     What has not changed is taken over from the body `before`, if that had as many shards.
     """
-    known = before if before is not None and len(before.shards) == shards else None
+    usable = before if before is not None and len(before.shards) == shards else None
     there = of_profiles_there(view.reports, view.profiles)
     reports, older = newest_of_each(there)
     replaced = older + sum(1 for entry in view.reports if entry.shown) - sum(1 for entry in there if entry.shown)
     profiles, plans = (_in_order(newest_of_each(of)[0]) for of in (view.profiles, view.plans))
-    rendered = _pools(view, reports, shards if view.selection.nodes else 0, known)
-    groups = _groups(reports if view.selection.nodes else (), shards, known)
-    made = tuple(_shard(index, groups, rendered, known) for index in range(shards))
+    rendered = _pools(view, reports, shards if view.selection.nodes else 0, usable)
+    groups = _groups(reports if view.selection.nodes else (), shards, usable)
+    made = tuple(_shard(index, groups, rendered, usable) for index in range(shards))
     fleet = b"".join(
         (
-            *_families(POOL_FAMILIES, [each.lines for each in rendered.values()]),
+            *_families(POOL_FAMILIES, [part.lines for part in rendered.values()]),
             *_families(PROFILE_FAMILIES, [entry.lines for entry in profiles]),
             *_families(PLAN_FAMILIES, [entry.lines for entry in plans]),
         )
@@ -192,8 +192,8 @@ def size_warning(body: Body) -> str | None:
         if path != "/metrics"
         else "It holds pools, profiles and plans: fewer pools (spec.poolLabel), profiles or plans make it smaller."
     )
-    told = f"{size / 2**20:.1f} MiB for {body.nodes} nodes"
-    return f"{path} {beyond} scrapers take (16 MiB; vmagent refuses more): {told}. {remedy}"
+    size_text = f"{size / 2**20:.1f} MiB for {body.nodes} nodes"
+    return f"{path} {beyond} scrapers take (16 MiB; vmagent refuses more): {size_text}. {remedy}"
 
 
 def shard_series(index: int, series: int) -> bytes:
@@ -207,49 +207,49 @@ def _in_order(entries: Iterable[Entry]) -> list[Entry]:
 
 
 def _pools(
-    view: StoreSnapshot, reports: Iterable[Entry], shards: int, known: Body | None
+    view: StoreSnapshot, reports: Iterable[Entry], shards: int, body: Body | None
 ) -> dict[tuple[str, ...], Rendered]:
     """The pools by labels, in order; with the standings of their nodes where there are shards to show them."""
-    old = known.pools if known is not None else {}
+    old = body.pools if body is not None else {}
     percents = {entry.key: entry.percent for entry in view.profiles}
     results = (entry.result for entry in reports if entry.result is not None)
-    found = pools(results, Beside(percents, view.gemms), {at: old[at].pool for at in old})
-    return {pool.labels: _rendered(pool, view.selection, shards, old.get(pool.labels)) for pool in found}
+    pools_now = pools(results, Beside(percents, view.gemms), {at: old[at].pool for at in old})
+    return {pool.labels: _rendered(pool, view.selection, shards, old.get(pool.labels)) for pool in pools_now}
 
 
-def _rendered(pool: PoolNodes, selection: Selection, shards: int, known: Rendered | None) -> Rendered:
-    if known is not None and known.pool is pool:
-        return known
+def _rendered(pool: PoolNodes, selection: Selection, shards: int, before: Rendered | None) -> Rendered:
+    if before is not None and before.pool is pool:
+        return before
     members: dict[int, list[RelativeRate]] = defaultdict(list)
     for node in sorted(pool.standings) if shards else ():
         members[place(node, shards)[0]].append(pool.standings[node])
     lines = tuple(family.render(pool) if selection.shows(family) else b"" for family in POOL_FAMILIES)
-    standings = {at: _standings(found, selection) for at, found in members.items()}
+    standings = {at: _standings(rates, selection) for at, rates in members.items()}
     return Rendered(pool, lines, count_lines(lines), standings)
 
 
-def _standings(found: Sequence[RelativeRate], selection: Selection) -> Standings:
+def _standings(rates: Sequence[RelativeRate], selection: Selection) -> Standings:
     shown = [family if selection.shows(family) else None for family in STANDING_FAMILIES]
-    lines = [b"".join(map(family.render, found)) if family else b"" for family in shown]
+    lines = [b"".join(map(family.render, rates)) if family else b"" for family in shown]
     return Standings(tuple(map(piece, lines)), count_lines(lines))
 
 
-def _groups(reports: Iterable[Entry], shards: int, known: Body | None) -> dict[tuple[int, int], ChunkGroup]:
+def _groups(reports: Iterable[Entry], shards: int, body: Body | None) -> dict[tuple[int, int], ChunkGroup]:
     """The groups by their place."""
     members: dict[tuple[int, int], list[Entry]] = defaultdict(list)
     for entry in reports:
         members[place(entry.key[2], shards)].append(entry)
-    old = known.groups if known is not None else {}
+    old = body.groups if body is not None else {}
     return {at: _group(members[at], old.get(at)) for at in sorted(members)}
 
 
-def _group(members: Sequence[Entry], known: ChunkGroup | None) -> ChunkGroup:
+def _group(members: Sequence[Entry], before: ChunkGroup | None) -> ChunkGroup:
     stamps = tuple(entry.stamp for entry in members)
-    if known is not None and known.stamps == stamps:
-        return known
+    if before is not None and before.stamps == stamps:
+        return before
     texts = list(map(b"".join, zip(*(entry.lines for entry in _in_order(members)), strict=True)))
     hashes = tuple(map(hash, texts))
-    old = dict(zip(known.hashes, known.pieces, strict=True)) if known is not None else {}
+    old = dict(zip(before.hashes, before.pieces, strict=True)) if before is not None else {}
     # Some, such as versions, stay the same in a new report.
     pieces = tuple(old.get(key) or piece(text) for key, text in zip(hashes, texts, strict=True))
     return ChunkGroup(stamps, hashes, pieces, sum(entry.series for entry in members))
@@ -262,16 +262,16 @@ def _shard(
     body: Body | None,
 ) -> Shard:
     mine = [group for (shard, _), group in groups.items() if shard == index]
-    standings = [found for pool in rendered.values() if (found := pool.standings.get(index)) is not None]
-    known = body.shards[index].columns if body is not None else (None,) * len(_HEADS)
+    standings = [standing for pool in rendered.values() if (standing := pool.standings.get(index)) is not None]
+    columns_before = body.shards[index].columns if body is not None else (None,) * len(_HEADS)
     parts = (
         *(tuple(group.pieces[number] for group in mine) for number in range(len(NODE_FAMILIES))),
-        *(tuple(each.pieces[number] for each in standings) for number in range(len(STANDING_FAMILIES))),
+        *(tuple(part.pieces[number] for part in standings) for number in range(len(STANDING_FAMILIES))),
     )
-    columns = tuple(map(_column, _HEADS, parts, known))
+    columns = tuple(map(_column, _HEADS, parts, columns_before))
     series = _series(mine, standings)
-    own = piece(shard_series(index, series))
-    return Shard(index, columns, joined((*(column.packed for column in columns), own)), series)
+    series_lines = piece(shard_series(index, series))
+    return Shard(index, columns, joined((*(column.packed for column in columns), series_lines)), series)
 
 
 _NODE_HEADS: tuple[Family[Any], ...] = (*NODE_FAMILIES, *STANDING_FAMILIES)
@@ -279,12 +279,12 @@ _HEADS = tuple(piece(family.head) for family in _NODE_HEADS)
 
 
 def _series(*parts: Iterable[Counted]) -> int:
-    return sum(each.series for part in parts for each in part)
+    return sum(counted.series for part in parts for counted in part)
 
 
-def _column(head: CompressedChunk, parts: tuple[CompressedChunk, ...], known: FamilyColumn | None) -> FamilyColumn:
-    if known is not None and same(known.parts, parts):
-        return known
+def _column(head: CompressedChunk, parts: tuple[CompressedChunk, ...], before: FamilyColumn | None) -> FamilyColumn:
+    if before is not None and same(before.parts, parts):
+        return before
     return FamilyColumn(parts, joined((head, *parts)) if any(part.size for part in parts) else NOTHING)
 
 

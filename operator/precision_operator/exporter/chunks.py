@@ -46,11 +46,11 @@ def joined(pieces: Iterable[CompressedChunk]) -> CompressedChunk:
     """The pieces as one; nothing is copied."""
     blocks: list[bytes] = []
     crc, size = 0, 0
-    for each in pieces:
-        if each.size:
-            blocks += each.blocks
-            crc = combined(crc, each.crc, each.size)
-            size += each.size
+    for chunk in pieces:
+        if chunk.size:
+            blocks += chunk.blocks
+            crc = combined(crc, chunk.crc, chunk.size)
+            size += chunk.size
     return CompressedChunk(tuple(blocks), crc, size)
 
 

@@ -63,7 +63,7 @@ def sample(results: Iterable[Reading], most: int) -> tuple[Reading, ...]:
         detail = result.run.detail if result.run is not None else None
         if detail and result.holds and not result.throttled:
             groups[result.namespace, result.profile, result.pool, result.workload].append(result)
-    return tuple(each for group in groups.values() for each in sorted(group, key=_place)[:most])
+    return tuple(time for group in groups.values() for time in sorted(group, key=_place)[:most])
 
 
 def _place(result: Reading) -> bytes:
@@ -91,14 +91,14 @@ class Details:
 
     async def take(self) -> None:
         """Read what is new among the sampled nodes, and give all of it to the store."""
-        found = [entry.result for entry in self._store.view().reports if entry.result is not None]
-        chosen = sample(found, self._most) if self._most else ()
-        known: dict[tuple[str, str, str], tuple[GemmTime, ...]] = {}
+        results = [entry.result for entry in self._store.view().reports if entry.result is not None]
+        chosen = sample(results, self._most) if self._most else ()
+        times: dict[tuple[str, str, str], tuple[GemmTime, ...]] = {}
         for key in map(_key, chosen):
-            known[key] = self._known[key] if key in self._known else await self._read(key)
-        self._known = known
+            times[key] = self._known[key] if key in self._known else await self._read(key)
+        self._known = times
         owners = {(result.namespace, result.profile, result.node): _key(result) for result in chosen}
-        self._store.put_gemms({owner: known[key] for owner, key in owners.items()})
+        self._store.put_gemms({owner: times[key] for owner, key in owners.items()})
 
     async def _read(self, key: tuple[str, str, str]) -> tuple[GemmTime, ...]:
         """The times in one ConfigMap; none, with a line in the log, where it can't be read."""

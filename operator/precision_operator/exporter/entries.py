@@ -114,7 +114,7 @@ def of_profiles_there(reports: Iterable[Entry], profiles: Iterable[Entry]) -> li
     garbage collector comes, and their figures are none of the new one's.
     """
     uids = {profile.key: profile.uid for profile in profiles}
-    return [each for each in reports if not each.owner or uids.get(each.key[:2], each.owner) == each.owner]
+    return [entry for entry in reports if not entry.owner or uids.get(entry.key[:2], entry.owner) == entry.owner]
 
 
 def newest_of_each(entries: Iterable[Entry]) -> tuple[list[Entry], int]:
@@ -134,7 +134,7 @@ def newest_of_each(entries: Iterable[Entry]) -> tuple[list[Entry], int]:
     return list(newest.values()), replaced
 
 
-def _identity(raw: Raw, workload: str, **known: Any) -> Entry:
+def _identity(raw: Raw, workload: str, **fields: Any) -> Entry:
     """The object's entry, with what else is known of it."""
     meta = raw.get("metadata") or {}
     return Entry(
@@ -144,7 +144,7 @@ def _identity(raw: Raw, workload: str, **known: Any) -> Entry:
         version=resource_version(meta.get("resourceVersion")),
         created=str(meta.get("creationTimestamp", "")),
         workload=workload,
-        **known,
+        **fields,
     )
 
 
@@ -162,6 +162,6 @@ def count_lines(lines: Iterable[bytes]) -> int:
 def _one_line(error: ValueError) -> str:
     """The error for a log line, cut: what a status holds may be hostile."""
     if isinstance(error, ValidationError):
-        found = error.errors(include_url=False, include_input=False)
-        return "; ".join(f"status.{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in found)[:300]
+        details = error.errors(include_url=False, include_input=False)
+        return "; ".join(f"status.{'.'.join(map(str, detail['loc']))}: {detail['msg']}" for detail in details)[:300]
     return " ".join(str(error).split())[:300]

@@ -137,8 +137,8 @@ def refresh_seconds(raw: Raw) -> float | None:
 
 def slow_node_percent(raw: Raw) -> float:
     """A profile's threshold for slow nodes, by the same default as the operator's."""
-    told = _field(raw, "spec", "thresholds", "slowNodePercent")
-    return float(told) if isinstance(told, int) else float(Thresholds().slow_node_percent)
+    percent = _field(raw, "spec", "thresholds", "slowNodePercent")
+    return float(percent) if isinstance(percent, int) else float(Thresholds().slow_node_percent)
 
 
 def text(raw: Raw, *path: str) -> str:

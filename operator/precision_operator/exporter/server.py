@@ -21,12 +21,12 @@ _NOT_YET = "the reports have not been listed completely yet: try again in a few 
 class Scrapes:
     """Bodies for scrapes: each generation of the store is put together and compressed once."""
 
-    def __init__(self, store: Store, own: OwnMetrics, shards: int = 1) -> None:
+    def __init__(self, store: Store, own_metrics: OwnMetrics, shards: int = 1) -> None:
         self.shards = shards
         self.ready = False
         """Whether all was listed once, and the first body is there: before that, absence means nothing."""
         self._store = store
-        self._own = own
+        self._own = own_metrics
         self._turn = asyncio.Lock()
         self._body: Body | None = None
         self._warned = False
@@ -40,18 +40,18 @@ class Scrapes:
     async def fleet(self, zipped: bool) -> bytes:
         """What /metrics gives: the exporter's own families, and once it is ready pools, profiles and plans."""
         if not self.ready:
-            own = self._own.text()
-            return gzipped(piece(own)) if zipped else own
+            own_metrics = self._own.text()
+            return gzipped(piece(own_metrics)) if zipped else own_metrics
         async with self._turn:
             body = await self._fresh()
-            own = self._own.text()
-        return gzipped(body.fleet_packed, piece(own)) if zipped else body.fleet + own
+            own_metrics = self._own.text()
+        return gzipped(body.fleet_packed, piece(own_metrics)) if zipped else body.fleet + own_metrics
 
     async def shard(self, index: int, zipped: bool) -> bytes:
         """What one shard gives. Raises IndexError when there is no such shard."""
         async with self._turn:
-            found = (await self._fresh()).shards[index]
-        return gzipped(found.packed) if zipped else await asyncio.to_thread(found.text)
+            shard = (await self._fresh()).shards[index]
+        return gzipped(shard.packed) if zipped else await asyncio.to_thread(shard.text)
 
     async def _fresh(self) -> Body:
         view = self._store.view()
@@ -65,10 +65,10 @@ class Scrapes:
 
     def _warn(self, body: Body) -> None:
         """Say once that a body nears the limit, and again after there was room in between."""
-        told = size_warning(body)
-        if told is not None and not self._warned:
-            _log.warning(told)
-        self._warned = told is not None
+        text = size_warning(body)
+        if text is not None and not self._warned:
+            _log.warning(text)
+        self._warned = text is not None
 
 
 def application(scrapes: Scrapes) -> web.Application:
@@ -113,7 +113,7 @@ def _index(shards: int) -> str:
         "/healthz": "Whether the process lives.",
         "/readyz": "Whether everything has been listed once.",
     }
-    rows = "".join(f'<li><a href="{path}">{path}</a> {told}</li>\n' for path, told in paths.items())
+    rows = "".join(f'<li><a href="{path}">{path}</a> {text}</li>\n' for path, text in paths.items())
     head = '<!DOCTYPE html>\n<html lang="en"><head><title>precision-exporter</title></head>\n'
     return f"{head}<body><h1>Precision Profiler exporter {own_version()}</h1>\n<ul>\n{rows}</ul></body></html>\n"
 

@@ -21,9 +21,9 @@ def place(node: str, shards: int) -> tuple[int, int]:
 
 def bucket(key: int, buckets: int) -> int:
     """Jump consistent hash (Lamping, Veach 2014, https://arxiv.org/abs/1406.2294): 0 to buckets - 1."""
-    found, after = -1, 0
+    bucket, after = -1, 0
     while after < buckets:
-        found = after
+        bucket = after
         key = (key * _STEP + 1) & _WORD
-        after = int((found + 1) * ((1 << 31) / ((key >> 33) + 1)))
-    return found
+        after = int((bucket + 1) * ((1 << 31) / ((key >> 33) + 1)))
+    return bucket

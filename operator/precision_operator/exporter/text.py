@@ -23,8 +23,8 @@ SampleRow = tuple[tuple[str, ...], float]
 
 def header(name: str, help_text: str, kind: str) -> bytes:
     """The HELP and TYPE lines of a family."""
-    told = help_text.replace("\\", r"\\").replace("\n", r"\n")
-    return f"# HELP {name} {told}\n# TYPE {name} {kind}\n".encode()
+    escaped = help_text.replace("\\", r"\\").replace("\n", r"\n")
+    return f"# HELP {name} {escaped}\n# TYPE {name} {kind}\n".encode()
 
 
 class Template(NamedTuple):
@@ -34,7 +34,7 @@ class Template(NamedTuple):
     """With %s for each label of a row, and %%s for the shared labels and the sample's value."""
     shared: tuple[int, ...]
     """The places of the line's shared labels among those that are shared."""
-    own: tuple[int, ...]
+    unshared: tuple[int, ...]
     """The places of the line's other labels among those of a row."""
 
 
@@ -45,8 +45,8 @@ def sample_template(name: str, labels: Sequence[str], shared: int = 0) -> Templa
     """
     places = tuple(map(labels.index, sorted(labels)))
     pairs = ",".join(f'{labels[at]}="{"%%s" if at < shared else "%s"}"' for at in places)
-    own = tuple(at - shared for at in places if at >= shared)
-    return Template(f"{name}{{{pairs}}} %%s\n", tuple(at for at in places if at < shared), own)
+    unshared = tuple(at - shared for at in places if at >= shared)
+    return Template(f"{name}{{{pairs}}} %%s\n", tuple(at for at in places if at < shared), unshared)
 
 
 def samples(template: Template, rows: Iterable[SampleRow], shared: tuple[str, ...] = ()) -> bytes:
@@ -58,17 +58,19 @@ def samples(template: Template, rows: Iterable[SampleRow], shared: tuple[str, ..
     if not shown:
         return b""
     # A single row's labels, such as the UUID of a GPU, may be those of one node alone.
-    lines_of = _known_lines if len(shown) > 1 or not template.own else _lines
+    lines_of = _known_lines if len(shown) > 1 or not template.unshared else _lines
     lines = lines_of(template, tuple([labels for labels, _ in shown]))
-    told: list[str | float] = [*_escaped(shared, template.shared), 0.0]
-    filling = told * len(shown)
-    filling[len(told) - 1 :: len(told)] = [value if -_PLAIN < value < _PLAIN else number(value) for _, value in shown]
+    values: list[str | float] = [*_escaped(shared, template.shared), 0.0]
+    filling = values * len(shown)
+    filling[len(values) - 1 :: len(values)] = [
+        value if -_PLAIN < value < _PLAIN else number(value) for _, value in shown
+    ]
     return (lines % tuple(filling)).encode("utf-8", errors="replace")
 
 
 def _lines(template: Template, rows: tuple[tuple[str, ...], ...]) -> str:
     """The lines of rows with these labels, with %s for the shared labels and the values: most nodes have the same."""
-    escaped = [[escape(labels[at]).replace("%", "%%") for at in template.own] for labels in rows]
+    escaped = [[escape(labels[at]).replace("%", "%%") for at in template.unshared] for labels in rows]
     return "".join([template.line % tuple(labels) for labels in escaped])
 
 

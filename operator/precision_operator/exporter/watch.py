@@ -35,13 +35,18 @@ class Watching(WatchLoop):
     """Keeps a list and a watch of each target until `run` is cancelled; each goes round alone."""
 
     def __init__(
-        self, cluster: Cluster, store: Store, own: OwnMetrics, targets: Sequence[WatchTarget], list_seconds: float
+        self,
+        cluster: Cluster,
+        store: Store,
+        own_metrics: OwnMetrics,
+        targets: Sequence[WatchTarget],
+        list_seconds: float,
     ) -> None:
         """Everything is listed again about `list_seconds` after the last list, should a watch have lost anything."""
         super().__init__(targets, _log)
         self._cluster = cluster
         self._store = store
-        self._own = own
+        self._own = own_metrics
         self._list_seconds = list_seconds
         self._versions: dict[WatchTarget, str] = {}
         """What each was seen up to; one that is missing must be listed."""

@@ -22,8 +22,8 @@ async def write_event(cluster: Cluster, body: dict[str, Any]) -> None:
 async def _raise_count(cluster: Cluster, collection: str, body: dict[str, Any]) -> None:
     """One more, with the time of this one. One that somebody else has counted meanwhile is refused (409 Conflict)."""
     name = body["metadata"]["name"]
-    found, _ = await cluster.list_all(collection, field_selector=f"metadata.name={name}")
-    there = next((event for event in found if event["metadata"]["name"] == name), None)
+    events, _ = await cluster.list_all(collection, field_selector=f"metadata.name={name}")
+    there = next((event for event in events if event["metadata"]["name"] == name), None)
     if there is None:  # it has just run out
         return
     patch = {

@@ -271,9 +271,9 @@ class Reconciler:
             status = unplanned_status(item, observed.now, fault_text(error))
         before = status_before(item)
         status = with_stop(status, before, observed.stop, observed.now)
-        told = status_json(status)
+        document = status_json(status)
         due = item.poll_seconds or LIST_AGAIN_SECONDS
-        if told == dict(item.profile.status):
+        if document == dict(item.profile.status):
             return due
         now = asyncio.get_running_loop().time()
         rest = self._written.get(item.profile.uid, -STATUS_SECONDS) + STATUS_SECONDS - now
@@ -281,14 +281,14 @@ class Reconciler:
             return min(due, rest)
         profile, said = item.profile, notes(before, status)
         what = f"status of {profile.key}"
-        await self._actor.writes.run(profile.uid, profile.namespace, what, lambda: self._write(profile, told, said))
+        await self._actor.writes.run(profile.uid, profile.namespace, what, lambda: self._write(profile, document, said))
         return due
 
-    async def _write(self, profile: ProfileView, told: dict[str, Any], said: Sequence[Note]) -> None:
+    async def _write(self, profile: ProfileView, document: dict[str, Any], said: Sequence[Note]) -> None:
         """Write a profile's status, then its events. Raises ApiError, but not where the profile changed or is gone."""
         began = asyncio.get_running_loop().time()
         try:
-            await self._actor.write_profile_status(profile, told)
+            await self._actor.write_profile_status(profile, document)
         except ApiError as error:
             if error.status in (404, 409, 422) and not error.refuses_fields:
                 _log.info("status of %s: %s", profile.key, error)

@@ -103,7 +103,7 @@ def configured_in(deployment: Raw) -> Configured:
     containers = deployment["spec"]["template"]["spec"]["containers"]
     parser = _SettingsParser(add_help=False, allow_abbrev=False)
     add_settings(parser)
-    options, _ = parser.parse_known_args([str(arg) for each in containers for arg in each.get("args") or []])
+    options, _ = parser.parse_known_args([str(arg) for container in containers for arg in container.get("args") or []])
     return configured_by(options)
 
 
@@ -114,27 +114,27 @@ class _SettingsParser(argparse.ArgumentParser):
         raise ValueError(message)
 
 
-def _parts(told: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(part.strip() for part in told.split(",") if part.strip()))
+def _parts(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
 
 
-def _namespaces(told: str) -> tuple[str, ...]:
-    found = _parts(told)
-    if not found:
+def _namespaces(text: str) -> tuple[str, ...]:
+    namespaces = _parts(text)
+    if not namespaces:
         raise argparse.ArgumentTypeError("name at least one namespace, such as precision-system")
-    return found
+    return namespaces
 
 
-def _agent_defaults(told: str) -> AgentDefaults:
-    return _document(AgentDefaults, told, "agent-defaults")
+def _agent_defaults(text: str) -> AgentDefaults:
+    return _document(AgentDefaults, text, "agent-defaults")
 
 
-def _fleet_limits(told: str) -> FleetLimits:
-    return _document(FleetLimits, told, "fleet-limits")
+def _fleet_limits(text: str) -> FleetLimits:
+    return _document(FleetLimits, text, "fleet-limits")
 
 
-def _document(of: type[Told], told: str, option: str) -> Told:
+def _document(of: type[Told], text: str, option: str) -> Told:
     try:
-        return of.model_validate_json(told)
+        return of.model_validate_json(text)
     except ValidationError as error:
         raise argparse.ArgumentTypeError(spec_problem(error, option)) from error

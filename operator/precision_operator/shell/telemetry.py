@@ -61,11 +61,13 @@ def ended(plan: Plan) -> Iterator[Ended]:
         if not isinstance(action, Collect | Close):
             continue
         job = action.job
-        found = reports.get((job.profile_uid, job.node_uid))
-        if found is None and isinstance(action, Close):
+        newest = reports.get((job.profile_uid, job.node_uid))
+        if newest is None and isinstance(action, Close):
             yield Ended("", action.outcome, action.reason, None)
-        elif found is not None and found[1] is not None and (found[1].run, found[1].number) == (job.run, job.attempt):
-            yield Ended(found[0], found[1].outcome, found[1].reason or "Measured", _seconds(found[1]))
+        elif (
+            newest is not None and newest[1] is not None and (newest[1].run, newest[1].number) == (job.run, job.attempt)
+        ):
+            yield Ended(newest[0], newest[1].outcome, newest[1].reason or "Measured", _seconds(newest[1]))
 
 
 def _seconds(attempt: ReportAttempt) -> float | None:
@@ -214,12 +216,12 @@ class Telemetry:
         """Show with each scrape whether an admin has stopped all agents."""
 
         def is_so(mode: str) -> float:
-            found = stop()
-            return float(found is not None and found.mode == mode)
+            stopped = stop()
+            return float(stopped is not None and stopped.mode == mode)
 
         def is_garbled() -> float:
-            found = stop()
-            return float(found is not None and found.garbled)
+            stopped = stop()
+            return float(stopped is not None and stopped.garbled)
 
         for mode in ("Hold", "End"):
             self._stopped.labels(mode).set_function(partial(is_so, mode))

@@ -200,9 +200,9 @@ def free_driver_tokens_per_joule(of: RowContext) -> Iterator[tuple[Labels, RowFi
 
 def free_speedup(of: RowContext) -> Iterator[tuple[Labels, RowFigure]]:
     """Training speedup, by what it is over."""
-    found = group_of(of.group)
-    if found.scope:
-        yield (*of.labels, found.scope, found.baseline, *of.ratio_marks), _speedup_of
+    group = group_of(of.group)
+    if group.scope:
+        yield (*of.labels, group.scope, group.baseline, *of.ratio_marks), _speedup_of
 
 
 def free_gemm_speedup(of: RowContext) -> Iterator[tuple[Labels, RowFigure]]:
@@ -258,21 +258,21 @@ def _updated(before: Mapping[Labels, array[float]], less: Grouped, more: Grouped
 
 
 def _grouped(results: Iterable[Reading]) -> Mapping[Measure, Grouped]:
-    found: dict[Measure, defaultdict[Labels, list[float]]] = {measure: defaultdict(list) for measure in MEASURES}
+    groups: dict[Measure, defaultdict[Labels, list[float]]] = {measure: defaultdict(list) for measure in MEASURES}
     columns: dict[RowContext, list[tuple[RowFigure, list[float]]]] = {}
     for result in results:
         for measure in NODE_MEASURES:
             for labels, value in measure(result):
-                found[measure][labels].append(value)
+                groups[measure][labels].append(value)
         for context, row in rows_in_context(result):
             if context not in columns:
                 columns[context] = [
-                    (figure, found[of][labels]) for of in ROW_MEASURES for labels, figure in of(context)
+                    (figure, groups[of][labels]) for of in ROW_MEASURES for labels, figure in of(context)
                 ]
             for figure, values in columns[context]:
-                if (told := figure(row)) is not None:
-                    values.append(told + 0.0)  # not -0.0, which compares as 0.0 and is written in another way
-    return {measure: {labels: of for labels, of in by.items() if of} for measure, by in found.items()}
+                if (number := figure(row)) is not None:
+                    values.append(number + 0.0)  # not -0.0, which compares as 0.0 and is written in another way
+    return {measure: {labels: of for labels, of in by.items() if of} for measure, by in groups.items()}
 
 
 def _merged(before: array[float] | None, less: Iterable[float], more: Iterable[float]) -> array[float]:

@@ -23,8 +23,8 @@ def _by_recipe(figure: ReportFigure) -> NodeRows:
     """Rows of each recipe that has the figure."""
 
     def rows(result: Reading) -> list[SampleRow]:
-        found = result.rows.values()
-        return [((recipe.recipe,), float(value)) for recipe in found if (value := figure(recipe)) is not None]
+        rows = result.rows.values()
+        return [((recipe.recipe,), float(value)) for recipe in rows if (value := figure(recipe)) is not None]
 
     return rows
 
@@ -33,8 +33,8 @@ def _by_recipe_and(label: Callable[[RecipeRow], str], figure: ReportFigure) -> N
     """The same with the label that follows `recipe`."""
 
     def rows(result: Reading) -> list[SampleRow]:
-        found = result.rows.values()
-        return [((each.recipe, label(each)), float(value)) for each in found if (value := figure(each)) is not None]
+        rows = result.rows.values()
+        return [((row.recipe, label(row)), float(value)) for row in rows if (value := figure(row)) is not None]
 
     return rows
 
@@ -55,11 +55,11 @@ def _speedup(figure: ReportFigure) -> NodeRows:
     """Rows of each recipe that has the figure, with what it is over."""
 
     def rows(result: Reading) -> list[SampleRow]:
-        run, found = result.run, result.rows.values()
+        run, rows = result.run, result.rows.values()
         if run is None:
             return []
         over = (run.scope, run.baseline)
-        return [((recipe.recipe, *over), value) for recipe in found if (value := figure(recipe)) is not None]
+        return [((recipe.recipe, *over), value) for recipe in rows if (value := figure(recipe)) is not None]
 
     return rows
 

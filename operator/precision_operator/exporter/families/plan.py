@@ -72,9 +72,9 @@ def _jobs(shown: PlanShown) -> Iterator[SampleRow]:
 
 
 def _deadlines(shown: PlanShown) -> Iterator[SampleRow]:
-    found = [job.deadline for job in shown.status.jobs]
+    deadlines = [job.deadline for job in shown.status.jobs]
     if shown.status.phase == "Solved":
-        yield from (((*_plan(shown), kind), float(found.count(kind))) for kind in ("promised", "notPromised"))
+        yield from (((*_plan(shown), kind), float(deadlines.count(kind))) for kind in ("promised", "notPromised"))
 
 
 def _solved(shown: PlanShown) -> Iterator[SampleRow]:

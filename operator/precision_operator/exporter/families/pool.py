@@ -35,9 +35,9 @@ def _each(measure: Measure, fold: Fold) -> PoolRows:
     """A row for each set of labels that a node gave the figure under."""
 
     def rows(pool: PoolNodes) -> Iterator[SampleRow]:
-        found = pool.figures[measure]
-        for labels in sorted(found):
-            for further, value in fold(found[labels]):
+        values_by_labels = pool.figures[measure]
+        for labels in sorted(values_by_labels):
+            for further, value in fold(values_by_labels[labels]):
                 yield (*pool.labels, *labels, *further), value
 
     return rows
@@ -53,12 +53,12 @@ def _free(measure: Measure, fold: Fold, members: Measure = measures.member) -> P
         if pool.group is None:
             return
         there, group = pool.figures[members], group_labels(pool.group)
-        found = pool.figures[measure]
-        for labels in sorted(found):
+        values_by_labels = pool.figures[measure]
+        for labels in sorted(values_by_labels):
             shown, of, mark = _split(labels)
             if of != group or (mark != FREE and (*shown[:2], *group, FREE) in there):
                 continue
-            for further, value in fold(found[labels]):
+            for further, value in fold(values_by_labels[labels]):
                 yield (*pool.labels, *shown, *further), value
 
     return rows
@@ -112,8 +112,8 @@ def _count(values: Sequence[float]) -> Iterator[tuple[Labels, float]]:
 
 
 def _states(pool: PoolNodes) -> Iterator[SampleRow]:
-    found = pool.figures[measures.state]
-    yield from (((*pool.labels, state), float(len(found.get((state,), ())))) for state in STATES)
+    nodes_by_state = pool.figures[measures.state]
+    yield from (((*pool.labels, state), float(len(nodes_by_state.get((state,), ())))) for state in STATES)
 
 
 def _data(pool: PoolNodes) -> Iterator[SampleRow]:
@@ -128,8 +128,8 @@ def _reference_nodes(pool: PoolNodes) -> Iterator[SampleRow]:
 
 
 def _marked(pool: PoolNodes) -> Iterator[SampleRow]:
-    found = pool.figures[measures.mark]
-    counts = {mark: float(len(found.get((mark,), ()))) for mark in MARKS}
+    nodes_by_mark = pool.figures[measures.mark]
+    counts = {mark: float(len(nodes_by_mark.get((mark,), ()))) for mark in MARKS}
     counts["slow"] = float(sum(standing.slow for standing in pool.standings.values()))
     yield from (((*pool.labels, mark), counts[mark]) for mark in MARKS)
 
@@ -138,8 +138,8 @@ def _gemm_seconds(pool: PoolNodes) -> Iterator[SampleRow]:
     times: dict[tuple[str, ...], list[float]] = defaultdict(list)
     workloads = {result.node: result.workload for result in pool.results}
     for node, gemms in pool.gemms.items():
-        for each in gemms:
-            times[workloads[node], each.recipe, each.gemm, each.pass_, each.mode].append(each.seconds)
+        for time in gemms:
+            times[workloads[node], time.recipe, time.gemm, time.pass_, time.mode].append(time.seconds)
     for key in sorted(times):
         yield from (((*pool.labels, *key, *stat), value) for stat, value in _stats(MEDIAN)(times[key]))
 
@@ -152,16 +152,16 @@ def _by_workload(pool: PoolNodes) -> Iterator[tuple[str, list[tuple[float, bool]
 
 
 def _relative(pool: PoolNodes) -> Iterator[SampleRow]:
-    for workload, found in _by_workload(pool):
-        ratios = sorted(ratio for ratio, _ in found)
+    for workload, standings in _by_workload(pool):
+        ratios = sorted(ratio for ratio, _ in standings)
         for bound in (*BOUNDS, math.inf):
             yield (*pool.labels, workload, number(bound)), float(bisect_right(ratios, bound))
 
 
 def _slowest(pool: PoolNodes) -> Iterator[SampleRow]:
-    for workload, found in _by_workload(pool):
-        yield (*pool.labels, workload, "all"), min(ratio for ratio, _ in found)
-        others = [ratio for ratio, slow in found if not slow]
+    for workload, standings in _by_workload(pool):
+        yield (*pool.labels, workload, "all"), min(ratio for ratio, _ in standings)
+        others = [ratio for ratio, slow in standings if not slow]
         if others:
             yield (*pool.labels, workload, "not_slow"), min(others)
 

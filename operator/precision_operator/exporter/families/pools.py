@@ -63,7 +63,7 @@ class Beside:
     gemms: Mapping[tuple[str, ...], tuple[GemmTime, ...]] = field(default_factory=dict)
 
 
-def pools(results: Iterable[Reading], beside: Beside, known: KnownPools = _NONE) -> tuple[PoolNodes, ...]:
+def pools(results: Iterable[Reading], beside: Beside, before: KnownPools = _NONE) -> tuple[PoolNodes, ...]:
     """The pools of all profiles, in order.
 
     A pool of which nothing has changed is the very one in `known`, with all that was worked out of it.
@@ -71,23 +71,25 @@ def pools(results: Iterable[Reading], beside: Beside, known: KnownPools = _NONE)
     members: dict[tuple[str, str, str], list[Reading]] = defaultdict(list)
     for result in results:
         members[result.namespace, result.profile, result.pool].append(result)
-    return tuple(_pool(key, tuple(members[key]), beside, known.get(key)) for key in sorted(members))
+    return tuple(_pool(key, tuple(members[key]), beside, before.get(key)) for key in sorted(members))
 
 
 def _pool(
-    key: tuple[str, str, str], results: tuple[Reading, ...], beside: Beside, known: PoolNodes | None
+    key: tuple[str, str, str], results: tuple[Reading, ...], beside: Beside, before: PoolNodes | None
 ) -> PoolNodes:
     percent = beside.percents.get(key[:2], float(Thresholds().slow_node_percent))
-    found = {result.node: beside.gemms.get((*key[:2], result.node)) for result in results} if beside.gemms else {}
-    gemms = {node: times for node, times in found.items() if times}
-    if known is None:
+    times_of_node = (
+        {result.node: beside.gemms.get((*key[:2], result.node)) for result in results} if beside.gemms else {}
+    )
+    gemms = {node: times for node, times in times_of_node.items() if times}
+    if before is None:
         return PoolNodes(*key, results, percent, gemms, updated(NONE, (), results))
-    if (known.percent, known.gemms) == (percent, gemms) and same(known.results, results):
-        return known
-    before, now = set(map(id, known.results)), set(map(id, results))
-    gone = [result for result in known.results if id(result) not in now]
-    come = [result for result in results if id(result) not in before]
-    return PoolNodes(*key, results, percent, gemms, updated(known.figures, gone, come))
+    if (before.percent, before.gemms) == (percent, gemms) and same(before.results, results):
+        return before
+    old, now = set(map(id, before.results)), set(map(id, results))
+    gone = [result for result in before.results if id(result) not in now]
+    come = [result for result in results if id(result) not in old]
+    return PoolNodes(*key, results, percent, gemms, updated(before.figures, gone, come))
 
 
 def same(before: Sequence[object], now: Sequence[object]) -> bool:

@@ -63,11 +63,11 @@ def _newest(campaign: ProfileProgress) -> Iterator[SampleRow]:
 
 def _waiting(campaign: ProfileProgress) -> Iterator[SampleRow]:
     """What keeps nodes from being measured: also AgentUnschedulable, with which a node counts as running."""
-    for each in campaign.status.reasons:
-        known = REASONS.get(each.reason)
-        if known is not None and known.kind in ("waiting", "queued", "running"):
-            node = each.example if each.count == 1 else ""
-            yield (*_campaign(campaign), each.reason, node), float(each.count)
+    for reason in campaign.status.reasons:
+        row = REASONS.get(reason.reason)
+        if row is not None and row.kind in ("waiting", "queued", "running"):
+            node = reason.example if reason.count == 1 else ""
+            yield (*_campaign(campaign), reason.reason, node), float(reason.count)
 
 
 def _refresh(campaign: ProfileProgress) -> Iterator[SampleRow]:

@@ -30,16 +30,18 @@ class Selection:
 
     def shows(self, family: Family[Any]) -> bool:
         """Whether the family is shown."""
-        known = self._answers.get(family.name)
-        if known is None:
-            known = shown_at(self.level, family.level) and self._lists(family.name)
-            self._answers[family.name] = known
-        return known
+        is_shown = self._answers.get(family.name)
+        if is_shown is None:
+            is_shown = shown_at(self.level, family.level) and self._lists(family.name)
+            self._answers[family.name] = is_shown
+        return is_shown
 
     def unmatched(self, names: Iterable[str]) -> tuple[str, ...]:
         """The expressions that match none of the names: a typing error, or a name of another version."""
-        known = tuple(names)
-        return tuple(each for each in (*self.allow, *self.deny) if not any(re.fullmatch(each, it) for it in known))
+        known_names = tuple(names)
+        return tuple(
+            pattern for pattern in (*self.allow, *self.deny) if not any(re.fullmatch(pattern, it) for it in known_names)
+        )
 
     @cached_property
     def _answers(self) -> dict[str, bool]:

@@ -142,8 +142,8 @@ class Collector:
         now = self._now()
         return Left(explained(problem, job.node_name, now - (action.since or now), log), log)
 
-    async def _read(self, job: JobView, known: PodView | None, drained: bool) -> Left:
-        pod = await self._ended_pod(job, known)
+    async def _read(self, job: JobView, pod_seen: PodView | None, drained: bool) -> Left:
+        pod = await self._ended_pod(job, pod_seen)
         summary = summary_of(job, pod, drained)
         if isinstance(summary, NoResult):
             if summary.outcome != "failed" or pod is None or pod.termination is None:

@@ -134,14 +134,14 @@ def _interned(value: Any) -> Any:
 
 def _annotations(raw: Raw, *keys: str) -> dict[str, Any]:
     """Only these annotations: kubectl's own copy of a spec is as large as the object."""
-    found = (raw.get("metadata") or {}).get("annotations") or {}
-    kept = {key: found[key] for key in keys if key in found}
+    values = (raw.get("metadata") or {}).get("annotations") or {}
+    kept = {key: values[key] for key in keys if key in values}
     return {"annotations": kept} if kept else {}
 
 
 def _pick(raw: Raw, part: str, *keys: str) -> dict[str, Any]:
-    found = raw.get(part) or {}
-    return {key: found[key] for key in keys if key in found}
+    values = raw.get(part) or {}
+    return {key: values[key] for key in keys if key in values}
 
 
 def _node(raw: Raw) -> dict[str, Any]:

@@ -186,8 +186,8 @@ class Gatherer:
         for kind, namespace in self._forbidden:
             kinds.setdefault(namespace, []).append(kind)
         return {
-            namespace: f"{', '.join(sorted(found))}: {self._forbidden[sorted(found)[0], namespace]}"
-            for namespace, found in kinds.items()
+            namespace: f"{', '.join(sorted(of_namespace))}: {self._forbidden[min(of_namespace), namespace]}"
+            for namespace, of_namespace in kinds.items()
         }
 
     async def observe(self) -> Observed:
@@ -238,10 +238,10 @@ class Gatherer:
         seen = replace(seen, refusals=self._refusals.standing(seen))
         return self._with_yields(seen, yields_told(profiles))
 
-    def _with_yields(self, seen: Observed, told: tuple[Yield, ...]) -> Observed:
+    def _with_yields(self, seen: Observed, records: tuple[Yield, ...]) -> Observed:
         if self._yields is None:
-            return replace(seen, yields=told)
-        self._yields.remember(told)
+            return replace(seen, yields=records)
+        self._yields.remember(records)
         return replace(seen, yields=self._yields.records, waiting_pods=self._yields.pods)
 
     def _not_yet_seen(self, jobs: Sequence[JobView]) -> Iterator[JobView]:
@@ -258,21 +258,25 @@ class Gatherer:
         missing: dict[tuple[str, str, str], ApiError],
     ) -> dict[tuple[str, str], T]:
         """What profiles name, each read; what can't be read goes to `missing`, and holds up those profiles alone."""
-        found: dict[tuple[str, str], T] = {}
+        texts: dict[tuple[str, str], T] = {}
         for key in keys:
             try:
-                found[key] = await read(*key, now)
+                texts[key] = await read(*key, now)
             except ApiError as error:
                 missing[(kind, *key)] = error
-        return found
+        return texts
 
     def _views(self, kind: ObjectKind, view: Callable[[Raw], T | None]) -> tuple[T, ...]:
         """All objects of a kind as decisions see them, in the cache's order; an unchanged one as the very same view."""
         before = self._read.get(kind, {})
         now: dict[str, tuple[Raw, T | None]] = {}
         for uid, raw in self._cache.all(kind).items():
-            found = before.get(uid)
-            now[uid] = found if found is not None and found[0] is raw else self._seen(kind, raw, view, found)
+            before_pair = before.get(uid)
+            now[uid] = (
+                before_pair
+                if before_pair is not None and before_pair[0] is raw
+                else self._seen(kind, raw, view, before_pair)
+            )
         self._read[kind] = now
         return tuple(seen for _, seen in now.values() if seen is not None)
 
@@ -335,8 +339,8 @@ class Gatherer:
         A ConfigMap that a profile names anew is read anew: it may have been applied just before that profile.
         """
         before, self._namers = self._namers, _namers(profiles)
-        known = {key for key, namers in self._namers.items() if namers <= before.get(key, frozenset())}
-        self._texts = {key: text for key, text in self._texts.items() if key in known}
+        named = {key for key, namers in self._namers.items() if namers <= before.get(key, frozenset())}
+        self._texts = {key: text for key, text in self._texts.items() if key in named}
         queues = _wanted_queues(profiles)
         self._queues = {key: there for key, there in self._queues.items() if key in queues}
 
@@ -377,7 +381,7 @@ class Gatherer:
         """
         seen = self._now()
         waiting = [pod for pod in pods if _waits_for_claim(pod) and (seen - pod.created).total_seconds() > BARE_SECONDS]
-        told: dict[str, str] = {}
+        problem_of: dict[str, str] = {}
         for namespace in {pod.namespace for pod in waiting}:
             at, problems = self._claim_problems.get(namespace, (-PROBLEMS_SECONDS, {}))
             if now - at >= PROBLEMS_SECONDS:
@@ -388,8 +392,8 @@ class Gatherer:
                     continue
                 self._claim_problems[namespace] = (now, problems)
             keys = {pod.uid: (NOT_PREPARED if pod.claims_created else NOT_CREATED, pod.uid) for pod in waiting}
-            told |= {uid: problems[key] for uid, key in keys.items() if key in problems}
-        return tuple(replace(pod, claim_problem=told[pod.uid]) if pod.uid in told else pod for pod in pods)
+            problem_of |= {uid: problems[key] for uid, key in keys.items() if key in problems}
+        return tuple(replace(pod, claim_problem=problem_of[pod.uid]) if pod.uid in problem_of else pod for pod in pods)
 
     async def _with_problems(
         self,
@@ -412,8 +416,10 @@ class Gatherer:
                 problems.update(await self._creation_problems(namespace, now))
             except ApiError as error:
                 missing["Events", namespace, ""] = error
-        told = {job.uid: problems[job.uid] for job in late if job.uid in problems} | claims
-        return tuple(replace(job, creation_problem=told[job.uid]) if job.uid in told else job for job in jobs)
+        problem_of = {job.uid: problems[job.uid] for job in late if job.uid in problems} | claims
+        return tuple(
+            replace(job, creation_problem=problem_of[job.uid]) if job.uid in problem_of else job for job in jobs
+        )
 
     async def _creation_problems(self, namespace: str, now: float) -> Mapping[str, str]:
         at, problems = self._problems.get(namespace, (-PROBLEMS_SECONDS, {}))
@@ -451,11 +457,11 @@ def wanted_texts(profiles: Sequence[ProfileView]) -> set[tuple[str, str]]:
 
 def _namers(profiles: Sequence[ProfileView]) -> Mapping[tuple[str, str], frozenset[tuple[str, int]]]:
     """UID and generation of the profiles that name each ConfigMap."""
-    found: dict[tuple[str, str], set[tuple[str, int]]] = {}
+    namers_of: dict[tuple[str, str], set[tuple[str, int]]] = {}
     for profile in profiles:
         for key in wanted_texts([profile]):
-            found.setdefault(key, set()).add((profile.uid, profile.generation))
-    return {key: frozenset(namers) for key, namers in found.items()}
+            namers_of.setdefault(key, set()).add((profile.uid, profile.generation))
+    return {key: frozenset(namers) for key, namers in namers_of.items()}
 
 
 def _keeps(seen: Occupancy) -> float:

@@ -58,11 +58,11 @@ class Reader:
 
     async def claim_problems(self, namespace: str) -> ClaimProblems:
         """The newest event on why a pod's claim is not created, or not prepared, by its reason and the pod's UID."""
-        found: dict[tuple[str, str], str] = {}
+        problems: dict[tuple[str, str], str] = {}
         for reason in (NOT_CREATED, NOT_PREPARED):
-            told = await self._events(namespace, f"involvedObject.kind=Pod,reason={reason}")
-            found |= {(reason, uid): text for uid, text in told.items()}
-        return found
+            texts = await self._events(namespace, f"involvedObject.kind=Pod,reason={reason}")
+            problems |= {(reason, uid): text for uid, text in texts.items()}
+        return problems
 
     async def creation_problems(self, namespace: str) -> Mapping[str, str]:
         """The newest FailedCreate event of each Job (a quota, Pod Security ...), by the Job's UID."""
@@ -83,16 +83,16 @@ class Reader:
     async def _claims(self, pods: Sequence[Raw]) -> Claims:
         """The GPUs of all claims of these pods; None for one that is gone or may not be read."""
         names = {(str(pod["metadata"].get("namespace")), name) for pod in pods for name in claim_names(pod)}
-        found: dict[tuple[str, str], Any] = {}
+        gpus: dict[tuple[str, str], Any] = {}
         for namespace, name in sorted(names):
             try:
                 path = paths.item(paths.collection(RESOURCE_API, "resourceclaims", namespace), name)
-                found[namespace, name] = claimed_gpus(await self._cluster.get(path))
+                gpus[namespace, name] = claimed_gpus(await self._cluster.get(path))
             except ApiError as error:
                 if error.status not in (403, 404):
                     raise
-                found[namespace, name] = None
-        return found
+                gpus[namespace, name] = None
+        return gpus
 
 
 def _told(event: Raw) -> tuple[str, str, str]:

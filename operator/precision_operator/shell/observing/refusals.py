@@ -26,9 +26,9 @@ class RefusedCreations:
     def refused(self, key: tuple[str, str], answer: Answer, stage: Stage, mark: str, agents: int) -> bool:
         """Take an answer that was no. Returns whether such answers concern all nodes of the profile."""
         there = noted(self._known, key, answer, stage, mark, agents, self._clock())
-        kept = {each: known for each, known in self._known.items() if each != key}
+        kept = {other_key: refusal for other_key, refusal in self._known.items() if other_key != key}
         self._known = dict([*kept.items(), (key, there)][-self._most :])
-        return hold_of(each for (profile, _), each in self._known.items() if profile == key[0]) is not None
+        return hold_of(refusal for (profile, _), refusal in self._known.items() if profile == key[0]) is not None
 
     def accepted_job(self, key: tuple[str, str], job_uid: str, jobs: Mapping[str, Raw]) -> None:
         """A Job was created, one of `jobs` by now; its pod may still be refused."""

@@ -71,10 +71,10 @@ class Yields:
         """Agents that were ended within the last hour."""
         return tuple((self._records or {}).values())
 
-    def remember(self, told: Iterable[Yield]) -> None:
+    def remember(self, records: Iterable[Yield]) -> None:
         """Take what the profiles' statuses tell, once: from who led before."""
         if self._records is None:
-            self._records = {one.job_uid: one for one in told}
+            self._records = {record.job_uid: record for record in records}
 
     def begun(self, record: Yield) -> None:
         """An agent is being ended for a pod."""
@@ -102,7 +102,7 @@ class Yields:
     async def look(self) -> None:
         """One look; nothing is asked of the API server while no agent holds GPUs by claim. Raises ApiError."""
         agents = [view for raw in self._cache.all("pods").values() if (view := pod_view(raw)) is not None]
-        waits = [one for one in self.records if one.outcome == "Waiting"]
+        waits = [record for record in self.records if record.outcome == "Waiting"]
         asked = any(pod.claims and pod.live for pod in agents)
         try:
             self.pods = await self._waiting() if asked else ()
@@ -131,8 +131,8 @@ class Yields:
         for uid, raw in zip(uids, first, strict=True):
             if uid not in self._gpus and (gpus := await self._gpus_of(raw, classes)) is not None:
                 self._gpus[uid] = gpus
-        known = [(uid, raw) for uid, raw in zip(uids, first, strict=True) if uid in self._gpus]
-        return tuple(waiting_pod(raw, self._gpus[uid], self._since[uid]) for uid, raw in known)
+        rows = [(uid, raw) for uid, raw in zip(uids, first, strict=True) if uid in self._gpus]
+        return tuple(waiting_pod(raw, self._gpus[uid], self._since[uid]) for uid, raw in rows)
 
     async def _gpus_of(self, raw: Raw, classes: dict[str, bool | None]) -> int | None:
         """GPUs that a pod waits for; 0: all of a node; None: none, or its claims can't be read.
@@ -146,11 +146,11 @@ class Yields:
             if claim is None or claimed_gpus(claim):
                 return None
             for wanted in classes_of(claim) - classes.keys():
-                found = await self._get("deviceclasses", wanted)
-                classes[wanted] = class_of_gpus(found) if found is not None else None
+                device_class = await self._get("deviceclasses", wanted)
+                classes[wanted] = class_of_gpus(device_class) if device_class is not None else None
             asked.append(gpus_of_claim(claim, {name: whole for name, whole in classes.items() if whole is not None}))
-        known = [number for number in asked if number is not None]
-        return None if not known else 0 if 0 in known else sum(known)
+        numbers = [number for number in asked if number is not None]
+        return None if not numbers else 0 if 0 in numbers else sum(numbers)
 
     async def _get(self, kind: str, name: str, namespace: str | None = None) -> Raw | None:
         """The object; None where it is gone or may not be read."""
@@ -162,29 +162,29 @@ class Yields:
             return None
 
     async def _advance(self, waits: Sequence[Yield], agents: Sequence[PodView]) -> None:
-        fates = {one.pod_uid: await self._fate(one) for one in waits}
-        before = {one.job_uid: one for one in self.records}
+        fates = {record.pod_uid: await self._fate(record) for record in waits}
+        before = {record.job_uid: record for record in self.records}
         after = advanced(self.records, fates, agents, self._clock())
-        for one in after:
-            if one.outcome != "Waiting" and before[one.job_uid].outcome == "Waiting":
-                self._ended(one.outcome)
-        self._records = {one.job_uid: one for one in after} if self._records is not None else None
+        for record in after:
+            if record.outcome != "Waiting" and before[record.job_uid].outcome == "Waiting":
+                self._ended(record.outcome)
+        self._records = {record.job_uid: record for record in after} if self._records is not None else None
 
-    async def _fate(self, one: Yield) -> Fate:
+    async def _fate(self, record: Yield) -> Fate:
         """What has become of the pod that an agent was ended for."""
-        namespace, _, name = one.pod.partition("/")
+        namespace, _, name = record.pod.partition("/")
         try:
             listed, _ = await self._cluster.list_all(paths.pods(namespace), field_selector=f"metadata.name={name}")
         except ApiError as error:
             if error.status != 400:
                 raise
             return "gone"  # no pod can have such a name: who wrote the status has made it up
-        found = next((raw for raw in listed if raw["metadata"].get("uid") == one.pod_uid), None)
-        if found is None:
+        pod = next((raw for raw in listed if raw["metadata"].get("uid") == record.pod_uid), None)
+        if pod is None:
             return "gone"
-        if (found.get("spec") or {}).get("nodeName"):
+        if (pod.get("spec") or {}).get("nodeName"):
             return "bound"
-        return fate_of_pending(one, [holder async for holder in self._holders(one.node)])
+        return fate_of_pending(record, [holder async for holder in self._holders(record.node)])
 
     async def _holders(self, node: str) -> AsyncIterator[Holder]:
         """Pods of others that hold claimed GPUs of a node."""

@@ -56,7 +56,7 @@ CHUNK = 50
 class _Facts:
     """What the reports hold, each read once; the object itself tells whether it is still the same."""
 
-    known: dict[str, tuple[Raw, bytes]] = field(default_factory=dict)
+    by_uid: dict[str, tuple[Raw, bytes]] = field(default_factory=dict)
     changed_at: float = 0.0
     changes: int = 0
 
@@ -189,17 +189,17 @@ class Planning:
     async def _read_reports(self) -> None:
         """Take in reports that are new or have changed, a few at a time; forget those that are gone."""
         there = dict(self._cache.all("reports"))
-        known = self._facts.known
-        gone = known.keys() - there.keys()
-        fresh = [uid for uid, raw in there.items() if uid not in known or known[uid][0] is not raw]
+        reports = self._facts.by_uid
+        gone = reports.keys() - there.keys()
+        fresh = [uid for uid, raw in there.items() if uid not in reports or reports[uid][0] is not raw]
         changed = False
         for uid in gone:
-            changed = changed or bool(known.pop(uid)[1])
+            changed = changed or bool(reports.pop(uid)[1])
         for number, uid in enumerate(fresh):
-            before = known.get(uid)
+            before = reports.get(uid)
             facts = self._facts_of(there[uid])
             changed = changed or facts != (before[1] if before else b"")
-            known[uid] = (there[uid], facts)
+            reports[uid] = (there[uid], facts)
             if number % CHUNK == CHUNK - 1:
                 await asyncio.sleep(0)
         if changed:
@@ -248,8 +248,8 @@ class Planning:
             self._looked[uid] = look
             return
         if unwatched:
-            known = ", ".join(self._namespaces)
-            text = f"spec.fleet.namespaces: {', '.join(unwatched)} is not watched; this operator watches {known}"
+            watched = ", ".join(self._namespaces)
+            text = f"spec.fleet.namespaces: {', '.join(unwatched)} is not watched; this operator watches {watched}"
             answer = refused(text)
         else:
             answer = PlanStatus.model_validate_json(await self._processes.answer(work, str(meta["namespace"])))
@@ -267,7 +267,7 @@ class Planning:
 
     def _sight(self, raw: Raw, now: datetime) -> int:
         """A number that changes when anything does that the inputs might hang on; by identity, so it is quick."""
-        others = [id(each) for kind in ("nodes", "profiles") for each in self._cache.all(kind).values()]
+        others = [id(raw) for kind in ("nodes", "profiles") for raw in self._cache.all(kind).values()]
         return hash((self._facts.changes, id(raw), now.date(), tuple(others)))
 
     def _quiet(self, uid: str) -> bool:
@@ -277,8 +277,8 @@ class Planning:
 
     def _work(self, raw: Raw, spec: PlanSpec, now: datetime) -> Callable[[], Work]:
         """What makes the work, in any thread: caches are copied here, since watch events change them in the loop."""
-        known, nodes = [*self._facts.known.items()], [*self._cache.all("nodes").items()]
-        return partial(_work_of, raw["metadata"], spec, now, known, nodes, [*self._cache.all("profiles").values()])
+        reports, nodes = [*self._facts.by_uid.items()], [*self._cache.all("nodes").items()]
+        return partial(_work_of, raw["metadata"], spec, now, reports, nodes, [*self._cache.all("profiles").values()])
 
     def end(self) -> None:
         """End the processes that solve, whatever they are at."""
@@ -294,8 +294,8 @@ class Planning:
         meta = raw["metadata"]
         after = finished(answer, before, inputs, generation, now)
         path = paths.item(paths.collection(API_VERSION, PLAN_PLURAL, meta["namespace"]), meta["name"], "status")
-        told = after.model_dump(mode="json", by_alias=True, exclude_none=True)
-        body = whole_status(meta["uid"], str(meta.get("resourceVersion", "")), told)
+        body_status = after.model_dump(mode="json", by_alias=True, exclude_none=True)
+        body = whole_status(meta["uid"], str(meta.get("resourceVersion", "")), body_status)
         seen = await self._cluster.patch(path, body, "json")
         self._told[meta["uid"]] = inputs
         if self._plans.get(meta["uid"]) is raw:
@@ -312,7 +312,7 @@ def _work_of(
     meta: Raw,
     spec: PlanSpec,
     now: datetime,
-    known: Sequence[tuple[str, tuple[Raw, bytes]]],
+    reports: Sequence[tuple[str, tuple[Raw, bytes]]],
     nodes: Sequence[tuple[str, Raw]],
     profiles: Sequence[Raw],
 ) -> Work:
@@ -320,18 +320,18 @@ def _work_of(
     places = set(spec.fleet.namespaces) or {meta["namespace"]}
     mine = {
         uid: (facts, _node_uid(raw))
-        for uid, (raw, facts) in known
+        for uid, (raw, facts) in reports
         if facts and raw["metadata"].get("namespace") in places
     }
     measured = {node for _, node in mine.values()}
     there = [p for p in profiles if p["metadata"].get("namespace") in places]
-    found = [each for each in map(profile_facts, there) if each is not None]
+    campaigns = [campaign for campaign in map(profile_facts, there) if campaign is not None]
     return Work(
         spec=spec.model_dump_json(by_alias=True, exclude_none=True),
         created=str(meta.get("creationTimestamp", "")) or now.isoformat(),
         source=f"namespaces {', '.join(sorted(places))}",
         reports=tuple(mine[uid][0] for uid in sorted(mine)),
-        campaigns=tuple(sorted(found, key=lambda each: (each.namespace, each.name))),
+        campaigns=tuple(sorted(campaigns, key=lambda campaign: (campaign.namespace, campaign.name))),
         racks=racks(node for uid, node in nodes if uid in measured),
         now=now,
     )

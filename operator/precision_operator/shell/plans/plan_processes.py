@@ -67,12 +67,12 @@ class Room:
             if turn.done() and not turn.cancelled():
                 self._free += 1
                 self._has[namespace] -= 1
-            self._waiting = [each for each in self._waiting if each[1] is not turn]
+            self._waiting = [waiter for waiter in self._waiting if waiter[1] is not turn]
             self._give()
 
     def _give(self) -> None:
-        while self._free and (waiting := [each for each in self._waiting if not each[1].done()]):
-            namespace, turn = min(waiting, key=lambda each: self._has[each[0]])
+        while self._free and (waiting := [waiter for waiter in self._waiting if not waiter[1].done()]):
+            namespace, turn = min(waiting, key=lambda waiter: self._has[waiter[0]])
             self._free -= 1
             self._has[namespace] += 1
             turn.set_result(None)
