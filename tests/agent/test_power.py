@@ -20,8 +20,8 @@ from precision_agent.power.energy import (
     LIMITS,
     CounterReading,
     EnergyReading,
-    Load,
     PowerSample,
+    StepPace,
     Trace,
     Window,
     counted,
@@ -33,7 +33,7 @@ from precision_agent.power.energy import (
 from precision_agent.power.reasons import REASONS, Reason
 
 WINDOW = Window(10.0, 22.0)
-QUIET = Load(step_seconds=0.233)
+QUIET = StepPace(step_seconds=0.233)
 Function = Callable[[float], float]
 
 
@@ -164,7 +164,7 @@ def broken_counter(change: Callable[[CounterReading], int]) -> Trace:
     return replace(trace, counter=tuple(replace(reading, millijoules=change(reading)) for reading in trace.counter))
 
 
-VOID: dict[str, tuple[Trace, list[Window], Load, tuple[Reason, ...]]] = {
+VOID: dict[str, tuple[Trace, list[Window], StepPace, tuple[Reason, ...]]] = {
     "no counter": (
         replace(steady(), counter=()),
         [WINDOW],
@@ -200,7 +200,7 @@ VOID: dict[str, tuple[Trace, list[Window], Load, tuple[Reason, ...]]] = {
         QUIET,
         (why.TOO_FEW_UPDATES,),
     ),
-    "step of one sensor period": (steady(), [WINDOW], Load(0.1), (why.PHASE_LOCKED,)),
+    "step of one sensor period": (steady(), [WINDOW], StepPace(0.1), (why.PHASE_LOCKED,)),
     "0 W": (steady(0.0), [WINDOW], QUIET, (why.TOO_FEW_UPDATES,)),
     "one bad window of two": (
         without(steady(), 20.0, 20.9),
@@ -339,7 +339,7 @@ def test_only_a_locked_step_is_paused_and_only_as_long_as_leads_out_of_every_loc
 
 def test_where_pauses_would_lead_into_a_lock_that_is_told() -> None:
     assert lock_with_pauses(0.188, 0.1, 0.025) == 2
-    assert mean_power(steady(), [WINDOW], Load(0.188, longest_pause_seconds=0.025)).reasons == (why.PHASE_LOCKED,)
+    assert mean_power(steady(), [WINDOW], StepPace(0.188, longest_pause_seconds=0.025)).reasons == (why.PHASE_LOCKED,)
 
 
 @given(st.floats(0.002, 3.0), st.sampled_from([0.02, 0.1, 0.2]))
@@ -409,7 +409,7 @@ def test_a_sensor_that_looks_a_quarter_of_the_time_is_caught_or_is_right(
     step: float, busy: float, phase: float
 ) -> None:
     machine = Machine(step, busy, phase, never())
-    found = mean_power(machine.trace(), [SEEN], Load(step))
+    found = mean_power(machine.trace(), [SEEN], StepPace(step))
     truth = machine.joules(SEEN.start, SEEN.end)
     assert found.reasons == (why.PHASE_LOCKED,) or found.joules == pytest.approx(truth, rel=0.02)
 
@@ -418,7 +418,7 @@ def test_the_lock_is_real_its_figure_would_be_far_off() -> None:
     worst = 0.0
     for phase in range(20):
         machine = Machine(0.1, 0.5, phase / 20, never())
-        unaware = mean_power(machine.trace(), [SEEN], Load(0.1, sensor_seconds=0.0137))
+        unaware = mean_power(machine.trace(), [SEEN], StepPace(0.1, sensor_seconds=0.0137))
         assert unaware.joules is not None
         worst = max(worst, abs(unaware.joules / machine.joules(SEEN.start, SEEN.end) - 1))
     assert worst > 0.2
@@ -428,7 +428,7 @@ def test_the_lock_is_real_its_figure_would_be_far_off() -> None:
 @given(st.sampled_from([0.077, 0.12, 0.233, 0.0137]), BUSY, PHASE)
 def test_steps_off_every_ratio_are_measured_within_two_percent(step: float, busy: float, phase: float) -> None:
     machine = Machine(step, busy, phase, never())
-    found = mean_power(machine.trace(), [SEEN], Load(step))
+    found = mean_power(machine.trace(), [SEEN], StepPace(step))
     assert found.reasons == ()
     assert found.joules == pytest.approx(machine.joules(SEEN.start, SEEN.end), rel=0.02)
 
@@ -437,7 +437,7 @@ def test_steps_off_every_ratio_are_measured_within_two_percent(step: float, busy
 @pytest.mark.parametrize("step", [0.1, 0.15, 0.2])
 def test_random_pauses_break_the_lock(step: float, seed: int) -> None:
     machine = Machine(step, 0.7, 0.3, pauses(seed, 0.025))
-    found = mean_power(machine.trace(), [SEEN], Load(step, longest_pause_seconds=0.025))
+    found = mean_power(machine.trace(), [SEEN], StepPace(step, longest_pause_seconds=0.025))
     assert found.reasons == ()
     assert found.joules == pytest.approx(machine.joules(SEEN.start, SEEN.end), rel=0.02)
 

@@ -96,7 +96,7 @@ def of(outcome: Outcome, recipe: str) -> RecipeResult:
 
 
 def profiled(device: Clocked, stop: Stop = lambda: None, mhz: float | None = HOT) -> LoadProfiles:
-    wanted = profiling.Wanted(BF16, "gemms", {} if mhz is None else {"device-0": mhz})
+    wanted = profiling.WantedProfiles(BF16, "gemms", {} if mhz is None else {"device-0": mhz})
     told = lambda done: None  # noqa: E731
     found = profile_loads(devices_of(device), [wanted], lambda: device.recordings().gpus, stop, told)
     return found["bf16", "gemms"]
@@ -142,7 +142,7 @@ def test_a_clock_that_never_comes_back_is_given_up_after_a_minute() -> None:
 
 
 def test_profiles_at_the_right_clock_count_however_long_a_busy_host_takes_for_them() -> None:
-    wanted = profiling.Wanted(BF16, "gemms", {"device-0": HOT})
+    wanted = profiling.WantedProfiles(BF16, "gemms", {"device-0": HOT})
     device, slow = Clocked(profiled_at=[HOT, COLD, HOT, HOT]), Leads(lead_seconds=0.9 * profiling.MOST_SECONDS)
     devices = devices_of(device)
     found = profile_loads(devices, [wanted], lambda: device.recordings().gpus, lambda: None, lambda _: None, None, slow)

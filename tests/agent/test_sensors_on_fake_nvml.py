@@ -17,7 +17,7 @@ import pytest
 
 from precision_agent.power import reasons as why
 from precision_agent.power import sensor_sampling
-from precision_agent.power.energy import Load, Window, mean_power, sensor_period
+from precision_agent.power.energy import StepPace, Window, mean_power, sensor_period
 from precision_agent.power.preflight import Health, findings
 from precision_agent.power.sensor_sampling import Recording, Sampler, SensorRow, recordings
 from precision_agent.power.throttle import marking, shares
@@ -27,7 +27,7 @@ from tests.support.eventually import eventually
 from tests.support.fake_nvml import FakeNvml, compile_nvml, forking
 
 Scripted = Callable[[str], FakeNvml]
-QUIET = Load(step_seconds=0.233)
+QUIET = StepPace(step_seconds=0.233)
 
 READ = """
 import json
@@ -183,8 +183,10 @@ def test_a_sensor_that_fails_gives_no_energy_but_its_reason(scripted: Scripted, 
 def test_a_step_locked_to_the_period_that_the_sensor_shows_is_caught(scripted: Scripted) -> None:
     trace = sampled(scripted("gpu GPU-0\npower 0 500\n"), 15)["GPU-0"].gpu
     assert sensor_period(trace.counter) == pytest.approx(0.1, rel=1e-6)
-    assert mean_power(trace, WINDOWS, Load(0.2)).reasons == (why.PHASE_LOCKED,)
-    assert mean_power(trace, WINDOWS, Load(0.2, longest_pause_seconds=0.025)).joules == pytest.approx(6000, rel=0.01)
+    assert mean_power(trace, WINDOWS, StepPace(0.2)).reasons == (why.PHASE_LOCKED,)
+    assert mean_power(trace, WINDOWS, StepPace(0.2, longest_pause_seconds=0.025)).joules == pytest.approx(
+        6000, rel=0.01
+    )
 
 
 def test_a_sampler_that_comes_late_makes_no_ticks_up_and_the_energy_stays_right(scripted: Scripted) -> None:

@@ -65,23 +65,23 @@ class Replay:
     name: BackendName = "replay"
 
     def __init__(self, request: MeasurementRequest, options: ReplayOptions, index: int = 0) -> None:
-        found = products.part(request.node.product)
-        if found is None:
+        part = products.part(request.node.product)
+        if part is None:
             raise Refusal(UNKNOWN_PRODUCT, f"no replay of {request.node.product!r}: known are {', '.join(families())}")
         if not (0 < options.scale < math.inf and 0 <= options.pace <= 1) or options.fault not in (None, *FAULTS):
             faults = ", ".join(FAULTS)
             raise Refusal(
                 INVALID_REQUEST, f"replay: scale must be above 0, pace between 0 and 1, and fault one of {faults}"
             )
-        self.part, self.options, self.index = found, options, index
+        self.part, self.options, self.index = part, options, index
         self._request = request
         self._uid = request.node.uid
-        self._published: Published = published_for(found)
+        self._published: Published = published_for(part)
         node = Random(f"node/{self._uid}/{options.seed}")
         speed = options.scale * (1 + tables.NODE_SPREAD * max(-3.0, min(3.0, node.gauss())))
         self._power_factor = 1 + 0.01 * node.gauss()
-        own = Random(f"gpu/{self._uid}/{index}/{options.seed}").gauss()
-        speed *= 1 + tables.GPU_SPREAD * max(-3.0, min(3.0, own))
+        deviate = Random(f"gpu/{self._uid}/{index}/{options.seed}").gauss()
+        speed *= 1 + tables.GPU_SPREAD * max(-3.0, min(3.0, deviate))
         if options.fault == "slow_gpu" and index == request.node.gpus - 1:
             speed *= tables.SLOW_GPU
         if options.fault == "throttled" and index == 0:
@@ -89,7 +89,7 @@ class Replay:
         self._slowness = 1 / speed
         self._noise = Random(f"run/{self._uid}/{index}/{request.run}/{request.attempt}/{options.seed}")
         self._drift = 0.0
-        self._faulty = _faulty(request, found)
+        self._faulty = _faulty(request, part)
         self._split: dict[Recipe, Mapping[RegionName, float]] = {}
         self.now = 0.0
         self.power_intervals: list[PowerInterval] = []
@@ -235,7 +235,7 @@ class Replay:
             workload = resolve(self._request.workload)
             depth = depth_of(workload, min(tables.MEASURED_LAYERS, case.layers))
             share = max(1, self._request.workload.tensor_parallel)
-            whole, unquantized = (self._published.seconds(case, one) for one in (recipe, UNQUANTIZED))
+            whole, unquantized = (self._published.seconds(case, ran) for ran in (recipe, UNQUANTIZED))
             assert whole
             assert unquantized
             head = _head_share(workload) * unquantized / share

@@ -62,34 +62,34 @@ class _Tape:
 
     def recording(self) -> Recording:
         """All samples so far; what was made up before stays."""
-        for one in self._gpu.power_intervals[self._seen :]:
-            self._samples.add(self._window(one))
+        for interval in self._gpu.power_intervals[self._seen :]:
+            self._samples.add(self._window(interval))
         self._seen = len(self._gpu.power_intervals)
         return self._samples.recordings().get(self.uuid) or Recording.empty()
 
-    def _window(self, one: PowerInterval) -> Iterator[SensorRow]:
-        self._joules += self._gpu.part.power_limit_watts * IDLE_SHARE * (one.start - self._last)
-        for at in _moments(one):
-            spent = at - one.start
+    def _window(self, interval: PowerInterval) -> Iterator[SensorRow]:
+        self._joules += self._gpu.part.power_limit_watts * IDLE_SHARE * (interval.start - self._last)
+        for at in _moments(interval):
+            spent = at - interval.start
             held = round((self._throttled + THROTTLED_SHARE * spent) * 1e9)
             yield SensorRow(
                 at,
                 self.uuid,
-                milliwatts=round(one.watts * 1e3),
-                millijoules=round((self._joules + one.watts * spent) * self._factor * 1e3),
+                milliwatts=round(interval.watts * 1e3),
+                millijoules=round((self._joules + interval.watts * spent) * self._factor * 1e3),
                 throttle_ns={str(HARDWARE_THERMAL): held} if self._hot else {},
                 celsius=HOT_CELSIUS if self._hot else None,
             )
-        self._joules += one.watts * (one.end - one.start)
-        self._throttled += THROTTLED_SHARE * (one.end - one.start)
-        self._last = one.end
+        self._joules += interval.watts * (interval.end - interval.start)
+        self._throttled += THROTTLED_SHARE * (interval.end - interval.start)
+        self._last = interval.end
 
 
-def _moments(one: PowerInterval) -> Iterator[float]:
+def _moments(drawn: PowerInterval) -> Iterator[float]:
     """From start to end, inclusive; the start a hair later, for the last window ended there."""
-    length = one.end - one.start
-    interval = min(max(INTERVAL_SECONDS, length / SAMPLES_OF_A_WINDOW), LONGEST_INTERVAL_SECONDS)
-    steps = max(1, math.ceil(length / interval - 1e-9))
-    yield one.start + min(1e-6, length / 4)
+    length = drawn.end - drawn.start
+    spacing = min(max(INTERVAL_SECONDS, length / SAMPLES_OF_A_WINDOW), LONGEST_INTERVAL_SECONDS)
+    steps = max(1, math.ceil(length / spacing - 1e-9))
+    yield drawn.start + min(1e-6, length / 4)
     for step in range(1, steps + 1):
-        yield one.start + length * step / steps
+        yield drawn.start + length * step / steps

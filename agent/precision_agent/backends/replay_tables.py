@@ -87,17 +87,17 @@ class Published:
         if isinstance(case, TrainingCase):
             flops = self.training_flops(recipe)
             return None if flops is None else case.tokens * case.flops_per_token / flops
-        found = _like(recipe, self.milliseconds[case.mode][case.pass_], GEMM_SECONDS_LIKE)
-        if found is None:
+        milliseconds = _like(recipe, self.milliseconds[case.mode][case.pass_], GEMM_SECONDS_LIKE)
+        if milliseconds is None:
             return None
-        return case.flops * found * 1e-3 / self.flops_per_pass / self.gemm_scale + LAUNCH_SECONDS / case.groups
+        return case.flops * milliseconds * 1e-3 / self.flops_per_pass / self.gemm_scale + LAUNCH_SECONDS / case.groups
 
     def training_flops(self, recipe: Recipe) -> float | None:
         """FLOP/s of one GPU in training."""
         if recipe == "bf16":
             return BF16_TRAINING_SHARE * self.bf16_peak
-        found = _like(recipe, self.training_tflops, TRAINING_FLOPS_LIKE)
-        return None if found is None else found * 1e12 * self.training_scale
+        teraflops = _like(recipe, self.training_tflops, TRAINING_FLOPS_LIKE)
+        return None if teraflops is None else teraflops * 1e12 * self.training_scale
 
 
 def families() -> tuple[str, ...]:

@@ -78,16 +78,16 @@ class TorchGemm:
             "cuda": torch.version.cuda if self._cuda else None,
         }
         stack = digest(versions, 16)
-        told = {name: value for name, value in os.environ.items() if name.startswith(TOLD_VARIABLES)}
+        variables = {name: value for name, value in os.environ.items() if name.startswith(TOLD_VARIABLES)}
         if not self._cuda:
-            return Device("CPU", Software(**versions, stack_hash=stack), environment=told)
+            return Device("CPU", Software(**versions, stack_hash=stack), environment=variables)
         properties = torch.cuda.get_device_properties(self._device)
         reading = nvml.read()
         uuid = f"GPU-{getattr(properties, 'uuid', '')}"
         seen = next((gpu for gpu in reading.gpus if gpu.uuid == uuid), None)
         gpu = seen or Gpu(uuid=uuid[:64], name=properties.name[:128], memory_bytes=properties.total_memory)
         software = Software(**versions, driver=reading.driver, stack_hash=stack)
-        return Device(gpu.name.removeprefix("NVIDIA ")[:64], software, gpu, told)
+        return Device(gpu.name.removeprefix("NVIDIA ")[:64], software, gpu, variables)
 
     def provenance(self) -> ResultProvenance:
         """Measured, here and now; on a CPU no more than a trial of the way."""
@@ -177,8 +177,8 @@ class TorchGemm:
 
     def inspect(self, variant: Variant) -> Inspection:
         """The errors of the probe."""
-        found = self._small_errors(variant.recipe)
-        return Inspection(errors=NumericErrors(y=found["fprop"], dx=found["dgrad"], dw=found["wgrad"]))
+        errors = self._small_errors(variant.recipe)
+        return Inspection(errors=NumericErrors(y=errors["fprop"], dx=errors["dgrad"], dw=errors["wgrad"]))
 
     def loss_run(self, variant: Variant, plan: LossPlan) -> LossTrack | Failure:
         """Trains the short model on the seeded tokens; short sequences, for a CPU has to get through 50 steps."""
@@ -222,7 +222,11 @@ class TorchGemm:
         if part:
             message = f"{part}: plain torch has no training step with this; the GEMMs are measured"
             return Failure(reason="not_available", message=message)
-        wrong = [one for one in step_shape_problems(self._workload.gemms, variant.recipe) if one.severity == "error"]
+        wrong = [
+            problem
+            for problem in step_shape_problems(self._workload.gemms, variant.recipe)
+            if problem.severity == "error"
+        ]
         return Failure(reason="misaligned", message=wrong[0].message[:1024]) if wrong else None
 
     def _model(self, variant: Variant) -> ShortModel | Failure:
@@ -264,9 +268,9 @@ class TorchGemm:
                     raise
                 return Failure(reason="out_of_memory", message=f"{case.name} {case.pass_}: {caught}"[:500])
             band = ERROR_BANDS[recipe]
-            told = f"{case.name} {case.pass_}: relative error {error:.2g} is outside {band.low:g} to {band.high:g}"
+            message = f"{case.name} {case.pass_}: relative error {error:.2g} is outside {band.low:g} to {band.high:g}"
             fits = numeric_verdict(recipe, error) == "within"
-            self._checked[key] = None if fits else Failure(reason="numerical_error", message=told)
+            self._checked[key] = None if fits else Failure(reason="numerical_error", message=message)
         return self._checked[key]
 
     def _error(self, case: GemmCase, recipe: Recipe) -> float:
@@ -274,8 +278,8 @@ class TorchGemm:
         a, b = self._operands(case)
         rows = min(CHECKED_ROWS, case.m)
         exact = a[:rows].float() @ b.float()
-        found = self._product(a, b, case, recipe)()[:rows].float()
-        return float((found - exact).norm() / exact.norm())
+        result = self._product(a, b, case, recipe)()[:rows].float()
+        return float((result - exact).norm() / exact.norm())
 
     def _operands(self, case: GemmCase, copy: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
         """A (m, k) and B (k, n) in bf16, each in the memory layout that the pass finds it in.
@@ -296,8 +300,8 @@ class TorchGemm:
     def _rotation(self, case: GemmCase, recipe: Recipe) -> list[GemmCall]:
         """The call on as many copies of its operands as make twice the cache, so that none finds them there."""
         cache = torch.cuda.get_device_properties(self._device).L2_cache_size if self._cuda else CPU_CACHE_BYTES
-        each = 2 * (case.m * case.k + case.k * case.n)
-        copies = min(MOST_COPIES, max(1, math.ceil(2 * cache / each)))
+        bytes_a_copy = 2 * (case.m * case.k + case.k * case.n)
+        copies = min(MOST_COPIES, max(1, math.ceil(2 * cache / bytes_a_copy)))
         return [self._product(*self._operands(case, copy), case, recipe) for copy in range(copies)]
 
     def _product(self, a: torch.Tensor, b: torch.Tensor, case: GemmCase, recipe: Recipe) -> GemmCall:
@@ -344,16 +348,16 @@ def _device(request: MeasurementRequest, wanted: str) -> torch.device:
         return torch.device("cuda", 0)
     if wanted == "auto" and request.node.product == "CPU":
         return torch.device("cpu")
-    told = f"the request names {request.node.product} but torch sees no CUDA device; for a trial say --device cpu"
-    raise Refusal(DEVICE_MISSING, told)
+    message = f"the request names {request.node.product} but torch sees no CUDA device; for a trial say --device cpu"
+    raise Refusal(DEVICE_MISSING, message)
 
 
 def _judged(recipe: Recipe, errors: Mapping[GemmPass, float], cuda: bool) -> Probe:
-    found = {numeric_verdict(recipe, error) for error in errors.values()}
-    told = ", ".join(f"{pass_} {error:.2g}" for pass_, error in errors.items())
-    if "too_large" in found:
+    verdicts = {numeric_verdict(recipe, error) for error in errors.values()}
+    listed = ", ".join(f"{pass_} {error:.2g}" for pass_, error in errors.items())
+    if "too_large" in verdicts:
         high = ERROR_BANDS[recipe].high
-        return Probe("probe_failed", f"{recipe}: relative error against FP32 above {high:g}: {told}")
-    message = f"relative error against FP32: {told}; kernel names {'not read' if cuda else 'unavailable on the CPU'}"
-    verdict: Verdict = "fallback" if "too_exact" in found else "verified"
+        return Probe("probe_failed", f"{recipe}: relative error against FP32 above {high:g}: {listed}")
+    message = f"relative error against FP32: {listed}; kernel names {'not read' if cuda else 'unavailable on the CPU'}"
+    verdict: Verdict = "fallback" if "too_exact" in verdicts else "verified"
     return Probe("ok", verification=Verification(verdict=verdict, message=message))

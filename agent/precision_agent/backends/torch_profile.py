@@ -35,10 +35,10 @@ def profile_of_steps(
         start = window_of_profile(began, ready)
 
     with told_modules(model.told_parts()):
-        found = launches(profiled(steps, wait, trace, lead))
-    if not found:
+        launched = launches(profiled(steps, wait, trace, lead))
+    if not launched:
         return NO_KERNELS
-    rows, whole = kernels(found, PROFILED_STEPS), kernel_seconds(found, PROFILED_STEPS)
+    rows, whole = kernels(launched, PROFILED_STEPS), kernel_seconds(launched, PROFILED_STEPS)
     return Profile(rows, whole, PROFILED_STEPS, start, monotonic())
 
 

@@ -57,8 +57,8 @@ class _Linear(nn.Module):  # type: ignore[misc]
         self.recipe = recipe
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        found = _Multiply.apply(x.reshape(-1, x.shape[-1]), self.weight, self.recipe)
-        return found.reshape(*x.shape[:-1], -1)
+        product = _Multiply.apply(x.reshape(-1, x.shape[-1]), self.weight, self.recipe)
+        return product.reshape(*x.shape[:-1], -1)
 
 
 class _Norm(nn.Module):  # type: ignore[misc]
@@ -278,10 +278,10 @@ def loss_track(
 def _batches(model: ModelSpec, plan: LossPlan, length: int, device: torch.device) -> Iterator[torch.Tensor]:
     """Sequences for each step: input and, shifted by one, its labels."""
     chain = source(model.vocab_size or 0, plan.seed)
-    each = max(1, LOSS_TOKENS // length)
-    tokens = sequence(chain, plan.steps * each * length + 1, plan.seed)
+    sequences = max(1, LOSS_TOKENS // length)
+    tokens = sequence(chain, plan.steps * sequences * length + 1, plan.seed)
     for step in range(plan.steps):
-        starts = range(step * each, (step + 1) * each)
+        starts = range(step * sequences, (step + 1) * sequences)
         yield torch.tensor([tokens[at * length : (at + 1) * length + 1] for at in starts], device=device)
 
 

@@ -77,21 +77,21 @@ def launches(trace: Mapping[str, Any]) -> tuple[Launch, ...]:
         for event in events
         if event.get("cat") in LAUNCHES and "correlation" in event.get("args", {})
     }
-    told = [_range(event) for event in events]
-    ranges = sorted((one for one in told if one), key=lambda range_: range_.start)
+    ranges_or_none = [_range(event) for event in events]
+    ranges = sorted((range_ for range_ in ranges_or_none if range_), key=lambda range_: range_.start)
     work = [event for event in events if event.get("cat") in GPU_WORK]
     if not any(event["cat"] == "kernel" for event in work):
         return ()
-    found = [_launch(event, called.get(event.get("args", {}).get("correlation")), ranges) for event in work]
-    return tuple(sorted(found, key=lambda launch: launch.start))
+    launched = [_launch(event, called.get(event.get("args", {}).get("correlation")), ranges) for event in work]
+    return tuple(sorted(launched, key=lambda launch: launch.start))
 
 
-def shares(found: Iterable[Launch], region: str, steps: int) -> KernelSeconds:
+def shares(launched: Iterable[Launch], region: str, steps: int) -> KernelSeconds:
     """Kernel seconds of a region in one of `steps` steps, kernels that run at the same time counted once.
 
     Where a cast runs beside a GEMM, that time is the GEMM's.
     """
-    inside = [launch for launch in found if launch.region == region]
+    inside = [launch for launch in launched if launch.region == region]
     gemms = [launch for launch in inside if launch.multiplies]
     alone = union([launch.span for launch in gemms])
     whole = union([launch.span for launch in inside])
@@ -103,18 +103,18 @@ def _width(gemms: Iterable[Launch]) -> int:
     return len({launch.stream for launch in gemms})
 
 
-def kernel_seconds(found: Iterable[Launch], steps: int, regions: Iterable[str] | None = None) -> float:
+def kernel_seconds(launched: Iterable[Launch], steps: int, regions: Iterable[str] | None = None) -> float:
     """In one of `steps` steps the time in which some kernel of these regions ran; left out: of all work."""
     chosen = None if regions is None else set(regions)
-    return union([launch.span for launch in found if chosen is None or launch.region in chosen]) / steps
+    return union([launch.span for launch in launched if chosen is None or launch.region in chosen]) / steps
 
 
-def kernels(found: Iterable[Launch], steps: int) -> tuple[ProfiledKernel, ...]:
+def kernels(launched: Iterable[Launch], steps: int) -> tuple[ProfiledKernel, ...]:
     """Launches added up by name, pass, module and kind of layer, as seconds of one of `steps` steps, the longest first.
 
     A moment in which n kernels run is an n-th for each: the rows add up to the time that passed.
     """
-    ran = list(found)
+    ran = list(launched)
     seconds: dict[tuple[str, TracedPass, str, bool], float] = {}
     for launch, spent in zip(ran, divided([launch.span for launch in ran]), strict=True):
         key = (launch.name, launch.pass_, launch.module, launch.dense)
@@ -139,6 +139,6 @@ def _launch(event: Mapping[str, Any], called: float | None, ranges: list[_Range]
         for open_ in ranges:  # in the order of their starts: an inner one overrules what is around it
             if open_.start <= called <= open_.end:
                 pass_, module, region = open_.pass_ or pass_, open_.module or module, open_.region or region
-    known: TracedPass = "forward" if pass_ == "forward" else "backward" if pass_ == "backward" else "other"
+    pass_of_module: TracedPass = "forward" if pass_ == "forward" else "backward" if pass_ == "backward" else "other"
     stream = event.get("args", {}).get("stream")
-    return Launch(str(event.get("name", "")), start, end, known, module, region, stream)
+    return Launch(str(event.get("name", "")), start, end, pass_of_module, module, region, stream)

@@ -118,8 +118,8 @@ class TransformerEngine:
         with self._engine.stream():
             if variant.label in self._given_up:
                 self._revived(variant)
-            found = self._model(variant) if isinstance(case, TrainingCase) else self._unit(case, variant)
-        return found if isinstance(found, Failure) else None
+            built = self._model(variant) if isinstance(case, TrainingCase) else self._unit(case, variant)
+        return built if isinstance(built, Failure) else None
 
     def settle(self, variant: Variant, seconds: float, load: Load | None = None) -> Sample | Failure:
         """The variant's training step, else its GEMMs in turn."""
@@ -152,8 +152,8 @@ class TransformerEngine:
                 return unit
             cases = self._cases[variant.label, *self._key(case, variant)[1:]]
             timings = unit.measure(seconds * len(cases))
-            for one in cases:
-                self._taken[variant.label, one] = sample_of(one, timings, unit)
+            for timed_case in cases:
+                self._taken[variant.label, timed_case] = sample_of(timed_case, timings, unit)
             return self._taken.pop((variant.label, case))
 
     def power_window(
@@ -206,9 +206,9 @@ class TransformerEngine:
             return rows
         return tuple(
             {
-                (one.name, one.pass_): own[one.pass_]
-                for unit, own in zip(units, row, strict=True)
-                for one in self._cases_of(variant, unit)
+                (case.name, case.pass_): by_pass[case.pass_]
+                for unit, by_pass in zip(units, row, strict=True)
+                for case in self._cases_of(variant, unit)
             }
             for row in rows
         )
@@ -239,29 +239,31 @@ class TransformerEngine:
         units = self._built(variant)
         if not units:
             return Failure(reason="nothing_prepared", message=f"{variant.label} has no GEMM to run")
-        there = [unit for unit in units if any(unit is one for one in self._units.values())]
+        there = [unit for unit in units if any(unit is held for held in self._units.values())]
         groups = [units] if len(there) == len(units) else [[unit] for unit in units]
-        found: list[Profile] = []
+        profiles: list[Profile] = []
         for group in groups:
-            one = self._with_room(
+            profile = self._with_room(
                 lambda group=group: self._profile_of_group(variant, group, lead_seconds, trace),  # type: ignore[misc]
                 keep=variant.label,
             )
-            if isinstance(one, Failure):
-                return one
-            found.append(one)
-        kernels = tuple(kernel for one in found for kernel in one.kernels)
-        gemms: dict[GemmName, KernelSeconds] = {name: seen for one in found for name, seen in one.gemms.items()}
-        seconds = sum(one.seconds for one in found)
-        return replace(found[-1], kernels=kernels, seconds=seconds, start=found[0].start, gemms=gemms)
+            if isinstance(profile, Failure):
+                return profile
+            profiles.append(profile)
+        kernels = tuple(kernel for profile in profiles for kernel in profile.kernels)
+        gemms: dict[GemmName, KernelSeconds] = {
+            name: seen for profile in profiles for name, seen in profile.gemms.items()
+        }
+        seconds = sum(profile.seconds for profile in profiles)
+        return replace(profiles[-1], kernels=kernels, seconds=seconds, start=profiles[0].start, gemms=gemms)
 
     def _profile_of_group(
         self, variant: Variant, units: list[Unit], lead_seconds: float, trace: Path | None
     ) -> Profile | Failure:
-        found = profile_of_units(self._engine, units, lead_seconds, trace)
-        if isinstance(found, Failure):
-            return found
-        profile, by_unit = found
+        outcome = profile_of_units(self._engine, units, lead_seconds, trace)
+        if isinstance(outcome, Failure):
+            return outcome
+        profile, by_unit = outcome
         gemms: dict[GemmName, KernelSeconds] = {}
         for unit, passes in zip(units, by_unit, strict=True):
             for case in self._cases_of(variant, unit):
@@ -271,14 +273,14 @@ class TransformerEngine:
     def _built(self, variant: Variant) -> list[Unit]:
         """The layers of all GEMMs of the variant, those anew that gave way; what can't be built is left out."""
         cases = cases_of(self._request, resolve(self._request.workload)).gemms
-        found = [self._unit(case, variant) for case in cases if not refusal_of(case, variant, self.name)]
-        return list({id(unit): unit for unit in found if isinstance(unit, Unit)}.values())
+        units = [self._unit(case, variant) for case in cases if not refusal_of(case, variant, self.name)]
+        return list({id(unit): unit for unit in units if isinstance(unit, Unit)}.values())
 
     def inspect(self, variant: Variant) -> Inspection:
         """Flags of the variant's own quantizers, the worst errors of its layers, bytes saved over BF16's."""
         with self._engine.stream():
-            found = self._made(variant)
-            model = found if isinstance(found, VariantModel) else None
+            made = self._made(variant)
+            model = made if isinstance(made, VariantModel) else None
             units = [unit for unit in self._units_of(variant.label) if unit.recipe == variant.recipe]
             flags = model.flags if model else recipes.flags_of(units[0].modules[0]) if units else {}
             worst = max(units, key=lambda unit: unit.errors.y or 0.0, default=None)
@@ -347,14 +349,14 @@ class TransformerEngine:
     def _unit(self, case: GemmCase, variant: Variant) -> Unit | Failure:
         self._asked.add(variant.label)
         key = self._key(case, variant)
-        known = self._cases.setdefault((variant.label, *key[1:]), [])
-        if case not in known:
-            known.append(case)
+        cases = self._cases.setdefault((variant.label, *key[1:]), [])
+        if case not in cases:
+            cases.append(case)
         if key not in self._units:
             self._units[key] = self._with_room(lambda: self._made_unit(key))
-        found = self._units.pop(key)
-        self._units[key] = found  # the last used is the last to be dropped
-        return found
+        unit = self._units.pop(key)
+        self._units[key] = unit  # the last used is the last to be dropped
+        return unit
 
     def _made_unit(self, key: ModuleKey) -> Unit | Failure:
         _, shape, recipe = key
@@ -378,7 +380,7 @@ class TransformerEngine:
             return problem
         trials = sizes.trials_of(problem.model)
         if self._trial is None:
-            held = [one.recipe for one in variants_of(self._request)]
+            held = [variant.recipe for variant in variants_of(self._request)]
             memory, beside = self._engine.memory_bytes, self._gemm_bytes(len(held))
             self._trial = sizes.first_trial(problem.model, problem.tokens, problem.split, held, memory, trials, beside)
         for trial in trials[trials.index(self._trial) :]:
@@ -396,11 +398,11 @@ class TransformerEngine:
     def _gemm_bytes(self, variants: int) -> int:
         """A guess of what the layers that are timed alone take, of all variants: they stay beside the models."""
         gemms = cases_of(self._request, resolve(self._request.workload)).gemms
-        each = {(shape_of(case), case.quantized) for case in gemms}
+        layers = {(shape_of(case), case.quantized) for case in gemms}
         return sum(
             sizes.unit_bytes(shape.m, shape.k, shape.n, shape.groups, self._engine.l2_bytes)
             * (variants if quantized else 1)
-            for shape, quantized in each
+            for shape, quantized in layers
         )
 
     def _made_model(self, problem: Problem, trial: sizes.Trial, variant: Variant) -> VariantModel | Failure:
@@ -436,10 +438,10 @@ class TransformerEngine:
             try:
                 return make()
             except torch.OutOfMemoryError as error:
-                told = str(error)[:900]
+                message = str(error)[:900]
             if not (self._dropped_unit() or (keep is not None and self._dropped_model(keep))):
                 self._clean()
-                return Failure(reason="out_of_memory", message=told)
+                return Failure(reason="out_of_memory", message=message)
             self._clean()
 
     def _dropped_unit(self) -> bool:

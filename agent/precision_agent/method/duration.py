@@ -56,7 +56,7 @@ def phases(request: MeasurementRequest, gpus: int | None = None) -> tuple[Phase,
     variants = variants_of(request)
     recipes = len(dict.fromkeys(variant.recipe for variant in variants))
     probes = PROBES_START_SECONDS + math.ceil(recipes / (gpus or request.node.gpus)) * PROBE_SECONDS
-    found = [
+    rows = [
         Phase("preflight", PREFLIGHT_SECONDS, 0, "allowance: GPU health, limits, who else is there"),
         Phase("idle", IDLE_SECONDS, 0, "the idle draw, before a context of our own"),
         Phase("start", START_SECONDS, 0, "allowance: imports and CUDA contexts"),
@@ -72,24 +72,24 @@ def phases(request: MeasurementRequest, gpus: int | None = None) -> tuple[Phase,
         _abba_blocks(request, len(variants)),
     ]
     if request.training and request.timing.passes >= SECOND_DEPTH_FROM_PASSES:
-        found.append(
+        rows.append(
             Phase("second_depth", recipes * SECOND_DEPTH_SECONDS_A_VARIANT, 0, "allowance: one more short model")
         )
     if request.node.product != "CPU" and "prequantized" in request.gemm_modes:
         seconds = recipes * OWN_CALLS_SECONDS_A_VARIANT
-        found.append(Phase("own_calls", seconds, 0, "allowance: the library's own GEMM calls, as a check"))
-    found += [
+        rows.append(Phase("own_calls", seconds, 0, "allowance: the library's own GEMM calls, as a check"))
+    rows += [
         Phase("profile", profile_seconds(request), 0, "allowance: three profiles of each load, under that load"),
         Phase("verify", recipes * VERIFY_SECONDS_A_VARIANT, 0, "allowance: a look into each recipe's modules"),
     ]
     if request.node.product == "CPU":
-        found = [phase for phase in found if phase.name not in ("idle", "sensor", "warm_up", "profile")]
+        rows = [phase for phase in rows if phase.name not in ("idle", "sensor", "warm_up", "profile")]
     if request.loss:
-        each = math.ceil(recipes / (gpus or request.node.gpus)) * request.loss.seeds
-        spent = each * (LOSS_START_SECONDS + request.loss.steps * LOSS_SECONDS_A_STEP)
+        runs_a_gpu = math.ceil(recipes / (gpus or request.node.gpus)) * request.loss.seeds
+        spent = runs_a_gpu * (LOSS_START_SECONDS + request.loss.steps * LOSS_SECONDS_A_STEP)
         steps = f"{request.loss.seeds} x {request.loss.steps} steps"
-        found.append(Phase("loss", spent, 0, f"allowance: {steps} of {recipes} recipes, spread over the GPUs"))
-    return (*found, Phase("publish", PUBLISH_SECONDS, 0, "allowance: arithmetic and writing"))
+        rows.append(Phase("loss", spent, 0, f"allowance: {steps} of {recipes} recipes, spread over the GPUs"))
+    return (*rows, Phase("publish", PUBLISH_SECONDS, 0, "allowance: arithmetic and writing"))
 
 
 def _without_what_can_not_run(request: MeasurementRequest) -> MeasurementRequest:
@@ -123,28 +123,29 @@ def _abba_blocks(request: MeasurementRequest, variants: int) -> Phase:
     return Phase("measure", slots * slot.seconds, slots * slot.timed, why)
 
 
-def total_seconds(found: Sequence[Phase]) -> float:
+def total_seconds(phases: Sequence[Phase]) -> float:
     """The whole run."""
-    return math.fsum(phase.seconds for phase in found)
+    return math.fsum(phase.seconds for phase in phases)
 
 
-def timed_share(found: Sequence[Phase]) -> float:
+def timed_share(phases: Sequence[Phase]) -> float:
     """Share of the run in windows from which a figure comes."""
-    return math.fsum(phase.timed_seconds for phase in found) / total_seconds(found)
+    return math.fsum(phase.timed_seconds for phase in phases) / total_seconds(phases)
 
 
-def as_text(found: Sequence[Phase]) -> str:
+def as_text(phases: Sequence[Phase]) -> str:
     """The plan as aligned lines."""
     lines = [f"{'PHASE':<14}{'SECONDS':>9}{'TIMED':>9}   WHY"]
-    lines += [f"{row.name:<14}{row.seconds:>9.0f}{row.timed_seconds:>9.0f}   {row.why}" for row in found]
-    timed = math.fsum(row.timed_seconds for row in found)
-    share = f"{timed_share(found):.0%} of the run is timed"
-    return "\n".join([*lines, f"{'all':<14}{total_seconds(found):>9.0f}{timed:>9.0f}   {share}"])
+    lines += [f"{row.name:<14}{row.seconds:>9.0f}{row.timed_seconds:>9.0f}   {row.why}" for row in phases]
+    timed = math.fsum(row.timed_seconds for row in phases)
+    share = f"{timed_share(phases):.0%} of the run is timed"
+    return "\n".join([*lines, f"{'all':<14}{total_seconds(phases):>9.0f}{timed:>9.0f}   {share}"])
 
 
-def as_document(found: Sequence[Phase]) -> dict[str, object]:
+def as_document(phases: Sequence[Phase]) -> dict[str, object]:
     """The plan for programs."""
     rows = [
-        {"phase": row.name, "seconds": row.seconds, "timed_seconds": row.timed_seconds, "why": row.why} for row in found
+        {"phase": row.name, "seconds": row.seconds, "timed_seconds": row.timed_seconds, "why": row.why}
+        for row in phases
     ]
-    return {"phases": rows, "seconds": total_seconds(found), "timed_share": round(timed_share(found), 4)}
+    return {"phases": rows, "seconds": total_seconds(phases), "timed_share": round(timed_share(phases), 4)}

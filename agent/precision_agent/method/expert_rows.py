@@ -41,10 +41,10 @@ def expert_rows(tokens: int, top_k: int, experts: int, expert_parallel: int, rec
             f"moe: {tokens} tokens of a micro batch x topK {top_k} are fewer than {experts} experts: "
             "raise microBatchSize or sequenceLength"
         )
-    each = [sent // experts + (place < sent % experts) for place in range(experts)]
-    rows = [sum(each[place : place + expert_parallel]) for place in range(0, experts, expert_parallel)]
+    by_expert = [sent // experts + (place < sent % experts) for place in range(experts)]
+    rows = [sum(by_expert[place : place + expert_parallel]) for place in range(0, experts, expert_parallel)]
     step = RECIPES[recipe].expert_rows_multiple_of
-    return ExpertRows(tuple(rows), tuple(-(-found // step) * step for found in rows))
+    return ExpertRows(tuple(rows), tuple(-(-count // step) * step for count in rows))
 
 
 def launches(experts: int, recipe: Recipe) -> tuple[int, ...]:
@@ -66,11 +66,11 @@ def expert_notes(workload: ResolvedWorkload, recipe: Recipe) -> Sequence[str]:
         "tokens are in the figure"
     ]
     try:
-        found = expert_rows(tokens, moe.top_k, moe.num_experts, group, recipe)
+        rows = expert_rows(tokens, moe.top_k, moe.num_experts, group, recipe)
     except ValueError:
         return notes  # no step runs, and its failure says so
-    if found.padding:
-        more = f"{found.padding:.1%} more than tokens: they are in the time, not in tokens or FLOPs"
+    if rows.padding:
+        more = f"{rows.padding:.1%} more than tokens: they are in the time, not in tokens or FLOPs"
         notes.append(f"experts' rows are padded to multiples of {RECIPES[recipe].expert_rows_multiple_of}, {more}")
     parts = launches(local, recipe)
     if len(parts) > 1:

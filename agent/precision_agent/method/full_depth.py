@@ -76,17 +76,17 @@ class Depth:
             raise ValueError(f"{self.dense_measured} dense layers measured of {self.dense} among {self.layers}")
 
     @property
-    def kinds(self) -> tuple[Kind, ...]:
+    def kinds(self) -> tuple[LayerKind, ...]:
         """The kinds of layers that the model has."""
         first = min(self.dense, -(-self.kept_higher // 2))
         rest = self.kept_higher - first
         last = max(0, rest - (self.layers - self.dense))  # all others are kept already
-        plain = Kind("layers", self.layers - self.dense, self.measured, rest - last)
-        return (plain, Kind("dense", self.dense, self.dense_measured, first + last)) if self.dense else (plain,)
+        plain = LayerKind("layers", self.layers - self.dense, self.measured, rest - last)
+        return (plain, LayerKind("dense", self.dense, self.dense_measured, first + last)) if self.dense else (plain,)
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class LayerKind:
     """Layers that are alike: how many the model has, how many ran, how many are kept in the baseline's recipe."""
 
     part: Literal["layers", "dense"]
@@ -159,8 +159,8 @@ def other_windows(workload: ResolvedWorkload, measured: int, windowed: int) -> s
         return None
     everywhere = window.model_copy(update={"windowed_layers": layers})
     none, all_ = (
-        training_flops_per_token(model.model_copy(update={"sliding_window": one}), asked.sequence_length)
-        for one in (None, everywhere)
+        training_flops_per_token(model.model_copy(update={"sliding_window": sliding}), asked.sequence_length)
+        for sliding in (None, everywhere)
     )
     more = excess * (none - all_) / training_flops_per_token(model, asked.sequence_length)
     than = f"{abs(more):.1%} {'more' if more > 0 else 'fewer'} FLOPs than the model's"
@@ -181,18 +181,18 @@ def full_depth(values: Values, depth: Depth, higher: Values | None = None) -> Fu
     if failed:
         return failed
     weights: dict[RegionName, float] = {"head": 1.0, "optimizer": depth.optimizer_scale / depth.gradient_accumulation}
-    there = {name: found for name in weights if not isinstance(found := values.get(name), Failure) and found}
+    there = {name: region for name in weights if not isinstance(region := values.get(name), Failure) and region}
     layers = [whose[name] for whose in (values, *kept) for kind in depth.kinds for name in kind.regions]
-    if len({len(found) for found in (*there.values(), *layers) if not isinstance(found, Failure)}) != 1:
+    if len({len(region) for region in (*there.values(), *layers) if not isinstance(region, Failure)}) != 1:
         return Failure(reason="regions_differ", message="regions were timed in different numbers of palindromes")
     terms = [(_layer(values, depth, kind), float(kind.layers - kind.kept_higher)) for kind in depth.kinds]
     terms += [(_layer(whose, depth, kind), float(kind.kept_higher)) for whose in kept for kind in depth.kinds]
-    terms += [(tuple(found), weights[name]) for name, found in there.items()]
+    terms += [(tuple(region), weights[name]) for name, region in there.items()]
     summed = stats.sums([part for part, _ in terms], [weight for _, weight in terms])
     return FullDepth(summed, tuple(name for name in weights if name not in there))
 
 
-def _layer(values: Values, depth: Depth, kind: Kind) -> tuple[float, ...]:
+def _layer(values: Values, depth: Depth, kind: LayerKind) -> tuple[float, ...]:
     """One layer of a kind, forward and backward, in each ABBA block."""
     forward, backward = (values[name] for name in kind.regions)
     assert not isinstance(forward, Failure)
@@ -205,11 +205,11 @@ def _failed(values: Values, depth: Depth, whose: str = "") -> Failure | None:
     """The first region whose failure leaves no figure: layers always, the others unless they did not fit."""
     layers = {name for kind in depth.kinds for name in kind.regions}
     for name in REGIONS:
-        found = values.get(name)
+        region = values.get(name)
         needed = name in layers
-        if isinstance(found, Failure) and (needed or found.reason not in MAY_BE_MISSING):
-            return _told(found, f"{whose}{name}: {found.message}")
-        if needed and not found:
+        if isinstance(region, Failure) and (needed or region.reason not in MAY_BE_MISSING):
+            return _told(region, f"{whose}{name}: {region.message}")
+        if needed and not region:
             return Failure(reason="region_not_measured", message=f"{whose}{name} was not timed: no full-depth figure")
     return None
 

@@ -28,15 +28,15 @@ WORST_FIRST: tuple[LossVerdict, ...] = ("diverged", "diverging", "not_learning",
 
 def loss_run(seed: int, chain: Source, vocab_size: int, loss: Sequence[float], norms: Sequence[float] = ()) -> LossRun:
     """One run with its verdict: steps after a divergence are left out, values that are no number become None."""
-    found = divergence(loss, norms)
-    kept = found.step if found else len(loss)
-    verdict = "diverged" if found else _verdict(loss, math.log(vocab_size), chain.entropy)
+    diverging = divergence(loss, norms)
+    kept = diverging.step if diverging else len(loss)
+    verdict = "diverged" if diverging else _verdict(loss, math.log(vocab_size), chain.entropy)
     return LossRun(
         seed=seed,
         loss=tuple(_finite(value) for value in loss[:kept]),
         gradient_norm=tuple(_finite(value) for value in norms[:kept]),
-        diverged_step=found.step if found else None,
-        reason=found.reason if found else REASONS.get(verdict),
+        diverged_step=diverging.step if diverging else None,
+        reason=diverging.reason if diverging else REASONS.get(verdict),
         verdict=verdict,
     )
 
@@ -70,9 +70,9 @@ def _late(loss: Sequence[float]) -> int:
 
 def loss_of(runs: Sequence[LossRun], chain: Source, vocab_size: int, baseline: Sequence[LossRun] = ()) -> Loss:
     """The runs of one recipe: the worst verdict of any seed, and the distance from the baseline's runs, where given."""
-    told = {run.verdict for run in runs}
+    verdicts = {run.verdict for run in runs}
     return Loss(
-        verdict=next((verdict for verdict in WORST_FIRST if verdict in told), None),
+        verdict=next((verdict for verdict in WORST_FIRST if verdict in verdicts), None),
         runs=tuple(runs),
         entropy=chain.entropy,
         start=math.log(vocab_size),

@@ -60,11 +60,11 @@ def sequence(chain: Source, length: int, seed: int) -> list[int]:
     """`length` tokens of the chain; equal seeds give equal tokens, so that all recipes see the same ones."""
     chance = Random(f"tokens/{seed}")
     state = chance.randrange(len(chain.tokens))
-    found: list[int] = []
+    tokens: list[int] = []
     for which in chance.choices(range(len(chain.chances)), chain.chances, k=length):
-        found.append(chain.tokens[state])
+        tokens.append(chain.tokens[state])
         state = chain.successors[state][which]
-    return found
+    return tokens
 
 
 def noise(loss: Sequence[float]) -> float:

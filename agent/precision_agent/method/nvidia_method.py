@@ -53,7 +53,7 @@ class ShapeRow:
 
 
 def measure(
-    request: MeasurementRequest, plain: Plain, repeats: int = 5, told: Callable[[float], None] = lambda done: None
+    request: MeasurementRequest, plain: Plain, repeats: int = 5, report: Callable[[float], None] = lambda done: None
 ) -> tuple[ShapeRow, ...]:
     """Times every GEMM of the request's workload by NVIDIA's method, `repeats` whole runs one after the other.
 
@@ -67,12 +67,12 @@ def measure(
         key = wanted[index % len(wanted)]
         so_far = taken.setdefault(key, [])
         if not isinstance(so_far, Failure):
-            found = plain(key[1], key[0], WARMUPS, CALLS)
-            taken[key] = found if isinstance(found, Failure) else [*so_far, found]
-        told((index + 1) / (repeats * len(wanted)))
+            seconds = plain(key[1], key[0], WARMUPS, CALLS)
+            taken[key] = seconds if isinstance(seconds, Failure) else [*so_far, seconds]
+        report((index + 1) / (repeats * len(wanted)))
     return tuple(
-        ShapeRow(case, recipe, found if isinstance(found, Failure) else tuple(found))
-        for (recipe, case), found in taken.items()
+        ShapeRow(case, recipe, seconds if isinstance(seconds, Failure) else tuple(seconds))
+        for (recipe, case), seconds in taken.items()
     )
 
 
@@ -97,19 +97,19 @@ def recipe_results(rows: Sequence[ShapeRow], totals: Totals | None = None) -> tu
 
 
 def _recipe(recipe: Recipe, rows: Sequence[ShapeRow], totals: Totals) -> RecipeResult:
-    own = [row for row in rows if row.recipe == recipe]
-    modes: tuple[Mode, ...] = tuple(dict.fromkeys(row.case.mode for row in own))
-    found = RecipeResult(
+    recipe_rows = [row for row in rows if row.recipe == recipe]
+    modes: tuple[Mode, ...] = tuple(dict.fromkeys(row.case.mode for row in recipe_rows))
+    result = RecipeResult(
         recipe=recipe,
         availability="ok",
         verification=Verification(verdict="unknown", message=f"{LABEL}: kernels are not looked at"),
-        gemms=tuple(_gemm(row) for row in own),
+        gemms=tuple(_gemm(row) for row in recipe_rows),
         sums=tuple(_sum(recipe, mode, totals) for mode in modes),
     )
     said = [reading.sentence for reading in readings(rows) if reading.recipe == recipe]
-    if recipe != BASELINE and tax_seconds(found) is not None:
-        said.append(_tax_note(found))
-    return found.model_copy(update={"notes": tuple(note[:1024] for note in said[-8:])})
+    if recipe != BASELINE and tax_seconds(result) is not None:
+        said.append(_tax_note(result))
+    return result.model_copy(update={"notes": tuple(note[:1024] for note in said[-8:])})
 
 
 def _gemm(row: ShapeRow) -> GemmResult:
@@ -133,24 +133,24 @@ def _total(parts: Sequence[ShapeRow]) -> tuple[float, ...] | Failure:
     for row in parts:
         if isinstance(row.seconds, Failure):
             named = row.seconds.reason == "no_prequantized_mode"
-            told = f"{row.case.name} {row.case.pass_}: {row.seconds.reason}: {row.seconds.message}"[:1024]
-            return row.seconds if named else Failure(reason="part_failed", message=told)
+            message = f"{row.case.name} {row.case.pass_}: {row.seconds.reason}: {row.seconds.message}"[:1024]
+            return row.seconds if named else Failure(reason="part_failed", message=message)
     taken = [row.seconds for row in parts if not isinstance(row.seconds, Failure)]
     return stats.sums(taken, [row.case.count for row in parts])
 
 
 def _sum(recipe: Recipe, mode: Mode, totals: Totals) -> GemmSum:
-    own, baseline = totals[recipe, mode], totals.get((BASELINE, mode), Failure(reason="not_measured"))
-    if isinstance(own, Failure):
-        return GemmSum(mode=mode, failure=own)
-    speedup = None if recipe == BASELINE or isinstance(baseline, Failure) else _ratio(baseline, own)
-    return GemmSum(mode=mode, seconds=_interval(own), speedup=speedup)
+    totals_here, baseline = totals[recipe, mode], totals.get((BASELINE, mode), Failure(reason="not_measured"))
+    if isinstance(totals_here, Failure):
+        return GemmSum(mode=mode, failure=totals_here)
+    speedup = None if recipe == BASELINE or isinstance(baseline, Failure) else _ratio(baseline, totals_here)
+    return GemmSum(mode=mode, seconds=_interval(totals_here), speedup=speedup)
 
 
-def _ratio(baseline: Sequence[float], own: Sequence[float]) -> Interval:
-    if len(own) == 1:
-        return _interval([baseline[0] / own[0]])
-    return stats.paired_ratio(baseline, own)
+def _ratio(baseline: Sequence[float], totals: Sequence[float]) -> Interval:
+    if len(totals) == 1:
+        return _interval([baseline[0] / totals[0]])
+    return stats.paired_ratio(baseline, totals)
 
 
 def tax_seconds(result: RecipeResult) -> float | None:
@@ -198,15 +198,13 @@ def readings(rows: Sequence[ShapeRow]) -> tuple[ShapeReading, ...]:
         for row in rows
         if row.case.mode == "autocast" and row.case.pass_ == "fprop" and not isinstance(row.seconds, Failure)
     }
-    found = [
-        _reading(recipe, name, means) for recipe, name in means if recipe != BASELINE and (BASELINE, name) in means
-    ]
-    return tuple(sorted(found, key=lambda one: one.over[BASELINE]))
+    compared = [key for key in means if key[0] != BASELINE and (BASELINE, key[1]) in means]
+    return tuple(sorted((_reading(*key, means) for key in compared), key=lambda reading: reading.over[BASELINE]))
 
 
 def _reading(recipe: Recipe, name: str, means: Mapping[tuple[Recipe, str], float]) -> ShapeReading:
-    own = means[recipe, name]
-    over = {other: means[other, name] / own for other in RECIPE_NAMES if other != recipe and (other, name) in means}
+    seconds = means[recipe, name]
+    over = {other: means[other, name] / seconds for other in RECIPE_NAMES if other != recipe and (other, name) in means}
     gained = over[BASELINE] - 1 > stats.LEAST_DIFFERENCE
     others = [f"{ratio:.2f}x over {other}" for other, ratio in over.items() if other in (BASELINE, "mxfp8")]
     said = f"{name} fprop: {recipe} {', '.join(others)}" + ("" if gained else ": not beneficial at this shape")
@@ -285,18 +283,18 @@ def _published_rows(table: Mapping[str, Any], mode: Mode, workload: ResolvedWork
     layers, whole = model.num_hidden_layers, GemmCase("four_gemms", "fprop", tokens, 0, 0, 1, mode=mode)
     alone = table.get("fprop_ops", {})
     shapes = {gemm.name: gemm for gemm in workload.gemms if gemm.pass_ == "fprop"}
-    found: list[ShapeRow] = []
+    rows: list[ShapeRow] = []
     for name, figures in alone.items():
         shape = shapes[name]
         case = GemmCase(name, "fprop", shape.m, shape.k, shape.n, layers, mode=mode)
-        found += [ShapeRow(case, recipe, _published(mode, recipe, value)) for recipe, value in figures.items()]
+        rows += [ShapeRow(case, recipe, _published(mode, recipe, value)) for recipe, value in figures.items()]
     passes: tuple[Literal["fprop", "dgrad", "wgrad"], ...] = (
         ("dgrad", "wgrad") if alone else ("fprop", "dgrad", "wgrad")
     )
     for pass_ in passes:
         case = replace(whole, pass_=pass_, count=layers)
-        found += [ShapeRow(case, recipe, _published(mode, recipe, value)) for recipe, value in table[pass_].items()]
-    return found
+        rows += [ShapeRow(case, recipe, _published(mode, recipe, value)) for recipe, value in table[pass_].items()]
+    return rows
 
 
 def _published(mode: Mode, recipe: Recipe, milliseconds: float) -> tuple[float, ...] | Failure:

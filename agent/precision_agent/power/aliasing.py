@@ -46,8 +46,8 @@ def lock(
     if step_seconds <= 0 or sensor_seconds <= 0:
         raise ValueError(f"periods must be above 0 s, not {step_seconds:g} and {sensor_seconds:g}")
     ratio = step_seconds / sensor_seconds
-    near = [found for found, value in _ratios(duty, least) if abs(ratio / value - 1) <= TOLERANCE + 1e-9]
-    return max(near, key=lambda found: uneven_share(found, duty), default=None)
+    near = [candidate for candidate, value in _ratios(duty, least) if abs(ratio / value - 1) <= TOLERANCE + 1e-9]
+    return max(near, key=lambda candidate: uneven_share(candidate, duty), default=None)
 
 
 def calls_between_pauses(step_seconds: float) -> int:
@@ -107,12 +107,12 @@ def pauses(seed: int, longest_pause_seconds: float) -> Iterator[float]:
 @cache
 def _ratios(duty: float, least: float) -> tuple[tuple[Fraction, float], ...]:
     """Every ratio in lowest terms that sees a step more unevenly than `least`; beyond these limits none does."""
-    return tuple((found, float(found)) for found in _searched(duty, least))
+    return tuple((ratio, float(ratio)) for ratio in _searched(duty, least))
 
 
 def _searched(duty: float, least: float) -> Iterator[Fraction]:
     for q in range(1, int(1 / (least * duty)) + 1):
         for p in range(1, int(1 / least) + 1):
-            found = Fraction(p, q)
-            if found.denominator == q and uneven_share(found, duty) > least:
-                yield found
+            ratio = Fraction(p, q)
+            if ratio.denominator == q and uneven_share(ratio, duty) > least:
+                yield ratio

@@ -101,7 +101,7 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class StepPace:
     """What ran in the windows: the step's period, and how long the random pauses after each step were at most.
 
     `sensor_seconds` is the sensor's period as calibrated; None takes it from the readings. `calls`: steps between two
@@ -138,7 +138,7 @@ class EnergyReading:
         return None if self.joules is None else self.joules / self.seconds
 
 
-def mean_power(trace: Trace, windows: Sequence[Window], load: Load, limits: Limits = LIMITS) -> EnergyReading:
+def mean_power(trace: Trace, windows: Sequence[Window], pace: StepPace, limits: Limits = LIMITS) -> EnergyReading:
     """One sensor's energy over all windows of a recipe; one bad window voids it, for a sum must not lose a part."""
     ordered = in_order(trace)
     parts = [(window, near(ordered, window, limits)) for window in windows]
@@ -146,27 +146,29 @@ def mean_power(trace: Trace, windows: Sequence[Window], load: Load, limits: Limi
     renewed = sum(updates(part, window) for window, part in parts)
     integrals = [integral(part.power, window, limits) for window, part in parts]
     counts = [counted(part.counter, window, limits) for window, part in parts] if trace.counts else integrals
-    reasons = [found for found in (*integrals, *counts) if isinstance(found, Reason)]
-    reasons += _too_little(trace, seconds, renewed, limits) + _locked(trace, load)
+    reasons = [outcome for outcome in (*integrals, *counts) if isinstance(outcome, Reason)]
+    reasons += _too_little(trace, seconds, renewed, limits) + _locked(trace, pace)
     by_integral, joules = (math.fsum(f for f in many if not isinstance(f, Reason)) for many in (integrals, counts))
     if not reasons and abs(by_integral - joules) > limits.disagreement * joules:
         reasons.append(why.COUNTER_DISAGREES)
-    told = tuple(dict.fromkeys(reasons))
-    return EnergyReading(None if told else joules, seconds, renewed, trace.scope, told, trace.counts)
+    distinct = tuple(dict.fromkeys(reasons))
+    return EnergyReading(None if distinct else joules, seconds, renewed, trace.scope, distinct, trace.counts)
 
 
-def without_pauses(found: EnergyReading, paused_seconds: float, rest_watts: float | None) -> EnergyReading:
+def without_pauses(reading: EnergyReading, paused_seconds: float, rest_watts: float | None) -> EnergyReading:
     """The power of the steps alone, of windows in which there were pauses for `paused_seconds` at `rest_watts`.
 
     Void where the power at rest is not known or not below the windows' mean.
     """
-    if found.joules is None or paused_seconds <= 0:
-        return found
+    if reading.joules is None or paused_seconds <= 0:
+        return reading
     if rest_watts is None:
-        return replace(found, joules=None, reasons=(why.REST_UNKNOWN,))
-    if rest_watts * found.seconds >= found.joules:
-        return replace(found, joules=None, reasons=(why.REST_ABOVE_LOAD,))
-    return replace(found, joules=found.joules - rest_watts * paused_seconds, seconds=found.seconds - paused_seconds)
+        return replace(reading, joules=None, reasons=(why.REST_UNKNOWN,))
+    if rest_watts * reading.seconds >= reading.joules:
+        return replace(reading, joules=None, reasons=(why.REST_ABOVE_LOAD,))
+    return replace(
+        reading, joules=reading.joules - rest_watts * paused_seconds, seconds=reading.seconds - paused_seconds
+    )
 
 
 def in_order(trace: Trace) -> Trace:
@@ -199,14 +201,14 @@ def integral(samples: Iterable[PowerSample], window: Window, limits: Limits = LI
 
 def counted(readings: Iterable[CounterReading], window: Window, limits: Limits = LIMITS) -> float | Reason:
     """Joules by the counter's difference, interpolated between the moments at which the counter was seen to move."""
-    known = _whole(readings)
-    if not known:
+    ordered = _whole(readings)
+    if not ordered:
         return why.NO_ENERGY_COUNTER
-    if any(later.millijoules < earlier.millijoules for earlier, later in pairwise(known)):
+    if any(later.millijoules < earlier.millijoules for earlier, later in pairwise(ordered)):
         return why.COUNTER_RESET
-    moved = _moved(known)
+    moved = _moved(ordered)
     if len(moved) < 2:
-        return why.TOO_FEW_UPDATES if len(known) > 1 else why.SAMPLE_GAP
+        return why.TOO_FEW_UPDATES if len(ordered) > 1 else why.SAMPLE_GAP
     base = moved[0].millijoules
     curve = tuple((reading.at, (reading.millijoules - base) / 1e3) for reading in moved)
     if _widest(curve, window) > limits.gap_seconds:
@@ -231,11 +233,11 @@ def sensor_period(readings: Iterable[CounterReading]) -> float | None:
     A gap more than one poll above the median has missed a movement and is left out. A sensor that is renewed faster
     than it is polled shows the poll's interval.
     """
-    known = _whole(readings)
-    gaps = [later.at - earlier.at for earlier, later in pairwise(_moved(known))]
+    ordered = _whole(readings)
+    gaps = [later.at - earlier.at for earlier, later in pairwise(_moved(ordered))]
     if len(gaps) < 2:
         return None
-    poll = median(later.at - earlier.at for earlier, later in pairwise(known))
+    poll = median(later.at - earlier.at for earlier, later in pairwise(ordered))
     longest = median(gaps) + 1.1 * poll
     usual = [gap for gap in gaps if gap <= longest]
     return math.fsum(usual) / len(usual)
@@ -250,11 +252,11 @@ def _too_little(trace: Trace, seconds: float, renewed: int, limits: Limits) -> l
     return [reason for failed, reason in checks if failed]
 
 
-def _locked(trace: Trace, load: Load) -> list[Reason]:
-    sensor = load.sensor_seconds or sensor_period(trace.counter)  # of a counter of more, too: nothing better is known
+def _locked(trace: Trace, pace: StepPace) -> list[Reason]:
+    sensor = pace.sensor_seconds or sensor_period(trace.counter)  # of a counter of more, too: nothing better is known
     if sensor is None:
         return []
-    locked = lock_with_pauses(load.step_seconds, sensor, load.longest_pause_seconds, load.calls)
+    locked = lock_with_pauses(pace.step_seconds, sensor, pace.longest_pause_seconds, pace.calls)
     return [why.PHASE_LOCKED] if locked else []
 
 

@@ -21,5 +21,5 @@ def system_bytes(node: int, nodes: Path = NODES) -> int | None:
         text = (nodes / f"node{node}" / "meminfo").read_text(encoding="ascii", errors="replace")
     except OSError:
         return None
-    found = {name: int(kib) for name, kib in re.findall(r"^Node \d+ (\w+):\s+(\d+) kB$", text, re.MULTILINE)}
-    return sum(found[name] for name in _OWN) * 1024 if set(_OWN) <= set(found) else None
+    sizes = {name: int(kib) for name, kib in re.findall(r"^Node \d+ (\w+):\s+(\d+) kB$", text, re.MULTILINE)}
+    return sum(sizes[name] for name in _OWN) * 1024 if set(_OWN) <= set(sizes) else None

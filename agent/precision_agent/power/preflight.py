@@ -13,7 +13,7 @@ import contextlib
 import importlib
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from precision_agent.power.numa import system_bytes
@@ -63,7 +63,7 @@ class Check:
     reason: str
     exit: exits.Exit
     failed: Callable[[Health], bool]
-    told: str
+    message: str
 
 
 UNHEALTHY = exits.GPU_UNHEALTHY
@@ -125,7 +125,7 @@ CHECKS: tuple[Check, ...] = (
 def findings(gpus: Sequence[Health]) -> tuple[Finding, ...]:
     """All that speaks against measuring these GPUs, in the order of the table; empty where nothing does."""
     return tuple(
-        Finding(gpu.uuid, check.reason, f"{gpu.uuid} {check.told.format_map(_words(gpu))}", check.exit)
+        Finding(gpu.uuid, check.reason, f"{gpu.uuid} {check.message.format_map(asdict(gpu))}", check.exit)
         for check in CHECKS
         for gpu in gpus
         if check.failed(gpu)
@@ -134,10 +134,10 @@ def findings(gpus: Sequence[Health]) -> tuple[Finding, ...]:
 
 def refusal(gpus: Sequence[Health]) -> tuple[exits.Exit, str] | None:
     """How the run must end before it begins, all findings in its message, or None."""
-    found = findings(gpus)
-    if not found:
+    objections = findings(gpus)
+    if not objections:
         return None
-    return found[0].exit, "; ".join(f"{one.reason}: {one.message}" for one in found)[:1000]
+    return objections[0].exit, "; ".join(f"{finding.reason}: {finding.message}" for finding in objections)[:1000]
 
 
 def health(nvml: Any, uuids: Iterable[str]) -> tuple[Health, ...]:
@@ -207,7 +207,3 @@ def _health(nvml: Any, uuid: str) -> Health:
         system_bytes=None if node is None else system_bytes(node),
         processes=None if processes is None else len(processes),
     )
-
-
-def _words(gpu: Health) -> dict[str, object]:
-    return {name: getattr(gpu, name) for name in gpu.__dataclass_fields__}

@@ -121,9 +121,9 @@ class Sampler:
 
     def recordings(self) -> Recordings:
         """All that was sampled so far; the process goes on."""
-        found, ended = self._all(), self._process.poll()
-        all_lost = ended == 0 and all(one.lost for one in found.values())
-        return Recordings(found, None if ended is None or all_lost else why.NO_SAMPLER)
+        gpus, ended = self._all(), self._process.poll()
+        all_lost = ended == 0 and all(recording.lost for recording in gpus.values())
+        return Recordings(gpus, None if ended is None or all_lost else why.NO_SAMPLER)
 
     def stop(self, patience: float = STOP_SECONDS) -> Recordings:
         """Ends the process, by force after `patience` seconds, and gives all that it wrote; again: the same again."""
@@ -170,13 +170,13 @@ def start(uuids: Sequence[str], folder: Path, interval: float = LEAST_INTERVAL_S
     command = [sys.executable, "-m", __spec__.name, str(path), str(interval), str(os.getpid()), *uuids]
     # A session of its own: Ctrl-C reaches the agent, which reads the samples and then ends this.
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
-    told = _first_line(process)
-    if told.get("ready"):
+    answer = _first_line(process)
+    if answer.get("ready"):
         return Sampler(process, path)
     process.kill()
     process.communicate()
-    message = told.get("message", f"no answer within {START_SECONDS:g} s, exit code {process.returncode}")
-    return Failure(reason=told.get("failure", why.NO_SAMPLER.name), message=str(message)[:1024])
+    message = answer.get("message", f"no answer within {START_SECONDS:g} s, exit code {process.returncode}")
+    return Failure(reason=answer.get("failure", why.NO_SAMPLER.name), message=str(message)[:1024])
 
 
 def recordings(rows: Iterable[SensorRow]) -> dict[str, Recording]:
@@ -361,8 +361,8 @@ def main(arguments: Sequence[str]) -> int:
 
     def wait(until: float) -> bool:
         # stdin closes with the parent; a forked sibling that holds it open must not keep us alive
-        told = select.select([sys.stdin], [], [], max(0.0, until - time.monotonic()))[0]
-        return not told and os.getppid() == int(parent)
+        closed = select.select([sys.stdin], [], [], max(0.0, until - time.monotonic()))[0]
+        return not closed and os.getppid() == int(parent)
 
     _tell(ready=True)
     with open(path, "a", buffering=1, encoding="utf-8") as file:

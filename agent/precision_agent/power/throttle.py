@@ -60,8 +60,8 @@ class Throttle:
 def shares(readings: Sequence[ThrottleReading], start: float, end: float) -> tuple[Throttle, ...]:
     """What each reason that can be known took of `start` to `end`; a reason without counter and samples is left out."""
     inside = sorted((reading for reading in readings if start <= reading.at <= end), key=lambda reading: reading.at)
-    found = (_counted(kind, inside) or _sampled(kind, inside) for kind in KINDS)
-    return tuple(throttle for throttle in found if throttle)
+    throttles = (_counted(kind, inside) or _sampled(kind, inside) for kind in KINDS)
+    return tuple(throttle for throttle in throttles if throttle)
 
 
 def marking(throttles: Sequence[Throttle]) -> Throttle | None:
@@ -74,19 +74,21 @@ def pooled(parts: Sequence[tuple[float, Sequence[Throttle]]]) -> tuple[Throttle,
     """Several windows' (seconds, shares) as one: weighted by time, over the windows that know the reason."""
     merged = []
     for kind in KINDS:
-        known = [(seconds, one) for seconds, many in parts for one in many if one.reason == kind.name]
-        whole = math.fsum(seconds for seconds, _ in known)
+        weighted = [(seconds, throttle) for seconds, many in parts for throttle in many if throttle.reason == kind.name]
+        whole = math.fsum(seconds for seconds, _ in weighted)
         if whole > 0:
-            share = math.fsum(seconds * one.share for seconds, one in known) / whole
-            merged.append(Throttle(kind.name, share, kind.marks, any(one.sampled for _, one in known)))
+            share = math.fsum(seconds * throttle.share for seconds, throttle in weighted) / whole
+            merged.append(Throttle(kind.name, share, kind.marks, any(throttle.sampled for _, throttle in weighted)))
     return tuple(merged)
 
 
 def _counted(kind: Kind, readings: Sequence[ThrottleReading]) -> Throttle | None:
-    known = [(reading.at, reading.nanoseconds[kind.field]) for reading in readings if kind.field in reading.nanoseconds]
-    if len(known) < 2 or known[-1][0] <= known[0][0] or any(b[1] < a[1] for a, b in pairwise(known)):
+    counter = [
+        (reading.at, reading.nanoseconds[kind.field]) for reading in readings if kind.field in reading.nanoseconds
+    ]
+    if len(counter) < 2 or counter[-1][0] <= counter[0][0] or any(b[1] < a[1] for a, b in pairwise(counter)):
         return None
-    share = (known[-1][1] - known[0][1]) / 1e9 / (known[-1][0] - known[0][0])
+    share = (counter[-1][1] - counter[0][1]) / 1e9 / (counter[-1][0] - counter[0][0])
     # a counter is renewed in steps, so a busy one can show a little more than all of a short window
     return Throttle(kind.name, min(1.0, share), kind.marks)
 

@@ -92,22 +92,22 @@ def verification_of(
     backend: Backend,
 ) -> Verification:
     """The verdict on the recipe with all its evidence; without a profiled step the probe's, no `verified` on a GPU."""
-    found = _by_kernels(recipe, request, profile, inside) if profile else _by_probe(probe.verification, backend)
-    return found.model_copy(
+    verification = _by_kernels(recipe, request, profile, inside) if profile else _by_probe(probe.verification, backend)
+    return verification.model_copy(
         update={
-            "kernels": _told(profile.kernels) if profile else found.kernels,
-            "flags": dict(inside.flags) or found.flags,
-            "errors": inside.errors or found.errors,
-            "saved_bytes_ratio": inside.saved_bytes_ratio or found.saved_bytes_ratio,
+            "kernels": _told(profile.kernels) if profile else verification.kernels,
+            "flags": dict(inside.flags) or verification.flags,
+            "errors": inside.errors or verification.errors,
+            "saved_bytes_ratio": inside.saved_bytes_ratio or verification.saved_bytes_ratio,
         }
     )
 
 
-def _by_probe(found: Verification, backend: Backend) -> Verification:
+def _by_probe(verification: Verification, backend: Backend) -> Verification:
     """A tiny probe may get other kernels than the model's shapes do: where kernels can be read, it verifies nothing."""
-    if backend not in READS_KERNELS or found.verdict != "verified":
-        return found
-    return found.model_copy(update={"verdict": "unknown", "message": "no measured step was profiled"})
+    if backend not in READS_KERNELS or verification.verdict != "verified":
+        return verification
+    return verification.model_copy(update={"verdict": "unknown", "message": "no measured step was profiled"})
 
 
 def _by_kernels(recipe: Recipe, request: MeasurementRequest, profile: Profile, inside: Inspection) -> Verification:
@@ -118,11 +118,11 @@ def _by_kernels(recipe: Recipe, request: MeasurementRequest, profile: Profile, i
     names = [kernel.name for kernel in profile.kernels]
     errors = [error for error in (inside.errors.model_dump().values() if inside.errors else ()) if error is not None]
     shares = share_by_class((kernel.name, kernel.seconds) for kernel in claimed)
-    found = verdict(recipe, shares, emulation_seen(names), errors)
-    if profile.unplaced and found.verdict in ("partial", "fallback"):
-        told = f"{found.message}; which of it is the head's or attention's is unknown: {profile.unplaced}"
-        return found.model_copy(update={"verdict": "unknown", "message": told[:1024]})
-    return found
+    verification = verdict(recipe, shares, emulation_seen(names), errors)
+    if profile.unplaced and verification.verdict in ("partial", "fallback"):
+        message = f"{verification.message}; which of it is the head's or attention's is unknown: {profile.unplaced}"
+        return verification.model_copy(update={"verdict": "unknown", "message": message[:1024]})
+    return verification
 
 
 def _told(kernels: Sequence[ProfiledKernel]) -> tuple[KernelSeen, ...]:

@@ -56,10 +56,10 @@ def cublas_jet(named: Named) -> GemmClass:
 
     TAG is `XcD` (both operands X) or `ABCcD`, one letter a type: s h t q r o = fp32 fp16 bf16 e4m3 e5m2 e2m1.
     """
-    found = re.match(r"nvjet_(?:sm\d+[a-z]?_)?([a-z]+)(_.*)?$", named.full)
-    if not found or len(found.group(1)) not in (3, 5):
+    match = re.match(r"nvjet_(?:sm\d+[a-z]?_)?([a-z]+)(_.*)?$", named.full)
+    if not match or len(match.group(1)) not in (3, 5):
         return "unknown"
-    tag, rest = found.group(1), found.group(2) or ""
+    tag, rest = match.group(1), match.group(2) or ""
     operands = tag[:2] if len(tag) == 5 else tag[0] * 2
     scales = set(re.findall(r"_[ab]((?:vec|blk)\d+(?:ue8m0|ue4m3)?)(?=_|$)", rest))
     if len(re.findall(r"_[ab](?:vec|blk)", rest)) != len(re.findall(r"_[ab](?:vec|blk)\d+(?:ue\dm\d)?(?=_|$)", rest)):
@@ -166,10 +166,10 @@ def cutlass3(named: Named) -> GemmClass:
     scaled = re.match(r"cutlass3x_.*_block_scaled_([a-z0-9]+)_([a-z0-9]+)(?:_|$)", named.head)
     if scaled:
         return _block_scaled(*scaled.groups())
-    found = _CUTLASS3.match(named.head)
-    if not found:
+    match = _CUTLASS3.match(named.head)
+    if not match:
         return "unknown"
-    unit, math, rest = found.groups()
+    unit, math, rest = match.groups()
     operands = rest.split("_")[:2]
     if len(operands) < 2:
         return "unknown"
@@ -248,14 +248,14 @@ def cutlass_atom(named: Named) -> GemmClass:
 
     FP8 with scaling in the main loop is 128-blocks; without the main loop's policy in the name FP8's kind is open.
     """
-    found = {
+    kinds = {
         _ATOM_OPERANDS.get(operands, "unknown")
         for operands in re.findall(r"sm90_\d+x\d+x\d+_f(?:32|16)((?:t?f|bf|e)[a-z0-9]+?)_[sr]s", named.full)
     }
-    found |= {kind for pattern, kind in _ATOMS if re.search(pattern, named.full)}
-    if len(found) != 1:
+    kinds |= {kind for pattern, kind in _ATOMS if re.search(pattern, named.full)}
+    if len(kinds) != 1:
         return "unknown"
-    kind = found.pop()
+    kind = kinds.pop()
     if kind != "fp8":
         return kind
     if re.search(r"mainloop\w*(?:blockscaling|blockwise|blockscaled|groupwise)", named.full):

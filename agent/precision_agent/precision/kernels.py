@@ -137,9 +137,9 @@ def share_by_class(kernels: Iterable[tuple[str, float]]) -> dict[KernelClass, fl
     for name, spent in kernels:
         if not 0 <= spent < float("inf"):
             raise ValueError(f"kernel {name[:80]!r}: {spent} is no duration in seconds")
-        found = classify(name).kernel_class
-        if found != "not_a_gemm":
-            seconds[found] = seconds.get(found, 0.0) + spent
+        kernel_class = classify(name).kernel_class
+        if kernel_class != "not_a_gemm":
+            seconds[kernel_class] = seconds.get(kernel_class, 0.0) + spent
     total = sum(seconds.values())
     return {key: value / total for key, value in sorted(seconds.items())} if total > 0 else {}
 

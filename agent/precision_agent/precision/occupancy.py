@@ -19,7 +19,7 @@ def divided(spans: Sequence[Span]) -> list[float]:
     """
     starts = sorted(range(len(spans)), key=lambda place: spans[place][0])
     ends = sorted(range(len(spans)), key=lambda place: spans[place][1])
-    found = [0.0] * len(spans)
+    shares = [0.0] * len(spans)
     running, until, so_far = 0, 0.0, 0.0  # so_far: what a span would have got that had run from the first start on
     begun = 0
     for place in ends:
@@ -27,12 +27,12 @@ def divided(spans: Sequence[Span]) -> list[float]:
         while begun < len(starts) and spans[starts[begun]][0] <= end:
             start = spans[starts[begun]][0]
             so_far += (start - until) / running if running else 0.0
-            found[starts[begun]] -= so_far
+            shares[starts[begun]] -= so_far
             running, until, begun = running + 1, start, begun + 1
         so_far += (end - until) / running
-        found[place] += so_far
+        shares[place] += so_far
         running, until = running - 1, end
-    return found
+    return shares
 
 
 def union(spans: Sequence[Span]) -> float:

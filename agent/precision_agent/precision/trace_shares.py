@@ -108,11 +108,11 @@ CLAIMS: Mapping[str, Recipe] = {"fp8": "fp8_current", **{recipe: recipe for reci
 kernels, and so do NVFP4 with and without Hadamard transforms: names can't tell them apart."""
 
 
-def claim_verdict(claimed: str, found: TraceShares, least_share: float = FULL_SHARE) -> Verification:
+def claim_verdict(claimed: str, trace: TraceShares, least_share: float = FULL_SHARE) -> Verification:
     """The verdict on a claim of the table; `least_share` of the GEMMs' time must prove it."""
-    told = verdict(CLAIMS[claimed], found.shares, found.emulated, full_share=least_share)
-    doubt = found.shares.get("unknown", 0.0)
-    if told.verdict in ("verified", "emulated") or not doubt or told.share is None:
-        return told
-    more = f"; {told.share + doubt:.1%} if all unknown kernels were {claimed}'s, which nothing shows"
-    return told.model_copy(update={"message": f"{told.message}{more}"[:1024]})
+    verification = verdict(CLAIMS[claimed], trace.shares, trace.emulated, full_share=least_share)
+    doubt = trace.shares.get("unknown", 0.0)
+    if verification.verdict in ("verified", "emulated") or not doubt or verification.share is None:
+        return verification
+    more = f"; {verification.share + doubt:.1%} if all unknown kernels were {claimed}'s, which nothing shows"
+    return verification.model_copy(update={"message": f"{verification.message}{more}"[:1024]})

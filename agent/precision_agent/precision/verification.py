@@ -90,18 +90,18 @@ def _by_names(claimed: Recipe, shares: Mapping[KernelClass, float], emulated: bo
     message = ", ".join(f"{name} {share:.1%}" for name, share in sorted(shares.items(), key=lambda row: -row[1]))
     if not shares:
         return _told("unknown", None, "no GEMM kernel was seen")
-    told = f"GEMM time by kernel class: {message}"
+    summary = f"GEMM time by kernel class: {message}"
     share = shares.get(EXPECTED_CLASS[claimed], 0.0)
     through = EMULATED_THROUGH.get(claimed)
     if share >= full_share:
-        return _told("verified", share, told)
+        return _told("verified", share, summary)
     if emulated and through and share + shares.get(through, 0.0) >= full_share:
-        return _told("emulated", share + shares[through], f"{told}; {claimed} runs through {through}'s kernels")
+        return _told("emulated", share + shares[through], f"{summary}; {claimed} runs through {through}'s kernels")
     if share > 1 - FULL_SHARE:
-        return _told("partial", share, told)
+        return _told("partial", share, summary)
     if shares.get("unknown", 0.0) > 1 - FULL_SHARE:
-        return _told("unknown", share, f"{told}; what the unknown kernels computed is unknown")
-    return _told("fallback", share, told)
+        return _told("unknown", share, f"{summary}; what the unknown kernels computed is unknown")
+    return _told("fallback", share, summary)
 
 
 def _told(name: Verdict, share: float | None, message: str) -> Verification:

@@ -18,7 +18,7 @@ from precision_agent.power.energy import (
     CounterScope,
     EnergyReading,
     Limits,
-    Load,
+    StepPace,
     Trace,
     Window,
     in_order,
@@ -152,8 +152,8 @@ def _mean_power(
     first, last = windows[0], windows[-1]
     cut = near(trace, Window(first.window.start, last.window.end))
     step = first.steps.get(name, first.step_seconds)
-    load = Load(step, first.longest_pause_seconds, sensors.sensor_seconds, first.calls)
-    return mean_power(cut, [power_window.window for power_window in windows], load, limits)
+    pace = StepPace(step, first.longest_pause_seconds, sensors.sensor_seconds, first.calls)
+    return mean_power(cut, [power_window.window for power_window in windows], pace, limits)
 
 
 def _paused_seconds(windows: Sequence[PowerWindow], names: Sequence[str]) -> float:

@@ -23,7 +23,7 @@ from precision_agent.sampling.profiles import (
     LoadKey,
     LoadProfiles,
     Recorded,
-    Wanted,
+    WantedProfiles,
     clocks_of,
     profile_loads,
 )
@@ -125,7 +125,7 @@ def _profiles(asked: Looking) -> dict[LoadKey, LoadProfiles]:
     names, samples = asked.run.names, asked.run.samples
     recordings = asked.recorded()
     wanted = [
-        Wanted(variant, load, clocks_of(recordings, names, samples.loads[variant.label, load]))
+        WantedProfiles(variant, load, clocks_of(recordings, names, samples.loads[variant.label, load]))
         for variant in asked.chosen
         for load in LOADS
         if (variant.label, load) in samples.loads

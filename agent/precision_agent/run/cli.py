@@ -85,8 +85,8 @@ def classify_kernels(
     lines = (line.strip() for line in read.decode("utf-8-sig", errors="replace").split("\n"))
     rows = [classify(line) for line in lines if line]
     if output is Shown.json:
-        told = [{"name": row.name, "class": row.kernel_class, "rule": row.rule} for row in rows]
-        typer.echo(json.dumps(told, indent=2))
+        documents = [{"name": row.name, "class": row.kernel_class, "rule": row.rule} for row in rows]
+        typer.echo(json.dumps(documents, indent=2))
         return
     typer.echo(f"{'CLASS':<11} {'RULE':<19} NAME")
     for row in rows:

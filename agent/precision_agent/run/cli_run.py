@@ -50,17 +50,17 @@ PLANNED = ("product", "gpus")
 def run(
     context: typer.Context,
     request: options.Request = "env",
-    backend: options.Backend = "auto",
-    device: options.Device = "auto",
+    backend: options.BackendOption = "auto",
+    device: options.DeviceOption = "auto",
     output: options.Output = None,
-    lines: options.Lines = True,
+    lines: options.LinesOption = True,
     plan: options.Plan = False,
     product: options.Product = None,
     gpus: options.Gpus = None,
     method: options.Method = Way.agent,
-    repeats: options.Repeats = 5,
+    repeats: options.RepeatsOption = 5,
     gpu: options.Gpu = None,
-    trace: options.Trace = None,
+    trace: options.TraceOption = None,
     form: options.FormOption = Form.table,
     here: options.Here = False,
     preset: options.Preset = None,
@@ -78,7 +78,7 @@ def run(
     baseline: options.Baseline = "bf16",
     scope: options.Scope = "all",
     kept_higher_layers: options.KeptHigherLayers = 0,
-    gemm: options.Gemm = True,
+    gemm: options.GemmOption = True,
     mode: options.Mode = None,
     timing: options.Timing = "quick",
     segment_seconds: options.SegmentSeconds = None,
@@ -97,16 +97,16 @@ def run(
     raise typer.Exit(_ran(context, locals()))  # Typer wants each option as a parameter of its own
 
 
-def _ran(context: typer.Context, given: Mapping[str, Any]) -> int:
+def _ran(context: typer.Context, options: Mapping[str, Any]) -> int:
     """The exit code of a run with these options by name."""
-    command, here, planned = _command(given), given["here"], given["plan"]
+    command, here, planned = _command(options), options["here"], options["plan"]
     try:
         described = _described(context, here)
         if here or (planned and described):
-            machine = (given["product"], given["gpus"]) if planned else None
-            text = _local_text(_asked(given), given["device"], machine)
+            machine = (options["product"], options["gpus"]) if planned else None
+            text = _local_text(_asked(options), options["device"], machine)
         else:
-            text = _request_text(given["request"])
+            text = _request_text(options["request"])
         if planned:
             typer.echo(_plan(text, command.form))
             return 0
@@ -119,20 +119,20 @@ def _ran(context: typer.Context, given: Mapping[str, Any]) -> int:
     return _leave(_outcome(text, command), command)
 
 
-def _asked(given: Mapping[str, Any]) -> local.Asked:
+def _asked(options: Mapping[str, Any]) -> local.Asked:
     """What --local measures, of the options by name."""
     kept = ("preset", "hf_config", "name", "micro_batch_size", "sequence_length", "baseline", "scope", "timing")
     switches = ("kept_higher_layers", "segment_seconds", "training", "weight_gradients", "may_halve_micro_batch")
     loss = ("loss", "loss_steps", "loss_seeds")
     split = ("tensor_parallel", "expert_parallel", "gradient_accumulation", "optimizer_shards", "recompute")
-    modes = (local.names_of(given["mode"] or ()) or local.GEMM_MODES) if given["gemm"] else ()
+    modes = (local.names_of(options["mode"] or ()) or local.GEMM_MODES) if options["gemm"] else ()
     return local.Asked(
-        shapes=tuple(given["shape"] or ()),
-        step=local.step_fields(**{name: given[name] for name in split}),
-        recipes=local.names_of(given["recipe"] or ()),
+        shapes=tuple(options["shape"] or ()),
+        step=local.step_fields(**{name: options[name] for name in split}),
+        recipes=local.names_of(options["recipe"] or ()),
         modes=modes,
-        gpu=given["gpu"],
-        **{name: given[name] for name in (*kept, *switches, *loss)},
+        gpu=options["gpu"],
+        **{name: options[name] for name in (*kept, *switches, *loss)},
     )
 
 
@@ -155,13 +155,13 @@ class _Command:
         return Places(None, self.output) if self.here else places(os.environ, self.output)
 
 
-def _command(given: Mapping[str, Any]) -> _Command:
+def _command(options: Mapping[str, Any]) -> _Command:
     """What else the command line asks for, of the options by name."""
     replay = ("replay_scale", "replay_seed", "replay_fault", "replay_pace")
-    replayed = ReplayOptions(*(given[name] for name in replay))
-    wanted = Wanted(given["backend"], given["device"], replayed, given["gpu"])
+    replayed = ReplayOptions(*(options[name] for name in replay))
+    wanted = Wanted(options["backend"], options["device"], replayed, options["gpu"])
     names = ("here", "form", "output", "lines", "trace", "method", "repeats")
-    return _Command(wanted, **{name: given[name] for name in names})
+    return _Command(wanted, **{name: options[name] for name in names})
 
 
 def _described(context: typer.Context, here: bool) -> bool:
@@ -169,17 +169,19 @@ def _described(context: typer.Context, here: bool) -> bool:
 
     Refusal InvalidRequest where a request says that, too: one of the two would be ignored in silence.
     """
-    given = [name for name in ONLY_LOCAL if _is_given(context, name)]
-    planned = [name for name in PLANNED if name in given]
+    options = [name for name in ONLY_LOCAL if _is_given(context, name)]
+    planned = [name for name in PLANNED if name in options]
     if planned and not context.params["plan"]:
-        told = f"{' and '.join(map(_option, planned))}: only with --plan; a box is measured with the GPUs that it has"
-        raise Refusal(INVALID_REQUEST, told)
-    if _is_given(context, "request") and (here or given):
-        raise Refusal(INVALID_REQUEST, f"--request and {'--local' if here else _option(given[0])}: keep one of them")
-    if given and not here and not context.params["plan"]:
-        named = ", ".join(map(_option, given))
+        message = (
+            f"{' and '.join(map(_option, planned))}: only with --plan; a box is measured with the GPUs that it has"
+        )
+        raise Refusal(INVALID_REQUEST, message)
+    if _is_given(context, "request") and (here or options):
+        raise Refusal(INVALID_REQUEST, f"--request and {'--local' if here else _option(options[0])}: keep one of them")
+    if options and not here and not context.params["plan"]:
+        named = ", ".join(map(_option, options))
         raise Refusal(INVALID_REQUEST, f"{named}: without --local a request says it; add --local to measure this box")
-    return bool(given)
+    return bool(options)
 
 
 def _is_given(context: typer.Context, name: str) -> bool:
@@ -201,7 +203,7 @@ def _local_text(asked: local.Asked, device: str, planned: tuple[str | None, int 
     else:
         machine = local.box_to_plan(reading, device, asked.gpu, *planned)
     if planned is not None and device != "cpu" and not reading.gpus:
-        _say(_planned_for(asked, machine, told=planned[0] is not None))
+        _say(_planned_for(asked, machine, is_named=planned[0] is not None))
     run_name = time.strftime("local-%Y%m%d-%H%M%S", time.gmtime())
     request = local.local_request(asked, machine, local.plain_name(platform.node()), run_name)
     for line in (local.hint(asked, machine), local.room(request, machine, reading)):
@@ -210,11 +212,11 @@ def _local_text(asked: local.Asked, device: str, planned: tuple[str | None, int 
     return request_json(request)
 
 
-def _planned_for(asked: local.Asked, machine: local.Box, told: bool) -> str:
+def _planned_for(asked: local.Asked, machine: local.Box, is_named: bool) -> str:
     """For what the plan is on a box without a GPU."""
     many = "one" if machine.gpus == 1 else str(machine.gpus)
-    kind = f"{machine.product} GPU" if told else "GPU"
-    more = "" if told else "; --product GB200 and --gpus 4 say for which"
+    kind = f"{machine.product} GPU" if is_named else "GPU"
+    more = "" if is_named else "; --product GB200 and --gpus 4 say for which"
     what = f"{many} {kind}{'' if machine.gpus == 1 else 's'} with {', '.join(asked.recipes or machine.recipes)}"
     return f"no NVIDIA GPU is to be seen here: planned for {what}{more}"
 
@@ -231,8 +233,8 @@ def _request_text(source: str) -> str:
         text = os.environ.get(REQUEST_ENV)
         if text:
             return text
-        told = f"${REQUEST_ENV} is not set: give --request FILE, set it, or measure this box with --local"
-        raise Refusal(INVALID_REQUEST, told)
+        message = f"${REQUEST_ENV} is not set: give --request FILE, set it, or measure this box with --local"
+        raise Refusal(INVALID_REQUEST, message)
     try:
         return Path(source).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -240,8 +242,8 @@ def _request_text(source: str) -> str:
 
 
 def _plan(text: str, form: Form) -> str:
-    found = duration.phases(read_request(text))
-    return canonical(duration.as_document(found)) if form is Form.json else duration.as_text(found)
+    phases = duration.phases(read_request(text))
+    return canonical(duration.as_document(phases)) if form is Form.json else duration.as_text(phases)
 
 
 def _outcome(text: str, command: _Command) -> Outcome:
@@ -336,8 +338,8 @@ def _leave(outcome: Outcome, command: _Command) -> int:
 
 def _refusal_text(outcome: Outcome) -> str:
     """Reason and message for a person, out of the termination message."""
-    told = json.loads(outcome.message)
-    return f"{told['reason']}: {told['message']}"
+    refusal = json.loads(outcome.message)
+    return f"{refusal['reason']}: {refusal['message']}"
 
 
 def _next_step(output: Path | None) -> str:

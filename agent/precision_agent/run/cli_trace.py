@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
 
 from precision_agent.precision.trace_shares import CLAIMS, NamedTime, Tally, TraceShares, claim_verdict
 from precision_agent.precision.verification import FULL_SHARE
+from precision_agent.run.options import Form
 from precision_agent.run.trace_reading import BadTrace, kernels_of
 from precision_api.exchange.exits import CLAIM_NOT_PROVED
 from precision_api.exchange.result import Verification
@@ -21,13 +21,6 @@ MOST_NAMES = 20_000
 """Different kernel names; a training job has some hundred."""
 NAMES_TOLD = 20
 PROVED = ("verified", "emulated")
-
-
-class Form(StrEnum):
-    """How the answer is printed."""
-
-    table = "table"
-    json = "json"
 
 
 def verify_trace(
@@ -46,16 +39,18 @@ def verify_trace(
     if claims is not None and claims not in CLAIMS:
         raise typer.BadParameter(f"{claims}: known are {', '.join(CLAIMS)}", param_hint="--claims")
     try:
-        found = _read(file)
+        trace = _read(file)
     except OSError as error:
         raise typer.BadParameter(f"reading the trace: {error}; check the path", param_hint="TRACE") from None
     except BadTrace as error:
         raise typer.BadParameter(f"{file}: {error}", param_hint="TRACE") from None
-    told = claim_verdict(claims, found, least_share) if claims else None
+    claim = claim_verdict(claims, trace, least_share) if claims else None
     typer.echo(
-        json.dumps(as_document(found, claims, told), indent=2) if output is Form.json else as_text(found, claims, told)
+        json.dumps(as_document(trace, claims, claim), indent=2)
+        if output is Form.json
+        else as_text(trace, claims, claim)
     )
-    if told and told.verdict not in PROVED:
+    if claim and claim.verdict not in PROVED:
         raise typer.Exit(CLAIM_NOT_PROVED.code)
 
 
@@ -72,24 +67,24 @@ def _read(file: str) -> TraceShares:
     return tally.shares()
 
 
-def as_text(found: TraceShares, claims: str | None, told: Verification | None) -> str:
+def as_text(trace: TraceShares, claims: str | None, claim: Verification | None) -> str:
     """The answer as aligned lines, the verdict last."""
-    launches = sum(row.launches for row in found.gemms)
-    where = f"on {_many(found.streams, 'stream')} of {_many(found.gpus, 'GPU')}"
+    launches = sum(row.launches for row in trace.gemms)
+    where = f"on {_many(trace.streams, 'stream')} of {_many(trace.gpus, 'GPU')}"
     lines = [
-        f"GEMMs ran for {found.gemm_seconds * 1e3:.3f} ms, overlapping streams counted once: "
+        f"GEMMs ran for {trace.gemm_seconds * 1e3:.3f} ms, overlapping streams counted once: "
         f"{_many(launches, 'launch', 'es')} {where}",
-        f"other kernels: {_many(found.other_launches, 'launch', 'es')}, not timed",
+        f"other kernels: {_many(trace.other_launches, 'launch', 'es')}, not timed",
         "",
         f"{'CLASS':<11}{'SHARE':>7}{'MS':>12}",
-        *(f"{name:<11}{share:>7.1%}{share * found.gemm_seconds * 1e3:>12.3f}" for name, share in found.shares.items()),
+        *(f"{name:<11}{share:>7.1%}{share * trace.gemm_seconds * 1e3:>12.3f}" for name, share in trace.shares.items()),
     ]
-    if found.unknown:
-        lines += ["", "names that no rule knows, which prove nothing:", *_rows(found.unknown)]
+    if trace.unknown:
+        lines += ["", "names that no rule knows, which prove nothing:", *_rows(trace.unknown)]
     else:
-        lines += ["", "longest kernels:", *_rows(found.gemms[:5])]
-    if told:
-        lines += ["", f"claimed {claims}: {told.verdict}: {told.message}"]
+        lines += ["", "longest kernels:", *_rows(trace.gemms[:5])]
+    if claim:
+        lines += ["", f"claimed {claims}: {claim.verdict}: {claim.message}"]
     return "\n".join(lines)
 
 
@@ -104,14 +99,14 @@ def _many(count: int, what: str, plural: str = "s") -> str:
     return f"{count} {what}{'' if count == 1 else plural}"
 
 
-def as_document(found: TraceShares, claims: str | None, told: Verification | None) -> dict[str, Any]:
+def as_document(trace: TraceShares, claims: str | None, claim: Verification | None) -> dict[str, Any]:
     """The answer for programs."""
     document: dict[str, Any] = {
-        "gemmSeconds": found.gemm_seconds,
-        "gpus": found.gpus,
-        "streams": found.streams,
-        "otherLaunches": found.other_launches,
-        "shares": found.shares,
+        "gemmSeconds": trace.gemm_seconds,
+        "gpus": trace.gpus,
+        "streams": trace.streams,
+        "otherLaunches": trace.other_launches,
+        "shares": trace.shares,
         "kernels": [
             {
                 "name": row.kernel.name,
@@ -120,9 +115,14 @@ def as_document(found: TraceShares, claims: str | None, told: Verification | Non
                 "launches": row.launches,
                 "seconds": row.seconds,
             }
-            for row in found.gemms
+            for row in trace.gemms
         ],
     }
-    if told:
-        document["claim"] = {"claimed": claims, "verdict": told.verdict, "share": told.share, "message": told.message}
+    if claim:
+        document["claim"] = {
+            "claimed": claims,
+            "verdict": claim.verdict,
+            "share": claim.share,
+            "message": claim.message,
+        }
     return document

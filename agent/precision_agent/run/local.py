@@ -90,22 +90,24 @@ def box(reading: GpuReadings, device: str, gpu: str | None = None) -> Box:
     """The machine that will be measured; Refusal DeviceMissing says what to do on a box without a GPU."""
     if device == "cpu":
         return Box(CPU, 1, CPU_RECIPES)
-    found = [one for one in reading.gpus if one.uuid.startswith(gpu or "")]
+    gpus = [device for device in reading.gpus if device.uuid.startswith(gpu or "")]
     if not reading.gpus:
         why = f" ({reading.failure.message or reading.failure.reason})" if reading.failure else ""
-        told = f"no NVIDIA GPU is to be seen here{why}, so nothing was measured. "
-        raise Refusal(DEVICE_MISSING, f"{told}For a trial on the CPU, whose figures say nothing of a GPU: {CPU_TRIAL}")
-    if not found:
-        known = ", ".join(one.uuid for one in reading.gpus)
-        raise Refusal(DEVICE_MISSING, f"--gpu {gpu}: there is no such GPU here; give one of {known}")
-    name = found[0].name
-    odd = sorted({one.name for one in found} - {name})
+        message = f"no NVIDIA GPU is to be seen here{why}, so nothing was measured. "
+        raise Refusal(
+            DEVICE_MISSING, f"{message}For a trial on the CPU, whose figures say nothing of a GPU: {CPU_TRIAL}"
+        )
+    if not gpus:
+        uuids = ", ".join(device.uuid for device in reading.gpus)
+        raise Refusal(DEVICE_MISSING, f"--gpu {gpu}: there is no such GPU here; give one of {uuids}")
+    name = gpus[0].name
+    odd = sorted({device.name for device in gpus} - {name})
     if odd:
         raise Refusal(DEVICE_MISSING, f"{name} and {', '.join(odd)} in one box: choose one GPU with --gpu UUID")
     known_part = part(name)
     ran = tuple(row for row, _ in recipes_for(known_part.compute) if row in EVERYWHERE) if known_part else EVERYWHERE
     product = known_part.product if known_part else re.sub(r"[^ !#-\[\]-~]", "?", name)[:64]
-    return Box(product, len(found), ran)
+    return Box(product, len(gpus), ran)
 
 
 def box_to_plan(
@@ -116,13 +118,13 @@ def box_to_plan(
     `product` and `gpus` say of which machine instead; Refusal InvalidRequest where there is no such product.
     """
     if (product or gpus) and (device == "cpu" or gpu):
-        told = "--gpu" if gpu else "--device cpu"
-        raise Refusal(INVALID_REQUEST, f"{told} names a machine, and so do --product and --gpus: keep one of them")
+        option = "--gpu" if gpu else "--device cpu"
+        raise Refusal(INVALID_REQUEST, f"{option} names a machine, and so do --product and --gpus: keep one of them")
     if product:
-        known = part(product)
-        if known is None:
+        listed = part(product)
+        if listed is None:
             raise Refusal(INVALID_REQUEST, f"--product {product}: known are {', '.join(PRODUCT_CLASSES)}")
-        return Box(known.product, gpus or 1, tuple(row for row, _ in recipes_for(known.compute) if row in EVERYWHERE))
+        return Box(listed.product, gpus or 1, tuple(row for row, _ in recipes_for(listed.compute) if row in EVERYWHERE))
     unseen = device != "cpu" and not reading.gpus
     machine = ANY_GPU if unseen else box(reading, device, gpu)
     return replace(machine, gpus=gpus or machine.gpus)
@@ -130,13 +132,13 @@ def box_to_plan(
 
 def workload_of(asked: Asked, cpu: bool) -> Workload:
     """The workload; Refusal InvalidRequest names the option that is wrong and the next step."""
-    given = {"--preset": asked.preset, "--hf-config": asked.hf_config, "--shape": asked.shapes}
-    named = [option for option, value in given.items() if value]
+    sources = {"--preset": asked.preset, "--hf-config": asked.hf_config, "--shape": asked.shapes}
+    named = [option for option, value in sources.items() if value]
     if len(named) > 1:
         raise Refusal(INVALID_REQUEST, f"{' and '.join(named)} are given: keep one of them")
     if not named and not cpu:
-        told = "say what to measure: --preset llama3-8b, --hf-config config.json or --shape 8192x4096x12288"
-        raise Refusal(INVALID_REQUEST, told)
+        message = "say what to measure: --preset llama3-8b, --hf-config config.json or --shape 8192x4096x12288"
+        raise Refusal(INVALID_REQUEST, message)
     fields: dict[str, Any] = dict(asked.step)
     given_fields = {
         "name": asked.name,
@@ -236,11 +238,11 @@ def _loss(asked: Asked, workload: Workload) -> LossRuns | None:
 def _timing(asked: Asked) -> Timing:
     if asked.timing not in TIMINGS:
         raise ValueError(f"--timing {asked.timing}: known are {' and '.join(TIMINGS)}")
-    known = TIMINGS[asked.timing]
+    timing = TIMINGS[asked.timing]
     if asked.segment_seconds is None:
-        return known
-    discard = min(known.discard_seconds, asked.segment_seconds / 3)
-    return Timing(passes=known.passes, segment_seconds=asked.segment_seconds, discard_seconds=discard)
+        return timing
+    discard = min(timing.discard_seconds, asked.segment_seconds / 3)
+    return Timing(passes=timing.passes, segment_seconds=asked.segment_seconds, discard_seconds=discard)
 
 
 def _refuse_too_long_for_a_cpu(request: MeasurementRequest) -> None:
@@ -274,14 +276,14 @@ def room(request: MeasurementRequest, machine: Box, reading: GpuReadings) -> str
     The GPU's own memory where it is here, else what the vendor prints for the product, read as GiB. Of a model with
     experts it is told where it fits, too.
     """
-    known, workload = part(machine.product), resolve(request.workload)
+    listed, workload = part(machine.product), resolve(request.workload)
     sizes = [gpu.memory_bytes for gpu in reading.gpus if gpu.memory_bytes]
-    memory = min(sizes) if sizes else known.memory_gb * GIB if known else None
+    memory = min(sizes) if sizes else listed.memory_gb * GIB if listed else None
     if memory is None or not request.training:
         return None
-    found = layer_room(workload, request.recipes, memory, request.baseline)
+    layer = layer_room(workload, request.recipes, memory, request.baseline)
     experts = workload.model is not None and workload.model.moe is not None
-    return f"{machine.product}: {found[1]}" if found and (experts or not found[0]) else None
+    return f"{machine.product}: {layer[1]}" if layer and (experts or not layer[0]) else None
 
 
 GIB = 1 << 30

@@ -165,8 +165,7 @@ def chosen(uuids: Sequence[str], visible: str | None, gpu: str | None) -> list[s
     seen = list(uuids)
     if visible is not None:
         entries = [entry.strip() for entry in visible.split(",") if entry.strip()]
-        found = [_one(seen, entry) for entry in entries]
-        seen = [uuid for uuid in found if uuid]
+        seen = [uuid for uuid in (_one(seen, entry) for entry in entries) if uuid]
     if gpu is None:
         return seen
     named = _one(seen, gpu)
@@ -205,5 +204,5 @@ def _looked_at(
     while time.monotonic() < start + idle_seconds and not stop():
         time.sleep(0.1)
     idle = idle_watts(sensors.recordings().gpus, modules, Window(start, time.monotonic())) if idle_seconds else {}
-    found = SensorFacts(sensors=sensors, idle_watts=idle, health=health, modules=modules, began=start, warms_up=True)
-    return found, (sensors.stop, clean)
+    facts = SensorFacts(sensors=sensors, idle_watts=idle, health=health, modules=modules, began=start, warms_up=True)
+    return facts, (sensors.stop, clean)

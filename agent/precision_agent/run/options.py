@@ -14,7 +14,7 @@ from precision_api.facts.names import REQUEST_ENV
 
 
 class Form(StrEnum):
-    """How a local run ends on stdout."""
+    """How a command prints its answer."""
 
     table = "table"
     json = "json"
@@ -28,17 +28,17 @@ class Way(StrEnum):
 
 
 Request = Annotated[str, typer.Option(help=f"File with the request, or 'env' for ${REQUEST_ENV}.")]
-Backend = Annotated[str, typer.Option(help=f"What takes the samples: {', '.join(BACKENDS)}.")]
-Device = Annotated[str, typer.Option(help="auto, cuda or cpu (a trial; never a GPU's figure).")]
+BackendOption = Annotated[str, typer.Option(help=f"What takes the samples: {', '.join(BACKENDS)}.")]
+DeviceOption = Annotated[str, typer.Option(help="auto, cuda or cpu (a trial; never a GPU's figure).")]
 Output = Annotated[Path | None, typer.Option(help="Also write the full result to this file, as JSON.")]
-Lines = Annotated[bool, typer.Option(help="End stdout with the PPR1 lines of the full result.")]
+LinesOption = Annotated[bool, typer.Option(help="End stdout with the PPR1 lines of the full result.")]
 Plan = Annotated[bool, typer.Option("--plan", help="Only say how long each phase takes.")]
 Product = Annotated[str | None, typer.Option(help="With --plan: for such GPUs, for example GB200.")]
 Gpus = Annotated[int | None, typer.Option(min=1, max=16, help="With --plan: for so many GPUs.")]
 Method = Annotated[Way, typer.Option(help="nvidia repeats benchmark_gemm.py, to compare with.")]
-Repeats = Annotated[int, typer.Option(min=1, max=100, help="With --method nvidia: whole runs.")]
+RepeatsOption = Annotated[int, typer.Option(min=1, max=100, help="With --method nvidia: whole runs.")]
 Gpu = Annotated[str | None, typer.Option(help="UUID of the one GPU to measure; left out, all.")]
-Trace = Annotated[Path | None, typer.Option(help="Folder for traces of the profiled steps.")]
+TraceOption = Annotated[Path | None, typer.Option(help="Folder for traces of the profiled steps.")]
 FormOption = Annotated[Form, typer.Option("--form", "-o", help="With --local or --plan: table or json.")]
 Here = Annotated[bool, typer.Option("--local", help="Measure this box as the options below say.")]
 Preset = Annotated[str | None, typer.Option(help="A model by name, for example llama3-8b.")]
@@ -58,7 +58,7 @@ Scope = Annotated[str, typer.Option(help="all, or mlp: attention keeps the basel
 KeptHigherLayers = Annotated[
     int, typer.Option(help="First and last layers, together, that stay in the baseline's recipe; computed.")
 ]
-Gemm = Annotated[bool, typer.Option(help="Measure the GEMMs, not training alone.")]
+GemmOption = Annotated[bool, typer.Option(help="Measure the GEMMs, not training alone.")]
 Mode = Annotated[list[str] | None, typer.Option(help="Modes of the GEMMs: autocast, prequantized; left out, both.")]
 Timing = Annotated[str, typer.Option(help="quick or standard.")]
 SegmentSeconds = Annotated[float | None, typer.Option(help="Of one recipe's turn; left out, the timing's.")]

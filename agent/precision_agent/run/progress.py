@@ -41,8 +41,8 @@ def share_done(plan: Sequence[Phase], name: str, done: float) -> float:
 def seconds_left(plan: Sequence[Phase], name: str, done: float, left: float) -> float:
     """Seconds to the end: `left` of this phase where they are known (else the plan's), then the plan of the others."""
     at = [phase.name for phase in plan].index(name)
-    own = left if math.isfinite(left) else (1 - max(0.0, min(done, 1.0))) * plan[at].seconds
-    return own + math.fsum(phase.seconds for phase in plan[at + 1 :])
+    of_phase = left if math.isfinite(left) else (1 - max(0.0, min(done, 1.0))) * plan[at].seconds
+    return of_phase + math.fsum(phase.seconds for phase in plan[at + 1 :])
 
 
 def clock(seconds: float) -> str:

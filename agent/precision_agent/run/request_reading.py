@@ -22,14 +22,14 @@ def read_request(text: str) -> MeasurementRequest:
         raise Refusal(exits.INVALID_REQUEST, f"the request is not JSON: {error}"[:500]) from None
     version = document.get("schema_version", REQUEST_VERSION) if isinstance(document, dict) else REQUEST_VERSION
     if version != REQUEST_VERSION:
-        told = f"request version {str(version)[:40]!r}: this agent knows {REQUEST_VERSION!r}"
-        raise Refusal(exits.UNKNOWN_REQUEST_VERSION, told)
+        message = f"request version {str(version)[:40]!r}: this agent knows {REQUEST_VERSION!r}"
+        raise Refusal(exits.UNKNOWN_REQUEST_VERSION, message)
     try:
         return MeasurementRequest.model_validate_json(text)
     except ValidationError as error:
-        found = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        place = ".".join(str(part) for part in found["loc"])
-        raise Refusal(exits.INVALID_REQUEST, f"{place}: {found['msg']}"[:500]) from None
+        first_error = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        place = ".".join(str(part) for part in first_error["loc"])
+        raise Refusal(exits.INVALID_REQUEST, f"{place}: {first_error['msg']}"[:500]) from None
 
 
 def halved(request: MeasurementRequest) -> MeasurementRequest | None:

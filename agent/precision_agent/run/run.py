@@ -174,8 +174,8 @@ class _Run:
         for text in texts:
             self.around.note(text)
 
-    def _ended(self, found: RunFacts) -> Outcome:
-        return _outcome(result_of(replace(found, phases=tuple(self.phases)), self.around.clock.wall()))
+    def _ended(self, facts: RunFacts) -> Outcome:
+        return _outcome(result_of(replace(facts, phases=tuple(self.phases)), self.around.clock.wall()))
 
     def outcome(self) -> Outcome:
         """Measures and publishes; out of memory begins anew with a smaller micro batch where that is allowed.
@@ -201,30 +201,30 @@ class _Run:
                 wanted = replace(wanted, sensing=opened.sensing)
 
     def _measured(self, opened: Opened) -> Outcome:
-        found = self._prepared(opened)
-        variants = tuple(variant for variant, probe in found.probes.items() if probe.availability in RUNS)
-        failures = self._rehearsed(opened, found, variants)
-        found = self._warmed(opened, found, variants)
-        samples = self._sampled(opened, found, variants, failures)
+        facts = self._prepared(opened)
+        variants = tuple(variant for variant, probe in facts.probes.items() if probe.availability in RUNS)
+        failures = self._rehearsed(opened, facts, variants)
+        facts = self._warmed(opened, facts, variants)
+        samples = self._sampled(opened, facts, variants, failures)
         self.stops.timed(samples.passes)
         if samples.ended:
             self.around.note(f"ends early: {samples.ended.message}")
         if variants and not samples.passes:
             ended = samples.ended or Failure(reason="nothing_measured")
             raise Refusal(exits.NOTHING_FINISHED, f"{ended.message}; no palindrome was complete")
-        found = self._up_to_now(opened, measured(found, samples), variants)
-        after = look(self._looking(opened, found, variants))
+        facts = self._up_to_now(opened, measured(facts, samples), variants)
+        after = look(self._looking(opened, facts, variants))
         self._note(*after_notes(after))
         # what was cut off here has no figure of its own to tell: the whole is a partial result
-        found = measured(replace(found, after=after), replace(samples, ended=samples.ended or self.stop()))
-        return self._ended(self._up_to_now(opened, found, variants))
+        facts = measured(replace(facts, after=after), replace(samples, ended=samples.ended or self.stop()))
+        return self._ended(self._up_to_now(opened, facts, variants))
 
-    def _looking(self, opened: Opened, found: RunFacts, variants: Sequence[Variant]) -> Looking:
+    def _looking(self, opened: Opened, facts: RunFacts, variants: Sequence[Variant]) -> Looking:
         sensors = opened.sensing.sensors
         return Looking(
             devices=opened.devices,
             request=self.request,
-            run=found.run,
+            run=facts.run,
             variants=variants,
             stops=self.stops,
             report_progress=lambda phase, done: self.around.progress(phase, done, math.nan),
@@ -265,13 +265,13 @@ class _Run:
             notes=(*opened.notes, *self.notes),
         )
 
-    def _rehearsed(self, opened: Opened, found: RunFacts, variants: Sequence[Variant]) -> dict[CaseKey, Failure]:
+    def _rehearsed(self, opened: Opened, facts: RunFacts, variants: Sequence[Variant]) -> dict[CaseKey, Failure]:
         """Everything built, checked and captured once before anything is timed; what fails is not tried again.
 
         The models of all variants first: GEMMs that had their room would have to give way, and be built again.
         """
         failures: dict[CaseKey, Failure] = {}
-        training, gemms = found.run.cases.training, found.run.cases.gemms
+        training, gemms = facts.run.cases.training, facts.run.cases.gemms
         rounds: list[tuple[Variant, Sequence[Case]]] = (
             [(variant, [training]) for variant in variants] if training else []
         )
@@ -279,10 +279,10 @@ class _Run:
         for place, (variant, cases) in enumerate(rounds):
             self.around.progress("prepare", place / len(rounds), math.nan)
             for case in cases:
-                if self.stop() or refusal_of(case, variant, found.backend):
+                if self.stop() or refusal_of(case, variant, facts.backend):
                     continue
                 answers = opened.devices.all(Call("prepare", (case, variant), variant=variant))
-                failure = first_failure(found.run.names, answers)
+                failure = first_failure(facts.run.names, answers)
                 if not failure or failure.reason in STOPPED:
                     continue
                 if failure.reason == "out_of_memory" and isinstance(case, TrainingCase) and halved(self.request):
@@ -291,13 +291,13 @@ class _Run:
                 self.around.note(failure_note(variant.label, case, failure))
         return failures
 
-    def _warmed(self, opened: Opened, found: RunFacts, variants: Sequence[Variant]) -> RunFacts:
+    def _warmed(self, opened: Opened, facts: RunFacts, variants: Sequence[Variant]) -> RunFacts:
         """Sensors calibrated by a square-wave load, then clocks and temperature made steady: where there are such."""
         sensing, sensors = opened.sensing, opened.sensing.sensors
         if not sensing.warms_up or sensors is None or not variants:
-            message = "a replay has no clocks to wait for" if found.backend == "replay" else "no clocks to watch"
-            return replace(found, steadiness=Steadiness(state="not_checked", message=message))
-        variant = found.run.cases.baseline if found.run.cases.baseline in variants else variants[0]
+            message = "a replay has no clocks to wait for" if facts.backend == "replay" else "no clocks to watch"
+            return replace(facts, steadiness=Steadiness(state="not_checked", message=message))
+        variant = facts.run.cases.baseline if facts.run.cases.baseline in variants else variants[0]
         self.around.progress("sensor", 0.0, math.nan)
         wave = square_wave(opened.devices, variant, self.stop, self.around.waves)
         if wave:
@@ -312,10 +312,10 @@ class _Run:
 
         plan = replace(plan, longest_seconds=longest)
         steadiness = warm_up(opened.devices, variant, lambda: sensors.recordings().gpus, self.stop, told, plan)
-        return replace(found, sensing=sensing, steadiness=steadiness)
+        return replace(facts, sensing=sensing, steadiness=steadiness)
 
     def _sampled(
-        self, opened: Opened, found: RunFacts, variants: tuple[Variant, ...], failures: dict[CaseKey, Failure]
+        self, opened: Opened, facts: RunFacts, variants: tuple[Variant, ...], failures: dict[CaseKey, Failure]
     ) -> Samples:
         sensors = opened.sensing.sensors
         began = self.around.clock.monotonic()
@@ -325,7 +325,7 @@ class _Run:
         def after_pass(passes: int, samples: Callable[[], Samples]) -> None:
             self.stops.timed(passes)
             if keep and LEAST_ABBA_BLOCKS <= passes < self.request.timing.passes:
-                so_far = self._up_to_now(opened, partial_of(found, samples()), variants)
+                so_far = self._up_to_now(opened, partial_of(facts, samples()), variants)
                 keep(self._ended(so_far))
 
         def hot(by_variant: Sequence[Sequence[Window]]) -> bool:
@@ -337,7 +337,7 @@ class _Run:
             left = spent * max(0, of - done) / done if done else math.nan  # a repeated ABBA block comes on top
             self.around.progress("measure", min(1.0, done / of), left)
 
-        metering = PowerWindowsWanted(found.sensing.sensor_seconds) if sensors and found.run.cases.training else None
+        metering = PowerWindowsWanted(facts.sensing.sensor_seconds) if sensors and facts.run.cases.training else None
 
         def failed(variant: Variant, case: Case, failure: Failure) -> None:
             self.around.note(failure_note(variant.label, case, failure))
@@ -345,7 +345,7 @@ class _Run:
         hooks = Hooks(after_pass, hot, before_slot, failed)
         return take(
             opened.devices,
-            found.run.cases,
+            facts.run.cases,
             variants,
             self.request.timing,
             self.stops.sampling,
@@ -354,20 +354,17 @@ class _Run:
             failures,
         )
 
-    def _up_to_now(self, opened: Opened, found: RunFacts, variants: Sequence[Variant]) -> RunFacts:
+    def _up_to_now(self, opened: Opened, facts: RunFacts, variants: Sequence[Variant]) -> RunFacts:
         """With the samples of the sensors and each variant's peak memory as they are now."""
         if not self.stop():
             for variant in variants:
-                known = [
-                    one
-                    for one in opened.devices.all(Call("memory", (variant,), variant=variant))
-                    if isinstance(one, Memory)
-                ]
-                if known:
-                    self.memory[variant.label] = _most(known)
+                answers = opened.devices.all(Call("memory", (variant,), variant=variant))
+                memories = [answer for answer in answers if isinstance(answer, Memory)]
+                if memories:
+                    self.memory[variant.label] = _most(memories)
         sensors = opened.sensing.sensors
         recordings = sensors.recordings() if sensors else Recordings({})
-        return replace(found, memory=dict(self.memory), recordings=recordings, provenance=opened.devices.provenance())
+        return replace(facts, memory=dict(self.memory), recordings=recordings, provenance=opened.devices.provenance())
 
 
 _T = TypeVar("_T")
@@ -386,15 +383,17 @@ def _probe(answer: object) -> Probe:
         return answer
     if isinstance(answer, Failure) and answer.reason not in STOPPED:
         return Probe("probe_failed", f"{answer.reason}: {answer.message}"[:1024])
-    told = answer.message if isinstance(answer, Failure | Refusal) else str(answer)
-    raise Refusal(exits.NOTHING_FINISHED, f"{told}; no palindrome was complete")
+    cause = answer.message if isinstance(answer, Failure | Refusal) else str(answer)
+    raise Refusal(exits.NOTHING_FINISHED, f"{cause}; no palindrome was complete")
 
 
-def _most(known: Sequence[Memory]) -> Memory:
+def _most(memories: Sequence[Memory]) -> Memory:
     """The fullest device's figure of each way of counting."""
     fields = Memory.model_fields
-    values = {name: [getattr(one, name) for one in known if getattr(one, name) is not None] for name in fields}
-    return Memory(**{name: max(found) for name, found in values.items() if found})
+    values = {
+        name: [getattr(memory, name) for memory in memories if getattr(memory, name) is not None] for name in fields
+    }
+    return Memory(**{name: max(sizes) for name, sizes in values.items() if sizes})
 
 
 def _outcome(result: MeasurementResult) -> Outcome:

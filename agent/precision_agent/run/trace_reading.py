@@ -52,9 +52,9 @@ def kernels_of(path: str, stdin: IO[bytes]) -> Iterator[TracedKernel]:
     """All kernels of the trace at `path` ('-' is `stdin`), in the file's order; BadTrace or OSError where it breaks."""
     with _opened(path, stdin) as stream:
         for number, event in enumerate(_events(_Text(stream)), 1):
-            found = _kernel(event, number)
-            if found:
-                yield found
+            kernel = _kernel(event, number)
+            if kernel:
+                yield kernel
 
 
 class _Bytes(Protocol):
@@ -79,8 +79,8 @@ class _Joined:
     def read(self, size: int = -1, /) -> bytes:
         """At most `size` bytes, empty at the end."""
         if self._first:
-            found, self._first = self._first[:size], self._first[size:]
-            return found
+            chunk, self._first = self._first[:size], self._first[size:]
+            return chunk
         return self._rest.read(size)
 
 
@@ -96,30 +96,30 @@ class _Text:
     def peek(self) -> str:
         """The next character that is no white space; empty at the end."""
         while True:
-            found = _VISIBLE.search(self._buffer, self._at)
-            if found:
-                self._at = found.start()
-                return found.group()
+            match = _VISIBLE.search(self._buffer, self._at)
+            if match:
+                self._at = match.start()
+                return match.group()
             self._at = len(self._buffer)
             if not self._more(CHUNK_BYTES):
                 return ""
 
     def take(self, wanted: str, where: str) -> str:
         """The next character, which must be one of `wanted`; `where` it stands, for the message."""
-        found = self.peek()
-        if not found:
+        sign = self.peek()
+        if not sign:
             raise BadTrace(f"the trace ends {where}: {CUT}")
-        if found not in wanted:
-            raise BadTrace(f"{found!r} stands {where}, and no {' or '.join(wanted)}: {WANTED}")
+        if sign not in wanted:
+            raise BadTrace(f"{sign!r} stands {where}, and no {' or '.join(wanted)}: {WANTED}")
         self._at += 1
-        return found
+        return sign
 
     def value(self, what: str) -> Any:
         """The next JSON value, whole; `what` it should be, for the message."""
         self.peek()
         while True:
             try:
-                found, end = self._json.raw_decode(self._buffer, self._at)
+                value, end = self._json.raw_decode(self._buffer, self._at)
             except json.JSONDecodeError as error:
                 problem = error.msg
             except (ValueError, RecursionError) as error:  # a number of 5,000 digits, a million brackets
@@ -127,7 +127,7 @@ class _Text:
             else:
                 if end < len(self._buffer) or self._ended:  # else a number may go on
                     self._at = end
-                    return found
+                    return value
                 problem = "a number without an end"
             if len(self._buffer) - self._at > MOST_EVENT_CHARS:
                 raise BadTrace(f"{what} does not end within {MOST_EVENT_CHARS >> 20} MiB ({problem}): {WANTED}")
@@ -192,8 +192,8 @@ def _kernel(event: Any, number: int) -> TracedKernel | None:
     name = str(event.get("name", ""))
     if len(name) > MOST_NAME_CHARS:
         raise BadTrace(f"event {number}: the kernel's name has more than {MOST_NAME_CHARS} characters: {WANTED}")
-    told = event.get("args")
-    args = told if isinstance(told, Mapping) else {}
+    event_args = event.get("args")
+    args = event_args if isinstance(event_args, Mapping) else {}
     gpu, stream = args.get("device", event.get("pid")), args.get("stream", event.get("tid"))
     return TracedKernel(_printable(name), start * US, seconds * US, str(gpu)[:64], str(stream)[:64])
 
@@ -208,7 +208,7 @@ def _number(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
-        found = float(value)
+        number = float(value)
     except OverflowError:
         return None
-    return found if isfinite(found) else None
+    return number if isfinite(number) else None

@@ -55,7 +55,7 @@ def narrowed(model: ModelSpec) -> ModelSpec:
         "hidden_size": HIDDEN,
         "intermediate_size": inner,
         "num_attention_heads": HEADS,
-        "num_key_value_heads": max(one for one in (1, 2, 4) if one <= kv),
+        "num_key_value_heads": max(heads for heads in (1, 2, 4) if heads <= kv),
         "head_dim": HIDDEN // HEADS,
         "vocab_size": min(VOCABULARY, model.vocab_size) if model.vocab_size else None,
         "learned_positions": min(TOKENS, model.learned_positions),

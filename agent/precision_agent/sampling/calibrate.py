@@ -78,16 +78,16 @@ def idle_watts(
     recordings: Mapping[str, Recording], modules: Mapping[str, str], window: Window
 ) -> dict[PowerScope, float]:
     """Mean power of all sensors of each scope together; a scope that one GPU lacks is left out."""
-    found: dict[PowerScope, float] = {}
-    own = {uuid: one.gpu for uuid, one in recordings.items()}
-    boards = {modules.get(uuid, uuid): one.module for uuid, one in recordings.items()}
-    scopes: tuple[tuple[PowerScope, Mapping[str, Trace]], ...] = (("gpu", own), ("module", boards))
+    watts: dict[PowerScope, float] = {}
+    gpus = {uuid: recording.gpu for uuid, recording in recordings.items()}
+    boards = {modules.get(uuid, uuid): recording.module for uuid, recording in recordings.items()}
+    scopes: tuple[tuple[PowerScope, Mapping[str, Trace]], ...] = (("gpu", gpus), ("module", boards))
     for scope, traces in scopes:
         joules = [integral(trace.power, window) for trace in traces.values()]
-        known = [value for value in joules if not isinstance(value, Reason)]
-        if known and len(known) == len(joules):
-            found[scope] = math.fsum(known) / window.seconds
-    return found
+        energies = [value for value in joules if not isinstance(value, Reason)]
+        if energies and len(energies) == len(joules):
+            watts[scope] = math.fsum(energies) / window.seconds
+    return watts
 
 
 def square_wave(
@@ -126,15 +126,15 @@ def _loaded(devices: Devices, variant: Variant) -> tuple[Any, ...]:
 
 def calibrated(recordings: Mapping[str, Recording], window: Window) -> Sensor:
     """What the samples of a square-wave load say of the sensors; the worst GPU speaks for all."""
-    counters: list[list[CounterReading]] = [_inside(one.gpu.counter, window) for one in recordings.values()]
-    powers: list[list[PowerSample]] = [_inside(one.gpu.power, window) for one in recordings.values()]
+    counters: list[list[CounterReading]] = [_inside(recording.gpu.counter, window) for recording in recordings.values()]
+    powers: list[list[PowerSample]] = [_inside(recording.gpu.power, window) for recording in recordings.values()]
     periods = [sensor_period(readings) for readings in counters]
     power = [_power_period(samples) for samples in powers]
-    ratios = [_agreement(one.gpu, window) for one in recordings.values()]
-    beyond = bool(ratios) and all(_covers_more(one, window) for one in recordings.values())
-    known = [ratio for ratio in ratios if isinstance(ratio, float)]
+    ratios = [_agreement(recording.gpu, window) for recording in recordings.values()]
+    beyond = bool(ratios) and all(_covers_more(recording, window) for recording in recordings.values())
+    measured = [ratio for ratio in ratios if isinstance(ratio, float)]
     reasons = [ratio.name for ratio in ratios if isinstance(ratio, Reason)]
-    worst = max(known, key=lambda ratio: abs(math.log(ratio)), default=None)
+    worst = max(measured, key=lambda ratio: abs(math.log(ratio)), default=None)
     good = worst is not None and not reasons and abs(worst - 1) <= LIMITS.disagreement
     return Sensor(
         accuracy="calibrated" if good else "unverified",
@@ -175,13 +175,13 @@ def _agreement(trace: Trace, window: Window) -> float | Reason:
     return by_counter / by_integral if by_counter > 0 and by_integral > 0 else why.COUNTER_DISAGREES
 
 
-def _covers_more(found: Recording, window: Window) -> bool:
+def _covers_more(recording: Recording, window: Window) -> bool:
     """Whether the counter is above the GPU's own draw and not above its module's: then it covers a part of the module.
 
     Only where the driver tells both draws. A counter that is off on a plain GPU has no such explanation.
     """
-    joules = counted(found.gpu.counter, window)
-    gpu, module = integral(found.gpu.power, window), integral(found.module.power, window)
+    joules = counted(recording.gpu.counter, window)
+    gpu, module = integral(recording.gpu.power, window), integral(recording.module.power, window)
     if isinstance(joules, Reason) or isinstance(gpu, Reason) or isinstance(module, Reason):
         return False
     return gpu * (1 + LIMITS.disagreement) < joules <= module * (1 + LIMITS.disagreement)

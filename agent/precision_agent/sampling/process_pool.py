@@ -176,9 +176,9 @@ class ProcessPool:
         fresh = [index for index in todo if self._workers[index].wire is None]
         for index in fresh:
             self._workers[index].start()
-        told: dict[int, Any] = {}
-        self._collect(fresh, told, self._patience.start)
-        for index, answer in told.items():
+        started: dict[int, Any] = {}
+        self._collect(fresh, started, self._patience.start)
+        for index, answer in started.items():
             if answer is not None:
                 answers[index] = answer
                 self._workers[index].end()

@@ -49,7 +49,7 @@ LEADS = Leads()
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedProfiles:
     """A load to be profiled; `mhz` is the SM clock that its windows had, by device: a device that tells none is left
     out."""
 
@@ -82,22 +82,22 @@ def clocks_of(recordings: Mapping[str, Recording], names: Sequence[str], windows
 
 def profile_loads(
     devices: Devices,
-    wanted: Sequence[Wanted],
+    wanted: Sequence[WantedProfiles],
     recorded: Recorded,
     stop: Stop,
-    told: Callable[[float], None],
+    report: Callable[[float], None],
     trace: Path | None = None,
     leads: Leads = LEADS,
 ) -> dict[LoadKey, LoadProfiles]:
     """Profiles of each load, on all devices at once; one that is cut off by `stop` says `not_profiled`."""
     taking = _Profiling(devices, recorded, stop, leads)
-    found: dict[LoadKey, LoadProfiles] = {}
-    for place, one in enumerate(wanted):
-        told(place / len(wanted))
-        path = trace and trace / f"trace-{one.variant.label}{'-gemms' if one.load == 'gemms' else ''}.json"
-        found[one.variant.label, one.load] = taking.load(one, path)
-    told(1.0)
-    return found
+    profiles: dict[LoadKey, LoadProfiles] = {}
+    for place, load in enumerate(wanted):
+        report(place / len(wanted))
+        path = trace and trace / f"trace-{load.variant.label}{'-gemms' if load.load == 'gemms' else ''}.json"
+        profiles[load.variant.label, load.load] = taking.load(load, path)
+    report(1.0)
+    return profiles
 
 
 def not_profiled(ended: Failure) -> Failure:
@@ -110,38 +110,38 @@ class _Profiling:
         self.devices, self.recorded, self.stop, self.leads = devices, recorded, stop, leads
         self.names = devices.machine().names
 
-    def load(self, wanted: Wanted, trace: Path | None) -> LoadProfiles:
+    def load(self, wanted: WantedProfiles, trace: Path | None) -> LoadProfiles:
         """Profiles; where the clock did not fit loads until it does and profiles again, for MOST_SECONDS at most."""
-        found = LoadProfiles(windows_sm_mhz=_mean(wanted.mhz))
+        profiles = LoadProfiles(windows_sm_mhz=_mean(wanted.mhz))
         lead, mhz, lost = self.leads.lead_seconds, dict[str, float](), 0.0
         fits = True  # most likely: the GPU comes from the windows, or from another load
-        while len(found.runs) < PROFILES:
+        while len(profiles.runs) < PROFILES:
             ended = self.stop()
             if ended:
-                return replace(found, failure=not_profiled(ended))
+                return replace(profiles, failure=not_profiled(ended))
             if lost >= MOST_SECONDS:
-                return replace(found, sm_mhz=_mean(mhz), failure=_clock_differs(wanted, mhz))
+                return replace(profiles, sm_mhz=_mean(mhz), failure=_clock_differs(wanted, mhz))
             profiling = fits
             seconds = lead if profiling else self.leads.slice_seconds
             answers, spent = self._asked(wanted, seconds, profiling, trace)
-            found = replace(found, seconds=found.seconds + spent)
+            profiles = replace(profiles, seconds=profiles.seconds + spent)
             failure = first_failure(self.names, answers)
             if failure:
-                return replace(found, failure=not_profiled(failure) if failure.reason in STOPPED else failure)
+                return replace(profiles, failure=not_profiled(failure) if failure.reason in STOPPED else failure)
             mhz = self._clocks(answers)
             fits = _fits(wanted.mhz, mhz)
             lost += 0.0 if fits else spent
             if not profiling:
                 continue
-            found = replace(found, seen=(*found.seen, *answers))
+            profiles = replace(profiles, seen=(*profiles.seen, *answers))
             if fits:
-                found = replace(found, runs=(*found.runs, answers), sm_mhz=_mean(mhz))
+                profiles = replace(profiles, runs=(*profiles.runs, answers), sm_mhz=_mean(mhz))
             else:
                 lead = min(2 * lead, LONGEST_LEAD_SECONDS)
-        return found
+        return profiles
 
     def _asked(
-        self, wanted: Wanted, seconds: float, profiling: bool, trace: Path | None
+        self, wanted: WantedProfiles, seconds: float, profiling: bool, trace: Path | None
     ) -> tuple[tuple[Any, ...], float]:
         """The answers to a profile or a slice of load, and the seconds that they took: at least those of the load."""
         variant, load = wanted.variant, wanted.load
@@ -161,14 +161,14 @@ class _Profiling:
 
 
 def _fits(wanted: Mapping[str, float], mhz: Mapping[str, float]) -> bool:
-    return all(name in mhz and abs(mhz[name] / known - 1) <= CLOCK_TOLERANCE for name, known in wanted.items())
+    return all(name in mhz and abs(mhz[name] / expected - 1) <= CLOCK_TOLERANCE for name, expected in wanted.items())
 
 
 def _mean(mhz: Mapping[str, float]) -> float | None:
     return round(fmean(mhz.values()), 1) if mhz else None
 
 
-def _clock_differs(wanted: Wanted, mhz: Mapping[str, float]) -> Failure:
+def _clock_differs(wanted: WantedProfiles, mhz: Mapping[str, float]) -> Failure:
     apart = max(wanted.mhz, key=lambda name: abs(mhz.get(name, 0.0) / wanted.mhz[name] - 1))
     here = f"{mhz[apart]:.0f} MHz" if apart in mhz else "no clock"
     message = (

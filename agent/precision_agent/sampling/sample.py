@@ -120,20 +120,20 @@ class _AbbaBlock:
 
     def loads(self) -> dict[tuple[str, Load], list[Window]]:
         """The windows of each variant's GEMMs and of its training step, power windows left out."""
-        found: dict[tuple[str, Load], list[Window]] = {}
+        loads: dict[tuple[str, Load], list[Window]] = {}
         for (label, case), spans in self.spans.items():
             load: Load = "training" if isinstance(case, TrainingCase) else "gemms"
-            found.setdefault((label, load), []).extend(spans)
-        return found
+            loads.setdefault((label, load), []).extend(spans)
+        return loads
 
     def timed(self) -> dict[str, list[Window]]:
         """All windows of each variant, power windows too."""
-        found: dict[str, list[Window]] = {}
+        timed: dict[str, list[Window]] = {}
         for (label, _), spans in self.spans.items():
-            found.setdefault(label, []).extend(spans)
+            timed.setdefault(label, []).extend(spans)
         for label, windows in self.windows.items():
-            found.setdefault(label, []).extend(one.window for one in windows)
-        return found
+            timed.setdefault(label, []).extend(power_window.window for power_window in windows)
+        return timed
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,9 +208,9 @@ class _Taking:
         self.repeated = 0
         self.done = 0
 
-    def run(self, known: dict[CaseKey, Failure]) -> Samples:
+    def run(self, failures: dict[CaseKey, Failure]) -> Samples:
         """All ABBA blocks; one in which heat or brake held a GPU back is measured once more, then it stands."""
-        self.failures = {**_impossible(self.cases, self.variants, self.devices.name), **known}
+        self.failures = {**_impossible(self.cases, self.variants, self.devices.name), **failures}
         chronic = False
         for abba_block in abba_blocks(self.variants, self.timing.passes, self.timing.seed):
             taken = self._abba_block(abba_block)
@@ -323,7 +323,7 @@ class _Taking:
                 key[0]: _regions_by_device(passes) for key, passes in whole.items() if isinstance(key[1], TrainingCase)
             },
             windows={
-                label: tuple(one for taken in self.passes for one in taken.windows.get(label, ()))
+                label: tuple(power_window for taken in self.passes for power_window in taken.windows.get(label, ()))
                 for label in {label for taken in self.passes for label in taken.windows}
             },
             timed={label: tuple(windows) for label, windows in timed.items()},
@@ -346,13 +346,13 @@ def _timed(answer: object) -> Any:
 
 def _depth_changed(passes: Sequence[Sequence[Sequence[Sample]]]) -> bool:
     """Whether the short model was another one on some device or in some slot: its regions can't be put together."""
-    found = {
+    depths = {
         (sample.layers_measured, sample.dense_measured, sample.optimizer_parameters, frozenset(sample.regions))
         for slots in passes
         for slot in slots
         for sample in slot
     }
-    return len(found) > 1
+    return len(depths) > 1
 
 
 def _fact(passes: Sequence[Sequence[Sequence[Sample]]]) -> Sample:

@@ -45,21 +45,21 @@ def moving(slices: Sequence[Slice]) -> tuple[str, ...]:
     last = slices[-LEAST_POINTS:]
     if len(last) < LEAST_POINTS:
         return ("too_early",)
-    mean = fmean(one.step_seconds for one in last)
+    mean = fmean(slice_.step_seconds for slice_ in last)
     rows: dict[str, list[float | None]] = {
-        "celsius": [one.celsius for one in last],
-        "sm_mhz": [one.sm_mhz for one in last],
-        "step": [one.step_seconds / mean for one in last],
+        "celsius": [slice_.celsius for slice_ in last],
+        "sm_mhz": [slice_.sm_mhz for slice_ in last],
+        "step": [slice_.step_seconds / mean for slice_ in last],
     }
-    times = [one.at for one in last]
+    times = [slice_.at for slice_ in last]
     return tuple(name for name, values in rows.items() if _moves(times, values, TOLERANCE[name]))
 
 
 def _moves(times: Sequence[float], values: Sequence[float | None], tolerance: float) -> bool:
-    known = [value for value in values if value is not None]
-    if len(known) < len(times):
+    readings = [value for value in values if value is not None]
+    if len(readings) < len(times):
         return False  # a driver that does not tell it can't hold the run up
-    change, error = _change(times, known)
+    change, error = _change(times, readings)
     return abs(change) > max(tolerance, 2 * error)
 
 
@@ -86,7 +86,7 @@ def warm_up(
     variant: Variant,
     recorded: Callable[[], Mapping[str, Recording]],
     stop: Stop,
-    told: Callable[[float], None],
+    report: Callable[[float], None],
     plan: WarmUp,
 ) -> Steadiness:
     """Runs the variant's load until it is steady or the time is over; never fails a run."""
@@ -106,7 +106,7 @@ def warm_up(
             plan.slice_seconds, max(answer.end for answer in answers) - min(answer.start for answer in answers)
         )
         slices.append(_slice(answers, recorded()))
-        told(spent)
+        report(spent)
         if not moving(slices):
             return Steadiness(state="steady", seconds=spent)
     left = moving(slices)
@@ -115,8 +115,8 @@ def warm_up(
 
 def _slice(answers: Sequence[object], recordings: Mapping[str, Recording]) -> Slice:
     samples = [answer for answer in answers if not isinstance(answer, Failure)]
-    celsius = [one.celsius[-1][1] for one in recordings.values() if one.celsius]
-    mhz = [one.sm_mhz[-1][1] for one in recordings.values() if one.sm_mhz]
+    celsius = [recording.celsius[-1][1] for recording in recordings.values() if recording.celsius]
+    mhz = [recording.sm_mhz[-1][1] for recording in recordings.values() if recording.sm_mhz]
     return Slice(
         at=max(sample.end for sample in samples),  # type: ignore[attr-defined]
         step_seconds=max(sample.seconds for sample in samples),  # type: ignore[attr-defined]

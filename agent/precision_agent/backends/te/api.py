@@ -181,10 +181,10 @@ def general_gemm(api: Api) -> Callable[..., Any] | None:
 
 def version_of(text: str) -> tuple[int, int]:
     """Major and minor of a version such as `2.9.0+70f5366`; Unusable for anything else."""
-    found = re.match(r"(\d+)\.(\d+)", text)
-    if not found:
+    match = re.match(r"(\d+)\.(\d+)", text)
+    if not match:
         raise Unusable(f"Transformer Engine tells version {text[:40]!r}, which is none")
-    return int(found[1]), int(found[2])
+    return int(match[1]), int(match[2])
 
 
 def missing(
@@ -210,8 +210,8 @@ def api_of(version: str, pytorch: Any, recipe: Any, manager: Any) -> Api:
         raise Unusable(f"Transformer Engine {version} has neither autocast nor fp8_autocast")
     lacking = missing(live_signatures(pytorch, recipe, manager))
     if lacking:
-        told = "newer than what this agent knows" if version_of(version) > NEWEST_READ else "not as its tag"
-        raise Unusable(f"Transformer Engine {version} is {told}: it lacks {', '.join(lacking[:8])}")
+        cause = "newer than what this agent knows" if version_of(version) > NEWEST_READ else "not as its tag"
+        raise Unusable(f"Transformer Engine {version} is {cause}: it lacks {', '.join(lacking[:8])}")
     return Api(version, pytorch, recipe, manager, *names)
 
 
@@ -233,7 +233,7 @@ def live_signatures(
 ) -> dict[str, inspect.Signature]:
     """The signatures of all of `needs` that are there, methods without self."""
     roots = {"pytorch": pytorch, "common": recipe, "quantization": manager}
-    found = {}
+    signatures = {}
     for symbol in needs:
         root, *path = symbol.split(".")
         if symbol.startswith("common.recipe."):
@@ -248,8 +248,8 @@ def live_signatures(
         signature = inspect.signature(place)
         if inspect.isclass(owner) and inspect.isfunction(place):
             signature = signature.replace(parameters=list(signature.parameters.values())[1:])
-        found[symbol] = signature
-    return found
+        signatures[symbol] = signature
+    return signatures
 
 
 def load() -> Api:
@@ -289,9 +289,9 @@ def _compiler() -> str | None:
 
 
 def _told_version(whole: Any) -> str:
-    told = getattr(whole, "__version__", None)
-    if told:
-        return str(told)
+    version = getattr(whole, "__version__", None)
+    if version:
+        return str(version)
     return importlib.import_module("importlib.metadata").version("transformer_engine")  # type: ignore[no-any-return]
 
 

@@ -43,7 +43,7 @@ class Trial:
 def ladder(layers: int, head: bool, depth: int = 4, dense: int = 0) -> tuple[Trial, ...]:
     """What is tried in turn where memory ends: fewer layers first, then without optimizer, then without head."""
     deep = min(depth, layers)
-    steps = [Trial(found, head, dense=dense) for found in dict.fromkeys((deep, min(2, deep), 1))]
+    steps = [Trial(count, head, dense=dense) for count in dict.fromkeys((deep, min(2, deep), 1))]
     steps.append(Trial(1, head, optimizer=False, dense=dense))
     if head:
         steps.append(Trial(1, head=False, optimizer=False, dense=dense))

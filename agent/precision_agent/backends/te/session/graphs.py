@@ -191,12 +191,12 @@ def declined(error: BaseException) -> bool:
 
 def by_name(timings: Timings, names: Sequence[str]) -> dict[str, float]:
     """Mean seconds of one run of each region, kinds of micro batch weighed as the cycle has them."""
-    found = {}
+    seconds = {}
     for name in names:
         rows = [(timings.seconds[key], timings.runs[key]) for key in timings.seconds if key[0] == name]
         if rows:
-            found[name] = sum(spent * count for spent, count in rows) / sum(count for _, count in rows)
-    return found
+            seconds[name] = sum(spent * count for spent, count in rows) / sum(count for _, count in rows)
+    return seconds
 
 
 def of_batch_kind(timings: Timings, batch_kind: str) -> Timings:

@@ -22,21 +22,21 @@ MOST_VARIABLES = 32
 
 def environment(variables: Mapping[str, str]) -> dict[str, str]:
     """What of the environment changes the figures, at most 32 of them, values cut at 256 characters."""
-    told = {name: value[:256] for name, value in sorted(variables.items()) if name.startswith(TOLD)}
-    return dict(list(told.items())[:MOST_VARIABLES])
+    settings = {name: value[:256] for name, value in sorted(variables.items()) if name.startswith(TOLD)}
+    return dict(list(settings.items())[:MOST_VARIABLES])
 
 
 def library_versions() -> dict[str, str]:
     """Versions of NVIDIA's wheels, where they are installed as such."""
-    found = {}
+    versions = {}
     for name in LIBRARIES:
         for suffix in ("", "-cu13", "-cu12"):
             try:
-                found[name] = metadata.version(f"nvidia-{name}{suffix}")
+                versions[name] = metadata.version(f"nvidia-{name}{suffix}")
             except metadata.PackageNotFoundError:
                 continue
             break
-    return found
+    return versions
 
 
 def device_of(te_version: str, product: str, uuid: str, memory_bytes: int, reading: nvml.GpuReadings) -> Device:

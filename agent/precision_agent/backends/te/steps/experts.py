@@ -109,8 +109,8 @@ class Experts(torch.nn.Module):  # type: ignore[misc]
         gemm = general_gemm(api)
         assert gemm is not None, "a version without it has no step of experts (STEP_PARTS)"
         self.router = Router(plan, gemm, device)
-        found = expert_rows(plan.tokens, plan.top_k, plan.experts, plan.expert_parallel, recipe)
-        self.rows, self.padded = list(found.rows), list(found.padded)
+        by_expert = expert_rows(plan.tokens, plan.top_k, plan.experts, plan.expert_parallel, recipe)
+        self.rows, self.padded = list(by_expert.rows), list(by_expert.padded)
         self.groups = launches(plan.local, recipe)
         common = {"params_dtype": DTYPE, "device": device, "fuse_wgrad_accumulation": plan.fused}
 
@@ -157,12 +157,12 @@ class Experts(torch.nn.Module):  # type: ignore[misc]
         ends = list(accumulate(self.groups))
         splits = [self.padded[end - count : end] for count, end in zip(self.groups, ends, strict=True)]
         # split, not slices: the gradients of slices are filled with zeros to the full size and added
-        parts = rows.split([sum(one) for one in splits]) if len(splits) > 1 else (rows,)
-        found = []
-        for own, part, up, down in zip(splits, parts, self.up, self.down, strict=True):
-            inner = self.activation(up(part, m_splits=own, is_first_microbatch=first))
-            found.append(down(inner, m_splits=own, is_first_microbatch=first))
-        return found[0] if len(found) == 1 else torch.cat(found)
+        parts = rows.split([sum(group) for group in splits]) if len(splits) > 1 else (rows,)
+        outputs = []
+        for group, part, up, down in zip(splits, parts, self.up, self.down, strict=True):
+            inner = self.activation(up(part, m_splits=group, is_first_microbatch=first))
+            outputs.append(down(inner, m_splits=group, is_first_microbatch=first))
+        return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
 
 
 def norm(api: Api, width: int, layer_norm: bool, device: torch.device) -> Any:

@@ -38,5 +38,5 @@ class _Scores(torch.autograd.Function):  # type: ignore[misc]
 
 
 def _fp32(gemm: Gemm, a: torch.Tensor, b: torch.Tensor, layout: str, grad: bool) -> torch.Tensor:
-    found: torch.Tensor = gemm(a, b, out_dtype=torch.float32, layout=layout, grad=grad)[0]
-    return found
+    product: torch.Tensor = gemm(a, b, out_dtype=torch.float32, layout=layout, grad=grad)[0]
+    return product

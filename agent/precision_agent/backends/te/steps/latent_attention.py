@@ -97,12 +97,12 @@ class LatentAttention(torch.nn.Module):  # type: ignore[misc]
         plain, value = both.view(sequence, batch, plan.heads, -1).split((plan.width - plan.rope, plan.value), -1)
         key = self._rotated(shared.unsqueeze(2).contiguous(), rotary_pos_emb).expand(-1, -1, plan.heads, -1)
         query, key = self._rotated(query, rotary_pos_emb), torch.cat((key, plain), -1)
-        found = self.core_attention(query, key, value.contiguous())
-        projected: torch.Tensor = self.proj(found, is_first_microbatch=first)
+        attended = self.core_attention(query, key, value.contiguous())
+        projected: torch.Tensor = self.proj(attended, is_first_microbatch=first)
         return projected
 
     def _rotated(self, x: torch.Tensor, angles: torch.Tensor | None) -> torch.Tensor:
         if angles is None:
             return x
-        found: torch.Tensor = self.rotate(x, angles, tensor_format="sbhd", fused=True)
-        return found
+        rotated: torch.Tensor = self.rotate(x, angles, tensor_format="sbhd", fused=True)
+        return rotated

@@ -138,7 +138,7 @@ def _biases(model: ModelSpec) -> tuple[bool, ...]:
 def _left_out(model: ModelSpec) -> tuple[str, ...]:
     """What Transformer Engine's layer has no switch for; all of it is small beside the matrices."""
     biases, moe = _biases(model), model.moe
-    found = (
+    parts = (
         (any(biases) and not all(biases), "biases of some projections only"),
         (model.qk_norm == "Full", "query and key norms over the full width"),
         (model.norms_per_layer > 2, "norms after attention and MLP"),
@@ -146,7 +146,7 @@ def _left_out(model: ModelSpec) -> tuple[str, ...]:
         (moe is not None and moe.router_bias, "the router's bias"),
         (moe is not None and moe.shared_expert_gate, "the shared expert's gate"),
     )
-    return tuple(name for is_so, name in found if is_so)
+    return tuple(name for is_so, name in parts if is_so)
 
 
 def transformer_layer(api: Api, plan: LayerPlan, recipe: Recipe, device: torch.device) -> Any:
@@ -184,9 +184,9 @@ class AssembledLayer(torch.nn.Module):  # type: ignore[misc]
         if plan.latent is not None:
             self.self_attention = LatentAttention(api, plan.latent, words["layer_number"], device)
         else:
-            named = {told: words[name] for name, told in ATTENTION_KEYWORDS.items() if name in words}
+            named = {keyword: words[name] for name, keyword in ATTENTION_KEYWORDS.items() if name in words}
             self.self_attention = te.MultiheadAttention(**named, input_layernorm=True, device=device)
-        named = {told: words[name] for name, told in MLP_KEYWORDS.items()}
+        named = {keyword: words[name] for name, keyword in MLP_KEYWORDS.items()}
         experts = plan.experts
         self.layernorm_mlp = (
             Experts(api, experts, recipe, device) if experts else te.LayerNormMLP(**named, device=device)
@@ -198,8 +198,8 @@ class AssembledLayer(torch.nn.Module):  # type: ignore[misc]
         """Of (sequence, batch, hidden) the same."""
         named = {"is_first_microbatch": is_first_microbatch}
         x = x + self.self_attention(x, rotary_pos_emb=rotary_pos_emb, **named)
-        found: torch.Tensor = x + self.layernorm_mlp(x, **named)
-        return found
+        out: torch.Tensor = x + self.layernorm_mlp(x, **named)
+        return out
 
 
 def share_weights(module: Any, owner: Any) -> None:
@@ -217,10 +217,10 @@ def share_weights(module: Any, owner: Any) -> None:
 def _slots(module: Any, flat: bool) -> list[tuple[Any, str]]:
     """Where the parameters are, vectors or the others."""
     return [
-        (one, key)
-        for one in module.modules()
-        for key, found in one._parameters.items()
-        if found is not None and (found.ndim < 2) == flat
+        (part, key)
+        for part in module.modules()
+        for key, parameter in part._parameters.items()
+        if parameter is not None and (parameter.ndim < 2) == flat
     ]
 
 

@@ -88,12 +88,12 @@ def hint(api: Api, recipe: Recipe) -> tuple[bool, str]:
 def quantizers(module: Any) -> dict[QuantizerRole, Any]:
     """The quantizers of a linear module by role; empty before its first quantised call."""
     held, begins = getattr(module, "quantizers", None) or {}, getattr(module, "_offsets", None) or {}
-    found = {}
+    by_role = {}
     for role, (key, kind, usual) in SLOTS.items():
         slots, index = held.get(key) or (), begins.get(kind, usual)
         if len(slots) > index:
-            found[role] = slots[index]
-    return found
+            by_role[role] = slots[index]
+    return by_role
 
 
 def flags_of(module: Any) -> dict[str, bool]:
@@ -107,7 +107,7 @@ def flags_of(module: Any) -> dict[str, bool]:
     }
 
 
-def wrong_quantizers(recipe: Recipe, found: Mapping[QuantizerRole, Any]) -> str | None:
+def wrong_quantizers(recipe: Recipe, by_role: Mapping[QuantizerRole, Any]) -> str | None:
     """Why these quantizers are not the recipe's, or None.
 
     Transformer Engine returns early when a module's recipe has the same class: nvfp4 after nvfp4_no_rht on one module
@@ -115,11 +115,11 @@ def wrong_quantizers(recipe: Recipe, found: Mapping[QuantizerRole, Any]) -> str 
     """
     call = CALLS[recipe]
     if call is None:
-        return f"bf16 quantises: {', '.join(sorted(found))}" if found else None
-    absent = [role for role in SLOTS if found.get(role) is None]
+        return f"bf16 quantises: {', '.join(sorted(by_role))}" if by_role else None
+    absent = [role for role in SLOTS if by_role.get(role) is None]
     if absent:
         return f"{recipe}: no quantizer for {', '.join(absent)}"
-    for role, quantizer in found.items():
+    for role, quantizer in by_role.items():
         name = type(quantizer).__name__
         if name != call.quantizer:
             return f"{recipe}: the {role}'s quantizer is {name}, not {call.quantizer}"

@@ -105,8 +105,8 @@ class Unit:
 
         with self._owner.present():
             self._te_recipe = recipes.make(self.api, self.recipe)
-            self.modules = tuple(linear(self.api, one, self.engine.device) for one in self._shapes)
-            self._x = [normal(one.rows, one.k).requires_grad_() for one in self._shapes]
+            self.modules = tuple(linear(self.api, shape, self.engine.device) for shape in self._shapes)
+            self._x = [normal(shape.rows, shape.k).requires_grad_() for shape in self._shapes]
             self._dy = normal(shape.rows, shape.n)
             self.program = Program(self.engine, self._regions(), self._cycle())
             self.program.warm_up()
@@ -115,11 +115,11 @@ class Unit:
     def prepare(self) -> Failure | None:
         """Checks the numbers and the quantizers, captures; why nothing of this unit can be timed, or None."""
         with self._owner.present():
-            found = self._errors()
-            wrong = wrong_numbers(self.recipe, found)
+            errors = self._errors()
+            wrong = wrong_numbers(self.recipe, errors)
             if wrong:
                 return Failure(reason="numerical_error", message=f"{self._title}: {wrong}")
-            self.errors = NumericErrors(**found)
+            self.errors = NumericErrors(**errors)
             self.program.capture(self._evidence)
             for module in self.modules:
                 misfit = recipes.wrong_quantizers(self.recipe, recipes.quantizers(module))
@@ -131,10 +131,10 @@ class Unit:
     def checked(self) -> NumericErrors:
         """Errors of y, dx and dW against FP32; ValueError for a product with anything that is no number."""
         with self._owner.present():
-            found = self._errors()
-        if not all(map(math.isfinite, found.values())):
-            raise ValueError(wrong_numbers(self.recipe, found))
-        return NumericErrors(**found)
+            errors = self._errors()
+        if not all(map(math.isfinite, errors.values())):
+            raise ValueError(wrong_numbers(self.recipe, errors))
+        return NumericErrors(**errors)
 
     def kernels(self) -> tuple[ProfiledKernel, ...]:
         """Kernels of one eager step, forward and backward. Starts a profiler: of no unit that is timed later."""
@@ -304,8 +304,8 @@ def wrong_numbers(recipe: Recipe, errors: Mapping[str, float]) -> str | None:
     return None
 
 
-def _relative(found: torch.Tensor, exact: torch.Tensor) -> float:
-    return float((found.detach().float() - exact).norm() / exact.norm())
+def _relative(result: torch.Tensor, exact: torch.Tensor) -> float:
+    return float((result.detach().float() - exact).norm() / exact.norm())
 
 
 def _finite(tensor: torch.Tensor) -> bool:

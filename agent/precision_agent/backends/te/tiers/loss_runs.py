@@ -48,13 +48,13 @@ class LossModel:
         problem, device = self.problem, self.engine.device
         torch.manual_seed(self.seed)  # Transformer Engine draws its weights from torch's own generators
         kept = recipes.make(self.api, problem.baseline) if problem.scope == "mlp" else None
-        own = recipes.make(self.api, self.recipe)
+        te_recipe = recipes.make(self.api, self.recipe)
         self.sequence = min(problem.sequence, MOST_TOKENS)
         self.rows = max(1, min(problem.micro_batch, MOST_TOKENS // self.sequence))
         dense = trials_of(problem.model)[0].dense
         trial = Trial(min(LAYERS, problem.model.num_hidden_layers) - dense, dense=dense)
         plans = layer_plans(problem.model, problem.split, trial, self.sequence * self.rows)
-        self.layers = stack(self.api, plans, self.recipe, own, problem.scope, kept, device)
+        self.layers = stack(self.api, plans, self.recipe, te_recipe, problem.scope, kept, device)
         self.layers.rotary = rotary(self.api, problem.model, self.sequence, device)
         hidden, vocabulary = problem.model.hidden_size, problem.model.vocab_size or loss.STATES
         chance = torch.Generator(device=device).manual_seed(self.seed)
@@ -105,11 +105,11 @@ def loss_run(api: Api, engine: Engine, problem: Problem, recipe: Recipe, plan: L
 def _step(model: LossModel, optimizer: Any, tokens: torch.Tensor) -> tuple[float, float]:
     for weight in model.weights:
         weight.grad = None
-    found = model.step_loss(tokens)
-    found.backward()
+    loss = model.step_loss(tokens)
+    loss.backward()
     norm = _norm([weight.grad for weight in model.weights if weight.grad is not None])
     optimizer.step()
-    return float(found.detach()), norm
+    return float(loss.detach()), norm
 
 
 def _norm(gradients: Sequence[torch.Tensor]) -> float:

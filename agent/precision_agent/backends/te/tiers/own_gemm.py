@@ -47,8 +47,8 @@ def own_seconds(
         unit.measure(lead_seconds / len(units))
     return [
         [
-            _timed(unit, own, seconds / len(units), lead_seconds / LOADS)
-            for unit, own in zip(units, programs, strict=True)
+            _timed(unit, program, seconds / len(units), lead_seconds / LOADS)
+            for unit, program in zip(units, programs, strict=True)
         ]
         for _ in range(repeats)
     ]
@@ -64,12 +64,12 @@ def _program(unit: Unit, call: Callable[..., Any]) -> Program:
     return program
 
 
-def _timed(unit: Unit, own: Program, seconds: float, load_seconds: float) -> dict[Pass, float]:
+def _timed(unit: Unit, program: Program, seconds: float, load_seconds: float) -> dict[Pass, float]:
     spent, rounds = dict.fromkeys(PASSES, 0.0), 0
     end = monotonic() + seconds
     while not rounds or monotonic() < end:
         unit.measure(load_seconds)
-        timings = by_name(own.time(1).timings(), PASSES)
+        timings = by_name(program.time(1).timings(), PASSES)
         spent = {pass_: spent[pass_] + timings[pass_] for pass_ in PASSES}
         rounds += 1
     return {pass_: total / rounds / unit.copies for pass_, total in spent.items()}
@@ -112,10 +112,10 @@ def _calls(unit: Unit, call: Callable[..., Any], operands: list[dict[str, Any]],
     split = bool(getattr(getattr(unit.te_recipe, place, None), "use_split_accumulator", usual))
 
     def run() -> None:
-        for one in operands:
+        for operand in operands:
             call(
-                one[first],
-                one[second],
+                operand[first],
+                operand[second],
                 out_dtype=DTYPE,
                 layout=layout,
                 grad=pass_ != "fprop",

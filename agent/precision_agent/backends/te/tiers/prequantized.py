@@ -53,8 +53,8 @@ def product(api: Api, device: torch.device, recipe: Recipe, m: int, k: int, n: i
         workspace["workspace"] = torch.empty(WORKSPACE_BYTES, dtype=torch.uint8, device=device)
     try:
         a, b = (
-            quantizer(element_type, **where, **own).quantize(torch.randn(k, columns, device=device, dtype=DTYPE))
-            for own, columns in zip(keywords, (m, n), strict=True)
+            quantizer(element_type, **where, **keyword).quantize(torch.randn(k, columns, device=device, dtype=DTYPE))
+            for keyword, columns in zip(keywords, (m, n), strict=True)
         )
         out = torch.empty(n, m, device=device, dtype=DTYPE)
 

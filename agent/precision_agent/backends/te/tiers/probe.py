@@ -63,27 +63,29 @@ def probe_of(recipe: Recipe, ended: Ended) -> Probe:
         return Probe(
             "probe_failed", f"{recipe}: no end of the probe within {TIMEOUT_SECONDS:g} s: its process was killed"
         )
-    told = _last_object(ended.stdout)
-    if told is None:
+    document = _last_object(ended.stdout)
+    if document is None:
         last = " ".join(ended.stderr.split())[-300:] or "nothing on its stderr"
         return Probe("probe_failed", f"{recipe}: the probe's process ended with code {ended.code}: {last}"[:1000])
-    if "error" in told:
-        available, hint = told.get("hint", [True, ""])
+    if "error" in document:
+        available, hint = document.get("hint", [True, ""])
         if not available:
-            return Probe("unsupported", f"{recipe}: Transformer Engine says: {hint or told['error']}"[:1000])
-        return Probe("probe_failed", f"{recipe}: {told['error']}"[:1000])
-    return _judged(recipe, told)
+            return Probe("unsupported", f"{recipe}: Transformer Engine says: {hint or document['error']}"[:1000])
+        return Probe("probe_failed", f"{recipe}: {document['error']}"[:1000])
+    return _judged(recipe, document)
 
 
-def _judged(recipe: Recipe, told: dict[str, Any]) -> Probe:
-    rows = [(str(name), float(seconds)) for name, seconds in told["kernels"]]
+def _judged(recipe: Recipe, document: dict[str, Any]) -> Probe:
+    rows = [(str(name), float(seconds)) for name, seconds in document["kernels"]]
     shares: dict[KernelClass, float] = share_by_class(rows)
-    errors = NumericErrors(**told["errors"])
-    known = [error for error in (errors.y, errors.dx, errors.dw) if error is not None]
-    found = verdict(recipe, shares, emulation_seen(name for name, _ in rows), known)
+    errors = NumericErrors(**document["errors"])
+    relative = [error for error in (errors.y, errors.dx, errors.dw) if error is not None]
+    verification = verdict(recipe, shares, emulation_seen(name for name, _ in rows), relative)
     seen = tuple(_seen(name, seconds) for name, seconds in sorted(rows, key=lambda row: -row[1])[:SHOWN])
-    found = found.model_copy(update={"kernels": seen, "flags": told.get("flags", {}), "errors": errors})
-    return Probe("emulated" if found.verdict == "emulated" else "ok", found.message, found)
+    verification = verification.model_copy(
+        update={"kernels": seen, "flags": document.get("flags", {}), "errors": errors}
+    )
+    return Probe("emulated" if verification.verdict == "emulated" else "ok", verification.message, verification)
 
 
 def _seen(name: str, seconds: float) -> KernelSeen:
@@ -95,10 +97,10 @@ def _last_object(stdout: str) -> dict[str, Any] | None:
     for line in reversed(stdout.splitlines()):
         if line.startswith("{"):
             try:
-                found = json.loads(line)
+                document = json.loads(line)
             except ValueError:
                 continue
-            return found if isinstance(found, dict) else None
+            return document if isinstance(document, dict) else None
     return None
 
 
@@ -146,17 +148,17 @@ def serve(wire: Connection, tried: Callable[[Recipe], dict[str, Any]]) -> None:
             asked = wire.recv_bytes().decode()
         except EOFError:
             return
-        known = asked in get_args(Recipe)
-        told = tried(cast(Recipe, asked)) if known else {"error": f"no recipe is called {asked[:40]}"}
-        wire.send_bytes(json.dumps(told).encode())
+        is_recipe = asked in get_args(Recipe)
+        document = tried(cast(Recipe, asked)) if is_recipe else {"error": f"no recipe is called {asked[:40]}"}
+        wire.send_bytes(json.dumps(document).encode())
 
 
 def _runner() -> Callable[[Recipe], dict[str, Any]]:
     try:
         api, engine = load(), CudaEngine()
     except Unusable as error:
-        told = {"error": str(error)}
-        return lambda recipe: told
+        failure = {"error": str(error)}
+        return lambda recipe: failure
 
     def tried(recipe: Recipe) -> dict[str, Any]:
         gc.collect()  # of the recipe before: after this one the context may be worth nothing

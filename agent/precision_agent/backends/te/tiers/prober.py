@@ -105,5 +105,5 @@ def _broken(ended: Ended) -> bool:
     """Whether the process is gone, silent, or may have been spoiled: by an error that the hardware does not explain."""
     if ended.code != 0:
         return True
-    told = json.loads(ended.stdout)
-    return "error" in told and bool(told.get("hint", [True])[0])
+    document = json.loads(ended.stdout)
+    return "error" in document and bool(document.get("hint", [True])[0])

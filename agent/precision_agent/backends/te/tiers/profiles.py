@@ -29,7 +29,7 @@ class _Session:
 
     start: float = 0.0
     end: float = 0.0
-    found: tuple[Launch, ...] = ()
+    recorded: tuple[Launch, ...] = ()
 
     def run(
         self, engine: Engine, lead: Callable[[], object], steps: Callable[[], None], trace: Path | None
@@ -49,7 +49,7 @@ class _Session:
             engine.synchronize()
             self.start, self.end = window_of_profile(began, ready), monotonic()
 
-        self.found = launches(engine.profile(work, trace, load))
+        self.recorded = launches(engine.profile(work, trace, load))
         return self
 
 
@@ -67,19 +67,19 @@ def profile_of_units(
             unit.steps(f"{place} ")
 
     session = _Session().run(engine, lead, steps, trace)
-    if not session.found:
+    if not session.recorded:
         return NO_KERNELS
     by_unit = [
-        {pass_: _of_one(shares(session.found, f"{place} {pass_}", PROFILED_STEPS), unit) for pass_ in PASSES}
+        {pass_: _of_one(shares(session.recorded, f"{place} {pass_}", PROFILED_STEPS), unit) for pass_ in PASSES}
         for place, unit in enumerate(units)
     ]
-    rows, whole = kernels(session.found, PROFILED_STEPS), kernel_seconds(session.found, PROFILED_STEPS)
+    rows, whole = kernels(session.recorded, PROFILED_STEPS), kernel_seconds(session.recorded, PROFILED_STEPS)
     return Profile(rows, whole, PROFILED_STEPS, session.start, session.end), by_unit
 
 
-def _of_one(found: KernelSeconds, unit: Unit) -> KernelSeconds:
+def _of_one(kernels: KernelSeconds, unit: Unit) -> KernelSeconds:
     return KernelSeconds(
-        found.gemm / unit.copies, found.other / unit.copies, found.launches / unit.rotated, found.streams
+        kernels.gemm / unit.copies, kernels.other / unit.copies, kernels.launches / unit.rotated, kernels.streams
     )
 
 
@@ -105,8 +105,8 @@ def profile_of_model(engine: Engine, model: VariantModel, lead_seconds: float, t
             raise
         unplaced = f"{type(error).__name__}: {error}"[:500]
         session = seen(nullcontext())  # kernels without their modules are better than none
-    if not session.found:
+    if not session.recorded:
         return NO_KERNELS
-    whole = kernel_seconds(session.found, STEPS_PROFILED)
-    rows = kernels(session.found, STEPS_PROFILED)
+    whole = kernel_seconds(session.recorded, STEPS_PROFILED)
+    rows = kernels(session.recorded, STEPS_PROFILED)
     return Profile(rows, whole, STEPS_PROFILED, session.start, session.end, unplaced=unplaced)

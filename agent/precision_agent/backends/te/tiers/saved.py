@@ -29,32 +29,32 @@ def saved_bytes(api: Api, engine: Engine, recipe: Recipe, shape: LinearShape = S
         # What two calls have in common is the weight's; what only the second one has is its own.
         seen = []
         for x in inputs[1:]:
-            found: dict[int, int] = {}
-            with _watched(found), api.autocast(te_recipe):
+            storages: dict[int, int] = {}
+            with _watched(storages), api.autocast(te_recipe):
                 held.append(call_linear(module, shape, x, None if first is None else False))
-            seen.append(found)
+            seen.append(storages)
     return sum(size for place, size in seen[1].items() if place not in seen[0])
 
 
 def saved_bytes_ratio(api: Api, engine: Engine, recipe: Recipe) -> float | None:
     """Saved bytes over those of BF16; None where nothing was seen."""
     reference = saved_bytes(api, engine, "bf16")
-    found = saved_bytes(api, engine, recipe)
-    return found / reference if reference and found else None
+    saved = saved_bytes(api, engine, recipe)
+    return saved / reference if reference and saved else None
 
 
 def _input(engine: Engine, shape: LinearShape) -> torch.Tensor:
     return torch.randn(shape.rows, shape.k, device=engine.device).to(DTYPE).requires_grad_()
 
 
-def _watched(found: dict[int, int]) -> Any:
+def _watched(storages: dict[int, int]) -> Any:
     """Writes storages that autograd saves within, by address, with their bytes."""
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:
         if has_own_storage(tensor):
             storage = tensor.untyped_storage()
             if storage.nbytes():
-                found[storage.data_ptr()] = storage.nbytes()
+                storages[storage.data_ptr()] = storage.nbytes()
         return tensor
 
     return torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor)

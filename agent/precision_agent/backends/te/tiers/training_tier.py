@@ -98,8 +98,8 @@ class Shared:
     def weights(self) -> list[torch.nn.Parameter]:
         """All parameters that the optimizer holds."""
         assert self.owner is not None
-        found = [weight for layer in self.owner.layers for weight in layer.parameters()]
-        return found + (list(self.head.parameters()) if self.head is not None else [])
+        weights = [weight for layer in self.owner.layers for weight in layer.parameters()]
+        return weights + (list(self.head.parameters()) if self.head is not None else [])
 
     @property
     def gradient_bytes(self) -> int:
@@ -146,8 +146,8 @@ class VariantModel:
         self._owner = Owner(api)
         with self._owner.present():
             kept = recipes.make(api, problem.baseline) if problem.scope == "mlp" else None
-            own = recipes.make(api, self.recipe)
-            self.stack = stack(api, shared.plans, self.recipe, own, problem.scope, kept, engine.device)
+            te_recipe = recipes.make(api, self.recipe)
+            self.stack = stack(api, shared.plans, self.recipe, te_recipe, problem.scope, kept, engine.device)
             self.stack.rotary = shared.rotary
             shared.adopt(self.stack)
             engine.forget_peaks()
@@ -227,8 +227,8 @@ class VariantModel:
     @property
     def flags(self) -> dict[str, bool]:
         """Quantizers' flags of the last layer's last module."""
-        found = self._quantising
-        return recipes.flags_of(found[-1]) if found else {}
+        modules = self._quantising
+        return recipes.flags_of(modules[-1]) if modules else {}
 
     @staticmethod
     def _regions_of(part: Part) -> tuple[RegionName, ...]:
@@ -313,13 +313,13 @@ class VariantModel:
 
     def _head(self, batch_kind: str, first: bool | None) -> Any:
         flow, shared = self._flows[batch_kind], self.shared
-        told = shared.gradients.microbatch(first)
+        microbatch = shared.gradients.microbatch(first)
 
         def work() -> None:
             assert flow.leaf is not None
             flow.leaf.grad = None
             flat = flow.leaf.reshape(shared.head_shape.m, shared.head_shape.k)
-            logits = call_linear(shared.head, shared.head_shape, flat, told)
+            logits = call_linear(shared.head, shared.head_shape, flat, microbatch)
             functional.cross_entropy(logits.float(), shared.targets).backward()
 
         return work
@@ -373,5 +373,5 @@ class VariantModel:
 
 def regions_of(timings: Timings) -> Mapping[RegionName, float]:
     """Seconds of one run of each region: of a micro batch, and of one optimizer step."""
-    found = by_name(timings, REGIONS)
-    return {name: found[name] for name in REGIONS if name in found}
+    seconds = by_name(timings, REGIONS)
+    return {name: seconds[name] for name in REGIONS if name in seconds}
