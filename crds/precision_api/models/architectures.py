@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from precision_api.models.config_json import Config, Json, shown
 from precision_api.models.expert_families import (
+    Facts,
     deepseek_experts,
     gpt_oss,
     latent_attention,
@@ -20,9 +20,6 @@ from precision_api.models.expert_families import (
     multi_token_prediction,
     nemotron_h,
 )
-
-Facts = dict[str, Any]
-"""Fields of a ModelSpec, camelCase."""
 
 Reader = Callable[[Config], Facts]
 

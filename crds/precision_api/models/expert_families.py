@@ -11,6 +11,7 @@ from typing import Any
 from precision_api.models.config_json import Config, shown
 
 Facts = dict[str, Any]
+"""Fields of a ModelSpec, camelCase."""
 
 
 def latent_attention(config: Config) -> Facts:

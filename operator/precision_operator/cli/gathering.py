@@ -40,7 +40,7 @@ from precision_operator.shell.observing.gather import Gatherer, list_into, wante
 from precision_operator.shell.observing.reader import ClaimProblems, Reader
 
 Namespaced = TypeVar("Namespaced", JobView, PodView, ReportView)
-Value = TypeVar("Value")
+Read = TypeVar("Read")
 Texts = Mapping[tuple[str, str], Mapping[str, str] | None]
 
 LOOKS_PER_ANSWER = 256
@@ -223,7 +223,7 @@ class _PermittedReader(Reader):
         return {}
 
 
-async def _or_if_forbidden(reading: Awaitable[Value], instead: Value) -> Value:
+async def _or_if_forbidden(reading: Awaitable[Read], instead: Read) -> Read:
     """What was read, or `instead` of what the user may not read."""
     try:
         return await reading

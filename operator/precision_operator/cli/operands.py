@@ -22,7 +22,6 @@ from precision_operator.core.results.sides import ComparedFigure, Point, Setting
 from precision_operator.report.facts import reading_of_result
 
 OPERANDS = ("profile", "pool", "driver", "run", "node")
-Reports = Sequence[ReportView]
 _KEPT_BY: Mapping[str, Callable[[ReportView], str]] = {
     "profile": lambda report: report.profile,
     "pool": pool_of,
@@ -30,7 +29,7 @@ _KEPT_BY: Mapping[str, Callable[[ReportView], str]] = {
 }
 
 
-def names_of(reports: Reports, profiles: Iterable[str]) -> dict[str, list[str]]:
+def names_of(reports: Sequence[ReportView], profiles: Iterable[str]) -> dict[str, list[str]]:
     """What may be compared, by kind."""
     pasts = [past for report in reports if report.status for past in report.status.history]
     drivers = [driver_of(report.status) for report in reports] + [past.driver for past in pasts]
@@ -44,7 +43,7 @@ def names_of(reports: Reports, profiles: Iterable[str]) -> dict[str, list[str]]:
     }
 
 
-def full_name(text: str, reports: Reports) -> str:
+def full_name(text: str, reports: Sequence[ReportView]) -> str:
     """`pool/GB200` with the pool's own name, where it is the only pool of that product; all else as it is given."""
     prefix, _, product = text.partition("/")
     hardware = [report.status.hardware for report in reports if report.status and report.status.hardware]
@@ -57,7 +56,7 @@ def _distinct(names: Iterable[str | None]) -> list[str]:
     return [name for name in dict.fromkeys(names) if name]
 
 
-def side_of(kind: str, name: str, reports: Reports) -> Side:
+def side_of(kind: str, name: str, reports: Sequence[ReportView]) -> Side:
     """The points of one side. A driver or a run that is over is found in the reports' history."""
     if kind in ("driver", "run"):
         points = [_then(report, kind, name) for report in reports]
@@ -68,7 +67,7 @@ def side_of(kind: str, name: str, reports: Reports) -> Side:
     return _of_pools(f"{kind} {name}", chosen)
 
 
-def _of_pools(name: str, reports: Reports) -> Side:
+def _of_pools(name: str, reports: Sequence[ReportView]) -> Side:
     """The nodes that the medians of these pools are of."""
     pools: dict[str, list[ReportView]] = defaultdict(list)
     for report in reports:

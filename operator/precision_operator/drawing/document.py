@@ -13,15 +13,15 @@ from typing import Literal
 from precision_operator.drawing.figure import Figure
 from precision_operator.drawing.svg import DARK, LIGHT, PATTERNS
 
-Kind = Literal["answer", "warning", "note"]
-_MARKS: dict[Kind, str] = {"answer": "→", "warning": "!", "note": "·"}
+NoticeKind = Literal["answer", "warning", "note"]
+_MARKS: dict[NoticeKind, str] = {"answer": "→", "warning": "!", "note": "·"}
 
 
 @dataclass(frozen=True)
-class Said:
+class Notice:
     """One sentence; `kind` decides the mark before it, and whether it is folded: notes are."""
 
-    kind: Kind
+    kind: NoticeKind
     text: str
 
 
@@ -99,7 +99,7 @@ def banner(text: str) -> str:
     return f'<p class="mark">{escape(text)}</p>\n' if text else ""
 
 
-def sentences(said: Iterable[Said]) -> str:
+def sentences(said: Iterable[Notice]) -> str:
     """A list of sentences with their marks; nothing for none."""
     lines = "".join(
         f'<li class="{sentence.kind}" data-mark="{_MARKS[sentence.kind]}">{escape(sentence.text)}</li>'

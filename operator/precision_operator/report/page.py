@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from html import escape
 
 from precision_operator.core.results.reading import Reading
-from precision_operator.drawing.document import Said, banner, document, figure, folded, sentences, table
+from precision_operator.drawing.document import Notice, banner, document, figure, folded, sentences, table
 from precision_operator.report.facts import Given
 from precision_operator.report.figures import figures
 from precision_operator.report.verdict import verdict
@@ -42,7 +42,7 @@ def _parts(facts: Given) -> Iterator[str]:
     yield "</main>\n"
 
 
-def _notes_summary(notes: list[Said]) -> str:
+def _notes_summary(notes: list[Notice]) -> str:
     return f"{len(notes)} note{'' if len(notes) == 1 else 's'} on single recipes and nodes"
 
 

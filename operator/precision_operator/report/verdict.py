@@ -7,7 +7,7 @@ from typing import Literal
 
 from precision_api.exchange.stats import LEAST_ENERGY_DIFFERENCE
 from precision_operator.core.results.intervals import Spread
-from precision_operator.drawing.document import Said
+from precision_operator.drawing.document import Notice
 from precision_operator.report.facts import Given, PoolFigures, PoolRow, pools
 
 NAMES_TOLD = 5
@@ -21,34 +21,34 @@ _ORIGINS = {
 }
 
 
-def verdict(facts: Given) -> tuple[Said, ...]:
+def verdict(facts: Given) -> tuple[Notice, ...]:
     """The sentences, most important first."""
-    said = [Said("warning", _ORIGINS[facts.data])] if facts.data in _ORIGINS else []
+    said = [Notice("warning", _ORIGINS[facts.data])] if facts.data in _ORIGINS else []
     if not facts.nodes:
-        return (*said, Said("answer", "No node has a result yet."), *_odd(facts), *_rest(facts))
+        return (*said, Notice("answer", "No node has a result yet."), *_odd(facts), *_rest(facts))
     for pool in pools(facts):
         said += _of_pool(pool)
     return (*said, *_standing(facts), *_odd(facts), *_of_recipes(facts), *_rest(facts))
 
 
-def _of_pool(pool: PoolFigures) -> Iterator[Said]:
+def _of_pool(pool: PoolFigures) -> Iterator[Notice]:
     where = f"On {pool.name} ({_count(pool)})"
     best, efficient = pool.best, pool.most_energy_efficient
     if best is None:
-        yield Said("answer", f"{where} no recipe has a usable training figure.")
+        yield Notice("answer", f"{where} no recipe has a usable training figure.")
         return
     efficiency = f" {_most_efficient(pool, best, efficient)}" if efficient is not None else ""
-    yield Said("answer", f"{where} {_fastest(pool, best)}{efficiency}")
+    yield Notice("answer", f"{where} {_fastest(pool, best)}{efficiency}")
     for row in pool.rows:
         if row.loss in LOSS_WORDS:
             warning = f"{row.recipe} {LOSS_WORDS[row.loss]} in the loss runs: do not train with it as it is."
-            yield Said("warning", f"On {pool.name} {warning}")
+            yield Notice("warning", f"On {pool.name} {warning}")
         if row.reason:
-            yield Said("note", f"{row.recipe} has no figure on {pool.name}: {row.reason}.")
+            yield Notice("note", f"{row.recipe} has no figure on {pool.name}: {row.reason}.")
         elif row.difference == "no_difference" and row.recipe != pool.baseline:
-            yield Said("note", f"{row.recipe} makes no difference beyond noise on {pool.name}.")
+            yield Notice("note", f"{row.recipe} makes no difference beyond noise on {pool.name}.")
         elif row.verdict == "emulated":
-            yield Said("note", f"{row.recipe} is emulated on {pool.name}: its kernels are another recipe's.")
+            yield Notice("note", f"{row.recipe} is emulated on {pool.name}: its kernels are another recipe's.")
 
 
 def _count(pool: PoolFigures) -> str:
@@ -88,56 +88,56 @@ LOSS_WORDS: Mapping[str, str] = {
 }
 
 
-def _of_recipes(facts: Given) -> Iterator[Said]:
+def _of_recipes(facts: Given) -> Iterator[Notice]:
     """What the one node's full result says of each recipe."""
     if facts.result is None:
         return
     for recipe in facts.result.recipes:
         if recipe.meaning and recipe.meaning.sentence and recipe.meaning.kind not in ("baseline", "unknown"):
             kind: Literal["warning", "note"] = "warning" if recipe.meaning.kind == "fallback" else "note"
-            yield Said(kind, f"On node {facts.result.node} {recipe.meaning.sentence}")
+            yield Notice(kind, f"On node {facts.result.node} {recipe.meaning.sentence}")
 
 
-def _standing(facts: Given) -> Iterator[Said]:
+def _standing(facts: Given) -> Iterator[Notice]:
     """How the one node of the page stands in its pool."""
     if facts.standing is None:
         return
     standing = facts.standing
     sentence = f"{standing.node} gives {standing.relative:.1%} of the median of its peers in {standing.pool}"
     if standing.slow:
-        yield Said("warning", f"Slow: {sentence}.")
+        yield Notice("warning", f"Slow: {sentence}.")
     else:
-        yield Said("note", f"{sentence}: it is not slow.")
+        yield Notice("note", f"{sentence}: it is not slow.")
 
 
-def _odd(facts: Given) -> Iterator[Said]:
+def _odd(facts: Given) -> Iterator[Notice]:
     """What somebody has to look after, by node."""
     if facts.slow:
-        yield Said("warning", f"Slow against their pool: {_named(facts.slow)}.")
+        yield Notice("warning", f"Slow against their pool: {_named(facts.slow)}.")
     throttled = [node.node for node in facts.nodes if node.throttled]
     if throttled:
-        yield Said("warning", f"Throttled by heat or the power brake: {_named(throttled)}.")
+        yield Notice("warning", f"Throttled by heat or the power brake: {_named(throttled)}.")
     fallback = [node.node for node in facts.nodes if node.fallen_back]
     if fallback:
-        yield Said("warning", f"A recipe silently fell back to another precision on {_named(fallback)}.")
+        yield Notice("warning", f"A recipe silently fell back to another precision on {_named(fallback)}.")
     stale = [node.node for node in facts.nodes if node.stale]
     if stale:
         reasons = sorted({node.stale for node in facts.nodes if node.stale})
-        yield Said("warning", f"Out of date ({', '.join(reasons)}): {_named(stale)}.")
+        yield Notice("warning", f"Out of date ({', '.join(reasons)}): {_named(stale)}.")
 
 
-def _rest(facts: Given) -> Iterator[Said]:
+def _rest(facts: Given) -> Iterator[Notice]:
     """What the page is without."""
     powerless = [node.node for node in facts.nodes if node.power_invalid]
     if powerless:
-        yield Said("note", f"Without a valid power reading, so without energy figures: {_named(powerless)}.")
+        yield Notice("note", f"Without a valid power reading, so without energy figures: {_named(powerless)}.")
     partial = [node.node for node in facts.nodes if node.run and node.run.partial]
     if partial:
-        yield Said("note", f"Ended early, with the figures that were complete: {_named(partial)}.")
+        yield Notice("note", f"Ended early, with the figures that were complete: {_named(partial)}.")
     for sentence in facts.unmeasured:
-        yield Said("note", sentence)
+        yield Notice("note", sentence)
     if facts.result_problem:
-        yield Said("note", facts.result_problem)
+        yield Notice("note", facts.result_problem)
 
 
 def _named(names: tuple[str, ...] | list[str]) -> str:

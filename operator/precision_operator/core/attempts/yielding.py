@@ -44,7 +44,7 @@ class Holder(NamedTuple):
     """To the second."""
 
 
-class _Agent(NamedTuple):
+class _ClaimHolder(NamedTuple):
     """An agent that holds its node's GPUs by claim."""
 
     job: JobView
@@ -156,12 +156,12 @@ def told(record: Yield) -> str:
     )
 
 
-def _is_unfinished(record: Yield, agent: _Agent) -> bool:
+def _is_unfinished(record: Yield, agent: _ClaimHolder) -> bool:
     """Whether an agent is still there that was to be ended: what failed is done again."""
     return record.outcome == "Waiting" and record.job_uid == agent.job.uid
 
 
-def _agents(observed: Observed, plans: Sequence[ProfilePlan], ending: Collection[str]) -> Iterator[_Agent]:
+def _agents(observed: Observed, plans: Sequence[ProfilePlan], ending: Collection[str]) -> Iterator[_ClaimHolder]:
     """Those that hold GPUs: an agent without a node has none to give."""
     nodes = {plan.profile.uid: plan.nodes for plan in plans}
     pods = {pod.job_uid: pod for pod in observed.pods}
@@ -172,10 +172,10 @@ def _agents(observed: Observed, plans: Sequence[ProfilePlan], ending: Collection
         if recorded(job, observed.reports_of.get(job.profile_uid, {}).get(job.node_uid)):
             continue
         if pod.claims and pod.live and pod.deleting_since is None and pod.scheduled_at is not None:
-            yield _Agent(job, facts, pod.priority)
+            yield _ClaimHolder(job, facts, pod.priority)
 
 
-def _action(agent: _Agent, record: Yield, observed: Observed, plans: Mapping[str, ProfilePlan]) -> GiveWay:
+def _action(agent: _ClaimHolder, record: Yield, observed: Observed, plans: Mapping[str, ProfilePlan]) -> GiveWay:
     job = agent.job
     report = observed.reports_of.get(job.profile_uid, {}).get(job.node_uid)
     spec = plans[job.profile_uid].profile.spec

@@ -27,7 +27,7 @@ NodeMeasure = Callable[[Reading], Iterator[Value]]
 RowMeasure = Callable[["RowContext"], Iterator[tuple[Labels, RowFigure]]]
 """What is read of each row in a context, and under which labels it stands: worked out once for all rows alike."""
 Measure = NodeMeasure | RowMeasure
-Figures = Mapping[Measure, Mapping[Labels, "array[float]"]]
+GroupedValues = Mapping[Measure, Mapping[Labels, "array[float]"]]
 """By measure and labels: the values of all nodes, in ascending order."""
 
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -236,10 +236,10 @@ ROW_MEASURES: tuple[RowMeasure, ...] = (
     free_tax,
 )
 MEASURES: tuple[Measure, ...] = (*NODE_MEASURES, *ROW_MEASURES)
-NONE: Figures = {measure: {} for measure in MEASURES}
+NONE: GroupedValues = {measure: {} for measure in MEASURES}
 
 
-def updated(before: Figures, gone: Iterable[Reading], come: Iterable[Reading]) -> Figures:
+def updated(before: GroupedValues, gone: Iterable[Reading], come: Iterable[Reading]) -> GroupedValues:
     """The figures without those of the reports that are `gone`, and with those that have `come`."""
     less, more = _grouped(gone), _grouped(come)
     return {measure: _updated(before[measure], less[measure], more[measure]) for measure in MEASURES}

@@ -15,7 +15,7 @@ from precision_api.kinds.profile import Thresholds
 from precision_operator.core.results.outliers import judged
 from precision_operator.core.results.pool import main_group
 from precision_operator.core.results.reading import MedianGroup, Reading
-from precision_operator.exporter.families.measures import NONE, Figures, group, group_of, updated
+from precision_operator.exporter.families.measures import NONE, GroupedValues, group, group_of, updated
 from precision_operator.exporter.reading import GemmTime, RelativeRate
 
 
@@ -31,7 +31,7 @@ class PoolNodes:
     """The profile's threshold for slow nodes."""
     gemms: Mapping[str, tuple[GemmTime, ...]] = field(default_factory=dict)
     """By node: the GEMM times of those whose full results were read."""
-    figures: Figures = field(default_factory=lambda: NONE, repr=False)
+    figures: GroupedValues = field(default_factory=lambda: NONE, repr=False)
 
     @property
     def labels(self) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ HEADERS = {
     "power_scope": "Power of",
 }
 """How a label's column is headed, where that is not its name."""
-Value = tuple[Query, TableColumn]
+ValueColumn = tuple[Query, TableColumn]
 
 
 def label(name: str, header: str = "", **options: Any) -> TableColumn:
@@ -33,7 +33,7 @@ def labels(*names: str) -> tuple[TableColumn, ...]:
     return tuple(map(label, names))
 
 
-def value(expr: str, header: str, unit: str, legend: str = "", **options: Any) -> Value:
+def value(expr: str, header: str, unit: str, legend: str = "", **options: Any) -> ValueColumn:
     """A query, and the column of its value."""
     return Query(expr, legend or header), TableColumn("", header, unit, **options)
 
@@ -43,7 +43,7 @@ def table(
     description: str,
     unit: str,
     no_value: str,
-    *columns: TableColumn | Value,
+    *columns: TableColumn | ValueColumn,
     query: str = "",
     **options: Any,
 ) -> Panel:

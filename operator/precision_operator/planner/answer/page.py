@@ -7,7 +7,7 @@ from html import escape
 
 from precision_api.kinds.capacity_plan import JobPlan, PlanStatus
 from precision_operator.core.observe.clock import parse_time
-from precision_operator.drawing.document import Kind, Said, banner, document, figure, folded, sentences, table
+from precision_operator.drawing.document import Notice, NoticeKind, banner, document, figure, folded, sentences, table
 from precision_operator.planner.answer.charts import (
     HOURS_BELOW_DAYS,
     cost_against_time,
@@ -46,7 +46,7 @@ def _parts(title: str, status: PlanStatus, answer: PlanAnswer) -> Iterator[str]:
             yield banner(note)
     yield f"<h1>{escape(title)}</h1>\n<main>\n"
     answers = [line for line in lines(status) if _group(line) is None]
-    words = sentences(Said(_kind(line, status), line) for line in answers)
+    words = sentences(Notice(_kind(line, status), line) for line in answers)
     mark = watermark(status)
     schedule = "".join(map(figure, gantt(status, answer, mark)))
     yield f'<div class="first"><section aria-label="Answer">{words}</section>{schedule}</div>\n'
@@ -57,7 +57,7 @@ def _parts(title: str, status: PlanStatus, answer: PlanAnswer) -> Iterator[str]:
     for chart in cost_against_time(answer, mark):
         yield folded(chart.title, figure(chart))
     for group, summary in _FOLDED.items():
-        group_lines = [Said("note", line.partition(":")[2].strip() if group != "pool" else line)
+        group_lines = [Notice("note", line.partition(":")[2].strip() if group != "pool" else line)
                 for line in lines(status) if _group(line) == group]  # fmt: skip
         yield folded(f"{summary} ({len(group_lines)})", sentences(group_lines))
     yield folded("Where the rates come from", table(("job", "source"), [(job.name, job.source) for job in status.jobs]))
@@ -69,7 +69,7 @@ def _group(line: str) -> str | None:
     return next((word for word in _FOLDED if line.startswith((f"{word} ", f"{word}:"))), None)
 
 
-def _kind(line: str, status: PlanStatus) -> Kind:
+def _kind(line: str, status: PlanStatus) -> NoticeKind:
     if line == status.recommendation:
         return "answer"
     return "warning" if line.startswith("problem:") else "note"

@@ -25,7 +25,7 @@ from statistics import NormalDist, fmean, median
 
 from precision_api.facts.recipes import Recipe
 from precision_operator.planner.rates.published import (
-    Kind,
+    ModelClass,
     PublishedModel,
     PublishedRow,
     PublishedStep,
@@ -35,13 +35,13 @@ from precision_operator.planner.rates.published import (
 from precision_operator.planner.rates.published_rows import MODELS, ROWS
 
 CONTENT, CONFIDENCE = 0.90, 0.90
-MOST_RECIPE_FACTOR: Mapping[Kind, float] = {
+MOST_RECIPE_FACTOR: Mapping[ModelClass, float] = {
     "dense": 1.16,
     "mixture of experts": 1.40,
     "hybrid mixture of experts": 1.40,
 }
 """A wider band says too little to plan with: the prediction is refused."""
-MODEL_FACTOR: Mapping[Kind, float] = {"dense": 1.35, "mixture of experts": 2.2, "hybrid mixture of experts": 2.2}
+MODEL_FACTOR: Mapping[ModelClass, float] = {"dense": 1.35, "mixture of experts": 2.2, "hybrid mixture of experts": 2.2}
 """The rate may be so much higher or lower than equal FLOP/s say."""
 _GAINS = [step / 100 for step in range(30, 71, 2)]
 _CROSSINGS = [100.0 * step for step in range(61)]
@@ -234,11 +234,11 @@ def model_band(first: PublishedModel, second: PublishedModel) -> Predicted | str
     return _banded(0.0, math.log(MODEL_FACTOR[first.kind]), len({step.pairs for step in steps}))
 
 
-def _article(kind: Kind) -> str:
+def _article(kind: ModelClass) -> str:
     return f"a {kind}" if _has_experts(kind) else "a dense model"
 
 
-def _has_experts(kind: Kind) -> bool:
+def _has_experts(kind: ModelClass) -> bool:
     return kind != "dense"
 
 

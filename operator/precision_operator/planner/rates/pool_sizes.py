@@ -13,9 +13,10 @@ from precision_api.facts.recipes import Recipe
 from precision_operator.planner.inputs.clock import PlanClock
 from precision_operator.planner.inputs.quantities import SECONDS_PER_DAY, WATTS_PER_MEGAWATT
 from precision_operator.planner.inputs.terms import Goodput, JobTerms, Terms
+from precision_operator.planner.rates.bands import Figures
 from precision_operator.planner.rates.candidate_pool import CandidatePool
 from precision_operator.planner.rates.memory_fit import SizeLimits, size_limits
-from precision_operator.planner.rates.size_rates import Figures, size_rates
+from precision_operator.planner.rates.size_rates import size_rates
 from precision_operator.planner.rates.speed import RateSource, Speed, goodput_of, speed
 from precision_operator.planner.rates.straggler import Counts
 

@@ -15,9 +15,9 @@ from precision_api.models.shapes import step_shape_problems
 from precision_operator.planner.inputs.fleet import WorkloadFacts
 from precision_operator.planner.inputs.workloads import JobWorkload
 from precision_operator.planner.rates.laws import MODEL_FACTOR, Predicted, model_band, published_recipes
-from precision_operator.planner.rates.published import Kind, described
+from precision_operator.planner.rates.published import ModelClass, described
 
-FARTHEST_RATIO: Mapping[Kind, float] = {
+FARTHEST_RATIO: Mapping[ModelClass, float] = {
     "dense": 50.0,
     "mixture of experts": 12.0,
     "hybrid mixture of experts": 12.0,
@@ -25,7 +25,7 @@ FARTHEST_RATIO: Mapping[Kind, float] = {
 """FLOPs per token may differ by so much, either way: the farthest published pairs are 8B to 405B (49 x) and Qwen3 30B
 to DeepSeek-V3 (11 x)."""
 FARTHEST_SEQUENCE = 4.0
-UNKNOWN_CLASS: Kind = "mixture of experts"
+UNKNOWN_CLASS: ModelClass = "mixture of experts"
 """Of a job that gives parameters alone: the class with the wider band stands for one that is not known."""
 
 

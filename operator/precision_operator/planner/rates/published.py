@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 from precision_api.facts.recipes import RECIPE_NAMES, Recipe
 from precision_api.models.model import ModelSpec
 
-Kind = Literal["dense", "mixture of experts", "hybrid mixture of experts", "hybrid"]
+ModelClass = Literal["dense", "mixture of experts", "hybrid mixture of experts", "hybrid"]
 """Class of a model; hybrid: Mamba layers beside attention. Of hybrids without experts no pair is published."""
 LONGEST_SEQUENCE = 8192
 """Of rows that are held against other models: attention takes another share of longer ones."""
@@ -20,7 +20,7 @@ LONGEST_SEQUENCE = 8192
 class PublishedModel(NamedTuple):
     """What a comparison needs of a model: its class, hidden size and the inner width of its MLP or of one expert."""
 
-    kind: Kind
+    kind: ModelClass
     hidden: int
     inner: int
 
@@ -38,7 +38,7 @@ def described(model: ModelSpec) -> PublishedModel:
     """The same of a model by its dimensions."""
     if model.moe is None:
         return PublishedModel("hybrid" if model.hybrid else "dense", model.hidden_size, model.intermediate_size)
-    kind: Kind = "hybrid mixture of experts" if model.hybrid else "mixture of experts"
+    kind: ModelClass = "hybrid mixture of experts" if model.hybrid else "mixture of experts"
     return PublishedModel(kind, model.hidden_size, model.expert_width)
 
 

@@ -6,15 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from precision_operator.planner.inputs.clock import PlanClock
 from precision_operator.planner.inputs.terms import Goodput
-from precision_operator.planner.rates.bands import combined, promised
+from precision_operator.planner.rates.bands import Figures, combined, promised
 from precision_operator.planner.rates.speed import ALONE, RateSource, band_parts, drawn, placed_on, scaling, slowest
 from precision_operator.planner.rates.straggler import Counts, Stragglers
 
-Figures = NDArray[np.float64]
 CELLS = 1 << 17
 """Sizes times nodes that are worked out between two looks at the clock: some ten ms."""
 

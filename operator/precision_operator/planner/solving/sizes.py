@@ -38,11 +38,11 @@ OF_FIRST = 0.25
 OF_PRICES = 0.5
 """and of what is left then for the bound over all of them."""
 
-Solved = tuple[tuple[Offer, ...], Solution | None, tuple[InputProblem, ...]]
+SizesSolution = tuple[tuple[Offer, ...], Solution | None, tuple[InputProblem, ...]]
 """What was offered, the plan or None, and, where None is not proved, why."""
 
 
-def solve_sizes(pools: Sequence[CandidatePool], terms: Terms, clock: PlanClock) -> Solved:
+def solve_sizes(pools: Sequence[CandidatePool], terms: Terms, clock: PlanClock) -> SizesSolution:
     """The best plan over the sizes. Raises NotKnown. No offers and no plan: it is proved that some job is late."""
     begin()
     catalog = Catalog(pools, terms, clock)
@@ -61,7 +61,7 @@ def solve_sizes(pools: Sequence[CandidatePool], terms: Terms, clock: PlanClock) 
 
 def _priced(
     pools: Sequence[CandidatePool], terms: Terms, clock: PlanClock, catalog: Catalog, usual: tuple[Offer, ...]
-) -> Solved:
+) -> SizesSolution:
     names = objectives_of(usual, terms)
     if not terms.objectives and not all(job.deadline_days for job in terms.jobs):
         names = ("time",)

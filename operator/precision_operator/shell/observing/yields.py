@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from math import inf
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 from precision_operator.cluster import ApiError, Cluster, paths
 from precision_operator.core.attempts.yielding import PATIENCE, Fate, Holder, advanced, fate_of_pending
 from precision_operator.core.observe.claims import claim_names, claimed_gpus
-from precision_operator.core.observe.observed import PodView, Yield
+from precision_operator.core.observe.observed import PodView, Raw, Yield
 from precision_operator.core.observe.views import pod_view
 from precision_operator.core.observe.waiting_pods import (
     WaitingPod,
@@ -36,7 +36,6 @@ PENDING = "spec.nodeName=,status.phase=Pending"
 MOST_PODS = 256
 """A bound: of so many pods, those of the highest priority, the claims are read."""
 RESOURCE_API = "resource.k8s.io/v1"
-Raw = Mapping[str, Any]
 
 
 class Yields:
