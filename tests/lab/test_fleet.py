@@ -8,14 +8,8 @@ from typing import Any
 import pytest
 
 from precision_api.facts.products import PRODUCT_CLASSES, ProductClass, part
-from precision_api.kinds.profile import Target
 from precision_lab.fleet.fleet import NodeSpec, demo_fleet, is_busy, manifests, node_manifest
 from precision_lab.fleet.hardware import HARDWARE
-from precision_lab.fleet.slices import slices_of
-from precision_lab.fleet.traits import TRAITS
-from precision_operator.core.eligibility.checks import decide
-from precision_operator.core.observe.gpu_slices import slice_view
-from precision_operator.core.observe.nodes import NodeFacts, node_facts
 
 
 def node(product: ProductClass, *traits: str) -> dict[str, Any]:
@@ -63,57 +57,6 @@ def test_the_label_of_every_product_is_known_to_the_contract_as_that_product(pro
     assert known is not None
     assert (known.product, known.compute) == (product, HARDWARE[product].compute)
     assert known.host_arch in (None, HARDWARE[product].arch)
-
-
-@pytest.mark.parametrize(
-    ("trait", "whole_gpus", "told"),
-    [
-        ("mig-single", ("56", "56"), {"gpu.product": "NVIDIA-H100-80GB-HBM3-MIG-1g.10gb", "gpu.count": "56"}),
-        ("mig-mixed", ("0", "0"), {"gpu.product": "NVIDIA-H100-80GB-HBM3", "gpu.count": "8", "mig.strategy": "mixed"}),
-        ("mig-off", ("8", "8"), {"mig.strategy": "single", "mig.config": "all-disabled"}),
-        ("shared", ("32", "32"), {"gpu.product": "NVIDIA-H100-80GB-HBM3-SHARED", "gpu.replicas": "4"}),
-        ("shared-renamed", ("0", "0"), {"gpu.product": "NVIDIA-H100-80GB-HBM3", "gpu.replicas": "4"}),
-        ("dra-double", ("8", "8"), {"gpu.product": "NVIDIA-H100-80GB-HBM3"}),
-    ],
-)
-def test_a_trait_shows_in_resources_and_labels_as_on_real_nodes(
-    trait: str, whole_gpus: tuple[str, str], told: dict[str, str]
-) -> None:
-    made = node("H100", trait)
-    assert gpus(made) == whole_gpus
-    assert {name: label(made, name) for name in told} == told
-
-
-def published(trait: str) -> NodeFacts:
-    """What the operator reads from an H100 node with this trait and its slices."""
-    made = node("H100", trait)
-    made["metadata"]["uid"] = "uid"
-    views = [slice_view(item) for item in slices_of(made)]
-    return node_facts(made, slices=[view for view in views if view is not None])
-
-
-@pytest.mark.parametrize(
-    ("trait", "gpus", "reason"),
-    [
-        ("dra", 8, "Eligible"),
-        ("dra-tainted", 7, "Eligible"),
-        ("dra-dynmig", 8, "Eligible"),
-        ("dra-nic-holder", 8, "Eligible"),
-        ("dra-mapped", 8, "Eligible"),
-        ("dra-half", 0, "GPUsNotReady"),
-        ("dra-shared", 8, "GPUsShared"),
-        ("dra-double", 8, "GPUsOfferedTwice"),
-    ],
-)
-def test_the_operator_reads_the_slices_of_a_trait_as_the_drivers(trait: str, gpus: int, reason: str) -> None:
-    facts = published(trait)
-    assert (facts.product, facts.pool, facts.gpus) == ("H100", "NVIDIA-H100-80GB-HBM3", gpus)
-    assert decide(facts, Target.model_validate({})).reason == reason
-
-
-def test_traits_of_one_node_do_not_reach_another() -> None:
-    node("H100", *(trait for trait in TRAITS if trait != "not-ready"))
-    assert node("H100") == node("H100", "mig-off")
 
 
 def test_the_demo_fleet_has_24_nodes_with_one_of_each_trouble() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import select
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,8 +18,6 @@ from rich.console import Console
 from precision_lab.demo.demo import make_room
 from precision_lab.processes.identity import Identity
 from precision_lab.processes.processes import ProcessError, Processes, launch
-from precision_lab.processes.supervisor import SOCKET
-from tests.support.eventually import eventually
 
 FOREVER = [sys.executable, "-c", "import signal; signal.pause()"]
 STUBBORN = [
@@ -82,26 +79,6 @@ def owner(then: str = "") -> Iterator[tuple[subprocess.Popen[str], Path, Identit
         process.wait()
         process.stdout.close()
         Processes(Path(run_dir)).end()
-
-
-def test_a_program_that_has_ended_is_started_again_as_it_was(processes: Processes) -> None:
-    say = [sys.executable, "-c", "import os, signal; print(os.environ['SAYS'], flush=True); signal.pause()"]
-    first = processes.start("child", say, env={"SAYS": "the same"})
-    eventually(lambda: processes.log("child") == "the same\n", 20)
-    with pytest.raises(ProcessError, match="runs already"):
-        processes.restart("child")
-    processes.stop("child", signal.SIGKILL)
-    processes.restart("child")
-    assert processes.states()["child"].pid != first
-    eventually(lambda: processes.log("child") == "the same\n" * 2, 20)
-
-
-def test_a_started_program_runs_until_it_is_stopped_and_its_output_is_kept(processes: Processes) -> None:
-    pid = processes.start("talker", [sys.executable, "-c", "print('hello', flush=True); import signal; signal.pause()"])
-    assert alive(pid)
-    processes.stop("talker")
-    assert processes.states()["talker"].exit == -signal.SIGTERM
-    assert not alive(pid)
 
 
 def test_a_program_that_ignores_sigterm_is_killed_when_its_grace_is_over(processes: Processes) -> None:
@@ -170,31 +147,6 @@ def test_a_detached_cluster_survives_its_owner_until_it_is_ended() -> None:
         processes.end()
         assert gone(supervisor.pid)
         assert gone(child)
-
-
-def test_a_second_owner_keeps_the_cluster_when_the_first_is_gone() -> None:
-    with owner() as (process, run_dir, _, child):
-        processes = Processes(run_dir)
-        processes.own()
-        process.kill()
-        process.wait()
-        assert processes.states()["child"].exit is None
-        assert alive(child)
-
-
-def test_somebody_who_asks_and_does_not_wait_for_the_answer_ends_nothing(processes: Processes) -> None:
-    for _ in range(5):
-        with socket.socket(socket.AF_UNIX) as asker:
-            asker.connect(str(processes.run_dir / SOCKET))
-            asker.sendall(b'{"do": "list"}\n')
-    assert processes.states() == {}
-    assert processes.supervisor() is not None
-
-
-def test_who_asks_a_cluster_that_is_gone_learns_that_another_command_has_ended_it(processes: Processes) -> None:
-    processes.end()
-    with pytest.raises(ProcessError, match=f"{processes.run_dir} is gone: another command has ended it"):
-        processes.states()
 
 
 def test_a_demo_at_work_is_left_alone_and_one_that_is_over_makes_room_for_the_next() -> None:

@@ -1,4 +1,4 @@
-"""The table of programs, the key of their cache, and where programs are looked for."""
+"""Programs that are built or the user's own, and where they are looked for."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from precision_lab.builds.binaries import binaries, cache_folder, found_in, make_ready
+from precision_lab.builds.binaries import binaries, cache_folder, make_ready
 from precision_lab.builds.own_programs import USE, own_programs
-from precision_lab.builds.programs import CLUSTER, DEMO, MODULES, modules_for
+from precision_lab.builds.programs import CLUSTER, DEMO, modules_for
 from precision_lab.builds.toolchain import go_version
 
 
@@ -28,33 +28,11 @@ def test_the_version_of_go_is_read_from_what_it_says(text: str, version: tuple[i
     assert go_version(text) == version
 
 
-@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.name)
-def test_every_module_pins_its_packages_in_go_mod(module: object) -> None:
-    assert module in MODULES
-    pinned = (module.folder / "go.mod").read_text()  # type: ignore[attr-defined]
-    for _, package in module.programs:  # type: ignore[attr-defined]
-        assert f"{package}\n" in pinned
-
-
-def test_a_folder_that_lacks_one_program_is_not_used(tmp_path: Path) -> None:
-    program(tmp_path, "etcd")
-    assert found_in(tmp_path, ["etcd", "kube-scheduler"]) is None
-    assert found_in(tmp_path, ["etcd"]) == {"etcd": tmp_path / "etcd"}
-
-
 def test_a_given_folder_with_all_programs_is_used_and_nothing_is_built(tmp_path: Path) -> None:
     for name in CLUSTER:
         program(tmp_path, name)
     found = binaries(CLUSTER, {"KUBEBUILDER_ASSETS": str(tmp_path), "XDG_CACHE_HOME": "/nonexistent"})
     assert found == {name: tmp_path / name for name in CLUSTER}
-
-
-def test_programs_that_were_built_before_are_found_in_the_cache_by_their_key(tmp_path: Path) -> None:
-    environment = {"XDG_CACHE_HOME": str(tmp_path)}
-    folder = cache_folder(environment) / "bin" / MODULES[0].key()
-    folder.mkdir(parents=True)
-    etcd = program(folder, "etcd")
-    assert binaries(["etcd"], environment) == {"etcd": etcd}
 
 
 def test_who_names_a_folder_with_the_clusters_programs_waits_for_no_build_of_them_in_the_demo(

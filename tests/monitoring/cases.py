@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.monitoring.replay import OPERATOR, TARGET, firing, with_labels
+from precision_operator.monitoring.alerts import ALERTS
+from tests.monitoring.replay import NAMED, OPERATOR, TARGET, firing, with_labels
 
 PROFILE = 'profile_namespace="ml",profile="nightly"'
 POOL = f'{PROFILE},pool="gb200"'
@@ -28,14 +29,18 @@ ALIVE = {
 MEASURED = {f"precision_node_last_success_timestamp_seconds{{{N1}}}": "0x1000"}
 """A node with a result."""
 
-NODE = {"node": "n1", "pool": "gb200", "profile": "nightly"}
-IN_POOL = {"pool": "gb200", "profile": "nightly"}
-OF_PROFILE = {"profile": "nightly"}
+OF_PROFILE = {"profile_namespace": "ml", "profile": "nightly"}
+IN_POOL = {**OF_PROFILE, "pool": "gb200"}
+NODE = {**IN_POOL, "node": "n1"}
+INSTALLED = {"namespace": TARGET["namespace"]}
 
 
 @dataclass(frozen=True)
 class Case:
-    """One world. `alert` fires at the minutes `fires`, with these `labels`; at the minutes `quiet` nothing does."""
+    """One world. `alert` fires at the minutes `fires`, with these `labels`; at the minutes `quiet` nothing does.
+
+    `summary` is what it says in the last minute of `fires`.
+    """
 
     name: str
     alert: str
@@ -44,6 +49,7 @@ class Case:
     fires: tuple[int, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     alive: Mapping[str, str] = field(default_factory=lambda: ALIVE)
+    summary: str = ""
 
     @property
     def cluster(self) -> str:
@@ -58,9 +64,23 @@ class Case:
             for s, values in given.items()
         ]
 
+    def words(self, **annotations: str) -> dict[str, Any]:
+        """promtool's test of this world alone: the one alert with all its labels and its summary."""
+        (severity,) = (row.severity for row in ALERTS if row.name == self.alert)
+        fired = {
+            "exp_labels": {"severity": severity, "cluster": self.cluster, **self.labels},
+            "exp_annotations": {"summary": self.summary, **annotations},
+        }
+        return {
+            "interval": "1m",
+            "input_series": self.input_series(),
+            "alert_rule_test": [{"eval_time": f"{self.fires[-1]}m", "alertname": self.alert, "exp_alerts": [fired]}],
+        }
+
     def looks(self) -> list[dict[str, Any]]:
         """promtool's tests of what fires in this cluster."""
-        expected = {"alertname": self.alert, "cluster": self.cluster, **self.labels}
+        named = {label: value for label, value in self.labels.items() if label in NAMED.split(", ")}
+        expected = {"alertname": self.alert, "cluster": self.cluster, **named}
         at = [(minute, (expected,)) for minute in self.fires] + [(minute, ()) for minute in self.quiet]
         return [firing(f"{minute}m", *alerts, cluster=self.cluster) for minute, alerts in at]
 

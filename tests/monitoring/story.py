@@ -7,10 +7,8 @@ promtool's own beginning. Nothing here names a metric, so a metric that is renam
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import cache
 from typing import Any, cast
 
 from precision_operator.cluster.watch_loop import WatchState
@@ -21,12 +19,10 @@ from precision_operator.handlers import targets
 from precision_operator.shell.observing.cache import Cache
 from precision_operator.shell.telemetry import Telemetry
 from tests.monitoring.replay import LAST_LIST, OPERATOR, TARGET, alerting, input_series, with_labels
-from tests.support.report_objects import profile_object, recipe_row, report_object, report_status, without_energy
+from tests.support.report_objects import profile_object, recipe_row, report_object, report_status
 
 NAMESPACE = "ml"
 MINUTE, HOUR, DAY = 60, 3_600, 86_400
-POOL = "NVIDIA-GB200"
-SPEEDUPS = {"bf16": 1.0, "mxfp8": 1.37}
 
 
 @dataclass(frozen=True)
@@ -40,52 +36,22 @@ class Node:
     """Its rate over what its product gives."""
     workload_hash: str = "5ad1f0c2"
     driver: str = "580.95.05"
-    data: str = "measured"
-    tokens_per_joule: float = 1.0
     waits_for: str = ""
     """Why a new run is to replace its figures."""
     failed: str = ""
     """Why its newest attempt failed."""
-    quarantined: bool = False
-    throttled: bool = False
-    fallback: bool = False
-    power_valid: bool = True
-    domain: str = "rack-1"
-    recipes: tuple[str, ...] = ("bf16",)
 
     def report(self, profile: str) -> dict[str, Any]:
         """Its NodePrecisionReport."""
-        backend = "transformer-engine" if self.data == "measured" else "torch-cpu" if self.data == "trial" else "replay"
-        provenance = "measured" if self.data in ("measured", "trial") else self.data
-        made = report_status(
-            [self._row(recipe, SPEEDUPS[recipe]) for recipe in self.recipes],
-            finishedAt=text_of(self.at),
-            workloadHash=self.workload_hash,
-            provenance=provenance,
-            backend=backend,
-            simulated=["watts"] if provenance == "simulated" else [],
-        )
+        row = recipe_row("bf16", 1.0, verdict="verified", tokensPerSecond=f"{95_000 * self.rate:.1f}")
+        made = report_status([row], finishedAt=text_of(self.at), workloadHash=self.workload_hash)
         made["software"]["driver"] = self.driver
-        made["hardware"]["nvlinkDomain"] = self.domain
         if self.waits_for:
             stale = {"type": "Fresh", "status": "False", "reason": self.waits_for, "lastTransitionTime": text_of(0)}
             made["conditions"] = [stale]
         if self.failed:
             made["attempt"] |= {"outcome": "failed", "reason": self.failed, "run": "r2"}
-        if self.quarantined:
-            made["quarantine"] = {"since": text_of(0), "reason": self.failed}
         return report_object(self.name, profile, NAMESPACE, made)
-
-    def _row(self, recipe: str, speedup: float) -> dict[str, Any]:
-        rate = 95_000 * speedup * self.rate
-        changes: dict[str, Any] = {"tokensPerSecond": f"{rate:.1f}", "verdict": "verified"}
-        if self.fallback and recipe != "bf16":
-            changes["verdict"] = "fallback"
-        if self.throttled:
-            changes |= {"throttledShare": "0.250", "throttleReason": "software_thermal"}
-        if not self.power_valid:
-            return without_energy(recipe, speedup) | changes
-        return recipe_row(recipe, speedup, **changes, tokensPerJoule=f"{20 * speedup * self.tokens_per_joule:.4f}")
 
 
 @dataclass(frozen=True)
@@ -124,16 +90,9 @@ class Profile:
 
 @dataclass(frozen=True)
 class Programs:
-    """How operator and exporter fare."""
+    """Whether exporter and operator are there."""
 
-    leads: bool = True
-    heard_seconds: float = 10.0
-    """Since the operator has heard of a kind."""
-    errors: int = 0
-    """Passes that failed since the start."""
-    forbidden: bool = False
     exporter: bool = True
-    """Whether the exporter is there."""
     operator: bool = True
 
 
@@ -144,49 +103,41 @@ class Moment:
     at: float
     profiles: tuple[Profile, ...]
     programs: Programs = Programs()
-    broken: int = 0
-    """Reports that nobody can read."""
 
     def exporter(self) -> bytes:
         """What a scrape of the exporter gives."""
-        return exposed(self.profiles, self.broken) if self.programs.exporter else b""
+        return exposed(self.profiles) if self.programs.exporter else b""
 
     def operator(self) -> bytes:
         """What a scrape of the operator gives."""
-        return told(self.programs) if self.programs.operator else b""
+        return OPERATOR_TEXT if self.programs.operator else b""
 
 
-def exposed(profiles: Sequence[Profile], broken: int = 0) -> bytes:
+def exposed(profiles: Sequence[Profile]) -> bytes:
     """The exporter's text of these profiles: its store, its families, its own metrics."""
     store, own = Store("node"), OwnMetrics(process=False)
     for profile in profiles:
         store.see_profile(profile.raw())
         for node in profile.nodes:
             store.see_report(node.report(profile.name))
-    for number in range(broken):
-        store.see_report(report_object(f"broken-{number}", "nightly", NAMESPACE, {"results": "?"}))
     body = build(store.view())
     own.tell(body)
     return body.text + own.text()
 
 
-@cache
-def told(programs: Programs) -> bytes:
-    """The operator's text."""
+class Heard:
+    def seconds_since_last_event(self, *_: object) -> float:
+        return 10.0
 
-    class Heard:
-        def seconds_since_last_event(self, *_: object) -> float:
-            return programs.heard_seconds
 
+def operator_text() -> bytes:
+    """The text of an operator that leads and is well."""
     telemetry, kinds = Telemetry(), targets([NAMESPACE])
-    states = {
-        target: WatchState(watched=True, forbidden=programs.forbidden and bool(target.namespace)) for target in kinds
-    }
-    telemetry.follow(lambda: programs.leads, cast(Cache, Heard()), kinds, states)
-    for _ in range(programs.errors):
-        with suppress(ConnectionError), telemetry.reconcile():
-            raise ConnectionError
+    telemetry.follow(lambda: True, cast(Cache, Heard()), kinds, {kind: WatchState(watched=True) for kind in kinds})
     return telemetry.text()
+
+
+OPERATOR_TEXT = operator_text()
 
 
 def series(

@@ -11,11 +11,11 @@ import pytest
 import yaml
 
 from precision_operator.monitoring.alerts import ALERTS
-from tests.monitoring.test_planted import WORLD
+from tests.monitoring.test_alerts import FIRES_AND_CLEARS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "alerting.md").read_text(encoding="utf-8")
 CONFIGURATION: dict[str, Any] = yaml.safe_load(re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)[0])
-LABELS = {"alertname", "severity", "cluster", *(label for fault in WORLD for label in fault.labels)}
+LABELS = {"alertname", "severity", "cluster", *(label for case in FIRES_AND_CLEARS for label in case.labels)}
 """Labels that alerts have, as promtool holds them against the rules."""
 MATCHER = re.compile(r'(\w+)(=~|!~|!=|=)"([^"]*)"')
 OF_A_ROUTE = {

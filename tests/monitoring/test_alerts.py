@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from precision_operator.exporter.families.table import FAMILIES
 from precision_operator.monitoring.alerts import ALERTS, runbook
 from precision_operator.monitoring.rule_file import text
 from tests.monitoring.cases import (
     ALIKE,
     ALIVE,
     IN_POOL,
+    INSTALLED,
     MEASURED,
     N1,
     NODE,
@@ -27,7 +31,8 @@ from tests.monitoring.cases import (
     verdict,
     world,
 )
-from tests.monitoring.replay import check, firing
+from tests.monitoring.replay import alerting, check, firing, samples
+from tests.monitoring.story import OPERATOR_TEXT
 
 DAY = 86_400
 SLOW, RELATIVE = of_node("precision_node_slow"), of_node("precision_node_relative_performance_ratio")
@@ -63,18 +68,41 @@ def bytes_of(path: str) -> str:
 
 
 FIRES_AND_CLEARS = (
-    Case("slow", "PrecisionNodeSlow", {SLOW: "0x29 1x59 0x60", **SLOW_RATE}, (20, 35, 105, 120), (45, 85), NODE),
     Case(
-        "degraded", "PrecisionPoolDegraded", medians("100x59 96x119 100x120"), (50, 80, 190, 250), (100, 170), IN_POOL
+        "slow",
+        "PrecisionNodeSlow",
+        {SLOW: "0x29 1x59 0x60", **SLOW_RATE},
+        (20, 35, 105, 120),
+        (45, 85),
+        NODE | {"fault": "slow"},
+        summary="n1 trains at 80% of its peers",
     ),
-    Case("far", "PrecisionPoolFarBelowBest", medians("100x59 88x119 100x120"), (50, 80, 190, 250), (100, 170), IN_POOL),
+    Case(
+        "degraded",
+        "PrecisionPoolDegraded",
+        medians("100x59 96x119 100x120"),
+        (50, 80, 190, 250),
+        (100, 170),
+        IN_POOL,
+        summary="Pool gb200 trains at 96% of its best of 7 days",
+    ),
+    Case(
+        "far",
+        "PrecisionPoolFarBelowBest",
+        medians("100x59 88x119 100x120"),
+        (50, 80, 190, 250),
+        (100, 170),
+        IN_POOL,
+        summary="Pool gb200 trains at 88% of its best of 7 days",
+    ),
     Case(
         "fallback",
         "PrecisionSilentFallback",
         {verdict("fallback"): "_x30 1x59 _x60", verdict("verified"): "1x29 _x60 1x60", **MEASURED},
         (20, 100),
         (50, 85),
-        NODE,
+        NODE | {"fault": "fallback"},
+        summary="n1 silently runs 1 of its recipes in another precision",
     ),
     Case(
         "throttled",
@@ -82,7 +110,8 @@ FIRES_AND_CLEARS = (
         {THROTTLED: "_x30 0.2x59 _x60", **MEASURED},
         (20, 100),
         (50, 85),
-        NODE,
+        NODE | {"fault": "throttled"},
+        summary="n1 was throttled for 20% of the time that it was measured",
     ),
     Case(
         "failed",
@@ -91,6 +120,7 @@ FIRES_AND_CLEARS = (
         (60, 160),
         (95, 145),
         NODE | {"reason": "AgentCrashed"},
+        summary="The measurement of n1 failed: AgentCrashed",
     ),
     Case(
         "quarantined",
@@ -99,6 +129,7 @@ FIRES_AND_CLEARS = (
         (20, 160),
         (45, 145),
         NODE | {"reason": "AgentCrashed"},
+        summary="n1 failed run after run (AgentCrashed) and is no longer measured",
     ),
     Case(
         "stale",
@@ -107,6 +138,7 @@ FIRES_AND_CLEARS = (
         (330, 470),
         (370, 450),
         OF_PROFILE,
+        summary="Profile nightly is overdue: its newest result is 2d 7h 28m 0s old",
     ),
     Case(
         "failing",
@@ -115,9 +147,26 @@ FIRES_AND_CLEARS = (
         (20, 50, 100),
         (70, 88),
         OF_PROFILE,
+        summary="Measurements fail on 16.67% of the nodes of profile nightly",
     ),
-    Case("energy", "PrecisionEnergyRegression", MOVED, (50, 90, 250, 300), (130, 230), {**IN_POOL, "driver": "590"}),
-    Case("power", "PrecisionPowerTelemetryBad", {POWER: "_x30 0x59 _x60", **MEASURED}, (20, 100), (50, 85), NODE),
+    Case(
+        "energy",
+        "PrecisionEnergyRegression",
+        MOVED,
+        (50, 90, 250, 300),
+        (130, 230),
+        {**IN_POOL, "driver": "590"},
+        summary="Driver 590 gives 95% of the tokens per joule in gb200",
+    ),
+    Case(
+        "power",
+        "PrecisionPowerTelemetryBad",
+        {POWER: "_x30 0x59 _x60", **MEASURED},
+        (20, 100),
+        (50, 85),
+        NODE | {"fault": "power_invalid"},
+        summary="The power reading of n1 is not valid for 1 of its recipes",
+    ),
     Case(
         "stuck",
         "PrecisionCampaignStuck",
@@ -125,16 +174,34 @@ FIRES_AND_CLEARS = (
         (60, 170, 190, 265, 300),
         (200, 250),
         OF_PROFILE,
+        summary="Profile nightly makes no progress: 6 nodes are queued or running",
     ),
-    Case("operator", "PrecisionOperatorDown", {"precision_operator_leader": "1x29 _x60 1x60"}, (20, 45, 100), (60, 85)),
-    Case("leader", "PrecisionNoLeader", {"precision_operator_leader": "1x29 0x59 1x60"}, (20, 38, 100), (45, 85)),
+    Case(
+        "operator",
+        "PrecisionOperatorDown",
+        {"precision_operator_leader": "1x29 _x60 1x60"},
+        (20, 45, 100),
+        (60, 85),
+        INSTALLED,
+        summary="The operator of Precision Profiler is down in cluster operator",
+    ),
+    Case(
+        "leader",
+        "PrecisionNoLeader",
+        {"precision_operator_leader": "1x29 0x59 1x60"},
+        (20, 38, 100),
+        (45, 85),
+        INSTALLED,
+        summary="No replica of the operator leads in cluster leader",
+    ),
     Case(
         "watch",
         "PrecisionWatchStuck",
         {f"precision_operator_watch_age_seconds{{{WATCH}}}": "0+60x99 9x60"},
         (30, 38, 105),
         (45, 95),
-        {"kind": "jobs", "program": "operator"},
+        {"namespace": "ml", "kind": "jobs", "program": "operator"},
+        summary="The operator has heard nothing of jobs for 1h 32m 0s",
     ),
     Case(
         "list",
@@ -142,7 +209,8 @@ FIRES_AND_CLEARS = (
         {"precision_exporter_last_list_timestamp_seconds": "0x99 6000+60x60"},
         (30, 38, 110),
         (45, 95),
-        {"program": "exporter"},
+        INSTALLED | {"program": "exporter"},
+        summary="The exporter has heard nothing for 1h 32m 0s",
     ),
     Case(
         "errors",
@@ -150,6 +218,8 @@ FIRES_AND_CLEARS = (
         {"precision_operator_reconcile_errors_total": "0+2x99 200x60"},
         (30, 120),
         (50, 95),
+        INSTALLED,
+        summary="The operator's passes fail: 20 in ten minutes in cluster errors",
     ),
     Case(
         "unreadable",
@@ -157,7 +227,8 @@ FIRES_AND_CLEARS = (
         {"precision_exporter_unreadable_reports": "0x29 3x59 0x60"},
         (40, 100),
         (50, 85),
-        {"kind": "reports"},
+        INSTALLED | {"kind": "reports"},
+        summary="3 reports can't be read, and are not shown in cluster unreadable",
     ),
     Case(
         "forbidden",
@@ -169,6 +240,8 @@ FIRES_AND_CLEARS = (
         },
         (20,),
         (45, 85),
+        {"namespace": "ml"},
+        summary="Precision Profiler may not read 2 kinds in namespace ml",
     ),
     Case(
         "shards",
@@ -176,6 +249,8 @@ FIRES_AND_CLEARS = (
         {"precision_exporter_shards": "2x150", 'precision_exporter_shard_series{index="1"}': "9x29 _x60 9x60"},
         (20, 40, 100),
         (60, 85),
+        INSTALLED,
+        summary="The metrics of Precision Profiler do not arrive in cluster shards",
     ),
     Case(
         "exporter",
@@ -183,8 +258,9 @@ FIRES_AND_CLEARS = (
         {**LEADS, "precision_exporter_build_info": "1x29 _x60 1x60"},
         (20, 40, 100),
         (50, 85),
+        INSTALLED,
         {},
-        {},
+        summary="The metrics of Precision Profiler do not arrive in cluster exporter",
     ),
     Case(
         "limit",
@@ -192,7 +268,36 @@ FIRES_AND_CLEARS = (
         {**LIMIT, bytes_of("/metrics/shard/1"): "50x29 85x59 60x60"},
         (20, 100),
         (50, 85),
-        {"path": "/metrics/shard/1"},
+        INSTALLED | {"path": "/metrics/shard/1"},
+        summary="/metrics/shard/1 of the exporter nears the size that scrapers take",
+    ),
+    Case(
+        "simulated node",
+        "PrecisionNodeSlow",
+        {**SLOW_RATE, SLOW: "1x60 0x60", f'precision_node_info{{{N1},nvlink_domain="d.1",data="simulated"}}': "1x120"},
+        (5, 100),
+        (50,),
+        NODE | {"fault": "slow", "data": "simulated", "nvlink_domain": "d.1"},
+        summary="n1 trains at 80% of its peers (simulated)",
+    ),
+    Case(
+        "simulated pool",
+        "PrecisionPoolDegraded",
+        medians("100x59 96x119 100x120") | {f'precision_pool_data_nodes{{{POOL},data="trial"}}': "24x300"},
+        (50, 190),
+        (100,),
+        IN_POOL | {"data": "trial"},
+        summary="Pool gb200 trains at 96% of its best of 7 days (trial)",
+    ),
+    Case(
+        "all",
+        "PrecisionExporterDown",
+        {"precision_operator_leader": "1x29 _x60 1x60", "precision_exporter_build_info": "1x29 _x60 1x60"},
+        (20, 100),
+        (60, 85),
+        INSTALLED,
+        {},
+        summary="The metrics of Precision Profiler do not arrive in cluster all",
     ),
 )
 """What makes each alert fire and then clear again."""
@@ -469,6 +574,57 @@ def test_each_alert_fires_after_its_time_clears_and_stays_quiet_for_what_looks_l
 ) -> None:
     code, said = check(promtool_of_long_tests, tmp_path, [world(CASES)])
     assert code == 0, said
+
+
+def without_descriptions(rules: str) -> str:
+    """The rule file without descriptions, which promtool would want word by word."""
+    made = json.loads(rules)
+    for rule in made["groups"][-1]["rules"]:
+        del rule["annotations"]["description"]
+    return json.dumps(made)
+
+
+@pytest.mark.cluster
+def test_each_alert_has_all_its_labels_and_its_words(tmp_path: Path, promtool_of_long_tests: Path) -> None:
+    tests = [case.words() for case in FIRES_AND_CLEARS]
+    code, said = check(promtool_of_long_tests, tmp_path, tests, "4m", without_descriptions(alerting()))
+    assert code == 0, said
+
+
+@pytest.mark.cluster
+def test_the_description_names_node_cluster_figure_and_provenance(tmp_path: Path, promtool: Path) -> None:
+    (case,) = (case for case in FIRES_AND_CLEARS if case.name == "simulated node")
+    description = (
+        "Node n1 of pool gb200 (profile ml/nightly) in cluster simulated node gives 80% of the median of its peers "
+        "(same pool, GPUs, power limit, driver, software and workload), and neither throttling nor a fallback explains "
+        "it. A synchronous job that gets this node runs at its speed. These figures are simulated: they were not "
+        "measured on this hardware."
+    )
+    code, said = check(promtool, tmp_path, [case.words(description=description)], rule_text=alerting())
+    assert code == 0, said
+
+
+@pytest.mark.cluster
+def test_an_external_label_names_the_cluster_where_the_series_do_not(tmp_path: Path, promtool: Path) -> None:
+    (case,) = (case for case in FIRES_AND_CLEARS if case.name == "leader")
+    test = json.loads(json.dumps(case.words()).replace(', cluster=\\"leader\\"', ""))
+    del test["alert_rule_test"][0]["exp_alerts"][0]["exp_labels"]["cluster"]
+    test["external_labels"] = {"cluster": "leader"}
+    code, said = check(promtool, tmp_path, [test], rule_text=without_descriptions(alerting()))
+    assert code == 0, said
+
+
+def test_the_series_of_all_cases_have_names_and_labels_of_the_real_programs() -> None:
+    labels = {family.name: {*family.labels} for family in FAMILIES}
+    labels |= {series.partition("{")[0]: labels_of(series) for series in samples(OPERATOR_TEXT)}
+    for case in CASES:
+        for series in case.series:
+            name = series.partition("{")[0]
+            assert name.startswith("precision_exporter_") or labels_of(series) <= labels[name] | {"pod"}, series
+
+
+def labels_of(series: str) -> set[str]:
+    return set(re.findall(r'(\w+)="', series))
 
 
 @pytest.mark.cluster
