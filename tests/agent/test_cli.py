@@ -188,7 +188,10 @@ def test_a_gpu_that_is_not_here_is_refused_in_words_and_with_the_next_step() -> 
         (["--preset", "llama3-8b", "--tensor-parallel", "16"], "use tensorParallel 8"),
         (["--preset", "llama3-8b", "--recompute", "Half"], "recompute"),
         (["--shape", "64x64"], "write MxKxN"),
-        (["--shape", "64x64x64", "--tensor-parallel", "2"], "leave it out and give the GEMMs of one GPU"),
+        (
+            ["--shape", "64x64x64", "--tensor-parallel", "2"],
+            "leave tensorParallel and expertParallel out and give the GEMMs of one GPU",
+        ),
         (["--shape", "8192x4096x28672"], "--shape 256x512x1024"),
     ],
 )

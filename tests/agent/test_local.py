@@ -228,7 +228,7 @@ def test_a_hugging_face_config_is_read_from_its_file(tmp_path: Path) -> None:
         ({"preset": "llama3-8b", "loss_steps": 20, "loss_seeds": 4}, "seeds"),
         ({"preset": "llama3-8b", "step": {"tensor_parallel": 3}}, "use tensorParallel 2"),
         ({"preset": "llama3-8b", "step": {"recompute": "some"}}, "recompute"),
-        ({"shapes": ("8x8x8",), "micro_batch_size": 2}, "means nothing with shapes"),
+        ({"shapes": ("8x8x8",), "micro_batch_size": 2}, "mean nothing with gemms or shapes"),
     ],
 )
 def test_a_wrong_wish_names_the_option_and_the_next_step(asked: dict[str, Any], words: str) -> None:

@@ -109,7 +109,7 @@ def test_nonsense_in_one_key_is_refused_with_that_key(config: Json, data: st.Dat
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"num_experts_per_tok": 300}, ("moe.topK is 300", "num_experts_per_tok", "n_routed_experts")),
+        ({"num_experts_per_tok": 300}, ("moe.topK must be", "num_experts_per_tok", "n_routed_experts")),
         ({"vocab_size": 10_000_000}, ("vocabSize", "vocab_size")),
         ({"n_routed_experts": 1}, ("numExperts", "n_routed_experts")),
     ],

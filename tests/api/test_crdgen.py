@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
-from precision_api.facts.schema import Document, rules
+from precision_api.facts.schema import Document, Rule
 from precision_api.kinds import crdgen
 from precision_api.kinds.fields import IntOrPercent
 from precision_api.kinds.structural import Unmappable, structural
@@ -22,7 +22,7 @@ from precision_api.kinds.yaml_text import yaml_text
 class Part(Document):
     """One part."""
 
-    model_config = rules(("self.size > 0", "size must be above 0"))
+    RULES = (Rule("self.size > 0", "size must be above 0", lambda part: part.size > 0),)
 
     size: int = Field(1, ge=0, lt=10, description="Size.")
     note: Annotated[str, Field(max_length=9)] | None = Field(None, description="Note.")

@@ -1,28 +1,45 @@
-"""What the API server refuses, and that its message names the field and what to do."""
+"""What the API server refuses, that its message names the field and what to do, and that we refuse and say the same."""
 
 from __future__ import annotations
 
-import copy
 import json
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from precision_api.facts.names import PROFILE_PLURAL
+from precision_api.facts.schema import Document
+from precision_api.kinds.capacity_plan import PlanJob
+from precision_api.kinds.profile import ProfileSpec
 from tests.support.api_server import ApiServer
 from tests.support.custom_resources import MODEL, SIZES, path, profile
 from tests.support.kubectl import Kubectl
 
-pytestmark = pytest.mark.cluster
+Invalid = tuple[str, Any, tuple[str, ...]]
 
-INVALID: dict[str, tuple[str, Any, tuple[str, ...]]] = {
+
+def of_workload(words: str, **workload: Any) -> Invalid:
+    """A workload that is refused in these words."""
+    return "workload", {"name": "x"} | workload, ("spec.workload", words)
+
+
+def of_model(words: str, *parts: dict[str, Any], at: str = "") -> Invalid:
+    """The plain model with these parts, refused in these words."""
+    model = {name: value for part in (MODEL, *parts) for name, value in part.items()}
+    return "workload", {"name": "x", "model": model, **SIZES}, (f"spec.workload.model{at}", words)
+
+
+HYBRID = {"mambaLayers": 8, "attentionLayers": 8, "mambaHeads": 8, "mambaHeadDim": 64, "groups": 8, "stateSize": 128}
+LATENT = {"headDim": 192, "latentAttention": {"keyValueRank": 512, "ropeHeadDim": 64, "valueHeadDim": 128}}
+WINDOW = {"slidingWindow": {"size": 8, "windowedLayers": 2}}
+EXPERTS = {"numExperts": 4, "topK": 2}
+ONE_SHAPE = [{"m": 1, "k": 1, "n": 1}]
+
+INVALID: dict[str, Invalid] = {
     "no workload": ("workload", None, ("spec.workload", "Required value")),
     "a workload without a source": ("workload", {}, ("spec.workload", "give exactly one of model, preset")),
-    "two sources": (
-        "workload",
-        {"preset": "llama3-8b", "shapes": [{"m": 1, "k": 1, "n": 1}]},
-        ("spec.workload", "give exactly one of model, preset, huggingFaceConfig, gemms and shapes"),
-    ),
+    "two sources": of_workload("give exactly one of model, preset", preset="llama3-8b", shapes=ONE_SHAPE),
     "a preset nobody knows": (
         "workload",
         {"preset": "gpt-9"},
@@ -33,60 +50,50 @@ INVALID: dict[str, tuple[str, Any, tuple[str, ...]]] = {
         {"name": "x", "shapes": [{"m": 0, "k": 1, "n": 1}]},
         ("spec.workload.shapes[0].m", "greater than or equal to 1"),
     ),
-    "shapes without a name": (
-        "workload",
-        {"shapes": [{"m": 1, "k": 1, "n": 1}]},
-        ("spec.workload", "name is required"),
-    ),
+    "shapes without a name": ("workload", {"shapes": ONE_SHAPE}, ("spec.workload", "name is required")),
     "cordoned nodes without names": (
         "target",
         {"cordoned": "Include"},
         ("spec.target", "cordoned: Include needs nodeNames: name the cordoned nodes to measure"),
     ),
-    "shapes that are split over GPUs": (
-        "workload",
-        {"name": "x", "shapes": [{"m": 1, "k": 1, "n": 1}], "tensorParallel": 2},
-        ("spec.workload", "gemms and shapes are taken literally: leave tensorParallel and expertParallel out"),
+    "shapes that are split over GPUs": of_workload(
+        "gemms and shapes are taken literally: leave tensorParallel", shapes=ONE_SHAPE, tensorParallel=2
     ),
-    "shapes whose experts are spread": (
-        "workload",
-        {"name": "x", "shapes": [{"m": 1, "k": 1, "n": 1}], "expertParallel": 2},
-        ("spec.workload", "shapes are taken literally", "describe the model instead"),
-    ),
+    "gemms whose experts are spread": of_workload("describe the model instead", gemms=["1x1x1"], expertParallel=2),
     "a GEMM that is no text of three numbers": (
         "workload",
         {"name": "x", "gemms": ["64x64"]},
         ("spec.workload.gemms[0]", "write each GEMM as MxKxN with whole numbers, for example 15872x4096x12288"),
     ),
-    "gemms and shapes at once": (
-        "workload",
-        {"name": "x", "gemms": ["64x64x64"], "shapes": [{"m": 1, "k": 1, "n": 1}]},
-        ("spec.workload", "give exactly one of model, preset, huggingFaceConfig, gemms and shapes"),
+    "gemms and shapes at once": of_workload("give exactly one of model", gemms=["64x64x64"], shapes=ONE_SHAPE),
+    "gemms with tokens": of_workload("mean nothing with gemms or shapes", gemms=["64x64x64"], sequenceLength=1),
+    "a model without sizes": of_workload("microBatchSize and sequenceLength are required with model", model=MODEL),
+    "a model with one size": of_workload("are required with model", model=MODEL, microBatchSize=1),
+    "heads that do not divide": of_model("hiddenSize must be a multiple of numAttentionHeads", {"hiddenSize": 4095}),
+    "keys that do not divide": of_model("must be a multiple of numKeyValueHeads", {"numKeyValueHeads": 5}),
+    "a head without a vocabulary": of_model("tiedEmbedding needs vocabSize", {"tiedEmbedding": True}),
+    "more experts asked than there are": of_model(
+        "topK must be at most moe.numExperts", {"moe": EXPERTS | {"topK": 8}}, at=".moe"
     ),
-    "gemms with tokens": (
-        "workload",
-        {"name": "x", "gemms": ["64x64x64"], "sequenceLength": 1},
-        ("spec.workload", "mean nothing with gemms or shapes"),
+    "a gate of no expert": of_model("needs a shared expert", {"moe": EXPERTS | {"sharedExpertGate": True}}, at=".moe"),
+    "no layer with experts": of_model("denseLayers must be less", {"moe": EXPERTS | {"denseLayers": 24}}),
+    "more windows than layers": of_model(
+        "windowedLayers must be at most", {"slidingWindow": {"size": 8, "windowedLayers": 25}}
     ),
-    "a pattern of modules without a hybrid": (
-        "workload",
-        {"name": "x", "model": {**MODEL, "mtp": {"modules": 1, "pattern": "*"}}, **SIZES},
-        ("spec.workload.model", "mtp.pattern belongs to hybrid models, and only to them"),
+    "a window without a mask": of_model("only known with causal attention", WINDOW, {"causal": False}),
+    "more mixers than layers": of_model("at most numHiddenLayers", {"hybrid": HYBRID | {"mambaLayers": 20}}),
+    "groups that do not divide": of_model("a multiple of hybrid.groups", {"hybrid": HYBRID | {"groups": 3}}),
+    "a hybrid with latent attention": of_model("plain attention alone", LATENT, {"hybrid": HYBRID}),
+    "a hybrid with windows": of_model("plain attention alone", WINDOW, {"hybrid": HYBRID}),
+    "latent attention in narrow heads": of_model("latentAttention needs headDim", LATENT, {"headDim": 64}),
+    "latent attention of few keys": of_model("leave numKeyValueHeads out", LATENT, {"numKeyValueHeads": 8}),
+    "latent attention with norms": of_model("leave qkvBias and qkNorm out", LATENT, {"qkNorm": "PerHead"}),
+    "latent attention with biases": of_model("leave qkvBias and qkNorm out", LATENT, {"qkvBias": True}),
+    "a pattern of modules without a hybrid": of_model(
+        "mtp.pattern belongs to hybrid models, and only to them", {"mtp": {"modules": 1, "pattern": "*"}}
     ),
-    "a model without sizes": (
-        "workload",
-        {"name": "x", "model": MODEL},
-        ("spec.workload", "microBatchSize and sequenceLength are required with model"),
-    ),
-    "heads that do not divide": (
-        "workload",
-        {"name": "x", "model": {**MODEL, "hiddenSize": 4095}, **SIZES},
-        ("spec.workload.model", "hiddenSize must be a multiple of numAttentionHeads", "give headDim"),
-    ),
-    "more experts asked than there are": (
-        "workload",
-        {"name": "x", "model": {**MODEL, "moe": {"numExperts": 4, "topK": 8}}, **SIZES},
-        ("spec.workload.model.moe", "topK must be at most moe.numExperts"),
+    "modules of experts without any": of_model(
+        "mtp.pattern names experts (E)", {"hybrid": HYBRID, "mtp": {"modules": 1, "pattern": "E"}}
     ),
     "a config from nowhere": (
         "workload",
@@ -153,17 +160,43 @@ INVALID: dict[str, tuple[str, Any, tuple[str, ...]]] = {
 }
 
 
-@pytest.mark.parametrize(("field", "value", "told"), INVALID.values(), ids=INVALID.keys())
+CASES = pytest.mark.parametrize(("field", "value", "told"), INVALID.values(), ids=INVALID.keys())
+RULES = {rule.message for document in Document.__subclasses__() for rule in document.RULES}
+
+
+def spec_with(field: str, value: Any) -> dict[str, Any]:
+    """The smallest spec with another value of a field; None: without it."""
+    return {key: item for key, item in (profile()["spec"] | {field: value}).items() if item is not None}
+
+
+@pytest.mark.cluster
+@CASES
 def test_an_invalid_profile_is_refused_with_field_and_remedy(
     field: str, value: Any, told: tuple[str, ...], api: ApiServer
 ) -> None:
-    body = copy.deepcopy(profile())
-    body["spec"] = {key: item for key, item in (body["spec"] | {field: value}).items() if item is not None}
+    body = profile() | {"spec": spec_with(field, value)}
     code, answer = api.call("POST", path("default", PROFILE_PLURAL), body, dryRun="All", fieldValidation="Strict")
     assert code in (400, 422)
     assert [fragment for fragment in told if fragment not in answer["message"]] == []
 
 
+@CASES
+def test_the_models_refuse_the_same_and_a_rule_between_fields_in_the_same_words(
+    field: str, value: Any, told: tuple[str, ...]
+) -> None:
+    with pytest.raises(ValidationError) as refused:
+        ProfileSpec.model_validate(spec_with(field, value))
+    said = {error["msg"].removeprefix("Value error, ") for error in refused.value.errors()}
+    expected = {message for message in RULES if told[-1] in message}
+    assert expected & said or not expected
+
+
+def test_every_rule_between_fields_of_a_profile_is_broken_once() -> None:
+    elsewhere = {"size must be above 0", *(rule.message for rule in PlanJob.RULES)}
+    assert [rule for rule in RULES - elsewhere if not any(told[-1] in rule for _, _, told in INVALID.values())] == []
+
+
+@pytest.mark.cluster
 def test_kubectl_shows_the_refusal_of_a_field_that_does_not_exist(kubectl: Kubectl) -> None:
     refused = kubectl.run("apply", "-f", "-", stdin=json.dumps(profile(maxConcurent=2)))
     assert refused.returncode == 1

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from precision_api.facts.recipes import RECIPE_NAMES, Recipe
-from precision_api.kinds.structural import structural
 from precision_api.models.flops import parameters, weights_of_one_gpu
 from precision_api.models.gemm_text import parse_shape
 from precision_api.models.model import ModelSpec
@@ -31,10 +30,6 @@ from precision_api.models.shapes import (
 from precision_api.models.workload import PresetName, Workload
 
 PLAIN = {"hiddenSize": 4096, "intermediateSize": 16384, "numAttentionHeads": 32, "numHiddenLayers": 24}
-LATENT = {"headDim": 192, "latentAttention": {"keyValueRank": 512, "ropeHeadDim": 64, "valueHeadDim": 128}}
-HYBRID = {
-    "mambaLayers": 8, "attentionLayers": 8, "mambaHeads": 8, "mambaHeadDim": 64, "groups": 8, "stateSize": 128,
-}  # fmt: skip
 SIZES = {"microBatchSize": 31, "sequenceLength": 512}
 
 NVIDIA_TWELVE = {
@@ -341,80 +336,23 @@ def test_a_config_that_lies_in_a_config_map_cannot_be_resolved_without_the_clust
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"name": "w"}, "exactly one of model, preset, huggingFaceConfig, gemms and shapes; none is given"),
-        ({"preset": "llama3-8b", "shapes": [{"m": 1, "k": 1, "n": 1}]}, "preset and shapes are given"),
-        ({"model": PLAIN, **SIZES}, "workload.name is required"),
-        ({"name": "w", "model": PLAIN}, "microBatchSize and sequenceLength missing"),
-        ({"name": "w", "model": PLAIN, "microBatchSize": 1}, "workload.sequenceLength missing"),
-        ({"name": "w", "shapes": [{"m": 1, "k": 1, "n": 1}], **SIZES}, "means nothing with shapes"),
-        (
-            {"name": "w", "shapes": [{"m": 1, "k": 1, "n": 1}], "tensorParallel": 2},
-            "workload.tensorParallel means nothing with shapes, which are taken literally: leave it out",
-        ),
-        (
-            {"name": "w", "shapes": [{"m": 1, "k": 1, "n": 1}], "expertParallel": 2},
-            "workload.expertParallel means nothing with shapes",
-        ),
         ({"name": "w", "shapes": []}, "at least 1 item"),
         ({"name": "w", "gemms": []}, "at least 1 item"),
         ({"name": "w", "gemms": ["64x64"]}, "write MxKxN with whole numbers, for example 15872x4096x12288"),
         ({"name": "w", "gemms": ["64x64x0"]}, "N is 0"),
         ({"name": "w", "gemms": [64]}, "valid string"),
-        ({"name": "w", "gemms": ["1x1x1"], "shapes": [{"m": 1, "k": 1, "n": 1}]}, "shapes and gemms are given"),
-        ({"name": "w", "gemms": ["1x1x1"], **SIZES}, "means nothing with gemms"),
-        ({"name": "w", "gemms": ["1x1x1"], "expertParallel": 2}, "workload.expertParallel means nothing with gemms"),
         ({"name": "w", "shapes": [{"m": 0, "k": 1, "n": 1}]}, "greater than or equal to 1"),
         ({"name": "w", "shapes": [{"m": "8", "k": 1, "n": 1}]}, "valid integer"),
         ({"preset": "gpt-9"}, "codonfm-5b"),
         ({"preset": "llama3-8b", "microBatchSize": True}, "valid integer"),
         ({"preset": "llama3-8b", "pipelineParallel": 8}, "pipelineParallel"),
         ({"preset": "llama3-8b", "tensorParallel": 0}, "tensorParallel"),
-        ({"name": "w", "huggingFaceConfig": {}, **SIZES}, "exactly one of text and configMapKeyRef"),
-        ({"name": "w", "model": PLAIN | {"numAttentionHeads": 33}, **SIZES}, "give headDim"),
-        (
-            {"name": "w", "model": PLAIN | {"hybrid": HYBRID | {"mambaLayers": 20}}, **SIZES},
-            "at most numHiddenLayers 24",
-        ),
-        ({"name": "w", "model": PLAIN | {"hybrid": HYBRID | {"groups": 3}}, **SIZES}, "multiple of hybrid.groups"),
-        ({"name": "w", "model": PLAIN | LATENT | {"hybrid": HYBRID}, **SIZES}, "plain attention alone"),
-        ({"name": "w", "model": PLAIN | LATENT | {"headDim": None}, **SIZES}, "latentAttention needs headDim"),
-        ({"name": "w", "model": PLAIN | LATENT | {"headDim": 64}, **SIZES}, "latentAttention needs headDim"),
-        ({"name": "w", "model": PLAIN | LATENT | {"numKeyValueHeads": 8}, **SIZES}, "leave numKeyValueHeads out"),
-        ({"name": "w", "model": PLAIN | LATENT | {"qkNorm": "PerHead"}, **SIZES}, "leave qkvBias and qkNorm out"),
-        ({"name": "w", "model": PLAIN | {"numKeyValueHeads": 5}, **SIZES}, "not a multiple of numKeyValueHeads 5"),
-        ({"name": "w", "model": PLAIN | {"tiedEmbedding": True}, **SIZES}, "needs vocabSize"),
         ({"name": "w", "model": PLAIN | {"gatedMLP": 1}, **SIZES}, "valid boolean"),
-        ({"name": "w", "model": PLAIN | {"moe": {"numExperts": 4, "topK": 5}}, **SIZES}, "lower moe.topK"),
-        (
-            {"name": "w", "model": PLAIN | {"moe": {"numExperts": 4, "topK": 2, "denseLayers": 24}}, **SIZES},
-            "denseLayers must be less",
-        ),
-        (
-            {"name": "w", "model": PLAIN | {"slidingWindow": {"size": 8, "windowedLayers": 25}}, **SIZES},
-            "windowedLayers must be at most",
-        ),
-        (
-            {
-                "name": "w",
-                "model": PLAIN | {"causal": False, "slidingWindow": {"size": 8, "windowedLayers": 2}},
-                **SIZES,
-            },
-            "causal",
-        ),
     ],
 )
 def test_a_wrong_workload_is_refused_with_field_and_remedy(fields: dict[str, Any], words: str) -> None:
     with pytest.raises(ValidationError, match=words):
         Workload.model_validate(fields)
-
-
-def test_the_resource_schema_holds_the_same_rules_as_the_validators() -> None:
-    schema = structural(Workload)
-    rules = [rule["message"] for rule in schema["x-kubernetes-validations"]]
-    assert "give exactly one of model, preset, huggingFaceConfig, gemms and shapes" in rules
-    assert schema["properties"]["preset"]["enum"] == list(get_args(PresetName))
-    assert schema["properties"]["model"]["properties"]["gatedMLP"]["default"] is False
-    assert len(schema["properties"]["model"]["x-kubernetes-validations"]) == 14
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,7 @@ def test_the_split_over_gpus_is_given_on_the_command_line_as_in_a_profile(tmp_pa
 def test_a_split_that_is_given_with_bare_shapes_is_refused() -> None:
     told = run("--shape", "8192x4096x4096", "--expert-parallel", "8")
     assert told.exit_code != 0
-    assert "expertParallel means nothing with gemms" in told.output
+    assert "workload: gemms and shapes are taken literally: leave tensorParallel and expertParallel out" in told.output
 
 
 def test_a_hugging_face_config_gives_gemms_parameters_and_flops_as_json(config: str) -> None:
@@ -225,7 +225,10 @@ def test_the_table_is_for_people() -> None:
         (("--preset", "llama3-8b", "--shape", "1x1x1"), "--preset and --shape are given"),
         (("--preset", "llama9"), "workload.preset: input should be 'codonfm-5b'"),
         (("--shape", "64x64"), "write MxKxN"),
-        (("--shape", "64x64x64", *SIZES), "means nothing with gemms"),
+        (
+            ("--shape", "64x64x64", *SIZES),
+            "workload: microBatchSize and sequenceLength mean nothing with gemms or shapes",
+        ),
         (("--model", "hiddenSize"), "write name=value"),
         (("--model", "hiddenSize=1,hiddenSize=2"), "given twice"),
         (("--model", "moe=1,moe.topK=2"), "both as a value and as the group"),

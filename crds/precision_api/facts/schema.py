@@ -6,17 +6,51 @@ Two spellings, one for each reader: Kubernetes objects are camelCase (`Document`
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from decimal import Decimal as Exact
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
+
+
+def cel(*pairs: tuple[str, str]) -> dict[str, Any]:
+    """CEL rules, each with the message that a user sees, as they stand in the schema."""
+    return {"x-kubernetes-validations": [{"rule": rule, "message": text} for rule, text in pairs]}
+
+
+class Rule(NamedTuple):
+    """What must hold between the fields of a document: in CEL for the API server, as a predicate for everyone else."""
+
+    cel: str
+    message: str
+    """What a user is told, whoever judges."""
+    holds: Callable[[Any], bool]
+
+
+def _add_rules(schema: dict[str, Any], document: type[Document]) -> None:
+    if document.RULES:
+        schema |= cel(*((rule.cel, rule.message) for rule in document.RULES))
 
 
 class Document(BaseModel):
     """Part of a custom resource's spec: camelCase on the wire, frozen, unknown fields refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True)
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        alias_generator=to_camel,
+        populate_by_name=True,
+        json_schema_extra=_add_rules,
+    )
+    RULES: ClassVar[tuple[Rule, ...]] = ()
+
+    @model_validator(mode="after")
+    def _rules_hold(self) -> Self:
+        for rule in self.RULES:
+            if not rule.holds(self):
+                raise ValueError(rule.message)
+        return self
 
 
 class StatusDocument(BaseModel):
@@ -40,16 +74,6 @@ Name = Annotated[str, Field(min_length=1, max_length=253)]
 LabelValue = Annotated[str, Field(max_length=63)]
 Text = Annotated[str, Field(max_length=1024)]
 ShortText = Annotated[str, Field(max_length=253)]
-
-
-def cel(*pairs: tuple[str, str]) -> dict[str, Any]:
-    """CEL rules, each with the message that a user sees, as they stand in the schema."""
-    return {"x-kubernetes-validations": [{"rule": rule, "message": text} for rule, text in pairs]}
-
-
-def rules(*pairs: tuple[str, str]) -> ConfigDict:
-    """Model configuration that carries CEL rules, each with the message that a user sees, into the schema."""
-    return ConfigDict(json_schema_extra=cel(*pairs))
 
 
 def patterned(pattern: str, max_length: int, remedy: str) -> Any:

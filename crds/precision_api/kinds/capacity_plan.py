@@ -7,12 +7,12 @@ and powers carry their unit (`15T`, `2.5MW`).
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from precision_api.facts.recipes import RECIPE_NAMES, Recipe
-from precision_api.facts.schema import Decimal, Document, Name, ShortText, StatusDocument, Text, patterned, rules
+from precision_api.facts.schema import Decimal, Document, Name, Rule, ShortText, StatusDocument, Text, patterned
 from precision_api.kinds.fields import Duration, Recipes
 from precision_api.kinds.profile import Condition, Time
 from precision_api.models.workload import Workload
@@ -190,12 +190,21 @@ class RunningJob(Document):
 class PlanJob(Document):
     """One training job."""
 
-    model_config = rules(
-        ("has(self.workload) != has(self.parameters)", "give exactly one of workload and parameters"),
-        ("!has(self.deadline) || !has(self.deadlineDays)", "give deadline or deadlineDays, not both"),
-        (
+    RULES = (
+        Rule(
+            "has(self.workload) != has(self.parameters)",
+            "give exactly one of workload and parameters",
+            lambda job: (job.workload is None) != (job.parameters is None),
+        ),
+        Rule(
+            "!has(self.deadline) || !has(self.deadlineDays)",
+            "give deadline or deadlineDays, not both",
+            lambda job: job.deadline is None or job.deadline_days is None,
+        ),
+        Rule(
             "!has(self.minGPUs) || !has(self.maxGPUs) || self.minGPUs <= self.maxGPUs",
             "minGPUs must be at most maxGPUs",
+            lambda job: not (job.min_gpus and job.max_gpus) or job.min_gpus <= job.max_gpus,
         ),
     )
 
@@ -236,16 +245,6 @@ class PlanJob(Document):
     running: RunningJob | None = Field(None, description="Where it runs already; left out: it is still to be started.")
     goodput: Share | None = Field(None, description="Share of time that it makes progress. Default: the pool's.")
     goodput_plus_minus: Share | None = Field(None, description=_PLUS_MINUS.format("0.05"))
-
-    @model_validator(mode="after")
-    def _fields_fit(self) -> Self:
-        if (self.workload is None) == (self.parameters is None):
-            raise ValueError(f"jobs {self.name}: give exactly one of workload and parameters")
-        if self.deadline is not None and self.deadline_days is not None:
-            raise ValueError(f"jobs {self.name}: give deadline or deadlineDays, not both")
-        if self.min_gpus and self.max_gpus and self.min_gpus > self.max_gpus:
-            raise ValueError(f"jobs {self.name}: minGPUs {self.min_gpus} is above maxGPUs {self.max_gpus}: correct one")
-        return self
 
 
 class Price(Document):

@@ -7,9 +7,9 @@ bound. A field is here once something reads it.
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from precision_api.exchange.request import Baseline
 from precision_api.facts.names import DEFAULT_POOL_LABEL
@@ -19,11 +19,11 @@ from precision_api.facts.schema import (
     Document,
     LabelValue,
     Name,
+    Rule,
     ShortText,
     StatusDocument,
     StringMap,
     Text,
-    rules,
 )
 from precision_api.kinds.fields import (
     Duration,
@@ -43,29 +43,25 @@ from precision_api.models.workload import Workload
 class MatchExpression(Document):
     """One requirement on a node's labels, as in a node selector term."""
 
-    model_config = rules(
-        (
+    RULES = (
+        Rule(
             "(self.operator in ['Exists', 'DoesNotExist']) == (!has(self.values) || size(self.values) == 0)",
             "values must be set for In, NotIn, Gt and Lt, and left out for Exists and DoesNotExist",
+            lambda e: (e.operator in ("Exists", "DoesNotExist")) == (not e.values),
         ),
-        (
+        Rule(
             "!(self.operator in ['Gt', 'Lt']) || (has(self.values) && size(self.values) == 1 "
             "&& self.values[0].matches('^-?[0-9]+$'))",
             "Gt and Lt take exactly one value, an integer written as a string",
+            lambda e: (
+                e.operator not in ("Gt", "Lt") or (len(e.values) == 1 and bool(re.fullmatch("-?[0-9]+", e.values[0])))
+            ),
         ),
     )
 
     key: LabelKey = Field(description="Label key to look at.")
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"] = Field(description="How to compare.")
     values: tuple[LabelValue, ...] = Field((), max_length=256, description="Values to compare with.")
-
-    @model_validator(mode="after")
-    def _values_fit(self) -> Self:
-        if (self.operator in ("Exists", "DoesNotExist")) != (not self.values):
-            raise ValueError(f"matchExpressions {self.key}: {self.operator} and values {list(self.values)} do not fit")
-        if self.operator in ("Gt", "Lt") and not (len(self.values) == 1 and re.fullmatch("-?[0-9]+", self.values[0])):
-            raise ValueError(f"matchExpressions {self.key}: {self.operator} takes exactly one value, an integer")
-        return self
 
 
 class TaintMatch(Document):
@@ -81,10 +77,11 @@ class TaintMatch(Document):
 class Target(Document):
     """Which nodes are measured: all conditions must hold; an empty target means every node with supported GPUs."""
 
-    model_config = rules(
-        (
+    RULES = (
+        Rule(
             "!has(self.cordoned) || self.cordoned != 'Include' || (has(self.nodeNames) && size(self.nodeNames) > 0)",
             "cordoned: Include needs nodeNames: name the cordoned nodes to measure",
+            lambda target: target.cordoned != "Include" or bool(target.node_names),
         ),
     )
 
@@ -108,12 +105,6 @@ class Target(Document):
         description="Skip: a cordoned node waits until it is uncordoned. Include: it is measured while cordoned, as "
         "after a repair; only with nodeNames, so that no drain is worked against.",
     )
-
-    @model_validator(mode="after")
-    def _cordoned_nodes_are_named(self) -> Self:
-        if self.cordoned == "Include" and not self.node_names:
-            raise ValueError("target: cordoned: Include needs nodeNames: name the cordoned nodes to measure")
-        return self
 
 
 class GemmBenchmark(Document):
@@ -159,10 +150,11 @@ class LossBenchmark(Document):
 class Benchmarks(Document):
     """What is measured, and how long."""
 
-    model_config = rules(
-        (
+    RULES = (
+        Rule(
             "self.gemm.enabled || self.training.enabled",
             "nothing to measure: enable gemm or training",
+            lambda benchmarks: benchmarks.gemm.enabled or benchmarks.training.enabled,
         ),
     )
 
@@ -182,12 +174,6 @@ class Benchmarks(Document):
         description="How many layers, first and last together, stay in the baseline's recipe, as recipes for FP4 ask: "
         "training figures are computed with so many layers at the baseline's measured time.",
     )
-
-    @model_validator(mode="after")
-    def _something_to_do(self) -> Self:
-        if not (self.gemm.enabled or self.training.enabled):
-            raise ValueError("benchmarks: nothing to measure: enable gemm or training")
-        return self
 
 
 class PoolLimit(Document):
@@ -258,8 +244,12 @@ class Rollout(Document):
 class Toleration(Document):
     """A toleration of the agent pods, beside those for nvidia.com/gpu and kubernetes.io/arch that they always have."""
 
-    model_config = rules(
-        ("self.operator != 'Exists' || !has(self.value)", "value must be left out when operator is Exists"),
+    RULES = (
+        Rule(
+            "self.operator != 'Exists' || !has(self.value)",
+            "value must be left out when operator is Exists",
+            lambda toleration: toleration.operator != "Exists" or toleration.value is None,
+        ),
     )
 
     key: LabelKey = Field(description="Taint key; required, since tolerating every taint would enter reserved racks.")
@@ -268,12 +258,6 @@ class Toleration(Document):
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = Field(
         None, description="Taint effect; left out, all effects."
     )
-
-    @model_validator(mode="after")
-    def _value_fits(self) -> Self:
-        if self.operator == "Exists" and self.value is not None:
-            raise ValueError(f"tolerations {self.key}: value must be left out when operator is Exists")
-        return self
 
 
 class Resources(Document):

@@ -1,12 +1,12 @@
-"""A model by its dimensions, and the checks between them: the CEL rules say the same as the validators."""
+"""A model by its dimensions, and the rules between them."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import Field, StrictBool, model_validator
+from pydantic import Field, StrictBool
 
-from precision_api.facts.schema import Document, rules
+from precision_api.facts.schema import Document, Rule
 from precision_api.models.model_parts import (
     Heads,
     HeadWidth,
@@ -29,64 +29,78 @@ class ModelSpec(Document):
     layer. Everything below `vocabSize` exists so that parameter counts agree with model cards exactly.
     """
 
-    model_config = rules(
-        (
+    RULES = (
+        Rule(
             "has(self.headDim) || self.hiddenSize % self.numAttentionHeads == 0",
             "hiddenSize must be a multiple of numAttentionHeads; if heads are narrower or wider, give headDim",
+            lambda m: m.head_dim is not None or m.hidden_size % m.num_attention_heads == 0,
         ),
-        (
+        Rule(
             "!has(self.numKeyValueHeads) || self.numAttentionHeads % self.numKeyValueHeads == 0",
             "numAttentionHeads must be a multiple of numKeyValueHeads",
+            lambda m: m.num_attention_heads % m.kv_heads == 0,
         ),
-        (
+        Rule(
             "!has(self.moe) || !has(self.moe.denseLayers) || self.moe.denseLayers < self.numHiddenLayers",
             "moe.denseLayers must be less than numHiddenLayers; for a model without experts leave moe out",
+            lambda m: m.moe is None or m.moe_layers > 0,
         ),
-        (
+        Rule(
             "!has(self.slidingWindow) || self.slidingWindow.windowedLayers <= self.numHiddenLayers",
             "slidingWindow.windowedLayers must be at most numHiddenLayers",
+            lambda m: m.sliding_window is None or m.sliding_window.windowed_layers <= m.num_hidden_layers,
         ),
-        (
+        Rule(
             "!has(self.slidingWindow) || !has(self.causal) || self.causal",
             "slidingWindow is only known with causal attention: leave one of the two out",
+            lambda m: m.sliding_window is None or m.causal,
         ),
-        (
+        Rule(
             "!(has(self.tiedEmbedding) && self.tiedEmbedding) || has(self.vocabSize)",
             "tiedEmbedding needs vocabSize",
+            lambda m: not m.tied_embedding or m.vocab_size is not None,
         ),
-        (
+        Rule(
             "!has(self.hybrid) || self.hybrid.mambaLayers + self.hybrid.attentionLayers <= self.numHiddenLayers",
             "hybrid.mambaLayers and hybrid.attentionLayers together must be at most numHiddenLayers",
+            lambda m: m.hybrid is None or m.hybrid.mamba_layers + m.hybrid.attention_layers <= m.num_hidden_layers,
         ),
-        (
+        Rule(
             "!has(self.hybrid) || self.hybrid.mambaHeads % self.hybrid.groups == 0",
             "hybrid.mambaHeads must be a multiple of hybrid.groups",
+            lambda m: m.hybrid is None or m.hybrid.mamba_heads % m.hybrid.groups == 0,
         ),
-        (
+        Rule(
             "!has(self.hybrid) || !(has(self.slidingWindow) || has(self.latentAttention))",
             "hybrid models are known with plain attention alone: leave slidingWindow and latentAttention out",
+            lambda m: m.hybrid is None or m.sliding_window is m.latent_attention is None,
         ),
-        (
+        Rule(
             "!has(self.latentAttention) || (has(self.headDim) && self.headDim > self.latentAttention.ropeHeadDim)",
             "latentAttention needs headDim: a head's width without rotary positions plus latentAttention.ropeHeadDim",
+            lambda m: m.latent_attention is None or (m.head_dim or 0) > m.latent_attention.rope_head_dim,
         ),
-        (
+        Rule(
             "!has(self.latentAttention) || !has(self.numKeyValueHeads) || "
             "self.numKeyValueHeads == self.numAttentionHeads",
             "latentAttention gives each query head a key and a value of its own: leave numKeyValueHeads out",
+            lambda m: m.latent_attention is None or m.kv_heads == m.num_attention_heads,
         ),
-        (
+        Rule(
             "!has(self.latentAttention) || (!(has(self.qkvBias) && self.qkvBias) && "
             "(!has(self.qkNorm) || self.qkNorm == 'None'))",
             "latentAttention has norms of its ranks and no biases: leave qkvBias and qkNorm out",
+            lambda m: m.latent_attention is None or (not m.qkv_bias and m.qk_norm == "None"),
         ),
-        (
+        Rule(
             "!has(self.mtp) || has(self.mtp.pattern) == has(self.hybrid)",
             "mtp.pattern belongs to hybrid models, and only to them",
+            lambda m: m.mtp is None or (m.mtp.pattern is None) == (m.hybrid is None),
         ),
-        (
+        Rule(
             "!has(self.mtp) || !has(self.mtp.pattern) || !self.mtp.pattern.contains('E') || has(self.moe)",
             "mtp.pattern names experts (E), but the model has none: give moe",
+            lambda m: m.mtp is None or "E" not in (m.mtp.pattern or "") or m.moe is not None,
         ),
     )
 
@@ -147,12 +161,6 @@ class ModelSpec(Document):
         description="Modules for multi-token prediction. They are counted apart: parameters, FLOPs per token and the "
         "measured GEMMs are those of the model without them.",
     )
-
-    @model_validator(mode="after")
-    def _numbers_fit(self) -> Self:
-        for problem in _model_problems(self):
-            raise ValueError(problem)
-        return self
 
     @property
     def head_width(self) -> int:
@@ -235,64 +243,3 @@ class ModelSpec(Document):
     def expert_width(self) -> int:
         """Inner width of one expert."""
         return (self.moe.expert_intermediate_size if self.moe else None) or self.intermediate_size
-
-
-def _model_problems(model: ModelSpec) -> list[str]:
-    hidden, heads, layers = model.hidden_size, model.num_attention_heads, model.num_hidden_layers
-    window, latent, hybrid, mtp = model.sliding_window, model.latent_attention, model.hybrid, model.mtp
-    checks = (
-        (
-            hybrid is not None and hybrid.mamba_layers + hybrid.attention_layers > layers,
-            f"hybrid.mambaLayers and hybrid.attentionLayers together must be at most numHiddenLayers {layers}",
-        ),
-        (
-            hybrid is not None and hybrid.mamba_heads % hybrid.groups != 0,
-            "hybrid.mambaHeads must be a multiple of hybrid.groups",
-        ),
-        (
-            hybrid is not None and (window is not None or latent is not None),
-            "hybrid models are known with plain attention alone: leave slidingWindow and latentAttention out",
-        ),
-        (
-            model.head_dim is None and hidden % heads != 0,
-            f"hiddenSize {hidden} is not a multiple of numAttentionHeads {heads}: correct one of them or give headDim",
-        ),
-        (
-            heads % model.kv_heads != 0,
-            f"numAttentionHeads {heads} is not a multiple of numKeyValueHeads {model.kv_heads}: correct one of them",
-        ),
-        (
-            model.moe is not None and model.moe_layers < 1,
-            f"moe.denseLayers must be less than numHiddenLayers {layers}; for a model without experts leave moe out",
-        ),
-        (
-            window is not None and window.windowed_layers > layers,
-            f"slidingWindow.windowedLayers must be at most numHiddenLayers {layers}",
-        ),
-        (
-            window is not None and not model.causal,
-            "slidingWindow is only known with causal attention: leave slidingWindow out or set causal to true",
-        ),
-        (model.tied_embedding and model.vocab_size is None, "tiedEmbedding needs vocabSize: give it"),
-        (
-            latent is not None and (model.head_dim is None or latent.rope_head_dim >= model.head_dim),
-            "latentAttention needs headDim: a head's width without rotary positions plus latentAttention.ropeHeadDim",
-        ),
-        (
-            latent is not None and model.kv_heads != heads,
-            "latentAttention gives each query head a key and a value of its own: leave numKeyValueHeads out",
-        ),
-        (
-            latent is not None and (model.qkv_bias or model.qk_norm != "None"),
-            "latentAttention has norms of its ranks and no biases: leave qkvBias and qkNorm out",
-        ),
-        (
-            mtp is not None and (mtp.pattern is not None) != (hybrid is not None),
-            "mtp.pattern belongs to hybrid models, and only to them: give both hybrid and mtp.pattern, or neither",
-        ),
-        (
-            mtp is not None and "E" in (mtp.pattern or "") and model.moe is None,
-            "mtp.pattern names experts (E), but the model has none: give moe",
-        ),
-    )
-    return [message for wrong, message in checks if wrong]

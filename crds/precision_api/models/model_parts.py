@@ -3,11 +3,11 @@ numbers."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
-from pydantic import Field, StrictBool, model_validator
+from pydantic import Field, StrictBool
 
-from precision_api.facts.schema import Document, rules
+from precision_api.facts.schema import Document, Rule
 
 
 def strict(least: int, most: int) -> Any:
@@ -34,12 +34,17 @@ Sequence = Annotated[int, strict(1, 16_777_216)]
 class MoE(Document):
     """The mixture of experts of a model; layers that have none stay dense, with the model's intermediateSize."""
 
-    model_config = rules(
-        ("self.topK <= self.numExperts", "moe.topK must be at most moe.numExperts"),
-        (
+    RULES = (
+        Rule(
+            "self.topK <= self.numExperts",
+            "moe.topK must be at most moe.numExperts",
+            lambda moe: moe.top_k <= moe.num_experts,
+        ),
+        Rule(
             "!(has(self.sharedExpertGate) && self.sharedExpertGate) || "
             "(has(self.sharedExpertIntermediateSize) && self.sharedExpertIntermediateSize > 0)",
             "moe.sharedExpertGate needs a shared expert: give moe.sharedExpertIntermediateSize",
+            lambda moe: not moe.shared_expert_gate or moe.shared_expert_intermediate_size > 0,
         ),
     )
 
@@ -62,14 +67,6 @@ class MoE(Document):
         False, description="Whether the router has a number for each expert beside its matrix: a bias or a correction."
     )
     expert_bias: StrictBool = Field(False, description="Whether the experts' projections have biases (GPT-OSS).")
-
-    @model_validator(mode="after")
-    def _top_k_fits(self) -> Self:
-        if self.top_k > self.num_experts:
-            raise ValueError(f"moe.topK is {self.top_k} but moe.numExperts is {self.num_experts}: lower moe.topK")
-        if self.shared_expert_gate and not self.shared_expert_intermediate_size:
-            raise ValueError("moe.sharedExpertGate needs a shared expert: give moe.sharedExpertIntermediateSize")
-        return self
 
 
 class SlidingWindow(Document):

@@ -1,15 +1,15 @@
 """The workload of a profile: a model, a preset, a Hugging Face config or explicit matrix shapes.
 
-These models are `spec.workload` of the custom resource; the CEL rules beside them say the same as the validators.
+These models are `spec.workload` of the custom resource.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from precision_api.facts.schema import Document, rules
+from precision_api.facts.schema import Document, Rule
 from precision_api.models.gemm_text import GemmText, Shape
 from precision_api.models.model import ModelSpec
 from precision_api.models.model_parts import Sequence, strict
@@ -53,8 +53,12 @@ class ConfigMapKey(Document):
 class HuggingFaceConfig(Document):
     """A Hugging Face config.json, as text or from a ConfigMap."""
 
-    model_config = rules(
-        ("has(self.text) != has(self.configMapKeyRef)", "give exactly one of text and configMapKeyRef"),
+    RULES = (
+        Rule(
+            "has(self.text) != has(self.configMapKeyRef)",
+            "give exactly one of text and configMapKeyRef",
+            lambda config: (config.text is None) != (config.config_map_key_ref is None),
+        ),
     )
 
     text: Annotated[str, Field(min_length=2, max_length=MAX_CONFIG_BYTES)] | None = Field(
@@ -64,44 +68,43 @@ class HuggingFaceConfig(Document):
         None, description="Where the text of the config.json is kept; the operator reads it."
     )
 
-    @model_validator(mode="after")
-    def _one_source(self) -> Self:
-        if (self.text is None) == (self.config_map_key_ref is None):
-            raise ValueError("huggingFaceConfig: give exactly one of text and configMapKeyRef")
-        return self
-
 
 STEP_SETTINGS = ("tensor_parallel", "expert_parallel", "gradient_accumulation", "optimizer_shards", "recompute")
 """Fields of a workload that say how a step is split over GPUs and repeated."""
-_SOURCES = ("model", "preset", "huggingFaceConfig", "shapes", "gemms")
-_LITERAL = (["shapes"], ["gemms"])
-"""Sources that are taken as they are: without sizes and without a split."""
 
 
 class Workload(Document):
     """What is measured: exactly one of model, preset, huggingFaceConfig, gemms and shapes, and how much in one step."""
 
-    model_config = rules(
-        (
+    RULES = (
+        Rule(
             "[has(self.model), has(self.preset), has(self.huggingFaceConfig), has(self.shapes), has(self.gemms)]"
             ".filter(given, given).size() == 1",
             "give exactly one of model, preset, huggingFaceConfig, gemms and shapes",
+            lambda w: [w.model, w.preset, w.hugging_face_config, w.shapes, w.gemms].count(None) == 4,
         ),
-        ("has(self.name) || has(self.preset)", "name is required unless a preset is used"),
-        (
+        Rule(
+            "has(self.name) || has(self.preset)",
+            "name is required unless a preset is used",
+            lambda w: w.name is not None or w.preset is not None,
+        ),
+        Rule(
             "has(self.preset) || has(self.shapes) || has(self.gemms) || "
             "(has(self.microBatchSize) && has(self.sequenceLength))",
             "microBatchSize and sequenceLength are required with model and huggingFaceConfig",
+            lambda w: bool(w.preset or w.literal) or None not in (w.micro_batch_size, w.sequence_length),
         ),
-        (
+        Rule(
             "!(has(self.shapes) || has(self.gemms)) || (!has(self.microBatchSize) && !has(self.sequenceLength))",
             "microBatchSize and sequenceLength mean nothing with gemms or shapes: leave them out",
+            lambda w: not w.literal or w.micro_batch_size is w.sequence_length is None,
         ),
-        (
+        Rule(
             "!(has(self.shapes) || has(self.gemms)) || ((!has(self.tensorParallel) || self.tensorParallel == 1) && "
             "(!has(self.expertParallel) || self.expertParallel == 1))",
             "gemms and shapes are taken literally: leave tensorParallel and expertParallel out and give the GEMMs of "
             "one GPU, or describe the model instead",
+            lambda w: not w.literal or w.tensor_parallel == w.expert_parallel == 1,
         ),
     )
 
@@ -145,41 +148,7 @@ class Workload(Document):
         "None", description="Full: activations are computed again in the backward pass, a third forward pass more."
     )
 
-    @model_validator(mode="after")
-    def _fields_fit(self) -> Self:
-        for problem in _workload_problems(self):
-            raise ValueError(problem)
-        return self
-
-
-def _workload_problems(workload: Workload) -> list[str]:
-    values = (workload.model, workload.preset, workload.hugging_face_config, workload.shapes, workload.gemms)
-    named = [name for name, value in zip(_SOURCES, values, strict=True) if value is not None]
-    sizes = {"microBatchSize": workload.micro_batch_size, "sequenceLength": workload.sequence_length}
-    missing = " and ".join(name for name, value in sizes.items() if value is None)
-    present = " and ".join(name for name, value in sizes.items() if value is not None)
-    parts = {"tensorParallel": workload.tensor_parallel, "expertParallel": workload.expert_parallel}
-    split = " and ".join(name for name, gpus in parts.items() if gpus > 1)
-    checks = (
-        (
-            len(named) != 1,
-            "workload: give exactly one of model, preset, huggingFaceConfig, gemms and shapes; "
-            f"{' and '.join(named) + ' are given' if named else 'none is given'}",
-        ),
-        (workload.name is None and workload.preset is None, "workload.name is required unless a preset is used"),
-        (
-            bool(missing) and named[:1] in (["model"], ["huggingFaceConfig"]),
-            f"workload.{missing} missing: needed with {' '.join(named)} (tokens in a micro batch = the two multiplied)",
-        ),
-        (
-            bool(present) and named[:1] in _LITERAL,
-            f"workload.{present} means nothing with {named[:1][0] if named else 'shapes'}, whose m is the number of "
-            "tokens: leave it out",
-        ),
-        (
-            bool(split) and named[:1] in _LITERAL,
-            f"workload.{split} means nothing with {named[:1][0] if named else 'shapes'}, which are taken literally: "
-            "leave it out and give the GEMMs of one GPU, or describe the model instead",
-        ),
-    )
-    return [message for wrong, message in checks if wrong]
+    @property
+    def literal(self) -> bool:
+        """Whether GEMMs are taken as they are: without sizes and without a split."""
+        return self.shapes is not None or self.gemms is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
 import typer
@@ -79,7 +79,8 @@ def sentences(error: ValidationError, root: str = "", model: type[BaseModel] | N
         if detail["type"] in _SENTENCES:
             lines.append(f"{where} {what}")
         elif detail["type"] == "value_error":
-            lines.append(what)
+            of_several_fields = isinstance(detail["input"], Mapping)
+            lines.append(f"{where}: {what}" if of_several_fields else what)
         else:
             lines.append(f"{where}: {what[:1].lower()}{what[1:]}{got}")
     return "\n".join(dict.fromkeys(lines))
