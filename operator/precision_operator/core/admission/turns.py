@@ -25,7 +25,7 @@ from precision_operator.core.reasons import REASONS, Said, said
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
 
-class _Placed(NamedTuple):
+class _Spot(NamedTuple):
     """Where an agent is: whose, and on which node."""
 
     namespace: str
@@ -37,7 +37,7 @@ class _InFlight:
     """What is taken while one plan is made: a value local to `admit`."""
 
     observed: Observed
-    live: dict[tuple[str, str], _Placed]
+    live: dict[tuple[str, str], _Spot]
     """Each agent that runs or may still run, by profile UID and its Job's UID."""
     taken: dict[str, str]
     """Key of the profile whose agent is on the node, by the node's name: one that comes back may still run it."""
@@ -191,7 +191,7 @@ def _in_flight(observed: Observed, drafts: Sequence[ProfilePlan]) -> _InFlight:
     accepted = [draft for draft in drafts if isinstance(draft, AcceptedPlan)]
     starts = _starts(observed)
     live = {
-        (i.profile_uid, _job_uid(i)): _Placed(i.namespace, i.node_uid) for i in agents if not _is_left(i, abandoned)
+        (i.profile_uid, _job_uid(i)): _Spot(i.namespace, i.node_uid) for i in agents if not _is_left(i, abandoned)
     }
     newest, newest_of = _newest(starts, observed.now)
     return _InFlight(
@@ -226,7 +226,7 @@ def _limits_others(draft: AcceptedPlan) -> bool:
     return not spec.suspend and has_physical_limits(spec.rollout)
 
 
-def _fleet(observed: Observed, live: Mapping[tuple[str, str], _Placed]) -> FleetView | None:
+def _fleet(observed: Observed, live: Mapping[tuple[str, str], _Spot]) -> FleetView | None:
     caps = observed.settings.fleet_limits
     if caps.empty:
         return None
@@ -335,7 +335,7 @@ def _rank(profile: ProfileView, in_flight: _InFlight) -> tuple[int, datetime, in
 
 def _take(in_flight: _InFlight, draft: AcceptedPlan, candidate: NodeState) -> None:
     now, profile, facts = in_flight.observed.now, draft.profile, candidate.facts
-    in_flight.live[profile.uid, facts.uid] = _Placed(profile.namespace, facts.uid)
+    in_flight.live[profile.uid, facts.uid] = _Spot(profile.namespace, facts.uid)
     in_flight.agents[profile.uid] += 1
     in_flight.of[profile.namespace] += 1
     in_flight.trying[profile.uid] += 1
