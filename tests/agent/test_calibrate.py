@@ -12,14 +12,7 @@ from precision_agent.cases import Variant
 from precision_agent.power.energy import Window
 from precision_agent.power.sensor_sampling import SensorRow, recordings
 from precision_agent.protocol import Sample
-from precision_agent.sampling.calibrate import (
-    calibrated,
-    counter_scope,
-    disagrees,
-    idle_watts,
-    period,
-    square_wave,
-)
+from precision_agent.sampling.calibrate import calibrated, counter_scope, disagrees, idle_watts, period, square_wave
 from precision_api.exchange.result import Failure, Sensor
 from tests.support.fake_backend import FakeBackend, devices_of
 

@@ -20,16 +20,7 @@ from precision_agent.backends.transformer_engine import TransformerEngine
 from precision_agent.cases import GemmCase, TrainingCase, Variant, cases_of
 from precision_agent.method.full_depth import Depth, depth_check, depth_of, full_depth
 from precision_agent.precision.kernels import classify
-from precision_agent.protocol import (
-    Backend,
-    Inspection,
-    LossPlan,
-    LossTrack,
-    Profile,
-    Refusal,
-    RegionName,
-    Sample,
-)
+from precision_agent.protocol import Backend, Inspection, LossPlan, LossTrack, Profile, Refusal, RegionName, Sample
 from precision_api.exchange.request import MeasurementRequest
 from precision_api.exchange.result import Failure
 from precision_api.models.resolution import resolve

@@ -11,19 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from precision_api.kinds.report import ReportAttempt
-from precision_operator.core.admission.budget_view import (
-    AdmissionRequest,
-    BudgetView,
-    FleetView,
-    Live,
-    node_watts,
-)
-from precision_operator.core.admission.limits import (
-    NODE_CHECKS,
-    PROFILE_CHECKS,
-    blocked_by,
-    concurrency_limit,
-)
+from precision_operator.core.admission.budget_view import AdmissionRequest, BudgetView, FleetView, Live, node_watts
+from precision_operator.core.admission.limits import NODE_CHECKS, PROFILE_CHECKS, blocked_by, concurrency_limit
 from precision_operator.core.attempts.node_state import Tally
 from precision_operator.core.attempts.refusal import Answer, noted
 from precision_operator.core.observe.clock import format_time

@@ -18,20 +18,7 @@ from precision_operator.core.plan import plan
 from precision_operator.core.reasons import sentence
 from precision_operator.core.status.profile_status import profile_status
 from tests.support.node_objects import node_object, resource_slice
-from tests.support.world import (
-    MINUTE,
-    NOW,
-    SETTINGS,
-    gone,
-    job,
-    measured,
-    nodes,
-    observed,
-    pod,
-    profile,
-    report,
-    tried,
-)
+from tests.support.world import MINUTE, NOW, SETTINGS, gone, job, measured, nodes, observed, pod, profile, report, tried
 
 NAMES = ("n1", "n2", "n3", "n4")
 SPECS: tuple[dict[str, Any], ...] = (

@@ -9,12 +9,7 @@ from typing import Any
 import pytest
 
 from precision_api.exchange.request import LossRuns
-from precision_operator.core.eligibility.request import (
-    ResolvedProfile,
-    measurement_request,
-    resolve_profile,
-    too_large,
-)
+from precision_operator.core.eligibility.request import ResolvedProfile, measurement_request, resolve_profile, too_large
 from precision_operator.core.observe.nodes import node_facts
 from precision_operator.core.observe.observed import ProfileView
 from precision_operator.core.reasons import REASONS, Said

@@ -9,13 +9,7 @@ import pytest
 
 from precision_lab.monitoring.perses import dashboard as perses
 from precision_operator.monitoring.dashboards.catalog import DASHBOARDS
-from precision_operator.monitoring.dashboards.panel import (
-    Dashboard,
-    Panel,
-    PanelRow,
-    Query,
-    SeriesColour,
-)
+from precision_operator.monitoring.dashboards.panel import Dashboard, Panel, PanelRow, Query, SeriesColour
 from tests.dashboards.promql import chosen, selectors
 
 pages = pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda page: page.uid)

@@ -20,12 +20,7 @@ from typing import Literal, get_args
 from precision_agent.protocol import Part, RegionName
 from precision_api.exchange import stats
 from precision_api.exchange.result import Failure, Interval
-from precision_api.models.flops import (
-    experts_of_one_gpu,
-    sharded_weights,
-    training_flops_per_token,
-    weights_of_one_gpu,
-)
+from precision_api.models.flops import experts_of_one_gpu, sharded_weights, training_flops_per_token, weights_of_one_gpu
 from precision_api.models.model_parts import SlidingWindow
 from precision_api.models.resolution import ResolvedWorkload
 from precision_api.models.shapes import Split

@@ -12,14 +12,7 @@ from precision_agent.method.full_depth import depth_agrees, other_windows
 from precision_agent.power.reasons import COUNTER_DISAGREES, Reason
 from precision_agent.power.sensing import SensorFacts
 from precision_agent.power.sensor_sampling import Recordings
-from precision_agent.precision.evidence import (
-    CPU_BOUND,
-    ONCE,
-    UNFUSED,
-    Repeats,
-    unfused_attention,
-    verification_of,
-)
+from precision_agent.precision.evidence import CPU_BOUND, ONCE, UNFUSED, Repeats, unfused_attention, verification_of
 from precision_agent.protocol import Inspection, Load, Probe, ResultProvenance, Sample
 from precision_agent.results.assess import RecipeEvidence, control_ratio, recipe_result, with_meanings
 from precision_agent.results.kernel_shares import (

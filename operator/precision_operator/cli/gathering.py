@@ -11,12 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
-from precision_operator.cli.operator_settings import (
-    configured,
-    served_places,
-    settings_told_by,
-    without_agent_change,
-)
+from precision_operator.cli.operator_settings import configured, served_places, settings_told_by, without_agent_change
 from precision_operator.cli.results import status_of
 from precision_operator.cluster import ApiError, Cluster
 from precision_operator.core.attempts.refusal import RULES

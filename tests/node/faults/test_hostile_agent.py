@@ -16,13 +16,7 @@ import pytest
 from precision_lab.builds.image_archives import NAMES, version
 from tests.support import hostile
 from tests.support.eventually import eventually
-from tests.support.installed import (
-    GPU_NODE,
-    ONLY_GPU_NODE,
-    Installed,
-    Object,
-    log_of,
-)
+from tests.support.installed import GPU_NODE, ONLY_GPU_NODE, Installed, Object, log_of
 
 pytestmark = pytest.mark.node
 PROGRAM = inspect.getsource(hostile)

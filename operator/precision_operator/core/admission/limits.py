@@ -18,14 +18,7 @@ from precision_api.kinds.fields import IntOrPercent
 from precision_api.kinds.profile import PoolLimit, Rollout
 from precision_operator.core.admission import blockers, fleet_limits
 from precision_operator.core.admission.blockers import Blockers
-from precision_operator.core.admission.budget_view import (
-    AdmissionRequest,
-    Live,
-    label_of,
-    node_watts,
-    pool_of,
-    recent,
-)
+from precision_operator.core.admission.budget_view import AdmissionRequest, Live, label_of, node_watts, pool_of, recent
 from precision_operator.core.attempts.refusal import refusal_facts
 from precision_operator.core.attempts.retry import rest_over
 from precision_operator.core.observe.clock import format_time, parse_time

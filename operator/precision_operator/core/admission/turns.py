@@ -190,9 +190,7 @@ def _in_flight(observed: Observed, drafts: Sequence[ProfilePlan]) -> _InFlight:
     agents: list[JobView | PodView] = [*observed.jobs, *(pod for pod in observed.pods if pod.live)]
     accepted = [draft for draft in drafts if isinstance(draft, AcceptedPlan)]
     starts = _starts(observed)
-    live = {
-        (i.profile_uid, _job_uid(i)): _Spot(i.namespace, i.node_uid) for i in agents if not _is_left(i, abandoned)
-    }
+    live = {(i.profile_uid, _job_uid(i)): _Spot(i.namespace, i.node_uid) for i in agents if not _is_left(i, abandoned)}
     newest, newest_of = _newest(starts, observed.now)
     return _InFlight(
         observed=observed,

@@ -13,14 +13,7 @@ from datetime import datetime
 from typing import get_args
 
 from precision_operator.core.attempts.retry import rest
-from precision_operator.core.observe.observed import (
-    JobView,
-    Observed,
-    ProfileView,
-    RefusedCreation,
-    ReportView,
-    Stage,
-)
+from precision_operator.core.observe.observed import JobView, Observed, ProfileView, RefusedCreation, ReportView, Stage
 from precision_operator.core.reasons import REASONS, Rule
 
 WORDS_READ, WORDS_LENGTH = 4096, 512

@@ -26,13 +26,7 @@ from precision_api.kinds.report import (
     ReportStatus,
 )
 from precision_operator.core.attempts.actions import DEFAULT_KEEPING, Keeping, MarkFresh, MarkStale
-from precision_operator.core.attempts.retry import (
-    QUARANTINE_LOSSES,
-    QUARANTINE_RUNS,
-    disruptions,
-    node_losses,
-    spent,
-)
+from precision_operator.core.attempts.retry import QUARANTINE_LOSSES, QUARANTINE_RUNS, disruptions, node_losses, spent
 from precision_operator.core.conditions import condition
 from precision_operator.core.observe.clock import format_time
 from precision_operator.core.observe.observed import JobView, ReportView

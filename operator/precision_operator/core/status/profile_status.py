@@ -12,14 +12,7 @@ from pydantic import ValidationError
 from precision_api.facts import names
 from precision_api.facts.plain_text import shortened
 from precision_api.facts.schema import decimal
-from precision_api.kinds.profile import (
-    Condition,
-    NodeCounts,
-    NodeRefusal,
-    PoolStatus,
-    ProfileStatus,
-    ReasonCount,
-)
+from precision_api.kinds.profile import Condition, NodeCounts, NodeRefusal, PoolStatus, ProfileStatus, ReasonCount
 from precision_operator.core.attempts.node_state import NodeState, ProfilePlan
 from precision_operator.core.attempts.refusal import RULES
 from precision_operator.core.conditions import condition

@@ -14,15 +14,7 @@ from precision_operator.monitoring.dashboards.expressions import (
     recorded,
 )
 from precision_operator.monitoring.dashboards.fleet import FAULTS
-from precision_operator.monitoring.dashboards.panel import (
-    Dashboard,
-    Mark,
-    Panel,
-    PanelRow,
-    Query,
-    SeriesColour,
-    Step,
-)
+from precision_operator.monitoring.dashboards.panel import Dashboard, Mark, Panel, PanelRow, Query, SeriesColour, Step
 from precision_operator.monitoring.dashboards.tables import label, labels, table, value
 
 NO_RESULT = "this node has no result yet"

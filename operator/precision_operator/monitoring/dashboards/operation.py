@@ -12,15 +12,7 @@ from precision_operator.monitoring.dashboards.expressions import (
     recorded,
 )
 from precision_operator.monitoring.dashboards.fleet import MADE_UP_NODES
-from precision_operator.monitoring.dashboards.panel import (
-    Dashboard,
-    Mark,
-    Panel,
-    PanelRow,
-    Query,
-    SeriesColour,
-    Step,
-)
+from precision_operator.monitoring.dashboards.panel import Dashboard, Mark, Panel, PanelRow, Query, SeriesColour, Step
 from precision_operator.monitoring.dashboards.tables import label, labels, table, value
 
 NO_OPERATOR = "the operator's own metrics are not scraped"

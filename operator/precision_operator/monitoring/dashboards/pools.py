@@ -19,14 +19,7 @@ from precision_operator.monitoring.dashboards.fleet import (
     POOL_LEGEND,
     by_pool,
 )
-from precision_operator.monitoring.dashboards.panel import (
-    Dashboard,
-    Panel,
-    PanelRow,
-    Query,
-    Step,
-    Variable,
-)
+from precision_operator.monitoring.dashboards.panel import Dashboard, Panel, PanelRow, Query, Step, Variable
 from precision_operator.monitoring.dashboards.tables import label, labels, table, value
 
 NO_POWER = "no node of these pools has a valid power reading"

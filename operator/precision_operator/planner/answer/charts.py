@@ -11,25 +11,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from precision_api.kinds.capacity_plan import PlanStatus
+from precision_operator.drawing import svg
 from precision_operator.drawing.figure import Figure
 from precision_operator.drawing.palette import PARTS, RECIPE_COLOURS
-from precision_operator.drawing.svg import (
-    FAIL,
-    FAINT,
-    GRID,
-    INK,
-    NORMAL,
-    SMALL,
-    WIDTH,
-    Scale,
-    bottom_axis,
-    box,
-    drawing,
-    element,
-    left_axis,
-    line,
-    words,
-)
 from precision_operator.planner.answer.planning import PlanAnswer
 from precision_operator.planner.inputs.quantities import WATTS_PER_MEGAWATT, readable_watts
 from precision_operator.planner.rates.pool_sizes import idle_watts
@@ -66,9 +50,9 @@ class Calendar:
     days: float
 
     @property
-    def across(self) -> Scale:
+    def across(self) -> svg.Scale:
         """Days from the start to places on the paper."""
-        return Scale(0, self.days, LEFT, WIDTH - RIGHT)
+        return svg.Scale(0, self.days, LEFT, svg.WIDTH - RIGHT)
 
     def date(self, days: float) -> str:
         """The day (`3 Jan`); within a plan of a few days the hour."""
@@ -80,12 +64,14 @@ class Calendar:
         across = self.across
         parts = []
         for at in self._marks():
-            parts.append(line(across(at), top, across(at), bottom, GRID))
-            parts.append(words(across(at), bottom + 14, self.date(at), "middle", SMALL, FAINT))
+            parts.append(svg.line(across(at), top, across(at), bottom, svg.GRID))
+            parts.append(svg.words(across(at), bottom + 14, self.date(at), "middle", svg.SMALL, svg.FAINT))
         first, last = self.start, self.start + timedelta(days=self.days)
         years = f"{first.year}" if first.year == last.year else f"{first.year} to {last.year}"
         title = f"{first:%-d %b %Y} to {last:%-d %b}, UTC" if self.days < HOURS_BELOW_DAYS else f"{years}, UTC"
-        return "".join(parts) + words((across.start + across.end) / 2, bottom + 28, title, "middle", SMALL, FAINT)
+        return "".join(parts) + svg.words(
+            (across.start + across.end) / 2, bottom + 28, title, "middle", svg.SMALL, svg.FAINT
+        )
 
     def _marks(self) -> Iterator[float]:
         """Round moments: midnights, or full hours in a short plan."""
@@ -126,7 +112,7 @@ def gantt(status: PlanStatus, answer: PlanAnswer, mark: str) -> Iterator[Figure]
     yield Figure(
         key="gantt",
         title="When each job runs",
-        svg=drawing(y + 34, dates.axis(TOP, y) + "".join(parts), "Jobs by date, with their deadlines", mark),
+        svg=svg.drawing(y + 34, dates.axis(TOP, y) + "".join(parts), "Jobs by date, with their deadlines", mark),
         caption="Bars in the colours of their recipes, to the expected end; pale: to the high end of the 90 % band. "
         f"Triangle: the deadline, red where it can't be promised.{rest}",
         source=SOURCE,
@@ -145,18 +131,18 @@ def _job(slot: JobSlot, dates: Calendar, deadline: str, top: float) -> str:
     where = f"{option.gpus:,} x {_cut(option.pool.name, POOL_CUT)}, {_recipe(option)}, {span}"
     colour, y = RECIPE_COLOURS[option.recipe], top + 32
     parts = [
-        words(2, top + 13, _cut(option.job.name, NAME_CUT), size=NORMAL),
-        words(2, top + 26, where, size=SMALL, fill=FAINT),
-        box(start, y + 2, high - start, 6, colour, fill_opacity=0.4),
-        box(start, y, max(end - start, 1.5), 10, colour, title),
+        svg.words(2, top + 13, _cut(option.job.name, NAME_CUT), size=svg.NORMAL),
+        svg.words(2, top + 26, where, size=svg.SMALL, fill=svg.FAINT),
+        svg.box(start, y + 2, high - start, 6, colour, fill_opacity=0.4),
+        svg.box(start, y, max(end - start, 1.5), 10, colour, title),
     ]
     if due is not None:
         late = deadline == "notPromised"
-        ink = FAIL if late else INK
+        ink = svg.FAIL if late else svg.INK
         text = f"due {dates.date(due)}{', not promised' if late else ''}"
-        parts.append(words(WIDTH - 2, top + 13, text, "end", SMALL, ink))
+        parts.append(svg.words(svg.WIDTH - 2, top + 13, text, "end", svg.SMALL, ink))
         if due <= dates.days:
-            parts.append(element("path", d=f"M{across(due):.2f} {y + 10:.2f}l-4 -9h8z", fill=ink, stroke=ink))
+            parts.append(svg.element("path", d=f"M{across(due):.2f} {y + 10:.2f}l-4 -9h8z", fill=ink, stroke=ink))
     return "".join(parts)
 
 
@@ -186,12 +172,14 @@ def pool_use(answer: PlanAnswer, mark: str) -> Iterator[Figure]:
     most = {pool.name: round(peak(mine, lambda option: float(option.gpus))) for pool, mine in used}
     for pool, mine in sorted(used, key=lambda row: -most[row[0].name])[:POOLS_DRAWN]:
         use = f"at most {most[pool.name]:,} of {pool.gpus:,} GPUs"
-        parts.append(words(2, y + 11, f"{_cut(pool.name, POOL_CUT)}: {use}", size=SMALL))
-        height = Scale(0, max(pool.gpus, most[pool.name], 1), y + 62, y + 18)
+        parts.append(svg.words(2, y + 11, f"{_cut(pool.name, POOL_CUT)}: {use}", size=svg.SMALL))
+        height = svg.Scale(0, max(pool.gpus, most[pool.name], 1), y + 62, y + 18)
         parts.append(_area(_steps(mine, lambda option: option.gpus), dates, height))
-        parts.append(line(LEFT, height(pool.gpus), WIDTH - RIGHT, height(pool.gpus), FAINT, stroke_dasharray="5 3"))
-        parts.append(words(LEFT - 4, y + 22, f"{pool.gpus:,}", "end", SMALL, FAINT))
-        parts.append(words(LEFT - 4, y + 62, "0", "end", SMALL, FAINT))
+        parts.append(
+            svg.line(LEFT, height(pool.gpus), svg.WIDTH - RIGHT, height(pool.gpus), svg.FAINT, stroke_dasharray="5 3")
+        )
+        parts.append(svg.words(LEFT - 4, y + 22, f"{pool.gpus:,}", "end", svg.SMALL, svg.FAINT))
+        parts.append(svg.words(LEFT - 4, y + 62, "0", "end", svg.SMALL, svg.FAINT))
         rows.append((pool.name, f"{pool.gpus:,}", f"{most[pool.name]:,}"))
         y += 74
     unused = len(answer.pools) - len(rows)
@@ -199,7 +187,7 @@ def pool_use(answer: PlanAnswer, mark: str) -> Iterator[Figure]:
     yield Figure(
         key="pools",
         title="GPUs in use, by pool",
-        svg=drawing(y + 28, dates.axis(TOP, y - 6) + "".join(parts), "GPUs in use by pool and date", mark),
+        svg=svg.drawing(y + 28, dates.axis(TOP, y - 6) + "".join(parts), "GPUs in use by pool and date", mark),
         caption=f"Dashed: all GPUs of the pool that a plan may use.{rest}",
         source=SOURCE,
         head=("pool", "GPUs", "in use at most"),
@@ -207,13 +195,13 @@ def pool_use(answer: PlanAnswer, mark: str) -> Iterator[Figure]:
     )
 
 
-def _area(steps: Steps, dates: Calendar, height: Scale) -> str:
+def _area(steps: Steps, dates: Calendar, height: svg.Scale) -> str:
     """A filled outline of steps, from the first to the last moment."""
     across = dates.across
     d = f"M{across(0):.2f} {height(0):.2f}"
     for at, level in steps:
         d += f"H{across(at):.2f}V{height(level):.2f}"
-    return element("path", d=f"{d}V{height(0):.2f}z", fill=_USED, fill_opacity=0.45, stroke=_USED)
+    return svg.element("path", d=f"{d}V{height(0):.2f}z", fill=_USED, fill_opacity=0.45, stroke=_USED)
 
 
 def power(answer: PlanAnswer, mark: str) -> Iterator[Figure]:
@@ -232,18 +220,18 @@ def power(answer: PlanAnswer, mark: str) -> Iterator[Figure]:
     budget = None if limit is None else limit + idle
     most = max(level for _, level in steps)
     size, unit = (WATTS_PER_MEGAWATT, "MW") if max(most, budget or 0) >= WATTS_PER_MEGAWATT else (1e3, "kW")
-    upward = Scale(0, max(most, budget or 0.0, 1.0) * 1.08 / size, 164, 26)
+    upward = svg.Scale(0, max(most, budget or 0.0, 1.0) * 1.08 / size, 164, 26)
     dates = calendar(answer)
-    inside = left_axis(upward, LEFT, WIDTH - RIGHT, unit) + dates.axis(26, 164)
+    inside = svg.left_axis(upward, LEFT, svg.WIDTH - RIGHT, unit) + dates.axis(26, 164)
     inside += _area([(at, level / size) for at, level in steps], dates, upward)
     if budget is not None:
         y = upward(budget / size)
-        inside += line(LEFT, y, WIDTH - RIGHT, y, FAIL, stroke_dasharray="6 4", stroke_width=1.5)
-        inside += words(WIDTH - RIGHT, y - 4, f"budget {readable_watts(budget)}", "end", SMALL, FAIL)
+        inside += svg.line(LEFT, y, svg.WIDTH - RIGHT, y, svg.FAIL, stroke_dasharray="6 4", stroke_width=1.5)
+        inside += svg.words(svg.WIDTH - RIGHT, y - 4, f"budget {readable_watts(budget)}", "end", svg.SMALL, svg.FAIL)
     yield Figure(
         key="power",
         title=f"Power of the site, at most {readable_watts(most)}",
-        svg=drawing(198, inside, "Power of the site by date", mark),
+        svg=svg.drawing(198, inside, "Power of the site by date", mark),
         caption="By enforced limits, with all that PUE and overhead add, and what idle GPUs draw.",
         source=SOURCE,
     )
@@ -262,24 +250,24 @@ def cost_against_time(answer: PlanAnswer, mark: str) -> Iterator[Figure]:
     others = [option for option in ordered[:: max(1, -(-len(ordered) // MOST_POINTS))] if option.days <= reach]
     shown = [*others, *front, chosen]
     values = [_value(option, priced) for option in shown]
-    across = Scale(0, reach, LEFT + 10, WIDTH - RIGHT)
-    upward = Scale(min(values) * 0.95, max(values) * 1.05, 214, 26)
+    across = svg.Scale(0, reach, LEFT + 10, svg.WIDTH - RIGHT)
+    upward = svg.Scale(min(values) * 0.95, max(values) * 1.05, 214, 26)
 
     def place(option: Option) -> tuple[float, float]:
         return across(option.days), upward(_value(option, priced))
 
     unit = "dollars" if priced else "GPU hours (no price is known)"
-    axes = bottom_axis(across, 26, 214, "days") + left_axis(upward, LEFT + 10, WIDTH - RIGHT, unit)
+    axes = svg.bottom_axis(across, 26, 214, "days") + svg.left_axis(upward, LEFT + 10, svg.WIDTH - RIGHT, unit)
     joined = "".join(f"{'L' if i else 'M'}{x:.2f} {y:.2f}" for i, (x, y) in enumerate(map(place, front)))
-    parts = [element("path", d=joined, fill="none", stroke=INK)]
+    parts = [svg.element("path", d=joined, fill="none", stroke=svg.INK)]
     parts += [_dot(option, place(option), 2.5 if option in others else 4.5, priced) for option in shown]
     x, y = place(chosen)
-    parts.append(element("circle", cx=x, cy=y, r=8, fill="none", stroke=INK, stroke_width=2))
+    parts.append(svg.element("circle", cx=x, cy=y, r=8, fill="none", stroke=svg.INK, stroke_width=2))
     legend, bottom = _legend([option.recipe for option in shown], 256)
     yield Figure(
         key="cost",
         title=f"{chosen.job.name}: {'cost' if priced else 'GPU hours'} against time",
-        svg=drawing(bottom, axes + "".join(parts) + legend, "Cost of each choice against its days", mark),
+        svg=svg.drawing(bottom, axes + "".join(parts) + legend, "Cost of each choice against its days", mark),
         caption="Each dot is a pool, a recipe and a size, in the recipe's colour. The line joins those that no other "
         "beats in both; the ring is the plan's choice. The axes do not begin at 0 dollars.",
         source=SOURCE,
@@ -295,9 +283,12 @@ def _legend(recipes: Sequence[str], top: float) -> tuple[str, float]:
         if recipe not in recipes:
             continue
         wide = 22 + 6.6 * len(recipe)
-        if x + wide > WIDTH:
+        if x + wide > svg.WIDTH:
             x, y = 2.0, y + 15
-        parts += [element("circle", cx=x + 5, cy=y - 4, r=4.5, fill=colour), words(x + 14, y, recipe, size=SMALL)]
+        parts += [
+            svg.element("circle", cx=x + 5, cy=y - 4, r=4.5, fill=colour),
+            svg.words(x + 14, y, recipe, size=svg.SMALL),
+        ]
         x += wide
     return "".join(parts), y + 10
 
@@ -313,8 +304,10 @@ def _option_row(option: Option, priced: bool) -> tuple[str, ...]:
 
 def _dot(option: Option, at: tuple[float, float], radius: float, priced: bool) -> str:
     pool, recipe, gpus, days, value = _option_row(option, priced)
-    title = element("title", f"{gpus} GPUs of {pool}, {recipe}: {days} days, {value}{'' if priced else ' GPU hours'}")
-    return element("circle", title, cx=at[0], cy=at[1], r=radius, fill=RECIPE_COLOURS[option.recipe])
+    title = svg.element(
+        "title", f"{gpus} GPUs of {pool}, {recipe}: {days} days, {value}{'' if priced else ' GPU hours'}"
+    )
+    return svg.element("circle", title, cx=at[0], cy=at[1], r=radius, fill=RECIPE_COLOURS[option.recipe])
 
 
 def _front(options: Sequence[Option], priced: bool) -> list[Option]:

@@ -7,14 +7,7 @@ from datetime import timedelta
 
 from precision_api.facts.plain_text import shortened
 from precision_api.facts.schema import decimal
-from precision_api.kinds.capacity_plan import (
-    JobPlan,
-    PlanDays,
-    PlanStatus,
-    PlanTotals,
-    PoolUse,
-    WhatIfAnswer,
-)
+from precision_api.kinds.capacity_plan import JobPlan, PlanDays, PlanStatus, PlanTotals, PoolUse, WhatIfAnswer
 from precision_operator.core.observe.clock import format_time
 from precision_operator.planner.answer.planning import PlanAnswer, binding, greedy_text
 from precision_operator.planner.answer.what_if import Difference, in_words

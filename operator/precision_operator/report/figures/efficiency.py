@@ -5,20 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from precision_api.facts.recipes import RECIPE_NAMES, Recipe
+from precision_operator.drawing import svg
 from precision_operator.drawing.figure import Figure
 from precision_operator.drawing.palette import RECIPE_COLOURS
-from precision_operator.drawing.svg import (
-    FAINT,
-    SMALL,
-    WIDTH,
-    Scale,
-    around,
-    bottom_axis,
-    drawing,
-    element,
-    left_axis,
-    words,
-)
 from precision_operator.report.facts import Given, PoolFigures, PoolRow
 from precision_operator.report.figures.figure import named, of_nodes, spread_text
 
@@ -51,10 +40,10 @@ def efficiency(facts: Given, drawn: Sequence[PoolFigures]) -> Iterator[Figure]:
 def _drawing(facts: Given, drawn: Sequence[PoolFigures], marks: Sequence[tuple[PoolFigures, PoolRow]]) -> str:
     rates = [row.rate.value for _, row in marks if row.rate]
     joules = [row.tokens_per_joule.value for _, row in marks if row.tokens_per_joule]
-    across = Scale(*around(rates, 0.12), LEFT, WIDTH - RIGHT)
-    upward = Scale(*around(joules, 0.12), BOTTOM, TOP)
-    axes = bottom_axis(across, TOP, BOTTOM, "tokens/s of a node") + left_axis(
-        upward, LEFT, WIDTH - RIGHT, "tokens per joule"
+    across = svg.Scale(*svg.around(rates, 0.12), LEFT, svg.WIDTH - RIGHT)
+    upward = svg.Scale(*svg.around(joules, 0.12), BOTTOM, TOP)
+    axes = svg.bottom_axis(across, TOP, BOTTOM, "tokens/s of a node") + svg.left_axis(
+        upward, LEFT, svg.WIDTH - RIGHT, "tokens per joule"
     )
     places = [
         (across(row.rate.value), upward(row.tokens_per_joule.value))
@@ -68,7 +57,7 @@ def _drawing(facts: Given, drawn: Sequence[PoolFigures], marks: Sequence[tuple[P
     names = _names([named(row) for _, row in marks], places, must=len(drawn) == 1)
     legend = _legend(drawn, [row.recipe for _, row in marks]) if len(drawn) > 1 else []
     height = BOTTOM + 34 + (15 * len(legend) + 6 if legend else 0)
-    return drawing(
+    return svg.drawing(
         height, axes + "".join(parts + names + legend), "Tokens per joule against tokens per second", facts.watermark
     )
 
@@ -78,21 +67,21 @@ def _legend(drawn: Sequence[PoolFigures], recipes: Sequence[Recipe]) -> list[str
     lines: dict[int, str] = {}
     for at, pool in enumerate(drawn):
         y = BOTTOM + 44 + 15 * at
-        lines[at] = _mark(at, 10, y - 4, FAINT) + words(22, y, pool.name, size=SMALL)
+        lines[at] = _mark(at, 10, y - 4, svg.FAINT) + svg.words(22, y, pool.name, size=svg.SMALL)
     for at, recipe in enumerate(sorted(set(recipes), key=RECIPE_NAMES.index)):
         y = BOTTOM + 44 + 15 * at
-        lines[at] = lines.get(at, "") + _mark(0, WIDTH / 2 + 30, y - 4, RECIPE_COLOURS[recipe])
-        lines[at] += words(WIDTH / 2 + 42, y, recipe, size=SMALL)
+        lines[at] = lines.get(at, "") + _mark(0, svg.WIDTH / 2 + 30, y - 4, RECIPE_COLOURS[recipe])
+        lines[at] += svg.words(svg.WIDTH / 2 + 42, y, recipe, size=svg.SMALL)
     return list(lines.values())
 
 
 def _mark(pool: int, x: float, y: float, colour: str) -> str:
     """A circle, square, diamond or triangle: the pool."""
     shapes = (
-        element("circle", cx=x, cy=y, r=5.5, fill=colour),
-        element("rect", x=x - 5, y=y - 5, width=10, height=10, fill=colour),
-        element("path", d=f"M{x:.2f} {y - 7:.2f}l7 7l-7 7l-7 -7z", fill=colour),
-        element("path", d=f"M{x:.2f} {y - 6:.2f}l6 11h-12z", fill=colour),
+        svg.element("circle", cx=x, cy=y, r=5.5, fill=colour),
+        svg.element("rect", x=x - 5, y=y - 5, width=10, height=10, fill=colour),
+        svg.element("path", d=f"M{x:.2f} {y - 7:.2f}l7 7l-7 7l-7 -7z", fill=colour),
+        svg.element("path", d=f"M{x:.2f} {y - 6:.2f}l6 11h-12z", fill=colour),
     )
     return shapes[pool % len(shapes)]
 
@@ -106,7 +95,7 @@ def _names(recipes: Sequence[str], places: Sequence[tuple[float, float]], must: 
     taken = [(x - 6, x + 6, y - 5, y + 5) for x, y in places]
     drawn = []
     for recipe, (x, y) in zip(recipes, places, strict=True):
-        right = x < WIDTH * 0.6
+        right = x < svg.WIDTH * 0.6
         wide = 6.2 * len(recipe)
         left = x + 8 if right else x - 8 - wide
         boxes = [(left, left + wide, y + shift - 5, y + shift + 5) for shift in shifts]
@@ -116,7 +105,7 @@ def _names(recipes: Sequence[str], places: Sequence[tuple[float, float]], must: 
         chosen = free or boxes[0]
         taken.append(chosen)
         anchor = ("start", x + 8) if right else ("end", x - 8)
-        drawn.append(words(anchor[1], chosen[3] - 1, recipe, anchor[0], 10))
+        drawn.append(svg.words(anchor[1], chosen[3] - 1, recipe, anchor[0], 10))
     return drawn
 
 

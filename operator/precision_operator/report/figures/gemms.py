@@ -13,23 +13,9 @@ from precision_api.exchange.request import Mode
 from precision_api.exchange.result import Failure, GemmResult, Interval, MeasurementResult, RecipeResult
 from precision_api.exchange.summary import BY_NATURE, USABLE
 from precision_api.facts.recipes import Recipe
+from precision_operator.drawing import svg
 from precision_operator.drawing.figure import Figure
 from precision_operator.drawing.palette import PARTS
-from precision_operator.drawing.svg import (
-    FAIL,
-    FAILED,
-    FAINT,
-    PAPER,
-    SMALL,
-    WIDTH,
-    Scale,
-    bottom_axis,
-    box,
-    cross,
-    drawing,
-    whisker,
-    words,
-)
 from precision_operator.report.facts import Given
 from precision_operator.report.figures.figure import of_result, spread_text
 
@@ -126,7 +112,7 @@ def _drawing(facts: Given, stacks: Sequence[Stack], names: Sequence[str], unit: 
     trouble = _trouble(facts, stacks)
     legend, top = _legend(names)
     longest = max(sum(seconds for _, seconds in stack.parts) for stack in stacks)
-    scale = Scale(0, longest * 1000 * 1.2, LEFT, WIDTH - RIGHT)
+    scale = svg.Scale(0, longest * 1000 * 1.2, LEFT, svg.WIDTH - RIGHT)
     body, y, before = [], top + 2.0, None
     for stack in stacks:
         if stack.recipe != before:
@@ -136,8 +122,8 @@ def _drawing(facts: Given, stacks: Sequence[Stack], names: Sequence[str], unit: 
         before = stack.recipe
         body.append(_bar(stack, y, scale, names))
         y += BAR + 4
-    axis = bottom_axis(scale, top, y, f"ms for {unit}, forward and backward")
-    return drawing(y + 32, legend + axis + "".join(body), "GEMM time by recipe and mode", facts.watermark)
+    axis = svg.bottom_axis(scale, top, y, f"ms for {unit}, forward and backward")
+    return svg.drawing(y + 32, legend + axis + "".join(body), "GEMM time by recipe and mode", facts.watermark)
 
 
 def _trouble(facts: Given, stacks: Sequence[Stack]) -> dict[Recipe, str]:
@@ -154,7 +140,7 @@ def _trouble(facts: Given, stacks: Sequence[Stack]) -> dict[Recipe, str]:
 def _name(recipe: Recipe, y: float, trouble: str) -> str:
     """The recipe's name, and what is wrong with its bars."""
     text = trouble if len(trouble) <= CUT else f"{trouble[: CUT - 3]}..."
-    return words(2, y, recipe) + words(WIDTH - 2, y, text, "end", SMALL, FAIL)
+    return svg.words(2, y, recipe) + svg.words(svg.WIDTH - 2, y, text, "end", svg.SMALL, svg.FAIL)
 
 
 def _legend(names: Sequence[str]) -> tuple[str, float]:
@@ -162,36 +148,38 @@ def _legend(names: Sequence[str]) -> tuple[str, float]:
     parts, x, y = [], 2.0, 10.0
     for at, name in enumerate(names):
         width = 20 + 6.4 * len(name)
-        if x + width > WIDTH:
+        if x + width > svg.WIDTH:
             x, y = 2.0, y + 14
-        parts += [box(x, y - 8, 9, 9, PARTS[at % len(PARTS)]), words(x + 12, y, name, size=SMALL)]
+        parts += [svg.box(x, y - 8, 9, 9, PARTS[at % len(PARTS)]), svg.words(x + 12, y, name, size=svg.SMALL)]
         x += width
     return "".join(parts), y + 4
 
 
-def _bar(stack: Stack, y: float, scale: Scale, names: Sequence[str]) -> str:
-    mode = words(LEFT - 6, y + BAR - 4, dict(MODES)[stack.mode], "end", SMALL, FAINT)
+def _bar(stack: Stack, y: float, scale: svg.Scale, names: Sequence[str]) -> str:
+    mode = svg.words(LEFT - 6, y + BAR - 4, dict(MODES)[stack.mode], "end", svg.SMALL, svg.FAINT)
     pale = 1.0 if stack.total else 0.25
     parts, x = [mode], scale(0)
     for name, seconds in stack.parts:
         width = scale(seconds * 1000) - scale(0)
         title = f"{stack.recipe} {stack.mode}, {name}: {seconds * 1000:.3f} ms"
         parts.append(
-            box(x, y, width, BAR, PARTS[names.index(name) % len(PARTS)], title, stroke=PAPER, fill_opacity=pale)
+            svg.box(x, y, width, BAR, PARTS[names.index(name) % len(PARTS)], title, stroke=svg.PAPER, fill_opacity=pale)
         )
         x += width
     if stack.total is None:
         return "".join(parts) + _failed(stack, x, y)
     middle = y + BAR / 2
-    parts.append(whisker(scale(stack.total.lower * 1000), scale(stack.total.upper * 1000), middle))
-    parts.append(words(scale(stack.total.upper * 1000) + 5, middle + 4, f"{stack.total.value * 1000:.2f}", size=SMALL))
+    parts.append(svg.whisker(scale(stack.total.lower * 1000), scale(stack.total.upper * 1000), middle))
+    parts.append(
+        svg.words(scale(stack.total.upper * 1000) + 5, middle + 4, f"{stack.total.value * 1000:.2f}", size=svg.SMALL)
+    )
     return "".join(parts)
 
 
 def _failed(stack: Stack, x: float, y: float) -> str:
     """The hatched end of a bar that has no sum."""
     reason = "" if stack.failure is None else f"{stack.failure.reason} {stack.failure.message}"
-    return box(x, y, 16, BAR, FAILED, reason.strip(), stroke=FAIL) + cross(x + 26, y + BAR / 2)
+    return svg.box(x, y, 16, BAR, svg.FAILED, reason.strip(), stroke=svg.FAIL) + svg.cross(x + 26, y + BAR / 2)
 
 
 def _caption(result: MeasurementResult, layers: int | None) -> str:

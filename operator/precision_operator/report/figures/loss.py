@@ -7,23 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 from precision_api.exchange.result import LossRun, MeasurementResult
 from precision_api.facts.recipes import Recipe
+from precision_operator.drawing import svg
 from precision_operator.drawing.figure import Figure
 from precision_operator.drawing.palette import RECIPE_COLOURS, RECIPE_DASHES
-from precision_operator.drawing.svg import (
-    FAIL,
-    FAINT,
-    SMALL,
-    WIDTH,
-    Scale,
-    around,
-    bottom_axis,
-    cross,
-    drawing,
-    left_axis,
-    line,
-    polyline,
-    words,
-)
 from precision_operator.report.facts import Given
 from precision_operator.report.figures.figure import EMULATED, of_result
 
@@ -80,32 +66,32 @@ def _drawing(facts: Given, runs: Runs, entropy: float | None) -> str:
     inside = _panel(runs, lambda run: run.loss, TOP, "loss, nats", entropy)
     inside += _panel(runs, lambda run: run.gradient_norm, low, "gradient norm", None)
     legend, bottom = _legend(recipes, _emulated(facts), low + TALL + 44)
-    return drawing(bottom, inside + legend, "Loss and gradient norm by step", facts.watermark)
+    return svg.drawing(bottom, inside + legend, "Loss and gradient norm by step", facts.watermark)
 
 
 def _panel(runs: Runs, series: Series, top: float, title: str, floor: float | None) -> str:
     values = [value for _, run in runs for value in series(run) if value is not None and math.isfinite(value)]
     bottom = top + TALL
-    across = Scale(0, max(_steps(runs) - 1, 1), LEFT, WIDTH - RIGHT)
-    upward = Scale(*around([*values, *([floor] if floor is not None else [])], 0.05), bottom, top)
-    inside = bottom_axis(across, top, bottom, "step") + left_axis(upward, LEFT, WIDTH - RIGHT, title)
+    across = svg.Scale(0, max(_steps(runs) - 1, 1), LEFT, svg.WIDTH - RIGHT)
+    upward = svg.Scale(*svg.around([*values, *([floor] if floor is not None else [])], 0.05), bottom, top)
+    inside = svg.bottom_axis(across, top, bottom, "step") + svg.left_axis(upward, LEFT, svg.WIDTH - RIGHT, title)
     if floor is not None:
-        inside += line(LEFT, upward(floor), WIDTH - RIGHT, upward(floor), FAINT, stroke_dasharray="1 3")
-        inside += words(LEFT + 3, upward(floor) - 3, "entropy of the tokens", size=SMALL, fill=FAINT)
+        inside += svg.line(LEFT, upward(floor), svg.WIDTH - RIGHT, upward(floor), svg.FAINT, stroke_dasharray="1 3")
+        inside += svg.words(LEFT + 3, upward(floor) - 3, "entropy of the tokens", size=svg.SMALL, fill=svg.FAINT)
     for recipe, run in runs:
         points = [None if value is None else (across(step), upward(value)) for step, value in enumerate(series(run))]
-        inside += polyline(points, RECIPE_COLOURS[recipe], RECIPE_DASHES[recipe])
+        inside += svg.polyline(points, RECIPE_COLOURS[recipe], RECIPE_DASHES[recipe])
         last = next((point for point in reversed(points) if point is not None), None)
         if run.diverged_step is not None and last is not None:
-            inside += cross(*last, 5) + _beside(*last, f"{recipe} diverged")
+            inside += svg.cross(*last, 5) + _beside(*last, f"{recipe} diverged")
     return inside
 
 
 def _beside(x: float, y: float, text: str) -> str:
     """Words beside a mark, on the side that has room."""
-    if x < WIDTH / 2:
-        return words(x + 9, y + 4, text, size=SMALL, fill=FAIL)
-    return words(x - 9, y + 4, text, "end", SMALL, FAIL)
+    if x < svg.WIDTH / 2:
+        return svg.words(x + 9, y + 4, text, size=svg.SMALL, fill=svg.FAIL)
+    return svg.words(x - 9, y + 4, text, "end", svg.SMALL, svg.FAIL)
 
 
 def _emulated(facts: Given) -> frozenset[Recipe]:
@@ -118,10 +104,10 @@ def _legend(recipes: Sequence[Recipe], emulated: frozenset[Recipe], top: float) 
     for recipe in recipes:
         name = f"{recipe} ({EMULATED})" if recipe in emulated else recipe
         wide = 40 + 6.6 * len(name)
-        if x + wide > WIDTH:
+        if x + wide > svg.WIDTH:
             x, y = 2.0, y + 15
         parts.append(
-            line(
+            svg.line(
                 x,
                 y - 4,
                 x + 26,
@@ -131,6 +117,6 @@ def _legend(recipes: Sequence[Recipe], emulated: frozenset[Recipe], top: float) 
                 stroke_dasharray=RECIPE_DASHES[recipe] or None,
             )
         )
-        parts.append(words(x + 30, y, name, size=SMALL))
+        parts.append(svg.words(x + 30, y, name, size=svg.SMALL))
         x += wide
     return "".join(parts), y + 10

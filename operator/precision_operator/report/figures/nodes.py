@@ -10,22 +10,9 @@ from dataclasses import dataclass
 from precision_api.facts.recipes import Recipe
 from precision_operator.core.results.outliers import LEAST_REFERENCE, Judged
 from precision_operator.core.results.reading import Reading
+from precision_operator.drawing import svg
 from precision_operator.drawing.figure import Figure
 from precision_operator.drawing.palette import RECIPE_COLOURS
-from precision_operator.drawing.svg import (
-    FAIL,
-    PAPER,
-    SMALL,
-    WIDTH,
-    Scale,
-    bottom_axis,
-    box,
-    cross,
-    drawing,
-    line,
-    round_step,
-    words,
-)
 from precision_operator.report.facts import Given, PoolFigures
 from precision_operator.report.figures.figure import named, of_nodes
 
@@ -91,31 +78,33 @@ def _drawing(
     facts: Given, places: Sequence[RelativeNode], apart: Sequence[RelativeNode], recipe: Recipe, name: str
 ) -> str:
     low, high = min(place.relative for place in places), max(place.relative for place in places)
-    step = round_step(max(high - low, 0.01) / BINS)
+    step = svg.round_step(max(high - low, 0.01) / BINS)
     first, last = math.floor(low / step), math.floor(high / step) + 1
-    scale = Scale((first - 1) * step * 100, (last + 1) * step * 100, LEFT, WIDTH - RIGHT)
+    scale = svg.Scale((first - 1) * step * 100, (last + 1) * step * 100, LEFT, svg.WIDTH - RIGHT)
     bins = Counter(math.floor(place.relative / step) for place in places)
     tallest = max(bins.values())
-    height = Scale(0, tallest, BOTTOM, TOP)
+    height = svg.Scale(0, tallest, BOTTOM, TOP)
     bars = "".join(
-        box(
+        svg.box(
             scale(at * step * 100),
             height(count),
             scale((at + 1) * step * 100) - scale(at * step * 100),
             BOTTOM - height(count),
             RECIPE_COLOURS[recipe],
             f"{count} nodes between {at * step:.1%} and {(at + 1) * step:.1%}",
-            stroke=PAPER,
+            stroke=svg.PAPER,
             stroke_width=0.5,
         )
         for at, count in sorted(bins.items())
     )
-    axis = bottom_axis(scale, TOP, BOTTOM, f"{name}, of the pool's median", " %")
-    axis += words(LEFT - 4, TOP + 8, str(tallest), "end", SMALL) + words(LEFT - 4, BOTTOM, "0", "end", SMALL)
-    axis += line(LEFT, BOTTOM, WIDTH - RIGHT, BOTTOM)
-    marks = "".join(cross(scale(place.relative * 100), BOTTOM - 4, 3.5) for place in apart)
+    axis = svg.bottom_axis(scale, TOP, BOTTOM, f"{name}, of the pool's median", " %")
+    axis += svg.words(LEFT - 4, TOP + 8, str(tallest), "end", svg.SMALL) + svg.words(
+        LEFT - 4, BOTTOM, "0", "end", svg.SMALL
+    )
+    axis += svg.line(LEFT, BOTTOM, svg.WIDTH - RIGHT, BOTTOM)
+    marks = "".join(svg.cross(scale(place.relative * 100), BOTTOM - 4, 3.5) for place in apart)
     names, below = _names(apart)
-    return drawing(below, axis + bars + marks + names, "Nodes by their share of the median", facts.watermark)
+    return svg.drawing(below, axis + bars + marks + names, "Nodes by their share of the median", facts.watermark)
 
 
 def _names(apart: Sequence[RelativeNode]) -> tuple[str, float]:
@@ -123,10 +112,10 @@ def _names(apart: Sequence[RelativeNode]) -> tuple[str, float]:
     y = BOTTOM + 42.0
     parts = []
     for place in apart[:NAMED]:
-        parts.append(cross(8, y - 4, 3.5))
-        parts.append(words(18, y, f"{place.node}  {place.relative:.1%}", size=10, fill=FAIL))
+        parts.append(svg.cross(8, y - 4, 3.5))
+        parts.append(svg.words(18, y, f"{place.node}  {place.relative:.1%}", size=10, fill=svg.FAIL))
         y += 14
     if len(apart) > NAMED:
-        parts.append(words(18, y, f"and {len(apart) - NAMED} more, in the table", size=10, fill=FAIL))
+        parts.append(svg.words(18, y, f"and {len(apart) - NAMED} more, in the table", size=10, fill=svg.FAIL))
         y += 14
     return "".join(parts), y - 6 if apart else BOTTOM + 32

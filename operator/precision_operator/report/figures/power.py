@@ -6,21 +6,8 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from precision_api.exchange.result import MeasurementResult
+from precision_operator.drawing import svg
 from precision_operator.drawing.figure import Figure
-from precision_operator.drawing.svg import (
-    FAINT,
-    MISSING,
-    SMALL,
-    WIDTH,
-    Scale,
-    bottom_axis,
-    box,
-    drawing,
-    left_axis,
-    line,
-    polyline,
-    words,
-)
 from precision_operator.report.facts import Given
 from precision_operator.report.figures.figure import of_result
 
@@ -69,17 +56,17 @@ def limit_of(result: MeasurementResult) -> float | None:
 
 def _drawing(facts: Given, interval: float, watts: tuple[float | None, ...], limit: float | None) -> str:
     measured = [value for value in watts if value is not None]
-    across = Scale(0, max(interval * (len(watts) - 1), interval), LEFT, WIDTH - RIGHT)
-    upward = Scale(0, max([*measured, limit or 0]) * 1.06, BOTTOM, TOP)
+    across = svg.Scale(0, max(interval * (len(watts) - 1), interval), LEFT, svg.WIDTH - RIGHT)
+    upward = svg.Scale(0, max([*measured, limit or 0]) * 1.06, BOTTOM, TOP)
     points = [None if value is None else (across(i * interval), upward(value)) for i, value in enumerate(watts)]
-    inside = bottom_axis(across, TOP, BOTTOM, "seconds since the run began")
-    inside += left_axis(upward, LEFT, WIDTH - RIGHT, "watts of all GPUs")
+    inside = svg.bottom_axis(across, TOP, BOTTOM, "seconds since the run began")
+    inside += svg.left_axis(upward, LEFT, svg.WIDTH - RIGHT, "watts of all GPUs")
     inside += "".join(_missing(across, upward, interval, run) for run in _gaps(watts))
-    inside += polyline(points, "#0072B2")
+    inside += svg.polyline(points, "#0072B2")
     if limit:
-        inside += line(LEFT, upward(limit), WIDTH - RIGHT, upward(limit), FAINT, stroke_dasharray="5 3")
-        inside += words(WIDTH - RIGHT, upward(limit) - 3, "limit", "end", SMALL, FAINT)
-    return drawing(BOTTOM + 32, inside, "Power through the run", facts.watermark)
+        inside += svg.line(LEFT, upward(limit), svg.WIDTH - RIGHT, upward(limit), svg.FAINT, stroke_dasharray="5 3")
+        inside += svg.words(svg.WIDTH - RIGHT, upward(limit) - 3, "limit", "end", svg.SMALL, svg.FAINT)
+    return svg.drawing(BOTTOM + 32, inside, "Power through the run", facts.watermark)
 
 
 def _gaps(watts: Sequence[float | None]) -> Iterator[tuple[int, int]]:
@@ -90,10 +77,12 @@ def _gaps(watts: Sequence[float | None]) -> Iterator[tuple[int, int]]:
             yield places[0], places[-1]
 
 
-def _missing(across: Scale, upward: Scale, interval: float, run: tuple[int, int]) -> str:
+def _missing(across: svg.Scale, upward: svg.Scale, interval: float, run: tuple[int, int]) -> str:
     """A hatched field from the last known sample to the next: nothing was read, which is not 0 W."""
     first, last = across((run[0] - 1) * interval), across((run[1] + 1) * interval)
     count = run[1] - run[0] + 1
-    field = box(first, TOP, last - first, upward(0) - TOP, MISSING, f"{count} samples missing")
+    field = svg.box(first, TOP, last - first, upward(0) - TOP, svg.MISSING, f"{count} samples missing")
     room = last - first > 60
-    return field + (words((first + last) / 2, TOP + 14, "no samples", "middle", SMALL, FAINT) if room else "")
+    return field + (
+        svg.words((first + last) / 2, TOP + 14, "no samples", "middle", svg.SMALL, svg.FAINT) if room else ""
+    )

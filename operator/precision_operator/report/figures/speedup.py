@@ -5,24 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from precision_api.facts.recipes import Recipe
+from precision_operator.drawing import svg
 from precision_operator.drawing.figure import Figure
 from precision_operator.drawing.palette import RECIPE_COLOURS
-from precision_operator.drawing.svg import (
-    FAIL,
-    FAINT,
-    INK,
-    ROW,
-    SMALL,
-    WIDTH,
-    Scale,
-    bottom_axis,
-    cross,
-    drawing,
-    element,
-    line,
-    whisker,
-    words,
-)
 from precision_operator.report.facts import Given, PoolFigures, PoolRow
 from precision_operator.report.figures.figure import of_nodes, pool_head, row_name, speedup_text, spread_text
 
@@ -92,46 +77,48 @@ def _drawing(
 ) -> str:
     marks = [mark for by_recipe in expected.values() for mark in by_recipe.values()]
     scale = _scale([row for _, rows in shown for row in rows], marks)
-    parts, y = [words(2, 16, heading)] if heading else [], TOP + (18.0 if heading else 0.0)
+    parts, y = [svg.words(2, 16, heading)] if heading else [], TOP + (18.0 if heading else 0.0)
     top = y
     for pool, rows in shown:
         parts.append(pool_head(pool, y + 11))
         y += HEAD
-        parts.append(line(scale(1.0), y - 4, scale(1.0), y + 2 * ROW * len(rows), FAINT, stroke_dasharray="3 3"))
+        parts.append(
+            svg.line(scale(1.0), y - 4, scale(1.0), y + 2 * svg.ROW * len(rows), svg.FAINT, stroke_dasharray="3 3")
+        )
         for row in rows:
             parts.append(_row(row, y, scale, expected[pool.name].get(row.recipe)))
-            y += 2 * ROW
+            y += 2 * svg.ROW
     baselines = sorted({pool.baseline for pool, _ in shown})
-    axis = bottom_axis(scale, top, y, f"training tokens/s over {' or '.join(baselines)}", "x")
-    return drawing(y + 32, axis + "".join(parts), "Training speedup by pool and recipe", facts.watermark)
+    axis = svg.bottom_axis(scale, top, y, f"training tokens/s over {' or '.join(baselines)}", "x")
+    return svg.drawing(y + 32, axis + "".join(parts), "Training speedup by pool and recipe", facts.watermark)
 
 
-def _scale(rows: Sequence[PoolRow], expected: Sequence[float]) -> Scale:
+def _scale(rows: Sequence[PoolRow], expected: Sequence[float]) -> svg.Scale:
     bounds = [bound for row in rows if row.speedup for bound in (row.speedup.lower, row.speedup.upper)]
     low, high = min([0.95, *bounds, *expected]), max([1.2, *bounds, *expected])
-    return Scale(low - 0.02, high + 0.05, LEFT, WIDTH - RIGHT)
+    return svg.Scale(low - 0.02, high + 0.05, LEFT, svg.WIDTH - RIGHT)
 
 
-def _row(row: PoolRow, top: float, scale: Scale, expected: float | None) -> str:
+def _row(row: PoolRow, top: float, scale: svg.Scale, expected: float | None) -> str:
     """A name, and above the mark its figure in words; or a cross and the reason."""
-    name = row_name(row, LEFT - 6, top + 1.5 * ROW + 2)
-    y = top + 1.5 * ROW - 2
+    name = row_name(row, LEFT - 6, top + 1.5 * svg.ROW + 2)
+    y = top + 1.5 * svg.ROW - 2
     if row.speedup is None:
         why = row.reason or "no figure"
         text = why if len(why) <= CUT else f"{why[: CUT - 3]}..."
-        return name + cross(LEFT + 6, y) + words(WORDS_AT, y + 4, text, size=SMALL, fill=FAIL)
+        return name + svg.cross(LEFT + 6, y) + svg.words(WORDS_AT, y + 4, text, size=svg.SMALL, fill=svg.FAIL)
     colour = RECIPE_COLOURS[row.recipe]
     speedup = row.speedup
     text = speedup_text(speedup) + (", no difference" if row.difference == "no_difference" else "")
     at = scale(speedup.value)
     parts = [
         name,
-        line(scale(1.0), y, at, y, colour, stroke_width=5, stroke_opacity=0.45),
-        element("circle", cx=at, cy=y, r=5, fill=colour),
-        whisker(scale(speedup.lower), scale(speedup.upper), y, 7),
-        words(scale(1.0) + 4, y - 10, text, size=SMALL),
+        svg.line(scale(1.0), y, at, y, colour, stroke_width=5, stroke_opacity=0.45),
+        svg.element("circle", cx=at, cy=y, r=5, fill=colour),
+        svg.whisker(scale(speedup.lower), scale(speedup.upper), y, 7),
+        svg.words(scale(1.0) + 4, y - 10, text, size=svg.SMALL),
     ]
     if expected is not None:
         x = scale(expected)
-        parts.append(element("path", d=f"M{x:.2f} {y - 6:.2f}l6 6l-6 6l-6 -6z", fill="none", stroke=INK))
+        parts.append(svg.element("path", d=f"M{x:.2f} {y - 6:.2f}l6 6l-6 6l-6 -6z", fill="none", stroke=svg.INK))
     return "".join(parts)
