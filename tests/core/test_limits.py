@@ -14,18 +14,16 @@ from precision_api.kinds.report import ReportAttempt
 from precision_operator.core.admission.budget_view import AdmissionRequest, BudgetView, FleetView, Live, node_watts
 from precision_operator.core.admission.limits import NODE_CHECKS, PROFILE_CHECKS, blocked_by, concurrency_limit
 from precision_operator.core.attempts.node_state import Tally
-from precision_operator.core.attempts.refusal import Answer, noted
 from precision_operator.core.observe.clock import format_time
 from precision_operator.core.observe.device_class import DeviceClass
 from precision_operator.core.observe.fleet_limits import FleetLimits
 from precision_operator.core.observe.nodes import NodeFacts, node_facts
-from precision_operator.core.observe.observed import Observed, Occupancy, ProfileView
+from precision_operator.core.observe.observed import Occupancy, ProfileView
 from precision_operator.core.observe.pod_requests import Requests
-from precision_operator.core.observe.stop import Stop
 from precision_operator.core.plan import plan
 from precision_operator.core.reasons import REASONS
 from tests.support.node_objects import EIGHT_H100, node_object, resource_slice
-from tests.support.situation_worlds import YIELD
+from tests.support.situations import SITUATIONS
 from tests.support.world import (
     MINUTE,
     NOW,
@@ -103,138 +101,44 @@ SAME_RACK = racks("n1", "n2", n1="r1", n2="r1")
 RAMP = PER_RACK | {"rampSeconds": 60}
 
 
-def after_answer(words: str) -> Observed:
-    """The world in which the API server has just answered so to the creation of n1's Job."""
-    key = (MINE, "uid-n1")
-    return observed(refusals={key: noted({}, key, Answer(words), "Job", "", 0, NOW)})
+ORDER = [
+    "StoppedByAdmin",
+    "Suspended",
+    "TooManyFailures",
+    "CanaryFailed",
+    "CanaryFirst",
+    "QuotaExceeded",
+    "MaxConcurrentReached",
+    "DeviceClassMissing",
+    "DeviceClassShares",
+    "TopologyKeyMissing",
+    "PowerBudgetTooSmall",
+    "FleetPowerTooSmall",
+    "MeasuredByAnotherProfile",
+    "KeptForPod",
+    "BackingOff",
+    "PoolLimitReached",
+    "TopologyLimitReached",
+    "PowerBudgetReached",
+    "LimitOfAnotherProfile",
+    "FleetLimitReached",
+    "FleetPowerReached",
+    "Ramping",
+    "ImagePullLimitReached",
+    "Busy",
+    "InsufficientCPUAndMemory",
+    "InsufficientCPU",
+    "InsufficientMemory",
+    "CheckingIdle",
+]
+"""Of several reasons the first is told."""
 
 
-HINDERED: dict[str, tuple[AdmissionRequest, str]] = {
-    "StoppedByAdmin": (
-        request(observed=observed(stop=Stop("Hold", "Rack 12 is too hot.", "ConfigMap a/b"))),
-        "The cluster's administrator holds all agents: Rack 12 is too hot. (set in ConfigMap a/b).",
-    ),
-    "Suspended": (request(profile=profile(suspend=True)), "The profile is suspended. Set spec.suspend to false"),
-    "TooManyFailures": (
-        request(profile=rolled_out(maxFailures=2), tally=fared(failed=3)),
-        "3 nodes have failed, more than spec.rollout.maxFailures (2) allows: the rollout has stopped.",
-    ),
-    "CanaryFailed": (
-        request(profile=rolled_out(canary=2), tally=fared(succeeded=1, failed=1)),
-        "1 of the first 2 nodes (spec.rollout.canary) failed: the rollout has stopped.",
-    ),
-    "CanaryFirst": (
-        request(profile=rolled_out(canary=2), tally=fared(succeeded=1), live=runs_on("n2")),
-        "1 of 2 canary nodes are measured.",
-    ),
-    "QuotaExceeded": (
-        request(
-            observed=after_answer('"pp-1" is forbidden: exceeded quota: q, requested: a=1, used: a=2, limited: a=2')
-        ),
-        "The quota of namespace ml does not allow the agent's Job: exceeded quota: q: 2 of 2 a used, 1 more requested.",
-    ),
-    "MaxConcurrentReached": (
-        request(profile=rolled_out(maxConcurrent=3), live=runs_on("n2", "n3", "n4")),
-        "The number of running agents has reached spec.rollout.maxConcurrent (3).",
-    ),
-    "DeviceClassMissing": (
-        request(facts=BY_CLAIM, observed=observed(device_class=DeviceClass(exists=False))),
-        "There is no DeviceClass gpu.nvidia.com, which the agents' resource claims name.",
-    ),
-    "DeviceClassShares": (
-        request(facts=BY_CLAIM, observed=observed(device_class=DeviceClass(sharing="MPS"))),
-        "DeviceClass gpu.nvidia.com, which the agents' resource claims name, shares GPUs between pods",
-    ),
-    "TopologyKeyMissing": (
-        request(profile=rolled_out(**PER_RACK), facts=facts(rack=None)),
-        f"It has no label {RACK}, by which spec.rollout.perTopology limits agents.",
-    ),
-    "PowerBudgetTooSmall": (
-        request(profile=rolled_out(powerBudgetWatts=5000)),
-        "This node alone may draw 5600 W (H100 SXM default, not yet measured), more than "
-        "spec.rollout.powerBudgetWatts (5000 W). Raise the budget",
-    ),
-    "FleetPowerTooSmall": (
-        request(fleet=fleet(powerBudgetWatts=5000)),
-        "This node alone may draw 5600 W (H100 SXM default, not yet measured), more than the operator's limits allow "
-        "in the cluster (5000 W). Ask who administers the operator",
-    ),
-    "MeasuredByAnotherProfile": (request(taken_by="ml/other"), "Profile ml/other is measuring it."),
-    "KeptForPod": (
-        request(observed=observed(yields=(replace(YIELD, node_uid="uid-n1"),))),
-        "An agent was ended on it at 2026-11-21T08:59:00Z for pod team/train-0 (priority 1000), which waits for GPUs.",
-    ),
-    "BackingOff": (request(attempt=disrupted(29)), "The next one starts automatically at 2026-11-21T09:00:01Z."),
-    "PoolLimitReached": (
-        request(profile=rolled_out(pools=[{"name": POOL, "maxConcurrent": 2}]), live=TWO_THERE),
-        f"The number of agents in pool {POOL} has reached its limit in spec.rollout.pools (2).",
-    ),
-    "TopologyLimitReached": (
-        request(profile=rolled_out(**PER_RACK), live=TWO_THERE),
-        f"The number of agents where {RACK} is r1 has reached spec.rollout.perTopology (2).",
-    ),
-    "PowerBudgetReached": (
-        request(profile=rolled_out(powerBudgetWatts=16_799), live=TWO_THERE),
-        "Running agents may draw 11200 W and this node 5600 W (H100 SXM default, not yet measured), together "
-        "more than spec.rollout.powerBudgetWatts (16799 W).",
-    ),
-    "LimitOfAnotherProfile": (
-        request(profile=rolled_out(), elsewhere=(request(profile=rolled_out(**PER_RACK), live=TWO_THERE),)),
-        f"Profile ml/nightly limits this place: the number of agents where {RACK} is r1 has reached "
-        "spec.rollout.perTopology (2).",
-    ),
-    "FleetLimitReached": (
-        request(fleet=fleet(*TWO_THERE, perTopology=[{"key": RACK, "max": 2}])),
-        f"As many agents of all namespaces run where {RACK} is r1 as the operator's limits allow (2).",
-    ),
-    "FleetPowerReached": (
-        request(fleet=fleet(*TWO_THERE, pools=[{"name": POOL, "powerBudgetWatts": 16_799}])),
-        f"Running agents of all namespaces may draw 11200 W in pool {POOL} and this node 5600 W (H100 SXM default, "
-        "not yet measured), more than the operator's limits allow (16799 W).",
-    ),
-    "Ramping": (
-        request(
-            profile=rolled_out(**RAMP), observed=SAME_RACK, starts={(OTHER, "uid-n2"): NOW - timedelta(seconds=59)}
-        ),
-        "It may start at 2026-11-21T09:00:01Z.",
-    ),
-    "ImagePullLimitReached": (
-        request(cold=True, pulling=2),
-        "The number of nodes that pull the agent's image has reached spec.rollout.maxImagePulls (2), and this node "
-        "does not have the image.",
-    ),
-    "Busy": (request(observed=observed(busy={"n1": "team/train-0"})), "Pod team/train-0 holds 8 of its GPUs."),
-    "InsufficientCPUAndMemory": (
-        lacking(Requests(cpu_millis=92_001, memory_bytes=225 * 1024**3)),
-        "The agent requests 4 CPUs, and the pods on the node already request 92001m of 96; it requests 32.0Gi of "
-        "memory, and they request 225.0Gi of 256.0Gi.",
-    ),
-    "InsufficientCPU": (
-        lacking(Requests(cpu_millis=92_001)),
-        "The agent requests 4 CPUs, and the pods on the node already request 92001m of 96.",
-    ),
-    "InsufficientMemory": (
-        lacking(Requests(memory_bytes=225 * 1024**3)),
-        "The agent requests 32.0Gi of memory, and the pods on the node already request 225.0Gi of 256.0Gi.",
-    ),
-    "CheckingIdle": (request(observed=observed(occupancy={})), "It starts automatically if they are."),
-}
-
-
-@pytest.mark.parametrize(("hindered", "words"), HINDERED.values(), ids=HINDERED)
-def test_what_stops_an_agent_is_named_with_what_happens_next(
-    hindered: AdmissionRequest, words: str, request: pytest.FixtureRequest
-) -> None:
-    found = blocked_by(hindered, ALL)
-    assert found is not None
-    assert found.reason == request.node.callspec.id
-    assert words in found.message
-
-
-def test_every_check_has_a_turn_that_it_stops_and_a_reason_that_users_can_read() -> None:
-    codes = [limit.code for limit in ALL]
-    assert codes == list(HINDERED)
-    assert {REASONS[code].kind for code in codes} == {"queued", "waiting"}
+def test_the_checks_stand_in_this_order_and_each_has_a_situation_that_it_stops() -> None:
+    assert [limit.code for limit in ALL] == ORDER
+    stopped = {code: plan(SITUATIONS[code].seen).profiles[0].node_states for code in ORDER}
+    assert [code for code, states in stopped.items() if code not in {state.reason for state in states}] == []
+    assert {REASONS[code].kind for code in ORDER} == {"queued", "waiting"}
 
 
 AT_THE_EDGE: dict[str, AdmissionRequest] = {
