@@ -98,7 +98,12 @@ def cases_of(request: MeasurementRequest, workload: ResolvedWorkload) -> Cases:
     """
     recipes = (request.baseline, *request.recipes)
     chosen = distinct(padded_rows(gemm, recipes) for gemm in workload.gemms)
-    gemms = tuple(_case(gemm, mode, request) for mode in dict.fromkeys(request.gemm_modes) for gemm in chosen)
+    mixers = dict.fromkeys(MIXERS, request.baseline) if request.recipe_scope == "mlp" else {}
+    gemms = tuple(
+        GemmCase(**asdict(gemm), mode=mode, higher=mixers.get(gemm.name))
+        for mode in dict.fromkeys(request.gemm_modes)
+        for gemm in chosen
+    )
     training = _training(request, workload)
     return Cases(
         variants=variants_of(request),
@@ -127,11 +132,6 @@ MIXERS = frozenset(
     {"qkv", "attn_out", "q_proj", "q_down", "q_up", "kv_down", "kv_up", "mamba_in", "mamba_out"},
 )
 """GEMMs of the projections of attention and of Mamba-2: with scope `mlp` they stay in the baseline's recipe."""
-
-
-def _case(gemm: Gemm, mode: Mode, request: MeasurementRequest) -> GemmCase:
-    kept = request.recipe_scope == "mlp" and gemm.name in MIXERS
-    return GemmCase(**asdict(gemm), mode=mode, higher=request.baseline if kept else None)
 
 
 NO_SCAN = (

@@ -34,8 +34,13 @@ RegionName = Literal["dense_forward", "layers_forward", "head", "layers_backward
 """The timed parts of a step. `head` is its forward and backward pass together with the loss. Where some of a model's
 layers have experts and others a dense MLP, `layers` are those with experts and `dense` the others."""
 Part = Literal["layers", "head", "optimizer", "dense"]
-PARTS: tuple[Part, ...] = ("layers", "head", "optimizer", "dense")
-"""What a power window replays: `layers` is one forward and backward pass through the layers that are there."""
+PARTS: Mapping[Part, tuple[RegionName, ...]] = {
+    "layers": ("layers_forward", "layers_backward"),
+    "head": ("head",),
+    "optimizer": ("optimizer",),
+    "dense": ("dense_forward", "dense_backward"),
+}
+"""What a power window replays, and its regions: `layers` is one pass forward and back through the layers that ran."""
 
 Load = Literal["gemms", "training"]
 """What a variant is timed and profiled with: its GEMMs in turn, or its training step."""
@@ -49,16 +54,7 @@ FATAL_REASONS = frozenset({"cuda_error", "hung", "worker_died"})
 
 def parts_of(regions: Mapping[RegionName, float]) -> dict[Part, float]:
     """Seconds of the parts that power windows replay, from the regions that were measured."""
-    parts: dict[Part, float] = {}
-    if "layers_forward" in regions and "layers_backward" in regions:
-        parts["layers"] = regions["layers_forward"] + regions["layers_backward"]
-    if "head" in regions:
-        parts["head"] = regions["head"]
-    if "optimizer" in regions:
-        parts["optimizer"] = regions["optimizer"]
-    if "dense_forward" in regions and "dense_backward" in regions:
-        parts["dense"] = regions["dense_forward"] + regions["dense_backward"]
-    return parts
+    return {part: sum(regions[name] for name in names) for part, names in PARTS.items() if set(names) <= set(regions)}
 
 
 class Refusal(Exception):

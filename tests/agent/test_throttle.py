@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from precision_agent.power.throttle import KINDS, Throttle, ThrottleReading, marking, pooled, shares
+from precision_agent.power.throttle import ThrottleReading, marking, pooled, shares
+from precision_api.exchange.result import ThrottleShare
+
+
+def throttle(reason: str, share: float, sampled: bool = False) -> ThrottleShare:
+    return ThrottleShare(reason=reason, share=share, sampled=sampled)
 
 
 def counted(field: int, *nanoseconds: int) -> list[ThrottleReading]:
@@ -13,7 +18,7 @@ def counted(field: int, *nanoseconds: int) -> list[ThrottleReading]:
 
 
 def test_a_counters_difference_is_a_share_of_the_time_between_its_readings() -> None:
-    assert shares(counted(269, 0, 10**8, 5 * 10**8), 0.0, 2.0) == (Throttle("software_thermal", 0.25, marks=True),)
+    assert shares(counted(269, 0, 10**8, 5 * 10**8), 0.0, 2.0) == (throttle("software_thermal", 0.25),)
 
 
 def test_only_readings_within_the_window_count() -> None:
@@ -38,8 +43,8 @@ def test_without_a_counter_the_sampled_reasons_tell_and_say_that_they_were_sampl
     masks = [0x4, 0x4 | 0x80, 0x4, 0x4]
     readings = [ThrottleReading(float(at), {74: at * 10**9}, mask) for at, mask in enumerate(masks)]
     found = {one.reason: one for one in shares(readings, 0.0, 3.0)}
-    assert found["power_cap"] == Throttle("power_cap", 1.0, marks=False)
-    assert found["power_brake"] == Throttle("power_brake", 0.25, marks=True, sampled=True)
+    assert found["power_cap"] == throttle("power_cap", 1.0)
+    assert found["power_brake"] == throttle("power_brake", 0.25, sampled=True)
 
 
 @pytest.mark.parametrize(
@@ -55,18 +60,17 @@ def test_without_a_counter_the_sampled_reasons_tell_and_say_that_they_were_sampl
 def test_heat_and_brake_above_a_tenth_of_a_percent_mark_a_figure_and_the_cap_never(
     reason: str, share: float, marked: bool
 ) -> None:
-    kind = next(kind for kind in KINDS if kind.name == reason)
-    assert (marking([Throttle(reason, share, kind.marks)]) is not None) == marked
+    assert (marking([throttle(reason, share)]) is not None) == marked
 
 
 def test_the_worst_reason_marks() -> None:
-    found = marking([Throttle("power_brake", 0.01, True), Throttle("software_thermal", 0.2, True)])
+    found = marking([throttle("power_brake", 0.01), throttle("software_thermal", 0.2)])
     assert found is not None
     assert found.reason == "software_thermal"
 
 
 def test_windows_pool_by_their_time_over_those_that_know() -> None:
-    brake = Throttle("power_brake", 0.1, True)
-    found = pooled([(3.0, [brake]), (1.0, [Throttle("power_brake", 0.5, True, sampled=True)]), (10.0, [])])
-    assert [(one.reason, one.marks, one.sampled) for one in found] == [("power_brake", True, True)]
+    brake, sampled = throttle("power_brake", 0.1), throttle("power_brake", 0.5, sampled=True)
+    found = pooled([(3.0, [brake]), (1.0, [sampled]), (10.0, [])])
+    assert [(one.reason, one.sampled) for one in found] == [("power_brake", True)]
     assert found[0].share == pytest.approx(0.2)

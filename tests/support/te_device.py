@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from precision_agent.backends.te.session.engine import Work
+from precision_agent.backends.te.session.engine import Peaks, Work
 from precision_api.facts.recipes import Recipe
 
 GEMM: Mapping[str | None, tuple[str, float]] = {
@@ -54,13 +54,6 @@ class FakeGpu:
             number = len(self.events)
             self.events += [event | {"args": {"correlation": number}} for event in (launch, work)]
         self.now += microseconds
-
-
-@dataclass
-class FakePeaks:
-    allocated: int
-    reserved: int = 2000
-    used: int = 3000
 
 
 @dataclass
@@ -141,8 +134,8 @@ class FakeEngine:
         self._bytes += 100
         return self._bytes
 
-    def peaks(self) -> FakePeaks:
-        return FakePeaks(self._bytes + 1000)
+    def peaks(self) -> Peaks:
+        return Peaks(self._bytes + 1000, 2000, 3000)
 
     def forget_peaks(self) -> None: ...
 

@@ -89,7 +89,8 @@ class Replay:
         self._slowness = 1 / speed
         self._noise = Random(f"run/{self._uid}/{index}/{request.run}/{request.attempt}/{options.seed}")
         self._drift = 0.0
-        self._faulty = _faulty(request, part)
+        self._faulty: Recipe = "nvfp4" if support("nvfp4", part.compute) else "fp8_current"
+        """The recipe that a fault hits: the narrowest that this hardware has."""
         self._split: dict[Recipe, Mapping[RegionName, float]] = {}
         self.now = 0.0
         self.power_intervals: list[PowerInterval] = []
@@ -257,11 +258,6 @@ class Replay:
         if self.options.pace and self.index == 0:  # GPUs measure side by side: one of them waits for all
             time.sleep(seconds * self.options.pace)
         return start, self.now
-
-
-def _faulty(request: MeasurementRequest, part: products.Part) -> Recipe:
-    """The recipe that a fault hits: the narrowest that this hardware has."""
-    return "nvfp4" if support("nvfp4", part.compute) else "fp8_current"
 
 
 def _head_share(workload: ResolvedWorkload) -> float:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import resource
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from time import monotonic
 
@@ -326,16 +326,9 @@ class TorchGemm:
         end = monotonic()
         return Sample((end - start) / number, number, start, end, execution="eager")
 
-    @property
-    def _wait(self) -> Callable[[], None]:
-        return self._synchronised if self._cuda else _nothing
-
-    def _synchronised(self) -> None:
-        torch.cuda.synchronize(self._device)
-
-
-def _nothing() -> None:
-    """A CPU is done when it returns."""
+    def _wait(self) -> None:
+        if self._cuda:  # a CPU is done when it returns
+            torch.cuda.synchronize(self._device)
 
 
 def _device(request: MeasurementRequest, wanted: str) -> torch.device:

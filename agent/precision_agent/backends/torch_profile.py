@@ -30,7 +30,7 @@ def profile_of_steps(
     def steps() -> None:
         nonlocal start
         for _ in range(PROFILED_STEPS):
-            model.step(_nothing)
+            model.step(lambda: None)
         wait()
         start = window_of_profile(began, ready)
 
@@ -40,7 +40,3 @@ def profile_of_steps(
         return NO_KERNELS
     rows, whole = kernels(launched, PROFILED_STEPS), kernel_seconds(launched, PROFILED_STEPS)
     return Profile(rows, whole, PROFILED_STEPS, start, monotonic())
-
-
-def _nothing() -> None:
-    """No mark: nothing is timed."""

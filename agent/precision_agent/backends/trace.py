@@ -95,12 +95,8 @@ def shares(launched: Iterable[Launch], region: str, steps: int) -> KernelSeconds
     gemms = [launch for launch in inside if launch.multiplies]
     alone = union([launch.span for launch in gemms])
     whole = union([launch.span for launch in inside])
-    return KernelSeconds(alone / steps, (whole - alone) / steps, len(gemms) / steps, _width(gemms))
-
-
-def _width(gemms: Iterable[Launch]) -> int:
-    """How many streams they ran on; 0 without kernels, and 1 where the trace does not tell streams."""
-    return len({launch.stream for launch in gemms})
+    streams = len({launch.stream for launch in gemms})  # 1 where the trace does not tell them
+    return KernelSeconds(alone / steps, (whole - alone) / steps, len(gemms) / steps, streams)
 
 
 def kernel_seconds(launched: Iterable[Launch], steps: int, regions: Iterable[str] | None = None) -> float:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Literal, get_args
 
-from precision_agent.protocol import Part, RegionName
+from precision_agent.protocol import PARTS, Part, RegionName
 from precision_api.exchange import stats
 from precision_api.exchange.result import Failure, Interval
 from precision_api.models.flops import experts_of_one_gpu, sharded_weights, training_flops_per_token, weights_of_one_gpu
@@ -26,14 +26,7 @@ from precision_api.models.resolution import ResolvedWorkload
 from precision_api.models.shapes import Split
 
 REGIONS: tuple[RegionName, ...] = get_args(RegionName)
-PART_OF: Mapping[RegionName, Part] = {
-    "dense_forward": "dense",
-    "layers_forward": "layers",
-    "head": "head",
-    "layers_backward": "layers",
-    "dense_backward": "dense",
-    "optimizer": "optimizer",
-}
+PART_OF: Mapping[RegionName, Part] = {name: part for part, names in PARTS.items() for name in names}
 """Which power window stands for which timed region: the layers' two passes are replayed together."""
 Values = Mapping[RegionName, Sequence[float] | Failure]
 """One value an ABBA block of each region. A region that is absent did not fit into memory."""
@@ -90,9 +83,9 @@ class LayerKind:
     kept_higher: int
 
     @property
-    def regions(self) -> tuple[RegionName, RegionName]:
+    def regions(self) -> tuple[RegionName, ...]:
         """Forward and backward pass."""
-        return ("layers_forward", "layers_backward") if self.part == "layers" else ("dense_forward", "dense_backward")
+        return PARTS[self.part]
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,12 +107,6 @@ def pauses(seed: int, longest_pause_seconds: float) -> Iterator[float]:
 @cache
 def _ratios(duty: float, least: float) -> tuple[tuple[Fraction, float], ...]:
     """Every ratio in lowest terms that sees a step more unevenly than `least`; beyond these limits none does."""
-    return tuple((ratio, float(ratio)) for ratio in _searched(duty, least))
-
-
-def _searched(duty: float, least: float) -> Iterator[Fraction]:
-    for q in range(1, int(1 / (least * duty)) + 1):
-        for p in range(1, int(1 / least) + 1):
-            ratio = Fraction(p, q)
-            if ratio.denominator == q and uneven_share(ratio, duty) > least:
-                yield ratio
+    tops, bottoms = range(1, int(1 / least) + 1), range(1, int(1 / (least * duty)) + 1)
+    ratios = (Fraction(p, q) for q in bottoms for p in tops if math.gcd(p, q) == 1)
+    return tuple((ratio, float(ratio)) for ratio in ratios if uneven_share(ratio, duty) > least)

@@ -298,7 +298,8 @@ def _value(curve: Curve, at: float) -> float:
         return curve[0][1]
     if place == len(curve):
         return curve[-1][1]
-    return _on_line(curve[place - 1], curve[place], at)
+    (start, first), (end, last) = curve[place - 1], curve[place]
+    return first + (last - first) * (at - start) / (end - start)
 
 
 def _extended(curve: Curve, at: float) -> float:
@@ -308,7 +309,3 @@ def _extended(curve: Curve, at: float) -> float:
     slope = (curve[-1][1] - curve[0][1]) / (curve[-1][0] - curve[0][0])
     end = curve[0] if at < curve[0][0] else curve[-1]
     return end[1] + slope * (at - end[0])
-
-
-def _on_line(a: tuple[float, float], b: tuple[float, float], at: float) -> float:
-    return a[1] + (b[1] - a[1]) * (at - a[0]) / (b[0] - a[0])

@@ -9,7 +9,7 @@ from typing import Protocol
 from precision_agent.power.energy import Window
 from precision_agent.power.preflight import Health
 from precision_agent.power.reasons import NO_POWER_SENSOR
-from precision_agent.power.sensor_sampling import Recordings, Sampler
+from precision_agent.power.sensor_sampling import Recordings
 from precision_api.exchange.result import Failure, PowerScope, Sensor
 
 USUAL_SENSOR_SECONDS = 0.1
@@ -25,23 +25,8 @@ class Sensors(Protocol):
     def recordings(self) -> Recordings:
         """All that was sampled so far."""
 
-    def stop(self) -> None:
+    def stop(self) -> object:
         """Ends the sampling; again: nothing."""
-
-
-class SampledSensors:
-    """The sampling process."""
-
-    def __init__(self, sampler: Sampler) -> None:
-        self._sampler = sampler
-
-    def recordings(self) -> Recordings:
-        """All that it wrote so far."""
-        return self._sampler.recordings()
-
-    def stop(self) -> None:
-        """Ends the process."""
-        self._sampler.stop()
 
 
 @dataclass(frozen=True, slots=True)

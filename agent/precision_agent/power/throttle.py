@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from precision_api.exchange.result import ThrottleShare
+
 MARKING_SHARE = 0.001
 """Above this share of the time in heat or brake a figure is marked `throttled`:
 docs/development/method.md, "Power and energy"."""
@@ -33,6 +35,8 @@ KINDS: tuple[Kind, ...] = (
     Kind("power_brake", 271, 0x80, marks=True),
 )
 """Fields and bits as in nvml.h. Fields 269 to 271 need a recent driver."""
+MARKING = frozenset(kind.name for kind in KINDS if kind.marks)
+"""Reasons for which a figure is marked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,30 +51,20 @@ class ThrottleReading:
     reasons: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Throttle:
-    """Share of the time (0 to 1) that one reason held the clocks back; `sampled` is coarser than a counter."""
-
-    reason: str
-    share: float
-    marks: bool
-    sampled: bool = False
-
-
-def shares(readings: Sequence[ThrottleReading], start: float, end: float) -> tuple[Throttle, ...]:
+def shares(readings: Sequence[ThrottleReading], start: float, end: float) -> tuple[ThrottleShare, ...]:
     """What each reason that can be known took of `start` to `end`; a reason without counter and samples is left out."""
     inside = sorted((reading for reading in readings if start <= reading.at <= end), key=lambda reading: reading.at)
     throttles = (_counted(kind, inside) or _sampled(kind, inside) for kind in KINDS)
     return tuple(throttle for throttle in throttles if throttle)
 
 
-def marking(throttles: Sequence[Throttle]) -> Throttle | None:
+def marking(throttles: Sequence[ThrottleShare]) -> ThrottleShare | None:
     """The worst of those that mark a figure `throttled(reason, share)`, or None."""
-    bad = [throttle for throttle in throttles if throttle.marks and throttle.share > MARKING_SHARE]
+    bad = [throttle for throttle in throttles if throttle.reason in MARKING and throttle.share > MARKING_SHARE]
     return max(bad, key=lambda throttle: throttle.share, default=None)
 
 
-def pooled(parts: Sequence[tuple[float, Sequence[Throttle]]]) -> tuple[Throttle, ...]:
+def pooled(parts: Sequence[tuple[float, Sequence[ThrottleShare]]]) -> tuple[ThrottleShare, ...]:
     """Several windows' (seconds, shares) as one: weighted by time, over the windows that know the reason."""
     merged = []
     for kind in KINDS:
@@ -78,11 +72,12 @@ def pooled(parts: Sequence[tuple[float, Sequence[Throttle]]]) -> tuple[Throttle,
         whole = math.fsum(seconds for seconds, _ in weighted)
         if whole > 0:
             share = math.fsum(seconds * throttle.share for seconds, throttle in weighted) / whole
-            merged.append(Throttle(kind.name, share, kind.marks, any(throttle.sampled for _, throttle in weighted)))
+            sampled = any(throttle.sampled for _, throttle in weighted)
+            merged.append(ThrottleShare(reason=kind.name, share=share, sampled=sampled))
     return tuple(merged)
 
 
-def _counted(kind: Kind, readings: Sequence[ThrottleReading]) -> Throttle | None:
+def _counted(kind: Kind, readings: Sequence[ThrottleReading]) -> ThrottleShare | None:
     counter = [
         (reading.at, reading.nanoseconds[kind.field]) for reading in readings if kind.field in reading.nanoseconds
     ]
@@ -90,11 +85,12 @@ def _counted(kind: Kind, readings: Sequence[ThrottleReading]) -> Throttle | None
         return None
     share = (counter[-1][1] - counter[0][1]) / 1e9 / (counter[-1][0] - counter[0][0])
     # a counter is renewed in steps, so a busy one can show a little more than all of a short window
-    return Throttle(kind.name, min(1.0, share), kind.marks)
+    return ThrottleShare(reason=kind.name, share=min(1.0, share))
 
 
-def _sampled(kind: Kind, readings: Sequence[ThrottleReading]) -> Throttle | None:
+def _sampled(kind: Kind, readings: Sequence[ThrottleReading]) -> ThrottleShare | None:
     masks = [reading.reasons for reading in readings if reading.reasons is not None]
     if not masks:
         return None
-    return Throttle(kind.name, sum(bool(mask & kind.bit) for mask in masks) / len(masks), kind.marks, sampled=True)
+    share = sum(bool(mask & kind.bit) for mask in masks) / len(masks)
+    return ThrottleShare(reason=kind.name, share=share, sampled=True)

@@ -162,12 +162,10 @@ def taxes(recipe: Recipe, profiles: LoadProfiles, forwards: int, depth: Repeats)
     """The quantisation tax by each profile, mean of its devices; empty without profiles at the clock of the windows."""
     if profiles.failure:
         return ()
-    by_profile = [[_tax(recipe, profile, forwards, depth) for profile in devices] for devices in profiles.runs]
+    by_profile = [
+        [quantization_tax(recipe, profile.kernels, forwards, depth) for profile in devices] for devices in profiles.runs
+    ]
     return tuple(fmean(present) for devices in by_profile if (present := [tax for tax in devices if tax is not None]))
-
-
-def _tax(recipe: Recipe, profile: Profile, forwards: int, depth: Repeats) -> float | None:
-    return quantization_tax(recipe, profile.kernels, forwards, depth)
 
 
 def merged(profiles: LoadProfiles | None) -> Profile | None:

@@ -28,7 +28,7 @@ from precision_agent.power.energy import (
 )
 from precision_agent.power.reasons import Reason
 from precision_agent.power.sensor_sampling import Recording, values_within
-from precision_agent.power.throttle import KINDS, Throttle, ThrottleReading, marking, pooled, shares
+from precision_agent.power.throttle import MARKING, ThrottleReading, marking, pooled, shares
 from precision_agent.power.token_energy import node_power
 from precision_agent.protocol import Part
 from precision_agent.sampling.calibrate import rest_watts
@@ -184,36 +184,31 @@ _at = attrgetter("at")
 
 def held_back(recordings: Mapping[str, Recording], windows: Sequence[Window]) -> HeldBack:
     """Throttling over a variant's windows: of each reason the share on the GPU that it took most of."""
-    worst: dict[str, Throttle] = {}
+    worst: dict[str, ThrottleShare] = {}
     for recording in recordings.values():
         parts = [(window.seconds, _shares(recording.throttle, window)) for window in windows]
         for throttle in pooled(parts):
             if throttle.reason not in worst or throttle.share > worst[throttle.reason].share:
                 worst[throttle.reason] = throttle
     marked = marking(tuple(worst.values()))
-    return HeldBack(tuple(_told(throttle) for throttle in worst.values()), _told(marked) if marked else None)
+    return HeldBack(tuple(worst.values()), marked)
 
 
 def blind(recordings: Mapping[str, Recording], windows: Sequence[Window], names: Sequence[str]) -> tuple[str, ...]:
     """GPUs of which nothing tells whether heat or the power brake held their clocks back: no mark proves nothing."""
-    marking_kinds = {kind.name for kind in KINDS if kind.marks}
 
     def tells(name: str) -> bool:
         held = held_back({name: recordings[name]}, windows) if name in recordings else HeldBack()
-        return bool({throttle.reason for throttle in held.shares} & marking_kinds)
+        return any(throttle.reason in MARKING for throttle in held.shares)
 
     return tuple(name for name in names if not tells(name)) if windows else ()
 
 
-def _shares(readings: tuple[ThrottleReading, ...], window: Window) -> tuple[Throttle, ...]:
+def _shares(readings: tuple[ThrottleReading, ...], window: Window) -> tuple[ThrottleShare, ...]:
     """The readings are in order of time, as a sampler writes them; only those of the window are looked at."""
     first = bisect_left(readings, window.start, key=_at)
     inside = readings[first : bisect_right(readings, window.end, lo=first, key=_at)]
     return shares(inside, window.start, window.end) if inside else ()
-
-
-def _told(throttle: Throttle) -> ThrottleShare:
-    return ThrottleShare(reason=throttle.reason, share=throttle.share, sampled=throttle.sampled)
 
 
 def clocks(recordings: Mapping[str, Recording], windows: Sequence[Window]) -> Clocks | None:

@@ -87,7 +87,7 @@ def result_of(facts: RunFacts, finished_at: float) -> MeasurementResult:
     made = (recipe_result(variant, run, _evidence(variant, facts, powers)) for variant in variants)
     recipes = with_meanings(tuple(made), run)
     request, workload, formula = facts.asked, run.workload, run.workload.formula
-    started = _timestamp(facts.started_at)
+    started = timestamp(facts.started_at)
     return MeasurementResult(
         run=request.run,
         request_hash=request_hash(request),
@@ -102,7 +102,7 @@ def result_of(facts: RunFacts, finished_at: float) -> MeasurementResult:
         gpus=facts.machine.gpus,
         software=facts.machine.software,
         started_at=started,
-        finished_at=_timestamp(finished_at),
+        finished_at=timestamp(finished_at),
         duration_seconds=round(max(0.0, finished_at - facts.started_at), 3),
         phase_seconds=_phase_seconds(facts.phases, finished_at),
         workload_name=workload.name,
@@ -129,11 +129,6 @@ def _phase_seconds(phases: Sequence[tuple[str, float]], finished_at: float) -> d
     for (name, begun), end in zip(phases, ends, strict=True):
         seconds[name] = round(seconds.get(name, 0.0) + max(0.0, end - begun), 3)
     return seconds
-
-
-def partial_of(facts: RunFacts, samples: Samples) -> RunFacts:
-    """The same with the samples so far, as what a killed run would leave."""
-    return replace(facts, run=replace(facts.run, samples=samples.so_far()))
 
 
 def _evidence(variant: Variant, facts: RunFacts, powers: Mapping[Variant, PowerOrReason]) -> RecipeEvidence:
@@ -318,7 +313,7 @@ def _environment(variables: Mapping[str, str]) -> dict[str, str]:
     return {name: variables[name][:1024] for name in named[:32]}
 
 
-def _timestamp(seconds: float) -> str:
+def timestamp(seconds: float) -> str:
     """RFC 3339 in UTC, to the second: as Kubernetes writes times."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -17,19 +16,13 @@ from precision_agent.precision.kernels import classify
 from precision_agent.results import explain as words
 from precision_agent.run.cli_run import run
 from precision_agent.run.cli_trace import verify_trace
+from precision_agent.run.options import Form
 from precision_agent.run.user import settle_user
 from precision_api.exchange.result import RESULT_VERSION, MeasurementResult
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 app.command()(run)
 app.command("verify-trace")(verify_trace)
-
-
-class Shown(StrEnum):
-    """How a command prints."""
-
-    table = "table"
-    json = "json"
 
 
 @app.callback()
@@ -46,11 +39,11 @@ def version() -> None:
 @app.command("explain")
 def explain(
     file: Annotated[str, typer.Argument(help="A result as `run --output FILE` wrote it; '-' is stdin.")],
-    output: Annotated[Shown, typer.Option("--output", "-o", help="table or json.")] = Shown.table,
+    output: Annotated[Form, typer.Option("--output", "-o", help="table or json.")] = Form.table,
 ) -> None:
     """Says of each figure of a result where it comes from and how sure it is."""
     rows = words.explain(_result(file))
-    typer.echo(json.dumps(words.as_document(rows), indent=2) if output is Shown.json else words.as_text(rows))
+    typer.echo(json.dumps(words.as_document(rows), indent=2) if output is Form.json else words.as_text(rows))
 
 
 def _result(file: str) -> MeasurementResult:
@@ -75,7 +68,7 @@ def _usage(message: str) -> NoReturn:
 @app.command("classify-kernels")
 def classify_kernels(
     file: Annotated[str, typer.Argument(help="Kernel names as a profiler prints them, one a line; '-' is stdin.")],
-    output: Annotated[Shown, typer.Option("--output", "-o", help="table or json.")] = Shown.table,
+    output: Annotated[Form, typer.Option("--output", "-o", help="table or json.")] = Form.table,
 ) -> None:
     """Says in which precision each kernel multiplied, and the rule that tells; 'unknown' where no rule does."""
     try:
@@ -84,7 +77,7 @@ def classify_kernels(
         raise typer.BadParameter(f"reading kernel names: {error}; check the path", param_hint="FILE") from error
     lines = (line.strip() for line in read.decode("utf-8-sig", errors="replace").split("\n"))
     rows = [classify(line) for line in lines if line]
-    if output is Shown.json:
+    if output is Form.json:
         documents = [{"name": row.name, "class": row.kernel_class, "rule": row.rule} for row in rows]
         typer.echo(json.dumps(documents, indent=2))
         return

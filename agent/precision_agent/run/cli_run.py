@@ -33,7 +33,7 @@ from precision_agent.run.publish import Places, checkpoint, places, publish
 from precision_agent.run.request_reading import read_request
 from precision_agent.run.run import Outcome, Surroundings, refused, run_wanted
 from precision_api.exchange.exits import CRASHED, INVALID_REQUEST, PUBLISH_FAILED
-from precision_api.exchange.request import MeasurementRequest, canonical, request_json
+from precision_api.exchange.request import canonical, request_json
 from precision_api.facts.names import REQUEST_ENV
 
 ONLY_LOCAL = (
@@ -262,14 +262,9 @@ def _outcome(text: str, command: _Command) -> Outcome:
         return refused(CRASHED, f"{type(error).__name__}: {error}")
 
 
-def _phases(text: str, command: _Command) -> tuple[duration.Phase, ...]:
-    request: MeasurementRequest = read_request(text)
-    return duration.phases(request, 1 if command.wanted.gpu else None)
-
-
 def _progress(text: str, command: _Command) -> Bar | Lines:
     """A bar for the person at a terminal who measures this box, else lines for whoever follows the log."""
-    phases = _phases(text, command)
+    phases = duration.phases(read_request(text), 1 if command.wanted.gpu else None)
     console = Console(stderr=True)
     if command.here and console.is_terminal:
         return Bar(phases, console)

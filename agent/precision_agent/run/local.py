@@ -139,15 +139,10 @@ def workload_of(asked: Asked, cpu: bool) -> Workload:
     if not named and not cpu:
         message = "say what to measure: --preset llama3-8b, --hf-config config.json or --shape 8192x4096x12288"
         raise Refusal(INVALID_REQUEST, message)
-    fields: dict[str, Any] = dict(asked.step)
-    given_fields = {
-        "name": asked.name,
-        "micro_batch_size": asked.micro_batch_size,
-        "sequence_length": asked.sequence_length,
-    }
-    fields |= {name: value for name, value in given_fields.items() if value is not None}
+    names = ("name", "micro_batch_size", "sequence_length")
+    fields = step_fields(**{name: getattr(asked, name) for name in names})
     try:
-        return Workload.model_validate(_source(asked) | fields)
+        return Workload.model_validate(_source(asked) | asked.step | fields)
     except ValidationError as error:
         raise Refusal(INVALID_REQUEST, "; ".join(_sentence(row) for row in error.errors()[:3])) from None
     except (ValueError, OSError) as error:

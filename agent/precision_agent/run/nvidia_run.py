@@ -5,21 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from precision_agent.cases import GemmCase, Variant
 from precision_agent.method.nvidia_method import CALLS, WARMUPS, ShapeRow, measure, result_of
 from precision_agent.protocol import Refusal
+from precision_agent.results.result import timestamp
 from precision_agent.run.open import Opened, Wanted
 from precision_agent.run.request_reading import read_request
-from precision_agent.run.run import Outcome, Surroundings, refused
+from precision_agent.run.run import Outcome, Surroundings, outcome_of, refused
+from precision_agent.run.stops import told_to_stop
 from precision_agent.run.trial import fitted, on_cpu
 from precision_agent.sampling.devices import Call, Stop
-from precision_api.exchange.exits import INVALID_REQUEST, NOTHING_FINISHED, PUBLISHED
+from precision_api.exchange.exits import INVALID_REQUEST, NOTHING_FINISHED
 from precision_api.exchange.request import MeasurementRequest, request_hash
-from precision_api.exchange.result import TERMINATED, Failure
-from precision_api.exchange.wire import encode
+from precision_api.exchange.result import Failure
 from precision_api.facts.recipes import Recipe
 from precision_api.models.resolution import resolve
 
@@ -31,7 +31,10 @@ def run_nvidia(text: str, wanted: Wanted, around: Surroundings, repeats: int) ->
     """The outcome of NVIDIA's method on one device; a planned failure is an Outcome, never an exception."""
     try:
         job = _job(read_request(text), wanted)
-        stop = _stop(around)
+
+        def stop() -> Failure | None:
+            return told_to_stop() if around.terminated() else None
+
         started = around.clock.wall()
         opened = around.opener(wanted, job.request, stop)
         try:
@@ -58,13 +61,6 @@ def _job(asked: MeasurementRequest, wanted: Wanted) -> _Job:
         return _Job(asked, *fitted(asked)) if cpu else _Job(asked, asked)
     except ValueError as error:
         raise Refusal(INVALID_REQUEST, f"workload: {error}") from None
-
-
-def _stop(around: Surroundings) -> Stop:
-    def stop() -> Failure | None:
-        return Failure(reason=TERMINATED, message="the agent was told to stop") if around.terminated() else None
-
-    return stop
 
 
 def _rows(
@@ -97,8 +93,8 @@ def _published(job: _Job, opened: Opened, rows: Sequence[ShapeRow], started: flo
         "product": machine.product,
         "gpus": machine.gpus[:1],
         "software": machine.software,
-        "started_at": _timestamp(started),
-        "finished_at": _timestamp(finished),
+        "started_at": timestamp(started),
+        "finished_at": timestamp(finished),
         "duration_seconds": round(max(0.0, finished - started), 3),
         "sources": (
             *provenance.sources,
@@ -106,10 +102,4 @@ def _published(job: _Job, opened: Opened, rows: Sequence[ShapeRow], started: flo
             f"{WARMUPS} warm-ups and {CALLS} calls a shape, as benchmark_gemm.py has them",
         ),
     }
-    result = result_of(rows, resolve(job.request.workload), basis)
-    packed = encode(result)
-    return Outcome(PUBLISHED.code, packed.message, packed.lines, result)
-
-
-def _timestamp(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return outcome_of(result_of(rows, resolve(job.request.workload), basis))

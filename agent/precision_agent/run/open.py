@@ -17,7 +17,7 @@ from precision_agent.backends.replay_sensors import sensing as replayed_sensing
 from precision_agent.backends.replay_tables import ReplayOptions
 from precision_agent.power import nvml, preflight, sensor_sampling
 from precision_agent.power.energy import Window
-from precision_agent.power.sensing import SampledSensors, SensorFacts
+from precision_agent.power.sensing import SensorFacts
 from precision_agent.protocol import Refusal
 from precision_agent.run.trial import on_cpu
 from precision_agent.sampling.calibrate import IDLE_SECONDS, idle_watts
@@ -62,7 +62,7 @@ class Opened:
 
     devices: Devices
     sensing: SensorFacts
-    closers: tuple[Callable[[], None], ...] = ()
+    closers: tuple[Callable[[], object], ...] = ()
     notes: tuple[str, ...] = ()
     """What the result's reader must know, such as which backend could not be loaded."""
 
@@ -183,7 +183,7 @@ def _one(uuids: Sequence[str], entry: str) -> str | None:
 
 def _looked_at(
     uuids: Sequence[str], idle_seconds: float, stop: Stop
-) -> tuple[SensorFacts, tuple[Callable[[], None], ...]]:
+) -> tuple[SensorFacts, tuple[Callable[[], object], ...]]:
     """A running sampler, and the idle power while nothing of ours is on the GPUs; Refusal where one is not healthy."""
     health = preflight.read_health(uuids)
     refused = preflight.refusal(health)
@@ -199,10 +199,9 @@ def _looked_at(
     if isinstance(sampler, Failure):
         clean()
         return SensorFacts(failure=sampler, health=health, modules=modules), ()
-    sensors = SampledSensors(sampler)
     start = time.monotonic()
     while time.monotonic() < start + idle_seconds and not stop():
         time.sleep(0.1)
-    idle = idle_watts(sensors.recordings().gpus, modules, Window(start, time.monotonic())) if idle_seconds else {}
-    facts = SensorFacts(sensors=sensors, idle_watts=idle, health=health, modules=modules, began=start, warms_up=True)
-    return facts, (sensors.stop, clean)
+    idle = idle_watts(sampler.recordings().gpus, modules, Window(start, time.monotonic())) if idle_seconds else {}
+    facts = SensorFacts(sensors=sampler, idle_watts=idle, health=health, modules=modules, began=start, warms_up=True)
+    return facts, (sampler.stop, clean)

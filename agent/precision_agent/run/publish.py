@@ -35,7 +35,8 @@ def places(environment: Mapping[str, str], output: Path | None) -> Places:
 def checkpoint(outcome: Outcome, where: Places) -> None:
     """Writes file and message but no lines: those belong to the end of the log. OSError as it comes."""
     if where.output and outcome.result:
-        replace_file(where.output, _readable(outcome))
+        text = outcome.result.model_dump_json(by_alias=True, exclude_none=True, indent=2)
+        replace_file(where.output, text.encode() + b"\n")
     if where.message:
         # In place: a kubelet mounts this very file, so it can't be renamed over. One write of less than a page.
         where.message.write_bytes(outcome.message)
@@ -62,8 +63,3 @@ def replace_file(path: Path, content: bytes) -> None:
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
-
-
-def _readable(outcome: Outcome) -> bytes:
-    assert outcome.result, "only a result is written to a file"
-    return outcome.result.model_dump_json(by_alias=True, exclude_none=True, indent=2).encode() + b"\n"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from precision_agent.backends.replay_tables import ReplayOptions
 from precision_agent.cases import Case, TrainingCase, Variant, cases_of, refusal_of
@@ -23,7 +23,7 @@ from precision_agent.protocol import Probe, Refusal
 from precision_agent.results.notes import RUNS, after_notes, failure_note, machine_note, probe_notes, request_note
 from precision_agent.results.power_windows import held_back
 from precision_agent.results.profiling import Looking, look
-from precision_agent.results.result import RunFacts, measured, partial_of, result_of
+from precision_agent.results.result import RunFacts, measured, result_of
 from precision_agent.results.train import Measured
 from precision_agent.run.open import Opened, Wanted, open_node
 from precision_agent.run.request_reading import halved, read_request
@@ -108,30 +108,13 @@ class Surroundings:
     leads: Leads = LEADS
 
 
-def run_request(
-    request_json: str,
-    backend: str,
-    options: ReplayOptions | None = None,
-    *,
-    device: str = "auto",
-    gpu: str | None = None,
-    clock: Clock | None = None,
-    terminated: Callable[[], bool] = lambda: False,
-    checkpoint: Callable[[Outcome], None] | None = None,
-    progress: Progress = lambda phase, done, left: None,
-    trace: Path | None = None,
-) -> Outcome:
-    """Measures what the request asks for and says how that ended; a planned failure is an Outcome, never an exception.
-
-    `gpu`: the UUID of one GPU that is to be measured alone. The rest as in Surroundings.
-    """
-    wanted = Wanted(backend, device, options or ReplayOptions(), gpu)
-    around = Surroundings(clock or Clock(), terminated, checkpoint, progress, trace=trace)
-    return run_wanted(request_json, wanted, around)
+def run_request(request_json: str, backend: str, options: ReplayOptions | None = None, **around: Any) -> Outcome:
+    """The outcome of a run on the backend of this name; `around`: fields of Surroundings."""
+    return run_wanted(request_json, Wanted(backend, options=options or ReplayOptions()), Surroundings(**around))
 
 
 def run_wanted(request_json: str, wanted: Wanted, around: Surroundings) -> Outcome:
-    """The same for a backend that is told in full."""
+    """Measures what the request asks for and says how that ended: a planned failure is an Outcome, no exception."""
     try:
         return _Run(read_request(request_json), wanted, around).outcome()
     except Refusal as refusal:
@@ -175,7 +158,7 @@ class _Run:
             self.around.note(text)
 
     def _ended(self, facts: RunFacts) -> Outcome:
-        return _outcome(result_of(replace(facts, phases=tuple(self.phases)), self.around.clock.wall()))
+        return outcome_of(result_of(replace(facts, phases=tuple(self.phases)), self.around.clock.wall()))
 
     def outcome(self) -> Outcome:
         """Measures and publishes; out of memory begins anew with a smaller micro batch where that is allowed.
@@ -318,14 +301,12 @@ class _Run:
         self, opened: Opened, facts: RunFacts, variants: tuple[Variant, ...], failures: dict[CaseKey, Failure]
     ) -> Samples:
         sensors = opened.sensing.sensors
-        began = self.around.clock.monotonic()
-
-        keep = self.around.checkpoint
+        began, keep = self.around.clock.monotonic(), self.around.checkpoint
 
         def after_pass(passes: int, samples: Callable[[], Samples]) -> None:
             self.stops.timed(passes)
             if keep and LEAST_ABBA_BLOCKS <= passes < self.request.timing.passes:
-                so_far = self._up_to_now(opened, partial_of(facts, samples()), variants)
+                so_far = self._up_to_now(opened, measured(facts, samples().so_far()), variants)
                 keep(self._ended(so_far))
 
         def hot(by_variant: Sequence[Sequence[Window]]) -> bool:
@@ -396,7 +377,8 @@ def _most(memories: Sequence[Memory]) -> Memory:
     return Memory(**{name: max(sizes) for name, sizes in values.items() if sizes})
 
 
-def _outcome(result: MeasurementResult) -> Outcome:
+def outcome_of(result: MeasurementResult) -> Outcome:
+    """The outcome with this result; Refusal where it is too large to be published."""
     try:
         published: Published = encode(result)
     except WireError as error:

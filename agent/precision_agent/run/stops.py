@@ -42,7 +42,7 @@ class RunStops:
     def sampling(self) -> Failure | None:
         """Why nothing more may be timed, or None."""
         if self._asked_to_end() is not None:
-            return _told_to_stop()
+            return told_to_stop()
         late = self._clock() >= self._latest - self._kept
         return self._late() if late else None
 
@@ -50,7 +50,7 @@ class RunStops:
         """Why nothing at all may be begun, and what runs is to be ended; or None."""
         ended_at, now = self._asked_to_end(), self._clock()
         if ended_at is not None and not (self._profiles and now < ended_at + AFTER_TERMINATED_SECONDS):
-            return _told_to_stop()
+            return told_to_stop()
         return self._late() if now >= self._latest else None
 
     def _asked_to_end(self) -> float | None:
@@ -63,5 +63,6 @@ class RunStops:
         return Failure(reason="deadline", message=f"the deadline of {self._deadline:g} s was reached")
 
 
-def _told_to_stop() -> Failure:
+def told_to_stop() -> Failure:
+    """Somebody wants the run to end."""
     return Failure(reason=TERMINATED, message="the agent was told to stop")

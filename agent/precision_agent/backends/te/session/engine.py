@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -66,28 +67,13 @@ class Engine(Protocol):
         """Memory that no tensor uses goes back to the device."""
 
 
-class Peaks(Protocol):
-    """Bytes."""
+@dataclass(frozen=True, slots=True)
+class Peaks:
+    """Bytes of tensors, of the allocator, and of the whole device, the last one as it is now."""
 
-    @property
-    def allocated(self) -> int:
-        """Of tensors."""
-
-    @property
-    def reserved(self) -> int:
-        """Of the allocator."""
-
-    @property
-    def used(self) -> int:
-        """Of the whole device, now."""
-
-
-class _CudaPeaks:
-    def __init__(self, device: torch.device) -> None:
-        self.allocated = int(torch.cuda.max_memory_allocated(device))
-        self.reserved = int(torch.cuda.max_memory_reserved(device))
-        free, total = torch.cuda.mem_get_info(device)
-        self.used = int(total - free)
+    allocated: int
+    reserved: int
+    used: int
 
 
 class CudaEngine:
@@ -156,7 +142,9 @@ class CudaEngine:
 
     def peaks(self) -> Peaks:
         """Allocator's peaks, and the device's memory in use now."""
-        return _CudaPeaks(self.device)
+        allocated, reserved = torch.cuda.max_memory_allocated(self.device), torch.cuda.max_memory_reserved(self.device)
+        free, total = torch.cuda.mem_get_info(self.device)
+        return Peaks(int(allocated), int(reserved), int(total - free))
 
     def forget_peaks(self) -> None:
         """Resets the allocator's."""

@@ -56,11 +56,6 @@ def call_linear(module: Any, shape: LinearShape, x: torch.Tensor, first: bool | 
     return cast(torch.Tensor, module(x, is_first_microbatch=first))
 
 
-def weights_of(module: Any) -> list[torch.nn.Parameter]:
-    """The parameters of a module."""
-    return list(module.parameters())
-
-
 @dataclass(frozen=True, slots=True)
 class LayerPlan:
     """One transformer layer of one GPU of a tensor-parallel group, and what of the model it leaves out.

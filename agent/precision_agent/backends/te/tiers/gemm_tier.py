@@ -20,7 +20,7 @@ from precision_agent.backends.te.session.engine import Engine
 from precision_agent.backends.te.session.graphs import Program, Region, ReplayEvidence, Timings, by_name, of_batch_kind
 from precision_agent.backends.te.sizes import rotations, working_set_bytes
 from precision_agent.backends.te.steps import recipes
-from precision_agent.backends.te.steps.modules import DTYPE, LinearShape, call_linear, linear, weights_of
+from precision_agent.backends.te.steps.modules import DTYPE, LinearShape, call_linear, linear
 from precision_agent.backends.trace import kernels, launches, range_name
 from precision_agent.cases import GemmCase
 from precision_agent.method.expert_rows import launches as grouped_calls
@@ -86,10 +86,12 @@ class Unit:
     rotated: int = field(init=False)
     modules: tuple[Any, ...] = field(init=False)
     _owner: Owner = field(init=False)
-    _te_recipe: Any = field(init=False)
+    te_recipe: Any = field(init=False)
     _shapes: tuple[LinearShape, ...] = field(init=False)
-    _x: list[torch.Tensor] = field(init=False)
-    _dy: torch.Tensor = field(init=False)
+    inputs: list[torch.Tensor] = field(init=False)
+    """Of each module."""
+    gradient: torch.Tensor = field(init=False)
+    """Of every module's output."""
     _y: dict[str, list[torch.Tensor]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -104,10 +106,10 @@ class Unit:
             return torch.randn(rows, columns, generator=chance, device=self.engine.device).to(DTYPE)
 
         with self._owner.present():
-            self._te_recipe = recipes.make(self.api, self.recipe)
+            self.te_recipe = recipes.make(self.api, self.recipe)
             self.modules = tuple(linear(self.api, shape, self.engine.device) for shape in self._shapes)
-            self._x = [normal(shape.rows, shape.k).requires_grad_() for shape in self._shapes]
-            self._dy = normal(shape.rows, shape.n)
+            self.inputs = [normal(shape.rows, shape.k).requires_grad_() for shape in self._shapes]
+            self.gradient = normal(shape.rows, shape.n)
             self.program = Program(self.engine, self._regions(), self._cycle())
             self.program.warm_up()
         self.errors = NumericErrors()
@@ -161,21 +163,6 @@ class Unit:
         return self._owner.present()
 
     @property
-    def te_recipe(self) -> Any | None:
-        """The recipe object; None for bf16."""
-        return self._te_recipe
-
-    @property
-    def inputs(self) -> list[torch.Tensor]:
-        """Of each module."""
-        return self._x
-
-    @property
-    def gradient(self) -> torch.Tensor:
-        """Of every module's output."""
-        return self._dy
-
-    @property
     def profiled_kind(self) -> str:
         """The kind of micro batch that is profiled: that which finds its weights quantised, where there is such."""
         return self._batch_kinds[-1][0]
@@ -212,20 +199,20 @@ class Unit:
         return tuple((pass_, batch_kind) for batch_kind in order for pass_ in PASSES)
 
     def _forward(self, batch_kind: str, first: bool | None) -> None:
-        for x in self._x:
+        for x in self.inputs:
             x.grad = None
-        with self.api.autocast(self._te_recipe):
-            calls = zip(self.modules, self._shapes, self._x, strict=True)
+        with self.api.autocast(self.te_recipe):
+            calls = zip(self.modules, self._shapes, self.inputs, strict=True)
             self._y[batch_kind] = [call_linear(module, shape, x, first) for module, shape, x in calls]
 
     def _backward(self, batch_kind: str) -> None:
         # as in a model: the first module's comes last, and updates the scales
         for y in reversed(self._y.pop(batch_kind)):
-            y.backward(self._dy[: len(y)])
+            y.backward(self.gradient[: len(y)])
 
     def _weight_gradients(self) -> None:
         for module in reversed(self.modules):
-            for weight in weights_of(module):
+            for weight in module.parameters():
                 weight.grad = None
             module.backward_dw()
 
@@ -243,7 +230,7 @@ class Unit:
         """The input's gradient after one run of everything."""
         program.once()
         self.engine.synchronize()
-        gradient = self._x[0].grad
+        gradient = self.inputs[0].grad
         assert gradient is not None
         return gradient.detach().clone()
 
@@ -257,7 +244,7 @@ class Unit:
         if scales is None:
             return False
         with torch.no_grad():
-            for x in self._x:
+            for x in self.inputs:
                 x.mul_(4)
         program.once()
         program.once()
@@ -265,7 +252,7 @@ class Unit:
         now = self._scales()
         moved = now is not None and not torch.equal(now, scales)
         with torch.no_grad():
-            for x in self._x:
+            for x in self.inputs:
                 x.div_(4)
             for module in self.modules:
                 for key in ("scaling_fwd", "scaling_bwd"):
@@ -276,13 +263,13 @@ class Unit:
 
     def _errors(self) -> dict[str, float]:
         """Errors of y, dx and dW against FP32, of the first rows of the first module's first group; may be NaN."""
-        shape, x, dy = self.shape, self._x[0], self._dy
+        shape, x, dy = self.shape, self.inputs[0], self.gradient
         batch_kind = self._batch_kinds[0][0]
         self.program.go(("fprop", batch_kind))
         y = self._y[batch_kind][0].detach()
         self.program.go(("dgrad", batch_kind))
         self.program.go(("wgrad", batch_kind))
-        weight = weights_of(self.modules[0])[0]
+        weight = next(self.modules[0].parameters())
         rows = min(CHECKED_ROWS, shape.m)
         exact_weight = weight.detach().float()
         exact_x, exact_dy = x.detach()[: shape.m].float(), dy[: shape.m].float()

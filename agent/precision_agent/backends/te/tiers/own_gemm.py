@@ -14,7 +14,7 @@ from typing import Any
 
 from precision_agent.backends.te.session.graphs import Program, Region, ReplayEvidence, by_name
 from precision_agent.backends.te.steps import recipes
-from precision_agent.backends.te.steps.modules import DTYPE, weights_of
+from precision_agent.backends.te.steps.modules import DTYPE
 from precision_agent.backends.te.tiers.gemm_tier import Unit
 from precision_api.models.shapes import PASSES, Pass
 
@@ -78,7 +78,8 @@ def _timed(unit: Unit, program: Program, seconds: float, load_seconds: float) ->
 def _quantised(unit: Unit, place: int) -> dict[str, Any]:
     """The operands of one of the unit's equal modules, as its own quantizers leave them."""
     module = unit.modules[place]
-    plain = {"input": unit.inputs[place].detach(), "weight": weights_of(module)[0].detach(), "gradient": unit.gradient}
+    weight = next(module.parameters()).detach()
+    plain = {"input": unit.inputs[place].detach(), "weight": weight, "gradient": unit.gradient}
     quantizers = recipes.quantizers(module)
     if not quantizers:
         return dict(plain)
@@ -110,16 +111,10 @@ def _calls(unit: Unit, call: Callable[..., Any], operands: list[dict[str, Any]],
     first, second, layout = OPERANDS[pass_]
     place, usual = SPLIT[pass_]
     split = bool(getattr(getattr(unit.te_recipe, place, None), "use_split_accumulator", usual))
+    keywords = {"out_dtype": DTYPE, "layout": layout, "grad": pass_ != "fprop", "use_split_accumulator": split}
 
     def run() -> None:
         for operand in operands:
-            call(
-                operand[first],
-                operand[second],
-                out_dtype=DTYPE,
-                layout=layout,
-                grad=pass_ != "fprop",
-                use_split_accumulator=split,
-            )
+            call(operand[first], operand[second], **keywords)
 
     return run

@@ -22,7 +22,8 @@ def saved_bytes(api: Api, engine: Engine, recipe: Recipe, shape: LinearShape = S
         te_recipe = recipes.make(api, recipe)
         module = linear(api, shape, engine.device)
         first = None if recipe == "bf16" else True
-        inputs = [_input(engine, shape) for _ in range(3)]
+        drawn = [torch.randn(shape.rows, shape.k, device=engine.device) for _ in range(3)]
+        inputs = [x.to(DTYPE).requires_grad_() for x in drawn]
         held: list[Any] = []
         with api.autocast(te_recipe):
             held.append(call_linear(module, shape, inputs[0], first))
@@ -41,10 +42,6 @@ def saved_bytes_ratio(api: Api, engine: Engine, recipe: Recipe) -> float | None:
     reference = saved_bytes(api, engine, "bf16")
     saved = saved_bytes(api, engine, recipe)
     return saved / reference if reference and saved else None
-
-
-def _input(engine: Engine, shape: LinearShape) -> torch.Tensor:
-    return torch.randn(shape.rows, shape.k, device=engine.device).to(DTYPE).requires_grad_()
 
 
 def _watched(storages: dict[int, int]) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -34,8 +35,8 @@ from precision_agent.backends.te.steps.modules import (
 from precision_agent.backends.te.steps.quantising import delayed_scales, quantising, scales_move, wrong_modules
 from precision_agent.backends.te.steps.weight_gradients import Gradients
 from precision_agent.backends.trace import range_name
-from precision_agent.method.full_depth import PART_OF, REGIONS
-from precision_agent.protocol import Part, RegionName, TracedPass
+from precision_agent.method.full_depth import REGIONS
+from precision_agent.protocol import PARTS, Part, RegionName, TracedPass
 from precision_api.exchange.result import Failure
 from precision_api.facts.recipes import Recipe
 from precision_api.models.memory import BF16_GRADIENT_BYTES, FP32_GRADIENT_BYTES
@@ -187,7 +188,7 @@ class VariantModel:
         """One call of a part, as power windows replay it."""
         batch_kind = self._batch_kinds[-1][0]
         with self._owner.present():
-            for region in self._regions_of(part):
+            for region in PARTS[part]:
                 self.program.go((region, "step" if part == "optimizer" else batch_kind))
 
     def refresh(self) -> None:
@@ -197,7 +198,7 @@ class VariantModel:
 
     def calls_in(self, part: Part, seconds: float) -> int:
         """About how many calls of a part take `seconds`, at least one."""
-        spent = sum(self.pace.get(name, 0.0) for name in self._regions_of(part))
+        spent = sum(self.pace.get(name, 0.0) for name in PARTS[part])
         return max(1, int(seconds / spent)) if spent > 0 else 1
 
     def has(self, part: Part) -> bool:
@@ -230,11 +231,6 @@ class VariantModel:
         modules = self._quantising
         return recipes.flags_of(modules[-1]) if modules else {}
 
-    @staticmethod
-    def _regions_of(part: Part) -> tuple[RegionName, ...]:
-        """The regions that a part is replayed by, in their order."""
-        return tuple(name for name in REGIONS if PART_OF[name] == part)
-
     @property
     def _forwards(self) -> tuple[RegionName, ...]:
         """The layers' regions in the order of the forward pass."""
@@ -264,7 +260,7 @@ class VariantModel:
             }
             made += [Region(name, batch_kind, works[name]) for name in self._micro]
         if self.shared.optimizer is not None:
-            made.append(Region("optimizer", "step", self._step))
+            made.append(Region("optimizer", "step", partial(self.shared.gradients.step, self.shared.optimizer)))
         return tuple(made)
 
     def _cycle(self) -> tuple[tuple[str, str], ...]:
@@ -338,9 +334,6 @@ class VariantModel:
     def _gradient_of(self, leaf: torch.Tensor) -> torch.Tensor:
         """What came from behind, else what stands for it: where there is no head, or a part is replayed alone."""
         return leaf.grad if leaf.grad is not None else self.shared.gradient
-
-    def _step(self) -> None:
-        self.shared.gradients.step(self.shared.optimizer)
 
     def _evidence(self, program: Program) -> ReplayEvidence:
         first, scales = self._replayed(program), delayed_scales(self._quantising)
