@@ -8,10 +8,8 @@ import re
 import pytest
 
 from precision_api.facts import names
-from tests.support.eventually import eventually
 from tests.support.golden import assert_golden
-from tests.support.history import Object, created, present
-from tests.support.loss import Loss
+from tests.support.history import Object, created
 from tests.support.site import Profile, Scene, specs
 
 pytestmark = pytest.mark.cluster
@@ -57,26 +55,3 @@ def test_an_agents_pod_has_no_token_and_no_rights(measured: Profile) -> None:
     mounts = {mount["mountPath"] for container in spec["containers"] for mount in container["volumeMounts"]}
     assert mounts == {"/tmp", "/dev/shm"}
     assert not [name for name in spec if name.startswith("host")]
-
-
-def test_an_agents_pod_goes_through_the_scheduler_and_takes_all_gpus_of_its_node(measured: Profile) -> None:
-    (pod,) = created(measured.history(), "pods")
-    assert "nodeName" not in pod["spec"]
-    assert pod["spec"]["schedulerName"] == "default-scheduler"
-    assert pod["spec"]["containers"][0]["resources"]["limits"][names.GPU_RESOURCE] == "4"
-    bound = [c.object for c in measured.history() if c.kind == "pods" and c.object["spec"].get("nodeName")]
-    assert bound
-
-
-def test_a_job_that_the_operator_deletes_leaves_no_pod(measured: Profile) -> None:
-    eventually(lambda: measured.jobs() == measured.pods() == [])
-    history = measured.history()
-    for kind in ("jobs", "pods"):
-        assert len(created(history, kind)) == 1
-        assert present(change for change in history if change.kind == kind) == {}
-
-
-def test_the_job_on_a_node_that_is_deleted_in_the_middle_is_deleted_at_once(deserted: Loss) -> None:
-    jobs = [c for c in deserted.profile.history() if c.kind == "jobs"]
-    mine = [c.type for c in jobs if deserted.mine([c.object])]
-    assert (mine[0], mine[-1]) == ("ADDED", "DELETED")

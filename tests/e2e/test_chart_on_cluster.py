@@ -1,5 +1,5 @@
-"""The chart's life on a real cluster, by Helm itself: installed from the working tree, upgraded to it from the first
-chart with agents running, with prometheus-operator's kinds and without, and uninstalled.
+"""The chart's life on a real cluster, by Helm itself: installed from the working tree, upgraded to it from
+another version with agents running, with prometheus-operator's kinds and without, and uninstalled.
 
 One story in steps; each test looks at what one step left behind.
 """
@@ -7,16 +7,13 @@ One story in steps; each test looks at what one step left behind.
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from precision_api.facts.names import AGENT_APP, LABEL_APP
-from precision_lab.builds.binaries import binaries
 from precision_lab.fleet.fleet import NodeSpec
 from precision_lab.lab import Lab, LabSettings, start_lab
 from precision_lab.monitoring import prometheus_crds
@@ -24,16 +21,13 @@ from precision_lab.release.helm import HelmError, Release, notes_of
 from precision_lab.release.install import CHART
 from precision_operator.core import rbac
 from precision_operator.core.attempts.owner import owner
-from tests.chart.json_schemas import LOCATION, write_schemas
 from tests.support.eventually import eventually
-from tests.support.golden import FOLDER
 from tests.support.helm import command_in_docs
+from tests.support.other_version import other_version
 from tests.support.site import profile_manifest
 
 pytestmark = pytest.mark.cluster
 
-FIRST = FOLDER / "precision-profiler-0.1.0.tgz"
-"""The chart as it was before metrics rules and dashboards came: packaged from 4593b69."""
 WATCHED = "training"
 LONG, SHORT = "long", "short"
 FLEET = [NodeSpec("GB200", name=LONG, traits=("agent-seconds:3600",)), NodeSpec("H100", name=SHORT)]
@@ -43,6 +37,7 @@ AUTO: dict[str, Any] = {
     "rules": {"enabled": "auto"},
     "dashboards": {"enabled": True},
     "networkPolicy": {"enabled": True},
+    "policies": {"idle": {"enabled": True}, "agents": {"enabled": True}},
     "extraLabels": {"cost-centre": "a17"},
     "exporter": {"replicas": 2},
 }
@@ -81,12 +76,13 @@ def release(lab: Lab) -> Release:
 
 
 @pytest.fixture(scope="module")
-def first(release: Release) -> Step:
-    """The first chart; one node is measured, on the other an agent runs that does not end by itself.
+def first(release: Release, tmp_path_factory: pytest.TempPathFactory) -> Step:
+    """This chart under another version; one node is measured, on the other an agent runs that does not end by itself.
 
     Its results outlive another agent image, which the newer chart brings.
     """
-    lab, notes = release.lab, release.put(FIRST, watchNamespaces=[WATCHED])
+    lab, older = release.lab, other_version(tmp_path_factory.mktemp("older"))
+    notes = release.put(older.chart, watchNamespaces=[WATCHED])
     operate(release)
     lab.apply(profile_manifest(WATCHED, "story", rerunOn=["DriverChange", "HardwareChange", "SpecChange"]))
     eventually(lambda: phases(lab) == {LONG: "Running", SHORT: "Measured"})
@@ -295,23 +291,6 @@ def test_the_server_takes_every_object_strictly(monitored: Step, lab: Lab) -> No
         "apply", "--server-side", "--force-conflicts", "--dry-run=server", "--validate=strict", "-f", "-", stdin=text
     )
     assert len(said.splitlines()) == len(monitored.objects)
-
-
-def test_kubeconform_finds_nothing_by_the_servers_own_schemas(monitored: Step, lab: Lab, tmp_path: Path) -> None:
-    kinds = {(item["apiVersion"], item["kind"]) for item in monitored.objects}
-    write_schemas(lab.get("--raw=/openapi/v2"), kinds, tmp_path)
-    assert conform(tmp_path, monitored.objects) == []
-    broken = [item | {"spec": item["spec"] | {"replica": 1}} for item in monitored.objects if "spec" in item]
-    assert len(conform(tmp_path, broken)) == len(broken)
-
-
-def conform(schemas: Path, objects: list[Object]) -> list[str]:
-    """What kubeconform finds wrong, a line for each object."""
-    program = str(binaries(["kubeconform"])["kubeconform"])
-    command = [program, "-strict", "-output=json", f"-schema-location={schemas}/{LOCATION}"]
-    text = "\n---\n".join(json.dumps(item) for item in objects)
-    done = subprocess.run(command, input=text, capture_output=True, text=True)
-    return [f"{row['kind']} {row['name']}: {row['msg']}" for row in json.loads(done.stdout)["resources"]]
 
 
 def test_the_notes_say_what_to_do_next_and_what_becomes_of_agents(upgraded: Step) -> None:

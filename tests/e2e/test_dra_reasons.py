@@ -28,6 +28,7 @@ pytestmark = pytest.mark.cluster
 
 SLICES, CLASSES = f"{RESOURCE}/resourceslices", f"{RESOURCE}/deviceclasses"
 RULES = "/apis/resource.k8s.io/v1beta2/devicetaintrules"
+DEVICES = "gpu.nvidia.com.deviceclass.resource.k8s.io/devices"
 PENDING_SECONDS = 30
 Change = Callable[[Site, str], None]
 RULED = "a GPU that a rule taints"
@@ -230,3 +231,20 @@ def test_a_missing_class_holds_its_nodes_alone_and_they_go_on_when_it_is_there(s
         assert f"There is no DeviceClass {GPU_DRIVER}" in told(scene.site, claimed)
     eventually(lambda: claimed in profile.attempts())
     assert (profile.attempts()[claimed]["outcome"], profile.attempts()[claimed]["number"]) == ("succeeded", 1)
+
+
+def test_a_quota_of_devices_is_told_at_once_and_passes_when_there_is_room(scene: Scene) -> None:
+    site = scene.site
+    quotas = f"/api/v1/namespaces/{site.namespace}/resourcequotas"
+    quota = {"metadata": {"name": "devices"}, "spec": {"hard": {DEVICES: "4"}}}
+    assert site.api.call("POST", quotas, quota)[0] == 201
+    eventually(lambda: DEVICES in site.get(f"{quotas}/devices").get("status", {}).get("hard", {}))
+    (node,) = scene.add_nodes(NodeSpec("H100", traits=("dra",)))
+    profile = scene.apply()
+    eventually(lambda: reasons(profile.status()).get("QuotaExceeded") == 1)
+    (row,) = profile.status()["refusals"]
+    assert (row["node"], row["stage"]) == (node, "ResourceClaim")
+    assert f"0 of 4 {DEVICES} used, 8 more requested" in row["message"]
+    assert site.api.call("DELETE", f"{quotas}/devices")[0] == 200
+    profile.completes()
+    assert profile.attempts()[node]["number"] == 1

@@ -1,6 +1,6 @@
 """What the real scheduler does with claims of GPUs, as a table: the facts that the operator's way of asking rests on.
 
-Pods of a training job ask here, not agents: `All` is what an agent never asks for.
+Pods of a training job ask here, not agents.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
 TRAINING = "dra-training"
 ALL: Object = {"allocationMode": "All"}
-NO_ROOM, UPDATED = "cannot allocate all claims", "currently being updated"
+NO_ROOM = "cannot allocate all claims"
 XID = {"key": "gpu.nvidia.com/xid", "operator": "Exists"}
 
 
@@ -44,18 +44,13 @@ class Case:
 
 
 CASES: dict[str, Case] = {
-    "all of eight": Case("dra", ALL, RUNS),
     "eight of eight": Case("dra", gpus(8), RUNS),
     "nine of eight": Case("dra", gpus(9), NO_ROOM),
     "eight while one is in use": Case("dra", gpus(8), NO_ROOM, before=(gpus(1),)),
-    "all while one is in use": Case("dra", ALL, NO_ROOM, before=(gpus(1),)),
     "seven while one is in use": Case("dra", gpus(7), RUNS, before=(gpus(1),)),
-    "all of half a pool": Case("dra-half", ALL, UPDATED),
     "four of half a pool": Case("dra-half", gpus(4), NO_ROOM),
-    "all beside half a pool of NICs": Case("dra", ALL, UPDATED, nics=2),
     "eight beside half a pool of NICs": Case("dra", gpus(8), RUNS, nics=2),
     "eight of which one has a taint": Case("dra-tainted", gpus(8), NO_ROOM, on_1_34=RUNS),
-    "all of which one has a taint": Case("dra-tainted", ALL, NO_ROOM, on_1_34=RUNS),
     "seven beside one with a taint": Case("dra-tainted", gpus(7), RUNS),
     "two claims of GPUs that may be shared": Case("dra-shared", gpus(8), RUNS, before=(gpus(8),), on_1_34=NO_ROOM),
     "eight with a toleration": Case("dra-tainted", gpus(8, tolerations=[XID]), RUNS),

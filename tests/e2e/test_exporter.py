@@ -62,16 +62,6 @@ def test_the_exporter_shows_every_node_and_drops_one_that_is_deleted(scene: Scen
     eventually(lambda: shown_after_another_pass() == set(nodes[1:]))
 
 
-def test_the_info_series_of_a_replayed_node_says_simulated(scene: Scene) -> None:
-    (node,) = scene.add_nodes(*specs(1))
-    profile = scene.apply()
-    profile.completes()
-    eventually(lambda: nodes_shown(scene.site, profile.name))
-    families = text_string_to_metric_families(scrape(scene.site))
-    told = [s.labels for f in families for s in f.samples if s.labels.get("node") == node and "data" in s.labels]
-    assert [(labels["data"], labels["backend"]) for labels in told] == [("simulated", "replay")]
-
-
 @contextmanager
 def watched_by_prometheus(site: Site, folder: Path) -> Iterator[Prometheus]:
     """A real Prometheus that scrapes the site's exporter, with the chart's rules at a lab's pace."""

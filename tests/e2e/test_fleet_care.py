@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable
-from contextlib import nullcontext
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 
@@ -17,7 +13,6 @@ from precision_lab.fleet.fleet import NodeSpec
 from precision_operator.core.observe.clock import format_time, parse_time
 from tests.support.eventually import eventually
 from tests.support.history import Object, created
-from tests.support.lagging_proxy import Trouble, lagging_proxy
 from tests.support.site import Profile, Scene, reasons, specs
 
 pytestmark = pytest.mark.cluster
@@ -153,58 +148,6 @@ def test_kubectl_get_tells_during_a_rollout_how_far_it_is_what_it_waits_for_and_
     hour, minute = map(int, told["ETA"].removesuffix("Z").split(":"))
     ahead = (now.replace(hour=hour, minute=minute, second=0) - now) % timedelta(days=1)
     assert ahead < timedelta(minutes=5), "agents took seconds so far"
-
-
-def just_created(profile: Profile) -> bool:
-    return True
-
-
-def jobs_pending(profile: Profile) -> bool:
-    pods = profile.pods()
-    return len(pods) == 2 and {pod["status"]["phase"] for pod in pods} == {"Pending"}
-
-
-def agents_running(profile: Profile) -> bool:
-    pods = profile.pods()
-    return len(pods) == 2 and {pod["status"]["phase"] for pod in pods} == {"Running"}
-
-
-def collecting(profile: Profile) -> bool:
-    """Both Jobs have ended, and their results can't be read yet."""
-    jobs = profile.jobs()
-    return len(jobs) == 2 and all(job["status"].get("succeeded") == 1 for job in jobs)
-
-
-PHASES: dict[str, tuple[Callable[[Profile], bool], tuple[str, ...]]] = {
-    "just created": (just_created, ()),
-    "Jobs pending": (jobs_pending, ("fault:image-pull",)),
-    "agents running": (agents_running, ("agent-seconds:600",)),
-    "collecting": (collecting, ()),
-}
-"""When a profile is deleted, and what its nodes are like so that this moment lasts."""
-
-
-@pytest.mark.parametrize("phase", PHASES)
-def test_a_profile_that_is_deleted_leaves_nothing_at_whatever_moment(scene: Scene, phase: str, tmp_path: Path) -> None:
-    reached, traits = PHASES[phase]
-    operator = scene.site.operator
-    scene.add_nodes(*specs(2, *traits))
-    no_log = (Trouble("429", "GET", 1, "/log"),)
-    with lagging_proxy(operator.kubeconfig, troubles=no_log) as road:
-        other = replace(operator, kubeconfig=road.kubeconfig(operator.kubeconfig, tmp_path / "kubeconfig"))
-        with scene.site.operated_by(other) if phase == "collecting" else nullcontext():
-            profile = scene.apply()
-            eventually(lambda: reached(profile))
-            profile.delete()
-            eventually(lambda: not leftovers(profile))
-            scene.site.operator_has_looked()
-            assert leftovers(profile) == []
-
-
-def leftovers(profile: Profile) -> list[str]:
-    """Kind and name of all that is still there of a profile."""
-    groups = (profile.jobs(), profile.pods(), profile.reports(), profile.details())
-    return [f"{item.get('kind', '')} {item['metadata']['name']}" for group in groups for item in group]
 
 
 def test_a_schedule_begins_its_run_at_its_time_and_not_before(nightly: tuple[Profile, datetime]) -> None:

@@ -97,25 +97,6 @@ def test_an_agent_that_is_preempted_is_disrupted_and_its_node_measured_when_the_
     assert outcomes(profile) == {"disrupted", "succeeded"}
 
 
-def test_a_queue_that_does_not_exist_is_named_with_what_to_do_and_heals_when_it_is_created(
-    scene: Scene, gpus_queue: None
-) -> None:
-    scene.add_nodes(*specs(1))
-    profile = scene.apply(agent={"queueName": "typo"})
-    eventually(lambda: profile.condition(names.ACCEPTED).get("status") == "False")
-    told = profile.condition(names.ACCEPTED)
-    assert told["reason"] == "QueueMissing"
-    assert told["message"] == (
-        f"There is no Kueue LocalQueue typo in namespace {scene.site.namespace}. "
-        "Create it (kubectl get localqueues says whether Kueue is installed), or correct spec.agent.queueName."
-    )
-    assert profile.jobs() == []
-    scene.lab.apply(kueue.queue(scene.site, "typo"))
-    eventually(lambda: profile.condition(names.ACCEPTED).get("status") == "True")
-    (job,) = eventually(profile.jobs)
-    assert job["spec"]["suspend"] is True
-
-
 def admit_all(profile: Profile) -> bool:
     """Lets all held Jobs go; whether all nodes are measured."""
     for job in profile.jobs():

@@ -72,23 +72,6 @@ def test_the_flavor_that_kueue_chooses_is_the_nodes_and_its_labels_keep_the_agen
     }
 
 
-def test_an_agent_that_kueue_takes_back_and_lets_go_again_is_measured_once(scene: Scene) -> None:
-    kueue.serve(scene.site, "v1beta2")
-    scene.lab.apply(kueue.queue(scene.site, "gpus"))
-    (node,) = scene.add_nodes(NodeSpec("GB200", traits=("agent-seconds:600",)))
-    profile = scene.apply(agent={"queueName": "gpus"})
-    (job,) = eventually(profile.jobs)
-    kueue.admit(scene.site, job, GB200)
-    eventually(lambda: [pod for pod in profile.pods() if pod["status"]["phase"] == "Running"])
-    scene.lab.annotate_node(node, agent_seconds="0")
-    kueue.take_back(scene.site, job)
-    eventually(lambda: reasons(profile.status()) == {"WaitsInQueue": 1})
-    (job,) = eventually(lambda: [held for held in profile.jobs() if held["spec"]["suspend"]])
-    kueue.admit(scene.site, job, kueue.flavor_of(job, FLAVORS, "group"))
-    profile.completes()
-    assert profile.attempts()[node]["outcome"] == "succeeded"
-
-
 def by_name_alone(job: Object) -> Object:
     """The same Job, its pod bound to its node by name and by no label."""
     bare = copy.deepcopy(job)

@@ -218,14 +218,14 @@ def test_a_user_of_one_namespace_is_told_the_right_that_is_missing(
     assert re.search(r"Figures of single multiplications are missing", (plugin.folder / "some.html").read_text())
 
 
-def test_a_profile_of_the_past_is_not_found_and_a_near_one_is_named(
+def test_what_is_not_there_is_not_found_and_a_near_name_is_named(
     plugin: Plugin, fleet: tuple[Profile, list[str]]
 ) -> None:
-    profile, _ = fleet
-    for command in ("status", "nodes", "report"):
-        done = plugin.run(command, f"{profile.name}x", "-n", profile.site.namespace)
+    profile, (node, *_) = fleet
+    for command, name in (("status", profile.name), ("nodes", profile.name), ("report", profile.name), ("why", node)):
+        done = plugin.run(command, f"{name}x", "-n", profile.site.namespace)
         assert (done.returncode, done.stdout) == (2, "")
-        assert f"did you mean {profile.name}" in done.stderr
+        assert f"did you mean {name}" in done.stderr
 
 
 def test_a_run_that_is_over_is_compared_in_all_recipes_energy_included(

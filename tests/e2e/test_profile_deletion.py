@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
 from tests.support.eventually import eventually
 from tests.support.history import created
+from tests.support.lagging_proxy import Trouble, lagging_proxy
 from tests.support.site import Profile, Scene, specs
 
 pytestmark = pytest.mark.cluster
@@ -64,3 +70,58 @@ def test_a_profile_that_comes_back_under_the_same_name_is_measured_anew(scene: S
     assert again.counts()["succeeded"] == 2
     assert len(created(again.history(), "jobs")) == 2
     eventually(lambda: not leftovers(before))
+
+
+def test_reports_that_outlived_their_profile_are_those_of_the_next_one_of_its_name(scene: Scene) -> None:
+    nodes = scene.add_nodes(*specs(2))
+    before = scene.apply()
+    before.completes()
+    kept = {report["metadata"]["uid"] for report in before.reports()}
+    scene.lab.kubectl("delete", "pp", before.name, "-n", scene.site.namespace, "--cascade=orphan")
+    after = scene.apply()
+    after.completes()
+    assert after.uid != before.uid
+    eventually(lambda: {report["metadata"]["uid"] for report in after.reports()} == kept)
+    owners = [report["metadata"]["ownerReferences"] for report in after.reports()]
+    assert [[owner["uid"] for owner in of_report] for of_report in owners] == [[after.uid]] * len(nodes)
+    assert set(after.attempts()) == set(nodes)
+
+
+def just_created(profile: Profile) -> bool:
+    return True
+
+
+def jobs_pending(profile: Profile) -> bool:
+    pods = profile.pods()
+    return len(pods) == 2 and {pod["status"]["phase"] for pod in pods} == {"Pending"}
+
+
+def collecting(profile: Profile) -> bool:
+    """Both Jobs have ended, and their results can't be read yet."""
+    jobs = profile.jobs()
+    return len(jobs) == 2 and all(job["status"].get("succeeded") == 1 for job in jobs)
+
+
+PHASES: dict[str, tuple[Callable[[Profile], bool], tuple[str, ...]]] = {
+    "just created": (just_created, ()),
+    "Jobs pending": (jobs_pending, ("fault:image-pull",)),
+    "collecting": (collecting, ()),
+}
+"""When a profile is deleted, and what its nodes are like so that this moment lasts."""
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_profile_that_is_deleted_leaves_nothing_at_whatever_moment(scene: Scene, phase: str, tmp_path: Path) -> None:
+    reached, traits = PHASES[phase]
+    operator = scene.site.operator
+    scene.add_nodes(*specs(2, *traits))
+    no_log = (Trouble("429", "GET", 1, "/log"),)
+    with lagging_proxy(operator.kubeconfig, troubles=no_log) as road:
+        other = replace(operator, kubeconfig=road.kubeconfig(operator.kubeconfig, tmp_path / "kubeconfig"))
+        with scene.site.operated_by(other) if phase == "collecting" else nullcontext():
+            profile = scene.apply()
+            eventually(lambda: reached(profile))
+            profile.delete()
+            eventually(lambda: not leftovers(profile))
+            scene.site.operator_has_looked()
+            assert leftovers(profile) == []

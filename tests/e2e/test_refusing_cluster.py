@@ -51,6 +51,12 @@ CASES = (
     Case("pod-403", "DeniedByPolicy", f"denies the agent's pod: {DENIED}"),
     Case("pod-hangs", "WebhookUnavailable", f"webhook for the agent's pod {HANGING}"),
     Case(OF_POLICY, "DeniedByPolicy", f"'{POLICY}' with binding '{POLICY}' denied request: no agents by policy"),
+    Case(
+        "quota-jobs",
+        "QuotaExceeded",
+        "exceeded quota: quota-jobs: 0 of 0 count/jobs.batch used, 1 more requested",
+        False,
+    ),
     Case("quota-pods", "QuotaExceeded", "exceeded quota: quota-pods: 0 of 0 pods used, 1 more requested", False),
 )
 MANY = {OF_POLICY: 3, ONE_NODE: 4, GPUS: 3}

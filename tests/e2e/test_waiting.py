@@ -9,8 +9,8 @@ import pytest
 from precision_api.facts import names
 from precision_lab.fleet.fleet import NodeSpec
 from tests.support.eventually import eventually
-from tests.support.history import Change, created, most_agents
-from tests.support.site import Profile, Scene, node_uid, reasons, specs
+from tests.support.history import Change, created
+from tests.support.site import Profile, Scene, reasons, specs
 
 pytestmark = pytest.mark.cluster
 
@@ -76,21 +76,6 @@ def test_applying_the_same_profile_twice_changes_nothing(scene: Scene) -> None:
     scene.apply()
     scene.site.operator_has_looked()
     assert state(profile) == before
-
-
-def test_a_second_profile_over_the_same_nodes_waits_its_turn(scene: Scene) -> None:
-    nodes = scene.add_nodes(*specs(3, "fault:hold"))
-    first = scene.apply("first")
-    eventually(lambda: first.counts().get("running") == 3)
-    second = scene.apply("second")
-    eventually(lambda: reasons(second.status()) == {"MeasuredByAnotherProfile": 3})
-    for node in nodes:
-        scene.lab.annotate_node(node, fault=None)
-    for profile in (first, second):
-        profile.completes()
-        assert profile.counts()["succeeded"] == 3
-    together = scene.site.history.changes()
-    assert [most_agents(together, node_uid(scene, node)) for node in nodes] == [1, 1, 1]
 
 
 def test_a_suspended_profile_starts_nothing_new_and_lets_running_agents_finish(scene: Scene) -> None:

@@ -102,34 +102,6 @@ def test_a_dry_run_names_the_limit_of_another_profile_as_the_operator_does_once_
     assert {node: (each["reason"], each["message"]) for node, each in told.items()} == said
 
 
-def test_a_node_that_is_not_there_gets_a_near_name_and_exit_code_2(scene: Scene, plugin: Plugin) -> None:
-    (node,) = scene.add_nodes(*specs(1))
-    done = plugin.run("why", f"{node}x")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert f"there is no node {node}x; did you mean {node}" in done.stderr
-
-
-def test_who_may_not_look_is_told_which_right_to_ask_for(site: Site, plugin: Plugin) -> None:
-    powerless = site.lab.service_account_kubeconfig("default", "default")
-    done = plugin.run("why", "n1", f"--kubeconfig={powerless}")
-    assert (done.returncode, done.stdout) == (3, "")
-    assert "you may not list precisionprofiles.precisionprofiler.io in namespace default" in done.stderr
-    assert "Ask for this right" in done.stderr
-
-
-def test_a_cluster_that_does_not_answer_is_named_with_what_to_try(plugin: Plugin, tmp_path: Path) -> None:
-    nowhere = tmp_path / "nowhere"
-    nowhere.write_text(
-        "{apiVersion: v1, kind: Config, current-context: c, users: [{name: u, user: {}}],\n"
-        " clusters: [{name: k, cluster: {server: 'http://127.0.0.1:1'}}],\n"
-        " contexts: [{name: c, context: {cluster: k, user: u}}]}\n"
-    )
-    done = plugin.run("rerun", "nightly", f"--kubeconfig={nowhere}")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "127.0.0.1:1" in done.stderr
-    assert "Try kubectl version." in done.stderr
-
-
 def judged_as(plugin: Plugin, node: str, profile: Profile, reason: str) -> dict[str, Any]:
     """What `why` answers with this reason, once the operator has judged the same spec; empty before.
 

@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from tests.support.eventually import eventually
-from tests.support.installed import GPU_NODE, ONLY_GPU_NODE, Installed, Object, Profile
+from tests.support.installed import GPU_NODE, ONLY_GPU_NODE, Installed, Object
 
 pytestmark = pytest.mark.node
 PACE = 0.03
@@ -87,33 +87,6 @@ def test_training_takes_the_gpus_from_an_agent(installed: Installed) -> None:
     finally:
         installed.lab.kubectl("delete", "pod", "trainer", "-n", "default", "--grace-period=1")
     profile.delete()
-
-
-def test_a_deleted_profile_takes_its_agent_along(installed: Installed) -> None:
-    with installed.paced(SLOW_PACE):
-        profile = installed.apply("deleted", target=ONLY_GPU_NODE)
-        agent = profile.running_agent()
-    profile.delete()
-    name, namespace = agent["metadata"]["name"], agent["metadata"]["namespace"]
-    installed.lab.kubectl("wait", "--for=delete", f"pod/{name}", "-n", namespace, "--timeout=110s")
-
-
-def test_a_gpu_that_becomes_unhealthy_is_not_asked_for(installed: Installed) -> None:
-    installed.real.unhealthy_gpus(GPU_NODE, "GPU-3")
-    try:
-        eventually(lambda: installed.offered_gpus() == 7)
-        profile = installed.apply("unhealthy", target=ONLY_GPU_NODE)
-        eventually(lambda: explained(profile))
-        assert profile.status()["nodes"].get("failed", 0) == 0, profile.status()
-    finally:
-        installed.real.unhealthy_gpus(GPU_NODE)
-    eventually(lambda: installed.offered_gpus() == 8)
-    profile.delete()
-
-
-def explained(profile: Profile) -> bool:
-    """The profile either measured the node with the GPUs that it has, or says why it does not."""
-    return bool(profile.reasons()) or profile.status().get("phase") == "Complete"
 
 
 def trainer() -> Object:

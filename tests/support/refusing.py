@@ -19,6 +19,7 @@ from precision_lab.lab import KubectlError, Lab
 REFUSING = "refusing"
 """The namespace with a webhook and a policy."""
 QUOTAS: Mapping[str, Mapping[str, str]] = {
+    "quota-jobs": {"count/jobs.batch": "0"},
     "quota-pods": {"pods": "0"},
     "quota-gpus": {"requests.nvidia.com/gpu": "8"},
     "quota-configmaps": {"count/configmaps": "1"},

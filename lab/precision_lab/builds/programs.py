@@ -91,7 +91,6 @@ MODULES: tuple[Module, ...] = (
         ldflags=f"{_STRIPPED} -X github.com/prometheus/common/version.Version=2.42.0",
     ),
     Module("helm-unittest", (("helm-unittest", "github.com/helm-unittest/helm-unittest/cmd/helm-unittest"),), 58),
-    Module("kubeconform", (("kubeconform", "github.com/yannh/kubeconform/cmd/kubeconform"),), 4),
 )
 
 NODE_MODULES: tuple[Module, ...] = (

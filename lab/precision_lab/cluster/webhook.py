@@ -14,7 +14,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from precision_api.facts import names
 from precision_lab.cluster.certificates import issue, new_authority, write_pair
 from precision_lab.cluster.objects import Object
 
@@ -25,15 +24,6 @@ AGENTS: Sequence[Object] = [
     for group, resource in (("batch", "jobs"), ("", "pods"))
 ]
 """Rules for new Jobs and pods."""
-STATUSES: Sequence[Object] = [
-    {
-        "apiGroups": [names.GROUP],
-        "apiVersions": ["*"],
-        "operations": ["UPDATE"],
-        "resources": ["precisionprofiles/status", "nodeprecisionreports/status"],
-    }
-]
-"""A rule for statuses of profiles and reports."""
 
 
 @dataclass(frozen=True, slots=True)
