@@ -188,7 +188,7 @@ def test_no_panel_takes_what_is_in_two_clusters_for_one(dashboard: Dashboard, pa
 @pages
 def test_a_banner_says_from_the_metrics_where_figures_were_not_measured(dashboard: Dashboard) -> None:
     first = dashboard.panels[0]
-    assert (first.title, first.width) == ("Figures that were not measured on this hardware", 24)
+    assert (first.title, first.size[0]) == ("Figures that were not measured on this hardware", 24)
     assert 'data!="measured"' in first.queries[0].expr
 
 
@@ -235,7 +235,7 @@ def test_no_panel_has_a_line_for_each_recipe_of_each_pool(dashboard: Dashboard, 
     both = any("{{recipe}}" in query.legend and "{{pool}}" in query.legend for query in panel.queries)
     assert panel.kind != "timeseries" or not both
     if panel.repeat:
-        assert panel.width == 24, "a repeated panel has its line for itself"
+        assert panel.size[0] == 24, "a repeated panel has its line for itself"
         assert all(f'{panel.repeat}=~"${panel.repeat}"' in query.expr for query in panel.queries)
 
 

@@ -62,7 +62,7 @@ REPEATED = Panel(
     "speedup",
     "none",
     (Query('max by (recipe) (a{pool=~"$pool"})', "{{recipe}}"),),
-    width=24,
+    size=(24, 8),
     colours=(SeriesColour("recipe", "bf16", "#767676"), SeriesColour("recipe", "nvfp4", "#D55E00")),
     repeat="pool",
 )

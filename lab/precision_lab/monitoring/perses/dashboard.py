@@ -112,7 +112,7 @@ def _each(panel: Panel, values: Mapping[str, Sequence[str]]) -> tuple[Panel, ...
             panel,
             title=f"{panel.title}: {value}",
             queries=tuple(replace(q, expr=q.expr.replace(f"${panel.repeat}", value)) for q in panel.queries),
-            width=GRID_WIDTH // min(len(chosen), REPEATED_ON_A_LINE),
+            size=(GRID_WIDTH // min(len(chosen), REPEATED_ON_A_LINE), panel.size[1]),
             repeat="",
         )
         for value in chosen
@@ -126,7 +126,7 @@ def _stretched(groups: Iterable[tuple[Panel, ...]]) -> tuple[Panel, ...]:
     for at, place in enumerate(places):
         last = at + 1 == len(places) or places[at + 1].y != place.y
         if last and made[at].kind != "stat":
-            made[at] = replace(made[at], width=GRID_WIDTH - place.x)
+            made[at] = replace(made[at], size=(GRID_WIDTH - place.x, place.height))
     return tuple(made)
 
 
@@ -137,7 +137,7 @@ def _with_names(panel: Panel) -> Panel:
     label = panel.queries[0].legend.strip("{}")
     name = TableColumn(label, label.capitalize(), marks=(Mark(".*[a-z].*", panel.steps[-1].colour),))
     value = TableColumn("value 1", panel.unit.capitalize(), panel.unit, steps=panel.steps)
-    return replace(panel, kind="table", columns=(name, value), height=max(panel.height, _TABLE_HEIGHT))
+    return replace(panel, kind="table", columns=(name, value), size=(panel.size[0], max(panel.size[1], _TABLE_HEIGHT)))
 
 
 def _item(place: GridPosition, name: str) -> dict[str, Any]:
@@ -224,7 +224,7 @@ def _options(panel: Panel) -> dict[str, Any]:
         "stack": "all" if panel.stacked else "none",
         "palette": {"mode": "categorical"},
     }
-    legend = {"position": "bottom" if panel.width <= NARROW else "right", "mode": "list", "size": "medium"}
+    legend = {"position": "bottom" if panel.size[0] <= NARROW else "right", "mode": "list", "size": "medium"}
     line_colours = {"querySettings": _query_colours(panel)} if panel.colours else {}
     return {"legend": legend, "yAxis": axis, "visual": {**visual, "connectNulls": False}, **limits, **line_colours}
 

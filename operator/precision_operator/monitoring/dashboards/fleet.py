@@ -11,7 +11,6 @@ from precision_operator.monitoring.dashboards.expressions import (
     CHOSEN_RECIPE,
     COMMON_CHOICES,
     NOT_BASELINE,
-    POOL_CHOICE,
     PROFILE,
     RECIPE_CHOICE,
     RECIPE_LINES,
@@ -74,7 +73,7 @@ CAUSES = f"{recorded('node_fault', CHOSEN_POOL, OTHERS)} or ({UNEXPLAINED})"
 def _stat(
     title: str, description: str, unit: str, expr: str, steps: tuple[Step, ...], level: Literal["pool", "node"] = "pool"
 ) -> Panel:
-    return Panel("stat", title, description, unit, NO_RESULT, (Query(expr),), 4, 4, steps=steps, level=level)
+    return Panel("stat", title, description, unit, NO_RESULT, (Query(expr),), (4, 4), steps=steps, level=level)
 
 
 def _marked(title: str, mark: str, description: str, colour: Colour) -> Panel:
@@ -158,8 +157,7 @@ def _slowest() -> Panel:
             marks=JUDGED,
         ),
         *labels("pool", "profile", "profile_namespace", "cluster"),
-        width=8,
-        height=9,
+        size=(8, 9),
         level="node",
     )
 
@@ -175,8 +173,7 @@ def _nodes() -> tuple[Panel, ...]:
             label("fault", marks=FAULTS),
             value(f"count by (cluster, pool, fault) ({CAUSES})", "Nodes", "nodes", sort="desc", width=80),
             *labels("pool", "cluster"),
-            width=8,
-            height=9,
+            size=(8, 9),
             empty="no node is slow, throttled, without valid power, or falls back",
             level="node",
         ),
@@ -190,8 +187,7 @@ def _nodes() -> tuple[Panel, ...]:
             label("node", link=NODE_UID),
             *labels("nvlink_domain", "pool", "cluster"),
             query=f"topk (100, max by (cluster, node, pool, nvlink_domain, fault) ({CAUSES}))",
-            width=8,
-            height=9,
+            size=(8, 9),
             empty="no node is slow, throttled, without valid power, or falls back",
             level="node",
         ),
@@ -209,8 +205,7 @@ def _degradation() -> Panel:
         "percent",
         "no pool has been measured for long enough",
         (Query(f"1 - min by ({PROFILE}, pool) ({recorded('pool_degradation_ratio', CHOSEN_RECIPE)})", POOL_LEGEND),),
-        width=12,
-        height=8,
+        size=(12, 8),
         steps=(Step(None, "green"), Step(0.03, "red")),
         minimum=0,
     )
@@ -220,7 +215,7 @@ def by_pool(title: str, description: str, unit: str, expr: str, no_value: str = 
     """One panel for each pool, a line for each recipe in the recipe's colour."""
     query = Query(f"max by ({PROFILE}, pool, recipe) ({expr})", RECIPE_LEGEND)
     return Panel(
-        "timeseries", title, description, unit, no_value, (query,), 24, 8, colours=RECIPE_LINES, repeat=POOL_CHOICE.name
+        "timeseries", title, description, unit, no_value, (query,), (24, 8), colours=RECIPE_LINES, repeat="pool"
     )
 
 
@@ -233,8 +228,7 @@ def _faults_over_time() -> Panel:
         "nodes",
         "no node has a fault",
         (Query(f"count by (fault) ({CAUSES})", "{{fault}}"),),
-        width=12,
-        height=8,
+        size=(12, 8),
         minimum=0,
         empty="no node is slow, throttled, without valid power, or falls back",
         level="node",
@@ -273,8 +267,7 @@ def _spread() -> tuple[Panel, ...]:
             "nodes",
             NO_RESULT,
             (Query(buckets, "{{le}}"),),
-            width=16,
-            height=9,
+            size=(16, 9),
         ),
         table(
             "Pools behind their best, by recipe",
@@ -290,8 +283,7 @@ def _spread() -> tuple[Panel, ...]:
                 width=110,
             ),
             *labels("recipe", "pool", "cluster"),
-            width=8,
-            height=9,
+            size=(8, 9),
         ),
     )
 
@@ -305,8 +297,7 @@ def _campaigns() -> tuple[Panel, ...]:
             "nodes",
             "no profile selects a node",
             (Query(f"sum by (phase) ({recorded('profile_nodes', CHOSEN_PROFILE)})", "{{phase}}"),),
-            width=16,
-            height=8,
+            size=(16, 8),
             stacked=True,
             minimum=0,
             colours=PHASE_LINES,
@@ -323,8 +314,7 @@ def _campaigns() -> tuple[Panel, ...]:
                 "percent",
                 steps=(Step(None, "yellow"), Step(1, "green")),
             ),
-            width=8,
-            height=8,
+            size=(8, 8),
         ),
     )
 

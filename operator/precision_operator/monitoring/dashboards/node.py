@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from precision_operator.monitoring.dashboards.banner import MADE_UP, banner
 from precision_operator.monitoring.dashboards.expressions import (
     CHOSEN_POOL,
@@ -17,6 +19,7 @@ from precision_operator.monitoring.dashboards.fleet import FAULTS
 from precision_operator.monitoring.dashboards.panel import Dashboard, Mark, Panel, PanelRow, Query, SeriesColour, Step
 from precision_operator.monitoring.dashboards.tables import label, labels, table, value
 
+_Panel, _table = partial(Panel, level="node"), partial(table, level="node")
 NO_RESULT = "this node has no result yet"
 VERDICTS = (
     Mark("verified", "green"),
@@ -29,7 +32,7 @@ VERDICTS = (
 
 def _stat(title: str, description: str, unit: str, expr: str, steps: tuple[Step, ...], empty: str = "") -> Panel:
     no_value = empty or NO_RESULT
-    return Panel("stat", title, description, unit, no_value, (Query(expr),), 4, 4, steps, empty=empty, level="node")
+    return _Panel("stat", title, description, unit, no_value, (Query(expr),), (4, 4), steps, empty=empty)
 
 
 def _now() -> tuple[Panel, ...]:
@@ -88,7 +91,7 @@ def _recipe_table() -> Panel:
     speedup = [
         f"{by} ({once(f'precision_node_training_speedup{end}_ratio', ONE_NODE)})" for end in ("", "_lower", "_upper")
     ]
-    return table(
+    return _table(
         "All recipes against the pool's median",
         "Training rate of the whole node, and against its pool's median; the speedup over the baseline with its "
         "95 % interval; tokens per joule where power is valid.",
@@ -101,28 +104,24 @@ def _recipe_table() -> Panel:
         value(speedup[1], "at least", "speedup"),
         value(speedup[2], "at most", "speedup"),
         value(f"{by} ({once('precision_node_training_tokens_per_joule', ONE_NODE)})", "Tokens/J", "tokens_per_joule"),
-        width=24,
-        height=8,
-        level="node",
+        size=(24, 8),
     )
 
 
 def _recipes() -> tuple[Panel, ...]:
     return (
         _recipe_table(),
-        Panel(
+        _Panel(
             "bars",
             "Rate over the pool's median, by recipe",
             "All recipes low: the node is slow. One recipe low: that recipe has a fault here.",
             "percent",
             NO_RESULT,
             (Query(f"min by (recipe) ({over_pool_median(ONE_NODE)})", "Of the median"),),
-            width=12,
-            height=8,
+            size=(12, 8),
             bar="recipe",
-            level="node",
         ),
-        table(
+        _table(
             "Did each recipe really run?",
             "The verdict from the kernels that were seen: a silent fallback ran in a higher precision than was asked "
             "for.",
@@ -132,9 +131,7 @@ def _recipes() -> tuple[Panel, ...]:
             label("verdict", marks=VERDICTS),
             label("workload"),
             query=f"max by (recipe, verdict, workload) ({once('precision_node_verification', ONE_NODE)})",
-            width=12,
-            height=8,
-            level="node",
+            size=(12, 8),
         ),
     )
 
@@ -142,7 +139,7 @@ def _recipes() -> tuple[Panel, ...]:
 def _faults() -> tuple[Panel, ...]:
     power = once("precision_node_power_valid", ONE_NODE)
     return (
-        table(
+        _table(
             "Faults of this node",
             "What the operator has marked.",
             "count",
@@ -150,12 +147,10 @@ def _faults() -> tuple[Panel, ...]:
             label("fault", marks=FAULTS, sort="asc"),
             *labels("cluster", "profile", "pool"),
             query=f"max by (cluster, fault, profile, pool) ({recorded('node_fault', ONE_NODE)})",
-            width=8,
-            height=7,
+            size=(8, 7),
             empty="the node has no fault",
-            level="node",
         ),
-        table(
+        _table(
             "Throttling",
             "Share of the measured time in which clocks were held down, and what for.",
             "percent",
@@ -168,12 +163,10 @@ def _faults() -> tuple[Panel, ...]:
                 "percent",
                 steps=(Step(None, "orange"),),
             ),
-            width=8,
-            height=7,
+            size=(8, 7),
             empty="the node is not throttled",
-            level="node",
         ),
-        table(
+        _table(
             "Power readings that are not valid",
             "The first thing wrong with each. Such a recipe has no watts and no tokens per joule here.",
             "count",
@@ -181,16 +174,14 @@ def _faults() -> tuple[Panel, ...]:
             label("recipe", sort="asc"),
             label("reason"),
             query=f"max by (recipe, reason) ({power} == 0)",
-            width=8,
-            height=7,
+            size=(8, 7),
             empty="all power readings of the node are valid",
-            level="node",
         ),
     )
 
 
 def _measured_on() -> Panel:
-    return table(
+    return _table(
         "Measured on and with",
         "Hardware and software of the newest result. Only data that is measured is this hardware's own.",
         "count",
@@ -211,16 +202,14 @@ def _measured_on() -> Panel:
         ),
         query="max by (cluster, profile, pool, workload, gpu_product, gpus, nvlink_domain, driver, cuda, te, "
         f"data, backend) ({once('precision_node_info', ONE_NODE)})",
-        width=24,
-        height=6,
-        level="node",
+        size=(24, 6),
     )
 
 
 def _history() -> tuple[Panel, ...]:
     limit = once("precision_pool_slow_below_ratio", CHOSEN_POOL)
     return (
-        Panel(
+        _Panel(
             "timeseries",
             "Behind the pool's median: history",
             "The series of this one node. A step up is the day on which it became slow; the red line is the profile's "
@@ -231,12 +220,10 @@ def _history() -> tuple[Panel, ...]:
                 Query(f"1 - min by (recipe) ({over_pool_median(ONE_NODE)})", "{{recipe}}"),
                 Query(f'label_replace(1 - max ({limit}), "recipe", "limit", "", "")', "{{recipe}}"),
             ),
-            width=12,
-            height=9,
-            level="node",
+            size=(12, 9),
             colours=(*RECIPE_LINES, SeriesColour("recipe", "limit", "red")),
         ),
-        Panel(
+        _Panel(
             "timeseries",
             "Tokens per joule: history",
             "A line that ends is a power reading that is no longer valid.",
@@ -248,11 +235,9 @@ def _history() -> tuple[Panel, ...]:
                     "{{recipe}}",
                 ),
             ),
-            width=12,
-            height=9,
+            size=(12, 9),
             colours=RECIPE_LINES,
             empty="the node's power readings are not valid",
-            level="node",
         ),
         _measured_on(),
     )

@@ -56,7 +56,7 @@ def _series(
     colours: tuple[SeriesColour, ...] = (),
 ) -> Panel:
     return Panel(
-        "timeseries", title, description, unit, no_value, queries, 12, 8, minimum=0, empty=empty, colours=colours
+        "timeseries", title, description, unit, no_value, queries, (12, 8), minimum=0, empty=empty, colours=colours
     )
 
 
@@ -92,8 +92,7 @@ def _campaigns() -> tuple[Panel, ...]:
                 "seconds",
                 sort="desc",
             ),
-            width=12,
-            height=8,
+            size=(12, 8),
             empty="no campaign is under way",
         ),
         table(
@@ -104,8 +103,7 @@ def _campaigns() -> tuple[Panel, ...]:
             label("severity", marks=SEVERITIES, sort="asc"),
             *labels("alertstate", "alertname", "cluster", "profile", "pool", "node"),
             query=_ranked("1 critical", "2 warning", "3 info"),
-            width=24,
-            height=8,
+            size=(24, 8),
             empty="no alert fires",
         ),
     )
@@ -198,8 +196,7 @@ def _machinery() -> tuple[Panel, ...]:
             "count",
             NO_OPERATOR,
             (Query(f"min (sum by (cluster, namespace) (precision_operator_leader{_ALL}))"),),
-            width=12,
-            height=5,
+            size=(12, 5),
             steps=(Step(None, "red"), Step(1, "green"), Step(2, "red")),
         ),
     )
@@ -241,8 +238,7 @@ def _exporter() -> tuple[Panel, ...]:
             NO_EXPORTER,
             label("state", sort="asc"),
             value(f"max by (state) ({once('precision_exporter_reports', _ANY)})", "Reports", "count"),
-            width=12,
-            height=8,
+            size=(12, 8),
         ),
     )
 

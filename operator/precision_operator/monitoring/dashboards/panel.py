@@ -123,8 +123,8 @@ class Panel:
     unit: str
     no_value: str
     queries: tuple[Query, ...]
-    width: int = 8
-    height: int = 8
+    size: tuple[int, int] = (8, 8)
+    """Columns and lines of the grid."""
     steps: tuple[Step, ...] = ()
     columns: tuple[TableColumn, ...] = ()
     bar: str = ""
@@ -218,12 +218,13 @@ def flow(panels: tuple[Panel, ...], top: int) -> Iterator[tuple[Panel, GridPosit
     """
     x, y, line = 0, top, 0
     for panel in panels:
-        if not 0 < panel.width <= GRID_WIDTH:
-            raise ValueError(f"panel {panel.title!r}: a width of {panel.width}, the grid has {GRID_WIDTH}")
-        if x + panel.width > GRID_WIDTH:
+        width, height = panel.size
+        if not 0 < width <= GRID_WIDTH:
+            raise ValueError(f"panel {panel.title!r}: a width of {width}, the grid has {GRID_WIDTH}")
+        if x + width > GRID_WIDTH:
             x, y, line = 0, y + line, 0
-        yield panel, GridPosition(x, y, panel.width, panel.height)
-        x, line = x + panel.width, max(line, panel.height)
+        yield panel, GridPosition(x, y, width, height)
+        x, line = x + width, max(line, height)
 
 
 def bottom(panels: tuple[Panel, ...], top: int) -> int:

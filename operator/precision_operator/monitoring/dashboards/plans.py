@@ -7,8 +7,8 @@ shown.
 from __future__ import annotations
 
 from precision_operator.monitoring.dashboards.expressions import once
-from precision_operator.monitoring.dashboards.panel import Mark, Panel, PanelRow, Query
-from precision_operator.monitoring.dashboards.tables import label, labels, table, value
+from precision_operator.monitoring.dashboards.panel import Mark, Panel, PanelRow, Query, TableColumn
+from precision_operator.monitoring.dashboards.tables import ValueColumn, label, labels, table, value
 
 FEW_ROWS = 5
 """Plans are few: a table as high as its rows, and it scrolls where there are more."""
@@ -33,132 +33,93 @@ def _of_pool(name: str) -> str:
     return f"{BY_POOL} ({once(f'precision_plan_pool_{name}', ANY)})"
 
 
-def _answers() -> tuple[Panel, ...]:
+def _table(
+    title: str, description: str, unit: str, *columns: TableColumn | ValueColumn, sort: str = "plan", width: int = 8
+) -> Panel:
+    """A table of plans: which plan, then these columns."""
+    plan = (label(name, sort="asc" if name == sort else None) for name in ("cluster", "plan_namespace", "plan"))
+    return table(title, description, unit, NO_PLAN, *plan, *columns, size=(width, FEW_ROWS), empty=NONE_HERE)
+
+
+def _line(title: str, description: str, unit: str, no_value: str, expr: str) -> Panel:
+    """A figure of each plan over time."""
+    queries = (Query(expr, PLAN),)
+    return Panel("timeseries", title, description, unit, no_value, queries, size=(12, 6), empty=NONE_HERE)
+
+
+def _panels() -> tuple[Panel, ...]:
+    phases = f"max by (cluster, plan_namespace, plan, phase) ({once('precision_plan_phase', ANY)}) == 1"
+    share = f"{_of_pool('peak_gpus')} / ({_of_pool('gpus')} > 0)"
+    jobs = f"sum by (cluster, plan_namespace, plan, pool, recipe) ({once('precision_plan_jobs', ANY)})"
+    deadlines = f"sum by (cluster, plan_namespace, plan, deadline) ({once('precision_plan_deadlines', ANY)}) > 0"
     return (
-        table(
+        _table(
             "Answers of the plans",
             "Each CapacityPlan's phase, 1 where it holds. Infeasible: its limits clash, and its status says which. "
             "TimedOut, NotFound: the search ended without a plan, which proves nothing. Refused: its inputs can't be "
             "used.",
             "count",
-            NO_PLAN,
-            label("cluster"),
-            label("plan_namespace", sort="asc"),
-            label("plan"),
             label("phase", marks=PHASES),
-            value(
-                f"max by (cluster, plan_namespace, plan, phase) ({once('precision_plan_phase', ANY)}) == 1",
-                "Holds",
-                "count",
-            ),
+            value(phases, "Holds", "count"),
+            sort="plan_namespace",
             width=12,
-            height=FEW_ROWS,
-            empty=NONE_HERE,
         ),
-        table(
+        _table(
             "What the plans come to",
             "From the start to the end of the last job, the most power of the site at one time by enforced limits, and "
             "how far the answer may be from the optimum, and how old the answer is. It is solved again when its inputs "
             "move, so an old answer is one of a quiet fleet, or of an operator that is not running.",
             "seconds",
-            NO_PLAN,
-            label("cluster"),
-            label("plan_namespace", sort="asc"),
-            label("plan"),
             value(_of_plan("duration_seconds"), "Duration", "long_seconds"),
             value(f"{_of_plan('peak_power_watts')} / 1e3", "Peak power", "kilowatts"),
             value(_of_plan("gap_ratio"), "Gap", "percent"),
             value(f"time () - {_of_plan('solved_timestamp_seconds')}", "Age", "long_seconds"),
+            sort="plan_namespace",
             width=12,
-            height=FEW_ROWS,
-            empty=NONE_HERE,
         ),
-    )
-
-
-def _money_and_energy() -> tuple[Panel, ...]:
-    return (
-        Panel(
-            "timeseries",
+        _table(
+            "Pools in the plans",
+            "GPUs that a plan could use, the most that it uses at one time, their share, and the slow and throttled "
+            "nodes, which a synchronous job would wait for.",
+            "count",
+            label("pool"),
+            value(_of_pool("gpus"), "GPUs", "count"),
+            value(_of_pool("peak_gpus"), "In use at most", "count"),
+            value(share, "Share", "percent"),
+            value(_of_pool("slow_nodes"), "Slow nodes", "nodes"),
+        ),
+        _table(
+            "Jobs by pool and recipe",
+            "How many jobs a plan puts on a pool, with which precision.",
+            "count",
+            *labels("pool", "recipe"),
+            value(jobs, "Jobs", "count"),
+        ),
+        _table(
+            "Deadlines",
+            "Deadlines that a plan promises at the high end of the band, and those that it can't promise: rates "
+            "without communication promise none.",
+            "count",
+            label("deadline", marks=(Mark("notPromised", "orange", "not promised"),)),
+            value(deadlines, "Jobs", "count"),
+        ),
+        _line(
             "Cost of the plans, in dollars",
             "All jobs of a plan together; a plan without prices has no line. A step is a new answer: the fleet, a "
             "price or the plan has changed.",
             "dollars",
             "no plan has prices",
-            (Query(_of_plan("cost_dollars"), PLAN),),
-            width=12,
-            height=6,
-            empty=NONE_HERE,
+            _of_plan("cost_dollars"),
         ),
-        Panel(
-            "timeseries",
+        _line(
             "Energy of the plans",
             "Energy of the site for all jobs of a plan, by measured draw; absent where the power of one job is not "
             "known.",
             "megawatt_hours",
             "no plan knows the power of all its jobs",
-            (Query(f"{_of_plan('energy_joules')} / 3.6e9", PLAN),),
-            width=12,
-            height=6,
-            empty=NONE_HERE,
+            f"{_of_plan('energy_joules')} / 3.6e9",
         ),
     )
 
 
-def _pool_table() -> Panel:
-    share = f"{_of_pool('peak_gpus')} / ({_of_pool('gpus')} > 0)"
-    return table(
-        "Pools in the plans",
-        "GPUs that a plan could use, the most that it uses at one time, their share, and the slow and throttled "
-        "nodes, which a synchronous job would wait for.",
-        "count",
-        NO_PLAN,
-        *labels("cluster", "plan_namespace"),
-        label("plan", sort="asc"),
-        label("pool"),
-        value(_of_pool("gpus"), "GPUs", "count"),
-        value(_of_pool("peak_gpus"), "In use at most", "count"),
-        value(share, "Share", "percent"),
-        value(_of_pool("slow_nodes"), "Slow nodes", "nodes"),
-        width=8,
-        height=FEW_ROWS,
-        empty=NONE_HERE,
-    )
-
-
-def _pools() -> tuple[Panel, ...]:
-    jobs = f"sum by (cluster, plan_namespace, plan, pool, recipe) ({once('precision_plan_jobs', ANY)})"
-    deadlines = f"sum by (cluster, plan_namespace, plan, deadline) ({once('precision_plan_deadlines', ANY)}) > 0"
-    return (
-        _pool_table(),
-        table(
-            "Jobs by pool and recipe",
-            "How many jobs a plan puts on a pool, with which precision.",
-            "count",
-            NO_PLAN,
-            *labels("cluster", "plan_namespace"),
-            label("plan", sort="asc"),
-            *labels("pool", "recipe"),
-            value(jobs, "Jobs", "count"),
-            width=8,
-            height=FEW_ROWS,
-            empty=NONE_HERE,
-        ),
-        table(
-            "Deadlines",
-            "Deadlines that a plan promises at the high end of the band, and those that it can't promise: rates "
-            "without communication promise none.",
-            "count",
-            NO_PLAN,
-            *labels("cluster", "plan_namespace"),
-            label("plan", sort="asc"),
-            label("deadline", marks=(Mark("notPromised", "orange", "not promised"),)),
-            value(deadlines, "Jobs", "count"),
-            width=8,
-            height=FEW_ROWS,
-            empty=NONE_HERE,
-        ),
-    )
-
-
-ROWS = (PanelRow("Capacity plans", (*_answers(), *_pools(), *_money_and_energy())),)
+ROWS = (PanelRow("Capacity plans", _panels()),)

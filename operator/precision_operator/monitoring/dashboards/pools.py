@@ -55,8 +55,7 @@ def _now() -> tuple[Panel, ...]:
             value(PER_JOULE, "Tokens/J", "tokens_per_joule"),
             value(PER_MEGAWATT, "Tokens/s per MW", "tokens_per_second_per_mw"),
             value(DOLLARS, "$ per million tokens", "dollars_per_million_tokens"),
-            width=24,
-            height=10,
+            size=(24, 10),
         ),
         Panel(
             "scatter",
@@ -66,8 +65,7 @@ def _now() -> tuple[Panel, ...]:
             "tokens_per_joule",
             NO_POWER,
             (Query(PER_GPU, "Tokens/s per GPU", "tokens_per_second_per_gpu"), Query(PER_JOULE, "Tokens/J")),
-            width=24,
-            height=9,
+            size=(24, 9),
         ),
         by_pool(
             "Tokens per second per GPU",
@@ -92,8 +90,7 @@ def _driver_table() -> Panel:
             "Tokens/J",
             "tokens_per_joule",
         ),
-        width=12,
-        height=9,
+        size=(12, 9),
     )
 
 
@@ -114,8 +111,7 @@ def _driver_comparison() -> Panel:
             steps=(Step(None, "red"), Step(0.97, "yellow"), Step(0.99, "green")),
             sort="asc",
         ),
-        width=12,
-        height=9,
+        size=(12, 9),
         empty="no pool has changed its driver in 14 days",
     )
 
@@ -148,8 +144,7 @@ def _stragglers() -> tuple[Panel, ...]:
                 Query(f"1 - {STRAGGLER}", f"{POOL_LEGEND} all"),
                 Query(f"1 - {DRAINED}", f"{POOL_LEGEND} not slow"),
             ),
-            width=12,
-            height=8,
+            size=(12, 8),
             minimum=0,
         ),
         table(
@@ -166,8 +161,7 @@ def _stragglers() -> tuple[Panel, ...]:
                 steps=(Step(None, "green"), Step(0.02, "yellow"), Step(0.05, "red")),
                 sort="desc",
             ),
-            width=12,
-            height=8,
+            size=(12, 8),
         ),
     )
 
