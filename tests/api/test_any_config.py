@@ -17,8 +17,8 @@ from precision_api.models.model import ModelSpec
 from precision_api.models.mtp import mtp_flops_per_token, mtp_parameters
 from precision_api.models.room import layer_bytes
 from precision_api.models.shapes import Split, model_gemms, split_problems, step_shape_problems
+from tests.api.test_configs_as_published import SUPER
 from tests.api.test_expert_families import GLM_4_5_AIR, MAVERICK, MINIMAX_M2, V3, Json, golden, in_no_gemm
-from tests.api.test_flop_shares import SUPER
 
 COUNTS = st.integers(1, 256)
 WIDTHS = st.integers(1, 16_384)

@@ -14,7 +14,7 @@ import pytest
 from precision_api.models.flops import parameters
 from precision_api.models.huggingface import model_from_config, model_from_mapping
 from precision_api.models.mtp import mtp_parameters
-from tests.api.test_expert_families import V3, golden
+from tests.api.test_expert_families import GLM_4_5_AIR, V3, golden
 
 Json = dict[str, Any]
 NEMOTRON_H: Json = {
@@ -77,6 +77,8 @@ QWEN3_VL: Json = {
     ("document", "hub", "copies"),
     [
         pytest.param(SUPER, 123_611_012_096, 0, id="Nemotron-3-Super-120B-A12B"),
+        pytest.param(V3 | {"num_nextn_predict_layers": 1}, 684_489_845_504, 2, id="DeepSeek-V3"),
+        pytest.param(GLM_4_5_AIR | {"num_nextn_predict_layers": 1}, 110_468_824_832, 2, id="GLM-4.5-Air"),
         pytest.param(GLM_4_7, 358_337_791_296, 2, id="GLM-4.7"),
         pytest.param(GLM_4_7_FLASH, 31_221_488_576, 2, id="GLM-4.7-Flash"),
     ],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -14,7 +13,6 @@ from precision_api.kinds.capacity_plan import PlanJob
 from precision_api.kinds.profile import ProfileSpec
 from tests.support.api_server import ApiServer
 from tests.support.custom_resources import MODEL, SIZES, path, profile
-from tests.support.kubectl import Kubectl
 
 Invalid = tuple[str, Any, tuple[str, ...]]
 
@@ -194,10 +192,3 @@ def test_the_models_refuse_the_same_and_a_rule_between_fields_in_the_same_words(
 def test_every_rule_between_fields_of_a_profile_is_broken_once() -> None:
     elsewhere = {"size must be above 0", *(rule.message for rule in PlanJob.RULES)}
     assert [rule for rule in RULES - elsewhere if not any(told[-1] in rule for _, _, told in INVALID.values())] == []
-
-
-@pytest.mark.cluster
-def test_kubectl_shows_the_refusal_of_a_field_that_does_not_exist(kubectl: Kubectl) -> None:
-    refused = kubectl.run("apply", "-f", "-", stdin=json.dumps(profile(maxConcurent=2)))
-    assert refused.returncode == 1
-    assert 'unknown field "spec.maxConcurent"' in refused.stderr

@@ -18,44 +18,8 @@ from precision_api.models.presets import PRESETS
 from precision_api.models.resolution import resolve, workload_hash
 from precision_api.models.shapes import model_gemms
 from precision_api.models.workload import Workload
+from tests.api.test_configs_as_published import SUPER
 from tests.api.test_expert_families import GLM_4_5_AIR, MINIMAX_M2, TOKENS, V3, Json, golden, in_no_gemm, models, read
-
-SUPER: Json = {
-    "model_type": "nemotron_h", "hidden_size": 4096, "intermediate_size": 2688, "vocab_size": 131072,
-    "num_hidden_layers": 88, "num_attention_heads": 32, "num_key_value_heads": 2, "head_dim": 128,
-    "mamba_num_heads": 128, "mamba_head_dim": 64, "ssm_state_size": 128, "n_groups": 8, "conv_kernel": 4,
-    "n_routed_experts": 512, "num_experts_per_tok": 22, "moe_latent_size": 1024, "moe_intermediate_size": 2688,
-    "moe_shared_expert_intermediate_size": 5376, "n_shared_experts": 1, "num_nextn_predict_layers": 1,
-    "mtp_hybrid_override_pattern": "*E",
-    "hybrid_override_pattern": "MEMEMEM*EMEMEMEM*EMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEM*"
-    "EMEMEMEME",
-}  # fmt: skip
-"""Nemotron 3 Super, as NVIDIA's Megatron-LM scripts and the checks of its checkpoints give it."""
-
-
-@pytest.mark.parametrize(
-    ("document", "without", "hub"),
-    [
-        pytest.param(V3, 671_026_419_200, 684_489_845_504, id="DeepSeek-V3"),
-        pytest.param(GLM_4_5_AIR | {"num_nextn_predict_layers": 1}, 106_852_251_264, 110_468_824_832, id="GLM-4.5-Air"),
-    ],
-)
-def test_models_with_their_module_are_the_hubs_total_exactly(document: Json, without: int, hub: int) -> None:
-    """The hub's total, scales of FP8 blocks apart, holds a copy of embedding and head in the module."""
-    model = model_from_mapping(document)
-    counted = parameters(model)
-    assert counted.total == without
-    assert counted.total + mtp_parameters(model) + 2 * counted.embedding == hub
-
-
-def test_nemotron_3_super_with_its_module_is_the_hubs_123_611_012_096_parameters() -> None:
-    """BF16 weights of the hub's index. The correction biases, 512 for each of 41 routers, are FP32 buffers beside."""
-    model = model_from_mapping(SUPER)
-    assert parameters(model).total + mtp_parameters(model) == 123_611_012_096
-    blocks = {"M": "mamba", "E": "moe", "*": "attention"}
-    pattern = SUPER["hybrid_override_pattern"]
-    listed = {key: value for key, value in SUPER.items() if key != "hybrid_override_pattern"}
-    assert model_from_mapping(listed | {"layers_block_type": [blocks[letter] for letter in pattern]}) == model
 
 
 def test_a_hybrids_module_has_the_layers_of_its_pattern() -> None:
@@ -111,12 +75,6 @@ def test_modules_that_are_not_known_are_refused_with_the_field(document: Json, w
     with pytest.raises(ValueError) as error:
         model_from_mapping(document)
     assert all(word in str(error.value) for word in words)
-
-
-def test_a_pattern_belongs_to_a_hybrid_alone() -> None:
-    dense = PRESETS["llama3-8b"].model.model_dump(by_alias=True)
-    with pytest.raises(ValueError, match=r"mtp\.pattern"):
-        ModelSpec.model_validate(dense | {"mtp": {"modules": 1, "pattern": "*E"}})
 
 
 @given(models(), st.integers(1, 4), st.text("M*E-", min_size=1, max_size=6))

@@ -64,25 +64,6 @@ def test_a_tied_head_is_work_and_nothing_is_subtracted() -> None:
     assert training_flops_per_token(tied, 128) == training_flops_per_token(untied, 128)
 
 
-def test_leaving_windows_out_would_cost_gemma_3_fifteen_percent() -> None:
-    gemma = ModelSpec(
-        hidden_size=1152,
-        intermediate_size=6912,
-        num_attention_heads=4,
-        num_key_value_heads=1,
-        head_dim=256,
-        num_hidden_layers=26,
-        vocab_size=262144,
-        gated_mlp=True,
-        tied_embedding=True,
-        qk_norm="PerHead",
-        norms_per_layer=4,
-        sliding_window=SlidingWindow(size=512, windowed_layers=22),
-    )
-    full = training_flops_per_token(gemma.model_copy(update={"sliding_window": None}), 8192)
-    assert full / training_flops_per_token(gemma, 8192) == pytest.approx(1.15, abs=0.005)
-
-
 def test_only_active_experts_are_work() -> None:
     few, many = (tiny(moe=MoE(num_experts=number, top_k=2), gated_mlp=True) for number in (8, 16))
     router = 2 * 64 * 8

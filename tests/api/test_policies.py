@@ -34,6 +34,7 @@ CONTROLLER = "system:serviceaccount:kube-system:job-controller"
 OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "maker", "uid": "uid-maker", "controller": True}
 OF_JOB = "batch.kubernetes.io/controller-uid"
 AGENT = {LABEL_APP: AGENT_APP, OF_JOB: "uid-maker"}
+POD = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "registry.example.com/none"}]}
 TOLERATED = ("nvidia.com/gpu", "team.example/ml", "dedicated")
 RESERVED = {"key": "reserved", "operator": "Exists"}
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
@@ -127,8 +128,7 @@ def test_a_profile_has_no_priority_class_to_ask_for(api: ApiServer, tenant: str)
 
 def said(cluster: Lab, namespace: str, kind: str, labels: dict[str, str], user: str = "") -> str:
     """What the API server says to a new Job or pod (dry run) of this user, who has all rights; empty: it is taken."""
-    pod = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "registry.example.com/none"}]}
-    spec = {"template": {"spec": pod}} if kind == "jobs" else pod
+    spec = {"template": {"spec": POD}} if kind == "jobs" else POD
     version, name = ("batch/v1", "Job") if kind == "jobs" else ("v1", "Pod")
     meta = {"name": "forged", "labels": labels, "ownerReferences": [] if kind == "jobs" else [OWNER]}
     body = {"apiVersion": version, "kind": name, "metadata": meta, "spec": spec}
@@ -163,13 +163,12 @@ def test_the_job_controller_makes_no_agent_of_another_job_than_its_own(cluster: 
 
 
 def test_a_pod_of_an_agent_is_not_given_to_another_job(cluster: Lab, api: ApiServer, tenant: str) -> None:
-    pod = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "registry.example.com/none"}]}
-    job = {"metadata": {"name": "maker"}, "spec": {"suspend": True, "template": {"spec": pod}}}
+    job = {"metadata": {"name": "maker"}, "spec": {"suspend": True, "template": {"spec": POD}}}
     code, maker = api.call("POST", paths.jobs(tenant), job)
     assert code == 201, maker
     owner = OWNER | {"uid": maker["metadata"]["uid"]}
     meta = {"name": "agent", "labels": AGENT | {OF_JOB: owner["uid"]}, "ownerReferences": [owner]}
-    body = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": pod}
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": POD}
     acting = (f"--as={CONTROLLER}", "--as-group=system:masters")
     cluster.kubectl("create", "-f", "-", "-n", tenant, *acting, stdin=json.dumps(body))
     path = paths.item(paths.pods(tenant), "agent")
@@ -180,8 +179,7 @@ def test_a_pod_of_an_agent_is_not_given_to_another_job(cluster: Lab, api: ApiSer
 
 
 def test_the_agents_label_is_not_put_on_later(cluster: Lab, api: ApiServer, tenant: str) -> None:
-    pod = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "registry.example.com/none"}]}
-    job = {"metadata": {"name": "plain"}, "spec": {"suspend": True, "template": {"spec": pod}}}
+    job = {"metadata": {"name": "plain"}, "spec": {"suspend": True, "template": {"spec": POD}}}
     assert api.call("POST", paths.jobs(tenant), job)[0] == 201
     labels = {"metadata": {"labels": AGENT}}
     code, answer = api.call("PATCH", paths.item(paths.jobs(tenant), "plain"), labels, kind=MERGE_PATCH)

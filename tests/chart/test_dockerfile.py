@@ -162,18 +162,6 @@ def test_the_operator_understands_what_agents_get_by_default(helm: Helm) -> None
     assert operator_arguments(found["args"]).agent_defaults == AgentDefaults.model_validate(agent | security | labels)
 
 
-def test_where_the_cluster_chooses_users_none_is_named_and_others_are_whole_numbers(helm: Helm) -> None:
-    for given, wanted in (({"runAsUser": None, "runAsGroup": None}, {}), ({"runAsUser": 1000620000}, None)):
-        pods = [d["spec"]["template"]["spec"] for d in of_kind(helm.manifests(podSecurityContext=given), "Deployment")]
-        expected = {"runAsUser": 1000620000, "runAsGroup": 65532} if wanted is None else wanted
-        for pod in pods:
-            fixed = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
-            assert pod["securityContext"] == fixed | expected
-        [container] = [c for pod in pods for c in pod["containers"] if c["name"] == "operator"]
-        told = operator_arguments(container["args"]).agent_defaults
-        assert (told.run_as_user, told.run_as_group) == (expected.get("runAsUser"), expected.get("runAsGroup"))
-
-
 def test_the_exporter_understands_what_the_chart_tells_it(helm: Helm) -> None:
     found = container(helm, "exporter")
     read = exporter_arguments(found["args"])

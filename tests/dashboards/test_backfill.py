@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
-import pytest
-
-from precision_lab.monitoring.backfill import Scraped, levels, write_blocks
-from precision_lab.monitoring.prometheus import PrometheusSettings, Target, configuration, start_prometheus
-from precision_lab.processes.processes import launch
+from precision_lab.monitoring.backfill import levels
+from precision_lab.monitoring.prometheus import PrometheusSettings, Target, configuration
 from precision_operator.monitoring.rules import GROUPS
 
 
@@ -29,29 +25,3 @@ def test_each_path_is_scraped_with_a_shard_of_its_own_that_samples_lose() -> Non
     assert [job["static_configs"][0]["labels"]["shard"] for job in jobs] == ["0", "1"]
     assert all(job["metric_relabel_configs"] == [{"action": "labeldrop", "regex": "shard"}] for job in jobs)
     assert all(job["honor_labels"] for job in jobs)
-
-
-@pytest.mark.cluster
-def test_history_is_found_where_it_was_written(tmp_path: Path) -> None:
-    bodies = [Scraped(1e9, b'# HELP a b\na{x="1"} 5\nb 7\n', {"job": "j"}), Scraped(1e9 + 7200, b"b 8\n", {"job": "j"})]
-    write_blocks(bodies, 1e9 + 10_800, tmp_path / "data")
-    processes = launch()
-    try:
-        prometheus = start_prometheus(processes, PrometheusSettings(data=tmp_path / "data"))
-        (found,) = prometheus.query("a", at=1e9 + 3600)
-        assert (dict(found.labels), found.value) == ({"__name__": "a", "job": "j", "x": "1"}, 5)
-        assert [one.value for one in prometheus.query("b", at=1e9 + 7200)] == [8]
-        assert prometheus.query("a", at=1e9 + 7200) == []
-    finally:
-        processes.end()
-
-
-@pytest.mark.cluster
-def test_a_bad_query_is_refused_in_prometheus_words(tmp_path: Path) -> None:
-    processes = launch()
-    try:
-        prometheus = start_prometheus(processes)
-        with pytest.raises(ValueError, match="parse error"):
-            prometheus.query("sum(")
-    finally:
-        processes.end()

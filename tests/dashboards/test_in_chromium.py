@@ -34,14 +34,6 @@ def test_a_dashboard_is_drawn_without_an_error(shown: Shown, browser: Browser, d
         assert panel["spec"]["display"]["name"] in drawn.text
 
 
-def test_the_overview_shows_the_planted_stories(shown: Shown, browser: Browser) -> None:
-    drawn = draw(browser, shown.url, DASHBOARDS[0], {"start": f"{DAYS}d"})
-    planted = shown.sweeps[-1].planted
-    for words in ("silent fallback", "power not valid", "throttled", planted.slow, planted.fallback, planted.power):
-        assert words in drawn.text
-    assert planted.driver_pool in drawn.text
-
-
 def test_a_query_that_prometheus_refuses_is_a_problem(shown: Shown, browser: Browser) -> None:
     drawn = draw(browser, shown.url, DASHBOARDS[1], {"var-pue": "("})
     assert any("400" in problem for problem in drawn.problems)

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 from precision_api.exchange.exits import EXITS
 from precision_operator.core.reasons import REASONS
@@ -37,35 +34,22 @@ INSTEAD = {
 }
 """Pattern (any case): the field's term."""
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 CHART = ROOT / "charts" / "precision-profiler"
-GENERATED = sorted(
-    [
-        *(ROOT / "crds").glob("*.yaml"),
-        *CHART.glob("files/**/*.yaml"),
-        *CHART.glob("files/**/*.json"),
-        *CHART.glob("*.*"),
-    ]
-)
+TEXTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "crds").glob("*.yaml"))]
+TEXTS += sorted([*CHART.glob("files/**/*.yaml"), *CHART.glob("files/**/*.json"), *CHART.glob("*.*")])
 
 
 def odd_words(text: str) -> list[str]:
-    """The phrases of `text` that INSTEAD replaces, each with its line and the better term."""
-    return [f"{found.group()!r} -> {term}" for pattern, term in INSTEAD.items() for found in _matches(pattern, text)]
+    """The phrases of `text` that INSTEAD replaces, each with the better term."""
+    patterns = INSTEAD.items()
+    return [f"{m.group()!r} -> {term}" for pattern, term in patterns for m in re.finditer(pattern, text, re.IGNORECASE)]
 
 
-def _matches(pattern: str, text: str) -> Iterator[re.Match[str]]:
-    return re.finditer(pattern, text, re.IGNORECASE)
-
-
-@pytest.mark.parametrize("path", [*PAGES, *GENERATED], ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_user_page_uses_the_fields_terms(path: Path) -> None:
-    assert odd_words(path.read_text(encoding="utf-8")) == []
-
-
-def test_reasons_and_refusals_use_the_fields_terms() -> None:
-    sentences = [f"{row.template} {row.next_step}" for row in REASONS.values()] + [row.sentence for row in EXITS]
-    assert [words for sentence in sentences if (words := odd_words(sentence))] == []
+def test_pages_reasons_and_refusals_use_the_fields_terms() -> None:
+    texts = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in TEXTS}
+    texts |= {f"reason {name}": f"{row.template} {row.next_step}" for name, row in REASONS.items()}
+    texts |= {f"exit {row.code}": row.sentence for row in EXITS}
+    assert {name: words for name, text in texts.items() if (words := odd_words(text))} == {}
 
 
 def test_an_odd_word_is_seen() -> None:

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console, RenderableType
 
 from precision_lab.demo.ending import Ending, Monitoring, next_commands, where_to_look
-from precision_lab.demo.monitoring import dashboards_url, exporter_paths, is_page_built
+from precision_lab.demo.monitoring import dashboards_url, exporter_paths
 from precision_lab.demo.view import DemoSnapshot, fleet_table, is_finished, reasons_table
 from precision_lab.fleet.fleet import NodeSpec, node_manifest
 from precision_operator.monitoring.dashboards.catalog import DASHBOARDS
@@ -88,19 +88,6 @@ def test_the_fleet_shows_results_and_for_other_nodes_the_reason() -> None:
     ]
 
 
-def test_a_report_of_an_earlier_node_of_the_same_name_is_not_shown_for_the_new_one() -> None:
-    old = report("a", state="Measured")
-    old["spec"]["nodeUID"] = "uid-of-the-earlier-one"
-    found = rows(fleet_table(DemoSnapshot([profile()], [old], [node("a")])))
-    assert [row[3] for row in found] == ["State", "-"]
-
-
-def test_every_reason_is_told_with_its_number_of_nodes_and_in_words() -> None:
-    reasons = [{"reason": "Busy", "count": 3, "example": "n-7", "message": "Pod a/b holds 8 of its GPUs."}]
-    found = rows(reasons_table(DemoSnapshot([profile(reasons=reasons)], [], [])))
-    assert found[1:] == [["Busy", "3", "n-7", "Pod a/b holds 8 of its GPUs."]]
-
-
 def test_on_a_screen_of_eighty_columns_names_states_and_figures_stay_whole() -> None:
     told = {"reason": "AgentRefused", "count": 1, "example": "gb300-0005", "message": "Far too many words. " * 9}
     status = {"pools": [{"name": "p", "nodes": 1, "slowNodes": ["gb200-0009"]}], "reasons": [told]}
@@ -168,8 +155,3 @@ def test_the_demos_url_opens_a_dashboard_that_there_is_and_notes_on_it_that_it_i
     asked = parse_qs(urlsplit(dashboards_url("http://127.0.0.1:1")).query)
     assert asked["dashboard"][0] in {dashboard.uid for dashboard in DASHBOARDS}
     assert "SIMULATED" in asked["note"][0]
-
-
-def test_the_demo_serves_only_a_page_that_was_built_from_the_present_sources(tmp_path: Path) -> None:
-    (tmp_path / "perses" / "0123456789ab").mkdir(parents=True)
-    assert not is_page_built(tmp_path)

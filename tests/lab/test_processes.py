@@ -81,40 +81,11 @@ def owner(then: str = "") -> Iterator[tuple[subprocess.Popen[str], Path, Identit
         Processes(Path(run_dir)).end()
 
 
-def test_a_program_that_ignores_sigterm_is_killed_when_its_grace_is_over(processes: Processes) -> None:
-    processes.start("stubborn", STUBBORN, grace_seconds=0.3)
-    processes.stop("stubborn")
-    assert processes.states()["stubborn"].exit in (-signal.SIGKILL, -signal.SIGTERM)
-
-
 def test_a_program_that_ended_by_itself_is_reported_with_its_last_words(processes: Processes) -> None:
     pid = processes.start("failing", [sys.executable, "-c", "print('out of luck'); raise SystemExit(3)"])
     assert gone(pid)
     with pytest.raises(ProcessError, match=r"failing ended with 3 right after its start. It said: out of luck"):
         processes.check("failing")
-
-
-def test_a_name_is_free_again_once_its_program_has_ended(processes: Processes) -> None:
-    first = processes.start("operator", FOREVER)
-    with pytest.raises(ProcessError, match=f"operator runs already, as process {first}"):
-        processes.start("operator", FOREVER)
-    processes.signal("operator", signal.SIGKILL)
-    assert gone(first)
-    assert processes.start("operator", FOREVER) != first
-
-
-def test_the_end_takes_all_programs_with_their_children_and_the_folder(processes: Processes, tmp_path: Path) -> None:
-    fifo = tmp_path / "pid"
-    os.mkfifo(fifo)
-    script = (
-        f"import subprocess; p = subprocess.Popen({FOREVER!r}); open({str(fifo)!r}, 'w').write(str(p.pid)); p.wait()"
-    )
-    parent = processes.start("parent", [sys.executable, "-c", script])
-    grandchild = int(fifo.read_text())
-    processes.end()
-    assert gone(parent)
-    assert gone(grandchild)
-    assert not processes.run_dir.exists()
 
 
 def test_nothing_survives_an_owner_that_is_killed() -> None:

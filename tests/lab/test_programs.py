@@ -9,7 +9,6 @@ import pytest
 from precision_lab.builds.binaries import binaries, cache_folder, make_ready
 from precision_lab.builds.own_programs import USE, own_programs
 from precision_lab.builds.programs import CLUSTER, DEMO, modules_for
-from precision_lab.builds.toolchain import go_version
 
 
 def program(folder: Path, name: str) -> Path:
@@ -18,21 +17,6 @@ def program(folder: Path, name: str) -> Path:
     path.write_text("#!/bin/sh\n")
     path.chmod(0o755)
     return path
-
-
-@pytest.mark.parametrize(
-    ("text", "version"),
-    [("go1.26.8\n", (1, 26)), ("go1.9", (1, 9)), ("go2.0rc1", (2, 0)), ("devel +abc", None), ("", None)],
-)
-def test_the_version_of_go_is_read_from_what_it_says(text: str, version: tuple[int, int] | None) -> None:
-    assert go_version(text) == version
-
-
-def test_a_given_folder_with_all_programs_is_used_and_nothing_is_built(tmp_path: Path) -> None:
-    for name in CLUSTER:
-        program(tmp_path, name)
-    found = binaries(CLUSTER, {"KUBEBUILDER_ASSETS": str(tmp_path), "XDG_CACHE_HOME": "/nonexistent"})
-    assert found == {name: tmp_path / name for name in CLUSTER}
 
 
 def test_who_names_a_folder_with_the_clusters_programs_waits_for_no_build_of_them_in_the_demo(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 
-from precision_lab.builds.programs import modules_for
 from precision_lab.nodes.leftovers import Snapshot
 from precision_lab.nodes.support import missing
 
@@ -14,14 +13,6 @@ NOTHING = Snapshot(*[frozenset[str]()] * len(fields(Snapshot)))
 def test_without_root_the_only_sentence_says_to_be_root() -> None:
     (sentence,) = missing(user_id=1000)
     assert "as root" in sentence
-
-
-def test_a_changed_go_source_of_ours_is_built_again() -> None:
-    (plugin,) = modules_for(("gpu-device-plugin",))
-    other = replace(plugin, programs=(("gpu-device-plugin", "../../../nodes/pause.go"),))
-    assert plugin.key() != other.key()
-    source = plugin.folder / plugin.programs[0][1]
-    assert source.read_text() in "".join(plugin.key_parts())
 
 
 def test_what_came_and_what_went_is_said_with_its_kind() -> None:

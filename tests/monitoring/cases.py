@@ -42,19 +42,19 @@ class Case:
     `summary` is what it says in the last minute of `fires`.
     """
 
-    name: str
     alert: str
     series: Mapping[str, str]
     quiet: tuple[int, ...]
     fires: tuple[int, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
-    alive: Mapping[str, str] = field(default_factory=lambda: ALIVE)
     summary: str = ""
+    name: str = ""
+    alive: Mapping[str, str] = field(default_factory=lambda: ALIVE)
 
     @property
     def cluster(self) -> str:
         """What its series say, so that the cases do not mix."""
-        return self.name
+        return self.name or self.alert
 
     def input_series(self) -> list[dict[str, str]]:
         given = {**self.alive, **self.series}

@@ -1,7 +1,7 @@
 """A healthy year in small: through schedules, reruns, edits, deletions and restarts, in two clusters, nothing fires.
 
-The month is evaluated every five minutes; one day with all events close together every minute, and by
-`make test-alerts` three days. Each part of the alerts has a promtool of its own, which sees the whole span in one run.
+The month is evaluated every five minutes; one day with all events close together every minute.
+Each part of the alerts has a promtool of its own, which sees the whole span in one run.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from precision_operator.monitoring.alerts import ALERTS
-from tests.monitoring.replay import EVERYWHERE, PARTS, alerting, check
+from tests.monitoring.replay import PARTS, alerting, check
 from tests.monitoring.story import DAY, HOUR, MINUTE, Moment, Node, Profile, Programs, series
 
 pytestmark = pytest.mark.cluster
@@ -75,20 +75,6 @@ DAY_OF_EVENTS = Events(
     prometheus_away=12 * MINUTE,
     operator_restarts=16 * HOUR,
 )
-THREE_DAYS = Events(
-    days=3,
-    suspended=DAY,
-    failed_once=DAY + 5 * HOUR,
-    edited=DAY + 8 * HOUR,
-    new_driver=DAY + 20 * HOUR,
-    deleted=2 * DAY + 2 * HOUR + 15 * MINUTE,
-    exporter_restarts=DAY + 2 * HOUR + 15 * MINUTE,
-    exporter_away=4 * MINUTE,
-    prometheus_restarts=DAY + 14 * HOUR,
-    prometheus_away=12 * MINUTE,
-    operator_restarts=DAY + 16 * HOUR,
-)
-SPANS = {"a day": DAY_OF_EVENTS} | ({"three days": THREE_DAYS} if EVERYWHERE else {})
 
 
 def nodes(prefix: str, count: int) -> tuple[Node, ...]:
@@ -237,7 +223,7 @@ def between(events: Events) -> tuple[dict[str, Events], int, str]:
     return {"a": events, "b": events.later(HOUR)}, MINUTE, "1m"
 
 
-LONG = {name: between(events) for name, events in SPANS.items()}
+LONG = {"a day": between(DAY_OF_EVENTS)}
 MONTHS = {"a month": ({"": MONTH}, 5 * MINUTE, "5m")}
 
 

@@ -20,7 +20,7 @@ from precision_operator.monitoring import metrics_page, rule_file
 from precision_operator.monitoring.alert import Alert
 from precision_operator.monitoring.alerts import ALERTS
 from precision_operator.monitoring.dashboards.catalog import DASHBOARDS
-from precision_operator.monitoring.fleet_alerts import HELD, UNLESS_POOL
+from precision_operator.monitoring.fleet_alerts import HELD
 from precision_operator.monitoring.rules import CLUSTER, GROUPS, RECORDED
 from precision_operator.shell.telemetry import Telemetry
 from tests.dashboards.promql import expressions
@@ -108,12 +108,6 @@ def test_a_reason_that_explains_a_campaign_at_rest_is_one_of_the_table() -> None
 
 def test_no_group_waits_longer_than_two_minutes() -> None:
     assert {group.interval for group in GROUPS} <= {"1m", "2m"}
-
-
-@pytest.mark.parametrize("name", NODE_ALERTS)
-def test_the_alerts_of_nodes_are_silent_while_their_pool_has_moved(name: str) -> None:
-    (alert,) = (alert for alert in ALERTS if alert.name == name)
-    assert alert.expr.endswith(UNLESS_POOL)
 
 
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)

@@ -58,43 +58,22 @@ def _shared_renamed(node: NodeManifest, hardware: Hardware, argument: str) -> No
     _resources(node, {GPU_RESOURCE: "0", f"{GPU_RESOURCE}.shared": str(4 * hardware.gpus)})
 
 
-def _dra(node: NodeManifest, hardware: Hardware, argument: str) -> None:
-    """GPUs by resource claims only: no device plugin, and no GPU feature discovery."""
-    _published(node, hardware, "whole")
-    for part in ("capacity", "allocatable"):
-        node["status"][part].pop(GPU_RESOURCE, None)
-    labels = node["metadata"]["labels"]
-    for name in [name for name in labels if name.startswith("nvidia.com/")]:
-        del labels[name]
-    labels["feature.node.kubernetes.io/pci-10de.present"] = "true"
-
-
-def _dra_way(way: str) -> ApplyTrait:
-    """GPUs by resource claims, published in this way."""
+def _dra(way: str = "whole", **annotations: str) -> ApplyTrait:
+    """GPUs by resource claims only, published in this way: no device plugin, and no GPU feature discovery."""
 
     def change(node: NodeManifest, hardware: Hardware, argument: str) -> None:
-        _dra(node, hardware, argument)
-        _published(node, hardware, way)
+        _published(node, hardware, argument, way)
+        node["metadata"]["annotations"] |= annotations
+        for part in ("capacity", "allocatable"):
+            node["status"][part].pop(GPU_RESOURCE, None)
+        others = {name: text for name, text in node["metadata"]["labels"].items() if not name.startswith("nvidia.com/")}
+        node["metadata"]["labels"] = others | {"feature.node.kubernetes.io/pci-10de.present": "true"}
 
     return change
 
 
-def _dra_double(node: NodeManifest, hardware: Hardware, argument: str) -> None:
-    """The device plugin and the DRA driver run on one node: each hands out all GPUs."""
-    _published(node, hardware, "whole")
-
-
-def _dra_claimant(kind: str) -> ApplyTrait:
-    """GPUs by resource claims, and a pod of somebody else's that holds something there."""
-
-    def change(node: NodeManifest, hardware: Hardware, argument: str) -> None:
-        _dra(node, hardware, argument)
-        node["metadata"]["annotations"][names.CLAIMANT] = kind
-
-    return change
-
-
-def _published(node: NodeManifest, hardware: Hardware, way: str) -> None:
+def _published(node: NodeManifest, hardware: Hardware, argument: str, way: str = "whole") -> None:
+    """A DRA driver runs there and hands out the GPUs: alone it is a second one, beside the device plugin."""
     node["metadata"]["annotations"] |= {names.PUBLISHED: way, names.PRODUCT: hardware.product}
 
 
@@ -106,10 +85,6 @@ def _reserved(node: NodeManifest, hardware: Hardware, argument: str) -> None:
 def _arch_taint(node: NodeManifest, hardware: Hardware, argument: str) -> None:
     """GKE taints its Grace nodes so that amd64 images keep away."""
     node["spec"]["taints"].append({"key": "kubernetes.io/arch", "value": hardware.arch, "effect": "NoSchedule"})
-
-
-def _not_ready(node: NodeManifest, hardware: Hardware, argument: str) -> None:
-    node["metadata"]["annotations"][names.NOT_READY] = "true"
 
 
 def _cold(node: NodeManifest, hardware: Hardware, argument: str) -> None:
@@ -141,18 +116,13 @@ def _driver(node: NodeManifest, hardware: Hardware, argument: str) -> None:
     node["metadata"]["annotations"][names.DRIVER] = driver
 
 
-def _annotated(annotation: str) -> ApplyTrait:
-    """The argument goes into this annotation, for the stand-in to read."""
+def _annotated(annotation: str, value: str = "") -> ApplyTrait:
+    """The argument, or a fixed value, goes into this annotation, for the lab or the stand-in to read."""
 
     def change(node: NodeManifest, hardware: Hardware, argument: str) -> None:
-        node["metadata"]["annotations"][annotation] = argument
+        node["metadata"]["annotations"][annotation] = value or argument
 
     return change
-
-
-def _busy(node: NodeManifest, hardware: Hardware, argument: str) -> None:
-    """Nothing of the node itself: the lab starts a pod there that holds all its GPUs."""
-    node["metadata"]["annotations"][names.BUSY_POD] = "true"
 
 
 TRAITS: dict[str, ApplyTrait] = {
@@ -162,18 +132,18 @@ TRAITS: dict[str, ApplyTrait] = {
     "mig-off": _mig_off,
     "shared": _shared,
     "shared-renamed": _shared_renamed,
-    "dra": _dra,
-    "dra-half": _dra_way("half"),
-    "dra-tainted": _dra_way("tainted"),
-    "dra-dynmig": _dra_way("dynmig"),
-    "dra-shared": _dra_way("shared"),
-    "dra-double": _dra_double,
-    "dra-nic-holder": _dra_claimant("nic"),
-    "dra-mapped": _dra_claimant("mapped"),
+    "dra": _dra(),
+    "dra-half": _dra("half"),
+    "dra-tainted": _dra("tainted"),
+    "dra-dynmig": _dra("dynmig"),
+    "dra-shared": _dra("shared"),
+    "dra-double": _published,
+    "dra-nic-holder": _dra(**{names.CLAIMANT: "nic"}),
+    "dra-mapped": _dra(**{names.CLAIMANT: "mapped"}),
     "reserved": _reserved,
     "arch-taint": _arch_taint,
-    "not-ready": _not_ready,
-    "busy": _busy,
+    "not-ready": _annotated(names.NOT_READY, "true"),
+    "busy": _annotated(names.BUSY_POD, "true"),
     "cold": _cold,
     "unattended": _unattended,
     "no-pods": _no_pods,

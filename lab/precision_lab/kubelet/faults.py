@@ -82,8 +82,12 @@ def plan_of(annotations: Mapping[str, str], earlier_runs: int, seconds: float) -
     return Plan(seconds, scale, FAULTS[name], argument)
 
 
-def _crash(ended: Ended, argument: str) -> Ended:
-    return Ended(SEGFAULT_EXIT, log=b"Fatal Python error: Segmentation fault\n")
+Change = Callable[[Ended, str], Ended]
+
+
+def _left(instead: Ended) -> Change:
+    """This is left, whatever the agent did."""
+    return lambda ended, argument: instead
 
 
 def _exit(ended: Ended, argument: str) -> Ended:
@@ -98,16 +102,7 @@ def _refuse(ended: Ended, argument: str) -> Ended:
     return Ended(row.code, message, f"precision-agent: {message}\n".encode())
 
 
-def _out_of_memory(ended: Ended, argument: str) -> Ended:
-    return Ended(SIGKILL_EXIT, reason="OOMKilled")
-
-
-def _evicted(ended: Ended, argument: str) -> Ended:
-    message = "The node was low on resource: ephemeral-storage."
-    return Ended(SIGKILL_EXIT, message, pod_reason="Evicted", disruption="TerminationByKubelet")
-
-
-def _message(message: str) -> Callable[[Ended, str], Ended]:
+def _message(message: str) -> Change:
     return lambda ended, argument: replace(ended, message=message)
 
 
@@ -115,22 +110,15 @@ def _cut_message(ended: Ended, argument: str) -> Ended:
     return replace(ended, message=ended.message[: len(ended.message) // 2])
 
 
-def _no_log(ended: Ended, argument: str) -> Ended:
-    return replace(ended, log=None)
+def _part_of_log(kept: Callable[[list[int]], slice]) -> Change:
+    """Of the log these lines are there, by the places of the result's lines; all of it when the agent refused."""
 
+    def change(ended: Ended, argument: str) -> Ended:
+        lines = _lines(ended)
+        places = _result_lines(lines)
+        return replace(ended, log=b"".join(lines[kept(places)])) if places else ended
 
-def _log_without_end(ended: Ended, argument: str) -> Ended:
-    """From the last result line on nothing was written: the node lost power before."""
-    lines = _lines(ended)
-    places = _result_lines(lines)
-    return replace(ended, log=b"".join(lines[: places[-1]])) if places else ended
-
-
-def _log_without_front(ended: Ended, argument: str) -> Ended:
-    """Rotation took the front away, the first result line with it."""
-    lines = _lines(ended)
-    places = _result_lines(lines)
-    return replace(ended, log=b"".join(lines[places[0] + 1 :])) if places else ended
+    return change
 
 
 def _rotated_log(ended: Ended, argument: str) -> Ended:
@@ -181,14 +169,20 @@ def _lines(ended: Ended) -> list[bytes]:
     return (ended.log or b"").splitlines(keepends=True)
 
 
+_SEGFAULT = Ended(SEGFAULT_EXIT, log=b"Fatal Python error: Segmentation fault\n")
+_OOM_KILLED = Ended(SIGKILL_EXIT, reason="OOMKilled")
+_LOW_ON_STORAGE = "The node was low on resource: ephemeral-storage."
+_EVICTED = Ended(SIGKILL_EXIT, _LOW_ON_STORAGE, pod_reason="Evicted", disruption="TerminationByKubelet")
+_without_end = _part_of_log(lambda places: slice(places[-1]))
+_without_front = _part_of_log(lambda places: slice(places[0] + 1, None))
 _GARBAGE = random.Random(0).randbytes(2000).decode("latin-1").replace("\0", " ")
 
 FAULTS: dict[str, Fault] = {
-    "crash": Fault("the agent dies of a segmentation fault", _crash, runs=False),
+    "crash": Fault("the agent dies of a segmentation fault", _left(_SEGFAULT), runs=False),
     "exit": Fault("the agent leaves with the exit code that the argument names", _exit, runs=False),
     "refuse": Fault("the agent ends without a result, for the reason that the argument names", _refuse, runs=False),
-    "oom": Fault("the kernel kills the agent for its memory", _out_of_memory, runs=False),
-    "evict": Fault("the kubelet evicts the pod", _evicted, runs=False),
+    "oom": Fault("the kernel kills the agent for its memory", _left(_OOM_KILLED), runs=False),
+    "evict": Fault("the kubelet evicts the pod", _left(_EVICTED), runs=False),
     "hang": Fault("the agent never ends by itself", ends=False, runs=False),
     "hold": Fault("the agent runs and waits until its node has no fault any more", held=True),
     "image-pull": Fault("the image can't be pulled", waiting="ImagePullBackOff", runs=False),
@@ -197,9 +191,9 @@ FAULTS: dict[str, Fault] = {
     "hostile-message": Fault("the message is JSON of 4,096 levels", _message("[" * MESSAGE_BYTES)),
     "cut-message": Fault("the message stops in the middle", _cut_message),
     "no-message": Fault("the message is empty", _message("")),
-    "no-log": Fault("the log is lost", _no_log),
-    "log-without-end": Fault("the log stops before the last result line", _log_without_end),
-    "log-without-front": Fault("rotation took the first result line", _log_without_front),
+    "no-log": Fault("the log is lost", lambda ended, argument: replace(ended, log=None)),
+    "log-without-end": Fault("the log stops before the last result line", _without_end),
+    "log-without-front": Fault("rotation took the first result line", _without_front),
     "rotated-log": Fault("rotation took the front, not the result", _rotated_log),
     "noisy-log": Fault("stderr and long lines stand between the result lines", _noisy_log),
     "damaged-log": Fault("one character of a result line is wrong", _damaged_log),
