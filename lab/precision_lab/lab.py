@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,7 @@ from precision_lab.fleet.fleet import NodeSpec, manifests, node_manifest
 from precision_lab.kubelet.agent_process import AGENT
 from precision_lab.kubelet.start import start_fake_kubelet
 from precision_lab.processes.ports import free_ports
-from precision_lab.processes.processes import Processes, launch, named
+from precision_lab.processes.processes import Processes, launch, named, ticks
 
 DESCRIPTION = "lab.json"
 KUBECTL_SECONDS = 300
@@ -152,11 +151,11 @@ class Lab:
         `kubectl wait --for=condition=Established` ends with an error at a definition that has no conditions yet, and so
         does a JSONPath that filters them: what a definition lacks at first is asked for again.
         """
-        deadline = time.monotonic() + ESTABLISHED_SECONDS
-        while waiting := [name for name, done in self._established(definitions).items() if not done]:
-            if time.monotonic() > deadline:
-                raise KubectlError(f"after {ESTABLISHED_SECONDS} s not established: {', '.join(waiting)}")
-            time.sleep(0.1)
+        for _ in ticks(ESTABLISHED_SECONDS, 0.1):
+            waiting = [name for name, done in self._established(definitions).items() if not done]
+            if not waiting:
+                return
+        raise KubectlError(f"after {ESTABLISHED_SECONDS} s not established: {', '.join(waiting)}")
 
     def _established(self, definitions: Sequence[str]) -> dict[str, bool]:
         items = [self.get("crd", name) for name in definitions] or self.get("crd")["items"]

@@ -22,15 +22,15 @@ def shown(value: object) -> str:
 class Config:
     """A config.json with its family's defaults behind it, read with checks; ValueError names the field."""
 
-    given: Json
+    document: Json
     defaults: Json
     aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def value(self, key: str) -> Any:
         """What the config says about `key` under any of its names, else the default, else None."""
         for name in (key, *self.aliases.get(key, ())):
-            if name in self.given:
-                return self.given[name]
+            if name in self.document:
+                return self.document[name]
         return self.defaults.get(key)
 
     def integer(self, key: str) -> int:

@@ -197,9 +197,8 @@ def _chunks(config: Config, layers: int) -> Facts | None:
     size = config.optional("attention_chunk_size")
     kinds, rotary = config.items("layer_types"), config.items("no_rope_layers")
     if kinds is not None:
-        known = ("full_attention", "chunked_attention")
         for kind in kinds:
-            if kind not in known:
+            if kind not in ("full_attention", "chunked_attention"):
                 raise ValueError(f"config.json: layer_types names {shown(kind)}, which is not supported")
         chunked = kinds.count("chunked_attention")
     elif rotary:  # 1 where a layer has rotary positions

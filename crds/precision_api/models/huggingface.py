@@ -135,8 +135,8 @@ _KEYS: Mapping[str, tuple[str, ...]] = {
 def _keys_named(problem: str, config: Config) -> str:
     """Where the file says what `problem` is about, by its own keys: a user corrects the file."""
     named = [key for field, keys in _KEYS.items() if re.search(rf"\b{field}\b", problem) for key in keys]
-    found = [key for key in dict.fromkeys(named) if config.value(key) is not None]
-    return f" (in the file: {', '.join(found)})" if found else ""
+    read = [key for key in dict.fromkeys(named) if config.value(key) is not None]
+    return f" (in the file: {', '.join(read)})" if read else ""
 
 
 def _text_model(config: Json) -> tuple[str, Json]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from precision_lab.builds.binaries import binaries
 from precision_lab.processes.ports import free_ports
-from precision_lab.processes.processes import ProcessError, Processes
+from precision_lab.processes.processes import ProcessError, Processes, ticks
 
 NAME = "prometheus"
 START_SECONDS = 60.0
@@ -93,12 +93,10 @@ class Prometheus:
 
     def wait_for(self, expr: str, seconds: float = 60.0) -> list[Sample]:
         """The first answer that is not empty. Raises ProcessError when the time is over."""
-        deadline = time.monotonic() + seconds
-        while not (samples := self.query(expr)):
-            if time.monotonic() > deadline:
-                raise ProcessError(f"Prometheus has no answer to {expr} after {seconds:.0f} s: {self.targets()}")
-            time.sleep(0.1)
-        return samples
+        for _ in ticks(seconds, 0.1):
+            if samples := self.query(expr):
+                return samples
+        raise ProcessError(f"Prometheus has no answer to {expr} after {seconds:.0f} s: {self.targets()}")
 
     def targets(self) -> list[str]:
         """Each target's health and last error, for a message."""

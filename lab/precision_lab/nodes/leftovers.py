@@ -26,7 +26,7 @@ from precision_lab.lab import KubectlError, LabSettings
 from precision_lab.nodes.cluster import start_real_lab
 from precision_lab.nodes.sandbox import KERNEL_SETTINGS
 from precision_lab.nodes.support import missing
-from precision_lab.processes.processes import PREFIX, ProcessError, supervisor_of
+from precision_lab.processes.processes import PREFIX, ProcessError, supervisor_of, ticks
 
 NAME = "leftovers"
 MODULE = "precision_lab.nodes.leftovers"
@@ -106,9 +106,9 @@ def _round(what: str, before: Snapshot) -> list[str]:
 
 
 def _settled(before: Snapshot) -> list[str]:
-    deadline = time.monotonic() + SETTLE_SECONDS
-    while (differences := before.differences(Snapshot.take())) and time.monotonic() < deadline:
-        time.sleep(0.2)
+    for _ in ticks(SETTLE_SECONDS, 0.2):
+        if not (differences := before.differences(Snapshot.take())):
+            break
     return differences
 
 
@@ -122,9 +122,9 @@ def _kill_one(victim: str, seconds: float) -> None:
     if victim != "keeper":
         owner.kill()
     owner.wait(60)
-    deadline = time.monotonic() + SETTLE_SECONDS
-    while supervisor and supervisor.alive() and time.monotonic() < deadline:  # its owner is gone: it ends by itself
-        time.sleep(0.1)
+    for _ in ticks(SETTLE_SECONDS, 0.1):  # its owner is gone: it ends by itself
+        if not (supervisor and supervisor.alive()):
+            break
 
 
 def _hold() -> None:

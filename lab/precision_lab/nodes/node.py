@@ -11,7 +11,6 @@ import json
 import os
 import shutil
 import signal
-import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -27,7 +26,7 @@ from precision_lab.cluster.certificates import Authority, issue
 from precision_lab.cluster.control_plane import ControlPlane
 from precision_lab.cluster.kubeconfig import Credentials, write
 from precision_lab.processes import cgroups
-from precision_lab.processes.processes import ProcessError, Processes
+from precision_lab.processes.processes import ProcessError, Processes, ticks
 
 CNI_PROGRAMS = Path("/usr/lib/cni")
 PAUSE_IMAGE = "localhost/pause:1"
@@ -246,24 +245,22 @@ def prepare(node: Node, plane: ControlPlane, authority: Authority) -> None:
 
 def wait_until(holds: Callable[[], bool], processes: Processes, name: str, seconds: float = START_SECONDS) -> None:
     """Returns when `holds` is true. Raises ProcessError when the process ends before, or time is over."""
-    deadline = time.monotonic() + seconds
-    while not holds():
+    for _ in ticks(seconds):
+        if holds():
+            return
         processes.check(name)
-        if time.monotonic() > deadline:
-            raise ProcessError(f"{name} is not ready after {seconds:.0f} s: {processes.log(name)[-1500:]}")
-        time.sleep(0.05)
+    raise ProcessError(f"{name} is not ready after {seconds:.0f} s: {processes.log(name)[-1500:]}")
 
 
 def _kill_all(processes: Callable[[], Sequence[int]]) -> None:
     """SIGKILL for all of them, until none is left. Raises ProcessError."""
-    deadline = time.monotonic() + START_SECONDS
-    while running := processes():
-        if time.monotonic() > deadline:
-            raise ProcessError(f"processes {running} do not end by SIGKILL")
-        for pid in running:
+    for _ in ticks(START_SECONDS):
+        for pid in processes():
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        time.sleep(0.05)
+        if not processes():
+            return
+    raise ProcessError(f"processes {processes()} do not end by SIGKILL")
 
 
 def _network(node: Node) -> dict[str, Any]:

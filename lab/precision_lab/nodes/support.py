@@ -52,8 +52,8 @@ def packages_to_install() -> list[str]:
     packages = {package for program, package in PACKAGES.items() if shutil.which(program) is None}
     if not (CNI_PROGRAMS / "bridge").exists():
         packages.add("containernetworking-plugins")
-    known = shutil.which("pkg-config") and subprocess.run(["pkg-config", "--exists", "libseccomp"], check=False)
-    if not known or known.returncode != 0:
+    asked = shutil.which("pkg-config") and subprocess.run(["pkg-config", "--exists", "libseccomp"], check=False)
+    if not asked or asked.returncode != 0:
         packages.add("libseccomp-dev")
     return sorted(packages)
 

@@ -164,12 +164,10 @@ def launch(name: str = "") -> Processes:
     with (run_dir / "logs" / "keeper").open("ab") as log:
         command = [sys.executable, "-m", "precision_lab.processes.supervisor", str(run_dir)]
         subprocess.run(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, check=True)
-    deadline = time.monotonic() + START_SECONDS
-    while processes.supervisor() is None:
-        if time.monotonic() > deadline:
-            raise ProcessError(f"the keeper did not start within {START_SECONDS:.0f} s: {processes.log('keeper')}")
-        time.sleep(0.01)
-    return processes
+    for _ in ticks(START_SECONDS, 0.01):
+        if processes.supervisor() is not None:
+            return processes
+    raise ProcessError(f"the keeper did not start within {START_SECONDS:.0f} s: {processes.log('keeper')}")
 
 
 def named(name: str) -> Processes | None:
@@ -228,17 +226,18 @@ def _named_folder(name: str) -> Path:
 
 
 def _wait_until_gone(supervisor: Identity) -> None:
-    for _ in _ticks(END_SECONDS):
-        if not supervisor.alive():
-            return
-    supervisor.signal(signal.SIGKILL)
-    for _ in _ticks(5.0):
-        if not supervisor.alive():
-            return
+    if not _is_gone(supervisor, END_SECONDS):
+        supervisor.signal(signal.SIGKILL)
+        _is_gone(supervisor, 5.0)
 
 
-def _ticks(seconds: float) -> Iterator[None]:
+def _is_gone(supervisor: Identity, seconds: float) -> bool:
+    return any(not supervisor.alive() for _ in ticks(seconds))
+
+
+def ticks(seconds: float, pause: float = 0.05) -> Iterator[None]:
+    """Again and again, a pause between, for so many seconds."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         yield
-        time.sleep(0.05)
+        time.sleep(pause)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
@@ -24,7 +23,7 @@ from precision_lab.cluster.objects import Object
 from precision_lab.lab import Lab
 from precision_lab.names import PREFIX
 from precision_lab.processes.ports import free_ports
-from precision_lab.processes.processes import ProcessError
+from precision_lab.processes.processes import ProcessError, ticks
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 CHART = REPOSITORY / "charts" / "precision-profiler"
@@ -61,13 +60,12 @@ class Program:
 
     def wait_until_ready(self) -> None:
         """Returns when it is ready. Raises ProcessError with its log's end when it ends instead."""
-        deadline = time.monotonic() + READY_SECONDS
-        while not _is_ready(f"{self.url}/readyz"):
+        for _ in ticks(READY_SECONDS):
+            if _is_ready(f"{self.url}/readyz"):
+                return
             self.lab.processes.check(self.name)
-            if time.monotonic() > deadline:
-                tail = self.lab.processes.log(self.name)[-1500:]
-                raise ProcessError(f"{self.name} was not ready within {READY_SECONDS:.0f} s. It said: {tail}")
-            time.sleep(0.05)
+        tail = self.lab.processes.log(self.name)[-1500:]
+        raise ProcessError(f"{self.name} was not ready within {READY_SECONDS:.0f} s. It said: {tail}")
 
 
 @dataclass(frozen=True, slots=True)
