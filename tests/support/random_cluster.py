@@ -12,10 +12,12 @@ from random import Random
 from typing import Any
 
 from precision_api.facts import names
+from precision_lab.kubelet.pod_status import running, terminated, waiting
 from precision_operator.core.observe.clock import format_time
-from tests.support import random_nodes, random_remains, random_specs
-from tests.support.node_objects import AGENT_IMAGE, slice_object
-from tests.support.random_remains import Remains
+from tests.support import random_nodes, random_specs
+from tests.support.history import has_ended
+from tests.support.node_objects import AGENT_IMAGE
+from tests.support.random_remains import Remains, bad, good
 from tests.support.world import NOW, SETTINGS
 
 Raw = dict[str, Any]
@@ -43,6 +45,8 @@ class RandomCluster:
         """Whether most goes well: then many nodes are measured and held against each other."""
         self.failing = 0.0 if self.calm else rng.choice([0.1, 0.3, 0.6, 0.9])
         self.nodes: dict[str, Raw] = {}
+        self.slices: dict[str, list[Raw]] = {}
+        """By the UID of their node, also of one that is away."""
         self.away: dict[str, Raw] = {}
         self.before: dict[str, Raw] = {}
         """Nodes and profiles as they were before they were changed, by UID: what changes may be undone."""
@@ -81,7 +85,6 @@ class RandomCluster:
         self.queue: bool | None = rng.choice([True, True, True, False, None])
         texts = [{"config.json": text} for text in ("no json", "{}", CONFIG)]
         self.config_map: dict[str, str] | None = rng.choice([None, {}, {"other": "1"}, *texts])
-        self.slices = [slice_object(node=node_names[0])] if rng.random() < 0.2 else []
 
     def _add_profile(self, name: str, node_names: list[str]) -> None:
         rng, uid = self.rng, self.uid("profile")
@@ -99,7 +102,7 @@ class RandomCluster:
     def join(self, name: str) -> None:
         """A new node."""
         rng, uid = self.rng, self.uid("node")
-        self.nodes[uid] = random_nodes.node(rng, name, uid, 0.05 if self.calm else 0.22)
+        self.nodes[uid], self.slices[uid] = random_nodes.node(rng, name, uid, 0.05 if self.calm else 0.3)
         slow = rng.random() < (0.15 if self.calm else 0.05)
         trouble = rng.choice(["throttled", "fallback", ""]) if slow else rng.choice(["", "", "", "partial", "measured"])
         self.speeds[name] = (0.7 if slow else 1.0, trouble)
@@ -127,7 +130,7 @@ class RandomCluster:
             "jobs": [self._number(raw) for raw in self.jobs.values()],
             "pods": [self._number(raw) for raw in self.pods.values()],
             "reports": [self._number(raw) for raw in self.reports.values()],
-            "slices": [self._number(raw) for raw in self.slices],
+            "slices": [self._number(raw) for uid in self.nodes for raw in self.slices[uid]],
             "holders": holders,
             "looked": sorted(name for name in self.busy if self.rng.random() < 0.3),
             "config_maps": [[NAMESPACE, random_specs.CONFIG_MAP, self.config_map]],
@@ -235,41 +238,40 @@ class RandomCluster:
         notes = {f"{names.GROUP}/node": meta["annotations"][f"{names.GROUP}/node"]}
         made = {"name": f"{meta['name']}-x", "namespace": NAMESPACE, "uid": self.uid("pod"), "labels": labels}
         made |= {"annotations": notes, "creationTimestamp": format_time(self.now)}
-        container = {"name": "agent", "resources": {"requests": {"nvidia.com/gpu": "8"}}}
+        container = {"name": "agent", "image": AGENT_IMAGE, "resources": {"requests": {"nvidia.com/gpu": "8"}}}
         return {"metadata": made, "spec": {"containers": [container]}, "status": {"phase": "Pending"}}
 
     def _pull(self, uid: str, pod: Raw) -> None:
         rng, node = self.rng, pod["metadata"]["annotations"][f"{names.GROUP}/node"]
-        waiting: Raw = {}
         match rng.choices(["run", "image", "scheduler", "slow"], [8, 1, 1, 1])[0]:
             case "run" if node not in self.busy:
-                running = {"phase": "Running"} | _container("running", {})
-                self.pods[uid] = pod | {"spec": pod["spec"] | {"nodeName": node}, "status": running}
-                return
+                bound = pod | {"spec": pod["spec"] | {"nodeName": node}}
+                self.pods[uid] = bound
+                self._shows(uid, running(bound, format_time(self.now)))
             case "image":
-                reasons = [{"reason": "ErrImagePull", "message": "no such image"}, {"reason": "ImagePullBackOff"}]
-                waiting = _container("waiting", rng.choice(reasons))
+                why = rng.choice([("ErrImagePull", "no such image"), ("ImagePullBackOff", "")])
+                self._shows(uid, waiting(pod, format_time(self.now), *why))
             case "slow":
-                waiting = _container("waiting", {"reason": "ContainerCreating"})
+                self._shows(uid, waiting(pod, format_time(self.now), "ContainerCreating", ""))
             case _:
                 condition = {"type": "PodScheduled", "status": "False", "message": "0/1 nodes are available"}
-                waiting = {"conditions": [condition]}
-        self.pods[uid] = pod | {"status": {"phase": "Pending"} | waiting}
+                self._shows(uid, {"status": {"phase": "Pending", "conditions": [condition]}})
+
+    def _shows(self, uid: str, patch: Raw) -> None:
+        self.pods[uid] = self.pods[uid] | {"status": patch["status"]}
 
     def _end(self, name: str) -> None:
         """The agent's container ends, and with it pod and Job; what it leaves may be anything."""
         job = self.jobs[name]
         uid, node = job["metadata"]["uid"], job["metadata"]["annotations"][f"{names.GROUP}/node"]
         speed, trouble = self.speeds.get(node, (1.0, ""))
-        product = "H100"
-        if self.rng.random() < self.failing:
-            left = random_remains.bad(self.rng, job, product)
-        else:
-            left = random_remains.good(self.rng, job, product, speed, trouble)
-        self.logs[uid] = left.log
-        failed = left.exit_code != 0 or not left.pod or left.job_reason == "DeadlineExceeded"
+        is_bad = self.rng.random() < self.failing
+        left = bad(self.rng, job) if is_bad else good(self.rng, job, speed, trouble)
+        log = left.ended.log if left.ended is not None else b""
+        self.logs[uid] = log.decode() if log is not None else None
+        failed = left.ended is None or left.ended.exit_code != 0 or left.job_reason == "DeadlineExceeded"
         if left.pod:
-            self.pods[uid] = _ended_pod(self.pods[uid], left, failed)
+            self._shows(uid, _ended_pod(self.pods[uid], left, format_time(self.now)))
         else:
             self.pods.pop(uid)
         end: Raw = {
@@ -291,29 +293,22 @@ class RandomCluster:
             self.jobs = {n: j for n, j in self.jobs.items() if "deletionTimestamp" not in j["metadata"]}
 
 
-def has_ended(job: Raw) -> bool:
-    """Whether a Job is over."""
-    return any(c["type"] in ("Complete", "Failed") for c in job.get("status", {}).get("conditions", ()))
-
-
 def _admitted(job: Raw, now: datetime) -> Raw:
     """The Job after Kueue has let it go."""
     condition = {"type": "Suspended", "status": "False", "lastTransitionTime": format_time(now)}
     return job | {"spec": job["spec"] | {"suspend": False}, "status": {"conditions": [condition]}}
 
 
-def _ended_pod(pod: Raw, left: Remains, failed: bool) -> Raw:
-    state: Raw = {}
-    if left.exit_code is not None:
-        end = {"exitCode": left.exit_code, "reason": left.reason, "message": left.message}
-        state = _container("terminated", end)
-    moved = {"type": "DisruptionTarget", "status": "True", "message": left.disruption}
-    conditions = {"conditions": [moved]} if left.disruption else {}
-    return pod | {"status": {"phase": "Failed" if failed else "Succeeded"} | state | conditions}
-
-
-def _container(state: str, details: Raw) -> Raw:
-    return {"containerStatuses": [{"name": "agent", "state": {state: details}}]}
+def _ended_pod(pod: Raw, left: Remains, now: str) -> Raw:
+    """The patch of its status; without a word of its container where there is none."""
+    if left.ended is None:
+        patch: Raw = {"status": {"phase": "Failed", "conditions": []}}
+    else:
+        patch = terminated(pod, left.ended, now, now)
+    if left.disruption:
+        moved = {"type": "DisruptionTarget", "status": "True", "message": left.disruption}
+        patch["status"]["conditions"].append(moved)
+    return patch
 
 
 def _owner(raw: Raw) -> str:

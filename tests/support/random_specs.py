@@ -105,8 +105,8 @@ def _target(rng: Random, node_names: list[str]) -> dict[str, Any]:
             {"nodeSelector": {"team": "training"}},
             {"matchExpressions": [{"key": RACK, "operator": "In", "values": ["a", "b"]}]},
             {"products": [rng.choice(["H100", "GB200", "H200"])]},
-            {"excludeTaints": [{"key": "reserved"}]},
-            {"excludeTaints": [{"key": "reserved"}], "nodeNames": node_names},
+            {"excludeTaints": [{"key": "example.com/reserved"}]},
+            {"excludeTaints": [{"key": "example.com/reserved"}], "nodeNames": node_names},
             {"nodeNames": node_names},
             {"nodeNames": node_names},
         ]

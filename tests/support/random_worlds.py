@@ -10,8 +10,9 @@ from precision_api.facts.names import ANNOTATION_RERUN
 from precision_operator.core.observe.clock import format_time
 from tests.support import random_nodes, random_specs
 from tests.support.core_pass import Core
+from tests.support.history import has_ended
 from tests.support.node_objects import AGENT_IMAGE
-from tests.support.random_cluster import CONFIG, RandomCluster, has_ended
+from tests.support.random_cluster import CONFIG, RandomCluster
 
 
 def grow(seed: str, passes: int) -> dict[str, Any]:
