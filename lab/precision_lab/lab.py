@@ -7,7 +7,6 @@ import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from precision_lab.builds.binaries import binaries as find_binaries
@@ -15,6 +14,7 @@ from precision_lab.builds.programs import CLUSTER
 from precision_lab.cluster.control_plane import ControlPlane, new_control_plane, run_blocking, start_control_plane
 from precision_lab.cluster.kubeconfig import Credentials, administrator, write
 from precision_lab.cluster.kwok import start_kwok
+from precision_lab.cluster.objects import is_so
 from precision_lab.fleet import nodes as cluster_nodes
 from precision_lab.fleet.fleet import NodeSpec, manifests, node_manifest
 from precision_lab.kubelet.agent_process import AGENT
@@ -85,9 +85,7 @@ class Lab:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
         if error is not None or not self.processes.detached:
             self.close()
 
@@ -159,13 +157,7 @@ class Lab:
 
     def _established(self, definitions: Sequence[str]) -> dict[str, bool]:
         items = [self.get("crd", name) for name in definitions] or self.get("crd")["items"]
-        return {
-            item["metadata"]["name"]: any(
-                (row["type"], row["status"]) == ("Established", "True")
-                for row in item.get("status", {}).get("conditions") or ()
-            )
-            for item in items
-        }
+        return {item["metadata"]["name"]: is_so("Established", item) for item in items}
 
     def create_namespace(self, name: str) -> str:
         """Makes a namespace in which pods can start at once (its default service account exists); returns its name."""

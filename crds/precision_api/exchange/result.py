@@ -7,7 +7,7 @@ FLOP/s and tokens/s throughout; ratios are plain numbers (1.31, not 31 %).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
@@ -58,6 +58,20 @@ class Failure(Record):
 
     reason: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=64)]
     message: Note = ""
+
+
+class FigureOrReason(Record):
+    """What was measured, or `failure` where its figure is absent."""
+
+    FIGURE: ClassVar[tuple[str, str]]
+    """What it is in words, a format of itself; and the field of the figure."""
+
+    @model_validator(mode="after")
+    def _figure_or_reason(self) -> Self:
+        what, figure = self.FIGURE
+        if (getattr(self, figure) is None) == (getattr(self, "failure", None) is None):
+            raise ValueError(f"{what.format(self)}: exactly one of {figure} and failure must be there")
+        return self
 
 
 TERMINATED = "terminated"
@@ -159,7 +173,7 @@ GroupedPath = Literal["one_kernel", "several_streams", "one_stream"]
 """How the GEMMs of experts ran: all in one kernel, or a kernel for each of them, side by side or in turn."""
 
 
-class GemmResult(Record):
+class GemmResult(FigureOrReason):
     """One distinct GEMM in one recipe and mode; `count` times in a full model's step."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, populate_by_name=True)
@@ -179,14 +193,10 @@ class GemmResult(Record):
     )
     failure: Failure | None = None
 
-    @model_validator(mode="after")
-    def _figure_or_reason(self) -> GemmResult:
-        if (self.seconds is None) == (self.failure is None):
-            raise ValueError(f"gemm {self.name}/{self.pass_}: exactly one of seconds and failure must be there")
-        return self
+    FIGURE: ClassVar = ("gemm {0.name}/{0.pass_}", "seconds")
 
 
-class GemmSum(Record):
+class GemmSum(FigureOrReason):
     """All GEMMs of the workload in one mode: null with a reason as soon as one part failed."""
 
     mode: Mode
@@ -194,11 +204,7 @@ class GemmSum(Record):
     speedup: Interval | None = Field(None, description="Baseline seconds / these seconds, paired within palindromes.")
     failure: Failure | None = None
 
-    @model_validator(mode="after")
-    def _figure_or_reason(self) -> GemmSum:
-        if (self.seconds is None) == (self.failure is None):
-            raise ValueError(f"gemm sum ({self.mode}): exactly one of seconds and failure must be there")
-        return self
+    FIGURE: ClassVar = ("gemm sum ({0.mode})", "seconds")
 
 
 class Energy(Record):
@@ -245,7 +251,7 @@ class Memory(Record):
     gradient_bytes: Count | None = Field(None, description="Of one weight's gradient: 2 is BF16, 4 FP32.")
 
 
-class ModelMemory(Record):
+class ModelMemory(FigureOrReason):
     """Memory of one GPU that trains the full model in this recipe: by the formula named, never by a measurement.
 
     It stands only where the same formula fits what the short model took: `agreement` is measured over predicted bytes
@@ -258,11 +264,7 @@ class ModelMemory(Record):
     agreement: dict[Word, float] = Field(default_factory=dict, max_length=4)
     failure: Failure | None = None
 
-    @model_validator(mode="after")
-    def _figure_or_reason(self) -> ModelMemory:
-        if (self.bytes is None) == (self.failure is None):
-            raise ValueError("model memory: exactly one of bytes and failure must be there")
-        return self
+    FIGURE: ClassVar = ("model memory", "bytes")
 
 
 class Utilisation(Record):
@@ -284,7 +286,7 @@ WeightGradients = Literal["fused", "separate"]
 """How the weight gradients of several micro batches add up: in FP32 by the GEMM itself, or in kernels of their own."""
 
 
-class Training(Record):
+class Training(FigureOrReason):
     """A training figure of the full-depth model, of all GPUs of the node together; absent with a reason.
 
     `tokens_per_second` is the sum over the GPUs; a synchronous job runs at `synchronous_tokens_per_second`, which is
@@ -318,11 +320,7 @@ class Training(Record):
     )
     failure: Failure | None = None
 
-    @model_validator(mode="after")
-    def _figure_or_reason(self) -> Training:
-        if (self.tokens_per_second is None) == (self.failure is None):
-            raise ValueError("training: exactly one of tokens_per_second and failure must be there")
-        return self
+    FIGURE: ClassVar = ("training", "tokens_per_second")
 
 
 class ThrottleShare(Record):

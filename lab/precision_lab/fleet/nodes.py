@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from precision_lab.cluster.kubeconfig import administrator
+from precision_lab.cluster.objects import is_so
 from precision_lab.fleet.fleet import busy_pod, is_busy
 from precision_lab.fleet.slices import API, claimant, device_classes, slices_of
 from precision_lab.fleet.traits import NodeManifest
@@ -90,14 +91,9 @@ async def _until_ready(cluster: Cluster, names: set[str]) -> None:
     deadline = time.monotonic() + 30 + SECONDS_A_NODE * len(names)
     while True:
         items, _ = await cluster.list_all(paths.NODES)
-        waiting = names - {item["metadata"]["name"] for item in items if _is_ready(item)}
+        waiting = names - {item["metadata"]["name"] for item in items if is_so("Ready", item)}
         if not waiting:
             return
         if time.monotonic() > deadline:
             raise ProcessError(f"{len(waiting)} nodes did not become Ready, {min(waiting)} among them: see logs/kwok")
         await asyncio.sleep(0.1 + 0.001 * len(names))
-
-
-def _is_ready(node: NodeManifest) -> bool:
-    conditions = node.get("status", {}).get("conditions") or []
-    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)

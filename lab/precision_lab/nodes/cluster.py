@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import yaml
@@ -18,7 +17,7 @@ from precision_api.facts.names import GPU_RESOURCE
 from precision_lab.builds.binaries import binaries
 from precision_lab.builds.programs import CLUSTER, NODE
 from precision_lab.cluster.control_plane import NODE_GRACE_SECONDS, new_control_plane, start_controller_manager
-from precision_lab.cluster.objects import Object
+from precision_lab.cluster.objects import Object, is_so
 from precision_lab.fleet import slices
 from precision_lab.fleet.fleet import NodeSpec, node_manifest
 from precision_lab.lab import Lab, LabSettings, fill
@@ -52,9 +51,7 @@ class RealLab:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.lab.close()
 
     def forward(self, port: int) -> None:
@@ -150,7 +147,7 @@ class RealLab:
 
     def _until_allocatable(self, node: str, gpus: int, process: str) -> None:
         def offered() -> int:
-            return int(_status(self.lab, node).get("allocatable", {}).get(GPU_RESOURCE, 0))
+            return int(_node(self.lab, node).get("status", {}).get("allocatable", {}).get(GPU_RESOURCE, 0))
 
         wait_until(lambda: offered() == gpus, self.lab.processes, process, READY_SECONDS)
 
@@ -230,7 +227,7 @@ def _start_proxy(lab: Lab, program: Path, node: str) -> None:
 def _make_ready(real: RealLab, node: Node) -> None:
     """Waits until a node is Ready; a GPU node then has its labels, its taint and all its GPUs. Raises ProcessError."""
     lab = real.lab
-    wait_until(lambda: _is_ready(_status(lab, node.name)), lab.processes, node.kubelet, READY_SECONDS)
+    wait_until(lambda: is_so("Ready", _node(lab, node.name)), lab.processes, node.kubelet, READY_SECONDS)
     if not node.spec.gpus:
         return
     labels = gpu_labels(node.spec)
@@ -246,10 +243,7 @@ def gpu_labels(spec: RealNode) -> dict[str, str]:
     return {key: value for key, value in labels.items() if key.startswith(("nvidia.com/", "topology.kubernetes.io/"))}
 
 
-def _status(lab: Lab, name: str) -> Object:
+def _node(lab: Lab, name: str) -> Object:
+    """The node; without one, nothing."""
     nodes_of_name = lab.get("nodes", "--field-selector", f"metadata.name={name}")["items"]
-    return nodes_of_name[0].get("status", {}) if nodes_of_name else {}
-
-
-def _is_ready(status: Object) -> bool:
-    return any(row["type"] == "Ready" and row["status"] == "True" for row in status.get("conditions", []))
+    return nodes_of_name[0] if nodes_of_name else {}
