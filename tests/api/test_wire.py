@@ -179,6 +179,10 @@ HOSTILE_DOCUMENTS: dict[str, dict[str, Any] | bytes] = {
     "a number of 5,000 digits": as_json(attempt=7) and json.dumps(as_json()).replace("600.0", "9" * 5000).encode(),
     "an integer beyond any float": json.dumps(as_json()).replace('"attempt": 1', f'"attempt": {10**400}').encode(),
     "nested 100,000 deep": b"[" * 100_000 + b"]" * 100_000,
+    "a sum with neither a figure nor a reason": as_json(
+        recipes=[as_json()["recipes"][0] | {"sums": [{"mode": "autocast"}]}]
+    ),
+    "a step with neither a figure nor a reason": as_json(recipes=[as_json()["recipes"][0] | {"training": {}}]),
     "a recipe twice": as_json(recipes=[as_json()["recipes"][0]] * 2),
     "simulated but not said so": as_json(simulated=[{"field": "x", "assumption": "y"}]),
     "half a surrogate": json.dumps(as_json()).replace('"tiny"', r'"\ud800"').encode(),
