@@ -34,6 +34,12 @@ def _mig_single(node: NodeManifest, hardware: Hardware, argument: str) -> None:
     _resources(node, {GPU_RESOURCE: str(slices)})
 
 
+def _mig_mixed(node: NodeManifest, hardware: Hardware, argument: str) -> None:
+    """Slices are resources of their own; product and count look like whole GPUs."""
+    _mig(node, "mixed", "all-balanced")
+    _resources(node, {GPU_RESOURCE: "0", "nvidia.com/mig-1g.10gb": str(2 * hardware.gpus)})
+
+
 def _mig_off(node: NodeManifest, hardware: Hardware, argument: str) -> None:
     """A strategy is set and MIG is off: an ordinary node."""
     _mig(node, "single", "all-disabled")
@@ -43,6 +49,13 @@ def _shared(node: NodeManifest, hardware: Hardware, argument: str) -> None:
     _label(node, product=f"{hardware.label}-SHARED", replicas="4")
     node["metadata"]["labels"]["nvidia.com/gpu.sharing-strategy"] = "time-slicing"
     _resources(node, {GPU_RESOURCE: str(4 * hardware.gpus)})
+
+
+def _shared_renamed(node: NodeManifest, hardware: Hardware, argument: str) -> None:
+    """Time-slicing with a renamed resource: the product keeps its plain name."""
+    _label(node, replicas="4")
+    node["metadata"]["labels"]["nvidia.com/gpu.sharing-strategy"] = "time-slicing"
+    _resources(node, {GPU_RESOURCE: "0", f"{GPU_RESOURCE}.shared": str(4 * hardware.gpus)})
 
 
 def _dra(way: str = "whole", **annotations: str) -> ApplyTrait:
@@ -115,8 +128,10 @@ def _annotated(annotation: str, value: str = "") -> ApplyTrait:
 TRAITS: dict[str, ApplyTrait] = {
     "cordoned": _cordoned,
     "mig-single": _mig_single,
+    "mig-mixed": _mig_mixed,
     "mig-off": _mig_off,
     "shared": _shared,
+    "shared-renamed": _shared_renamed,
     "dra": _dra(),
     "dra-half": _dra("half"),
     "dra-tainted": _dra("tainted"),
