@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from precision_api.kinds.report import ReportAttempt
-from precision_operator.core.admission.budget_view import AdmissionRequest, BudgetView, FleetView, Live, node_watts
+from precision_operator.core.admission.budget_view import AdmissionRequest, Agent, BudgetView, FleetView, node_watts
 from precision_operator.core.admission.limits import NODE_CHECKS, PROFILE_CHECKS, blocked_by, concurrency_limit
 from precision_operator.core.attempts.node_state import Tally
 from precision_operator.core.observe.clock import format_time
@@ -54,11 +54,25 @@ def facts(name: str = "n1", rack: str | None = "r1") -> NodeFacts:
     return node_facts(node_object(labels, name=name))
 
 
+RACK_OF = {"n1": "r1", "n2": "r1", "n3": "r1", "n4": "r2", "n5": "r2"}
+NODES = {f"uid-{name}": facts(name, rack) for name, rack in RACK_OF.items()}
+"""Racks that an agent may be in."""
+
+
 def request(**changes: Any) -> AdmissionRequest:
     """A turn in which the agent may start, unless `changes` say otherwise."""
     own = {"facts": facts()} | {key: changes.pop(key) for key in OF_THE_CANDIDATE & changes.keys()}
     measured_for = accepted(changes.pop("profile", profile()))
-    free = BudgetView(observed=observed(), profile=measured_for, live=(), tally=fared(), limits={}, starts={})
+    free = BudgetView(
+        observed=observed(),
+        profile=measured_for,
+        live=(),
+        limits={},
+        nodes=NODES,
+        matched=frozenset(NODES),
+        tally=fared(),
+        starts={},
+    )
     return AdmissionRequest(replace(free, **changes), **own)
 
 
@@ -76,13 +90,13 @@ def fared(succeeded: int = 0, failed: int = 0) -> Tally:
     return Tally(eligible=10, succeeded=succeeded, failed=failed)
 
 
-def runs_on(*names: str, owner: str = MINE, rack: str | None = "r1") -> tuple[Live, ...]:
-    return tuple(Live(owner, f"uid-{name}", facts(name, rack)) for name in names)
+def runs_on(*names: str, owner: str = MINE) -> tuple[Agent, ...]:
+    return tuple(Agent(owner, "ml", f"uid-{name}") for name in names)
 
 
-def fleet(*live: Live, **limits: Any) -> FleetView:
+def fleet(*live: Agent, **limits: Any) -> FleetView:
     """The agents of all namespaces under the operator's own limits; the candidate's node is in rack r1."""
-    return FleetView(live, {}, FleetLimits.model_validate(limits), {"uid-n1": facts()})
+    return FleetView(live, {}, NODES, FleetLimits.model_validate(limits))
 
 
 def disrupted(seconds_ago: int) -> ReportAttempt | None:
@@ -161,16 +175,16 @@ AT_THE_EDGE: dict[str, AdmissionRequest] = {
     "room in the pool": request(profile=rolled_out(pools=[{"name": POOL, "maxConcurrent": 3}]), live=TWO_THERE),
     "a limit of another pool": request(profile=rolled_out(pools=[{"name": "b", "maxConcurrent": 1}]), live=TWO_THERE),
     "room in the rack": request(profile=rolled_out(**PER_RACK), live=runs_on("n2")),
-    "a full rack beside": request(profile=rolled_out(**PER_RACK), live=runs_on("n2", "n3", rack="r2")),
+    "a full rack beside": request(profile=rolled_out(**PER_RACK), live=runs_on("n4", "n5")),
     "a power budget used to the last watt": request(profile=rolled_out(powerBudgetWatts=16_800), live=TWO_THERE),
     "a power budget of another pool": request(profile=rolled_out(pools=[{"name": "b", "powerBudgetWatts": 1}])),
     "an agent on a node that is gone, whose watts nobody knows": request(
-        profile=rolled_out(powerBudgetWatts=5600), live=(Live(MINE, "uid-n9", None),)
+        profile=rolled_out(powerBudgetWatts=5600), live=runs_on("n9")
     ),
     "a fleet without limits": request(fleet=fleet(*TWO_THERE)),
     "room in the fleet": request(fleet=fleet(*TWO_THERE, maxConcurrent=3, powerBudgetWatts=16_800)),
     "a full rack of the fleet beside": request(
-        fleet=fleet(*runs_on("n2", "n3", rack="r2"), perTopology=[{"key": RACK, "max": 2}])
+        fleet=fleet(*runs_on("n4", "n5"), perTopology=[{"key": RACK, "max": 2}])
     ),
     "another pool of the fleet": request(fleet=fleet(*TWO_THERE, pools=[{"name": "b", "maxConcurrent": 1}])),
     "a start just long enough ago": request(

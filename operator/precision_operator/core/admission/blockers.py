@@ -2,27 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from precision_api.kinds.profile import Rollout
+from precision_operator.core.admission.budget_view import Agent
 from precision_operator.core.observe.nodes import NodeFacts
 from precision_operator.core.observe.observed import Occupancy
-
-
-@dataclass(frozen=True)
-class Agent:
-    """One agent that runs or is about to, of whatever profile; `facts` are None when its node is gone."""
-
-    profile: str
-    profile_uid: str
-    namespace: str
-    node: str
-    node_uid: str
-    facts: NodeFacts | None
-
-    def __str__(self) -> str:
-        return f"agent of {self.profile} on node {self.node}"
 
 
 @dataclass(frozen=True)
@@ -34,6 +20,8 @@ class Wait:
     rollout: Rollout
     facts: NodeFacts
     agents: tuple[Agent, ...]
+    nodes: Mapping[str, NodeFacts]
+    """Facts of all nodes by UID, as the profile sees them; agents may be on one that is gone."""
     failed_nodes: tuple[str, ...]
     """Name and reason of each node of the profile that has failed."""
     occupancy: Occupancy | None
@@ -54,19 +42,19 @@ def agents_on_node(wait: Wait) -> tuple[str, ...]:
 
 
 def agents_in_pool(wait: Wait) -> tuple[str, ...]:
-    return _neighbours(wait, lambda agent: agent.facts is not None and agent.facts.pool == wait.facts.pool)
+    return _neighbours(wait, lambda facts: facts.pool == wait.facts.pool)
 
 
 def agents_in_topology(wait: Wait) -> tuple[str, ...]:
     """Agents of the namespace in the same domain of any topology key that the rollout limits."""
-    keys = [row.key for row in wait.rollout.per_topology if row.key in wait.facts.labels]
     labels = wait.facts.labels
-    return _neighbours(wait, lambda agent: any(_label(agent, key) == labels[key] for key in keys))
+    keys = [row.key for row in wait.rollout.per_topology if row.key in labels]
+    return _neighbours(wait, lambda facts: any(facts.labels.get(key) == labels[key] for key in keys))
 
 
 def agents_on_nodes(wait: Wait) -> tuple[str, ...]:
     """Agents of the namespace on any node that is still there."""
-    return _neighbours(wait, lambda agent: agent.facts is not None)
+    return _neighbours(wait, lambda facts: True)
 
 
 def failed_nodes(wait: Wait) -> tuple[str, ...]:
@@ -83,14 +71,11 @@ def waiting_pod(wait: Wait) -> tuple[str, ...]:
     return (f"pod {wait.kept_for}",) if wait.kept_for is not None else ()
 
 
-def _neighbours(wait: Wait, counts: Callable[[Agent], bool]) -> tuple[str, ...]:
-    """A profile's limits count the agents of its namespace alone."""
-    return _agents(wait, lambda agent: agent.namespace == wait.namespace and counts(agent))
+def _neighbours(wait: Wait, counts: Callable[[NodeFacts], bool]) -> tuple[str, ...]:
+    """Of nodes that are there. A profile's limits count the agents of its namespace alone."""
+    near = {uid for uid in {agent.node_uid for agent in wait.agents} & wait.nodes.keys() if counts(wait.nodes[uid])}
+    return _agents(wait, lambda agent: agent.namespace == wait.namespace and agent.node_uid in near)
 
 
 def _agents(wait: Wait, counts: Callable[[Agent], bool]) -> tuple[str, ...]:
     return tuple(str(agent) for agent in wait.agents if counts(agent))
-
-
-def _label(agent: Agent, key: str) -> str | None:
-    return agent.facts.labels.get(key) if agent.facts is not None else None

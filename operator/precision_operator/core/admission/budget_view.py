@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -23,24 +23,24 @@ MOST_WATTS = max(product.power_limit_watts for product in PARTS)
 
 
 @dataclass(frozen=True)
-class Live:
-    """One agent that runs or is about to, of whatever profile; `facts` are None when its node is gone."""
+class Agent:
+    """One agent that runs or is about to, of whatever profile."""
 
     profile_uid: str
+    namespace: str
     node_uid: str
-    facts: NodeFacts | None
-    matched: bool = True
-    """Whether its node is one of the candidate's profile."""
+    profile: str = ""
+    """The profile's key, for people."""
+    node: str = ""
+    """The node's name, for people."""
+
+    def __str__(self) -> str:
+        return f"agent of {self.profile} on node {self.node}"
 
 
-def pool_of(agent: Live) -> str | None:
-    """The pool of an agent's node; None when the node is gone."""
-    return agent.facts.pool if agent.facts is not None else None
-
-
-def label_of(key: str, agent: Live) -> str | None:
-    """The value of a label of an agent's node; None when it has none, or the node is gone."""
-    return agent.facts.labels.get(key) if agent.facts is not None else None
+Group = tuple[str, ...]
+"""By what agents are counted: one of these, or a node's label."""
+ALL, PROFILE, POOL, SEEN = ("all",), ("profile",), ("pool",), ("seen",)
 
 
 @dataclass(frozen=True)
@@ -50,44 +50,57 @@ class Agents:
     What is counted of them is counted once, and goes over to the value after the next start.
     """
 
-    live: tuple[Live, ...]
+    live: tuple[Agent, ...]
     limits: Mapping[str, int]
     """Enforced watts of a node's GPUs by node UID, where a report tells them."""
-    _totals: dict[tuple[str, str], tuple[Callable[[Live], Hashable], Callable[[Live], int], Counter[Hashable]]] = field(
+    nodes: Mapping[str, NodeFacts]
+    """Facts of all nodes by UID, with their pools as the limits see them; a node that is gone has none."""
+    _totals: dict[tuple[str, Group], Counter[Hashable]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
-    def there(self, of: str, group: Callable[[Live], Hashable]) -> Counter[Hashable]:
-        """How many agents there are, by `group`; `of` names it."""
-        return self._total(("agents", of), group, lambda item: 1)
+    def there(self, by: Group) -> Counter[Hashable]:
+        """How many agents there are, by group."""
+        return self._total("agents", by)
 
-    def drawn(self, of: str, group: Callable[[Live], Hashable]) -> Counter[Hashable]:
-        """Watts that the agents may draw, by `group`; `of` names it."""
-        return self._total(("watts", of), group, self._watts)
+    def drawn(self, by: Group) -> Counter[Hashable]:
+        """Watts that the agents may draw, by group."""
+        return self._total("watts", by)
 
-    def with_one_more(self, item: Live, **changes: Any) -> Self:
+    def with_one_more(self, agent: Agent, **changes: Any) -> Self:
         """The value after one more start, so that a thousand starts count each agent once.
 
         This one must not be asked any more.
         """
-        later = replace(self, live=(*self.live, item), **changes)
-        for key, (group, weight, counted) in self._totals.items():
-            counted[group(item)] += weight(item)
-            later._totals[key] = group, weight, counted
+        later = replace(self, live=(*self.live, agent), **changes)
+        later._totals.update(self._totals)
+        for of, by in self._totals:
+            self._count(of, by, agent)
         return later
 
-    def _total(
-        self, key: tuple[str, str], group: Callable[[Live], Hashable], weight: Callable[[Live], int]
-    ) -> Counter[Hashable]:
-        if key not in self._totals:
-            counted: Counter[Hashable] = Counter()
-            for item in self.live:
-                counted[group(item)] += weight(item)
-            self._totals[key] = group, weight, counted
-        return self._totals[key][2]
+    def group(self, by: Group, agent: Agent) -> Hashable:
+        """The group that an agent counts with; None where its node is gone, or has no such label."""
+        facts = self.nodes.get(agent.node_uid)
+        match by:
+            case ("all",):
+                return True
+            case ("profile",):
+                return agent.profile_uid
+            case ("label", key):
+                return facts.labels.get(key) if facts is not None else None
+        return facts.pool if facts is not None else None
 
-    def _watts(self, item: Live) -> int:
-        return node_watts(item.facts, self.limits)[0] if item.facts is not None and item.facts.gpu else 0
+    def _total(self, of: str, by: Group) -> Counter[Hashable]:
+        if (of, by) not in self._totals:
+            self._totals[of, by] = Counter()
+            for agent in self.live:
+                self._count(of, by, agent)
+        return self._totals[of, by]
+
+    def _count(self, of: str, by: Group, agent: Agent) -> None:
+        facts = self.nodes.get(agent.node_uid)
+        watts = node_watts(facts, self.limits)[0] if of == "watts" and facts is not None and facts.gpu else 0
+        self._totals[of, by][self.group(by, agent)] += 1 if of == "agents" else watts
 
 
 @dataclass(frozen=True)
@@ -95,8 +108,6 @@ class FleetView(Agents):
     """The agents of all namespaces, and what limits them together."""
 
     caps: FleetLimits
-    nodes: Mapping[str, NodeFacts]
-    """Facts of all nodes by UID, with their pools as the limits see them."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +116,8 @@ class BudgetView(Agents):
 
     observed: Observed
     profile: AcceptedProfile
+    matched: frozenset[str]
+    """UIDs of the nodes that its target matches."""
     tally: Tally
     starts: Mapping[tuple[str, str], datetime]
     """When agents of the namespace were last created, by profile UID and node UID."""
@@ -125,7 +138,13 @@ class BudgetView(Agents):
     @property
     def agents(self) -> int:
         """Agents of the profile that run or are about to."""
-        return self.there("profile", lambda item: item.profile_uid)[self.profile.uid]
+        return self.there(PROFILE)[self.profile.uid]
+
+    def group(self, by: Group, agent: Agent) -> Hashable:
+        """As of any agents; `SEEN` are its own, wherever they are, and those of others on its nodes."""
+        if by == SEEN:
+            return agent.node_uid in self.matched or agent.profile_uid == self.profile.uid
+        return super().group(by, agent)
 
     @cached_property
     def newest(self) -> Mapping[Hashable, datetime]:

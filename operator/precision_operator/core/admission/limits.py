@@ -9,16 +9,16 @@ profile matches, unless it is suspended. What binds all namespaces together is t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import timedelta
-from functools import partial
 
 from precision_api.kinds.fields import IntOrPercent
-from precision_api.kinds.profile import PoolLimit, Rollout
-from precision_operator.core.admission import blockers, fleet_limits
+from precision_api.kinds.profile import Rollout
+from precision_operator.core.admission import blockers
 from precision_operator.core.admission.blockers import Blockers
-from precision_operator.core.admission.budget_view import AdmissionRequest, Live, label_of, node_watts, pool_of, recent
+from precision_operator.core.admission.budget_view import POOL, AdmissionRequest, recent
+from precision_operator.core.admission.caps import caps_of_fleet, caps_of_profile, drawn, full, too_small
 from precision_operator.core.attempts.refusal import refusal_facts
 from precision_operator.core.attempts.retry import rest_over
 from precision_operator.core.observe.clock import format_time, parse_time
@@ -103,19 +103,8 @@ def ramping(request: AdmissionRequest) -> Said | None:
 
 
 def pool_limit_reached(request: AdmissionRequest) -> Said | None:
-    row = _pool(request)
-    if row is None or row.max_concurrent is None:
-        return None
-    there = request.view.there("pool", pool_of)[row.name]
-    facts = {"pool": row.name, "limit": row.max_concurrent}
-    return said("PoolLimitReached", **facts) if there >= row.max_concurrent else None
-
-
-def _pool(request: AdmissionRequest) -> PoolLimit | None:
-    for row in request.view.rollout.pools:
-        if row.name == request.facts.pool:
-            return row
-    return None
+    cap = full(request.view, (cap for cap in caps_of_profile(request) if cap.by == POOL))
+    return said("PoolLimitReached", pool=cap.value, limit=cap.agents) if cap is not None else None
 
 
 def topology_key_missing(request: AdmissionRequest) -> Said | None:
@@ -126,42 +115,33 @@ def topology_key_missing(request: AdmissionRequest) -> Said | None:
 
 
 def topology_limit_reached(request: AdmissionRequest) -> Said | None:
-    for row in request.view.rollout.per_topology:
-        group = request.facts.labels.get(row.key)
-        if group is None:  # of no group; whether that may be is a check of its own
-            continue
-        if request.view.there(f"label {row.key}", partial(label_of, row.key))[group] >= row.max:
-            return said("TopologyLimitReached", limit=row.max, key=row.key, group=group)
-    return None
+    cap = full(request.view, (cap for cap in caps_of_profile(request) if cap.by != POOL))
+    return said("TopologyLimitReached", limit=cap.agents, key=cap.name, group=cap.value) if cap is not None else None
 
 
-def _budgets(request: AdmissionRequest) -> Iterable[tuple[str, int, Callable[[Live], bool]]]:
-    """(name, watts, which agents count) of each power budget that the candidate falls under."""
-    rollout, row = request.view.rollout, _pool(request)
-    if rollout.power_budget_watts is not None:
-        uid = request.view.profile.uid  # its own agents, wherever they are, and those of others on its nodes
-        yield "spec.rollout.powerBudgetWatts", rollout.power_budget_watts, lambda i: i.matched or i.profile_uid == uid
-    if row is not None and row.power_budget_watts is not None:
-        pool = row.name
-        yield f"powerBudgetWatts of pool {pool}", row.power_budget_watts, lambda i: pool_of(i) == pool
+def fleet_limit_reached(request: AdmissionRequest) -> Said | None:
+    cap = full(request.fleet, caps_of_fleet(request))
+    return said("FleetLimitReached", where=cap.name, limit=cap.agents) if cap is not None else None
 
 
 def power_budget_too_small(request: AdmissionRequest) -> Said | None:
-    watts, origin = node_watts(request.facts, request.view.limits)
-    for name, budget, _ in _budgets(request):
-        if budget < watts:
-            return said("PowerBudgetTooSmall", watts=watts, origin=origin, name=name, budget=budget)
-    return None
+    facts = too_small(request.view, request.facts, caps_of_profile(request), "name")
+    return Said("PowerBudgetTooSmall", facts) if facts is not None else None
+
+
+def fleet_power_too_small(request: AdmissionRequest) -> Said | None:
+    facts = too_small(request.fleet, request.facts, caps_of_fleet(request), "where")
+    return Said("FleetPowerTooSmall", facts) if facts is not None else None
 
 
 def power_budget_reached(request: AdmissionRequest) -> Said | None:
-    watts, origin = node_watts(request.facts, request.view.limits)
-    for name, budget, counts in _budgets(request):
-        drawn = request.view.drawn(name, counts)[True]
-        if drawn + watts > budget:
-            facts = {"drawn": drawn, "watts": watts, "origin": origin, "name": name, "budget": budget}
-            return said("PowerBudgetReached", **facts)
-    return None
+    facts = drawn(request.view, request.facts, caps_of_profile(request), "name")
+    return Said("PowerBudgetReached", facts) if facts is not None else None
+
+
+def fleet_power_reached(request: AdmissionRequest) -> Said | None:
+    facts = drawn(request.fleet, request.facts, caps_of_fleet(request), "where")
+    return Said("FleetPowerReached", facts) if facts is not None else None
 
 
 def limit_of_another_profile(request: AdmissionRequest) -> Said | None:
@@ -325,7 +305,7 @@ NODE_CHECKS: tuple[Limit, ...] = (
     Limit("DeviceClassShares", device_class_shares),
     Limit("TopologyKeyMissing", topology_key_missing),
     Limit("PowerBudgetTooSmall", power_budget_too_small),
-    Limit("FleetPowerTooSmall", fleet_limits.power_too_small),
+    Limit("FleetPowerTooSmall", fleet_power_too_small),
     Limit("MeasuredByAnotherProfile", measured_by_another_profile, blockers.agents_on_node),
     Limit("KeptForPod", kept_for_pod, blockers.waiting_pod),
     Limit("BackingOff", backing_off),
@@ -343,8 +323,8 @@ NODE_CHECKS: tuple[Limit, ...] = (
         lambda rollout: bool(rollout.power_budget_watts),
     ),
     Limit("LimitOfAnotherProfile", limit_of_another_profile),
-    Limit("FleetLimitReached", fleet_limits.agents_reached),
-    Limit("FleetPowerReached", fleet_limits.power_reached),
+    Limit("FleetLimitReached", fleet_limit_reached),
+    Limit("FleetPowerReached", fleet_power_reached),
     Limit("Ramping", ramping),
     Limit("ImagePullLimitReached", image_pull_limit_reached, blockers.own_agents),
     Limit("Busy", busy, blockers.gpu_holder),

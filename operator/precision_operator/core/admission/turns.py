@@ -6,9 +6,8 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
 
-from precision_operator.core.admission.budget_view import AdmissionRequest, BudgetView, FleetView, Live
+from precision_operator.core.admission.budget_view import AdmissionRequest, Agent, BudgetView, FleetView
 from precision_operator.core.admission.limits import NODE_CHECKS, PROFILE_CHECKS, blocked_by, has_physical_limits
 from precision_operator.core.attempts import manifest
 from precision_operator.core.attempts.actions import Start
@@ -25,19 +24,12 @@ from precision_operator.core.reasons import REASONS, Said, said
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
 
-class _Spot(NamedTuple):
-    """Where an agent is: whose, and on which node."""
-
-    namespace: str
-    node_uid: str
-
-
 @dataclass
 class _InFlight:
     """What is taken while one plan is made: a value local to `admit`."""
 
     observed: Observed
-    live: dict[tuple[str, str], _Spot]
+    live: dict[tuple[str, str], Agent]
     """Each agent that runs or may still run, by profile UID and its Job's UID."""
     taken: dict[str, str]
     """Key of the profile whose agent is on the node, by the node's name: one that comes back may still run it."""
@@ -74,22 +66,19 @@ class _InFlight:
         """The agents of its namespace as one profile sees them: the same value until the next one starts."""
         uid, namespace = draft.profile.uid, draft.profile.namespace
         if uid not in self.views:
-            mine = ((owner, agent) for (owner, _), agent in self.live.items() if agent.namespace == namespace)
             self.views[uid] = BudgetView(
                 observed=self.observed,
                 profile=draft.profile,
-                live=tuple(self.seen_by(uid, owner, agent.node_uid) for owner, agent in mine),
-                tally=self.tallies[uid],
+                live=tuple(agent for agent in self.live.values() if agent.namespace == namespace),
                 limits=self.limits.get(namespace, {}),
+                nodes=self.nodes[uid],
+                matched=self.matched[uid],
+                tally=self.tallies[uid],
                 starts=self.starts[namespace],
                 trying=self.trying[uid],
                 pulling=self.pulling[uid],
             )
         return self.views[uid]
-
-    def seen_by(self, uid: str, owner: str, node: str) -> Live:
-        """The agent of profile `owner` on a node, as the profile `uid` sees it."""
-        return Live(owner, node, self.nodes[uid].get(node), node in self.matched[uid])
 
     def request(self, draft: AcceptedPlan, facts: NodeFacts) -> AdmissionRequest:
         """What bears on a start on this node, as one profile sees it; without its attempt."""
@@ -190,7 +179,11 @@ def _in_flight(observed: Observed, drafts: Sequence[ProfilePlan]) -> _InFlight:
     agents: list[JobView | PodView] = [*observed.jobs, *(pod for pod in observed.pods if pod.live)]
     accepted = [draft for draft in drafts if isinstance(draft, AcceptedPlan)]
     starts = _starts(observed)
-    live = {(i.profile_uid, _job_uid(i)): _Spot(i.namespace, i.node_uid) for i in agents if not _is_left(i, abandoned)}
+    live = {
+        (i.profile_uid, _job_uid(i)): Agent(i.profile_uid, i.namespace, i.node_uid)
+        for i in agents
+        if not _is_left(i, abandoned)
+    }
     newest, newest_of = _newest(starts, observed.now)
     return _InFlight(
         observed=observed,
@@ -224,13 +217,12 @@ def _limits_others(draft: AcceptedPlan) -> bool:
     return not spec.suspend and has_physical_limits(spec.rollout)
 
 
-def _fleet(observed: Observed, live: Mapping[tuple[str, str], _Spot]) -> FleetView | None:
+def _fleet(observed: Observed, live: Mapping[tuple[str, str], Agent]) -> FleetView | None:
     caps = observed.settings.fleet_limits
     if caps.empty:
         return None
     facts = observed.facts_of(caps.pool_label)
-    agents = tuple(Live(owner, agent.node_uid, facts.get(agent.node_uid)) for (owner, _), agent in live.items())
-    return FleetView(agents, _limits(observed.reports), caps, facts)
+    return FleetView(tuple(live.values()), _limits(observed.reports), facts, caps)
 
 
 def _is_left(item: JobView | PodView, abandoned: set[str]) -> bool:
@@ -333,7 +325,8 @@ def _rank(profile: ProfileView, in_flight: _InFlight) -> tuple[int, datetime, in
 
 def _take(in_flight: _InFlight, draft: AcceptedPlan, candidate: NodeState) -> None:
     now, profile, facts = in_flight.observed.now, draft.profile, candidate.facts
-    in_flight.live[profile.uid, facts.uid] = _Spot(profile.namespace, facts.uid)
+    agent = Agent(profile.uid, profile.namespace, facts.uid)
+    in_flight.live[profile.uid, facts.uid] = agent
     in_flight.agents[profile.uid] += 1
     in_flight.of[profile.namespace] += 1
     in_flight.trying[profile.uid] += 1
@@ -343,12 +336,10 @@ def _take(in_flight: _InFlight, draft: AcceptedPlan, candidate: NodeState) -> No
     in_flight.newest[profile.uid] = in_flight.newest_of[profile.namespace] = now
     for uid, view in in_flight.views.items():
         if view.profile.namespace == profile.namespace:
-            agent = in_flight.seen_by(uid, profile.uid, facts.uid)
             more = {"trying": in_flight.trying[uid], "pulling": in_flight.pulling[uid]}
             in_flight.views[uid] = view.with_one_more(agent, **more)
     if in_flight.fleet is not None:
-        facts_there = in_flight.fleet.nodes.get(facts.uid)
-        in_flight.fleet = in_flight.fleet.with_one_more(Live(profile.uid, facts.uid, facts_there))
+        in_flight.fleet = in_flight.fleet.with_one_more(agent)
 
 
 def _is_cold(draft: AcceptedPlan, candidate: NodeState) -> bool:

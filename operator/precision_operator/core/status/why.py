@@ -9,7 +9,8 @@ from difflib import get_close_matches
 from precision_api.facts import names
 from precision_api.kinds.profile import Condition
 from precision_api.kinds.report import Quarantine, ReportAttempt
-from precision_operator.core.admission.blockers import Agent, Wait
+from precision_operator.core.admission.blockers import Wait
+from precision_operator.core.admission.budget_view import Agent
 from precision_operator.core.admission.limits import LIMITS
 from precision_operator.core.attempts.actions import Close, Start
 from precision_operator.core.attempts.node_state import AcceptedPlan, NodeState, ProfilePlan, newest_attempt
@@ -236,24 +237,23 @@ def _closing(plan: ProfilePlan, decided: Plan, node_uid: str) -> Close | None:
     return next((c for c in closes if (c.job.profile_uid, c.job.node_uid) == (plan.profile.uid, node_uid)), None)
 
 
-def _agents(plan: ProfilePlan, decided: Plan, observed: Observed) -> tuple[Agent, ...]:
+def _agents(decided: Plan, observed: Observed) -> tuple[Agent, ...]:
     keys = {profile.uid: profile.key for profile in observed.profiles}
     running = [
         Agent(
-            keys.get(job.profile_uid, "a deleted profile"),
             job.profile_uid,
             job.namespace,
-            job.node_name,
             job.node_uid,
-            plan.nodes.get(job.node_uid),
+            keys.get(job.profile_uid, "a deleted profile"),
+            job.node_name,
         )
         for job in observed.jobs
         if job.live
     ]
-    starts = [action for action in decided.actions if isinstance(action, Start)]
     starting = [
-        Agent(a.profile.key, a.profile.uid, a.profile.namespace, a.facts.name, a.facts.uid, plan.nodes.get(a.facts.uid))
-        for a in starts
+        Agent(start.profile.uid, start.profile.namespace, start.facts.uid, start.profile.key, start.facts.name)
+        for start in decided.actions
+        if isinstance(start, Start)
     ]
     return tuple(sorted((*running, *starting), key=lambda agent: (agent.node, agent.profile)))
 
@@ -268,7 +268,8 @@ def _blockers(plan: ProfilePlan, decided: Plan, observed: Observed, node_state: 
         namespace=plan.profile.namespace,
         rollout=plan.profile.spec.rollout,
         facts=node_state.facts,
-        agents=_agents(plan, decided, observed),
+        agents=_agents(decided, observed),
+        nodes=plan.nodes,
         failed_nodes=tuple(f"{other.facts.name} ({other.reason})" for other in failed),
         occupancy=observed.occupancy.get(node_state.facts.name),
         kept_for=kept.pod if (kept := observed.waited_for.get(node_state.facts.uid)) is not None else None,
