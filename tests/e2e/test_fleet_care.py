@@ -102,21 +102,6 @@ def test_a_canary_that_fails_stops_the_rollout_until_its_node_is_mended_and_run_
     assert (order[:2], len(order)) == ([canary, canary], 5)
 
 
-def test_too_many_failures_stop_the_rollout_until_more_are_allowed(scene: Scene) -> None:
-    scene.add_nodes(*specs(2, CRASHES), *specs(3))
-    profile = scene.apply(rollout={"maxConcurrent": 1, "maxFailures": 1, "retry": ONCE})
-    eventually(lambda: reasons(profile.status()) == {"AgentCrashed": 2, "TooManyFailures": 3})
-    told = {row["reason"]: row["message"] for row in profile.status()["reasons"]}
-    assert "2 nodes have failed, more than spec.rollout.maxFailures (1) allows" in told["TooManyFailures"]
-    assert "raise maxFailures" in told["TooManyFailures"]
-    scene.site.operator_has_looked()
-    assert len(created(profile.history(), "jobs")) == 2
-
-    profile.patch(rollout={"maxFailures": 2})
-    eventually(lambda: profile.counts().get("succeeded") == 3)
-    assert (profile.counts()["failed"], len(created(profile.history(), "jobs"))) == (2, 5)
-
-
 def test_a_node_that_fails_once_is_measured_by_its_retry_and_one_that_keeps_failing_says_why(scene: Scene) -> None:
     once, always = scene.add_nodes(*specs(1, CRASHES, "fault-runs:1"), *specs(1, CRASHES))
     profile = scene.apply(rollout={"maxConcurrent": 2, "retry": {"limit": 2, "backoffSeconds": 2}})

@@ -9,7 +9,6 @@ import pytest
 
 from precision_api.facts import names
 from tests.support.eventually import eventually
-from tests.support.history import created
 from tests.support.site import MARK, Profile, Scene, specs
 
 pytestmark = pytest.mark.cluster
@@ -66,25 +65,3 @@ def test_a_profile_that_matches_no_node_says_so_and_runs_when_a_node_is_labelled
     scene.lab.kubectl("label", "node", node, "example.com/team=training")
     eventually(lambda: profile.counts().get("succeeded") == 1)
     assert profile.condition(names.COMPLETE)["reason"] == "AllMeasured"
-
-
-def test_an_image_outside_the_allow_list_runs_nowhere_until_it_is_changed(scene: Scene) -> None:
-    scene.add_nodes(*specs(1))
-    profile = scene.apply(agent={"image": "registry.example.com/miner:1"})
-    message = refused(profile, "ImageNotAllowed")
-    assert "registry.example.com/miner:1" in message
-    assert "agent.allowedImages of the chart" in message
-    scene.site.operator_has_looked()
-    assert created(profile.history(), "jobs") == []
-    profile.patch(agent=None)
-    profile.completes()
-    assert profile.counts()["succeeded"] == 1
-
-
-def test_a_recipe_that_the_shapes_do_not_fit_is_refused_by_name(scene: Scene) -> None:
-    scene.add_nodes(*specs(1))
-    profile = scene.apply(workload={"name": "odd", "shapes": [{"m": 4096, "k": 4100, "n": 4096}]}, recipes=["mxfp8"])
-    assert "recipe mxfp8" in refused(profile, "InvalidWorkload")
-    profile.patch(recipes=["bf16"])
-    profile.completes()
-    assert profile.counts()["succeeded"] == 1
