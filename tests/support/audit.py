@@ -33,8 +33,3 @@ def requests(log: Path) -> list[dict[str, Any]]:
 def received(entry: dict[str, Any]) -> datetime:
     """When the API server received a request."""
     return datetime.fromisoformat(entry["requestReceivedTimestamp"])
-
-
-def answered(entry: dict[str, Any]) -> datetime:
-    """When the stage of a request was reached that the entry tells of: that of a watch which is complete, its end."""
-    return datetime.fromisoformat(entry["stageTimestamp"])
