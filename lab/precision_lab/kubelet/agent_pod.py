@@ -143,7 +143,7 @@ class AgentPod:
             await wanted.wait()
             return LOST
         if plan.fault.held:
-            await _first_of(wanted.wait(), self.machine.released(self.pod))
+            await first_of(wanted.wait(), self.machine.released(self.pod))
         if await _happens(wanted, plan.seconds if plan.fault.ends else None):
             return Ended(SIGTERM_EXIT)
         if not plan.fault.runs:
@@ -200,7 +200,7 @@ async def _happens(event: asyncio.Event, seconds: float | None) -> bool:
         return False
 
 
-async def _first_of(*works: Coroutine[Any, Any, object]) -> None:
+async def first_of(*works: Coroutine[Any, Any, object]) -> None:
     """Returns when one of them has ended; the others are cancelled. Raises what it raised."""
     tasks = [asyncio.create_task(work) for work in works]
     try:

@@ -12,6 +12,8 @@ import os
 import shutil
 import signal
 from collections import Counter
+from collections.abc import Awaitable
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -20,24 +22,26 @@ import typer
 from precision_api.facts.names import AGENT_APP, AGENT_CONTAINER, LABEL_APP
 from precision_lab.cluster.kubeconfig import administrator
 from precision_lab.cluster.objects import Object
-from precision_lab.kubelet.agent_pod import DELETED, AgentPod, Whereabouts
+from precision_lab.kubelet.agent_pod import DELETED, AgentPod, Whereabouts, first_of
 from precision_lab.kubelet.agent_process import AGENT, AgentHost, agent_host
-from precision_lab.kubelet.changes import Change, list_and_watch
 from precision_lab.kubelet.faults import Plan, plan_of
 from precision_lab.kubelet.log_server import PodLog, log_server
 from precision_lab.names import FAULT, KWOK_NODE
 from precision_operator.cluster import ApiError, Cluster, paths
+from precision_operator.cluster.watch_loop import WatchLoop, WatchTarget
 
 log = logging.getLogger("precision_lab.kubelet.fake_kubelet")
+AGENT_PODS = WatchTarget("", "v1", "pods", label_selector=f"{LABEL_APP}={AGENT_APP}")
 REPLACED_SECONDS = 1.0
 RELEASED_SECONDS = 0.5
 """How often a pod whose node is gone looks for another one of its name."""
 
 
-class Kubelets:
+class Kubelets(WatchLoop):
     """The agent pods of all simulated nodes, by UID."""
 
     def __init__(self, cluster: Cluster, agents: AgentHost, folder: Path, seconds: float) -> None:
+        super().__init__([AGENT_PODS], log)
         self.agents = agents
         self.slots = asyncio.Semaphore(os.cpu_count() or 1)
         self._cluster = cluster
@@ -48,16 +52,19 @@ class Kubelets:
         self._nodes: dict[str, str] = {}
         self._runs: Counter[str] = Counter()
 
-    async def run(self) -> None:
-        """Until cancelled."""
-        async for change in list_and_watch(self._cluster, paths.pods(), f"{LABEL_APP}={AGENT_APP}"):
-            self.see(change)
+    async def _go_round(self, target: WatchTarget) -> None:
+        pods, version = await self._cluster.list_all(target.path, target.label_selector)
+        for uid in self._pods.keys() - {pod["metadata"]["uid"] for pod in pods}:
+            self._forget(self._pods[uid][0].pod)
+        for pod in pods:
+            self._see("ADDED", pod)
+        async for event in self._cluster.watch(target.path, version, target.label_selector):
+            self._see(event["type"], event["object"])
 
-    def see(self, change: Change) -> None:
+    def _see(self, kind: str, pod: Object) -> None:
         """Acts on one change of a pod."""
-        pod = change.object
         uid = pod["metadata"]["uid"]
-        if change.kind == "DELETED":
+        if kind == "DELETED":
             self._forget(pod)
         elif not _is_ours(pod):
             return
@@ -108,19 +115,11 @@ class Kubelets:
 
     async def patch_status(self, patch: Object, pod: Object) -> None:
         """Writes the status; a pod that is gone or was made anew under its name is left alone."""
-        try:
-            await self._cluster.patch(f"{_path(pod)}/status", patch, kind="strategic")
-        except ApiError as problem:
-            if problem.status not in (404, 409):
-                raise
+        await _unless_gone(self._cluster.patch(f"{_path(pod)}/status", patch, kind="strategic"))
 
     async def remove(self, pod: Object) -> None:
         """Deletes the object, as a kubelet does when all containers have ended."""
-        try:
-            await self._cluster.delete(_path(pod), uid=pod["metadata"]["uid"], grace_seconds=0)
-        except ApiError as problem:
-            if problem.status not in (404, 409):
-                raise
+        await _unless_gone(self._cluster.delete(_path(pod), uid=pod["metadata"]["uid"], grace_seconds=0))
 
     def _begin(self, pod: Object) -> None:
         meta = pod["metadata"]
@@ -158,6 +157,14 @@ def _path(pod: Object) -> str:
     return paths.item(paths.pods(pod["metadata"]["namespace"]), pod["metadata"]["name"])
 
 
+async def _unless_gone(write: Awaitable[object]) -> None:
+    try:
+        await write
+    except ApiError as problem:
+        if problem.status not in (404, 409):
+            raise
+
+
 def _report(task: asyncio.Task[None]) -> None:
     """One pod's trouble must not end the others, and must not go unseen."""
     if not task.cancelled() and task.exception():
@@ -171,15 +178,11 @@ async def serve(kubeconfig: Path, port: int, folder: Path, seconds: float, progr
     async with administrator(kubeconfig) as cluster, agent_host(program) as agents:
         kubelets = Kubelets(cluster, agents, folder, seconds)
         async with log_server(kubelets, port, pki / "apiserver.crt", pki / "apiserver.key"):
-            work = [asyncio.create_task(kubelets.run()), asyncio.create_task(agents.listen())]
-            loop = asyncio.get_running_loop()
-            loop.add_signal_handler(signal.SIGTERM, work[0].cancel)
-            done, pending = await asyncio.wait(work, return_when=asyncio.FIRST_COMPLETED)
-            for task in pending:
-                task.cancel()
-            for task in done:
-                if not task.cancelled():
-                    task.result()
+            this = asyncio.current_task()
+            assert this
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, this.cancel)
+            with suppress(asyncio.CancelledError):
+                await first_of(kubelets.run(), agents.listen())
 
 
 def main(

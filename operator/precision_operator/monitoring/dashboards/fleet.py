@@ -195,22 +195,6 @@ def _nodes() -> tuple[Panel, ...]:
     )
 
 
-def _degradation() -> Panel:
-    return Panel(
-        "timeseries",
-        "Pool's median rate, behind its best of seven days",
-        "How far the median training rate of each pool is behind its best median of the last seven days. A step "
-        "up of a whole pool is a change that all its nodes share: a driver, a firmware, a clock limit. From 3 % "
-        "on the pool counts as degraded.",
-        "percent",
-        "no pool has been measured for long enough",
-        (Query(f"1 - min by ({PROFILE}, pool) ({recorded('pool_degradation_ratio', CHOSEN_RECIPE)})", POOL_LEGEND),),
-        size=(12, 8),
-        steps=(Step(None, "green"), Step(0.03, "red")),
-        minimum=0,
-    )
-
-
 def by_pool(title: str, description: str, unit: str, expr: str, no_value: str = NO_RESULT) -> Panel:
     """One panel for each pool, a line for each recipe in the recipe's colour."""
     query = Query(f"max by ({PROFILE}, pool, recipe) ({expr})", RECIPE_LEGEND)
@@ -237,8 +221,21 @@ def _faults_over_time() -> Panel:
 
 
 def _pools() -> tuple[Panel, ...]:
+    behind = f"1 - min by ({PROFILE}, pool) ({recorded('pool_degradation_ratio', CHOSEN_RECIPE)})"
     return (
-        _degradation(),
+        Panel(
+            "timeseries",
+            "Pool's median rate, behind its best of seven days",
+            "How far the median training rate of each pool is behind its best median of the last seven days. A step "
+            "up of a whole pool is a change that all its nodes share: a driver, a firmware, a clock limit. From 3 % "
+            "on the pool counts as degraded.",
+            "percent",
+            "no pool has been measured for long enough",
+            (Query(behind, POOL_LEGEND),),
+            size=(12, 8),
+            steps=(Step(None, "green"), Step(0.03, "red")),
+            minimum=0,
+        ),
         _faults_over_time(),
         by_pool(
             "Training speedup over the baseline",

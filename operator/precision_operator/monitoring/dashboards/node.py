@@ -180,32 +180,6 @@ def _faults() -> tuple[Panel, ...]:
     )
 
 
-def _measured_on() -> Panel:
-    return _table(
-        "Measured on and with",
-        "Hardware and software of the newest result. Only data that is measured is this hardware's own.",
-        "count",
-        NO_RESULT,
-        *labels(
-            "cluster",
-            "profile",
-            "workload",
-            "pool",
-            "gpu_product",
-            "gpus",
-            "nvlink_domain",
-            "driver",
-            "cuda",
-            "te",
-            "data",
-            "backend",
-        ),
-        query="max by (cluster, profile, pool, workload, gpu_product, gpus, nvlink_domain, driver, cuda, te, "
-        f"data, backend) ({once('precision_node_info', ONE_NODE)})",
-        size=(24, 6),
-    )
-
-
 def _history() -> tuple[Panel, ...]:
     limit = once("precision_pool_slow_below_ratio", CHOSEN_POOL)
     return (
@@ -239,7 +213,29 @@ def _history() -> tuple[Panel, ...]:
             colours=RECIPE_LINES,
             empty="the node's power readings are not valid",
         ),
-        _measured_on(),
+        _table(
+            "Measured on and with",
+            "Hardware and software of the newest result. Only data that is measured is this hardware's own.",
+            "count",
+            NO_RESULT,
+            *labels(
+                "cluster",
+                "profile",
+                "workload",
+                "pool",
+                "gpu_product",
+                "gpus",
+                "nvlink_domain",
+                "driver",
+                "cuda",
+                "te",
+                "data",
+                "backend",
+            ),
+            query="max by (cluster, profile, pool, workload, gpu_product, gpus, nvlink_domain, driver, cuda, te, "
+            f"data, backend) ({once('precision_node_info', ONE_NODE)})",
+            size=(24, 6),
+        ),
     )
 
 

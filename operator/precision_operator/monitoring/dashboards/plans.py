@@ -47,7 +47,7 @@ def _line(title: str, description: str, unit: str, no_value: str, expr: str) -> 
     return Panel("timeseries", title, description, unit, no_value, queries, size=(12, 6), empty=NONE_HERE)
 
 
-def _panels() -> tuple[Panel, ...]:
+def _tables() -> tuple[Panel, ...]:
     phases = f"max by (cluster, plan_namespace, plan, phase) ({once('precision_plan_phase', ANY)}) == 1"
     share = f"{_of_pool('peak_gpus')} / ({_of_pool('gpus')} > 0)"
     jobs = f"sum by (cluster, plan_namespace, plan, pool, recipe) ({once('precision_plan_jobs', ANY)})"
@@ -103,23 +103,24 @@ def _panels() -> tuple[Panel, ...]:
             label("deadline", marks=(Mark("notPromised", "orange", "not promised"),)),
             value(deadlines, "Jobs", "count"),
         ),
-        _line(
-            "Cost of the plans, in dollars",
-            "All jobs of a plan together; a plan without prices has no line. A step is a new answer: the fleet, a "
-            "price or the plan has changed.",
-            "dollars",
-            "no plan has prices",
-            _of_plan("cost_dollars"),
-        ),
-        _line(
-            "Energy of the plans",
-            "Energy of the site for all jobs of a plan, by measured draw; absent where the power of one job is not "
-            "known.",
-            "megawatt_hours",
-            "no plan knows the power of all its jobs",
-            f"{_of_plan('energy_joules')} / 3.6e9",
-        ),
     )
 
 
-ROWS = (PanelRow("Capacity plans", _panels()),)
+LINES = (
+    _line(
+        "Cost of the plans, in dollars",
+        "All jobs of a plan together; a plan without prices has no line. A step is a new answer: the fleet, a "
+        "price or the plan has changed.",
+        "dollars",
+        "no plan has prices",
+        _of_plan("cost_dollars"),
+    ),
+    _line(
+        "Energy of the plans",
+        "Energy of the site for all jobs of a plan, by measured draw; absent where the power of one job is not known.",
+        "megawatt_hours",
+        "no plan knows the power of all its jobs",
+        f"{_of_plan('energy_joules')} / 3.6e9",
+    ),
+)
+ROWS = (PanelRow("Capacity plans", (*_tables(), *LINES)),)

@@ -76,24 +76,6 @@ def _now() -> tuple[Panel, ...]:
     )
 
 
-def _driver_table() -> Panel:
-    return table(
-        "Tokens per joule of each driver",
-        "Median over the nodes with this driver, newest known value of the last 14 days; at least 5 nodes.",
-        "tokens_per_joule",
-        "no driver has 5 nodes with valid power",
-        label("pool", sort="asc"),
-        *labels("recipe", "driver", "cluster", "power_scope"),
-        value(
-            "max by (cluster, pool, recipe, driver, power_scope) "
-            f"({recorded('pool_driver_tokens_per_joule:last_14d', CHOSEN_RECIPE)})",
-            "Tokens/J",
-            "tokens_per_joule",
-        ),
-        size=(12, 9),
-    )
-
-
 def _driver_comparison() -> Panel:
     ratio = recorded("pool_driver_energy_ratio", CHOSEN_RECIPE)
     return table(
@@ -125,7 +107,21 @@ def _energy() -> tuple[Panel, ...]:
             recorded("pool_tokens_per_joule", CHOSEN_RECIPE),
             NO_POWER,
         ),
-        _driver_table(),
+        table(
+            "Tokens per joule of each driver",
+            "Median over the nodes with this driver, newest known value of the last 14 days; at least 5 nodes.",
+            "tokens_per_joule",
+            "no driver has 5 nodes with valid power",
+            label("pool", sort="asc"),
+            *labels("recipe", "driver", "cluster", "power_scope"),
+            value(
+                "max by (cluster, pool, recipe, driver, power_scope) "
+                f"({recorded('pool_driver_tokens_per_joule:last_14d', CHOSEN_RECIPE)})",
+                "Tokens/J",
+                "tokens_per_joule",
+            ),
+            size=(12, 9),
+        ),
         _driver_comparison(),
     )
 

@@ -43,23 +43,8 @@ AUTOCAST, PREQUANTIZED = (
 )
 
 
-def _from_gemms_to_training() -> Panel:
-    training = f"{BY_RECIPE} ({recorded('pool_speedup_ratio:median', CHOSEN_RECIPE, NOT_BASELINE)})"
-    return table(
-        "From the matrix multiplication to training",
-        "What remains of a speedup on the way: prequantized, with quantising, and of the whole training step.",
-        "speedup",
-        NO_RESULT,
-        label("pool", sort="asc"),
-        *labels("recipe", "profile", "profile_namespace", "cluster"),
-        value(PREQUANTIZED, "Prequantized", "speedup"),
-        value(AUTOCAST, "Autocast", "speedup"),
-        value(training, "Training", "speedup"),
-        size=(24, 9),
-    )
-
-
 def _gemms() -> tuple[Panel, ...]:
+    training = f"{BY_RECIPE} ({recorded('pool_speedup_ratio:median', CHOSEN_RECIPE, NOT_BASELINE)})"
     tax = f"{BY_RECIPE} ({recorded('pool_quantization_tax_ratio:median', CHOSEN_RECIPE, NOT_BASELINE)})"
     return (
         Panel(
@@ -86,7 +71,18 @@ def _gemms() -> tuple[Panel, ...]:
             size=(8, 12),
             bar="bar",
         ),
-        _from_gemms_to_training(),
+        table(
+            "From the matrix multiplication to training",
+            "What remains of a speedup on the way: prequantized, with quantising, and of the whole training step.",
+            "speedup",
+            NO_RESULT,
+            label("pool", sort="asc"),
+            *labels("recipe", "profile", "profile_namespace", "cluster"),
+            value(PREQUANTIZED, "Prequantized", "speedup"),
+            value(AUTOCAST, "Autocast", "speedup"),
+            value(training, "Training", "speedup"),
+            size=(24, 9),
+        ),
         by_pool(
             "Quantisation tax over time",
             "A step up after a software change is quantisation that no longer runs fused.",
