@@ -61,7 +61,7 @@ test-node-faults: setup node-packages ## Faults of nodes, GPUs, images, API serv
 	$(BIN)/python -m precision_lab.nodes.leftovers \
 	    $(PYTEST) tests/node/faults tests/node/test_leftovers.py -m node -q --durations=10 $(ALLOW)
 
-security-controls: setup node-packages ## Take each protection of docs/security.md out of a copy once: its tests must fail then (root).
+security-controls: setup node-packages ## Take each protection of docs/security.md, and some other rules, out of a copy once: their tests must fail then (root).
 	$(BIN)/python -m tests.security.controls
 
 test-node-leftovers: setup node-packages ## Show that real nodes leave nothing behind, also after kill -9 (root).

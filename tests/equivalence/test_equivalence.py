@@ -11,7 +11,6 @@ import pytest
 from tests.equivalence import layouts, outputs, worlds
 from tests.equivalence.comparison import differences
 from tests.equivalence.coverage import counts
-from tests.equivalence.mutants import MUTANTS, Mutant, mutated
 from tests.equivalence.versions import PACKAGES, REPOSITORY
 
 SIZE = ["--worlds", "20", "--passes", "10", "--least", "0"]
@@ -99,9 +98,3 @@ def test_outputs_are_compared_byte_by_byte(tmp_path: Path, capsys: pytest.Captur
     assert outputs.compared(old, new, ("other.*",)) == 0
     (new / "same.txt").unlink()
     assert outputs.compared(old, new, ("other.*",)) == 1
-
-
-@pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name for mutant in MUTANTS])
-def test_the_text_that_a_mutant_changes_stands_in_exactly_one_function(mutant: Mutant) -> None:
-    path, text = mutated(mutant, REPOSITORY)
-    assert text != path.read_text()

@@ -17,14 +17,19 @@ from tests.security.controls.trial import ControlError, caught, copied, passed, 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code: 0 where each control's tests fail without its protection, 1 where not, 2 where none is chosen."""
     parser = argparse.ArgumentParser(prog="python -m tests.security.controls", description=__doc__)
-    parser.add_argument("-k", dest="word", action="append", help="only controls whose name or claim has this text")
+    parser.add_argument(
+        "-k",
+        dest="word",
+        action="append",
+        help="only controls with this in their name or their claim (RULE of those that claim nothing)",
+    )
     parser.add_argument("--needs", choices=NEEDS, action="append", help="only controls whose tests need this")
     options = parser.parse_args(arguments)
     chosen = [
-        one
-        for one in CONTROLS
-        if one.needs in (options.needs or NEEDS)
-        and any(word.lower() in f"{one.name} {one.claim}".lower() for word in options.word or ("",))
+        control
+        for control in CONTROLS
+        if control.needs in (options.needs or NEEDS)
+        and any(word.lower() in f"{control.without} {control.claim}".lower() for word in options.word or ("",))
     ]
     if not chosen:
         print(f"no control has {' or '.join(options.word or ())} in its name or its claim", file=sys.stderr)
@@ -50,15 +55,15 @@ def _shown(controls: Sequence[Control], tree: Path) -> Iterator[Control]:
     try:
         record = without_protection(controls, tree)
     except ControlError as error:
-        print(f"  {', '.join(control.name for control in controls)}: NOT SHOWN: {error}", flush=True)
+        print(f"  {', '.join(control.without for control in controls)}: NOT SHOWN: {error}", flush=True)
         return
     for control in controls:
         try:
             failed = len(caught(control, record))
         except ControlError as error:
-            print(f"  {control.name}: NOT SHOWN: {error}", flush=True)
+            print(f"  {control.without}: NOT SHOWN: {error}", flush=True)
             continue
-        print(f"  {control.name}, without {control.without}: {failed} tests fail, as they must", flush=True)
+        print(f"  without {control.without}: {failed} tests fail, as they must", flush=True)
         yield control
 
 

@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import Literal, get_args
 
 ROOT = Path(__file__).parents[3]
-PAGE = Path("docs/security.md")
 
 Needs = Literal["nothing", "cluster", "node"]
 """What the tests run on: nothing but Python and Helm, the lab's control plane, the lab's real nodes."""
 NEEDS: tuple[Needs, ...] = get_args(Needs)
+
+
+RULE = "RULE"
+"""In place of a claim, of a rule that the fast tests hold and docs/security.md does not claim."""
 
 
 @dataclass(frozen=True)
@@ -25,8 +28,8 @@ class Change:
     def applied(self, tree: Path) -> str:
         """The file's text after the change. Raises ValueError unless `old` stands in it exactly once."""
         text = (tree / self.path).read_text(encoding="utf-8")
-        if (found := text.count(self.old)) != 1:
-            raise ValueError(f"{self.path} has {self.old!r} {found} times instead of once: correct the control")
+        if (times := text.count(self.old)) != 1:
+            raise ValueError(f"{self.path} has {self.old!r} {times} times instead of once: correct the control")
         return text.replace(self.old, self.new)
 
 
@@ -34,11 +37,10 @@ class Change:
 class Control:
     """One protection that is taken out."""
 
-    name: str
     claim: str
-    """Words of docs/security.md: the first cell of a row, or a sentence."""
+    """Words of docs/security.md: the first cell of a row, or a sentence; of a rule that is no claim, RULE."""
     without: str
-    """What is missing then."""
+    """What is missing then, by which the control is called."""
     changes: tuple[Change, ...]
     tests: tuple[str, ...]
     """Node IDs of pytest; without brackets, all parameters of a test. At least one test of each must fail."""
@@ -48,16 +50,18 @@ class Control:
 
 
 def control(
-    name: str,
-    claim: str,
-    without: str,
-    change: Change | tuple[Change, ...],
-    *tests: str,
-    needs: Needs = "nothing",
-    raised: str = "",
+    claim: str, without: str, change: Change | tuple[Change, ...], *tests: str, needs: Needs = "nothing"
 ) -> Control:
     """A row of a table of controls."""
-    return Control(name, claim, without, change if isinstance(change, tuple) else (change,), tests, needs, raised)
+    return Control(claim, without, change if isinstance(change, tuple) else (change,), tests, needs)
+
+
+def controls(claim: str, path: str, *rows: tuple[str, ...], raised: str = "") -> list[Control]:
+    """Rows of one claim and one file: what is missing, the text, what it becomes, and the tests."""
+    return [
+        Control(claim, without, (Change(path, old, new),), tuple(tests), raised=raised)
+        for without, old, new, *tests in rows
+    ]
 
 
 def replaced(path: str, old: str, new: str = "") -> Change:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.security.controls.control import Control, control, replaced
+from tests.security.controls.control import Control, controls
 
 ENDINGS = "operator/precision_operator/core/results/endings.py"
 OUTPUT = "operator/precision_operator/cli/output.py"
@@ -22,256 +22,273 @@ METRICS = "hold no message, no image and no secret"
 BUNDLE = "holds no secret"
 
 AGENT: tuple[Control, ...] = (
-    control(
-        "64 KiB of message",
+    *controls(
         ENDLESS,
-        "the bound of the termination message",
-        replaced(WIRE, "if len(body) > 16 * KUBELET_MAX_BYTES:", "if False:"),
-        f"{_WIRE}test_a_broken_message_has_a_named_reason[far too long]",
+        WIRE,
+        (
+            "the bound of the termination message",
+            "if len(body) > 16 * KUBELET_MAX_BYTES:",
+            "if False:",
+            f"{_WIRE}test_a_broken_message_has_a_named_reason[far too long]",
+        ),
+        (
+            "the bound of the log's characters",
+            "if len(log) > LOG_MAX_CHARACTERS:",
+            "if False:",
+            f"{_WIRE}test_a_log_beyond_all_bounds_is_too_large",
+        ),
+        (
+            "the bound of what a gzip unpacks to",
+            "reader.decompress(packed, RESULT_MAX_BYTES)",
+            "reader.decompress(packed)",
+            f"{_WIRE}test_a_zip_bomb_is_not_unpacked",
+        ),
     ),
-    control(
-        "bound of the log",
+    *controls(
         ENDLESS,
-        "the bound of the log's characters",
-        replaced(WIRE, "if len(log) > LOG_MAX_CHARACTERS:", "if False:"),
-        f"{_WIRE}test_a_log_beyond_all_bounds_is_too_large",
+        CLIENT,
+        (
+            "`limitBytes` in the question to the API server",
+            '"limitBytes": str(limit_bytes),',
+            "",
+            "tests/cluster/test_client.py::test_a_log_without_end_is_cut_at_the_limit",
+        ),
+        (
+            "the cut of what comes all the same",
+            "limit=limit_bytes))[:limit_bytes]",
+            "limit=limit_bytes))",
+            "tests/cluster/test_client.py::test_a_log_without_end_is_cut_at_the_limit",
+        ),
     ),
-    control(
-        "bound of the result",
-        ENDLESS,
-        "the bound of what a gzip unpacks to",
-        replaced(WIRE, "reader.decompress(packed, RESULT_MAX_BYTES)", "reader.decompress(packed)"),
-        f"{_WIRE}test_a_zip_bomb_is_not_unpacked",
-    ),
-    control(
-        "bytes asked of a log",
-        ENDLESS,
-        "`limitBytes` in the question to the API server",
-        replaced(CLIENT, '"limitBytes": str(limit_bytes),'),
-        "tests/cluster/test_client.py::test_a_log_without_end_is_cut_at_the_limit",
-    ),
-    control(
-        "bytes taken of a log",
-        ENDLESS,
-        "the cut of what comes all the same",
-        replaced(CLIENT, "limit=limit_bytes))[:limit_bytes]", "limit=limit_bytes))"),
-        "tests/cluster/test_client.py::test_a_log_without_end_is_cut_at_the_limit",
-    ),
-    control(
-        "hash of the summary",
+    *controls(
         ANSWER,
-        "the comparison of the summary's request hash",
-        replaced(WIRE, "if request_hash is not None and summary.request_hash != request_hash:", "if False:"),
-        f"{_WIRE}test_the_summary_of_another_request_is_foreign",
-        "tests/core/test_ingest.py::test_what_is_no_result_has_a_reason_that_users_can_read"
-        "[the answer to another request]",
+        WIRE,
+        (
+            "the comparison of the summary's request hash",
+            "if request_hash is not None and summary.request_hash != request_hash:",
+            "if False:",
+            f"{_WIRE}test_the_summary_of_another_request_is_foreign",
+            "tests/core/test_ingest.py::test_what_is_no_result_has_a_reason_that_users_can_read"
+            "[the answer to another request]",
+        ),
+        (
+            "the comparison of the full result's request hash",
+            "if result.request_hash != request_hash:",
+            "if False:",
+            f"{_WIRE}test_the_result_of_another_request_is_foreign",
+        ),
     ),
-    control(
-        "hash of the full result",
+    *controls(
         ANSWER,
-        "the comparison of the full result's request hash",
-        replaced(WIRE, "if result.request_hash != request_hash:", "if False:"),
-        f"{_WIRE}test_the_result_of_another_request_is_foreign",
+        ENDINGS,
+        (
+            "the Job's hash, which the summary is compared with",
+            "read_message(end.message, job.request_hash)",
+            "read_message(end.message)",
+            "tests/core/test_ingest.py::test_what_is_no_result_has_a_reason_that_users_can_read"
+            "[the answer to another request]",
+        ),
     ),
-    control(
-        "hash of the Job",
+    *controls(
         ANSWER,
-        "the Job's hash, which the summary is compared with",
-        replaced(ENDINGS, "read_message(end.message, job.request_hash)", "read_message(end.message)"),
-        "tests/core/test_ingest.py::test_what_is_no_result_has_a_reason_that_users_can_read"
-        "[the answer to another request]",
+        WIRE,
+        (
+            "the comparison of run, node and origin",
+            "if wrong:",
+            "if False:",
+            f"{_WIRE}test_summary_and_result_of_different_runs_disagree",
+        ),
     ),
-    control(
-        "summary and full result agree",
-        ANSWER,
-        "the comparison of run, node and origin",
-        replaced(WIRE, "if wrong:", "if False:"),
-        f"{_WIRE}test_summary_and_result_of_different_runs_disagree",
-    ),
-    control(
-        "control characters",
+    *controls(
         WORDS,
-        "the filter of what is not printable",
-        replaced(
-            "crds/precision_api/facts/plain_text.py",
+        "crds/precision_api/facts/plain_text.py",
+        (
+            "the filter of what is not printable",
             'return "".join(_shown(sign) for sign in uncontrolled(text))',
             "return text",
+            f"{_TEXT}test_plain_text_is_printable_and_stays_as_it_is_when_read_again",
+            f"{_TEXT}test_what_an_agent_refuses_with_ends_as_words",
+            f"{_TEXT}test_what_stands_in_a_result_ends_as_words",
         ),
-        f"{_TEXT}test_plain_text_is_printable_and_stays_as_it_is_when_read_again",
-        f"{_TEXT}test_what_an_agent_refuses_with_ends_as_words",
-        f"{_TEXT}test_what_stands_in_a_result_ends_as_words",
     ),
-    control(
-        "notes of a result",
+    *controls(
         WORDS,
-        "the filter of messages in a full result",
-        replaced(
-            RESULT,
+        RESULT,
+        (
+            "the filter of messages in a full result",
             "Note = Annotated[str, Field(max_length=1024), AfterValidator(plain)]",
             "Note = Annotated[str, Field(max_length=1024)]",
+            f"{_TEXT}test_a_full_results_words_are_plain_wherever_it_is_read_from",
         ),
-        f"{_TEXT}test_a_full_results_words_are_plain_wherever_it_is_read_from",
-    ),
-    control(
-        "lines of a result",
-        WORDS,
-        "the filter of lines in a summary",
-        replaced(
-            RESULT,
+        (
+            "the filter of lines in a summary",
             "Line = Annotated[str, Field(max_length=200), AfterValidator(one_line)]",
             "Line = Annotated[str, Field(max_length=200)]",
+            f"{_TEXT}test_what_stands_in_a_result_ends_as_words",
         ),
-        f"{_TEXT}test_what_stands_in_a_result_ends_as_words",
     ),
-    control(
-        "end of a log",
+    *controls(
         WORDS,
-        "the filter of the log that a report keeps",
-        replaced(
-            "operator/precision_operator/core/results/log_tail.py",
+        "operator/precision_operator/core/results/log_tail.py",
+        (
+            "the filter of the log that a report keeps",
             "return plain(last).rstrip()",
             "return last.rstrip()",
+            "tests/core/test_log_tail.py::test_whatever_a_log_holds_a_report_can_keep_its_end",
         ),
-        "tests/core/test_log_tail.py::test_whatever_a_log_holds_a_report_can_keep_its_end",
     ),
-    control(
-        "cells of a table",
+    *controls(
         WORDS,
-        "the filter of the plugin's tables",
-        replaced(OUTPUT, "else one_line(str(row[key])) for key in header]", "else str(row[key]) for key in header]"),
-        f"{_TEXT}test_a_table_shows_no_control_characters_and_no_line_that_is_not_its_own",
-    ),
-    control(
-        "sentences of a status",
-        WORDS,
-        "the one line of each fact in a sentence",
-        replaced("operator/precision_operator/core/reasons/table.py", "    text = one_line(text)\n"),
-        f"{_TEXT}test_what_an_agent_refuses_with_ends_as_words",
-    ),
-    control(
-        "cells of CSV",
-        WORDS,
-        "the filter of the plugin's CSV",
-        replaced(OUTPUT, "return one_line(value) if isinstance(value, str) else value", "return value"),
-        f"{_TEXT}test_programs_read_what_was_written_and_terminals_see_no_control_characters",
-    ),
-    control(
-        "YAML for terminals",
-        WORDS,
-        "the escapes of what is not printable in YAML",
-        replaced(OUTPUT, "return text if text == plain(text) else dumped(False)", "return text"),
-        f"{_TEXT}test_programs_read_what_was_written_and_terminals_see_no_control_characters",
-    ),
-    control(
-        "what the plugin prints",
-        WORDS,
-        "the filter of everything that the plugin prints",
-        replaced(
-            TERMINAL, r'typer.echo("\t".join(map(plain, text.split("\t"))), err=err)', "typer.echo(text, err=err)"
+        OUTPUT,
+        (
+            "the filter of the plugin's tables",
+            "else one_line(str(row[key])) for key in header]",
+            "else str(row[key]) for key in header]",
+            f"{_TEXT}test_a_table_shows_no_control_characters_and_no_line_that_is_not_its_own",
         ),
-        f"{_TEXT}test_what_the_plugin_says_moves_no_cursor",
     ),
-    control(
-        "JSON for terminals",
+    *controls(
         WORDS,
-        "the escapes of what is not printable in JSON",
-        replaced(
-            OUTPUT,
+        "operator/precision_operator/core/reasons/table.py",
+        (
+            "the one line of each fact in a sentence",
+            "    text = one_line(text)\n",
+            "",
+            f"{_TEXT}test_what_an_agent_refuses_with_ends_as_words",
+        ),
+    ),
+    *controls(
+        WORDS,
+        OUTPUT,
+        (
+            "the filter of the plugin's CSV",
+            "return one_line(value) if isinstance(value, str) else value",
+            "return value",
+            f"{_TEXT}test_programs_read_what_was_written_and_terminals_see_no_control_characters",
+        ),
+        (
+            "the escapes of what is not printable in YAML",
+            "return text if text == plain(text) else dumped(False)",
+            "return text",
+            f"{_TEXT}test_programs_read_what_was_written_and_terminals_see_no_control_characters",
+        ),
+    ),
+    *controls(
+        WORDS,
+        TERMINAL,
+        (
+            "the filter of everything that the plugin prints",
+            r'typer.echo("\t".join(map(plain, text.split("\t"))), err=err)',
+            "typer.echo(text, err=err)",
+            f"{_TEXT}test_what_the_plugin_says_moves_no_cursor",
+        ),
+    ),
+    *controls(
+        WORDS,
+        OUTPUT,
+        (
+            "the escapes of what is not printable in JSON",
             'return "".join(sign if sign == "\\n" or sign.isprintable() else json.dumps(sign)[1:-1] for sign in text)',
             "return text",
+            f"{_TEXT}test_programs_read_what_was_written_and_terminals_see_no_control_characters",
         ),
-        f"{_TEXT}test_programs_read_what_was_written_and_terminals_see_no_control_characters",
     ),
-    control(
-        "lines of the programs' logs",
+    *controls(
         WORDS,
-        "the formatter's one line for each message",
-        replaced(
-            "operator/precision_operator/cluster/log_format.py", "record.message = one_line(record.message)", "pass"
+        "operator/precision_operator/cluster/log_format.py",
+        (
+            "the formatter's one line for each message",
+            "record.message = one_line(record.message)",
+            "pass",
+            f"{_TEXT}test_a_line_of_the_log_stays_one_line",
         ),
-        f"{_TEXT}test_a_line_of_the_log_stays_one_line",
     ),
-    control(
-        "text of a page",
+    *controls(
         WORDS,
-        "the escapes of HTML in the page's parts",
-        replaced("operator/precision_operator/drawing/document.py", "from html import escape", "escape = str"),
-        f"{_TEXT}test_no_text_adds_a_tag_or_an_attribute_to_a_page",
-        f"{_TEXT}test_words_of_a_hostile_result_are_no_tags_on_its_page",
+        "operator/precision_operator/drawing/document.py",
+        (
+            "the escapes of HTML in the page's parts",
+            "from html import escape",
+            "escape = str",
+            f"{_TEXT}test_no_text_adds_a_tag_or_an_attribute_to_a_page",
+            f"{_TEXT}test_words_of_a_hostile_result_are_no_tags_on_its_page",
+        ),
     ),
-    control(
-        "text of a drawing",
+    *controls(
         WORDS,
-        "the escapes of HTML in drawings",
-        replaced("operator/precision_operator/drawing/svg.py", "from html import escape", "escape = str"),
-        f"{_TEXT}test_no_text_adds_a_tag_or_an_attribute_to_a_page",
+        "operator/precision_operator/drawing/svg.py",
+        (
+            "the escapes of HTML in drawings",
+            "from html import escape",
+            "escape = str",
+            f"{_TEXT}test_no_text_adds_a_tag_or_an_attribute_to_a_page",
+        ),
     ),
-    control(
-        "title of a page",
+    *controls(
         WORDS,
-        "the escapes of HTML in the page's heading",
-        replaced("operator/precision_operator/report/page.py", "from html import escape", "escape = str"),
-        f"{_TEXT}test_no_text_adds_a_tag_or_an_attribute_to_a_page",
+        "operator/precision_operator/report/page.py",
+        (
+            "the escapes of HTML in the page's heading",
+            "from html import escape",
+            "escape = str",
+            f"{_TEXT}test_no_text_adds_a_tag_or_an_attribute_to_a_page",
+        ),
     ),
-    control(
-        "labels of metrics",
+    *controls(
         WORDS,
-        "the escapes of label values",
-        replaced(
-            TEXT,
+        TEXT,
+        (
+            "the escapes of label values",
             """return value.replace("\\\\", r"\\\\").replace("\\n", r"\\n").replace('"', r"\\"")""",
             "return value",
+            f"{_TEXT}test_no_label_makes_a_sample_or_a_family",
         ),
-        f"{_TEXT}test_no_label_makes_a_sample_or_a_family",
         raised="ValueError",
     ),
 )
 
 READERS: tuple[Control, ...] = (
-    control(
-        "words in metrics",
+    *controls(
         METRICS,
-        "the reason alone as label: it is the message",
-        replaced(
-            "operator/precision_operator/exporter/families/node_state.py",
+        "operator/precision_operator/exporter/families/node_state.py",
+        (
+            "the reason alone as label: it is the message",
             'yield (attempt.reason or "",), 1.0',
             'yield (attempt.message or "",), 1.0',
+            f"{_TEXT}test_metrics_hold_no_message_no_image_and_no_log",
         ),
-        f"{_TEXT}test_metrics_hold_no_message_no_image_and_no_log",
     ),
-    control(
-        "secrets in texts of a bundle",
+    *controls(
         BUNDLE,
-        "the search for what is written as secrets are",
-        replaced(
-            "operator/precision_operator/cli/commands/support_bundle.py",
+        "operator/precision_operator/cli/commands/support_bundle.py",
+        (
+            "the search for what is written as secrets are",
             "self.files[name] = without_secrets(text)",
             "self.files[name] = text",
+            f"{_BUNDLE}test_no_planted_secret_is_in_the_archive",
         ),
-        f"{_BUNDLE}test_no_planted_secret_is_in_the_archive",
     ),
-    control(
-        "environment values in a bundle",
+    *controls(
         BUNDLE,
-        "the rule that values of the environment are left out",
-        replaced(REDACTION, 'return {**variable, "value": REMOVED}', "return variable"),
-        f"{_BUNDLE}test_no_planted_secret_is_in_the_archive",
-        f"{_BUNDLE}test_the_archive_holds_what_helps",
-    ),
-    control(
-        "copies of kubectl in a bundle",
-        BUNDLE,
-        "the rule that the copy that `kubectl apply` keeps is left out",
-        replaced(
-            REDACTION, '("managedFields", "kubectl.kubernetes.io/last-applied-configuration")', '("managedFields",)'
+        REDACTION,
+        (
+            "the rule that values of the environment are left out",
+            'return {**variable, "value": REMOVED}',
+            "return variable",
+            f"{_BUNDLE}test_no_planted_secret_is_in_the_archive",
+            f"{_BUNDLE}test_the_archive_holds_what_helps",
         ),
-        f"{_BUNDLE}test_no_planted_secret_is_in_the_archive",
-    ),
-    control(
-        "annotations of nodes in a bundle",
-        BUNDLE,
-        "the rule that other annotations of nodes are left out",
-        replaced(REDACTION, " if GROUP in key}", " }"),
-        f"{_BUNDLE}test_no_planted_secret_is_in_the_archive",
+        (
+            "the rule that the copy that `kubectl apply` keeps is left out",
+            '("managedFields", "kubectl.kubernetes.io/last-applied-configuration")',
+            '("managedFields",)',
+            f"{_BUNDLE}test_no_planted_secret_is_in_the_archive",
+        ),
+        (
+            "the rule that other annotations of nodes are left out",
+            " if GROUP in key}",
+            " }",
+            f"{_BUNDLE}test_no_planted_secret_is_in_the_archive",
+        ),
     ),
 )

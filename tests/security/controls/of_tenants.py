@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.security.controls.control import Control, control, replaced
+from tests.security.controls.control import Control, control, controls, replaced
 
 MANIFEST = "operator/precision_operator/core/attempts/manifest.py"
 ASKED = "operator/precision_operator/core/eligibility/request.py"
@@ -30,237 +30,177 @@ PLAN = "take the operator's memory by a plan"
 NO_WILDCARD = "No right has a wildcard, and none is over Secrets or over rights."
 
 TENANT: tuple[Control, ...] = (
-    control(
-        "image prefixes",
+    *controls(
         IMAGE,
-        "the comparison with `allowedImages`",
-        replaced(ASKED, "if any(_has_prefix(image, prefix) for prefix in settings.allowed_images):", "if image:"),
-        _IMAGE,
-        f"{_REQUEST}test_a_profile_that_cannot_be_measured_is_told_why_and_what_to_do[an image from elsewhere]",
-        f"{_REQUEST}test_the_operators_own_image_must_be_allowed_too",
-    ),
-    control(
-        "whole parts of an image's path",
-        IMAGE,
-        "the end of a prefix at a separator, and not at another port",
-        replaced(
-            ASKED,
+        ASKED,
+        (
+            "the comparison with `allowedImages`",
+            "if any(_has_prefix(image, prefix) for prefix in settings.allowed_images):",
+            "if image:",
+            _IMAGE,
+            f"{_REQUEST}test_a_profile_that_cannot_be_measured_is_told_why_and_what_to_do[an image from elsewhere]",
+            f"{_REQUEST}test_the_operators_own_image_must_be_allowed_too",
+        ),
+        (
+            "the end of a prefix at a separator, and not at another port",
             'return prefix.endswith("/") or rest[:1] in ("", "/", "@") or (rest[:1] == ":" and "/" not in rest)',
             "return True",
+            f"{_IMAGE}[registry.example/team-registry.example/teamsters/agent:1-False]",
+            f"{_IMAGE}[registry.example-registry.example:5000/team/agent:1-False]",
         ),
-        f"{_IMAGE}[registry.example/team-registry.example/teamsters/agent:1-False]",
-        f"{_IMAGE}[registry.example-registry.example:5000/team/agent:1-False]",
     ),
-    control(
-        "namespace of the profile",
+    *controls(
         ELSEWHERE,
-        "the profile's namespace in the Job",
-        replaced(MANIFEST, '"namespace": profile.namespace,', '"namespace": "default",'),
-        WHOLE_JOB,
+        MANIFEST,
+        ("the profile's namespace in the Job", '"namespace": profile.namespace,', '"namespace": "default",', WHOLE_JOB),
+        (
+            "the account without rights",
+            '"serviceAccountName": settings.agent_service_account,',
+            '"serviceAccountName": "default",',
+            NO_RIGHTS,
+        ),
     ),
-    control(
-        "agents' account",
-        ELSEWHERE,
-        "the account without rights",
-        replaced(MANIFEST, '"serviceAccountName": settings.agent_service_account,', '"serviceAccountName": "default",'),
-        NO_RIGHTS,
+    *controls(
+        ROOT_HOST_TOKEN, MANIFEST, ("`runAsNonRoot`", '"runAsNonRoot": True,', "", USER_LEFT_OUT, NO_RIGHTS, WHOLE_JOB)
     ),
-    control(
-        "no root",
+    *controls(
         ROOT_HOST_TOKEN,
-        "`runAsNonRoot`",
-        replaced(MANIFEST, '"runAsNonRoot": True,'),
-        USER_LEFT_OUT,
-        NO_RIGHTS,
-        WHOLE_JOB,
-    ),
-    control(
-        "user 65532",
-        ROOT_HOST_TOKEN,
-        "the default of `runAsUser`",
-        replaced(
-            "operator/precision_operator/core/observe/agent_defaults.py",
+        "operator/precision_operator/core/observe/agent_defaults.py",
+        (
+            "the default of `runAsUser`",
             "run_as_user: Identifier | None = Field(65532,",
             "run_as_user: Identifier | None = Field(None,",
+            WHOLE_JOB,
         ),
-        WHOLE_JOB,
     ),
-    control(
-        "seccomp",
+    *controls(
         ROOT_HOST_TOKEN,
-        "`seccompProfile: RuntimeDefault`",
-        replaced(MANIFEST, '"seccompProfile": {"type": "RuntimeDefault"},'),
-        USER_LEFT_OUT,
-    ),
-    control(
-        "privilege escalation",
-        ROOT_HOST_TOKEN,
-        "`allowPrivilegeEscalation: false`",
-        replaced(MANIFEST, '"allowPrivilegeEscalation": False,'),
-        NO_RIGHTS,
-    ),
-    control(
-        "read-only root",
-        ROOT_HOST_TOKEN,
-        "`readOnlyRootFilesystem`",
-        replaced(MANIFEST, '"readOnlyRootFilesystem": True,'),
-        NO_RIGHTS,
-    ),
-    control(
-        "capabilities",
-        ROOT_HOST_TOKEN,
-        "`capabilities: {drop: [ALL]}`",
-        replaced(MANIFEST, '"capabilities": {"drop": ["ALL"]},'),
-        NO_RIGHTS,
-    ),
-    control(
-        "no host files",
-        ROOT_HOST_TOKEN,
-        "emptyDir alone: the agent's /tmp is the node's",
-        replaced(
-            MANIFEST,
+        MANIFEST,
+        ("`seccompProfile: RuntimeDefault`", '"seccompProfile": {"type": "RuntimeDefault"},', "", USER_LEFT_OUT),
+        ("`allowPrivilegeEscalation: false`", '"allowPrivilegeEscalation": False,', "", NO_RIGHTS),
+        ("`readOnlyRootFilesystem`", '"readOnlyRootFilesystem": True,', "", NO_RIGHTS),
+        ("`capabilities: {drop: [ALL]}`", '"capabilities": {"drop": ["ALL"]},', "", NO_RIGHTS),
+        (
+            "emptyDir alone: the agent's /tmp is the node's",
             '{"name": "tmp", "emptyDir": {"sizeLimit": agent.resources.ephemeral_storage}}',
             '{"name": "tmp", "hostPath": {"path": "/tmp"}}',
+            WHOLE_JOB,
         ),
-        WHOLE_JOB,
-    ),
-    control(
-        "no host namespaces",
-        ROOT_HOST_TOKEN,
-        "the pod's own network and processes",
-        replaced(
-            MANIFEST, '"restartPolicy": "Never",', '"restartPolicy": "Never", "hostPID": True, "hostNetwork": True,'
+        (
+            "the pod's own network and processes",
+            '"restartPolicy": "Never",',
+            '"restartPolicy": "Never", "hostPID": True, "hostNetwork": True,',
+            WHOLE_JOB,
         ),
-        WHOLE_JOB,
+        ("`automountServiceAccountToken: false` of the pod", '"automountServiceAccountToken": False,', "", NO_RIGHTS),
     ),
-    control(
-        "no token",
+    *controls(
         ROOT_HOST_TOKEN,
-        "`automountServiceAccountToken: false` of the pod",
-        replaced(MANIFEST, '"automountServiceAccountToken": False,'),
-        NO_RIGHTS,
-    ),
-    control(
-        "no token of the account",
-        ROOT_HOST_TOKEN,
-        "`automountServiceAccountToken: false` of the account",
-        replaced(
-            "charts/precision-profiler/templates/agents.yaml",
+        "charts/precision-profiler/templates/agents.yaml",
+        (
+            "`automountServiceAccountToken: false` of the account",
             "automountServiceAccountToken: false",
             "automountServiceAccountToken: true",
+            "tests/chart/test_render.py::test_the_render_is_the_one_that_was_looked_at",
         ),
-        "tests/chart/test_render.py::test_agents_get_no_token",
     ),
-    control(
-        "no addresses of services",
-        ROOT_HOST_TOKEN,
-        "`enableServiceLinks: false`",
-        replaced(MANIFEST, '"enableServiceLinks": False,'),
-        WHOLE_JOB,
+    *controls(
+        ROOT_HOST_TOKEN, MANIFEST, ("`enableServiceLinks: false`", '"enableServiceLinks": False,', "", WHOLE_JOB)
     ),
-    control(
-        "node affinity",
+    *controls(
         SCHEDULER,
-        "affinity: the pod names its node",
-        replaced(
-            MANIFEST,
+        MANIFEST,
+        (
+            "affinity: the pod names its node",
             '"affinity": {"nodeAffinity": _on_node(facts, settings.agent_defaults.flavor_labels)},',
             '"nodeName": facts.name,',
+            f"{_MANIFEST}test_the_agent_goes_through_the_scheduler_to_its_one_node",
         ),
-        f"{_MANIFEST}test_the_agent_goes_through_the_scheduler_to_its_one_node",
+        (
+            "the rule that no agent tolerates all taints",
+            "return implied + [",
+            'return [{"operator": "Exists"}] + [',
+            f"{_MANIFEST}test_no_agent_tolerates_everything",
+        ),
+        ("the priority class of the pod", '"priorityClassName": settings.priority_class,', "", WHOLE_JOB),
     ),
-    control(
-        "tolerations by name",
+    *controls(
         SCHEDULER,
-        "the rule that no agent tolerates all taints",
-        replaced(MANIFEST, "return implied + [", 'return [{"operator": "Exists"}] + ['),
-        f"{_MANIFEST}test_no_agent_tolerates_everything",
+        "charts/precision-profiler/templates/agents.yaml",
+        (
+            "`preemptionPolicy: Never`",
+            "preemptionPolicy: Never\n",
+            "",
+            "tests/chart/test_render.py::test_the_chart_says_the_same_names_as_the_code",
+        ),
     ),
-    control(
-        "agents' priority",
-        SCHEDULER,
-        "the priority class of the pod",
-        replaced(MANIFEST, '"priorityClassName": settings.priority_class,'),
-        WHOLE_JOB,
-    ),
-    control(
-        "a priority that never preempts",
-        SCHEDULER,
-        "`preemptionPolicy: Never`",
-        replaced("charts/precision-profiler/templates/agents.yaml", "preemptionPolicy: Never\n"),
-        "tests/chart/test_render.py::test_the_chart_says_the_same_names_as_the_code",
-    ),
-    control(
-        "limits bind their namespace",
+    *controls(
         OTHER_TENANTS,
-        "the namespace by which agents are counted",
-        replaced(ADMISSION, "if agent.namespace == namespace)", ")"),
-        f"{_TENANTS}test_limits_budgets_and_suspension_of_one_tenant_change_nothing_for_another",
-        f"{_TENANTS}test_an_agent_of_another_namespace_takes_the_node_that_it_is_on_and_no_more",
-    ),
-    control(
-        "suspended profiles bind nobody",
-        OTHER_TENANTS,
-        "the rule that a suspended profile's limits bind no other one",
-        replaced(
-            ADMISSION,
+        ADMISSION,
+        (
+            "the namespace by which agents are counted",
+            "if agent.namespace == namespace)",
+            ")",
+            f"{_TENANTS}test_limits_budgets_and_suspension_of_one_tenant_change_nothing_for_another",
+            f"{_TENANTS}test_an_agent_of_another_namespace_takes_the_node_that_it_is_on_and_no_more",
+        ),
+        (
+            "the rule that a suspended profile's limits bind no other one",
             "return not spec.suspend and has_physical_limits(spec.rollout)",
             "return has_physical_limits(spec.rollout)",
+            f"{_TENANTS}test_a_suspended_profile_binds_nobody_of_its_own_namespace_either",
         ),
-        f"{_TENANTS}test_a_suspended_profile_binds_nobody_of_its_own_namespace_either",
-    ),
-    control(
-        "watts of one's own reports",
-        OTHER_TENANTS,
-        "the namespace of the reports that power limits go by",
-        replaced(
-            ADMISSION,
+        (
+            "the namespace of the reports that power limits go by",
             "return {namespace: _limits(there) for namespace, there in reports.items()}",
             "return {profile.namespace: _limits(observed.reports) for profile in observed.profiles}",
+            f"{_TENANTS}test_limits_budgets_and_suspension_of_one_tenant_change_nothing_for_another",
         ),
-        f"{_TENANTS}test_limits_budgets_and_suspension_of_one_tenant_change_nothing_for_another",
     ),
-    control(
-        "a profile that can't be planned for",
+    *controls(
         OWN_OBJECT,
-        "the end of its fault at its own profile",
-        replaced(
-            "operator/precision_operator/core/plan.py",
+        "operator/precision_operator/core/plan.py",
+        (
+            "the end of its fault at its own profile",
             '    except Exception as error:\n        faults.append(Fault("profile", profile.key, error))',
             '    except LookupError as error:\n        faults.append(Fault("profile", profile.key, error))',
+            "tests/shell/test_faults.py::test_of_a_poisoned_profile_the_others_go_on_and_its_status_and_an_event_say_why",
         ),
-        "tests/shell/test_faults.py::test_of_a_poisoned_profile_the_others_go_on_and_its_status_and_an_event_say_why",
         raised="RuntimeError",
     ),
-    control(
-        "a status with a time that is none",
+    *controls(
         OWN_OBJECT,
-        "the end of its fault at its own status",
-        replaced("operator/precision_operator/core/status/yields.py", "except ValueError:", "except LookupError:"),
-        "tests/shell/test_faults.py::test_a_status_that_tells_of_an_agents_end_at_a_time_that_is_none_holds_up_nobody",
+        "operator/precision_operator/core/status/yields.py",
+        (
+            "the end of its fault at its own status",
+            "except ValueError:",
+            "except LookupError:",
+            "tests/shell/test_faults.py::test_a_status_that_tells_of_an_agents_end_at_a_time_that_is_none_holds_up_nobody",
+        ),
         raised="ValueError",
     ),
-    control(
-        "namespaces' turns at plans",
+    *controls(
         MANY_PLANS,
-        "the turns: who came first is first",
-        replaced(
-            "operator/precision_operator/shell/plans/plan_processes.py",
+        "operator/precision_operator/shell/plans/plan_processes.py",
+        (
+            "the turns: who came first is first",
             "min(waiting, key=lambda each: self._has[each[0]])",
             "waiting[0]",
+            "tests/planner/test_solver_processes.py::test_the_plans_of_one_namespace_take_turns_with_those_of_another",
         ),
-        "tests/planner/test_solver_processes.py::test_the_plans_of_one_namespace_take_turns_with_those_of_another",
     ),
-    control(
-        "Jobs and reports of another namespace",
+    *controls(
         FORGED,
-        "the namespace of the profile that a Job or report names",
-        replaced(TENANTS, "profiles.get(item.profile_uid, item.namespace) == item.namespace", "item"),
-        f"{_FORGED_TEST}[Jobs]",
-        f"{_FORGED_TEST}[reports]",
+        TENANTS,
+        (
+            "the namespace of the profile that a Job or report names",
+            "profiles.get(item.profile_uid, item.namespace) == item.namespace",
+            "item",
+            f"{_FORGED_TEST}[Jobs]",
+            f"{_FORGED_TEST}[reports]",
+        ),
     ),
     control(
-        "pods of another namespace",
         FORGED,
         "the namespace of the profile and the Job that a pod names",
         (
@@ -270,36 +210,33 @@ TENANT: tuple[Control, ...] = (
         f"{_FORGED_TEST}[pods with another's profile]",
         f"{_FORGED_TEST}[pods with another's Job]",
     ),
-    control(
-        "a plan's memory",
+    *controls(
         PLAN,
-        "`RLIMIT_DATA` of the process that plans",
-        replaced(
-            "operator/precision_operator/planner/answer/work.py",
+        "operator/precision_operator/planner/answer/work.py",
+        (
+            "`RLIMIT_DATA` of the process that plans",
             "resource.setrlimit(resource.RLIMIT_DATA, (DATA_BYTES, DATA_BYTES))",
             "pass",
+            "tests/planner/test_solver_processes.py::"
+            "test_in_a_limited_container_a_hungry_plan_is_refused_and_the_next_is_solved",
         ),
-        "tests/planner/test_solver_processes.py::"
-        "test_in_a_limited_container_a_hungry_plan_is_refused_and_the_next_is_solved",
     ),
-    control(
-        "a right over Secrets",
+    *controls(
         NO_WILDCARD,
-        "the operator's table of rights: it reads Secrets too",
-        replaced(
-            RIGHTS,
+        RIGHTS,
+        (
+            "the operator's table of rights: it reads Secrets too",
             'Grant("operator", "cluster", "", ("nodes",)',
             'Grant("operator", "cluster", "", ("nodes", "secrets")',
+            f"{_RIGHTS}test_the_table_has_no_wildcard_and_no_power_over_rights",
+            f"{_RIGHTS}test_the_table_grants_what_is_pinned_here[operator-cluster]",
+            f"{_RIGHTS}test_the_charts_roles_are_the_table[operator]",
         ),
-        f"{_RIGHTS}test_the_table_has_no_wildcard_and_no_power_over_rights",
-        f"{_RIGHTS}test_the_table_grants_what_is_pinned_here[operator-cluster]",
-        f"{_RIGHTS}test_the_charts_roles_are_the_table[operator]",
-    ),
-    control(
-        "a wildcard",
-        NO_WILDCARD,
-        "the operator's table of rights: any verb on nodes",
-        replaced(RIGHTS, '("nodes",), _READ,', '("nodes",), ("*",),'),
-        f"{_RIGHTS}test_the_table_has_no_wildcard_and_no_power_over_rights",
+        (
+            "the operator's table of rights: any verb on nodes",
+            '("nodes",), _READ,',
+            '("nodes",), ("*",),',
+            f"{_RIGHTS}test_the_table_has_no_wildcard_and_no_power_over_rights",
+        ),
     ),
 )

@@ -47,7 +47,6 @@ AGENTS_ARE_ADMINS: Change = replaced(
 
 ON_CLUSTER: tuple[Control, ...] = (
     control(
-        "unknown fields of a profile",
         "make a pod outside of the profile's namespace, or with other rights than an agent's",
         "the schema's refusal of fields that do not exist",
         replaced(
@@ -62,7 +61,6 @@ ON_CLUSTER: tuple[Control, ...] = (
         needs="cluster",
     ),
     control(
-        "reports that people write",
         "write a report",
         "the role `edit` without reports: it writes them too",
         replaced(
@@ -74,7 +72,6 @@ ON_CLUSTER: tuple[Control, ...] = (
         needs="cluster",
     ),
     control(
-        "reports that kubelets write",
         "It can't change reports, since kubelets have no right to",
         "the absence of a binding: kubelets are admins",
         replaced(
@@ -86,7 +83,6 @@ ON_CLUSTER: tuple[Control, ...] = (
         needs="cluster",
     ),
     control(
-        "the agents' account",
         "ask the API server for anything",
         "the absence of a binding: agents view their namespace",
         replaced(AGENTS, _EACH, _EACH + bound("RoleBinding", "agents-view", ACCOUNT, "view")),
@@ -95,7 +91,6 @@ ON_CLUSTER: tuple[Control, ...] = (
         needs="cluster",
     ),
     control(
-        "a token in the agents' pods",
         "run as root, on host files, or with a token",
         "`automountServiceAccountToken: false` of the pod: it asks for one",
         replaced(
@@ -107,7 +102,6 @@ ON_CLUSTER: tuple[Control, ...] = (
         needs="cluster",
     ),
     control(
-        "the operator's rights",
         "It can't read Secrets, make pods or Jobs elsewhere, change nodes or profiles, make tokens, or give itself "
         "rights.",
         "the operator's own rows of rights: it may do everything",
@@ -117,7 +111,6 @@ ON_CLUSTER: tuple[Control, ...] = (
         needs="cluster",
     ),
     control(
-        "the exporter's rights",
         "reads profiles, reports and plans, and is refused everything else",
         "the exporter's own rows of rights: it may do everything",
         replaced(RIGHTS, "exporter:\n", f"exporter:\n{ALL_RIGHTS}"),
@@ -126,7 +119,6 @@ ON_CLUSTER: tuple[Control, ...] = (
         needs="cluster",
     ),
     control(
-        "who makes agents' Jobs",
         "make one that the operator takes for an agent of the tenant's own profile",
         "the rule of `policies.agents` that the operator alone makes them: the Job controller may too",
         replaced(
@@ -139,7 +131,6 @@ ON_CLUSTER: tuple[Control, ...] = (
         needs="cluster",
     ),
     control(
-        "agents' pods of the Job that made them",
         "make one that the operator takes for an agent of the tenant's own profile",
         "the rule of `policies.agents` that a new pod's label names the Job that owns it",
         replaced(POLICIES, " || variables.job in variables.controllers)", " || true)"),
@@ -147,7 +138,6 @@ ON_CLUSTER: tuple[Control, ...] = (
         needs="cluster",
     ),
     control(
-        "agents' pods stay with their Job",
         "make one that the operator takes for an agent of the tenant's own profile",
         "the rule of `policies.agents` that a pod's Job never changes",
         replaced(

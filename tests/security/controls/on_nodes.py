@@ -31,14 +31,13 @@ UNPROTECTED: tuple[Change, ...] = (
 """All at once: one cluster shows all acts, and images are built once."""
 
 
-def acts(name: str, claim: str, without: str, *names: str) -> Control:
+def acts(claim: str, without: str, *names: str) -> Control:
     """What needs these parts, of those that are out."""
-    return control(name, claim, without, UNPROTECTED, *(f"{_ACT}[{act}]" for act in names), needs="node")
+    return control(claim, without, UNPROTECTED, *(f"{_ACT}[{act}]" for act in names), needs="node")
 
 
 ON_NODES: tuple[Control, ...] = (
     acts(
-        "an agent's token and account",
         "ask the API server for anything",
         "in the pod of a hostile agent, with all of the next two rows: `automountServiceAccountToken: false`, and the "
         "account without rights (it is an admin's)",
@@ -46,7 +45,6 @@ ON_NODES: tuple[Control, ...] = (
         "ask_the_api_server",
     ),
     acts(
-        "an agent's user and capabilities",
         "write to its image, become root, mount a filesystem, or make a device",
         "there too: user 65532, read-only root, dropped capabilities, seccomp, `allowPrivilegeEscalation: false`, and "
         "Pod Security `restricted`, which would refuse the pod",
@@ -56,7 +54,6 @@ ON_NODES: tuple[Control, ...] = (
         "make_a_device_of_the_disk",
     ),
     acts(
-        "an agent's processes and files",
         "read the node's files or other pods' volumes, or see the node's processes",
         "there too: the pod's own processes (`hostPID`); and the kubelet's `podPidsLimit`",
         "see_the_nodes_processes",
