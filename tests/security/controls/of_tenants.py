@@ -184,7 +184,7 @@ TENANT: tuple[Control, ...] = (
         "operator/precision_operator/shell/plans/plan_processes.py",
         (
             "the turns: who came first is first",
-            "min(waiting, key=lambda each: self._has[each[0]])",
+            "min(waiting, key=lambda waiter: self._has[waiter[0]])",
             "waiting[0]",
             "tests/planner/test_solver_processes.py::test_the_plans_of_one_namespace_take_turns_with_those_of_another",
         ),

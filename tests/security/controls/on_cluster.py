@@ -57,7 +57,6 @@ ON_CLUSTER: tuple[Control, ...] = (
         ),
         "tests/api/test_crds_refuse.py::test_an_invalid_profile_is_refused_with_field_and_remedy"
         "[a field with a typing error]",
-        "tests/api/test_crds_refuse.py::test_kubectl_shows_the_refusal_of_a_field_that_does_not_exist",
         needs="cluster",
     ),
     control(
