@@ -95,14 +95,6 @@ def test_a_replayed_result_is_of_the_driver_that_its_run_was_begun_for(api: Api)
     assert told.stderr == "note: not recorded on one side or both, so not compared: hardware, method\n"
 
 
-def test_pairing_finds_what_the_spread_between_nodes_would_hide(api: Api) -> None:
-    upgraded(api, 0.99)
-    found = api.printed("compare", f"driver/{OLD}", f"driver/{NEW}")
-    (row,) = found["recipes"]
-    assert {row[figure]["answer"] for figure in ("tokensPerSecond", "tokensPerJoule")} == {"less"}
-    assert found["data"] == {"a": "measured", "b": "measured"}
-
-
 def test_of_an_older_operators_reports_it_is_unknown_whether_they_were_measured(api: Api) -> None:
     upgraded(api, 0.96, of_an_older_operator)
     told = api.run("compare", "driver/570.124", f"driver/{NEW}").stdout
@@ -223,16 +215,6 @@ def test_a_product_names_its_pool_where_it_has_only_one(api: Api) -> None:
     done = api.run("compare", "pool/A", "pool/GB200")
     assert (done.exit_code, done.stdout) == (2, "")
     assert "there is no pool GB200" in done.stderr
-
-
-def test_two_differences_at_once_are_refused(api: Api) -> None:
-    api.profiles(profile_object())
-    for i in range(3):
-        api.reports(node(f"a{i}", 100_000, driver=OLD, pool="A"), node(f"b{i}", 130_000, pool="B"))
-    done = api.run("compare", "A", "B")
-    assert (done.exit_code, done.stdout) == (5, "")
-    assert "SeveralDifferences: the sides differ in 2 things at once" in done.stderr
-    assert "driver: 570.124.06 and 580.95.05" in done.stderr
 
 
 def test_two_drivers_are_compared_on_the_hardware_that_both_have(api: Api) -> None:

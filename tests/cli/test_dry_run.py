@@ -15,17 +15,15 @@ from typer.testing import CliRunner, Result
 
 from precision_api.facts import names
 from precision_operator.cli import app
-from precision_operator.cli.commands.dry_run import DECISIONS, plan_text, rows
+from precision_operator.cli.commands.dry_run import plan_text, rows
 from precision_operator.cli.gathering import ProfileInFile, Seen, gathered, planned
 from precision_operator.cli.operator_settings import UNKNOWN_SETTINGS
 from precision_operator.cli.output import OutputFormat
 from precision_operator.cluster import ApiError, paths
 from precision_operator.core.eligibility.request import ResolvedProfile, resolve_profile
 from precision_operator.core.observe.clock import format_time
-from precision_operator.core.reasons import REASONS, sentence
-from precision_operator.shell.observing.local_queues import GROUP, PLURAL
-from tests.cli.test_gathering import agent_of, operated, training_pod
-from tests.core.test_eligibility import GOLDEN, REAL_NODES, as_node
+from precision_operator.core.reasons import sentence
+from tests.cli.test_gathering import agent_of, training_pod
 from tests.support.fake_cluster import FakeCluster
 from tests.support.node_objects import EIGHT_H100, node_object
 from tests.support.report_objects import report_status
@@ -65,19 +63,6 @@ def printed(*arguments: str, stdin: str | None = None) -> list[dict[str, str]]:
     return found
 
 
-def test_each_real_node_gets_a_row_with_the_reason_that_the_operator_would_give(tmp_path: Path) -> None:
-    real = [as_node(entry) for entry in GOLDEN["nodes"]]
-    named = [{**node, "metadata": {**node["metadata"], "name": f"node-{i}"}} for i, node in enumerate(real)]
-    path = nodes_file(tmp_path, *named)
-    found = printed("-f", profile_file(tmp_path, rollout={"maxConcurrent": 9, "maxImagePulls": 9}), "--nodes", path)
-    assert [list(row) for row in found] == [["node", "decision", "reason", "message"]] * len(real)
-    assert [row["node"] for row in found] == [f"node-{i}" for i in range(len(real))]
-    told = ["WouldStart" if reason == "Eligible" else reason for reason in REAL_NODES.values()]
-    assert [row["reason"] for row in found] == told
-    decisions = {"WouldStart": "run", "Cordoned": "wait"}
-    assert [row["decision"] for row in found] == [decisions.get(reason, "skip") for reason in told]
-
-
 def test_who_starts_who_queues_and_who_is_not_meant_is_told_apart(tmp_path: Path) -> None:
     fleet = [node_object(GB200, name=name, gpus="4") for name in ("a", "b")] + [node_object(name="c")]
     found = printed(
@@ -90,16 +75,6 @@ def test_who_starts_who_queues_and_who_is_not_meant_is_told_apart(tmp_path: Path
     ]
     assert found[0]["message"] == "4 whole GB200 GPUs, idle: attempt 1 would start now."
     assert "asks for GB200, its GPU is NVIDIA-H100" in found[2]["message"]
-
-
-def test_a_suspended_profile_queues_all(tmp_path: Path) -> None:
-    found = printed("-f", profile_file(tmp_path, suspend=True), "--nodes", nodes_file(tmp_path, node_object()))
-    assert [(row["decision"], row["reason"]) for row in found] == [("queue", "Suspended")]
-
-
-def test_every_kind_of_reason_that_a_node_can_have_has_its_word() -> None:
-    kinds = {reason.kind for reason in REASONS.values()} - {"eligible", "partial", "slow", "profile", "due"}
-    assert DECISIONS.keys() == kinds
 
 
 def test_an_image_outside_of_the_operators_list_is_not_judged_without_the_operator(tmp_path: Path) -> None:
@@ -152,18 +127,6 @@ def test_the_table_cuts_messages_and_counts_and_wide_shows_all(tmp_path: Path) -
     assert not wide[2].endswith("...")
 
 
-def test_json_yaml_and_csv_hold_the_same_rows(tmp_path: Path) -> None:
-    given = (
-        "-f",
-        profile_file(tmp_path),
-        "--nodes",
-        nodes_file(tmp_path, node_object(name="a"), node_object(name="b")),
-    )
-    found = printed(*given)
-    assert yaml.safe_load(run(*given, "-o", "yaml").stdout) == found
-    assert run(*given, "-o", "csv").stdout.splitlines()[1].split(",")[:3] == list(found[0].values())[:3]
-
-
 CONFIG = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 256, "intermediate_size": 512}
 CONFIG |= {"num_attention_heads": 4, "num_hidden_layers": 2, "vocab_size": 512, "num_key_value_heads": 4}
 FROM_CONFIG_MAP = {
@@ -203,13 +166,6 @@ WRONG: dict[str, tuple[str, str]] = {
         yaml.safe_dump(PROFILE | {"spec": {"workload": {"preset": "llama9"}}}),
         "spec.workload.preset: input should be 'codonfm-5b',",
     ),
-    "a shape that a recipe can't take": (
-        yaml.safe_dump(
-            PROFILE
-            | {"spec": {"recipes": ["mxfp8"], "workload": {"name": "odd", "shapes": [{"m": 33, "k": 64, "n": 64}]}}}
-        ),
-        "InvalidWorkload: spec.workload can't be measured: recipe mxfp8: ",
-    ),
 }
 
 
@@ -240,20 +196,9 @@ def test_what_is_no_list_of_nodes_is_refused(tmp_path: Path, document: object, w
     assert words in result.stderr
 
 
-@pytest.mark.parametrize("text", ["soon", "", "0", "-3s", "5y", "99d"])
-def test_a_timeout_that_is_no_duration_is_refused(tmp_path: Path, text: str) -> None:
-    result = run("-f", profile_file(tmp_path), "--request-timeout", text)
-    assert (result.exit_code, "write for example 30s" in result.stderr) == (2, True)
-
-
 def test_two_namespaces_that_differ_are_refused(tmp_path: Path) -> None:
     result = run("-f", profile_file(tmp_path), "-n", "other", "--nodes", nodes_file(tmp_path))
     assert (result.exit_code, "namespace is ml, --namespace says other" in result.stderr) == (2, True)
-
-
-def test_no_cluster_is_an_error_of_its_own(tmp_path: Path) -> None:
-    result = run("-f", profile_file(tmp_path), "--kubeconfig", str(tmp_path / "none"))
-    assert (result.exit_code, "there is no kubeconfig at" in result.stderr) == (1, True)
 
 
 def test_with_saved_nodes_the_program_imports_no_kubernetes_client(tmp_path: Path) -> None:
@@ -341,15 +286,6 @@ async def test_a_running_agent_of_the_profile_takes_its_place() -> None:
     }
 
 
-async def test_a_node_that_another_profile_measures_is_queued_under_its_name() -> None:
-    other = PROFILE | {"metadata": {"name": "other", "namespace": "ml", "uid": "uid-o"}}
-    cluster = FakeCluster(*fleet("a"), (paths.profiles("ml"), other), (paths.jobs("ml"), agent_of("uid-o", "a")))
-    seen = await planned(cluster, question())  # type: ignore[arg-type]
-    row = rows(seen.plan.profiles[0], seen.plan, seen.observed)[0]
-    assert (row["decision"], row["reason"]) == ("queue", "MeasuredByAnotherProfile")
-    assert "Profile ml/other is measuring it" in row["message"]
-
-
 def beside(name: str, place: str = "ml", **spec: Any) -> tuple[str, dict[str, Any]]:
     """Another profile, as it stands in the cluster, older than any that is asked about."""
     meta = {"name": name, "namespace": place, "uid": f"uid-{place}-{name}", "creationTimestamp": "2026-01-01T00:00:00Z"}
@@ -420,21 +356,6 @@ async def test_what_a_dry_run_says_is_what_the_operator_plans_once_the_profile_i
     assert len(set(reasons(before)["ml/nightly"].values())) > 1, "the world is one where profiles bind each other"
 
 
-async def test_the_operators_settings_judge_the_image_and_fill_what_the_profile_does_not_say() -> None:
-    asked = question(agent={"image": "elsewhere.example/agent:2"})
-    for arguments, refused in ((("--allowed-images=elsewhere.example/",), None), ((), "ImageNotAllowed")):
-        cluster = FakeCluster(*fleet("a"), *operated(*arguments))
-        own = (await planned(cluster, asked)).plan.profiles[0]  # type: ignore[arg-type]
-        assert getattr(own.asked, "reason", None) == refused
-    queued = operated('--agent-defaults={"queueName":"profiling"}')
-    queue = (paths.collection(f"{GROUP}/v1beta2", PLURAL, "ml"), {"metadata": {"name": "profiling"}})
-    cluster = FakeCluster(*fleet("a"), *queued, queue)
-    cluster.serve(GROUP, PLURAL, "v1beta2")
-    seen = await planned(cluster, question())  # type: ignore[arg-type]
-    (row,) = rows(seen.plan.profiles[0], seen.plan, seen.observed)
-    assert row["message"].endswith("attempt 1 would be handed to Kueue's queue profiling now.")
-
-
 async def test_without_the_operators_deployment_an_image_that_it_has_refused_stays_refused() -> None:
     condition = {"type": "Accepted", "status": "False", "reason": "ImageNotAllowed"}
     where, other = beside("other", agent={"image": "elsewhere.example/agent:2"})
@@ -450,12 +371,6 @@ async def test_who_may_not_list_profiles_everywhere_is_told_and_gets_the_plan_be
     seen = await planned(cluster, question())  # type: ignore[arg-type]
     assert [each.profile.key for each in seen.plan.profiles] == ["ml/nightly", "ml/near"]
     assert seen.notes[0] == "only profiles of namespace ml are known, since you may not list those of others"
-
-
-async def test_a_node_that_is_gone_has_a_row_for_what_is_left_of_it() -> None:
-    left = its_report("r1", "gone")
-    cluster = FakeCluster(*fleet("a"), (paths.profiles("ml"), applied("r1")), (paths.reports("ml"), left))
-    assert await decided(cluster, question()) == {"a": ("run", "WouldStart"), "gone": ("gone", "NodeGone")}
 
 
 async def test_who_may_not_see_all_pods_is_told_that_nodes_are_taken_for_idle() -> None:
@@ -487,17 +402,6 @@ async def test_a_config_map_of_the_profile_itself_that_may_not_be_read_ends_the_
     cluster.fail("GET", "configmaps", ApiError(403, "Forbidden", "configmaps is forbidden"))
     with pytest.raises(ApiError, match="configmaps is forbidden"):
         await planned(cluster, ProfileInFile(profile(workload=FROM_CONFIG_MAP)))  # type: ignore[arg-type]
-
-
-async def test_a_config_map_is_read_from_the_cluster_and_its_absence_is_the_profiles_problem() -> None:
-    asked = ProfileInFile(profile(workload=FROM_CONFIG_MAP))
-    cluster = FakeCluster(*fleet("a"))
-    missing = (await planned(cluster, asked)).plan  # type: ignore[arg-type]
-    assert getattr(missing.profiles[0].asked, "reason", None) == "ConfigMapMissing"
-    data = {"metadata": {"name": "my-model"}, "data": {"config.json": json.dumps(CONFIG)}}
-    cluster = FakeCluster(*fleet("a"), (paths.config_maps("ml"), data))
-    found = (await planned(cluster, asked)).plan  # type: ignore[arg-type]
-    assert isinstance(found.profiles[0].asked, ResolvedProfile)
 
 
 def test_a_model_whose_state_does_not_fit_on_the_gpus_is_noted_once_a_product(tmp_path: Path) -> None:

@@ -319,7 +319,7 @@ def test_what_is_wrong_with_the_cluster_is_said_with_what_to_do(
 
 
 @pytest.mark.parametrize("command", ["why", "rerun"])
-@pytest.mark.parametrize("given", ["", "soon", "-1s", "0", "3y"])
+@pytest.mark.parametrize("given", ["", "soon", "-1s", "0", "99d"])
 def test_a_timeout_that_is_none_is_wrong_input(command: str, given: str) -> None:
     result = CliRunner().invoke(app, [command, "n1", f"--request-timeout={given}"])
     assert (result.exit_code, result.stdout) == (2, "")

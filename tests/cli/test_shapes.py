@@ -281,9 +281,3 @@ def test_shapes_starts_without_cluster_client_or_yaml() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_help_lists_the_commands() -> None:
-    result = CliRunner().invoke(app, ["--help"])
-    assert result.exit_code == 0
-    assert "shapes" in result.stdout

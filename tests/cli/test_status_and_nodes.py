@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import re
 from typing import Any
 
@@ -434,11 +433,6 @@ def test_nothing_is_coloured(api: Api) -> None:
     for words in (("nodes",), ("status",), ("status", "nightly"), ("status", "nobody")):
         done = api.run(*words)
         assert "\033" not in done.stdout + done.stderr
-
-
-def test_json_is_one_document_on_stdout_and_notes_stay_off_it(api: Api) -> None:
-    story(api)
-    json.loads(api.run("nodes", "-o", "json").stdout)
 
 
 def test_reports_without_a_training_rate_are_no_fleet_to_plan_with(api: Api) -> None:

@@ -86,15 +86,6 @@ def test_a_job_that_kueue_suspends_in_the_midst_of_its_run_is_queued_again_not_f
     assert (reasons(seen), closed(seen)) == (["WaitsInQueue"], None)
 
 
-def test_a_queue_that_does_not_exist_refuses_the_profile() -> None:
-    seen = observed([OWNER], queues={("ml", "research"): False})
-    assert getattr(plan(seen).profiles[0].asked, "message", "").startswith(
-        "There is no Kueue LocalQueue research in namespace ml. Create it (kubectl get localqueues says whether Kueue "
-        "is installed), or correct spec.agent.queueName."
-    )
-    assert reasons(seen) == ["ProfileNotAccepted"]
-
-
 def test_an_agent_with_a_queue_is_created_suspended_with_its_label_and_one_without_is_not() -> None:
     (held,), (free,) = (plan(observed([of])).actions for of in (OWNER, profile()))
     assert held.job["spec"]["suspend"] is True  # type: ignore[union-attr]

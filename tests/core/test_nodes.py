@@ -6,8 +6,6 @@ import pickle
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from precision_operator.core.observe.gpu_slices import slice_view
 from precision_operator.core.observe.nodes import NodeFacts, Taint, facts_of_all, node_facts, same_driver
@@ -61,42 +59,6 @@ def test_facts_can_be_saved_hashed_and_compared() -> None:
 def test_an_empty_object_gives_a_node_without_gpus() -> None:
     facts = node_facts({})
     assert (facts.name, facts.uid, facts.gpus, facts.product, facts.evidence) == ("", "", 0, None, None)
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=12),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
-    max_leaves=8,
-)
-LABEL_KEYS = st.sampled_from(
-    [
-        "nvidia.com/gpu.product",
-        "nvidia.com/gpu.count",
-        "nvidia.com/gpu.replicas",
-        "nvidia.com/gpu.memory",
-        "nvidia.com/gpu.compute.major",
-        "nvidia.com/gpu.compute.minor",
-        "nvidia.com/gpu.clique",
-        "nvidia.com/mig.config",
-        "nvidia.com/mig-1g.10gb.count",
-        "nvidia.com/cuda.driver.major",
-        "node.kubernetes.io/instance-type",
-    ]
-)
-
-
-@given(
-    labels=st.dictionaries(LABEL_KEYS, JSON),
-    resources=st.dictionaries(st.sampled_from(["nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "cpu"]), JSON),
-    junk=JSON,
-)
-def test_no_label_or_quantity_makes_reading_fail(labels: dict[str, Any], resources: dict[str, Any], junk: Any) -> None:
-    for allocatable in (resources, junk):
-        status = {"allocatable": allocatable, "capacity": junk, "conditions": junk, "nodeInfo": junk}
-        raw = {"metadata": {"labels": labels, "name": junk}, "spec": {"taints": junk}, "status": status}
-        assert node_facts(raw).gpus >= 0
-        assert slice_view({"spec": junk}) is None
-    assert node_facts({"metadata": junk, "spec": junk, "status": junk}).gpus == 0
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from precision_api.facts.names import FRESH
-from precision_operator.core.attempts.actions import Action, Close, Collect, Drop, MarkStale, Start
+from precision_operator.core.attempts.actions import Action, Collect, Drop, MarkStale, Start
 from precision_operator.core.attempts.refusal import RULES
 from precision_operator.core.eligibility.request import ResolvedProfile, resolve_profile
 from precision_operator.core.observe.observed import JobView, Observed, PodView, ProfileView
@@ -170,13 +170,6 @@ def test_editing_rollout_or_retention_measures_nothing_again(change: dict[str, A
     assert reasons(decided) == {"n1": "Measured"}
 
 
-def test_a_suspended_profile_starts_nothing_and_its_agents_finish() -> None:
-    running = job("n1", run=RUN)
-    paused = profile(suspend=True, rollout=at_once(4))
-    decided = plan(observed([paused], nodes("n1", "n2"), jobs=(running,), pods=(pod(running),)))
-    assert (decided.actions, reasons(decided)) == ((), {"n1": "AgentRunning", "n2": "Suspended"})
-
-
 def test_a_cordoned_node_with_a_running_agent_is_left_in_peace() -> None:
     running = job("n1", run=RUN)
     decided = plan(observed([NIGHTLY], nodes("n1", unschedulable=True), jobs=(running,), pods=(pod(running),)))
@@ -273,37 +266,6 @@ def waiting(of: JobView, **changes: Any) -> tuple[PodView, ...]:
 
 
 SLOW = job(run=RUN, created=NOW - 5 * MINUTE)
-STUCK: dict[str, tuple[tuple[PodView, ...], str, str, str]] = {
-    "no pod": ((), "PodNotCreated", "failed", "has had no pod for 300 s"),
-    "no image": (
-        waiting(SLOW, waiting_reason="ImagePullBackOff", waiting_message="not found: agent:1"),
-        "ImagePullFailed",
-        "failed",
-        "not found: agent:1",
-    ),
-    "no place": (
-        waiting(SLOW, unschedulable="0/9 nodes are available: Insufficient nvidia.com/gpu"),
-        "PendingTooLong",
-        "disrupted",
-        "Insufficient nvidia.com/gpu",
-    ),
-    "no secret": (
-        waiting(SLOW, waiting_reason="CreateContainerConfigError", waiting_message="secret not found"),
-        "StartTooLong",
-        "failed",
-        "did not start within 300 s of being scheduled: secret not found",
-    ),
-}
-
-
-@pytest.mark.parametrize(("pods", "reason", "outcome", "words"), STUCK.values(), ids=STUCK)
-def test_an_agent_that_does_not_start_gives_its_place_back_and_says_why(
-    pods: tuple[PodView, ...], reason: str, outcome: str, words: str
-) -> None:
-    action = only(observed([NIGHTLY], jobs=(SLOW,), pods=pods))
-    assert isinstance(action, Close)
-    assert (action.reason, action.outcome) == (reason, outcome)
-    assert words in action.message
 
 
 @pytest.mark.parametrize("changed", [{"created": NOW - 4 * MINUTE}, {}], ids=["younger", "running"])
@@ -311,13 +273,6 @@ def test_an_agent_that_runs_or_is_young_is_not_closed(changed: dict[str, Any]) -
     of = replace(SLOW, **changed)
     pods = () if changed else (pod(of),)
     assert plan(observed([NIGHTLY], jobs=(of,), pods=pods)).actions == ()
-
-
-def test_a_starting_agent_says_what_it_waits_for() -> None:
-    of = job(run=RUN)
-    seen = observed([NIGHTLY], jobs=(of,), pods=waiting(of, unschedulable="0/9 nodes are available"))
-    node_state = plan(seen).profiles[0].node_states[0]
-    assert (node_state.reason, "0/9 nodes are available" in node_state.message) == ("AgentUnschedulable", True)
 
 
 REFUSED: dict[str, tuple[ProfileView, dict[str, Any], str]] = {

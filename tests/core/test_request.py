@@ -49,35 +49,17 @@ def odd(**changes: Any) -> ProfileView:
 
 
 REFUSED: dict[str, tuple[ProfileView, Any, str, str]] = {
-    "a spec that can't be read": (
-        profile(problem="spec.workload: Field required"),
-        {},
-        "InvalidSpec",
-        "spec.workload: Field required",
-    ),
     "an image from elsewhere": (
         profile(agent={"image": "registry.example.org/agent"}),
         {},
         "ImageNotAllowed",
         "allowed prefixes (registry.example/)",
     ),
-    "a config map that is missing": (
-        profile(workload=BY_CONFIG_MAP),
-        {("ml", "my-model"): None},
-        "ConfigMapMissing",
-        "ConfigMap my-model, which spec.workload names, does not exist in namespace ml",
-    ),
     "a config map in another namespace": (
         profile(workload=BY_CONFIG_MAP),
         {("other", "my-model"): {"config.json": "{}"}},
         "ConfigMapMissing",
         "in namespace ml",
-    ),
-    "a key that is missing": (
-        profile(workload=BY_CONFIG_MAP),
-        {("ml", "my-model"): {"b": "", "a": ""}},
-        "ConfigMapKeyMissing",
-        "no key config.json. Add the key, or correct it in spec.workload. Keys that it has: a, b.",
     ),
     "a text that is no JSON": (
         profile(workload=BY_CONFIG_MAP),
@@ -97,12 +79,6 @@ REFUSED: dict[str, tuple[ProfileView, Any, str, str]] = {
         "InvalidWorkload",
         "MambaForCausalLM",
     ),
-    "a shape that a recipe can't take": (
-        odd(recipes=["fp8_current", "mxfp8"]),
-        {},
-        "InvalidWorkload",
-        "take fp8_current out of spec.recipes",
-    ),
 }
 
 
@@ -115,12 +91,6 @@ def test_a_profile_that_cannot_be_measured_is_told_why_and_what_to_do(
     assert found.reason == reason
     assert words in found.message
     assert REASONS[reason].kind == "profile"
-
-
-def test_without_any_image_the_profile_is_told_to_name_one() -> None:
-    found = resolve_profile(profile(), observed(settings=replace(SETTINGS, agent_image="")))
-    assert isinstance(found, Said)
-    assert found.reason == "ImageMissing"
 
 
 IMAGES = [

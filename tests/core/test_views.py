@@ -100,10 +100,6 @@ def test_a_job_that_does_not_say_whose_it_is_is_none_of_ours(label: str) -> None
     assert job_view(job(labels={k: v for k, v in MARKS.items() if k != label})) is None
 
 
-def test_an_attempt_that_is_no_number_is_none_of_ours() -> None:
-    assert job_view(job(labels=MARKS | {names.LABEL_ATTEMPT: "two"})) is None
-
-
 def test_a_pod_is_known_by_its_job_and_by_the_node_that_it_is_for() -> None:
     view = pod_view(pod())
     assert view is not None

@@ -21,7 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "-k",
         dest="word",
         action="append",
-        help="only controls with this in their name or their claim (RULE of those that claim nothing)",
+        help="only controls with this in their name or their claim (of other rules: no claim)",
     )
     parser.add_argument("--needs", choices=NEEDS, action="append", help="only controls whose tests need this")
     options = parser.parse_args(arguments)

@@ -13,7 +13,7 @@ Needs = Literal["nothing", "cluster", "node"]
 NEEDS: tuple[Needs, ...] = get_args(Needs)
 
 
-RULE = "RULE"
+RULE = "no claim"
 """In place of a claim, of a rule that the fast tests hold and docs/security.md does not claim."""
 
 
