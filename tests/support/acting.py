@@ -16,7 +16,7 @@ from precision_operator.core.plan import plan
 from precision_operator.shell.acting.act import Actor
 from precision_operator.shell.observing.cache import Cache, ObjectKind
 from precision_operator.shell.observing.refusals import RefusedCreations
-from tests.support.fake_cluster import FakeCluster
+from tests.support.fake_cluster import FakeCluster, agent_pod
 from tests.support.result_objects import result
 from tests.support.world import nodes, observed, profile
 
@@ -77,15 +77,8 @@ class Scene:
         job = replace(await self.started(), finished="Complete", finished_at=datetime.now(UTC))
         published = encode(result(run=job.run, request_hash=job.request_hash, node="n1"))
         text = (published.message if message is None else message).decode()
-        marks = {**START.job["metadata"]["labels"], "batch.kubernetes.io/job-name": job.name}
-        marks["batch.kubernetes.io/controller-uid"] = job.uid
         state = {"terminated": {"exitCode": 0, "message": text}} if phase != "Running" else {"running": {}}
-        raw = {
-            "metadata": {"name": f"{job.name}-x", "namespace": "ml", "labels": marks},
-            "spec": {"nodeName": "n1"},
-            "status": {"phase": phase, "containerStatuses": [{"name": "agent", "state": state}]},
-        }
-        stored = await self.cluster.create(PODS, raw)
+        stored = await self.cluster.create(PODS, agent_pod(self.cluster.objects[f"{JOBS}/{job.name}"], phase, state))
         self.cluster.logs[f"{job.name}-x"] = "\n".join(published.lines).encode()
         pod = pod_view(stored)
         assert pod is not None

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from precision_lab.fleet.slices import gpu_uuid
 from precision_lab.nodes.node import Node
 from tests.support.fake_nvml import compile_nvml
 from tests.support.installed import GPU_NODE, TEAM, Installed, Object, command_of, processes_of
@@ -107,8 +106,3 @@ def claimed_node(installed: Installed, folder: Path, tainted: Sequence[str] = ()
     finally:
         installed.real.stop_dra_driver(GPU_NODE)
         installed.real.start_plugin(GPU_NODE)
-
-
-def uuid_of(device: str) -> str:
-    """The UUID of a device (`gpu-3`) of the node."""
-    return gpu_uuid(GPU_NODE, int(device.removeprefix("gpu-")))

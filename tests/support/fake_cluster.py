@@ -22,6 +22,21 @@ def discovery(group: str, plural: str, *versions: str) -> dict[str, Json]:
     return {f"/apis/{group}": {"versions": [{"groupVersion": f"{group}/{version}"} for version in versions]}} | kinds
 
 
+def agent_pod(job: Json, phase: str, state: Json | None = None, **meta: Any) -> Json:
+    """The pod that the Job controller makes of an agent's Job; bound to its node once its container has a state."""
+    owner = job["metadata"]
+    marks = {"batch.kubernetes.io/job-name": owner["name"], "batch.kubernetes.io/controller-uid": owner["uid"]}
+    container = {"name": "agent", "image": "agent", "resources": {"requests": {"nvidia.com/gpu": "8"}}}
+    metadata = {"name": f"{owner['name']}-x", "namespace": owner["namespace"], "labels": owner["labels"] | marks}
+    bound = {"nodeName": owner["annotations"]["precisionprofiler.io/node"]} if state else {}
+    statuses = {"containerStatuses": [{"name": "agent", "state": state}]} if state else {}
+    return {
+        "metadata": metadata | meta,
+        "spec": {"containers": [container]} | bound,
+        "status": {"phase": phase} | statuses,
+    }
+
+
 class FakeCluster:
     """Stands in for the client of the API server: the requests that reading and acting make, by path."""
 

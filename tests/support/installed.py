@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 from collections.abc import Iterator, Mapping, Sequence
@@ -110,14 +109,10 @@ class Profile:
     name: str
 
     def get(self) -> Object:
-        found: Object = self.lab.get("pp", self.name, "--namespace", TEAM)
-        return found
+        return dict(self.lab.get("pp", self.name, "--namespace", TEAM))
 
     def status(self) -> Object:
         return dict(self.get().get("status", {}))
-
-    def phase(self) -> str:
-        return str(self.status().get("phase", ""))
 
     def completes(self, seconds: int = 110) -> Object:
         """Waits as a user does; returns the status."""
@@ -133,9 +128,11 @@ class Profile:
 
     def reports(self) -> list[Object]:
         """Its reports, of all nodes."""
-        selector = f"{names.LABEL_PROFILE_UID}={self.get()['metadata']['uid']}"
-        found: list[Object] = self.lab.get("npr", "--namespace", TEAM, "--selector", selector)["items"]
-        return found
+        return self._items("npr")
+
+    def _items(self, kind: str, *selectors: str) -> list[Object]:
+        selector = ",".join((f"{names.LABEL_PROFILE_UID}={self.get()['metadata']['uid']}", *selectors))
+        return list(self.lab.get(kind, "--namespace", TEAM, "--selector", selector)["items"])
 
     def report(self, node: str = GPU_NODE) -> Object:
         """Its report of a node; empty where there is none."""
@@ -143,8 +140,7 @@ class Profile:
 
     def attempt(self, node: str = GPU_NODE) -> Object:
         """The newest attempt on a node that has ended; empty before."""
-        found: Object = self.report(node).get("status", {}).get("attempt", {})
-        return found
+        return dict(self.report(node).get("status", {}).get("attempt", {}))
 
     def ends(self, reason: str, seconds: float = 240) -> Object:
         """The newest attempt, once it has ended for this reason. Fails with the attempt where it ends for another."""
@@ -159,9 +155,7 @@ class Profile:
 
     def pods(self) -> list[Object]:
         """The pods of its agents, on all nodes, also those that have ended."""
-        selector = f"{names.LABEL_APP}={names.AGENT_APP},{names.LABEL_PROFILE_UID}={self.get()['metadata']['uid']}"
-        found: list[Object] = self.lab.get("pods", "--namespace", TEAM, "--selector", selector)["items"]
-        return found
+        return self._items("pods", f"{names.LABEL_APP}={names.AGENT_APP}")
 
     def situation(self) -> str:
         """What a failed test shows of it: phase, reasons, the newest attempt, and each pod's status."""
@@ -175,14 +169,8 @@ class Profile:
 
     def agent(self, node: str = GPU_NODE) -> Object | None:
         """The agent's pod on a node, as long as it has not ended."""
-        return next(
-            (
-                pod
-                for pod in self.pods()
-                if pod["spec"].get("nodeName") == node and pod["status"]["phase"] in ("Pending", "Running")
-            ),
-            None,
-        )
+        here = [pod for pod in self.pods() if pod["spec"].get("nodeName") == node]
+        return next((pod for pod in here if pod["status"]["phase"] in ("Pending", "Running")), None)
 
     def running_agent(self, node: str = GPU_NODE, seconds: float = 180) -> Object:
         """The agent's pod on a node, once its program measures."""
@@ -196,9 +184,7 @@ class Profile:
         return found
 
     def jobs(self) -> list[Object]:
-        selector = f"{names.LABEL_PROFILE_UID}={self.get()['metadata']['uid']}"
-        found: list[Object] = self.lab.get("jobs", "--namespace", TEAM, "--selector", selector)["items"]
-        return found
+        return self._items("jobs")
 
 
 @contextmanager
@@ -264,8 +250,3 @@ def log_of(lab: Lab, pod: Object) -> str:
 def conditions(status: Object) -> dict[str, str]:
     """Type to status."""
     return {row["type"]: row["status"] for row in status.get("conditions", ())}
-
-
-def as_json(text: str) -> Any:
-    """A document that a command printed."""
-    return json.loads(text)

@@ -16,7 +16,7 @@ from precision_operator.shell.observing.yields import Yields
 from precision_operator.shell.reconcile import Reconciler
 from precision_operator.shell.switch import Switch
 from precision_operator.shell.telemetry import Telemetry
-from tests.support.fake_cluster import FakeCluster
+from tests.support.fake_cluster import FakeCluster, agent_pod
 from tests.support.node_objects import node_object
 from tests.support.report_objects import profile_object
 from tests.support.result_objects import result
@@ -103,8 +103,8 @@ class OperatorInMemory:
 
     def run_agents(self) -> None:
         """Each Job gets a pod that runs since now."""
-        for node, job in self.jobs().items():
-            self._pod(node, job, "Running", {"running": {"startedAt": _now()}})
+        for job in self.jobs().values():
+            self._pod(job, "Running", {"running": {"startedAt": _now()}})
 
     def end_agent(self, node: str) -> str:
         """The agent of the node ends with a good result; the name of its pod."""
@@ -114,7 +114,7 @@ class OperatorInMemory:
         digest = meta["annotations"]["precisionprofiler.io/request-hash"]
         published = encode(result(run=meta["labels"]["precisionprofiler.io/run"], request_hash=digest, node=node))
         ended = {"terminated": {"exitCode": 0, "message": published.message.decode()}}
-        name = self._pod(node, job, "Succeeded", ended)
+        name = self._pod(job, "Succeeded", ended)
         self.cluster._store(f"{JOBS}/{meta['name']}", job)
         self.cluster.logs[name] = "\n".join(published.lines).encode()
         return name
@@ -126,16 +126,9 @@ class OperatorInMemory:
             if path.rsplit("/", 1)[1].removesuffix("-x") not in there:
                 del self.cluster.objects[path]
 
-    def _pod(self, node: str, job: dict[str, Any], phase: str, state: dict[str, Any]) -> str:
-        meta = job["metadata"]
-        labels = meta["labels"] | {"batch.kubernetes.io/job-name": meta["name"]}
-        labels["batch.kubernetes.io/controller-uid"] = meta["uid"]
-        name = f"{meta['name']}-x"
-        raw = {
-            "metadata": {"name": name, "namespace": NAMESPACE, "labels": labels, "creationTimestamp": _now()},
-            "spec": {"nodeName": node},
-            "status": {"phase": phase, "containerStatuses": [{"name": "agent", "state": state}]},
-        }
+    def _pod(self, job: dict[str, Any], phase: str, state: dict[str, Any]) -> str:
+        raw = agent_pod(job, phase, state, creationTimestamp=_now())
+        name = str(raw["metadata"]["name"])
         self.cluster._store(f"{PODS}/{name}", raw)
         return name
 

@@ -15,6 +15,7 @@ from precision_api.facts import names
 from precision_lab.kubelet.pod_status import running, terminated, waiting
 from precision_operator.core.observe.clock import format_time
 from tests.support import random_nodes, random_specs
+from tests.support.fake_cluster import agent_pod
 from tests.support.history import has_ended
 from tests.support.node_objects import AGENT_IMAGE
 from tests.support.random_remains import Remains, bad, good
@@ -232,14 +233,9 @@ class RandomCluster:
             self._end(name)
 
     def _pod(self, job: Raw) -> Raw:
-        meta = job["metadata"]
-        labels = {k: v for k, v in meta["labels"].items() if k.startswith(names.GROUP)}
-        labels |= {"batch.kubernetes.io/job-name": meta["name"], "batch.kubernetes.io/controller-uid": meta["uid"]}
-        notes = {f"{names.GROUP}/node": meta["annotations"][f"{names.GROUP}/node"]}
-        made = {"name": f"{meta['name']}-x", "namespace": NAMESPACE, "uid": self.uid("pod"), "labels": labels}
-        made |= {"annotations": notes, "creationTimestamp": format_time(self.now)}
-        container = {"name": "agent", "image": AGENT_IMAGE, "resources": {"requests": {"nvidia.com/gpu": "8"}}}
-        return {"metadata": made, "spec": {"containers": [container]}, "status": {"phase": "Pending"}}
+        created = format_time(self.now)
+        notes = {names.ANNOTATION_NODE: job["metadata"]["annotations"][names.ANNOTATION_NODE]}
+        return agent_pod(job, "Pending", uid=self.uid("pod"), annotations=notes, creationTimestamp=created)
 
     def _pull(self, uid: str, pod: Raw) -> None:
         rng, node = self.rng, pod["metadata"]["annotations"][f"{names.GROUP}/node"]
