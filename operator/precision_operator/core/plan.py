@@ -6,18 +6,20 @@ for. Applied twice, a plan changes nothing: what is started, collected or droppe
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import datetime
 
 from precision_operator.core.admission.turns import admit
 from precision_operator.core.attempts import node_state
 from precision_operator.core.attempts.actions import Action, Close, Collect, Withdraw
+from precision_operator.core.attempts.attempt import attempts
 from precision_operator.core.attempts.cleanup import cleanup, next_end
 from precision_operator.core.attempts.faults import Fault, fault_text
 from precision_operator.core.attempts.node_state import ProfilePlan, draft
 from precision_operator.core.attempts.yielding import give_way
 from precision_operator.core.observe import nodes
-from precision_operator.core.observe.observed import Observed, ProfileView, ReportView
+from precision_operator.core.observe.observed import Observed, ProfileView
 from precision_operator.core.reasons import Said, said
 
 
@@ -39,19 +41,14 @@ def plan(observed: Observed) -> Plan:
     """The plan for everything that is seen. What one profile, node, Job or report raises costs the others nothing."""
     nodes.next_round()
     node_state.next_round()
-    faults: list[Fault] = []
-    observed = _without_unreadable_reports(observed, faults)
-    labels = {profile.spec.pool_label for profile in observed.profiles if profile.spec is not None}
-    unread = {f.uid: f for label in labels for f in observed.facts_of(label).values() if f.unreadable is not None}
-    faults += [Fault("node", f.name, f.unreadable) for f in unread.values() if f.unreadable is not None]
+    faults = [*_unreadable(observed)]
     drafts = [_draft(profile, observed, faults) for profile in observed.profiles]
     admission = admit(drafts, observed, faults)
-    ends = tuple(cleanup(observed, admission.plans, faults))
-    gives = give_way(
-        observed, admission.plans, {end.job.uid for end in ends if isinstance(end, Close | Collect | Withdraw)}
-    )
+    jobs = attempts(observed, admission.plans)
+    ends = tuple(cleanup(observed, admission.plans, jobs, faults))
+    gives = give_way(observed, jobs, {end.job.uid for end in ends if isinstance(end, Close | Collect | Withdraw)})
     actions = (*ends, *gives, *admission.starts)
-    again = next_end(observed, admission.plans)
+    again = next_end(observed, jobs)
     return Plan(admission.plans, actions, admission.nodes_to_probe, tuple(faults), again)
 
 
@@ -75,16 +72,13 @@ def _undecided(profile: ProfileView, observed: Observed, reason: Said) -> Profil
     return ProfilePlan(profile, reason, (), nodes)
 
 
-def _without_unreadable_reports(observed: Observed, faults: list[Fault]) -> Observed:
-    """The same world without reports whose times make no sense: their nodes are measured anew."""
-    readable = [report for report in observed.reports if _is_readable(report, faults)]
-    return observed if len(readable) == len(observed.reports) else replace(observed, reports=tuple(readable))
-
-
-def _is_readable(report: ReportView, faults: list[Fault]) -> bool:
-    try:
-        report.check()
-    except Exception as error:
-        faults.append(Fault("report", f"{report.namespace}/{report.name}", error))
-        return False
-    return True
+def _unreadable(observed: Observed) -> Iterator[Fault]:
+    """What stood at the world's door and could not be read: the others are planned for without it."""
+    for report in observed.reports:
+        if report.unreadable is not None:
+            yield Fault("report", f"{report.namespace}/{report.name}", report.unreadable)
+    labels = {profile.spec.pool_label for profile in observed.profiles if profile.spec is not None}
+    nodes = {node.uid: node for label in labels for node in observed.facts_of(label).values()}
+    for node in nodes.values():
+        if node.unreadable is not None:
+            yield Fault("node", node.name, node.unreadable)

@@ -3,52 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from datetime import datetime
 
 from precision_api.kinds.report import ReportStatus
 from precision_operator.core.attempts.actions import (
-    DEFAULT_KEEPING,
     Action,
     Adopt,
     Close,
     Collect,
     Drop,
-    Keeping,
     MarkFresh,
     MarkStale,
     Withdraw,
 )
+from precision_operator.core.attempts.attempt import Attempt
 from precision_operator.core.attempts.faults import Fault
 from precision_operator.core.attempts.node_state import ProfilePlan, recorded
-from precision_operator.core.attempts.places import end_of, is_abandoned
+from precision_operator.core.attempts.places import is_abandoned
 from precision_operator.core.attempts.refusal import Answer, classify, cleaned, mark_of
 from precision_operator.core.eligibility.checks import decide
 from precision_operator.core.observe.clock import duration
-from precision_operator.core.observe.nodes import NodeFacts
 from precision_operator.core.observe.observed import JobView, Observed, PodView, ReportView, Stage
 from precision_operator.core.observe.stop import Stop, stopped
 from precision_operator.core.reasons import Said, said
 
 
-def cleanup(observed: Observed, plans: Sequence[ProfilePlan], faults: list[Fault]) -> Iterator[Action]:
+def cleanup(
+    observed: Observed, plans: Sequence[ProfilePlan], attempts: Sequence[Attempt], faults: list[Fault]
+) -> Iterator[Action]:
     """All that is to be ended, collected, marked or deleted. What one Job or report raises goes to `faults`."""
-    by_uid = {plan.profile.uid: plan for plan in plans}
-    pods = {pod.job_uid: pod for pod in observed.pods}
-    for job in observed.jobs:
-        report = observed.reports_of.get(job.profile_uid, {}).get(job.node_uid)
+    for attempt in attempts:
         try:
-            action = _of_job(job, pods.get(job.uid), report, by_uid.get(job.profile_uid), observed)
+            action = _of_job(attempt, observed)
         except Exception as error:
-            faults.append(Fault("job", f"{job.namespace}/{job.name}", error))
+            faults.append(Fault("job", f"{attempt.job.namespace}/{attempt.job.name}", error))
             continue
-        if action is not None and not job.deleting:
+        if action is not None and not attempt.job.deleting:
             yield action
     # One writer a pass: a report whose Job is still there gets that Job's end first, or the one would undo the other.
     written = {(job.profile_uid, job.node_uid) for job in observed.jobs}
+    profiles = {profile.uid: profile for profile in observed.profiles}
     for uid, orphan in observed.orphans:
         if (uid, orphan.node_uid) not in written and observed.reports_of[uid][orphan.node_uid] is orphan:
             written.add((uid, orphan.node_uid))
-            yield Adopt(by_uid[uid].profile, orphan)
+            yield Adopt(profiles[uid], orphan)
     for plan in plans:
         if plan.profile.spec is None:
             continue
@@ -63,56 +62,50 @@ def cleanup(observed: Observed, plans: Sequence[ProfilePlan], faults: list[Fault
             faults.append(Fault("profile", plan.profile.key, error))
 
 
-def next_end(observed: Observed, plans: Sequence[ProfilePlan]) -> datetime | None:
+def next_end(observed: Observed, attempts: Sequence[Attempt]) -> datetime | None:
     """The first moment ahead at which an attempt's time is over, or a pod that nobody ends stops counting."""
-    by_uid = {plan.profile.uid: plan for plan in plans}
-    pods = {pod.job_uid: pod for pod in observed.pods}
     grace = observed.settings.unresponsive_grace
     ends = [pod.deleting_since + grace for pod in observed.pods if pod.live and pod.deleting_since is not None]
-    for job in observed.jobs:
-        owner = by_uid.get(job.profile_uid)
-        if owner is None or not job.live or job.deleting:
+    for attempt in attempts:
+        if attempt.owner is None or not attempt.job.live or attempt.job.deleting:
             continue
-        try:
-            facts = owner.nodes.get(job.node_uid)
-            end = end_of(job, pods.get(job.uid), facts, owner.profile.spec, observed.settings)
-        except Exception:  # `cleanup` has met the same, and tells of it
-            continue
-        ends += [end.at] if end is not None else []
+        with suppress(Exception):  # `cleanup` has met the same, and tells of it
+            ends += [attempt.end.at] if attempt.end is not None else []
     return min((at for at in ends if at > observed.now), default=None)
 
 
-def _of_job(
-    job: JobView, pod: PodView | None, report: ReportView | None, owner: ProfilePlan | None, observed: Observed
-) -> Action | None:
-    if owner is None:
+def _of_job(attempt: Attempt, observed: Observed) -> Action | None:
+    job, pod, report, facts = attempt.job, attempt.pod, attempt.report, attempt.facts
+    if attempt.owner is None:
         return _drop_job(job, "ProfileDeleted", "its profile is gone")
     if recorded(job, report):
         return _drop_job(job, "ResultWritten", "its result is in the report")
-    keeping = _keeping(owner)
-    facts = owner.nodes.get(job.node_uid)
+    keeping = attempt.keeping
     if job.finished is not None and (pod is None or not is_abandoned(pod, observed.settings, observed.now)):
         pool, domain = (facts.pool, facts.clique) if facts else ("", None)
         by_claim = pod is not None and pod.claims
-        return Collect(job, pod, report, pool, keeping, domain, by_claim, _is_drained(facts, owner))
+        return Collect(job, pod, report, pool, keeping, domain, by_claim, _is_drained(attempt))
     if job.node_uid not in observed.nodes:
         return Close(job, report, "disrupted", said("NodeLost", node=job.node_name), keeping)
-    if pod is None and job.suspended and owner.profile.spec is not None and owner.profile.spec.suspend:
+    if pod is None and job.suspended and attempt.spec is not None and attempt.spec.suspend:
         return _drop_job(job, "Suspended", "its profile is suspended, and Kueue has not let it begin")
     if job.creation_problem and not job.suspended and (pod is None or _lacks_claim(pod)):
-        return _withdraw(job, report, owner, "pod" if pod is None else "ResourceClaim")
+        stage: Stage = "pod" if pod is None else "ResourceClaim"
+        answer = {"stage": stage, "words": cleaned(job.creation_problem), "namespace": job.namespace}
+        mark = mark_of(attempt.owner.profile, report)
+        return Withdraw(job, mark, Said(classify(Answer(job.creation_problem)), answer), stage)
     if observed.stop is not None and job.finished is None and _takes_back(observed.stop, pod):
         return Close(job, report, "disrupted", stopped(observed.stop), keeping)
-    end = end_of(job, pod, facts, owner.profile.spec, observed.settings)
+    end = attempt.end
     if end is None or not end.is_over(observed.now):
         return None
     read = pod if end.has_log else None
     return Close(job, report, end.outcome, end.said, keeping, read, end.since)
 
 
-def _is_drained(facts: NodeFacts | None, owner: ProfilePlan) -> bool:
+def _is_drained(attempt: Attempt) -> bool:
     """Whether somebody wants no pods on the node just now."""
-    spec = owner.profile.spec
+    facts, spec = attempt.facts, attempt.spec
     if facts is None or spec is None:
         return False
     reason = decide(facts, spec.target, spec.agent.tolerations).reason
@@ -130,18 +123,6 @@ def _takes_back(stop: Stop, pod: PodView | None) -> bool:
 def _lacks_claim(pod: PodView) -> bool:
     """Whether the pod is there, and the cluster has not created the claim that it waits for."""
     return pod.phase == "Pending" and pod.claims and not pod.claims_created
-
-
-def _withdraw(job: JobView, report: ReportView | None, owner: ProfilePlan, stage: Stage) -> Withdraw:
-    words = job.creation_problem
-    facts = {"stage": stage, "words": cleaned(words), "namespace": job.namespace}
-    reason = classify(Answer(words))
-    return Withdraw(job, mark_of(owner.profile, report), Said(reason, facts), stage)
-
-
-def _keeping(owner: ProfilePlan) -> Keeping:
-    spec = owner.profile.spec
-    return Keeping(spec.rollout.retry, spec.retention) if spec is not None else DEFAULT_KEEPING
 
 
 def _drop_job(job: JobView, reason: str, message: str) -> Drop:

@@ -14,9 +14,9 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Literal, NamedTuple
 
-from precision_operator.core.attempts.actions import DEFAULT_KEEPING, GiveWay, Keeping
-from precision_operator.core.attempts.node_state import ProfilePlan, recorded
-from precision_operator.core.observe.nodes import NodeFacts
+from precision_operator.core.attempts.actions import GiveWay
+from precision_operator.core.attempts.attempt import Attempt
+from precision_operator.core.attempts.node_state import recorded
 from precision_operator.core.observe.observed import JobView, Observed, PodView, Yield
 from precision_operator.core.observe.waiting_pods import WaitingPod
 from precision_operator.core.reasons import said
@@ -44,38 +44,28 @@ class Holder(NamedTuple):
     """To the second."""
 
 
-class _ClaimHolder(NamedTuple):
-    """An agent that holds its node's GPUs by claim."""
-
-    job: JobView
-    facts: NodeFacts
-    priority: int
-
-
-def give_way(observed: Observed, plans: Sequence[ProfilePlan], ending: Collection[str]) -> Iterator[GiveWay]:
+def give_way(observed: Observed, attempts: Sequence[Attempt], ending: Collection[str]) -> Iterator[GiveWay]:
     """The agents to be ended for others now; `ending` are UIDs of Jobs that this plan ends anyway."""
-    agents = list(_agents(observed, plans, ending))
+    agents = [attempt for attempt in attempts if attempt.job.uid not in ending and _holds_gpus(attempt)]
     if not agents:
         return
-    by_uid = {plan.profile.uid: plan for plan in plans}
     yields = list(observed.yields)
+    # What failed is done again: an agent is still there that was to be ended.
     yield from (
-        _action(agent, record, observed, by_uid)
+        _action(agent, record)
         for agent in agents
         for record in yields
-        if _is_unfinished(record, agent)
+        if record.outcome == "Waiting" and record.job_uid == agent.job.uid
     )
     for pod in sorted(observed.waiting_pods, key=lambda pod: (-pod.priority, pod.since, pod.key)):
         if observed.now - pod.since < PATIENCE or not may_ask(pod, yields):
             continue
         kept = {record.node_uid for record in yields if record.outcome == "Waiting"}
-        fitting = [
-            a for a in agents if a.priority < pod.priority and a.facts.uid not in kept and pod.may_run_on(a.facts)
-        ]
+        fitting = [agent for agent in agents if agent.job.node_uid not in kept and _helps(agent, pod)]
         if fitting:
             youngest = max(fitting, key=lambda agent: (agent.job.created, agent.job.name))
             yields.append(begun(youngest.job, pod, observed.now))
-            yield _action(youngest, yields[-1], observed, by_uid)
+            yield _action(youngest, yields[-1])
 
 
 def may_ask(pod: WaitingPod, yields: Sequence[Yield]) -> bool:
@@ -156,29 +146,21 @@ def told(record: Yield) -> str:
     )
 
 
-def _is_unfinished(record: Yield, agent: _ClaimHolder) -> bool:
-    """Whether an agent is still there that was to be ended: what failed is done again."""
-    return record.outcome == "Waiting" and record.job_uid == agent.job.uid
+def _holds_gpus(attempt: Attempt) -> bool:
+    """Whether its agent has GPUs to give: one without a node has none."""
+    job, pod = attempt.job, attempt.pod
+    if pod is None or attempt.facts is None or job.deleting or not job.live or recorded(job, attempt.report):
+        return False
+    return pod.claims and pod.live and pod.deleting_since is None and pod.scheduled_at is not None
 
 
-def _agents(observed: Observed, plans: Sequence[ProfilePlan], ending: Collection[str]) -> Iterator[_ClaimHolder]:
-    """Those that hold GPUs: an agent without a node has none to give."""
-    nodes = {plan.profile.uid: plan.nodes for plan in plans}
-    pods = {pod.job_uid: pod for pod in observed.pods}
-    for job in observed.jobs:
-        pod, facts = pods.get(job.uid), nodes.get(job.profile_uid, {}).get(job.node_uid)
-        if pod is None or facts is None or job.uid in ending or job.deleting or not job.live:
-            continue
-        if recorded(job, observed.reports_of.get(job.profile_uid, {}).get(job.node_uid)):
-            continue
-        if pod.claims and pod.live and pod.deleting_since is None and pod.scheduled_at is not None:
-            yield _ClaimHolder(job, facts, pod.priority)
+def _helps(agent: Attempt, pod: WaitingPod) -> bool:
+    """Whether the pod may have the agent's GPUs."""
+    assert agent.pod is not None
+    assert agent.facts is not None
+    return agent.pod.priority < pod.priority and pod.may_run_on(agent.facts)
 
 
-def _action(agent: _ClaimHolder, record: Yield, observed: Observed, plans: Mapping[str, ProfilePlan]) -> GiveWay:
-    job = agent.job
-    report = observed.reports_of.get(job.profile_uid, {}).get(job.node_uid)
-    spec = plans[job.profile_uid].profile.spec
-    keeping = Keeping(spec.rollout.retry, spec.retention) if spec is not None else DEFAULT_KEEPING
+def _action(agent: Attempt, record: Yield) -> GiveWay:
     yielded = said("Yielded", pod=record.pod, priority=record.priority)
-    return GiveWay(job, report, "disrupted", yielded, keeping, record=record)
+    return GiveWay(agent.job, agent.report, "disrupted", yielded, agent.keeping, record=record)

@@ -8,6 +8,7 @@ from typing import Any
 
 from precision_api.facts.names import GPU_RESOURCE
 from precision_operator.core.observe.gpu_slices import DRA_DRIVER
+from precision_operator.core.observe.raw_object import entries, mapping, section
 
 _PARTITION = re.compile(r"(.+?)-mig-.+")
 """How NVIDIA's DRA driver names a MIG slice: gpu-0-mig-1g10gb-19-0."""
@@ -20,29 +21,29 @@ Claims = Mapping[tuple[str, str], frozenset[Device] | None]
 
 def claim_names(pod: Mapping[str, Any]) -> tuple[str, ...]:
     """Names of the ResourceClaims of a pod, those that were made for an extended resource included."""
-    status = _mapping(pod.get("status"))
-    made = {str(item.get("name")): item.get("resourceClaimName") for item in _rows(status, "resourceClaimStatuses")}
-    asked = _rows(_mapping(pod.get("spec")), "resourceClaims")
+    status = section(pod, "status")
+    made = {str(item.get("name")): item.get("resourceClaimName") for item in entries(status, "resourceClaimStatuses")}
+    asked = entries(section(pod, "spec"), "resourceClaims")
     named = [item.get("resourceClaimName") or made.get(str(item.get("name"))) for item in asked]
-    mapped = _mapping(status.get("extendedResourceClaimStatus")).get("resourceClaimName")
+    mapped = section(status, "extendedResourceClaimStatus").get("resourceClaimName")
     return tuple(dict.fromkeys(str(name) for name in (*named, mapped) if name))
 
 
 def asks_for_claims(pod: Mapping[str, Any]) -> bool:
     """Whether a pod has any claim."""
-    return bool(_rows(_mapping(pod.get("spec")), "resourceClaims"))
+    return bool(entries(section(pod, "spec"), "resourceClaims"))
 
 
 def are_created(pod: Mapping[str, Any]) -> bool:
     """Whether each claim that a pod asks for is there."""
-    wanted = _rows(_mapping(pod.get("spec")), "resourceClaims")
+    wanted = entries(section(pod, "spec"), "resourceClaims")
     return bool(wanted) and len(claim_names(pod)) >= len(wanted)
 
 
 def is_mapped(pod: Mapping[str, Any]) -> bool:
     """Whether the scheduler has made a claim of the pod's request for nvidia.com/gpu: the two are one."""
-    extended = _mapping(_mapping(pod.get("status")).get("extendedResourceClaimStatus"))
-    return any(item.get("resourceName") == GPU_RESOURCE for item in _rows(extended, "requestMappings"))
+    extended = section(section(pod, "status"), "extendedResourceClaimStatus")
+    return any(item.get("resourceName") == GPU_RESOURCE for item in entries(extended, "requestMappings"))
 
 
 def claimed_gpus(claim: Mapping[str, Any]) -> frozenset[Device]:
@@ -50,22 +51,13 @@ def claimed_gpus(claim: Mapping[str, Any]) -> frozenset[Device]:
 
     Admin access looks at a GPU without having it. Other drivers' devices (NICs, NVLink channels) are no GPUs.
     """
-    devices = _mapping(_mapping(_mapping(claim.get("status")).get("allocation")).get("devices"))
+    devices = mapping(section(section(claim, "status"), "allocation").get("devices"))
     return frozenset(_allocated(devices))
 
 
 def _allocated(devices: Mapping[str, Any]) -> Iterator[Device]:
-    for item in _rows(devices, "results"):
+    for item in entries(devices, "results"):
         if item.get("driver") == DRA_DRIVER and item.get("adminAccess") is not True:
             name = str(item.get("device") or "")
             part = _PARTITION.fullmatch(name)
             yield str(item.get("pool") or ""), part[1] if part else name
-
-
-def _rows(raw: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
-    value = raw.get(key)
-    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}

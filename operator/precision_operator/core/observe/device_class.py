@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from precision_operator.core.observe.gpu_slices import DRA_DRIVER
+from precision_operator.core.observe.raw_object import mapping, section
 
 
 @dataclass(frozen=True)
@@ -25,14 +26,10 @@ def device_class(raw: Mapping[str, Any] | None) -> DeviceClass:
     """The class as the API server holds it; None: there is none of that name. Never raises on what it holds."""
     if raw is None:
         return DeviceClass(exists=False)
-    config = _mapping(raw.get("spec")).get("config")
+    config = section(raw, "spec").get("config")
     for item in config if isinstance(config, list) else ():
-        opaque = _mapping(_mapping(item).get("opaque"))
-        strategy = _mapping(_mapping(opaque.get("parameters")).get("sharing")).get("strategy")
+        opaque = mapping(mapping(item).get("opaque"))
+        strategy = mapping(section(opaque, "parameters").get("sharing")).get("strategy")
         if opaque.get("driver") == DRA_DRIVER and strategy:
             return DeviceClass(sharing=str(strategy))
     return USUAL
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}

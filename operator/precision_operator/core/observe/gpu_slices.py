@@ -17,6 +17,7 @@ from typing import Any
 
 from precision_api.exchange.request import MOST_GPUS
 from precision_operator.core.observe.quantities import quantity
+from precision_operator.core.observe.raw_object import mapping, section
 
 DRA_DRIVER = "gpu.nvidia.com"
 """The DRA driver that hands out GPUs. Its sibling compute-domain.nvidia.com hands out NVLink channels only."""
@@ -99,8 +100,8 @@ class PublishedGpus:
 
 def slice_view(raw: Mapping[str, Any]) -> SliceView | None:
     """What is kept of a ResourceSlice; None for one of another driver, or of no single node."""
-    spec = _mapping(raw.get("spec"))
-    pool, node = _mapping(spec.get("pool")), spec.get("nodeName")
+    spec = section(raw, "spec")
+    pool, node = section(spec, "pool"), spec.get("nodeName")
     if spec.get("driver") != DRA_DRIVER or not isinstance(node, str) or not node:
         return None
     devices = spec.get("devices")
@@ -157,15 +158,15 @@ def _incomplete(items: list[SliceView]) -> str | None:
 def _device(body: Mapping[str, Any]) -> tuple[str, str, Mapping[str, Any]]:
     """(name, type, what else is said of it)."""
     # resource.k8s.io/v1beta1 keeps attributes and capacity one level down, under `basic`.
-    body = {**body, **_mapping(body.get("basic"))}
-    kind = _mapping(_mapping(body.get("attributes")).get("type")).get("string")
+    body = {**body, **section(body, "basic")}
+    kind = mapping(section(body, "attributes").get("type")).get("string")
     return sys.intern(str(body.get("name") or "")), str(kind or ""), body
 
 
 def _gpu(name: str, body: Mapping[str, Any]) -> Gpu:
-    attributes = _mapping(body.get("attributes"))
+    attributes = section(body, "attributes")
     product = _text(attributes, "productName")
-    memory = quantity(_mapping(_mapping(body.get("capacity")).get("memory")).get("value"))
+    memory = quantity(mapping(section(body, "capacity").get("memory")).get("value"))
     return Gpu(
         name=name,
         uuid=_text(attributes, "uuid"),
@@ -189,7 +190,7 @@ def _taints(value: object) -> tuple[str, ...]:
 
 def _text(attributes: Mapping[str, Any], name: str) -> str | None:
     """An attribute's value, typed as string or as version."""
-    value = _mapping(attributes.get(name))
+    value = section(attributes, name)
     text = value.get("string") or value.get("version")
     return str(text) if text else None
 
@@ -206,7 +207,3 @@ def _interned(text: str | None) -> str | None:
 
 def _count(value: object, otherwise: int) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) else otherwise
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}

@@ -21,6 +21,7 @@ from precision_operator.core.observe.gpu_labels import first_label, whole_number
 from precision_operator.core.observe.gpu_slices import Gpu, PublishedGpus, SliceView, published
 from precision_operator.core.observe.memo import Memo
 from precision_operator.core.observe.quantities import millis, quantity
+from precision_operator.core.observe.raw_object import mapping, section
 
 T = TypeVar("T")
 Way = Literal["plugin", "claim"]
@@ -121,7 +122,7 @@ def node_facts(
     `slices` are those of any node: others are passed over; they name the GPU where labels don't.
     `domain_labels` name the NVLink domain where the known labels don't.
     """
-    meta, spec, status = (_mapping(node.get(key)) for key in ("metadata", "spec", "status"))
+    meta, spec, status = (section(node, key) for key in ("metadata", "spec", "status"))
     labels = _texts(meta.get("labels"))
     name = str(meta.get("name") or "")
     here = published(item for item in slices or () if item.node == name)
@@ -141,8 +142,8 @@ def node_facts(
         way="plugin" if counted or here is None else "claim",
         allocatable_gpus=counted,
         capacity_gpus=capacity.get(GPU_RESOURCE, 0),
-        cpu_millis=millis(_mapping(status.get("allocatable")).get("cpu")),
-        memory_bytes=quantity(_mapping(status.get("allocatable")).get("memory")),
+        cpu_millis=millis(section(status, "allocatable").get("cpu")),
+        memory_bytes=quantity(section(status, "allocatable").get("memory")),
         arch=_arch(labels, status, product),
         compute=_compute(labels, here, gpu_name, product),
         driver=gpu_labels.driver(labels) or _of_gpus(here, lambda gpu: gpu.driver),
@@ -179,7 +180,7 @@ def facts_of_all(
     key = (pool_label, domain_labels, slices is not None)
 
     def facts(uid: str, node: Mapping[str, Any]) -> NodeFacts:
-        here = of_node.get(_mapping(node.get("metadata")).get("name"), []) if of_node else []
+        here = of_node.get(section(node, "metadata").get("name"), []) if of_node else []
         published = here if slices is not None else None
         return _FACTS.of(
             (uid, *key), (node, *here), lambda: _facts_or_why_not(uid, node, pool_label, published, domain_labels)
@@ -200,16 +201,12 @@ def _facts_or_why_not(
     try:
         return node_facts(node, pool_label, slices, domains)
     except Exception as error:
-        return NodeFacts(name=str(_mapping(node.get("metadata")).get("name") or uid), uid=uid, unreadable=error)
+        return NodeFacts(name=str(section(node, "metadata").get("name") or uid), uid=uid, unreadable=error)
 
 
 def same_driver(first: str, second: str) -> bool:
     """Whether two driver versions are the same release: DRA prints 580.159.4 for the driver's 580.159.04."""
     return _version(first) == _version(second)
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
 
 
 def _mappings(value: object) -> tuple[Mapping[str, Any], ...]:
@@ -220,7 +217,7 @@ def _texts(value: object) -> Mapping[str, str]:
     """A mapping of texts; the very same one where it is one already: a fleet's labels are not held twice."""
     if isinstance(value, dict) and all(type(key) is str and type(item) is str for key, item in value.items()):
         return value
-    return {str(key): str(item) for key, item in _mapping(value).items() if item is not None}
+    return {str(key): str(item) for key, item in mapping(value).items() if item is not None}
 
 
 def _version(text: str) -> tuple[int | str, ...]:
@@ -241,7 +238,7 @@ def _of_gpus(here: PublishedGpus | None, value: Callable[[Gpu], T | None]) -> T 
 
 
 def _counts(value: object) -> dict[str, int]:
-    return {str(key): quantity(item) or 0 for key, item in _mapping(value).items()}
+    return {str(key): quantity(item) or 0 for key, item in mapping(value).items()}
 
 
 def _resources(status: Mapping[str, Any], labels: Mapping[str, str]) -> tuple[dict[str, int], dict[str, int]]:
@@ -280,7 +277,7 @@ def _not_ready(conditions: object) -> str | None:
 
 def _arch(labels: Mapping[str, str], status: Mapping[str, Any], product: ProductClass | None) -> str | None:
     arch = first_label(labels, ("kubernetes.io/arch", "beta.kubernetes.io/arch"))
-    arch = arch or str(_mapping(status.get("nodeInfo")).get("architecture") or "") or None
+    arch = arch or str(section(status, "nodeInfo").get("architecture") or "") or None
     return arch or (part_of_class(product).host_arch if product else None)
 
 

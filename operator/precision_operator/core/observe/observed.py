@@ -173,10 +173,8 @@ class ReportView:
     """Value of the rerun annotation: a new one asks for a new run of this node."""
     version: str = ""
     """resourceVersion of the object that was read."""
-
-    def check(self) -> None:
-        """Read all that plans ask of the status, each once. ValueError for a time that is none."""
-        _ = self.started, self.reported_limit, self.not_fresh
+    unreadable: Exception | None = field(default=None, compare=False)
+    """Why nothing is known of its status: a time in it is none."""
 
     @cached_property
     def started(self) -> datetime | None:

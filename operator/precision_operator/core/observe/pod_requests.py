@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from precision_operator.core.observe.quantities import millis, quantity
+from precision_operator.core.observe.raw_object import entries, section
 
 
 @dataclass(frozen=True)
@@ -34,9 +35,9 @@ def pod_requests(spec: Mapping[str, Any]) -> Requests:
     containers together. Sidecars (init containers that restart) stay, and count with whatever comes after them. What
     the pod requests as a whole stands above its containers. Source: k8s.io/component-helpers resource.PodRequests.
     """
-    together = sum((_of(container) for container in _list(spec, "containers")), NOTHING)
+    together = sum((_of(container) for container in entries(spec, "containers")), NOTHING)
     sidecars, largest = NOTHING, NOTHING
-    for container in _list(spec, "initContainers"):
+    for container in entries(spec, "initContainers"):
         request = _of(container)
         if container.get("restartPolicy") == "Always":
             sidecars += request
@@ -44,30 +45,20 @@ def pod_requests(spec: Mapping[str, Any]) -> Requests:
         else:
             largest = largest.larger(sidecars + request)
     needed = (together + sidecars).larger(largest)
-    whole = _map(_map(spec, "resources"), "requests")
+    whole = section(section(spec, "resources"), "requests")
     cpu, memory = millis(whole.get("cpu")), quantity(whole.get("memory"))
     stated = Requests(needed.cpu_millis if cpu is None else cpu, needed.memory_bytes if memory is None else memory)
-    return stated + _read(_map(spec, "overhead"))
+    return stated + _read(section(spec, "overhead"))
 
 
 def _of(container: Mapping[str, Any]) -> Requests:
     """A container's requests; its limit stands in for a request that is left out, as the API server fills it in."""
-    resources = _map(container, "resources")
-    return _read({**_map(resources, "limits"), **_map(resources, "requests")})
+    resources = section(container, "resources")
+    return _read({**section(resources, "limits"), **section(resources, "requests")})
 
 
 def _read(resources: Mapping[str, Any]) -> Requests:
     return Requests(millis(resources.get("cpu")) or 0, quantity(resources.get("memory")) or 0)
-
-
-def _map(raw: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    value = raw.get(key)
-    return value if isinstance(value, Mapping) else {}
-
-
-def _list(raw: Mapping[str, Any], key: str) -> Sequence[Mapping[str, Any]]:
-    value = raw.get(key)
-    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
 
 
 def cpu_text(cpu_millis: int) -> str:

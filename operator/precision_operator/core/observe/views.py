@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -27,6 +28,7 @@ from precision_operator.core.observe.observed import (
     Termination,
 )
 from precision_operator.core.observe.pod_requests import NOTHING, pod_requests
+from precision_operator.core.observe.raw_object import condition_of, entries, section, turned
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ATTEMPT = re.compile(r"[1-9][0-9]{0,8}")
@@ -39,10 +41,10 @@ def profile_view(raw: Raw, problem: str = "") -> ProfileView:
 
     With a `problem` that is known, the spec is not read.
     """
-    meta = _map(raw, "metadata")
+    meta = section(raw, "metadata")
     spec: ProfileSpec | None = None
     try:
-        spec = None if problem else ProfileSpec.model_validate(_map(raw, "spec"))
+        spec = None if problem else ProfileSpec.model_validate(section(raw, "spec"))
     except ValidationError as error:
         problem = spec_problem(error)
     return ProfileView(
@@ -53,8 +55,8 @@ def profile_view(raw: Raw, problem: str = "") -> ProfileView:
         created=time_or_none(meta.get("creationTimestamp")) or _EPOCH,
         spec=spec,
         problem=problem,
-        status=_map(raw, "status"),
-        rerun=str(_map(meta, "annotations").get(names.ANNOTATION_RERUN, "")),
+        status=section(raw, "status"),
+        rerun=str(section(meta, "annotations").get(names.ANNOTATION_RERUN, "")),
         deleting=bool(meta.get("deletionTimestamp")),
         version=str(meta.get("resourceVersion", "")),
     )
@@ -70,12 +72,12 @@ def spec_problem(error: ValidationError, start: str = "spec") -> str:
 
 def job_view(raw: Raw) -> JobView | None:
     """A Job of ours; None when its labels do not say whose attempt it is."""
-    meta, status = _map(raw, "metadata"), _map(raw, "status")
-    labels, notes = _map(meta, "labels"), _map(meta, "annotations")
+    meta, status = section(raw, "metadata"), section(raw, "status")
+    labels, notes = section(meta, "labels"), section(meta, "annotations")
     attempt = str(labels.get(names.LABEL_ATTEMPT, ""))
     if not _ATTEMPT.fullmatch(attempt) or not all(k in labels for k in (names.LABEL_PROFILE_UID, names.LABEL_NODE_UID)):
         return None
-    end = _ended(status)
+    end, suspended = _ended(status), condition_of(status, "Suspended")
     return JobView(
         name=str(meta["name"]),
         namespace=str(meta["namespace"]),
@@ -91,22 +93,18 @@ def job_view(raw: Raw) -> JobView | None:
         workload=str(notes.get(names.ANNOTATION_WORKLOAD, "")),
         driver=str(notes.get(names.ANNOTATION_DRIVER, "")),
         basis=_basis(notes.get(names.ANNOTATION_BASIS)),
-        suspended=_held_back(raw),
-        active_since=_released(status),
-        queued_since=_suspended_since(status),
+        # Let go, but its controller has not told so: its pod can't be waited for yet.
+        suspended=section(raw, "spec").get("suspend") is True or suspended.get("status") == "True",
+        active_since=turned(suspended, "False"),
+        queued_since=turned(suspended, "True"),
         finished=_finish(end),
         finished_at=time_or_none(end.get("lastTransitionTime")),
         failure_reason=str(end.get("reason", "")) if end.get("type") == "Failed" else "",
         failure_message=str(end.get("message", "")) if end.get("type") == "Failed" else "",
-        giving_up_since=_giving_up_since(status),
+        giving_up_since=turned(condition_of(status, "FailureTarget"), "True"),
         deadline_seconds=_seconds(notes.get(names.ANNOTATION_DEADLINE)),
         deleting=bool(meta.get("deletionTimestamp")),
     )
-
-
-def _giving_up_since(status: Mapping[str, Any]) -> datetime | None:
-    condition = next((c for c in _list(status, "conditions") if c.get("type") == "FailureTarget"), {})
-    return time_or_none(condition.get("lastTransitionTime")) if condition.get("status") == "True" else None
 
 
 def _seconds(text: object) -> int | None:
@@ -124,25 +122,8 @@ def _basis(text: object) -> Mapping[str, str]:
     return basis if fits else {}
 
 
-def _held_back(raw: Raw) -> bool:
-    """Whether a Job is suspended, or was let go but its controller has not told so: its pod can't be waited for yet."""
-    condition = next((c for c in _list(_map(raw, "status"), "conditions") if c.get("type") == "Suspended"), {})
-    return _map(raw, "spec").get("suspend") is True or condition.get("status") == "True"
-
-
-def _released(status: Mapping[str, Any]) -> datetime | None:
-    """When a suspended Job was let go: its condition Suspended turned False."""
-    condition = next((c for c in _list(status, "conditions") if c.get("type") == "Suspended"), {})
-    return time_or_none(condition.get("lastTransitionTime")) if condition.get("status") == "False" else None
-
-
-def _suspended_since(status: Mapping[str, Any]) -> datetime | None:
-    """When a Job was last suspended: its condition Suspended turned True."""
-    return _since(next((c for c in _list(status, "conditions") if c.get("type") == "Suspended"), None), "True")
-
-
 def _ended(status: Mapping[str, Any]) -> Mapping[str, Any]:
-    return next((c for c in _list(status, "conditions") if c.get("status") == "True" and _finish(c)), {})
+    return next((c for c in entries(status, "conditions") if c.get("status") == "True" and _finish(c)), {})
 
 
 def _finish(condition: Mapping[str, Any]) -> Literal["Complete", "Failed"] | None:
@@ -152,14 +133,14 @@ def _finish(condition: Mapping[str, Any]) -> Literal["Complete", "Failed"] | Non
 
 def pod_view(raw: Raw) -> PodView | None:
     """An agent's pod; None when it is not one of a Job of ours."""
-    meta, spec, status = _map(raw, "metadata"), _map(raw, "spec"), _map(raw, "status")
-    labels, notes = _map(meta, "labels"), _map(meta, "annotations")
+    meta, spec, status = section(raw, "metadata"), section(raw, "spec"), section(raw, "status")
+    labels, notes = section(meta, "labels"), section(meta, "annotations")
     job = labels.get("batch.kubernetes.io/job-name") or labels.get("job-name")
     if not job or names.LABEL_PROFILE_UID not in labels:
         return None
-    container = next((c for c in _list(status, "containerStatuses") if c.get("name") == names.AGENT_CONTAINER), {})
-    state = _map(container, "state")
-    conditions = {str(c.get("type")): c for c in _list(status, "conditions")}
+    container = next((c for c in entries(status, "containerStatuses") if c.get("name") == names.AGENT_CONTAINER), {})
+    state = section(container, "state")
+    conditions = {str(c.get("type")): c for c in entries(status, "conditions")}
     return PodView(
         name=str(meta["name"]),
         namespace=str(meta["namespace"]),
@@ -170,45 +151,39 @@ def pod_view(raw: Raw) -> PodView | None:
         phase=str(status.get("phase", "Pending")),
         created=time_or_none(meta.get("creationTimestamp")) or _EPOCH,
         node_name=str(spec.get("nodeName") or notes.get(names.ANNOTATION_NODE, "")),
-        scheduled_at=_since(conditions.get("PodScheduled"), "True"),
+        scheduled_at=turned(conditions.get("PodScheduled", {}), "True"),
         started_at=_started(state),
         deleting_since=time_or_none(meta.get("deletionTimestamp")),
-        waiting_reason=str(_map(state, "waiting").get("reason", "")),
-        waiting_message=str(_map(state, "waiting").get("message", "")),
-        unschedulable=_message(conditions.get("PodScheduled"), "False"),
+        waiting_reason=str(section(state, "waiting").get("reason", "")),
+        waiting_message=str(section(state, "waiting").get("message", "")),
+        unschedulable=_message(conditions.get("PodScheduled", {}), "False"),
         uid=str(meta.get("uid") or ""),
         priority=spec["priority"] if isinstance(spec.get("priority"), int) else 0,
         claims=claims.asks_for_claims(raw),
         claims_created=claims.are_created(raw),
-        disruption=_message(conditions.get("DisruptionTarget"), "True"),
+        disruption=_message(conditions.get("DisruptionTarget", {}), "True"),
         disruption_reason=str(conditions.get("DisruptionTarget", {}).get("reason", "")),
         failure=str(status.get("reason") or ""),
         failure_message=str(status.get("message") or ""),
-        termination=_termination(_map(state, "terminated")),
+        termination=_termination(section(state, "terminated")),
     )
-
-
-def _since(condition: Mapping[str, Any] | None, status: str) -> datetime | None:
-    if condition is None or condition.get("status") != status:
-        return None
-    return time_or_none(condition.get("lastTransitionTime"))
 
 
 def _controller(meta: Mapping[str, Any]) -> str:
     """UID of the Job that made a pod. Labels say it too, but a Job with a selector of its own sets them as it likes."""
     return next(
-        (str(row.get("uid", "")) for row in _list(meta, "ownerReferences") if row.get("controller") is True), ""
+        (str(row.get("uid", "")) for row in entries(meta, "ownerReferences") if row.get("controller") is True), ""
     )
 
 
 def _started(state: Mapping[str, Any]) -> datetime | None:
-    return time_or_none(_map(state, "running").get("startedAt")) or time_or_none(
-        _map(state, "terminated").get("startedAt")
+    return time_or_none(section(state, "running").get("startedAt")) or time_or_none(
+        section(state, "terminated").get("startedAt")
     )
 
 
-def _message(condition: Mapping[str, Any] | None, status: str) -> str:
-    if condition is None or condition.get("status") != status:
+def _message(condition: Mapping[str, Any], status: str) -> str:
+    if condition.get("status") != status:
         return ""
     return str(condition.get("message") or condition.get("reason") or "no reason is given")
 
@@ -220,12 +195,12 @@ def _termination(state: Mapping[str, Any]) -> Termination | None:
 
 
 def report_view(raw: Raw) -> ReportView | None:
-    """A report; a status that can't be read counts as none: the node is measured anew."""
-    meta, spec = _map(raw, "metadata"), _map(raw, "spec")
-    owner = next((o for o in _list(meta, "ownerReferences") if o.get("kind") == names.PROFILE_KIND), {})
+    """A report; a status that can't be read, or with a time that is none, counts as none: the node is measured anew."""
+    meta, spec = section(raw, "metadata"), section(raw, "spec")
+    owner = next((o for o in entries(meta, "ownerReferences") if o.get("kind") == names.PROFILE_KIND), {})
     if "nodeUID" not in spec:
         return None
-    return ReportView(
+    report = ReportView(
         name=str(meta["name"]),
         namespace=str(meta["namespace"]),
         uid=str(meta.get("uid", "")),
@@ -234,9 +209,14 @@ def report_view(raw: Raw) -> ReportView | None:
         node_name=str(spec.get("nodeName", "")),
         node_uid=str(spec["nodeUID"]),
         status=_report_status(raw.get("status")),
-        rerun=str(_map(meta, "annotations").get(names.ANNOTATION_RERUN, "")),
+        rerun=str(section(meta, "annotations").get(names.ANNOTATION_RERUN, "")),
         version=str(meta.get("resourceVersion", "")),
     )
+    try:
+        _ = report.started, report.reported_limit, report.not_fresh  # what plans ask of it, each read once
+    except ValueError as error:
+        return replace(report, status=None, unreadable=error)
+    return report
 
 
 def _report_status(raw: object) -> ReportStatus | None:
@@ -255,7 +235,7 @@ def occupancy(pods: list[Raw], claimed: Claims | None = None) -> Occupancy:
     that could not be read counts as one GPU, since it may be one.
     """
     live = [pod for pod in pods if not _is_over(pod)]
-    requests = sum((pod_requests(_map(pod, "spec")) for pod in live), NOTHING)
+    requests = sum((pod_requests(section(pod, "spec")) for pod in live), NOTHING)
     asked = {_key(pod): _asked(pod) for pod in live}
     claims_of = {_key(pod): [(claimed or {}).get(name) for name in _claim_keys(pod)] for pod in live}
     unread = {_key(pod): sum(gpus is None for gpus in claims_of[_key(pod)]) + _unnamed(pod) for pod in live}
@@ -268,12 +248,12 @@ def occupancy(pods: list[Raw], claimed: Claims | None = None) -> Occupancy:
 
 
 def _key(pod: Raw) -> str:
-    meta = _map(pod, "metadata")
+    meta = section(pod, "metadata")
     return f"{meta.get('namespace')}/{meta.get('name')}"
 
 
 def _claim_keys(pod: Raw) -> list[tuple[str, str]]:
-    return [(str(_map(pod, "metadata").get("namespace")), name) for name in claims.claim_names(pod)]
+    return [(str(section(pod, "metadata").get("namespace")), name) for name in claims.claim_names(pod)]
 
 
 def _unnamed(pod: Raw) -> int:
@@ -282,16 +262,16 @@ def _unnamed(pod: Raw) -> int:
 
 
 def _is_over(pod: Raw) -> bool:
-    return _map(pod, "status").get("phase") in ("Succeeded", "Failed")
+    return section(pod, "status").get("phase") in ("Succeeded", "Failed")
 
 
 def _asked(pod: Raw) -> int:
     """GPUs that a pod has by the device plugin; none of a pod whose request the scheduler has made a claim of."""
-    spec = _map(pod, "spec")
+    spec = section(pod, "spec")
     if claims.is_mapped(pod):
         return 0
-    containers = [*_list(spec, "containers"), *_list(spec, "initContainers")]
-    return sum(_gpus(_map(_map(c, "resources"), "requests")) + _gpus_only_limited(c) for c in containers)
+    containers = [*entries(spec, "containers"), *entries(spec, "initContainers")]
+    return sum(_gpus(section(section(c, "resources"), "requests")) + _gpus_only_limited(c) for c in containers)
 
 
 def _gpus(resources: Mapping[str, Any]) -> int:
@@ -302,15 +282,5 @@ def _gpus(resources: Mapping[str, Any]) -> int:
 
 def _gpus_only_limited(container: Mapping[str, Any]) -> int:
     """GPUs in the limits of a container that has no request for them (the API server copies them, fixtures don't)."""
-    resources = _map(container, "resources")
-    return 0 if _gpus(_map(resources, "requests")) else _gpus(_map(resources, "limits"))
-
-
-def _map(raw: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    value = raw.get(key)
-    return value if isinstance(value, Mapping) else {}
-
-
-def _list(raw: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
-    value = raw.get(key)
-    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
+    resources = section(container, "resources")
+    return 0 if _gpus(section(resources, "requests")) else _gpus(section(resources, "limits"))

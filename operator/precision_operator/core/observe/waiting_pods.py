@@ -13,10 +13,10 @@ from datetime import datetime
 from typing import Any
 
 from precision_api.facts.names import AGENT_APP, GPU_RESOURCE, LABEL_APP
-from precision_operator.core.observe.clock import time_or_none
 from precision_operator.core.observe.gpu_slices import DRA_DRIVER
 from precision_operator.core.observe.nodes import NodeFacts
 from precision_operator.core.observe.quantities import quantity
+from precision_operator.core.observe.raw_object import condition_of, entries, mapping, section, turned
 
 NO_DEVICES = "cannot allocate all claims"
 """What the scheduler says of a node that has too few free devices for a pod's claims."""
@@ -78,20 +78,20 @@ def could_be_helped(raw: Mapping[str, Any]) -> bool:
     Not one that has a node already, or is promised one; that is held by a gate or being deleted; that would preempt
     nobody (`preemptionPolicy: Never`); nor one of our agents.
     """
-    meta, spec, status = (_mapping(raw.get(part)) for part in ("metadata", "spec", "status"))
+    meta, spec, status = (section(raw, part) for part in ("metadata", "spec", "status"))
     if meta.get("deletionTimestamp") or spec.get("nodeName") or spec.get("schedulingGates"):
         return False
     if status.get("nominatedNodeName") or spec.get("preemptionPolicy") == "Never":
         return False
-    if _mapping(meta.get("labels")).get(LABEL_APP) == AGENT_APP:
+    if section(meta, "labels").get(LABEL_APP) == AGENT_APP:
         return False
-    condition = next((row for row in _rows(status, "conditions") if row.get("type") == "PodScheduled"), {})
+    condition = condition_of(status, "PodScheduled")
     return condition.get("status") == "False" and NO_DEVICES in str(condition.get("message"))
 
 
 def waiting_pod(raw: Mapping[str, Any], gpus: int, since: datetime) -> WaitingPod:
     """A pod that `could_be_helped` and asks for so many GPUs."""
-    meta, spec = _mapping(raw.get("metadata")), _mapping(raw.get("spec"))
+    meta, spec = section(raw, "metadata"), section(raw, "spec")
     priority = spec.get("priority")
     return WaitingPod(
         key=f"{meta.get('namespace')}/{meta.get('name')}",
@@ -100,7 +100,7 @@ def waiting_pod(raw: Mapping[str, Any], gpus: int, since: datetime) -> WaitingPo
         priority=priority if isinstance(priority, int) else 0,
         gpus=gpus,
         since=since,
-        node_selector=tuple(sorted((str(k), str(v)) for k, v in _mapping(spec.get("nodeSelector")).items())),
+        node_selector=tuple(sorted((str(k), str(v)) for k, v in section(spec, "nodeSelector").items())),
         terms=_terms(spec),
         tolerations=tuple(
             (
@@ -109,33 +109,30 @@ def waiting_pod(raw: Mapping[str, Any], gpus: int, since: datetime) -> WaitingPo
                 str(r.get("value") or ""),
                 str(r.get("effect") or ""),
             )
-            for r in _rows(spec, "tolerations")
+            for r in entries(spec, "tolerations")
         ),
     )
 
 
 def owner_of(raw: Mapping[str, Any]) -> str:
     """UID of a pod's controller; its own where it has none."""
-    meta = _mapping(raw.get("metadata"))
-    controllers = [row for row in _rows(meta, "ownerReferences") if row.get("controller")]
+    meta = section(raw, "metadata")
+    controllers = [row for row in entries(meta, "ownerReferences") if row.get("controller")]
     return str((controllers[0] if controllers else meta).get("uid"))
 
 
 def scheduled_at(raw: Mapping[str, Any]) -> datetime | None:
     """When a pod of others, that has not ended, got its node; None for one without, one that has ended, and agents."""
-    meta, status = _mapping(raw.get("metadata")), _mapping(raw.get("status"))
-    if status.get("phase") in ("Succeeded", "Failed") or _mapping(meta.get("labels")).get(LABEL_APP) == AGENT_APP:
+    meta, status = section(raw, "metadata"), section(raw, "status")
+    if status.get("phase") in ("Succeeded", "Failed") or section(meta, "labels").get(LABEL_APP) == AGENT_APP:
         return None
-    condition = next((row for row in _rows(status, "conditions") if row.get("type") == "PodScheduled"), {})
-    return time_or_none(condition.get("lastTransitionTime")) if condition.get("status") == "True" else None
+    return turned(condition_of(status, "PodScheduled"), "True")
 
 
 def gpus_of_resources(raw: Mapping[str, Any], device_class: str) -> int:
     """GPUs that a pod asks for as an extended resource, which the scheduler makes a claim of."""
     names = (GPU_RESOURCE, OF_CLASS + device_class)
-    limits = [
-        _mapping(_mapping(c.get("resources")).get("limits")) for c in _rows(_mapping(raw.get("spec")), "containers")
-    ]
+    limits = [mapping(section(c, "resources").get("limits")) for c in entries(section(raw, "spec"), "containers")]
     return sum(quantity(limit.get(name)) or 0 for limit in limits for name in names)
 
 
@@ -145,7 +142,7 @@ def gpus_of_claim(claim: Mapping[str, Any], of_gpus: Mapping[str, bool]) -> int 
     `of_gpus` holds, by name, the DeviceClasses whose devices are GPUs: True for whole ones, False for MIG slices, which
     count as one GPU together. Of alternatives (firstAvailable) the smallest counts.
     """
-    asked = [_asked(row, of_gpus) for row in _rows(_mapping(_mapping(claim.get("spec")).get("devices")), "requests")]
+    asked = [_asked(row, of_gpus) for row in entries(mapping(section(claim, "spec").get("devices")), "requests")]
     numbers = [number for number in asked if number is not None]
     if not numbers:
         return None
@@ -154,21 +151,21 @@ def gpus_of_claim(claim: Mapping[str, Any], of_gpus: Mapping[str, bool]) -> int 
 
 def classes_of(claim: Mapping[str, Any]) -> frozenset[str]:
     """Names of the DeviceClasses that a claim asks for."""
-    rows = _rows(_mapping(_mapping(claim.get("spec")).get("devices")), "requests")
+    rows = entries(mapping(section(claim, "spec").get("devices")), "requests")
     return frozenset(str(request.get("deviceClassName")) for row in rows for request in _alternatives(row))
 
 
 def class_of_gpus(raw: Mapping[str, Any]) -> bool | None:
     """Whether a DeviceClass hands out whole GPUs (True), or slices of them (False); None: neither, by its selectors."""
-    rows = _rows(_mapping(raw.get("spec")), "selectors")
-    text = " ".join(str(_mapping(row.get("cel")).get("expression")) for row in rows)
+    rows = entries(section(raw, "spec"), "selectors")
+    text = " ".join(str(section(row, "cel").get("expression")) for row in rows)
     return None if DRA_DRIVER not in text else "mig" not in text
 
 
 def _alternatives(row: Mapping[str, Any]) -> Rows:
     """What a request asks for: `exactly`, or one of `firstAvailable`."""
-    exactly = _mapping(row.get("exactly"))
-    return [exactly] if exactly else _rows(row, "firstAvailable")
+    exactly = section(row, "exactly")
+    return [exactly] if exactly else entries(row, "firstAvailable")
 
 
 def _asked(row: Mapping[str, Any], of_gpus: Mapping[str, bool]) -> int | None:
@@ -186,16 +183,16 @@ def _count(request: Mapping[str, Any], of_gpus: Mapping[str, bool]) -> int | Non
 
 
 def _terms(spec: Mapping[str, Any]) -> tuple[tuple[tuple[str, str, tuple[str, ...]], ...], ...] | None:
-    affinity = _mapping(_mapping(spec.get("affinity")).get("nodeAffinity"))
+    affinity = mapping(section(spec, "affinity").get("nodeAffinity"))
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
     if not isinstance(required, Mapping):
         return None
-    return tuple(tuple(_rules(term)) for term in _rows(required, "nodeSelectorTerms"))
+    return tuple(tuple(_rules(term)) for term in entries(required, "nodeSelectorTerms"))
 
 
 def _rules(term: Mapping[str, Any]) -> Iterator[tuple[str, str, tuple[str, ...]]]:
     for part in ("matchExpressions", "matchFields"):
-        for row in _rows(term, part):
+        for row in entries(term, part):
             values = row.get("values")
             name = str(row.get("key")) if part == "matchExpressions" else _FIELD_NAME
             yield name, str(row.get("operator")), tuple(map(str, values)) if isinstance(values, list) else ()
@@ -221,12 +218,3 @@ def _rule_holds(key: str, operator: str, values: tuple[str, ...], facts: NodeFac
             numbers = [int(text) for text in (value or "", *values[:1]) if _NUMBER.fullmatch(text)]
             return len(numbers) == 2 and (numbers[0] > numbers[1] if operator == "Gt" else numbers[0] < numbers[1])
     return False
-
-
-def _rows(raw: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
-    value = raw.get(key)
-    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
