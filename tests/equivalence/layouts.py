@@ -36,7 +36,8 @@ PLACES: Mapping[str, tuple[str, ...]] = {
     "report_view": _moved("views", "report_view|parse_report", *FOLDERS),
     "occupancy": _moved("views", "occupancy", *FOLDERS),
     "served": _moved("served", "served", *FOLDERS)
-    + _moved("operator_defaults", "served|with_operator_defaults", *FOLDERS),
+    + _moved("operator_defaults", "served|with_operator_defaults", *FOLDERS)
+    + _moved("views", "with_operator_defaults", *FOLDERS),
     "slice_view": _moved("gpu_slices", "slice_view", *FOLDERS),
     "node_facts": _moved("nodes", "node_facts|parse_node", *FOLDERS),
     # What is decided.

@@ -18,8 +18,14 @@ from precision_operator.core.attempts.node_state import NodeState, ProfilePlan
 from precision_operator.core.observe.agent_defaults import AgentDefaults
 from precision_operator.core.observe.gpu_slices import slice_view
 from precision_operator.core.observe.observed import JobView, Observed, ProfileView, ReportView, Settings
-from precision_operator.core.observe.operator_defaults import with_operator_defaults
-from precision_operator.core.observe.views import job_view, occupancy, pod_view, profile_view, report_view
+from precision_operator.core.observe.views import (
+    job_view,
+    occupancy,
+    pod_view,
+    profile_view,
+    report_view,
+    with_operator_defaults,
+)
 from precision_operator.core.plan import Plan, plan
 from precision_operator.core.results import ingest
 from precision_operator.core.results.endings import NoResult, summary_of

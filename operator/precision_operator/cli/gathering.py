@@ -25,9 +25,8 @@ from precision_operator.core.observe.observed import (
     RefusedCreation,
     ReportView,
 )
-from precision_operator.core.observe.operator_defaults import with_operator_defaults
 from precision_operator.core.observe.stop import Stop, stop_told_by, strictest
-from precision_operator.core.observe.views import profile_view
+from precision_operator.core.observe.views import profile_view, with_operator_defaults
 from precision_operator.core.plan import Plan, plan
 from precision_operator.core.reasons import REASONS
 from precision_operator.shell.observing.cache import OF_CLUSTER, Cache, ObjectKind

@@ -10,7 +10,7 @@ profile matches, unless it is suspended. What binds all namespaces together is t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import timedelta
 
 from precision_api.kinds.fields import IntOrPercent
@@ -25,7 +25,7 @@ from precision_operator.core.observe.clock import format_time, parse_time
 from precision_operator.core.observe.pod_requests import Requests, cpu_text, memory_text
 from precision_operator.core.observe.quantities import millis, quantity
 from precision_operator.core.observe.stop import stopped
-from precision_operator.core.reasons import Said, said
+from precision_operator.core.reasons import Facts, Said, said
 
 LimitCheck = Callable[[AdmissionRequest], Said | None]
 
@@ -225,47 +225,26 @@ def not_looked_at(request: AdmissionRequest) -> Said | None:
 
 def insufficient_cpu_and_memory(request: AdmissionRequest) -> Said | None:
     """Both at once: who lowers one of them would only learn of the other then."""
-    cpus, memory = _cpu_shortage(request), _memory_shortage(request)
+    cpus, memory = insufficient_cpu(request), insufficient_memory(request)
     if cpus is None or memory is None:
         return None
-    return said(
-        "InsufficientCPUAndMemory",
-        cpus=cpus.wanted,
-        cpus_requested=cpus.requested,
-        cpus_allocatable=cpus.allocatable,
-        memory=memory.wanted,
-        memory_requested=memory.requested,
-        memory_allocatable=memory.allocatable,
-    )
+    facts = [("cpus", cpus.facts), ("memory", memory.facts)]
+    shortages = {name: shortage["wanted"] for name, shortage in facts}
+    for name, shortage in facts:
+        shortages |= {f"{name}_{key}": shortage[key] for key in ("requested", "allocatable")}
+    return Said("InsufficientCPUAndMemory", shortages)
 
 
 def insufficient_cpu(request: AdmissionRequest) -> Said | None:
-    shortage = _cpu_shortage(request)
-    return said("InsufficientCPU", **asdict(shortage)) if shortage is not None else None
+    wanted = millis(request.view.profile.spec.agent.resources.cpu)
+    shortage = _shortage(request, wanted, request.facts.cpu_millis, lambda requests: requests.cpu_millis, cpu_text)
+    return Said("InsufficientCPU", shortage) if shortage is not None else None
 
 
 def insufficient_memory(request: AdmissionRequest) -> Said | None:
-    shortage = _memory_shortage(request)
-    return said("InsufficientMemory", **asdict(shortage)) if shortage is not None else None
-
-
-@dataclass(frozen=True)
-class _Shortage:
-    """What an agent requests, what the node's pods request already, and of how much; as users write it."""
-
-    wanted: str
-    requested: str
-    allocatable: str
-
-
-def _cpu_shortage(request: AdmissionRequest) -> _Shortage | None:
-    wanted = millis(request.view.profile.spec.agent.resources.cpu)
-    return _shortage(request, wanted, request.facts.cpu_millis, lambda requests: requests.cpu_millis, cpu_text)
-
-
-def _memory_shortage(request: AdmissionRequest) -> _Shortage | None:
-    wanted = quantity(request.view.profile.spec.agent.resources.memory)
-    return _shortage(request, wanted, request.facts.memory_bytes, lambda requests: requests.memory_bytes, memory_text)
+    wanted, there = quantity(request.view.profile.spec.agent.resources.memory), request.facts.memory_bytes
+    shortage = _shortage(request, wanted, there, lambda requests: requests.memory_bytes, memory_text)
+    return Said("InsufficientMemory", shortage) if shortage is not None else None
 
 
 def _shortage(
@@ -274,15 +253,15 @@ def _shortage(
     allocatable: int | None,
     part: Callable[[Requests], int],
     shown: Callable[[int], str],
-) -> _Shortage | None:
-    """As the scheduler would find it: what is allocatable, less what the node's pods request."""
+) -> Facts | None:
+    """As the scheduler would find it: what is allocatable, less what the node's pods request; as users write it."""
     occupancy = request.view.observed.occupancy.get(request.facts.name)
     if not _idle_required(request) or occupancy is None or wanted is None or allocatable is None:
         return None
     requested = part(occupancy.requests)
     if requested + wanted <= allocatable:
         return None
-    return _Shortage(shown(wanted), shown(requested), shown(allocatable))
+    return {"wanted": shown(wanted), "requested": shown(requested), "allocatable": shown(allocatable)}
 
 
 def _idle_required(request: AdmissionRequest) -> bool:

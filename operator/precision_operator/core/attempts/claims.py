@@ -10,7 +10,6 @@ from typing import Any
 
 from precision_api.exchange.request import digest
 from precision_api.facts import names
-from precision_operator.core.attempts.owner import owner
 from precision_operator.core.observe.observed import ProfileView, Settings
 
 REQUEST = "gpus"
@@ -34,4 +33,16 @@ def template(profile: ProfileView, gpus: int, settings: Settings) -> dict[str, A
             "ownerReferences": [owner(profile.name, profile.uid)],
         },
         "spec": spec,
+    }
+
+
+def owner(name: str, uid: str) -> dict[str, Any]:
+    """The profile as only owner: with it go its Jobs, reports and details, by the cluster's own garbage collector."""
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": names.PROFILE_KIND,
+        "name": name,
+        "uid": uid,
+        "controller": True,
+        "blockOwnerDeletion": False,
     }

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from precision_api.exchange.request import MeasurementRequest, canonical, request_hash, request_json
 from precision_api.facts import names
 from precision_api.kinds.profile import Agent, Toleration
 from precision_operator.core.attempts import claims
-from precision_operator.core.attempts.owner import owner
+from precision_operator.core.attempts.claims import owner
 from precision_operator.core.eligibility.checks import CORDONED_TAINT, IMPLIED_TOLERATION_KEYS
 from precision_operator.core.eligibility.request import ResolvedProfile
 from precision_operator.core.eligibility.triggers import CurrentRun
@@ -72,7 +71,7 @@ def job(
     asked: ResolvedProfile, facts: NodeFacts, run: CurrentRun, document: MeasurementRequest, settings: Settings
 ) -> dict[str, Any]:
     """One attempt on one node: one Job, one pod, no replacement; all GPUs of the node, through the scheduler."""
-    profile = asked.profile
+    profile, defaults = asked.profile, settings.agent_defaults
     agent = profile.spec.agent
     marks = labels(profile.uid, facts.uid) | {
         names.LABEL_APP: names.AGENT_APP,
@@ -88,15 +87,15 @@ def job(
         names.ANNOTATION_DRIVER: facts.driver or "",
         names.ANNOTATION_BASIS: canonical(dict(run.basis)),
     }
-    queue = agent.queue_name
-    held = {"kueue.x-k8s.io/queue-name": queue} if queue else {}
+    held = {"kueue.x-k8s.io/queue-name": agent.queue_name} if agent.queue_name else {}
+    pending, disrupted = profile.spec.idle.pending_timeout_seconds, [{"type": "DisruptionTarget", "status": "True"}]
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {
             "name": names.job_name(profile.uid, facts.uid, document.run, document.attempt),
             "namespace": profile.namespace,
-            "labels": {**settings.agent_defaults.pod_labels, **marks, **held},
+            "labels": {**defaults.pod_labels, **marks, **held},
             "annotations": dict(notes),
             "ownerReferences": [owner(profile.name, profile.uid)],
         },
@@ -107,40 +106,25 @@ def job(
             "backoffLimit": 0,
             "podReplacementPolicy": "Failed",
             "ttlSecondsAfterFinished": JOB_TTL_SECONDS,
-            "activeDeadlineSeconds": _job_deadline(profile, document),
-            "podFailurePolicy": _failure_policy(),
+            # What the pod may take, and what it may wait to be scheduled.
+            "activeDeadlineSeconds": _pod_deadline(profile, document) + pending + POD_GRACE_SECONDS,
+            # A disrupted pod fails the Job: the operator decides when and whether to try again, not the Job controller.
+            "podFailurePolicy": {"rules": [{"action": "FailJob", "onPodConditions": disrupted}]},
             "template": {
-                "metadata": _pod_metadata(marks, notes, settings),
+                # The admin's come before the defaults, and never before those that the operator needs.
+                "metadata": {
+                    "labels": {**NO_SIDECAR_LABELS, **defaults.pod_labels, **marks},
+                    "annotations": {**NOT_DISTURBED, **NO_SIDECAR_ANNOTATIONS, **defaults.pod_annotations, **notes},
+                },
                 "spec": _pod(profile, facts, asked.image, document, settings),
             },
         },
     }
 
 
-def _pod_metadata(marks: Mapping[str, str], notes: Mapping[str, str], settings: Settings) -> dict[str, Any]:
-    """The admin's labels and annotations come before the defaults, and never before those that the operator needs."""
-    defaults = settings.agent_defaults
-    return {
-        "labels": {**NO_SIDECAR_LABELS, **defaults.pod_labels, **marks},
-        "annotations": {**NOT_DISTURBED, **NO_SIDECAR_ANNOTATIONS, **defaults.pod_annotations, **notes},
-    }
-
-
-def _job_deadline(profile: AcceptedProfile, document: MeasurementRequest) -> int:
-    """Seconds: what the pod may take, and what it may wait to be scheduled."""
-    pending = profile.spec.idle.pending_timeout_seconds
-    return _pod_deadline(profile, document) + pending + POD_GRACE_SECONDS
-
-
 def _pod_deadline(profile: AcceptedProfile, document: MeasurementRequest) -> int:
     """Seconds. A pod's time counts from when its kubelet took it: pulling the image must not eat into the run."""
     return profile.spec.idle.start_timeout_seconds + document.deadline_seconds + POD_GRACE_SECONDS
-
-
-def _failure_policy() -> dict[str, Any]:
-    """A disrupted pod fails the Job: the operator decides when and whether to try again, not the Job controller."""
-    disrupted = [{"type": "DisruptionTarget", "status": "True"}]
-    return {"rules": [{"action": "FailJob", "onPodConditions": disrupted}]}
 
 
 def _pod(
@@ -157,7 +141,12 @@ def _pod(
         "enableServiceLinks": False,
         "affinity": {"nodeAffinity": _on_node(facts, settings.agent_defaults.flavor_labels)},
         "tolerations": _tolerations(agent.tolerations, profile.spec.target.cordoned == "Include"),
-        "securityContext": _pod_security(settings),
+        # As Pod Security `restricted` asks; a user or group that is left out is the cluster's choice (OpenShift).
+        "securityContext": {
+            **settings.agent_defaults.pod_security,
+            "runAsNonRoot": True,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
         "containers": [_container(agent, image, document, facts.way == "claim")],
         "volumes": [
             {"name": "tmp", "emptyDir": {"sizeLimit": agent.resources.ephemeral_storage}},
@@ -174,15 +163,6 @@ def _pod(
     elif agent.runtime_class_name:
         spec["runtimeClassName"] = agent.runtime_class_name
     return spec
-
-
-def _pod_security(settings: Settings) -> dict[str, Any]:
-    """As Pod Security `restricted` asks; a user or group that is left out is the cluster's choice (OpenShift)."""
-    return {
-        **settings.agent_defaults.pod_security,
-        "runAsNonRoot": True,
-        "seccompProfile": {"type": "RuntimeDefault"},
-    }
 
 
 def _on_node(facts: NodeFacts, flavor_labels: tuple[str, ...]) -> dict[str, Any]:

@@ -143,12 +143,15 @@ def _shown(value: str | None) -> str:
     return "no such label" if value is None else f'"{value}"'
 
 
+def _where_so(**facts: object) -> Facts | None:
+    """The facts of a check that speaks; None where one of them says nothing."""
+    return None if None in facts.values() else facts
+
+
 def _excluded_taint(question: NodeAndTarget) -> Facts | None:
-    taints = (
-        taint for taint in question.facts.taints for rule in question.target.exclude_taints if _is_named(rule, taint)
-    )
-    taint = next(taints, None)
-    return {"taint": taint} if taint else None
+    rules = question.target.exclude_taints
+    taints = (taint for taint in question.facts.taints if any(_is_named(rule, taint) for rule in rules))
+    return _where_so(taint=next(taints, None))
 
 
 def _is_named(rule: TaintMatch, taint: Taint) -> bool:
@@ -157,26 +160,24 @@ def _is_named(rule: TaintMatch, taint: Taint) -> bool:
 
 
 def _mig_reconfiguring(question: NodeAndTarget) -> Facts | None:
-    why = question.facts.mig_changing
-    return {"why": why} if why else None
+    return _where_so(why=question.facts.mig_changing)
 
 
 def _mig_enabled(question: NodeAndTarget) -> Facts | None:
     facts = question.facts
     cut = facts.published.partitions if facts.published is not None else 0
-    why = facts.mig or (f"its ResourceSlices publish {cut} MIG slices of GPUs that are cut" if cut else None)
-    return {"why": why} if why else None
+    return _where_so(
+        why=facts.mig or (f"its ResourceSlices publish {cut} MIG slices of GPUs that are cut" if cut else None)
+    )
 
 
 def _shared_renamed(question: NodeAndTarget) -> Facts | None:
-    resource = question.facts.renamed
-    return {"resource": resource} if resource else None
+    return _where_so(resource=question.facts.renamed)
 
 
 def _shared(question: NodeAndTarget) -> Facts | None:
     facts = question.facts
-    why = facts.sharing or (facts.published.shared if facts.published is not None else None)
-    return {"why": why} if why else None
+    return _where_so(why=facts.sharing or (facts.published.shared if facts.published is not None else None))
 
 
 def _offered_twice(question: NodeAndTarget) -> Facts | None:
@@ -217,8 +218,7 @@ def _unknown_product(question: NodeAndTarget) -> Facts | None:
     facts = question.facts
     if facts.gpu is not None or (facts.slices_read and not facts.gpus):
         return None
-    why = facts.evidence or (f"nvidia.com/gpu: {facts.gpus}" if facts.gpus else None)
-    return {"why": why} if why else None
+    return _where_so(why=facts.evidence or (f"nvidia.com/gpu: {facts.gpus}" if facts.gpus else None))
 
 
 def _no_gpu(question: NodeAndTarget) -> Facts | None:
@@ -257,19 +257,16 @@ def _taint_of(question: NodeAndTarget, code: str) -> Taint | None:
 
 def _deleting(question: NodeAndTarget) -> Facts | None:
     taint = _taint_of(question, "NodeDeleting")
-    why = "it has a deletionTimestamp" if question.facts.deleting else f"taint {taint}" if taint else None
-    return {"why": why} if why else None
+    return _where_so(why="it has a deletionTimestamp" if question.facts.deleting else taint and f"taint {taint}")
 
 
 def _not_ready(question: NodeAndTarget) -> Facts | None:
     taint = _taint_of(question, "NotReady")
-    why = question.facts.not_ready or (f"taint {taint}" if taint else None)
-    return {"why": why, "node": question.facts.name} if why else None
+    return _where_so(why=question.facts.not_ready or (taint and f"taint {taint}"), node=question.facts.name)
 
 
 def _not_in_service(question: NodeAndTarget) -> Facts | None:
-    taint = _taint_of(question, "NotInService")
-    return {"taint": taint, "node": question.facts.name} if taint else None
+    return _where_so(taint=_taint_of(question, "NotInService"), node=question.facts.name)
 
 
 def _cordoned(question: NodeAndTarget) -> Facts | None:

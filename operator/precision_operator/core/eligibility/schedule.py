@@ -49,19 +49,20 @@ def schedule_problem(schedule: Schedule, now: datetime) -> str | None:
 
 def last_tick(schedule: Schedule, uid: str, now: datetime) -> datetime | None:
     """The newest time at or before `now` at which the schedule begins a run; None without a cron."""
-    if schedule.cron is None:
-        return None
-    late = jitter(schedule, uid)
-    fired = _fire(schedule.cron, schedule.time_zone, _minute(now - late) + timedelta(minutes=1), True)
-    return fired + late if fired is not None else None
+    return _tick(schedule, uid, now, True)
 
 
 def next_tick(schedule: Schedule, uid: str, now: datetime) -> datetime | None:
     """The first time after `now` at which the schedule begins a run; None without a cron."""
+    return _tick(schedule, uid, now, False)
+
+
+def _tick(schedule: Schedule, uid: str, now: datetime, reverse: bool) -> datetime | None:
     if schedule.cron is None:
         return None
     late = jitter(schedule, uid)
-    fired = _fire(schedule.cron, schedule.time_zone, now - late, False)
+    moment = _minute(now - late) + timedelta(minutes=1) if reverse else now - late
+    fired = _fire(schedule.cron, schedule.time_zone, moment, reverse)
     return fired + late if fired is not None else None
 
 

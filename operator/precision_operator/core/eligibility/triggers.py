@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 from precision_api.exchange.request import digest
 from precision_api.kinds.report import ReportAttempt
@@ -106,35 +107,22 @@ def _tick(profile: AcceptedProfile, now: datetime) -> str:
     return tick_text(tick) if tick is not None and tick > profile.created else ""
 
 
-def _changed(node: RunInputs, key: str) -> bool:
-    """Whether a part of the basis is known then and now, and differs."""
-    before = node.attempt.basis.get(key) if node.attempt is not None else None
-    return bool(before) and bool(node.basis[key]) and before != node.basis[key]
-
-
-def _asked_anew(node: RunInputs, key: str) -> bool:
-    """Whether a rerun is asked for that the newest attempt has not honoured."""
+def _asked_anew(key: str, node: RunInputs) -> Facts | None:
+    """Where a rerun is asked for that the newest attempt has not honoured."""
     before = node.attempt.basis.get(key, "") if node.attempt is not None else ""
-    return bool(node.basis[key]) and before != node.basis[key]
+    return {} if node.basis[key] and before != node.basis[key] else None
 
 
-def rerun_node(node: RunInputs) -> Facts | None:
-    return {} if _asked_anew(node, "rerunNode") else None
-
-
-def rerun(node: RunInputs) -> Facts | None:
-    return {} if _asked_anew(node, "rerun") else None
-
-
-def _wanted(node: RunInputs, cause: str) -> bool:
-    return cause in node.profile.spec.rerun_on
+def _changed(cause: str, key: str, node: RunInputs) -> Facts | None:
+    """Where the profile measures again for this cause, and a part of the basis is known then and now, and differs."""
+    before, after = node.attempt.basis.get(key) if node.attempt is not None else None, node.basis[key]
+    is_other = bool(before) and bool(after) and before != after
+    return {"before": before, "after": after} if is_other and cause in node.profile.spec.rerun_on else None
 
 
 def driver_change(node: RunInputs) -> Facts | None:
-    if not _wanted(node, "DriverChange") or not _changed(node, "driver"):
-        return None
-    before, after = (node.attempt.basis["driver"] if node.attempt else ""), node.basis["driver"]
-    return None if same_driver(before, after) else {"before": before, "after": after}
+    changed = _changed("DriverChange", "driver", node)
+    return None if changed is None or same_driver(str(changed["before"]), str(changed["after"])) else changed
 
 
 def hardware_change(node: RunInputs) -> Facts | None:
@@ -163,18 +151,7 @@ def waits_for_gpus(facts: NodeFacts, run: CurrentRun, attempt: ReportAttempt | N
 
 
 def _other_hardware(node: RunInputs) -> Facts | None:
-    if not _wanted(node, "HardwareChange") or not _changed(node, "hardware") or not node.facts.gpus:
-        return None
-    before = node.attempt.basis["hardware"] if node.attempt else ""
-    return {"before": before, "after": node.basis["hardware"]}
-
-
-def agent_change(node: RunInputs) -> Facts | None:
-    return {} if _wanted(node, "AgentChange") and _changed(node, "agent") else None
-
-
-def spec_change(node: RunInputs) -> Facts | None:
-    return {} if _wanted(node, "SpecChange") and _changed(node, "spec") else None
+    return _changed("HardwareChange", "hardware", node) if node.facts.gpus else None
 
 
 def scheduled(node: RunInputs) -> Facts | None:
@@ -194,12 +171,12 @@ def too_old(node: RunInputs) -> Facts | None:
 
 
 CHECKS: tuple[tuple[str, TriggerCheck], ...] = (
-    ("RerunNode", rerun_node),
-    ("Rerun", rerun),
+    ("RerunNode", partial(_asked_anew, "rerunNode")),
+    ("Rerun", partial(_asked_anew, "rerun")),
     ("DriverChange", driver_change),
     ("HardwareChange", hardware_change),
-    ("AgentChange", agent_change),
-    ("SpecChange", spec_change),
+    ("AgentChange", partial(_changed, "AgentChange", "agent")),
+    ("SpecChange", partial(_changed, "SpecChange", "spec")),
     ("Scheduled", scheduled),
     ("TooOld", too_old),
     ("HardwareChange", fewer_gpus),

@@ -15,6 +15,7 @@ from precision_api.facts import names
 from precision_api.kinds.profile import ProfileSpec
 from precision_api.kinds.report import ReportStatus
 from precision_operator.core.observe import claims
+from precision_operator.core.observe.agent_defaults import filled
 from precision_operator.core.observe.claims import Claims
 from precision_operator.core.observe.clock import time_or_none
 from precision_operator.core.observe.field_sets import with_shared_field_sets
@@ -25,6 +26,7 @@ from precision_operator.core.observe.observed import (
     ProfileView,
     Raw,
     ReportView,
+    Settings,
     Termination,
 )
 from precision_operator.core.observe.pod_requests import NOTHING, pod_requests
@@ -60,6 +62,11 @@ def profile_view(raw: Raw, problem: str = "") -> ProfileView:
         deleting=bool(meta.get("deletionTimestamp")),
         version=str(meta.get("resourceVersion", "")),
     )
+
+
+def with_operator_defaults(profile: ProfileView, settings: Settings) -> ProfileView:
+    """The same profile, its agent's fields filled; one that can't be read stays as it is."""
+    return replace(profile, spec=profile.spec and filled(profile.spec, settings.agent_defaults))
 
 
 def spec_problem(error: ValidationError, start: str = "spec") -> str:

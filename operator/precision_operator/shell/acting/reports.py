@@ -15,7 +15,7 @@ from precision_api.kinds.report import ReportStatus
 from precision_operator.cluster import ApiError, Cluster, paths
 from precision_operator.core.attempts import manifest
 from precision_operator.core.attempts.actions import Adopt
-from precision_operator.core.attempts.owner import owner
+from precision_operator.core.attempts.claims import owner
 from precision_operator.core.attempts.refusal import cleaned
 from precision_operator.core.observe.observed import JobView, ReportView
 from precision_operator.core.observe.views import report_view

@@ -25,10 +25,9 @@ from precision_operator.core.observe.observed import (
     Settings,
     Yield,
 )
-from precision_operator.core.observe.operator_defaults import with_operator_defaults
 from precision_operator.core.observe.stop import Stop, strictest
 from precision_operator.core.observe.tenants import pods_within_namespace, within_namespace
-from precision_operator.core.observe.views import job_view, pod_view, profile_view, report_view
+from precision_operator.core.observe.views import job_view, pod_view, profile_view, report_view, with_operator_defaults
 from precision_operator.core.status.yields import yields_told
 from precision_operator.shell.observing.cache import KINDS, OF_CLUSTER, Cache, ObjectKind
 from precision_operator.shell.observing.reader import (
