@@ -79,10 +79,6 @@ def training_pod(node: str) -> dict[str, Any]:
     return {"metadata": {"name": "train-0", "namespace": "team"}, "spec": {"nodeName": node, "containers": [container]}}
 
 
-async def test_a_node_that_somebody_uses_is_busy_as_the_operator_would_find() -> None:
-    assert await reason_of(cluster((paths.pods("team"), training_pod("a")))) == "Busy"
-
-
 async def test_the_answer_for_a_node_counts_what_is_found_busy_before_it() -> None:
     there = cluster((paths.pods("team"), training_pod("a")))
     assert await reason_of(there, "b") == "AgentStarting"
@@ -101,21 +97,6 @@ async def test_the_operators_own_settings_come_from_its_deployment() -> None:
     (found,) = why(seen.plan, seen.observed, "a")
     assert found.reason == "ProfileNotAccepted"
     assert "matches none of the allowed prefixes (elsewhere/)" in found.message
-
-
-async def test_the_operators_defaults_for_agents_are_what_its_profiles_get() -> None:
-    there = cluster(*operated('--agent-defaults={"queueName":"profiling"}'))
-    there.serve("kueue.x-k8s.io", "localqueues", "v1beta2")
-    found = why((seen := await look(there)).plan, seen.observed, "a")[0]
-    assert found.reason == "ProfileNotAccepted"
-    assert "There is no Kueue LocalQueue profiling in namespace ml" in found.message
-
-
-async def test_a_taint_that_the_operators_defaults_tolerate_keeps_nobody_away() -> None:
-    tolerated = '--agent-defaults={"tolerations":[{"key":"team","operator":"Exists"}]}'
-    tainted = node_object(name="a", taints=[{"key": "team", "value": "x", "effect": "NoSchedule"}])
-    for arguments, reason in (((), "UntoleratedTaint"), ((tolerated,), "AgentStarting")):
-        assert await reason_of(cluster(*operated(*arguments), (paths.NODES, tainted))) == reason
 
 
 async def test_profiles_of_namespaces_that_the_operator_does_not_watch_bind_nobody() -> None:
@@ -200,7 +181,9 @@ async def test_another_error_than_a_missing_right_is_no_answer() -> None:
 async def test_who_may_list_profiles_of_one_namespace_only_asks_for_nothing_of_others() -> None:
     there = cluster()
     there.fail("LIST", "precisionprofiles", FORBIDDEN)
-    await look(there)
+    seen = await look(there)
+    assert "only profiles of namespace ml are known" in seen.notes[0]
+    assert [answer.profile.key for answer in why(seen.plan, seen.observed, "a")] == ["ml/nightly"]
     listed = {path.partition("?")[0] for method, path in there.requests if method == "LIST"}
     assert {paths.jobs("ml"), paths.reports("ml")} <= listed
     assert not {paths.jobs(), paths.reports()} & listed
@@ -268,14 +251,6 @@ async def test_who_may_not_see_all_pods_is_told_that_nobody_knows_whether_gpus_a
     seen = await look(there)
     assert why(seen.plan, seen.observed, "a")[0].reason == "CheckingIdle"
     assert any("you may not list all pods" in note for note in seen.notes)
-
-
-async def test_who_may_read_one_namespace_only_gets_the_answers_of_that_one() -> None:
-    there = cluster()
-    there.fail("LIST", "precisionprofiles", FORBIDDEN)
-    seen = await look(there)
-    assert "only profiles of namespace ml are known" in seen.notes[0]
-    assert [each.profile.key for each in why(seen.plan, seen.observed, "a")] == ["ml/nightly"]
 
 
 async def test_a_right_that_no_answer_is_possible_without_is_an_error() -> None:

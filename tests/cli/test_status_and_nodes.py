@@ -171,12 +171,6 @@ def test_no_report_and_no_match_are_told_apart(api: Api) -> None:
     assert api.run("nodes", "--only", "slow", "-o", "csv").stdout.startswith("namespace,profile,node,pool,state")
 
 
-def test_a_simulated_result_says_so_in_the_table(api: Api) -> None:
-    api.profiles(profile_object())
-    api.reports(report_object("a"))
-    assert "SIMULATED" in api.run("nodes").stdout
-
-
 # status
 
 

@@ -63,118 +63,100 @@ def test_real_resource_slices_name_their_gpus(entry: dict[str, Any]) -> None:
     assert decide(facts, ANY).reason == reason
 
 
-CASES: dict[str, tuple[dict[str, Any], str]] = {
-    "eight healthy GPUs": (node_object(), "Eligible"),
-    "one of eight GPUs unhealthy": (
-        node_object(allocatable={"nvidia.com/gpu": "7"}, capacity={"nvidia.com/gpu": "8"}),
-        "Eligible",
-    ),
-    "MIG capable, not MIG": (
-        node_object(EIGHT_H100 | {"nvidia.com/mig.capable": "true", "nvidia.com/mig.strategy": "mixed"}),
-        "Eligible",
-    ),
-    "MIG switched off": (
-        node_object(EIGHT_H100 | {"nvidia.com/mig.strategy": "single", "nvidia.com/mig.config": "all-disabled"}),
-        "Eligible",
-    ),
-    "MIG resources left at zero": (
-        node_object(allocatable={"nvidia.com/gpu": "8", "nvidia.com/mig-1g.10gb": "0"}),
-        "Eligible",
-    ),
-    "single MIG": (
-        node_object(
+CASES: dict[str, dict[str, dict[str, Any]]] = {
+    "Eligible": {
+        "eight healthy GPUs": node_object(),
+        "one of eight GPUs unhealthy": node_object(
+            allocatable={"nvidia.com/gpu": "7"}, capacity={"nvidia.com/gpu": "8"}
+        ),
+        "MIG capable, not MIG": node_object(
+            EIGHT_H100 | {"nvidia.com/mig.capable": "true", "nvidia.com/mig.strategy": "mixed"}
+        ),
+        "MIG switched off": node_object(
+            EIGHT_H100 | {"nvidia.com/mig.strategy": "single", "nvidia.com/mig.config": "all-disabled"}
+        ),
+        "MIG resources left at zero": node_object(allocatable={"nvidia.com/gpu": "8", "nvidia.com/mig-1g.10gb": "0"}),
+        "no sharing, said aloud": node_object(
+            EIGHT_H100 | {"nvidia.com/gpu.sharing-strategy": "none", "nvidia.com/gpu.replicas": "1"}
+        ),
+        "renamed sharing that was ended": node_object(
+            allocatable={"nvidia.com/gpu": "8", "nvidia.com/gpu.shared": "0"}
+        ),
+        "GPU taint without a value": node_object(taints=[{"key": "nvidia.com/gpu", "effect": "NoSchedule"}]),
+        "Grace taint of GKE": node_object(
+            taints=[{"key": "kubernetes.io/arch", "value": "arm64", "effect": "NoSchedule"}]
+        ),
+        "a preference is no ban": node_object(taints=[{"key": "team", "value": "a", "effect": "PreferNoSchedule"}]),
+    },
+    "MIGEnabled": {
+        "single MIG": node_object(
             {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3-MIG-1g.10gb", "nvidia.com/gpu.count": "7"}, gpus="7"
         ),
-        "MIGEnabled",
-    ),
-    "invalid MIG": (
-        node_object(
+        "invalid MIG": node_object(
             {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3-MIG-INVALID", "nvidia.com/gpu.count": "0"}, gpus="0"
         ),
-        "MIGEnabled",
-    ),
-    "mixed MIG by its resources": (
-        node_object(allocatable={"nvidia.com/gpu": "0", "nvidia.com/mig-3g.40gb": "16"}),
-        "MIGEnabled",
-    ),
-    "mixed MIG, half of the GPUs whole": (
-        node_object(allocatable={"nvidia.com/gpu": "4", "nvidia.com/mig-3g.40gb": "8"}),
-        "MIGEnabled",
-    ),
-    "mixed MIG by its labels": (node_object(EIGHT_H100 | {"nvidia.com/mig-1g.10gb.count": "56"}), "MIGEnabled"),
-    "GKE partitions": (
-        node_object(EIGHT_H100 | {"cloud.google.com/gke-gpu-partition-size": "1g.10gb"}),
-        "MIGEnabled",
-    ),
-    "time-slicing": (
-        node_object(EIGHT_H100 | {"nvidia.com/gpu.sharing-strategy": "time-slicing", "nvidia.com/gpu.replicas": "4"}),
-        "GPUsShared",
-    ),
-    "MPS": (node_object(EIGHT_H100 | {"nvidia.com/gpu.sharing-strategy": "mps"}), "GPUsShared"),
-    "no sharing, said aloud": (
-        node_object(EIGHT_H100 | {"nvidia.com/gpu.sharing-strategy": "none", "nvidia.com/gpu.replicas": "1"}),
-        "Eligible",
-    ),
-    "-SHARED product": (
-        node_object({"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3-SHARED"}, gpus="32"),
-        "GPUsShared",
-    ),
-    "GKE time-sharing": (
-        node_object(EIGHT_H100 | {"cloud.google.com/gke-gpu-sharing-strategy": "time-sharing"}),
-        "GPUsShared",
-    ),
-    "more GPUs than there are": (node_object(gpus="80"), "GPUsShared"),
-    "virtual GPUs": (node_object(EIGHT_H100 | {"nvidia.com/vgpu.present": "true"}), "GPUsShared"),
-    "renamed sharing that was ended": (
-        node_object(allocatable={"nvidia.com/gpu": "8", "nvidia.com/gpu.shared": "0"}),
-        "Eligible",
-    ),
-    "device plugin not up": (node_object(gpus=None), "GPUsNotReady"),
-    "PCI device found, no driver yet": (
-        node_object({"feature.node.kubernetes.io/pci-0302_10de.present": "true"}, gpus=None),
-        "UnknownProduct",
-    ),
-    "CoreWeave CPU node": (node_object({"gpu.nvidia.com/model": ""}, gpus=None), "NoGPU"),
-    "cordoned by its taint": (
-        node_object(taints=[{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}]),
-        "Cordoned",
-    ),
-    "being validated by NVSentinel": (
-        node_object(taints=[{"key": "nvsentinel.nvidia.com/validation-pending", "effect": "NoSchedule"}]),
-        "NotInService",
-    ),
-    "being set up by skyhook": (
-        node_object(taints=[{"key": "skyhook.nvidia.com", "value": "runtime-required", "effect": "NoSchedule"}]),
-        "NotInService",
-    ),
-    "unreachable": (
-        node_object(taints=[{"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}]),
-        "NotReady",
-    ),
-    "scaled down": (
-        node_object(taints=[{"key": "ToBeDeletedByClusterAutoscaler", "value": "1", "effect": "NoSchedule"}]),
-        "NodeDeleting",
-    ),
-    "GPU taint without a value": (
-        node_object(taints=[{"key": "nvidia.com/gpu", "effect": "NoSchedule"}]),
-        "Eligible",
-    ),
-    "Grace taint of GKE": (
-        node_object(taints=[{"key": "kubernetes.io/arch", "value": "arm64", "effect": "NoSchedule"}]),
-        "Eligible",
-    ),
-    "a preference is no ban": (
-        node_object(taints=[{"key": "team", "value": "a", "effect": "PreferNoSchedule"}]),
-        "Eligible",
-    ),
-    "what stays goes before what passes": (
-        node_object({"nvidia.com/gpu.product": "Tesla-T4"}, unschedulable=True, ready="False"),
-        "UnsupportedProduct",
-    ),
+        "mixed MIG by its resources": node_object(allocatable={"nvidia.com/gpu": "0", "nvidia.com/mig-3g.40gb": "16"}),
+        "mixed MIG, half of the GPUs whole": node_object(
+            allocatable={"nvidia.com/gpu": "4", "nvidia.com/mig-3g.40gb": "8"}
+        ),
+        "mixed MIG by its labels": node_object(EIGHT_H100 | {"nvidia.com/mig-1g.10gb.count": "56"}),
+        "GKE partitions": node_object(EIGHT_H100 | {"cloud.google.com/gke-gpu-partition-size": "1g.10gb"}),
+    },
+    "GPUsShared": {
+        "time-slicing": node_object(
+            EIGHT_H100 | {"nvidia.com/gpu.sharing-strategy": "time-slicing", "nvidia.com/gpu.replicas": "4"}
+        ),
+        "MPS": node_object(EIGHT_H100 | {"nvidia.com/gpu.sharing-strategy": "mps"}),
+        "-SHARED product": node_object({"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3-SHARED"}, gpus="32"),
+        "GKE time-sharing": node_object(EIGHT_H100 | {"cloud.google.com/gke-gpu-sharing-strategy": "time-sharing"}),
+        "more GPUs than there are": node_object(gpus="80"),
+        "virtual GPUs": node_object(EIGHT_H100 | {"nvidia.com/vgpu.present": "true"}),
+    },
+    "GPUsNotReady": {
+        "device plugin not up": node_object(gpus=None),
+    },
+    "UnknownProduct": {
+        "PCI device found, no driver yet": node_object(
+            {"feature.node.kubernetes.io/pci-0302_10de.present": "true"}, gpus=None
+        ),
+    },
+    "NoGPU": {
+        "CoreWeave CPU node": node_object({"gpu.nvidia.com/model": ""}, gpus=None),
+    },
+    "Cordoned": {
+        "cordoned by its taint": node_object(
+            taints=[{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}]
+        ),
+    },
+    "NotInService": {
+        "being validated by NVSentinel": node_object(
+            taints=[{"key": "nvsentinel.nvidia.com/validation-pending", "effect": "NoSchedule"}]
+        ),
+        "being set up by skyhook": node_object(
+            taints=[{"key": "skyhook.nvidia.com", "value": "runtime-required", "effect": "NoSchedule"}]
+        ),
+    },
+    "NotReady": {
+        "unreachable": node_object(taints=[{"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}]),
+    },
+    "NodeDeleting": {
+        "scaled down": node_object(
+            taints=[{"key": "ToBeDeletedByClusterAutoscaler", "value": "1", "effect": "NoSchedule"}]
+        ),
+    },
+    "UnsupportedProduct": {
+        "what stays goes before what passes": node_object(
+            {"nvidia.com/gpu.product": "Tesla-T4"}, unschedulable=True, ready="False"
+        ),
+    },
 }
+"""Nodes by the reason for where they stand."""
 
 
-@pytest.mark.parametrize(("node", "reason"), CASES.values(), ids=CASES)
+@pytest.mark.parametrize(
+    ("node", "reason"),
+    [pytest.param(node, reason, id=what) for reason, nodes in CASES.items() for what, node in nodes.items()],
+)
 def test_a_node_is_decided_by_the_first_check_that_speaks(node: dict[str, Any], reason: str) -> None:
     decision = decide(node_facts(node), ANY)
     assert (decision.reason, decision.kind) == (reason, REASONS[reason].kind)

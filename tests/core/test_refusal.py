@@ -33,83 +33,78 @@ GPUS = f'pods "pp-0f-x2k4v" is forbidden: {QUOTA.format("requests.nvidia.com/gpu
 WEBHOOK = 'admission webhook "v.example" denied the request: '
 DENIED = WEBHOOK + "agents are not allowed"
 
-ANSWERS: dict[str, tuple[str, Answer]] = {
-    "quota of Jobs": (
-        "QuotaExceeded",
-        Answer(
+ANSWERS: dict[str, dict[str, Answer]] = {
+    "QuotaExceeded": {
+        "quota of Jobs": Answer(
             'jobs.batch "pp-0f" is forbidden: exceeded quota: jobs, requested: count/jobs.batch=1, '
             "used: count/jobs.batch=0, limited: count/jobs.batch=0",
             403,
             "Forbidden",
         ),
-    ),
-    "quota of GPUs, at the pod": ("QuotaExceeded", Answer(f"Error creating: {GPUS}")),
-    "events of one kind put together": (
-        "QuotaExceeded",
-        Answer(f"(combined from similar events): Error creating: {GPUS}"),
-    ),
-    "a quota that was made just now": (
-        "CreationFailed",
-        Answer('jobs.batch "pp-0f" is forbidden: status unknown for quota: jobs, resources: count/jobs.batch', 403),
-    ),
-    "a quota that needs a limit which the agent does not have": (
-        "DeniedByPolicy",
-        Answer('Error creating: pods "pp-0f-a" is forbidden: failed quota: cpu: must specify limits.cpu for: agent'),
-    ),
-    "a field of the pod": ("InvalidJob", Answer('Error creating: Pod "pp-0f-x" is invalid: spec.containers[0].image')),
-    "a ValidatingAdmissionPolicy": (
-        "DeniedByPolicy",
-        Answer(
+        "quota of GPUs, at the pod": Answer(f"Error creating: {GPUS}"),
+        "events of one kind put together": Answer(f"(combined from similar events): Error creating: {GPUS}"),
+    },
+    "CreationFailed": {
+        "a quota that was made just now": Answer(
+            'jobs.batch "pp-0f" is forbidden: status unknown for quota: jobs, resources: count/jobs.batch', 403
+        ),
+        "too many requests": Answer("the server has asked for fewer", 429, "TooManyRequests"),
+        "the server's own trouble": Answer("etcdserver: leader changed", 500, "InternalError"),
+        "a quota that another request has just used": Answer("cannot be fulfilled", 409, "Conflict"),
+        "no answer": Answer("no answer within 30 s", 0, "Timeout"),
+    },
+    "DeniedByPolicy": {
+        "a quota that needs a limit which the agent does not have": Answer(
+            'Error creating: pods "pp-0f-a" is forbidden: failed quota: cpu: must specify limits.cpu for: agent'
+        ),
+        "a ValidatingAdmissionPolicy": Answer(
             "jobs.batch \"pp-0f\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no",
             422,
             "Invalid",
         ),
-    ),
-    "a webhook with 400": ("DeniedByPolicy", Answer(DENIED, 400, "BadRequest")),
-    "a webhook with 403": ("DeniedByPolicy", Answer(DENIED, 403, "Forbidden")),
-    "a webhook with 500": ("DeniedByPolicy", Answer(DENIED, 500, "InternalError")),
-    "a webhook that speaks of a quota": ("DeniedByPolicy", Answer(f"{WEBHOOK}exceeded quota: mine", 403, "Forbidden")),
-    "a webhook at the pod": ("DeniedByPolicy", Answer(f"Error creating: {DENIED}")),
-    "a webhook that does not answer": (
-        "WebhookUnavailable",
-        Answer('Internal error occurred: failed calling webhook "v.example": context deadline exceeded', 500),
-    ),
-    "a limit range": (
-        "DeniedByPolicy",
-        Answer('Error creating: pods "pp-0f-x" is forbidden: maximum memory usage per Container is 4Gi'),
-    ),
-    "a namespace that is being deleted": (
-        "NamespaceTerminating",
-        Answer("...", 403, "Forbidden", ("NamespaceTerminating",)),
-    ),
-    "the same without its cause": (
-        "NamespaceTerminating",
-        Answer(
+        "a webhook with 400": Answer(DENIED, 400, "BadRequest"),
+        "a webhook with 403": Answer(DENIED, 403, "Forbidden"),
+        "a webhook with 500": Answer(DENIED, 500, "InternalError"),
+        "a webhook that speaks of a quota": Answer(f"{WEBHOOK}exceeded quota: mine", 403, "Forbidden"),
+        "a webhook at the pod": Answer(f"Error creating: {DENIED}"),
+        "a limit range": Answer(
+            'Error creating: pods "pp-0f-x" is forbidden: maximum memory usage per Container is 4Gi'
+        ),
+    },
+    "InvalidJob": {
+        "a field of the pod": Answer('Error creating: Pod "pp-0f-x" is invalid: spec.containers[0].image'),
+    },
+    "WebhookUnavailable": {
+        "a webhook that does not answer": Answer(
+            'Internal error occurred: failed calling webhook "v.example": context deadline exceeded', 500
+        ),
+    },
+    "NamespaceTerminating": {
+        "a namespace that is being deleted": Answer("...", 403, "Forbidden", ("NamespaceTerminating",)),
+        "the same without its cause": Answer(
             'jobs.batch "pp-0f" is forbidden: unable to create new content in namespace ml because it is being '
             "terminated",
             403,
             "Forbidden",
         ),
-    ),
-    "a namespace that is gone": ("NamespaceTerminating", Answer('namespaces "ml" not found', 404, "NotFound")),
-    "RBAC": (
-        "PermissionMissing",
-        Answer(
+        "a namespace that is gone": Answer('namespaces "ml" not found', 404, "NotFound"),
+    },
+    "PermissionMissing": {
+        "RBAC": Answer(
             'jobs.batch is forbidden: User "o" cannot create resource "jobs" in API group "batch"', 403, "Forbidden"
         ),
-    ),
-    "too many requests": ("CreationFailed", Answer("the server has asked for fewer", 429, "TooManyRequests")),
-    "the server's own trouble": ("CreationFailed", Answer("etcdserver: leader changed", 500, "InternalError")),
-    "a quota that another request has just used": (
-        "CreationFailed",
-        Answer("cannot be fulfilled", 409, "Conflict"),
-    ),
-    "no answer": ("CreationFailed", Answer("no answer within 30 s", 0, "Timeout")),
-    "what nobody has thought of, at the pod": ("CreationRefused", Answer("Error creating: teapot")),
+    },
+    "CreationRefused": {
+        "what nobody has thought of, at the pod": Answer("Error creating: teapot"),
+    },
 }
+"""Answers of API servers by the reason that they are taken for."""
 
 
-@pytest.mark.parametrize(("reason", "answer"), ANSWERS.values(), ids=ANSWERS)
+@pytest.mark.parametrize(
+    ("reason", "answer"),
+    [pytest.param(reason, answer, id=what) for reason, answers in ANSWERS.items() for what, answer in answers.items()],
+)
 def test_an_answer_is_named_by_its_words_before_its_code(reason: str, answer: Answer) -> None:
     assert classify(answer) == reason
 
@@ -190,7 +185,7 @@ def test_nodes_that_are_told_different_things_do_not_hold_the_profile() -> None:
 
 @pytest.mark.parametrize("reason", sorted(reason for reason, rule in RULES.items() if rule.whole))
 def test_what_concerns_all_is_asked_once_and_then_by_one_node_at_a_time(reason: str) -> None:
-    words = next(answer.words for name, answer in ANSWERS.values() if name == reason and answer.code != 0)
+    words = next(answer.words for answer in ANSWERS[reason].values() if answer.code != 0)
     known = say({"n1": words}) if classify(Answer(words, 403)) == reason else {}
     if not known:
         refused = RefusedCreation(reason, words, "Job", NOW, NOW + RULES[reason].first, mark=mark_of(OWNER, None))
