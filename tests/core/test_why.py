@@ -59,6 +59,12 @@ def test_what_why_prints_holds_the_reason_and_its_sentence() -> None:
     assert [reason for reason, parts in whole.items() if not all(part in printed[reason] for part in parts)] == []
 
 
+def test_what_the_last_attempt_alone_is_told_of_is_a_disruption_and_no_failure_of_the_node() -> None:
+    attempts = {code: answer(situation).past.attempt for code, situation in SITUATIONS.items()}
+    ends = {code: attempts[code] for code, situation in SITUATIONS.items() if situation.told == "attempt"}
+    assert [code for code, attempt in ends.items() if attempt is None or attempt.outcome != "disrupted"] == []
+
+
 # What else an answer tells.
 
 
