@@ -43,8 +43,8 @@ def plan(observed: Observed) -> Plan:
     node_state.next_round()
     faults = [*_unreadable(observed)]
     drafts = [_draft(profile, observed, faults) for profile in observed.profiles]
-    admission = admit(drafts, observed, faults)
-    jobs = attempts(observed, admission.plans)
+    jobs = attempts(observed, drafts)
+    admission = admit(drafts, jobs, observed, faults)
     ends = tuple(cleanup(observed, admission.plans, jobs, faults))
     gives = give_way(observed, jobs, {end.job.uid for end in ends if isinstance(end, Close | Collect | Withdraw)})
     actions = (*ends, *gives, *admission.starts)

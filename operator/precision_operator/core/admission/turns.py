@@ -11,10 +11,11 @@ from precision_operator.core.admission.budget_view import AdmissionRequest, Agen
 from precision_operator.core.admission.limits import NODE_CHECKS, PROFILE_CHECKS, blocked_by, has_physical_limits
 from precision_operator.core.attempts import manifest
 from precision_operator.core.attempts.actions import Start
+from precision_operator.core.attempts.attempt import Attempt
 from precision_operator.core.attempts.faults import Fault, fault_text
-from precision_operator.core.attempts.node_state import AcceptedPlan, NodeState, ProfilePlan, Tally, plan_failed
+from precision_operator.core.attempts.node_state import AcceptedPlan, NodeState, ProfilePlan, plan_failed
 from precision_operator.core.attempts.places import is_abandoned
-from precision_operator.core.attempts.refusal import bare_jobs, mark_of
+from precision_operator.core.attempts.refusal import mark_of
 from precision_operator.core.eligibility.images import is_cold
 from precision_operator.core.eligibility.request import measurement_request, too_large
 from precision_operator.core.observe.nodes import NodeFacts
@@ -37,10 +38,6 @@ class _InFlight:
     """Recent creations by namespace, then by profile UID and node UID, those of this plan included."""
     limits: Mapping[str, Mapping[str, int]]
     """Enforced watts of each node's GPUs, as reports of one namespace tell them; by namespace."""
-    tallies: Mapping[str, Tally]
-    """By profile UID."""
-    matched: Mapping[str, frozenset[str]]
-    """UIDs of the nodes that each profile's target matches, by profile UID."""
     newest: dict[str, datetime]
     """When each profile's newest agent was created, by profile UID."""
     newest_of: dict[str, datetime]
@@ -55,8 +52,6 @@ class _InFlight:
     """How many of them have no pod yet."""
     pulling: Counter[str]
     """How many agents of each profile may be pulling their image, by its UID."""
-    nodes: Mapping[str, Mapping[str, NodeFacts]]
-    """Facts of all nodes as each profile sees them, by its UID and theirs."""
     views: dict[str, BudgetView] = field(default_factory=dict)
     """The agents of its namespace as each profile sees them, by its UID, until the next one starts."""
     fleet: FleetView | None = None
@@ -71,9 +66,9 @@ class _InFlight:
                 profile=draft.profile,
                 live=tuple(agent for agent in self.live.values() if agent.namespace == namespace),
                 limits=self.limits.get(namespace, {}),
-                nodes=self.nodes[uid],
-                matched=self.matched[uid],
-                tally=self.tallies[uid],
+                nodes=draft.nodes,
+                matched=frozenset(node_state.facts.uid for node_state in draft.node_states),
+                tally=draft.tally,
                 starts=self.starts[namespace],
                 trying=self.trying[uid],
                 pulling=self.pulling[uid],
@@ -95,11 +90,13 @@ class Admission:
     """Nodes that would start an agent if they are idle."""
 
 
-def admit(drafts: Sequence[ProfilePlan], observed: Observed, faults: list[Fault]) -> Admission:
+def admit(
+    drafts: Sequence[ProfilePlan], attempts: Sequence[Attempt], observed: Observed, faults: list[Fault]
+) -> Admission:
     """Give free places to candidates: the namespace with the fewest live agents first, in it the profile with the
     fewest, then who has waited longest.
     """
-    in_flight = _in_flight(observed, drafts)
+    in_flight = _in_flight(observed, drafts, attempts)
     accepted = {d.profile.uid: d for d in drafts if isinstance(d, AcceptedPlan)}
     node_states = {d.profile.uid: list(d.node_states) for d in drafts}
     queues = {uid: deque(_by_least_recent_attempt(draft, observed.now)) for uid, draft in accepted.items()}
@@ -172,44 +169,40 @@ def _until_one_starts(
             return
 
 
-def _in_flight(observed: Observed, drafts: Sequence[ProfilePlan]) -> _InFlight:
-    """What counts: each Job (Kueue's too) until it is deleted, and pods that hold GPUs although their Job is gone."""
+def _in_flight(observed: Observed, drafts: Sequence[ProfilePlan], attempts: Sequence[Attempt]) -> _InFlight:
+    """What counts: each Job (Kueue's too) until it is deleted, and pods that hold GPUs although their Job is gone.
+
+    But not what nobody is there to end: a pod past its end, or a Job that is deleted and waits for such a pod.
+    """
     keys = {profile.uid: profile.key for profile in observed.profiles}
+    unseen = {namespace: f"of namespace {namespace}" for namespace in observed.unserved}
     abandoned = {pod.job_uid for pod in observed.pods if is_abandoned(pod, observed.settings, observed.now)}
     agents: list[JobView | PodView] = [*observed.jobs, *(pod for pod in observed.pods if pod.live)]
-    accepted = [draft for draft in drafts if isinstance(draft, AcceptedPlan)]
     starts = _starts(observed)
     live = {
         (i.profile_uid, _job_uid(i)): Agent(i.profile_uid, i.namespace, i.node_uid)
         for i in agents
-        if not _is_left(i, abandoned)
+        if not (_job_uid(i) in abandoned and (isinstance(i, PodView) or i.deleting))
     }
     newest, newest_of = _newest(starts, observed.now)
     return _InFlight(
         observed=observed,
         live=live,
-        taken={item.node_name: keys.get(item.profile_uid) or _unknown(item, observed) for item in reversed(agents)},
+        taken={
+            item.node_name: keys.get(item.profile_uid) or unseen.get(item.namespace, "a deleted profile")
+            for item in reversed(agents)
+        },
         starts=_recent(starts, drafts, observed.now),
         limits=_limits_by_namespace(observed),
-        tallies={draft.profile.uid: draft.tally for draft in drafts},
-        matched={
-            draft.profile.uid: frozenset(node_state.facts.uid for node_state in draft.node_states) for draft in drafts
-        },
-        nodes={draft.profile.uid: draft.nodes for draft in drafts},
         newest=newest,
         newest_of=newest_of,
-        limited=tuple(draft for draft in accepted if _limits_others(draft)),
+        limited=tuple(draft for draft in drafts if isinstance(draft, AcceptedPlan) and _limits_others(draft)),
         agents=Counter(profile for profile, _ in live),
         of=Counter(agent.namespace for agent in live.values()),
-        trying=Counter(job.profile_uid for job in bare_jobs(observed)),
-        pulling=_pulling(observed, accepted),
+        trying=Counter(a.job.profile_uid for a in attempts if _may_be_refused(a)),
+        pulling=Counter(a.job.profile_uid for a in attempts if _may_pull(a)),
         fleet=_fleet(observed, live),
     )
-
-
-def _unknown(item: JobView | PodView, observed: Observed) -> str:
-    """What is told of an agent's profile that can't be seen."""
-    return f"of namespace {item.namespace}" if item.namespace in observed.unserved else "a deleted profile"
 
 
 def _limits_others(draft: AcceptedPlan) -> bool:
@@ -225,25 +218,18 @@ def _fleet(observed: Observed, live: Mapping[tuple[str, str], Agent]) -> FleetVi
     return FleetView(tuple(live.values()), _limits(observed.reports), facts, caps)
 
 
-def _is_left(item: JobView | PodView, abandoned: set[str]) -> bool:
-    """Whether nobody is there to end it: a pod past its end, or a Job that is deleted and waits for such a pod."""
-    return _job_uid(item) in abandoned and (isinstance(item, PodView) or item.deleting)
+def _may_be_refused(attempt: Attempt) -> bool:
+    """Whether it waits for its pod: the cluster may still refuse that."""
+    return attempt.job.live and not attempt.job.suspended and attempt.pod is None
 
 
-def _pulling(observed: Observed, accepted: Sequence[AcceptedPlan]) -> Counter[str]:
-    """Agents that pull their image or are about to: those that the scheduler has no room for do not."""
-    drafts = {draft.profile.uid: draft for draft in accepted}
-    pods = {pod.job_uid: pod for pod in observed.pods}
-    pulling: Counter[str] = Counter()
-    for job in observed.jobs:
-        draft, pod = drafts.get(job.profile_uid), pods.get(job.uid)
-        node = draft.nodes.get(job.node_uid) if draft is not None else None
-        begun = pod is not None and (pod.phase != "Pending" or bool(pod.unschedulable))
-        if draft is None or node is None or begun or not job.live:
-            continue
-        report = observed.reports_of[job.profile_uid].get(job.node_uid)
-        pulling[job.profile_uid] += is_cold(node, draft.asked.image, draft.asked.image_digest, report)
-    return pulling
+def _may_pull(attempt: Attempt) -> bool:
+    """Whether its agent pulls its image or is about to: one that the scheduler has no room for does not."""
+    pod, owner = attempt.pod, attempt.owner
+    begun = pod is not None and (pod.phase != "Pending" or bool(pod.unschedulable))
+    if begun or attempt.facts is None or not isinstance(owner, AcceptedPlan) or not attempt.job.live:
+        return False
+    return is_cold(attempt.facts, owner.asked.image, owner.asked.image_digest, attempt.report)
 
 
 _Starts = Mapping[tuple[str, str, str], datetime]
@@ -377,7 +363,7 @@ def _elsewhere(draft: AcceptedPlan, candidate: NodeState, in_flight: _InFlight) 
         for other in in_flight.limited
         if other.profile.namespace == profile.namespace and other.profile.uid != profile.uid
     ]
-    return tuple([in_flight.request(o, o.nodes[uid]) for o in others if uid in in_flight.matched[o.profile.uid]])
+    return tuple([in_flight.request(o, o.nodes[uid]) for o in others if uid in in_flight.view(o).matched])
 
 
 def _start(draft: AcceptedPlan, candidate: NodeState, observed: Observed) -> tuple[NodeState, Start | None]:

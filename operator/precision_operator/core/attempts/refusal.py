@@ -7,13 +7,13 @@ invalid object; a webhook answers what it likes. So the code decides last: words
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import get_args
 
 from precision_operator.core.attempts.retry import rest
-from precision_operator.core.observe.observed import JobView, Observed, ProfileView, RefusedCreation, ReportView, Stage
+from precision_operator.core.observe.observed import Observed, ProfileView, RefusedCreation, ReportView, Stage
 from precision_operator.core.reasons import REASONS, Rule
 
 WORDS_READ, WORDS_LENGTH = 4096, 512
@@ -100,12 +100,6 @@ def _quota(name: str, requested: str, used: str, limited: str) -> str:
 def mark_of(profile: ProfileView, report: ReportView | None) -> str:
     """What a user has asked for last: a spec that was changed, or a rerun, is tried at once."""
     return f"{profile.generation}/{profile.rerun}/{report.rerun if report is not None else ''}"
-
-
-def bare_jobs(observed: Observed) -> Iterator[JobView]:
-    """Jobs that wait for their pod: the cluster may still refuse it."""
-    with_pods = {pod.job_uid for pod in observed.pods}
-    return (job for job in observed.jobs if job.live and not job.suspended and job.uid not in with_pods)
 
 
 def refusal_facts(refused: RefusedCreation, profile: ProfileView) -> dict[str, object]:

@@ -21,7 +21,6 @@ from precision_api.kinds.report import (
     ReportHardware,
     ReportPast,
     ReportRecommendation,
-    ReportRun,
     ReportSoftware,
     ReportStatus,
 )
@@ -146,8 +145,14 @@ def _succeeded_status(
             condition(before, names.SUCCEEDED, True, state, summary.partial or "", now),
         ),
         hardware=hardware,
-        software=_software(summary),
-        run=_run(finding, job, report, now),
+        software=ReportSoftware.model_validate(summary.software.model_dump()),
+        run=report_run(
+            summary,
+            format_time(now),
+            workload=job.workload or None,
+            detail=names.detail_name(report.name) if finding.result and not finding.detail_problem else None,
+            detail_problem=finding.detail_problem or None,
+        ),
         attempt=_attempt(job, "succeeded", now, failures=_failures(job, report)),
         results=results,
         recommendation=ReportRecommendation.model_validate(summary.recommendation.model_dump()),
@@ -242,20 +247,6 @@ def marked_status(mark: MarkStale | MarkFresh, now: datetime) -> ReportStatus:
     measured = "Partial" if before.run and before.run.partial else "Measured"
     stale = "NodeGone" if mark.reason == "NodeGone" else "Stale"
     return before.model_copy(update={"conditions": (marked, *kept), "state": measured if fresh else stale})
-
-
-def _software(summary: Summary) -> ReportSoftware:
-    return ReportSoftware.model_validate(summary.software.model_dump())
-
-
-def _run(finding: Finding, job: JobView, report: ReportView, now: datetime) -> ReportRun:
-    return report_run(
-        finding.summary,
-        format_time(now),
-        workload=job.workload or None,
-        detail=names.detail_name(report.name) if finding.result and not finding.detail_problem else None,
-        detail_problem=finding.detail_problem or None,
-    )
 
 
 def status_json(status: StatusDocument) -> dict[str, Any]:

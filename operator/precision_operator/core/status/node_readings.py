@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from precision_api.kinds.report import ReportStatus
+from functools import partial
+
 from precision_operator.core.attempts.node_state import NodeState, ProfilePlan
 from precision_operator.core.observe.memo import Memo
-from precision_operator.core.observe.nodes import NodeFacts
 from precision_operator.core.results.reading import HOLDS_UNTIL_REPLACED, Reading, read
 
 MOST_PROFILES = 1_000
@@ -22,7 +22,7 @@ def readings(plan: ProfilePlan) -> tuple[Reading, ...]:
     once.next_round()
     reports = ((node_state.facts, node_state.report) for node_state in plan.node_states if _holds(node_state))
     readings = (
-        _reading(once, facts, report.status)
+        once.of(facts.uid, (facts, report.status), partial(read, facts.name, facts.pool, report.status))
         for facts, report in reports
         if report is not None and report.status is not None
     )
@@ -33,7 +33,3 @@ def _holds(node_state: NodeState) -> bool:
     """Whether the plan knows nothing against the node's figures: the report is marked only after this pass."""
     due = node_state.current.due if node_state.current is not None else None
     return node_state.state == "succeeded" or due in HOLDS_UNTIL_REPLACED
-
-
-def _reading(once: Memo[Reading], facts: NodeFacts, status: ReportStatus) -> Reading:
-    return once.of(facts.uid, (facts, status), lambda: read(facts.name, facts.pool, status))

@@ -9,6 +9,8 @@ from precision_operator.core.observe.clock import format_time, parse_time
 from precision_operator.core.observe.observed import ProfileView, Yield
 
 SHOWN = 32
+_AS_IT_IS = ("node", "node_uid", "job_uid", "pod", "pod_uid", "priority", "outcome")
+"""Fields that mean the same in a record and in its row."""
 
 
 def yield_rows(yields: Iterable[Yield]) -> tuple[NodeYield, ...]:
@@ -16,16 +18,10 @@ def yield_rows(yields: Iterable[Yield]) -> tuple[NodeYield, ...]:
     newest = sorted(yields, key=lambda record: (record.at, record.node), reverse=True)[:SHOWN]
     return tuple(
         NodeYield(
-            node=record.node,
-            node_uid=record.node_uid,
-            job_uid=record.job_uid,
-            pod=record.pod,
-            pod_uid=record.pod_uid,
             owner_uid=record.owner,
-            priority=record.priority,
             at=format_time(record.at),
-            outcome=record.outcome,
             ended=format_time(record.ended) if record.ended is not None else None,
+            **{name: getattr(record, name) for name in _AS_IT_IS},
         )
         for record in newest
     )
@@ -46,14 +42,8 @@ def _yields(profile: ProfileView) -> tuple[Yield, ...]:
 def _yield(profile: ProfileView, row: NodeYield) -> Yield:
     return Yield(
         profile_uid=profile.uid,
-        node=row.node,
-        node_uid=row.node_uid,
-        job_uid=row.job_uid,
-        pod=row.pod,
-        pod_uid=row.pod_uid,
         owner=row.owner_uid,
-        priority=row.priority,
         at=parse_time(row.at),
-        outcome=row.outcome,
         ended=parse_time(row.ended) if row.ended is not None else None,
+        **{name: getattr(row, name) for name in _AS_IT_IS},
     )
