@@ -158,10 +158,15 @@ def test_no_difference_is_said_as_such(api: Api) -> None:
     )
 
 
-def test_few_nodes_that_vary_say_what_it_takes_to_know(api: Api) -> None:
+def varied(api: Api) -> None:
+    """Three nodes, one slower, one faster and one as fast since the new driver."""
     api.profiles(profile_object())
     for i, change in enumerate((0.98, 1.03, 1.0)):
         api.reports(node(f"n{i}", 150_000 * change, past=before(150_000)))
+
+
+def test_few_nodes_that_vary_say_what_it_takes_to_know(api: Api) -> None:
+    varied(api)
     told = api.run("compare", f"driver/{OLD}", f"driver/{NEW}").stdout
     assert told.startswith(
         "Whether driver 580.95.05 is faster or slower than driver 570.124.06 is not known: the intervals are wider "
@@ -176,9 +181,7 @@ def test_few_nodes_that_vary_say_what_it_takes_to_know(api: Api) -> None:
 
 
 def test_a_recipe_of_one_node_alone_does_not_hide_what_it_takes_to_know(api: Api) -> None:
-    api.profiles(profile_object())
-    for i, change in enumerate((0.98, 1.03, 1.0)):
-        api.reports(node(f"n{i}", 150_000 * change, past=before(150_000)))
+    varied(api)
     lonely = node("n3", 150_000, past=before(150_000))
     lonely["status"]["results"].append(recipe_row("bf16") | {"tokensPerSecond": "93750"})
     api.reports(lonely)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from precision_operator.core.observe.clock import format_time
@@ -17,6 +17,7 @@ from precision_operator.core.observe.observed import Observed, Occupancy, Profil
 from precision_operator.core.plan import plan
 from precision_operator.core.reasons import sentence
 from precision_operator.core.status.profile_status import profile_status
+from tests.support.examples import examples
 from tests.support.node_objects import node_object, resource_slice
 from tests.support.world import MINUTE, NOW, SETTINGS, gone, job, measured, nodes, observed, pod, profile, report, tried
 
@@ -87,7 +88,7 @@ def anew(seen: Observed) -> Observed:
     return replace(seen, reports=reports, **parts)
 
 
-@settings(max_examples=60)
+@examples(25)
 @given(first, st.lists(changes, max_size=8))
 def test_a_plan_after_others_is_the_one_that_is_made_anew(told: dict[str, Any], steps: list[tuple[str, Any]]) -> None:
     before: Observed | None = None
@@ -112,6 +113,10 @@ RETRYING = observed(
     [profile(rollout={"retry": {"limit": 2, "backoffSeconds": 300}})],
     reports=(report(status=tried("failed", failures=1, reason="AgentCrashed")),),
 )
+HOUR = 60 * MINUTE
+AGING = observed([profile(schedule={"maxAge": "2h"})], reports=(report(status=measured()),))
+DAILY: ProfileView = profile(schedule={"cron": "0 12 * * *"}, created=NOW - HOUR)
+SCHEDULED = observed([DAILY], reports=(report(status=measured()),))
 JUST_NOW = format_time(NOW - MINUTE / 2)
 RAMPING = observed(
     [profile(rollout={"rampSeconds": 60})],
@@ -159,6 +164,8 @@ CHANGED: dict[str, tuple[Observed, str, dict[str, Any], str]] = {
         "AgentStarting",
     ),
     "the time since the failure": (RETRYING, "Retrying", {"now": NOW + 5 * MINUTE}, "AgentStarting"),
+    "the age of its result": (AGING, "Measured", {"now": NOW + 3 * HOUR}, "AgentStarting"),
+    "the schedule's hour": (SCHEDULED, "Measured", {"now": NOW + 4 * HOUR}, "AgentStarting"),
     "the time since the last start": (RAMPING, "Ramping", {"now": NOW + MINUTE}, "AgentStarting"),
     "the last start": (
         RAMPING,
@@ -222,26 +229,6 @@ def test_the_stand_of_a_node_is_the_same_object_while_nothing_changes() -> None:
     seen = observed([profile()], reports=(report(status=measured()),))
     later = replace(seen, now=NOW + MINUTE, profiles=(copy.deepcopy(seen.profiles[0]),))
     assert plan(seen).profiles[0].node_states[0] is plan(later).profiles[0].node_states[0]
-
-
-def test_a_result_grows_too_old_although_nothing_but_time_has_changed() -> None:
-    seen = observed([profile(schedule={"maxAge": "2h"})], reports=(report(status=measured()),))
-    reasons = [_reason(replace(seen, now=NOW + hours * 60 * MINUTE)) for hours in (0, 1, 3, 1)]
-    assert reasons == ["Measured", "Measured", "AgentStarting", "Measured"]
-
-
-def test_a_pod_that_has_begun_to_run_changes_where_its_node_stands() -> None:
-    of = job()
-    seen = observed([profile()], jobs=(of,), pods=(pod(of, "Pending"),))
-    assert [_reason(seen), _reason(replace(seen, pods=(pod(of),)))] == ["AgentStarting", "AgentRunning"]
-
-
-def test_a_tick_begins_a_run_although_nothing_but_time_has_changed() -> None:
-    weekly: ProfileView = profile(schedule={"cron": "0 12 * * *"}, created=NOW - 60 * MINUTE)
-    seen = observed([weekly], reports=(report(status=measured()),))
-    assert [_reason(replace(seen, now=NOW + h * 60 * MINUTE)) for h in (0, 1, 4)] == [
-        *("Measured", "Measured", "AgentStarting"),
-    ]
 
 
 def test_values_are_kept_for_the_same_objects_only() -> None:

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from precision_operator.core.attempts.actions import Start
@@ -15,6 +15,7 @@ from precision_operator.core.observe.fleet_limits import FleetLimits
 from precision_operator.core.observe.observed import Observed, ProfileView
 from precision_operator.core.observe.tenants import pods_within_namespace, within_namespace
 from precision_operator.core.plan import Plan, plan
+from tests.support.examples import examples
 from tests.support.node_objects import EIGHT_H100, node_object
 from tests.support.world import NOW, SETTINGS, job, measured, nodes, observed, pod, profile, report
 
@@ -66,7 +67,7 @@ def of_ours(decided: Plan) -> tuple[Any, ...]:
 
 
 @given(own=rollouts(), others=tenants(), running=st.sets(st.sampled_from(NAMES[4:])), limited=st.integers(1, 8000))
-@settings(max_examples=60, deadline=None)
+@examples(20)
 def test_limits_budgets_and_suspension_of_one_tenant_change_nothing_for_another(
     own: dict[str, Any], others: tuple[ProfileView, ...], running: set[str], limited: int
 ) -> None:
@@ -135,7 +136,7 @@ def fleet_limits(draw: st.DrawFn) -> FleetLimits:
 
 
 @given(limits=fleet_limits(), running=st.sets(st.sampled_from(NAMES), max_size=2))
-@settings(max_examples=60, deadline=None)
+@examples(20)
 def test_the_operators_own_limits_hold_for_the_agents_of_all_namespaces_together(
     limits: FleetLimits, running: set[str]
 ) -> None:
@@ -171,7 +172,7 @@ def test_nodes_that_lack_the_label_of_a_limit_are_one_group_together() -> None:
 
 
 @given(crowd=st.integers(1, 12), places=st.integers(2, 6))
-@settings(max_examples=25, deadline=None)
+@examples(10)
 def test_many_profiles_of_one_namespace_leave_another_its_share_of_what_all_have(crowd: int, places: int) -> None:
     many = [
         profile(f"b{i}", namespace="b", created=NOW - timedelta(days=9), rollout={"maxConcurrent": 6})
