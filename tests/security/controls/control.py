@@ -56,12 +56,12 @@ def control(
     return Control(claim, without, change if isinstance(change, tuple) else (change,), tests, needs)
 
 
-def controls(claim: str, path: str, *rows: tuple[str, ...], raised: str = "") -> list[Control]:
-    """Rows of one claim and one file: what is missing, the text, what it becomes, and the tests."""
-    return [
+def controls(claim: str, *rows: tuple[str, ...], raised: str = "") -> tuple[Control, ...]:
+    """Rows of one claim: the file, what is missing then, its text, what it becomes, and the tests."""
+    return tuple(
         Control(claim, without, (Change(path, old, new),), tuple(tests), raised=raised)
-        for without, old, new, *tests in rows
-    ]
+        for path, without, old, new, *tests in rows
+    )
 
 
 def replaced(path: str, old: str, new: str = "") -> Change:

@@ -24,36 +24,36 @@ BUNDLE = "holds no secret"
 AGENT: tuple[Control, ...] = (
     *controls(
         ENDLESS,
-        WIRE,
         (
+            WIRE,
             "the bound of the termination message",
             "if len(body) > 16 * KUBELET_MAX_BYTES:",
             "if False:",
             f"{_WIRE}test_a_broken_message_has_a_named_reason[far too long]",
         ),
         (
+            WIRE,
             "the bound of the log's characters",
             "if len(log) > LOG_MAX_CHARACTERS:",
             "if False:",
             f"{_WIRE}test_a_log_beyond_all_bounds_is_too_large",
         ),
         (
+            WIRE,
             "the bound of what a gzip unpacks to",
             "reader.decompress(packed, RESULT_MAX_BYTES)",
             "reader.decompress(packed)",
             f"{_WIRE}test_a_zip_bomb_is_not_unpacked",
         ),
-    ),
-    *controls(
-        ENDLESS,
-        CLIENT,
         (
+            CLIENT,
             "`limitBytes` in the question to the API server",
             '"limitBytes": str(limit_bytes),',
             "",
             "tests/cluster/test_client.py::test_a_log_without_end_is_cut_at_the_limit",
         ),
         (
+            CLIENT,
             "the cut of what comes all the same",
             "limit=limit_bytes))[:limit_bytes]",
             "limit=limit_bytes))",
@@ -62,8 +62,8 @@ AGENT: tuple[Control, ...] = (
     ),
     *controls(
         ANSWER,
-        WIRE,
         (
+            WIRE,
             "the comparison of the summary's request hash",
             "if request_hash is not None and summary.request_hash != request_hash:",
             "if False:",
@@ -72,27 +72,22 @@ AGENT: tuple[Control, ...] = (
             "[the answer to another request]",
         ),
         (
+            WIRE,
             "the comparison of the full result's request hash",
             "if result.request_hash != request_hash:",
             "if False:",
             f"{_WIRE}test_the_result_of_another_request_is_foreign",
         ),
-    ),
-    *controls(
-        ANSWER,
-        ENDINGS,
         (
+            ENDINGS,
             "the Job's hash, which the summary is compared with",
             "read_message(end.message, job.request_hash)",
             "read_message(end.message)",
             "tests/core/test_ingest.py::test_what_is_no_result_has_a_reason_that_users_can_read"
             "[the answer to another request]",
         ),
-    ),
-    *controls(
-        ANSWER,
-        WIRE,
         (
+            WIRE,
             "the comparison of run, node and origin",
             "if wrong:",
             "if False:",
@@ -101,8 +96,8 @@ AGENT: tuple[Control, ...] = (
     ),
     *controls(
         WORDS,
-        "crds/precision_api/facts/plain_text.py",
         (
+            "crds/precision_api/facts/plain_text.py",
             "the filter of what is not printable",
             'return "".join(_shown(sign) for sign in uncontrolled(text))',
             "return text",
@@ -110,124 +105,93 @@ AGENT: tuple[Control, ...] = (
             f"{_TEXT}test_what_an_agent_refuses_with_ends_as_words",
             f"{_TEXT}test_what_stands_in_a_result_ends_as_words",
         ),
-    ),
-    *controls(
-        WORDS,
-        RESULT,
         (
+            RESULT,
             "the filter of messages in a full result",
             "Note = Annotated[str, Field(max_length=1024), AfterValidator(plain)]",
             "Note = Annotated[str, Field(max_length=1024)]",
             f"{_TEXT}test_a_full_results_words_are_plain_wherever_it_is_read_from",
         ),
         (
+            RESULT,
             "the filter of lines in a summary",
             "Line = Annotated[str, Field(max_length=200), AfterValidator(one_line)]",
             "Line = Annotated[str, Field(max_length=200)]",
             f"{_TEXT}test_what_stands_in_a_result_ends_as_words",
         ),
-    ),
-    *controls(
-        WORDS,
-        "operator/precision_operator/core/results/log_tail.py",
         (
+            "operator/precision_operator/core/results/log_tail.py",
             "the filter of the log that a report keeps",
             "return plain(last).rstrip()",
             "return last.rstrip()",
             "tests/core/test_log_tail.py::test_whatever_a_log_holds_a_report_can_keep_its_end",
         ),
-    ),
-    *controls(
-        WORDS,
-        OUTPUT,
         (
+            OUTPUT,
             "the filter of the plugin's tables",
             "else one_line(str(row[key])) for key in header]",
             "else str(row[key]) for key in header]",
             f"{_TEXT}test_a_table_shows_no_control_characters_and_no_line_that_is_not_its_own",
         ),
-    ),
-    *controls(
-        WORDS,
-        "operator/precision_operator/core/reasons/table.py",
         (
+            "operator/precision_operator/core/reasons/table.py",
             "the one line of each fact in a sentence",
             "    text = one_line(text)\n",
             "",
             f"{_TEXT}test_what_an_agent_refuses_with_ends_as_words",
         ),
-    ),
-    *controls(
-        WORDS,
-        OUTPUT,
         (
+            OUTPUT,
             "the filter of the plugin's CSV",
             "return one_line(value) if isinstance(value, str) else value",
             "return value",
             f"{_TEXT}test_programs_read_what_was_written_and_terminals_see_no_control_characters",
         ),
         (
+            OUTPUT,
             "the escapes of what is not printable in YAML",
             "return text if text == plain(text) else dumped(False)",
             "return text",
             f"{_TEXT}test_programs_read_what_was_written_and_terminals_see_no_control_characters",
         ),
-    ),
-    *controls(
-        WORDS,
-        TERMINAL,
         (
+            TERMINAL,
             "the filter of everything that the plugin prints",
             r'typer.echo("\t".join(map(plain, text.split("\t"))), err=err)',
             "typer.echo(text, err=err)",
             f"{_TEXT}test_what_the_plugin_says_moves_no_cursor",
         ),
-    ),
-    *controls(
-        WORDS,
-        OUTPUT,
         (
+            OUTPUT,
             "the escapes of what is not printable in JSON",
             'return "".join(sign if sign == "\\n" or sign.isprintable() else json.dumps(sign)[1:-1] for sign in text)',
             "return text",
             f"{_TEXT}test_programs_read_what_was_written_and_terminals_see_no_control_characters",
         ),
-    ),
-    *controls(
-        WORDS,
-        "operator/precision_operator/cluster/log_format.py",
         (
+            "operator/precision_operator/cluster/log_format.py",
             "the formatter's one line for each message",
             "record.message = one_line(record.message)",
             "pass",
             f"{_TEXT}test_a_line_of_the_log_stays_one_line",
         ),
-    ),
-    *controls(
-        WORDS,
-        "operator/precision_operator/drawing/document.py",
         (
+            "operator/precision_operator/drawing/document.py",
             "the escapes of HTML in the page's parts",
             "from html import escape",
             "escape = str",
             f"{_TEXT}test_no_text_adds_a_tag_or_an_attribute_to_a_page",
             f"{_TEXT}test_words_of_a_hostile_result_are_no_tags_on_its_page",
         ),
-    ),
-    *controls(
-        WORDS,
-        "operator/precision_operator/drawing/svg.py",
         (
+            "operator/precision_operator/drawing/svg.py",
             "the escapes of HTML in drawings",
             "from html import escape",
             "escape = str",
             f"{_TEXT}test_no_text_adds_a_tag_or_an_attribute_to_a_page",
         ),
-    ),
-    *controls(
-        WORDS,
-        "operator/precision_operator/report/page.py",
         (
+            "operator/precision_operator/report/page.py",
             "the escapes of HTML in the page's heading",
             "from html import escape",
             "escape = str",
@@ -236,8 +200,8 @@ AGENT: tuple[Control, ...] = (
     ),
     *controls(
         WORDS,
-        TEXT,
         (
+            TEXT,
             "the escapes of label values",
             """return value.replace("\\\\", r"\\\\").replace("\\n", r"\\n").replace('"', r"\\"")""",
             "return value",
@@ -250,8 +214,8 @@ AGENT: tuple[Control, ...] = (
 READERS: tuple[Control, ...] = (
     *controls(
         METRICS,
-        "operator/precision_operator/exporter/families/node_state.py",
         (
+            "operator/precision_operator/exporter/families/node_state.py",
             "the reason alone as label: it is the message",
             'yield (attempt.reason or "",), 1.0',
             'yield (attempt.message or "",), 1.0',
@@ -260,18 +224,15 @@ READERS: tuple[Control, ...] = (
     ),
     *controls(
         BUNDLE,
-        "operator/precision_operator/cli/commands/support_bundle.py",
         (
+            "operator/precision_operator/cli/commands/support_bundle.py",
             "the search for what is written as secrets are",
             "self.files[name] = without_secrets(text)",
             "self.files[name] = text",
             f"{_BUNDLE}test_no_planted_secret_is_in_the_archive",
         ),
-    ),
-    *controls(
-        BUNDLE,
-        REDACTION,
         (
+            REDACTION,
             "the rule that values of the environment are left out",
             'return {**variable, "value": REMOVED}',
             "return variable",
@@ -279,12 +240,14 @@ READERS: tuple[Control, ...] = (
             f"{_BUNDLE}test_the_archive_holds_what_helps",
         ),
         (
+            REDACTION,
             "the rule that the copy that `kubectl apply` keeps is left out",
             '("managedFields", "kubectl.kubernetes.io/last-applied-configuration")',
             '("managedFields",)',
             f"{_BUNDLE}test_no_planted_secret_is_in_the_archive",
         ),
         (
+            REDACTION,
             "the rule that other annotations of nodes are left out",
             " if GROUP in key}",
             " }",

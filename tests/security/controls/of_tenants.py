@@ -32,8 +32,8 @@ NO_WILDCARD = "No right has a wildcard, and none is over Secrets or over rights.
 TENANT: tuple[Control, ...] = (
     *controls(
         IMAGE,
-        ASKED,
         (
+            ASKED,
             "the comparison with `allowedImages`",
             "if any(_has_prefix(image, prefix) for prefix in settings.allowed_images):",
             "if image:",
@@ -42,6 +42,7 @@ TENANT: tuple[Control, ...] = (
             f"{_REQUEST}test_the_operators_own_image_must_be_allowed_too",
         ),
         (
+            ASKED,
             "the end of a prefix at a separator, and not at another port",
             'return prefix.endswith("/") or rest[:1] in ("", "/", "@") or (rest[:1] == ":" and "/" not in rest)',
             "return True",
@@ -51,9 +52,15 @@ TENANT: tuple[Control, ...] = (
     ),
     *controls(
         ELSEWHERE,
-        MANIFEST,
-        ("the profile's namespace in the Job", '"namespace": profile.namespace,', '"namespace": "default",', WHOLE_JOB),
         (
+            MANIFEST,
+            "the profile's namespace in the Job",
+            '"namespace": profile.namespace,',
+            '"namespace": "default",',
+            WHOLE_JOB,
+        ),
+        (
+            MANIFEST,
             "the account without rights",
             '"serviceAccountName": settings.agent_service_account,',
             '"serviceAccountName": "default",',
@@ -61,73 +68,74 @@ TENANT: tuple[Control, ...] = (
         ),
     ),
     *controls(
-        ROOT_HOST_TOKEN, MANIFEST, ("`runAsNonRoot`", '"runAsNonRoot": True,', "", USER_LEFT_OUT, NO_RIGHTS, WHOLE_JOB)
-    ),
-    *controls(
         ROOT_HOST_TOKEN,
-        "operator/precision_operator/core/observe/agent_defaults.py",
+        (MANIFEST, "`runAsNonRoot`", '"runAsNonRoot": True,', "", USER_LEFT_OUT, NO_RIGHTS, WHOLE_JOB),
         (
+            "operator/precision_operator/core/observe/agent_defaults.py",
             "the default of `runAsUser`",
             "run_as_user: Identifier | None = Field(65532,",
             "run_as_user: Identifier | None = Field(None,",
             WHOLE_JOB,
         ),
-    ),
-    *controls(
-        ROOT_HOST_TOKEN,
-        MANIFEST,
-        ("`seccompProfile: RuntimeDefault`", '"seccompProfile": {"type": "RuntimeDefault"},', "", USER_LEFT_OUT),
-        ("`allowPrivilegeEscalation: false`", '"allowPrivilegeEscalation": False,', "", NO_RIGHTS),
-        ("`readOnlyRootFilesystem`", '"readOnlyRootFilesystem": True,', "", NO_RIGHTS),
-        ("`capabilities: {drop: [ALL]}`", '"capabilities": {"drop": ["ALL"]},', "", NO_RIGHTS),
         (
+            MANIFEST,
+            "`seccompProfile: RuntimeDefault`",
+            '"seccompProfile": {"type": "RuntimeDefault"},',
+            "",
+            USER_LEFT_OUT,
+        ),
+        (MANIFEST, "`allowPrivilegeEscalation: false`", '"allowPrivilegeEscalation": False,', "", NO_RIGHTS),
+        (MANIFEST, "`readOnlyRootFilesystem`", '"readOnlyRootFilesystem": True,', "", NO_RIGHTS),
+        (MANIFEST, "`capabilities: {drop: [ALL]}`", '"capabilities": {"drop": ["ALL"]},', "", NO_RIGHTS),
+        (
+            MANIFEST,
             "emptyDir alone: the agent's /tmp is the node's",
             '{"name": "tmp", "emptyDir": {"sizeLimit": agent.resources.ephemeral_storage}}',
             '{"name": "tmp", "hostPath": {"path": "/tmp"}}',
             WHOLE_JOB,
         ),
         (
+            MANIFEST,
             "the pod's own network and processes",
             '"restartPolicy": "Never",',
             '"restartPolicy": "Never", "hostPID": True, "hostNetwork": True,',
             WHOLE_JOB,
         ),
-        ("`automountServiceAccountToken: false` of the pod", '"automountServiceAccountToken": False,', "", NO_RIGHTS),
-    ),
-    *controls(
-        ROOT_HOST_TOKEN,
-        "charts/precision-profiler/templates/agents.yaml",
         (
+            MANIFEST,
+            "`automountServiceAccountToken: false` of the pod",
+            '"automountServiceAccountToken": False,',
+            "",
+            NO_RIGHTS,
+        ),
+        (
+            "charts/precision-profiler/templates/agents.yaml",
             "`automountServiceAccountToken: false` of the account",
             "automountServiceAccountToken: false",
             "automountServiceAccountToken: true",
             "tests/chart/test_render.py::test_the_render_is_the_one_that_was_looked_at",
         ),
-    ),
-    *controls(
-        ROOT_HOST_TOKEN, MANIFEST, ("`enableServiceLinks: false`", '"enableServiceLinks": False,', "", WHOLE_JOB)
+        (MANIFEST, "`enableServiceLinks: false`", '"enableServiceLinks": False,', "", WHOLE_JOB),
     ),
     *controls(
         SCHEDULER,
-        MANIFEST,
         (
+            MANIFEST,
             "affinity: the pod names its node",
             '"affinity": {"nodeAffinity": _on_node(facts, settings.agent_defaults.flavor_labels)},',
             '"nodeName": facts.name,',
             f"{_MANIFEST}test_the_agent_goes_through_the_scheduler_to_its_one_node",
         ),
         (
+            MANIFEST,
             "the rule that no agent tolerates all taints",
             "return implied + [",
             'return [{"operator": "Exists"}] + [',
             f"{_MANIFEST}test_no_agent_tolerates_everything",
         ),
-        ("the priority class of the pod", '"priorityClassName": settings.priority_class,', "", WHOLE_JOB),
-    ),
-    *controls(
-        SCHEDULER,
-        "charts/precision-profiler/templates/agents.yaml",
+        (MANIFEST, "the priority class of the pod", '"priorityClassName": settings.priority_class,', "", WHOLE_JOB),
         (
+            "charts/precision-profiler/templates/agents.yaml",
             "`preemptionPolicy: Never`",
             "preemptionPolicy: Never\n",
             "",
@@ -136,8 +144,8 @@ TENANT: tuple[Control, ...] = (
     ),
     *controls(
         OTHER_TENANTS,
-        ADMISSION,
         (
+            ADMISSION,
             "the namespace by which agents are counted",
             "if agent.namespace == namespace)",
             ")",
@@ -145,12 +153,14 @@ TENANT: tuple[Control, ...] = (
             f"{_TENANTS}test_an_agent_of_another_namespace_takes_the_node_that_it_is_on_and_no_more",
         ),
         (
+            ADMISSION,
             "the rule that a suspended profile's limits bind no other one",
             "return not spec.suspend and has_physical_limits(spec.rollout)",
             "return has_physical_limits(spec.rollout)",
             f"{_TENANTS}test_a_suspended_profile_binds_nobody_of_its_own_namespace_either",
         ),
         (
+            ADMISSION,
             "the namespace of the reports that power limits go by",
             "return {namespace: _limits(there) for namespace, there in reports.items()}",
             "return {profile.namespace: _limits(observed.reports) for profile in observed.profiles}",
@@ -159,8 +169,8 @@ TENANT: tuple[Control, ...] = (
     ),
     *controls(
         OWN_OBJECT,
-        "operator/precision_operator/core/plan.py",
         (
+            "operator/precision_operator/core/plan.py",
             "the end of its fault at its own profile",
             '    except Exception as error:\n        faults.append(Fault("profile", profile.key, error))',
             '    except LookupError as error:\n        faults.append(Fault("profile", profile.key, error))',
@@ -170,8 +180,8 @@ TENANT: tuple[Control, ...] = (
     ),
     *controls(
         OWN_OBJECT,
-        "operator/precision_operator/core/status/yields.py",
         (
+            "operator/precision_operator/core/status/yields.py",
             "the end of its fault at its own status",
             "except ValueError:",
             "except LookupError:",
@@ -181,8 +191,8 @@ TENANT: tuple[Control, ...] = (
     ),
     *controls(
         MANY_PLANS,
-        "operator/precision_operator/shell/plans/plan_processes.py",
         (
+            "operator/precision_operator/shell/plans/plan_processes.py",
             "the turns: who came first is first",
             "min(waiting, key=lambda waiter: self._has[waiter[0]])",
             "waiting[0]",
@@ -191,8 +201,8 @@ TENANT: tuple[Control, ...] = (
     ),
     *controls(
         FORGED,
-        TENANTS,
         (
+            TENANTS,
             "the namespace of the profile that a Job or report names",
             "profiles.get(item.profile_uid, item.namespace) == item.namespace",
             "item",
@@ -212,8 +222,8 @@ TENANT: tuple[Control, ...] = (
     ),
     *controls(
         PLAN,
-        "operator/precision_operator/planner/answer/work.py",
         (
+            "operator/precision_operator/planner/answer/work.py",
             "`RLIMIT_DATA` of the process that plans",
             "resource.setrlimit(resource.RLIMIT_DATA, (DATA_BYTES, DATA_BYTES))",
             "pass",
@@ -223,8 +233,8 @@ TENANT: tuple[Control, ...] = (
     ),
     *controls(
         NO_WILDCARD,
-        RIGHTS,
         (
+            RIGHTS,
             "the operator's table of rights: it reads Secrets too",
             'Grant("operator", "cluster", "", ("nodes",)',
             'Grant("operator", "cluster", "", ("nodes", "secrets")',
@@ -233,6 +243,7 @@ TENANT: tuple[Control, ...] = (
             f"{_RIGHTS}test_the_charts_roles_are_the_table[operator]",
         ),
         (
+            RIGHTS,
             "the operator's table of rights: any verb on nodes",
             '("nodes",), _READ,',
             '("nodes",), ("*",),',
