@@ -34,10 +34,6 @@ def test_a_job_that_kueue_holds_waits_in_its_queue_and_takes_its_place_meanwhile
     assert "Its agent waits in Kueue queue research." in plan(seen).profiles[0].node_states[0].message
 
 
-def test_while_kueue_holds_a_job_the_pending_timeout_does_not_run() -> None:
-    assert closed(observed([OWNER], jobs=(HELD,))) is None
-
-
 def test_a_job_that_kueue_holds_goes_when_its_profile_is_suspended_and_one_that_runs_stays() -> None:
     """Else it would begin when the queue has room, days after somebody has stopped measuring."""
     resting = profile(suspend=True, **QUEUED)

@@ -163,13 +163,6 @@ def test_a_disrupted_attempt_is_followed_by_the_next_number() -> None:
     assert action.job["metadata"]["labels"]["precisionprofiler.io/attempt"] == "4"
 
 
-@pytest.mark.parametrize("change", [{"rollout": at_once(7)}, {"retention": {"deletedNodes": "1h"}}, {"suspend": True}])
-def test_editing_rollout_or_retention_measures_nothing_again(change: dict[str, Any]) -> None:
-    assert run_of(profile(**change)) == RUN
-    decided = plan(observed([profile(**change)], reports=(report(status=tried(basis={"spec": RUN})),)))
-    assert reasons(decided) == {"n1": "Measured"}
-
-
 def test_a_cordoned_node_with_a_running_agent_is_left_in_peace() -> None:
     running = job("n1", run=RUN)
     decided = plan(observed([NIGHTLY], nodes("n1", unschedulable=True), jobs=(running,), pods=(pod(running),)))
@@ -275,19 +268,11 @@ def test_an_agent_that_runs_or_is_young_is_not_closed(changed: dict[str, Any]) -
     assert plan(observed([NIGHTLY], jobs=(of,), pods=pods)).actions == ()
 
 
-REFUSED: dict[str, tuple[ProfileView, dict[str, Any], str]] = {
-    "an image from elsewhere": (profile(agent={"image": "elsewhere.example/agent"}), {}, "ImageNotAllowed"),
-    "no priority class": (NIGHTLY, {"priority_class_exists": False}, "PriorityClassMissing"),
-}
-
-
-@pytest.mark.parametrize(("asking", "world", "reason"), REFUSED.values(), ids=REFUSED)
-def test_a_profile_that_is_refused_starts_nothing_and_its_nodes_say_why(
-    asking: ProfileView, world: dict[str, Any], reason: str
-) -> None:
-    decided = plan(observed([asking], nodes("n1") | nodes("n2", unschedulable=True), **world))
+def test_a_profile_that_is_refused_starts_nothing_and_its_nodes_say_why() -> None:
+    fleet = nodes("n1") | nodes("n2", unschedulable=True)
+    decided = plan(observed([NIGHTLY], fleet, priority_class_exists=False))
     assert decided.actions == ()
-    assert getattr(decided.profiles[0].asked, "reason", None) == reason
+    assert getattr(decided.profiles[0].asked, "reason", None) == "PriorityClassMissing"
     assert reasons(decided) == {"n1": "ProfileNotAccepted", "n2": "Cordoned"}
 
 

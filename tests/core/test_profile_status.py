@@ -186,13 +186,6 @@ def test_a_refused_profile_says_why_and_is_never_complete() -> None:
     assert (status.phase, status.run) == ("Invalid", None)
 
 
-def test_a_suspended_profile_says_so_while_its_agents_finish() -> None:
-    running = rolled("AgentRunning", "Suspended", of=profile(suspend=True))
-    assert conditions(running)["Progressing"] == ("False", "Suspended")
-    assert running.phase == "Running"
-    assert rolled("Measured", "Suspended", of=profile(suspend=True)).phase == "Suspended"
-
-
 def test_the_generation_that_was_judged_is_on_the_status_and_its_conditions() -> None:
     status = rolled("Measured", of=profile(generation=7))
     assert status.observed_generation == 7
@@ -234,11 +227,6 @@ def test_a_pool_has_the_medians_of_the_recipe_that_is_best_on_most_of_its_nodes(
     assert pool.tokens_per_joule_p90 is not None
     assert float(pool.tokens_per_joule_p10) < float(pool.tokens_per_joule) < float(pool.tokens_per_joule_p90)
     assert (status.best, status.tokens_per_joule) == ("mxfp8 1.40x", f"{float(pool.tokens_per_joule):.3g}")
-
-
-def test_a_recipe_that_is_not_proved_is_nowhere_the_best() -> None:
-    found = [measured("a", recipe_row("bf16"), recipe_row("mxfp8", 9.0, verdict="fallback"))]
-    assert profile_status(planned(found), NOW, 1).pools[0].best_recipe == "bf16"
 
 
 def test_the_columns_show_the_largest_pool() -> None:
@@ -452,7 +440,10 @@ def test_a_quarantined_node_degrades_its_profile_and_how_to_release_it_is_said()
     assert "kubectl precision rerun NODE" in degraded.message
 
 
-def test_a_suspended_profile_says_so_in_complete_too() -> None:
+def test_a_suspended_profile_says_so_and_is_suspended_once_its_agents_are_done() -> None:
+    running = rolled("AgentRunning", "Suspended", of=profile(suspend=True))
+    assert (conditions(running)["Progressing"], running.phase) == (("False", "Suspended"), "Running")
+    assert rolled("Measured", "Suspended", of=profile(suspend=True)).phase == "Suspended"
     status = rolled("Suspended", of=profile(suspend=True))
     told = {c.type: (c.status, c.reason, c.message) for c in status.conditions}
     words = "No new ones start; nodes that wait: 1. Set spec.suspend to false to continue."

@@ -39,13 +39,11 @@ def failed(failures: int = 1, reason: str = "AgentCrashed", **changes: Any) -> R
     return status.attempt
 
 
-@pytest.mark.parametrize(("failures", "over"), [(1, False), (2, False), (3, True)])
-def test_a_run_has_failed_on_a_node_when_its_retries_are_spent(failures: int, over: bool) -> None:
-    assert spent(failed(failures), RETRY) is over
-
-
-def test_without_retries_the_first_failure_is_the_last() -> None:
-    assert spent(failed(1), Retry(limit=0))
+@pytest.mark.parametrize(
+    ("failures", "retry", "over"), [(1, RETRY, False), (2, RETRY, False), (3, RETRY, True), (1, Retry(limit=0), True)]
+)
+def test_a_run_has_failed_on_a_node_when_its_retries_are_spent(failures: int, retry: Retry, over: bool) -> None:
+    assert spent(failed(failures), retry) is over
 
 
 RESTS: list[tuple[str, int, int]] = [
