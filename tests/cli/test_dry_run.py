@@ -27,6 +27,7 @@ from tests.cli.test_gathering import agent_of, training_pod
 from tests.support.fake_cluster import FakeCluster
 from tests.support.node_objects import EIGHT_H100, node_object
 from tests.support.report_objects import report_status
+from tests.support.small_model import FROM_CONFIG_MAP, SMALL_LLAMA
 from tests.support.world import observed, profile
 
 PROFILE: dict[str, Any] = {
@@ -127,19 +128,9 @@ def test_the_table_cuts_messages_and_counts_and_wide_shows_all(tmp_path: Path) -
     assert not wide[2].endswith("...")
 
 
-CONFIG = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 256, "intermediate_size": 512}
-CONFIG |= {"num_attention_heads": 4, "num_hidden_layers": 2, "vocab_size": 512, "num_key_value_heads": 4}
-FROM_CONFIG_MAP = {
-    "name": "mine",
-    "microBatchSize": 1,
-    "sequenceLength": 64,
-    "huggingFaceConfig": {"configMapKeyRef": {"name": "my-model", "key": "config.json"}},
-}
-
-
 def test_a_config_map_is_given_as_a_file_and_missed_by_name_where_it_is_not(tmp_path: Path) -> None:
     config = tmp_path / "config.json"
-    config.write_text(json.dumps(CONFIG))
+    config.write_text(json.dumps(SMALL_LLAMA))
     asked = ("-f", profile_file(tmp_path, workload=FROM_CONFIG_MAP), "--nodes", nodes_file(tmp_path, node_object()))
     missing = run(*asked)
     assert missing.exit_code == 2
@@ -383,7 +374,9 @@ async def test_who_may_not_see_all_pods_is_told_that_nodes_are_taken_for_idle() 
 
 
 async def test_a_config_map_that_came_with_the_profile_is_not_read() -> None:
-    given = ProfileInFile(profile(workload=FROM_CONFIG_MAP), {("ml", "my-model"): {"config.json": json.dumps(CONFIG)}})
+    given = ProfileInFile(
+        profile(workload=FROM_CONFIG_MAP), {("ml", "my-model"): {"config.json": json.dumps(SMALL_LLAMA)}}
+    )
     cluster = FakeCluster(*fleet("a"))
     found = (await planned(cluster, given)).plan  # type: ignore[arg-type]
     assert isinstance(found.profiles[0].asked, ResolvedProfile)

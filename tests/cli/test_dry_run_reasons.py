@@ -28,6 +28,8 @@ from tests.support.fake_cluster import discovery
 from tests.support.node_objects import node_object
 from tests.support.situation_worlds import STUCK, UNCLAIMED, UNRESPONSIVE, UNSCHEDULED, Situation
 from tests.support.situations import SITUATIONS
+from tests.support.situations_after import SLOW, WITHOUT_DETAIL
+from tests.support.small_model import FROM_CONFIG_MAP
 from tests.support.world import observed, profile
 
 KEY = "ml/nightly"
@@ -43,22 +45,8 @@ NOT_TOLD: Mapping[str, str] = {
         ("Preempted", "Yielded", "Drained", "PodRejected", "ContainerLost", "Evicted", "Disrupted"),
         "said of an attempt that is over: the node itself backs off (BackingOff names it), or would start",
     ),
-    **dict.fromkeys(
-        (
-            "ResultTruncated",
-            "ResultDigestMismatch",
-            "ResultTooLarge",
-            "DetailNewer",
-            "DetailUnreadable",
-            "DetailNotWritten",
-            "LogUnavailable",
-        ),
-        "the node is Measured; that its full result is lost is said in its report",
-    ),
-    **dict.fromkeys(
-        ("Slow", "SlowThrottled", "SlowFallback"),
-        "the node is Measured; how it compares with its peers is said by why and nodes",
-    ),
+    **dict.fromkeys(WITHOUT_DETAIL, "the node is Measured; that its full result is lost is said in its report"),
+    **dict.fromkeys(SLOW, "the node is Measured; how it compares with its peers is said by why and nodes"),
     "NoNodesMatch": "a condition of the profile as a whole: here every node has its row, NotMatched with its cause",
     **dict.fromkeys(
         ("NothingEligible", "AllMeasured", "SomeFailed", "SomeWaiting"),
@@ -92,8 +80,6 @@ DUE: Mapping[str, Situation] = {
 }
 """Why a node is measured again: told in the row of the start that follows (WouldStart, in place of AgentStarting)."""
 
-CONFIG_MAP = {"configMapKeyRef": {"name": "my-model", "key": "config.json"}}
-OF_A_MODEL = {"name": "mine", "microBatchSize": 1, "sequenceLength": 64, "huggingFaceConfig": CONFIG_MAP}
 ODD = {"name": "odd", "shapes": [{"m": 33, "k": 64, "n": 64}]}
 IMAGE, ALLOWED = "--agent-image=registry.example/agent:1", "--allowed-images=registry.example/"
 
@@ -117,11 +103,11 @@ REFUSED: Mapping[str, Refused] = {
     ),
     "ImageMissing": Refused({}, arguments=(ALLOWED,)),
     "ConfigMapMissing": Refused(
-        {"name": "my-model", "namespace": "ml", "key": "config.json"}, {"workload": OF_A_MODEL}
+        {"name": "my-model", "namespace": "ml", "key": "config.json"}, {"workload": FROM_CONFIG_MAP}
     ),
     "ConfigMapKeyMissing": Refused(
         {"name": "my-model", "key": "config.json", "keys": "a, b"},
-        {"workload": OF_A_MODEL},
+        {"workload": FROM_CONFIG_MAP},
         objects={paths.item(paths.config_maps("ml"), "my-model"): {"data": {"a": "", "b": ""}}},
     ),
     "InvalidWorkload": Refused(

@@ -27,6 +27,7 @@ from precision_operator.core.status.why import why
 from tests.support.fake_cluster import FakeCluster
 from tests.support.node_objects import node_object
 from tests.support.report_objects import profile_object, report_object
+from tests.support.small_model import FROM_CONFIG_MAP
 from tests.support.world import profile, report, tried
 
 FORBIDDEN = ApiError(403, "Forbidden", "GET /x: you cannot list resource (403 Forbidden)")
@@ -140,9 +141,7 @@ async def test_a_deployment_of_another_version_is_noted_and_no_end() -> None:
 
 
 async def test_a_profile_whose_config_map_may_not_be_read_is_left_out_with_a_note() -> None:
-    source = {"configMapKeyRef": {"name": "my-model", "key": "config.json"}}
-    workload = {"name": "x", "microBatchSize": 1, "sequenceLength": 64, "huggingFaceConfig": source}
-    other = profile_object(name="other", uid="uid-o", workload=workload, status={})
+    other = profile_object(name="other", uid="uid-o", workload=FROM_CONFIG_MAP, status={})
     there = cluster((paths.profiles("ml"), other))
     there.fail("GET", "configmaps", FORBIDDEN)
     seen = await look(there)

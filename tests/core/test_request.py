@@ -14,24 +14,9 @@ from precision_operator.core.observe.nodes import node_facts
 from precision_operator.core.observe.observed import ProfileView
 from precision_operator.core.reasons import REASONS, Said
 from tests.support.node_objects import node_object
+from tests.support.small_model import FROM_CONFIG_MAP, SMALL_LLAMA
 from tests.support.world import SETTINGS, WORKLOAD, at_once, observed, profile
 
-LLAMA = {
-    "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    "hidden_size": 256,
-    "intermediate_size": 512,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 4,
-    "num_hidden_layers": 2,
-    "vocab_size": 512,
-}
-BY_CONFIG_MAP = {
-    "name": "mine",
-    "microBatchSize": 1,
-    "sequenceLength": 64,
-    "huggingFaceConfig": {"configMapKeyRef": {"name": "my-model", "key": "config.json"}},
-}
 H100 = node_facts(node_object(name="n1"))
 GB200 = node_facts(node_object({"nvidia.com/gpu.product": "NVIDIA-GB200"}, name="n2", gpus="4"))
 
@@ -56,26 +41,26 @@ REFUSED: dict[str, tuple[ProfileView, Any, str, str]] = {
         "allowed prefixes (registry.example/)",
     ),
     "a config map in another namespace": (
-        profile(workload=BY_CONFIG_MAP),
+        profile(workload=FROM_CONFIG_MAP),
         {("other", "my-model"): {"config.json": "{}"}},
         "ConfigMapMissing",
         "in namespace ml",
     ),
     "a text that is no JSON": (
-        profile(workload=BY_CONFIG_MAP),
+        profile(workload=FROM_CONFIG_MAP),
         {("ml", "my-model"): {"config.json": "hello"}},
         "InvalidWorkload",
         "JSON",
     ),
     "a text that is empty": (
-        profile(workload=BY_CONFIG_MAP),
+        profile(workload=FROM_CONFIG_MAP),
         {("ml", "my-model"): {"config.json": ""}},
         "InvalidWorkload",
         "ConfigMap my-model, key config.json",
     ),
     "an architecture that is unknown": (
-        profile(workload=BY_CONFIG_MAP),
-        {("ml", "my-model"): {"config.json": json.dumps(LLAMA | {"architectures": ["MambaForCausalLM"]})}},
+        profile(workload=FROM_CONFIG_MAP),
+        {("ml", "my-model"): {"config.json": json.dumps(SMALL_LLAMA | {"architectures": ["MambaForCausalLM"]})}},
         "InvalidWorkload",
         "MambaForCausalLM",
     ),
@@ -122,7 +107,7 @@ def test_the_operators_own_image_must_be_allowed_too() -> None:
 
 
 def test_the_text_of_a_config_map_becomes_the_model_that_the_agent_gets() -> None:
-    found = asked(profile(workload=BY_CONFIG_MAP), {"config.json": json.dumps(LLAMA)})
+    found = asked(profile(workload=FROM_CONFIG_MAP), {"config.json": json.dumps(SMALL_LLAMA)})
     assert found.workload.model is not None
     assert (found.workload.model.hidden_size, found.workload.hugging_face_config) == (256, None)
 

@@ -45,18 +45,10 @@ from precision_operator.core.observe.waiting_pods import (
 from precision_operator.core.results.log_tail import log_tail
 from tests.support.node_objects import EIGHT_H100, node_object
 from tests.support.result_objects import request_text, result
+from tests.support.small_model import SMALL_LLAMA
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
 GOLDEN = Path(__file__).parents[1] / "golden"
-CONFIG = {
-    "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    "hidden_size": 256,
-    "intermediate_size": 512,
-    "num_attention_heads": 4,
-    "num_hidden_layers": 2,
-    "vocab_size": 512,
-}
 TRACE = {"traceEvents": [{"ph": "X", "cat": "kernel", "name": "nvjet_hsh", "ts": 1, "dur": 2.5, "args": {"stream": 7}}]}
 SLICES = json.loads((GOLDEN / "gpu_nodes.json").read_text())["resource_slices"]
 SLICE = {"spec": {"driver": SLICES[0]["driver"], "nodeName": "n1", "devices": SLICES[0]["devices"]}}
@@ -167,7 +159,7 @@ class Parser:
 
 MESSAGE = json.loads(wire.encode(result()).message)
 PARSERS = {
-    "a Hugging Face config": Parser(as_text(damaged(CONFIG)), model_from_config, (ValueError,)),
+    "a Hugging Face config": Parser(as_text(damaged(SMALL_LLAMA)), model_from_config, (ValueError,)),
     "an agent's request": Parser(
         as_text(damaged(json.loads(request_text()))), MeasurementRequest.model_validate_json, (ValueError,)
     ),

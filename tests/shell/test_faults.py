@@ -13,6 +13,7 @@ from precision_operator.cluster import ApiError, paths
 from precision_operator.core.observe.observed import JobView, Observed, ProfileView
 from precision_operator.shell.observing.gather import Gatherer
 from tests.support.operator_in_memory import PROFILES, REPORTS, OperatorInMemory
+from tests.support.small_model import FROM_CONFIG_MAP
 
 
 class Hostile(Mapping[str, Any]):
@@ -274,9 +275,7 @@ async def test_a_status_that_cannot_be_worked_out_costs_the_others_nothing() -> 
 
 async def test_a_config_map_that_may_not_be_read_holds_up_its_own_profile_alone() -> None:
     loop = OperatorInMemory("n1", "n2")
-    source = {"configMapKeyRef": {"name": "my-model", "key": "config.json"}}
-    model = {"name": "mine", "microBatchSize": 1, "sequenceLength": 64, "huggingFaceConfig": source}
-    loop.apply("bad", target={"nodeNames": ["n1"]}, workload=model)
+    loop.apply("bad", target={"nodeNames": ["n1"]}, workload=FROM_CONFIG_MAP)
     loop.apply("good", target={"nodeNames": ["n2"]})
     for _ in range(4):
         loop.cluster.fail("GET", "configmaps/my-model", ApiError(403, "Forbidden", "may not get configmaps"))

@@ -9,23 +9,14 @@ from precision_api.facts.names import REQUEST_ENV
 from precision_api.models.workload import MAX_CONFIG_BYTES
 from precision_operator.cluster import paths
 from tests.support.operator_in_memory import NAMESPACE, OperatorInMemory
+from tests.support.small_model import SMALL_LLAMA
 
 MAPS = paths.config_maps(NAMESPACE)
-CONFIG = {
-    "model_type": "llama",
-    "architectures": ["LlamaForCausalLM"],
-    "hidden_size": 4096,
-    "intermediate_size": 14336,
-    "num_hidden_layers": 32,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "vocab_size": 128256,
-}
 
 
 def write(loop: OperatorInMemory, name: str, **changes: Any) -> None:
     """A ConfigMap with a model of this many layers."""
-    text = json.dumps(CONFIG | changes)
+    text = json.dumps(SMALL_LLAMA | changes)
     loop.cluster._store(f"{MAPS}/{name}", {"metadata": {"name": name, "namespace": NAMESPACE}, "data": {"c": text}})
 
 
