@@ -22,7 +22,6 @@ from precision_operator.cli.output import OutputFormat
 from precision_operator.cluster import ApiError, paths
 from precision_operator.core.eligibility.request import ResolvedProfile, resolve_profile
 from precision_operator.core.observe.clock import format_time
-from precision_operator.core.reasons import sentence
 from tests.cli.test_gathering import agent_of, training_pod
 from tests.support.fake_cluster import FakeCluster
 from tests.support.node_objects import EIGHT_H100, node_object
@@ -284,27 +283,6 @@ def beside(name: str, place: str = "ml", **spec: Any) -> tuple[str, dict[str, An
 
 
 ONE_IN_THE_POOL = {"pools": [{"name": "NVIDIA-H100-80GB-HBM3", "maxConcurrent": 1}]}
-
-
-async def test_a_limit_of_a_profile_that_is_there_binds_the_one_that_is_asked_about() -> None:
-    first = beside("first", "ml", rollout=ONE_IN_THE_POOL)
-    seen = await planned(FakeCluster(*fleet("a", "b"), first), question())  # type: ignore[arg-type]
-    first_node, second = rows(seen.plan.profiles[0], seen.plan, seen.observed)
-    assert first_node["reason"] == "MeasuredByAnotherProfile", "the older one is about to start there"
-    assert (second["reason"], second["message"]) == (
-        "LimitOfAnotherProfile",
-        sentence(
-            "LimitOfAnotherProfile",
-            profile="ml/first",
-            detail="the number of agents in pool NVIDIA-H100-80GB-HBM3 has reached its limit in spec.rollout.pools (1)",
-        ),
-    )
-
-
-async def test_a_limit_of_a_profile_in_another_namespace_binds_nobody_here() -> None:
-    first = beside("first", "far", rollout=ONE_IN_THE_POOL, suspend=True)
-    seen = await planned(FakeCluster(*fleet("a", "b"), first), question(rollout={"maxConcurrent": 9}))  # type: ignore[arg-type]
-    assert [row["reason"] for row in rows(seen.plan.profiles[0], seen.plan, seen.observed)] == ["WouldStart"] * 2
 
 
 async def test_only_the_rows_of_the_asked_profile_are_printed_also_beside_one_of_its_name() -> None:

@@ -9,12 +9,10 @@ from typing import Any
 
 import pytest
 import typer
-from typer.testing import CliRunner
 
 from precision_api.facts import names
 from precision_api.facts.names import ANNOTATION_RERUN, DEFAULT_PRIORITY_CLASS, LABEL_MANAGED_BY, MANAGED_BY
 from precision_api.kinds.report import Quarantine
-from precision_operator.cli import app
 from precision_operator.cli.codes import CLUSTER, NO_CRDS, NO_RIGHT, Code
 from precision_operator.cli.commands.rerun import RerunMark, RerunTargets, chosen, patch
 from precision_operator.cli.connection_options import explained
@@ -290,14 +288,6 @@ def test_what_is_wrong_with_the_cluster_is_said_with_what_to_do(
     ended, said = explained(error)
     assert ended is code
     assert words in said
-
-
-@pytest.mark.parametrize("command", ["why", "rerun"])
-@pytest.mark.parametrize("given", ["", "soon", "-1s", "0", "99d"])
-def test_a_timeout_that_is_none_is_wrong_input(command: str, given: str) -> None:
-    result = CliRunner().invoke(app, [command, "n1", f"--request-timeout={given}"])
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert "is no duration; write for example 30s or 2m" in result.stderr
 
 
 # rerun: what a name means.
