@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
-from precision_operator.core.admission.budget_view import AdmissionRequest, Agent, BudgetView, FleetView
+from precision_operator.core.admission.budget_view import AdmissionRequest, Agent, BudgetView, FleetView, recent
 from precision_operator.core.admission.limits import NODE_CHECKS, PROFILE_CHECKS, blocked_by, has_physical_limits
 from precision_operator.core.attempts import manifest
 from precision_operator.core.attempts.actions import Start
@@ -38,10 +38,8 @@ class _InFlight:
     """Recent creations by namespace, then by profile UID and node UID, those of this plan included."""
     limits: Mapping[str, Mapping[str, int]]
     """Enforced watts of each node's GPUs, as reports of one namespace tell them; by namespace."""
-    newest: dict[str, datetime]
-    """When each profile's newest agent was created, by profile UID."""
-    newest_of: dict[str, datetime]
-    """The same by namespace."""
+    newest: dict[tuple[str, str], datetime]
+    """When the newest agent was created, by namespace and profile UID, and without a UID of the whole namespace."""
     limited: tuple[AcceptedPlan, ...]
     """Profiles that limit places, so that others of their namespace on their nodes are bound too."""
     agents: Counter[str]
@@ -124,20 +122,15 @@ def _by_least_recent_attempt(draft: AcceptedPlan, now: datetime) -> list[int]:
 
 
 def _turn(candidate: NodeState, draft: AcceptedPlan, now: datetime) -> tuple[bool, datetime]:
-    """Sorts candidates: those that somebody asks for, unless the cluster has refused them, then by the last try."""
+    """Sorts candidates: those that somebody asks for, unless the cluster has refused them, then by the last try.
+
+    A try that lies ahead is from a clock that has jumped back, and says nothing.
+    """
     due = candidate.current.due if candidate.current is not None else None
-    is_asked_for = due == "RerunNode" and candidate.facts.uid not in draft.refusals
-    return not is_asked_for, _last_tried(candidate, draft, now)
-
-
-def _last_tried(candidate: NodeState, draft: AcceptedPlan, now: datetime) -> datetime:
-    """When an agent was last to begin there; a time ahead is from a clock that has jumped back, and says nothing."""
     refused = draft.refusals.get(candidate.facts.uid)
-    tries = (
-        candidate.report.started if candidate.report is not None else None,
-        refused.at if refused is not None else None,
-    )
-    return max((at for at in tries if at is not None and at <= now), default=_NEVER)
+    tries = (candidate.report.started if candidate.report is not None else None, refused.at if refused else None)
+    last = max((at for at in tries if at is not None and at <= now), default=_NEVER)
+    return not (due == "RerunNode" and refused is None), last
 
 
 def _until_one_starts(
@@ -178,13 +171,12 @@ def _in_flight(observed: Observed, drafts: Sequence[ProfilePlan], attempts: Sequ
     unseen = {namespace: f"of namespace {namespace}" for namespace in observed.unserved}
     abandoned = {pod.job_uid for pod in observed.pods if is_abandoned(pod, observed.settings, observed.now)}
     agents: list[JobView | PodView] = [*observed.jobs, *(pod for pod in observed.pods if pod.live)]
-    starts = _starts(observed)
+    starts, newest = _starts(observed, drafts)
     live = {
         (i.profile_uid, _job_uid(i)): Agent(i.profile_uid, i.namespace, i.node_uid)
         for i in agents
         if not (_job_uid(i) in abandoned and (isinstance(i, PodView) or i.deleting))
     }
-    newest, newest_of = _newest(starts, observed.now)
     return _InFlight(
         observed=observed,
         live=live,
@@ -192,10 +184,9 @@ def _in_flight(observed: Observed, drafts: Sequence[ProfilePlan], attempts: Sequ
             item.node_name: keys.get(item.profile_uid) or unseen.get(item.namespace, "a deleted profile")
             for item in reversed(agents)
         },
-        starts=_recent(starts, drafts, observed.now),
+        starts=starts,
         limits=_limits_by_namespace(observed),
         newest=newest,
-        newest_of=newest_of,
         limited=tuple(draft for draft in drafts if isinstance(draft, AcceptedPlan) and _limits_others(draft)),
         agents=Counter(profile for profile, _ in live),
         of=Counter(agent.namespace for agent in live.values()),
@@ -232,43 +223,26 @@ def _may_pull(attempt: Attempt) -> bool:
     return is_cold(attempt.facts, owner.asked.image, owner.asked.image_digest, attempt.report)
 
 
-_Starts = Mapping[tuple[str, str, str], datetime]
-"""When agents were last created, by namespace, profile UID and node UID."""
+def _starts(
+    observed: Observed, drafts: Sequence[ProfilePlan]
+) -> tuple[dict[str, dict[tuple[str, str], datetime]], dict[tuple[str, str], datetime]]:
+    """When agents were last created, by what reports and Jobs say: starts that a ramp may still wait for, and newest.
 
-
-def _starts(observed: Observed) -> _Starts:
-    """When agents were last created, by what reports and Jobs say."""
-    starts = {
-        (report.namespace, report.profile_uid, report.node_uid): report.started
-        for report in observed.reports
-        if report.started is not None
-    }
-    return starts | {(job.namespace, job.profile_uid, job.node_uid): job.created for job in observed.jobs}
-
-
-def _newest(starts: _Starts, now: datetime) -> tuple[dict[str, datetime], dict[str, datetime]]:
-    """By profile and by namespace; a start that lies ahead is from a clock that has jumped back, and says nothing."""
-    newest: dict[str, datetime] = {}
-    newest_of: dict[str, datetime] = {}
-    for (namespace, profile, _), at in starts.items():
-        if at <= now:
-            newest[profile] = max(at, newest.get(profile, at))
-            newest_of[namespace] = max(at, newest_of.get(namespace, at))
-    return newest, newest_of
-
-
-def _recent(
-    starts: _Starts, drafts: Sequence[ProfilePlan], now: datetime
-) -> Mapping[str, dict[tuple[str, str], datetime]]:
-    """The starts that any profile's ramp may still wait for, by namespace."""
+    A start that lies ahead is from a clock that has jumped back, and says nothing of who was newest.
+    """
+    starts = {(r.namespace, r.profile_uid, r.node_uid): r.started for r in observed.reports if r.started is not None}
+    starts |= {(job.namespace, job.profile_uid, job.node_uid): job.created for job in observed.jobs}
     ramps = [draft.profile.spec.rollout.ramp_seconds for draft in drafts if draft.profile.spec is not None]
     longest = timedelta(seconds=max(ramps, default=0))
-    first, last = now - longest, now + longest
-    recent: dict[str, dict[tuple[str, str], datetime]] = {draft.profile.namespace: {} for draft in drafts}
+    recent_starts: dict[str, dict[tuple[str, str], datetime]] = {draft.profile.namespace: {} for draft in drafts}
+    newest: dict[tuple[str, str], datetime] = {}
     for (namespace, profile, node), at in starts.items():
-        if first < at < last and namespace in recent:
-            recent[namespace][profile, node] = at
-    return recent
+        if namespace in recent_starts and recent(at, longest, observed.now):
+            recent_starts[namespace][profile, node] = at
+        if at <= observed.now:
+            for key in ((namespace, profile), (namespace, "")):
+                newest[key] = max(at, newest.get(key, at))
+    return recent_starts, newest
 
 
 def _job_uid(item: JobView | PodView) -> str:
@@ -301,9 +275,9 @@ def _rank(profile: ProfileView, in_flight: _InFlight) -> tuple[int, datetime, in
     uid, namespace = profile.uid, profile.namespace
     return (
         in_flight.of[namespace],
-        in_flight.newest_of.get(namespace, _NEVER),
+        in_flight.newest.get((namespace, ""), _NEVER),
         in_flight.agents[uid],
-        in_flight.newest.get(uid, _NEVER),
+        in_flight.newest.get((namespace, uid), _NEVER),
         profile.created,
         profile.key,
     )
@@ -319,7 +293,7 @@ def _take(in_flight: _InFlight, draft: AcceptedPlan, candidate: NodeState) -> No
     in_flight.pulling[profile.uid] += _is_cold(draft, candidate)
     in_flight.taken.setdefault(facts.name, profile.key)
     in_flight.starts[profile.namespace][profile.uid, facts.uid] = now
-    in_flight.newest[profile.uid] = in_flight.newest_of[profile.namespace] = now
+    in_flight.newest[profile.namespace, profile.uid] = in_flight.newest[profile.namespace, ""] = now
     for uid, view in in_flight.views.items():
         if view.profile.namespace == profile.namespace:
             more = {"trying": in_flight.trying[uid], "pulling": in_flight.pulling[uid]}

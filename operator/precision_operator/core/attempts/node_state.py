@@ -127,7 +127,7 @@ def draft(profile: ProfileView, observed: Observed, faults: list[Fault] | None =
         pods={pod.job_uid: pod for pod in observed.pods},
         reports=observed.reports_of[profile.uid],
     )
-    terms = _the_same(_terms(profile, profile.spec, asked, observed.now))
+    terms = _terms(profile, profile.spec, asked, observed.now)
     node_states = tuple(_judged(terms, node, objects, observed, problems) for node in matched)
     if profile.uid in observed.refused_of:
         node_states = tuple(_or_refused(node, profile, objects, observed) for node in node_states)
@@ -167,16 +167,12 @@ _NODE_STATES: Memo[NodeState] = Memo()
 
 
 def _terms(profile: ProfileView, spec: ProfileSpec, asked: ResolvedProfile | Said, now: datetime) -> _Terms:
+    """The profile's, the same object as long as nothing in them changes."""
     good = isinstance(asked, ResolvedProfile)
     ticks = (last_tick(spec.schedule, profile.uid, now), next_tick(spec.schedule, profile.uid, now)) if good else None
-    return _Terms(profile.uid, profile.created, spec, profile.rerun, asked, ticks or (None, None))
-
-
-def _the_same(terms: _Terms) -> _Terms:
-    """The newest equal terms of that profile: the same object as long as nothing in them changes."""
-    before = _TERMS.get(terms.uid)
-    if before is not None and before == terms:
-        return before
+    terms = _Terms(profile.uid, profile.created, spec, profile.rerun, asked, ticks or (None, None))
+    if _TERMS.get(terms.uid) == terms:
+        return _TERMS[terms.uid]
     if len(_TERMS) >= MOST_PROFILES:
         _TERMS.clear()
     _TERMS[terms.uid] = terms
@@ -227,22 +223,17 @@ def _node_state_once(terms: _Terms, facts: NodeFacts, objects: _Found, observed:
 
 def _or_refused(node_state: NodeState, profile: ProfileView, objects: _Found, observed: Observed) -> NodeState:
     """The node's stand, or the cluster's refusal where its agent may not be tried again yet, or has no pod again."""
-    refused = _refusal(node_state, objects, observed.refused_of[profile.uid], observed.now)
-    if refused is None:
+    refusals, job = observed.refused_of[profile.uid], objects.jobs.get(node_state.facts.uid)
+    refused = refusals.get(node_state.facts.uid)
+    if node_state.state == "eligible":
+        holds = refused is not None and not RULES[refused.reason].whole and observed.now < refused.until
+    else:
+        refused = refused or hold_of(refusals.values())
+        waits_for_pod = node_state.reason == "AgentStarting" and job is not None and job.uid not in objects.pods
+        holds = waits_for_pod and refused is not None and refused.stage == "pod"
+    if refused is None or not holds:
         return node_state
     return replace(node_state, said=Said(refused.reason, refusal_facts(refused, profile)), since=None)
-
-
-def _refusal(
-    node_state: NodeState, objects: _Found, refusals: Mapping[str, RefusedCreation], now: datetime
-) -> RefusedCreation | None:
-    refused, job = refusals.get(node_state.facts.uid), objects.jobs.get(node_state.facts.uid)
-    if node_state.state == "eligible":
-        return refused if refused is not None and not RULES[refused.reason].whole and now < refused.until else None
-    if node_state.reason != "AgentStarting" or job is None or job.uid in objects.pods:
-        return None
-    last = refused or hold_of(refusals.values())
-    return last if last is not None and last.stage == "pod" else None
 
 
 def _aged(spec: ProfileSpec, report: ReportView | None, now: datetime) -> bool:
