@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
-from precision_operator.core.admission.budget_view import AdmissionRequest, Agent, BudgetView, FleetView, recent
+from precision_operator.core.admission.budget_view import AdmissionRequest, Agent, BudgetView, FleetView
 from precision_operator.core.admission.limits import NODE_CHECKS, PROFILE_CHECKS, blocked_by, has_physical_limits
 from precision_operator.core.attempts import manifest
 from precision_operator.core.attempts.actions import Start
@@ -234,14 +234,16 @@ def _starts(
     starts |= {(job.namespace, job.profile_uid, job.node_uid): job.created for job in observed.jobs}
     ramps = [draft.profile.spec.rollout.ramp_seconds for draft in drafts if draft.profile.spec is not None]
     longest = timedelta(seconds=max(ramps, default=0))
+    first, last = observed.now - longest, observed.now + longest
     recent_starts: dict[str, dict[tuple[str, str], datetime]] = {draft.profile.namespace: {} for draft in drafts}
     newest: dict[tuple[str, str], datetime] = {}
     for (namespace, profile, node), at in starts.items():
-        if namespace in recent_starts and recent(at, longest, observed.now):
+        if first < at < last and namespace in recent_starts:
             recent_starts[namespace][profile, node] = at
-        if at <= observed.now:
-            for key in ((namespace, profile), (namespace, "")):
-                newest[key] = max(at, newest.get(key, at))
+        if at <= observed.now and at > newest.get((namespace, profile), _NEVER):
+            newest[namespace, profile] = at
+    for (namespace, _), at in tuple(newest.items()):
+        newest[namespace, ""] = max(at, newest.get((namespace, ""), at))
     return recent_starts, newest
 
 
