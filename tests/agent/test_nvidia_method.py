@@ -9,13 +9,14 @@ import pytest
 
 from precision_agent.cases import GemmCase
 from precision_agent.method import nvidia_method
-from precision_agent.method.nvidia_method import CALLS, WARMUPS, ShapeRow, published, readings, tax_seconds
+from precision_agent.method.nvidia_method import CALLS, WARMUPS, ShapeRow, readings, tax_seconds
 from precision_api.exchange.request import Mode
 from precision_api.exchange.result import Failure, MeasurementResult, RecipeResult, Software
 from precision_api.facts.recipes import Recipe
 from precision_api.models.resolution import resolve
 from precision_api.models.workload import Workload
 from tests.support.golden import FOLDER
+from tests.support.nvidia_published import published
 from tests.support.result_objects import HASH, request
 
 TABLE: dict[str, Any] = json.loads((FOLDER / "te_gemm_profiling.json").read_text(encoding="utf-8"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from textwrap import wrap
 
 from precision_agent.power.reasons import REASONS as POWER_REASONS
@@ -23,6 +23,10 @@ ALONE: Mapping[Backend, str] = {
 SENTENCES: Mapping[str, str] = {reason.name: reason.sentence for reason in POWER_REASONS}
 
 
+Figure = tuple[str, str, str]
+"""What it is called, its value as text, and where it comes from."""
+
+
 @dataclass(frozen=True, slots=True)
 class Explanation:
     """One figure: what it is of, what it is called, its value as text, and where it comes from."""
@@ -35,11 +39,10 @@ class Explanation:
 
 def explain(result: MeasurementResult) -> tuple[Explanation, ...]:
     """A row for each figure that the result holds, and for each that it lacks with a reason."""
-    rows = (*_run(result), *(explanation for row in result.recipes for explanation in _recipe(row, result)))
-    if result.provenance == "measured":
-        return rows
-    recipes = {row.recipe for row in result.recipes}
-    return tuple(replace(row, of=f"{row.of} ({result.provenance})") if row.of in recipes else row for row in rows)
+    mark = "" if result.provenance == "measured" else f" ({result.provenance})"
+    run = (Explanation(f"run {result.run} on {result.node}", *figure) for figure in _run(result))
+    pairs = ((row.recipe, figure) for row in result.recipes for figure in _recipe(row, result))
+    return (*run, *(Explanation(f"{recipe}{mark}", *figure) for recipe, figure in pairs))
 
 
 def as_text(rows: tuple[Explanation, ...]) -> str:
@@ -60,37 +63,28 @@ def as_document(rows: tuple[Explanation, ...]) -> list[dict[str, str]]:
     return [asdict(row) for row in rows]
 
 
-def _run(result: MeasurementResult) -> Iterator[Explanation]:
-    of = f"run {result.run} on {result.node}"
+def _run(result: MeasurementResult) -> Iterator[Figure]:
     gpus = f"{len(result.gpus)} x {result.gpus[0].name}" if result.gpus else result.product
-    yield Explanation(of, "machine", gpus, f"backend {result.backend}; every rate is of {_scope(result)}")
-    yield Explanation(of, "provenance", result.provenance, _provenance(result))
+    yield ("machine", gpus, f"backend {result.backend}; every rate is of {_scope(result)}")
+    yield ("provenance", result.provenance, _provenance(result))
     for made_up in result.simulated:
-        yield Explanation(of, f"simulated {made_up.field}", "not measured", made_up.assumption)
+        yield (f"simulated {made_up.field}", "not measured", made_up.assumption)
     if result.method == "nvidia":
-        yield Explanation(
-            of, "method", "nvidia", "benchmark_gemm.py's: forward GEMMs only, for comparison, never exported"
-        )
+        yield ("method", "nvidia", "benchmark_gemm.py's: forward GEMMs only, for comparison, never exported")
     phases = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in result.phase_seconds.items())
     if phases:
-        yield Explanation(
-            of, "phases", phases, "by this machine's clock; `precision-agent run --plan` says what was expected"
-        )
+        yield ("phases", phases, "by this machine's clock; `precision-agent run --plan` says what was expected")
     if result.partial:
-        yield Explanation(of, "partial", result.partial.reason, f"the run ended early: {result.partial.message}")
+        yield ("partial", result.partial.reason, f"the run ended early: {result.partial.message}")
     software = result.software.model_dump(exclude_none=True, exclude={"stack_hash"})
     versions = ", ".join(f"{name} {version}" for name, version in software.items())
-    yield Explanation(of, "software", result.software.stack_hash, f"hash over the stack without the driver: {versions}")
-    yield Explanation(of, "workload", f"{result.workload_name} ({result.workload_hash})", "hash over what is measured")
+    yield ("software", result.software.stack_hash, f"hash over the stack without the driver: {versions}")
+    yield ("workload", f"{result.workload_name} ({result.workload_hash})", "hash over what is measured")
     if result.recipe_scope == "mlp":
-        yield Explanation(
-            of, "recipes' scope", "mlp", f"attention's projections stay in {result.baseline} with every recipe"
-        )
+        yield ("recipes' scope", "mlp", f"attention's projections stay in {result.baseline} with every recipe")
     if result.training_flops_per_token:
-        yield Explanation(
-            of, "training FLOPs", f"{result.training_flops_per_token:.4g} a token", _formula(result.formula)
-        )
-    yield from _noise(result, of)
+        yield ("training FLOPs", f"{result.training_flops_per_token:.4g} a token", _formula(result.formula))
+    yield from _noise(result)
 
 
 def _scope(result: MeasurementResult) -> str:
@@ -114,54 +108,47 @@ def _formula(name: str | None) -> str:
     return f"{name}: {TRAINING_FLOPS.text}" if name == current else f"formula {name}"
 
 
-def _noise(result: MeasurementResult, of: str) -> Iterator[Explanation]:
+def _noise(result: MeasurementResult) -> Iterator[Figure]:
     if result.steadiness:
-        yield Explanation(
-            of,
+        yield (
             "warm-up",
             result.steadiness.state,
             f"{result.steadiness.seconds:.0f} s; until temperature, SM "
             f"clock and step time have no slope. {result.steadiness.message}",
         )
     if result.sensor:
-        yield Explanation(
-            of,
+        yield (
             "power sensor",
             result.sensor.accuracy,
             f"energy counter against the integral of power under a "
             f"square wave: {_number(result.sensor.agreement)}. {result.sensor.message}",
         )
     if result.control_ratio:
-        yield Explanation(
-            of, "control", _interval(result.control_ratio), "a second, equal baseline over the first: 1 but for noise"
-        )
+        yield ("control", _interval(result.control_ratio), "a second, equal baseline over the first: 1 but for noise")
     if result.noise_floor is not None:
         how = (
             "the control's distance from 1 and its half-width, at least 0.5 %"
             if result.control_ratio
             else ("the least there is: no control has a figure")
         )
-        yield Explanation(
-            of, "noise floor", f"{result.noise_floor:.2%}", f"{how}: a ratio nearer to 1 is no difference"
-        )
+        yield ("noise floor", f"{result.noise_floor:.2%}", f"{how}: a ratio nearer to 1 is no difference")
 
 
-def _recipe(row: RecipeResult, result: MeasurementResult) -> Iterator[Explanation]:
-    of = row.recipe
-    yield Explanation(of, "availability", row.availability, row.availability_reason or _tried(result))
+def _recipe(row: RecipeResult, result: MeasurementResult) -> Iterator[Figure]:
+    yield ("availability", row.availability, row.availability_reason or _tried(result))
     if row.availability in ("ok", "emulated"):
         yield from _verification(row)
         for part in row.sums:
             yield from _sum(part, row, result)
         if row.quantization_tax is not None:
-            yield Explanation(of, "quantisation tax", _tax_value(row), _tax_source(row))
+            yield ("quantisation tax", _tax_value(row), _tax_source(row))
         if row.training:
-            yield from _training(row.training, row, result)
+            yield from _training(row.training, result)
         yield from _conditions(row)
         if row.meaning:
-            yield Explanation(of, "meaning", row.meaning.kind, row.meaning.sentence)
+            yield ("meaning", row.meaning.kind, row.meaning.sentence)
     for note in row.notes:
-        yield Explanation(of, "note", "", note)
+        yield ("note", "", note)
 
 
 def _tried(result: MeasurementResult) -> str:
@@ -172,19 +159,19 @@ def _tried(result: MeasurementResult) -> str:
     return "by one forward and backward pass"
 
 
-def _kernel_time(row: RecipeResult) -> Iterator[Explanation]:
+def _kernel_time(row: RecipeResult) -> Iterator[Figure]:
     """How far the kernels fill the timed step, and at which clock they were profiled."""
     if row.kernel_time_share is not None:
         cause = "CPU-bound: the host launched too slowly" if row.cpu_bound else "the rest are gaps between kernels"
         share = f"{min(1.0, row.kernel_time_share):.1%}"
-        yield Explanation(row.recipe, "kernel time", share, f"of the timed step; {cause}")
+        yield ("kernel time", share, f"of the timed step; {cause}")
     for profiles in row.kernel_profiles:
         clock = "no SM clock was reported"
         if profiles.sm_mhz is not None:
             clock = f"at {profiles.sm_mhz:.0f} MHz, the timed windows at {profiles.windows_sm_mhz or 0:.0f} MHz"
         why = f"; {profiles.failure.reason}: {profiles.failure.message}" if profiles.failure else ""
         value = f"{profiles.profiles} of its {'GEMMs' if profiles.load == 'gemms' else 'training step'}"
-        yield Explanation(row.recipe, "profiles", value, f"{clock}, in {profiles.seconds:.0f} s under load{why}")
+        yield ("profiles", value, f"{clock}, in {profiles.seconds:.0f} s under load{why}")
 
 
 def _tax_value(row: RecipeResult) -> str:
@@ -199,66 +186,59 @@ def _tax_source(row: RecipeResult) -> str:
     return "no kernels were seen: what the GEMMs alone take less than those with quantisation, as a share of the latter"
 
 
-def _verification(row: RecipeResult) -> Iterator[Explanation]:
+def _verification(row: RecipeResult) -> Iterator[Figure]:
     verification = row.verification
     share = f", {verification.share:.0%} of GEMM time" if verification.share is not None else ""
-    yield Explanation(
-        row.recipe, "precision", f"{verification.verdict}{share}", verification.message or "nothing was looked at"
-    )
+    yield ("precision", f"{verification.verdict}{share}", verification.message or "nothing was looked at")
     for kernel in verification.kernels[:3]:
-        yield Explanation(row.recipe, "kernel", kernel.class_, f"{kernel.name} (rule {kernel.rule})")
+        yield ("kernel", kernel.class_, f"{kernel.name} (rule {kernel.rule})")
     if verification.errors:
         errors = ", ".join(f"{name} {_number(value)}" for name, value in verification.errors.model_dump().items())
-        yield Explanation(
-            row.recipe, "error against FP32", errors, "relative, on random data: too small is as suspect as too large"
-        )
+        yield ("error against FP32", errors, "relative, on random data: too small is as suspect as too large")
 
 
-def _sum(part: GemmSum, row: RecipeResult, result: MeasurementResult) -> Iterator[Explanation]:
+def _sum(part: GemmSum, row: RecipeResult, result: MeasurementResult) -> Iterator[Figure]:
     name = f"GEMMs ({part.mode})"
     measured = [gemm for gemm in row.gemms if gemm.mode == part.mode]
     if part.seconds is None:
         failure = part.failure
-        yield Explanation(row.recipe, name, "none", f"{failure.reason}: {failure.message}" if failure else "")
+        yield (name, "none", f"{failure.reason}: {failure.message}" if failure else "")
         return
     how, timed = ALONE[result.backend] if part.mode == "prequantized" else AUTOCAST, "in each segment"
     if result.method == "nvidia":
         how, timed = "forward calls only", "in each repeated run"
     kinds = f"{len(measured)} kinds, each timed {timed} and counted as often as the workload has it"
-    yield Explanation(
-        row.recipe, name, f"{_interval(part.seconds, 1e3)} ms", f"one GPU's GEMMs of a micro batch, {how}: {kinds}"
-    )
+    yield (name, f"{_interval(part.seconds, 1e3)} ms", f"one GPU's GEMMs of a micro batch, {how}: {kinds}")
     if part.speedup:
         source = f"{result.baseline}'s seconds over these, {_paired(part.speedup, result)}"
-        yield Explanation(row.recipe, f"{name} speedup", f"{_interval(part.speedup)}", source)
+        yield (f"{name} speedup", f"{_interval(part.speedup)}", source)
 
 
-def _training(training: Training, row: RecipeResult, result: MeasurementResult) -> Iterator[Explanation]:
-    of = row.recipe
+def _training(training: Training, result: MeasurementResult) -> Iterator[Figure]:
     if training.tokens_per_second is None:
         failure = training.failure
-        yield Explanation(of, "training", "none", f"{failure.reason}: {failure.message}" if failure else "")
+        yield ("training", "none", f"{failure.reason}: {failure.message}" if failure else "")
         return
-    yield Explanation(of, "tokens/s", _interval(training.tokens_per_second), _full_depth(training))
+    yield ("tokens/s", _interval(training.tokens_per_second), _full_depth(training))
     if training.synchronous_tokens_per_second:
         spread = f", at {training.gpu_spread:.1%} of their mean" if training.gpu_spread is not None else ""
         source = f"GPUs x the slowest one ({training.slowest_gpu}{spread}): what a job that waits for all of them gets"
         if training.slowest_gpu:
-            yield Explanation(of, "tokens/s in step", _interval(training.synchronous_tokens_per_second), source)
+            yield ("tokens/s in step", _interval(training.synchronous_tokens_per_second), source)
     if training.speedup:
         verdict = f"; verdict: {training.difference.replace('_', ' ')}" if training.difference else ""
         source = f"tokens/s over {result.baseline}'s, {_paired(training.speedup, result)}{verdict}"
-        yield Explanation(of, "speedup", _interval(training.speedup), source)
+        yield ("speedup", _interval(training.speedup), source)
     if training.mfu:
         source = f"tokens/s x FLOPs a token, by GPU, over {training.mfu.peak}"
-        yield Explanation(of, "MFU", f"{training.mfu.value:.1%}", source)
+        yield ("MFU", f"{training.mfu.value:.1%}", source)
     elif result.gpus:
-        yield Explanation(of, "MFU", "unknown", f"the peak of {result.gpus[0].name} is unknown")
+        yield ("MFU", "unknown", f"the peak of {result.gpus[0].name} is unknown")
     if training.depth_check is not None:
         source = "predicted over measured step time of a model of another depth: within 3 % is agreement"
-        yield Explanation(of, "depth check", f"{training.depth_check:.3f}", source)
+        yield ("depth check", f"{training.depth_check:.3f}", source)
     if training.energy:
-        yield from _energy(training.energy, of, result)
+        yield from _energy(training.energy, result)
 
 
 def _full_depth(training: Training) -> str:
@@ -291,10 +271,10 @@ def _layers(training: Training, seconds: Mapping[RegionName, float]) -> str:
     )
 
 
-def _energy(energy: Energy, of: str, result: MeasurementResult) -> Iterator[Explanation]:
+def _energy(energy: Energy, result: MeasurementResult) -> Iterator[Figure]:
     if not energy.valid or energy.watts is None:
         said = (f"{reason}: {SENTENCES[reason]}" if reason in SENTENCES else reason for reason in energy.reasons)
-        yield Explanation(of, "energy", "none", f"no figure, for: {' '.join(said)}")
+        yield ("energy", "none", f"no figure, for: {' '.join(said)}")
         return
     windows = f"over {energy.seconds:.0f} s" if energy.seconds else "over power windows"
     updates = f" and {energy.updates} updates of the sensor" if energy.updates else ""
@@ -302,25 +282,23 @@ def _energy(energy: Energy, of: str, result: MeasurementResult) -> Iterator[Expl
     by_counter = energy.method == "counter" and energy.scope == "gpu"  # a module has no counter
     counted = "energy counter" if by_counter else f"integral of the {whose} power alone"
     source = f"{counted} {windows}{updates}, each part of the step replayed; scope {energy.scope}, sensor "
-    yield Explanation(of, "power", f"{energy.watts:,.0f} W", f"{source}{energy.sensor_accuracy}")
-    yield Explanation(of, "tokens/J", _number(energy.tokens_per_joule), "tokens/s over these watts, idle draw included")
+    yield ("power", f"{energy.watts:,.0f} W", f"{source}{energy.sensor_accuracy}")
+    yield ("tokens/J", _number(energy.tokens_per_joule), "tokens/s over these watts, idle draw included")
     if energy.tokens_per_joule_ratio:
         ratio = energy.tokens_per_joule_ratio
         source = (
             f"tokens/J over {result.baseline}'s, {_paired(ratio, result)}; each has the layers' draw of its own power "
             "windows, and of head and optimizer, which are replayed less often, that of the nearest palindrome"
         )
-        yield Explanation(of, "tokens/J ratio", _interval(ratio), source)
+        yield ("tokens/J ratio", _interval(ratio), source)
     if energy.tokens_per_joule_net is not None:
         idle = f"{energy.idle_watts:,.0f} W" if energy.idle_watts is not None else "the draw"
-        yield Explanation(
-            of, "tokens/J net", _number(energy.tokens_per_joule_net), f"with {idle} before the run taken off"
-        )
+        yield ("tokens/J net", _number(energy.tokens_per_joule_net), f"with {idle} before the run taken off")
     elif energy.net_reason:
-        yield Explanation(of, "tokens/J net", "none", f"{energy.net_reason}: {SENTENCES.get(energy.net_reason, '')}")
+        yield ("tokens/J net", "none", f"{energy.net_reason}: {SENTENCES.get(energy.net_reason, '')}")
 
 
-def _conditions(row: RecipeResult) -> Iterator[Explanation]:
+def _conditions(row: RecipeResult) -> Iterator[Figure]:
     memory = {
         "allocated_peak_bytes": "by the allocator",
         "reserved_peak_bytes": "reserved by the allocator",
@@ -332,11 +310,11 @@ def _conditions(row: RecipeResult) -> Iterator[Explanation]:
     for name, how in memory.items():
         size = getattr(row.memory, name)
         if size is not None:
-            yield Explanation(row.recipe, "short model's memory", f"{size / 2**30:.1f} GiB", how)
+            yield ("short model's memory", f"{size / 2**30:.1f} GiB", how)
     yield from _model_memory(row)
     if row.throttled:
         source = f"{row.throttled.reason}: {'sampled' if row.throttled.sampled else 'by the driver’s counters'}"
-        yield Explanation(row.recipe, "throttled", f"{row.throttled.share:.1%} of the timed windows", source)
+        yield ("throttled", f"{row.throttled.share:.1%} of the timed windows", source)
     yield from _kernel_time(row)
     if row.loss:
         entropy = f"; no loss goes below {row.loss.entropy:.2f} nats for long" if row.loss.entropy is not None else ""
@@ -344,30 +322,30 @@ def _conditions(row: RecipeResult) -> Iterator[Explanation]:
         source = (
             f"{len(row.loss.runs)} short runs on a seeded Markov chain, a smoke test and no proof of parity{entropy}"
         )
-        yield Explanation(row.recipe, "loss", verdict, source)
+        yield ("loss", verdict, source)
         yield from _loss_difference(row)
 
 
-def _loss_difference(row: RecipeResult) -> Iterator[Explanation]:
+def _loss_difference(row: RecipeResult) -> Iterator[Figure]:
     gap = row.loss.difference if row.loss else None
     if gap is None:
         return
     band = f" ({gap.lower:+.3f} to {gap.upper:+.3f})" if gap.lower is not None and gap.upper is not None else ""
     source = f"mean of the last {gap.steps} steps minus the baseline's of the same seed, over {gap.seeds} seeds"
-    yield Explanation(row.recipe, "loss beside the baseline's", f"{gap.nats:+.3f} nats{band}", source)
+    yield ("loss beside the baseline's", f"{gap.nats:+.3f} nats{band}", source)
 
 
-def _model_memory(row: RecipeResult) -> Iterator[Explanation]:
+def _model_memory(row: RecipeResult) -> Iterator[Figure]:
     memory = row.model_memory
     if memory is None:
         return
     if memory.bytes is None:
         why = f"{memory.failure.reason}: {memory.failure.message}" if memory.failure else ""
-        yield Explanation(row.recipe, "full model's memory", "none", why)
+        yield ("full model's memory", "none", why)
         return
     fits = ", ".join(f"{name} {ratio:.2f}" for name, ratio in memory.agreement.items())
     source = f"of one GPU, estimated ({memory.formula}); measured over predicted of the short model: {fits}"
-    yield Explanation(row.recipe, "full model's memory", f"{memory.bytes / 2**30:.1f} GiB", source)
+    yield ("full model's memory", f"{memory.bytes / 2**30:.1f} GiB", source)
 
 
 def _paired(ratio: Interval, result: MeasurementResult) -> str:
