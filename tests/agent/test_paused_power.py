@@ -27,7 +27,7 @@ from precision_agent.power.sensor_sampling import Recording
 from precision_agent.protocol import Part, Sample
 from precision_agent.results.power_windows import NodePower, WindowSensors, node_power_by_part
 from precision_agent.sampling.calibrate import rest_watts
-from precision_agent.sampling.sample import PowerWindow, PowerWindowsWanted, take
+from precision_agent.sampling.sample import PowerWindow, take
 from precision_api.exchange.request import Timing
 from precision_api.exchange.result import Failure
 from precision_api.models.resolution import resolve
@@ -147,7 +147,7 @@ def test_a_run_asks_for_pauses_between_groups_and_keeps_what_each_device_says_of
     asked = request(recipes=("bf16",), gpus=2)
     cases = cases_of(asked, resolve(asked.workload))
     timing = Timing(passes=2, segment_seconds=1.0, discard_seconds=0.0)
-    samples = take(devices_of(one, other), cases, cases.variants, timing, lambda: None, PowerWindowsWanted(0.1))
+    samples = take(devices_of(one, other), cases, cases.variants, timing, lambda: None, 0.1)
     assert set(one.asked_for) == set(other.asked_for) == {(0.025, calls)}
     assert {tuple(window.running.items()) for window in samples.windows["bf16"]} == {(("GPU-0", 0.9), ("GPU-1", 0.9))}
 

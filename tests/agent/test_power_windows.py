@@ -9,7 +9,7 @@ from typing import Any
 from precision_agent.cases import Case, TrainingCase, Variant, cases_of
 from precision_agent.power.energy import Window
 from precision_agent.protocol import Part, RegionName, Sample
-from precision_agent.sampling.sample import HOOKS, POWER_PARTS, Hooks, PowerWindowsWanted, take
+from precision_agent.sampling.sample import HOOKS, POWER_PARTS, Hooks, take
 from precision_api.exchange.request import Timing
 from precision_api.exchange.result import Failure
 from precision_api.models.resolution import resolve
@@ -45,7 +45,7 @@ def taken(device: Metered, hooks: Hooks = HOOKS) -> tuple[str, ...]:
     """Labels of the variants, after all ABBA blocks on this device."""
     asked = request(recipes=("nvfp4",))
     cases = cases_of(asked, resolve(asked.workload))
-    take(devices_of(device), cases, cases.variants, TIMING, lambda: None, PowerWindowsWanted(0.1), hooks)
+    take(devices_of(device), cases, cases.variants, TIMING, lambda: None, 0.1, hooks)
     return tuple(variant.label for variant in cases.variants)
 
 
@@ -85,9 +85,7 @@ def test_each_window_says_which_abba_block_it_is_of_also_where_one_was_measured_
         calls.append(windows)
         return len(calls) == 2
 
-    found = take(
-        devices_of(Metered()), cases, cases.variants, TIMING, lambda: None, PowerWindowsWanted(0.1), Hooks(hot=hot)
-    )
+    found = take(devices_of(Metered()), cases, cases.variants, TIMING, lambda: None, 0.1, Hooks(hot=hot))
     assert found.repeated == 1
     assert [one.abba_block for one in found.windows["nvfp4"]] == [0, 0, 1, 1, 2, 2, 3, 3]
 
@@ -104,7 +102,7 @@ def test_each_gpus_own_steps_choose_the_pause_and_stand_in_the_window() -> None:
     node = (Metered(regions=quick), Metered(regions=slow))  # type: ignore[arg-type]
     asked = request(recipes=("nvfp4",))
     cases = cases_of(asked, resolve(asked.workload))
-    found = take(devices_of(*node), cases, cases.variants, TIMING, lambda: None, PowerWindowsWanted(0.1))
+    found = take(devices_of(*node), cases, cases.variants, TIMING, lambda: None, 0.1)
     window = found.windows["bf16"][0]
     assert window.longest_pause_seconds > 0
     assert len(window.steps) == len(window.running) == 2

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from precision_agent.backends.replay import PowerInterval, Replay
 from precision_agent.backends.replay_tables import IDLE_SHARE, THROTTLED_SHARE
+from precision_agent.power.energy import Trace
 from precision_agent.power.sensing import SensorFacts
 from precision_agent.power.sensor_sampling import Recording, Recordings, SensorRow, Tape
 from precision_agent.power.throttle import KINDS
@@ -65,7 +66,8 @@ class _Tape:
         for interval in self._gpu.power_intervals[self._seen :]:
             self._samples.add(self._window(interval))
         self._seen = len(self._gpu.power_intervals)
-        return self._samples.recordings().get(self.uuid) or Recording.empty()
+        nothing = Recording(Trace(), Trace(scope="module"), (), (), ())
+        return self._samples.recordings().get(self.uuid, nothing)
 
     def _window(self, interval: PowerInterval) -> Iterator[SensorRow]:
         self._joules += self._gpu.part.power_limit_watts * IDLE_SHARE * (interval.start - self._last)

@@ -9,25 +9,24 @@ quantisation. Gradients are E5M2, all else E4M3 (the HYBRID format of Transforme
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
 
 import torch
 
 from precision_api.exchange.request import Mode
 from precision_api.facts.recipes import Recipe
+from precision_api.models.shapes import Pass
 
 PLAIN_RECIPES: frozenset[Recipe] = frozenset({"bf16", "fp8_current"})
 """What plain torch can multiply."""
 GemmCall = Callable[[], torch.Tensor]
-GemmPass = Literal["fprop", "dgrad", "wgrad"]
 
 
-def product(a: torch.Tensor, b: torch.Tensor, pass_: GemmPass, recipe: Recipe) -> torch.Tensor:
+def product(a: torch.Tensor, b: torch.Tensor, pass_: Pass, recipe: Recipe) -> torch.Tensor:
     """a times b in bf16, quantised on the way where the recipe says so."""
     return a @ b if recipe == "bf16" else fp8_product(a, b, pass_, "autocast")()
 
 
-def fp8_product(a: torch.Tensor, b: torch.Tensor, pass_: GemmPass, mode: Mode) -> GemmCall:
+def fp8_product(a: torch.Tensor, b: torch.Tensor, pass_: Pass, mode: Mode) -> GemmCall:
     """The call that multiplies in FP8, with quantisation (autocast) or with operands quantised before."""
     a_type = torch.float8_e5m2 if pass_ == "dgrad" else torch.float8_e4m3fn
     b_type = torch.float8_e5m2 if pass_ == "wgrad" else torch.float8_e4m3fn

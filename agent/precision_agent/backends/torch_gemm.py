@@ -16,7 +16,7 @@ from time import monotonic
 import torch
 
 from precision_agent import __version__
-from precision_agent.backends.torch_fp8 import PLAIN_RECIPES, GemmCall, GemmPass, fp8_product
+from precision_agent.backends.torch_fp8 import PLAIN_RECIPES, GemmCall, fp8_product
 from precision_agent.backends.torch_profile import profile_of_steps
 from precision_agent.backends.torch_step import ShortModel, loss_track, replayed, timed
 from precision_agent.cases import Case, GemmCase, TrainingCase, Variant
@@ -43,10 +43,9 @@ from precision_api.exchange.result import Backend as BackendName
 from precision_api.exchange.result import Failure, Gpu, Memory, NumericErrors, Software, Verdict, Verification
 from precision_api.facts.recipes import Recipe
 from precision_api.models.resolution import ResolvedWorkload, resolve
-from precision_api.models.shapes import step_shape_problems
+from precision_api.models.shapes import PASSES, Pass, step_shape_problems
 
 CHECKED_ROWS = 64
-PASSES: tuple[GemmPass, ...] = ("fprop", "dgrad", "wgrad")
 SMALL = GemmCase("probe", "fprop", 128, 256, 96, 1, mode="autocast")
 SHORT_LAYERS = 2
 LOSS_TOKENS = 128
@@ -67,7 +66,7 @@ class TorchGemm:
         self._workload: ResolvedWorkload = resolve(request.workload)
         self._seed = request.timing.seed
         self._checked: dict[tuple[Recipe, GemmCase], Failure | None] = {}
-        self._errors: dict[Recipe, dict[GemmPass, float]] = {}
+        self._errors: dict[Recipe, dict[Pass, float]] = {}
         self._models: dict[str, ShortModel] = {}
 
     def device(self) -> Device:
@@ -251,7 +250,7 @@ class TorchGemm:
         kept = self._request.recipe_scope == "mlp"
         return (self._request.baseline if kept else variant.recipe), variant.recipe
 
-    def _small_errors(self, recipe: Recipe) -> Mapping[GemmPass, float]:
+    def _small_errors(self, recipe: Recipe) -> Mapping[Pass, float]:
         if recipe not in self._errors:
             cases = [GemmCase("probe", pass_, SMALL.m, SMALL.k, SMALL.n, 1, mode="autocast") for pass_ in PASSES]
             self._errors[recipe] = {case.pass_: self._error(case, recipe) for case in cases}
@@ -345,7 +344,7 @@ def _device(request: MeasurementRequest, wanted: str) -> torch.device:
     raise Refusal(DEVICE_MISSING, message)
 
 
-def _judged(recipe: Recipe, errors: Mapping[GemmPass, float], cuda: bool) -> Probe:
+def _judged(recipe: Recipe, errors: Mapping[Pass, float], cuda: bool) -> Probe:
     verdicts = {numeric_verdict(recipe, error) for error in errors.values()}
     listed = ", ".join(f"{pass_} {error:.2g}" for pass_, error in errors.items())
     if "too_large" in verdicts:

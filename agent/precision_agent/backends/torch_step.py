@@ -9,7 +9,7 @@ which is in none of the regions. The optimizer is Adam.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from time import monotonic, sleep
 from typing import Any
@@ -287,9 +287,5 @@ def _batches(model: ModelSpec, plan: LossPlan, length: int, device: torch.device
 
 def _norm(parameters: list[nn.Parameter]) -> float:
     """Of all gradients together."""
-    norms: Mapping[int, float] = {
-        index: float(parameter.grad.float().norm())
-        for index, parameter in enumerate(parameters)
-        if parameter.grad is not None
-    }
-    return math.sqrt(math.fsum(value * value for value in norms.values()))
+    norms = [float(parameter.grad.float().norm()) for parameter in parameters if parameter.grad is not None]
+    return math.sqrt(math.fsum(value * value for value in norms))

@@ -135,7 +135,7 @@ class TransformerEngine:
                 )
             loops = [unit.measure(seconds / len(units)) for unit in units]
         cycles = sum(loop.cycles for loop in loops)
-        spent = sum(sum(loop.seconds[key] * loop.runs[key] for key in loop.seconds) * loop.cycles for loop in loops)
+        spent = sum(loop.cycle_seconds * loop.cycles for loop in loops)
         return Sample(spent / cycles, cycles, loops[0].start, loops[-1].end)
 
     def measure(self, case: Case, variant: Variant, seconds: float) -> Sample | Failure:

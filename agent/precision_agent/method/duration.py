@@ -54,27 +54,21 @@ def phases(request: MeasurementRequest, gpus: int | None = None) -> tuple[Phase,
     """The phases of the run that `request` asks for, in their order."""
     request = _without_what_can_not_run(request)
     variants = variants_of(request)
-    recipes = len(dict.fromkeys(variant.recipe for variant in variants))
+    arms, recipes = len(variants), len({variant.recipe for variant in variants})
     probes = PROBES_START_SECONDS + math.ceil(recipes / (gpus or request.node.gpus)) * PROBE_SECONDS
     rows = [
         Phase("preflight", PREFLIGHT_SECONDS, 0, "allowance: GPU health, limits, who else is there"),
         Phase("idle", IDLE_SECONDS, 0, "the idle draw, before a context of our own"),
         Phase("start", START_SECONDS, 0, "allowance: imports and CUDA contexts"),
         Phase("probe", probes, 0, f"allowance: {recipes} recipes, each by a pass of its own, spread over the GPUs"),
-        Phase(
-            "prepare",
-            len(variants) * PREPARE_SECONDS_A_VARIANT,
-            0,
-            f"allowance: {len(variants)} arms' modules and graphs",
-        ),
+        Phase("prepare", arms * PREPARE_SECONDS_A_VARIANT, 0, f"allowance: {arms} arms' modules and graphs"),
         Phase("sensor", SENSOR_SECONDS, 0, "allowance: a square wave for the power sensor"),
         Phase("warm_up", WARM_UP_SECONDS, 0, "allowance: until temperature, clock and step are steady; at most 180 s"),
-        _abba_blocks(request, len(variants)),
+        _abba_blocks(request, arms),
     ]
     if request.training and request.timing.passes >= SECOND_DEPTH_FROM_PASSES:
-        rows.append(
-            Phase("second_depth", recipes * SECOND_DEPTH_SECONDS_A_VARIANT, 0, "allowance: one more short model")
-        )
+        seconds = recipes * SECOND_DEPTH_SECONDS_A_VARIANT
+        rows.append(Phase("second_depth", seconds, 0, "allowance: one more short model"))
     if request.node.product != "CPU" and "prequantized" in request.gemm_modes:
         seconds = recipes * OWN_CALLS_SECONDS_A_VARIANT
         rows.append(Phase("own_calls", seconds, 0, "allowance: the library's own GEMM calls, as a check"))

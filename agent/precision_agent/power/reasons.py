@@ -48,24 +48,5 @@ POWER_PART_MISSING = Reason(
 )
 NO_POWER_SENSOR = Reason("no_power_sensor", "This device has no power sensor that is read: only GPUs have one.")
 
-REASONS: tuple[Reason, ...] = (
-    NO_ENERGY_COUNTER,
-    NO_INSTANT_POWER,
-    SENSOR_LOST,
-    NO_SAMPLER,
-    SAMPLE_GAP,
-    COUNTER_RESET,
-    COUNTER_DISAGREES,
-    TOO_FEW_UPDATES,
-    TOO_SHORT,
-    PHASE_LOCKED,
-    MODULE_SHARED,
-    REST_UNKNOWN,
-    REST_ABOVE_LOAD,
-    NO_TOKENS,
-    IDLE_UNKNOWN,
-    IDLE_ABOVE_LOAD,
-    POWER_PART_MISSING,
-    NO_POWER_SENSOR,
-)
+REASONS = tuple(value for value in list(globals().values()) if isinstance(value, Reason))
 """Every cause. What is not here is never told as one."""

@@ -72,11 +72,6 @@ class Recording:
     used_bytes: tuple[tuple[float, int], ...] = ()
     lost: str | None = None
 
-    @classmethod
-    def empty(cls) -> Recording:
-        """Of a GPU that told nothing yet."""
-        return cls(Trace(), Trace(scope="module"), (), (), ())
-
 
 def values_within(points: Sequence[tuple[float, int]], windows: Sequence[Window]) -> list[int]:
     """The values of a recording's rows within the windows; rows are in order of time, as a sampler writes them."""

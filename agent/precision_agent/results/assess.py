@@ -131,7 +131,7 @@ def gemm_share(run: Measured) -> Interval | Failure | None:
     """
     baseline = run.cases.baseline
     steps = steps_of(baseline, run)
-    if isinstance(steps, Failure) or steps.missing:
+    if isinstance(steps, Failure) or steps.rates.missing:
         return None
     modes: list[Mode] = sorted(run.cases.modes, reverse=True)
     by_mode = ((mode, _totals(baseline, mode, run, in_a_step=True)) for mode in modes)

@@ -7,7 +7,7 @@ them alone is kept: that spread belongs into every interval in which the shares 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import fmean
 
 from precision_agent.cases import CONTROL, GemmCase, Variant
@@ -23,14 +23,6 @@ MOST_KERNEL_TIME = 1.05
 """Assumed, not tried on a GPU: kernels that were profiled eagerly may last so much longer than the timed step."""
 Profiles = Mapping[LoadKey, LoadProfiles]
 NONE = KernelSeconds(0.0, 0.0, 0.0, 0)
-
-
-@dataclass(frozen=True, slots=True)
-class _Applied:
-    """Kernel-only seconds by ABBA block and device; `repeats`: their mean by each profile alone."""
-
-    seconds: tuple[tuple[float, ...], ...]
-    repeats: tuple[float, ...]
 
 
 def with_kernel_shares(run: Measured, profiles: Profiles) -> Measured:
@@ -50,13 +42,14 @@ def with_kernel_shares(run: Measured, profiles: Profiles) -> Measured:
             failures[key] = applied
             del seconds[key]
         else:
-            seconds[key], repeats[key] = applied.seconds, applied.repeats
+            seconds[key], repeats[key] = applied
     return replace(run, samples=replace(samples, seconds=seconds, failures=failures), repeats=repeats)
 
 
 def _applied(
     timed: Sequence[Sequence[float]], case: GemmCase, fact: Sample, profiles: LoadProfiles | None
-) -> _Applied | Failure:
+) -> tuple[tuple[tuple[float, ...], ...], tuple[float, ...]] | Failure:
+    """Kernel-only seconds by ABBA block and device, and their mean by each profile alone."""
     if profiles is None:
         return Failure(reason="not_profiled", message="the run ended before its kernels were seen")
     if profiles.failure:
@@ -71,7 +64,7 @@ def _applied(
         return wrong
     shares = [[seconds.gemm_share or 0.0 for seconds in devices] for devices in kernels]
     mean_shares = [fmean(values) for values in zip(*shares, strict=True)]
-    return _Applied(
+    return (
         tuple(tuple(t * share for t, share in zip(block, mean_shares, strict=True)) for block in timed),
         tuple(fmean(t * share for t, share in zip(device_seconds, devices, strict=True)) for devices in shares),
     )

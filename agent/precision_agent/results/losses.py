@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from precision_agent.cases import Variant
 from precision_agent.method.learning import loss_of, loss_run
@@ -46,12 +46,7 @@ def losses_of(
             tracks[variant.label].append(answer)
     report_progress("loss", 1.0)
     baseline = next((v.label for v in variants if v == run.cases.baseline), "")
-    return _told(tracks, seeds, source(model.vocab_size, seeds[0]), model.vocab_size, baseline)
-
-
-def _told(
-    tracks: Mapping[str, Tracks], seeds: Sequence[int], chain: Source, vocab_size: int, baseline: str
-) -> dict[str, Loss]:
+    vocab_size, chain = model.vocab_size, source(model.vocab_size, seeds[0])
     runs = {label: _runs(by_seed, seeds, chain, vocab_size) for label, by_seed in tracks.items()}
     base_runs = runs.get(baseline, ())
     others = () if isinstance(base_runs, Failure) else base_runs

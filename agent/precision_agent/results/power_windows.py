@@ -92,7 +92,9 @@ def node_power_by_part(
     traces = {name: in_order(_trace(recordings[name], sensors.counter_scope)) for name in names}
     if len({trace.scope for trace in traces.values()}) > 1:
         return (why.MODULE_SHARED,)
-    whole = _whole(traces, windows, sensors)
+    # over all windows, pauses with them: is there enough to judge by, and does it agree?
+    energies = {name: _mean_power(name, trace, windows, sensors, Limits()) for name, trace in traces.items()}
+    whole = node_power(energies, sensors.modules)
     locked = [why.PHASE_LOCKED] if any(_locked(window, sensors.sensor_seconds) for window in windows) else []
     reasons = tuple(dict.fromkeys((*whole.reasons, *locked)))
     if reasons:
@@ -128,12 +130,6 @@ def _trace(recording: Recording, counter_scope: CounterScope) -> Trace:
     if recording.module.power and not recording.gpu.power:
         return recording.module
     return replace(recording.gpu, counter_scope=counter_scope)
-
-
-def _whole(traces: Mapping[str, Trace], windows: Sequence[PowerWindow], sensors: WindowSensors) -> EnergyReading:
-    """The node over all windows, pauses with them: is there enough to judge by, and does it agree?"""
-    energies = {name: _mean_power(name, trace, windows, sensors, Limits()) for name, trace in traces.items()}
-    return node_power(energies, sensors.modules)
 
 
 def _steps(traces: Mapping[str, Trace], windows: Sequence[PowerWindow], sensors: WindowSensors) -> EnergyReading:

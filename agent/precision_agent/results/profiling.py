@@ -153,17 +153,13 @@ def _own_calls(asked: Looking) -> dict[str, OwnCalls]:
         answers = asked.devices.all(Call("own_gemm_calls", wanted, 1.0, variant))
         if first_failure(asked.run.names, answers):
             continue  # a check that can't be had says nothing against the figure
-        shared = _shared([row for rows in answers for row in rows])
+        all_rows = [row for rows in answers for row in rows]
+        shared = [name for name in all_rows[0] if all(name in row for row in all_rows)]
         by_repeat = list(zip(*answers, strict=True))
         own_calls[variant.label] = {
             name: tuple(fmean(row[name] for row in rows) for rows in by_repeat) for name in shared
         }
     return own_calls
-
-
-def _shared(rows: Sequence[Mapping[GemmName, float]]) -> list[GemmName]:
-    """What all of them have."""
-    return [name for name in rows[0] if all(name in row for row in rows)]
 
 
 def _inspections(asked: Looking) -> tuple[dict[str, Inspection], Notes]:

@@ -141,10 +141,11 @@ def _evidence(variant: Variant, facts: RunFacts, powers: Mapping[Variant, PowerO
     inside = facts.after.inspections.get(variant.label, Inspection())
     used = used_bytes(recordings, windows)
     memory = facts.memory.get(variant.label, Memory())
-    fact, run = _training_fact(variant, facts.run), facts.run
+    fact, run, sensing = _training_fact(variant, facts.run), facts.run, facts.sensing
+    accuracy = sensing.sensor.accuracy if sensing.sensor else "unverified"
     return RecipeEvidence(
         probe=probe,
-        metering=_metering(variant, facts, powers),
+        metering=RecipePower(powers[variant], sensing.idle_watts, accuracy, powers[run.cases.baseline]),
         memory=memory if used is None else memory.model_copy(update={"device_used_bytes": used}),
         model_memory=model_memory(
             variant.recipe,
@@ -284,12 +285,6 @@ def _doubts(depth_check: float | None) -> tuple[str, ...]:
     if depth_check is None or depth_agrees(depth_check):
         return ()
     return (f"a second depth was predicted at {depth_check:.3f} of what it took: full depth is that far off",)
-
-
-def _metering(variant: Variant, facts: RunFacts, powers: Mapping[Variant, PowerOrReason]) -> RecipePower:
-    sensing = facts.sensing
-    accuracy = sensing.sensor.accuracy if sensing.sensor else "unverified"
-    return RecipePower(powers[variant], sensing.idle_watts, accuracy, powers[facts.run.cases.baseline])
 
 
 def _power(variant: Variant, facts: RunFacts) -> PowerOrReason:

@@ -70,7 +70,6 @@ class Steps:
     rates: NodeRates
     seconds: Mapping[str, tuple[float, ...]]
     depth: Depth
-    missing: tuple[RegionName, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +114,7 @@ def steps_of(variant: Variant, run: Measured) -> Steps | Failure:
         seconds[name] = step.values
         missing = _left_out(step, run.workload)
     rates = node_rates(seconds, case.tokens, run.workload.workload.tensor_parallel, missing)
-    return Steps(rates, seconds, depth, missing)
+    return Steps(rates, seconds, depth)
 
 
 def _left_out(step: FullDepth, workload: ResolvedWorkload) -> tuple[RegionName, ...]:
@@ -153,7 +152,7 @@ def training_of(variant: Variant, run: Measured, metering: RecipePower, depth_ch
         layers_measured=steps.depth.measured,
         dense_measured=steps.depth.dense_measured or None,
         trial_tokens_per_second=_trial_rate(variant, run),
-        missing=steps.missing,
+        missing=steps.rates.missing,
         depth_check=depth_check,
         energy=_energy(variant, run, steps, metering).model_copy(update={"sensor_accuracy": metering.accuracy}),
         weight_gradients=run.samples.facts[variant.label, case].weight_gradients,
@@ -231,7 +230,7 @@ def _energy_ratio(variant: Variant, run: Measured, steps: Steps, metering: Recip
     power, base_power, base_steps = metering.power, metering.baseline, steps_of(run.cases.baseline, run)
     if variant == run.cases.baseline or not isinstance(power, NodePower) or not isinstance(base_power, NodePower):
         return None
-    if isinstance(base_steps, Failure) or set(steps.missing) != set(base_steps.missing):
+    if isinstance(base_steps, Failure) or set(steps.rates.missing) != set(base_steps.rates.missing):
         return None
     mine = _tokens_per_joule(variant, run, steps, power, base_power)
     base = _tokens_per_joule(run.cases.baseline, run, base_steps, base_power, base_power)

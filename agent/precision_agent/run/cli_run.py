@@ -11,7 +11,7 @@ import threading
 import time
 import traceback
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -121,9 +121,7 @@ def _ran(context: typer.Context, options: Mapping[str, Any]) -> int:
 
 def _asked(options: Mapping[str, Any]) -> local.Asked:
     """What --local measures, of the options by name."""
-    kept = ("preset", "hf_config", "name", "micro_batch_size", "sequence_length", "baseline", "scope", "timing")
-    switches = ("kept_higher_layers", "segment_seconds", "training", "weight_gradients", "may_halve_micro_batch")
-    loss = ("loss", "loss_steps", "loss_seeds")
+    same = {field.name: options[field.name] for field in fields(local.Asked) if field.name in options}
     split = ("tensor_parallel", "expert_parallel", "gradient_accumulation", "optimizer_shards", "recompute")
     modes = (local.names_of(options["mode"] or ()) or local.GEMM_MODES) if options["gemm"] else ()
     return local.Asked(
@@ -131,8 +129,7 @@ def _asked(options: Mapping[str, Any]) -> local.Asked:
         step=local.step_fields(**{name: options[name] for name in split}),
         recipes=local.names_of(options["recipe"] or ()),
         modes=modes,
-        gpu=options["gpu"],
-        **{name: options[name] for name in (*kept, *switches, *loss)},
+        **same,
     )
 
 
@@ -160,8 +157,7 @@ def _command(options: Mapping[str, Any]) -> _Command:
     replay = ("replay_scale", "replay_seed", "replay_fault", "replay_pace")
     replayed = ReplayOptions(*(options[name] for name in replay))
     wanted = Wanted(options["backend"], options["device"], replayed, options["gpu"])
-    names = ("here", "form", "output", "lines", "trace", "method", "repeats")
-    return _Command(wanted, **{name: options[name] for name in names})
+    return _Command(wanted, **{field.name: options[field.name] for field in fields(_Command)[1:]})
 
 
 def _described(context: typer.Context, here: bool) -> bool:

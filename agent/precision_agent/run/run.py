@@ -37,7 +37,6 @@ from precision_agent.sampling.sample import (
     STOPPED,
     CaseKey,
     Hooks,
-    PowerWindowsWanted,
     Samples,
     first_failure,
     take,
@@ -137,7 +136,7 @@ class _Run:
         self.asked, self.request = request, request
         self.wanted, self.around = wanted, replace(around, progress=self._progress)
         self.phases: list[tuple[str, float]] = []
-        self.told = around.progress
+        self.report = around.progress
         kernels = wanted.backend != "replay" and not on_cpu(wanted.device, request)
         kept = profile_seconds(request) if kernels else 0.0
         self.stops = RunStops(around.terminated, around.clock.monotonic, request.deadline_seconds, kept)
@@ -151,7 +150,7 @@ class _Run:
     def _progress(self, phase: str, done: float, left: float) -> None:
         if not self.phases or self.phases[-1][0] != phase:
             self.phases.append((phase, self.around.clock.wall()))
-        self.told(phase, done, left)
+        self.report(phase, done, left)
 
     def _note(self, *texts: str) -> None:
         for text in texts:
@@ -318,22 +317,14 @@ class _Run:
             left = spent * max(0, of - done) / done if done else math.nan  # a repeated ABBA block comes on top
             self.around.progress("measure", min(1.0, done / of), left)
 
-        metering = PowerWindowsWanted(facts.sensing.sensor_seconds) if sensors and facts.run.cases.training else None
+        sensor_seconds = facts.sensing.sensor_seconds if sensors and facts.run.cases.training else None
 
         def failed(variant: Variant, case: Case, failure: Failure) -> None:
             self.around.note(failure_note(variant.label, case, failure))
 
         hooks = Hooks(after_pass, hot, before_slot, failed)
-        return take(
-            opened.devices,
-            facts.run.cases,
-            variants,
-            self.request.timing,
-            self.stops.sampling,
-            metering,
-            hooks,
-            failures,
-        )
+        stop, timing = self.stops.sampling, self.request.timing
+        return take(opened.devices, facts.run.cases, variants, timing, stop, sensor_seconds, hooks, failures)
 
     def _up_to_now(self, opened: Opened, facts: RunFacts, variants: Sequence[Variant]) -> RunFacts:
         """With the samples of the sensors and each variant's peak memory as they are now."""

@@ -14,6 +14,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import attrgetter
 from statistics import median
 from typing import Any, TypeVar
 
@@ -43,6 +44,7 @@ WAVES = 10
 EDGE_UPDATES = 2
 """Sensor periods after the end of a load in which a reading may still hold some of it."""
 LEAST_REST_SAMPLES = 5
+_at = attrgetter("at")
 APART = "counter and integral are more than 5 % apart"
 MORE = "the energy counter covers more of the module than the GPU: energy is the integral of the GPU's power alone"
 
@@ -68,10 +70,6 @@ def rest_watts(trace: Trace, rests: Iterable[Window], sensor_seconds: float) -> 
         start = bisect_left(trace.power, rest.start + EDGE_UPDATES * sensor_seconds, key=_at)
         watts += [sample.watts for sample in trace.power[start : bisect_right(trace.power, rest.end, key=_at)]]
     return median(watts) if len(watts) >= LEAST_REST_SAMPLES else None
-
-
-def _at(sample: PowerSample) -> float:
-    return sample.at
 
 
 def idle_watts(

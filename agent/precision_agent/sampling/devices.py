@@ -87,7 +87,6 @@ class LocalDevices:
     def __init__(self, backends: Sequence[Backend], promised: int = 1) -> None:
         self._backends = tuple(backends)
         self._promised = promised
-        self._withdrawn: dict[tuple[int, Variant], Failure] = {}
 
     @property
     def name(self) -> BackendName:

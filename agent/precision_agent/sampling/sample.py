@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
-from typing import Any
+from typing import Any, TypeVar
 
 from precision_agent.cases import Case, Cases, GemmCase, TrainingCase, Variant, refusal_of
 from precision_agent.method.abba_block import abba_blocks
@@ -17,7 +17,7 @@ from precision_agent.power.energy import Window
 from precision_agent.protocol import Load, Part, RegionName, Sample, parts_of
 from precision_agent.sampling.devices import Call, Devices, Stop
 from precision_api.exchange.request import Timing
-from precision_api.exchange.result import TERMINATED, UNFINISHED, Backend, Failure
+from precision_api.exchange.result import TERMINATED, UNFINISHED, Failure
 
 CaseKey = tuple[str, Case]
 """A variant's label and a case."""
@@ -46,13 +46,6 @@ class PowerWindow:
     steps: Mapping[str, float] = field(default_factory=dict)
     calls: int | None = None
     abba_block: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class PowerWindowsWanted:
-    """Power windows are wanted; `sensor_seconds` is the sensors' period."""
-
-    sensor_seconds: float
 
 
 DEPTH_CHANGED = Failure(
@@ -158,15 +151,16 @@ def take(
     variants: tuple[Variant, ...],
     timing: Timing,
     stop: Stop,
-    metering: PowerWindowsWanted | None = None,
+    sensor_seconds: float | None = None,
     hooks: Hooks = HOOKS,
     failures: Mapping[CaseKey, Failure] | None = None,
 ) -> Samples:
     """Measures `cases` for `variants`; an unfinished ABBA block is thrown away, for its pairs are incomplete.
 
-    `failures` are known before: what failed while it was prepared is not tried again.
+    `failures` are known before: what failed while it was prepared is not tried again. With `sensor_seconds`, the period
+    of the power sensors, there are power windows.
     """
-    return _Taking(devices, cases, timing, stop, metering, hooks, variants).run(dict(failures or {}))
+    return _Taking(devices, cases, timing, stop, sensor_seconds, hooks, variants).run(dict(failures or {}))
 
 
 def intersection(samples: Sequence[Sample]) -> Window | None:
@@ -194,13 +188,13 @@ class _Taking:
         cases: Cases,
         timing: Timing,
         stop: Stop,
-        metering: PowerWindowsWanted | None,
+        sensor_seconds: float | None,
         hooks: Hooks,
         variants: tuple[Variant, ...],
     ) -> None:
         self.devices, self.cases, self.timing, self.stop = devices, cases, timing, stop
-        self.metering, self.hooks, self.variants = metering, hooks, variants
-        self.slot = slot_of(timing, bool(cases.gemms), cases.training is not None, metering is not None)
+        self.sensor_seconds, self.hooks, self.variants = sensor_seconds, hooks, variants
+        self.slot = slot_of(timing, bool(cases.gemms), cases.training is not None, sensor_seconds is not None)
         self.names = devices.machine().names
         self.passes: list[_AbbaBlock] = []
         self.failures: dict[CaseKey, Failure] = {}
@@ -210,7 +204,9 @@ class _Taking:
 
     def run(self, failures: dict[CaseKey, Failure]) -> Samples:
         """All ABBA blocks; one in which heat or brake held a GPU back is measured once more, then it stands."""
-        self.failures = {**_impossible(self.cases, self.variants, self.devices.name), **failures}
+        keys = [(variant, case) for variant in self.variants for case in self.cases.all]
+        refused = {(variant.label, case): refusal_of(case, variant, self.devices.name) for variant, case in keys}
+        self.failures = {key: failure for key, failure in refused.items() if failure} | failures
         chronic = False
         for abba_block in abba_blocks(self.variants, self.timing.passes, self.timing.seed):
             taken = self._abba_block(abba_block)
@@ -235,23 +231,21 @@ class _Taking:
             self.hooks.before_slot(self.done, 2 * len(self.variants) * self.timing.passes)
             self.done += 1
             if self.slot.discarded:
-                self._settle(variant)
+                seconds = self.slot.discarded
+                self.devices.all(Call("settle", (variant, seconds), seconds, variant))
             for case in self.cases.all:
                 taken.ended = self.stop() or self._case(case, variant, taken)
                 if taken.ended:
                     return taken
         return taken
 
-    def _settle(self, variant: Variant) -> None:
-        seconds = self.slot.discarded
-        self.devices.all(Call("settle", (variant, seconds), seconds, variant))
-
     def _case(self, case: Case, variant: Variant, taken: _AbbaBlock) -> Failure | None:
         """Measures one case of one slot; why the run must end, or None."""
         key = (variant.label, case)
         if key in self.failures:
             return None
-        seconds = self._seconds(case)
+        gemm = isinstance(case, GemmCase)  # all GEMMs share a segment, the training step has one with its power window
+        seconds = self.slot.gemms / len(self.cases.gemms) if gemm else self.slot.training
         answers = tuple(map(_timed, self.devices.all(Call("measure", (case, variant, seconds), seconds, variant))))
         failure = first_failure(self.names, answers)
         if failure:
@@ -263,20 +257,14 @@ class _Taking:
         taken.slots.setdefault(key, []).append(answers)
         span = intersection(answers)
         taken.spans.setdefault(key, []).extend([span] if span else [])
-        if isinstance(case, TrainingCase) and self.metering:
+        if not gemm and self.sensor_seconds is not None:
             # by complete ABBA blocks: one that is measured again replays the same parts
             number = 2 * len(self.passes) + len(taken.slots[key]) - 1
-            return self._power(variant, answers, taken, self.metering, number)
+            return self._power(variant, answers, taken, self.sensor_seconds, number)
         return None
 
-    def _seconds(self, case: Case) -> float:
-        """Of one case in one slot: the GEMMs share a segment, the training step has one with its power window."""
-        if isinstance(case, GemmCase):
-            return self.slot.gemms / len(self.cases.gemms)
-        return self.slot.training
-
     def _power(
-        self, variant: Variant, step: Sequence[Sample], taken: _AbbaBlock, metering: PowerWindowsWanted, number: int
+        self, variant: Variant, step: Sequence[Sample], taken: _AbbaBlock, sensor_seconds: float, number: int
     ) -> Failure | None:
         """The power window of the variant's slot `number`; why the run must end, or None."""
         part = POWER_PARTS[number % len(POWER_PARTS)]
@@ -284,7 +272,7 @@ class _Taking:
         if part not in parts_of(step[0].regions):
             part = "layers"
         periods = [parts_of(sample.regions).get(part, sample.seconds) for sample in step]
-        pause, calls = sure_pause(periods, metering.sensor_seconds)
+        pause, calls = sure_pause(periods, sensor_seconds)
         arguments = (variant, part, seconds, pause, self.timing.seed + number, calls)
         answers = self.devices.all(Call("power_window", arguments, seconds, variant))
         failure = first_failure(self.names, answers)
@@ -307,14 +295,6 @@ class _Taking:
         whole = {key: [taken.slots[key] for taken in self.passes if key in taken.slots] for key in keys}
         failures = self.failures | {key: DEPTH_CHANGED for key, passes in whole.items() if _depth_changed(passes)}
         whole = {key: passes for key, passes in whole.items() if key not in failures}
-        timed: dict[str, list[Window]] = {}
-        for taken in self.passes:
-            for label, windows in taken.timed().items():
-                timed.setdefault(label, []).extend(windows)
-        loads: dict[tuple[str, Load], list[Window]] = {}
-        for taken in self.passes:
-            for load, windows in taken.loads().items():
-                loads.setdefault(load, []).extend(windows)
         return Samples(
             passes=len(self.passes),
             seconds={key: tuple(_device_means(slots) for slots in passes) for key, passes in whole.items()},
@@ -322,17 +302,27 @@ class _Taking:
             regions={
                 key[0]: _regions_by_device(passes) for key, passes in whole.items() if isinstance(key[1], TrainingCase)
             },
-            windows={
-                label: tuple(power_window for taken in self.passes for power_window in taken.windows.get(label, ()))
-                for label in {label for taken in self.passes for label in taken.windows}
-            },
-            timed={label: tuple(windows) for label, windows in timed.items()},
-            loads={load: tuple(windows) for load, windows in loads.items()},
+            windows=_joined(taken.windows for taken in self.passes),
+            timed=_joined(taken.timed() for taken in self.passes),
+            loads=_joined(taken.loads() for taken in self.passes),
             facts={key: _fact(passes) for key, passes in whole.items()},
             power_failures=dict(self.power_failures),
             ended=ended,
             repeated=self.repeated,
         )
+
+
+K = TypeVar("K")
+W = TypeVar("W")
+
+
+def _joined(blocks: Iterable[Mapping[K, Sequence[W]]]) -> dict[K, tuple[W, ...]]:
+    """The windows of all ABBA blocks together."""
+    joined: dict[K, tuple[W, ...]] = {}
+    for block in blocks:
+        for key, windows in block.items():
+            joined[key] = (*joined.get(key, ()), *windows)
+    return joined
 
 
 def _timed(answer: object) -> Any:
@@ -377,8 +367,3 @@ def _regions_by_device(
         {name: tuple(fmean(slot[place].regions[name] for slot in slots) for slots in passes) for name in names}
         for place in range(len(passes[0][0]))
     )
-
-
-def _impossible(cases: Cases, variants: tuple[Variant, ...], backend: Backend) -> dict[CaseKey, Failure]:
-    refused = {(variant.label, case): refusal_of(case, variant, backend) for variant in variants for case in cases.all}
-    return {key: failure for key, failure in refused.items() if failure}

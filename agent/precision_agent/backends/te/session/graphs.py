@@ -6,6 +6,7 @@ where they are rounded at random. A capture that bakes either in would be faster
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from time import monotonic
@@ -57,6 +58,11 @@ class Timings:
     cycles: int
     seconds: Mapping[tuple[str, str], float]
     runs: Mapping[tuple[str, str], int]
+
+    @property
+    def cycle_seconds(self) -> float:
+        """Of the regions of one cycle together."""
+        return sum(self.seconds[key] * count for key, count in self.runs.items())
 
 
 @dataclass(slots=True)
@@ -110,68 +116,43 @@ class Program:
     def pace(self) -> None:
         """Finds out how long a cycle takes."""
         self.time(1)
-        self.cycle_seconds = max(1e-6, sum(self.time(2).elapsed))
+        self.cycle_seconds = max(1e-6, self.time(2).cycle_seconds)
 
-    def time(self, cycles: int) -> Marks:
-        """Runs `cycles` cycles with marks between the regions."""
-        marks = Marks(self.engine, self.cycle)
+    def time(self, cycles: int) -> Timings:
+        """Runs `cycles` cycles with marks between the regions: mean seconds of one run of each."""
+        self.engine.synchronize()
+        start = monotonic()
+        rows: list[list[Mark]] = []
         for _ in range(cycles):
-            marks.begin()
+            rows.append([self.engine.mark()])
             for key in self.cycle:
                 self.go(key)
-                marks.passed()
-        marks.finish()
-        return marks
+                rows[-1].append(self.engine.mark())
+        self.engine.synchronize()
+        end, runs = monotonic(), Counter(self.cycle)
+        seconds = dict.fromkeys(runs, 0.0)
+        for index, key in enumerate(self.cycle):
+            spent = sum(self.engine.seconds(row[index], row[index + 1]) for row in rows)
+            seconds[key] += spent / cycles / runs[key]
+        return Timings(start, end, cycles, seconds, runs)
 
     def measure(self, seconds: float) -> Timings:
         """As many cycles as fit into `seconds`, at least one."""
         if not self.cycle_seconds:
             self.pace()
         cycles = max(1, int(seconds / self.cycle_seconds))
-        return self.time(cycles).timings()
+        return self.time(cycles)
 
 
-class Marks:
-    """Marks around the regions of some cycles."""
+def batch_kinds_of(accumulation: int) -> tuple[tuple[str, bool | None], ...]:
+    """Kinds of micro batches, and what a module is told: weights are quantised in the first of a step and then kept."""
+    return (("only", None),) if accumulation == 1 else (("first", True), ("rest", False))
 
-    def __init__(self, engine: Engine, cycle: Sequence[tuple[str, str]]) -> None:
-        self._engine, self._cycle = engine, cycle
-        self._rows: list[list[Mark]] = []
-        engine.synchronize()
-        self._start = monotonic()
-        self._end = self._start
 
-    def begin(self) -> None:
-        """Before the first region of a cycle."""
-        self._rows.append([self._engine.mark()])
-
-    def passed(self) -> None:
-        """After a region."""
-        self._rows[-1].append(self._engine.mark())
-
-    def finish(self) -> None:
-        """Waits until all marks are passed."""
-        self._engine.synchronize()
-        self._end = monotonic()
-
-    @property
-    def elapsed(self) -> tuple[float, ...]:
-        """Seconds of each region of a cycle, mean over the cycles."""
-        count = len(self._rows)
-        return tuple(
-            sum(self._engine.seconds(row[index], row[index + 1]) for row in self._rows) / count
-            for index in range(len(self._cycle))
-        )
-
-    def timings(self) -> Timings:
-        """Mean seconds of one run of each region."""
-        total: dict[tuple[str, str], float] = {}
-        runs: dict[tuple[str, str], int] = {}
-        for key, spent in zip(self._cycle, self.elapsed, strict=True):
-            total[key] = total.get(key, 0.0) + spent
-            runs[key] = runs.get(key, 0) + 1
-        means = {key: spent / runs[key] for key, spent in total.items()}
-        return Timings(self._start, self._end, len(self._rows), means, runs)
+def cycle_of(names: Sequence[str], accumulation: int) -> tuple[tuple[str, str], ...]:
+    """The keys of the regions `names` in the order of all micro batches of an optimizer step."""
+    order = ["only"] if accumulation == 1 else ["first", *["rest"] * (accumulation - 1)]
+    return tuple((name, batch_kind) for batch_kind in order for name in names)
 
 
 def fatal(error: BaseException) -> bool:

@@ -17,10 +17,20 @@ import torch
 
 from precision_agent.backends.te.api import Api, Owner
 from precision_agent.backends.te.session.engine import Engine
-from precision_agent.backends.te.session.graphs import Program, Region, ReplayEvidence, Timings, by_name, of_batch_kind
+from precision_agent.backends.te.session.graphs import (
+    Program,
+    Region,
+    ReplayEvidence,
+    Timings,
+    batch_kinds_of,
+    by_name,
+    cycle_of,
+    of_batch_kind,
+)
 from precision_agent.backends.te.sizes import rotations, working_set_bytes
 from precision_agent.backends.te.steps import recipes
 from precision_agent.backends.te.steps.modules import DTYPE, LinearShape, call_linear, linear
+from precision_agent.backends.te.steps.quantising import delayed_scales
 from precision_agent.backends.trace import kernels, launches, range_name
 from precision_agent.cases import GemmCase
 from precision_agent.method.expert_rows import launches as grouped_calls
@@ -110,7 +120,8 @@ class Unit:
             self.modules = tuple(linear(self.api, shape, self.engine.device) for shape in self._shapes)
             self.inputs = [normal(shape.rows, shape.k).requires_grad_() for shape in self._shapes]
             self.gradient = normal(shape.rows, shape.n)
-            self.program = Program(self.engine, self._regions(), self._cycle())
+            cycle = cycle_of(PASSES, 1 if self.recipe == "bf16" else self.accumulation)
+            self.program = Program(self.engine, self._regions(), cycle)
             self.program.warm_up()
         self.errors = NumericErrors()
 
@@ -178,10 +189,7 @@ class Unit:
 
     @property
     def _batch_kinds(self) -> tuple[tuple[str, bool | None], ...]:
-        """Weights are quantised in the first micro batch of an optimizer step and kept for the others."""
-        if self.recipe == "bf16" or self.accumulation == 1:
-            return (("only", None),)
-        return (("first", True), ("rest", False))
+        return batch_kinds_of(1 if self.recipe == "bf16" else self.accumulation)
 
     def _regions(self) -> tuple[Region, ...]:
         made = []
@@ -192,11 +200,6 @@ class Unit:
                 Region("wgrad", batch_kind, self._weight_gradients),
             ]
         return tuple(made)
-
-    def _cycle(self) -> tuple[tuple[str, str], ...]:
-        names = [batch_kind for batch_kind, _ in self._batch_kinds]
-        order = names if len(names) == 1 else ["first", *["rest"] * (self.accumulation - 1)]
-        return tuple((pass_, batch_kind) for batch_kind in order for pass_ in PASSES)
 
     def _forward(self, batch_kind: str, first: bool | None) -> None:
         for x in self.inputs:
@@ -220,7 +223,7 @@ class Unit:
         call = recipes.CALLS[self.recipe]
         if call is None:
             return ReplayEvidence(finite=_finite(self._replayed(program)))
-        before, scales = self._replayed(program), self._scales()
+        before, scales = self._replayed(program), delayed_scales(self.modules[:1])
         again = self._replayed(program)
         moved = self._scales_move(program, scales) if call.delayed else None
         differ = not torch.equal(before, again) if call.stochastic else None
@@ -234,14 +237,9 @@ class Unit:
         assert gradient is not None
         return gradient.detach().clone()
 
-    def _scales(self) -> torch.Tensor | None:
-        state = getattr(self.modules[0], "fp8_meta", {}).get("scaling_fwd")
-        scale = getattr(state, "scale", None)
-        return None if scale is None else scale.detach().clone()
-
-    def _scales_move(self, program: Program, scales: torch.Tensor | None) -> bool:
+    def _scales_move(self, program: Program, scales: list[torch.Tensor]) -> bool:
         """With an input four times as large the scale must fall; the old input and an empty history are put back."""
-        if scales is None:
+        if not scales:
             return False
         with torch.no_grad():
             for x in self.inputs:
@@ -249,8 +247,7 @@ class Unit:
         program.once()
         program.once()
         self.engine.synchronize()
-        now = self._scales()
-        moved = now is not None and not torch.equal(now, scales)
+        moved = not torch.equal(delayed_scales(self.modules[:1])[0], scales[0])
         with torch.no_grad():
             for x in self.inputs:
                 x.div_(4)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -92,7 +91,8 @@ def loss_run(api: Api, engine: Engine, problem: Problem, recipe: Recipe, plan: L
         losses: list[float] = []
         norms: list[float] = []
         for step in range(plan.steps):
-            drawn = [loss.sequence(chain, model.sequence + 1, _seed(plan.seed, step, row)) for row in range(model.rows)]
+            seeds = [(plan.seed * 1_000_003 + step) * 4099 + row for row in range(model.rows)]
+            drawn = [loss.sequence(chain, model.sequence + 1, seed) for seed in seeds]
             tokens = torch.tensor(drawn, device=engine.device).t().contiguous()
             value, norm = _step(model, optimizer, tokens)
             losses.append(value)
@@ -107,15 +107,7 @@ def _step(model: LossModel, optimizer: Any, tokens: torch.Tensor) -> tuple[float
         weight.grad = None
     loss = model.step_loss(tokens)
     loss.backward()
-    norm = _norm([weight.grad for weight in model.weights if weight.grad is not None])
+    norms = torch._foreach_norm([weight.grad for weight in model.weights if weight.grad is not None])
+    norm = float(torch.stack([norm.float() for norm in norms]).norm())
     optimizer.step()
     return float(loss.detach()), norm
-
-
-def _norm(gradients: Sequence[torch.Tensor]) -> float:
-    norms = torch._foreach_norm(list(gradients))
-    return float(torch.stack([norm.float() for norm in norms]).norm())
-
-
-def _seed(seed: int, step: int, row: int) -> int:
-    return (seed * 1_000_003 + step) * 4099 + row

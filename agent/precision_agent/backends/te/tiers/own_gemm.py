@@ -69,7 +69,7 @@ def _timed(unit: Unit, program: Program, seconds: float, load_seconds: float) ->
     end = monotonic() + seconds
     while not rounds or monotonic() < end:
         unit.measure(load_seconds)
-        timings = by_name(program.time(1).timings(), PASSES)
+        timings = by_name(program.time(1), PASSES)
         spent = {pass_: spent[pass_] + timings[pass_] for pass_ in PASSES}
         rounds += 1
     return {pass_: total / rounds / unit.copies for pass_, total in spent.items()}

@@ -23,34 +23,33 @@ STEPS_PROFILED = 3
 """Of a training step."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Session:
     """One session of the profiler, and when the profiled steps with their load ran."""
 
-    start: float = 0.0
-    end: float = 0.0
-    recorded: tuple[Launch, ...] = ()
+    recorded: tuple[Launch, ...]
+    start: float
+    end: float
 
-    def run(
-        self, engine: Engine, lead: Callable[[], object], steps: Callable[[], None], trace: Path | None
-    ) -> _Session:
-        """Itself, with what was seen."""
-        began = ready = monotonic()
 
-        def load() -> None:
-            nonlocal began, ready
-            began = monotonic()
-            lead()
-            engine.synchronize()
-            ready = monotonic()
+def _session(engine: Engine, lead: Callable[[], object], steps: Callable[[], None], trace: Path | None) -> _Session:
+    began = ready = end = monotonic()
 
-        def work() -> None:
-            steps()
-            engine.synchronize()
-            self.start, self.end = window_of_profile(began, ready), monotonic()
+    def load() -> None:
+        nonlocal began, ready
+        began = monotonic()
+        lead()
+        engine.synchronize()
+        ready = monotonic()
 
-        self.recorded = launches(engine.profile(work, trace, load))
-        return self
+    def work() -> None:
+        nonlocal end
+        steps()
+        engine.synchronize()
+        end = monotonic()
+
+    recorded = launches(engine.profile(work, trace, load))
+    return _Session(recorded, window_of_profile(began, ready), end)
 
 
 def profile_of_units(
@@ -66,7 +65,7 @@ def profile_of_units(
         for place, unit in enumerate(units):
             unit.steps(f"{place} ")
 
-    session = _Session().run(engine, lead, steps, trace)
+    session = _session(engine, lead, steps, trace)
     if not session.recorded:
         return NO_KERNELS
     by_unit = [
@@ -95,7 +94,7 @@ def profile_of_model(engine: Engine, model: VariantModel, lead_seconds: float, t
             with marked:
                 steps()
 
-        return _Session().run(engine, lambda: model.measure(lead_seconds), marked_steps, trace)
+        return _session(engine, lambda: model.measure(lead_seconds), marked_steps, trace)
 
     unplaced = ""
     try:

@@ -18,7 +18,15 @@ from torch.nn import functional
 from precision_agent.backends.te.api import Api, Owner
 from precision_agent.backends.te.problem import Problem
 from precision_agent.backends.te.session.engine import Engine
-from precision_agent.backends.te.session.graphs import Program, Region, ReplayEvidence, Timings, by_name
+from precision_agent.backends.te.session.graphs import (
+    Program,
+    Region,
+    ReplayEvidence,
+    Timings,
+    batch_kinds_of,
+    by_name,
+    cycle_of,
+)
 from precision_agent.backends.te.sizes import Trial
 from precision_agent.backends.te.steps import recipes
 from precision_agent.backends.te.steps.modules import (
@@ -166,7 +174,7 @@ class VariantModel:
             if misfit:
                 return Failure(reason="wrong_quantizer", message=misfit)
             self.program.pace()
-            self.pace = regions_of(self.program.time(1).timings())
+            self.pace = regions_of(self.program.time(1))
         return None
 
     def _kept_by_forward(self) -> int:
@@ -243,9 +251,7 @@ class VariantModel:
 
     @property
     def _batch_kinds(self) -> tuple[tuple[str, bool | None], ...]:
-        if self.shared.problem.accumulation == 1:
-            return (("only", None),)
-        return (("first", True), ("rest", False))
+        return batch_kinds_of(self.shared.problem.accumulation)
 
     def _regions(self) -> tuple[Region, ...]:
         made = []
@@ -264,10 +270,8 @@ class VariantModel:
         return tuple(made)
 
     def _cycle(self) -> tuple[tuple[str, str], ...]:
-        names = [batch_kind for batch_kind, _ in self._batch_kinds]
-        order = names if len(names) == 1 else ["first", *["rest"] * (self.shared.problem.accumulation - 1)]
-        cycle: list[tuple[str, str]] = [(name, batch_kind) for batch_kind in order for name in self._micro]
-        return (*cycle, *([("optimizer", "step")] if self.shared.optimizer is not None else []))
+        cycle = cycle_of(self._micro, self.shared.problem.accumulation)
+        return (*cycle, ("optimizer", "step")) if self.shared.optimizer is not None else cycle
 
     @property
     def _micro(self) -> tuple[RegionName, ...]:
