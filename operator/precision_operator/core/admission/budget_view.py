@@ -7,7 +7,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from precision_api.facts.products import PARTS, part, part_of_class
 from precision_api.kinds.profile import Rollout
@@ -41,6 +41,18 @@ class Agent:
 Group = tuple[str, ...]
 """By what agents are counted: one of these, or a node's label."""
 ALL, PROFILE, POOL, SEEN = ("all",), ("profile",), ("pool",), ("seen",)
+
+
+class Cap(NamedTuple):
+    """One limit that a candidate falls under: which agents it counts, and how many or how many watts it allows."""
+
+    name: str
+    """As users read it."""
+    by: Group
+    value: Hashable
+    """Which group of these."""
+    agents: int | None = None
+    watts: int | None = None
 
 
 @dataclass(frozen=True)
@@ -180,6 +192,38 @@ class AdmissionRequest:
     """Whether the node would have to pull the agent's image."""
     fleet: FleetView | None = None
     """The agents of all namespaces, where the operator's own limits are for them."""
+
+    @cached_property
+    def caps(self) -> tuple[Cap, ...]:
+        """The profile's limits that the candidate falls under, those of racks last."""
+        rollout, facts = self.view.rollout, self.facts
+        caps = []
+        if rollout.power_budget_watts is not None:
+            caps.append(Cap("spec.rollout.powerBudgetWatts", SEEN, True, watts=rollout.power_budget_watts))
+        pool = next((row for row in rollout.pools if row.name == facts.pool), None)
+        if pool is not None:
+            name = f"powerBudgetWatts of pool {pool.name}"
+            caps.append(Cap(name, POOL, pool.name, pool.max_concurrent, pool.power_budget_watts))
+        for rack in rollout.per_topology:
+            if rack.key in facts.labels:  # else of no group; whether that may be is a check of its own
+                caps.append(Cap(rack.key, ("label", rack.key), facts.labels[rack.key], rack.max))
+        return tuple(caps)
+
+    @cached_property
+    def fleet_caps(self) -> tuple[Cap, ...]:
+        """The operator's limits that the candidate falls under, the widest first."""
+        if self.fleet is None:
+            return ()
+        limits, facts = self.fleet.caps, self.fleet.nodes[self.facts.uid]
+        caps = [Cap("in the cluster", ALL, True, limits.max_concurrent, limits.power_budget_watts)]
+        for pool in limits.pools:
+            if pool.name == facts.pool:
+                caps.append(Cap(f"in pool {pool.name}", POOL, pool.name, pool.max_concurrent, pool.power_budget_watts))
+        for rack in limits.per_topology:
+            value = facts.labels.get(rack.key)
+            name = f"where {rack.key} is {value}" if value is not None else f"on nodes without the label {rack.key}"
+            caps.append(Cap(name, ("label", rack.key), value, rack.max, rack.power_budget_watts))
+        return tuple(caps)
 
 
 def recent(moment: datetime, wait: timedelta, now: datetime) -> bool:

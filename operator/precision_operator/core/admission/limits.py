@@ -18,7 +18,7 @@ from precision_api.kinds.profile import Rollout
 from precision_operator.core.admission import blockers
 from precision_operator.core.admission.blockers import Blockers
 from precision_operator.core.admission.budget_view import POOL, AdmissionRequest, recent
-from precision_operator.core.admission.caps import caps_of_fleet, caps_of_profile, drawn, full, too_small
+from precision_operator.core.admission.caps import drawn, full, too_small
 from precision_operator.core.attempts.refusal import refusal_facts
 from precision_operator.core.attempts.retry import rest_over
 from precision_operator.core.observe.clock import format_time, parse_time
@@ -103,7 +103,7 @@ def ramping(request: AdmissionRequest) -> Said | None:
 
 
 def pool_limit_reached(request: AdmissionRequest) -> Said | None:
-    cap = full(request.view, (cap for cap in caps_of_profile(request) if cap.by == POOL))
+    cap = full(request.view, (cap for cap in request.caps if cap.by == POOL))
     return said("PoolLimitReached", pool=cap.value, limit=cap.agents) if cap is not None else None
 
 
@@ -115,32 +115,32 @@ def topology_key_missing(request: AdmissionRequest) -> Said | None:
 
 
 def topology_limit_reached(request: AdmissionRequest) -> Said | None:
-    cap = full(request.view, (cap for cap in caps_of_profile(request) if cap.by != POOL))
+    cap = full(request.view, (cap for cap in request.caps if cap.by != POOL))
     return said("TopologyLimitReached", limit=cap.agents, key=cap.name, group=cap.value) if cap is not None else None
 
 
 def fleet_limit_reached(request: AdmissionRequest) -> Said | None:
-    cap = full(request.fleet, caps_of_fleet(request))
+    cap = full(request.fleet, request.fleet_caps)
     return said("FleetLimitReached", where=cap.name, limit=cap.agents) if cap is not None else None
 
 
 def power_budget_too_small(request: AdmissionRequest) -> Said | None:
-    facts = too_small(request.view, request.facts, caps_of_profile(request), "name")
+    facts = too_small(request.view, request.facts, request.caps, "name")
     return Said("PowerBudgetTooSmall", facts) if facts is not None else None
 
 
 def fleet_power_too_small(request: AdmissionRequest) -> Said | None:
-    facts = too_small(request.fleet, request.facts, caps_of_fleet(request), "where")
+    facts = too_small(request.fleet, request.facts, request.fleet_caps, "where")
     return Said("FleetPowerTooSmall", facts) if facts is not None else None
 
 
 def power_budget_reached(request: AdmissionRequest) -> Said | None:
-    facts = drawn(request.view, request.facts, caps_of_profile(request), "name")
+    facts = drawn(request.view, request.facts, request.caps, "name")
     return Said("PowerBudgetReached", facts) if facts is not None else None
 
 
 def fleet_power_reached(request: AdmissionRequest) -> Said | None:
-    facts = drawn(request.fleet, request.facts, caps_of_fleet(request), "where")
+    facts = drawn(request.fleet, request.facts, request.fleet_caps, "where")
     return Said("FleetPowerReached", facts) if facts is not None else None
 
 
