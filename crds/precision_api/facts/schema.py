@@ -24,7 +24,7 @@ class Rule(NamedTuple):
 
     cel: str
     message: str
-    """What a user is told, whoever judges."""
+    """The message that users read, from the API server and the plugin alike."""
     holds: Callable[[Any], bool]
 
 
