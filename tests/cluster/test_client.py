@@ -37,10 +37,15 @@ def write_kubeconfig(path: Path, server: str, user: dict[str, Any] | None = None
 
 
 @asynccontextmanager
-async def facing(handler: Handler, tmp_path: Path, deadline_seconds: float = 5.0) -> AsyncIterator[Cluster]:
-    """A cluster whose API server is `handler`."""
+async def facing(
+    server: Handler | web.Application, tmp_path: Path, deadline_seconds: float = 5.0
+) -> AsyncIterator[Cluster]:
+    """A cluster whose API server is `server`; its kubeconfig is the file `config`."""
     app = web.Application()
-    app.router.add_route("*", "/{path:.*}", handler)
+    if isinstance(server, web.Application):
+        app = server
+    else:
+        app.router.add_route("*", "/{path:.*}", server)
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()

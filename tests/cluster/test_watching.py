@@ -13,12 +13,12 @@ from typing import Any
 
 import kopf
 import pytest
-import yaml
 from aiohttp import web
 
 from precision_operator.cluster import Cluster
 from precision_operator.cluster.watch_loop import Pace, WatchTarget
 from precision_operator.cluster.watching import Watches, quiet_kopf
+from tests.cluster.test_client import facing
 
 GROUP, VERSION = "example.com", "v1"
 RED, BLUE = (WatchTarget(GROUP, VERSION, "things", namespace) for namespace in ("red", "blue"))
@@ -119,32 +119,15 @@ class Owner:
 
 @asynccontextmanager
 async def watching(server: Server, folder: Path, *targets: WatchTarget) -> AsyncIterator[tuple[Watches, Owner]]:
-    runner = web.AppRunner(server.application(), shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    path = kubeconfig(folder, runner.addresses[0][1])
-    async with Cluster.connect(path) as cluster:
+    async with facing(server.application(), folder) as cluster:
         owner = Owner(cluster)
-        watches = Watches(targets, owner.take, owner.register, path, pace=QUICK)
+        watches = Watches(targets, owner.take, owner.register, str(folder / "config"), pace=QUICK)
         task = asyncio.create_task(watches.run())
         try:
             yield watches, owner
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-            await runner.cleanup()
-
-
-def kubeconfig(folder: Path, port: int) -> str:
-    config = {
-        "current-context": "c",
-        "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-        "users": [{"name": "u", "user": {"token": "secret"}}],
-    }
-    path = folder / "kubeconfig"
-    path.write_text(yaml.safe_dump(config))
-    return str(path)
 
 
 async def until(holds: Callable[[], bool], seconds: float = 8.0) -> None:

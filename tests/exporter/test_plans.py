@@ -80,14 +80,6 @@ def test_plans_are_shown_at_every_level(level: Any) -> None:
     assert phases(build(store.view())) == {"q1": "Solved"}
 
 
-def test_a_list_of_plans_drops_what_vanished_and_leaves_what_is_younger_and_what_is_elsewhere() -> None:
-    store = Store()
-    for plan in (at(10, "old"), at(20, "young"), plan_object("far", namespace="other", resourceVersion="10")):
-        store.see_plan(plan)
-    store.take(PLAN_PLURAL, "ml", [store.entry(PLAN_PLURAL, at(11, "listed"))], "15")
-    assert set(phases(build(store.view()))) == {"young", "far", "listed"}
-
-
 @pytest.mark.parametrize(
     "status",
     [

@@ -10,7 +10,7 @@ import pytest
 from precision_api.facts.names import REPORT_PLURAL
 from precision_operator.exporter.body import build
 from precision_operator.exporter.store import Store
-from tests.support.report_objects import profile_object, recipe_row, report_object, report_status
+from tests.support.report_objects import profile_object, report_object, report_status
 
 
 def held(store: Store) -> set[str]:
@@ -26,11 +26,13 @@ def at(version: int, node: str = "n1", **changes: Any) -> dict[str, Any]:
     return report_object(node, resourceVersion=str(version), **changes)
 
 
-def test_an_older_version_does_not_replace_a_newer_one() -> None:
+def test_a_list_drops_what_vanished_and_leaves_what_is_younger_or_elsewhere_and_brings_nothing_back() -> None:
     store = Store()
-    store.see_report(at(20, status=report_status([recipe_row("bf16", 2.0)])))
-    store.see_report(at(10, status=report_status([recipe_row("bf16", 1.0)])))
-    assert b" 2.0\n" in build(store.view()).text
+    for report in (at(10), at(11, "n2"), at(20, "younger"), at(10, "far", namespace="other"), at(10, "deleted")):
+        store.see_report(report)
+    store.forget(at(12, "deleted"))
+    take(store, [at(11, "n2"), at(10, "deleted")], "15")
+    assert held(store) == {"n2", "younger", "far"}
 
 
 def test_resource_versions_are_compared_as_numbers() -> None:
@@ -38,21 +40,6 @@ def test_resource_versions_are_compared_as_numbers() -> None:
     store.see_report(at(9, status={}))
     store.see_report(at(10))
     assert store.view().reports[0].lines
-
-
-def test_a_list_drops_what_vanished_while_the_watch_was_broken() -> None:
-    store = Store()
-    store.see_report(at(10, "n1"))
-    store.see_report(at(11, "n2"))
-    take(store, [at(11, "n2")], "15")
-    assert held(store) == {"n2"}
-
-
-def test_a_list_leaves_what_the_watch_showed_after_it_was_read() -> None:
-    store = Store()
-    store.see_report(at(20, "younger"))
-    take(store, [at(11, "n2")], "15")
-    assert held(store) == {"younger", "n2"}
 
 
 def test_reports_of_a_deleted_profile_are_not_shown_as_those_of_another_one_of_its_name() -> None:
@@ -67,21 +54,6 @@ def test_reports_of_a_deleted_profile_are_not_shown_as_those_of_another_one_of_i
     body = build(store.view())
     assert (body.nodes, body.shown_reports, body.replaced_reports, body.empty_reports) == (2, 2, 1, 0)
     assert b'node="n1"' not in body.text
-
-
-def test_a_list_leaves_other_namespaces_alone() -> None:
-    store = Store()
-    store.see_report(at(10, "n1", namespace="other"))
-    take(store, [], "15")
-    assert held(store) == {"n1"}
-
-
-def test_what_was_deleted_during_a_list_does_not_come_back_through_it() -> None:
-    store = Store()
-    store.see_report(at(10))
-    store.forget(at(12))
-    take(store, [at(10)], "11")
-    assert held(store) == set()
 
 
 def test_an_unchanged_list_changes_nothing() -> None:

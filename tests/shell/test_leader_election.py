@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-import yaml
 from aiohttp import web
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
@@ -35,6 +34,7 @@ from precision_operator.shell.observing.cache import KINDS, Cache
 from precision_operator.shell.observing.gather import Gatherer
 from precision_operator.shell.reconcile import Reconciler
 from precision_operator.shell.telemetry import Telemetry
+from tests.cluster.test_client import facing
 from tests.support.examples import examples
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -492,27 +492,8 @@ async def empty_cluster(folder: Path) -> AsyncIterator[tuple[Cluster, Asked]]:
         asked.append((request.method, request.path))
         return web.json_response({"metadata": {"resourceVersion": "1"}, "items": []})
 
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", answer)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    try:
-        async with Cluster.connect(_kubeconfig(folder, runner.addresses[0][1])) as cluster:
-            yield cluster, asked
-    finally:
-        await runner.cleanup()
-
-
-def _kubeconfig(folder: Path, port: int) -> str:
-    config = {
-        "current-context": "c",
-        "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-        "users": [{"name": "u", "user": {"token": "secret"}}],
-    }
-    (folder / "config").write_text(yaml.safe_dump(config))
-    return str(folder / "config")
+    async with facing(answer, folder) as cluster:
+        yield cluster, asked
 
 
 async def test_who_does_not_lead_reads_and_sends_no_write(tmp_path: Path) -> None:
