@@ -69,15 +69,12 @@ def test_sums_count_each_gemm_as_often_as_the_model_has_it() -> None:
     found = assessed()
     calls = sum(case.count for case in tiny().gemms if case.mode == "autocast")
     seconds = found.sums[0].seconds
-    assert seconds is not None
     assert seconds.value == pytest.approx(0.5 * calls)
 
 
 def test_speedups_are_paired_with_the_baseline_of_the_same_run() -> None:
     found = assessed()
-    assert found.training is not None
     for speedup in (found.sums[0].speedup, found.sums[1].speedup, found.training.speedup):
-        assert speedup is not None
         assert speedup.value == pytest.approx(2.0)
         assert speedup.n == 3
 
@@ -92,23 +89,17 @@ def test_a_tax_below_nothing_is_noise_and_no_measured_zero(alone: float, tax: fl
 
 def test_the_baseline_has_no_speedup_over_itself() -> None:
     found = assessed(variant=Variant("bf16", "bf16"))
-    assert found.training is not None
     assert (found.training.speedup, found.sums[0].speedup) == (None, None)
 
 
 def test_training_rates_are_of_all_devices_together() -> None:
     training = assessed().training
-    assert training is not None
-    assert training.tokens_per_second is not None
     assert training.tokens_per_second.value == pytest.approx(4 * 64 / 0.5)
-    assert training.energy is not None
     assert training.energy.tokens_per_joule == pytest.approx(4 * 64 / 0.5 / 2000)
 
 
 def test_without_a_valid_power_there_is_no_energy_but_its_reason() -> None:
     training = assessed(metering=RecipePower((COUNTER_DISAGREES,), {})).training
-    assert training is not None
-    assert training.energy is not None
     assert (training.energy.valid, training.energy.watts, training.energy.reasons) == (
         False,
         None,
@@ -129,7 +120,6 @@ def test_one_failed_gemm_makes_its_sum_null_with_a_reason_and_leaves_the_others(
     found = assessed(fails_at("attn_out"))
     autocast, prequantized = found.sums
     assert autocast.seconds is None
-    assert autocast.failure is not None
     assert autocast.failure.reason == "part_failed"
     assert "attn_out fprop: cuda_error: GPU-0: misaligned address" in autocast.failure.message
     assert prequantized.seconds is not None
@@ -164,21 +154,18 @@ def test_an_unfinished_abba_block_is_thrown_away() -> None:
     samples = run_of(stop=after(2 * per_abba_block + per_abba_block // 2)).samples
     assert samples.passes == 2
     assert {len(values) for values in samples.seconds.values()} == {2}
-    assert samples.ended is not None
     assert samples.ended.reason == "terminated"
 
 
 def test_a_single_abba_block_gives_no_interval_and_says_so() -> None:
     cases = tiny()
     found = assessed(stop=after(2 * len(cases.variants) * len(cases.all)))
-    assert found.training is not None
     failures = [*(gemm.failure for gemm in found.gemms), *(part.failure for part in found.sums), found.training.failure]
     assert {failure.reason if failure else None for failure in failures} == {"too_few_palindromes"}
 
 
 def test_the_control_is_a_ratio_of_two_equal_baselines() -> None:
     found = control_ratio(run_of())
-    assert found is not None
     assert found.value == pytest.approx(1.0)
 
 
@@ -189,7 +176,6 @@ def test_without_training_the_control_is_taken_from_the_gemms() -> None:
         return 2.0 if variant.label == "control" else 4.0
 
     found = control_ratio(run_of(seconds))
-    assert found is not None
     assert found.value == pytest.approx(2.0)
 
 
@@ -233,11 +219,8 @@ def test_a_model_that_became_another_one_on_the_way_gives_no_training_figure_but
     samples = take(devices, cases, cases.variants, TIMING, lambda: None)
     run = Measured(cases, samples, resolve(asked.workload), devices.machine().names)
     found = recipe_result(NVFP4, run, RecipeEvidence(VERIFIED, RecipePower(POWER, {})))
-    assert found.training is not None
-    assert found.training.failure is not None
     assert found.training.failure.reason == "depth_changed"
     baseline = recipe_result(cases.baseline, run, RecipeEvidence(VERIFIED, RecipePower(POWER, {})))
-    assert baseline.training is not None
     assert baseline.training.tokens_per_second is not None
 
 
@@ -292,10 +275,8 @@ def test_what_the_gemms_allow_counts_forward_ones_as_often_as_a_step_runs_them(r
     again = 2 if recompute == "Full" else 1
     step = again * 0.2 + 0.1 + 0.5 + 0.8 / 8
     whole = once + (again - 1) * layers
-    assert found.meaning is not None
     assert found.meaning.gemm_share == pytest.approx(whole * MILLI / step)
     assert found.meaning.gemm_speedup == pytest.approx(whole / (whole - again * layers * 3 / 4))
-    assert found.sums[0].seconds is not None
     assert found.sums[0].seconds.value == pytest.approx(MILLI * (once - layers * 3 / 4)), "a sum counts each GEMM once"
 
 
@@ -318,7 +299,6 @@ def shared(share: float) -> tuple[RecipeResult, ...]:
 @pytest.mark.parametrize("share", [0.7, 1.0])
 def test_gemms_may_fill_the_step_that_holds_them(share: float) -> None:
     baseline, found = shared(share)
-    assert found.meaning is not None
     assert found.meaning.gemm_share == pytest.approx(share)
     assert baseline.notes == ()
 
@@ -327,7 +307,6 @@ def test_gemms_that_take_longer_than_the_step_that_holds_them_are_a_reason_and_n
     baseline, found = shared(1.2)
     told = "the GEMMs take 20.0% longer than the bf16 step that holds them"
     assert baseline.notes == (told,)
-    assert found.meaning is not None
     assert (found.meaning.kind, found.meaning.gemm_share, found.meaning.expected_speedup) == ("unknown", None, None)
     assert told in found.meaning.sentence
 
@@ -341,7 +320,6 @@ def test_a_time_that_is_none_is_a_failure_and_no_figure(spent: float) -> None:
     found = assessed(seconds)
     failures = {gemm.failure.reason for gemm in found.gemms if gemm.failure}
     assert failures == {"no_time"}
-    assert found.sums[0].failure is not None
     assert f"GPU-0: not a time: a call: {spent:g} s" in found.sums[0].failure.message
 
 

@@ -37,7 +37,6 @@ def rows(factor: float = 1.0, uuid: str = "GPU-0", module: int | None = None) ->
 
 def test_a_square_wave_tells_when_the_gpus_were_at_rest() -> None:
     found = square_wave(devices_of(FakeBackend()), BF16, lambda: None, 3, lambda seconds: time.sleep(seconds / 100))
-    assert found is not None
     assert len(found.rests) == 3
     edges = [at for rest in found.rests for at in (rest.start, rest.end)]
     assert edges == sorted(edges)

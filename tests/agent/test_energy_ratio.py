@@ -40,13 +40,11 @@ def run() -> Measured:
 
 def ratio(metering: RecipePower, variant: Variant = NVFP4, on: Measured | None = None) -> Interval | None:
     energy = training_of(variant, on or run(), metering).energy
-    assert energy is not None
     return energy.tokens_per_joule_ratio
 
 
 def test_a_drift_that_both_share_falls_out() -> None:
     found = ratio(RecipePower(power(1100), {}, baseline=power(1000)))
-    assert found is not None
     assert (found.value, found.n) == (pytest.approx(2 / 1.1), 3)
     assert found.upper - found.lower < 1e-9
 
@@ -55,7 +53,6 @@ def test_what_the_abba_blocks_do_not_share_is_the_width() -> None:
     apart = (1.02, 0.99, 1.0)
     found = ratio(RecipePower(power(1000, apart), {}, baseline=power(1000, (1.0, 1.0, 1.0))))
     expected = stats.paired_ratio([2 / factor for factor in apart], [1.0] * 3)
-    assert found is not None
     assert (found.lower, found.upper) == pytest.approx((expected.lower, expected.upper))
 
 
@@ -105,7 +102,6 @@ def test_the_ratio_of_a_whole_run_is_that_of_its_figures_and_holds_kept_layers(k
     assert len(figures) == len(ratios) == 4
     assert ratios[0] is None
     for figure, found in zip(figures[1:], ratios[1:], strict=True):
-        assert found is not None
         assert found.value == pytest.approx(figure / figures[0], rel=1e-3)
         assert found.lower < found.value < found.upper
         assert found.n == 3

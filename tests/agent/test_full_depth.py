@@ -329,7 +329,6 @@ def test_layers_with_other_windows_than_the_models_are_told_with_what_they_do_to
 
 def test_the_difference_of_windows_in_flops_is_that_of_a_model_with_such_layers() -> None:
     gemma = resolve(Workload(preset="gemma2-9b", sequence_length=16384))
-    assert gemma.model is not None
     assert gemma.training_flops_per_token is not None
     full = training_flops_per_token(gemma.model.model_copy(update={"sliding_window": None}), 16384)
     assert f", {full / gemma.training_flops_per_token - 1:.1%} more FLOPs" in str(other_windows(gemma, 4, 0))

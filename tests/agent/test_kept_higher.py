@@ -20,8 +20,6 @@ def replayed(kept: int) -> MeasurementResult:
     """Of one GPU, frozen: one for all tests that keep as many layers."""
     asked = {"workload": resolve(Workload(preset="llama3-8b")).workload, "gpus": 1, "recipes": ("bf16", "nvfp4")}
     found = run_request(request_text(kept_higher_layers=kept, **asked), "replay").result
-    assert found is not None
-    assert found.recipes[0].training is not None
     assert found.recipes[0].training.layers == LAYERS, "llama3-8b"
     return found
 
@@ -36,8 +34,6 @@ def test_a_recipe_with_kept_layers_lies_between_itself_and_the_baseline_by_their
     steps = []
     for result in (none, some, most):
         training = of(result, recipe).training
-        assert training is not None
-        assert training.step_seconds is not None
         steps.append(training.step_seconds.value)
     per_layer = (steps[1] - steps[0]) / 8
     assert per_layer > 0, "the recipe is faster than the baseline"
@@ -50,13 +46,9 @@ def test_energy_of_kept_layers_is_the_baselines() -> None:
     energies = []
     for result in (none, some):
         training = of(result, recipe).training
-        assert training is not None
-        assert training.energy is not None
         assert training.energy.tokens_per_joule is not None
         energies.append(training.energy.tokens_per_joule)
     baseline = none.recipes[0].training
-    assert baseline is not None
-    assert baseline.energy is not None
     assert baseline.energy.tokens_per_joule is not None
     assert baseline.energy.tokens_per_joule < energies[1] < energies[0]
 

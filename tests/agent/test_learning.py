@@ -136,7 +136,6 @@ def test_a_sound_recipe_at_three_seeds_is_healthy_with_its_distance_from_the_bas
     assert found.verdict == "healthy"
     assert (found.entropy, found.start) == (CHAIN.entropy, START)
     distance = found.difference
-    assert distance is not None
     assert (distance.seeds, distance.steps) == (3, 10)
     assert distance.lower is not None
     assert distance.upper is not None
@@ -151,7 +150,6 @@ def test_the_band_holds_the_true_distance_as_often_as_it_says() -> None:
         offsets = [0.03 + 0.01 * chance.gauss() for _ in SEEDS]
         runs = [run([value + offset for value in falling()], seed) for seed, offset in enumerate(offsets)]
         distance = difference(runs, base)
-        assert distance is not None
         assert distance.lower is not None
         assert distance.upper is not None
         held += distance.lower <= 0.03 <= distance.upper
@@ -161,11 +159,9 @@ def test_the_band_holds_the_true_distance_as_often_as_it_says() -> None:
 def test_one_seed_has_a_distance_without_a_band_and_seeds_that_diverged_are_left_out() -> None:
     base = [run(falling(), seed) for seed in SEEDS]
     one = difference([run(falling(floor=2.1), 0)], base)
-    assert one is not None
     assert one.nats == pytest.approx(0.1, abs=0.01)
     assert (one.lower, one.upper, one.seeds) == (None, None, 1)
     two = difference([run(falling(floor=2.1), 0), run([*falling(49), 99.0], 1), run(falling(floor=2.1), 2)], base)
-    assert two is not None
     assert two.seeds == 2
     assert difference([run([*falling(49), 99.0], 1)], base) is None
     assert difference([run(falling(), 9)], base) is None

@@ -170,7 +170,6 @@ def test_throttling_is_told_of_the_gpu_that_it_hit_most() -> None:
         for uuid, share in (("GPU-0", 0.0), ("GPU-1", 0.2))
     ]
     found = held_back(recordings(rows), [Window(0.0, 1.0), Window(2.0, 3.0)])
-    assert found.marked is not None
     assert (found.marked.reason, found.marked.share) == ("hardware_thermal", pytest.approx(0.2))
     assert held_back(recordings(rows[::2]), [Window(0.0, 1.0)]).marked is None
 
@@ -188,7 +187,6 @@ def test_a_gpu_of_which_nothing_tells_of_heat_or_brake_is_named() -> None:
 def test_clocks_are_means_heat_is_the_hottest_and_memory_the_fullest_within_the_windows() -> None:
     rows = [SensorRow(float(n), "GPU-0", celsius=50 + n, sm_mhz=1000 + n, used_bytes=n) for n in range(10)]
     found = clocks(recordings(rows), [Window(1.0, 3.0)])
-    assert found is not None
     assert (found.sm_mhz, found.celsius) == (1002.0, 53.0)
     assert used_bytes(recordings(rows), [Window(1.0, 3.0)]) == 3
     assert clocks({}, [Window(1.0, 3.0)]) is None
@@ -198,7 +196,6 @@ def test_the_trace_is_thinned_and_what_one_gpu_did_not_tell_is_no_number() -> No
     rows = [SensorRow(n * 0.5, uuid, milliwatts=100_000) for n in range(4000) for uuid in ("GPU-0", "GPU-1")]
     rows = [row for row in rows if not (row.gpu == "GPU-1" and 500 < row.at < 700)]
     found = power_trace(recordings(rows), "2026-11-21T09:00:00Z", 0.0)
-    assert found is not None
     assert len(found.watts) <= 600
     assert set(found.watts) == {200.0, None}
     assert power_trace({}, "2026-11-21T09:00:00Z", 0.0) is None

@@ -72,10 +72,8 @@ def test_a_run_that_is_ended_after_its_abba_blocks_is_partial_too() -> None:
     text = request_text(gpus=1, recipes=("bf16", "nvfp4"), loss=LossRuns(steps=10))
     around = Surroundings(clock=MOMENT, opener=opener, terminated=lambda: bool(ended))
     found = result(run_wanted(text, Wanted("torch"), around))
-    assert found.partial is not None
     assert found.partial.reason == "terminated"
     assert all(row.loss is None for row in found.recipes)
-    assert found.recipes[0].training is not None
     assert found.recipes[0].training.tokens_per_second is not None
 
 
@@ -86,15 +84,11 @@ def test_one_slow_gpu_in_eight_is_flagged_and_named_and_sets_the_pace_of_a_synch
     found = replayed("slow_gpu", gpus=8)
     slow = result(found).gpus[7].uuid
     training = of(found, "bf16").training
-    assert training is not None
     assert training.slowest_gpu == slow
     assert training.gpu_spread == pytest.approx(0.8 / (7.8 / 8), rel=0.01)
-    assert training.tokens_per_second is not None
-    assert training.synchronous_tokens_per_second is not None
     synchronous = training.synchronous_tokens_per_second.value / training.tokens_per_second.value
     assert synchronous == pytest.approx(training.gpu_spread, rel=1e-3)
     assert training.tokens_per_second_by_gpu[slow] == min(training.tokens_per_second_by_gpu.values())
-    assert training.step_seconds is not None
     assert 64 / training.step_seconds.value == pytest.approx(training.tokens_per_second_by_gpu[slow], rel=1e-4)
     summary = read_message(found.message)
     assert summary.slowest_gpu == slow
@@ -103,7 +97,6 @@ def test_one_slow_gpu_in_eight_is_flagged_and_named_and_sets_the_pace_of_a_synch
 
 def test_a_sound_node_has_no_slow_gpu_to_speak_of() -> None:
     training = of(replayed(gpus=8), "bf16").training
-    assert training is not None
     assert training.gpu_spread is not None
     assert training.gpu_spread > 0.99
 
@@ -113,9 +106,6 @@ def test_the_nodes_rate_is_the_sum_over_its_gpus_and_speedups_are_of_the_node() 
         return lambda case, variant: slowness * (0.5 if variant.recipe == "nvfp4" else 1.0)
 
     training = of(on_fakes(*(FakeBackend(seconds(s), uuid=f"GPU-{s}") for s in (1.0, 2.0))), "nvfp4").training
-    assert training is not None
-    assert training.tokens_per_second is not None
-    assert training.speedup is not None
     assert training.tokens_per_second.value == pytest.approx(64 / 0.5 + 64 / 1.0)
     assert training.speedup.value == pytest.approx(2.0)
     assert (training.slowest_gpu, training.difference) == ("GPU-2.0", "faster")
@@ -144,14 +134,12 @@ def test_a_failed_part_leaves_no_sum_that_is_smaller_anywhere(where: str, only_g
     found = of(on_fakes(*broken(where, only_gpu)), "nvfp4")
     whole = of(on_fakes(*broken("nothing")), "nvfp4")
     assert whole.training is not None
-    assert found.training is not None
     for part, sound in zip(found.sums, whole.sums, strict=True):
         assert (part.seconds is None) == (where != "training")
         assert part.seconds is None or part.seconds == sound.seconds
         assert part.failure is None or part.failure.reason == "part_failed"
     assert (found.training.tokens_per_second is None) == (where == "training")
     if where == "training":
-        assert found.training.failure is not None
         assert found.training.failure.reason == "cuda_error"
         assert ("GPU-2" in found.training.failure.message) == (only_gpu == 2)
         assert (found.training.energy, found.training.model_flops_per_second) == (None, None)
@@ -194,8 +182,6 @@ def test_what_fails_while_it_is_prepared_is_never_timed() -> None:
 
     device = FakeBackend(prepares=prepares)
     training = of(on_fakes(device), "nvfp4").training
-    assert training is not None
-    assert training.failure is not None
     assert training.failure.reason == "numerical_error"
     assert ("nvfp4", "training") not in device.asked
 
@@ -216,11 +202,8 @@ def test_out_of_memory_halves_the_micro_batch_only_where_the_request_allows_it()
     halved = on_fakes(FakeBackend(prepares=full), may_halve_micro_batch=True, **BIG)
     assert of(halved, "bf16").notes == ("the micro batch was halved to 1: bf16: 2 GiB",)
     training = of(halved, "bf16").training
-    assert training is not None
     assert training.tokens_per_second is not None
     kept = of(on_fakes(FakeBackend(prepares=full), **BIG), "bf16").training
-    assert kept is not None
-    assert kept.failure is not None
     assert kept.failure.reason == "out_of_memory"
 
 
@@ -257,7 +240,6 @@ def test_a_loss_that_is_no_number_is_a_divergence_and_its_recipe_is_not_recommen
 
     outcome = on_fakes(FakeBackend(seconds, losses=losses), loss=LossRuns(steps=10))
     found = of(outcome, "nvfp4").loss
-    assert found is not None
     assert (found.verdict, found.runs[0].diverged_step, found.runs[0].reason) == ("diverged", 3, "non_finite")
     assert found.runs[0].loss[-1] is None
     assert result(outcome).recommendation.by_speed == "bf16"
@@ -277,11 +259,8 @@ def test_a_recipe_that_learns_nothing_is_named_and_not_recommended() -> None:
 
     outcome = on_fakes(FakeBackend(seconds, losses=losses), loss=LossRuns(steps=10, seeds=3))
     found, baseline = of(outcome, "nvfp4").loss, of(outcome, "bf16").loss
-    assert found is not None
-    assert baseline is not None
     assert (baseline.verdict, baseline.difference) == ("healthy", None)
     assert (found.verdict, [run.reason for run in found.runs]) == ("not_learning", ["loss_stayed"] * 3)
-    assert found.difference is not None
     assert found.difference.nats == pytest.approx(8.5 * 0.21, rel=1e-3)
     assert found.difference.lower is not None
     assert found.difference.lower < found.difference.nats
@@ -292,7 +271,6 @@ def test_a_recipe_that_learns_nothing_is_named_and_not_recommended() -> None:
 
 def test_a_loss_run_that_fails_is_a_reason_not_a_verdict() -> None:
     found = of(on_fakes(FakeBackend(), loss=LossRuns(steps=10)), "bf16").loss
-    assert found is not None
     assert (found.verdict, found.failure and found.failure.reason) == (None, "not_available")
 
 
@@ -313,14 +291,11 @@ def test_the_replayed_divergence_hits_the_narrowest_recipe_alone() -> None:
 def test_a_node_that_is_held_back_by_heat_is_measured_twice_once_and_then_marked() -> None:
     outcome = replayed("throttled")
     found = of(outcome, "bf16")
-    assert found.throttled is not None
     assert found.throttled.reason == "hardware_thermal"
     assert found.throttled.share == pytest.approx(0.1, rel=0.01)
-    assert found.clocks is not None
     assert found.clocks.celsius == 92
     assert found.notes[-1] == "palindromes measured twice, for heat or brake: 1"
     training = found.training
-    assert training is not None
     assert training.tokens_per_second is not None, "the figure stands"
     told = read_message(outcome.message).recipes[0]
     assert (told.throttle_reason, told.throttled) == ("hardware_thermal", pytest.approx(0.1, rel=0.01))
@@ -368,9 +343,7 @@ def lost(found: Recordings) -> Recordings:
 
 def energy_reasons(outcome: Outcome) -> tuple[str, ...]:
     training = of(outcome, "bf16").training
-    assert training is not None
     assert training.tokens_per_second is not None, "the rate needs no sensor"
-    assert training.energy is not None
     assert (training.energy.watts is None) == (not training.energy.valid)
     return training.energy.reasons
 
@@ -404,8 +377,6 @@ def test_a_counter_that_covers_the_module_leaves_energy_by_the_integral_and_says
     outcome = with_sensors(faster, Sensor(agreement=1.4, counter_scope="more"))
     assert energy_reasons(outcome) == ()
     training = of(outcome, "bf16").training
-    assert training is not None
-    assert training.energy is not None
     assert (training.energy.method, training.energy.scope) == ("integral", "gpu")
     assert energy_reasons(with_sensors(faster, Sensor(agreement=1.4))) == ("counter_disagrees",)
 
@@ -416,10 +387,7 @@ def test_a_counter_that_runs_too_fast_is_found_out_by_the_arithmetic_itself() ->
 
 def test_energy_is_of_full_depth_steps_with_idle_taken_off_in_the_net_figure() -> None:
     training = of(replayed(), "bf16").training
-    assert training is not None
     energy = training.energy
-    assert energy is not None
-    assert training.tokens_per_second is not None
     assert energy.watts is not None
     assert energy.idle_watts is not None
     assert energy.joules_per_token == pytest.approx(energy.watts / training.tokens_per_second.value)
@@ -477,7 +445,6 @@ def test_equal_variants_are_no_difference_and_the_floor_is_in_the_result() -> No
 
     outcome = on_fakes(FakeBackend(seconds))
     training = of(outcome, "nvfp4").training
-    assert training is not None
     assert training.difference == "no_difference"
     assert result(outcome).noise_floor is not None
 

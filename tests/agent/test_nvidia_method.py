@@ -42,7 +42,6 @@ def test_layer_and_model_sums_and_speedups_are_nvidias(
 ) -> None:
     printed = TABLE[f"{table}_{mode}"]
     total = next(part for part in of(result, recipe).sums if part.mode == mode)
-    assert total.seconds is not None
     layer = total.seconds.value / 24
     assert layer * 1e3 == pytest.approx(printed["layer"][recipe], rel=1e-12)
     assert layer * 24e3 == pytest.approx(printed["model"][recipe], abs=0.02)  # printed from unrounded layers
@@ -50,7 +49,6 @@ def test_layer_and_model_sums_and_speedups_are_nvidias(
     if recipe == "bf16":
         assert speedup is None
     else:
-        assert speedup is not None
         assert speedup.value == pytest.approx(printed["layer"]["bf16"] / printed["layer"][recipe], rel=1e-12)
 
 
@@ -94,7 +92,6 @@ def test_the_tax_is_labelled_as_nvidias_and_as_counting_too_much() -> None:
 def test_an_autocast_figure_in_a_prequantized_column_is_not_taken_for_one() -> None:
     part = next(part for part in of(B300, "fp8_delayed").sums if part.mode == "prequantized")
     assert part.seconds is None
-    assert part.failure is not None
     assert part.failure.reason == "no_prequantized_mode"
     assert tax_seconds(of(B300, "fp8_delayed")) is None
 
@@ -154,7 +151,6 @@ def test_repeated_runs_give_speedups_with_an_interval() -> None:
     bf16, mxfp8 = nvidia_method.recipe_results(measured(Bench()))
     assert [part.speedup for part in bf16.sums] == [None, None]
     for part in mxfp8.sums:
-        assert part.speedup is not None
         assert part.speedup.value == pytest.approx(2.0, rel=0.002)
         assert part.speedup.n == 3
 
@@ -164,7 +160,6 @@ def test_a_failed_shape_makes_its_sum_null_and_never_smaller(name: str) -> None:
     _, mxfp8 = nvidia_method.recipe_results(measured(Bench(failing=name)))
     autocast, prequantized = mxfp8.sums
     assert autocast.seconds is None
-    assert autocast.failure is not None
     assert f"{name} fprop: cuda_error: misaligned address" in autocast.failure.message
     assert prequantized.seconds is not None
     assert tax_seconds(mxfp8) is None

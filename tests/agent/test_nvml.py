@@ -82,14 +82,12 @@ def test_a_question_that_the_driver_does_not_support_leaves_a_gap_not_an_error()
 def test_a_gpu_without_identity_is_a_failure_with_the_session_closed() -> None:
     library = FakeNvml(unsupported=frozenset({"UUID"}))
     found = read(library)
-    assert found.failure is not None
     assert found.failure.reason == "nvml_failed"
     assert library.open_sessions == 0
 
 
 def test_a_missing_driver_is_a_named_reason() -> None:
     found = read(FakeNvml(init_error="Driver Not Loaded"))
-    assert found.failure is not None
     assert (found.failure.reason, found.failure.message) == ("nvml_unavailable", "Driver Not Loaded")
 
 

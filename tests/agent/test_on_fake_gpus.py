@@ -117,30 +117,23 @@ def test_a_run_on_two_gpus_has_sensors_steadiness_clocks_memory_trace_and_health
     assert found["exit"] == 0, found["message"]
     result = MeasurementResult.model_validate(found["result"])
     assert [gpu.uuid for gpu in result.gpus] == ["GPU-a", "GPU-b"]
-    assert result.sensor is not None
     assert result.sensor.accuracy == "calibrated"
     assert result.sensor.agreement == pytest.approx(1.0, abs=0.05)
     assert result.sensor.counter_update_seconds == pytest.approx(0.1, rel=0.3)
-    assert result.steadiness is not None
     assert result.steadiness.state == "steady"
     assert [gpu.memory_used_bytes for gpu in result.health] == [500_000_000, 500_000_000]
     assert result.environment == {"NVTE_EXAMPLE": "1"}
-    assert result.power_trace is not None
     assert {round(watts) for watts in result.power_trace.watts if watts} == {1020}
     bf16 = result.recipes[0]
-    assert bf16.clocks is not None
     assert (bf16.clocks.sm_mhz, bf16.clocks.celsius) == (1800, 60)
     assert bf16.memory.device_used_bytes == 500_000_000
     assert {one.reason: one.share for one in bf16.throttle} == dict.fromkeys(
         ("power_cap", "software_thermal", "hardware_thermal", "power_brake"), 0.0
     )
     training = bf16.training
-    assert training is not None
     assert training.tokens_per_second is not None
     assert set(training.tokens_per_second_by_gpu) == {"GPU-a", "GPU-b"}
-    assert training.mfu is not None
     assert training.mfu.peak.startswith("H200 SXM dense BF16")
-    assert training.energy is not None
     assert "too_short" in training.energy.reasons, "seconds are not the ten that energy needs"
 
 
@@ -182,9 +175,7 @@ def test_what_must_not_be_measured_is_refused_before_any_context(
 def test_a_gpu_that_is_lost_mid_run_takes_the_energy_and_leaves_the_rates(long: Run) -> None:
     result = MeasurementResult.model_validate(long("one lost")["result"])
     training = result.recipes[0].training
-    assert training is not None
     assert training.tokens_per_second is not None
-    assert training.energy is not None
     assert "sensor_lost" in training.energy.reasons
 
 

@@ -135,7 +135,6 @@ def test_a_profile_at_another_clock_is_taken_again_after_more_load() -> None:
 def test_a_clock_that_never_comes_back_is_given_up_after_a_minute() -> None:
     device = Clocked(loaded_at=[COLD] * 999, profiled_at=[COLD])
     found = profiled(device)
-    assert found.failure is not None
     assert found.failure.reason == "clock_differs"
     assert found.failure.message.startswith("device-0: 1980 MHz under load while it was profiled, 1425 MHz in its")
     assert profiling.MOST_SECONDS <= found.seconds < profiling.MOST_SECONDS + 2
@@ -162,7 +161,6 @@ def test_without_profiles_at_the_clock_there_is_no_kernel_only_figure_and_the_re
     assert reasons["prequantized"] == "part_failed"
     assert {case.failure.reason for case in found.gemms if case.failure} == {"clock_differs"}
     assert {one.failure and one.failure.reason for one in found.kernel_profiles} == {"clock_differs"}
-    assert found.training is not None
     assert found.training.tokens_per_second is not None
     assert found.verification.kernels, "what ran is seen at any clock"
 
@@ -174,7 +172,6 @@ def test_the_spread_of_the_shares_is_in_the_interval_of_the_kernel_only_speedup(
         share = lambda variant, number: 0.8 if steady or variant == BF16 else spread[number % 3]  # noqa: E731, B023
         sums = {part.mode: part for part in of(ran(Clocked(share=share)), "nvfp4").sums}
         speedup = sums["prequantized"].speedup
-        assert speedup is not None
         assert speedup.value == pytest.approx(1.0, rel=1e-6 if steady else 1e-3)
         half[steady] = speedup.upper / speedup.value - 1
     assert half[True] == pytest.approx(0, abs=1e-9)
@@ -211,7 +208,6 @@ def test_a_library_call_that_disagrees_beyond_both_intervals_is_a_note(own: floa
     )
     found = of(ran(device), "nvfp4")
     row = next(row for row in found.gemms if (row.name, row.pass_, row.mode) == ("qkv", "fprop", "prequantized"))
-    assert row.own_call_seconds is not None
     assert row.own_call_seconds.value == pytest.approx(own)
     notes = [note for note in found.notes if "own GEMM call" in note]
     assert len(notes) == told
@@ -222,7 +218,6 @@ def test_after_a_wish_to_end_what_was_timed_is_still_profiled() -> None:
     device = Clocked()
     asked_to_end = lambda: len([what for _, what in device.asked if what == "training"]) > 3 * 6  # noqa: E731
     found = ran(device, asked_to_end, timing=Timing(passes=9, segment_seconds=0.1, discard_seconds=0.0))
-    assert found.result is not None
     assert found.result.partial is not None
     sums = {part.mode: part for part in of(found, "nvfp4").sums}
     assert sums["prequantized"].speedup is not None
@@ -242,7 +237,6 @@ def test_sampling_ends_early_enough_for_the_profiles() -> None:
     assert found.sampling() is None
     clock[0] = 75.0
     told = found.sampling()
-    assert told is not None
     assert told.reason == "deadline"
     assert found.everything() is None
     clock[0] = 95.0
@@ -257,7 +251,6 @@ def test_a_wish_to_end_leaves_time_for_profiles_where_something_was_timed() -> N
     assert found.everything() is None
     clock[0] += AFTER_TERMINATED_SECONDS
     told = found.everything()
-    assert told is not None
     assert told.reason == "terminated"
 
 
@@ -279,7 +272,6 @@ def test_a_load_that_is_cut_off_is_not_profiled() -> None:
     device = Clocked()
     ended = Failure(reason="deadline", message="the deadline of 60 s was reached")
     found = profiled(device, lambda: ended if len(device.leads) > 1 else None)
-    assert found.failure is not None
     assert found.failure.reason == "not_profiled"
     assert "the deadline of 60 s" in found.failure.message
     assert len(found.runs) == 2

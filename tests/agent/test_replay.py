@@ -53,8 +53,6 @@ def of(result: MeasurementResult, recipe: Recipe) -> RecipeResult:
 
 def rate(result: MeasurementResult, recipe: Recipe = "bf16") -> float:
     training = of(result, recipe).training
-    assert training is not None
-    assert training.tokens_per_second is not None
     return training.tokens_per_second.value
 
 
@@ -66,7 +64,6 @@ def test_the_published_gemm_sums_of_a_b300_come_back_within_the_nodes_spread(
     recipe: Recipe, milliseconds: float
 ) -> None:
     seconds = of(replayed(product="B300", workload=CODONFM), recipe).sums[0].seconds
-    assert seconds is not None
     assert seconds.value * 1e3 == pytest.approx(milliseconds, rel=0.03)
 
 
@@ -92,7 +89,6 @@ def test_every_product_is_replayed_with_figures_for_all_that_it_can_run(product:
     found = replayed(product=product)
     running = [recipe for recipe in found.recipes if recipe.availability in ("ok", "emulated")]
     found_part = part(product)
-    assert found_part is not None
     assert [recipe.recipe for recipe in running] == [recipe for recipe, _ in recipes_for(found_part.compute)]
     assert all(recipe.training and recipe.training.tokens_per_second for recipe in running)
     assert all(recipe.sums[0].seconds for recipe in running)
@@ -138,10 +134,6 @@ def test_a_slow_node_is_slow_in_rates_but_not_in_ratios() -> None:
     slow, well = replayed(ReplayOptions(scale=0.8), **some), replayed(**some)
     assert rate(slow) / rate(well) == pytest.approx(0.8)
     slow_training, training = of(slow, "nvfp4").training, of(well, "nvfp4").training
-    assert slow_training is not None
-    assert training is not None
-    assert slow_training.speedup is not None
-    assert training.speedup is not None
     assert slow_training.speedup.value == pytest.approx(training.speedup.value)
     assert "scale" in {row.field for row in slow.simulated}
 
@@ -156,14 +148,11 @@ def test_a_paced_replay_takes_its_time_and_gives_the_same_figures() -> None:
 def test_delayed_scaling_has_no_prequantized_mode_and_its_sum_says_so() -> None:
     autocast, prequantized = of(replayed(), "fp8_delayed").sums
     assert autocast.seconds is not None
-    assert prequantized.failure is not None
     assert prequantized.failure.reason == "no_prequantized_mode"
 
 
 def test_a_node_can_have_invalid_power() -> None:
     training = of(replayed(ReplayOptions(fault="power_invalid")), "nvfp4").training
-    assert training is not None
-    assert training.energy is not None
     assert (training.energy.valid, training.energy.watts) == (False, None)
 
 
@@ -179,7 +168,6 @@ def test_a_failed_probe_and_a_failed_gemm_are_named() -> None:
     probed = of(replayed(ReplayOptions(fault="probe_failed")), "nvfp4")
     assert (probed.availability, probed.sums) == ("probe_failed", ())
     broken = of(replayed(ReplayOptions(fault="gemm_failed"), product="H100"), "fp8_current")
-    assert broken.sums[0].failure is not None
     assert broken.sums[0].failure.reason == "part_failed"
 
 
@@ -191,7 +179,6 @@ def test_a_fault_on_purpose_is_told_in_the_result(fault: str) -> None:
 
 def test_the_noise_is_inside_the_intervals_and_the_control_holds_one() -> None:
     found = replayed(timing=Timing(passes=8, seed=3), recipes=("bf16",), gemm_modes=())
-    assert found.control_ratio is not None
     assert found.control_ratio.lower <= 1 <= found.control_ratio.upper
     assert found.control_ratio.upper - found.control_ratio.lower < 0.02
 

@@ -113,10 +113,7 @@ def ticking(step: float) -> Clock:
 def test_a_deadline_ends_the_run_with_what_is_complete() -> None:
     clock = ticking(600 / (3.2 * samples_in_an_abba_block()))
     outcome = run_request(request_text(deadline_seconds=600), "replay", clock=clock)
-    assert outcome.result is not None
-    assert outcome.result.partial is not None
     assert outcome.result.partial.reason == "deadline"
-    assert outcome.result.recipes[0].sums[0].seconds is not None
     assert outcome.result.recipes[0].sums[0].seconds.n == 2
 
 
@@ -132,8 +129,6 @@ def after(asked: int) -> Callable[[], bool]:
 
 def test_a_terminated_run_publishes_the_abba_blocks_that_are_complete() -> None:
     outcome = run_request(request_text(), "replay", clock=MOMENT, terminated=after(samples_in_an_abba_block() * 2))
-    assert outcome.result is not None
-    assert outcome.result.partial is not None
     assert outcome.result.partial.reason == "terminated"
     assert read_message(outcome.message).partial == "terminated: the agent was told to stop"
 

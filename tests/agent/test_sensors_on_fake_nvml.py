@@ -222,7 +222,6 @@ reasons 0x40 4 5.5
     assert by_name["hardware_thermal"].share == pytest.approx(1.5 / 12, rel=0.02)
     assert {one.sampled for one in found} == {bool(lines)}
     marked = marking(found)
-    assert marked is not None
     assert marked.reason == "hardware_thermal"
     assert marking([by_name["power_cap"]]) is None
 
@@ -378,7 +377,6 @@ def test_the_sampler_ends_with_its_parent_even_if_a_forked_sibling_keeps_its_pip
     on_fake("gpu GPU-0\npower 0 500\n")
     command = [sys.executable, "-c", ORPHAN, str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as parent:
-        assert parent.stdout is not None
         sampler, sibling = json.loads(parent.stdout.readline())
         try:
             assert alive(sampler)

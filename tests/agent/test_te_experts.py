@@ -157,7 +157,6 @@ def test_experts_and_their_gradients_are_those_of_a_loop_over_tokens() -> None:
     for found in (y, expected):
         found.backward(torch.ones_like(found))
     assert ours.grad is not None
-    assert theirs.grad is not None
     assert float((ours.grad - theirs.grad).float().norm() / theirs.grad.float().norm()) < 0.02
 
 
@@ -183,8 +182,6 @@ def test_the_router_multiplies_bf16_into_fp32_scores_and_keeps_no_tokens_in_fp32
     assert torch.allclose(weights, exact, atol=1e-5)
     for found in (weights, exact):
         (found * torch.arange(2.0)).sum().backward()
-    assert ours.grad is not None
-    assert theirs.grad is not None
     assert torch.allclose(ours.grad.float(), theirs.grad.float(), atol=1e-4, rtol=0.02)
     bf16, fp32 = torch.bfloat16, torch.float32
     assert [kinds for kinds in seen if kinds[0] == bf16] == [(bf16, bf16, fp32)] * 2

@@ -65,7 +65,6 @@ def test_heat_and_brake_above_a_tenth_of_a_percent_mark_a_figure_and_the_cap_nev
 
 def test_the_worst_reason_marks() -> None:
     found = marking([throttle("power_brake", 0.01), throttle("software_thermal", 0.2)])
-    assert found is not None
     assert found.reason == "software_thermal"
 
 

@@ -146,7 +146,6 @@ def test_the_gradients_of_a_step_are_those_of_fp32_within_bf16() -> None:
     (x @ weight.t()).pow(2).sum().backward()
     for mine, exact in zip(found, (x.grad, weight.grad), strict=True):
         assert mine is not None
-        assert exact is not None
         assert (mine - exact).norm() / exact.norm() < 0.01
 
 
@@ -183,17 +182,13 @@ def test_a_whole_cpu_run_has_regions_full_depth_figures_and_a_planted_divergence
         return Opened(LocalDevices([TorchGemm(asked, "cpu")]), SensorFacts())
 
     found = run_wanted(text, Wanted("torch", "cpu"), Surroundings(opener=opener)).result
-    assert found is not None
     assert (found.backend, found.product) == ("torch-cpu", "CPU")
     training = found.recipes[0].training
-    assert training is not None
     assert training.tokens_per_second is not None
     assert [region.name for region in training.regions] == ["layers_forward", "head", "layers_backward", "optimizer"]
     assert (training.layers, training.layers_measured, training.missing) == (2, 2, ())
-    assert training.energy is not None
     assert training.energy.reasons == ("no_power_sensor",)
     loss = found.recipes[0].loss
-    assert loss is not None
     assert loss.verdict == "diverged"
     assert found.recommendation.by_speed is None
 

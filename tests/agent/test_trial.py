@@ -23,7 +23,6 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "models_2026.json"
 def test_every_preset_becomes_a_model_that_a_cpu_gets_through_and_every_recipe_takes(preset: PresetName) -> None:
     small, notes = fitted(request(workload=Workload(preset=preset), product="CPU"))
     found = resolve(small.workload)
-    assert found.model is not None
     assert found.training_flops_per_token is not None
     assert found.tokens_per_micro_batch is not None
     each = found.training_flops_per_token * found.tokens_per_micro_batch / found.model.num_hidden_layers
@@ -39,9 +38,7 @@ def test_latent_attention_experts_and_hybrids_are_narrowed_too(name: str) -> Non
     workload = Workload(name=name, model=model_from_mapping(row["config"]), micro_batch_size=1, sequence_length=4096)
     small, _ = fitted(request(workload=workload, product="CPU"))
     narrow = small.workload.model
-    assert narrow is not None
     again = ModelSpec.model_validate(narrow.model_dump())
-    assert workload.model is not None
     assert again.step_parts == workload.model.step_parts
     assert (again.hybrid is None) == (workload.model.hybrid is None)  # a window is dropped: sequences are shorter
     assert {gemm.name for gemm in resolve(small.workload).gemms} == {gemm.name for gemm in resolve(workload).gemms}

@@ -387,6 +387,5 @@ def test_a_hybrid_has_no_training_case_on_any_backend() -> None:
     asked = request(workload=workload)
     cases = cases_of(asked, resolve(workload))
     assert cases.training is None
-    assert cases.no_training is not None
     assert "scan" in cases.no_training.message
     assert {case.name for case in cases.gemms} >= {"mamba_in", "mamba_out", "mlp_up", "qkv"}

@@ -25,7 +25,6 @@ from tests.api.test_expert_families import GLM_4_5_AIR, MINIMAX_M2, TOKENS, V3, 
 def test_a_hybrids_module_has_the_layers_of_its_pattern() -> None:
     model = model_from_mapping(SUPER)
     module = layers_of_a_module(model)
-    assert module is not None
     assert (module.attention_layers, module.moe_layers, module.mamba_layers, module.dense_layers) == (1, 1, 0, 0)
     named = model_from_mapping(
         {key: value for key, value in SUPER.items() if key != "mtp_hybrid_override_pattern"}

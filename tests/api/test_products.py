@@ -58,7 +58,6 @@ def test_other_gpus_are_not_taken_for_a_supported_one(label: str) -> None:
 )
 def test_two_parts_of_one_class_have_their_own_power_limit(label: str, name: str, watts: int) -> None:
     found = part(label)
-    assert found is not None
     assert (found.name, found.power_limit_watts) == (name, watts)
 
 

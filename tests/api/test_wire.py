@@ -403,7 +403,6 @@ def test_a_summary_rounds_to_six_digits_and_names_the_first_failure() -> None:
     )
     summary = read_message(encode(result(recipes=(recipe_result("bf16"), failed))).message)
     rate = summary.recipes[0].tokens_per_second
-    assert rate is not None
     assert rate.value == 123457.0
     assert (summary.recipes[0].failure, summary.recipes[1].failure) == (None, "unsupported: H100 has no mxfp8")
     assert summary.recipes[1].power_invalid == ("not_measured",)

@@ -117,7 +117,6 @@ def test_the_devices_name_is_no_gpus_and_its_product_is_found_in_a_rehearsal_alo
     assert made.name.startswith("Rehearsal (no GPU), like NVIDIA ")
     assert part(made.name) is None
     found = patched("precision_api.facts.products").part(made.name)
-    assert found is not None
     assert found.name == getattr(part(GPUS[compute].name), "name", None)
     assert ".".join(map(str, found.compute)) == compute
     assert found.power_limit_watts == GPUS[compute].limit_watts
