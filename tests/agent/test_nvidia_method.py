@@ -80,7 +80,6 @@ def test_the_reading_stands_in_the_result_in_words() -> None:
 
 def test_the_tax_is_labelled_as_nvidias_and_as_counting_too_much() -> None:
     tax = tax_seconds(of(B300, "nvfp4"))
-    assert tax is not None
     assert tax / 24 * 1e3 == pytest.approx(6.453 - 3.764, abs=0.003)
     note = next(note for note in of(B300, "nvfp4").notes if "tax" in note)
     assert "NVIDIA's method, forward only" in note

@@ -54,7 +54,6 @@ class Clocked(FakeBackend):
 
     def settle(self, variant: Variant, seconds: float, load: Load | None = None) -> Sample | Failure:
         found = super().settle(variant, seconds, load)
-        assert isinstance(found, Sample)
         self.tell(found.start, found.end, self.loaded_at.pop(0) if self.loaded_at else HOT)
         return found
 

@@ -112,7 +112,6 @@ def test_block_scaling_multiplies_rows_with_squares() -> None:
 def test_what_can_not_be_multiplied_is_a_reason(recipe: Recipe, reason: str) -> None:
     library = Library(refuses="gemm.cpp:1: Assertion failed: no such layout")
     found = timed(library, recipe)
-    assert isinstance(found, Failure)
     assert found.reason == reason
 
 
@@ -121,7 +120,6 @@ def test_a_version_that_exports_no_quantizer_is_named() -> None:
     api = library.api()
     del api.pytorch.NVFP4Quantizer
     found = plain(api, FakeEngine(library.gpu), CASE, "nvfp4", 2, 5, lead=16)
-    assert isinstance(found, Failure)
     assert "2.20.0 exports no NVFP4Quantizer" in found.message
 
 

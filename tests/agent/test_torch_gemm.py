@@ -15,13 +15,12 @@ from precision_agent.cases import GemmCase, TrainingCase, Variant, cases_of
 from precision_agent.method.loss import divergence
 from precision_agent.power.sensing import SensorFacts
 from precision_agent.precision.verification import numeric_verdict
-from precision_agent.protocol import PARTS, LossPlan, LossTrack, Part, Refusal, Sample
+from precision_agent.protocol import PARTS, LossPlan, Part, Refusal
 from precision_agent.run.open import Opened, Wanted
 from precision_agent.run.run import Surroundings, run_wanted
 from precision_agent.sampling.devices import LocalDevices, Stop
 from precision_api.exchange.exits import DEVICE_MISSING
 from precision_api.exchange.request import LossRuns, MeasurementRequest, Mode, Timing
-from precision_api.exchange.result import Failure
 from precision_api.facts.recipes import Recipe
 from precision_api.models.model_parts import MoE
 from precision_api.models.resolution import resolve
@@ -69,7 +68,6 @@ def test_fp8_is_less_exact_than_bf16() -> None:
 
 def test_a_sample_is_positive_seconds_within_its_window() -> None:
     found = backend().measure(case(), BF16, 0.01)
-    assert isinstance(found, Sample)
     assert 0 < found.seconds < 10
     assert found.calls * found.seconds == pytest.approx(found.end - found.start)
 
@@ -102,7 +100,6 @@ def test_a_training_step_has_its_four_regions_and_they_add_up(variant: Variant) 
     one = backend()
     assert one.prepare(step(), variant) is None
     found = one.measure(step(), variant, 0.05)
-    assert isinstance(found, Sample)
     assert list(found.regions) == ["layers_forward", "head", "layers_backward", "optimizer"]
     assert min(found.regions.values()) > 0
     assert found.seconds == pytest.approx(sum(found.regions.values()) - found.regions["optimizer"])
@@ -119,11 +116,9 @@ def test_each_part_of_the_step_can_be_replayed_for_a_power_window(part: Part) ->
     one = backend()
     one.prepare(step(), BF16)
     found = one.power_window(BF16, part, 0.02, 0.001, seed=1)
-    assert isinstance(found, Sample)
     assert found.calls * found.seconds <= found.end - found.start
     assert found.running == pytest.approx(found.calls * found.seconds / (found.end - found.start))
     whole = one.power_window(BF16, part, 0.02, 0.0, seed=1)
-    assert isinstance(whole, Sample)
     assert whole.running == 1.0, "without pauses nothing is taken off, not even the gaps between calls"
 
 
@@ -133,7 +128,6 @@ def test_a_model_without_a_vocabulary_has_no_head_to_replay() -> None:
     )
     one = TorchGemm(request(product="CPU", gpus=1, workload=workload), "auto")
     found = one.power_window(BF16, "head", 0.01, 0.0, seed=1)
-    assert isinstance(found, Failure)
     assert found.reason == "no_such_part"
 
 
@@ -145,7 +139,6 @@ def test_the_gradients_of_a_step_are_those_of_fp32_within_bf16() -> None:
     x.grad = weight.grad = None
     (x @ weight.t()).pow(2).sum().backward()
     for mine, exact in zip(found, (x.grad, weight.grad), strict=True):
-        assert mine is not None
         assert (mine - exact).norm() / exact.norm() < 0.01
 
 
@@ -159,8 +152,6 @@ def test_with_the_scope_mlp_the_attention_stays_in_the_baseline() -> None:
 def test_a_healthy_run_learns_and_one_with_a_hundred_times_the_learning_rate_diverges(variant: Variant) -> None:
     one = TorchGemm(request(product="CPU", gpus=1, workload=NARROW), "auto")
     healthy, planted = (one.loss_run(variant, LossPlan(*plan)) for plan in ((30, 1, 1.0), (10, 1, 100.0)))
-    assert isinstance(healthy, LossTrack)
-    assert isinstance(planted, LossTrack)
     assert divergence(healthy.loss, healthy.gradient_norm) is None
     assert healthy.loss[-1] < healthy.loss[0] - 1
     assert divergence(planted.loss, planted.gradient_norm) is not None
@@ -200,13 +191,11 @@ def test_experts_and_misaligned_shapes_have_no_training_step_and_say_why() -> No
         workload = Workload(name="x", model=model, micro_batch_size=1, sequence_length=64)
         one = TorchGemm(request(product="CPU", gpus=1, workload=workload), "auto")
         found = one.prepare(step(), FP8)
-        assert isinstance(found, Failure)
         assert found.reason == reason
 
 
 def test_a_gemm_that_does_not_fit_is_a_failure_not_a_crash() -> None:
     found = backend().measure(GemmCase("huge", "fprop", 1 << 24, 1 << 24, 16, 1, mode="autocast"), FP8, 0.01)
-    assert isinstance(found, Failure)
     assert found.reason == "out_of_memory"
     assert found.message.startswith("huge fprop")
 
@@ -239,5 +228,4 @@ def test_tensor_parallel_layers_have_no_training_figure_here() -> None:
     asked = request()
     workload = asked.workload.model_copy(update={"tensor_parallel": 2})
     refused = TorchGemm(asked.model_copy(update={"workload": workload}), "cpu").prepare(step(), Variant("bf16", "bf16"))
-    assert isinstance(refused, Failure)
     assert (refused.reason, refused.message) == ("not_available", "tensorParallel: plain torch measures whole layers")

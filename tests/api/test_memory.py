@@ -137,7 +137,6 @@ def test_experts_are_spread_and_a_token_keeps_what_its_own_experts_keep() -> Non
 
 def test_70b_does_not_fit_on_4_gb200_and_says_what_would_help() -> None:
     refused = too_large(training_memory(workload("llama3.1-70b"), "bf16", optimizer_shards=4), GB200_BYTES)
-    assert refused is not None
     assert "635 GB of a GPU's 186 GB (341%" in refused
     assert "optimizerShards" in refused
     assert too_large(training_memory(workload(), "bf16", optimizer_shards=4), GB200_BYTES) is None
