@@ -13,20 +13,8 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from precision_agent.cases import Case, GemmCase, Variant
+from precision_api.exchange import result
 from precision_api.exchange.exits import Exit
-from precision_api.exchange.result import (
-    Availability,
-    Execution,
-    Failure,
-    Gpu,
-    Memory,
-    NumericErrors,
-    Provenance,
-    Simulated,
-    Software,
-    Verification,
-    WeightGradients,
-)
 from precision_api.exchange.result import Backend as BackendName
 from precision_api.facts.recipes import Recipe
 
@@ -71,8 +59,8 @@ class Device:
     """One device and its software. A CPU has no `gpu`. `environment`: NVTE_*, CUBLAS* and the like, as they are set."""
 
     product: str
-    software: Software
-    gpu: Gpu | None = None
+    software: result.Software
+    gpu: result.Gpu | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -80,21 +68,21 @@ class Device:
 class ResultProvenance:
     """Where the figures come from; a made-up field makes the whole result simulated."""
 
-    kind: Provenance
+    kind: result.Provenance
     sources: tuple[str, ...] = ()
-    simulated: tuple[Simulated, ...] = ()
+    simulated: tuple[result.Simulated, ...] = ()
 
 
-UNKNOWN = Verification(verdict="unknown")
+UNKNOWN = result.Verification(verdict="unknown")
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
     """What one forward and backward pass of a recipe showed: does it run, and in which precision."""
 
-    availability: Availability
+    availability: result.Availability
     reason: str = ""
-    verification: Verification = UNKNOWN
+    verification: result.Verification = UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +108,11 @@ class Sample:
     regions: Mapping[RegionName, float] = field(default_factory=dict)
     layers_measured: int | None = None
     optimizer_parameters: int | None = None
-    execution: Execution | None = None
+    execution: result.Execution | None = None
     execution_reason: str = ""
     running: float = 1.0
     windowed_layers: int | None = None
-    weight_gradients: WeightGradients | None = None
+    weight_gradients: result.WeightGradients | None = None
     holds_quantization: bool = False
     dense_measured: int = 0
 
@@ -188,7 +176,7 @@ class Profile:
     """Why it could not be told which module launched which kernel; empty where it could, or where there are none."""
 
 
-NO_KERNELS = Failure(
+NO_KERNELS = result.Failure(
     reason="no_kernels",
     message="the profiler saw no kernel: CUPTI is missing, or another tool (Nsight, a DCGM job, CUPTI_* or "
     "CUDA_INJECTION64_PATH in the environment) holds it; end that and measure again",
@@ -212,7 +200,7 @@ class Inspection:
     """
 
     flags: Mapping[str, bool] = field(default_factory=dict)
-    errors: NumericErrors | None = None
+    errors: result.NumericErrors | None = None
     saved_bytes_ratio: float | None = None
     left_out: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -255,30 +243,30 @@ class Backend(Protocol):
     def probe(self, variant: Variant) -> Probe:
         """Runs the variant's recipe once, forward and backward, and checks its numbers."""
 
-    def prepare(self, case: Case, variant: Variant) -> Failure | None:
+    def prepare(self, case: Case, variant: Variant) -> result.Failure | None:
         """Builds, checks, captures and warms up all that `measure` needs, so that all GPUs can begin at once."""
 
-    def settle(self, variant: Variant, seconds: float, load: Load | None = None) -> Sample | Failure:
+    def settle(self, variant: Variant, seconds: float, load: Load | None = None) -> Sample | result.Failure:
         """Runs the variant's load (left out: training step, else GEMMs): clocks and temperature become its own."""
 
-    def measure(self, case: Case, variant: Variant, seconds: float) -> Sample | Failure:
+    def measure(self, case: Case, variant: Variant, seconds: float) -> Sample | result.Failure:
         """About `seconds` of calls, at least one."""
 
     def power_window(
         self, variant: Variant, part: Part, seconds: float, longest_pause_seconds: float, seed: int, calls: int = 1
-    ) -> Sample | Failure:
+    ) -> Sample | result.Failure:
         """Replays one part of the step, with uniform random pauses of 0 to that long after each group of `calls` calls.
 
         `Sample.seconds` is the period of a call without the pauses, `Sample.running` the share of the window that they
         left. `no_such_part` where the short model lacks it.
         """
 
-    def second_depth(self, variant: Variant, seconds: float) -> Sample | Failure:
+    def second_depth(self, variant: Variant, seconds: float) -> Sample | result.Failure:
         """A training sample at another depth, to check the full-depth model with."""
 
     def own_gemm_calls(
         self, variant: Variant, lead_seconds: float, seconds: float, repeats: int
-    ) -> tuple[Mapping[GemmName, float], ...] | Failure:
+    ) -> tuple[Mapping[GemmName, float], ...] | result.Failure:
         """Seconds of each GEMM by the library's own call on quantised operands, timed by events within its load.
 
         `repeats` times about `seconds` for all GEMMs together, after `lead_seconds` of load.
@@ -286,7 +274,7 @@ class Backend(Protocol):
 
     def profile(
         self, variant: Variant, load: Load, lead_seconds: float, trace: Path | None = None
-    ) -> Profile | Failure:
+    ) -> Profile | result.Failure:
         """Kernels of profiled steps right after `lead_seconds` of the same load; the profiler's trace goes to `trace`.
 
         Never before the last timed window: what a profiler attaches to the process stays there and slows it down.
@@ -295,13 +283,13 @@ class Backend(Protocol):
     def inspect(self, variant: Variant) -> Inspection:
         """Flags, errors and saved bytes of the variant, outside all timed windows."""
 
-    def loss_run(self, variant: Variant, plan: LossPlan) -> LossTrack | Failure:
+    def loss_run(self, variant: Variant, plan: LossPlan) -> LossTrack | result.Failure:
         """A short training run of its own."""
 
-    def memory(self, variant: Variant) -> Memory:
+    def memory(self, variant: Variant) -> result.Memory:
         """Peak memory of the variant, bytes."""
 
-    def plain(self, case: GemmCase, recipe: Recipe, warmups: int, calls: int) -> float | Failure:
+    def plain(self, case: GemmCase, recipe: Recipe, warmups: int, calls: int) -> float | result.Failure:
         """Mean seconds of a forward call as NVIDIA's benchmark_gemm.py times it: one pair of events around all calls.
 
         bf16 is a bare matmul; other recipes a forward-only linear layer (autocast) or quantised operands.

@@ -15,7 +15,7 @@ from time import monotonic
 
 import torch
 
-from precision_agent import __version__
+from precision_agent import __version__, protocol
 from precision_agent.backends.torch_fp8 import PLAIN_RECIPES, GemmCall, fp8_product
 from precision_agent.backends.torch_profile import profile_of_steps
 from precision_agent.backends.torch_step import ShortModel, loss_track, replayed, timed
@@ -23,20 +23,6 @@ from precision_agent.cases import Case, GemmCase, TrainingCase, Variant
 from precision_agent.power import nvml
 from precision_agent.power.aliasing import pauses
 from precision_agent.precision.verification import ERROR_BANDS, numeric_verdict
-from precision_agent.protocol import (
-    Device,
-    GemmName,
-    Inspection,
-    Load,
-    LossPlan,
-    LossTrack,
-    Part,
-    Probe,
-    Profile,
-    Refusal,
-    ResultProvenance,
-    Sample,
-)
 from precision_api.exchange.exits import DEVICE_MISSING, INVALID_REQUEST
 from precision_api.exchange.request import MeasurementRequest, digest
 from precision_api.exchange.result import Backend as BackendName
@@ -69,7 +55,7 @@ class TorchGemm:
         self._errors: dict[Recipe, dict[Pass, float]] = {}
         self._models: dict[str, ShortModel] = {}
 
-    def device(self) -> Device:
+    def device(self) -> protocol.Device:
         """The CPU as product "CPU", or the one GPU that this process sees."""
         versions = {
             "agent": __version__,
@@ -79,27 +65,29 @@ class TorchGemm:
         stack = digest(versions, 16)
         variables = {name: value for name, value in os.environ.items() if name.startswith(TOLD_VARIABLES)}
         if not self._cuda:
-            return Device("CPU", Software(**versions, stack_hash=stack), environment=variables)
+            return protocol.Device("CPU", Software(**versions, stack_hash=stack), environment=variables)
         properties = torch.cuda.get_device_properties(self._device)
         reading = nvml.read()
         uuid = f"GPU-{getattr(properties, 'uuid', '')}"
         seen = next((gpu for gpu in reading.gpus if gpu.uuid == uuid), None)
         gpu = seen or Gpu(uuid=uuid[:64], name=properties.name[:128], memory_bytes=properties.total_memory)
         software = Software(**versions, driver=reading.driver, stack_hash=stack)
-        return Device(gpu.name.removeprefix("NVIDIA ")[:64], software, gpu, variables)
+        return protocol.Device(gpu.name.removeprefix("NVIDIA ")[:64], software, gpu, variables)
 
-    def provenance(self) -> ResultProvenance:
+    def provenance(self) -> protocol.ResultProvenance:
         """Measured, here and now; on a CPU no more than a trial of the way."""
-        return ResultProvenance("measured" if self._cuda else "trial")
+        return protocol.ResultProvenance("measured" if self._cuda else "trial")
 
-    def probe(self, variant: Variant) -> Probe:
+    def probe(self, variant: Variant) -> protocol.Probe:
         """One small forward and backward against FP32."""
         if variant.recipe not in PLAIN_RECIPES:
-            return Probe("unsupported", f"plain torch has no {variant.recipe}: it needs Transformer Engine on a GPU")
+            return protocol.Probe(
+                "unsupported", f"plain torch has no {variant.recipe}: it needs Transformer Engine on a GPU"
+            )
         try:
             errors = self._small_errors(variant.recipe)
         except RuntimeError as error:
-            return Probe("probe_failed", f"{variant.recipe} on {self._device}: {error}"[:500])
+            return protocol.Probe("probe_failed", f"{variant.recipe} on {self._device}: {error}"[:500])
         return _judged(variant.recipe, errors, self._cuda)
 
     def prepare(self, case: Case, variant: Variant) -> Failure | None:
@@ -113,14 +101,14 @@ class TorchGemm:
         self._wait()
         return None
 
-    def settle(self, variant: Variant, seconds: float, load: Load | None = None) -> Sample | Failure:
+    def settle(self, variant: Variant, seconds: float, load: protocol.Load | None = None) -> protocol.Sample | Failure:
         """The variant's training step, else small GEMMs of its recipe."""
         model = self._models.get(variant.label)
         if model:
             return timed(model, seconds, self._wait)
         return self._timed([self._product(*self._operands(SMALL), SMALL, variant.recipe)], seconds)
 
-    def measure(self, case: Case, variant: Variant, seconds: float) -> Sample | Failure:
+    def measure(self, case: Case, variant: Variant, seconds: float) -> protocol.Sample | Failure:
         """Mean seconds of a call; nothing is timed before its numbers were checked against FP32."""
         if isinstance(case, TrainingCase):
             model = self._model(variant)
@@ -135,8 +123,14 @@ class TorchGemm:
             return Failure(reason=reason, message=f"{case.name} {case.pass_}: {error}"[:500])
 
     def power_window(
-        self, variant: Variant, part: Part, seconds: float, longest_pause_seconds: float, seed: int, calls: int = 1
-    ) -> Sample | Failure:
+        self,
+        variant: Variant,
+        part: protocol.Part,
+        seconds: float,
+        longest_pause_seconds: float,
+        seed: int,
+        calls: int = 1,
+    ) -> protocol.Sample | Failure:
         """One part of the short model's step, again and again."""
         model = self._model(variant)
         if isinstance(model, Failure):
@@ -146,7 +140,7 @@ class TorchGemm:
         waits = pauses(seed, longest_pause_seconds) if longest_pause_seconds else None
         return replayed(model, part, seconds, self._wait, waits, calls)
 
-    def second_depth(self, variant: Variant, seconds: float) -> Sample | Failure:
+    def second_depth(self, variant: Variant, seconds: float) -> protocol.Sample | Failure:
         """The same model with one layer more, built for this and given up again."""
         first = self._model(variant)
         if isinstance(first, Failure):
@@ -159,13 +153,13 @@ class TorchGemm:
 
     def own_gemm_calls(
         self, variant: Variant, lead_seconds: float, seconds: float, repeats: int
-    ) -> tuple[Mapping[GemmName, float], ...] | Failure:
+    ) -> tuple[Mapping[protocol.GemmName, float], ...] | Failure:
         """None: no kernel-only time is made of shares here."""
         return Failure(reason="not_available", message="plain torch times its GEMMs alone")
 
     def profile(
-        self, variant: Variant, load: Load, lead_seconds: float, trace: Path | None = None
-    ) -> Profile | Failure:
+        self, variant: Variant, load: protocol.Load, lead_seconds: float, trace: Path | None = None
+    ) -> protocol.Profile | Failure:
         """Kernels of training steps on a GPU; its GEMMs are timed without anything around them."""
         if not self._cuda:
             return Failure(reason="not_available", message="kernel names are not available on the CPU")
@@ -174,12 +168,12 @@ class TorchGemm:
             return Failure(reason="not_available", message="plain torch profiles a training step only")
         return profile_of_steps(model, lead_seconds, self._wait, trace)
 
-    def inspect(self, variant: Variant) -> Inspection:
+    def inspect(self, variant: Variant) -> protocol.Inspection:
         """The errors of the probe."""
         errors = self._small_errors(variant.recipe)
-        return Inspection(errors=NumericErrors(y=errors["fprop"], dx=errors["dgrad"], dw=errors["wgrad"]))
+        return protocol.Inspection(errors=NumericErrors(y=errors["fprop"], dx=errors["dgrad"], dw=errors["wgrad"]))
 
-    def loss_run(self, variant: Variant, plan: LossPlan) -> LossTrack | Failure:
+    def loss_run(self, variant: Variant, plan: protocol.LossPlan) -> protocol.LossTrack | Failure:
         """Trains the short model on the seeded tokens; short sequences, for a CPU has to get through 50 steps."""
         model = self._workload.model
         wrong = self._no_training(variant)
@@ -309,21 +303,21 @@ class TorchGemm:
             return lambda: a @ b
         return fp8_product(a, b, case.pass_, case.mode)
 
-    def _timed(self, calls: Sequence[GemmCall], seconds: float) -> Sample:
+    def _timed(self, calls: Sequence[GemmCall], seconds: float) -> protocol.Sample:
         """One round to warm up, one call to know how many fit, then the batch; a long call is its own batch."""
         self._batch(calls, 1)
         once = self._batch(calls, 1)
         number = math.floor(seconds / max(once.seconds, 1e-9))
         return self._batch(calls, number) if number > 1 else once
 
-    def _batch(self, calls: Sequence[GemmCall], number: int) -> Sample:
+    def _batch(self, calls: Sequence[GemmCall], number: int) -> protocol.Sample:
         self._wait()
         start = monotonic()
         for index in range(number):
             calls[index % len(calls)]()
         self._wait()
         end = monotonic()
-        return Sample((end - start) / number, number, start, end, execution="eager")
+        return protocol.Sample((end - start) / number, number, start, end, execution="eager")
 
     def _wait(self) -> None:
         if self._cuda:  # a CPU is done when it returns
@@ -333,7 +327,7 @@ class TorchGemm:
 def _device(request: MeasurementRequest, wanted: str) -> torch.device:
     """The device; a GPU node without CUDA is refused rather than measured on its CPU without a word."""
     if wanted not in ("auto", "cuda", "cpu"):
-        raise Refusal(INVALID_REQUEST, f"device {wanted!r}: known are auto, cuda and cpu")
+        raise protocol.Refusal(INVALID_REQUEST, f"device {wanted!r}: known are auto, cuda and cpu")
     if wanted == "cpu":
         return torch.device("cpu")
     if torch.cuda.is_available():
@@ -341,15 +335,15 @@ def _device(request: MeasurementRequest, wanted: str) -> torch.device:
     if wanted == "auto" and request.node.product == "CPU":
         return torch.device("cpu")
     message = f"the request names {request.node.product} but torch sees no CUDA device; for a trial say --device cpu"
-    raise Refusal(DEVICE_MISSING, message)
+    raise protocol.Refusal(DEVICE_MISSING, message)
 
 
-def _judged(recipe: Recipe, errors: Mapping[Pass, float], cuda: bool) -> Probe:
+def _judged(recipe: Recipe, errors: Mapping[Pass, float], cuda: bool) -> protocol.Probe:
     verdicts = {numeric_verdict(recipe, error) for error in errors.values()}
     listed = ", ".join(f"{pass_} {error:.2g}" for pass_, error in errors.items())
     if "too_large" in verdicts:
         high = ERROR_BANDS[recipe].high
-        return Probe("probe_failed", f"{recipe}: relative error against FP32 above {high:g}: {listed}")
+        return protocol.Probe("probe_failed", f"{recipe}: relative error against FP32 above {high:g}: {listed}")
     message = f"relative error against FP32: {listed}; kernel names {'not read' if cuda else 'unavailable on the CPU'}"
     verdict: Verdict = "fallback" if "too_exact" in verdicts else "verified"
-    return Probe("ok", verification=Verification(verdict=verdict, message=message))
+    return protocol.Probe("ok", verification=Verification(verdict=verdict, message=message))

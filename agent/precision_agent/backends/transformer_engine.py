@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import torch
 
+from precision_agent import protocol
 from precision_agent.backends.te import sizes
 from precision_agent.backends.te.api import Api, Unusable, general_gemm, load
 from precision_agent.backends.te.problem import Problem, problem_of
@@ -35,21 +36,6 @@ from precision_agent.cases import Case, GemmCase, TrainingCase, Variant, cases_o
 from precision_agent.method.expert_rows import expert_notes
 from precision_agent.power import nvml
 from precision_agent.power.aliasing import pauses
-from precision_agent.protocol import (
-    Device,
-    GemmName,
-    Inspection,
-    KernelSeconds,
-    Load,
-    LossPlan,
-    LossTrack,
-    Part,
-    Probe,
-    Profile,
-    Refusal,
-    ResultProvenance,
-    Sample,
-)
 from precision_api.exchange.exits import BACKEND_UNAVAILABLE, DEVICE_MISSING, INVALID_REQUEST
 from precision_api.exchange.request import MeasurementRequest
 from precision_api.exchange.result import Backend as BackendName
@@ -78,14 +64,14 @@ class TransformerEngine:
         prober: Asks | None = None,
     ) -> None:
         if device not in ("auto", "cuda"):
-            raise Refusal(INVALID_REQUEST, f"device {device!r}: Transformer Engine runs on cuda only")
+            raise protocol.Refusal(INVALID_REQUEST, f"device {device!r}: Transformer Engine runs on cuda only")
         self._request, self._prober = request, prober or Prober()
         self._api = api or _loaded()
         self._engine = engine or _cuda()
         self._problem = problem_of(request, self._api)
         self._units: dict[ModuleKey, Unit | Failure] = {}
         self._cases: dict[ModuleKey, list[GemmCase]] = {}
-        self._taken: dict[tuple[str, GemmCase], Sample | Failure] = {}
+        self._taken: dict[tuple[str, GemmCase], protocol.Sample | Failure] = {}
         self._models: dict[str, VariantModel] = {}
         self._shared: Shared | None = None
         self._trial: sizes.Trial | None = None
@@ -96,7 +82,7 @@ class TransformerEngine:
         self._lent: set[str] = set()
         """Variants whose models, timed already, made room for another's profile."""
 
-    def device(self) -> Device:
+    def device(self) -> protocol.Device:
         """The GPU by its UUID, and the versions that its figures depend on."""
         if self._engine.device.type != "cuda":
             return device_of(self._api.version, "CPU", "", self._engine.memory_bytes, nvml.GpuReadings())
@@ -104,11 +90,11 @@ class TransformerEngine:
         uuid = str(getattr(properties, "uuid", ""))
         return device_of(self._api.version, properties.name, uuid, self._engine.memory_bytes, nvml.read())
 
-    def provenance(self) -> ResultProvenance:
+    def provenance(self) -> protocol.ResultProvenance:
         """Measured, here and now."""
-        return ResultProvenance("measured")
+        return protocol.ResultProvenance("measured")
 
-    def probe(self, variant: Variant) -> Probe:
+    def probe(self, variant: Variant) -> protocol.Probe:
         """One forward and backward pass in a process beside this one."""
         return probing.probe_of(variant.recipe, self._prober.ask(variant.recipe))
 
@@ -121,7 +107,7 @@ class TransformerEngine:
             built = self._model(variant) if isinstance(case, TrainingCase) else self._unit(case, variant)
         return built if isinstance(built, Failure) else None
 
-    def settle(self, variant: Variant, seconds: float, load: Load | None = None) -> Sample | Failure:
+    def settle(self, variant: Variant, seconds: float, load: protocol.Load | None = None) -> protocol.Sample | Failure:
         """The variant's training step, else its GEMMs in turn."""
         self._taken.clear()
         with self._engine.stream():
@@ -136,9 +122,9 @@ class TransformerEngine:
             loops = [unit.measure(seconds / len(units)) for unit in units]
         cycles = sum(loop.cycles for loop in loops)
         spent = sum(loop.cycle_seconds * loop.cycles for loop in loops)
-        return Sample(spent / cycles, cycles, loops[0].start, loops[-1].end)
+        return protocol.Sample(spent / cycles, cycles, loops[0].start, loops[-1].end)
 
-    def measure(self, case: Case, variant: Variant, seconds: float) -> Sample | Failure:
+    def measure(self, case: Case, variant: Variant, seconds: float) -> protocol.Sample | Failure:
         """One loop gives the samples of all cases of a layer: the others are handed out when they are asked for."""
         with self._engine.stream():
             if isinstance(case, TrainingCase):
@@ -157,8 +143,14 @@ class TransformerEngine:
             return self._taken.pop((variant.label, case))
 
     def power_window(
-        self, variant: Variant, part: Part, seconds: float, longest_pause_seconds: float, seed: int, calls: int = 1
-    ) -> Sample | Failure:
+        self,
+        variant: Variant,
+        part: protocol.Part,
+        seconds: float,
+        longest_pause_seconds: float,
+        seed: int,
+        calls: int = 1,
+    ) -> protocol.Sample | Failure:
         """Calls of one part until `seconds` are over; what runs before a pause is awaited."""
         with self._engine.stream():
             model = self._model(variant)
@@ -170,7 +162,7 @@ class TransformerEngine:
             waits = pauses(seed, longest_pause_seconds) if longest_pause_seconds else None
             return window(self._engine, model, part, seconds, waits, calls)
 
-    def second_depth(self, variant: Variant, seconds: float) -> Sample | Failure:
+    def second_depth(self, variant: Variant, seconds: float) -> protocol.Sample | Failure:
         """A model of another depth with the same parts, in place of all that was timed: a deeper one needs the room."""
         with self._engine.stream():
             first = None if self._trial else self._model(variant)
@@ -192,7 +184,7 @@ class TransformerEngine:
 
     def own_gemm_calls(
         self, variant: Variant, lead_seconds: float, seconds: float, repeats: int
-    ) -> tuple[Mapping[GemmName, float], ...] | Failure:
+    ) -> tuple[Mapping[protocol.GemmName, float], ...] | Failure:
         """Of each layer but the experts', which run by another call."""
         call = general_gemm(self._api)
         if call is None:
@@ -218,8 +210,8 @@ class TransformerEngine:
         return self._cases[variant.label, unit.shape, unit.recipe]
 
     def profile(
-        self, variant: Variant, load: Load, lead_seconds: float, trace: Path | None = None
-    ) -> Profile | Failure:
+        self, variant: Variant, load: protocol.Load, lead_seconds: float, trace: Path | None = None
+    ) -> protocol.Profile | Failure:
         """Kernels of eager training steps, told by pass and module, or of the GEMMs."""
         with self._engine.stream():
             if load == "gemms":
@@ -234,14 +226,16 @@ class TransformerEngine:
                 lambda: profile_of_model(self._engine, model, lead_seconds, trace), keep=variant.label
             )
 
-    def _profile_of_gemms(self, variant: Variant, lead_seconds: float, trace: Path | None) -> Profile | Failure:
+    def _profile_of_gemms(
+        self, variant: Variant, lead_seconds: float, trace: Path | None
+    ) -> protocol.Profile | Failure:
         """All layers in one session; where memory does not hold all at once, the trace is the last one's alone."""
         units = self._built(variant)
         if not units:
             return Failure(reason="nothing_prepared", message=f"{variant.label} has no GEMM to run")
         there = [unit for unit in units if any(unit is held for held in self._units.values())]
         groups = [units] if len(there) == len(units) else [[unit] for unit in units]
-        profiles: list[Profile] = []
+        profiles: list[protocol.Profile] = []
         for group in groups:
             profile = self._with_room(
                 lambda group=group: self._profile_of_group(variant, group, lead_seconds, trace),  # type: ignore[misc]
@@ -251,7 +245,7 @@ class TransformerEngine:
                 return profile
             profiles.append(profile)
         kernels = tuple(kernel for profile in profiles for kernel in profile.kernels)
-        gemms: dict[GemmName, KernelSeconds] = {
+        gemms: dict[protocol.GemmName, protocol.KernelSeconds] = {
             name: seen for profile in profiles for name, seen in profile.gemms.items()
         }
         seconds = sum(profile.seconds for profile in profiles)
@@ -259,12 +253,12 @@ class TransformerEngine:
 
     def _profile_of_group(
         self, variant: Variant, units: list[Unit], lead_seconds: float, trace: Path | None
-    ) -> Profile | Failure:
+    ) -> protocol.Profile | Failure:
         outcome = profile_of_units(self._engine, units, lead_seconds, trace)
         if isinstance(outcome, Failure):
             return outcome
         profile, by_unit = outcome
-        gemms: dict[GemmName, KernelSeconds] = {}
+        gemms: dict[protocol.GemmName, protocol.KernelSeconds] = {}
         for unit, passes in zip(units, by_unit, strict=True):
             for case in self._cases_of(variant, unit):
                 gemms[case.name, case.pass_] = passes[case.pass_]
@@ -276,7 +270,7 @@ class TransformerEngine:
         units = [self._unit(case, variant) for case in cases if not refusal_of(case, variant, self.name)]
         return list({id(unit): unit for unit in units if isinstance(unit, Unit)}.values())
 
-    def inspect(self, variant: Variant) -> Inspection:
+    def inspect(self, variant: Variant) -> protocol.Inspection:
         """Flags of the variant's own quantizers, the worst errors of its layers, bytes saved over BF16's."""
         with self._engine.stream():
             made = self._made(variant)
@@ -288,9 +282,9 @@ class TransformerEngine:
         saved = ratio if isinstance(ratio, float) else None
         left_out = model.shared.plans[0].left_out if model else ()
         notes = expert_notes(resolve(self._request.workload), variant.recipe) if model else ()
-        return Inspection(flags, worst.errors if worst else None, saved, left_out, tuple(notes))
+        return protocol.Inspection(flags, worst.errors if worst else None, saved, left_out, tuple(notes))
 
-    def loss_run(self, variant: Variant, plan: LossPlan) -> LossTrack | Failure:
+    def loss_run(self, variant: Variant, plan: protocol.LossPlan) -> protocol.LossTrack | Failure:
         """A run of its own model, after what was timed has given its memory back."""
         if isinstance(self._problem, Failure) or self._problem is None:
             return self._problem or Failure(reason="no_model", message="a workload of bare shapes has no training step")
@@ -479,10 +473,10 @@ def _loaded() -> Api:
     try:
         return load()
     except Unusable as error:
-        raise Refusal(BACKEND_UNAVAILABLE, str(error)[:500]) from None
+        raise protocol.Refusal(BACKEND_UNAVAILABLE, str(error)[:500]) from None
 
 
 def _cuda() -> Engine:
     if not torch.cuda.is_available():
-        raise Refusal(DEVICE_MISSING, "Transformer Engine needs a GPU, and torch sees no CUDA device")
+        raise protocol.Refusal(DEVICE_MISSING, "Transformer Engine needs a GPU, and torch sees no CUDA device")
     return CudaEngine()

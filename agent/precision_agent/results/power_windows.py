@@ -12,20 +12,9 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from statistics import fmean
 
+from precision_agent.power import energy
 from precision_agent.power import reasons as why
 from precision_agent.power.aliasing import lock_with_pauses
-from precision_agent.power.energy import (
-    CounterScope,
-    EnergyReading,
-    Limits,
-    StepPace,
-    Trace,
-    Window,
-    in_order,
-    mean_power,
-    near,
-    without_pauses,
-)
 from precision_agent.power.reasons import Reason
 from precision_agent.power.sensor_sampling import Recording, values_within
 from precision_agent.power.throttle import MARKING, ThrottleReading, marking, pooled, shares
@@ -35,7 +24,7 @@ from precision_agent.sampling.calibrate import rest_watts
 from precision_agent.sampling.sample import PowerWindow
 from precision_api.exchange.result import Clocks, PowerScope, PowerTrace, ThrottleShare
 
-PART_LIMITS = Limits(updates=1, seconds=0.0, disagreement=math.inf)
+PART_LIMITS = energy.Limits(updates=1, seconds=0.0, disagreement=math.inf)
 """Of one part's windows alone: what docs/development/method.md, "Power and energy", asks for is asked of all windows of
 the recipe together."""
 TRACE_POINTS = 600
@@ -76,8 +65,8 @@ class WindowSensors:
 
     modules: Mapping[str, str]
     sensor_seconds: float
-    rests: tuple[Window, ...] = ()
-    counter_scope: CounterScope = "gpu"
+    rests: tuple[energy.Window, ...] = ()
+    counter_scope: energy.CounterScope = "gpu"
 
 
 def node_power_by_part(
@@ -89,11 +78,11 @@ def node_power_by_part(
     missing = [name for name in names if name not in recordings]
     if missing:
         return (why.NO_SAMPLER,)
-    traces = {name: in_order(_trace(recordings[name], sensors.counter_scope)) for name in names}
+    traces = {name: energy.in_order(_trace(recordings[name], sensors.counter_scope)) for name in names}
     if len({trace.scope for trace in traces.values()}) > 1:
         return (why.MODULE_SHARED,)
     # over all windows, pauses with them: is there enough to judge by, and does it agree?
-    energies = {name: _mean_power(name, trace, windows, sensors, Limits()) for name, trace in traces.items()}
+    energies = {name: _mean_power(name, trace, windows, sensors, energy.Limits()) for name, trace in traces.items()}
     whole = node_power(energies, sensors.modules)
     locked = [why.PHASE_LOCKED] if any(_locked(window, sensors.sensor_seconds) for window in windows) else []
     reasons = tuple(dict.fromkeys((*whole.reasons, *locked)))
@@ -111,7 +100,7 @@ def node_power_by_part(
 
 
 def _by_abba_block(
-    traces: Mapping[str, Trace], windows: Sequence[PowerWindow], sensors: WindowSensors
+    traces: Mapping[str, energy.Trace], windows: Sequence[PowerWindow], sensors: WindowSensors
 ) -> dict[int, dict[Part, float]]:
     """The power of each part from the windows of one ABBA block; a part whose windows don't stand alone is left out."""
     chosen: dict[tuple[int, Part], list[PowerWindow]] = {}
@@ -125,31 +114,33 @@ def _by_abba_block(
     return powers
 
 
-def _trace(recording: Recording, counter_scope: CounterScope) -> Trace:
+def _trace(recording: Recording, counter_scope: energy.CounterScope) -> energy.Trace:
     """The GPU's own sensor, else the module's where only that one tells."""
     if recording.module.power and not recording.gpu.power:
         return recording.module
     return replace(recording.gpu, counter_scope=counter_scope)
 
 
-def _steps(traces: Mapping[str, Trace], windows: Sequence[PowerWindow], sensors: WindowSensors) -> EnergyReading:
+def _steps(
+    traces: Mapping[str, energy.Trace], windows: Sequence[PowerWindow], sensors: WindowSensors
+) -> energy.EnergyReading:
     """The node while the steps of one part's windows ran, its pauses taken off."""
     energies = {}
     for name, trace in traces.items():
         paused = _paused_seconds(windows, [name] if trace.scope == "gpu" else list(traces))
         rest = rest_watts(trace, sensors.rests, sensors.sensor_seconds) if paused else None
-        energies[name] = without_pauses(_mean_power(name, trace, windows, sensors, PART_LIMITS), paused, rest)
+        energies[name] = energy.without_pauses(_mean_power(name, trace, windows, sensors, PART_LIMITS), paused, rest)
     return node_power(energies, sensors.modules)
 
 
 def _mean_power(
-    name: str, trace: Trace, windows: Sequence[PowerWindow], sensors: WindowSensors, limits: Limits
-) -> EnergyReading:
+    name: str, trace: energy.Trace, windows: Sequence[PowerWindow], sensors: WindowSensors, limits: energy.Limits
+) -> energy.EnergyReading:
     first, last = windows[0], windows[-1]
-    cut = near(trace, Window(first.window.start, last.window.end))
+    cut = energy.near(trace, energy.Window(first.window.start, last.window.end))
     step = first.steps.get(name, first.step_seconds)
-    pace = StepPace(step, first.longest_pause_seconds, sensors.sensor_seconds, first.calls)
-    return mean_power(cut, [power_window.window for power_window in windows], pace, limits)
+    pace = energy.StepPace(step, first.longest_pause_seconds, sensors.sensor_seconds, first.calls)
+    return energy.mean_power(cut, [power_window.window for power_window in windows], pace, limits)
 
 
 def _paused_seconds(windows: Sequence[PowerWindow], names: Sequence[str]) -> float:
@@ -178,7 +169,7 @@ class HeldBack:
 _at = attrgetter("at")
 
 
-def held_back(recordings: Mapping[str, Recording], windows: Sequence[Window]) -> HeldBack:
+def held_back(recordings: Mapping[str, Recording], windows: Sequence[energy.Window]) -> HeldBack:
     """Throttling over a variant's windows: of each reason the share on the GPU that it took most of."""
     worst: dict[str, ThrottleShare] = {}
     for recording in recordings.values():
@@ -190,7 +181,9 @@ def held_back(recordings: Mapping[str, Recording], windows: Sequence[Window]) ->
     return HeldBack(tuple(worst.values()), marked)
 
 
-def blind(recordings: Mapping[str, Recording], windows: Sequence[Window], names: Sequence[str]) -> tuple[str, ...]:
+def blind(
+    recordings: Mapping[str, Recording], windows: Sequence[energy.Window], names: Sequence[str]
+) -> tuple[str, ...]:
     """GPUs of which nothing tells whether heat or the power brake held their clocks back: no mark proves nothing."""
 
     def tells(name: str) -> bool:
@@ -200,14 +193,14 @@ def blind(recordings: Mapping[str, Recording], windows: Sequence[Window], names:
     return tuple(name for name in names if not tells(name)) if windows else ()
 
 
-def _shares(readings: tuple[ThrottleReading, ...], window: Window) -> tuple[ThrottleShare, ...]:
+def _shares(readings: tuple[ThrottleReading, ...], window: energy.Window) -> tuple[ThrottleShare, ...]:
     """The readings are in order of time, as a sampler writes them; only those of the window are looked at."""
     first = bisect_left(readings, window.start, key=_at)
     inside = readings[first : bisect_right(readings, window.end, lo=first, key=_at)]
     return shares(inside, window.start, window.end) if inside else ()
 
 
-def clocks(recordings: Mapping[str, Recording], windows: Sequence[Window]) -> Clocks | None:
+def clocks(recordings: Mapping[str, Recording], windows: Sequence[energy.Window]) -> Clocks | None:
     """Mean SM clock of all GPUs over the windows and the hottest moment of any; None where neither is told."""
     mhz = [value for recording in recordings.values() for value in values_within(recording.sm_mhz, windows)]
     celsius = [value for recording in recordings.values() for value in values_within(recording.celsius, windows)]
@@ -216,7 +209,7 @@ def clocks(recordings: Mapping[str, Recording], windows: Sequence[Window]) -> Cl
     return Clocks(sm_mhz=round(fmean(mhz), 1) if mhz else None, celsius=float(max(celsius)) if celsius else None)
 
 
-def used_bytes(recordings: Mapping[str, Recording], windows: Sequence[Window]) -> int | None:
+def used_bytes(recordings: Mapping[str, Recording], windows: Sequence[energy.Window]) -> int | None:
     """The most memory that NVML counted as used on any GPU within the windows, bytes."""
     return max(
         (value for recording in recordings.values() for value in values_within(recording.used_bytes, windows)),

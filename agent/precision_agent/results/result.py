@@ -14,26 +14,9 @@ from precision_agent.power.sensing import SensorFacts
 from precision_agent.power.sensor_sampling import Recordings
 from precision_agent.precision.evidence import CPU_BOUND, ONCE, UNFUSED, Repeats, unfused_attention, verification_of
 from precision_agent.protocol import Inspection, Load, Probe, ResultProvenance, Sample
+from precision_agent.results import kernel_shares, power_windows
 from precision_agent.results.assess import RecipeEvidence, control_ratio, recipe_result, with_meanings
-from precision_agent.results.kernel_shares import (
-    gradient_share,
-    grouped_path,
-    kernel_time_share,
-    merged,
-    taxes,
-    with_kernel_shares,
-)
 from precision_agent.results.model_memory import model_memory
-from precision_agent.results.power_windows import (
-    NodePower,
-    WindowSensors,
-    blind,
-    clocks,
-    held_back,
-    node_power_by_part,
-    power_trace,
-    used_bytes,
-)
 from precision_agent.results.profiling import LOADS, After
 from precision_agent.results.recommend import recommend
 from precision_agent.results.train import Measured, RecipePower
@@ -48,7 +31,7 @@ from precision_api.exchange.result import Failure, GpuHealth, KernelProfiles, Me
 from precision_api.models.model import ModelSpec
 
 MOST_NOTES = 8
-PowerOrReason = NodePower | tuple[Reason, ...] | Failure
+PowerOrReason = power_windows.NodePower | tuple[Reason, ...] | Failure
 """A variant's power, or why there is none."""
 
 
@@ -80,7 +63,7 @@ class RunFacts:
 
 def result_of(facts: RunFacts, finished_at: float) -> MeasurementResult:
     """The result; `finished_at` is seconds since 1970."""
-    facts = replace(facts, timed=facts.run, run=with_kernel_shares(facts.run, facts.after.profiles))
+    facts = replace(facts, timed=facts.run, run=kernel_shares.with_kernel_shares(facts.run, facts.after.profiles))
     run = replace(facts.run, control=control_ratio(facts.run))
     variants = [variant for variant in facts.probes if variant != run.cases.control]
     powers = {variant: _power(variant, facts) for variant in variants}
@@ -115,7 +98,7 @@ def result_of(facts: RunFacts, finished_at: float) -> MeasurementResult:
         environment=_environment(facts.machine.environment),
         steadiness=facts.steadiness,
         sensor=facts.sensing.sensor,
-        power_trace=power_trace(facts.recordings.gpus, started, facts.began),
+        power_trace=power_windows.power_trace(facts.recordings.gpus, started, facts.began),
         noise_floor=stats.noise_floor(run.control),
         control_ratio=run.control,
         recipes=recipes,
@@ -137,9 +120,9 @@ def _evidence(variant: Variant, facts: RunFacts, powers: Mapping[Variant, PowerO
     recordings = facts.recordings.gpus
     profiles, timed = facts.after.profiles, facts.timed or facts.run
     gemms, training = (profiles.get((variant.label, load)) for load in LOADS)
-    profile = merged(training) or merged(gemms)
+    profile = kernel_shares.merged(training) or kernel_shares.merged(gemms)
     inside = facts.after.inspections.get(variant.label, Inspection())
-    used = used_bytes(recordings, windows)
+    used = power_windows.used_bytes(recordings, windows)
     memory = facts.memory.get(variant.label, Memory())
     fact, run, sensing = _training_fact(variant, facts.run), facts.run, facts.sensing
     accuracy = sensing.sensor.accuracy if sensing.sensor else "unverified"
@@ -157,16 +140,16 @@ def _evidence(variant: Variant, facts: RunFacts, powers: Mapping[Variant, PowerO
             fused_attention=not _unfused(training),
         ),
         verification=verification_of(variant.recipe, facts.request, probe, profile, inside, facts.backend),
-        held_back=held_back(recordings, windows),
-        clocks=clocks(recordings, windows),
+        held_back=power_windows.held_back(recordings, windows),
+        clocks=power_windows.clocks(recordings, windows),
         taxes=_taxes(variant, facts.run, training or gemms),
-        gradient_quantization_share=gradient_share(facts.run, variant, profiles),
-        kernel_time_share=kernel_time_share(timed, variant, profiles),
+        gradient_quantization_share=kernel_shares.gradient_share(facts.run, variant, profiles),
+        kernel_time_share=kernel_shares.kernel_time_share(timed, variant, profiles),
         kernel_profiles=tuple(
             _told(load, load_profiles) for load in LOADS if (load_profiles := profiles.get((variant.label, load)))
         ),
         own_calls=facts.after.own_calls.get(variant.label, {}),
-        grouped={case: path for case in facts.run.cases.gemms if (path := grouped_path(gemms, case))},
+        grouped={case: path for case in facts.run.cases.gemms if (path := kernel_shares.grouped_path(gemms, case))},
         loss=facts.after.losses.get(variant.label),
         depth_check=facts.after.depth_checks.get(variant.label),
         notes=_notes(variant, facts),
@@ -191,7 +174,7 @@ def _taxes(variant: Variant, run: Measured, profiles: LoadProfiles | None) -> tu
     fact = _training_fact(variant, run)
     depth = repeats(run.workload.model, fact.layers_measured, fact.dense_measured) if fact else ONCE
     forwards = 2 if run.cases.training and run.workload.workload.recompute == "Full" else 1
-    return taxes(variant.recipe, profiles, forwards, depth)
+    return kernel_shares.taxes(variant.recipe, profiles, forwards, depth)
 
 
 def repeats(model: ModelSpec | None, measured: int | None, dense_measured: int) -> Repeats:
@@ -241,7 +224,7 @@ def _notes(variant: Variant, facts: RunFacts) -> tuple[str, ...]:
 
 def _unfused(training: LoadProfiles | None) -> bool:
     """Whether attention ran unfused in the profiled steps; False where none was profiled."""
-    profile = merged(training)
+    profile = kernel_shares.merged(training)
     return profile is not None and unfused_attention(profile)
 
 
@@ -249,7 +232,7 @@ def _heat_not_known(variant: Variant, facts: RunFacts) -> tuple[str, ...]:
     """Of which GPUs nobody knows whether they were throttled: to leave them unmarked says nothing then."""
     if not facts.sensing.health:
         return ()
-    names = blind(facts.recordings.gpus, facts.run.samples.timed.get(variant.label, ()), facts.run.names)
+    names = power_windows.blind(facts.recordings.gpus, facts.run.samples.timed.get(variant.label, ()), facts.run.names)
     message = "whether heat or the power brake held the clocks back is not known of"
     return (f"{message} {', '.join(names)}: the driver tells neither counters nor reasons",) if names else ()
 
@@ -257,7 +240,7 @@ def _heat_not_known(variant: Variant, facts: RunFacts) -> tuple[str, ...]:
 def _gaps(variant: Variant, facts: RunFacts) -> tuple[str, ...]:
     """That a step which is one graph has gaps between its kernels: no host can be blamed for them."""
     fact = _training_fact(variant, facts.run)
-    share = kernel_time_share(facts.timed or facts.run, variant, facts.after.profiles)
+    share = kernel_shares.kernel_time_share(facts.timed or facts.run, variant, facts.after.profiles)
     if fact is None or fact.execution != "graph" or share is None or share >= CPU_BOUND:
         return ()
     return (f"kernels ran in {share:.1%} of the timed step, a CUDA graph: the rest are gaps between short kernels",)
@@ -298,8 +281,10 @@ def _power(variant: Variant, facts: RunFacts) -> PowerOrReason:
     if disagrees(sensing.sensor):
         return (COUNTER_DISAGREES,)
     windows = samples.windows.get(variant.label, ())
-    sensors = WindowSensors(sensing.modules, sensing.sensor_seconds, sensing.rests, counter_scope(sensing.sensor))
-    return node_power_by_part(facts.recordings.gpus, windows, facts.run.names, sensors)
+    sensors = power_windows.WindowSensors(
+        sensing.modules, sensing.sensor_seconds, sensing.rests, counter_scope(sensing.sensor)
+    )
+    return power_windows.node_power_by_part(facts.recordings.gpus, windows, facts.run.names, sensors)
 
 
 def _environment(variables: Mapping[str, str]) -> dict[str, str]:

@@ -27,17 +27,7 @@ from precision_agent.power.token_energy import token_energy, void
 from precision_agent.protocol import RegionName
 from precision_agent.results.power_windows import NodePower
 from precision_agent.sampling.sample import LEAST_ABBA_BLOCKS, CaseKey, Samples
-from precision_api.exchange import stats
-from precision_api.exchange.result import (
-    Energy,
-    Failure,
-    Interval,
-    PowerScope,
-    Region,
-    SensorAccuracy,
-    Training,
-    Utilisation,
-)
+from precision_api.exchange import result, stats
 from precision_api.facts.products import Part
 from precision_api.facts.recipes import RECIPES
 from precision_api.models.resolution import ResolvedWorkload
@@ -52,7 +42,7 @@ class Measured:
     workload: ResolvedWorkload
     names: tuple[str, ...]
     part: Part | None = None
-    control: Interval | None = None
+    control: result.Interval | None = None
     kept_higher: int = 0
     """Layers that stay in the baseline's recipe: computed from its layer times, not run."""
     repeats: Mapping[CaseKey, tuple[float, ...]] = field(default_factory=dict)
@@ -79,22 +69,22 @@ class RecipePower:
     `baseline` is the baseline's power: for the ratio to it, and for layers that are kept in its recipe.
     """
 
-    power: NodePower | tuple[Reason, ...] | Failure
-    idle_watts: Mapping[PowerScope, float]
-    accuracy: SensorAccuracy = "unverified"
-    baseline: NodePower | tuple[Reason, ...] | Failure = ()
+    power: NodePower | tuple[Reason, ...] | result.Failure
+    idle_watts: Mapping[result.PowerScope, float]
+    accuracy: result.SensorAccuracy = "unverified"
+    baseline: NodePower | tuple[Reason, ...] | result.Failure = ()
 
 
-def steps_of(variant: Variant, run: Measured) -> Steps | Failure:
+def steps_of(variant: Variant, run: Measured) -> Steps | result.Failure:
     """The variant's full-depth steps on every GPU; a Failure where one of them has none, or ABBA blocks are too few."""
     case = run.cases.training
     if case is None:
-        return run.cases.no_training or Failure(reason="not_requested")
+        return run.cases.no_training or result.Failure(reason="not_requested")
     values = run.samples.by_device(variant, case)
-    if isinstance(values, Failure):
+    if isinstance(values, result.Failure):
         return values
     if len(values) < LEAST_ABBA_BLOCKS:
-        return Failure(reason="too_few_palindromes", message=f"{len(values)} complete: an interval needs 2")
+        return result.Failure(reason="too_few_palindromes", message=f"{len(values)} complete: an interval needs 2")
     fact = run.samples.facts[variant.label, case]
     kept, base = run.kept_by(variant), run.cases.baseline
     depth = depth_of(
@@ -109,7 +99,7 @@ def steps_of(variant: Variant, run: Measured) -> Steps | Failure:
     for place, name in enumerate(run.names):
         higher = run.samples.regions_of(base, place) if kept else None
         step = full_depth(run.samples.regions_of(variant, place), depth, higher)
-        if isinstance(step, Failure):
+        if isinstance(step, result.Failure):
             return step.model_copy(update={"message": f"{name}: {step.message}"[:1024]})
         seconds[name] = step.values
         missing = _left_out(step, run.workload)
@@ -123,17 +113,19 @@ def _left_out(step: FullDepth, workload: ResolvedWorkload) -> tuple[RegionName, 
     return tuple(name for name in step.missing if name != "head" or has_head)
 
 
-def training_of(variant: Variant, run: Measured, metering: RecipePower, depth_check: float | None = None) -> Training:
+def training_of(
+    variant: Variant, run: Measured, metering: RecipePower, depth_check: float | None = None
+) -> result.Training:
     """The training figure of one variant."""
     steps, case = steps_of(variant, run), run.cases.training
-    if isinstance(steps, Failure) or case is None:
-        failure = steps if isinstance(steps, Failure) else run.cases.no_training
-        return Training(failure=failure)
+    if isinstance(steps, result.Failure) or case is None:
+        failure = steps if isinstance(steps, result.Failure) else run.cases.no_training
+        return result.Training(failure=failure)
     rates, slowest = steps.rates, steps.rates.slowest_gpu
     ratio = training_speedup(steps, variant, run)
     flops = rates.tokens_per_second.value * case.flops_per_token
     several = len(run.names) > 1
-    return Training(
+    return result.Training(
         tokens_per_second=rates.tokens_per_second,
         synchronous_tokens_per_second=rates.synchronous,
         slowest_gpu=slowest if several else None,
@@ -145,7 +137,7 @@ def training_of(variant: Variant, run: Measured, metering: RecipePower, depth_ch
         speedup=ratio,
         difference=difference(ratio, run.control) if ratio else None,
         regions=tuple(
-            Region(name=name, seconds=stats.mean_interval(values))
+            result.Region(name=name, seconds=stats.mean_interval(values))
             for name, values in run.samples.regions_of(variant, run.names.index(slowest)).items()
         ),
         layers=steps.depth.layers,
@@ -159,13 +151,13 @@ def training_of(variant: Variant, run: Measured, metering: RecipePower, depth_ch
     )
 
 
-def training_speedup(steps: Steps, variant: Variant, run: Measured) -> Interval | None:
+def training_speedup(steps: Steps, variant: Variant, run: Measured) -> result.Interval | None:
     """The node's rate over the baseline's, paired; None for the baseline and where the two have no like figures."""
     if variant == run.cases.baseline:
         return None
     baseline = steps_of(run.cases.baseline, run)
-    ratio = baseline if isinstance(baseline, Failure) else speedup(steps.rates, baseline.rates)
-    return None if isinstance(ratio, Failure) else ratio
+    ratio = baseline if isinstance(baseline, result.Failure) else speedup(steps.rates, baseline.rates)
+    return None if isinstance(ratio, result.Failure) else ratio
 
 
 def _trial_rate(variant: Variant, run: Measured) -> float | None:
@@ -173,12 +165,12 @@ def _trial_rate(variant: Variant, run: Measured) -> float | None:
     case = run.cases.training
     assert case is not None
     values = run.samples.by_device(variant, case)
-    assert not isinstance(values, Failure)
+    assert not isinstance(values, result.Failure)
     device_seconds = [fmean(passes) for passes in zip(*values, strict=True)]
     return sum(case.tokens / seconds for seconds in device_seconds) / run.workload.workload.tensor_parallel
 
 
-def _mfu(variant: Variant, flops: float, part: Part | None) -> Utilisation | None:
+def _mfu(variant: Variant, flops: float, part: Part | None) -> result.Utilisation | None:
     """Of one GPU, over the dense peak of the recipe's number format; None where no peak is known."""
     if part is None:
         return None
@@ -187,11 +179,13 @@ def _mfu(variant: Variant, flops: float, part: Part | None) -> Utilisation | Non
     if not peak:
         return None
     name = f"{part.name} dense {kind.upper()}: {part.source}"
-    return Utilisation(value=flops / peak, peak_flops_per_second=peak, peak=name)
+    return result.Utilisation(value=flops / peak, peak_flops_per_second=peak, peak=name)
 
 
-def _void(reasons: tuple[Reason, ...] | Failure) -> Energy:
-    return Energy(valid=False, reasons=(reasons.reason,)) if isinstance(reasons, Failure) else void(reasons)
+def _void(reasons: tuple[Reason, ...] | result.Failure) -> result.Energy:
+    return (
+        result.Energy(valid=False, reasons=(reasons.reason,)) if isinstance(reasons, result.Failure) else void(reasons)
+    )
 
 
 def _mean_regions(variant: Variant, run: Measured, abba_block: int | None = None) -> dict[RegionName, float]:
@@ -201,7 +195,7 @@ def _mean_regions(variant: Variant, run: Measured, abba_block: int | None = None
     return {name: fmean(value for device in devices for value in device[name][chosen]) for name in devices[0]}
 
 
-def _energy(variant: Variant, run: Measured, steps: Steps, metering: RecipePower) -> Energy:
+def _energy(variant: Variant, run: Measured, steps: Steps, metering: RecipePower) -> result.Energy:
     """Joules of full-depth steps, from each part's power and its seconds at full depth."""
     power = metering.power
     if not isinstance(power, NodePower):
@@ -212,7 +206,7 @@ def _energy(variant: Variant, run: Measured, steps: Steps, metering: RecipePower
             return _void(metering.baseline)
         higher = (_mean_regions(run.cases.baseline, run), metering.baseline.watts)
     watts = full_depth_watts(_mean_regions(variant, run), power.watts, steps.depth, higher)
-    if isinstance(watts, Failure):
+    if isinstance(watts, result.Failure):
         return _void(watts)
     tokens = steps.rates.tokens_per_second.value * power.seconds
     node = EnergyReading(watts * power.seconds, power.seconds, power.updates, power.scope, counted=power.counted)
@@ -225,12 +219,12 @@ def _energy(variant: Variant, run: Measured, steps: Steps, metering: RecipePower
     )
 
 
-def _energy_ratio(variant: Variant, run: Measured, steps: Steps, metering: RecipePower) -> Interval | None:
+def _energy_ratio(variant: Variant, run: Measured, steps: Steps, metering: RecipePower) -> result.Interval | None:
     """Tokens per joule over the baseline's, paired within ABBA blocks; None where the two have no like figures."""
     power, base_power, base_steps = metering.power, metering.baseline, steps_of(run.cases.baseline, run)
     if variant == run.cases.baseline or not isinstance(power, NodePower) or not isinstance(base_power, NodePower):
         return None
-    if isinstance(base_steps, Failure) or set(steps.rates.missing) != set(base_steps.rates.missing):
+    if isinstance(base_steps, result.Failure) or set(steps.rates.missing) != set(base_steps.rates.missing):
         return None
     mine = _tokens_per_joule(variant, run, steps, power, base_power)
     base = _tokens_per_joule(run.cases.baseline, run, base_steps, base_power, base_power)
@@ -250,6 +244,6 @@ def _tokens_per_joule(
         if steps.depth.kept_higher:
             higher = (_mean_regions(run.cases.baseline, run, place), baseline.of_abba_block(place))
         watts = full_depth_watts(_mean_regions(variant, run, place), power.of_abba_block(place), steps.depth, higher)
-        if not isinstance(watts, Failure):
+        if not isinstance(watts, result.Failure):
             rates[place] = steps.rates.per_abba_block[place] / watts
     return rates

@@ -23,13 +23,7 @@ from precision_agent.run.trial import on_cpu
 from precision_agent.sampling.calibrate import IDLE_SECONDS, idle_watts
 from precision_agent.sampling.devices import Devices, LocalDevices, Stop
 from precision_agent.sampling.process_pool import PATIENCE, Patience, ProcessPool
-from precision_api.exchange.exits import (
-    BACKEND_UNAVAILABLE,
-    DEVICE_MISSING,
-    DEVICES_NOT_CLAIMED,
-    GPU_UNHEALTHY,
-    INVALID_REQUEST,
-)
+from precision_api.exchange import exits
 from precision_api.exchange.request import MeasurementRequest
 from precision_api.exchange.result import Failure
 
@@ -76,9 +70,9 @@ class Opened:
 def open_node(wanted: Wanted, request: MeasurementRequest, stop: Stop) -> Opened:
     """The node's devices for this request; Refusal where a backend, a device or its health is not as needed."""
     if wanted.backend not in BACKENDS:
-        raise Refusal(INVALID_REQUEST, f"backend {wanted.backend!r}: known are {', '.join(BACKENDS)}")
+        raise Refusal(exits.INVALID_REQUEST, f"backend {wanted.backend!r}: known are {', '.join(BACKENDS)}")
     if wanted.device not in ("auto", "cuda", "cpu"):
-        raise Refusal(INVALID_REQUEST, f"device {wanted.device!r}: known are auto, cuda and cpu")
+        raise Refusal(exits.INVALID_REQUEST, f"device {wanted.device!r}: known are auto, cuda and cpu")
     if wanted.backend == "replay":
         gpus = [Replay(request, wanted.options, index) for index in range(request.node.gpus)]
         return Opened(LocalDevices(gpus, request.node.gpus), replayed_sensing(gpus))
@@ -99,7 +93,7 @@ def _on_gpus(wanted: Wanted, request: MeasurementRequest, stop: Stop) -> Opened:
     promised = 1 if wanted.gpu else request.node.gpus
     reading = nvml.read()
     if reading.failure and reading.failure.reason == "nvml_failed":  # there is a driver, and it says that a GPU is bad
-        raise Refusal(GPU_UNHEALTHY, f"nvml_failed: {reading.failure.message}"[:1000])
+        raise Refusal(exits.GPU_UNHEALTHY, f"nvml_failed: {reading.failure.message}"[:1000])
     if reading.failure or os.environ.get(VISIBLE) == "":
         # Without NVML no GPU is known by UUID: one device, whatever torch sees, and no energy.
         failure = reading.failure or Failure(reason="no_visible_gpu", message=f"{VISIBLE} is empty")
@@ -107,7 +101,7 @@ def _on_gpus(wanted: Wanted, request: MeasurementRequest, stop: Stop) -> Opened:
         return Opened(devices, SensorFacts(failure=failure), notes=(*notes, *unproved(request, failure.message)))
     uuids = chosen([gpu.uuid for gpu in reading.gpus], os.environ.get(VISIBLE), wanted.gpu)
     if len(uuids) < promised:
-        raise Refusal(DEVICE_MISSING, f"the request names {promised} GPUs, NVML shows {len(uuids)}")
+        raise Refusal(exits.DEVICE_MISSING, f"the request names {promised} GPUs, NVML shows {len(uuids)}")
     hold_to_claim(uuids, request.node.gpu_uuids, promised)
     uuids = uuids[:promised]
     sensing, closers = (wanted.sensing, ()) if wanted.sensing else _looked_at(uuids, wanted.idle_seconds, stop)
@@ -125,10 +119,10 @@ def hold_to_claim(seen: Sequence[str], published: Sequence[str] | None, promised
     foreign = [uuid for uuid in seen if uuid not in published]
     if foreign:
         raise Refusal(
-            DEVICES_NOT_CLAIMED, f"NVML shows {', '.join(foreign)}, which no claim on this node can get"[:1000]
+            exits.DEVICES_NOT_CLAIMED, f"NVML shows {', '.join(foreign)}, which no claim on this node can get"[:1000]
         )
     if len(seen) > promised:
-        raise Refusal(DEVICES_NOT_CLAIMED, f"the claim is for {promised} GPUs, NVML shows {len(seen)}")
+        raise Refusal(exits.DEVICES_NOT_CLAIMED, f"the claim is for {promised} GPUs, NVML shows {len(seen)}")
 
 
 def unproved(request: MeasurementRequest, why: str) -> tuple[str, ...]:
@@ -155,7 +149,7 @@ def _open_devices(
         devices.machine()
     except Refusal as refusal:
         devices.close()  # its processes begin anew when the run asks: another refusal is told there
-        if refusal.exit == BACKEND_UNAVAILABLE and not stop():
+        if refusal.exit == exits.BACKEND_UNAVAILABLE and not stop():
             return pool_of("torch"), (f"measured by torch-cuda: {refusal.message}"[:1024],)
     return devices, ()
 
@@ -170,7 +164,7 @@ def chosen(uuids: Sequence[str], visible: str | None, gpu: str | None) -> list[s
         return seen
     named = _one(seen, gpu)
     if named is None:
-        raise Refusal(DEVICE_MISSING, f"no GPU {gpu!r}: there are {', '.join(seen) or 'none'}")
+        raise Refusal(exits.DEVICE_MISSING, f"no GPU {gpu!r}: there are {', '.join(seen) or 'none'}")
     return [named]
 
 

@@ -29,18 +29,10 @@ from precision_agent.run.open import Opened, Wanted, open_node
 from precision_agent.run.request_reading import halved, read_request
 from precision_agent.run.stops import RunStops
 from precision_agent.run.trial import fitted, on_cpu
+from precision_agent.sampling import sample
 from precision_agent.sampling.calibrate import WAVES, calibrated, period, square_wave
 from precision_agent.sampling.devices import Call, Stop
 from precision_agent.sampling.profiles import LEADS, Leads
-from precision_agent.sampling.sample import (
-    LEAST_ABBA_BLOCKS,
-    STOPPED,
-    CaseKey,
-    Hooks,
-    Samples,
-    first_failure,
-    take,
-)
 from precision_agent.sampling.steady import LONGEST_SECONDS, WarmUp, warm_up
 from precision_api.exchange import exits
 from precision_api.exchange.request import MeasurementRequest
@@ -234,7 +226,7 @@ class _Run:
             asked=self.asked,
             request=self.request,
             run=Measured(
-                cases, Samples(0, {}, {}), workload, names, product, kept_higher=self.request.kept_higher_layers
+                cases, sample.Samples(0, {}, {}), workload, names, product, kept_higher=self.request.kept_higher_layers
             ),
             backend=opened.devices.name,
             machine=machine,
@@ -247,12 +239,12 @@ class _Run:
             notes=(*opened.notes, *self.notes),
         )
 
-    def _rehearsed(self, opened: Opened, facts: RunFacts, variants: Sequence[Variant]) -> dict[CaseKey, Failure]:
+    def _rehearsed(self, opened: Opened, facts: RunFacts, variants: Sequence[Variant]) -> dict[sample.CaseKey, Failure]:
         """Everything built, checked and captured once before anything is timed; what fails is not tried again.
 
         The models of all variants first: GEMMs that had their room would have to give way, and be built again.
         """
-        failures: dict[CaseKey, Failure] = {}
+        failures: dict[sample.CaseKey, Failure] = {}
         training, gemms = facts.run.cases.training, facts.run.cases.gemms
         rounds: list[tuple[Variant, Sequence[Case]]] = (
             [(variant, [training]) for variant in variants] if training else []
@@ -264,8 +256,8 @@ class _Run:
                 if self.stop() or refusal_of(case, variant, facts.backend):
                     continue
                 answers = opened.devices.all(Call("prepare", (case, variant), variant=variant))
-                failure = first_failure(facts.run.names, answers)
-                if not failure or failure.reason in STOPPED:
+                failure = sample.first_failure(facts.run.names, answers)
+                if not failure or failure.reason in sample.STOPPED:
                     continue
                 if failure.reason == "out_of_memory" and isinstance(case, TrainingCase) and halved(self.request):
                     raise _OutOfMemory(f"{variant.label}: {failure.message}")
@@ -297,14 +289,14 @@ class _Run:
         return replace(facts, sensing=sensing, steadiness=steadiness)
 
     def _sampled(
-        self, opened: Opened, facts: RunFacts, variants: tuple[Variant, ...], failures: dict[CaseKey, Failure]
-    ) -> Samples:
+        self, opened: Opened, facts: RunFacts, variants: tuple[Variant, ...], failures: dict[sample.CaseKey, Failure]
+    ) -> sample.Samples:
         sensors = opened.sensing.sensors
         began, keep = self.around.clock.monotonic(), self.around.checkpoint
 
-        def after_pass(passes: int, samples: Callable[[], Samples]) -> None:
+        def after_pass(passes: int, samples: Callable[[], sample.Samples]) -> None:
             self.stops.timed(passes)
-            if keep and LEAST_ABBA_BLOCKS <= passes < self.request.timing.passes:
+            if keep and sample.LEAST_ABBA_BLOCKS <= passes < self.request.timing.passes:
                 so_far = self._up_to_now(opened, measured(facts, samples().so_far()), variants)
                 keep(self._ended(so_far))
 
@@ -322,9 +314,9 @@ class _Run:
         def failed(variant: Variant, case: Case, failure: Failure) -> None:
             self.around.note(failure_note(variant.label, case, failure))
 
-        hooks = Hooks(after_pass, hot, before_slot, failed)
+        hooks = sample.Hooks(after_pass, hot, before_slot, failed)
         stop, timing = self.stops.sampling, self.request.timing
-        return take(opened.devices, facts.run.cases, variants, timing, stop, sensor_seconds, hooks, failures)
+        return sample.take(opened.devices, facts.run.cases, variants, timing, stop, sensor_seconds, hooks, failures)
 
     def _up_to_now(self, opened: Opened, facts: RunFacts, variants: Sequence[Variant]) -> RunFacts:
         """With the samples of the sensors and each variant's peak memory as they are now."""
@@ -353,7 +345,7 @@ def _resolved(work: Callable[[], _T]) -> _T:
 def _probe(answer: object) -> Probe:
     if isinstance(answer, Probe):
         return answer
-    if isinstance(answer, Failure) and answer.reason not in STOPPED:
+    if isinstance(answer, Failure) and answer.reason not in sample.STOPPED:
         return Probe("probe_failed", f"{answer.reason}: {answer.message}"[:1024])
     cause = answer.message if isinstance(answer, Failure | Refusal) else str(answer)
     raise Refusal(exits.NOTHING_FINISHED, f"{cause}; no palindrome was complete")

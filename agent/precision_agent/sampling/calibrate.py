@@ -19,18 +19,8 @@ from statistics import median
 from typing import Any, TypeVar
 
 from precision_agent.cases import Variant
+from precision_agent.power import energy
 from precision_agent.power import reasons as why
-from precision_agent.power.energy import (
-    LIMITS,
-    CounterReading,
-    CounterScope,
-    PowerSample,
-    Trace,
-    Window,
-    counted,
-    integral,
-    sensor_period,
-)
 from precision_agent.power.reasons import Reason
 from precision_agent.power.sensor_sampling import Recording
 from precision_agent.protocol import Sample
@@ -53,11 +43,11 @@ MORE = "the energy counter covers more of the module than the GPU: energy is the
 class Wave:
     """When a square-wave load ran: the whole, and its stretches without load."""
 
-    window: Window
-    rests: tuple[Window, ...]
+    window: energy.Window
+    rests: tuple[energy.Window, ...]
 
 
-def rest_watts(trace: Trace, rests: Iterable[Window], sensor_seconds: float) -> float | None:
+def rest_watts(trace: energy.Trace, rests: Iterable[energy.Window], sensor_seconds: float) -> float | None:
     """What a GPU draws when it has nothing to do for a moment: the median reading of `rests`, their first readings left
     out; None below five readings.
 
@@ -73,15 +63,15 @@ def rest_watts(trace: Trace, rests: Iterable[Window], sensor_seconds: float) -> 
 
 
 def idle_watts(
-    recordings: Mapping[str, Recording], modules: Mapping[str, str], window: Window
+    recordings: Mapping[str, Recording], modules: Mapping[str, str], window: energy.Window
 ) -> dict[PowerScope, float]:
     """Mean power of all sensors of each scope together; a scope that one GPU lacks is left out."""
     watts: dict[PowerScope, float] = {}
     gpus = {uuid: recording.gpu for uuid, recording in recordings.items()}
     boards = {modules.get(uuid, uuid): recording.module for uuid, recording in recordings.items()}
-    scopes: tuple[tuple[PowerScope, Mapping[str, Trace]], ...] = (("gpu", gpus), ("module", boards))
+    scopes: tuple[tuple[PowerScope, Mapping[str, energy.Trace]], ...] = (("gpu", gpus), ("module", boards))
     for scope, traces in scopes:
-        joules = [integral(trace.power, window) for trace in traces.values()]
+        joules = [energy.integral(trace.power, window) for trace in traces.values()]
         energies = [value for value in joules if not isinstance(value, Reason)]
         if energies and len(energies) == len(joules):
             watts[scope] = math.fsum(energies) / window.seconds
@@ -97,17 +87,17 @@ def square_wave(
 ) -> Wave | None:
     """Loads all GPUs on and off; when that was, or None where the load failed or the run must end."""
     start = time.monotonic()
-    rests: list[Window] = []
+    rests: list[energy.Window] = []
     for _ in range(waves):
         answers = _loaded(devices, variant)
         if stop() or any(not hasattr(answer, "seconds") for answer in answers):
             return None
         ended = time.monotonic()
         sleep(HALF_WAVE_SECONDS)
-        rests.append(Window(ended, time.monotonic()))
+        rests.append(energy.Window(ended, time.monotonic()))
     end = time.monotonic()
     sleep(0.3)  # the samples around the end: a window's edge lies between two of them
-    return Wave(Window(start, end), tuple(rests))
+    return Wave(energy.Window(start, end), tuple(rests))
 
 
 def _loaded(devices: Devices, variant: Variant) -> tuple[Any, ...]:
@@ -122,18 +112,20 @@ def _loaded(devices: Devices, variant: Variant) -> tuple[Any, ...]:
     return devices.all(Call("settle", (variant, HALF_WAVE_SECONDS), HALF_WAVE_SECONDS, variant))
 
 
-def calibrated(recordings: Mapping[str, Recording], window: Window) -> Sensor:
+def calibrated(recordings: Mapping[str, Recording], window: energy.Window) -> Sensor:
     """What the samples of a square-wave load say of the sensors; the worst GPU speaks for all."""
-    counters: list[list[CounterReading]] = [_inside(recording.gpu.counter, window) for recording in recordings.values()]
-    powers: list[list[PowerSample]] = [_inside(recording.gpu.power, window) for recording in recordings.values()]
-    periods = [sensor_period(readings) for readings in counters]
+    counters: list[list[energy.CounterReading]] = [
+        _inside(recording.gpu.counter, window) for recording in recordings.values()
+    ]
+    powers: list[list[energy.PowerSample]] = [_inside(recording.gpu.power, window) for recording in recordings.values()]
+    periods = [energy.sensor_period(readings) for readings in counters]
     power = [_power_period(samples) for samples in powers]
     ratios = [_agreement(recording.gpu, window) for recording in recordings.values()]
     beyond = bool(ratios) and all(_covers_more(recording, window) for recording in recordings.values())
     measured = [ratio for ratio in ratios if isinstance(ratio, float)]
     reasons = [ratio.name for ratio in ratios if isinstance(ratio, Reason)]
     worst = max(measured, key=lambda ratio: abs(math.log(ratio)), default=None)
-    good = worst is not None and not reasons and abs(worst - 1) <= LIMITS.disagreement
+    good = worst is not None and not reasons and abs(worst - 1) <= energy.LIMITS.disagreement
     return Sensor(
         accuracy="calibrated" if good else "unverified",
         counter_update_seconds=max((period for period in periods if period), default=None),
@@ -144,7 +136,7 @@ def calibrated(recordings: Mapping[str, Recording], window: Window) -> Sensor:
     )
 
 
-def counter_scope(sensor: Sensor | None) -> CounterScope:
+def counter_scope(sensor: Sensor | None) -> energy.CounterScope:
     """What the energy counters cover; the GPU where nothing else was found."""
     return "more" if sensor and sensor.counter_scope == "more" else "gpu"
 
@@ -160,12 +152,12 @@ def disagrees(sensor: Sensor | None) -> bool:
     """Whether the calibration found counter and integral further apart than energy allows, and both of one GPU."""
     if sensor is None or counter_scope(sensor) == "more":
         return False
-    apart = sensor.agreement is not None and abs(sensor.agreement - 1) > LIMITS.disagreement
+    apart = sensor.agreement is not None and abs(sensor.agreement - 1) > energy.LIMITS.disagreement
     return apart or why.COUNTER_DISAGREES.name in sensor.message
 
 
-def _agreement(trace: Trace, window: Window) -> float | Reason:
-    by_counter, by_integral = counted(trace.counter, window), integral(trace.power, window)
+def _agreement(trace: energy.Trace, window: energy.Window) -> float | Reason:
+    by_counter, by_integral = energy.counted(trace.counter, window), energy.integral(trace.power, window)
     if isinstance(by_counter, Reason):
         return by_counter
     if isinstance(by_integral, Reason):
@@ -173,26 +165,26 @@ def _agreement(trace: Trace, window: Window) -> float | Reason:
     return by_counter / by_integral if by_counter > 0 and by_integral > 0 else why.COUNTER_DISAGREES
 
 
-def _covers_more(recording: Recording, window: Window) -> bool:
+def _covers_more(recording: Recording, window: energy.Window) -> bool:
     """Whether the counter is above the GPU's own draw and not above its module's: then it covers a part of the module.
 
     Only where the driver tells both draws. A counter that is off on a plain GPU has no such explanation.
     """
-    joules = counted(recording.gpu.counter, window)
-    gpu, module = integral(recording.gpu.power, window), integral(recording.module.power, window)
+    joules = energy.counted(recording.gpu.counter, window)
+    gpu, module = energy.integral(recording.gpu.power, window), energy.integral(recording.module.power, window)
     if isinstance(joules, Reason) or isinstance(gpu, Reason) or isinstance(module, Reason):
         return False
-    return gpu * (1 + LIMITS.disagreement) < joules <= module * (1 + LIMITS.disagreement)
+    return gpu * (1 + energy.LIMITS.disagreement) < joules <= module * (1 + energy.LIMITS.disagreement)
 
 
-_Timed = TypeVar("_Timed", CounterReading, PowerSample)
+_Timed = TypeVar("_Timed", energy.CounterReading, energy.PowerSample)
 
 
-def _inside(points: Iterable[_Timed], window: Window) -> list[_Timed]:
+def _inside(points: Iterable[_Timed], window: energy.Window) -> list[_Timed]:
     return [point for point in points if window.start <= point.at <= window.end]
 
 
-def _power_period(samples: Sequence[PowerSample]) -> float | None:
+def _power_period(samples: Sequence[energy.PowerSample]) -> float | None:
     """Seconds between two changes of the power reading; None where it hardly changed."""
     changes = [later.at for earlier, later in pairwise(samples) if later.watts != earlier.watts]
     gaps = [later - earlier for earlier, later in pairwise(changes)]

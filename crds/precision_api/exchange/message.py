@@ -9,29 +9,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from precision_api.exchange import result
 from precision_api.exchange.request import PLAIN, Mode
-from precision_api.exchange.result import (
-    Availability,
-    Backend,
-    Count,
-    Difference,
-    Interval,
-    Line,
-    LossVerdict,
-    Note,
-    PowerScope,
-    Provenance,
-    RecipeScope,
-    Recommendation,
-    SensorAccuracy,
-    Software,
-    ThrottleReason,
-    Title,
-    Uuid,
-    Verdict,
-    Word,
-    once_each,
-)
 from precision_api.facts.recipes import RECIPE_NAMES, Recipe
 from precision_api.facts.schema import Record
 
@@ -44,25 +23,25 @@ class RecipeSummary(Record):
     """
 
     recipe: Recipe
-    availability: Availability
-    verdict: Verdict
-    tokens_per_second: Interval | None = None
+    availability: result.Availability
+    verdict: result.Verdict
+    tokens_per_second: result.Interval | None = None
     gpu_spread: float | None = None
-    speedup: Interval | None = None
-    difference: Difference | None = None
+    speedup: result.Interval | None = None
+    difference: result.Difference | None = None
     watts: float | None = None
     tokens_per_joule: float | None = None
-    power_scope: PowerScope | None = None
-    power_invalid: tuple[Word, ...] = Field((), max_length=8)
+    power_scope: result.PowerScope | None = None
+    power_invalid: tuple[result.Word, ...] = Field((), max_length=8)
     throttled: float | None = Field(None, ge=0, le=1)
-    throttle_reason: ThrottleReason | None = None
-    diverged_step: Count | None = None
-    loss_verdict: LossVerdict | None = Field(None, description="Of the loss runs; absent where none ran.")
-    failure: Line | None = Field(None, description="reason: message of what failed first.")
+    throttle_reason: result.ThrottleReason | None = None
+    diverged_step: result.Count | None = None
+    loss_verdict: result.LossVerdict | None = Field(None, description="Of the loss runs; absent where none ran.")
+    failure: result.Line | None = Field(None, description="reason: message of what failed first.")
     gemm_speedup: dict[Mode, float] = Field(default_factory=dict)
     tokens_per_joule_net: float | None = None
     quantization_tax: float | None = None
-    model_memory_bytes: Count | None = None
+    model_memory_bytes: result.Count | None = None
 
 
 class Detail(Record):
@@ -80,31 +59,31 @@ class Summary(Record):
     run: Annotated[str, Field(max_length=63, pattern=PLAIN)]
     request_hash: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
     node: Annotated[str, Field(max_length=253, pattern=PLAIN)]
-    backend: Backend
-    provenance: Provenance
-    simulated: tuple[Title, ...] = Field((), max_length=32)
-    partial: Line | None = None
-    product: Word
+    backend: result.Backend
+    provenance: result.Provenance
+    simulated: tuple[result.Title, ...] = Field((), max_length=32)
+    partial: result.Line | None = None
+    product: result.Word
     gpus: Annotated[int, Field(ge=0, le=16)]
-    software: Software
-    finished_at: Word
+    software: result.Software
+    finished_at: result.Word
     duration_seconds: float = Field(ge=0)
-    workload_hash: Word
+    workload_hash: result.Word
     baseline: Recipe = "bf16"
-    recipe_scope: RecipeScope = "all"
+    recipe_scope: result.RecipeScope = "all"
     training_flops_per_token: float | None = None
-    slowest_gpu: Uuid | None = None
-    sensor_accuracy: SensorAccuracy | None = None
+    slowest_gpu: result.Uuid | None = None
+    sensor_accuracy: result.SensorAccuracy | None = None
     recipes: tuple[RecipeSummary, ...] = Field(max_length=len(RECIPE_NAMES))
-    recommendation: Recommendation = Recommendation()
-    dropped: tuple[Word, ...] = Field(
+    recommendation: result.Recommendation = result.Recommendation()
+    dropped: tuple[result.Word, ...] = Field(
         (), max_length=16, description="What was cut or left out to make the message fit; the full result has it."
     )
     detail: Detail
 
     @model_validator(mode="after")
     def _recipes_once(self) -> Summary:
-        once_each([recipe.recipe for recipe in self.recipes])
+        result.once_each([recipe.recipe for recipe in self.recipes])
         return self
 
 
@@ -113,4 +92,4 @@ class Refusal(Record):
 
     v: Literal["PPE1"] = "PPE1"
     reason: Annotated[str, Field(pattern=r"^[A-Z][A-Za-z0-9]*$", max_length=64)]
-    message: Note = ""
+    message: result.Note = ""

@@ -25,18 +25,7 @@ from precision_api.facts.schema import (
     StringMap,
     Text,
 )
-from precision_api.kinds.fields import (
-    Duration,
-    Image,
-    IntOrPercent,
-    LabelKey,
-    Modes,
-    Products,
-    Quantity,
-    Recipes,
-    RerunOn,
-    Watts,
-)
+from precision_api.kinds import fields
 from precision_api.models.workload import Workload
 
 
@@ -59,7 +48,7 @@ class MatchExpression(Document):
         ),
     )
 
-    key: LabelKey = Field(description="Label key to look at.")
+    key: fields.LabelKey = Field(description="Label key to look at.")
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"] = Field(description="How to compare.")
     values: tuple[LabelValue, ...] = Field((), max_length=256, description="Values to compare with.")
 
@@ -67,7 +56,7 @@ class MatchExpression(Document):
 class TaintMatch(Document):
     """A taint to stay away from."""
 
-    key: LabelKey = Field(description="Taint key.")
+    key: fields.LabelKey = Field(description="Taint key.")
     value: LabelValue | None = Field(None, description="Taint value; left out, any value matches.")
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = Field(
         None, description="Taint effect; left out, any effect matches."
@@ -90,7 +79,7 @@ class Target(Document):
         (), max_length=32, description="Further requirements on labels; all must hold."
     )
     node_names: tuple[Name, ...] = Field((), max_length=1024, description="Only these nodes, by name.")
-    products: Products = Field(
+    products: fields.Products = Field(
         (),
         max_length=32,
         description="Only these GPU products: H100, H200, B200, B300, GB200, GB300, or any other name as nodes are "
@@ -111,7 +100,7 @@ class GemmBenchmark(Document):
     """Every matrix multiplication of the workload by itself."""
 
     enabled: bool = Field(True, description="Measure GEMMs.")
-    modes: Modes = Field(
+    modes: fields.Modes = Field(
         ("autocast", "prequantized"),
         min_length=1,
         max_length=2,
@@ -183,7 +172,7 @@ class PoolLimit(Document):
     max_concurrent: Annotated[int, Field(ge=1, le=100_000)] | None = Field(
         None, description="Most agents at once in this pool."
     )
-    power_budget_watts: Watts | None = Field(
+    power_budget_watts: fields.Watts | None = Field(
         None, description="Most power, by enforced limits, that running agents of this pool may draw together."
     )
 
@@ -191,7 +180,7 @@ class PoolLimit(Document):
 class TopologyLimit(Document):
     """A limit for each group of nodes that share a label's value: a rack, an NVLink domain, a zone."""
 
-    key: LabelKey = Field(description="Node label whose value names the group.")
+    key: fields.LabelKey = Field(description="Node label whose value names the group.")
     max: Annotated[int, Field(ge=1, le=100_000)] = Field(description="Most agents at once in one group.")
 
 
@@ -207,18 +196,18 @@ class Retry(Document):
 class Rollout(Document):
     """How many nodes are measured at once, and what stops it."""
 
-    max_concurrent: IntOrPercent = Field(
+    max_concurrent: fields.IntOrPercent = Field(
         1,
         description="Most agents at once: a number, or a per cent of the eligible nodes (rounded down, at least 1).",
     )
     canary: Annotated[int, Field(ge=1, le=1000)] | None = Field(
         None, description="So many nodes must succeed before any other starts; if one of them fails, the rollout stops."
     )
-    max_failures: IntOrPercent | None = Field(
+    max_failures: fields.IntOrPercent | None = Field(
         None,
         description="Stop when more nodes than this (or this per cent of the eligible ones) have failed in a run.",
     )
-    max_image_pulls: IntOrPercent = Field(
+    max_image_pulls: fields.IntOrPercent = Field(
         2,
         description="Most agents that pull their image at once, on nodes that neither list it nor have run it: a "
         "number, or a per cent of the eligible nodes.",
@@ -228,7 +217,7 @@ class Rollout(Document):
         max_length=4,
         description="Limits by rack, NVLink domain, zone; agents of other profiles of the namespace count too.",
     )
-    power_budget_watts: Watts | None = Field(
+    power_budget_watts: fields.Watts | None = Field(
         None,
         description="Most power that nodes under measurement may draw together, by the enforced limits of their GPUs "
         "(before the first report: the product's default); agents of other profiles of the namespace on matched nodes "
@@ -252,7 +241,9 @@ class Toleration(Document):
         ),
     )
 
-    key: LabelKey = Field(description="Taint key; required, since tolerating every taint would enter reserved racks.")
+    key: fields.LabelKey = Field(
+        description="Taint key; required, since tolerating every taint would enter reserved racks."
+    )
     operator: Literal["Equal", "Exists"] = Field("Equal", description="How value is compared.")
     value: LabelValue | None = Field(None, description="Taint value.")
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = Field(
@@ -263,9 +254,9 @@ class Toleration(Document):
 class Resources(Document):
     """CPU, memory and local storage of one agent, beside the GPUs."""
 
-    cpu: Quantity = Field("4", description="CPU request.")
-    memory: Quantity = Field("32Gi", description="Memory request and limit.")
-    ephemeral_storage: Quantity = Field(
+    cpu: fields.Quantity = Field("4", description="CPU request.")
+    memory: fields.Quantity = Field("32Gi", description="Memory request and limit.")
+    ephemeral_storage: fields.Quantity = Field(
         "8Gi", description="Limit of local storage: /tmp with the caches of CUDA, Triton and Inductor, and the log."
     )
 
@@ -279,7 +270,7 @@ class PullSecret(Document):
 class Agent(Document):
     """The agent pods. Image registries are limited by the operator's allow-list."""
 
-    image: Image | None = Field(None, description="Agent image. Default: the operator's.")
+    image: fields.Image | None = Field(None, description="Agent image. Default: the operator's.")
     gpus: Literal["All", "One"] = Field(
         "All", description="All: the node's GPUs compute at once, which shows the slowest; One: a quick look at one."
     )
@@ -333,14 +324,16 @@ class Schedule(Document):
     jitter_seconds: Annotated[int, Field(ge=0, le=86_400)] = Field(
         0, description="Begin up to this much later, by a share that is fixed for each profile."
     )
-    max_age: Duration | None = Field(None, description="A result older than this is measured again.")
+    max_age: fields.Duration | None = Field(None, description="A result older than this is measured again.")
 
 
 class Retention(Document):
     """How long results stay."""
 
     history: Annotated[int, Field(ge=1, le=10)] = Field(3, description="How many runs a report remembers.")
-    deleted_nodes: Duration = Field("24h", description="How long the report of a deleted node is kept (s, m, h, d).")
+    deleted_nodes: fields.Duration = Field(
+        "24h", description="How long the report of a deleted node is kept (s, m, h, d)."
+    )
 
 
 class ProfileSpec(Document):
@@ -350,9 +343,9 @@ class ProfileSpec(Document):
         False, description="True: no new measurements start, nor those that Kueue holds; running ones finish."
     )
     target: Target = Field(Target(), description="Which nodes are measured.")
-    pool_label: LabelKey = Field(DEFAULT_POOL_LABEL, description="Node label whose value names the node's pool.")
+    pool_label: fields.LabelKey = Field(DEFAULT_POOL_LABEL, description="Node label whose value names the node's pool.")
     workload: Workload = Field(description="The model or the matrix shapes to measure.")
-    recipes: Recipes = Field(
+    recipes: fields.Recipes = Field(
         (),
         max_length=len(RECIPE_NAMES),
         description="Recipes to measure. Default: all that the node's GPUs support. The baseline is always measured.",
@@ -361,7 +354,7 @@ class ProfileSpec(Document):
     rollout: Rollout = Field(Rollout(), description="How many nodes are measured at once.")
     idle: Idle = Field(Idle(), description="When a node counts as free.")
     schedule: Schedule = Field(Schedule(), description="When measurements begin.")
-    rerun_on: RerunOn = Field(
+    rerun_on: fields.RerunOn = Field(
         ("DriverChange", "AgentChange", "HardwareChange", "SpecChange"),
         max_length=4,
         description="Changes after which a node is measured again. Old results stay until they are replaced.",

@@ -6,16 +6,8 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field
 
+from precision_api.exchange import result
 from precision_api.exchange.request import Mode
-from precision_api.exchange.result import (
-    Availability,
-    Difference,
-    Provenance,
-    RecipeScope,
-    SensorAccuracy,
-    ThrottleReason,
-    Verdict,
-)
 from precision_api.facts.recipes import RECIPE_NAMES, Recipe
 from precision_api.facts.schema import Decimal, Document, Name, ShortText, StatusDocument, Text
 from precision_api.kinds.profile import Condition, Time
@@ -60,7 +52,7 @@ class ReportHardware(StatusDocument):
     slowest_gpu: ShortText | None = Field(
         None, alias="slowestGPU", description="UUID of the GPU that falls behind the most, where GPUs were compared."
     )
-    sensor_accuracy: SensorAccuracy | None = Field(
+    sensor_accuracy: result.SensorAccuracy | None = Field(
         None, description="Whether the power sensor was calibrated against a known load."
     )
 
@@ -82,7 +74,7 @@ class ReportRun(StatusDocument):
     run: ShortText = Field(description="Identity of the run.")
     request_hash: ShortText = Field(description="SHA-256 of the request that was answered.")
     backend: ShortText = Field(description="replay, torch-cpu, torch-cuda or transformer-engine.")
-    provenance: Provenance = Field(description="measured, replayed, simulated or trial (of a CPU).")
+    provenance: result.Provenance = Field(description="measured, replayed, simulated or trial (of a CPU).")
     simulated: tuple[ShortText, ...] = Field(
         (), max_length=32, description="Fields that were not measured.", json_schema_extra=_ATOMIC
     )
@@ -93,7 +85,7 @@ class ReportRun(StatusDocument):
     workload: ShortText | None = Field(None, description="Name of the workload.")
     workload_hash: ShortText = Field(description="Hash of the workload's shapes.")
     baseline: Recipe = Field("bf16", description="Recipe that speedups are relative to.")
-    scope: RecipeScope = Field("all", description="Which linear layers ran in the recipe: all or mlp.")
+    scope: result.RecipeScope = Field("all", description="Which linear layers ran in the recipe: all or mlp.")
     training_flops_per_token: Decimal | None = Field(None, description="Training FLOPs of one token.")
     detail: ShortText | None = Field(None, description="ConfigMap with the full result; absent: summary only.")
     detail_problem: Text | None = Field(None, description="Why the full result is missing.")
@@ -166,8 +158,8 @@ class RecipeReport(StatusDocument):
     """One recipe's figures; a figure that is absent was not measured or is not valid."""
 
     recipe: Recipe = Field(description="Recipe.")
-    availability: Availability = Field(description="Whether the GPUs can run it.")
-    verdict: Verdict = Field(description="Whether the precision really ran.")
+    availability: result.Availability = Field(description="Whether the GPUs can run it.")
+    verdict: result.Verdict = Field(description="Whether the precision really ran.")
     tokens_per_second: Decimal | None = Field(None, description="Training tokens/s of the node, full-depth model.")
     tokens_per_second_error: Decimal | None = Field(
         None, description="Half-width of its 95 % interval, as a share of it (0.003 is 0.3 %)."
@@ -180,7 +172,7 @@ class RecipeReport(StatusDocument):
     speedup: Decimal | None = Field(None, description="Training speedup over the baseline.")
     speedup_lower: Decimal | None = Field(None, description="Lower end of its 95 % interval.")
     speedup_upper: Decimal | None = Field(None, description="Upper end of its 95 % interval.")
-    difference: Difference | None = Field(
+    difference: result.Difference | None = Field(
         None, description="faster, slower, or no_difference from the baseline beyond the run's noise."
     )
     quantization_tax: Decimal | None = Field(
@@ -202,7 +194,7 @@ class RecipeReport(StatusDocument):
     throttled_share: Decimal | None = Field(
         None, description="Share of the time (0 to 1) that heat or the power brake held the clocks back, beyond 0.001."
     )
-    throttle_reason: ThrottleReason | None = Field(None, description="Which of them.")
+    throttle_reason: result.ThrottleReason | None = Field(None, description="Which of them.")
     diverged_step: int | None = Field(None, ge=0, description="Step at which a loss run diverged.")
     loss_verdict: ShortText | None = Field(
         None, description="Of the loss runs: healthy, not_learning, diverging or diverged; absent where none ran."

@@ -7,19 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, StrictBool
 
 from precision_api.facts.schema import Document, Rule
-from precision_api.models.model_parts import (
-    Heads,
-    HeadWidth,
-    Hybrid,
-    LatentAttention,
-    Layers,
-    MoE,
-    MultiTokenPrediction,
-    SlidingWindow,
-    Vocabulary,
-    Width,
-    strict,
-)
+from precision_api.models import model_parts
 
 
 class ModelSpec(Document):
@@ -104,17 +92,19 @@ class ModelSpec(Document):
         ),
     )
 
-    hidden_size: Width = Field(description="Width of the residual stream (H).")
-    intermediate_size: Width = Field(description="Inner width of the MLP (I), without the doubling of a gate.")
-    num_attention_heads: Heads = Field(description="Query heads.")
-    num_key_value_heads: Heads | None = Field(
+    hidden_size: model_parts.Width = Field(description="Width of the residual stream (H).")
+    intermediate_size: model_parts.Width = Field(
+        description="Inner width of the MLP (I), without the doubling of a gate."
+    )
+    num_attention_heads: model_parts.Heads = Field(description="Query heads.")
+    num_key_value_heads: model_parts.Heads | None = Field(
         None, description="Key and value heads; left out, as many as query heads (no grouped-query attention)."
     )
-    head_dim: HeadWidth | None = Field(
+    head_dim: model_parts.HeadWidth | None = Field(
         None, description="Width of one head; left out, hiddenSize / numAttentionHeads, which must then divide."
     )
-    num_hidden_layers: Layers = Field(description="Transformer layers (L).")
-    vocab_size: Vocabulary | None = Field(
+    num_hidden_layers: model_parts.Layers = Field(description="Transformer layers (L).")
+    vocab_size: model_parts.Vocabulary | None = Field(
         None,
         description="Rows of the embedding (V). Left out, there is no lm_head GEMM and parameters are counted without "
         "embedding and head.",
@@ -124,17 +114,19 @@ class ModelSpec(Document):
         alias="gatedMLP",
         description="Whether the MLP is gated (SwiGLU, GeGLU): its first GEMM is twice as wide.",
     )
-    moe: MoE | None = Field(None, description="Mixture of experts; left out, every layer has one dense MLP.")
-    hybrid: Hybrid | None = Field(
+    moe: model_parts.MoE | None = Field(
+        None, description="Mixture of experts; left out, every layer has one dense MLP."
+    )
+    hybrid: model_parts.Hybrid | None = Field(
         None, description="Layers of one block each, Mamba-2 among them; left out, each layer is attention and MLP."
     )
-    latent_attention: LatentAttention | None = Field(
+    latent_attention: model_parts.LatentAttention | None = Field(
         None, description="Multi-head latent attention (MLA); left out, one projection makes query, key and value."
     )
     attention_sinks: StrictBool = Field(
         False, description="Whether each head has a learned sink that takes a part of its attention (GPT-OSS)."
     )
-    sliding_window: SlidingWindow | None = Field(
+    sliding_window: model_parts.SlidingWindow | None = Field(
         None, description="Layers with windowed attention; left out, every layer attends to the whole sequence."
     )
     causal: StrictBool = Field(
@@ -149,14 +141,14 @@ class ModelSpec(Document):
         description="Norms of query and key: None, PerHead (headDim weights each, as Qwen3) or Full (a weight for each "
         "projected feature, as OLMo 2).",
     )
-    norms_per_layer: Annotated[int, strict(0, 8)] = Field(
+    norms_per_layer: Annotated[int, model_parts.strict(0, 8)] = Field(
         2, description="Norms of width hiddenSize in one layer (Gemma 2 has 4)."
     )
     norm_bias: StrictBool = Field(False, description="Whether norms have a bias (LayerNorm) or none (RMSNorm).")
-    learned_positions: Annotated[int, strict(0, 16_777_216)] = Field(
+    learned_positions: Annotated[int, model_parts.strict(0, 16_777_216)] = Field(
         0, description="Rows of a learned position table (GPT-2); 0 where positions are computed."
     )
-    mtp: MultiTokenPrediction | None = Field(
+    mtp: model_parts.MultiTokenPrediction | None = Field(
         None,
         description="Modules for multi-token prediction. They are counted apart: parameters, FLOPs per token and the "
         "measured GEMMs are those of the model without them.",

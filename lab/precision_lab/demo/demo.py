@@ -15,15 +15,7 @@ from precision_lab.builds.binaries import cache_folder, make_ready
 from precision_lab.builds.own_programs import USE
 from precision_lab.builds.programs import DEMO
 from precision_lab.cluster.objects import Object
-from precision_lab.demo.ending import (
-    Ending,
-    Monitoring,
-    down_command,
-    next_commands,
-    plugin_folder,
-    where_to_look,
-    write_report,
-)
+from precision_lab.demo import ending
 from precision_lab.demo.monitoring import start_monitoring
 from precision_lab.demo.view import DemoSnapshot, fleet_table, is_finished, progress_view, reasons_table, slow_nodes
 from precision_lab.fleet.fleet import demo_fleet
@@ -81,7 +73,7 @@ def make_room(console: Console, name: str) -> None:
         return
     if earlier.owned:
         raise ProcessError(
-            f"Another demo named {name!r} is at work: wait until it is done, or end it by {down_command(name)}, "
+            f"Another demo named {name!r} is at work: wait until it is done, or end it by {ending.down_command(name)}, "
             "or run this one beside it: .venv/bin/precision-lab demo --name NAME"
         )
     earlier.end()
@@ -105,12 +97,12 @@ def _bring_up_and_show(console: Console, notice: Panel, settings: LabSettings, k
         _run(lab, console, "apply", "-f", os.path.relpath(EXAMPLE))
         watch(lab, installed, console)
         show(lab, installed, console)
-        page = write_report(lab, PROFILE, NAMESPACE, FOLDER, name)
+        page = ending.write_report(lab, PROFILE, NAMESPACE, FOLDER, name)
         console.print(notice)
         if keep:
             lab.detach()
-            _say(console, next_commands(_ending(lab, name)))
-        _say(console, where_to_look(os.path.relpath(page), _left(monitoring, keep)))
+            _say(console, ending.next_commands(_ending(lab, name)))
+        _say(console, ending.where_to_look(os.path.relpath(page), _left(monitoring, keep)))
 
 
 def watch(lab: Lab, installed: Installation, console: Console) -> None:
@@ -157,15 +149,15 @@ def _run(lab: Lab, console: Console, *arguments: str) -> None:
     console.print(printed, markup=False, highlight=False, soft_wrap=True)
 
 
-def _ending(lab: Lab, name: str) -> Ending:
-    folders = (lab.binaries["kubectl"].parent, plugin_folder())
+def _ending(lab: Lab, name: str) -> ending.Ending:
+    folders = (lab.binaries["kubectl"].parent, ending.plugin_folder())
     slow = next(iter(slow_nodes(look(lab))), "")
-    return Ending(name, PROFILE, lab.kubeconfig, folders, os.path.relpath(PLAN), slow)
+    return ending.Ending(name, PROFILE, lab.kubeconfig, folders, os.path.relpath(PLAN), slow)
 
 
-def _left(monitoring: Monitoring, keep: bool) -> Monitoring:
+def _left(monitoring: ending.Monitoring, keep: bool) -> ending.Monitoring:
     """What still runs after the demo: without its cluster, nothing."""
-    return monitoring if keep else Monitoring(missing="The cluster and its Prometheus are gone (--no-keep).")
+    return monitoring if keep else ending.Monitoring(missing="The cluster and its Prometheus are gone (--no-keep).")
 
 
 def _say(console: Console, lines: Sequence[str]) -> None:

@@ -17,16 +17,10 @@ from typing import Any, Protocol
 
 from precision_operator.exporter.chunks import LAST_BLOCK, NOTHING, CompressedChunk, joined, piece
 from precision_operator.exporter.entries import Entry, count_lines, newest_of_each, of_profiles_there
+from precision_operator.exporter.families import table
 from precision_operator.exporter.families.family import Family
 from precision_operator.exporter.families.pools import Beside, PoolNodes, pools, same
 from precision_operator.exporter.families.selection import Selection
-from precision_operator.exporter.families.table import (
-    NODE_FAMILIES,
-    PLAN_FAMILIES,
-    POOL_FAMILIES,
-    PROFILE_FAMILIES,
-    STANDING_FAMILIES,
-)
 from precision_operator.exporter.reading import RelativeRate
 from precision_operator.exporter.shards import place
 from precision_operator.exporter.store import StoreSnapshot
@@ -150,9 +144,9 @@ def build(view: StoreSnapshot, shards: int = 1, before: Body | None = None) -> B
     made = tuple(_shard(index, groups, rendered, usable) for index in range(shards))
     fleet = b"".join(
         (
-            *_families(POOL_FAMILIES, [part.lines for part in rendered.values()]),
-            *_families(PROFILE_FAMILIES, [entry.lines for entry in profiles]),
-            *_families(PLAN_FAMILIES, [entry.lines for entry in plans]),
+            *_families(table.POOL_FAMILIES, [part.lines for part in rendered.values()]),
+            *_families(table.PROFILE_FAMILIES, [entry.lines for entry in profiles]),
+            *_families(table.PLAN_FAMILIES, [entry.lines for entry in plans]),
         )
     )
     unreadable = sum(1 for entry in view.reports if entry.problem)
@@ -223,13 +217,13 @@ def _rendered(pool: PoolNodes, selection: Selection, shards: int, before: Render
     members: dict[int, list[RelativeRate]] = defaultdict(list)
     for node in sorted(pool.standings) if shards else ():
         members[place(node, shards)[0]].append(pool.standings[node])
-    lines = tuple(family.render(pool) if selection.shows(family) else b"" for family in POOL_FAMILIES)
+    lines = tuple(family.render(pool) if selection.shows(family) else b"" for family in table.POOL_FAMILIES)
     standings = {at: _standings(rates, selection) for at, rates in members.items()}
     return Rendered(pool, lines, count_lines(lines), standings)
 
 
 def _standings(rates: Sequence[RelativeRate], selection: Selection) -> Standings:
-    shown = [family if selection.shows(family) else None for family in STANDING_FAMILIES]
+    shown = [family if selection.shows(family) else None for family in table.STANDING_FAMILIES]
     lines = [b"".join(map(family.render, rates)) if family else b"" for family in shown]
     return Standings(tuple(map(piece, lines)), count_lines(lines))
 
@@ -265,8 +259,8 @@ def _shard(
     standings = [standing for pool in rendered.values() if (standing := pool.standings.get(index)) is not None]
     columns_before = body.shards[index].columns if body is not None else (None,) * len(_HEADS)
     parts = (
-        *(tuple(group.pieces[number] for group in mine) for number in range(len(NODE_FAMILIES))),
-        *(tuple(part.pieces[number] for part in standings) for number in range(len(STANDING_FAMILIES))),
+        *(tuple(group.pieces[number] for group in mine) for number in range(len(table.NODE_FAMILIES))),
+        *(tuple(part.pieces[number] for part in standings) for number in range(len(table.STANDING_FAMILIES))),
     )
     columns = tuple(map(_column, _HEADS, parts, columns_before))
     series = _series(mine, standings)
@@ -274,7 +268,7 @@ def _shard(
     return Shard(index, columns, joined((*(column.packed for column in columns), series_lines)), series)
 
 
-_NODE_HEADS: tuple[Family[Any], ...] = (*NODE_FAMILIES, *STANDING_FAMILIES)
+_NODE_HEADS: tuple[Family[Any], ...] = (*table.NODE_FAMILIES, *table.STANDING_FAMILIES)
 _HEADS = tuple(piece(family.head) for family in _NODE_HEADS)
 
 

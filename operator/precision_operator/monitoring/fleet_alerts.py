@@ -7,6 +7,7 @@ back, has that alert alone. Nothing here silences what is in another cluster.
 
 from __future__ import annotations
 
+from precision_operator.monitoring import rules
 from precision_operator.monitoring.alert import (
     CLUSTER_NAME,
     MADE_UP,
@@ -17,20 +18,9 @@ from precision_operator.monitoring.alert import (
     SHARE,
     Alert,
 )
-from precision_operator.monitoring.rules import (
-    DEGRADED_BELOW,
-    ENERGY_BELOW,
-    FAR_BELOW,
-    NODE,
-    POOL,
-    PROFILE,
-    labelled,
-    matched,
-    once,
-)
 
-UNLESS_POOL = f"unless on({POOL}) (precision:pool_degraded == 1)"
-UNLESS_PROFILE = f"unless on({PROFILE}) precision:profile_failing_ratio"
+UNLESS_POOL = f"unless on({rules.POOL}) (precision:pool_degraded == 1)"
+UNLESS_PROFILE = f"unless on({rules.PROFILE}) precision:profile_failing_ratio"
 OVERDUE_SECONDS = 86_400
 """Beyond the interval of the profile: one night that was missed is made up for in the next."""
 HELD = (
@@ -46,25 +36,25 @@ HELD = (
 
 
 def _node_fault(fault: str, further: str = "") -> str:
-    return " ".join(part for part in (matched("precision:node_fault", fault=fault), further, UNLESS_POOL) if part)
+    return " ".join(part for part in (rules.matched("precision:node_fault", fault=fault), further, UNLESS_POOL) if part)
 
 
 def _of_pool(expr: str) -> str:
     """The same with what the pool's figures are, for the alert's words."""
-    return labelled(expr, POOL, "data", "precision:pool_data")
+    return rules.labelled(expr, rules.POOL, "data", "precision:pool_data")
 
 
-_DEGRADATION = f"min by ({POOL}) (precision:pool_degradation_ratio)"
-_FAILED = f"max by ({NODE}, reason) ({once('precision_node_failed')})"
-_QUARANTINED = f"max by ({NODE}, reason) ({once('precision_node_quarantined')})"
-_ENERGY = f"min by ({POOL}, driver) (precision:pool_driver_energy_ratio) < {ENERGY_BELOW}"
+_DEGRADATION = f"min by ({rules.POOL}) (precision:pool_degradation_ratio)"
+_FAILED = f"max by ({rules.NODE}, reason) ({rules.once('precision_node_failed')})"
+_QUARANTINED = f"max by ({rules.NODE}, reason) ({rules.once('precision_node_quarantined')})"
+_ENERGY = f"min by ({rules.POOL}, driver) (precision:pool_driver_energy_ratio) < {rules.ENERGY_BELOW}"
 _DOMAIN = "{{ with $labels.nvlink_domain }} in NVLink domain {{ . }}{{ end }}"
 _TOGETHER = "The nodes moved together, so look for what they have in common: driver, image, power or cooling."
 
 FLEET_ALERTS: tuple[Alert, ...] = (
     Alert(
         "PrecisionNodeSlow",
-        _node_fault("slow", f'unless on({NODE}) precision:node_fault{{fault=~"fallback|throttled"}}'),
+        _node_fault("slow", f'unless on({rules.NODE}) precision:node_fault{{fault=~"fallback|throttled"}}'),
         "10m",
         "warning",
         f"{{{{ $labels.node }}}} trains at {SHARE} of its peers{MADE_UP}",
@@ -74,7 +64,7 @@ FLEET_ALERTS: tuple[Alert, ...] = (
     ),
     Alert(
         "PrecisionPoolDegraded",
-        _of_pool(f"{_DEGRADATION} < {DEGRADED_BELOW} >= {FAR_BELOW}"),
+        _of_pool(f"{_DEGRADATION} < {rules.DEGRADED_BELOW} >= {rules.FAR_BELOW}"),
         "30m",
         "warning",
         f"Pool {{{{ $labels.pool }}}} trains at {SHARE} of its best of 7 days{MADE_UP}",
@@ -83,7 +73,7 @@ FLEET_ALERTS: tuple[Alert, ...] = (
     ),
     Alert(
         "PrecisionPoolFarBelowBest",
-        _of_pool(f"{_DEGRADATION} < {FAR_BELOW}"),
+        _of_pool(f"{_DEGRADATION} < {rules.FAR_BELOW}"),
         "30m",
         "critical",
         f"Pool {{{{ $labels.pool }}}} trains at {SHARE} of its best of 7 days{MADE_UP}",
@@ -110,7 +100,7 @@ FLEET_ALERTS: tuple[Alert, ...] = (
     ),
     Alert(
         "PrecisionNodeFailed",
-        f"{_FAILED} unless on({NODE}) {_QUARANTINED} {UNLESS_PROFILE}",
+        f"{_FAILED} unless on({rules.NODE}) {_QUARANTINED} {UNLESS_PROFILE}",
         "1h",
         "warning",
         "The measurement of {{ $labels.node }} failed: {{ $labels.reason }}",
@@ -128,8 +118,8 @@ FLEET_ALERTS: tuple[Alert, ...] = (
     ),
     Alert(
         "PrecisionProfileStale",
-        f"time() - max by ({PROFILE}) (precision:profile_last_result_timestamp_seconds) > "
-        f"max by ({PROFILE}) (precision:profile_refresh_interval_seconds) + {OVERDUE_SECONDS}",
+        f"time() - max by ({rules.PROFILE}) (precision:profile_last_result_timestamp_seconds) > "
+        f"max by ({rules.PROFILE}) (precision:profile_refresh_interval_seconds) + {OVERDUE_SECONDS}",
         "6h",
         "warning",
         "Profile {{ $labels.profile }} is overdue: its newest result is {{ $value | humanizeDuration }} old",
@@ -167,7 +157,7 @@ FLEET_ALERTS: tuple[Alert, ...] = (
         "PrecisionCampaignStuck",
         "precision:profile_open_nodes > 0 and min_over_time(precision:profile_open_nodes[3h]) > 0 "
         "and changes(precision:profile_done_nodes[3h]) == 0 and (precision:profile_open_nodes offset 3h) > 0 "
-        f'unless on({PROFILE}) precision:profile_waiting_nodes{{reason=~"{"|".join(HELD)}"}}',
+        f'unless on({rules.PROFILE}) precision:profile_waiting_nodes{{reason=~"{"|".join(HELD)}"}}',
         "15m",
         "warning",
         "Profile {{ $labels.profile }} makes no progress: {{ $value }} nodes are queued or running",

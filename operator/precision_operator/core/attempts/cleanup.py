@@ -7,16 +7,7 @@ from contextlib import suppress
 from datetime import datetime
 
 from precision_api.kinds.report import ReportStatus
-from precision_operator.core.attempts.actions import (
-    Action,
-    Adopt,
-    Close,
-    Collect,
-    Drop,
-    MarkFresh,
-    MarkStale,
-    Withdraw,
-)
+from precision_operator.core.attempts import actions
 from precision_operator.core.attempts.attempt import Attempt
 from precision_operator.core.attempts.faults import Fault
 from precision_operator.core.attempts.node_state import ProfilePlan, recorded
@@ -31,7 +22,7 @@ from precision_operator.core.reasons import Said, said
 
 def cleanup(
     observed: Observed, plans: Sequence[ProfilePlan], attempts: Sequence[Attempt], faults: list[Fault]
-) -> Iterator[Action]:
+) -> Iterator[actions.Action]:
     """All that is to be ended, collected, marked or deleted. What one Job or report raises goes to `faults`."""
     for attempt in attempts:
         try:
@@ -47,7 +38,7 @@ def cleanup(
     for uid, orphan in observed.orphans:
         if (uid, orphan.node_uid) not in written and observed.reports_of[uid][orphan.node_uid] is orphan:
             written.add((uid, orphan.node_uid))
-            yield Adopt(profiles[uid], orphan)
+            yield actions.Adopt(profiles[uid], orphan)
     for plan in plans:
         if plan.profile.spec is None:
             continue
@@ -74,7 +65,7 @@ def next_end(observed: Observed, attempts: Sequence[Attempt]) -> datetime | None
     return min((at for at in ends if at > observed.now), default=None)
 
 
-def _of_job(attempt: Attempt, observed: Observed) -> Action | None:
+def _of_job(attempt: Attempt, observed: Observed) -> actions.Action | None:
     job, pod, report, facts = attempt.job, attempt.pod, attempt.report, attempt.facts
     if attempt.owner is None:
         return _drop_job(job, "ProfileDeleted", "its profile is gone")
@@ -84,23 +75,23 @@ def _of_job(attempt: Attempt, observed: Observed) -> Action | None:
     if job.finished is not None and (pod is None or not is_abandoned(pod, observed.settings, observed.now)):
         pool, domain = (facts.pool, facts.clique) if facts else ("", None)
         by_claim = pod is not None and pod.claims
-        return Collect(job, pod, report, pool, keeping, domain, by_claim, _is_drained(attempt))
+        return actions.Collect(job, pod, report, pool, keeping, domain, by_claim, _is_drained(attempt))
     if job.node_uid not in observed.nodes:
-        return Close(job, report, "disrupted", said("NodeLost", node=job.node_name), keeping)
+        return actions.Close(job, report, "disrupted", said("NodeLost", node=job.node_name), keeping)
     if pod is None and job.suspended and attempt.spec is not None and attempt.spec.suspend:
         return _drop_job(job, "Suspended", "its profile is suspended, and Kueue has not let it begin")
     if job.creation_problem and not job.suspended and (pod is None or _lacks_claim(pod)):
         stage: Stage = "pod" if pod is None else "ResourceClaim"
         answer = {"stage": stage, "words": cleaned(job.creation_problem), "namespace": job.namespace}
         mark = mark_of(attempt.owner.profile, report)
-        return Withdraw(job, mark, Said(classify(Answer(job.creation_problem)), answer), stage)
+        return actions.Withdraw(job, mark, Said(classify(Answer(job.creation_problem)), answer), stage)
     if observed.stop is not None and job.finished is None and _takes_back(observed.stop, pod):
-        return Close(job, report, "disrupted", stopped(observed.stop), keeping)
+        return actions.Close(job, report, "disrupted", stopped(observed.stop), keeping)
     end = attempt.end
     if end is None or not end.is_over(observed.now):
         return None
     read = pod if end.has_log else None
-    return Close(job, report, end.outcome, end.said, keeping, read, end.since)
+    return actions.Close(job, report, end.outcome, end.said, keeping, read, end.since)
 
 
 def _is_drained(attempt: Attempt) -> bool:
@@ -125,21 +116,21 @@ def _lacks_claim(pod: PodView) -> bool:
     return pod.phase == "Pending" and pod.claims and not pod.claims_created
 
 
-def _drop_job(job: JobView, reason: str, message: str) -> Drop:
-    return Drop("Job", job.namespace, job.name, job.uid, Said(reason, words=message))
+def _drop_job(job: JobView, reason: str, message: str) -> actions.Drop:
+    return actions.Drop("Job", job.namespace, job.name, job.uid, Said(reason, words=message))
 
 
-def _of_lost_node(report: ReportView, keep: str, now: datetime) -> Iterator[Action]:
+def _of_lost_node(report: ReportView, keep: str, now: datetime) -> Iterator[actions.Action]:
     """A report outlives its node by the retention; with its profile it goes by garbage collection."""
     since = report.not_fresh.get("NodeGone")
     if since is None:
-        yield MarkStale(report, said("NodeGone", node=report.node_name))
+        yield actions.MarkStale(report, said("NodeGone", node=report.node_name))
     elif now - since >= duration(keep):
         over = Said("RetentionOver", words="its node is gone")
-        yield Drop("NodePrecisionReport", report.namespace, report.name, report.uid, over)
+        yield actions.Drop("NodePrecisionReport", report.namespace, report.name, report.uid, over)
 
 
-def _stale(plan: ProfilePlan, written: set[tuple[str, str]]) -> Iterator[Action]:
+def _stale(plan: ProfilePlan, written: set[tuple[str, str]]) -> Iterator[actions.Action]:
     """Results that a new run will replace stay until it has, marked with the reason; undone, the mark goes again."""
     for node_state in plan.node_states:
         run, report = node_state.current, node_state.report
@@ -149,9 +140,11 @@ def _stale(plan: ProfilePlan, written: set[tuple[str, str]]) -> Iterator[Action]
             continue
         marked = report.not_fresh
         if run.due is None and marked and _is_of_newest_attempt(report.status):
-            yield MarkFresh(report, Said("Measured", words=f"what made it stale ({', '.join(marked)}) is undone"))
+            yield actions.MarkFresh(
+                report, Said("Measured", words=f"what made it stale ({', '.join(marked)}) is undone")
+            )
         elif run.begins is not None and run.due != "FirstRun" and not marked:
-            yield MarkStale(report, run.begins)
+            yield actions.MarkStale(report, run.begins)
 
 
 def _is_of_newest_attempt(status: ReportStatus) -> bool:

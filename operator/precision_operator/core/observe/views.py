@@ -14,21 +14,11 @@ from pydantic import ValidationError
 from precision_api.facts import names
 from precision_api.kinds.profile import ProfileSpec
 from precision_api.kinds.report import ReportStatus
-from precision_operator.core.observe import claims
+from precision_operator.core.observe import claims, observed
 from precision_operator.core.observe.agent_defaults import filled
 from precision_operator.core.observe.claims import Claims
 from precision_operator.core.observe.clock import time_or_none
 from precision_operator.core.observe.field_sets import with_shared_field_sets
-from precision_operator.core.observe.observed import (
-    JobView,
-    Occupancy,
-    PodView,
-    ProfileView,
-    Raw,
-    ReportView,
-    Settings,
-    Termination,
-)
 from precision_operator.core.observe.pod_requests import NOTHING, pod_requests
 from precision_operator.core.observe.raw_object import condition_of, entries, section, turned
 
@@ -38,7 +28,7 @@ _BASIS_PARTS, _BASIS_LENGTH = 8, 253
 """Parts of a basis, and characters of each, that a report holds."""
 
 
-def profile_view(raw: Raw, problem: str = "") -> ProfileView:
+def profile_view(raw: observed.Raw, problem: str = "") -> observed.ProfileView:
     """A PrecisionProfile; a spec that can't be read becomes `problem`, first error first.
 
     With a `problem` that is known, the spec is not read.
@@ -49,7 +39,7 @@ def profile_view(raw: Raw, problem: str = "") -> ProfileView:
         spec = None if problem else ProfileSpec.model_validate(section(raw, "spec"))
     except ValidationError as error:
         problem = spec_problem(error)
-    return ProfileView(
+    return observed.ProfileView(
         name=str(meta.get("name", "")),
         namespace=str(meta.get("namespace", "default")),
         uid=str(meta.get("uid") or meta.get("name", "")),
@@ -64,7 +54,7 @@ def profile_view(raw: Raw, problem: str = "") -> ProfileView:
     )
 
 
-def with_operator_defaults(profile: ProfileView, settings: Settings) -> ProfileView:
+def with_operator_defaults(profile: observed.ProfileView, settings: observed.Settings) -> observed.ProfileView:
     """The same profile, its agent's fields filled; one that can't be read stays as it is."""
     return replace(profile, spec=profile.spec and filled(profile.spec, settings.agent_defaults))
 
@@ -77,7 +67,7 @@ def spec_problem(error: ValidationError, start: str = "spec") -> str:
     return f"{field}: {details[0]['msg'].removeprefix('Value error, ')}{more}"
 
 
-def job_view(raw: Raw) -> JobView | None:
+def job_view(raw: observed.Raw) -> observed.JobView | None:
     """A Job of ours; None when its labels do not say whose attempt it is."""
     meta, status = section(raw, "metadata"), section(raw, "status")
     labels, notes = section(meta, "labels"), section(meta, "annotations")
@@ -85,7 +75,7 @@ def job_view(raw: Raw) -> JobView | None:
     if not _ATTEMPT.fullmatch(attempt) or not all(k in labels for k in (names.LABEL_PROFILE_UID, names.LABEL_NODE_UID)):
         return None
     end, suspended = _ended(status), condition_of(status, "Suspended")
-    return JobView(
+    return observed.JobView(
         name=str(meta["name"]),
         namespace=str(meta["namespace"]),
         uid=str(meta.get("uid", "")),
@@ -138,7 +128,7 @@ def _finish(condition: Mapping[str, Any]) -> Literal["Complete", "Failed"] | Non
     return "Complete" if kind == "Complete" else "Failed" if kind == "Failed" else None
 
 
-def pod_view(raw: Raw) -> PodView | None:
+def pod_view(raw: observed.Raw) -> observed.PodView | None:
     """An agent's pod; None when it is not one of a Job of ours."""
     meta, spec, status = section(raw, "metadata"), section(raw, "spec"), section(raw, "status")
     labels, notes = section(meta, "labels"), section(meta, "annotations")
@@ -148,7 +138,7 @@ def pod_view(raw: Raw) -> PodView | None:
     container = next((c for c in entries(status, "containerStatuses") if c.get("name") == names.AGENT_CONTAINER), {})
     state = section(container, "state")
     conditions = {str(c.get("type")): c for c in entries(status, "conditions")}
-    return PodView(
+    return observed.PodView(
         name=str(meta["name"]),
         namespace=str(meta["namespace"]),
         job=str(job),
@@ -195,19 +185,19 @@ def _message(condition: Mapping[str, Any], status: str) -> str:
     return str(condition.get("message") or condition.get("reason") or "no reason is given")
 
 
-def _termination(state: Mapping[str, Any]) -> Termination | None:
+def _termination(state: Mapping[str, Any]) -> observed.Termination | None:
     if "exitCode" not in state:
         return None
-    return Termination(int(state["exitCode"]), str(state.get("reason", "")), str(state.get("message", "")))
+    return observed.Termination(int(state["exitCode"]), str(state.get("reason", "")), str(state.get("message", "")))
 
 
-def report_view(raw: Raw) -> ReportView | None:
+def report_view(raw: observed.Raw) -> observed.ReportView | None:
     """A report; a status that can't be read, or with a time that is none, counts as none: the node is measured anew."""
     meta, spec = section(raw, "metadata"), section(raw, "spec")
     owner = next((o for o in entries(meta, "ownerReferences") if o.get("kind") == names.PROFILE_KIND), {})
     if "nodeUID" not in spec:
         return None
-    report = ReportView(
+    report = observed.ReportView(
         name=str(meta["name"]),
         namespace=str(meta["namespace"]),
         uid=str(meta.get("uid", "")),
@@ -235,7 +225,7 @@ def _report_status(raw: object) -> ReportStatus | None:
         return None
 
 
-def occupancy(pods: list[Raw], claimed: Claims | None = None) -> Occupancy:
+def occupancy(pods: list[observed.Raw], claimed: Claims | None = None) -> observed.Occupancy:
     """Who holds GPUs among the pods of one node, terminal ones left out; the first by name. And what all request.
 
     `claimed` are the GPUs of the pods' resource claims. A GPU of a claim that two pods share is counted once; a claim
@@ -249,30 +239,30 @@ def occupancy(pods: list[Raw], claimed: Claims | None = None) -> Occupancy:
     devices = {key: frozenset().union(*(gpus for gpus in claims if gpus)) for key, claims in claims_of.items()}
     holders = sorted(key for key in asked if asked[key] or unread[key] or devices[key])
     if not holders:
-        return Occupancy(None, requests=requests)
+        return observed.Occupancy(None, requests=requests)
     distinct: frozenset[claims.Device] = frozenset().union(*devices.values())
-    return Occupancy(holders[0], sum(asked.values()) + sum(unread.values()) + len(distinct), requests)
+    return observed.Occupancy(holders[0], sum(asked.values()) + sum(unread.values()) + len(distinct), requests)
 
 
-def _key(pod: Raw) -> str:
+def _key(pod: observed.Raw) -> str:
     meta = section(pod, "metadata")
     return f"{meta.get('namespace')}/{meta.get('name')}"
 
 
-def _claim_keys(pod: Raw) -> list[tuple[str, str]]:
+def _claim_keys(pod: observed.Raw) -> list[tuple[str, str]]:
     return [(str(section(pod, "metadata").get("namespace")), name) for name in claims.claim_names(pod)]
 
 
-def _unnamed(pod: Raw) -> int:
+def _unnamed(pod: observed.Raw) -> int:
     """1 for a pod with claims of which its status names none: what they hold can't be looked up."""
     return int(claims.asks_for_claims(pod) and not claims.claim_names(pod))
 
 
-def _is_over(pod: Raw) -> bool:
+def _is_over(pod: observed.Raw) -> bool:
     return section(pod, "status").get("phase") in ("Succeeded", "Failed")
 
 
-def _asked(pod: Raw) -> int:
+def _asked(pod: observed.Raw) -> int:
     """GPUs that a pod has by the device plugin; none of a pod whose request the scheduler has made a claim of."""
     spec = section(pod, "spec")
     if claims.is_mapped(pod):

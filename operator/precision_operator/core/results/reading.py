@@ -24,16 +24,7 @@ from precision_api.exchange.summary import USABLE
 from precision_api.facts.names import FRESH
 from precision_api.facts.recipes import Recipe
 from precision_api.facts.schema import Decimal, decimal
-from precision_api.kinds.report import (
-    Origin,
-    Quarantine,
-    RecipeReport,
-    ReportAttempt,
-    ReportHardware,
-    ReportRun,
-    ReportSoftware,
-    ReportStatus,
-)
+from precision_api.kinds import report
 from precision_operator.core.results.provenance import provenance_of
 
 HOLDS_UNTIL_REPLACED = frozenset({"RerunNode", "Rerun", "Scheduled", "TooOld"})
@@ -132,7 +123,9 @@ class RecipeRow(NamedTuple):
 _NUMBERS = (Decimal | None, int | None)
 _OF_ROWS = {"tokens_per_second_error", *RecipeRow._fields}
 OTHERS: tuple[str, ...] = tuple(
-    name for name, field in RecipeReport.model_fields.items() if field.annotation in _NUMBERS and name not in _OF_ROWS
+    name
+    for name, field in report.RecipeReport.model_fields.items()
+    if field.annotation in _NUMBERS and name not in _OF_ROWS
 )
 """Numbers of a report's row that `RecipeRow` has no field for."""
 _RATES = ("tokens_per_second", "tokens_per_second_error", "gpu_spread", "speedup", "speedup_lower", "speedup_upper")
@@ -159,17 +152,17 @@ class Reading:
     group: MedianGroup = _NO_GROUP
     stale: str = ""
     """Why a new run replaces these figures; empty where none does."""
-    data: Origin | None = None
+    data: report.Origin | None = None
     finished_at: str | None = None
     """When the run of these figures ended; None without a result."""
     driver: str | None = None
     """Of the run of these figures: as the agent read it, or what its run was begun for."""
-    run: ReportRun | None = None
-    hardware: ReportHardware | None = None
-    software: ReportSoftware | None = None
-    attempt: ReportAttempt | None = None
+    run: report.ReportRun | None = None
+    hardware: report.ReportHardware | None = None
+    software: report.ReportSoftware | None = None
+    attempt: report.ReportAttempt | None = None
     """The newest one, good or bad."""
-    quarantine: Quarantine | None = None
+    quarantine: report.Quarantine | None = None
     namespace: str = ""
     profile: str = ""
     workload: str = ""
@@ -221,7 +214,7 @@ class Reading:
 
 
 def read(
-    node: str, pool: str, status: ReportStatus, namespace: str = "", profile: str = "", workload: str = ""
+    node: str, pool: str, status: report.ReportStatus, namespace: str = "", profile: str = "", workload: str = ""
 ) -> Reading:
     """A report's figures; `pool` and `workload` are as the reader sees them."""
     run, driver = status.run, driver_of(status)
@@ -258,19 +251,19 @@ def best_row(rows: Iterable[RecipeRow], by: By = "tokens_per_second") -> RecipeR
     return max(measured, key=lambda row: float(getattr(row, by)), default=None)
 
 
-def stale_reason(status: ReportStatus) -> str:
+def stale_reason(status: report.ReportStatus) -> str:
     """Why the operator measures the node again; empty where it does not."""
     return next((c.reason for c in status.conditions if c.type == FRESH and c.status == "False"), "")
 
 
-def _holds(status: ReportStatus) -> bool:
+def _holds(status: report.ReportStatus) -> bool:
     reason, attempt = stale_reason(status), status.attempt
     if status.run is None or (reason and reason not in HOLDS_UNTIL_REPLACED):
         return False
     return attempt is None or attempt.outcome != "failed"
 
 
-def driver_of(status: ReportStatus | None) -> str | None:
+def driver_of(status: report.ReportStatus | None) -> str | None:
     """The driver of the newest result: as the agent read it, else (a replay reads none) what its run was begun for."""
     if status is None:
         return None
@@ -281,7 +274,7 @@ def driver_of(status: ReportStatus | None) -> str | None:
     return begun_for or next((past.driver for past in status.history if past.run == run), None)
 
 
-def _peers(pool: str, status: ReportStatus, driver: str | None) -> tuple[str, ...]:
+def _peers(pool: str, status: report.ReportStatus, driver: str | None) -> tuple[str, ...]:
     """Pool, GPUs and their power limit, driver and software, workload."""
     hardware, software, run = status.hardware, status.software, status.run
     return (
@@ -292,9 +285,9 @@ def _peers(pool: str, status: ReportStatus, driver: str | None) -> tuple[str, ..
     )
 
 
-def read_rows(results: Iterable[RecipeReport], baseline: Recipe) -> dict[Recipe, RecipeRow]:
+def read_rows(results: Iterable[report.RecipeReport], baseline: Recipe) -> dict[Recipe, RecipeRow]:
     """The rows by recipe, in order; the first one where a recipe is there twice."""
-    first: dict[Recipe, RecipeReport] = {}
+    first: dict[Recipe, report.RecipeReport] = {}
     for result in results:
         first.setdefault(result.recipe, result)
     reference = first.get(baseline)
@@ -302,7 +295,7 @@ def read_rows(results: Iterable[RecipeReport], baseline: Recipe) -> dict[Recipe,
     return {recipe: _row(result, slowed) for recipe, result in first.items()}
 
 
-def _row(result: RecipeReport, baseline_throttled: bool) -> RecipeRow:
+def _row(result: report.RecipeReport, baseline_throttled: bool) -> RecipeRow:
     numbers = [None if text is None else float(text) for text in _numbers_of(result)]
     rate, error, spread, speedup, lower, upper, watts, per_joule, per_joule_net, throttled_share, *others = numbers
     valid = _power_valid(result, watts)
@@ -335,7 +328,7 @@ def _row(result: RecipeReport, baseline_throttled: bool) -> RecipeRow:
     )
 
 
-def _power_valid(result: RecipeReport, watts: float | None) -> bool | None:
+def _power_valid(result: report.RecipeReport, watts: float | None) -> bool | None:
     """A sensor that shows 0 W measured nothing."""
     if result.power_invalid:
         return False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from precision_operator.monitoring.dashboards import plans
+from precision_operator.monitoring.dashboards import fleet, plans
 from precision_operator.monitoring.dashboards.banner import banner
 from precision_operator.monitoring.dashboards.expressions import (
     CHOSEN_POOL,
@@ -11,13 +11,6 @@ from precision_operator.monitoring.dashboards.expressions import (
     PROFILE,
     RECIPE_CHOICE,
     recorded,
-)
-from precision_operator.monitoring.dashboards.fleet import (
-    DRIVER_CHANGES,
-    MADE_UP_NODES,
-    NO_RESULT,
-    POOL_LEGEND,
-    by_pool,
 )
 from precision_operator.monitoring.dashboards.panel import Dashboard, Panel, PanelRow, Query, Step, Variable
 from precision_operator.monitoring.dashboards.tables import label, labels, table, value
@@ -47,7 +40,7 @@ def _now() -> tuple[Panel, ...]:
             "them; power is what the power scope of the profile covers. The price holds GPU hours, and energy times "
             "PUE.",
             "tokens_per_second_per_gpu",
-            NO_RESULT,
+            fleet.NO_RESULT,
             label("pool", sort="asc"),
             *labels("recipe", "profile", "profile_namespace", "cluster"),
             value(PER_GPU, "Tokens/s per GPU", "tokens_per_second_per_gpu"),
@@ -67,7 +60,7 @@ def _now() -> tuple[Panel, ...]:
             (Query(PER_GPU, "Tokens/s per GPU", "tokens_per_second_per_gpu"), Query(PER_JOULE, "Tokens/J")),
             size=(24, 9),
         ),
-        by_pool(
+        fleet.by_pool(
             "Tokens per second per GPU",
             "Sum of the nodes' training rates over their GPUs.",
             "tokens_per_second_per_gpu",
@@ -100,7 +93,7 @@ def _driver_comparison() -> Panel:
 
 def _energy() -> tuple[Panel, ...]:
     return (
-        by_pool(
+        fleet.by_pool(
             "Tokens per joule",
             "Sum of tokens per second over sum of watts of the nodes whose power is valid.",
             "tokens_per_joule",
@@ -135,10 +128,10 @@ def _stragglers() -> tuple[Panel, ...]:
             "nodes of its kind: of all nodes, and of those that are not marked slow. A synchronous job over many nodes "
             "runs at the rate of its slowest. Nodes whose figures are out of date are not among them.",
             "percent",
-            NO_RESULT,
+            fleet.NO_RESULT,
             (
-                Query(f"1 - {STRAGGLER}", f"{POOL_LEGEND} all"),
-                Query(f"1 - {DRAINED}", f"{POOL_LEGEND} not slow"),
+                Query(f"1 - {STRAGGLER}", f"{fleet.POOL_LEGEND} all"),
+                Query(f"1 - {DRAINED}", f"{fleet.POOL_LEGEND} not slow"),
             ),
             size=(12, 8),
             minimum=0,
@@ -148,7 +141,7 @@ def _stragglers() -> tuple[Panel, ...]:
             "What a job over the whole pool would gain if it left out the nodes that are marked slow: slowest node "
             "without them over slowest node with them, minus 1.",
             "percent",
-            NO_RESULT,
+            fleet.NO_RESULT,
             *labels("pool", "profile", "profile_namespace", "cluster"),
             value(
                 f"topk (20, {DRAINED} / {STRAGGLER} - 1)",
@@ -167,11 +160,11 @@ DASHBOARD = Dashboard(
     "Precision: Pools and capacity",
     "What a GPU, a watt and a dollar give in each pool, and what the slowest nodes cost.",
     (
-        PanelRow("Now", (banner(MADE_UP_NODES), *_now())),
+        PanelRow("Now", (banner(fleet.MADE_UP_NODES), *_now())),
         PanelRow("Energy", _energy()),
         PanelRow("Stragglers", _stragglers()),
         *plans.ROWS,
     ),
     (*COMMON_CHOICES, RECIPE_CHOICE, PUE, GPU_HOUR, KWH),
-    (DRIVER_CHANGES,),
+    (fleet.DRIVER_CHANGES,),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from precision_operator.monitoring.dashboards import fleet
 from precision_operator.monitoring.dashboards.banner import banner
 from precision_operator.monitoring.dashboards.expressions import (
     CHOSEN_RECIPE,
@@ -11,14 +12,6 @@ from precision_operator.monitoring.dashboards.expressions import (
     RECIPE_CHOICE,
     once,
     recorded,
-)
-from precision_operator.monitoring.dashboards.fleet import (
-    DRIVER_CHANGES,
-    MADE_UP_NODES,
-    NO_RESULT,
-    NODE_UID,
-    POOL_LEGEND,
-    by_pool,
 )
 from precision_operator.monitoring.dashboards.node import VERDICTS
 from precision_operator.monitoring.dashboards.panel import Dashboard, Mark, Panel, PanelRow, Query
@@ -53,7 +46,7 @@ def _gemms() -> tuple[Panel, ...]:
             "Autocast quantises its inputs each time, as training does; prequantized does not. The gap is the price of "
             "quantising.",
             "speedup",
-            NO_RESULT,
+            fleet.NO_RESULT,
             (
                 Query(_bar(AUTOCAST), "autocast"),
                 Query(_bar(PREQUANTIZED), "prequantized"),
@@ -66,7 +59,7 @@ def _gemms() -> tuple[Panel, ...]:
             "Quantisation tax",
             "Share of kernel time that quantising takes while training: median over the pool's nodes.",
             "percent",
-            NO_RESULT,
+            fleet.NO_RESULT,
             (Query(_bar(tax), "tax"),),
             size=(8, 12),
             bar="bar",
@@ -75,7 +68,7 @@ def _gemms() -> tuple[Panel, ...]:
             "From the matrix multiplication to training",
             "What remains of a speedup on the way: prequantized, with quantising, and of the whole training step.",
             "speedup",
-            NO_RESULT,
+            fleet.NO_RESULT,
             label("pool", sort="asc"),
             *labels("recipe", "profile", "profile_namespace", "cluster"),
             value(PREQUANTIZED, "Prequantized", "speedup"),
@@ -83,7 +76,7 @@ def _gemms() -> tuple[Panel, ...]:
             value(training, "Training", "speedup"),
             size=(24, 9),
         ),
-        by_pool(
+        fleet.by_pool(
             "Quantisation tax over time",
             "A step up after a software change is quantisation that no longer runs fused.",
             "percent",
@@ -98,7 +91,7 @@ def _training() -> tuple[Panel, ...]:
         f"{by} ({recorded(f'pool_speedup_ratio:{end}', CHOSEN_RECIPE, NOT_BASELINE)})" for end in ("p10", "median")
     )
     return (
-        by_pool(
+        fleet.by_pool(
             "Training speedup: the median node",
             "Speedup over the baseline, paired within each run.",
             "speedup",
@@ -110,8 +103,8 @@ def _training() -> tuple[Panel, ...]:
             "How far the 10th percentile of the nodes' speedups is behind their median, in the worst recipe. A step "
             "up: some nodes don't get what a recipe promises.",
             "percent",
-            NO_RESULT,
-            (Query(f"1 - min by ({PROFILE}, pool) ({low} / {middle})", POOL_LEGEND),),
+            fleet.NO_RESULT,
+            (Query(f"1 - min by ({PROFILE}, pool) ({low} / {middle})", fleet.POOL_LEGEND),),
             size=(24, 7),
             minimum=0,
         ),
@@ -119,7 +112,7 @@ def _training() -> tuple[Panel, ...]:
 
 
 _OF_A_NODE = (
-    label("node", link=NODE_UID),
+    label("node", link=fleet.NODE_UID),
     *labels("recipe", "pool", "cluster"),
 )
 
@@ -133,7 +126,7 @@ def _verification() -> tuple[Panel, ...]:
             "Did the precision really run?",
             "Nodes by recipe and verdict. Figures of a fallback are of another precision than their name says.",
             "nodes",
-            NO_RESULT,
+            fleet.NO_RESULT,
             label("verdict", marks=VERDICTS, sort="asc"),
             *labels("recipe", "pool", "cluster"),
             value(f"count by (cluster, pool, recipe, verdict) ({verdicts})", "Nodes", "nodes"),
@@ -173,10 +166,10 @@ DASHBOARD = Dashboard(
     "Precision: Recipes",
     "What each recipe gains, what quantising costs, and whether the precision really ran.",
     (
-        PanelRow("Matrix multiplications", (banner(MADE_UP_NODES), *_gemms())),
+        PanelRow("Matrix multiplications", (banner(fleet.MADE_UP_NODES), *_gemms())),
         PanelRow("Training", _training()),
         PanelRow("Verification", _verification()),
     ),
     (*COMMON_CHOICES, RECIPE_CHOICE),
-    (DRIVER_CHANGES,),
+    (fleet.DRIVER_CHANGES,),
 )

@@ -13,18 +13,9 @@ from precision_operator.cluster import ApiError, Cluster, paths
 from precision_operator.cluster.client import PAGE_ITEMS
 from precision_operator.cluster.object_store import identity
 from precision_operator.core.attempts.faults import Fault, Where, fault_text
+from precision_operator.core.observe import observed
 from precision_operator.core.observe.device_class import DeviceClass
 from precision_operator.core.observe.gpu_slices import DRA_DRIVER
-from precision_operator.core.observe.observed import (
-    JobView,
-    Observed,
-    Occupancy,
-    PodView,
-    ProfileView,
-    Raw,
-    Settings,
-    Yield,
-)
 from precision_operator.core.observe.stop import Stop, strictest
 from precision_operator.core.observe.tenants import pods_within_namespace, within_namespace
 from precision_operator.core.observe.views import job_view, pod_view, profile_view, report_view, with_operator_defaults
@@ -97,12 +88,12 @@ class Gatherer:
         self,
         cluster: Cluster,
         cache: Cache,
-        settings: Settings,
+        settings: observed.Settings,
         namespaces: Sequence[str],
         reader: Reader | None = None,
         refusals: RefusedCreations | None = None,
         stop: Callable[[], Stop | None] = lambda: None,
-        creating: Callable[[], Sequence[JobView]] = tuple,
+        creating: Callable[[], Sequence[observed.JobView]] = tuple,
         yields: Yields | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
@@ -119,7 +110,7 @@ class Gatherer:
         self._cache = cache
         self._settings = settings
         self._namespaces = tuple(namespaces)
-        self._probes: dict[str, tuple[float, Occupancy]] = {}
+        self._probes: dict[str, tuple[float, observed.Occupancy]] = {}
         self._texts: dict[tuple[str, str], tuple[float, Mapping[str, str] | None]] = {}
         self._namers: Mapping[tuple[str, str], frozenset[tuple[str, int]]] = {}
         """Which profiles named each ConfigMap in the last look: UID and generation."""
@@ -131,7 +122,7 @@ class Gatherer:
         self._priority_class: tuple[float, bool] = (-FRESH_SECONDS, False)
         self._queues: dict[tuple[str, str], tuple[float, bool]] = {}
         self._device_class: tuple[float, DeviceClass] = (-FRESH_SECONDS, DeviceClass())
-        self._read: dict[ObjectKind, dict[str, tuple[Raw, Any]]] = {}
+        self._read: dict[ObjectKind, dict[str, tuple[observed.Raw, Any]]] = {}
         """What each object was read as, by UID: what has not changed since is not read again."""
         self._forbidden: dict[tuple[ObjectKind, str], str] = {}
         """What the API server said to the last list of a kind in a namespace, where that was 403."""
@@ -189,13 +180,13 @@ class Gatherer:
             for namespace, of_namespace in kinds.items()
         }
 
-    async def observe(self) -> Observed:
+    async def observe(self) -> observed.Observed:
         """The world now. Raises ApiError when something that a decision hangs on can't be read."""
         profiles = self._views("profiles", self._profile)
         readable = (p for p in profiles if ("profiles", p.namespace) not in self._forbidden)
         return await self.observe_with(tuple(p for p in readable if not p.deleting))
 
-    async def observe_with(self, profiles: tuple[ProfileView, ...]) -> Observed:
+    async def observe_with(self, profiles: tuple[observed.ProfileView, ...]) -> observed.Observed:
         """The world now with these profiles instead of the cache's. Raises ApiError as `observe` does."""
         now, unserved = asyncio.get_running_loop().time(), self.unserved
         served = tuple(profile for profile in profiles if profile.namespace not in unserved)
@@ -214,7 +205,7 @@ class Gatherer:
         self._forget_unnamed(served)
         texts = await self._each("ConfigMap", wanted_texts(served), self._config_map, now, missing)
         queues = await self._each("LocalQueue", _wanted_queues(served), self._has_queue, now, missing)
-        seen = Observed(
+        seen = observed.Observed(
             now=self._now(),
             settings=self._settings,
             profiles=profiles,
@@ -237,13 +228,13 @@ class Gatherer:
         seen = replace(seen, refusals=self._refusals.standing(seen))
         return self._with_yields(seen, yields_told(profiles))
 
-    def _with_yields(self, seen: Observed, records: tuple[Yield, ...]) -> Observed:
+    def _with_yields(self, seen: observed.Observed, records: tuple[observed.Yield, ...]) -> observed.Observed:
         if self._yields is None:
             return replace(seen, yields=records)
         self._yields.remember(records)
         return replace(seen, yields=self._yields.records, waiting_pods=self._yields.pods)
 
-    def _not_yet_seen(self, jobs: Sequence[JobView]) -> Iterator[JobView]:
+    def _not_yet_seen(self, jobs: Sequence[observed.JobView]) -> Iterator[observed.JobView]:
         """Jobs whose creation has no answer yet, and that no watch has shown either."""
         there = {(job.namespace, job.name) for job in jobs}
         return (job for job in self._creating() if (job.namespace, job.name) not in there)
@@ -265,10 +256,10 @@ class Gatherer:
                 missing[(kind, *key)] = error
         return texts
 
-    def _views(self, kind: ObjectKind, view: Callable[[Raw], T | None]) -> tuple[T, ...]:
+    def _views(self, kind: ObjectKind, view: Callable[[observed.Raw], T | None]) -> tuple[T, ...]:
         """All objects of a kind as decisions see them, in the cache's order; an unchanged one as the very same view."""
         before = self._read.get(kind, {})
-        now: dict[str, tuple[Raw, T | None]] = {}
+        now: dict[str, tuple[observed.Raw, T | None]] = {}
         for uid, raw in self._cache.all(kind).items():
             before_pair = before.get(uid)
             now[uid] = (
@@ -280,8 +271,12 @@ class Gatherer:
         return tuple(seen for _, seen in now.values() if seen is not None)
 
     def _seen(
-        self, kind: ObjectKind, raw: Raw, view: Callable[[Raw], T | None], before: tuple[Raw, T | None] | None
-    ) -> tuple[Raw, T | None]:
+        self,
+        kind: ObjectKind,
+        raw: observed.Raw,
+        view: Callable[[observed.Raw], T | None],
+        before: tuple[observed.Raw, T | None] | None,
+    ) -> tuple[observed.Raw, T | None]:
         """The object and how decisions see it; as it was seen before where reading it raises, and then read again."""
         try:
             return raw, view(raw)
@@ -291,8 +286,8 @@ class Gatherer:
             return {}, before[1] if before is not None else None
 
     def _gone_pods(
-        self, jobs: Sequence[JobView], with_pods: set[str], job_homes: Mapping[str, str]
-    ) -> Iterator[PodView]:
+        self, jobs: Sequence[observed.JobView], with_pods: set[str], job_homes: Mapping[str, str]
+    ) -> Iterator[observed.PodView]:
         """The pods of Jobs that ended when somebody took their pod away: who did stands there alone."""
         ended = {job.uid for job in jobs if not job.live and job.uid not in with_pods}
         for raw in self._cache.gone_pods() if ended else ():
@@ -300,7 +295,7 @@ class Gatherer:
             if view is not None and view.job_uid in ended and job_homes[view.job_uid] == view.namespace:
                 yield replace(view, phase="Failed") if view.live else view
 
-    def _profile(self, raw: Raw) -> ProfileView:
+    def _profile(self, raw: observed.Raw) -> observed.ProfileView:
         """A profile, with the operator's defaults for its agents. It never goes missing: its Jobs would be deleted."""
         try:
             return with_operator_defaults(profile_view(raw), self._settings)
@@ -308,11 +303,11 @@ class Gatherer:
             self.faults.append(Fault("profile", str((raw.get("metadata") or {}).get("name")), error))
             return profile_view({**raw, "spec": None, "status": {}}, fault_text(error))
 
-    async def probe(self, nodes: Sequence[str]) -> dict[str, Occupancy]:
+    async def probe(self, nodes: Sequence[str]) -> dict[str, observed.Occupancy]:
         """Who holds GPUs on `nodes`: one list of pods each, a few at a time."""
         limit = asyncio.Semaphore(LOOKS_AT_ONCE)
 
-        async def nodes_to_probe(name: str) -> Occupancy:
+        async def nodes_to_probe(name: str) -> observed.Occupancy:
             async with limit:
                 seen = await self._reader.occupancy(name)
             self._probes[name] = (asyncio.get_running_loop().time(), seen)
@@ -332,7 +327,7 @@ class Gatherer:
         kept = {name: look for name, look in self._probes.items() if look[1].holder is not None or name in but}
         self._probes = kept
 
-    def _forget_unnamed(self, profiles: Sequence[ProfileView]) -> None:
+    def _forget_unnamed(self, profiles: Sequence[observed.ProfileView]) -> None:
         """Keep no text or queue that no profile names any more: a tenant can name any number, one after the other.
 
         A ConfigMap that a profile names anew is read anew: it may have been applied just before that profile.
@@ -372,8 +367,8 @@ class Gatherer:
         return seen
 
     async def _with_claim_problems(
-        self, pods: tuple[PodView, ...], now: float, missing: dict[tuple[str, str, str], ApiError]
-    ) -> tuple[PodView, ...]:
+        self, pods: tuple[observed.PodView, ...], now: float, missing: dict[tuple[str, str, str], ApiError]
+    ) -> tuple[observed.PodView, ...]:
         """The pods; those that wait for their claim for a while with what was said of it.
 
         A namespace whose events can't be read goes to `missing`.
@@ -396,11 +391,11 @@ class Gatherer:
 
     async def _with_problems(
         self,
-        jobs: Sequence[JobView],
-        pods: Sequence[PodView],
+        jobs: Sequence[observed.JobView],
+        pods: Sequence[observed.PodView],
         now: float,
         missing: dict[tuple[str, str, str], ApiError],
-    ) -> tuple[JobView, ...]:
+    ) -> tuple[observed.JobView, ...]:
         """The Jobs; those that have no pod or claim after a while with what the cluster said when it refused one.
 
         A namespace whose events can't be read goes to `missing`.
@@ -428,12 +423,12 @@ class Gatherer:
         return problems
 
 
-def _begun(job: JobView) -> datetime:
+def _begun(job: observed.JobView) -> datetime:
     """When its pod could be created first."""
     return job.active_since or job.created
 
 
-def _waits_for_claim(pod: PodView) -> bool:
+def _waits_for_claim(pod: observed.PodView) -> bool:
     """Whether its claim is not there, or not ready for its container: time spent pulling the image looks the same."""
     starting = pod.scheduled_at is not None and pod.started_at is None
     return pod.phase == "Pending" and pod.claims and (starting or not pod.claims_created)
@@ -448,13 +443,13 @@ def _path(kind: ObjectKind, namespace: str | None) -> str:
     return makers[kind](namespace)
 
 
-def wanted_texts(profiles: Sequence[ProfileView]) -> set[tuple[str, str]]:
+def wanted_texts(profiles: Sequence[observed.ProfileView]) -> set[tuple[str, str]]:
     """(namespace, name) of the ConfigMaps that profiles take their model's config from."""
     sources = ((p.namespace, p.spec.workload.hugging_face_config) for p in profiles if p.spec is not None)
     return {(ns, s.config_map_key_ref.name) for ns, s in sources if s is not None and s.config_map_key_ref is not None}
 
 
-def _namers(profiles: Sequence[ProfileView]) -> Mapping[tuple[str, str], frozenset[tuple[str, int]]]:
+def _namers(profiles: Sequence[observed.ProfileView]) -> Mapping[tuple[str, str], frozenset[tuple[str, int]]]:
     """UID and generation of the profiles that name each ConfigMap."""
     namers_of: dict[tuple[str, str], set[tuple[str, int]]] = {}
     for profile in profiles:
@@ -463,11 +458,11 @@ def _namers(profiles: Sequence[ProfileView]) -> Mapping[tuple[str, str], frozens
     return {key: frozenset(namers) for key, namers in namers_of.items()}
 
 
-def _keeps(seen: Occupancy) -> float:
+def _keeps(seen: observed.Occupancy) -> float:
     return FRESH_SECONDS if seen.holder is None else BUSY_SECONDS
 
 
-def _unread(profile: ProfileView, missing: Mapping[tuple[str, str, str], ApiError]) -> ApiError | None:
+def _unread(profile: observed.ProfileView, missing: Mapping[tuple[str, str, str], ApiError]) -> ApiError | None:
     """Why something that the profile names could not be read; None where all was."""
     wanted = [("ConfigMap", *key) for key in wanted_texts([profile])]
     wanted += [("LocalQueue", *key) for key in _wanted_queues([profile])]
@@ -475,7 +470,7 @@ def _unread(profile: ProfileView, missing: Mapping[tuple[str, str, str], ApiErro
     return next((missing[key] for key in wanted if key in missing), None)
 
 
-def _wanted_queues(profiles: Sequence[ProfileView]) -> set[tuple[str, str]]:
+def _wanted_queues(profiles: Sequence[observed.ProfileView]) -> set[tuple[str, str]]:
     """(namespace, name) of the Kueue queues that profiles name."""
     named = ((p.namespace, p.spec.agent.queue_name) for p in profiles if p.spec is not None)
     return {(namespace, queue) for namespace, queue in named if queue is not None}

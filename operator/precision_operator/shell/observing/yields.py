@@ -11,20 +11,10 @@ from typing import Any
 
 from precision_operator.cluster import ApiError, Cluster, paths
 from precision_operator.core.attempts.yielding import PATIENCE, Fate, Holder, advanced, fate_of_pending
+from precision_operator.core.observe import waiting_pods
 from precision_operator.core.observe.claims import claim_names, claimed_gpus
 from precision_operator.core.observe.observed import PodView, Raw, Yield
 from precision_operator.core.observe.views import pod_view
-from precision_operator.core.observe.waiting_pods import (
-    WaitingPod,
-    class_of_gpus,
-    classes_of,
-    could_be_helped,
-    gpus_of_claim,
-    gpus_of_resources,
-    owner_of,
-    scheduled_at,
-    waiting_pod,
-)
 from precision_operator.shell.observing.cache import Cache
 
 _log = logging.getLogger(__name__)
@@ -61,7 +51,7 @@ class Yields:
         """GPUs that each asks for, by UID, where none of its claims is allocated: what these ask for never changes."""
         self._records: dict[str, Yield] | None = None
         """By Job UID; None until the statuses of profiles have been read."""
-        self.pods: tuple[WaitingPod, ...] = ()
+        self.pods: tuple[waiting_pods.WaitingPod, ...] = ()
         self._planned_for: object = None
         """What the last plan that was asked for hangs on."""
 
@@ -120,7 +110,7 @@ class Yields:
         now = self._clock()
         return {pod.uid: now - pod.since >= PATIENCE for pod in self.pods}, self.records
 
-    async def _waiting(self) -> tuple[WaitingPod, ...]:
+    async def _waiting(self) -> tuple[waiting_pods.WaitingPod, ...]:
         listed, _ = await self._cluster.list_trimmed(paths.pods(), _kept, None, PENDING)
         first = sorted(listed, key=lambda raw: -_priority(raw))[:MOST_PODS]
         now, uids = self._clock(), [str(raw["metadata"]["uid"]) for raw in first]
@@ -131,23 +121,25 @@ class Yields:
             if uid not in self._gpus and (gpus := await self._gpus_of(raw, classes)) is not None:
                 self._gpus[uid] = gpus
         rows = [(uid, raw) for uid, raw in zip(uids, first, strict=True) if uid in self._gpus]
-        return tuple(waiting_pod(raw, self._gpus[uid], self._since[uid]) for uid, raw in rows)
+        return tuple(waiting_pods.waiting_pod(raw, self._gpus[uid], self._since[uid]) for uid, raw in rows)
 
     async def _gpus_of(self, raw: Raw, classes: dict[str, bool | None]) -> int | None:
         """GPUs that a pod waits for; 0: all of a node; None: none, or its claims can't be read.
 
         One that has its GPUs already, by a claim that it shares with other pods, waits for something else.
         """
-        asked = [gpus_of_resources(raw, self._device_class) or None]
+        asked = [waiting_pods.gpus_of_resources(raw, self._device_class) or None]
         namespace = str(raw["metadata"].get("namespace"))
         for name in claim_names(raw):
             claim = await self._get("resourceclaims", name, namespace)
             if claim is None or claimed_gpus(claim):
                 return None
-            for wanted in classes_of(claim) - classes.keys():
+            for wanted in waiting_pods.classes_of(claim) - classes.keys():
                 device_class = await self._get("deviceclasses", wanted)
-                classes[wanted] = class_of_gpus(device_class) if device_class is not None else None
-            asked.append(gpus_of_claim(claim, {name: whole for name, whole in classes.items() if whole is not None}))
+                classes[wanted] = waiting_pods.class_of_gpus(device_class) if device_class is not None else None
+            asked.append(
+                waiting_pods.gpus_of_claim(claim, {name: whole for name, whole in classes.items() if whole is not None})
+            )
         numbers = [number for number in asked if number is not None]
         return None if not numbers else 0 if 0 in numbers else sum(numbers)
 
@@ -192,18 +184,18 @@ class Yields:
             namespace = str(raw["metadata"].get("namespace"))
             claims = [await self._get("resourceclaims", name, namespace) for name in claim_names(raw)]
             if any(claimed_gpus(claim) for claim in claims if claim is not None):
-                yield Holder(owner_of(raw), at)
+                yield Holder(waiting_pods.owner_of(raw), at)
 
 
 def _of_others(raw: dict[str, Any]) -> tuple[Raw, datetime] | None:
     """A pod with claims that runs, and when it was scheduled; None for our agents and for those without claims."""
-    at = scheduled_at(raw)
+    at = waiting_pods.scheduled_at(raw)
     return (raw, at) if at is not None and claim_names(raw) else None
 
 
 def _kept(raw: dict[str, Any]) -> Raw | None:
     """Of a pod that agents may help what is read of it: the others are dropped as they come."""
-    if not could_be_helped(raw):
+    if not waiting_pods.could_be_helped(raw):
         return None
     meta, spec = raw["metadata"], raw["spec"]
     wanted = ("priority", "nodeSelector", "affinity", "tolerations", "resourceClaims")

@@ -16,17 +16,8 @@ from typing import Any
 import torch
 
 from precision_agent.backends.te.api import Api, Owner
+from precision_agent.backends.te.session import graphs
 from precision_agent.backends.te.session.engine import Engine
-from precision_agent.backends.te.session.graphs import (
-    Program,
-    Region,
-    ReplayEvidence,
-    Timings,
-    batch_kinds_of,
-    by_name,
-    cycle_of,
-    of_batch_kind,
-)
 from precision_agent.backends.te.sizes import rotations, working_set_bytes
 from precision_agent.backends.te.steps import recipes
 from precision_agent.backends.te.steps.modules import DTYPE, LinearShape, call_linear, linear
@@ -53,7 +44,7 @@ def shape_of(case: GemmCase) -> LinearShape:
     return LinearShape(case.m, case.k, case.n, case.groups)
 
 
-def sample_of(case: GemmCase, timings: Timings, unit: Unit) -> Sample:
+def sample_of(case: GemmCase, timings: graphs.Timings, unit: Unit) -> Sample:
     """The sample of one case out of the loop that ran all passes of its layer: seconds of a single GEMM.
 
     `autocast` is the mean micro batch of an optimizer step. Of `prequantized` it is the whole time of the micro batches
@@ -62,9 +53,9 @@ def sample_of(case: GemmCase, timings: Timings, unit: Unit) -> Sample:
     """
     kernels_alone = case.mode == "prequantized"
     if kernels_alone:
-        timings = of_batch_kind(timings, unit.profiled_kind)
+        timings = graphs.of_batch_kind(timings, unit.profiled_kind)
     return Sample(
-        seconds=by_name(timings, (case.pass_,))[case.pass_] / unit.copies,
+        seconds=graphs.by_name(timings, (case.pass_,))[case.pass_] / unit.copies,
         calls=sum(count for (name, _), count in timings.runs.items() if name == case.pass_)
         * timings.cycles
         * unit.rotated,
@@ -91,7 +82,7 @@ class Unit:
     recipe: Recipe
     accumulation: int
     seed: int
-    program: Program = field(init=False)
+    program: graphs.Program = field(init=False)
     errors: NumericErrors = field(init=False)
     rotated: int = field(init=False)
     modules: tuple[Any, ...] = field(init=False)
@@ -120,8 +111,8 @@ class Unit:
             self.modules = tuple(linear(self.api, shape, self.engine.device) for shape in self._shapes)
             self.inputs = [normal(shape.rows, shape.k).requires_grad_() for shape in self._shapes]
             self.gradient = normal(shape.rows, shape.n)
-            cycle = cycle_of(PASSES, 1 if self.recipe == "bf16" else self.accumulation)
-            self.program = Program(self.engine, self._regions(), cycle)
+            cycle = graphs.cycle_of(PASSES, 1 if self.recipe == "bf16" else self.accumulation)
+            self.program = graphs.Program(self.engine, self._regions(), cycle)
             self.program.warm_up()
         self.errors = NumericErrors()
 
@@ -164,7 +155,7 @@ class Unit:
                     with self.engine.annotate(range_name(passing, region=mark + region.name)):
                         region.work()
 
-    def measure(self, seconds: float) -> Timings:
+    def measure(self, seconds: float) -> graphs.Timings:
         """One loop over all passes."""
         with self._owner.present():
             return self.program.measure(seconds)
@@ -189,15 +180,15 @@ class Unit:
 
     @property
     def _batch_kinds(self) -> tuple[tuple[str, bool | None], ...]:
-        return batch_kinds_of(1 if self.recipe == "bf16" else self.accumulation)
+        return graphs.batch_kinds_of(1 if self.recipe == "bf16" else self.accumulation)
 
-    def _regions(self) -> tuple[Region, ...]:
+    def _regions(self) -> tuple[graphs.Region, ...]:
         made = []
         for batch_kind, first in self._batch_kinds:
             made += [
-                Region("fprop", batch_kind, partial(self._forward, batch_kind, first)),
-                Region("dgrad", batch_kind, partial(self._backward, batch_kind)),
-                Region("wgrad", batch_kind, self._weight_gradients),
+                graphs.Region("fprop", batch_kind, partial(self._forward, batch_kind, first)),
+                graphs.Region("dgrad", batch_kind, partial(self._backward, batch_kind)),
+                graphs.Region("wgrad", batch_kind, self._weight_gradients),
             ]
         return tuple(made)
 
@@ -219,17 +210,17 @@ class Unit:
                 weight.grad = None
             module.backward_dw()
 
-    def _evidence(self, program: Program) -> ReplayEvidence:
+    def _evidence(self, program: graphs.Program) -> graphs.ReplayEvidence:
         call = recipes.CALLS[self.recipe]
         if call is None:
-            return ReplayEvidence(finite=_finite(self._replayed(program)))
+            return graphs.ReplayEvidence(finite=_finite(self._replayed(program)))
         before, scales = self._replayed(program), delayed_scales(self.modules[:1])
         again = self._replayed(program)
         moved = self._scales_move(program, scales) if call.delayed else None
         differ = not torch.equal(before, again) if call.stochastic else None
-        return ReplayEvidence(moved, differ, _finite(again))
+        return graphs.ReplayEvidence(moved, differ, _finite(again))
 
-    def _replayed(self, program: Program) -> torch.Tensor:
+    def _replayed(self, program: graphs.Program) -> torch.Tensor:
         """The input's gradient after one run of everything."""
         program.once()
         self.engine.synchronize()
@@ -237,7 +228,7 @@ class Unit:
         assert gradient is not None
         return gradient.detach().clone()
 
-    def _scales_move(self, program: Program, scales: list[torch.Tensor]) -> bool:
+    def _scales_move(self, program: graphs.Program, scales: list[torch.Tensor]) -> bool:
         """With an input four times as large the scale must fall; the old input and an empty history are put back."""
         if not scales:
             return False

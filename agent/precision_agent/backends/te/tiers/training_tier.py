@@ -17,16 +17,8 @@ from torch.nn import functional
 
 from precision_agent.backends.te.api import Api, Owner
 from precision_agent.backends.te.problem import Problem
+from precision_agent.backends.te.session import graphs
 from precision_agent.backends.te.session.engine import Engine
-from precision_agent.backends.te.session.graphs import (
-    Program,
-    Region,
-    ReplayEvidence,
-    Timings,
-    batch_kinds_of,
-    by_name,
-    cycle_of,
-)
 from precision_agent.backends.te.sizes import Trial
 from precision_agent.backends.te.steps import recipes
 from precision_agent.backends.te.steps.modules import (
@@ -138,7 +130,7 @@ class VariantModel:
 
     shared: Shared
     recipe: Recipe
-    program: Program = field(init=False)
+    program: graphs.Program = field(init=False)
     own_bytes: int = field(init=False)
     bytes_before: int = field(init=False)
     """Allocated before the variant's first step: weights, gradients, optimizer and data of all variants."""
@@ -161,7 +153,7 @@ class VariantModel:
             shared.adopt(self.stack)
             engine.forget_peaks()
             self.bytes_before = engine.allocated_bytes()
-            self.program = Program(engine, self._regions(), self._cycle())
+            self.program = graphs.Program(engine, self._regions(), self._cycle())
             self.program.warm_up()
             self.own_bytes = max(0, engine.peaks().allocated - self.bytes_before)
             self.kept_bytes = self._kept_by_forward()
@@ -187,7 +179,7 @@ class VariantModel:
             self.program.go((name, batch_kind))
         return max(0, kept)
 
-    def measure(self, seconds: float) -> Timings:
+    def measure(self, seconds: float) -> graphs.Timings:
         """Whole optimizer steps, as many as fit."""
         with self._owner.present():
             return self.program.measure(seconds)
@@ -251,9 +243,9 @@ class VariantModel:
 
     @property
     def _batch_kinds(self) -> tuple[tuple[str, bool | None], ...]:
-        return batch_kinds_of(self.shared.problem.accumulation)
+        return graphs.batch_kinds_of(self.shared.problem.accumulation)
 
-    def _regions(self) -> tuple[Region, ...]:
+    def _regions(self) -> tuple[graphs.Region, ...]:
         made = []
         for batch_kind, first in self._batch_kinds:
             self._flows[batch_kind] = _Flow()
@@ -264,13 +256,13 @@ class VariantModel:
                 "layers_backward": self._backward(batch_kind),
                 "dense_backward": self._dense_backward(batch_kind),
             }
-            made += [Region(name, batch_kind, works[name]) for name in self._micro]
+            made += [graphs.Region(name, batch_kind, works[name]) for name in self._micro]
         if self.shared.optimizer is not None:
-            made.append(Region("optimizer", "step", partial(self.shared.gradients.step, self.shared.optimizer)))
+            made.append(graphs.Region("optimizer", "step", partial(self.shared.gradients.step, self.shared.optimizer)))
         return tuple(made)
 
     def _cycle(self) -> tuple[tuple[str, str], ...]:
-        cycle = cycle_of(self._micro, self.shared.problem.accumulation)
+        cycle = graphs.cycle_of(self._micro, self.shared.problem.accumulation)
         return (*cycle, ("optimizer", "step")) if self.shared.optimizer is not None else cycle
 
     @property
@@ -339,24 +331,24 @@ class VariantModel:
         """What came from behind, else what stands for it: where there is no head, or a part is replayed alone."""
         return leaf.grad if leaf.grad is not None else self.shared.gradient
 
-    def _evidence(self, program: Program) -> ReplayEvidence:
+    def _evidence(self, program: graphs.Program) -> graphs.ReplayEvidence:
         first, scales = self._replayed(program), delayed_scales(self._quantising)
         second = self._replayed(program)
         call = recipes.CALLS[self.recipe]
         finite = bool(torch.isfinite(second).all())
         if call is None:
-            return ReplayEvidence(finite=finite)
+            return graphs.ReplayEvidence(finite=finite)
         moved = scales_move(self._quantising, scales, lambda: self._replayed(program)) if call.delayed else None
-        return ReplayEvidence(moved, not torch.equal(first, second) if call.stochastic else None, finite)
+        return graphs.ReplayEvidence(moved, not torch.equal(first, second) if call.stochastic else None, finite)
 
-    def _replayed(self, program: Program) -> torch.Tensor:
+    def _replayed(self, program: graphs.Program) -> torch.Tensor:
         self._all_but_optimizer(program)
         self.shared.engine.synchronize()
         gradient = self.shared.x.grad
         assert gradient is not None
         return gradient.detach().clone()
 
-    def _all_but_optimizer(self, program: Program) -> None:
+    def _all_but_optimizer(self, program: graphs.Program) -> None:
         """Without the optimizer: it would change the weights from one run to the next."""
         for region in program.regions:
             if region.name != "optimizer":
@@ -368,7 +360,7 @@ class VariantModel:
         return quantising(self.stack.layers, self.shared.problem.scope)
 
 
-def regions_of(timings: Timings) -> Mapping[RegionName, float]:
+def regions_of(timings: graphs.Timings) -> Mapping[RegionName, float]:
     """Seconds of one run of each region: of a micro batch, and of one optimizer step."""
-    seconds = by_name(timings, REGIONS)
+    seconds = graphs.by_name(timings, REGIONS)
     return {name: seconds[name] for name in REGIONS if name in seconds}
