@@ -50,12 +50,10 @@ async def test_what_ends_is_done_before_what_begins(scene: Scene) -> None:
 async def test_a_result_is_written_with_its_detail_and_then_the_job_is_deleted(scene: Scene) -> None:
     job, pod = await scene.ended()
     assert await scene.actor.act([Collect(job, pod, scene.report(), "pool-1", nvlink_domain="d.1")]) == 0
-    status = scene.report().status
-    assert status is not None
-    assert status.run is not None
+    status, run = scene.status(), scene.run()
     assert status.hardware is not None
     assert (status.hardware.pool, status.hardware.nvlink_domain) == ("pool-1", "d.1")
-    assert (status.state, status.run.detail, status.run.detail_problem) == ("Measured", f"{REPORT_NAME}-detail", None)
+    assert (status.state, run.detail, run.detail_problem) == ("Measured", f"{REPORT_NAME}-detail", None)
     detail = scene.cluster.objects[f"{DETAILS}/{REPORT_NAME}-detail"]
     full = json.loads(gzip.decompress(b64decode(detail["binaryData"]["result.json.gz"])))
     assert (full["node"], full["request_hash"]) == ("n1", job.request_hash)
@@ -73,11 +71,10 @@ async def test_killed_at_any_write_a_result_is_collected_again_and_not_lost(
     job, pod = await scene.ended()
     method = {"configmaps": "POST", "/status": "PATCH", "jobs": "DELETE"}[broken]
     scene.cluster.fail(method, broken, TIMEOUT, after)
-    assert await scene.actor.act([Collect(job, pod, scene.report(), "pool-1")]) == 1
+    assert await scene.collected(job, pod) == 1
     fresh = Actor(scene.cluster, Cache())  # type: ignore[arg-type]
     assert await fresh.act([Collect(job, pod, scene.report(), "pool-1")]) == 0
-    status = scene.report().status
-    assert status is not None
+    status = scene.status()
     assert (status.state, len(status.results)) == ("Measured", 7)
     assert f"{JOBS}/{JOB_NAME}" not in scene.cluster.objects
 
@@ -87,16 +84,14 @@ async def test_a_pod_that_the_watch_shows_running_is_read_anew(scene: Scene) -> 
     stale = replace(pod, phase="Running", termination=None)
     for shown in (stale, None):
         scene.cluster.requests.clear()
-        await scene.actor.act([Collect(job, shown, scene.report(), "pool-1")])
+        await scene.collected(job, shown)
         assert scene.asked("LIST") == [f"{PODS}?batch.kubernetes.io/job-name={JOB_NAME}&"]
-    status = scene.report().status
-    assert status is not None
-    assert status.state == "Measured"
+    assert scene.status().state == "Measured"
 
 
 async def test_a_pod_that_has_not_ended_yet_is_waited_for(scene: Scene) -> None:
     job, pod = await scene.ended(phase="Running")
-    assert await scene.actor.act([Collect(job, pod, scene.report(), "pool-1")]) == 1
+    assert await scene.collected(job, pod) == 1
     assert scene.report().status is None
     assert scene.job().uid == job.uid
 
@@ -120,24 +115,19 @@ LOG_ERRORS: dict[str, tuple[ApiError, bool, bool]] = {
 async def test_a_log_that_cannot_be_read_is_asked_for_again_for_a_while(
     scene: Scene, error: ApiError, long_ago: bool, later: bool
 ) -> None:
-    job, pod = await scene.ended()
-    if long_ago:
-        job = replace(job, finished_at=datetime(2026, 1, 1, tzinfo=UTC))
+    job, pod = await scene.ended(long_ago=long_ago)
     scene.cluster.fail("LOG", "", error)
-    assert await scene.actor.act([Collect(job, pod, scene.report(), "pool-1")]) == later
-    status = scene.report().status
+    assert await scene.collected(job, pod) == later
     if later:
-        assert status is None
+        assert scene.report().status is None
     else:
-        assert status is not None
-        assert status.run is not None
-        assert "The agent's log could not be read" in (status.run.detail_problem or "")
+        assert "The agent's log could not be read" in (scene.run().detail_problem or "")
 
 
 async def test_a_failed_attempt_keeps_the_end_of_its_log_and_then_its_job_goes(scene: Scene) -> None:
     job, pod = await scene.ended(message=b"")
     scene.cluster.logs[pod.name] = b"Traceback\nCUDA error: \x1b[31munspecified launch failure\x1b[0m\n"
-    assert await scene.actor.act([Collect(job, pod, scene.report(), "pool-1")]) == 0
+    assert await scene.collected(job, pod) == 0
     attempt = scene.attempt()
     assert (attempt.reason, attempt.log) == ("ResultMissing", "Traceback\nCUDA error: unspecified launch failure")
     assert f"{JOBS}/{JOB_NAME}" not in scene.cluster.objects
@@ -149,11 +139,9 @@ async def test_a_failed_attempt_keeps_the_end_of_its_log_and_then_its_job_goes(s
 async def test_a_failed_attempt_whose_log_cannot_be_read_is_closed_all_the_same_and_says_why(
     scene: Scene, error: ApiError, long_ago: bool, later: bool
 ) -> None:
-    job, pod = await scene.ended(message=b"")
-    if long_ago:
-        job = replace(job, finished_at=datetime(2026, 1, 1, tzinfo=UTC))
+    job, pod = await scene.ended(message=b"", long_ago=long_ago)
     scene.cluster.fail("LOG", "", error)
-    assert await scene.actor.act([Collect(job, pod, scene.report(), "pool-1")]) == later
+    assert await scene.collected(job, pod) == later
     assert (f"{JOBS}/{JOB_NAME}" in scene.cluster.objects) == later
     if not later:
         assert scene.attempt().log == f"(no log: {error.message})"
@@ -163,24 +151,21 @@ async def test_a_kubelet_without_the_container_is_not_taken_for_the_agents_log(s
     """An evicted pod's container is removed at once; the kubelet then answers with 200 and this text."""
     job, pod = await scene.ended(message=b"")
     scene.cluster.logs[pod.name] = b"unable to retrieve container logs for containerd://950e5ebe7015d5b3"
-    assert await scene.actor.act([Collect(job, pod, scene.report(), "pool-1")]) == 0
+    assert await scene.collected(job, pod) == 0
     assert scene.attempt().log == "(no log: unable to retrieve container logs for containerd://950e5ebe7015d5b3)"
 
 
 async def test_a_full_result_whose_log_is_gone_is_not_called_truncated(scene: Scene) -> None:
     job, pod = await scene.ended()
     scene.cluster.logs[pod.name] = b"unable to retrieve container logs for containerd://950e5ebe7015d5b3"
-    assert await scene.actor.act([Collect(job, pod, scene.report(), "pool-1")]) == 0
-    status = scene.report().status
-    assert status is not None
-    assert status.run is not None
-    assert (status.run.detail_problem or "").startswith("LogUnavailable: ")
+    assert await scene.collected(job, pod) == 0
+    assert (scene.run().detail_problem or "").startswith("LogUnavailable: ")
 
 
 async def test_an_attempt_that_was_lost_without_its_pod_has_no_log(scene: Scene) -> None:
     job, _ = await scene.ended()
     del scene.cluster.objects[f"{PODS}/{job.name}-x"]
-    assert await scene.actor.act([Collect(job, None, scene.report(), "pool-1")]) == 0
+    assert await scene.collected(job, None) == 0
     assert (scene.attempt().reason, scene.attempt().log) == ("PodLost", None)
     assert scene.asked("LOG") == []
 
@@ -191,11 +176,8 @@ HOSTILE = [b"", b"hello", b'{"v":"PPS1"}', b"{" * 4000, b'{"v":"PPE1","reason":"
 @pytest.mark.parametrize("message", HOSTILE)
 async def test_a_hostile_message_is_a_reason_in_the_report_and_the_job_goes(scene: Scene, message: bytes) -> None:
     job, pod = await scene.ended(message=message)
-    assert await scene.actor.act([Collect(job, pod, scene.report(), "pool-1")]) == 0
-    status = scene.report().status
-    assert status is not None
-    assert status.attempt is not None
-    assert status.attempt.outcome == "failed"
+    assert await scene.collected(job, pod) == 0
+    assert scene.attempt().outcome == "failed"
     assert f"{JOBS}/{JOB_NAME}" not in scene.cluster.objects
 
 
@@ -203,10 +185,7 @@ async def test_a_closed_attempt_says_why_and_its_job_goes(scene: Scene) -> None:
     job = await scene.started()
     close = Close(job, scene.report(), "disrupted", Said("PendingTooLong", words="It did not start."))
     assert await scene.actor.act([close]) == 0
-    status = scene.report().status
-    assert status is not None
-    assert status.attempt is not None
-    assert (status.attempt.outcome, status.attempt.reason) == ("disrupted", "PendingTooLong")
+    assert (scene.attempt().outcome, scene.attempt().reason) == ("disrupted", "PendingTooLong")
     assert f"{JOBS}/{JOB_NAME}" not in scene.cluster.objects
 
 
@@ -224,11 +203,8 @@ async def test_a_hung_agents_log_is_read_before_its_job_goes_and_names_the_phase
     scene.cluster.logs[f"{JOB_NAME}-x"] = b"   99 s  measuring, about 9:11 left\n"
     assert await scene.actor.act([close]) == 0
     attempt = scene.attempt()
-    assert (attempt.outcome, attempt.reason, attempt.log) == (
-        "failed",
-        "AgentHung",
-        "   99 s  measuring, about 9:11 left",
-    )
+    told = "   99 s  measuring, about 9:11 left"
+    assert (attempt.outcome, attempt.reason, attempt.log) == ("failed", "AgentHung", told)
     assert "s after its last progress (measuring)" in (attempt.message or "")
     order = [method for method, _ in scene.cluster.requests if method in ("LOG", "PATCH", "DELETE")]
     assert order == ["LOG", "PATCH", "DELETE"]
@@ -240,7 +216,7 @@ async def test_an_agent_that_its_kubelet_ended_past_the_deadline_is_told_likewis
     scene.cluster.logs[pod.name] = b"   99 s  measuring, about 9:11 left\n"
     began = datetime.now(UTC) - timedelta(hours=1)
     killed = replace(pod, failure="DeadlineExceeded", started_at=began, termination=Termination(137))
-    assert await scene.actor.act([Collect(job, killed, scene.report(), "pool-1")]) == 0
+    assert await scene.collected(job, killed) == 0
     assert (scene.attempt().reason, scene.attempt().log) == ("AgentHung", "   99 s  measuring, about 9:11 left")
 
 
@@ -271,7 +247,7 @@ async def test_an_agent_that_ends_while_its_log_is_read_is_collected_with_its_re
     done = replace(pod, phase="Succeeded", termination=Termination(0, "Completed", published.message.decode()))
     hangs.set()
     finished = replace(close.job, finished="Complete", finished_at=datetime.now(UTC))
-    assert await scene.actor.act([Collect(finished, done, scene.report(), "pool-1")]) == 0
+    assert await scene.collected(finished, done) == 0
     assert (scene.attempt().outcome, scene.attempt().log) == ("succeeded", None)
 
 

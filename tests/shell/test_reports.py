@@ -6,7 +6,6 @@ import gzip
 import json
 from base64 import b64decode
 from dataclasses import replace
-from datetime import UTC, datetime
 
 import pytest
 
@@ -82,19 +81,14 @@ REFUSED_DETAILS = {
 async def test_a_detail_that_cannot_be_written_leaves_the_summary_with_the_reason(
     scene: Scene, error: ApiError, long_ago: bool, later: bool
 ) -> None:
-    job, pod = await scene.ended()
-    if long_ago:
-        job = replace(job, finished_at=datetime(2026, 1, 1, tzinfo=UTC))
+    job, pod = await scene.ended(long_ago=long_ago)
     scene.cluster.fail("POST", DETAILS, error)
-    assert await scene.actor.act([Collect(job, pod, scene.report(), "pool-1")]) == later
-    status = scene.report().status
+    assert await scene.collected(job, pod) == later
     assert (f"{JOBS}/{JOB_NAME}" in scene.cluster.objects) == later
     if not later:
-        assert status is not None
-        assert status.run is not None
-        assert (status.state, len(status.results), status.run.detail) == ("Measured", 7, None)
-        problem = f"DetailNotWritten: {sentence('DetailNotWritten', detail=error.words)}"
-        assert status.run.detail_problem == problem
+        status, run = scene.status(), scene.run()
+        assert (status.state, len(status.results), run.detail) == ("Measured", 7, None)
+        assert run.detail_problem == f"DetailNotWritten: {sentence('DetailNotWritten', detail=error.words)}"
 
 
 async def test_a_result_that_an_older_crd_refuses_is_a_failure_with_its_reason_and_not_tried_for_ever(
@@ -105,12 +99,10 @@ async def test_a_result_that_an_older_crd_refuses_is_a_failure_with_its_reason_a
     words = f'{REPORT_NAME} is invalid: status.results[6].recipe: Unsupported value: "nvfp4"'
     error = ApiError(422, "Invalid", "PATCH", words=words, causes=("FieldValueNotSupported",))
     scene.cluster.fail("PATCH", REPORT_NAME, error)
-    assert await scene.actor.act([Collect(job, pod, scene.report(), "pool-1")]) == 0
-    status = scene.report().status
-    assert status is not None
-    assert status.attempt is not None
-    assert (status.attempt.outcome, status.attempt.reason) == ("failed", "ResultNewer")
-    assert 'Unsupported value: "nvfp4"' in (status.attempt.message or "")
+    assert await scene.collected(job, pod) == 0
+    attempt = scene.attempt()
+    assert (attempt.outcome, attempt.reason) == ("failed", "ResultNewer")
+    assert 'Unsupported value: "nvfp4"' in (attempt.message or "")
     assert f"{JOBS}/{JOB_NAME}" not in scene.cluster.objects
 
 
@@ -126,17 +118,13 @@ async def test_a_status_that_another_leader_has_written_meanwhile_is_not_overwri
     as_read, gone = scene.report(), Said("NodeGone", words="A late request.")
     assert await scene.actor.act([MarkStale(as_read, Said("DriverChange", words="Another driver."))]) == 0
     assert await scene.actor.act([MarkStale(as_read, gone)]) == 1, "it is tried again later"
-    status = scene.report().status
-    assert status is not None
-    assert status.state == "Stale"
+    assert scene.status().state == "Stale"
 
 
 async def test_a_report_of_a_vanished_node_is_marked(scene: Scene) -> None:
     await scene.started()
     assert await scene.actor.act([MarkStale(scene.report(), Said("NodeGone", words="It is gone."))]) == 0
-    status = scene.report().status
-    assert status is not None
-    assert status.state == "NodeGone"
+    assert scene.status().state == "NodeGone"
     assert scene.cache.all("reports")[scene.report().uid]["status"]["state"] == "NodeGone"
 
 
@@ -157,7 +145,7 @@ async def test_a_detail_is_replaced_only_as_the_version_that_was_read(scene: Sce
     job, pod = await scene.ended()
     path = f"{DETAILS}/{REPORT_NAME}-detail"
     stored = scene.cluster._store(path, ingest.detail(scene.report(), b"of an attempt before"))
-    await scene.actor.act([Collect(job, pod, scene.report(), "pool-1")])
+    await scene.collected(job, pod)
     guard = next(body["metadata"] for where, body in scene.cluster.patches if where == path)
     assert guard == {"uid": stored["metadata"]["uid"], "resourceVersion": stored["metadata"]["resourceVersion"]}
 
@@ -167,5 +155,5 @@ async def test_a_detail_of_a_report_that_is_gone_is_waited_for(scene: Scene) -> 
     path = f"{DETAILS}/{REPORT_NAME}-detail"
     older = ingest.detail(replace(scene.report(), uid="uid-of-before"), b"theirs")
     scene.cluster._store(path, older)
-    assert await scene.actor.act([Collect(job, pod, scene.report(), "pool-1")]) == 1
+    assert await scene.collected(job, pod) == 1
     assert scene.cluster.objects[path]["binaryData"] == older["binaryData"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -61,21 +62,17 @@ async def test_who_leads_after_a_crash_between_template_and_job_goes_on_with_tha
     assert len(there) == 2
 
 
-async def test_a_template_that_is_there_is_taken_if_it_asks_for_the_same(scene: Scene) -> None:
+@pytest.mark.parametrize("other", [{}, {"spec": {"spec": {}}}], ids=["the same", "something else"])
+async def test_a_template_that_is_there_is_taken_only_if_it_asks_for_the_same(
+    scene: Scene, other: dict[str, Any]
+) -> None:
     action = start_by_claim()
     assert action.template is not None
-    await scene.cluster.create(TEMPLATES, dict(action.template))
+    await scene.cluster.create(TEMPLATES, {**action.template, **other})
     assert await scene.actor.act([action]) == 0
-    assert len(scene.held("jobs")) == 1
-
-
-async def test_a_template_that_asks_for_something_else_keeps_the_job_back(scene: Scene) -> None:
-    action = start_by_claim()
-    assert action.template is not None
-    await scene.cluster.create(TEMPLATES, {**action.template, "spec": {"spec": {}}})
-    assert await scene.actor.act([action]) == 0
-    assert scene.held("jobs") == []
-    assert scene.refused()[:2] == ("NameTaken", "ResourceClaimTemplate")
+    assert len(scene.held("jobs")) == (0 if other else 1)
+    if other:
+        assert scene.refused()[:2] == ("NameTaken", "ResourceClaimTemplate")
 
 
 async def test_a_claim_that_a_quota_refuses_takes_the_job_back_and_tells_the_quota(scene: Scene) -> None:
@@ -106,20 +103,14 @@ async def test_a_start_done_twice_makes_one_job(scene: Scene) -> None:
     assert scene.job().uid == first.uid
 
 
-async def test_a_job_of_that_name_that_is_another_attempt_is_not_taken_for_ours(scene: Scene) -> None:
-    foreign = {**START.job, "metadata": {**START.job["metadata"], "labels": {}}}
-    await scene.cluster.create(JOBS, dict(foreign))
+@pytest.mark.parametrize("meta", [{"labels": {}}, {"deletionTimestamp": "2026-11-21T09:00:00Z"}])
+async def test_a_job_of_that_name_that_is_another_attempt_or_being_deleted_is_not_taken_for_ours(
+    scene: Scene, meta: dict[str, Any]
+) -> None:
+    await scene.cluster.create(JOBS, {**START.job, "metadata": START.job["metadata"] | meta})
     assert await scene.actor.act([START]) == 0
     assert scene.held("jobs") == []
     assert scene.refused()[:2] == ("NameTaken", "Job")
-
-
-async def test_a_job_of_that_name_that_is_being_deleted_is_waited_for(scene: Scene) -> None:
-    dying = {**START.job, "metadata": {**START.job["metadata"], "deletionTimestamp": "2026-11-21T09:00:00Z"}}
-    await scene.cluster.create(JOBS, dict(dying))
-    assert await scene.actor.act([START]) == 0
-    assert scene.held("jobs") == []
-    assert scene.refused()[0] == "NameTaken"
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["it did not happen", "it happened"])

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 
 from precision_api.exchange.wire import encode
 from precision_api.facts import names
-from precision_api.kinds.report import ReportAttempt
+from precision_api.kinds.report import ReportAttempt, ReportRun, ReportStatus
 from precision_operator.cluster import ApiError, paths
-from precision_operator.core.attempts.actions import Start
+from precision_operator.core.attempts.actions import Collect, Start
 from precision_operator.core.observe.observed import JobView, PodView, ReportView
 from precision_operator.core.observe.views import job_view, pod_view, report_view
 from precision_operator.core.plan import plan
@@ -67,14 +67,32 @@ class Scene:
 
     def attempt(self) -> ReportAttempt:
         """The newest attempt of the report."""
+        attempt = self.status().attempt
+        assert attempt is not None
+        return attempt
+
+    def status(self) -> ReportStatus:
+        """The report's status, which is there."""
         status = self.report().status
         assert status is not None
-        assert status.attempt is not None
-        return status.attempt
+        return status
 
-    async def ended(self, phase: str = "Succeeded", message: bytes | None = None) -> tuple[JobView, PodView]:
+    def run(self) -> ReportRun:
+        """The run of the report's figures."""
+        run = self.status().run
+        assert run is not None
+        return run
+
+    async def collected(self, job: JobView, pod: PodView | None) -> int:
+        """How many actions have failed where the ended attempt was to be collected into its report."""
+        return await self.actor.act([Collect(job, pod, self.report(), "pool-1")])
+
+    async def ended(
+        self, phase: str = "Succeeded", message: bytes | None = None, long_ago: bool = False
+    ) -> tuple[JobView, PodView]:
         """The agent has ended with a good result, unless told otherwise; its pod and log are there."""
-        job = replace(await self.started(), finished="Complete", finished_at=datetime.now(UTC))
+        at = datetime(2026, 1, 1, tzinfo=UTC) if long_ago else datetime.now(UTC)
+        job = replace(await self.started(), finished="Complete", finished_at=at)
         published = encode(result(run=job.run, request_hash=job.request_hash, node="n1"))
         text = (published.message if message is None else message).decode()
         state = {"terminated": {"exitCode": 0, "message": text}} if phase != "Running" else {"running": {}}

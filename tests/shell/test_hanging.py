@@ -1,4 +1,4 @@
-"""A status whose write gets no answer, as while an admission webhook hangs, holds up its own object and nobody else."""
+"""What gets no answer, as while an admission webhook hangs, holds up its own agent or object and nobody else."""
 
 from __future__ import annotations
 
@@ -7,30 +7,82 @@ import asyncio
 import pytest
 
 from precision_operator.cluster import ApiError, paths
-from precision_operator.shell.acting import late_writes
+from precision_operator.shell.acting import creating, late_writes
 from tests.support.fake_cluster import TIMEOUT
 from tests.support.operator_in_memory import OperatorInMemory
 
-NODES = [f"n{number:02}" for number in range(12)]
+NODES = [f"n{number:02}" for number in range(14)]
 PROFILES = [f"theirs-{number:02}" for number in range(11)]
+THEIR_JOBS = paths.jobs("b")
 
 
 @pytest.fixture
 def loop(monkeypatch: pytest.MonkeyPatch) -> OperatorInMemory:
-    """Two tenants; each has a profile of its own nodes."""
+    """Two tenants, and an operator that waits for no answer for long."""
+    monkeypatch.setattr(creating, "GRACE_SECONDS", 0.05)
     monkeypatch.setattr(late_writes, "GRACE_SECONDS", 0.1)
     monkeypatch.setattr(late_writes, "GRACE_BESIDE_LATE_SECONDS", 0.0)
     return OperatorInMemory(*NODES, namespaces=("ml", "b"))
 
 
 def hang(loop: OperatorInMemory, part: str) -> asyncio.Event:
-    """Writes to what has `part` in its path get no answer until the event is set."""
+    """What is asked of paths with `part` in them gets no answer until the event is set."""
     answers = loop.cluster.held_up[part] = asyncio.Event()
     return answers
 
 
-def asked(loop: OperatorInMemory, part: str) -> int:
-    return sum(method == "PATCH" and part in path for method, path in loop.cluster.requests)
+def asked(loop: OperatorInMemory, method: str, part: str) -> int:
+    return sum(how == method and part in path for how, path in loop.cluster.requests)
+
+
+async def hanging_creations(loop: OperatorInMemory) -> asyncio.Event:
+    """Ten agents of the other tenant are asked for, and their Jobs get no answer until the event is set."""
+    answers = hang(loop, THEIR_JOBS)
+    loop.apply("theirs", "b", target={"nodeNames": NODES[:12]}, rollout={"maxConcurrent": 10})
+    await loop.once()
+    return answers
+
+
+async def test_others_start_meanwhile_and_no_more_of_a_namespace_wait_at_once_than_may(loop: OperatorInMemory) -> None:
+    answers = await hanging_creations(loop)
+    loop.apply("ours", target={"nodeNames": ["n13"]})
+    await loop.once()
+    assert sorted(loop.jobs()) == ["n13"]
+    assert asked(loop, "POST", THEIR_JOBS) == creating.AT_ONCE
+    await loop.once()
+    assert asked(loop, "POST", THEIR_JOBS) == creating.AT_ONCE, "who waits is not asked for again"
+    answers.set()
+    await loop.actor.creations.settled()
+
+
+async def test_what_has_no_answer_yet_counts_as_an_agent_and_keeps_its_node(loop: OperatorInMemory) -> None:
+    answers = await hanging_creations(loop)
+    loop.apply("ours", target={"nodeNames": ["n00", "n13"]}, rollout={"maxConcurrent": 9})
+    await loop.once()
+    assert sorted(loop.jobs()) == ["n13"], "n00 may have an agent by now"
+    seen = await loop.gatherer.observe()
+    assert len([job for job in seen.jobs if job.namespace == "b"]) == creating.AT_ONCE
+    answers.set()
+    await loop.actor.creations.settled()
+    await loop.once()
+    assert len(loop.jobs("b")) == 10, "as many as its profile allows"
+    seen = await loop.gatherer.observe()
+    assert len([job for job in seen.jobs if job.namespace == "b"]) == 10, "each counts once"
+
+
+async def finishes_with_the_answer(loop: OperatorInMemory, answers: asyncio.Event) -> None:
+    finishing = asyncio.create_task(loop.reconciler.finish())
+    await asyncio.sleep(0.01)
+    assert not finishing.done()
+    answers.set()
+    await asyncio.wait_for(finishing, 60)
+
+
+async def test_an_operator_that_ends_waits_for_the_answers_of_what_it_has_begun(loop: OperatorInMemory) -> None:
+    await finishes_with_the_answer(loop, await hanging_creations(loop))
+    assert len(loop.jobs("b")) == creating.AT_ONCE
+    await loop.once()
+    assert asked(loop, "POST", THEIR_JOBS) == creating.AT_ONCE, "nothing begins any more"
 
 
 async def test_others_have_their_status_meanwhile_and_who_waits_is_not_asked_for_again(
@@ -45,7 +97,7 @@ async def test_others_have_their_status_meanwhile_and_who_waits_is_not_asked_for
             await loop.once()
     assert loop.status("ours")["phase"]
     assert sorted(loop.jobs()) == ["n01"]
-    assert asked(loop, paths.profiles("b")) == late_writes.AT_ONCE
+    assert asked(loop, "PATCH", paths.profiles("b")) == late_writes.AT_ONCE
     assert "status of b/theirs-00: no answer yet" in caplog.text
     loop.cache.changed.clear()
     answers.set()
@@ -57,7 +109,7 @@ async def test_others_have_their_status_meanwhile_and_who_waits_is_not_asked_for
 
 
 async def test_results_of_others_are_written_meanwhile_and_a_late_one_is_written_once(loop: OperatorInMemory) -> None:
-    loop.apply("ours", rollout={"maxConcurrent": 12})
+    loop.apply("ours", rollout={"maxConcurrent": 14})
     await loop.once()
     loop.run_agents()
     for node in NODES:
@@ -74,7 +126,7 @@ async def test_results_of_others_are_written_meanwhile_and_a_late_one_is_written
     await loop.actor.settled()
     await loop.once()
     assert (loop.measured(), loop.jobs()) == (NODES, {})
-    assert [asked(loop, path) for path in held] == [1, 1, 1]
+    assert [asked(loop, "PATCH", path) for path in held] == [1, 1, 1]
 
 
 def reports_of(loop: OperatorInMemory, nodes: list[str]) -> list[str]:
@@ -100,7 +152,7 @@ async def test_a_late_write_that_fails_is_done_again_if_it_must(
     async with asyncio.timeout(60):
         await loop.cache.changed.wait()
     await loop.once()
-    assert asked(loop, path) == times
+    assert asked(loop, "PATCH", path) == times
     assert loop.status("ours")["phase"]
 
 
@@ -110,11 +162,7 @@ async def test_an_operator_that_ends_waits_for_the_answer_and_one_that_is_stoppe
     answers = hang(loop, paths.profiles("ml"))
     loop.apply("ours", target={"nodeNames": ["n01"]})
     await loop.once()
-    finishing = asyncio.create_task(loop.reconciler.finish())
-    await asyncio.sleep(0.01)
-    assert not finishing.done()
-    answers.set()
-    await asyncio.wait_for(finishing, 60)
+    await finishes_with_the_answer(loop, answers)
     assert loop.status("ours")["phase"]
     answers.clear()
     loop.actor.closed = False
