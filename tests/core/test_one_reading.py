@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
-from prometheus_client.parser import text_string_to_metric_families
 
 from precision_api.kinds.report import ReportStatus
 from precision_operator.cli.commands.nodes import row as node_row
@@ -29,7 +28,6 @@ from precision_operator.core.results.compare import Comparison, compare
 from precision_operator.core.results.reading import HOLDS_UNTIL_REPLACED, read
 from precision_operator.core.status.profile_status import profile_status
 from precision_operator.exporter.body import build
-from precision_operator.exporter.store import Store
 from precision_operator.planner.inputs.snapshot import fleet_of, profile_facts, racks, report_facts
 from precision_operator.planner.inputs.spec_terms import terms
 from precision_operator.planner.rates.evidence import pools as plan_pools
@@ -37,6 +35,7 @@ from precision_operator.report.facts import Given
 from precision_operator.report.facts import pools as page_pools
 from tests.support import fleets, world
 from tests.support.examples import examples
+from tests.support.exposition import samples_in, store_of
 from tests.support.report_objects import profile_object, recipe_row, report_object, report_status
 
 POOL, OTHER = "NVIDIA-GB200", "NVIDIA-H100"
@@ -178,15 +177,10 @@ def view(node: Drawn, pool: str = POOL) -> ReportView:
 
 
 def in_metrics(nodes: Sequence[Drawn]) -> Figures:
-    store = Store("detail")
-    store.see_profile(profile_object())
-    for node in nodes:
-        store.see_report(report_object(node.name, status=status_of(node)))
-    families = text_string_to_metric_families(build(store.view()).text.decode())
+    store = store_of(profile_object(), *(report_object(node.name, status=status_of(node)) for node in nodes))
     medians = {
         sample.name: sample.value
-        for family in families
-        for sample in family.samples
+        for sample in samples_in(build(store.view()).text)
         if sample.labels.get("recipe") == "mxfp8" and sample.labels.get("stat") in (None, "p50")
         if sample.labels.get("power_scope") in (None, power_scope(nodes))
     }

@@ -8,7 +8,6 @@ import logging
 from typing import Any
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from precision_api.exchange.request import canonical
 from precision_api.exchange.result import GemmResult, MeasurementResult, Verification
@@ -17,6 +16,7 @@ from precision_operator.exporter.__main__ import arguments
 from precision_operator.exporter.body import build
 from precision_operator.exporter.details import Details, gemm_times
 from precision_operator.exporter.store import Store
+from tests.support.exposition import samples_in, store_of
 from tests.support.report_objects import recipe_row, report_object, report_status
 from tests.support.result_objects import interval, recipe_result, result
 
@@ -51,29 +51,29 @@ class Shelf:
         return self.held[name]
 
 
-def store_of(count: int, run: str = "r1") -> Store:
-    store = Store()
-    for number in range(count):
-        status = report_status([recipe_row("mxfp8")], run=run, detail=f"d{number}")
-        store.see_report(report_object(f"n{number}", status=status, resourceVersion=str(100 + int(run[1:]))))
-    return store
+def sampled_store(count: int) -> Store:
+    return store_of(*(report(number) for number in range(count)))
+
+
+def report(number: int, run: str = "r1", version: str = "101") -> dict[str, Any]:
+    status = report_status([recipe_row("mxfp8")], run=run, detail=f"d{number}")
+    return report_object(f"n{number}", status=status, resourceVersion=version)
 
 
 def shown(store: Store) -> dict[str, float]:
-    families = text_string_to_metric_families(build(store.view()).fleet.decode())
-    name = "precision_pool_gemm_seconds"
-    return {s.labels["gemm"]: s.value for family in families for s in family.samples if s.name == name}
+    samples = samples_in(build(store.view()).fleet)
+    return {s.labels["gemm"]: s.value for s in samples if s.name == "precision_pool_gemm_seconds"}
 
 
 async def test_a_pool_shows_the_median_of_its_sampled_nodes() -> None:
-    store = store_of(3)
+    store = sampled_store(3)
     shelf = Shelf(d0=config_map(timed(1e-3)), d1=config_map(timed(2e-3)), d2=config_map(timed(9e-3)))
     await Details(shelf, store, 8).take()
     assert shown(store) == {"qkv": 2e-3}
 
 
 async def test_no_more_nodes_are_asked_than_wanted_and_each_result_is_read_once() -> None:
-    store = store_of(20)
+    store = sampled_store(20)
     shelf = Shelf(**{f"d{number}": config_map(timed(1e-3)) for number in range(20)})
     details = Details(shelf, store, 4)
     await details.take()
@@ -82,12 +82,11 @@ async def test_no_more_nodes_are_asked_than_wanted_and_each_result_is_read_once(
 
 
 async def test_a_new_run_is_read_anew() -> None:
-    shelf, store = Shelf(d0=config_map(timed(1e-3))), store_of(1)
+    shelf, store = Shelf(d0=config_map(timed(1e-3))), sampled_store(1)
     details = Details(shelf, store, 4)
     await details.take()
     shelf.held["d0"] = config_map(timed(5e-3))
-    status = report_status([recipe_row("mxfp8")], run="r2", detail="d0")
-    store.see_report(report_object("n0", status=status, resourceVersion="102"))
+    store.see_report(report(0, "r2", "102"))
     await details.take()
     assert shown(store) == {"qkv": 5e-3}
 
@@ -95,7 +94,7 @@ async def test_a_new_run_is_read_anew() -> None:
 async def test_without_the_right_the_other_metrics_stand_and_the_log_says_so_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    store = store_of(5)
+    store = sampled_store(5)
     with caplog.at_level(logging.WARNING):
         await Details(Shelf(), store, 3).take()
     assert shown(store) == {}
@@ -106,7 +105,7 @@ async def test_without_the_right_the_other_metrics_stand_and_the_log_says_so_onc
 
 async def test_nothing_is_asked_unless_it_is_wanted() -> None:
     shelf = Shelf()
-    await Details(shelf, store_of(5), 0).take()
+    await Details(shelf, sampled_store(5), 0).take()
     assert shelf.asked == []
 
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from prometheus_client.parser import text_string_to_metric_families
-
 from precision_agent.run.run import run_request
 from precision_api.exchange.wire import read_message
 from precision_api.facts.recipes import RECIPE_NAMES
 from precision_api.models.workload import Workload
 from precision_operator.core.results import ingest
 from precision_operator.exporter.body import build
-from precision_operator.exporter.store import Store
+from tests.support.exposition import samples_in, store_of
 from tests.support.report_objects import report_object
 from tests.support.result_objects import request_text
 from tests.support.world import NOW, job, report
@@ -44,12 +42,9 @@ def recipes_shown_after_a_replay() -> dict[str, set[str]]:
     outcome = run_request(text, "replay")
     found = ingest.finding(read_message(outcome.message), "\n".join(outcome.lines))
     status = ingest.read_status(found, job(), report(), "NVIDIA-GB200", NOW)
-    store = Store("detail")
-    store.see_report(report_object("n1", status=ingest.report_json(status)))
     shown = defaultdict(set)
-    for family in text_string_to_metric_families(build(store.view()).text.decode()):
-        for sample in family.samples:
-            shown[sample.name].add(sample.labels.get("recipe", ""))
+    for sample in samples_in(build(store_of(report_object("n1", status=ingest.report_json(status))).view()).text):
+        shown[sample.name].add(sample.labels.get("recipe", ""))
     return shown
 
 

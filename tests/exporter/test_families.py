@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric, Sample
-from prometheus_client.parser import text_string_to_metric_families
 
 from precision_api.kinds.report import ReportStatus
 from precision_lab.builds.binaries import binaries
@@ -34,13 +33,14 @@ from precision_operator.exporter.families.table import (
 )
 from precision_operator.exporter.reading import read_profile, read_report
 from precision_operator.exporter.self_metrics import OwnMetrics
-from precision_operator.exporter.store import Store
 from precision_operator.exporter.text import escape, sample_template, samples
 from tests.exporter.test_plans import plan_object
 from tests.monitoring.replay import PROMTOOLS
+from tests.support.exposition import samples_in, store_of
 from tests.support.golden import FOLDER, assert_golden
 from tests.support.report_objects import (
     FINISHED,
+    fresh_no_more,
     profile_object,
     recipe_row,
     report_object,
@@ -91,22 +91,11 @@ def body_of(
     level: Level = "detail",
     plans: Iterable[dict[str, Any]] = (),
 ) -> Body:
-    store = Store(level)
-    for profile in profiles:
-        store.see_profile(profile)
-    for report in reports:
-        store.see_report(report)
-    for plan in plans:
-        store.see_plan(plan)
-    return build(store.view())
+    return build(store_of(*profiles, *reports, *plans, level=level).view())
 
 
 def parsed(body: Body) -> list[Sample]:
-    return [sample for family in text_string_to_metric_families(body.text.decode()) for sample in family.samples]
-
-
-def parsed_nodes(body: Body) -> list[Sample]:
-    return [sample for sample in parsed(body) if "node" in sample.labels]
+    return samples_in(body.text)
 
 
 def values(body: Body, name: str, label: str = "recipe") -> dict[str, float]:
@@ -178,32 +167,32 @@ def test_each_row_has_one_value_for_each_label() -> None:
     assert result
     assert plan
     pool = pool_of(*(report_object(f"n{number}") for number in range(5)))
-    for pool_family in POOL_FAMILIES:
-        assert {len(labels) for labels, _ in pool_family.full_rows(pool)} <= {len(pool_family.labels)}, pool_family.name
-    for family in STANDING_FAMILIES:
-        assert {len(labels) for labels, _ in family.full_rows(pool.standings["n1"])} == {len(family.labels)}, (
-            family.name
-        )
-    for node_family in NODE_FAMILIES:
-        assert {len(labels) for labels, _ in node_family.full_rows(result)} <= {len(node_family.labels)}, (
-            node_family.name
-        )
-    for profile_family in PROFILE_FAMILIES:
-        assert {len(labels) for labels, _ in profile_family.full_rows(campaign)} <= {len(profile_family.labels)}
-    for plan_family in PLAN_FAMILIES:
-        assert {len(labels) for labels, _ in plan_family.full_rows(plan)} <= {len(plan_family.labels)}, plan_family.name
+    subjects: tuple[tuple[Iterable[Family[Any]], Any], ...] = (
+        (POOL_FAMILIES, pool),
+        (NODE_FAMILIES, result),
+        (PROFILE_FAMILIES, campaign),
+        (PLAN_FAMILIES, plan),
+    )
+    for families, subject in subjects:
+        for family in families:
+            assert {len(labels) for labels, _ in family.full_rows(subject)} <= {len(family.labels)}, family.name
+    for standing in STANDING_FAMILIES:
+        rows = standing.full_rows(pool.standings["n1"])
+        assert {len(labels) for labels, _ in rows} == {len(standing.labels)}, standing.name
 
 
-def test_two_profiles_over_one_node_give_no_series_twice() -> None:
-    body = body_of([report_object("n1", profile="a"), report_object("n1", profile="b"), report_object("n2", "a")])
+TWICE = {
+    "two profiles over one node": [report_object("n1", "a"), report_object("n1", "b"), report_object("n2", "a")],
+    "one profile's name in two namespaces": [report_object(namespace="a"), report_object(namespace="b")],
+}
+
+
+@pytest.mark.parametrize("reports", TWICE.values(), ids=TWICE)
+def test_no_series_is_there_twice(reports: list[dict[str, Any]]) -> None:
+    body = body_of(reports)
     counted = Counter(map(series, parsed(body)))
     assert counted.most_common(1)[0][1] == 1
     assert body.series == len(counted) - 1, "all but the shard's own"
-
-
-def test_the_same_profile_name_in_two_namespaces_gives_no_series_twice() -> None:
-    body = body_of([report_object(namespace="a"), report_object(namespace="b")])
-    assert Counter(map(series, parsed(body))).most_common(1)[0][1] == 1
 
 
 @pytest.mark.parametrize(("first", "second"), [("u1", "u2"), ("u2", "u1")])
@@ -356,28 +345,20 @@ def test_a_report_of_a_newer_operator_with_further_fields_is_shown() -> None:
 
 def test_a_report_without_a_result_yet_is_no_error() -> None:
     body = body_of([report_object(status={})])
-    assert (parsed_nodes(body), body.empty_reports, body.unreadable_reports) == ([], 1, 0)
+    assert ([s for s in parsed(body) if "node" in s.labels], body.empty_reports, body.unreadable_reports) == ([], 1, 0)
 
 
 # What JSON in UTF-8 can carry: everything but lone surrogates.
 LABEL_TEXT = st.text(st.characters(codec="utf-8"), max_size=40)
 
 
-@given(first=LABEL_TEXT, second=LABEL_TEXT)
-def test_any_label_value_comes_back_from_the_parser_as_it_was(first: str, second: str) -> None:
-    template = sample_template("m", ("b", "a"))
-    text = samples(template, [((first, second), 1.5)]).decode()
-    assert text.count("\n") == 1
-    (family,) = text_string_to_metric_families(text)
-    assert [(sample.labels, sample.value) for sample in family.samples] == [({"b": first, "a": second}, 1.5)]
-
-
 @given(st.lists(st.tuples(LABEL_TEXT, LABEL_TEXT, LABEL_TEXT), max_size=6), st.integers(0, 3))
-def test_labels_come_back_however_many_of_them_rows_share(rows: list[tuple[str, str, str]], shared: int) -> None:
+def test_any_labels_come_back_however_many_of_them_rows_share(rows: list[tuple[str, str, str]], shared: int) -> None:
     template = sample_template("m", ("b", "c", "a"), shared)
-    text = b"".join(samples(template, [(labels[shared:], 1.0)], labels[:shared]) for labels in rows).decode()
-    found = [sample.labels for family in text_string_to_metric_families(text) for sample in family.samples]
-    assert found == [dict(zip("bca", labels, strict=True)) for labels in rows]
+    text = b"".join(samples(template, [(labels[shared:], 1.5)], labels[:shared]) for labels in rows)
+    assert text.count(b"\n") == len(rows)
+    returned = [(sample.labels, sample.value) for sample in samples_in(text)]
+    assert returned == [(dict(zip("bca", labels, strict=True)), 1.5) for labels in rows]
 
 
 @pytest.mark.parametrize("value", ["7", "10", "63"])
@@ -387,9 +368,8 @@ def test_a_single_label_is_written_whole(value: str) -> None:
 
 @given(st.floats())
 def test_any_value_comes_back_from_the_parser_as_it_was(value: float) -> None:
-    (family,) = text_string_to_metric_families(samples(sample_template("m", ("a",)), [(("x",), value)]).decode())
-    found = family.samples[0].value
-    assert found == value or (math.isnan(found) and math.isnan(value))
+    (sample,) = samples_in(samples(sample_template("m", ("a",)), [(("x",), value)]))
+    assert sample.value == value or (math.isnan(sample.value) and math.isnan(value))
 
 
 @given(LABEL_TEXT)
@@ -401,8 +381,7 @@ def test_escaping_leaves_no_bare_quote_or_line_feed(value: str) -> None:
 
 def with_condition(status: dict[str, Any], reason: str) -> dict[str, Any]:
     """A report whose figures a new run is to replace, for that reason."""
-    stale = {"type": "Fresh", "status": "False", "reason": reason, "lastTransitionTime": "2026-11-20T08:00:00Z"}
-    return status | {"conditions": [stale]}
+    return status | {"conditions": [fresh_no_more(reason)]}
 
 
 def test_a_node_that_failed_or_rests_has_a_name_and_a_reason() -> None:
@@ -422,15 +401,12 @@ def test_a_node_that_is_gone_has_neither_failed_nor_rests() -> None:
     assert values(body, "precision_node_outdated", "reason") == {"NodeGone": 1}
 
 
-@pytest.mark.parametrize(("reason", "outdated"), [("SpecChange", {"SpecChange": 1}), ("Scheduled", {}), ("Rerun", {})])
-def test_figures_are_outdated_by_a_change_and_not_by_a_wish(reason: str, outdated: dict[str, float]) -> None:
+@pytest.mark.parametrize(
+    ("reason", "phase"), [("SpecChange", "stale"), ("Scheduled", "fresh"), ("Rerun", "fresh"), ("TooOld", "fresh")]
+)
+def test_figures_are_outdated_and_stale_by_a_change_and_not_by_a_wish_or_a_schedule(reason: str, phase: str) -> None:
     body = body_of([report_object("a", status=with_condition(report_status(), reason))])
-    assert values(body, "precision_node_outdated", "reason") == outdated
-
-
-@pytest.mark.parametrize(("reason", "phase"), [("SpecChange", "stale"), ("Scheduled", "fresh"), ("TooOld", "fresh")])
-def test_a_schedule_that_asks_for_new_figures_makes_no_node_stale(reason: str, phase: str) -> None:
-    body = body_of([report_object("a", status=with_condition(report_status(), reason))])
+    assert values(body, "precision_node_outdated", "reason") == ({reason: 1} if phase == "stale" else {})
     phases = values(body, "precision_pool_nodes", "phase")
     assert {name: count for name, count in phases.items() if count} == {phase: 1.0}
 
@@ -503,11 +479,7 @@ def test_drivers_are_compared_within_one_workload_and_scope() -> None:
 
 
 def shown_of(selection: Selection) -> set[str]:
-    store = Store(selection)
-    for report in fleet():
-        store.see_report(report)
-    store.see_profile(profile_object())
-    store.see_plan(plan_object())
+    store = store_of(*fleet(), profile_object(), plan_object(), level=selection)
     return {sample.name for sample in parsed(build(store.view()))} - {"precision_exporter_shard_series"}
 
 
@@ -535,14 +507,10 @@ def test_a_list_of_names_chooses_what_is_shown(
     assert shown_of(Selection("detail", allow, deny)) == set(shown)
 
 
-def test_a_list_shows_nothing_that_the_level_leaves_out() -> None:
+def test_a_list_shows_nothing_that_the_level_leaves_out_and_takes_away_no_other_name() -> None:
     assert shown_of(Selection("node", allow=("precision_node_model_memory_bytes",))) == set()
-
-
-def test_a_denied_name_leaves_all_others_as_they_are() -> None:
-    assert shown_of(Selection("detail")) - shown_of(Selection("detail", deny=("precision_pool_nodes",))) == {
-        "precision_pool_nodes"
-    }
+    denied = "precision_pool_nodes"
+    assert shown_of(Selection("detail")) - shown_of(Selection("detail", deny=(denied,))) == {denied}
 
 
 def test_an_expression_that_matches_no_name_is_found() -> None:

@@ -18,7 +18,14 @@ from precision_operator.exporter.reading import GemmTime, read_report
 from precision_operator.exporter.shards import place
 from precision_operator.exporter.store import Store
 from tests.support.examples import examples
-from tests.support.report_objects import profile_object, recipe_row, report_object, report_status, without_energy
+from tests.support.report_objects import (
+    fresh_no_more,
+    profile_object,
+    recipe_row,
+    report_object,
+    report_status,
+    without_energy,
+)
 
 Raw = dict[str, Any]
 SHARDS = 2
@@ -75,9 +82,7 @@ def a_status(
     found["hardware"] |= {"pool": pool, **({"nvlinkDomain": domain} if domain else {})}
     found["software"]["driver"] = driver
     if not fresh:
-        found["conditions"] = [
-            {"type": "Fresh", "status": "False", "reason": "DriverChange", "lastTransitionTime": "2026-11-20T06:30:00Z"}
-        ]
+        found["conditions"] = [fresh_no_more("DriverChange")]
     return found
 
 

@@ -1,4 +1,4 @@
-"""CapacityPlans in the exporter: they come and go beside profiles, and neither a bad one nor none of them matters."""
+"""CapacityPlans in the exporter: totals and pools, few series, and neither a bad one nor none of them matters."""
 
 from __future__ import annotations
 
@@ -6,14 +6,18 @@ import logging
 from typing import Any
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from precision_api.facts.names import API_VERSION, PLAN_KIND, PLAN_PLURAL, PROFILE_PLURAL, REPORT_PLURAL
 from precision_operator.cluster import ApiError
 from precision_operator.cluster.paths import collection
 from precision_operator.exporter.body import Body, build
-from precision_operator.exporter.store import Store
+from precision_operator.exporter.families.plan import PLAN_FAMILIES, read_plan
 from precision_operator.exporter.watch import targets
+from precision_operator.planner.answer.conditions import finished
+from precision_operator.planner.answer.document import status as answer_of
+from precision_operator.planner.answer.planning import plan
+from tests.support.exposition import samples_in, store_of
+from tests.support.fleets import NOW, fleet, job, spec
 from tests.support.report_objects import profile_object
 
 PLANS = collection(API_VERSION, PLAN_PLURAL, "ml")
@@ -22,12 +26,8 @@ POOL = {"name": "NVIDIA-GB200", "gpus": 96, "peakGPUs": 72, "gpuHours": "28800",
 POOL |= {"data": "simulated 10", "provenance": "nightly: 10 nodes"}
 JOB = {"name": "pretrain", "pool": "NVIDIA-GB200", "recipe": "mxfp8", "gpus": 72, "tokensPerSecond": "2345000"}
 JOB |= {"start": "2026-11-21T00:00:00Z", "end": "2026-12-07T16:00:00Z", "straggler": "0.97", "basis": "measured"}
-JOB |= {
-    "days": {"low": "15.9", "mid": "16.7", "high": "18.2"},
-    "upperBound": True,
-    "deadline": "promised",
-    "source": "x",
-}
+JOB |= {"days": {"low": "15.9", "mid": "16.7", "high": "18.2"}, "upperBound": True}
+JOB |= {"deadline": "promised", "source": "x"}
 SOLVED = {
     "phase": "Solved",
     "solvedAt": "2026-11-20T07:00:00Z",
@@ -54,15 +54,12 @@ def at(version: int, name: str = "q1", **status: Any) -> dict[str, Any]:
 
 def phases(body: Body) -> dict[str, str]:
     """The phase of each plan that the text shows."""
-    families = text_string_to_metric_families(body.fleet.decode())
-    samples = (sample for family in families if family.name == "precision_plan_phase" for sample in family.samples)
+    samples = [sample for sample in samples_in(body.fleet) if sample.name == "precision_plan_phase"]
     return {sample.labels["plan"]: sample.labels["phase"] for sample in samples if sample.value == 1.0}
 
 
 def test_a_plan_is_shown_changed_and_forgotten_with_its_object() -> None:
-    store = Store()
-    store.see_plan(at(100))
-    store.see_plan(at(100, "q2"))
+    store = store_of(at(100), at(100, "q2"))
     assert phases(build(store.view())) == {"q1": "Solved", "q2": "Solved"}
     store.see_plan(at(102, phase="Infeasible"))
     store.see_plan(at(101))
@@ -75,9 +72,7 @@ def test_a_plan_is_shown_changed_and_forgotten_with_its_object() -> None:
 
 @pytest.mark.parametrize("level", ["pool", "node", "detail"])
 def test_plans_are_shown_at_every_level(level: Any) -> None:
-    store = Store(level)
-    store.see_plan(plan_object())
-    assert phases(build(store.view())) == {"q1": "Solved"}
+    assert phases(build(store_of(plan_object(), level=level).view())) == {"q1": "Solved"}
 
 
 @pytest.mark.parametrize(
@@ -94,10 +89,7 @@ def test_plans_are_shown_at_every_level(level: Any) -> None:
 def test_a_broken_plan_loses_its_series_says_why_once_and_leaves_the_others(
     status: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    store = Store()
-    store.see_profile(profile_object())
-    store.see_plan(at(10, "good"))
-    store.see_plan(at(10, "bad"))
+    store = store_of(profile_object(), at(10, "good"), at(10, "bad"))
     with caplog.at_level(logging.WARNING):
         store.see_plan(at(11, "bad", **status))
         store.see_plan(at(12, "bad", **status))
@@ -109,9 +101,7 @@ def test_a_broken_plan_loses_its_series_says_why_once_and_leaves_the_others(
 
 
 def test_a_plan_that_waits_for_its_answer_has_no_series_and_is_no_problem() -> None:
-    store = Store()
-    store.see_plan(plan_object(status={}))
-    body = build(store.view())
+    body = build(store_of(plan_object(status={})).view())
     assert b"precision_plan_" not in body.text
     assert body.unreadable_plans == 0
 
@@ -119,3 +109,37 @@ def test_a_plan_that_waits_for_its_answer_has_no_series_and_is_no_problem() -> N
 def test_the_kind_of_plans_may_be_lacking() -> None:
     optional = {target.plural: target.optional for target in targets(["ml"])}
     assert optional == {PROFILE_PLURAL: False, REPORT_PLURAL: False, PLAN_PLURAL: True}
+
+
+def solved(*jobs: Any, **changes: Any) -> dict[str, Any]:
+    """A CapacityPlan object as the operator leaves it after it has planned."""
+    told = answer_of(plan(spec(*jobs, **changes), fleet(), NOW))
+    written = finished(told, told.model_copy(update={"conditions": ()}), "x", 1, NOW)
+    return {
+        "metadata": {"namespace": "ml", "name": "q1", "uid": "u"},
+        "status": written.model_dump(mode="json", by_alias=True, exclude_none=True),
+    }
+
+
+def lines(shown: dict[str, Any]) -> list[str]:
+    found = read_plan(shown)
+    assert found is not None
+    return [line for family in PLAN_FAMILIES for line in family.render(found).decode().splitlines()]
+
+
+def test_a_plan_is_told_by_its_totals_and_pools() -> None:
+    found = "\n".join(lines(solved(job(minGPUs=64, maxGPUs=64))))
+    assert 'precision_plan_phase{phase="Solved",plan="q1",plan_namespace="ml"} 1.0' in found
+    assert 'precision_plan_pool_peak_gpus{plan="q1",plan_namespace="ml",pool="H100"} 64.0' in found
+    assert 'precision_plan_jobs{plan="q1",plan_namespace="ml",pool="H100",recipe="bf16"} 1.0' in found
+    assert 'precision_plan_duration_seconds{plan="q1",plan_namespace="ml"} 156250' in found
+
+
+def test_what_is_not_known_has_no_series() -> None:
+    assert not any("cost" in line for line in lines(solved()))
+    assert not any("cost" in line for line in lines(solved(job(minGPUs=9999))))
+
+
+def test_the_number_of_series_does_not_grow_with_jobs() -> None:
+    few, many = solved(job("a")), solved(*(job(f"j{i}", tokens="1B") for i in range(16)))
+    assert len(lines(few)) == len(lines(many))

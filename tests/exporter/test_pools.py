@@ -9,34 +9,32 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from prometheus_client.parser import text_string_to_metric_families
 
 from precision_api.kinds.report import ReportStatus
 from precision_operator.core.attempts.node_state import draft
 from precision_operator.core.status.profile_status import standings
 from precision_operator.exporter.body import build
 from precision_operator.exporter.families.pool import TAIL_STATS, driver_order
-from precision_operator.exporter.store import Store
 from tests.support import world
 from tests.support.examples import examples
-from tests.support.report_objects import profile_object, recipe_row, report_object, report_status, without_energy
+from tests.support.exposition import samples_in, store_of
+from tests.support.report_objects import (
+    fresh_no_more,
+    profile_object,
+    recipe_row,
+    report_object,
+    report_status,
+    without_energy,
+)
 
 
 def shown(reports: Iterable[dict[str, Any]], **profile: Any) -> dict[tuple[str, str], float]:
     """(name, the label that tells its samples apart) to value."""
-    store = Store("detail")
-    store.see_profile(profile_object(**profile))
-    for report in reports:
-        store.see_report(report)
-    families = text_string_to_metric_families(build(store.view()).text.decode())
+    text = build(store_of(profile_object(**profile), *reports).view()).text
     common = {"profile", "profile_namespace", "pool", "workload", "power_scope", "scope", "baseline"}
     return {
-        (
-            sample.name,
-            "/".join(value for label, value in sorted(sample.labels.items()) if label not in common),
-        ): sample.value
-        for family in families
-        for sample in family.samples
+        (s.name, "/".join(value for label, value in sorted(s.labels.items()) if label not in common)): s.value
+        for s in samples_in(text)
     }
 
 
@@ -58,12 +56,8 @@ def test_slow_is_what_the_core_decides_and_the_profile_threshold_counts() -> Non
     assert strict["precision_pool_marked_nodes", "slow"] == 1
     mild = profile_object()
     mild["spec"]["thresholds"] = {"slowNodePercent": 20}
-    store = Store()
-    store.see_profile(mild)
-    for report in reports:
-        store.see_report(report)
-    assert b"precision_node_slow" in build(store.view()).text
-    assert not [line for line in build(store.view()).text.splitlines() if b"node_slow{" in line and b" 1.0" in line]
+    samples = samples_in(build(store_of(mild, *reports).view()).text)
+    assert {sample.value for sample in samples if sample.name == "precision_node_slow"} == {0.0}
 
 
 @examples(20)
@@ -91,9 +85,7 @@ def test_two_nodes_are_too_few_to_call_one_slow() -> None:
 
 def test_figures_that_are_out_of_date_are_not_judged() -> None:
     old = node("old", 0.7)
-    old["status"]["conditions"] = [
-        {"type": "Fresh", "status": "False", "reason": "DriverChange", "lastTransitionTime": "2026-11-20T06:30:00Z"}
-    ]
+    old["status"]["conditions"] = [fresh_no_more("DriverChange")]
     found = shown([*fleet(), old])
     assert ("precision_node_slow", "old") not in found
     assert found["precision_pool_nodes", "stale"] == 1
@@ -183,22 +175,11 @@ def test_the_figures_of_a_pool_lie_within_those_of_its_nodes(rates: list[float])
 
 
 def test_a_profile_tells_its_phase_its_eta_and_its_newest_result() -> None:
-    condition = {
-        "type": "Complete",
-        "status": "True",
-        "reason": "AllMeasured",
-        "lastTransitionTime": "2026-11-20T06:31:00Z",
-    }
-    status = {
-        "phase": "Running",
-        "etaTime": "2026-11-20T14:35:00Z",
-        "lastRun": "2026-11-20T06:30:00Z",
-        "conditions": [condition],
-    }
-    found = shown([], status=status)
+    complete = {"type": "Complete", "status": "True", "reason": "AllMeasured"}
+    status = {"phase": "Running", "etaTime": "2026-11-20T14:35:00Z", "lastRun": "2026-11-20T06:30:00Z"}
+    found = shown([], status=status | {"conditions": [complete | {"lastTransitionTime": "2026-11-20T06:31:00Z"}]})
     assert found["precision_profile_phase", "Running"] == 1
-    assert (
-        found["precision_profile_eta_timestamp_seconds", ""] == datetime(2026, 11, 20, 14, 35, tzinfo=UTC).timestamp()
-    )
+    eta = datetime(2026, 11, 20, 14, 35, tzinfo=UTC).timestamp()
+    assert found["precision_profile_eta_timestamp_seconds", ""] == eta
     assert found["precision_profile_last_result_timestamp_seconds", ""] == 1795156200
     assert found["precision_profile_last_completion_timestamp_seconds", ""] == 1795156260

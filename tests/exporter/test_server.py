@@ -16,9 +16,11 @@ from precision_operator.exporter.__main__ import arguments
 from precision_operator.exporter.self_metrics import OwnMetrics
 from precision_operator.exporter.server import Scrapes, application, serve, takes_gzip
 from precision_operator.exporter.store import Store
+from tests.support.exposition import store_of
 from tests.support.report_objects import profile_object, report_object
 
 PLAIN = {"Accept-Encoding": "identity"}
+PROFILE, N1, N2 = profile_object(), report_object("n1"), report_object("n2")
 
 
 @asynccontextmanager
@@ -39,14 +41,6 @@ async def client() -> AsyncIterator[aiohttp.ClientSession]:
         yield session
 
 
-def store_of(*nodes: str) -> Store:
-    store = Store()
-    store.see_profile(profile_object())
-    for node in nodes:
-        store.see_report(report_object(node))
-    return store
-
-
 async def status_of(http: aiohttp.ClientSession, url: str) -> int:
     async with http.get(url) as response:
         return response.status
@@ -59,7 +53,7 @@ async def scraped(http: aiohttp.ClientSession, url: str, path: str = "/metrics/s
 
 
 async def test_fleet_metrics_and_readiness_wait_for_the_first_list_and_the_exporters_own_metrics_do_not() -> None:
-    async with serving(store_of("n1"), ready=False) as url, client() as http:
+    async with serving(store_of(PROFILE, N1), ready=False) as url, client() as http:
         assert await status_of(http, f"{url}/healthz") == 200
         assert await status_of(http, f"{url}/readyz") == 503
         assert await status_of(http, f"{url}/metrics/shard/0") == 503
@@ -70,7 +64,7 @@ async def test_fleet_metrics_and_readiness_wait_for_the_first_list_and_the_expor
 
 async def test_the_first_body_is_there_before_the_exporter_is_ready() -> None:
     own = OwnMetrics()
-    scrapes = Scrapes(store_of("n1"), own)
+    scrapes = Scrapes(store_of(PROFILE, N1), own)
     await scrapes.prepare()
     assert scrapes.ready
     assert b"precision_exporter_render_seconds_count 1.0" in own.text()
@@ -79,7 +73,11 @@ async def test_the_first_body_is_there_before_the_exporter_is_ready() -> None:
 
 
 async def test_the_root_says_what_there_is() -> None:
-    async with serving(store_of("n1")) as url, client() as http, http.get(f"{url}/") as response:
+    async with (
+        serving(store_of(PROFILE, N1)) as url,
+        client() as http,
+        http.get(f"{url}/") as response,
+    ):
         page = (await response.read()).decode()
         links = re.findall(r'href="([^"]+)"', page)
         assert response.headers["Content-Type"].startswith("text/html")
@@ -88,12 +86,16 @@ async def test_the_root_says_what_there_is() -> None:
 
 
 async def test_the_content_type_is_the_text_format_of_prometheus() -> None:
-    async with serving(store_of("n1")) as url, client() as http, http.get(f"{url}/metrics") as response:
+    async with (
+        serving(store_of(PROFILE, N1)) as url,
+        client() as http,
+        http.get(f"{url}/metrics") as response,
+    ):
         assert response.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
 
 
 async def test_the_scrapes_hold_the_nodes_the_fleet_and_the_process_and_no_family_twice() -> None:
-    async with serving(store_of("n1", "n2")) as url, client() as http:
+    async with serving(store_of(PROFILE, N1, N2)) as url, client() as http:
         text = await scraped(http, url, "/metrics") + await scraped(http, url)
     names = [family.name for family in text_string_to_metric_families(text)]
     assert len(set(names)) == len(names)
@@ -104,7 +106,7 @@ async def test_the_scrapes_hold_the_nodes_the_fleet_and_the_process_and_no_famil
 
 
 async def test_gzip_gives_the_same_text_as_one_member_again_after_a_change() -> None:
-    store = store_of("n1")
+    store = store_of(PROFILE, N1)
     async with serving(store) as url, client() as http:
         for node in ("n2", "n3"):
             store.see_report(report_object(node))
@@ -116,7 +118,7 @@ async def test_gzip_gives_the_same_text_as_one_member_again_after_a_change() -> 
 
 
 async def test_series_of_a_deleted_report_vanish() -> None:
-    store = store_of("n1", "n2")
+    store = store_of(PROFILE, N1, N2)
     async with serving(store) as url, client() as http:
         assert 'node="n1"' in await scraped(http, url)
         store.forget(report_object("n1"))
@@ -126,7 +128,7 @@ async def test_series_of_a_deleted_report_vanish() -> None:
 
 
 async def test_an_unchanged_store_is_put_together_once_for_many_scrapes() -> None:
-    async with serving(store_of("n1")) as url, client() as http:
+    async with serving(store_of(PROFILE, N1)) as url, client() as http:
         texts = await asyncio.gather(*(scraped(http, url, "/metrics") for _ in range(5)))
     assert all("precision_exporter_render_seconds_count 1.0" in text for text in texts)
 

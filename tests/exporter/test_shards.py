@@ -21,17 +21,14 @@ from precision_operator.exporter.self_metrics import OwnMetrics
 from precision_operator.exporter.server import Scrapes
 from precision_operator.exporter.shards import GROUPS, place
 from precision_operator.exporter.store import Store
+from tests.support.exposition import store_of
 from tests.support.report_objects import profile_object, recipe_row, report_object, report_status
 
 NODES = [f"gb200-{number:04d}" for number in range(60)]
 
 
-def store_of(nodes: list[str], level: Level = "node") -> Store:
-    store = Store(level)
-    store.see_profile(profile_object())
-    for node in nodes:
-        store.see_report(report_object(node))
-    return store
+def fleet_store(nodes: list[str], level: Level = "node") -> Store:
+    return store_of(profile_object(), *map(report_object, nodes), level=level)
 
 
 def nodes_in(text: bytes) -> set[str]:
@@ -39,7 +36,7 @@ def nodes_in(text: bytes) -> set[str]:
 
 
 def test_each_node_is_in_one_shard_and_none_is_lost() -> None:
-    body = build(store_of(NODES).view(), shards=4)
+    body = build(fleet_store(NODES).view(), shards=4)
     found = [nodes_in(shard.text()) for shard in body.shards]
     assert sorted(node for nodes in found for node in nodes) == NODES
     assert all(found)
@@ -76,13 +73,13 @@ def test_the_checksum_of_two_texts_follows_from_their_own(first: bytes, second: 
 
 
 def test_compressed_and_plain_shards_say_the_same() -> None:
-    for shard in build(store_of(NODES, "detail").view(), shards=3).shards:
+    for shard in build(fleet_store(NODES, "detail").view(), shards=3).shards:
         assert gzip.decompress(gzipped(shard.packed)) == shard.text()
         assert shard.packed.size == len(shard.text())
 
 
 def test_a_changed_report_has_its_group_made_anew_and_no_other() -> None:
-    store = store_of(NODES)
+    store = fleet_store(NODES)
     before = build(store.view(), shards=2)
     changed = report_status([recipe_row("bf16", 1.001), recipe_row("mxfp8", 1.372)])
     store.see_report(report_object(NODES[7], status=changed, resourceVersion="200"))
@@ -97,7 +94,7 @@ def test_a_changed_report_has_its_group_made_anew_and_no_other() -> None:
 
 
 def test_a_pool_in_which_nothing_has_changed_is_not_worked_out_again() -> None:
-    store = store_of(NODES[:4])
+    store = fleet_store(NODES[:4])
 
     def elsewhere(rate: float, version: int) -> dict[str, Any]:
         status = report_status([recipe_row("bf16", rate)])
@@ -118,7 +115,7 @@ def test_a_node_that_became_slow_has_its_standing_shown_although_its_own_report_
     def status(rate: float) -> dict[str, Any]:
         return report_status([recipe_row("bf16", rate)])
 
-    store = store_of([])
+    store = fleet_store([])
     for number, node in enumerate(NODES[:9]):
         store.see_report(report_object(node, status=status(0.96 + number / 100000)))
     before = build(store.view())
@@ -141,13 +138,13 @@ def test_a_node_that_became_slow_has_its_standing_shown_although_its_own_report_
     ],
 )
 def test_the_level_decides_which_families_are_shown(level: Level, shown: list[str], hidden: list[str]) -> None:
-    text = build(store_of(NODES[:5], level).view(), 0 if level == "pool" else 1).text.decode()
+    text = build(fleet_store(NODES[:5], level).view(), 0 if level == "pool" else 1).text.decode()
     assert all(f"# TYPE {name} " in text for name in shown)
     assert not any(name in text for name in hidden)
 
 
 def test_pools_are_the_same_at_every_level() -> None:
-    assert len({build(store_of(NODES, level).view(), 1).fleet for level in ("pool", "node", "detail")}) == 1
+    assert len({build(fleet_store(NODES, level).view(), 1).fleet for level in ("pool", "node", "detail")}) == 1
 
 
 def of_size(body: Body, size: int) -> Body:
@@ -164,7 +161,7 @@ def of_size(body: Body, size: int) -> Body:
     ],
 )
 def test_a_body_that_nears_the_limit_says_how_many_shards_it_takes(size: int, told: str | None) -> None:
-    body = of_size(build(store_of(NODES).view()), size)
+    body = of_size(build(fleet_store(NODES).view()), size)
     warning = size_warning(body)
     assert (warning or "").startswith(told or "")
     assert (warning is None) == (told is None)

@@ -10,6 +10,7 @@ import pytest
 from precision_api.facts.names import REPORT_PLURAL
 from precision_operator.exporter.body import build
 from precision_operator.exporter.store import Store
+from tests.support.exposition import store_of
 from tests.support.report_objects import profile_object, report_object, report_status
 
 
@@ -36,9 +37,7 @@ def test_a_list_drops_what_vanished_and_leaves_what_is_younger_or_elsewhere_and_
 
 
 def test_resource_versions_are_compared_as_numbers() -> None:
-    store = Store()
-    store.see_report(at(9, status={}))
-    store.see_report(at(10))
+    store = store_of(at(9, status={}), at(10))
     assert store.view().reports[0].lines
 
 
@@ -65,8 +64,7 @@ def test_an_unchanged_list_changes_nothing() -> None:
 
 
 def test_a_deleted_report_changes_the_generation_and_an_unknown_one_does_not() -> None:
-    store = Store()
-    store.see_report(at(10))
+    store = store_of(at(10))
     before = store.view().generation
     store.forget(at(10, "stranger"))
     assert store.view().generation == before
@@ -75,11 +73,12 @@ def test_a_deleted_report_changes_the_generation_and_an_unknown_one_does_not() -
 
 
 def test_a_renamed_workload_gets_into_the_reports_that_have_no_name_of_their_own() -> None:
-    store = Store()
-    store.see_profile(profile_object())
-    store.see_report(at(100))
-    store.see_report(at(100, "n2", status=report_status(workload="as-measured")))
-    store.see_profile(profile_object(workload={"name": "ours"}, resourceVersion="101"))
+    store = store_of(
+        profile_object(),
+        at(100),
+        at(100, "n2", status=report_status(workload="as-measured")),
+        profile_object(workload={"name": "ours"}, resourceVersion="101"),
+    )
     assert {entry.key[2]: entry.result.workload for entry in store.view().reports if entry.result} == {
         "n1": "ours",
         "n2": "as-measured",
@@ -90,17 +89,14 @@ def test_a_renamed_workload_gets_into_the_reports_that_have_no_name_of_their_own
 
 
 def test_a_workload_is_named_whatever_comes_first_and_loses_its_name_with_its_profile() -> None:
-    store = Store()
-    store.see_report(at(100))
-    store.see_profile(profile_object())
+    store = store_of(at(100), profile_object())
     assert b'workload="llama3-8b"' in build(store.view()).text
     store.forget(profile_object())
     assert b'workload="llama3-8b"' not in build(store.view()).text
 
 
 def test_a_report_that_was_rendered_before_its_workload_was_renamed_is_taken_in_under_the_new_name() -> None:
-    store = Store()
-    store.see_profile(profile_object())
+    store = store_of(profile_object())
     early = store.entry(REPORT_PLURAL, at(100))
     store.see_profile(profile_object(workload={"name": "ours"}, resourceVersion="101"))
     store.take(REPORT_PLURAL, "ml", [early], "102")
@@ -108,17 +104,14 @@ def test_a_report_that_was_rendered_before_its_workload_was_renamed_is_taken_in_
 
 
 def test_progress_of_a_profile_renders_no_report_again() -> None:
-    store = Store()
-    store.see_profile(profile_object())
-    store.see_report(at(100))
+    store = store_of(profile_object(), at(100))
     (before,) = store.view().reports
     store.see_profile(profile_object(resourceVersion="101", status={"phase": "Complete"}))
     assert store.view().reports[0] is before
 
 
 def test_a_version_that_is_known_is_not_rendered_again() -> None:
-    store = Store()
-    store.see_report(at(100))
+    store = store_of(at(100))
     (before,) = store.view().reports
     assert store.entry(REPORT_PLURAL, at(100)) is before
     assert store.entry(REPORT_PLURAL, at(101)) is not before
@@ -135,9 +128,7 @@ def test_why_a_report_is_not_shown_is_logged_once(caplog: pytest.LogCaptureFixtu
 
 
 def test_a_report_that_became_unreadable_loses_its_old_series() -> None:
-    store = Store()
-    store.see_report(at(10))
-    store.see_report(at(11, status={"results": "all"}))
+    store = store_of(at(10), at(11, status={"results": "all"}))
     body = build(store.view())
     assert b'node="n1"' not in body.text
     assert body.unreadable_reports == 1

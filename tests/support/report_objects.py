@@ -59,6 +59,11 @@ def report_status(results: Sequence[Mapping[str, Any]] | None = None, **run: Any
     }
 
 
+def fresh_no_more(reason: str, since: str = "2026-11-20T06:30:00Z") -> dict[str, str]:
+    """The condition of a report whose figures a new run is to replace, and why."""
+    return {"type": "Fresh", "status": "False", "reason": reason, "lastTransitionTime": since}
+
+
 def report_object(
     node: str = "gb200-0001",
     profile: str = "nightly",
