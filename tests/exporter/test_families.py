@@ -146,7 +146,6 @@ def test_a_replay_has_the_driver_that_its_run_was_begun_for_and_the_peers_of_the
     begun = {"run": "r1", "number": 1, "outcome": "succeeded", "finishedAt": FINISHED, "basis": {"driver": "570.1"}}
     status = report_status(MIXED) | {"attempt": begun, "software": {"agent": "0.1.0"}}
     result = read_report(report_object(status=status), "w")
-    assert result is not None
     assert result.driver == "570.1"
     assert result.peers == read("gb200-0001", "NVIDIA-GB200", ReportStatus.model_validate(status)).peers
 

@@ -69,7 +69,6 @@ def owner(then: str = "") -> Iterator[tuple[subprocess.Popen[str], Path, Identit
     script = OWNER.format(argv=FOREVER, then=then)
     process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
     try:
-        assert process.stdout is not None
         run_dir, supervisor, pid = process.stdout.readline().split()
         identity = Identity.parse(supervisor)
         assert identity is not None
@@ -109,7 +108,6 @@ def test_a_detached_cluster_survives_its_owner_until_it_is_ended() -> None:
         supervisor,
         child,
     ):
-        assert process.stdout is not None
         assert process.stdout.readline() == "detached\n"
         process.kill()
         process.wait()

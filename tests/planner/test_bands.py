@@ -93,7 +93,6 @@ def option(*pools: dict[str, Any], **more: Any) -> Option:
         fleet().model_copy(update={"pools": ()}),
         NOW,
     )
-    assert made.solution is not None, made.problems
     return made.solution.slots[0].option
 
 
@@ -186,7 +185,6 @@ def test_nodes_that_nobody_measured_widen_a_plans_band() -> None:
     def found(number: int) -> Option:
         pools = [{"name": "H100", "nodes": number, "scaling": scaling}]
         made = plan(spec(job(minGPUs=256, maxGPUs=256, tokens="1T"), pools=pools), fleet(nodes), NOW)
-        assert made.solution is not None, made.problems
         return made.solution.slots[0].option
 
     measured, sampled_pool = found(40), found(1000)
@@ -203,7 +201,6 @@ def test_only_measured_nodes_are_taken_for_fast_ones() -> None:
     def found(gpus: int, placement: str) -> Option:
         asked = spec(job(minGPUs=gpus, maxGPUs=gpus, tokens="1T"), pools=pools, fleet={"placement": placement})
         made = plan(asked, fleet(pool("H100", *nodes)), NOW)
-        assert made.solution is not None, made.problems
         assert any("only measured nodes are taken for fast ones" in note for note in made.notes) == (
             placement == "fastest"
         )

@@ -38,7 +38,6 @@ def asked(product: str, gpus: int, recipe: str = "bf16", count: int = 64, **chan
 
 
 def option(found: PlanAnswer) -> Option:
-    assert found.solution is not None, found.problems
     return found.solution.slots[0].option
 
 
@@ -97,7 +96,6 @@ def test_nothing_that_was_published_is_refused() -> None:
     assert len(rows) > 50
     for row in rows:
         known = part(row.product)
-        assert known is not None
         assert fewest_gpus(wanted(row.model), row.recipe, known.memory_gb * GIBIBYTE) <= row.gpus, row
 
 

@@ -37,7 +37,6 @@ def fixed(name: str, day: float | None = None, **more: Any) -> dict[str, Any]:
 def lengths() -> tuple[float, float]:
     """Days of such a job: in the middle, and what suffices nine times in ten."""
     found = made(fixed("a"))
-    assert found.solution is not None
     option = found.solution.slots[0].option
     return option.days, option.deadline_days
 
@@ -73,8 +72,6 @@ def test_a_job_that_waits_is_late_where_the_one_before_it_is() -> None:
 
 def test_without_a_deadline_or_with_an_upper_bound_nothing_is_told() -> None:
     free, bounded = told(made(fixed("a"))), told(made(fixed("a", 300.0), scaling=[]))
-    assert free.totals is not None
-    assert bounded.totals is not None
     assert (free.jobs[0].probability, free.totals.joint_probability) == (None, None)
     assert (bounded.jobs[0].probability, bounded.totals.joint_probability) == (None, None)
 
@@ -84,7 +81,6 @@ def test_the_chances_are_those_of_plain_simulation() -> None:
     middle, careful = lengths()
     day = (middle + careful) / 2
     found = made(fixed("a"))
-    assert found.solution is not None
     parts = found.solution.slots[0].option.speed.parts
     rng = np.random.default_rng(1)
     factors = np.ones(40_000)

@@ -183,7 +183,6 @@ def test_a_profile_brings_its_own_threshold_for_slow_nodes() -> None:
     raw = profile_object()
     raw["spec"]["thresholds"] = {"slowNodePercent": 12}
     owner = profile_facts(raw)
-    assert owner is not None
     assert owner.slow_node_percent == 12
 
 

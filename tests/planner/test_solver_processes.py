@@ -49,11 +49,9 @@ def test_without_a_last_word_the_best_solution_until_then_is_given(
 ) -> None:
     solver = SolverProcess(acts)
     solver.begin()
-    assert solver.pipe is not None
     assert solver.pipe.poll(120), "the model's seconds are not for its start"
     found = solver.run(model(seconds))
     assert (found.state, found.bound) == ("limit", PROVED)
-    assert found.x is not None
     assert found.x.tolist() == [FOUND]
     assert solver.process is None, "it is not left running"
 
@@ -67,7 +65,6 @@ def test_while_the_solver_does_not_answer_there_still_is_a_plan() -> None:
     read = terms(spec(*jobs, objective=["energy"]), NOW)
     # Only HiGHS takes time by this clock, so it is asked however slow the machine is.
     found = answer(read, pools(fleet(), read, NOW), clock_of(2.0, lambda: 0.0))
-    assert found.solution is not None
     assert found.terms is not None
     assert found.solution.timed_out
     assert 0 <= found.solution.gap < 1

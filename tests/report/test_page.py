@@ -253,7 +253,6 @@ def test_measured_data_has_no_watermark() -> None:
 def test_one_simulated_node_marks_the_whole_page() -> None:
     nodes = list(fleet(8))
     report = status()
-    assert report.run is not None
     made_up = report.model_copy(update={"run": report.run.model_copy(update={"simulated": ("watts",)})})
     nodes[0] = read(nodes[0].node, nodes[0].pool, made_up)
     assert Given("x", MADE_AT, tuple(nodes)).watermark == "SIMULATED"

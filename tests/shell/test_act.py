@@ -51,7 +51,6 @@ async def test_a_result_is_written_with_its_detail_and_then_the_job_is_deleted(s
     job, pod = await scene.ended()
     assert await scene.actor.act([Collect(job, pod, scene.report(), "pool-1", nvlink_domain="d.1")]) == 0
     status, run = scene.status(), scene.run()
-    assert status.hardware is not None
     assert (status.hardware.pool, status.hardware.nvlink_domain) == ("pool-1", "d.1")
     assert (status.state, run.detail, run.detail_problem) == ("Measured", f"{REPORT_NAME}-detail", None)
     detail = scene.cluster.objects[f"{DETAILS}/{REPORT_NAME}-detail"]

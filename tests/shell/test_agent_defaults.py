@@ -50,7 +50,6 @@ def test_the_operator_reads_them_from_its_command_line() -> None:
 def test_a_profile_is_served_with_them_and_one_that_cannot_be_read_stays_as_it_is() -> None:
     settings = replace(SETTINGS, agent_defaults=DEFAULTS)
     own = with_operator_defaults(profile(), settings)
-    assert own.spec is not None
     assert own.spec.agent.queue_name == "profiling"
     assert replace(own, spec=profile().spec) == profile()
     assert with_operator_defaults(profile(problem="spec: x"), settings) == profile(problem="spec: x")

@@ -42,7 +42,6 @@ def start_by_claim() -> Start:
 
 async def test_the_template_of_a_claim_is_there_before_the_job_and_is_asked_for_once(scene: Scene) -> None:
     action = start_by_claim()
-    assert action.template is not None
     template = f"{TEMPLATES}/{action.template['metadata']['name']}"
     for _ in range(2):
         assert await scene.actor.act([action]) == 0
