@@ -58,7 +58,7 @@ def test_without_a_known_peak_the_page_says_so_and_shows_no_share_of_one() -> No
         row.model_copy(update={"training": row.training and row.training.model_copy(update={"mfu": None})})
         for row in known.recipes
     )
-    (figure,) = table(node_page(result=known.model_copy(update={"recipes": recipes})))
+    figure = table(known.model_copy(update={"recipes": recipes}))
     (shares,) = (row[1:] for row in figure.rows if row[0] == "MFU")
     assert set(shares) <= {"unknown", "–"}
     assert "unknown" in shares

@@ -147,6 +147,17 @@ def polyline(points: Sequence[tuple[float, float] | None], stroke: str, dash: st
     return element("path", d="".join(d), stroke=stroke, stroke_width=width, fill="none", stroke_dasharray=dash or None)
 
 
+def in_lines(widths: Iterable[float], top: float, height: float = 15) -> list[tuple[float, float]]:
+    """Where things of these widths begin that stand beside each other, on as many lines of a drawing as they need."""
+    places, x, y = [], 2.0, top
+    for width in widths:
+        if x + width > WIDTH:
+            x, y = 2.0, y + height
+        places.append((x, y))
+        x += width
+    return places
+
+
 def drawing(height: Number, inside: str, label: str, watermark: str = "", width: Number = WIDTH) -> str:
     """The whole drawing; `label` is what it shows in words, `watermark` is written across it."""
     mark = ""

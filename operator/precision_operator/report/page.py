@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from html import escape
 
 from precision_operator.core.results.reading import Reading
-from precision_operator.drawing.document import Notice, banner, document, figure, folded, sentences, table
+from precision_operator.drawing.document import banner, document, figure, folded, sentences, table
 from precision_operator.report.facts import Given
 from precision_operator.report.figures import figures
 from precision_operator.report.verdict import verdict
@@ -35,15 +35,12 @@ def _parts(facts: Given) -> Iterator[str]:
     first = sentences(sentence for sentence in said if sentence.kind != "note")
     yield f'<div class="first"><section aria-label="Verdict">{first}</section>{main}</div>\n'
     notes = [sentence for sentence in said if sentence.kind == "note"]
-    yield folded(_notes_summary(notes), sentences(notes))
+    several = "" if len(notes) == 1 else "s"
+    yield folded(f"{len(notes)} note{several} on single recipes and nodes", sentences(notes))
     for drawing in drawn[1:]:
         yield folded(drawing.title, figure(drawing))
     yield _nodes(facts)
     yield "</main>\n"
-
-
-def _notes_summary(notes: list[Notice]) -> str:
-    return f"{len(notes)} note{'' if len(notes) == 1 else 's'} on single recipes and nodes"
 
 
 def _nodes(facts: Given) -> str:

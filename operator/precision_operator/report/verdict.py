@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Literal
+from collections.abc import Iterator, Mapping, Sequence
 
 from precision_api.exchange.stats import LEAST_ENERGY_DIFFERENCE
 from precision_operator.core.results.intervals import Spread
-from precision_operator.drawing.document import Notice
+from precision_operator.drawing.document import Notice, NoticeKind
 from precision_operator.report.facts import Given, PoolFigures, PoolRow, pools
 
 NAMES_TOLD = 5
@@ -94,52 +93,51 @@ def _of_recipes(facts: Given) -> Iterator[Notice]:
         return
     for recipe in facts.result.recipes:
         if recipe.meaning and recipe.meaning.sentence and recipe.meaning.kind not in ("baseline", "unknown"):
-            kind: Literal["warning", "note"] = "warning" if recipe.meaning.kind == "fallback" else "note"
+            kind: NoticeKind = "warning" if recipe.meaning.kind == "fallback" else "note"
             yield Notice(kind, f"On node {facts.result.node} {recipe.meaning.sentence}")
 
 
 def _standing(facts: Given) -> Iterator[Notice]:
     """How the one node of the page stands in its pool."""
-    if facts.standing is None:
-        return
     standing = facts.standing
-    sentence = f"{standing.node} gives {standing.relative:.1%} of the median of its peers in {standing.pool}"
-    if standing.slow:
-        yield Notice("warning", f"Slow: {sentence}.")
-    else:
-        yield Notice("note", f"{sentence}: it is not slow.")
+    if standing is not None:
+        sentence = f"{standing.node} gives {standing.relative:.1%} of the median of its peers in {standing.pool}"
+        slow = Notice("warning", f"Slow: {sentence}.")
+        yield slow if standing.slow else Notice("note", f"{sentence}: it is not slow.")
 
 
 def _odd(facts: Given) -> Iterator[Notice]:
     """What somebody has to look after, by node."""
-    if facts.slow:
-        yield Notice("warning", f"Slow against their pool: {_named(facts.slow)}.")
-    throttled = [node.node for node in facts.nodes if node.throttled]
-    if throttled:
-        yield Notice("warning", f"Throttled by heat or the power brake: {_named(throttled)}.")
-    fallback = [node.node for node in facts.nodes if node.fallen_back]
-    if fallback:
-        yield Notice("warning", f"A recipe silently fell back to another precision on {_named(fallback)}.")
-    stale = [node.node for node in facts.nodes if node.stale]
-    if stale:
-        reasons = sorted({node.stale for node in facts.nodes if node.stale})
-        yield Notice("warning", f"Out of date ({', '.join(reasons)}): {_named(stale)}.")
+    nodes = facts.nodes
+    reasons = sorted({node.stale for node in nodes if node.stale})
+    return _about(
+        "warning",
+        {
+            "Slow against their pool:": facts.slow,
+            "Throttled by heat or the power brake:": [node.node for node in nodes if node.throttled],
+            "A recipe silently fell back to another precision on": [node.node for node in nodes if node.fallen_back],
+            f"Out of date ({', '.join(reasons)}):": [node.node for node in nodes if node.stale],
+        },
+    )
 
 
 def _rest(facts: Given) -> Iterator[Notice]:
     """What the page is without."""
-    powerless = [node.node for node in facts.nodes if node.power_invalid]
-    if powerless:
-        yield Notice("note", f"Without a valid power reading, so without energy figures: {_named(powerless)}.")
-    partial = [node.node for node in facts.nodes if node.run and node.run.partial]
-    if partial:
-        yield Notice("note", f"Ended early, with the figures that were complete: {_named(partial)}.")
-    for sentence in facts.unmeasured:
-        yield Notice("note", sentence)
-    if facts.result_problem:
-        yield Notice("note", facts.result_problem)
+    nodes = facts.nodes
+    yield from _about(
+        "note",
+        {
+            "Without a valid power reading, so without energy figures:": [n.node for n in nodes if n.power_invalid],
+            "Ended early, with the figures that were complete:": [n.node for n in nodes if n.run and n.run.partial],
+        },
+    )
+    yield from (Notice("note", sentence) for sentence in (*facts.unmeasured, facts.result_problem) if sentence)
 
 
-def _named(names: tuple[str, ...] | list[str]) -> str:
-    more = len(names) - NAMES_TOLD
-    return ", ".join(names[:NAMES_TOLD]) + (f" and {more} more" if more > 0 else "")
+def _about(kind: NoticeKind, said: Mapping[str, Sequence[str]]) -> Iterator[Notice]:
+    """What is said of nodes, with the names of the first of them; nothing of none."""
+    for sentence, names in said.items():
+        more = len(names) - NAMES_TOLD
+        if names:
+            shown = ", ".join(names[:NAMES_TOLD]) + (f" and {more} more" if more > 0 else "")
+            yield Notice(kind, f"{sentence} {shown}.")

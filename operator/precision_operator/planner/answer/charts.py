@@ -6,7 +6,7 @@ The first three share one axis of dates, so that a job, its pool and the site's 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -276,21 +276,16 @@ def cost_against_time(answer: PlanAnswer, mark: str) -> Iterator[Figure]:
     )
 
 
-def _legend(recipes: Sequence[str], top: float) -> tuple[str, float]:
+def _legend(recipes: Collection[str], top: float) -> tuple[str, float]:
     """The recipes' colours, and where the drawing ends."""
-    parts, x, y = [], 2.0, top
-    for recipe, colour in RECIPE_COLOURS.items():
-        if recipe not in recipes:
-            continue
-        wide = 22 + 6.6 * len(recipe)
-        if x + wide > svg.WIDTH:
-            x, y = 2.0, y + 15
-        parts += [
-            svg.element("circle", cx=x + 5, cy=y - 4, r=4.5, fill=colour),
-            svg.words(x + 14, y, recipe, size=svg.SMALL),
-        ]
-        x += wide
-    return "".join(parts), y + 10
+    shown = [recipe for recipe in RECIPE_COLOURS if recipe in recipes]
+    places = svg.in_lines([22 + 6.6 * len(recipe) for recipe in shown], top)
+    parts = [
+        svg.element("circle", cx=x + 5, cy=y - 4, r=4.5, fill=RECIPE_COLOURS[recipe])
+        + svg.words(x + 14, y, recipe, size=svg.SMALL)
+        for recipe, (x, y) in zip(shown, places, strict=True)
+    ]
+    return "".join(parts), places[-1][1] + 10
 
 
 def _value(option: Option, priced: bool) -> float:

@@ -25,13 +25,15 @@ POOLS_DRAWN = 4
 
 def figures(facts: Given) -> Iterator[Figure]:
     """All figures of the page, in its order: the main one first."""
-    drawn = pools(facts)[:POOLS_DRAWN]
+    drawn, result = pools(facts)[:POOLS_DRAWN], facts.result
     yield from speedup(facts, drawn)
-    yield from gemms(facts)
+    if result is not None:
+        yield from gemms(facts, result)
     yield from efficiency(facts, drawn)
     for pool in drawn:
         yield from distribution(facts, pool)
     yield from cost(facts, drawn)
-    yield from power(facts)
-    yield from loss(facts)
-    yield from table(facts)
+    if result is not None:
+        yield from power(facts, result)
+        yield from loss(facts, result)
+        yield table(result)

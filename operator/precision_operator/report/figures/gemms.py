@@ -6,7 +6,7 @@ ends there must not look faster.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from precision_api.exchange.request import Mode
@@ -35,11 +35,8 @@ class Stack:
     failure: Failure | None
 
 
-def gemms(facts: Given) -> Iterator[Figure]:
+def gemms(facts: Given, result: MeasurementResult) -> Iterator[Figure]:
     """The figure of the one node whose full result is known."""
-    result = facts.result
-    if result is None:
-        return
     stacks = [stack for recipe in result.recipes for mode, _ in MODES if (stack := _stack(recipe, mode, result))]
     if not any(stack.parts for stack in stacks):
         return
@@ -49,7 +46,7 @@ def gemms(facts: Given) -> Iterator[Figure]:
     yield Figure(
         key="gemms",
         title=f"Matrix multiplications of {unit}",
-        svg=_drawing(facts, stacks, names, unit),
+        svg=_drawing(stacks, names, unit, _trouble(result, stacks), facts.watermark),
         caption=_caption(result, layers),
         source=of_result(result),
         head=("recipe", "mode", *names, f"sum of {unit}, ms", "whole model, speedup", "failure"),
@@ -108,8 +105,9 @@ def _relative(interval: Interval | None) -> float:
     return (interval.upper - interval.lower) / 2 / interval.value if interval and interval.value else 0.0
 
 
-def _drawing(facts: Given, stacks: Sequence[Stack], names: Sequence[str], unit: str) -> str:
-    trouble = _trouble(facts, stacks)
+def _drawing(
+    stacks: Sequence[Stack], names: Sequence[str], unit: str, trouble: Mapping[Recipe, str], watermark: str
+) -> str:
     legend, top = _legend(names)
     longest = max(sum(seconds for _, seconds in stack.parts) for stack in stacks)
     scale = svg.Scale(0, longest * 1000 * 1.2, LEFT, svg.WIDTH - RIGHT)
@@ -123,13 +121,12 @@ def _drawing(facts: Given, stacks: Sequence[Stack], names: Sequence[str], unit: 
         body.append(_bar(stack, y, scale, names))
         y += BAR + 4
     axis = svg.bottom_axis(scale, top, y, f"ms for {unit}, forward and backward")
-    return svg.drawing(y + 32, legend + axis + "".join(body), "GEMM time by recipe and mode", facts.watermark)
+    return svg.drawing(y + 32, legend + axis + "".join(body), "GEMM time by recipe and mode", watermark)
 
 
-def _trouble(facts: Given, stacks: Sequence[Stack]) -> dict[Recipe, str]:
+def _trouble(result: MeasurementResult, stacks: Sequence[Stack]) -> dict[Recipe, str]:
     """What is wrong with a recipe's bars, in a few words."""
-    assert facts.result is not None
-    tried = [recipe for recipe in facts.result.recipes if recipe.availability in ("ok", "emulated")]
+    tried = [recipe for recipe in result.recipes if recipe.availability in ("ok", "emulated")]
     verdicts = {r.recipe: r.verification.verdict for r in tried if r.verification.verdict not in USABLE}
     said = {r.recipe: "emulated" for r in tried if r.availability == "emulated"}
     said |= {recipe: f"{verdict}: these bars are not {recipe}'s" for recipe, verdict in verdicts.items()}
@@ -145,14 +142,12 @@ def _name(recipe: Recipe, y: float, trouble: str) -> str:
 
 def _legend(names: Sequence[str]) -> tuple[str, float]:
     """The parts by colour, in the order of the stack; and where the drawing may begin."""
-    parts, x, y = [], 2.0, 10.0
-    for at, name in enumerate(names):
-        width = 20 + 6.4 * len(name)
-        if x + width > svg.WIDTH:
-            x, y = 2.0, y + 14
-        parts += [svg.box(x, y - 8, 9, 9, PARTS[at % len(PARTS)]), svg.words(x + 12, y, name, size=svg.SMALL)]
-        x += width
-    return "".join(parts), y + 4
+    places = svg.in_lines([20 + 6.4 * len(name) for name in names], 10.0, 14)
+    parts = [
+        svg.box(x, y - 8, 9, 9, PARTS[at % len(PARTS)]) + svg.words(x + 12, y, name, size=svg.SMALL)
+        for at, (name, (x, y)) in enumerate(zip(names, places, strict=True))
+    ]
+    return "".join(parts), places[-1][1] + 4
 
 
 def _bar(stack: Stack, y: float, scale: svg.Scale, names: Sequence[str]) -> str:

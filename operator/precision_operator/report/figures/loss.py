@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 
 from precision_api.exchange.result import LossRun, MeasurementResult
 from precision_api.facts.recipes import Recipe
@@ -18,36 +18,31 @@ Runs = Sequence[tuple[Recipe, LossRun]]
 Series = Callable[[LossRun], Sequence[float | None]]
 
 
-def loss(facts: Given) -> Iterator[Figure]:
+def loss(facts: Given, result: MeasurementResult) -> Iterator[Figure]:
     """Both curves of every recipe and seed; a recipe whose loss run failed stands in the table with its reason."""
-    result = facts.result
-    if result is None:
-        return
     runs = [(recipe.recipe, run) for recipe in result.recipes if recipe.loss for run in recipe.loss.runs]
     failed = [(r.recipe, r.loss.failure) for r in result.recipes if r.loss and r.loss.failure]
     if not runs and not failed:
         return
-    rows = tuple(_table_row(recipe, run) for recipe, run in runs)
-    rows += tuple((recipe, "–", "–", "–", f"{why.reason}: {why.message}") for recipe, why in failed)
+    entropies = (recipe.loss.entropy for recipe in result.recipes if recipe.loss and recipe.loss.entropy is not None)
+    emulated = {recipe.recipe for recipe in result.recipes if recipe.availability == EMULATED}
     yield Figure(
         key="loss",
         title="Loss and gradient norm of the loss runs",
-        svg=_drawing(facts, runs, _entropy(result)) if runs else "",
+        svg=_drawing(facts, runs, next(entropies, None), emulated) if runs else "",
         caption=f"{_steps(runs)} steps on tokens of known entropy (dotted), every seed a line. A smoke test: it shows "
         "a recipe that breaks at once, and proves no parity, which takes thousands of steps.",
         source=of_result(result),
         head=("recipe", "seed", "first loss", "last loss", "verdict"),
-        rows=rows,
+        rows=(
+            *(_table_row(recipe, run) for recipe, run in runs),
+            *((recipe, "–", "–", "–", f"{why.reason}: {why.message}") for recipe, why in failed),
+        ),
     )
 
 
 def _steps(runs: Runs) -> int:
     return max((len(run.loss) for _, run in runs), default=0)
-
-
-def _entropy(result: MeasurementResult) -> float | None:
-    entropies = [recipe.loss.entropy for recipe in result.recipes if recipe.loss and recipe.loss.entropy is not None]
-    return entropies[0] if entropies else None
 
 
 def _table_row(recipe: Recipe, run: LossRun) -> tuple[str, ...]:
@@ -60,12 +55,12 @@ def _table_row(recipe: Recipe, run: LossRun) -> tuple[str, ...]:
     return recipe, str(run.seed), first, last, ended
 
 
-def _drawing(facts: Given, runs: Runs, entropy: float | None) -> str:
-    recipes = list(dict.fromkeys(recipe for recipe, _ in runs))
+def _drawing(facts: Given, runs: Runs, entropy: float | None, emulated: Set[Recipe]) -> str:
     low = TOP + TALL + BETWEEN
     inside = _panel(runs, lambda run: run.loss, TOP, "loss, nats", entropy)
     inside += _panel(runs, lambda run: run.gradient_norm, low, "gradient norm", None)
-    legend, bottom = _legend(recipes, _emulated(facts), low + TALL + 44)
+    recipes = dict.fromkeys(recipe for recipe, _ in runs)
+    legend, bottom = _legend(recipes, emulated, low + TALL + 44)
     return svg.drawing(bottom, inside + legend, "Loss and gradient norm by step", facts.watermark)
 
 
@@ -94,29 +89,14 @@ def _beside(x: float, y: float, text: str) -> str:
     return svg.words(x - 9, y + 4, text, "end", svg.SMALL, svg.FAIL)
 
 
-def _emulated(facts: Given) -> frozenset[Recipe]:
-    recipes = facts.result.recipes if facts.result else ()
-    return frozenset(recipe.recipe for recipe in recipes if recipe.availability == EMULATED)
-
-
-def _legend(recipes: Sequence[Recipe], emulated: frozenset[Recipe], top: float) -> tuple[str, float]:
-    parts, x, y = [], 2.0, top
-    for recipe in recipes:
-        name = f"{recipe} ({EMULATED})" if recipe in emulated else recipe
-        wide = 40 + 6.6 * len(name)
-        if x + wide > svg.WIDTH:
-            x, y = 2.0, y + 15
-        parts.append(
-            svg.line(
-                x,
-                y - 4,
-                x + 26,
-                y - 4,
-                RECIPE_COLOURS[recipe],
-                stroke_width=2,
-                stroke_dasharray=RECIPE_DASHES[recipe] or None,
-            )
-        )
-        parts.append(svg.words(x + 30, y, name, size=svg.SMALL))
-        x += wide
-    return "".join(parts), y + 10
+def _legend(recipes: Iterable[Recipe], emulated: Set[Recipe], top: float) -> tuple[str, float]:
+    names = {recipe: f"{recipe} ({EMULATED})" if recipe in emulated else recipe for recipe in recipes}
+    places = svg.in_lines([40 + 6.6 * len(name) for name in names.values()], top)
+    parts = []
+    for (recipe, name), (x, y) in zip(names.items(), places, strict=True):
+        dashes = RECIPE_DASHES[recipe] or None
+        parts += [
+            svg.line(x, y - 4, x + 26, y - 4, RECIPE_COLOURS[recipe], stroke_width=2, stroke_dasharray=dashes),
+            svg.words(x + 30, y, name, size=svg.SMALL),
+        ]
+    return "".join(parts), places[-1][1] + 10

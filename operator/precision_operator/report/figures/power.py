@@ -14,14 +14,11 @@ from precision_operator.report.figures.figure import of_result
 LEFT, RIGHT, TOP, BOTTOM = 44, 12, 24, 164
 
 
-def power(facts: Given) -> Iterator[Figure]:
+def power(facts: Given, result: MeasurementResult) -> Iterator[Figure]:
     """The trace, or nothing where the run has none (a CPU, a replay, no sensor)."""
-    result = facts.result
-    if result is None or result.power_trace is None:
-        return
     trace = result.power_trace
-    measured = [watts for watts in trace.watts if watts is not None]
-    if not measured:
+    measured = [watts for watts in trace.watts if watts is not None] if trace is not None else []
+    if trace is None or not measured:
         return
     gaps = len(trace.watts) - len(measured)
     limit = limit_of(result)
@@ -55,9 +52,8 @@ def limit_of(result: MeasurementResult) -> float | None:
 
 
 def _drawing(facts: Given, interval: float, watts: tuple[float | None, ...], limit: float | None) -> str:
-    measured = [value for value in watts if value is not None]
     across = svg.Scale(0, max(interval * (len(watts) - 1), interval), LEFT, svg.WIDTH - RIGHT)
-    upward = svg.Scale(0, max([*measured, limit or 0]) * 1.06, BOTTOM, TOP)
+    upward = svg.Scale(0, max(limit or 0, *filter(None, watts), 0) * 1.06, BOTTOM, TOP)
     points = [None if value is None else (across(i * interval), upward(value)) for i, value in enumerate(watts)]
     inside = svg.bottom_axis(across, TOP, BOTTOM, "seconds since the run began")
     inside += svg.left_axis(upward, LEFT, svg.WIDTH - RIGHT, "watts of all GPUs")

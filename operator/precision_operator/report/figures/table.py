@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from precision_api.exchange.result import Interval, MeasurementResult, RecipeResult, Training
+from precision_api.exchange.result import MeasurementResult, RecipeResult, Training
 from precision_api.exchange.summary import USABLE, first_failure
 from precision_operator.drawing.figure import Figure
-from precision_operator.report.facts import Given
 from precision_operator.report.figures.figure import of_result, spread_text
 
 LINES = (
@@ -28,12 +25,9 @@ LINES = (
 )
 
 
-def table(facts: Given) -> Iterator[Figure]:
+def table(result: MeasurementResult) -> Figure:
     """A line for each figure; what is absent, or is not this recipe's own, is a dash."""
-    result = facts.result
-    if result is None:
-        return
-    yield Figure(
+    return Figure(
         key="table",
         title=f"Node {result.node} in figures",
         svg="",
@@ -63,8 +57,8 @@ def _column(recipe: RecipeResult, by_gpus: bool) -> tuple[str, ...]:
     memory = recipe.model_memory.bytes if recipe.model_memory else None
     return (
         recipe.verification.verdict if recipe.availability in ("ok", "emulated") else recipe.availability,
-        _rate(training.tokens_per_second if training else None),
-        _rate(training.synchronous_tokens_per_second if training else None),
+        spread_text(training.tokens_per_second if training else None, 0),
+        spread_text(training.synchronous_tokens_per_second if training else None, 0),
         spread_text(training.speedup if training else None, 3, "x"),
         spread_text(sums.get("autocast"), 2, "x"),
         spread_text(sums.get("prequantized"), 2, "x"),
@@ -93,10 +87,6 @@ def _failure(recipe: RecipeResult) -> str:
     if recipe.verification.verdict not in USABLE:
         return f"{recipe.verification.verdict}: its figures are not this recipe's"
     return "–"
-
-
-def _rate(rate: Interval | None) -> str:
-    return spread_text(rate, 0)
 
 
 def _cell(value: float | None, form: str) -> str:
