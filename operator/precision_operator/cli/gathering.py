@@ -124,7 +124,9 @@ async def _world(cluster: Cluster, namespace: str | None, question: ProfileInFil
         if kind != "slices" or settings.resource_claims:
             await lists.take(kind)
     gatherer = Gatherer(cluster, lists.cache, settings, (), reader, clock=cluster.server_time.now)
-    seen = await gatherer.observe_with(tuple(_by_name_alone(p) if p.uid in unread else p for p in profiles))
+    # A profile whose ConfigMap may not be read is known by its name alone.
+    named = (replace(p, spec=None, problem="its ConfigMap may not be read") if p.uid in unread else p for p in profiles)
+    seen = await gatherer.observe_with(tuple(named))
     uids = {str(raw["metadata"]["name"]): uid for uid, raw in seen.nodes.items()}
     refused = {
         (p, uids[node]): refusal for p, by_node in refusals.items() for node, refusal in by_node.items() if node in uids
@@ -320,8 +322,3 @@ async def _looked_at_waiting(world: _World, seen: Seen) -> Seen:
     note = f"{LOOKS_PER_ANSWER} nodes were looked at; whether the GPUs of {more} that wait are free is not known"
     notes = (*seen.notes, note) if more else seen.notes
     return replace(seen, observed=replace(seen.observed, occupancy={**looked, **occupancy}), notes=notes)
-
-
-def _by_name_alone(profile: ProfileView) -> ProfileView:
-    """A profile that can't be judged: known by name where it holds a node, without a turn of its own in this plan."""
-    return replace(profile, spec=None, problem="its ConfigMap may not be read")

@@ -17,7 +17,7 @@ from precision_operator.cli.saved import objects
 from precision_operator.core.observe.observed import ReportView
 from precision_operator.core.observe.views import report_view
 from precision_operator.core.results.pool import population
-from precision_operator.core.results.reading import Reading, RecipeRow, driver_of, number
+from precision_operator.core.results.reading import Reading, driver_of, number
 from precision_operator.core.results.sides import ComparedFigure, Point, Setting, Side, same_driver
 from precision_operator.report.facts import reading_of_result
 
@@ -105,8 +105,15 @@ def _same(kind: str, value: str, name: str) -> bool:
 
 
 def _past_point(node: str, past: ReportPast, status: ReportStatus) -> Point | None:
-    """An older run as the report remembers it; None where it remembers no rate."""
-    figures = _past_figures(past)
+    """An older run as the report remembers it; None where it remembers no rate.
+
+    It remembers that the run was throttled, and not with which recipe.
+    """
+    error, joules, throttled = number(past.rate_error), past.recipe_tokens_per_joule, bool(past.throttled)
+    figures = tuple(
+        ComparedFigure(recipe, float(rate), error, number(joules.get(recipe)), throttled)
+        for recipe, rate in past.recipe_tokens_per_second.items()
+    )
     newest = status.run
     alike = newest is not None and newest.workload_hash == past.workload_hash
     setting = Setting(
@@ -118,43 +125,31 @@ def _past_point(node: str, past: ReportPast, status: ReportStatus) -> Point | No
     return Point(node, setting, figures) if figures else None
 
 
-def _past_figures(past: ReportPast) -> tuple[ComparedFigure, ...]:
-    """A report remembers of an older run that it was throttled, and not with which recipe."""
-    error, joules = number(past.rate_error), past.recipe_tokens_per_joule
-    return tuple(
-        ComparedFigure(recipe, float(rate), error, number(joules.get(recipe)), bool(past.throttled))
-        for recipe, rate in past.recipe_tokens_per_second.items()
-    )
-
-
 def _point(reading: Reading) -> Point | None:
-    figures = tuple(figure for row in reading.usable_rows if (figure := _figure(row)) is not None)
-    return Point(reading.node, setting_of(reading), figures) if figures else None
-
-
-def _figure(row: RecipeRow) -> ComparedFigure | None:
-    if not row.tokens_per_second:
-        return None
-    return ComparedFigure(
-        recipe=row.recipe,
-        rate=row.tokens_per_second,
-        error=row.error,
-        tokens_per_joule=row.tokens_per_joule,
-        throttled=row.throttled,
-        power_scope=row.power_scope,
+    figures = tuple(
+        ComparedFigure(
+            recipe=row.recipe,
+            rate=row.tokens_per_second,
+            error=row.error,
+            tokens_per_joule=row.tokens_per_joule,
+            throttled=row.throttled,
+            power_scope=row.power_scope,
+        )
+        for row in reading.usable_rows
+        if row.tokens_per_second
     )
+    return Point(reading.node, setting_of(reading), figures) if figures else None
 
 
 def setting_of(reading: Reading) -> Setting:
     """What a report's figures were measured under."""
     hardware, software, run = reading.hardware, reading.software, reading.run
+    limit = "limit unknown" if hardware is None or hardware.limit_watts is None else f"{hardware.limit_watts} W"
     return Setting(
-        hardware=f"{hardware.pool}, {hardware.gpus} x {hardware.product}, {_watts(hardware.limit_watts)}"
-        if hardware
-        else None,
+        hardware=f"{hardware.pool}, {hardware.gpus} x {hardware.product}, {limit}" if hardware else None,
         driver=reading.driver,
         software=(software.stack_hash or software.transformer_engine) if software else None,
-        workload=_workload(run) if run else None,
+        workload=_workload(run),
         method=f"{run.backend}, baseline {run.baseline}, scope {run.scope}" if run else None,
         data=reading.data,
     )
@@ -162,10 +157,6 @@ def setting_of(reading: Reading) -> Setting:
 
 def _workload(run: ReportRun | None) -> str | None:
     return f"{run.workload or 'unnamed'} ({run.workload_hash})" if run else None
-
-
-def _watts(limit: int | None) -> str:
-    return "limit unknown" if limit is None else f"{limit} W"
 
 
 def saved_side(path: str) -> Side:

@@ -134,7 +134,8 @@ def as_columns(rows: Sequence[OutputRow], folds: Sequence[str] = (), folds_last:
     lines = [[title.upper() for title in header], *cells]
     widths = [max(len(line[at]) for line in lines) for at in range(len(header))]
     for at in (header.index(title) for title in folds if title in header):
-        widths = _narrowed(widths, {at: _longest_part(lines, at)})
+        longest = max(len(part.rstrip()) for line in lines for part in _PARTS.findall(line[at]))
+        widths = _narrowed(widths, {at: longest})
     widths = _narrowed(widths, {header.index(title): len(title) for title in (*folds, *folds_last) if title in header})
     numeric = [all(isinstance(row[key], int | float | None) for row in rows) for key in header]
     return "\n".join(_aligned(piece, widths, numeric) for line in lines for piece in _folded(line, widths))
@@ -143,10 +144,6 @@ def as_columns(rows: Sequence[OutputRow], folds: Sequence[str] = (), folds_last:
 _GAP = "   "
 _PARTS = re.compile(r"[^-._/ ]*[-._/ ]*")
 """A word, or a part of a name, with what ends it."""
-
-
-def _longest_part(lines: Sequence[Sequence[str]], at: int) -> int:
-    return max(len(part.rstrip()) for line in lines for part in _PARTS.findall(line[at]))
 
 
 def _narrowed(widths: Sequence[int], least: Mapping[int, int]) -> list[int]:

@@ -76,7 +76,11 @@ def node_facts(raw: Mapping[str, Any]) -> dict[str, Any]:
             "name": meta["name"],
             "uid": meta.get("uid"),
             "creationTimestamp": meta.get("creationTimestamp"),
-            "labels": _of_known_prefixes(meta.get("labels")),
+            "labels": {
+                key: text
+                for key, text in (meta.get("labels") or {}).items()
+                if "/" in key and key.partition("/")[0].endswith(_OURS)
+            },
             "annotations": {key: text for key, text in (meta.get("annotations") or {}).items() if GROUP in key},
         },
         "spec": {"taints": spec.get("taints"), "unschedulable": spec.get("unschedulable")},
@@ -84,7 +88,3 @@ def node_facts(raw: Mapping[str, Any]) -> dict[str, Any]:
             key: status.get(key) for key in ("allocatable", "capacity", "conditions", "nodeInfo") if key in status
         },
     }
-
-
-def _of_known_prefixes(labels: Mapping[str, str] | None) -> dict[str, str]:
-    return {key: text for key, text in (labels or {}).items() if key.partition("/")[0].endswith(_OURS) and "/" in key}

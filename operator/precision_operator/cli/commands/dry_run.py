@@ -31,7 +31,7 @@ from precision_operator.core.observe.observed import Observed, Occupancy, Profil
 from precision_operator.core.observe.views import profile_view
 from precision_operator.core.plan import Plan, plan
 from precision_operator.core.reasons import REASONS, Kind, Said, sentence
-from precision_operator.core.status.why import NodeAnswer, why
+from precision_operator.core.status.why import why
 
 _DEFAULT_IMAGE = "the-operators-own"
 
@@ -101,7 +101,9 @@ def plan_text(key: str, decided: Plan, seen: Observed, output: OutputFormat) -> 
     note(*misfits(planned.asked.resolved, nodes))
     note(*layer_notes(planned.asked, nodes))
     note(*_unknown_names(planned.profile, seen))
-    return _text(rows(planned, decided, seen), output)
+    listed = rows(planned, decided, seen)
+    plain = [as_row(COLUMNS, row) for row in listed]
+    return printed(plain, output, lambda wide: _table(listed, wide), plain, keys(COLUMNS))
 
 
 def _unknown_names(profile: ProfileView, seen: Observed) -> Iterator[str]:
@@ -141,21 +143,21 @@ def rows(planned: ProfilePlan, decided: Plan, seen: Observed) -> list[dict[str, 
                 "due": _due(node_state) or "",
             }
         )
-    return there + [_gone(answer, node_name) for node_name, answer in _gone_nodes(planned, decided, seen)]
+    return there + _gone(planned, decided, seen)
 
 
-def _gone_nodes(planned: ProfilePlan, decided: Plan, seen: Observed) -> list[tuple[str, NodeAnswer]]:
+def _gone(planned: ProfilePlan, decided: Plan, seen: Observed) -> list[dict[str, Any]]:
     """What is left of nodes that are not there any more: their reports and Jobs."""
     there = {str(raw["metadata"]["name"]) for raw in seen.nodes.values()}
     left = [r.node_name for r in seen.reports if r.profile_uid == planned.profile.uid]
     left += [job.node_name for job in seen.jobs if job.profile_uid == planned.profile.uid]
-    gone = sorted(set(left) - there)
-    return [(node, a) for node in gone for a in why(decided, seen, node) if a.profile.uid == planned.profile.uid]
-
-
-def _gone(answer: NodeAnswer, node: str) -> dict[str, Any]:
-    row = {"node": node, "decision": GONE, "reason": answer.reason, "message": answer.message}
-    return row | {"product": "", "gpus": 0, "by": "", "pool": "", "due": ""}
+    unknown: dict[str, Any] = {"product": "", "gpus": 0, "by": "", "pool": "", "due": ""}
+    return [
+        {"node": node, "decision": GONE, "reason": answer.reason, "message": answer.message} | unknown
+        for node in sorted(set(left) - there)
+        for answer in why(decided, seen, node)
+        if answer.profile.uid == planned.profile.uid
+    ]
 
 
 def _decided(
@@ -263,11 +265,6 @@ def _online(
     return seen.observed, seen.plan, key
 
 
-def _text(rows: Sequence[Mapping[str, Any]], output: OutputFormat) -> str:
-    plain = [as_row(COLUMNS, row) for row in rows]
-    return printed(plain, output, lambda wide: _table(rows, wide), plain, keys(COLUMNS))
-
-
 def _table(rows: Sequence[Mapping[str, Any]], wide: bool) -> str:
     if not rows:
         return "There are no nodes."
@@ -276,7 +273,9 @@ def _table(rows: Sequence[Mapping[str, Any]], wide: bool) -> str:
         header, *_ = as_columns([row | {"message": ""} for row in cells]).splitlines()
         left = max(_LEAST, WIDTH - header.index("MESSAGE"))
         cells = [row | {"message": _cut(row["message"], left)} for row in cells]
-    return as_columns(cells) + "\n\n" + _counted(rows)
+    counts = Counter(row["decision"] for row in rows)
+    parts = [f"{counts[word]} {word}" for word in dict.fromkeys((*DECISIONS.values(), GONE)) if counts[word]]
+    return f"{as_columns(cells)}\n\n{len(rows)} nodes: {', '.join(parts)}"
 
 
 def _cut(message: str, left: int) -> str:
@@ -284,9 +283,3 @@ def _cut(message: str, left: int) -> str:
     return (
         message if len(message) <= left else textwrap.shorten(message, left, placeholder=" ...", break_on_hyphens=False)
     )
-
-
-def _counted(rows: Sequence[Mapping[str, Any]]) -> str:
-    counts = Counter(row["decision"] for row in rows)
-    parts = [f"{counts[word]} {word}" for word in dict.fromkeys((*DECISIONS.values(), GONE)) if counts[word]]
-    return f"{len(rows)} nodes: {', '.join(parts)}"

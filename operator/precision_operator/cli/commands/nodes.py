@@ -201,20 +201,19 @@ def row(report: ReportView, judged: Judged | None) -> dict[str, Any]:
     return as_row(COLUMNS, _NodeResult(report, report.status or ReportStatus(), reading, judged, reading.best))
 
 
-def _flags(status: ReportStatus, reading: Reading, like: Judged | None) -> Iterator[str]:
-    if like is not None and like.slow:
-        yield "slow"
-    if reading.throttled:
-        yield "throttled"
-    if reading.fallen_back:
-        yield "fallback"
-    yield from sorted({row.loss_verdict.replace("_", " ") for row in reading.rows.values() if not row.learns})
-    if reading.power_invalid:
-        yield "no power"
-    if status.run is not None and status.run.partial:
-        yield "partial"
-    if status.run is not None and status.run.detail_problem:
-        yield "no detail"
+def _flags(node: _NodeResult) -> list[str]:
+    reading, run = node.reading, node.status.run
+    losses = sorted({row.loss_verdict.replace("_", " ") for row in reading.rows.values() if not row.learns})
+    flags = (
+        ("slow", node.judged is not None and node.judged.slow),
+        ("throttled", reading.throttled),
+        ("fallback", reading.fallen_back),
+        *((loss, True) for loss in losses),
+        ("no power", reading.power_invalid),
+        ("partial", run is not None and run.partial),
+        ("no detail", run is not None and run.detail_problem),
+    )
+    return [flag for flag, holds in flags if holds]
 
 
 def _table(chosen: Sequence[dict[str, Any]], every: int, fleet: Results, wide: bool) -> str:
@@ -282,7 +281,7 @@ COLUMNS: Columns[_NodeResult] = (
     Column("ofMedian", lambda node: round(node.judged.relative, 5) if node.judged else None),
     Column(header="of median", cell=figure("ofMedian", ".1%")),
     Column("slow", lambda node: node.judged.slow if node.judged else None),
-    Column("flags", lambda node: list(_flags(node.status, node.reading, node.judged))),
+    Column("flags", _flags),
     Column("stale", lambda node: node.reading.stale or None),
     Column("attempt", lambda node: node.status.attempt.reason if node.status.attempt else None),
     Column(header="notes", cell=lambda row: ", ".join(_notes(row))),

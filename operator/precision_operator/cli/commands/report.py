@@ -123,7 +123,7 @@ async def _of_cluster(
         subject,
         made_at,
         tuple(map(reading_of, filter(finished, chosen))),
-        slow_node_percent=_percent(owner),
+        slow_node_percent=float(owner.spec.thresholds.slow_node_percent) if owner.spec else DEFAULT_SLOW_PERCENT,
         standing=standing,
         unmeasured=unmeasured,
         price=price,
@@ -141,10 +141,6 @@ def _profile_of(fleet: Results, node: str, only: str | None) -> ProfileView:
         what = "results" if any(map(finished, every)) else "reports, none with a result yet,"
         fail(f"{node} has {what} of the profiles {', '.join(mine)}: name one with --profile")
     return profile_named(fleet, mine[0])
-
-
-def _percent(profile: ProfileView) -> float:
-    return float(profile.spec.thresholds.slow_node_percent) if profile.spec else DEFAULT_SLOW_PERCENT
 
 
 def _unmeasured(profile: ProfileView) -> tuple[str, ...]:

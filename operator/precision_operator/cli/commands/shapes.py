@@ -69,7 +69,8 @@ def shapes(
         fail(sentences(error, "workload"))
     except ValueError as error:
         fail(str(error))
-    say(_text(resolved, output))
+    document = _document(resolved)
+    say(printed(document, output, lambda wide: _table(resolved, document, wide), document["gemms"], HEADER))
 
 
 def _spec(option: str, value: Any) -> dict[str, Any]:
@@ -149,11 +150,6 @@ def _readable(path: str, workload: dict[str, Any]) -> dict[str, Any]:
     return workload
 
 
-def _text(resolved: ResolvedWorkload, output: OutputFormat) -> str:
-    document = _document(resolved)
-    return printed(document, output, lambda wide: _table(resolved, document, wide), document["gemms"], HEADER)
-
-
 HEADER = ("name", "pass", "m", "k", "n", "count", "flops")
 
 
@@ -169,7 +165,7 @@ def _document(resolved: ResolvedWorkload) -> dict[str, Any]:
         "workload": resolved.name,
         "workloadHash": resolved.hash,
         "microBatchSize": resolved.workload.micro_batch_size,
-        "sequenceLength": resolved.workload.sequence_length,
+        "sequenceLength": sequence,
         "tokensPerMicroBatch": resolved.tokens_per_micro_batch,
         "tensorParallel": resolved.workload.tensor_parallel,
         "expertParallel": resolved.workload.expert_parallel,
@@ -184,16 +180,16 @@ def _document(resolved: ResolvedWorkload) -> dict[str, Any]:
         "trainingFlopsPerToken": resolved.training_flops_per_token,
         "formula": asdict(resolved.formula) if resolved.formula else None,
         "flopShares": _flop_shares(model, sequence) if model and sequence else None,
-        "multiTokenPrediction": _modules(model, sequence) if model and model.mtp and sequence else None,
+        "multiTokenPrediction": {
+            "parameters": mtp_parameters(model),
+            "trainingFlopsPerToken": mtp_flops_per_token(model, sequence),
+        }
+        if model and model.mtp and sequence
+        else None,
         "room": _room(resolved),
         "recipeProblems": _problems(resolved.gemms),
         "notes": _notes(resolved),
     }
-
-
-def _modules(model: ModelSpec, sequence: int) -> dict[str, Any]:
-    """What modules for multi-token prediction would add; none of it is in the other figures."""
-    return {"parameters": mtp_parameters(model), "trainingFlopsPerToken": mtp_flops_per_token(model, sequence)}
 
 
 def _flop_shares(model: ModelSpec, sequence: int) -> list[dict[str, Any]]:
@@ -231,7 +227,8 @@ def _problems(gemms: Iterable[Gemm]) -> list[dict[str, str]]:
 def _notes(resolved: ResolvedWorkload) -> list[str]:
     grouped = sorted({(gemm.name, gemm.groups) for gemm in resolved.gemms if gemm.groups > 1})
     notes = [f"{name}: {groups} experts run as one grouped GEMM; count counts each expert" for name, groups in grouped]
-    if _uneven(resolved):
+    moe, tokens = resolved.model.moe if resolved.model else None, resolved.tokens_per_micro_batch or 0
+    if moe is not None and tokens * moe.top_k % moe.num_experts != 0:
         notes.append("tokens do not spread evenly over the experts: their m is rounded up")
     rows = sorted({gemm.m for gemm in resolved.gemms if gemm.of_experts and gemm.pass_ == "fprop" and gemm.m % 32})
     notes += [f"an expert's {m} rows are padded for recipes that need multiples of 16 or 32" for m in rows]
@@ -264,11 +261,6 @@ def _notes_of_model(model: ModelSpec | None, sequence: int | None) -> list[str]:
             "as twice hiddenSize wide; compare tokens/s"
         )
     return notes
-
-
-def _uneven(resolved: ResolvedWorkload) -> bool:
-    moe = resolved.model.moe if resolved.model else None
-    return moe is not None and (resolved.tokens_per_micro_batch or 0) * moe.top_k % moe.num_experts != 0
 
 
 def _counted(counted: Parameters) -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
 
 from precision_api.facts.plain_text import plain as without_controls
-from precision_api.kinds.profile import NodeCounts, PoolStatus, ProfileStatus
+from precision_api.kinds.profile import PoolStatus, ProfileStatus
 from precision_operator.cli.columns import Column, Columns, OutputRow, as_cells, as_row, figure, keys
 from precision_operator.cli.commands.why import unserved
 from precision_operator.cli.connection_options import ask_cluster
@@ -86,8 +86,9 @@ def shown(
     """Profiles as a table; in all detail where `recipes` has their pools, by the profile's UID."""
     rows = [row(view, recipes.get(view.uid, {})) for view in sorted(views, key=lambda view: view.key)]
     details = (_detail(view, recipes[view.uid]) for view in views if view.uid in recipes)
-    people = (lambda wide: "\n\n".join(details)) if recipes else _table(rows, place)
-    return printed(rows, form, people, rows, keys(COLUMNS))
+    return printed(
+        rows, form, lambda wide: "\n\n".join(details) if recipes else _table(rows, place, wide), rows, keys(COLUMNS)
+    )
 
 
 def row(view: ProfileView, recipes: PoolRecipes) -> dict[str, Any]:
@@ -109,15 +110,12 @@ def row(view: ProfileView, recipes: PoolRecipes) -> dict[str, Any]:
     return as_row(COLUMNS, {**_ABSENT, **document, **facts})
 
 
-def _table(rows: Sequence[dict[str, Any]], place: str | None) -> Callable[[bool], str]:
-    def people(wide: bool) -> str:
-        if not rows:
-            where = f"namespace {place}" if place else "any namespace"
-            return f"There is no profile in {where}. Create one: kubectl explain pp.spec; all namespaces: -A"
-        shown = COLUMNS if wide or place is None else COLUMNS[1:]
-        return as_columns([as_cells(shown, row, wide) for row in rows], *(() if wide else _FOLDS))
-
-    return people
+def _table(rows: Sequence[dict[str, Any]], place: str | None, wide: bool) -> str:
+    if not rows:
+        where = f"namespace {place}" if place else "any namespace"
+        return f"There is no profile in {where}. Create one: kubectl explain pp.spec; all namespaces: -A"
+    shown = COLUMNS if wide or place is None else COLUMNS[1:]
+    return as_columns([as_cells(shown, row, wide) for row in rows], *(() if wide else _FOLDS))
 
 
 _WIDE_COUNTS = ("skipped", "waiting", "queued", "running", "stale", "fallback", "throttled", "quarantined")
@@ -163,9 +161,11 @@ def _detail(view: ProfileView, recipes: PoolRecipes) -> str:
 
 
 def _lines(view: ProfileView, profile_status: ProfileStatus) -> Iterator[tuple[str, str]]:
-    if profile_status.nodes is not None:
-        yield "nodes", _counts(profile_status.nodes)
+    numbers = profile_status.nodes.model_dump() if profile_status.nodes is not None else {}
+    always = ("matched", "eligible")
+    counts = (f"{number} {name}" for name, number in numbers.items() if number or name in always)
     for title, words in (
+        ("nodes", ", ".join(counts)),
         ("progress", profile_status.progress),
         ("eta", profile_status.eta),
         ("waits for", profile_status.waits_for),
@@ -188,23 +188,15 @@ def _lines(view: ProfileView, profile_status: ProfileStatus) -> Iterator[tuple[s
         yield "note", "The operator has not judged the profile as it is now; this is of an older spec."
 
 
-def _counts(counts: NodeCounts) -> str:
-    """All counts that are not zero, matched and eligible always."""
-    numbers = counts.model_dump()
-    always = ("matched", "eligible")
-    return ", ".join(f"{number} {name}" for name, number in numbers.items() if number or name in always)
-
-
 def _pool(pool: PoolStatus) -> str:
-    parts = [f"{pool.name}: {pool.nodes} nodes"]
-    if pool.best_recipe:
-        speed = f" {float(pool.speedup):.2f}x" if pool.speedup else ""
-        rate = f", {float(pool.tokens_per_second):,.0f} tokens/s a node" if pool.tokens_per_second else ""
-        parts.append(f"{pool.best_recipe}{speed}{rate}")
-    if pool.tokens_per_joule:
-        parts.append(f"{float(pool.tokens_per_joule):.1f} tokens/J with {pool.best_recipe}")
-    if pool.slow_nodes:
-        parts.append(f"slow: {', '.join(pool.slow_nodes)}")
-    if pool.simulated:
-        parts.append("SIMULATED")
-    return "; ".join(parts)
+    speed = f" {float(pool.speedup):.2f}x" if pool.speedup else ""
+    rate = f", {float(pool.tokens_per_second):,.0f} tokens/s a node" if pool.tokens_per_second else ""
+    joules = float(pool.tokens_per_joule or 0)
+    parts = (
+        (f"{pool.name}: {pool.nodes} nodes", True),
+        (f"{pool.best_recipe}{speed}{rate}", pool.best_recipe),
+        (f"{joules:.1f} tokens/J with {pool.best_recipe}", pool.tokens_per_joule),
+        (f"slow: {', '.join(pool.slow_nodes)}", pool.slow_nodes),
+        ("SIMULATED", pool.simulated),
+    )
+    return "; ".join(part for part, is_there in parts if is_there)

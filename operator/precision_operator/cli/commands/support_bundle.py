@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import tarfile
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib import metadata
@@ -115,23 +115,21 @@ class Bundle:
 
 async def gathered_bundle(cluster: Cluster, place: str | None) -> Bundle:
     """The bundle of a namespace (None: of all), with the operator wherever it runs. Raises ApiError."""
-    bundle = Bundle()
-    mine, agents = f"{LABEL_MANAGED_BY}={MANAGED_BY}", f"{LABEL_APP}={AGENT_APP}"
-
-    async def listed(path: str, selector: str | None = None, view: Callable[[Any], Any] = plain_object) -> list[Any]:
-        return await cluster.list_views(path, view, selector)
-
+    bundle, agents = Bundle(), f"{LABEL_APP}={AGENT_APP}"
     await bundle.take("version.json", _versions(cluster))
-    await bundle.take("profiles.json", listed(paths.profiles(place)))
-    await bundle.take("reports.json", listed(paths.reports(place), mine))
-    await bundle.take("plans.json", listed(paths.collection(API_VERSION, PLAN_PLURAL, place)))
-    await bundle.take("jobs.json", listed(paths.jobs(place), agents))
-    await bundle.take("pods.json", listed(paths.pods(place), agents))
-    await bundle.take("events.json", listed(paths.collection("v1", "events", place), None, _own_event))
-    await bundle.take("nodes.json", listed(paths.NODES, None, node_facts))
-    await bundle.take("crds.json", listed(_CRDS, None, _own_crd))
-    await bundle.take("deployments.json", listed(paths.collection("apps/v1", "deployments"), OURS))
-    pods = await bundle.take("operator-pods.json", listed(paths.pods(), OURS))
+    for name, path, selector, view in (
+        ("profiles.json", paths.profiles(place), None, plain_object),
+        ("reports.json", paths.reports(place), f"{LABEL_MANAGED_BY}={MANAGED_BY}", plain_object),
+        ("plans.json", paths.collection(API_VERSION, PLAN_PLURAL, place), None, plain_object),
+        ("jobs.json", paths.jobs(place), agents, plain_object),
+        ("pods.json", paths.pods(place), agents, plain_object),
+        ("events.json", paths.collection("v1", "events", place), None, _own_event),
+        ("nodes.json", paths.NODES, None, node_facts),
+        ("crds.json", _CRDS, None, _own_crd),
+        ("deployments.json", paths.collection("apps/v1", "deployments"), OURS, plain_object),
+    ):
+        await bundle.take(name, cluster.list_views(path, view, selector))
+    pods = await bundle.take("operator-pods.json", cluster.list_views(paths.pods(), plain_object, OURS))
     for pod in pods or ():
         await _of_pod(cluster, bundle, pod)
     if not pods:

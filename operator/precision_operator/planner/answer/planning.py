@@ -17,7 +17,7 @@ from precision_operator.planner.inputs.quantities import (
     WATTS_PER_MEGAWATT,
     InputProblem,
     UnusableInput,
-    unusable,
+    require,
 )
 from precision_operator.planner.inputs.spec_terms import terms
 from precision_operator.planner.inputs.terms import Terms
@@ -141,9 +141,8 @@ def awake(read: Terms, candidates: Sequence[CandidatePool]) -> tuple[Terms, Sequ
     if not total:
         return read, candidates
     limit = read.limits.watts
-    if limit is not None and limit <= total:
-        text = f"idle GPUs alone draw {total / WATTS_PER_MEGAWATT:.3g} MW: raise it, or correct pools[].idleWattsPerGPU"
-        raise unusable("spec.power.budget", text)
+    text = f"idle GPUs alone draw {total / WATTS_PER_MEGAWATT:.3g} MW: raise it, or correct pools[].idleWattsPerGPU"
+    require(limit is None or limit > total, "spec.power.budget", text)
     made = [
         pool
         if pool.terms.power_watts is None
@@ -198,50 +197,58 @@ def totals(slots: Sequence[JobSlot], idle: float = 0.0) -> Totals:
 
 def _notes(read: Terms, candidates: Sequence[CandidatePool], solution: Solution | None) -> Iterator[str]:
     """What was assumed or left out; the loudest first."""
-    used = {slot.option.pool.name for slot in solution.slots} if solution else {pool.name for pool in candidates}
+    slots = solution.slots if solution else ()
+    chosen = [slot.option for slot in slots]
+    used = {option.pool.name for option in chosen} if solution else {pool.name for pool in candidates}
     mine = [pool for pool in candidates if pool.name in used]
     marks = _marks(mine, solution)
-    for word in ("simulated", "replayed", "stale", "unverified", "unhealthyLoss", "powerInvalid", "emulated"):
+    for word, meaning in _MEANING.items():
         named = [f"{pool.name} ({marks[pool.name][word]} nodes)" for pool in mine if word in marks[pool.name]]
         if named:
-            yield f"{word.upper()}: {_MEANING[word]}: {', '.join(named)}"
-    slots = solution.slots if solution else ()
-    if any(slot.option.source.upper_bound for slot in slots):
-        yield (
+            yield f"{word.upper()}: {meaning}: {', '.join(named)}"
+    flattered = sorted({option.recipe for option in chosen if _flattered(option)})
+    doubts = (
+        (
+            any(option.source.upper_bound for option in chosen),
             "upper bound (no communication): rates are of single nodes and no scaling is given, so jobs will take "
-            "longer and no deadline is promised; give scaling or jobRates"
-        )
-    flattered = sorted({slot.option.recipe for slot in slots if _flattered(slot.option)})
-    if flattered:
-        yield (
-            f"flattered by communication: scaling is given for all recipes alike, but one that computes faster keeps "
-            f"less of its sum ({', '.join(flattered)}): give scaling with recipe, or jobRates"
-        )
-    if any(slot.option.source.basis == "predicted" for slot in slots):
-        yield "predicted rates are not measured: profile that workload for a narrower band"
+            "longer and no deadline is promised; give scaling or jobRates",
+        ),
+        (
+            flattered,
+            "flattered by communication: scaling is given for all recipes alike, but one that computes faster keeps "
+            f"less of its sum ({', '.join(flattered)}): give scaling with recipe, or jobRates",
+        ),
+        (
+            any(option.source.basis == "predicted" for option in chosen),
+            "predicted rates are not measured: profile that workload for a narrower band",
+        ),
+    )
+    yield from (note for holds, note in doubts if holds)
     yield from assumptions(slots, read)
-    if slots and not any(read.overhead.values()):
-        yield "power.overhead is not given: power and energy are those of what was read, GPUs or modules alone"
-    if slots and any(not slot.option.pool.terms.idle_watts_per_gpu for slot in slots):
-        yield "pools[].idleWattsPerGPU is not given: GPUs that no job uses are taken to draw nothing"
-    if slots and read.pue is None:
-        yield "power.pue is not given: power and energy are without cooling and losses"
-    if any(s.option.dollars and not s.option.pool.terms.price_includes_power for s in slots) and not (
-        read.dollars_per_kilowatt_hour
-    ):
-        yield "power.dollarsPerKilowattHour is not given: electricity costs nothing here"
-    if slots and read.electricity_alone:
-        yield "no pool has dollarsPerGPUHour: cost is that of electricity alone"
-    for pool in mine:
-        for note in pool.notes:
-            yield f"pool {pool.name}: {note}"
-    for slot in slots:
-        running = slot.option.job.running
+    has_idle_watts = all(option.pool.terms.idle_watts_per_gpu for option in chosen)
+    paid_apart = any(option.dollars and not option.pool.terms.price_includes_power for option in chosen)
+    settings = (
+        (
+            any(read.overhead.values()),
+            "power.overhead is not given: power and energy are those of what was read, GPUs or modules alone",
+        ),
+        (has_idle_watts, "pools[].idleWattsPerGPU is not given: GPUs that no job uses are taken to draw nothing"),
+        (read.pue is not None, "power.pue is not given: power and energy are without cooling and losses"),
+        (
+            read.dollars_per_kilowatt_hour or not paid_apart,
+            "power.dollarsPerKilowattHour is not given: electricity costs nothing here",
+        ),
+        (not read.electricity_alone, "no pool has dollarsPerGPUHour: cost is that of electricity alone"),
+    )
+    yield from (note for is_there, note in settings if slots and not is_there)
+    yield from (f"pool {pool.name}: {note}" for pool in mine for note in pool.notes)
+    for option in chosen:
+        running = option.job.running
         if running is not None and running.days and running.tokens_done:
             actual = running.tokens_done / running.days / SECONDS_PER_DAY
-            planned = slot.option.speed.tokens_per_second
+            planned = option.speed.tokens_per_second
             yield (
-                f"{slot.option.job.name} has run at {actual:,.0f} tokens/s for {running.days:.3g} days, "
+                f"{option.job.name} has run at {actual:,.0f} tokens/s for {running.days:.3g} days, "
                 f"{abs(actual / planned - 1):.1%} {'above' if actual >= planned else 'below'} "
                 "the rate it is planned with"
             )

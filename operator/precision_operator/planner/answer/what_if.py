@@ -10,7 +10,7 @@ from precision_api.facts.recipes import RECIPE_NAMES, Recipe
 from precision_api.kinds.capacity_plan import LostRack, MoreNodes, PlanSpec, WhatIf
 from precision_operator.planner.answer.planning import PlanAnswer, Totals, answer, binding
 from precision_operator.planner.inputs.fleet import Fleet
-from precision_operator.planner.inputs.quantities import WATTS_PER_MEGAWATT, UnusableInput, unusable
+from precision_operator.planner.inputs.quantities import WATTS_PER_MEGAWATT, UnusableInput, require, unusable
 from precision_operator.planner.inputs.terms import NO_PRICE, Terms
 from precision_operator.planner.rates.candidate_pool import CandidatePool
 from precision_operator.planner.rates.evidence import own_terms, pools
@@ -66,12 +66,8 @@ def _standard(base: PlanAnswer) -> Iterable[WhatIf]:
     if "nvfp4" in recipes and any("nvfp4" not in offer.job.recipes for offer in base.offers):
         yield WhatIf(name="allow-nvfp4", allow_recipes=("nvfp4",))
     largest = max(used.values(), key=lambda pool: (pool.gpus, pool.name))
-    yield WhatIf(name="add-a-rack", add_nodes=MoreNodes(pool=largest.name, nodes=_rack(largest)))
-
-
-def _rack(pool: CandidatePool) -> int:
-    """Nodes of the pool's largest rack; of a pool without known racks, an eighth of it."""
-    return max(pool.racks.values(), default=max(1, pool.nodes // 8))
+    rack = max(largest.racks.values(), default=max(1, largest.nodes // 8))  # without racks, an eighth of the pool
+    yield WhatIf(name="add-a-rack", add_nodes=MoreNodes(pool=largest.name, nodes=rack))
 
 
 def _difference(question: WhatIf, fleet: Fleet, base: PlanAnswer, read: Terms, now: datetime) -> Difference:
@@ -112,9 +108,8 @@ def _changed(question: WhatIf, fleet: Fleet, base: PlanAnswer, read: Terms) -> _
     made = _Changed(fleet, read, "")
     for step in (_drained, _powered, _recipes, _more, _lost, _prices):
         made = step(question, made, base)
-    if not made.what:
-        names = "drainSlowNodes, powerPercent, allowRecipes, denyRecipes, addNodes, loseRack or prices"
-        raise unusable(f"spec.whatIfs[{question.name}]", f"it asks for no change: give {names}")
+    names = "drainSlowNodes, powerPercent, allowRecipes, denyRecipes, addNodes, loseRack or prices"
+    require(bool(made.what), f"spec.whatIfs[{question.name}]", f"it asks for no change: give {names}")
     return made
 
 
@@ -166,8 +161,8 @@ def _recipes(question: WhatIf, made: _Changed, base: PlanAnswer) -> _Changed:
     if not more and not fewer:
         return made
     jobs = tuple(replace(job, recipes=(job.recipes | more) - fewer) for job in made.terms.jobs)
-    if not all(job.recipes for job in jobs):
-        raise unusable(f"spec.whatIfs[{question.name}].denyRecipes", "no recipe is left for some job")
+    at = f"spec.whatIfs[{question.name}].denyRecipes"
+    require(all(job.recipes for job in jobs), at, "no recipe is left for some job")
     words = [f"with {name}" for name in RECIPE_NAMES if name in more]
     words += [f"without {name}" for name in RECIPE_NAMES if name in fewer]
     return replace(made, terms=replace(made.terms, jobs=jobs), what=_said(made.what, ", ".join(words)))
@@ -206,28 +201,21 @@ def _named(asked: MoreNodes | LostRack, candidates: Sequence[CandidatePool], nam
     named = [pool for pool in candidates if pool.name == asked.pool] or [
         p for p in candidates if p.product == asked.pool
     ]
-    if not named:
-        names = ", ".join(pool.name for pool in candidates)
-        raise unusable(field, f"there is no pool {asked.pool}: name one of {names}")
-    if len(named) > 1:
-        several = ", ".join(pool.name for pool in named)
-        text = f"{asked.pool} is the product of {len(named)} pools: write the name of one as pool: {several}"
-        raise unusable(field, text)
+    names = ", ".join(pool.name for pool in named or candidates)
+    require(bool(named), field, f"there is no pool {asked.pool}: name one of {names}")
+    several = f"{asked.pool} is the product of {len(named)} pools: write the name of one as pool: {names}"
+    require(len(named) == 1, field, several)
     return named[0]
 
 
 def _prices(question: WhatIf, made: _Changed, base: PlanAnswer) -> _Changed:
-    pool_terms = dict(made.terms.pools)
-    words = []
+    pool_terms, at = dict(made.terms.pools), f"spec.whatIfs[{question.name}].prices"
+    names, words = ", ".join(pool.name for pool in base.pools), []
     for price in question.prices:
         dollars = float(price.dollars_per_gpu_hour)
-        if dollars <= 0:
-            raise unusable(f"spec.whatIfs[{question.name}].prices", NO_PRICE)
+        require(dollars > 0, at, NO_PRICE)
         priced = [pool for pool in base.pools if price.pool in (pool.name, pool.product)]
-        if not priced:
-            names = ", ".join(pool.name for pool in base.pools)
-            text = f"there is no pool {price.pool}: name one of {names}"
-            raise unusable(f"spec.whatIfs[{question.name}].prices", text)
+        require(bool(priced), at, f"there is no pool {price.pool}: name one of {names}")
         for pool in priced:
             mine = own_terms(pool.name, pool.product, made.terms)
             pool_terms[pool.name] = replace(mine, name=pool.name, dollars_per_gpu_hour=dollars)

@@ -38,6 +38,12 @@ def unusable(field: str, message: str) -> UnusableInput:
     return UnusableInput(InputProblem(field, message))
 
 
+def require(holds: bool, field: str, message: str) -> None:
+    """Raises UnusableInput with this problem unless it holds."""
+    if not holds:
+        raise unusable(field, message)
+
+
 def count(text: str, field: str) -> float:
     """`15T` as 1.5e13; more than zero. Raises UnusableInput for anything else, a missing unit among it."""
     unit = COUNT_UNITS.get(text[-1:])
@@ -60,16 +66,14 @@ def positive(text: str, field: str, remedy: str = "give a number above 0, or lea
         value = float(text)
     except ValueError:
         raise unusable(field, f"{text!r} is no number: {remedy}") from None
-    if not math.isfinite(value) or value <= 0:
-        raise unusable(field, f"{text} is not above 0: {remedy}")
+    require(math.isfinite(value) and value > 0, field, f"{text} is not above 0: {remedy}")
     return value
 
 
 def share(text: str, field: str) -> float:
     """A share above 0 and at most 1. Raises UnusableInput for anything else."""
     value = positive(text, field, "give a share above 0 and up to 1")
-    if value > 1:
-        raise unusable(field, f"{text} is above 1: give a share, for example 0.95")
+    require(value <= 1, field, f"{text} is above 1: give a share, for example 0.95")
     return value
 
 

@@ -18,8 +18,8 @@ from precision_operator.planner.inputs.quantities import (
     moment,
     positive,
     power,
+    require,
     share,
-    unusable,
 )
 from precision_operator.planner.inputs.terms import (
     MOST_DAYS,
@@ -79,10 +79,10 @@ def terms(spec: PlanSpec, now: datetime, start: datetime | None = None) -> Terms
 
 def _start(text: str, now: datetime) -> datetime:
     start, at = moment(text, "spec.start"), "spec.start"
-    if start.year < FIRST_YEAR:
-        raise unusable(at, f"{text} is before the year {FIRST_YEAR}: give a later one, or leave it out")
-    if start - now > timedelta(days=MOST_DAYS):
-        raise unusable(at, f"{text} is over ten years from now: give an earlier one, or leave it out")
+    early = f"{text} is before the year {FIRST_YEAR}: give a later one, or leave it out"
+    require(start.year >= FIRST_YEAR, at, early)
+    late = f"{text} is over ten years from now: give an earlier one, or leave it out"
+    require(start - now <= timedelta(days=MOST_DAYS), at, late)
     return start
 
 
@@ -134,17 +134,15 @@ def _whole(spec: PlanSpec, start: datetime, pools: list[PoolTerms | None], jobs:
         seconds=float(spec.solver.time_limit_seconds),
     )
     limited = made.limits.watts is not None or any(pool.power_watts for pool in made.pools.values())
-    if limited and made.pue is None:
-        text = 'a power budget is of the facility: give the factor from IT power to it, for example "1.25"'
-        raise unusable("spec.power.pue", text)
+    text = 'a power budget is of the facility: give the factor from IT power to it, for example "1.25"'
+    require(made.pue is not None or not limited, "spec.power.pue", text)
     return made
 
 
 def _gap(text: str) -> float:
-    value = positive(text, "spec.solver.gapPercent")
-    if value > MOST_GAP_PERCENT:
-        text = f'{text} % is above {MOST_GAP_PERCENT:g} %: such an answer says nothing. Give for example "0.5"'
-        raise unusable("spec.solver.gapPercent", text)
+    value, at = positive(text, "spec.solver.gapPercent"), "spec.solver.gapPercent"
+    problem = f'{text} % is above {MOST_GAP_PERCENT:g} %: such an answer says nothing. Give for example "0.5"'
+    require(value <= MOST_GAP_PERCENT, at, problem)
     return value
 
 
@@ -154,16 +152,15 @@ def _or_none(text: str | None, read: Callable[[str, str], float], at: str) -> fl
 
 def _factor(text: str | None, at: str) -> float | None:
     value = _or_none(text, positive, at)
-    if value is not None and not 1 <= value <= MOST_FACTOR:
-        raise unusable(at, f'{text} is not between 1 and {MOST_FACTOR:g}: give a factor such as "1.25"')
+    problem = f'{text} is not between 1 and {MOST_FACTOR:g}: give a factor such as "1.25"'
+    require(value is None or 1 <= value <= MOST_FACTOR, at, problem)
     return value
 
 
 def _price(most: float) -> Callable[[str, str], float]:
     def read(text: str, at: str) -> float:
         value = positive(text, at, NO_PRICE)
-        if value > most:
-            raise unusable(at, f"{text} dollars are more than {most:g}: is the unit right?")
+        require(value <= most, at, f"{text} dollars are more than {most:g}: is the unit right?")
         return value
 
     return read
@@ -204,23 +201,19 @@ def _scaling(pool: PlanPool, recipe: Recipe | None, at: str) -> tuple[tuple[int,
     mine = [(i, point) for i, point in enumerate(pool.scaling) if point.recipe == recipe]
     points = tuple((p.gpus, share(p.efficiency, f"{at}[{i}].efficiency")) for i, p in mine)
     sizes = [gpus for gpus, _ in points]
-    if sizes != sorted(set(sizes)):
-        raise unusable(at, f"gpus are {sizes}: list each size once, smallest first")
+    require(sizes == sorted(set(sizes)), at, f"gpus are {sizes}: list each size once, smallest first")
     for (small, before), (large, after) in itertools.pairwise(points):
-        if after > before:
-            text = f"it rises from {before:g} at {small} GPUs to {after:g} at {large}: no larger job keeps more"
-            raise unusable(at, text)
+        text = f"it rises from {before:g} at {small} GPUs to {after:g} at {large}: no larger job keeps more"
+        require(after <= before, at, text)
     return points
 
 
 def _job_rate(rate: JobRate, at: str) -> JobRateTerms:
     per_gpu = positive(rate.tokens_per_second_per_gpu, f"{at}.tokensPerSecondPerGPU")
     wanted = target(rate.workload, None, at)
-    if per_gpu * wanted.flops_per_token > MOST_FLOPS_OF_A_GPU:
-        text = (
-            f"{per_gpu:g} are {per_gpu * wanted.flops_per_token / 1e15:.3g} PFLOP/s of one GPU: is it of the whole job?"
-        )
-        raise unusable(f"{at}.tokensPerSecondPerGPU", text)
+    flops = per_gpu * wanted.flops_per_token
+    text = f"{per_gpu:g} are {flops / 1e15:.3g} PFLOP/s of one GPU: is it of the whole job?"
+    require(flops <= MOST_FLOPS_OF_A_GPU, f"{at}.tokensPerSecondPerGPU", text)
     return JobRateTerms(
         target=wanted,
         recipe=rate.recipe,
@@ -234,9 +227,8 @@ def _job_rate(rate: JobRate, at: str) -> JobRateTerms:
 
 def _half_width(text: str, at: str) -> float:
     value = share(text, at)
-    if value > MOST_PLUS_MINUS:
-        text = f"{text} is above {MOST_PLUS_MINUS:g}: a figure that may be so far off is none; measure it"
-        raise unusable(at, text)
+    problem = f"{text} is above {MOST_PLUS_MINUS:g}: a figure that may be so far off is none; measure it"
+    require(value <= MOST_PLUS_MINUS, at, problem)
     return value
 
 
@@ -249,19 +241,17 @@ def _goodput(said: PlanSpec | PlanPool | PlanJob, at: str) -> Goodput | None:
     half = _or_none(said.goodput_plus_minus, _half_width, f"{at}.goodputPlusMinus")
     if said.goodput is not None:
         return Goodput(share(said.goodput, f"{at}.goodput"), half)
-    if half is not None:
-        raise unusable(f"{at}.goodputPlusMinus", "there is no goodput here for it to be of: give goodput too")
+    require(half is None, f"{at}.goodputPlusMinus", "there is no goodput here for it to be of: give goodput too")
     return None
 
 
 def _job(job: PlanJob, at: str, start: datetime, now: datetime) -> JobTerms:
     tokens = count(job.tokens, f"{at}.tokens")
-    if tokens > MOST_TOKENS:
-        raise unusable(f"{at}.tokens", f"{job.tokens} are more than anybody trains on: is the unit right?")
+    many = f"{job.tokens} are more than anybody trains on: is the unit right?"
+    require(tokens <= MOST_TOKENS, f"{at}.tokens", many)
     allowed = frozenset(job.recipes or RECIPE_NAMES) - frozenset(job.deny_recipes)
-    if not allowed:
-        text = "no recipe is left: allow one in recipes that denyRecipes does not name"
-        raise unusable(f"{at}.denyRecipes", text)
+    none = "no recipe is left: allow one in recipes that denyRecipes does not name"
+    require(bool(allowed), f"{at}.denyRecipes", none)
     running = _running(job, f"{at}.running", tokens, start)
     if running is not None:
         tokens, allowed = tokens - running.tokens_done, frozenset({running.recipe})
@@ -289,16 +279,14 @@ def _running(job: PlanJob, at: str, tokens: float, start: datetime) -> RunningTe
     running = job.running
     if running is None:
         return None
-    if job.after or job.not_before:
-        raise unusable(at, "a job that runs already waits for nothing: take after and notBefore out")
+    waits = "a job that runs already waits for nothing: take after and notBefore out"
+    require(not job.after and not job.not_before, at, waits)
     done = count(running.tokens_done, f"{at}.tokensDone") if running.tokens_done is not None else 0.0
-    if done >= tokens:
-        raise unusable(f"{at}.tokensDone", f"{running.tokens_done} of {job.tokens} are all: take the job out")
+    require(done < tokens, f"{at}.tokensDone", f"{running.tokens_done} of {job.tokens} are all: take the job out")
     days = None
     if running.started_at is not None:
         days = (start - moment(running.started_at, f"{at}.startedAt")).total_seconds() / 86_400
-        if days <= 0:
-            raise unusable(f"{at}.startedAt", f"{running.started_at} is after the plan's start: correct one")
+        require(days > 0, f"{at}.startedAt", f"{running.started_at} is after the plan's start: correct one")
     return RunningTerms(running.pool, running.recipe, running.gpus, done, days)
 
 
@@ -306,23 +294,21 @@ def _not_before(job: PlanJob, at: str, start: datetime) -> float:
     if job.not_before is None:
         return 0.0
     days = (moment(job.not_before, at) - start).total_seconds() / 86_400
-    if days > MOST_DAYS:
-        raise unusable(at, f"{job.not_before} is over ten years after the start: is that right?")
+    require(days <= MOST_DAYS, at, f"{job.not_before} is over ten years after the start: is that right?")
     return max(0.0, days)
 
 
 def _deadline(job: PlanJob, at: str, start: datetime, now: datetime) -> float | None:
     if job.deadline_days is not None:
         days = positive(job.deadline_days, f"{at}.deadlineDays")
-        if days > MOST_DAYS:
-            raise unusable(f"{at}.deadlineDays", f"{job.deadline_days} days are over ten years: is that right?")
+        long = f"{job.deadline_days} days are over ten years: is that right?"
+        require(days <= MOST_DAYS, f"{at}.deadlineDays", long)
         return days
     if job.deadline is None:
         return None
     due = moment(job.deadline, f"{at}.deadline")
-    if due <= max(start, now):
-        what = "now" if due <= now else f"the start, {start:%Y-%m-%d}"
-        raise unusable(f"{at}.deadline", f"{job.deadline} is not after {what}: give a later one")
+    what = "now" if due <= now else f"the start, {start:%Y-%m-%d}"
+    require(due > max(start, now), f"{at}.deadline", f"{job.deadline} is not after {what}: give a later one")
     return (due - start).total_seconds() / 86_400
 
 
