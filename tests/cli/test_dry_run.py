@@ -270,10 +270,7 @@ async def test_what_the_same_question_has_measured_is_done_whatever_image_the_op
 async def test_a_running_agent_of_the_profile_takes_its_place() -> None:
     there = applied("r1")
     cluster = FakeCluster(*fleet("a", "b"), (paths.profiles("ml"), there), (paths.jobs("ml"), agent_of("uid-p", "a")))
-    assert await decided(cluster, question()) == {
-        "a": ("run", "AgentStarting"),
-        "b": ("queue", "MaxConcurrentReached"),
-    }
+    assert await decided(cluster, question()) == {"a": ("run", "AgentStarting"), "b": ("queue", "MaxConcurrentReached")}
 
 
 def beside(name: str, place: str = "ml", **spec: Any) -> tuple[str, dict[str, Any]]:

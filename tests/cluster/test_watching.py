@@ -137,9 +137,7 @@ async def until(holds: Callable[[], bool], seconds: float = 8.0) -> None:
         await asyncio.sleep(0.01)
 
 
-async def test_a_kind_that_is_served_late_is_watched_then_and_an_optional_one_is_not_waited_for(
-    tmp_path: Path,
-) -> None:
+async def test_a_kind_that_is_served_late_is_watched_then_and_an_optional_one_is_not_waited_for(tmp_path: Path) -> None:
     server = Server()
     server.served.clear()
     async with watching(server, tmp_path, RED, OPTIONAL) as (watches, owner):

@@ -73,11 +73,7 @@ async def test_the_first_body_is_there_before_the_exporter_is_ready() -> None:
 
 
 async def test_the_root_says_what_there_is() -> None:
-    async with (
-        serving(store_of(PROFILE, N1)) as url,
-        client() as http,
-        http.get(f"{url}/") as response,
-    ):
+    async with serving(store_of(PROFILE, N1)) as url, client() as http, http.get(f"{url}/") as response:
         page = (await response.read()).decode()
         links = re.findall(r'href="([^"]+)"', page)
         assert response.headers["Content-Type"].startswith("text/html")
@@ -86,11 +82,7 @@ async def test_the_root_says_what_there_is() -> None:
 
 
 async def test_the_content_type_is_the_text_format_of_prometheus() -> None:
-    async with (
-        serving(store_of(PROFILE, N1)) as url,
-        client() as http,
-        http.get(f"{url}/metrics") as response,
-    ):
+    async with serving(store_of(PROFILE, N1)) as url, client() as http, http.get(f"{url}/metrics") as response:
         assert response.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
 
 

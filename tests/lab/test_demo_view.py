@@ -21,10 +21,7 @@ from precision_operator.monitoring.dashboards.catalog import DASHBOARDS
 def profile(complete: str = "True", generation: int = 2, observed: int = 2, **status: Any) -> dict[str, Any]:
     """A profile whose condition Complete was written for the generation `observed`."""
     condition = {"type": "Complete", "status": complete, "observedGeneration": observed}
-    return {
-        "metadata": {"name": "demo", "generation": generation},
-        "status": {"conditions": [condition], **status},
-    }
+    return {"metadata": {"name": "demo", "generation": generation}, "status": {"conditions": [condition], **status}}
 
 
 def node(name: str, *traits: str) -> dict[str, Any]:

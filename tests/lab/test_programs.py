@@ -19,9 +19,7 @@ def program(folder: Path, name: str) -> Path:
     return path
 
 
-def test_who_names_a_folder_with_the_clusters_programs_waits_for_no_build_of_them_in_the_demo(
-    tmp_path: Path,
-) -> None:
+def test_who_names_a_folder_with_the_clusters_programs_waits_for_no_build_of_them_in_the_demo(tmp_path: Path) -> None:
     given, built = tmp_path / "given", cache_folder({"XDG_CACHE_HOME": str(tmp_path)}) / "bin"
     given.mkdir()
     for name in CLUSTER:

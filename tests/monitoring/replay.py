@@ -109,11 +109,7 @@ def alerting(part: str = "") -> str:
 
 
 def check(
-    promtool: Path,
-    folder: Path,
-    tests: Sequence[dict[str, Any]],
-    every: str = "1m",
-    rule_text: str | None = None,
+    promtool: Path, folder: Path, tests: Sequence[dict[str, Any]], every: str = "1m", rule_text: str | None = None
 ) -> tuple[int, str]:
     """That promtool's exit code and words for the rule file and these tests; rules are evaluated `every` so long.
 

@@ -7,14 +7,11 @@ from typing import Any
 
 import pytest
 
-from precision_api.kinds.capacity_plan import PlanStatus
-from precision_operator.planner.answer.document import status
 from precision_operator.planner.answer.planning import plan
-from precision_operator.planner.answer.what_if import _changed, what_ifs
-from precision_operator.planner.inputs.fleet import Fleet
+from precision_operator.planner.answer.what_if import _changed
 from precision_operator.planner.inputs.quantities import age
 from precision_operator.planner.rates.evidence import pools
-from tests.support.fleets import NOW, fleet, job, node, pool, rate, spec
+from tests.support.fleets import NOW, fleet, job, node, pool, rate, spec, told
 
 FULL: dict[str, Any] = {
     "goodput": "0.9",
@@ -27,13 +24,6 @@ FULL: dict[str, Any] = {
         }
     ],
 }
-
-
-def told(known: Fleet | None = None, **changes: Any) -> PlanStatus:
-    made = spec(**({"jobs": [job()]} | changes))
-    known = fleet() if known is None else known
-    found = plan(made, known, NOW)
-    return status(found, what_ifs(made, known, found, NOW))
 
 
 def test_every_figure_of_a_job_follows_from_the_stated_formulas() -> None:
@@ -162,14 +152,7 @@ def test_a_pools_own_name_comes_before_another_pools_product() -> None:
 
 @pytest.mark.parametrize(
     ("days", "words"),
-    [
-        (0.000809, "1 min"),
-        (0.0004, "34 s"),
-        (3.2 / 24, "3 h"),
-        (1.9, "1 day"),
-        (12.4, "12 days"),
-        (-0.1, "0 s"),
-    ],
+    [(0.000809, "1 min"), (0.0004, "34 s"), (3.2 / 24, "3 h"), (1.9, "1 day"), (12.4, "12 days"), (-0.1, "0 s")],
 )
 def test_an_age_is_told_as_people_tell_it(days: float, words: str) -> None:
     assert age(days) == words
@@ -245,3 +228,109 @@ def test_nodes_that_are_added_to_a_pool_named_by_product_stay_with_that_pool() -
     after = {found.name: found for found in pools(changed.fleet, changed.terms, NOW)}
     assert {name: found.nodes for name, found in after.items()} == {"rackA": 20, "rackB": 16}
     assert {found.terms.dollars_per_gpu_hour for found in after.values()} == {3.0}
+
+
+def more(nodes: int, pool_name: str = "H100") -> list[dict[str, Any]]:
+    return [{"name": "more", "addNodes": {"pool": pool_name, "nodes": nodes}}]
+
+
+RACKS = [node(f"r{r}-{i}", gpus=4, rack=f"rack{r}", rates=[rate("bf16", 4e4)]) for r in range(4) for i in range(18)]
+
+
+def test_one_node_more_makes_no_block_of_a_rack() -> None:
+    asked = told(fleet(pool("GB200", *RACKS)), job(blockGPUs=72, minGPUs=72), whatIfs=more(1, "GB200"))
+    assert asked.jobs[0].gpus == 288
+    assert asked.what_ifs[0].answer.startswith("with 1 nodes (4 GPUs) more in GB200: no change in days")
+    assert "train is then bound by GPUs of pool GB200" in asked.what_ifs[0].answer
+
+
+def test_a_rack_more_makes_a_block() -> None:
+    asked = told(fleet(pool("GB200", *RACKS)), job(blockGPUs=72, minGPUs=72), whatIfs=more(18, "GB200"))
+    assert float(asked.what_ifs[0].days or 0) == pytest.approx(-float(asked.jobs[0].days.mid) / 5, rel=1e-4)
+
+
+@pytest.mark.parametrize("own", [{}, {"nodes": 129}], ids=["question", "plan"])
+def test_a_node_more_does_not_verify_a_recipe_on_the_others(own: dict[str, Any]) -> None:
+    few = [
+        node("both", [rate("bf16"), rate("fp8_current", 120_000.0)], count=8),
+        node("one", [rate("bf16")], count=120),
+    ]
+    pools = [{"name": "H100", **own}] if own else []
+    asked = told(fleet(pool("H100", *few)), job(), pools=pools, whatIfs=[] if own else more(1))
+    assert (asked.jobs[0].recipe, asked.jobs[0].gpus) == ("bf16", 8 * (129 if own else 128))
+    if not own:
+        # 1 of 129 nodes more of bf16, and no more than that.
+        assert float(asked.what_ifs[0].days or 0) == pytest.approx(-float(asked.jobs[0].days.mid) / 129, rel=1e-3)
+
+
+def test_what_binds_after_a_question_is_told() -> None:
+    known = fleet(pool("H100", node("n", count=256)))
+    scaling = [{"name": "H100", "scaling": [{"gpus": 2048, "efficiency": "0.9"}]}]
+    asked = told(known, job(tokens="10T"), pools=scaling, whatIfs=more(100))
+    assert (
+        "train is then bound by scaling is given up to 2048 GPUs, not for 2056: add a point" in asked.what_ifs[0].answer
+    )
+
+
+NONSENSE: dict[str, tuple[dict[str, Any], str]] = {
+    "no such pool": (
+        {"prices": [{"pool": "H1OO", "dollarsPerGPUHour": "4"}]},
+        "spec.whatIfs[x].prices: there is no pool H1OO: name one of H100",
+    ),
+    "no question": ({}, "spec.whatIfs[x]: it asks for no change: give drainSlowNodes, "),
+}
+
+
+@pytest.mark.parametrize("case", NONSENSE)
+def test_a_question_without_sense_is_an_error(case: str) -> None:
+    change, words = NONSENSE[case]
+    (answer,) = told(fleet(), job(), whatIfs=[{"name": "x", **change}]).what_ifs
+    assert answer.feasible is False
+    assert words in answer.answer
+
+
+def test_a_question_that_leaves_no_plan_names_the_limits_that_clash() -> None:
+    racks = [node(f"{rack}{i}", rack=rack) for rack in "ab" for i in range(8)]
+    asked = [{"name": "lost", "loseRack": {"pool": "H100"}}]
+    (answer,) = told(fleet(pool("H100", *racks)), job(deadlineDays="1"), whatIfs=asked).what_ifs
+    assert "no plan: These limits clash: the deadline of job train (1 days)" in answer.answer
+
+
+def test_a_pool_that_drops_out_by_its_blocks_is_told() -> None:
+    four = pool("GB200", node("g", [rate("bf16", 4e4)], gpus=4, count=12))
+    found = told(fleet(pool("H100"), four), job(blockGPUs=12))
+    assert "not offered to train: H100: blocks of 12 GPUs are not whole nodes of 8: give a multiple of 8" in found.notes
+
+
+def test_electricity_alone_has_a_cost() -> None:
+    electric = {"pue": "1.2", "overhead": {"gpu": "1.25"}, "dollarsPerKilowattHour": "0.1"}
+    found = told(fleet(), job(), power=electric, objective=["cost"])
+    assert float(found.jobs[0].dollars or 0) == pytest.approx(float(found.jobs[0].megawatt_hours or 0) * 100, abs=0.01)
+    assert "no pool has dollarsPerGPUHour: cost is that of electricity alone" in found.notes
+
+
+def test_rows_add_up_to_the_totals_where_hours_are_paid_for() -> None:
+    prices = [{"name": "H100", "dollarsPerGPUHour": "2.333", "committedGPUHours": "1000"}]
+    found = told(fleet(), *(job(name, maxGPUs=40) for name in "abc"), pools=prices)
+    assert sum(round(float(row.dollars or 0) * 100) for row in found.jobs) == round(
+        float(found.totals.dollars or 0) * 100
+    )
+    hours = float(found.totals.gpu_hours or 0)
+    assert float(found.totals.dollars or 0) == pytest.approx((hours - 1000) * 2.333, rel=1e-5)
+
+
+BOTH = [rate("bf16"), rate("fp8_current", 136_000.0)]
+
+
+def test_a_fast_recipe_under_the_scaling_of_all_is_told_to_be_flattered() -> None:
+    alike = {"gpus": 128, "efficiency": "0.8"}
+    known = fleet(pool("H100", node("n", BOTH, count=16)))
+    flattered = told(known, job(minGPUs=128), pools=[{"name": "H100", "scaling": [alike]}])
+    own = alike | {"recipe": "fp8_current", "efficiency": "0.7"}
+    honest = told(known, job(minGPUs=128), pools=[{"name": "H100", "scaling": [alike, own]}])
+    said = [
+        [note for note in found.notes if note.startswith("flattered by communication")] for found in (flattered, honest)
+    ]
+    assert (len(said[0]), said[1]) == (1, [])
+    assert float(honest.jobs[0].tokens_per_second) == pytest.approx(16 * 136_000 * 0.7)
+    assert float(flattered.jobs[0].tokens_per_second) == pytest.approx(16 * 136_000 * 0.8)

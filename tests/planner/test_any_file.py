@@ -21,25 +21,8 @@ from precision_operator.planner.answer.what_if import what_ifs
 from precision_operator.planner.inputs.fleet import Fleet, read_fleet
 from tests.support.fleets import NOW, fleet, job, node, pool, rate
 
-ODD = (
-    None,
-    -1,
-    0,
-    1,
-    1e30,
-    -0.5,
-    "",
-    "0",
-    "-1",
-    "nan",
-    "1e30",
-    "yesterday",
-    "15T",
-    "9999-12-31T00:00:00Z",
-    [],
-    {},
-    True,
-)
+NUMBERS = (-1, 0, 1, 1e30, -0.5, "0", "-1", "nan", "1e30", "15T")
+ODD = (*NUMBERS, None, "", "yesterday", "9999-12-31T00:00:00Z", [], {}, True)
 DECLARED = {
     "name": "mine",
     "product": "H200",

@@ -11,20 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from precision_operator.planner.answer.document import status
 from precision_operator.planner.answer.planning import plan
 from precision_operator.planner.inputs.fleet import Fleet, read_fleet
 from precision_operator.planner.inputs.quantities import UnusableInput, count, positive, power, share
 from precision_operator.planner.rates.evidence import ALLOWABLE
-from tests.support.fleets import NOW, fleet, job, node, pool, rate, spec
+from tests.support.fleets import NOW, fleet, job, node, pool, rate, spec, told
 
 RATE = {"workload": {"preset": "llama3-8b"}, "recipe": "bf16", "gpus": 8, "tokensPerSecondPerGPU": "0", "source": "x"}
 
 
-def told(known: Fleet | None = None, **changes: Any) -> str:
+def problems(measured: Fleet | None = None, **changes: Any) -> str:
     """All problems of a plan, one a line."""
-    found = status(plan(spec(**({"jobs": [job()]} | changes)), fleet() if known is None else known, NOW))
-    assert found.phase != "Solved", found.recommendation
+    found = told(measured, **changes)
+    assert found.phase == "Refused", found.recommendation
     return "\n".join(found.problems)
 
 
@@ -65,11 +64,7 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
         "workload.shapes",
         "give a model",
     ),
-    "GEMMs as text": (
-        {"jobs": [job(workload={"name": "x", "gemms": ["64x64x64"]})]},
-        "workload.gemms",
-        "give a model",
-    ),
+    "GEMMs as text": ({"jobs": [job(workload={"name": "x", "gemms": ["64x64x64"]})]}, "workload.gemms", "give a model"),
     "a model that is too far": (
         {"jobs": [job(workload={"preset": "llama3-8b", "sequenceLength": 131072, "microBatchSize": 1})]},
         "spec.jobs[train]",
@@ -91,6 +86,17 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
         "add a point",
     ),
     "a job that would take ages": ({"jobs": [job(tokens="9000T")]}, "spec.jobs[train]", "years"),
+    "an absurd rate of a whole job": (
+        {"pools": [{"name": "H100", "jobRates": [RATE | {"tokensPerSecondPerGPU": "100000000000"}]}]},
+        "spec.pools[0].jobRates[0].tokensPerSecondPerGPU",
+        "",
+    ),
+    "an efficiency that rises": (
+        {"pools": [{"name": "H100", "scaling": [{"gpus": g, "efficiency": e} for g, e in ((8, "0.8"), (64, "0.9"))]}]},
+        "spec.pools[0].scaling: it rises from 0.8 at 8 GPUs to 0.9 at 64",
+        "",
+    ),
+    "a gap that says nothing": ({"solver": {"gapPercent": "500"}}, "spec.solver.gapPercent: 500 % is above 50 %", ""),
     "too short a limit for a deadline": ({"jobs": [job(deadlineDays="9999")]}, "deadlineDays", "ten years"),
 }
 
@@ -98,13 +104,13 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
 @pytest.mark.parametrize("case", BAD)
 def test_a_problem_names_the_field_and_a_remedy(case: str) -> None:
     changes, field, remedy = BAD[case]
-    found = told(**changes)
+    found = problems(**changes)
     assert field in found
     assert remedy in found
 
 
 def test_all_problems_are_told_at_once() -> None:
-    found = told(jobs=[job("a", tokens="0T"), job("b", deadline="soon")], pools=[{"name": "H1OO"}], goodput="0")
+    found = problems(jobs=[job("a", tokens="0T"), job("b", deadline="soon")], pools=[{"name": "H1OO"}], goodput="0")
     assert len(found.splitlines()) == 3
 
 
@@ -124,8 +130,8 @@ DOUBTFUL: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
 def test_doubtful_figures_are_refused_unless_asked_for_and_then_marked(case: str) -> None:
     result, row, word = DOUBTFUL[case]
     known = fleet(pool("H100", node("n", [rate("bf16", **row)], count=16, **result)))
-    assert f"set spec.fleet.allow: [{word}]" in told(known)
-    found = status(plan(spec(fleet={"allow": [word]}), known, NOW))
+    assert f"set spec.fleet.allow: [{word}]" in problems(known)
+    found = told(known, fleet={"allow": [word]})
     assert found.phase == "Solved"
     assert found.data == word.upper()
     assert found.notes[0].startswith(f"{word.upper()}: ")
@@ -133,35 +139,36 @@ def test_doubtful_figures_are_refused_unless_asked_for_and_then_marked(case: str
     assert (found.recommendation or "").startswith(word.upper())
 
 
-def test_a_recipe_that_fell_back_is_never_used() -> None:
-    known = fleet(pool("H100", node("n", [rate("fp8_current", verdict="fallback")], count=4)))
-    everything = list(ALLOWABLE)
-    assert "all results are refused as fallback" in told(known, fleet={"allow": everything})
+NEVER = {
+    "fallback": node("n", [rate("fp8_current", verdict="fallback")], count=4),
+    "trial: profile the fleet first": node("n", provenance="trial", count=4),
+}
 
 
-def test_a_trial_on_a_cpu_is_never_planned_with_and_nobody_is_told_to_allow_it() -> None:
-    known = fleet(pool("CPU", node("n", provenance="trial", count=4)))
-    everything = list(ALLOWABLE)
-    assert "all results are refused as trial: profile the fleet first" in told(known, fleet={"allow": everything})
+@pytest.mark.parametrize(("why", "only"), NEVER.items(), ids=NEVER)
+def test_what_fell_back_or_is_a_trial_on_a_cpu_is_never_planned_with_and_nobody_is_told_to_allow_it(
+    why: str, only: Any
+) -> None:
+    assert f"all results are refused as {why}" in problems(fleet(pool("H100", only)), fleet={"allow": [*ALLOWABLE]})
 
 
 def test_without_valid_power_there_is_no_energy_figure_unless_the_limit_may_stand_for_it() -> None:
     known = fleet(pool("H100", node("n", [rate("bf16", watts=None, power_invalid=("phase_locked",))], count=16)))
-    assert "its power is not known" in told(known, objective=["energy"])
-    bare = status(plan(spec(), known, NOW))
+    assert "its power is not known" in problems(known, objective=["energy"])
+    bare = told(known)
     assert bare.jobs[0].megawatt_hours is None
     assert bare.jobs[0].tokens_per_joule is None
-    asked = status(plan(spec(fleet={"allow": ["powerInvalid"]}), known, NOW))
+    asked = told(known, fleet={"allow": ["powerInvalid"]})
     assert asked.jobs[0].megawatt_hours is not None
     assert asked.data == "POWERINVALID"
 
 
 def test_an_empty_fleet_says_what_to_do() -> None:
-    assert "run a PrecisionProfile" in told(Fleet(taken_at="2026-12-01T00:00:00Z"))
+    assert "run a PrecisionProfile" in problems(Fleet(taken_at="2026-12-01T00:00:00Z"))
 
 
-def test_a_pool_of_one_node_is_planned_and_told() -> None:
-    found = status(plan(spec(), fleet(pool("H100", node())), NOW))
+def test_a_pool_of_one_node_is_planned_and_problems() -> None:
+    found = told(fleet(pool("H100", node())))
     assert found.phase == "Solved"
     assert any("only one node was measured" in note for note in found.notes)
 
@@ -205,6 +212,30 @@ def test_what_is_no_number_is_refused(text: str) -> None:
         positive(text, "spec.x")
 
 
+UNUSABLE: dict[str, tuple[tuple[str | int, ...], Any, str]] = {
+    "no figure": (("limit_watts",), float("nan"), "limit_watts"),
+    "no time": (("results", 0, "finished_at"), "yesterday", "finished_at: 'yesterday' is no time"),
+    "no rate": (
+        ("results", 0, "rates", 0, "synchronous_tokens_per_second"),
+        1e30,
+        "synchronous_tokens_per_second: Input",
+    ),
+}
+
+
+@pytest.mark.parametrize(("path", "value", "words"), UNUSABLE.values(), ids=UNUSABLE)
+def test_a_fleet_file_with_a_senseless_figure_is_refused_with_the_field(
+    path: tuple[str | int, ...], value: object, words: str
+) -> None:
+    document = json.loads(fleet().model_dump_json())
+    place: Any = document["pools"][0]["nodes"][0]
+    for step in path[:-1]:
+        place = place[step]
+    place[path[-1]] = value
+    with pytest.raises(ValueError, match=words):
+        read_fleet(json.dumps(document))
+
+
 @pytest.mark.parametrize(
     ("text", "place"),
     [
@@ -220,18 +251,11 @@ def test_a_damaged_fleet_file_is_refused_with_the_place(text: str, place: str) -
         read_fleet(text)
 
 
-def test_a_fleet_with_nan_is_refused() -> None:
-    document = json.loads(fleet().model_dump_json())
-    document["pools"][0]["nodes"][0]["limit_watts"] = float("nan")
-    with pytest.raises(ValueError, match="limit_watts"):
-        read_fleet(json.dumps(document))
-
-
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.floats(1e-3, 1e9), min_size=1, max_size=8), st.floats(0, 0.9), st.integers(1, 10))
 def test_no_result_holds_nan_or_infinity(rates: list[float], error: float, tokens: int) -> None:
     nodes = [node(f"n{i}", [rate("bf16", value, error=error)]) for i, value in enumerate(rates)]
-    found = status(plan(spec(job(tokens=f"{tokens}B")), fleet(pool("H100", *nodes)), NOW))
+    found = told(fleet(pool("H100", *nodes)), job(tokens=f"{tokens}B"))
     text = found.model_dump_json(by_alias=True)
     assert "NaN" not in text
     assert "Infinity" not in text
@@ -242,7 +266,7 @@ def test_no_result_holds_nan_or_infinity(rates: list[float], error: float, token
 def test_what_is_of_one_pool_is_refused_for_a_product_of_several(own: dict[str, Any]) -> None:
     known = fleet(pool("rackA", product="H100"), pool("rackB", product="H100"))
     power_terms = {"pue": "1.2", "overhead": {"gpu": "1.5"}}
-    shown = told(known, pools=[{"name": "H100"} | own], power=power_terms)
+    shown = problems(known, pools=[{"name": "H100"} | own], power=power_terms)
     assert "spec.pools: H100 is the product of rackA, rackB: name a pool" in shown
 
 
@@ -255,6 +279,12 @@ def test_a_price_may_be_shared_by_all_pools_of_a_product() -> None:
 def test_electricity_that_is_not_known_is_not_free() -> None:
     known = fleet(pool("H100", node(rates=[rate(watts=None)], count=16)))
     own = {"pools": [{"name": "H100", "dollarsPerGPUHour": "2"}], "power": {"dollarsPerKilowattHour": "0.1"}}
-    assert "its power is not known" in told(known, objective=["cost"], **own)
+    assert "its power is not known" in problems(known, objective=["cost"], **own)
     found = plan(spec(objective=["time"], **own), known, NOW)
     assert found.totals.dollars is None
+
+
+def test_what_keeps_three_jobs_out_is_told_once() -> None:
+    found = told(None, *(job(name, minGPUs=4096) for name in "abc"))
+    assert len(found.problems) == 1
+    assert found.problems[0].startswith("spec.jobs[a]: a, b, c fit nowhere. H100: has 128 GPUs")

@@ -28,7 +28,7 @@ from precision_operator.planner.rates.bands import (
 )
 from precision_operator.planner.rates.straggler import SLOW_NODE_PRIOR, sampled, stragglers
 from precision_operator.planner.solving.options import Option
-from tests.support.fleets import NOW, fleet, job, node, pool, rate, spec
+from tests.support.fleets import NOW, UNMEASURED, declared, fleet, job, node, pool, rate, spec
 from tests.support.published_rows import GOLDEN, read
 
 ROOT = Path(__file__).parents[2]
@@ -75,22 +75,10 @@ def test_the_default_of_a_job_rate_is_how_far_neighbouring_releases_lie_apart() 
     assert json.loads(GOLDEN.read_text())["rows"]
 
 
-def declared(**more: Any) -> dict[str, Any]:
-    """A pool that is described by a job rate alone."""
-    told = {
-        "workload": {"preset": "llama3-8b"},
-        "recipe": "bf16",
-        "gpus": 512,
-        "tokensPerSecondPerGPU": "10000",
-        "source": "a friend",
-    }
-    return {"name": "H100", "nodes": 64, "gpusPerNode": 8, "jobRates": [told | more]}
-
-
 def option(*pools: dict[str, Any], **more: Any) -> Option:
     made = plan(
         spec(job(minGPUs=512, maxGPUs=512, tokens="10T"), pools=list(pools), **more),
-        fleet().model_copy(update={"pools": ()}),
+        UNMEASURED,
         NOW,
     )
     return made.solution.slots[0].option
@@ -142,7 +130,7 @@ def test_a_deadline_is_planned_with_what_is_reached_nine_times_in_ten() -> None:
     late = f"{(free.days + free.deadline_days) / 2:.6f}"
     made = plan(
         spec(job(tokens="10T", minGPUs=512, deadlineDays=late), pools=[declared()]),
-        fleet().model_copy(update={"pools": ()}),
+        UNMEASURED,
         NOW,
     )
     assert made.solution is None

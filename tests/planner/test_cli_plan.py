@@ -17,7 +17,7 @@ from precision_operator.cli import app
 from tests.support.fleets import fleet, job, node, pool, rate
 
 AT = "--at=2026-12-01T00:00:00Z"
-
+UNIT = "spec.jobs.0.tokens: write a number and K, M, B or T, for example 15T, not '15 trillion'"
 
 NOT_FOUND = [
     job("a", tokens="10B"),
@@ -101,23 +101,12 @@ def test_what_a_user_wrote_is_escaped_on_the_page(tmp_path: Path) -> None:
     assert "&lt;script&gt;" in found.stdout
 
 
-def test_doubt_stands_in_a_box_at_the_top_of_the_page(tmp_path: Path) -> None:
-    known = fleet(pool("H100", node("n", count=4, provenance="simulated")))
-    run(tmp_path)
-    (tmp_path / "fleet.json").write_text(known.model_dump_json(by_alias=True))
-    text = (tmp_path / "plan.yaml").read_text().replace("whatIfs: []", "whatIfs: []\n  fleet: {allow: [simulated]}")
-    (tmp_path / "plan.yaml").write_text(text)
-    files = ("-f", str(tmp_path / "plan.yaml"), "--fleet", str(tmp_path / "fleet.json"))
-    found = CliRunner().invoke(app, ["plan", *files, AT, "-o", "html"])
-    assert '<p class="mark">SIMULATED: ' in found.stdout
-
-
 @pytest.mark.parametrize(
     ("changes", "code", "said"),
     [
         ({"jobs": [job(deadlineDays="0.5")]}, 5, "more days for job train"),
         ({"jobs": [job(pools=["B300"])]}, 2, "no such pool"),
-        ({"jobs": [job(tokens="15")]}, 2, "spec.jobs.0.tokens"),
+        ({"jobs": [job(tokens="15 trillion")]}, 2, UNIT),
         ({"jobs": NOT_FOUND}, 8, "spec.jobs: no plan was found, "),
         ({"jbos": 1}, 2, "spec.jbos is no field here"),
     ],
@@ -131,10 +120,7 @@ def test_exit_codes_and_words(tmp_path: Path, changes: dict[str, Any], code: int
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [
-        ("kind: Pod\n", "there is no CapacityPlan in it"),
-        ("kind: CapacityPlan\napiVersion: v1\n", "apiVersion is 'v1'"),
-    ],
+    [("kind: Pod\n", "there is no CapacityPlan in it"), ("kind: CapacityPlan\napiVersion: v1\n", "apiVersion is 'v1'")],
 )
 def test_a_file_without_a_plan_is_refused(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "x.yaml").write_text(text)

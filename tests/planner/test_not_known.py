@@ -75,10 +75,7 @@ def test_what_no_queue_can_hold_is_proved_and_its_limits_are_named(
     assert told.problems[1].startswith("At least this is needed, and it may not be enough for jobs that wait for room")
 
 
-HIGH_FIRST = [
-    waiting("long", priority=9, tokens="200B", **WHOLE),
-    waiting("short", deadlineDays="1.2", **WHOLE),
-]
+HIGH_FIRST = [waiting("long", priority=9, tokens="200B", **WHOLE), waiting("short", deadlineDays="1.2", **WHOLE)]
 SIDE_BY_SIDE = [waiting(name, minGPUs=72, maxGPUs=72, deadlineDays="2.5") for name in "bc"]
 UNPROVED = {"a priority that makes another job late": HIGH_FIRST}
 

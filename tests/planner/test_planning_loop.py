@@ -170,9 +170,7 @@ async def test_an_answer_that_stands_is_not_solved_again_after_a_restart(
     restarted.end()
 
 
-async def test_figures_that_move_are_answered_anew(
-    scene: tuple[Planning, Cache, Written],
-) -> None:
+async def test_figures_that_move_are_answered_anew(scene: tuple[Planning, Cache, Written]) -> None:
     loop, cache, written = scene
     await loop.see({"type": "ADDED", "object": plan_object()})
     first = await next_status(written)

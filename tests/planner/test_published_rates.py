@@ -13,7 +13,7 @@ from precision_api.models.presets import PRESETS
 from precision_api.models.workload import PresetName
 from precision_operator.planner.answer.planning import plan
 from precision_operator.planner.rates.speed import days
-from tests.support.fleets import NOW, fleet, job, spec
+from tests.support.fleets import NOW, UNMEASURED, declared, job, spec
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 ROWS = [tuple(row) for row in json.loads((GOLDEN / "megatron_bridge.json").read_text())["rows"]]
@@ -21,16 +21,8 @@ MAXTEXT = json.loads((GOLDEN / "maxtext_nvfp4.json").read_text())
 RECIPES = {"fp8": "fp8_current", "mxfp8": "mxfp8", "nvfp4": "nvfp4"}
 
 
-def declared(system: str, recipe: str, model: str, rate: float, gpus: int = 1024) -> dict[str, Any]:
-    """A pool that is described by a published rate alone."""
-    told = {
-        "workload": {"preset": model},
-        "recipe": recipe,
-        "gpus": gpus,
-        "tokensPerSecondPerGPU": f"{rate:.6f}",
-        "source": "published",
-    }
-    return {"name": system, "nodes": gpus // 8, "gpusPerNode": 8, "jobRates": [told]}
+def published(system: str, recipe: str, model: str, rate: float) -> dict[str, Any]:
+    return declared(system, 1024, model, recipe=recipe, tokensPerSecondPerGPU=f"{rate:.6f}")
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row[0]} {row[1]} {row[2]}")
@@ -44,9 +36,9 @@ def test_published_flop_rates_become_the_published_token_rates_and_days(
     made = plan(
         spec(
             job(workload={"preset": model}, tokens="10T", minGPUs=1024, recipes=[RECIPES[recipe]]),
-            pools=[declared(system, RECIPES[recipe], model, rate)],
+            pools=[published(system, RECIPES[recipe], model, rate)],
         ),
-        fleet().model_copy(update={"pools": ()}),
+        UNMEASURED,
         NOW,
     )
     found = made.solution.slots[0].option
@@ -61,8 +53,8 @@ def test_a_plan_with_nvfp4_takes_the_published_share_of_the_days(row: tuple[str,
     flops = training_flops_per_token(PRESETS[model].model, 8192)  # type: ignore[index]
     found = {}
     for recipe, tflops in (("fp8_current", fp8), ("nvfp4", nvfp4)):
-        pools = [declared(system, recipe, model, tflops * 1e12 / flops)]
+        pools = [published(system, recipe, model, tflops * 1e12 / flops)]
         task = job(workload={"preset": model}, tokens="1T", minGPUs=1024)
-        made = plan(spec(task, pools=pools), fleet().model_copy(update={"pools": ()}), NOW)
+        made = plan(spec(task, pools=pools), UNMEASURED, NOW)
         found[recipe] = made.solution.slots[0].option.days
     assert found["fp8_current"] / found["nvfp4"] == pytest.approx(nvfp4 / fp8, rel=1e-6)

@@ -17,17 +17,18 @@ from precision_operator.planner.inputs.snapshot import fleet_of, profile_facts, 
 from precision_operator.planner.inputs.spec_terms import terms
 from precision_operator.planner.rates.evidence import pools
 from tests.support.fleets import NOW, fleet, node, pool, rate, spec
-from tests.support.report_objects import profile_object, recipe_row, report_object, report_status
+from tests.support.report_objects import fresh_no_more, profile_object, recipe_row, report_object, report_status
 
 
 def node_object(name: str, **labels: str) -> dict[str, Any]:
     return {"metadata": {"name": name, "uid": f"uid-{name}", "labels": labels}}
 
 
-def fleet_from(*reports: dict[str, Any], nodes: list[dict[str, Any]] | None = None) -> Fleet:
+def fleet_from(*reports: dict[str, Any], nodes: list[dict[str, Any]] | None = None, slow_percent: int = 5) -> Fleet:
     nodes = [node_object(report["spec"]["nodeName"]) for report in reports] if nodes is None else nodes
     owner = profile_facts(profile_object())
     assert owner is not None
+    owner = replace(owner, slow_node_percent=slow_percent)
     return fleet_of(map(report_facts, reports), [owner], racks(nodes), NOW, "a test")
 
 
@@ -47,9 +48,8 @@ def test_a_report_becomes_a_node_with_its_rates() -> None:
 
 def test_power_that_was_not_valid_is_absent() -> None:
     row = recipe_row("bf16", watts="0", powerInvalid=["phase_locked"])
-    assert (
-        fleet_from(report_object("a", status=report_status([row]))).pools[0].nodes[0].results[0].rates[0].watts is None
-    )
+    (result,) = fleet_from(report_object("a", status=report_status([row]))).pools[0].nodes[0].results
+    assert result.rates[0].watts is None
 
 
 @pytest.mark.parametrize("verdict", ["diverged", "diverging", "not_learning"])
@@ -116,26 +116,14 @@ def test_the_nvlink_domain_comes_before_the_rack() -> None:
 
 
 def test_a_stale_report_is_known_as_such() -> None:
-    told = report_status() | {
-        "conditions": [
-            {
-                "type": "Fresh",
-                "status": "False",
-                "reason": "DriverChanged",
-                "lastTransitionTime": "2026-11-20T06:30:00Z",
-            }
-        ]
-    }
-    assert fleet_from(report_object("a", status=told)).pools[0].nodes[0].results[0].stale == "DriverChanged"
+    stale = report_status() | {"conditions": [fresh_no_more("DriverChanged")]}
+    assert fleet_from(report_object("a", status=stale)).pools[0].nodes[0].results[0].stale == "DriverChanged"
 
 
 def test_without_its_profile_a_result_is_still_known_by_its_flops() -> None:
-    report = report_object(
-        "a", profile="gone", status=report_status(trainingFlopsPerToken="5e10".replace("5e10", "50000000000"))
-    )
-    known = fleet_from(report)
-    assert known.workloads[0].flops_per_token == 5e10
-    assert known.workloads[0].model is None
+    status_of_it = report_status(trainingFlopsPerToken="50000000000")
+    (left,) = fleet_from(report_object("a", profile="gone", status=status_of_it)).workloads
+    assert (left.flops_per_token, left.model) == (5e10, None)
 
 
 def test_two_profiles_of_a_node_are_two_results() -> None:
@@ -170,11 +158,7 @@ def test_the_planner_calls_those_nodes_slow_that_kubectl_and_the_alerts_do(perce
         for report in reports
     ]
     told = {one.node for one in judged(measured, percent) if one.slow}
-    owner = profile_facts(profile_object())
-    assert owner is not None
-    owner = replace(owner, slow_node_percent=percent)
-    nodes = racks([node_object(name) for name in RATES])
-    known = fleet_of(map(report_facts, reports), [owner], nodes, NOW, "a test")
+    known = fleet_from(*reports, slow_percent=percent)
     (pool,) = pools(known, terms(spec(fleet={"allow": ["simulated"]}), NOW), NOW)
     assert pool.slow == told == slow
 

@@ -186,10 +186,7 @@ def test_under_a_power_cap_the_largest_size_that_it_allows_is_taken() -> None:
 
 @pytest.mark.parametrize(
     ("own", "reserved"),
-    [
-        ({"limitScope": "gpu"}, max(1200 * 1.3, 1275 * 1.15)),
-        ({"limitScope": "module"}, max(1200 * 1.15, 1275 * 1.15)),
-    ],
+    [({"limitScope": "gpu"}, max(1200 * 1.3, 1275 * 1.15)), ({"limitScope": "module"}, max(1200 * 1.15, 1275 * 1.15))],
 )
 def test_sensor_and_limit_have_each_their_scope_and_no_less_is_reserved_than_was_measured(
     own: dict[str, Any], reserved: float

@@ -194,10 +194,7 @@ async def test_an_agents_end_for_a_pod_of_an_impossible_name_keeps_no_node(loop:
 
 @pytest.mark.parametrize(
     ("changes", "why"),
-    [
-        ({"priority": -1000}, "it has no higher priority"),
-        ({"device_class": "rdma"}, "it waits for a NIC"),
-    ],
+    [({"priority": -1000}, "it has no higher priority"), ({"device_class": "rdma"}, "it waits for a NIC")],
 )
 async def test_no_agent_is_ended_where(loop: OperatorInMemory, changes: dict[str, Any], why: str) -> None:
     ask(loop, **changes)

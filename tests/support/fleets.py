@@ -6,9 +6,12 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from precision_api.kinds.capacity_plan import PlanSpec
+from precision_api.kinds.capacity_plan import PlanSpec, PlanStatus
 from precision_api.models.resolution import resolve
 from precision_api.models.workload import Workload
+from precision_operator.planner.answer.document import status
+from precision_operator.planner.answer.planning import plan
+from precision_operator.planner.answer.what_if import what_ifs
 from precision_operator.planner.inputs.fleet import Fleet, FleetNode, PoolFacts, RateFacts, ResultFacts, WorkloadFacts
 from precision_operator.planner.inputs.workloads import measured_workload
 
@@ -64,3 +67,19 @@ def spec(*jobs: dict[str, Any], **changes: Any) -> PlanSpec:
     """A plan of these jobs; without any, of one; without questions, and with time on a machine that others use too."""
     usual = {"jobs": list(jobs) or [job()], "whatIfs": [], "solver": {"timeLimitSeconds": 120}}
     return PlanSpec.model_validate(usual | changes)
+
+
+def told(measured: Fleet | None = None, *jobs: dict[str, Any], **changes: Any) -> PlanStatus:
+    """What a plan of these jobs on this fleet (without any, on one of one pool) is told, its questions too."""
+    on, asked = measured or fleet(), spec(*jobs, **changes)
+    answer = plan(asked, on, NOW)
+    return status(answer, what_ifs(asked, on, answer, NOW))
+
+
+UNMEASURED = fleet().model_copy(update={"pools": ()})
+
+
+def declared(name: str = "H100", gpus: int = 512, preset: str = MODEL, **changes: Any) -> dict[str, Any]:
+    """A pool that is described by a rate of a whole job alone."""
+    row = {"workload": {"preset": preset}, "recipe": "bf16", "gpus": gpus, "tokensPerSecondPerGPU": "10000"}
+    return {"name": name, "nodes": gpus // 8, "gpusPerNode": 8, "jobRates": [row | {"source": "a friend"} | changes]}
