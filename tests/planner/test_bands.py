@@ -76,11 +76,7 @@ def test_the_default_of_a_job_rate_is_how_far_neighbouring_releases_lie_apart() 
 
 
 def option(*pools: dict[str, Any], **more: Any) -> Option:
-    made = plan(
-        spec(job(minGPUs=512, maxGPUs=512, tokens="10T"), pools=list(pools), **more),
-        UNMEASURED,
-        NOW,
-    )
+    made = plan(spec(job(minGPUs=512, maxGPUs=512, tokens="10T"), pools=list(pools), **more), UNMEASURED, NOW)
     return made.solution.slots[0].option
 
 
@@ -128,11 +124,7 @@ def test_a_deadline_is_planned_with_what_is_reached_nine_times_in_ten() -> None:
     free = option(declared())
     assert free.days < free.deadline_days < free.days_high
     late = f"{(free.days + free.deadline_days) / 2:.6f}"
-    made = plan(
-        spec(job(tokens="10T", minGPUs=512, deadlineDays=late), pools=[declared()]),
-        UNMEASURED,
-        NOW,
-    )
+    made = plan(spec(job(tokens="10T", minGPUs=512, deadlineDays=late), pools=[declared()]), UNMEASURED, NOW)
     assert made.solution is None
     assert made.conflict is not None
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,6 +18,7 @@ from precision_operator.planner.answer.work import Work, start_of
 from precision_operator.shell.leader_election import LeaseLost, NoElection
 from precision_operator.shell.observing.cache import Cache
 from precision_operator.shell.plans.capacity_plans import Planning
+from tests.shell.test_faults import Hostile
 from tests.support.report_objects import profile_object, report_object
 
 PATIENCE_SECONDS = 300.0
@@ -59,38 +61,43 @@ class Written:
 
 
 def plan_object(generation: int = 1, status: Any = None, **spec: Any) -> dict[str, Any]:
-    told = {
-        "fleet": {"allow": ["simulated"]},
-        "jobs": [{"name": "a", "workload": {"preset": "llama3-8b"}, "tokens": "1B"}],
-    }
+    meta = {"name": "q1", "namespace": "ml", "uid": "u1", "generation": generation}
+    jobs = [{"name": "a", "workload": {"preset": "llama3-8b"}, "tokens": "1B"}]
     return {
         "apiVersion": API_VERSION,
         "kind": PLAN_KIND,
-        "metadata": {
-            "name": "q1",
-            "namespace": "ml",
-            "uid": "u1",
-            "generation": generation,
-            "creationTimestamp": "2026-11-20T06:00:00Z",
-        },
-        "spec": told | {"whatIfs": []} | spec,
+        "metadata": meta | {"creationTimestamp": "2026-11-20T06:00:00Z"},
+        "spec": {"fleet": {"allow": ["simulated"]}, "jobs": jobs, "whatIfs": []} | spec,
         "status": status or {},
     }
 
 
-@pytest.fixture
-async def scene() -> AsyncIterator[tuple[Planning, Cache, Written]]:
+Scene = tuple[Planning, Cache, Written]
+
+
+@asynccontextmanager
+async def planning(**more: Any) -> AsyncIterator[Scene]:
     """A loop over a cache with four measured nodes."""
     cache, written = Cache(), Written()
     cache.put("profiles", profile_object())
     for number in range(4):
         add_node(cache, number)
-    kept: Any = written
-    loop = Planning(kept, cache, ("ml",))
+    cluster: Any = written
+    loop = Planning(cluster, cache, ("ml",), **more)
     task = asyncio.create_task(loop.run(NoElection()))
     yield loop, cache, written
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.fixture
+async def scene() -> AsyncIterator[Scene]:
+    async with planning() as running:
+        yield running
+
+
+async def add(loop: Planning, plan: dict[str, Any]) -> None:
+    await loop.see({"type": "ADDED", "object": plan})
 
 
 def add_node(cache: Cache, number: int) -> None:
@@ -106,9 +113,9 @@ async def next_status(written: Written) -> dict[str, Any]:
     return written.statuses[-1]
 
 
-async def test_a_plan_is_answered_and_told(scene: tuple[Planning, Cache, Written]) -> None:
+async def test_a_plan_is_answered_and_told(scene: Scene) -> None:
     loop, _, written = scene
-    await loop.see({"type": "ADDED", "object": plan_object()})
+    await add(loop, plan_object())
     status = await next_status(written)
     assert status["phase"] == "Solved"
     assert status["pools"][0]["gpus"] == 16
@@ -118,14 +125,12 @@ async def test_a_plan_is_answered_and_told(scene: tuple[Planning, Cache, Written
     assert [event["reason"] for event in written.events] == ["Accepted", "PlanFound"]
 
 
-async def test_an_answer_to_a_plan_as_it_was_is_not_written_over_one_that_has_changed(
-    scene: tuple[Planning, Cache, Written],
-) -> None:
+async def test_an_answer_to_a_plan_as_it_was_is_not_written_over_one_that_has_changed(scene: Scene) -> None:
     """A leader whose lease was lost while its request was on the way has been followed by another one's answer."""
     loop, _, written = scene
     written.version, old, new = "8", plan_object(), plan_object(generation=2)
     old["metadata"]["resourceVersion"], new["metadata"]["resourceVersion"] = "7", "8"
-    await loop.see({"type": "ADDED", "object": old})
+    await add(loop, old)
     async with asyncio.timeout(PATIENCE_SECONDS):
         await written.refused.wait()
     assert written.statuses == []
@@ -134,9 +139,7 @@ async def test_an_answer_to_a_plan_as_it_was_is_not_written_over_one_that_has_ch
     assert (await next_status(written))["observedGeneration"] == 2, "an event that comes late brings nothing back"
 
 
-async def test_reports_that_cannot_be_read_keep_no_plan_from_its_answer_and_are_named_in_it(
-    scene: tuple[Planning, Cache, Written],
-) -> None:
+async def test_reports_that_cannot_be_read_keep_no_plan_from_its_answer_and_are_named_in_it(scene: Scene) -> None:
     loop, cache, written = scene
     damage: list[dict[str, Any]] = [
         {"status": ["x"]},
@@ -146,22 +149,20 @@ async def test_reports_that_cannot_be_read_keep_no_plan_from_its_answer_and_are_
     damaged = [report_object(f"n{number}") | broken for number, broken in enumerate(damage)]
     for report in damaged:
         cache.put("reports", report)
-    await loop.see({"type": "ADDED", "object": plan_object()})
+    await add(loop, plan_object())
     status = await next_status(written)
     assert (status["phase"], status["pools"][0]["gpus"]) == ("Solved", 4)
     assert status["notes"][0].startswith("3 of the reports can't be read and are left out: ")
     assert all(f"ml/{report['metadata']['name']} (" in status["notes"][0] for report in damaged)
 
 
-async def test_an_answer_that_stands_is_not_solved_again_after_a_restart(
-    scene: tuple[Planning, Cache, Written],
-) -> None:
+async def test_an_answer_that_stands_is_not_solved_again_after_a_restart(scene: Scene) -> None:
     loop, cache, written = scene
-    await loop.see({"type": "ADDED", "object": plan_object()})
+    await add(loop, plan_object())
     status = await next_status(written)
     kept: Any = written
     restarted = Planning(kept, cache, ("ml",))
-    await restarted.see({"type": "ADDED", "object": plan_object(status=status)})
+    await add(restarted, plan_object(status=status))
     await restarted.look()
     assert len(written.statuses) == 1
     await restarted.see({"type": "MODIFIED", "object": plan_object(2, status=status, goodput="0.5")})
@@ -170,9 +171,9 @@ async def test_an_answer_that_stands_is_not_solved_again_after_a_restart(
     restarted.end()
 
 
-async def test_figures_that_move_are_answered_anew(scene: tuple[Planning, Cache, Written]) -> None:
+async def test_figures_that_move_are_answered_anew(scene: Scene) -> None:
     loop, cache, written = scene
-    await loop.see({"type": "ADDED", "object": plan_object()})
+    await add(loop, plan_object())
     first = await next_status(written)
     add_node(cache, 9)
     second = await next_status(written)
@@ -180,10 +181,10 @@ async def test_figures_that_move_are_answered_anew(scene: tuple[Planning, Cache,
     assert second["inputs"] != first["inputs"]
 
 
-async def test_a_spec_that_can_not_be_read_is_refused_once(scene: tuple[Planning, Cache, Written]) -> None:
+async def test_a_spec_that_can_not_be_read_is_refused_once(scene: Scene) -> None:
     loop, _, written = scene
     written.spec = plan_object(jobs=[])["spec"]
-    await loop.see({"type": "ADDED", "object": plan_object(jobs=[])})
+    await add(loop, plan_object(jobs=[]))
     status = await next_status(written)
     assert status["phase"] == "Refused"
     assert "spec.jobs" in status["problems"][0]
@@ -191,27 +192,14 @@ async def test_a_spec_that_can_not_be_read_is_refused_once(scene: tuple[Planning
     assert len(written.statuses) == 1
 
 
-class Hostile(Mapping[str, Any]):
-    """A spec that raises whatever it is asked."""
-
-    def __getitem__(self, key: str) -> Any:
-        raise RuntimeError("poison")
-
-    def __iter__(self) -> Any:
-        raise RuntimeError("poison")
-
-    def __len__(self) -> int:
-        raise RuntimeError("poison")
-
-
 async def test_a_poisoned_plan_costs_the_others_nothing_and_is_logged_once(
-    scene: tuple[Planning, Cache, Written], caplog: pytest.LogCaptureFixture
+    scene: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:
     loop, _, written = scene
     bad, good = plan_object(), plan_object()
     good["metadata"] |= {"name": "q2", "uid": "u2"}
-    await loop.see({"type": "ADDED", "object": bad | {"spec": Hostile()}})
-    await loop.see({"type": "ADDED", "object": good})
+    await add(loop, bad | {"spec": Hostile()})
+    await add(loop, good)
     assert (await next_status(written))["phase"] == "Solved"
     await loop.look()
     assert len(written.statuses) == 1
@@ -221,21 +209,19 @@ async def test_a_poisoned_plan_costs_the_others_nothing_and_is_logged_once(
     assert (await next_status(written))["phase"] == "Solved", "once it is well, it is solved"
 
 
-async def test_while_a_namespace_may_not_be_read_an_answer_stands_and_a_new_plan_is_told(
-    scene: tuple[Planning, Cache, Written],
-) -> None:
+async def test_while_a_namespace_may_not_be_read_an_answer_stands_and_a_new_plan_is_told(scene: Scene) -> None:
     loop, _, written = scene
-    await loop.see({"type": "ADDED", "object": plan_object()})
+    await add(loop, plan_object())
     solved = await next_status(written)
     kept: Any = written
     lost = {"ml": "reports: forbidden"}
     restarted = Planning(kept, Cache(), ("ml",), unserved=lambda: lost)
-    await restarted.see({"type": "ADDED", "object": plan_object(status=solved)})
+    await add(restarted, plan_object(status=solved))
     await restarted.look()
     assert len(written.statuses) == 1, "without its nodes the answer would be another one"
     new = plan_object()
     new["metadata"] |= {"name": "q2", "uid": "u2"}
-    await restarted.see({"type": "ADDED", "object": new})
+    await add(restarted, new)
     await restarted.look()
     await restarted.look()
     assert len(written.statuses) == 2
@@ -246,10 +232,10 @@ async def test_while_a_namespace_may_not_be_read_an_answer_stands_and_a_new_plan
     restarted.end()
 
 
-async def test_a_plan_that_is_gone_is_forgotten(scene: tuple[Planning, Cache, Written]) -> None:
+async def test_a_plan_that_is_gone_is_forgotten(scene: Scene) -> None:
     loop, _, written = scene
     written.gone = True
-    await loop.see({"type": "ADDED", "object": plan_object()})
+    await add(loop, plan_object())
     await loop.look()
     written.gone = False
     await loop.look()
@@ -288,7 +274,7 @@ class Refusing(Written):
 async def test_a_plan_that_fails_is_left_alone_for_a_while_unless_it_is_changed(error: Exception) -> None:
     cluster: Any = Refusing(error)
     loop = Planning(cluster, Cache(), ("ml",))
-    await loop.see({"type": "ADDED", "object": plan_object(1, jobs=[])})
+    await add(loop, plan_object(1, jobs=[]))
     await loop.look()
     await loop.look()
     assert cluster.tries == 1
@@ -300,7 +286,7 @@ async def test_a_plan_that_fails_is_left_alone_for_a_while_unless_it_is_changed(
 async def test_a_lost_lease_ends_planning() -> None:
     cluster: Any = Refusing(LeaseLost("another one leads"))
     loop = Planning(cluster, Cache(), ("ml",))
-    await loop.see({"type": "ADDED", "object": plan_object(1, jobs=[])})
+    await add(loop, plan_object(1, jobs=[]))
     with pytest.raises(LeaseLost):
         await loop.look()
 

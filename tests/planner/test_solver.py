@@ -16,7 +16,7 @@ from precision_operator.cli.codes import NOT_KNOWN
 from precision_operator.cli.commands.plan import ENDS
 from precision_operator.planner.answer.conditions import finished
 from precision_operator.planner.answer.document import status
-from precision_operator.planner.answer.planning import PlanAnswer, answer, plan
+from precision_operator.planner.answer.planning import PlanAnswer, answer, greedy_text, plan
 from precision_operator.planner.answer.table import lines
 from precision_operator.planner.answer.what_if import what_ifs
 from precision_operator.planner.inputs.clock import clock_of
@@ -267,8 +267,6 @@ def test_the_greedy_answer_is_worse_where_the_fastest_pool_is_dear() -> None:
     fast = pool("fast", node("f", [rate("bf16", 100_000.0)], count=16))
     slow = pool("slow", node("s", [rate("bf16", 80_000.0)], count=16))
     prices = [{"name": "fast", "dollarsPerGPUHour": "10"}, {"name": "slow", "dollarsPerGPUHour": "2"}]
-    from precision_operator.planner.answer.planning import greedy_text
-
     found = plan(spec(job(deadlineDays="20"), pools=prices, objective=["cost"]), fleet(fast, slow), NOW)
     assert found.solution.slots[0].option.pool.name == "slow"
     assert "worse" in greedy_text(found)

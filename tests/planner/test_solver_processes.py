@@ -23,15 +23,11 @@ from precision_operator.planner.solving.highs import SolverProcess, process_id, 
 from precision_operator.planner.solving.highs_process import Model
 from precision_operator.planner.solving.options import offers
 from precision_operator.planner.solving.program import AssignmentProgram
-from precision_operator.shell.leader_election import NoElection
-from precision_operator.shell.observing.cache import Cache
-from precision_operator.shell.plans.capacity_plans import Planning
 from precision_operator.shell.plans.plan_processes import AT_ONCE, PlanProcesses, Room, container_bytes, plans_at_once
-from tests.planner.test_planning_loop import PATIENCE_SECONDS, Written, add_node, plan_object
+from tests.planner.test_planning_loop import PATIENCE_SECONDS, Scene, Written, add, plan_object, planning
 from tests.support.fleets import NOW, fleet, job, spec
 from tests.support.hanging_solvers import FOR_EVER, FOUND, PROVED, finds_and_dies, finds_and_hangs
 from tests.support.plan_checker import broken
-from tests.support.report_objects import profile_object
 from tests.support.unruly_plans import acts_by_name, takes_memory
 
 
@@ -75,19 +71,11 @@ def test_while_the_solver_does_not_answer_there_still_is_a_plan() -> None:
 
 
 @pytest.fixture
-async def scene() -> AsyncIterator[tuple[Planning, Written]]:
-    """Four measured nodes; what hangs is ended after a while."""
-    cache, written = Cache(), Written()
-    cache.put("profiles", profile_object())
-    for number in range(4):
-        add_node(cache, number)
-    cluster: Any = written
+async def scene() -> AsyncIterator[Scene]:
+    """What hangs is ended after a while."""
     seconds: Callable[[Work], float] = lambda work: 1.0 if "short" in work.spec else FOR_EVER  # noqa: E731
-    loop = Planning(cluster, cache, ("ml",), processes=PlanProcesses(acts_by_name, seconds))
-    task = asyncio.create_task(loop.run(NoElection()))
-    yield loop, written
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    async with planning(processes=PlanProcesses(acts_by_name, seconds)) as running:
+        yield running
 
 
 def named(name: str) -> dict[str, Any]:
@@ -104,20 +92,20 @@ async def answers(written: Written, number: int) -> list[PlanStatus]:
     return [PlanStatus.model_validate(status) for status in written.statuses]
 
 
-async def test_of_four_plans_one_that_hangs_holds_up_none(scene: tuple[Planning, Written]) -> None:
-    loop, written = scene
+async def test_of_four_plans_one_that_hangs_holds_up_none(scene: Scene) -> None:
+    loop, _, written = scene
     for name in ("hangs", "a", "b", "c"):
-        await loop.see({"type": "ADDED", "object": named(name)})
+        await add(loop, named(name))
     told = await answers(written, 3)
     assert [each.phase for each in told] == ["Solved"] * 3
     assert {each.jobs[0].name for each in told} == {"a", "b", "c"}
 
 
-async def test_as_many_as_there_is_room_for_may_hang_until_their_time_is_over(scene: tuple[Planning, Written]) -> None:
-    loop, written = scene
+async def test_as_many_as_there_is_room_for_may_hang_until_their_time_is_over(scene: Scene) -> None:
+    loop, _, written = scene
     for number in range(AT_ONCE):
-        await loop.see({"type": "ADDED", "object": named(f"hangs-short-{number}")})
-    await loop.see({"type": "ADDED", "object": named("a")})
+        await add(loop, named(f"hangs-short-{number}"))
+    await add(loop, named("a"))
     told = await answers(written, AT_ONCE + 1)
     assert sorted(str(each.phase) for each in told) == ["Solved"] + ["TimedOut"] * AT_ONCE
     late = next(each for each in told if each.phase == "TimedOut")
@@ -167,12 +155,10 @@ async def test_in_a_limited_container_a_hungry_plan_is_refused_and_the_next_is_s
     assert await limited.answer(replace(work, spec="modest")) == str(DATA_BYTES // 4)
 
 
-async def test_a_plan_that_takes_all_memory_says_so_and_the_others_are_answered(
-    scene: tuple[Planning, Written],
-) -> None:
-    loop, written = scene
+async def test_a_plan_that_takes_all_memory_says_so_and_the_others_are_answered(scene: Scene) -> None:
+    loop, _, written = scene
     for name in ("hungry", "a"):
-        await loop.see({"type": "ADDED", "object": named(name)})
+        await add(loop, named(name))
     told = {str(each.phase): each for each in await answers(written, 2)}
     assert set(told) == {"Solved", "NotFound"}
     assert told["NotFound"].problems[0].startswith("spec.jobs: planning takes more memory than there is")
