@@ -52,8 +52,11 @@ class Placed:
     end: float
 
 
-def problem(seed: int) -> tuple[Fleet, PlanSpec]:
-    """One or two pools of two to six nodes, one to three jobs, with some of all limits."""
+def problem(seed: int, wide: bool = False) -> tuple[Fleet, PlanSpec]:
+    """One or two pools of two to six nodes, one to three jobs, with some of all limits.
+
+    A `wide` one may also have what is not tried one by one here: hours that are paid for, a budget of energy.
+    """
     drawn = random.Random(seed)
     known, own = [], []
     racks = drawn.random() < 0.3
@@ -94,6 +97,13 @@ def problem(seed: int) -> tuple[Fleet, PlanSpec]:
         power["budget"] = f"{drawn.randint(12, 80)}kW"
     budget = {"dollars": str(drawn.randint(300, 6000))} if drawn.random() < 0.15 else {}
     objective = drawn.choice([["time"], ["time"], ["cost"], ["energy"], ["cost", "time"]])
+    if wide:
+        own = [
+            entry | {"committedGPUHours": str(drawn.randint(1, 5000))} if drawn.random() < 0.5 else entry
+            for entry in own
+        ]
+        budget |= {"megawattHours": str(drawn.randint(1, 60))} if drawn.random() < 0.5 else {}
+        objective = drawn.choice([objective, ["cost", "time"], ["time", "cost"]])
     made = spec(*jobs, pools=own, power=power, budget=budget, objective=objective, solver={"timeLimitSeconds": 60})
     return fleet(*known), made
 

@@ -11,6 +11,8 @@ from precision_operator.cluster.object_store import TOMBSTONES
 from precision_operator.core.observe.nodes import node_facts
 from precision_operator.core.observe.views import job_view, pod_view, profile_view, report_view
 from precision_operator.shell.observing.cache import TRIM, Cache, ObjectKind
+from tests.support.acting import START
+from tests.support.fake_cluster import agent_pod
 from tests.support.node_objects import node_object
 from tests.support.report_objects import profile_object, report_object
 
@@ -82,42 +84,18 @@ def test_tombstones_are_bounded() -> None:
     assert known(cache) == {"u0"}, "the oldest one is forgotten, and only that one"
 
 
-JOB = {
-    "metadata": {
-        "name": "pp-1",
-        "namespace": "ml",
-        "uid": "u",
-        "labels": {"precisionprofiler.io/profile-uid": "p", "precisionprofiler.io/node-uid": "n"}
-        | {"precisionprofiler.io/attempt": "1", "precisionprofiler.io/run": "r"},
-        "annotations": {"precisionprofiler.io/node": "n1", "precisionprofiler.io/request-hash": "ab"},
-        "creationTimestamp": "2026-11-21T09:00:00Z",
-        "managedFields": [{"manager": "x"}],
-    },
-    "spec": {"template": {}},
-    "status": {"conditions": [{"type": "Complete", "status": "True", "lastTransitionTime": "2026-11-21T09:00:00Z"}]},
+ENDED = {"type": "Complete", "status": "True", "lastTransitionTime": "2026-11-21T09:00:00Z"}
+JOB = START.job | {
+    "metadata": START.job["metadata"]
+    | {"uid": "u", "creationTimestamp": "2026-11-21T09:00:00Z", "managedFields": [{"manager": "x"}]},
+    "status": {"conditions": [ENDED]},
 }
-POD = {
-    "metadata": {
-        "name": "pp-1-x",
-        "namespace": "ml",
-        "uid": "u",
-        "labels": {
-            "precisionprofiler.io/profile-uid": "p",
-            "precisionprofiler.io/node-uid": "n",
-            "batch.kubernetes.io/job-name": "pp-1",
-            "batch.kubernetes.io/controller-uid": "ju",
-        },
-        "annotations": {"precisionprofiler.io/node": "n1"},
-    },
-    "spec": {"containers": [{"name": "agent"}]},
-    "status": {
-        "phase": "Failed",
-        "reason": "Evicted",
-        "message": "Usage of EmptyDir volume exceeds the limit.",
-        "conditions": [{"type": "PodScheduled", "status": "False", "message": "no room"}],
-        "containerStatuses": [{"name": "agent", "state": {"waiting": {"reason": "ImagePullBackOff"}}}],
-        "podIP": "10.0.0.1",
-    },
+POD = agent_pod(JOB, "Failed", {"waiting": {"reason": "ImagePullBackOff"}}, uid="u")
+POD["status"] |= {
+    "reason": "Evicted",
+    "message": "Usage of EmptyDir volume exceeds the limit.",
+    "conditions": [{"type": "PodScheduled", "status": "False", "message": "no room"}],
+    "podIP": "10.0.0.1",
 }
 VIEWS: dict[ObjectKind, tuple[Any, dict[str, Any]]] = {
     "nodes": (

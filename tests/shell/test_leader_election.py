@@ -151,8 +151,20 @@ class Replica:
         return self.election.leads
 
 
-async def test_a_lease_that_is_not_there_is_created_and_says_who_and_since_when() -> None:
-    shelf = Shelf()
+@pytest.fixture
+def shelf() -> Shelf:
+    return Shelf()
+
+
+@pytest.fixture
+async def a(shelf: Shelf) -> Replica:
+    """A replica that leads."""
+    replica = Replica(shelf, "a")
+    assert await replica.tries()
+    return replica
+
+
+async def test_a_lease_that_is_not_there_is_created_and_says_who_and_since_when(shelf: Shelf) -> None:
     assert await Replica(shelf, "a").tries()
     assert shelf.spec == {
         "holderIdentity": "a",
@@ -163,18 +175,14 @@ async def test_a_lease_that_is_not_there_is_created_and_says_who_and_since_when(
     }
 
 
-async def test_a_renewal_changes_only_its_own_time() -> None:
-    shelf = Shelf()
-    a = Replica(shelf, "a")
-    await a.tries()
+async def test_a_renewal_changes_only_its_own_time(shelf: Shelf, a: Replica) -> None:
     before = shelf.spec
     assert await a.tries(2.5)
     assert shelf.spec == before | {"renewTime": "2026-03-01T12:00:02.500000Z"}
 
 
 @pytest.mark.parametrize(("said", "wait"), [(15, 15), (40, 40), (None, 15)], ids=["same", "longer", "unsaid"])
-async def test_a_silent_holder_is_waited_for_as_long_as_it_said(said: int | None, wait: float) -> None:
-    shelf = Shelf()
+async def test_a_silent_holder_is_waited_for_as_long_as_it_said(shelf: Shelf, said: int | None, wait: float) -> None:
     shelf.keep({"spec": {"holderIdentity": "gone", "leaseDurationSeconds": said, "leaseTransitions": 4}})
     b = Replica(shelf, "b")
     assert not await b.tries()
@@ -183,8 +191,7 @@ async def test_a_silent_holder_is_waited_for_as_long_as_it_said(said: int | None
     assert (shelf.holder, shelf.spec["leaseTransitions"]) == ("b", 5)
 
 
-async def test_each_renewal_that_is_seen_begins_the_wait_anew() -> None:
-    shelf = Shelf()
+async def test_each_renewal_that_is_seen_begins_the_wait_anew(shelf: Shelf) -> None:
     a, b = Replica(shelf, "a"), Replica(shelf, "b")
     for _ in range(10):
         assert await a.tries(5)
@@ -192,8 +199,7 @@ async def test_each_renewal_that_is_seen_begins_the_wait_anew() -> None:
 
 
 @pytest.mark.parametrize("hours", [-1000, 1000])
-async def test_the_wall_clocks_of_the_replicas_may_be_wrong(hours: float) -> None:
-    shelf = Shelf()
+async def test_the_wall_clocks_of_the_replicas_may_be_wrong(shelf: Shelf, hours: float) -> None:
     a, b = Replica(shelf, "a", HandClock(wrong_by=hours * 3600)), Replica(shelf, "b")
     assert await a.tries()
     assert not await b.tries(0)
@@ -201,8 +207,7 @@ async def test_the_wall_clocks_of_the_replicas_may_be_wrong(hours: float) -> Non
     assert await b.tries(0.1)
 
 
-async def test_the_right_to_write_counts_from_the_start_of_a_renewal() -> None:
-    shelf = Shelf()
+async def test_the_right_to_write_counts_from_the_start_of_a_renewal(shelf: Shelf) -> None:
     a = Replica(shelf, "a")
     slow = a.election.attempt()
     a.clock.passed += 3  # a coroutine has not begun before it is awaited
@@ -215,25 +220,20 @@ async def test_the_right_to_write_counts_from_the_start_of_a_renewal() -> None:
 
 
 @pytest.mark.parametrize("trouble", ["refused", "answer lost", "conflict"])
-async def test_a_renewal_without_a_clear_yes_prolongs_nothing(trouble: Trouble) -> None:
-    a = Replica(Shelf(), "a")
-    assert await a.tries()
+async def test_a_renewal_without_a_clear_yes_prolongs_nothing(a: Replica, trouble: Trouble) -> None:
     assert await a.tries(6, "none", trouble)
     a.clock.passed += 4
     assert not a.election.leads
 
 
-async def test_one_renewal_that_fails_is_made_good_by_the_next() -> None:
-    a = Replica(Shelf(), "a")
-    assert await a.tries()
+async def test_one_renewal_that_fails_is_made_good_by_the_next(a: Replica) -> None:
     assert await a.tries(6, "none", "answer lost")
     assert await a.tries(2)
     a.clock.passed += 9
     a.election.check()
 
 
-async def test_a_lease_that_was_taken_without_our_knowing_is_ours_at_the_next_look() -> None:
-    shelf = Shelf()
+async def test_a_lease_that_was_taken_without_our_knowing_is_ours_at_the_next_look(shelf: Shelf) -> None:
     a = Replica(shelf, "a")
     assert not await a.tries(0, "none", "answer lost")
     assert shelf.holder == "a"
@@ -241,36 +241,27 @@ async def test_a_lease_that_was_taken_without_our_knowing_is_ours_at_the_next_lo
     assert shelf.spec["leaseTransitions"] == 0
 
 
-async def test_who_sees_another_holder_stops_writing_at_once() -> None:
-    shelf = Shelf()
-    a = Replica(shelf, "a")
-    assert await a.tries()
+async def test_who_sees_another_holder_stops_writing_at_once(shelf: Shelf, a: Replica) -> None:
     shelf.keep({**(shelf.lease or {}), "spec": {"holderIdentity": "b", "leaseDurationSeconds": 15}})
     assert not await a.tries(1)
     assert shelf.holder == "b"
 
 
-async def test_of_two_that_find_the_lease_free_one_gets_it() -> None:
-    shelf = Shelf()
+async def test_of_two_that_find_the_lease_free_one_gets_it(shelf: Shelf) -> None:
     a, b = Replica(shelf, "a"), Replica(shelf, "b")
     assert await a.tries(0)
     assert not await b.tries(0, "none", "conflict")
     assert shelf.holder == "a"
 
 
-async def test_a_lease_that_somebody_deleted_is_made_again() -> None:
-    shelf = Shelf()
-    a = Replica(shelf, "a")
-    assert await a.tries()
+async def test_a_lease_that_somebody_deleted_is_made_again(shelf: Shelf, a: Replica) -> None:
     shelf.lease = None
     assert await a.tries(2)
     assert shelf.holder == "a"
 
 
-async def test_a_lease_that_was_given_back_is_taken_without_waiting() -> None:
-    shelf = Shelf()
-    a, b = Replica(shelf, "a"), Replica(shelf, "b")
-    assert await a.tries()
+async def test_a_lease_that_was_given_back_is_taken_without_waiting(shelf: Shelf, a: Replica) -> None:
+    b = Replica(shelf, "b")
     assert not await b.tries()
     await a.election.release()
     with pytest.raises(LeaseLost):
@@ -280,18 +271,13 @@ async def test_a_lease_that_was_given_back_is_taken_without_waiting() -> None:
     assert shelf.spec["leaseTransitions"] == 1
 
 
-async def test_only_the_holder_gives_a_lease_back() -> None:
-    shelf = Shelf()
-    a, b = Replica(shelf, "a"), Replica(shelf, "b")
-    assert await a.tries()
+async def test_only_the_holder_gives_a_lease_back(shelf: Shelf, a: Replica) -> None:
+    b = Replica(shelf, "b")
     await b.election.release()
     assert shelf.holder == "a"
 
 
-async def test_a_lease_that_can_not_be_given_back_is_no_failure() -> None:
-    shelf = Shelf()
-    a = Replica(shelf, "a")
-    assert await a.tries()
+async def test_a_lease_that_can_not_be_given_back_is_no_failure(shelf: Shelf, a: Replica) -> None:
     a.road.troubles = ["refused"]
     await a.election.release()
     assert (a.election.leads, shelf.holder) == (False, "a")
