@@ -92,12 +92,6 @@ def test_the_baseline_has_no_speedup_over_itself() -> None:
     assert (found.training.speedup, found.sums[0].speedup) == (None, None)
 
 
-def test_training_rates_are_of_all_devices_together() -> None:
-    training = assessed().training
-    assert training.tokens_per_second.value == pytest.approx(4 * 64 / 0.5)
-    assert training.energy.tokens_per_joule == pytest.approx(4 * 64 / 0.5 / 2000)
-
-
 def test_without_a_valid_power_there_is_no_energy_but_its_reason() -> None:
     training = assessed(metering=RecipePower((COUNTER_DISAGREES,), {})).training
     assert (training.energy.valid, training.energy.watts, training.energy.reasons) == (

@@ -19,7 +19,7 @@ from precision_agent.power.energy import Trace
 from precision_agent.power.preflight import Health
 from precision_agent.power.sensing import SensorFacts
 from precision_agent.power.sensor_sampling import Recordings, SensorRow, recordings
-from precision_agent.protocol import LossPlan, LossTrack, Probe, Profile, ProfiledKernel
+from precision_agent.protocol import LossPlan, LossTrack, Profile, ProfiledKernel
 from precision_agent.run.open import Opened, Wanted
 from precision_agent.run.run import Clock, Outcome, Surroundings, run_request, run_wanted
 from precision_agent.sampling.devices import LocalDevices, Stop
@@ -45,18 +45,11 @@ def of(outcome: Outcome, recipe: str) -> RecipeResult:
     return next(found for found in result(outcome).recipes if found.recipe == recipe)
 
 
-def on_fakes(
-    *devices: FakeBackend,
-    sensing: SensorFacts | None = None,
-    **changes: Any,
-) -> Outcome:
-    """A run on these devices; each opening gives the same ones."""
-
-    def opener(wanted: Wanted, asked: MeasurementRequest, stop: Stop) -> Opened:
-        return Opened(devices_of(*devices), sensing or SensorFacts())
-
+def on_fakes(*devices: FakeBackend, facts: SensorFacts | None = None, around: Any = None, **changes: Any) -> Outcome:
+    """A run on these devices, each opening gives the same ones, in surroundings that differ by `around`."""
     text = request_text(gpus=len(devices), recipes=("bf16", "nvfp4"), **changes)
-    return run_wanted(text, Wanted("torch"), Surroundings(clock=MOMENT, opener=opener))
+    opener = lambda *_: Opened(devices_of(*devices), facts or SensorFacts())  # noqa: E731
+    return run_wanted(text, Wanted("torch"), Surroundings(**({"clock": MOMENT, "opener": opener} | (around or {}))))
 
 
 def test_a_run_that_is_ended_after_its_abba_blocks_is_partial_too() -> None:
@@ -66,12 +59,8 @@ def test_a_run_that_is_ended_after_its_abba_blocks_is_partial_too() -> None:
         ended.append(True)
         return Failure(reason="terminated", message="the agent was told to stop")
 
-    def opener(wanted: Wanted, asked: MeasurementRequest, stop: Stop) -> Opened:
-        return Opened(devices_of(FakeBackend(profiles=profiled)), SensorFacts())
-
-    text = request_text(gpus=1, recipes=("bf16", "nvfp4"), loss=LossRuns(steps=10))
-    around = Surroundings(clock=MOMENT, opener=opener, terminated=lambda: bool(ended))
-    found = result(run_wanted(text, Wanted("torch"), around))
+    around = {"terminated": lambda: bool(ended)}
+    found = result(on_fakes(FakeBackend(profiles=profiled), around=around, loss=LossRuns(steps=10)))
     assert found.partial.reason == "terminated"
     assert all(row.loss is None for row in found.recipes)
     assert found.recipes[0].training.tokens_per_second is not None
@@ -208,12 +197,7 @@ def test_out_of_memory_halves_the_micro_batch_only_where_the_request_allows_it()
 
 def test_a_run_that_begins_anew_says_why_when_it_does() -> None:
     said: list[str] = []
-
-    def opener(wanted: Wanted, asked: MeasurementRequest, stop: Stop) -> Opened:
-        return Opened(devices_of(FakeBackend(prepares=full)), SensorFacts())
-
-    text = request_text(gpus=1, recipes=("bf16", "nvfp4"), may_halve_micro_batch=True, **BIG)
-    run_wanted(text, Wanted("torch"), Surroundings(clock=MOMENT, opener=opener, note=said.append))
+    on_fakes(FakeBackend(prepares=full), around={"note": said.append}, may_halve_micro_batch=True, **BIG)
     began = ["1 x CPU, measured by replay", "2 of 2 recipes run here: bf16, nvfp4"]
     halved = [f"the micro batch was halved to {size}: bf16: 2 GiB" for size in (2, 1)]
     assert said[1:] == [*began, halved[0], *began, halved[1], *began]
@@ -275,11 +259,8 @@ def test_a_loss_run_that_fails_is_a_reason_not_a_verdict() -> None:
 def test_the_replayed_divergence_hits_the_narrowest_recipe_alone() -> None:
     found = result(replayed("diverged", loss=LossRuns()))
     assert {row.recipe: row.loss and row.loss.verdict for row in found.recipes} == {
-        "bf16": "healthy",
-        "fp8_current": "healthy",
-        "mxfp8": "healthy",
-        "nvfp4": "diverged",
-    }
+        **dict.fromkeys(("bf16", "fp8_current", "mxfp8"), "healthy"), "nvfp4": "diverged",
+    }  # fmt: skip
     assert found.recommendation.by_speed != "nvfp4"
 
 
@@ -346,20 +327,12 @@ def energy_reasons(outcome: Outcome) -> tuple[str, ...]:
     return training.energy.reasons
 
 
-def test_a_sensor_that_vanishes_takes_the_energy_and_says_so_and_nothing_else() -> None:
+def test_sensors_that_can_not_be_trusted_take_the_energy_and_say_so_and_nothing_else() -> None:
+    assert energy_reasons(with_sensors(lambda found: found)) == (), "the same sensors without tampering give energy"
     assert "sensor_lost" in energy_reasons(with_sensors(lost))
-
-
-def test_without_tampering_the_same_sensors_give_energy() -> None:
-    assert energy_reasons(with_sensors(lambda found: found)) == ()
-
-
-def test_a_gpu_without_samples_voids_the_nodes_energy() -> None:
     assert energy_reasons(with_sensors(lambda found: Recordings(dict(list(found.gpus.items())[1:])))) == ("no_sampler",)
-
-
-def test_a_calibration_that_disagrees_voids_all_energy() -> None:
     assert energy_reasons(with_sensors(lambda found: found, Sensor(agreement=1.2))) == ("counter_disagrees",)
+    assert energy_reasons(replayed("power_invalid")) == ("counter_disagrees",), "the arithmetic finds a fast counter"
 
 
 def test_a_counter_that_covers_the_module_leaves_energy_by_the_integral_and_says_so() -> None:
@@ -379,10 +352,6 @@ def test_a_counter_that_covers_the_module_leaves_energy_by_the_integral_and_says
     assert energy_reasons(with_sensors(faster, Sensor(agreement=1.4))) == ("counter_disagrees",)
 
 
-def test_a_counter_that_runs_too_fast_is_found_out_by_the_arithmetic_itself() -> None:
-    assert energy_reasons(replayed("power_invalid")) == ("counter_disagrees",)
-
-
 def test_energy_is_of_full_depth_steps_with_idle_taken_off_in_the_net_figure() -> None:
     training = of(replayed(), "bf16").training
     energy = training.energy
@@ -399,16 +368,13 @@ def test_energy_is_of_full_depth_steps_with_idle_taken_off_in_the_net_figure() -
 
 def test_the_health_of_the_gpus_is_in_the_result() -> None:
     known = SensorFacts(health=(Health("GPU-0", ecc_aggregate_uncorrectable=3, memory_used_bytes=7),))
-    found = result(on_fakes(FakeBackend(uuid="GPU-0"), sensing=known)).health
+    found = result(on_fakes(FakeBackend(uuid="GPU-0"), facts=known)).health
     assert [(gpu.uuid, gpu.ecc_aggregate_uncorrectable, gpu.memory_used_bytes) for gpu in found] == [("GPU-0", 3, 7)]
 
 
 def test_fewer_gpus_than_promised_is_no_result() -> None:
-    def opener(wanted: Wanted, asked: MeasurementRequest, stop: Stop) -> Opened:
-        return Opened(LocalDevices([FakeBackend(uuid="GPU-0")], promised=4), SensorFacts())
-
-    outcome = run_wanted(request_text(), Wanted("torch"), Surroundings(clock=MOMENT, opener=opener))
-    assert outcome.exit_code == 12
+    fewer = Opened(LocalDevices([FakeBackend(uuid="GPU-0")], promised=4), SensorFacts())
+    assert on_fakes(FakeBackend(), around={"opener": lambda *_: fewer}).exit_code == 12
 
 
 # --- kernels
@@ -442,8 +408,3 @@ def test_equal_variants_are_no_difference_and_the_floor_is_in_the_result() -> No
     training = of(outcome, "nvfp4").training
     assert training.difference == "no_difference"
     assert result(outcome).noise_floor is not None
-
-
-def test_a_probe_that_fails_on_one_recipe_leaves_the_others() -> None:
-    found = on_fakes(FakeBackend(probes={"nvfp4": Probe("probe_failed", "NaN in dw")}))
-    assert (of(found, "nvfp4").availability, of(found, "bf16").availability) == ("probe_failed", "ok")

@@ -151,11 +151,6 @@ def test_delayed_scaling_has_no_prequantized_mode_and_its_sum_says_so() -> None:
     assert prequantized.failure.reason == "no_prequantized_mode"
 
 
-def test_a_node_can_have_invalid_power() -> None:
-    training = of(replayed(ReplayOptions(fault="power_invalid")), "nvfp4").training
-    assert (training.energy.valid, training.energy.watts) == (False, None)
-
-
 def test_a_silent_fallback_runs_at_the_baselines_speed_and_is_not_recommended() -> None:
     found = replayed(ReplayOptions(fault="silent_fallback"))
     nvfp4 = of(found, "nvfp4")

@@ -14,18 +14,11 @@ from precision_agent.backends.replay_tables import ReplayOptions
 from precision_agent.cases import cases_of
 from precision_agent.run.run import Clock, Outcome, run_request
 from precision_api.exchange.exits import exit_of
-from precision_api.exchange.result import MeasurementResult
 from precision_api.exchange.wire import AgentRefused, read_log, read_message
 from precision_api.models.resolution import resolve
 from tests.support.result_objects import hash_of, request, request_text
 
 MOMENT = Clock(wall=lambda: 1_795_252_800.0, monotonic=lambda: 0.0)
-
-
-def replayed(options: ReplayOptions | None = None, **changes: Any) -> MeasurementResult:
-    outcome = run_request(request_text(**changes), "replay", options, clock=MOMENT)
-    assert outcome.result is not None
-    return outcome.result
 
 
 def refusal(outcome: Outcome) -> tuple[str, str]:

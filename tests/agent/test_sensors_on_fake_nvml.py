@@ -260,20 +260,6 @@ def test_a_modules_watts_are_counted_once_against_the_tokens_of_both_its_gpus(sc
     assert energy.joules_per_token == pytest.approx(1.0, rel=0.01)
 
 
-def test_half_a_module_has_no_energy_figure(scripted: Scripted) -> None:
-    found = sampled(scripted(MODULE), 15, "GPU-0")
-    half = {"GPU-0": mean_power(found["GPU-0"].module, WINDOWS, QUIET)}
-    node = node_power(half, {"GPU-0": "M1", "GPU-1": "M1"})
-    assert (node.joules, node.reasons) == (None, (why.MODULE_SHARED,))
-    assert token_energy(node, 1.0, None).reasons == ("module_shared",)
-
-
-def test_gpu_scope_adds_up_over_gpus(scripted: Scripted) -> None:
-    found = sampled(scripted(MODULE), 15, "GPU-0", "GPU-1")
-    energies = {uuid: mean_power(one.gpu, WINDOWS, QUIET) for uuid, one in found.items()}
-    assert node_power(energies, {"GPU-0": "M1", "GPU-1": "M1"}).watts == pytest.approx(1700 + 2 * 16, rel=0.01)
-
-
 @pytest.fixture
 def on_fake(scripted: Scripted, monkeypatch: pytest.MonkeyPatch) -> Scripted:
     """As `scripted`, and processes that this one starts load it."""

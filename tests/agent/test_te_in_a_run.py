@@ -1,9 +1,8 @@
-"""Transformer Engine's backend under a whole run: what a new process has to build, memory that ends, what is told."""
+"""Transformer Engine's backend under a whole run: what a new process has to build, what is told."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from functools import cache
 
 import pytest
@@ -53,13 +52,11 @@ def probed(recipe: Recipe) -> Ended:
     return Ended(0, json.dumps(told), "")
 
 
-def ran(asked: MeasurementRequest, limit: Callable[[Probed, MeasurementRequest], None] = lambda b, r: None) -> Outcome:
-    """A whole run on one made-up GPU; `limit` says what fits, from the request as it is tried."""
+def ran(asked: MeasurementRequest) -> Outcome:
+    """A whole run on one made-up GPU."""
 
     def opener(wanted: Wanted, tried: MeasurementRequest, stop: Stop) -> Opened:
-        bench = Probed(tried)
-        limit(bench, tried)
-        return Opened(LocalDevices([bench.backend]), SensorFacts())
+        return Opened(LocalDevices([Probed(tried).backend]), SensorFacts())
 
     around = Surroundings(opener=opener, leads=Leads(0.0005, 0.0005, 0.0005))
     return run_wanted(request_json(asked), Wanted("transformer-engine", "cuda"), around)
@@ -122,18 +119,3 @@ def test_a_short_model_with_another_share_of_windowed_layers_than_the_models_is_
     words = "3 of the 4 layers that ran have a sliding window, 4 of the model's 5 do"
     assert any(note.startswith(words) for note in found.notes) is told
     assert any(note.startswith("attention is not fused") for note in found.notes)
-
-
-@pytest.mark.parametrize("allowed", [True, False])
-def test_out_of_memory_halves_the_micro_batch_only_if_the_request_allows_it(allowed: bool) -> None:
-    def limit(bench: Probed, tried: MeasurementRequest) -> None:
-        bench.world.most_layers = 0 if tried.workload.micro_batch_size == 2 else 8
-
-    asked = request(workload={"microBatchSize": 2, "model": THIN}, may_halve_micro_batch=allowed, **STEP_ALONE)
-    found = of(ran(asked, limit), "bf16")
-    assert found.training is not None
-    if allowed:
-        assert found.training.tokens_per_second is not None
-        assert any("the micro batch was halved to 1" in note for note in found.notes)
-    else:
-        assert found.training.failure.reason == "out_of_memory"

@@ -22,7 +22,6 @@ SEEN: dict[str, Any] = json.loads((FOLDER / "kernel_names.json").read_text(encod
 KERNELS = [(row["name"], row["true_class"]) for row in SEEN["kernels"]]
 OF_CLASS = {true: name for name, true in KERNELS}
 MXFP8, BF16, CAST = OF_CLASS["mxfp8"], OF_CLASS["bf16"], OF_CLASS["not_a_gemm"]
-FP8_BLOCK = OF_CLASS["fp8_block"]
 EMULATION = "void transformer_engine::swizzle_block_scaling_to_mxfp8_scaling_factors_kernel<128>(float*)"
 
 
