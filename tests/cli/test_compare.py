@@ -15,6 +15,7 @@ from tests.report.sample import full_result
 from tests.support.report_objects import profile_object, recipe_row, report_object, report_status
 
 OLD, NEW = "570.124.06", "580.95.05"
+DRIVERS = ("compare", f"driver/{OLD}", f"driver/{NEW}")
 
 
 MEASURED = {"provenance": "measured", "simulated": [], "backend": "transformer-engine"}
@@ -37,6 +38,12 @@ def node(
     if past is not None:
         status["history"] = [past]
     return report_object(name, status=status)
+
+
+def holds(api: Api, *reports: dict[str, Any]) -> None:
+    """The cluster has one profile with these reports."""
+    api.profiles(profile_object())
+    api.reports(*reports)
 
 
 def before(rate: float, **changes: Any) -> dict[str, Any]:
@@ -62,7 +69,7 @@ def upgraded(api: Api, change: float, old: Callable[[float], dict[str, Any]] = b
 
 def test_a_driver_that_made_the_fleet_slower_is_told_with_its_interval(api: Api) -> None:
     upgraded(api, 0.96)
-    told = api.run("compare", f"driver/{OLD}", f"driver/{NEW}")
+    told = api.run(*DRIVERS)
     assert told.exit_code == 0
     assert told.stdout.startswith("driver 580.95.05 is slower with nvfp4.\n")
     assert "the same 8 nodes, paired; what has changed: driver, 570.124.06 -> 580.95.05." in told.stdout
@@ -70,27 +77,25 @@ def test_a_driver_that_made_the_fleet_slower_is_told_with_its_interval(api: Api)
     assert "not compared: hardware, method" in told.stderr
 
 
-def test_a_driver_that_only_the_memory_of_runs_names_is_what_has_changed(api: Api) -> None:
-    api.profiles(profile_object())
-    for i in range(3):
-        found = node(f"n{i}", 150_000 + i, past=before(140_000 + i))
-        del found["status"]["software"]["driver"]
-        run = found["status"]["run"]
-        found["status"]["history"].insert(0, PAST | {"run": run["run"], "driver": NEW})
-        api.reports(found)
-    told = api.run("compare", f"driver/{OLD}", f"driver/{NEW}")
-    assert f"paired; what has changed: driver, {OLD} -> {NEW}." in told.stdout
-    assert "driver" not in told.stderr
+def only_in_history(report: dict[str, Any]) -> None:
+    report["status"]["history"].insert(0, PAST | {"run": report["status"]["run"]["run"], "driver": NEW})
 
 
-def test_a_replayed_result_is_of_the_driver_that_its_run_was_begun_for(api: Api) -> None:
-    api.profiles(profile_object())
-    for i in range(3):
-        found = node(f"n{i}", 150_000 + i, past=before(140_000 + i))
-        del found["status"]["software"]["driver"]
-        found["status"]["attempt"]["basis"] = {"driver": NEW}
-        api.reports(found)
-    told = api.run("compare", f"driver/{OLD}", f"driver/{NEW}")
+def only_in_the_basis_of_its_run(report: dict[str, Any]) -> None:
+    """As of a replayed result."""
+    report["status"]["attempt"]["basis"] = {"driver": NEW}
+
+
+@pytest.mark.parametrize("remember", [only_in_history, only_in_the_basis_of_its_run])
+def test_a_driver_that_only_the_memory_of_runs_names_is_what_has_changed(
+    api: Api, remember: Callable[[dict[str, Any]], None]
+) -> None:
+    reports = [node(f"n{i}", 150_000 + i, past=before(140_000 + i)) for i in range(3)]
+    for report in reports:
+        del report["status"]["software"]["driver"]
+        remember(report)
+    holds(api, *reports)
+    told = api.run(*DRIVERS)
     assert f"paired; what has changed: driver, {OLD} -> {NEW}." in told.stdout
     assert told.stderr == "note: not recorded on one side or both, so not compared: hardware, method\n"
 
@@ -117,17 +122,16 @@ def test_what_an_older_run_had_different_beside_the_driver_is_found(
     api: Api, changed: dict[str, Any], said: str
 ) -> None:
     upgraded(api, 0.96, lambda rate: before(rate, **changed))
-    done = api.run("compare", f"driver/{OLD}", f"driver/{NEW}")
+    done = api.run(*DRIVERS)
     assert (done.exit_code, done.stdout) == (5, "")
     assert f"SeveralDifferences: the sides differ in 2 things at once ({said})" in done.stderr
 
 
 def test_two_older_runs_are_compared_in_all_recipes(api: Api) -> None:
-    api.profiles(profile_object())
-    for i in range(3):
-        report = node(f"n{i}", 150_000)
+    reports = [node(f"n{i}", 150_000) for i in range(3)]
+    for i, report in enumerate(reports):
         report["status"]["history"] = [before(99_000 + i, run="r0b", driver=NEW), before(90_000 + i)]
-        api.reports(report)
+    holds(api, *reports)
     found = api.printed("compare", "run/r0", "run/r0b")
     assert found["difference"] == "driver"
     assert [row["recipe"] for row in found["recipes"]] == ["bf16", "nvfp4"]
@@ -139,20 +143,19 @@ def test_the_interval_of_one_node_comes_from_what_its_report_remembers(api: Api)
     report = node("n0", 150_000, past=before(140_000, rateError="0.004"))
     report["status"]["results"][0]["tokensPerSecondError"] = "0.003"
     api.reports(report)
-    (row,) = api.printed("compare", f"driver/{OLD}", f"driver/{NEW}")["recipes"]
+    (row,) = api.printed(*DRIVERS)["recipes"]
     assert row["tokensPerSecond"]["upper"] == pytest.approx(150 / 140 * 1.005, rel=1e-6)
 
 
 def test_the_newest_run_is_told_by_the_report_even_where_its_history_names_another_driver(api: Api) -> None:
-    api.profiles(profile_object())
-    api.reports(*(node(f"n{i}", 150_000 + i, past=PAST | {"run": "r1", "driver": "label"}) for i in range(2)))
+    holds(api, *(node(f"n{i}", 150_000 + i, past=PAST | {"run": "r1", "driver": "label"}) for i in range(2)))
     found = api.printed("compare", "driver/label", f"driver/{NEW}")
     assert found["data"] == {"a": "measured", "b": "measured"}
 
 
 def test_no_difference_is_said_as_such(api: Api) -> None:
     upgraded(api, 1.0)
-    told = api.run("compare", f"driver/{OLD}", f"driver/{NEW}").stdout
+    told = api.run(*DRIVERS).stdout
     assert told.startswith(
         "driver 580.95.05 is as fast as driver 570.124.06: no difference beyond noise, and none above 2%.\n"
     )
@@ -160,14 +163,13 @@ def test_no_difference_is_said_as_such(api: Api) -> None:
 
 def varied(api: Api) -> None:
     """Three nodes, one slower, one faster and one as fast since the new driver."""
-    api.profiles(profile_object())
-    for i, change in enumerate((0.98, 1.03, 1.0)):
-        api.reports(node(f"n{i}", 150_000 * change, past=before(150_000)))
+    changes = enumerate((0.98, 1.03, 1.0))
+    holds(api, *(node(f"n{i}", 150_000 * change, past=before(150_000)) for i, change in changes))
 
 
 def test_few_nodes_that_vary_say_what_it_takes_to_know(api: Api) -> None:
     varied(api)
-    told = api.run("compare", f"driver/{OLD}", f"driver/{NEW}").stdout
+    told = api.run(*DRIVERS).stdout
     assert told.startswith(
         "Whether driver 580.95.05 is faster or slower than driver 570.124.06 is not known: the intervals are wider "
         "than 2% and hold 1; with nodes that differ as these 3 do, it takes about 9 to tell.\n"
@@ -176,7 +178,7 @@ def test_few_nodes_that_vary_say_what_it_takes_to_know(api: Api) -> None:
         "nvfp4: faster or slower is not known (1.003 [0.943, 1.067]); more or fewer tokens per joule is not known"
         in told
     )
-    (row,) = api.printed("compare", f"driver/{OLD}", f"driver/{NEW}")["recipes"]
+    (row,) = api.printed(*DRIVERS)["recipes"]
     assert (row["tokensPerSecond"]["answer"], row["tokensPerSecond"]["nodesNeeded"]) == ("notKnown", 9)
 
 
@@ -185,21 +187,25 @@ def test_a_recipe_of_one_node_alone_does_not_hide_what_it_takes_to_know(api: Api
     lonely = node("n3", 150_000, past=before(150_000))
     lonely["status"]["results"].append(recipe_row("bf16") | {"tokensPerSecond": "93750"})
     api.reports(lonely)
-    told = api.run("compare", f"driver/{OLD}", f"driver/{NEW}").stdout
+    told = api.run(*DRIVERS).stdout
     assert "bf16: tokens per second 1.000 (no interval)" in told
     assert "with nodes that differ as these 4 do, it takes about" in told
 
 
 def test_a_script_can_stop_at_a_slower_driver(api: Api) -> None:
     upgraded(api, 0.96)
-    assert api.run("compare", f"driver/{OLD}", f"driver/{NEW}", "--fail-if-slower").exit_code == 7
+    assert api.run(*DRIVERS, "--fail-if-slower").exit_code == 7
     assert api.run("compare", f"driver/{NEW}", f"driver/{OLD}", "--fail-if-slower").exit_code == 0
 
 
-def test_two_pools_are_two_groups(api: Api) -> None:
+def two_pools(api: Api) -> None:
     api.profiles(profile_object())
     for i in range(4):
         api.reports(node(f"a{i}", 100_000 + 200 * i, pool="A"), node(f"b{i}", 130_000 + 300 * i, pool="B"))
+
+
+def test_two_pools_are_two_groups(api: Api) -> None:
+    two_pools(api)
     found = api.printed("compare", "pool/A", "B")
     assert (found["how"], found["difference"]) == ("groups", "hardware")
     ratio = found["recipes"][0]["tokensPerSecond"]
@@ -209,10 +215,9 @@ def test_two_pools_are_two_groups(api: Api) -> None:
 
 
 def test_a_product_names_its_pool_where_it_has_only_one(api: Api) -> None:
-    api.profiles(profile_object())
-    for i in range(4):
-        api.reports(node(f"a{i}", 100_000 + 200 * i, pool="A"), node(f"b{i}", 130_000 + 300 * i, pool="B"))
-        api.collections[paths.reports("ml")][-1]["status"]["hardware"]["product"] = "GB300"
+    two_pools(api)
+    for report in api.collections[paths.reports("ml")][1::2]:
+        report["status"]["hardware"]["product"] = "GB300"
     assert api.printed("compare", "pool/A", "pool/GB300")["b"] == "pool B"
     api.reports(node("c", 130_000, pool="C"))
     done = api.run("compare", "pool/A", "pool/GB200")
@@ -245,8 +250,7 @@ def test_pools_may_have_drivers_of_their_own_where_their_hardware_is_what_is_ask
 
 
 def test_a_group_that_is_mixed_in_itself_is_refused(api: Api) -> None:
-    api.profiles(profile_object())
-    api.reports(node("a0", 1e5, driver=OLD, pool="A"), node("a1", 1e5, pool="A"), node("b0", 1e5, pool="B"))
+    holds(api, node("a0", 1e5, driver=OLD, pool="A"), node("a1", 1e5, pool="A"), node("b0", 1e5, pool="B"))
     done = api.run("compare", "A", "B")
     assert (done.exit_code, "MixedSide: pool A is mixed in driver" in done.stderr) == (5, True)
 
@@ -276,9 +280,8 @@ def test_a_saved_result_is_a_side_too(api: Api, tmp_path: Path) -> None:
 
 
 def test_one_node_without_intervals_says_that_noise_is_not_known(api: Api) -> None:
-    api.profiles(profile_object())
-    api.reports(node("n0", 150_000, past=before(140_000)))
-    told = api.run("compare", f"driver/{OLD}", f"driver/{NEW}").stdout
+    holds(api, node("n0", 150_000, past=before(140_000)))
+    told = api.run(*DRIVERS).stdout
     assert told.startswith("Whether there is a difference can't be said")
     assert "nvfp4: tokens per second 1.071 (no interval); tokens per joule 1.071 (no interval).\n" in told
 
@@ -290,10 +293,9 @@ def test_two_nodes_are_one_against_another(api: Api) -> None:
 
 
 def test_simulated_figures_are_told_first(api: Api) -> None:
-    api.profiles(profile_object())
-    for i in range(3):
-        api.reports(node(f"n{i}", 1.5e5 + i, past=before(1.4e5, data="simulated"), provenance="simulated"))
-    assert api.run("compare", f"driver/{OLD}", f"driver/{NEW}").stdout.startswith("SIMULATED or replayed figures")
+    simulated = {"past": before(1.4e5, data="simulated"), "provenance": "simulated"}
+    holds(api, *(node(f"n{i}", 1.5e5 + i, **simulated) for i in range(3)))
+    assert api.run(*DRIVERS).stdout.startswith("SIMULATED or replayed figures")
 
 
 WRONG = {
@@ -325,13 +327,10 @@ def test_what_cannot_be_compared_says_why(api: Api, words: tuple[str, ...], code
 def test_several_profiles_must_be_told_apart(api: Api) -> None:
     upgraded(api, 1.0)
     api.profiles(profile_object("other"))
-    other = report_object("n0", profile="other")
-    api.reports(other)
+    api.reports(report_object("n0", profile="other"))
     done = api.run("compare", "n0", "n1")
-    assert (done.exit_code, "2 profiles have results (nightly, other): name one with --profile" in done.stderr) == (
-        2,
-        True,
-    )
+    told = "2 profiles have results (nightly, other): name one with --profile"
+    assert (done.exit_code, told in done.stderr) == (2, True)
     assert api.run("compare", "n0", "n1", "--profile", "nightly").exit_code == 0
 
 

@@ -331,14 +331,6 @@ async def test_without_the_operators_deployment_an_image_that_it_has_refused_sta
         assert getattr(own.asked, "reason", None) == refused
 
 
-async def test_who_may_not_list_profiles_everywhere_is_told_and_gets_the_plan_beside_those_he_sees() -> None:
-    cluster = FakeCluster(*fleet("a"), beside("far", "far"), beside("near"))
-    cluster.fail("LIST", "precisionprofiles", ApiError(403, "Forbidden", "no"))
-    seen = await planned(cluster, question())  # type: ignore[arg-type]
-    assert [each.profile.key for each in seen.plan.profiles] == ["ml/nightly", "ml/near"]
-    assert seen.notes[0] == "only profiles of namespace ml are known, since you may not list those of others"
-
-
 async def test_who_may_not_see_all_pods_is_told_that_nodes_are_taken_for_idle() -> None:
     cluster = FakeCluster(*fleet("a"))
     cluster.fail("LIST", "spec.nodeName=a", ApiError(403, "Forbidden", "pods is forbidden"))

@@ -102,7 +102,7 @@ def problem(seed: int, wide: bool = False) -> tuple[Fleet, PlanSpec]:
             entry | {"committedGPUHours": str(drawn.randint(1, 5000))} if drawn.random() < 0.5 else entry
             for entry in own
         ]
-        budget |= {"megawattHours": str(drawn.randint(1, 60))} if drawn.random() < 0.5 else {}
+        budget |= {"megawattHours": str(drawn.randint(1, 60))} if drawn.random() < 0.3 else {}
         objective = drawn.choice([objective, ["cost", "time"], ["time", "cost"]])
     made = spec(*jobs, pools=own, power=power, budget=budget, objective=objective, solver={"timeLimitSeconds": 60})
     return fleet(*known), made

@@ -30,7 +30,7 @@ from tests.support.fleets import NOW, fleet, job, node, pool, rate, spec
 from tests.support.plan_checker import broken
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(0, 10**6))
 def test_a_plan_never_breaks_a_limit(seed: int) -> None:
     known, made = problem(seed, wide=True)

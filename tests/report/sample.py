@@ -103,38 +103,28 @@ def full_result(**changes: Any) -> MeasurementResult:
         expected_speedup=1.66,
         sentence="nvfp4 trains 1.62x as fast as bf16, about what its GEMMs give.",
     )
+    diverged = {"verification": Verification(verdict="fallback", share=0.0), "loss": loss(2.4, diverged=31)}
     rows: tuple[RecipeResult, ...] = (
-        recipe_result("bf16", gemms=gemms(1, None), sums=sums(1, None), training=training(1), loss=loss(2.3)),
-        recipe_result(
-            "fp8_delayed", gemms=gemms(1.3, 1.7, "mlp_up wgrad"), sums=sums(1.3, 1.7, "mlp_up wgrad"), training=failed
-        ),
-        recipe_result(
-            "fp8_current", gemms=gemms(1.35, 1.75), sums=sums(1.35, 1.75), training=training(1.28), loss=loss(2.33)
-        ),
+        _recipe("bf16", 1, None, training(1), loss=loss(2.3)),
+        _recipe("fp8_delayed", 1.3, 1.7, failed, "mlp_up wgrad"),
+        _recipe("fp8_current", 1.35, 1.75, training(1.28), loss=loss(2.33)),
         recipe_result("fp8_block", **_absent()),
-        recipe_result("mxfp8", gemms=gemms(1.5, 1.85), sums=sums(1.5, 1.85), training=training(1.41, invalid)),
-        recipe_result(
-            "nvfp4",
-            gemms=gemms(1.8, 2.9),
-            sums=sums(1.8, 2.9),
-            training=training(1.62),
-            loss=loss(2.4),
-            meaning=told,
-        ),
-        recipe_result(
-            "nvfp4_no_rht",
-            gemms=gemms(1.02, 1.03),
-            sums=sums(1.02, 1.03),
-            training=training(1.02),
-            verification=Verification(verdict="fallback", share=0.0),
-            loss=loss(2.4, diverged=31),
-        ),
+        _recipe("mxfp8", 1.5, 1.85, training(1.41, invalid)),
+        _recipe("nvfp4", 1.8, 2.9, training(1.62), loss=loss(2.4), meaning=told),
+        _recipe("nvfp4_no_rht", 1.02, 1.03, training(1.02), **diverged),
     )
     watts = tuple(None if 40 <= i < 46 else 900 + 3700 * (i > 8) * (0.92 + 0.08 * math.sin(i / 3)) for i in range(120))
     gpus = tuple(Gpu(uuid=f"GPU-{i}", name="NVIDIA GB200", enforced_limit_watts=1200.0) for i in range(4))
     trace = PowerTrace(started_at="2026-11-21T09:00:00Z", interval_seconds=5.0, watts=watts)
     defaults = {"recipes": rows, "gpus": gpus, "power_trace": trace, "sensor": Sensor(), "workload_name": "llama3-8b"}
     return result(**(defaults | {"provenance": "measured", "backend": "transformer-engine"} | changes))
+
+
+def _recipe(
+    recipe: Recipe, speed: float, quantised: float | None, trained: Training, broken: str = "", **more: Any
+) -> RecipeResult:
+    parts = {"gemms": gemms(speed, quantised, broken), "sums": sums(speed, quantised, broken)}
+    return recipe_result(recipe, **parts, training=trained, **more)
 
 
 def _absent() -> dict[str, Any]:
