@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -67,38 +69,54 @@ def bytes_of(path: str) -> str:
     return f'precision_exporter_body_bytes{{path="{path}"}}'
 
 
-FIRES_AND_CLEARS = (
+def named(cases: Mapping[str, Case]) -> tuple[Case, ...]:
+    return tuple(replace(case, name=name) for name, case in cases.items())
+
+
+SUMMARIES = {
+    "PrecisionNodeSlow": "n1 trains at 80% of its peers",
+    "PrecisionPoolDegraded": "Pool gb200 trains at 96% of its best of 7 days",
+    "PrecisionPoolFarBelowBest": "Pool gb200 trains at 88% of its best of 7 days",
+    "PrecisionSilentFallback": "n1 silently runs 1 of its recipes in another precision",
+    "PrecisionThrottledInProfile": "n1 was throttled for 20% of the time that it was measured",
+    "PrecisionNodeFailed": "The measurement of n1 failed: AgentCrashed",
+    "PrecisionNodeQuarantined": "n1 failed run after run (AgentCrashed) and is no longer measured",
+    "PrecisionProfileStale": "Profile nightly is overdue: its newest result is 2d 7h 28m 0s old",
+    "PrecisionProfileFailing": "Measurements fail on 16.67% of the nodes of profile nightly",
+    "PrecisionEnergyRegression": "Driver 590 gives 95% of the tokens per joule in gb200",
+    "PrecisionPowerTelemetryBad": "The power reading of n1 is not valid for 1 of its recipes",
+    "PrecisionCampaignStuck": "Profile nightly makes no progress: 6 nodes are queued or running",
+    "PrecisionOperatorDown": "The operator of Precision Profiler is down in cluster PrecisionOperatorDown",
+    "PrecisionNoLeader": "No replica of the operator leads in cluster PrecisionNoLeader",
+    "PrecisionWatchStuck": "The operator has heard nothing of jobs for 1h 32m 0s",
+    "list": "The exporter has heard nothing for 1h 32m 0s",
+    "PrecisionReconcileErrors": "The operator's passes fail: 20 in ten minutes in cluster PrecisionReconcileErrors",
+    "PrecisionUnreadable": "3 reports can't be read, and are not shown in cluster PrecisionUnreadable",
+    "PrecisionNamespaceForbidden": "Precision Profiler may not read 2 kinds in namespace ml",
+    "PrecisionExporterDown": "The metrics of Precision Profiler do not arrive in cluster PrecisionExporterDown",
+    "exporter": "The metrics of Precision Profiler do not arrive in cluster exporter",
+    "PrecisionExporterNearLimit": "/metrics/shard/1 of the exporter nears the size that scrapers take",
+    "simulated node": "n1 trains at 80% of its peers (simulated)",
+    "simulated pool": "Pool gb200 trains at 96% of its best of 7 days (trial)",
+    "all": "The metrics of Precision Profiler do not arrive in cluster all",
+}
+"""What each alert says when it fires."""
+CLEARING = (
     Case(
         "PrecisionNodeSlow",
         {SLOW: "0x29 1x59 0x60", **SLOW_RATE},
         (20, 35, 105, 120),
         (45, 85),
         NODE | {"fault": "slow"},
-        "n1 trains at 80% of its peers",
     ),
-    Case(
-        "PrecisionPoolDegraded",
-        medians("100x59 96x119 100x120"),
-        (50, 80, 190, 250),
-        (100, 170),
-        IN_POOL,
-        "Pool gb200 trains at 96% of its best of 7 days",
-    ),
-    Case(
-        "PrecisionPoolFarBelowBest",
-        medians("100x59 88x119 100x120"),
-        (50, 80, 190, 250),
-        (100, 170),
-        IN_POOL,
-        "Pool gb200 trains at 88% of its best of 7 days",
-    ),
+    Case("PrecisionPoolDegraded", medians("100x59 96x119 100x120"), (50, 80, 190, 250), (100, 170), IN_POOL),
+    Case("PrecisionPoolFarBelowBest", medians("100x59 88x119 100x120"), (50, 80, 190, 250), (100, 170), IN_POOL),
     Case(
         "PrecisionSilentFallback",
         {verdict("fallback"): "_x30 1x59 _x60", verdict("verified"): "1x29 _x60 1x60", **MEASURED},
         (20, 100),
         (50, 85),
         NODE | {"fault": "fallback"},
-        "n1 silently runs 1 of its recipes in another precision",
     ),
     Case(
         "PrecisionThrottledInProfile",
@@ -106,23 +124,14 @@ FIRES_AND_CLEARS = (
         (20, 100),
         (50, 85),
         NODE | {"fault": "throttled"},
-        "n1 was throttled for 20% of the time that it was measured",
     ),
-    Case(
-        "PrecisionNodeFailed",
-        {FAILED: "_x30 1x119 _x60"},
-        (60, 160),
-        (95, 145),
-        NODE | {"reason": "AgentCrashed"},
-        "The measurement of n1 failed: AgentCrashed",
-    ),
+    Case("PrecisionNodeFailed", {FAILED: "_x30 1x119 _x60"}, (60, 160), (95, 145), NODE | {"reason": "AgentCrashed"}),
     Case(
         "PrecisionNodeQuarantined",
         {QUARANTINED: "_x30 1x119 _x60", FAILED: "_x30 1x119 _x60"},
         (20, 160),
         (45, 145),
         NODE | {"reason": "AgentCrashed"},
-        "n1 failed run after run (AgentCrashed) and is no longer measured",
     ),
     Case(
         "PrecisionProfileStale",
@@ -130,7 +139,6 @@ FIRES_AND_CLEARS = (
         (330, 470),
         (370, 450),
         OF_PROFILE,
-        "Profile nightly is overdue: its newest result is 2d 7h 28m 0s old",
     ),
     Case(
         "PrecisionProfileFailing",
@@ -138,23 +146,14 @@ FIRES_AND_CLEARS = (
         (20, 50, 100),
         (70, 88),
         OF_PROFILE,
-        "Measurements fail on 16.67% of the nodes of profile nightly",
     ),
-    Case(
-        "PrecisionEnergyRegression",
-        MOVED,
-        (50, 90, 250, 300),
-        (130, 230),
-        {**IN_POOL, "driver": "590"},
-        "Driver 590 gives 95% of the tokens per joule in gb200",
-    ),
+    Case("PrecisionEnergyRegression", MOVED, (50, 90, 250, 300), (130, 230), {**IN_POOL, "driver": "590"}),
     Case(
         "PrecisionPowerTelemetryBad",
         {POWER: "_x30 0x59 _x60", **MEASURED},
         (20, 100),
         (50, 85),
         NODE | {"fault": "power_invalid"},
-        "The power reading of n1 is not valid for 1 of its recipes",
     ),
     Case(
         "PrecisionCampaignStuck",
@@ -162,31 +161,15 @@ FIRES_AND_CLEARS = (
         (60, 170, 190, 265, 300),
         (200, 250),
         OF_PROFILE,
-        "Profile nightly makes no progress: 6 nodes are queued or running",
     ),
-    Case(
-        "PrecisionOperatorDown",
-        {"precision_operator_leader": "1x29 _x60 1x60"},
-        (20, 45, 100),
-        (60, 85),
-        INSTALLED,
-        "The operator of Precision Profiler is down in cluster PrecisionOperatorDown",
-    ),
-    Case(
-        "PrecisionNoLeader",
-        {"precision_operator_leader": "1x29 0x59 1x60"},
-        (20, 38, 100),
-        (45, 85),
-        INSTALLED,
-        "No replica of the operator leads in cluster PrecisionNoLeader",
-    ),
+    Case("PrecisionOperatorDown", {"precision_operator_leader": "1x29 _x60 1x60"}, (20, 45, 100), (60, 85), INSTALLED),
+    Case("PrecisionNoLeader", {"precision_operator_leader": "1x29 0x59 1x60"}, (20, 38, 100), (45, 85), INSTALLED),
     Case(
         "PrecisionWatchStuck",
         {f"precision_operator_watch_age_seconds{{{WATCH}}}": "0+60x99 9x60"},
         (30, 38, 105),
         (45, 95),
         {"namespace": "ml", "kind": "jobs", "program": "operator"},
-        "The operator has heard nothing of jobs for 1h 32m 0s",
     ),
     Case(
         "PrecisionWatchStuck",
@@ -194,7 +177,6 @@ FIRES_AND_CLEARS = (
         (30, 38, 110),
         (45, 95),
         INSTALLED | {"program": "exporter"},
-        "The exporter has heard nothing for 1h 32m 0s",
         name="list",
     ),
     Case(
@@ -203,7 +185,6 @@ FIRES_AND_CLEARS = (
         (30, 120),
         (50, 95),
         INSTALLED,
-        "The operator's passes fail: 20 in ten minutes in cluster PrecisionReconcileErrors",
     ),
     Case(
         "PrecisionUnreadable",
@@ -211,7 +192,6 @@ FIRES_AND_CLEARS = (
         (40, 100),
         (50, 85),
         INSTALLED | {"kind": "reports"},
-        "3 reports can't be read, and are not shown in cluster PrecisionUnreadable",
     ),
     Case(
         "PrecisionNamespaceForbidden",
@@ -223,7 +203,6 @@ FIRES_AND_CLEARS = (
         (20,),
         (45, 85),
         {"namespace": "ml"},
-        "Precision Profiler may not read 2 kinds in namespace ml",
     ),
     Case(
         "PrecisionExporterDown",
@@ -231,7 +210,6 @@ FIRES_AND_CLEARS = (
         (20, 40, 100),
         (60, 85),
         INSTALLED,
-        "The metrics of Precision Profiler do not arrive in cluster PrecisionExporterDown",
     ),
     Case(
         "PrecisionExporterDown",
@@ -239,7 +217,6 @@ FIRES_AND_CLEARS = (
         (20, 40, 100),
         (50, 85),
         INSTALLED,
-        "The metrics of Precision Profiler do not arrive in cluster exporter",
         name="exporter",
         alive={},
     ),
@@ -249,7 +226,6 @@ FIRES_AND_CLEARS = (
         (20, 100),
         (50, 85),
         INSTALLED | {"path": "/metrics/shard/1"},
-        "/metrics/shard/1 of the exporter nears the size that scrapers take",
     ),
     Case(
         "PrecisionNodeSlow",
@@ -257,7 +233,6 @@ FIRES_AND_CLEARS = (
         (5, 100),
         (50,),
         NODE | {"fault": "slow", "data": "simulated", "nvlink_domain": "d.1"},
-        "n1 trains at 80% of its peers (simulated)",
         name="simulated node",
     ),
     Case(
@@ -266,7 +241,6 @@ FIRES_AND_CLEARS = (
         (50, 190),
         (100,),
         IN_POOL | {"data": "trial"},
-        "Pool gb200 trains at 96% of its best of 7 days (trial)",
         name="simulated pool",
     ),
     Case(
@@ -275,15 +249,15 @@ FIRES_AND_CLEARS = (
         (20, 100),
         (60, 85),
         INSTALLED,
-        "The metrics of Precision Profiler do not arrive in cluster all",
         name="all",
         alive={},
     ),
 )
+FIRES_AND_CLEARS = tuple(replace(case, summary=SUMMARIES[case.cluster]) for case in CLEARING)
 """What makes each alert fire and then clear again."""
 
-AS_THE_REVIEW_FOUND_THEM = (
-    Case(
+REVIEWED = {
+    "a spec that is edited is no degradation": Case(
         "PrecisionPoolDegraded",
         {
             f"precision_pool_training_reference_tokens_per_second{{{RECIPE}}}": "228615x119 183659x240",
@@ -292,38 +266,31 @@ AS_THE_REVIEW_FOUND_THEM = (
             f'precision_pool_nodes{{{POOL},phase="fresh"}}': "10x360",
         },
         tuple(range(0, 360, 20)),
-        name="a spec that is edited is no degradation",
     ),
-    Case(
+    "another scope is no degradation": Case(
         "PrecisionPoolDegraded",
         medians("228615x119 183659x240", 'workload_hash="h1",scope="all"', "10x119 _x240", "10x360")
         | {f'precision_pool_reference_nodes{{{POOL},workload_hash="h1",scope="mlp",baseline="bf16"}}': "_x120 10x240"},
         tuple(range(0, 360, 20)),
-        name="another scope is no degradation",
     ),
-    Case(
-        "PrecisionPoolDegraded",
-        medians("100x59 90x59 99x200", count="24x59 4x59 14x200"),
-        tuple(range(0, 300, 10)),
-        name="the first nodes with another driver are no pool",
+    "the first nodes with another driver are no pool": Case(
+        "PrecisionPoolDegraded", medians("100x59 90x59 99x200", count="24x59 4x59 14x200"), tuple(range(0, 300, 10))
     ),
-    Case(
+    "a slow node stays slow until there is another verdict": Case(
         "PrecisionNodeSlow",
         {SLOW: "1x60 _x240 0x60", RELATIVE: "0.8x60 _x240 0.99x60", **MEASURED},
         (330, 355),
         (45, 60, 75, 120, 200, 290, 300),
         NODE,
-        name="a slow node stays slow until there is another verdict",
     ),
-    Case(
+    "a node that is cleared is not slow again while it is measured": Case(
         "PrecisionNodeSlow",
         {SLOW: "1x60 0x4 _x240", RELATIVE: "0.8x60 0.99x4 _x240", **MEASURED},
         (80, 120, 200, 290),
         (50,),
         NODE,
-        name="a node that is cleared is not slow again while it is measured",
     ),
-    Case(
+    "a slow node that is gone from the cluster": Case(
         "PrecisionNodeSlow",
         {
             SLOW: "1x60 _x240",
@@ -334,45 +301,37 @@ AS_THE_REVIEW_FOUND_THEM = (
         (85, 200),
         (50,),
         NODE,
-        name="a slow node that is gone from the cluster",
     ),
-    Case("PrecisionProfileStale", {LAST: f"{-30 * DAY}x500"}, (450, 499), name="a one-shot profile never grows stale"),
-    Case(
+    "a one-shot profile never grows stale": Case("PrecisionProfileStale", {LAST: f"{-30 * DAY}x500"}, (450, 499)),
+    "a suspended profile, whose schedule asks for nothing": Case(
         "PrecisionProfileStale",
         {LAST: f"{-30 * DAY}x500", f'precision_profile_phase{{{PROFILE},phase="Suspended"}}': "1x500"},
         (450, 499),
-        name="a suspended profile, whose schedule asks for nothing",
     ),
-    Case(
+    "a profile of one node, which fails: the node has a name and there are no many": Case(
         "PrecisionNodeFailed",
         {nodes("failed"): "1x300", nodes("succeeded"): "0x300", FAILED: "1x300"},
         (50,),
         (100, 290),
         NODE | {"reason": "AgentCrashed"},
-        name="a profile of one node, which fails: the node has a name and there are no many",
     ),
-)
+}
+AS_THE_REVIEW_FOUND_THEM = named(REVIEWED)
 """The review's findings. In the names of their time each of them failed; the case of the words is below."""
 
-QUIET = (
-    Case("PrecisionNodeSlow", {SLOW: "0x100", **SLOW_RATE}, (90,), name="a node that is as fast as the others"),
-    Case(
+CALM = {
+    "a node that is as fast as the others": Case("PrecisionNodeSlow", {SLOW: "0x100", **SLOW_RATE}, (90,)),
+    "a slow node in a pool that has moved as a whole": Case(
         "PrecisionPoolDegraded",
         {**medians("100x59 96x239"), SLOW: "_x60 1x200", **SLOW_RATE},
         (50,),
         (120, 250),
         IN_POOL,
-        name="a slow node in a pool that has moved as a whole",
     ),
-    Case(
-        "PrecisionThrottledInProfile",
-        {SLOW: "1x100", THROTTLED: "0.2x100", **SLOW_RATE},
-        (5,),
-        (20, 90),
-        NODE,
-        name="a slow node that was throttled: it has that alert alone",
+    "a slow node that was throttled: it has that alert alone": Case(
+        "PrecisionThrottledInProfile", {SLOW: "1x100", THROTTLED: "0.2x100", **SLOW_RATE}, (5,), (20, 90), NODE
     ),
-    Case(
+    "a throttled node of an NVLink domain: its alert names the domain, whichever exporter was asked": Case(
         "PrecisionThrottledInProfile",
         {
             THROTTLED: "0.2x100",
@@ -383,83 +342,52 @@ QUIET = (
         (5,),
         (20, 90),
         {**NODE, "nvlink_domain": "d.1"},
-        name="a throttled node of an NVLink domain: its alert names the domain, whichever exporter was asked",
     ),
-    Case(
-        "PrecisionSilentFallback",
-        {SLOW: "1x100", verdict("fallback"): "1x100", **SLOW_RATE},
-        (5,),
-        (20, 90),
-        NODE,
-        name="a slow node on which a recipe fell back: it has that alert alone",
+    "a slow node on which a recipe fell back: it has that alert alone": Case(
+        "PrecisionSilentFallback", {SLOW: "1x100", verdict("fallback"): "1x100", **SLOW_RATE}, (5,), (20, 90), NODE
     ),
-    Case("PrecisionPoolDegraded", medians("100x59 98x200"), (200,), name="a pool that is 2 % below its best week"),
-    Case(
-        "PrecisionPoolDegraded", medians("100x59 96x200", count="2x299", of="2x299"), (200,), name="a pool of two nodes"
+    "a pool that is 2 % below its best week": Case("PrecisionPoolDegraded", medians("100x59 98x200"), (200,)),
+    "a pool of two nodes": Case("PrecisionPoolDegraded", medians("100x59 96x200", count="2x299", of="2x299"), (200,)),
+    "a pool of two nodes, far below": Case(
+        "PrecisionPoolFarBelowBest", medians("100x59 80x200", count="2x299", of="2x299"), (200,)
     ),
-    Case(
-        "PrecisionPoolFarBelowBest",
-        medians("100x59 80x200", count="2x299", of="2x299"),
-        (200,),
-        name="a pool of two nodes, far below",
+    "an emulated recipe, which is what the hardware can do": Case(
+        "PrecisionSilentFallback", {verdict("emulated"): "1x100", **MEASURED}, (90,)
     ),
-    Case(
-        "PrecisionSilentFallback",
-        {verdict("emulated"): "1x100", **MEASURED},
-        (90,),
-        name="an emulated recipe, which is what the hardware can do",
-    ),
-    Case("PrecisionThrottledInProfile", {THROTTLED: "0x100", **MEASURED}, (90,), name="a share of nothing"),
-    Case("PrecisionPowerTelemetryBad", {POWER: "1x100", **MEASURED}, (90,), name="a valid power reading"),
-    Case("PrecisionNodeFailed", {FAILED: "1x50 _x50"}, (45, 90), name="a failed attempt that is soon made good"),
-    Case(
+    "a share of nothing": Case("PrecisionThrottledInProfile", {THROTTLED: "0x100", **MEASURED}, (90,)),
+    "a valid power reading": Case("PrecisionPowerTelemetryBad", {POWER: "1x100", **MEASURED}, (90,)),
+    "a failed attempt that is soon made good": Case("PrecisionNodeFailed", {FAILED: "1x50 _x50"}, (45, 90)),
+    "many nodes that fail: their profile is the story": Case(
         "PrecisionProfileFailing",
         {nodes("failed"): "4x300", nodes("succeeded"): "10x300", FAILED: "1x300", QUARANTINED: "1x300"},
         (5,),
         (100, 290),
         OF_PROFILE,
-        name="many nodes that fail: their profile is the story",
     ),
-    Case(
-        "PrecisionNodeQuarantined", {QUARANTINED: "1x8 _x90"}, (5, 90), name="a node that was released from quarantine"
+    "a node that was released from quarantine": Case("PrecisionNodeQuarantined", {QUARANTINED: "1x8 _x90"}, (5, 90)),
+    "a profile that missed one night": Case(
+        "PrecisionProfileStale", {LAST: f"{-DAY}x500", INTERVAL: f"{DAY}x500"}, (450, 499)
     ),
-    Case(
-        "PrecisionProfileStale",
-        {LAST: f"{-DAY}x500", INTERVAL: f"{DAY}x500"},
-        (450, 499),
-        name="a profile that missed one night",
+    "a weekly profile after eight days": Case(
+        "PrecisionProfileStale", {LAST: f"{-7 * DAY}x500", INTERVAL: f"{7 * DAY}x500"}, (450, 499)
     ),
-    Case(
-        "PrecisionProfileStale",
-        {LAST: f"{-7 * DAY}x500", INTERVAL: f"{7 * DAY}x500"},
-        (450, 499),
-        name="a weekly profile after eight days",
-    ),
-    Case(
+    "three failed nodes in thirty, and nodes that are skipped": Case(
         "PrecisionProfileFailing",
         {nodes("failed"): "3x100", nodes("succeeded"): "27x100", nodes("skipped"): "50x100"},
         (90,),
-        name="three failed nodes in thirty, and nodes that are skipped",
     ),
-    Case(
-        "PrecisionProfileFailing",
-        {nodes("failed"): "2x100", nodes("succeeded"): "2x100"},
-        (90,),
-        name="two failed nodes of four",
+    "two failed nodes of four": Case(
+        "PrecisionProfileFailing", {nodes("failed"): "2x100", nodes("succeeded"): "2x100"}, (90,)
     ),
-    Case(
-        "PrecisionEnergyRegression",
-        {**MOVED, f'{JOULE},driver="590"}}': "_x60 21x300"},
-        (130, 300),
-        name="a new driver that saves energy",
+    "a new driver that saves energy": Case(
+        "PrecisionEnergyRegression", {**MOVED, f'{JOULE},driver="590"}}': "_x60 21x300"}, (130, 300)
     ),
-    Case(
+    "a new driver under another workload": Case(
         "PrecisionEnergyRegression",
         {key.replace("h1", "h2") if "590" in key else key: values for key, values in MOVED.items()},
         (130, 230, 300),
-        name="a new driver under another workload",
     ),
-    Case(
+    "an older driver that is worse than the new one beside it": Case(
         "PrecisionEnergyRegression",
         {
             f'{JOULE},driver="580"}}': "19x200",
@@ -468,81 +396,52 @@ QUIET = (
             f'{ORDER},driver="590"}}': "5900x200",
         },
         (190,),
-        name="an older driver that is worse than the new one beside it",
     ),
-    Case(
-        "PrecisionCampaignStuck",
-        {**STUCK, nodes("succeeded"): "10x150 11x150 12x100"},
-        (200, 290, 390),
-        name="a campaign whose nodes end now and then",
+    "a campaign whose nodes end now and then": Case(
+        "PrecisionCampaignStuck", {**STUCK, nodes("succeeded"): "10x150 11x150 12x100"}, (200, 290, 390)
     ),
-    *(
-        Case(
-            "PrecisionCampaignStuck",
-            {**STUCK, nodes("succeeded"): "10x400", waiting(reason): "2x400"},
-            (250, 390),
-            name=f"a campaign that waits: {reason}",
+    **{
+        f"a campaign that waits: {reason}": Case(
+            "PrecisionCampaignStuck", {**STUCK, nodes("succeeded"): "10x400", waiting(reason): "2x400"}, (250, 390)
         )
         for reason in ("Suspended", "StoppedByAdmin", "WaitsInQueue", "LimitOfAnotherProfile")
+    },
+    "a campaign that has just begun": Case(
+        "PrecisionCampaignStuck", {nodes("running"): "_x300 4x60", nodes("succeeded"): "10x400"}, (350,)
     ),
-    Case(
-        "PrecisionCampaignStuck",
-        {nodes("running"): "_x300 4x60", nodes("succeeded"): "10x400"},
-        (350,),
-        name="a campaign that has just begun",
-    ),
-    Case(
+    "a campaign whose profile is deleted": Case(
         "PrecisionCampaignStuck",
         {nodes("running"): "4x100 _x300", nodes("succeeded"): "10x100 _x300"},
         tuple(range(100, 400, 10)),
-        name="a campaign whose profile is deleted",
     ),
-    Case(
-        "PrecisionOperatorDown",
-        {"precision_operator_leader": "1x29 _x12 1x300"},
-        (35, 45, 90),
-        name="an operator that starts anew",
+    "an operator that starts anew": Case(
+        "PrecisionOperatorDown", {"precision_operator_leader": "1x29 _x12 1x300"}, (35, 45, 90)
     ),
-    Case(
-        "PrecisionNoLeader",
-        {'precision_operator_leader{pod="b"}': "0x300"},
-        (90,),
-        name="two replicas, of which one leads",
+    "two replicas, of which one leads": Case(
+        "PrecisionNoLeader", {'precision_operator_leader{pod="b"}': "0x300"}, (90,)
     ),
-    Case(
-        "PrecisionWatchStuck",
-        {f"precision_operator_watch_age_seconds{{{WATCH}}}": "600x100"},
-        (90,),
-        name="lists every ten minutes",
+    "lists every ten minutes": Case(
+        "PrecisionWatchStuck", {f"precision_operator_watch_age_seconds{{{WATCH}}}": "600x100"}, (90,)
     ),
-    Case(
+    "errors while the API server is upgraded": Case(
         "PrecisionReconcileErrors",
         {"precision_operator_reconcile_errors_total": "0x29 0+2x15 30x100"},
         tuple(range(30, 120, 5)),
-        name="errors while the API server is upgraded",
     ),
-    Case("PrecisionUnreadable", {"precision_exporter_unreadable_reports": "0x100"}, (90,), name="all that can be read"),
-    Case(
-        "PrecisionNamespaceForbidden",
-        {f"precision_operator_forbidden{{{WATCH}}}": "1x8 0x60"},
-        (9, 60),
-        name="rights that are missing for a moment",
+    "all that can be read": Case("PrecisionUnreadable", {"precision_exporter_unreadable_reports": "0x100"}, (90,)),
+    "rights that are missing for a moment": Case(
+        "PrecisionNamespaceForbidden", {f"precision_operator_forbidden{{{WATCH}}}": "1x8 0x60"}, (9, 60)
     ),
-    Case("PrecisionExporterDown", {}, (30, 90), name="an exporter whose shards are all scraped"),
-    Case(
+    "an exporter whose shards are all scraped": Case("PrecisionExporterDown", {}, (30, 90)),
+    "an exporter at metrics level pool, which has no shards": Case(
         "PrecisionExporterDown",
         {"precision_exporter_build_info": "1x100", "precision_exporter_shards": "0x100", **LEADS},
         (30, 90),
-        name="an exporter at metrics level pool, which has no shards",
         alive={},
     ),
-    Case(
-        "PrecisionExporterNearLimit",
-        {**LIMIT, bytes_of("/metrics"): "50x100"},
-        (90,),
-        name="a body at half of its limit",
-    ),
-)
+    "a body at half of its limit": Case("PrecisionExporterNearLimit", {**LIMIT, bytes_of("/metrics"): "50x100"}, (90,)),
+}
+QUIET = named(CALM)
 CASES = (*FIRES_AND_CLEARS, *AS_THE_REVIEW_FOUND_THEM, *QUIET)
 
 
