@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from precision_api.exchange.result import MeasurementResult
+from precision_api.facts.grouping import grouped
 from precision_api.facts.names import REPORT_KIND
 from precision_api.kinds.report import ReportPast, ReportRun, ReportStatus
 from precision_operator.cli.results import finished, pool_of, reading_of
@@ -69,10 +69,7 @@ def side_of(kind: str, name: str, reports: Sequence[ReportView]) -> Side:
 
 def _of_pools(name: str, reports: Sequence[ReportView]) -> Side:
     """The nodes that the medians of these pools are of."""
-    pools: dict[str, list[ReportView]] = defaultdict(list)
-    for report in reports:
-        if finished(report):
-            pools[pool_of(report)].append(report)
+    pools = grouped((pool_of(report), report) for report in reports if finished(report))
     kept = {reading.node for group in pools.values() for reading in population(map(reading_of, group))}
     points = tuple(p for report in reports if report.node_name in kept and (p := _now(report)) is not None)
     out = sum(map(len, pools.values())) - len(kept)

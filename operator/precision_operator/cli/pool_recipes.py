@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from precision_api.facts.grouping import grouped
 from precision_api.facts.recipes import Recipe
 from precision_operator.cli.columns import Column, Columns, as_cells, figure
 from precision_operator.cli.failure import note
@@ -34,10 +35,7 @@ async def read_pool_recipes(cluster: Cluster, profile: ProfileView) -> PoolRecip
 
 def pool_recipes(reports: Iterable[ReportView]) -> PoolRecipes:
     """Medians over the nodes of each pool, chosen as for the profile's status; pools by name."""
-    pools: dict[str, list[ReportView]] = defaultdict(list)
-    for report in reports:
-        if pool_of(report):
-            pools[pool_of(report)].append(report)
+    pools = grouped((pool_of(report), report) for report in reports if pool_of(report))
     return {name: _recipes(Pool(tuple(map(reading_of, pools[name])))) for name in sorted(pools)}
 
 

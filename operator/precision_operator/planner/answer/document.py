@@ -9,11 +9,11 @@ from precision_api.facts.plain_text import shortened
 from precision_api.facts.schema import decimal
 from precision_api.kinds.capacity_plan import JobPlan, PlanDays, PlanStatus, PlanTotals, PoolUse, WhatIfAnswer
 from precision_operator.core.observe.clock import format_time
-from precision_operator.planner.answer.planning import PlanAnswer, binding, greedy_text
+from precision_operator.planner.answer.planning import PlanAnswer, Totals, binding, greedy_text
 from precision_operator.planner.answer.what_if import Difference, in_words
 from precision_operator.planner.inputs.quantities import WATTS_PER_MEGAWATT, age
 from precision_operator.planner.rates.candidate_pool import CandidatePool
-from precision_operator.planner.solving.conflict import Conflict, clash_words, told, words
+from precision_operator.planner.solving.conflict import clash_words, told, words
 from precision_operator.planner.solving.money import paid_dollars, paid_shares
 from precision_operator.planner.solving.schedule import SLACK, JobSlot, ends, peak, schedule, watts
 
@@ -24,22 +24,31 @@ DOUBTS = ("simulated", "replayed", "stale", "unverified", "unhealthyLoss", "powe
 
 def status(answer: PlanAnswer, differences: Sequence[Difference] = ()) -> PlanStatus:
     """Everything but conditions, times of writing and the inputs' hash."""
-    if answer.solution is None:
+    solution, totals = answer.solution, answer.totals
+    if solution is None or totals is None:
         return _refused(answer)
-    slots = sorted(answer.solution.slots, key=lambda slot: (slot.start, slot.option.job.name))
+    slots = sorted(solution.slots, key=lambda slot: (slot.start, slot.option.job.name))
     paid = paid_shares([slot.option for slot in slots])
     jobs = tuple(_job(answer, slot, paid) for slot in slots)
     wanted = [job for job in jobs if job.deadline != "none"]
-    totals = answer.totals
-    assert totals is not None
     power = f"{totals.peak_megawatts:.3g} MW" if totals.peak_megawatts is not None else None
     return PlanStatus(
         phase="Solved",
-        recommendation=_cut(recommendation(answer)),
-        totals=_totals(answer, jobs),
+        recommendation=_cut(_recommendation(solution.slots, totals)),
+        totals=_totals(answer, totals, solution.gap, jobs),
         jobs=jobs,
         pools=tuple(_pool(answer, pool, slots) for pool in answer.pools)[:64],
-        what_ifs=tuple(_what_if(difference) for difference in differences),
+        what_ifs=tuple(
+            WhatIfAnswer(
+                name=difference.name,
+                answer=_cut(in_words(difference)),
+                dollars=_money(difference.dollars),
+                days=decimal(difference.days),
+                megawatt_hours=decimal(difference.megawatt_hours),
+                feasible=None if difference.not_known else difference.totals is not None,
+            )
+            for difference in differences
+        ),
         notes=tuple(_cut(note) for note in answer.notes[:LINES]),
         summary=f"{len(jobs)}/{len(jobs)}",
         days=f"{totals.days:.3g}",
@@ -58,7 +67,9 @@ def _refused(answer: PlanAnswer) -> PlanStatus:
         if clash:
             problems.append(clash)
         elif not answer.not_known:
-            problems.append(_unexplained(conflict))
+            late = "was not found in time: raise spec.solver.timeLimitSeconds"
+            why = late if conflict.out_of_time else "can't be told"
+            problems.append(f"The limits can't all hold; which of them clash {why}")
         if conflict.smallest is not None:
             problems.append(f"{words(conflict, answer.not_known is not None).relaxation}: {told(conflict.smallest)}")
         others = [told(other) for other in conflict.others if other != conflict.smallest]
@@ -75,14 +86,6 @@ def _refused(answer: PlanAnswer) -> PlanStatus:
     )
 
 
-def _unexplained(conflict: Conflict) -> str:
-    if conflict.out_of_time:
-        return (
-            "The limits can't all hold; which of them clash was not found in time: raise spec.solver.timeLimitSeconds"
-        )
-    return "The limits can't all hold; which of them clash can't be told"
-
-
 def _cut(text: str) -> str:
     return shortened(text, LONG)
 
@@ -96,19 +99,15 @@ def _always(value: float) -> str:
     return decimal(value) or "0"
 
 
-def _totals(answer: PlanAnswer, jobs: Sequence[JobPlan]) -> PlanTotals:
+def _totals(answer: PlanAnswer, totals: Totals, gap: float, jobs: Sequence[JobPlan]) -> PlanTotals:
     """Money and energy are the sums of the rows as they are printed."""
-    totals, solution = answer.totals, answer.solution
-    assert totals is not None
-    assert solution is not None
-    gap = solution.gap if solution.gap < 1e6 else None
     return PlanTotals(
         days=decimal(totals.days),
         dollars=_money(_sum([job.dollars for job in jobs])),
         megawatt_hours=decimal(_sum([job.megawatt_hours for job in jobs]), 12),
         peak_megawatts=decimal(totals.peak_megawatts),
         gpu_hours=decimal(totals.gpu_hours),
-        gap_percent=None if gap is None else decimal(round(gap * 100, 4)),
+        gap_percent=decimal(round(gap * 100, 4)) if gap < 1e6 else None,
         greedy=greedy_text(answer),
         joint_probability=_share(answer.odds.all if answer.odds else None),
     )
@@ -148,14 +147,10 @@ def _job(answer: PlanAnswer, slot: JobSlot, paid: Mapping[str, float]) -> JobPla
         basis=option.source.basis,
         upper_bound=option.source.upper_bound,
         deadline=_deadline(answer, slot),
-        probability=_chance(answer, option.job.name),
+        probability=_share(answer.odds.by_job.get(option.job.name) if answer.odds else None),
         binding=binding(answer, slot)[:253],
         source=_cut(option.source.text),
     )
-
-
-def _chance(answer: PlanAnswer, name: str) -> str | None:
-    return _share(answer.odds.by_job.get(name) if answer.odds else None)
 
 
 def _share(value: float | None) -> str | None:
@@ -238,23 +233,8 @@ def data(slots: Sequence[JobSlot]) -> str:
     return ", ".join(word.upper() if word in DOUBTS else word for word in ordered) or "measured"
 
 
-def _what_if(difference: Difference) -> WhatIfAnswer:
-    return WhatIfAnswer(
-        name=difference.name,
-        answer=_cut(in_words(difference)),
-        dollars=_money(difference.dollars),
-        days=decimal(difference.days),
-        megawatt_hours=decimal(difference.megawatt_hours),
-        feasible=None if difference.not_known else difference.totals is not None,
-    )
-
-
-def recommendation(answer: PlanAnswer) -> str:
+def _recommendation(slots: Sequence[JobSlot], totals: Totals) -> str:
     """Which pool, which precision, how many GPUs, how long, how much: one sentence."""
-    assert answer.solution is not None
-    slots = answer.solution.slots
-    totals = answer.totals
-    assert totals is not None
     shown = [_placed(slot) for slot in sorted(slots, key=lambda slot: -slot.option.gpu_hours)[:3]]
     others = len(slots) - len(shown)
     more = f", and {others} more {'job' if others == 1 else 'jobs'}" if others else ""

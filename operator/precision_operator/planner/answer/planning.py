@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal
 
+from precision_api.facts.grouping import grouped
 from precision_api.kinds.capacity_plan import Objective, PlanSpec
 from precision_operator.planner.answer.assumptions import assumptions
 from precision_operator.planner.answer.odds import Odds, odds
@@ -155,10 +156,7 @@ def awake(read: Terms, candidates: Sequence[CandidatePool]) -> tuple[Terms, Sequ
 
 def _nowhere(lost: Sequence[Offer]) -> Iterator[InputProblem]:
     """One problem for all jobs that fit nowhere for the same reason."""
-    by_reason: dict[str, list[str]] = {}
-    for offer in lost:
-        by_reason.setdefault(offer.reason, []).append(offer.job.name)
-    for reason, names in by_reason.items():
+    for reason, names in grouped((offer.reason, offer.job.name) for offer in lost).items():
         others = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
         fit = "fits" if len(names) == 1 else "fit"
         shown = ", ".join(names[:NAMED])
@@ -258,11 +256,12 @@ def _notes(read: Terms, candidates: Sequence[CandidatePool], solution: Solution 
 
 def _left_out(made: Sequence[Offer]) -> Iterator[str]:
     """Pools whose nodes a job's blocks do not fit: they drop out by what the user wrote, not by what is known."""
-    reasons: dict[str, list[str]] = {}
-    for offer in made:
-        for place, why in offer.refusals.items():
-            if why.startswith(BLOCKS_SPLIT_NODES):
-                reasons.setdefault(f"{place}: {why}", []).append(offer.job.name)
+    reasons = grouped(
+        (f"{place}: {why}", offer.job.name)
+        for offer in made
+        for place, why in offer.refusals.items()
+        if why.startswith(BLOCKS_SPLIT_NODES)
+    )
     for reason, names in sorted(reasons.items()):
         others = len(names) - 1
         more = f" and {others} more {'job' if others == 1 else 'jobs'}" if others else ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,6 +11,7 @@ from typing import Any, Literal, get_args
 from pydantic import ValidationError
 
 from precision_api.exchange.result import LossVerdict
+from precision_api.facts.grouping import grouped
 from precision_api.facts.names import FRESH
 from precision_api.kinds.profile import ProfileSpec, Thresholds
 from precision_api.kinds.report import ReportHardware, ReportRun, ReportStatus
@@ -153,9 +153,7 @@ def fleet_of(
             larger = node if node.gpus > before.gpus else before
             node = larger.model_copy(update={"results": (*before.results, *node.results)})
         nodes[pool, node.name] = node
-    by_pool: dict[str, list[FleetNode]] = defaultdict(list)
-    for (pool, _), node in sorted(nodes.items()):
-        by_pool[pool].append(node)
+    by_pool = grouped((pool, node) for (pool, _), node in sorted(nodes.items()))
     return Fleet(
         taken_at=format_time(now),
         source=source,
@@ -197,11 +195,8 @@ def _read(document: Any, rack_of: Mapping[str, str]) -> tuple[str, str, Reading]
 
 def _slow(readings: Iterable[Reading], profiles: Mapping[tuple[str, str], ProfileFacts]) -> set[tuple[str, str, str]]:
     """(namespace, profile, node) of the slow ones: the decision of kubectl and the alerts."""
-    groups: dict[tuple[str, str], list[Reading]] = defaultdict(list)
-    for reading in readings:
-        groups[reading.namespace, reading.profile].append(reading)
     slow = set()
-    for key, group in groups.items():
+    for key, group in grouped(((reading.namespace, reading.profile), reading) for reading in readings).items():
         percent = profiles[key].slow_node_percent if key in profiles else Thresholds().slow_node_percent
         slow |= {(*key, node.node) for node in judged(group, percent) if node.slow}
     return slow
@@ -209,9 +204,7 @@ def _slow(readings: Iterable[Reading], profiles: Mapping[tuple[str, str], Profil
 
 def _workload_hashes(readings: Iterable[Reading]) -> dict[tuple[str, str, str], str]:
     """By (namespace, profile, pool): the workload that the pool's figures are of."""
-    groups: dict[tuple[str, str, str], list[Reading]] = defaultdict(list)
-    for reading in readings:
-        groups[reading.namespace, reading.profile, reading.pool].append(reading)
+    groups = grouped(((reading.namespace, reading.profile, reading.pool), reading) for reading in readings)
     return {key: population(group)[0].group.workload_hash for key, group in groups.items()}
 
 

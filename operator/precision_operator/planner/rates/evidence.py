@@ -41,14 +41,11 @@ def pools(fleet: Fleet, terms: Terms, now: datetime) -> tuple[CandidatePool, ...
     Raises UnusableInput where an entry of the spec can't be told to one pool.
     """
     _one_each(fleet, terms)
+    present = {name for pool in fleet.pools for name in (pool.name, pool.product)}
     workloads = {workload.key: workload for workload in fleet.workloads}
     measured = {facts.name: _measured(facts, terms, workloads, now) for facts in fleet.pools}
-    declared = {name: _declared(entry) for name, entry in terms.pools.items() if entry.name not in _known(fleet)}
+    declared = {name: _declared(entry) for name, entry in terms.pools.items() if entry.name not in present}
     return tuple(candidate for _, candidate in sorted((measured | declared).items()))
-
-
-def _known(fleet: Fleet) -> set[str]:
-    return {name for pool in fleet.pools for name in (pool.name, pool.product)}
 
 
 def _one_each(fleet: Fleet, terms: Terms) -> None:
@@ -143,7 +140,7 @@ def _measured(facts: PoolFacts, terms: Terms, workloads: Mapping[str, WorkloadFa
         racks=_racks(racks, planned - counted),
         refused=dict(refused),
         refused_recipes=frozenset(refused_recipes),
-        notes=tuple(_notes(facts, planned, gpus, sizes, counted, sum(racks.values()))),
+        notes=tuple(_notes(planned, gpus, sizes, counted, sum(racks.values()))),
     )
 
 
@@ -161,18 +158,18 @@ def _racks(counted: Counter[str], more: int) -> dict[str, int]:
     return racks
 
 
-def _notes(
-    facts: PoolFacts, planned: int, gpus: int, sizes: Counter[int], counted: int, labelled: int
-) -> Iterable[str]:
+def _notes(planned: int, gpus: int, sizes: Counter[int], counted: int, labelled: int) -> Iterable[str]:
     others = sum(number for size, number in sizes.items() if size != gpus)
-    if others:
-        yield f"{others} nodes with other than {gpus} GPUs are left out"
-    if counted and planned > counted:
-        yield f"{planned} nodes are planned with, {counted} have a usable result"
-    if 0 < labelled < counted:
-        yield f"{counted - labelled} nodes have no rack label: blocks of several nodes are not placed there"
-    if counted == 1:
-        yield "only one node was measured: how nodes differ is not known"
+    notes = (
+        (others, f"{others} nodes with other than {gpus} GPUs are left out"),
+        (0 < counted < planned, f"{planned} nodes are planned with, {counted} have a usable result"),
+        (
+            0 < labelled < counted,
+            f"{counted - labelled} nodes have no rack label: blocks of several nodes are not placed there",
+        ),
+        (counted == 1, "only one node was measured: how nodes differ is not known"),
+    )
+    return (note for holds, note in notes if holds)
 
 
 def _take(
@@ -259,7 +256,7 @@ def _sample(
 ) -> PoolSample:
     rows = sorted(rows, key=lambda row: row.node.name)
     counts = [row.node.count for row in rows]
-    watts, scope, guessed = _watts(steady(rows, _is_throttled), terms)
+    watts, scope, guessed = _watts(steady(rows, lambda row: row.rate.throttled), terms)
     marks: Counter[str] = Counter()
     for row in rows:
         for word in row.marks:
@@ -295,10 +292,6 @@ def _noise(row: _Row) -> float:
     """Relative standard deviation behind a 95 % interval; without the number of passes it is taken for a normal one."""
     passes = row.result.passes
     return (row.rate.error or 0.0) / (t_quantile(passes - 1) if passes else Z_975)
-
-
-def _is_throttled(row: _Row) -> bool:
-    return row.rate.throttled
 
 
 def _watts(rows: Sequence[_Row], terms: Terms) -> tuple[float | None, str, int]:

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist, fmean, median
 
+from precision_api.facts.grouping import grouped
 from precision_api.facts.recipes import Recipe
 from precision_operator.planner.rates.published import (
     ModelClass,
@@ -214,11 +215,15 @@ def fitted(published_steps: Evidence) -> RecipeLaw:
 
 def _points(published_steps: Evidence) -> list[tuple[tuple[Recipe, Recipe], float, float]]:
     """(recipes, width, median of the logarithmic ratios) of each dense (model, product)."""
-    ratios: dict[tuple[str, str, tuple[Recipe, Recipe]], list[float]] = {}
-    for step in published_steps.recipes:
-        if not _has_experts(published_steps.model(step).kind) and not step.partly_higher:
-            ratios.setdefault((step.models[0], step.product, step.recipes), []).append(step.log_ratio)
-    return [(key[2], published_steps.described[key[0]].width, median(values)) for key, values in ratios.items()]
+    ratios = grouped(
+        ((step.models[0], step.product, step.recipes), step.log_ratio)
+        for step in published_steps.recipes
+        if not _has_experts(published_steps.model(step).kind) and not step.partly_higher
+    )
+    return [
+        (recipes, published_steps.described[model].width, median(values))
+        for (model, _, recipes), values in ratios.items()
+    ]
 
 
 def model_band(first: PublishedModel, second: PublishedModel) -> Predicted | str:

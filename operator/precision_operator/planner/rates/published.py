@@ -6,8 +6,10 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Literal, NamedTuple
 
+from precision_api.facts.grouping import grouped
 from precision_api.facts.recipes import RECIPE_NAMES, Recipe
 from precision_api.models.model import ModelSpec
 
@@ -79,10 +81,7 @@ class PublishedStep:
 
 def recipe_steps(rows: Iterable[PublishedRow]) -> Iterator[PublishedStep]:
     """Two recipes of one model, on as many GPUs with the same batch; in the order of the table of recipes."""
-
-    def alike(row: PublishedRow) -> tuple[object, ...]:
-        return row.model, row.product, row.gpus, row.sequence_length, row.global_batch, row.release, row.setup
-
+    alike = attrgetter("model", "product", "gpus", "sequence_length", "global_batch", "release", "setup")
     for first, second in _partners(rows, alike):
         low, high = sorted((first, second), key=lambda row: RECIPE_NAMES.index(row.recipe))
         ratio = _ratio(low, high)
@@ -92,12 +91,8 @@ def recipe_steps(rows: Iterable[PublishedRow]) -> Iterator[PublishedStep]:
 
 def model_steps(rows: Iterable[PublishedRow]) -> Iterator[PublishedStep]:
     """Two models in one recipe, by model FLOP/s, whatever their sizes; without recomputation, which costs a third."""
-
-    def alike(row: PublishedRow) -> tuple[object, ...]:
-        return row.product, row.recipe, row.release
-
     short = [row for row in rows if row.sequence_length <= LONGEST_SEQUENCE and "recomputation" not in row.setup]
-    for first, second in _partners(short, alike):
+    for first, second in _partners(short, attrgetter("product", "recipe", "release")):
         if first.model != second.model and first.teraflops and second.teraflops:
             low, high = sorted((first, second), key=lambda row: row.model)
             yield _step(low, high, math.log((high.teraflops or 1) / (low.teraflops or 1)))
@@ -126,8 +121,5 @@ def _ratio(low: PublishedRow, high: PublishedRow) -> float | None:
 def _partners(
     rows: Iterable[PublishedRow], alike: Callable[[PublishedRow], tuple[object, ...]]
 ) -> Iterator[tuple[PublishedRow, PublishedRow]]:
-    groups: dict[tuple[object, ...], list[PublishedRow]] = {}
-    for row in rows:
-        groups.setdefault(alike(row), []).append(row)
-    for group in groups.values():
+    for group in grouped((alike(row), row) for row in rows).values():
         yield from itertools.combinations(group, 2)
