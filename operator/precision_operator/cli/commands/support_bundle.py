@@ -14,15 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from precision_api.facts.names import (
-    AGENT_APP,
-    API_VERSION,
-    GROUP,
-    LABEL_APP,
-    LABEL_MANAGED_BY,
-    MANAGED_BY,
-    PLAN_PLURAL,
-)
+from precision_api.facts import names
 from precision_operator.cli.connection_options import ask_cluster
 from precision_operator.cli.failure import fail, note
 from precision_operator.cli.options import AllNamespaces, Namespace, Reach, asks_cluster, place_of
@@ -32,7 +24,7 @@ from precision_operator.cluster import ApiError, Cluster, paths
 
 FOLDER = "precision-support-bundle"
 LOG_LINES = 5_000
-OURS = f"{LABEL_APP}=precision-profiler"
+OURS = f"{names.LABEL_APP}=precision-profiler"
 """Label of the operator's and the exporter's Deployments and pods."""
 _EVENT_KINDS = ("PrecisionProfile", "NodePrecisionReport", "CapacityPlan")
 _CRDS = paths.collection("apiextensions.k8s.io/v1", "customresourcedefinitions")
@@ -115,12 +107,12 @@ class Bundle:
 
 async def gathered_bundle(cluster: Cluster, place: str | None) -> Bundle:
     """The bundle of a namespace (None: of all), with the operator wherever it runs. Raises ApiError."""
-    bundle, agents = Bundle(), f"{LABEL_APP}={AGENT_APP}"
+    bundle, agents = Bundle(), f"{names.LABEL_APP}={names.AGENT_APP}"
     await bundle.take("version.json", _versions(cluster))
     for name, path, selector, view in (
         ("profiles.json", paths.profiles(place), None, plain_object),
-        ("reports.json", paths.reports(place), f"{LABEL_MANAGED_BY}={MANAGED_BY}", plain_object),
-        ("plans.json", paths.collection(API_VERSION, PLAN_PLURAL, place), None, plain_object),
+        ("reports.json", paths.reports(place), f"{names.LABEL_MANAGED_BY}={names.MANAGED_BY}", plain_object),
+        ("plans.json", paths.collection(names.API_VERSION, names.PLAN_PLURAL, place), None, plain_object),
         ("jobs.json", paths.jobs(place), agents, plain_object),
         ("pods.json", paths.pods(place), agents, plain_object),
         ("events.json", paths.collection("v1", "events", place), None, _own_event),
@@ -170,7 +162,7 @@ def _own_event(raw: dict[str, Any]) -> dict[str, Any] | None:
 def _own_crd(raw: dict[str, Any]) -> dict[str, Any] | None:
     """Name, versions and conditions of one of our kinds; None for others."""
     spec = raw.get("spec") or {}
-    if spec.get("group") != GROUP:
+    if spec.get("group") != names.GROUP:
         return None
     versions = [
         {key: version.get(key) for key in ("name", "served", "storage")} for version in spec.get("versions") or ()

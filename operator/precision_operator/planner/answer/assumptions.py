@@ -5,12 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from precision_operator.planner.inputs.terms import Terms
-from precision_operator.planner.rates.bands import (
-    GOODPUT_PLUS_MINUS,
-    JOB_RATE_PLUS_MINUS,
-    LEAST_GOODPUT,
-    SCALING_PLUS_MINUS,
-)
+from precision_operator.planner.rates import bands
 from precision_operator.planner.rates.memory_fit import memory_bytes, true_limits
 from precision_operator.planner.rates.speed import RateSource, goodput_of
 from precision_operator.planner.rates.straggler import SLOW_NODE_PRIOR
@@ -26,8 +21,8 @@ def assumptions(slots: Sequence[JobSlot], terms: Terms) -> Iterator[str]:
     bare = {f"{name} ({rate.source})" for name, rate in rates if rate.plus_minus is None}
     if bare:
         yield (
-            f"job rates of {', '.join(sorted(bare))}: no plusMinus is given, {_percent(JOB_RATE_PLUS_MINUS)} either "
-            "way is assumed"
+            f"job rates of {', '.join(sorted(bare))}: no plusMinus is given, "
+            f"{_percent(bands.JOB_RATE_PLUS_MINUS)} either way is assumed"
         )
     for source in sources:
         if source.sample is not None and source.pool.unmeasured(source.sample):
@@ -36,8 +31,8 @@ def assumptions(slots: Sequence[JobSlot], terms: Terms) -> Iterator[str]:
     names = {s.option.pool.name for s in scaled if s.option.pool.terms.scaling_plus_minus is None}
     if names:
         yield (
-            f"scaling of {', '.join(sorted(names))}: no plusMinus is given, {_percent(SCALING_PLUS_MINUS)} either way "
-            "is assumed for each efficiency"
+            f"scaling of {', '.join(sorted(names))}: no plusMinus is given, "
+            f"{_percent(bands.SCALING_PLUS_MINUS)} either way is assumed for each efficiency"
         )
 
 
@@ -68,10 +63,10 @@ def _goodput(slots: Sequence[JobSlot], terms: Terms) -> Iterator[str]:
     if None in goodputs:
         yield (
             "goodput is not given: failures, checkpoints and restarts are counted as nothing, "
-            f"and at worst as {_percent(1 - LEAST_GOODPUT)} of the time"
+            f"and at worst as {_percent(1 - bands.LEAST_GOODPUT)} of the time"
         )
     if any(goodput is not None and goodput.plus_minus is None for goodput in goodputs):
-        yield f"goodput: no goodputPlusMinus is given, {_percent(GOODPUT_PLUS_MINUS)} either way is assumed"
+        yield f"goodput: no goodputPlusMinus is given, {_percent(bands.GOODPUT_PLUS_MINUS)} either way is assumed"
 
 
 def _unmeasured(source: RateSource, measured: int) -> str:

@@ -8,14 +8,7 @@ from html import escape
 from precision_api.kinds.capacity_plan import JobPlan, PlanStatus
 from precision_operator.core.observe.clock import parse_time
 from precision_operator.drawing.document import Notice, NoticeKind, banner, document, figure, folded, sentences, table
-from precision_operator.planner.answer.charts import (
-    HOURS_BELOW_DAYS,
-    cost_against_time,
-    gantt,
-    pool_use,
-    power,
-    watermark,
-)
+from precision_operator.planner.answer import charts
 from precision_operator.planner.answer.planning import PlanAnswer
 from precision_operator.planner.answer.table import ABSENT, lines
 from precision_operator.planner.inputs.quantities import WATTS_PER_MEGAWATT, readable_watts
@@ -47,14 +40,14 @@ def _parts(title: str, status: PlanStatus, answer: PlanAnswer) -> Iterator[str]:
     yield f"<h1>{escape(title)}</h1>\n<main>\n"
     answers = [line for line in lines(status) if _group(line) is None]
     words = sentences(Notice(_kind(line, status), line) for line in answers)
-    mark = watermark(status)
-    schedule = "".join(map(figure, gantt(status, answer, mark)))
+    mark = charts.watermark(status)
+    schedule = "".join(map(figure, charts.gantt(status, answer, mark)))
     yield f'<div class="first"><section aria-label="Answer">{words}</section>{schedule}</div>\n'
-    beside = "".join(figure(chart) for chart in (*pool_use(answer, mark), *power(answer, mark)))
+    beside = "".join(figure(chart) for chart in (*charts.pool_use(answer, mark), *charts.power(answer, mark)))
     yield f'<div class="first">{beside}</div>\n' if beside else ""
     if status.jobs:
         yield f"<h2>Jobs</h2>{table(HEAD, [_row(job, _short(status)) for job in status.jobs])}\n"
-    for chart in cost_against_time(answer, mark):
+    for chart in charts.cost_against_time(answer, mark):
         yield folded(chart.title, figure(chart))
     for group, summary in _FOLDED.items():
         group_lines = [Notice("note", line.partition(":")[2].strip() if group != "pool" else line)
@@ -77,7 +70,7 @@ def _kind(line: str, status: PlanStatus) -> NoticeKind:
 
 def _short(status: PlanStatus) -> bool:
     """Whether the whole plan takes so few days that hours matter."""
-    return float(status.totals.days or 0 if status.totals else 0) < HOURS_BELOW_DAYS
+    return float(status.totals.days or 0 if status.totals else 0) < charts.HOURS_BELOW_DAYS
 
 
 def _row(job: JobPlan, short: bool) -> tuple[str, ...]:

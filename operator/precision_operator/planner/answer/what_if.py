@@ -77,10 +77,11 @@ def _difference(question: WhatIf, fleet: Fleet, base: PlanAnswer, read: Terms, n
     except UnusableInput as error:
         return Difference(question.name, "", None, problem=str(error))
     before, after = base.totals, made.totals
-    if before is None or after is None:
+    if before is None or after is None or made.solution is None:
         clash = [clash_words(made.conflict, made.not_known is not None)] if made.conflict else []
         why = "; ".join([*map(str, made.problems), *filter(None, clash)]) or "the limits can't all hold"
         return Difference(question.name, changed.what, None, problem=why, not_known=made.not_known is not None)
+    largest = max(made.solution.slots, key=lambda slot: (slot.option.gpu_hours, slot.option.job.name))
     return Difference(
         name=question.name,
         what=changed.what,
@@ -88,15 +89,8 @@ def _difference(question: WhatIf, fleet: Fleet, base: PlanAnswer, read: Terms, n
         days=after.days - before.days,
         dollars=_minus(after.dollars, before.dollars),
         megawatt_hours=_minus(after.megawatt_hours, before.megawatt_hours),
-        binds=_binds(made),
+        binds=f"{largest.option.job.name} is then bound by {binding(made, largest)}",
     )
-
-
-def _binds(made: PlanAnswer) -> str:
-    """What then keeps the job with the most GPU hours from a better choice."""
-    assert made.solution is not None
-    slot = max(made.solution.slots, key=lambda placed: (placed.option.gpu_hours, placed.option.job.name))
-    return f"{slot.option.job.name} is then bound by {binding(made, slot)}"
 
 
 def _minus(after: float | None, before: float | None) -> float | None:

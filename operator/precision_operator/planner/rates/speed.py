@@ -14,9 +14,8 @@ in ten: deadlines are planned with it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -27,33 +26,15 @@ from precision_api.facts.recipes import Recipe, support
 from precision_operator.planner.inputs.quantities import SECONDS_PER_DAY, age
 from precision_operator.planner.inputs.terms import Goodput, JobRateTerms, JobTerms, Terms
 from precision_operator.planner.inputs.workloads import JobWorkload
-from precision_operator.planner.rates.bands import (
-    JOB_RATE_PLUS_MINUS,
-    SCALING_PLUS_MINUS,
-    Z_95,
-    BandPart,
-    combined,
-    goodput_part,
-    plus_minus,
-)
+from precision_operator.planner.rates import bands, straggler
 from precision_operator.planner.rates.candidate_pool import CandidatePool, PoolSample
 from precision_operator.planner.rates.evidence import ALLOWABLE
 from precision_operator.planner.rates.predict import Transfer, recipe_transfer, shape_problem, transfer
-from precision_operator.planner.rates.straggler import (
-    Counts,
-    Rates,
-    Straggler,
-    Stragglers,
-    fastest,
-    sampled,
-    stragglers,
-    stretched,
-)
 
 NOT_MEASURED = "was not measured here"
 Basis = Literal["measured", "predicted", "declared"]
 WHOLE = Transfer(1.0, 1.0, 1.0)
-ALONE = Straggler(1.0, 1.0, 1.0)
+ALONE = straggler.Straggler(1.0, 1.0, 1.0)
 
 
 def days(tokens: float, tokens_per_second: float) -> float:
@@ -75,7 +56,7 @@ class Speed:
     scaling: float
     goodput: float
     promised: float
-    parts: tuple[BandPart, ...] = ()
+    parts: tuple[bands.BandPart, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,10 +100,10 @@ def _source(pool: CandidatePool, wanted: JobWorkload, recipe: Recipe, named: boo
     declared = [rate for rate in pool.terms.job_rates if rate.recipe == recipe]
     exact = next((rate for rate in declared if rate.target.key == wanted.key), None)
     if exact is not None:
-        return _of_job(pool, exact, WHOLE, "declared", f"job rate at {exact.gpus} GPUs: {exact.source}")
+        return _of_job(pool, exact)
     sample = pool.samples.get((wanted.key, recipe))
     if sample is not None:
-        return _of_sample(pool, sample, WHOLE, "measured", _told(sample))
+        return _of_sample(pool, sample, recipe)
     return _predicted(pool, wanted, recipe, declared, named)
 
 
@@ -130,39 +111,32 @@ def _predicted(
     pool: CandidatePool, wanted: JobWorkload, recipe: Recipe, declared: Sequence[JobRateTerms], named: bool
 ) -> RateSource | str:
     """By the narrowest band: from another model in this recipe, or, where the job names it, from another recipe."""
-    candidates: list[tuple[float, float, str, RateSource]] = []
-    refusals: list[str] = []
-    for step, key, made in [
-        *_other_models(pool, wanted, recipe, declared),
-        *_other_recipes(pool, wanted, recipe, named),
-    ]:
-        if isinstance(step, str):
-            refusals.append(step)
-        else:
-            source = made(step)
-            candidates.append((step.width, abs(math.log(step.factor)), key, source))
-    if not candidates:
-        return refusals[0] if refusals else _absent(pool, recipe)
-    return min(candidates, key=lambda item: item[:3])[3]
+    ways = [*_other_models(pool, wanted, recipe, declared), *_other_recipes(pool, wanted, recipe, named)]
+    candidates = [
+        (source.step.width, abs(math.log(source.step.factor)), key, source)
+        for key, source in ways
+        if not isinstance(source, str)
+    ]
+    if candidates:
+        return min(candidates, key=lambda item: item[:3])[3]
+    return next((why for _, why in ways), _absent(pool, recipe))
 
 
-_Way = tuple[Transfer | str, str, Callable[[Transfer], RateSource]]
-"""A step (or why there is none), what it starts from, and the source that it makes."""
+_Way = tuple[str, RateSource | str]
+"""What a step starts from, and the source that it makes, or why it makes none."""
 
 
 def _other_models(
     pool: CandidatePool, wanted: JobWorkload, recipe: Recipe, declared: Sequence[JobRateTerms]
 ) -> Iterator[_Way]:
+    way = "predicted by equal FLOP/s from"
     for rate in declared:
-        yield (
-            transfer(rate.target, wanted),
-            rate.target.key,
-            partial(_from_job, pool, rate, f"predicted by equal FLOP/s from {rate.target.name}"),
-        )
+        step = transfer(rate.target, wanted)
+        yield rate.target.key, _of_job(pool, rate, step, f"{way} {rate.target.name}; ")
     for (key, measured), sample in sorted(pool.samples.items()):
         if measured == recipe:
-            text = f"predicted by equal FLOP/s from {sample.workload.name}"
-            yield transfer(sample.workload, wanted), key, partial(_from_sample, pool, sample, recipe, text)
+            step = transfer(sample.workload, wanted)
+            yield key, _of_sample(pool, sample, recipe, step, f"{way} {sample.workload.name}; ")
 
 
 def _other_recipes(pool: CandidatePool, wanted: JobWorkload, recipe: Recipe, named: bool) -> Iterator[_Way]:
@@ -172,24 +146,15 @@ def _other_recipes(pool: CandidatePool, wanted: JobWorkload, recipe: Recipe, nam
         return
     for rate in pool.terms.job_rates:
         if rate.recipe != recipe and rate.target.key == wanted.key:
-            text = f"predicted from {rate.recipe} by published pairs"
-            yield (
+            step, way = (
                 recipe_transfer(wanted, rate.recipe, recipe),
-                rate.recipe,
-                partial(_from_job, pool, replace(rate, recipe=recipe), text),
+                f"predicted from {rate.recipe} by published pairs; ",
             )
+            yield rate.recipe, _of_job(pool, replace(rate, recipe=recipe), step, way)
     for (key, measured), sample in sorted(pool.samples.items()):
         if measured != recipe and key == wanted.key:
-            text = f"predicted from {measured} by published pairs"
-            yield recipe_transfer(wanted, measured, recipe), measured, partial(_from_sample, pool, sample, recipe, text)
-
-
-def _from_job(pool: CandidatePool, rate: JobRateTerms, text: str, step: Transfer) -> RateSource:
-    return _of_job(pool, rate, step, "predicted", f"{text}; job rate at {rate.gpus} GPUs: {rate.source}")
-
-
-def _from_sample(pool: CandidatePool, sample: PoolSample, recipe: Recipe, text: str, step: Transfer) -> RateSource:
-    return replace(_of_sample(pool, sample, step, "predicted", f"{text}; {_told(sample)}"), recipe=recipe)
+            step, way = recipe_transfer(wanted, measured, recipe), f"predicted from {measured} by published pairs; "
+            yield measured, _of_sample(pool, sample, recipe, step, way)
 
 
 def _absent(pool: CandidatePool, recipe: Recipe) -> str:
@@ -211,32 +176,40 @@ def _told(sample: PoolSample) -> str:
     )
 
 
-def _of_job(pool: CandidatePool, rate: JobRateTerms, step: Transfer, basis: Basis, text: str) -> RateSource:
+def _of_job(pool: CandidatePool, rate: JobRateTerms, step: Transfer | str = WHOLE, way: str = "") -> RateSource | str:
+    """A declared rate, or what is predicted from it by `way`; without a step, why there is none."""
+    if isinstance(step, str):
+        return step
     return RateSource(
         pool=pool,
         recipe=rate.recipe,
-        basis=basis,
+        basis="predicted" if way else "declared",
         per_gpu=rate.per_gpu * step.factor,
         step=step,
         half_width=0.0,
         watts_per_gpu=rate.watts_per_gpu,
         power_scope=pool.terms.power_scope,
-        text=text,
+        text=f"{way}job rate at {rate.gpus} GPUs: {rate.source}",
         job_rate=rate,
     )
 
 
-def _of_sample(pool: CandidatePool, sample: PoolSample, step: Transfer, basis: Basis, text: str) -> RateSource:
+def _of_sample(
+    pool: CandidatePool, sample: PoolSample, recipe: Recipe, step: Transfer | str = WHOLE, way: str = ""
+) -> RateSource | str:
+    """Measured rates, or what is predicted from them by `way`; without a step, why there is none."""
+    if isinstance(step, str):
+        return step
     return RateSource(
         pool=pool,
-        recipe=sample.recipe,
-        basis=basis,
+        recipe=recipe,
+        basis="predicted" if way else "measured",
         per_gpu=sample.reference * step.factor,
         step=step,
         half_width=sample.half_width,
         watts_per_gpu=sample.watts_per_gpu,
         power_scope=sample.power_scope,
-        text=text,
+        text=f"{way}{_told(sample)}",
         sample=sample,
     )
 
@@ -244,7 +217,7 @@ def _of_sample(pool: CandidatePool, sample: PoolSample, step: Transfer, basis: B
 def speed(source: RateSource, gpus: int, goodput: Goodput | None, fastest_of: int) -> Speed | str:
     """The rate of a job on `gpus` GPUs, or why it can't have that size.
 
-    `fastest_of`: it is placed within so many fastest nodes of the pool; 0: on nodes drawn at random.
+    `fastest_of`: it is placed within so many straggler.fastest nodes of the pool; 0: on nodes drawn at random.
     """
     asked = gpus, goodput, fastest_of
     if asked not in source.speeds:
@@ -260,7 +233,7 @@ def _speed(source: RateSource, gpus: int, goodput: Goodput | None, fastest_of: i
     progress = 1.0 if goodput is None else goodput.share
     middle = gpus * source.per_gpu * kept * slow.days * progress
     parts = tuple(band_parts(source, gpus, goodput, slow))
-    band = combined(parts)
+    band = bands.combined(parts)
     return Speed(
         tokens_per_second=middle,
         low=middle * band.low,
@@ -273,27 +246,31 @@ def _speed(source: RateSource, gpus: int, goodput: Goodput | None, fastest_of: i
     )
 
 
-def band_parts(source: RateSource, gpus: int, goodput: Goodput | None, slow: Straggler) -> Iterator[BandPart]:
+def band_parts(
+    source: RateSource, gpus: int, goodput: Goodput | None, slow: straggler.Straggler
+) -> Iterator[bands.BandPart]:
     """Why the rate may be off. What jobs of one pool have in common they share."""
     pool, rate = source.pool, source.job_rate
     if rate is None:
-        yield plus_minus("measurement", source.half_width * Z_95 / Z_975, f"measurement {pool.name}")
+        yield bands.plus_minus("measurement", source.half_width * bands.Z_95 / Z_975, f"measurement {pool.name}")
     else:
-        half = JOB_RATE_PLUS_MINUS if rate.plus_minus is None else rate.plus_minus
-        yield plus_minus("job rate", half, f"{rate.source} {rate.target.key}")
+        half = bands.JOB_RATE_PLUS_MINUS if rate.plus_minus is None else rate.plus_minus
+        yield bands.plus_minus("job rate", half, f"{rate.source} {rate.target.key}")
     if source.basis == "predicted":
-        yield BandPart("prediction", source.step.low, source.step.high, f"{pool.product} {source.recipe} {source.text}")
+        shared = f"{pool.product} {source.recipe} {source.text}"
+        yield bands.BandPart("prediction", source.step.low, source.step.high, shared)
     if slow.low != slow.high:
         factors = tuple(value / slow.days for value in slow.values)
-        yield BandPart("slow nodes", slow.low / slow.days, slow.high / slow.days, values=factors)
+        yield bands.BandPart("slow nodes", slow.low / slow.days, slow.high / slow.days, values=factors)
     if pool.terms.scaling_of(source.recipe) and (gpus > pool.gpus_per_node if rate is None else gpus != rate.gpus):
-        half_width = pool.terms.scaling_plus_minus
-        yield plus_minus("scaling", SCALING_PLUS_MINUS if half_width is None else half_width, f"scaling {pool.name}")
+        asked = pool.terms.scaling_plus_minus
+        half = bands.SCALING_PLUS_MINUS if asked is None else asked
+        yield bands.plus_minus("scaling", half, f"scaling {pool.name}")
     share = None if goodput is None else goodput.share
-    yield goodput_part(share, None if goodput is None else goodput.plus_minus, f"goodput {pool.name}")
+    yield bands.goodput_part(share, None if goodput is None else goodput.plus_minus, f"goodput {pool.name}")
 
 
-def scaling(source: RateSource, gpus: Counts) -> Rates:
+def scaling(source: RateSource, gpus: straggler.Counts) -> straggler.Rates:
     """What communication leaves, by size: linear in log(GPUs) between the user's points; NaN beyond what is known."""
     points, rate = source.pool.terms.scaling_of(source.recipe), source.job_rate
     if not points:
@@ -317,7 +294,7 @@ def _unscaled(source: RateSource, gpus: int) -> str:
     return f"scaling is given up to {last} GPUs, not for {unknown}: add a point"
 
 
-def slowest(source: RateSource, gpus: int, fastest_of: int) -> Straggler:
+def slowest(source: RateSource, gpus: int, fastest_of: int) -> straggler.Straggler:
     """A job rate holds its own slowest node already."""
     pool, sample = source.pool, source.sample
     if sample is None:
@@ -326,24 +303,24 @@ def slowest(source: RateSource, gpus: int, fastest_of: int) -> Straggler:
     asked = max(pool.nodes, len(sample.quiet)), nodes, placed
     if asked not in sample.factors:
         if placed:
-            rates = sample.quiet if pool.unmeasured(sample) else stretched(sample.quiet, asked[0])
-            sample.factors[asked] = fastest(rates, sample.reference, placed)
+            rates = sample.quiet if pool.unmeasured(sample) else straggler.stretched(sample.quiet, asked[0])
+            sample.factors[asked] = straggler.fastest(rates, sample.reference, placed)
         else:
             sample.factors[asked] = drawn(pool, sample, np.array([gpus])).at(0)
     return sample.factors[asked]
 
 
 def placed_on(pool: CandidatePool, sample: PoolSample, fastest_of: int) -> int:
-    """So many fastest nodes, or 0 where which of them are fast is not known: then they are drawn."""
+    """So many straggler.fastest nodes, or 0 where which of them are fast is not known: then they are drawn."""
     return 0 if pool.unmeasured(sample) and fastest_of > len(sample.quiet) else fastest_of
 
 
-def drawn(pool: CandidatePool, sample: PoolSample, gpus: Counts) -> Stragglers:
+def drawn(pool: CandidatePool, sample: PoolSample, gpus: straggler.Counts) -> straggler.Stragglers:
     """Of nodes that are drawn, by size."""
     chosen, total = -(-gpus // pool.gpus_per_node), max(pool.nodes, len(sample.quiet))
     if pool.unmeasured(sample):
-        return sampled(sample.quiet, sample.reference, total, chosen)
-    return stragglers(stretched(sample.quiet, total), sample.reference, chosen)
+        return straggler.sampled(sample.quiet, sample.reference, total, chosen)
+    return straggler.stragglers(straggler.stretched(sample.quiet, total), sample.reference, chosen)
 
 
 def goodput_of(job: JobTerms, pool: CandidatePool, terms: Terms) -> Goodput | None:
