@@ -54,15 +54,6 @@ def explained(error: ApiError | ConnectionProblem) -> tuple[Code, str]:
     """What is wrong between the user and the cluster, and what to do."""
     if isinstance(error, ConnectionProblem):
         return CLUSTER, str(error)
-    if error.status == 0:
-        return (
-            CLUSTER,
-            f"{error}. Is the cluster up, and is the kubeconfig's server the right one? Try kubectl version.",
-        )
-    if error.status == 401:
-        return CLUSTER, (
-            f"{error}. The credentials of the kubeconfig are not accepted: log in again, or choose another --context"
-        )
     if error.status == 403:
         return NO_RIGHT, _right(error)
     if error.status == 404 and f"/apis/{API_VERSION}/" in error.message:
@@ -70,7 +61,11 @@ def explained(error: ApiError | ConnectionProblem) -> tuple[Code, str]:
             NO_CRDS,
             "this cluster has no PrecisionProfiles: install the chart, or choose another --context",
         )
-    return CLUSTER, f"{error}. Try again; if it repeats, look at the API server"
+    remedies = {
+        0: "Is the cluster up, and is the kubeconfig's server the right one? Try kubectl version.",
+        401: "The credentials of the kubeconfig are not accepted: log in again, or choose another --context",
+    }
+    return CLUSTER, f"{error}. {remedies.get(error.status, 'Try again; if it repeats, look at the API server')}"
 
 
 def _right(error: ApiError) -> str:

@@ -40,8 +40,8 @@ def pool_recipes(reports: Iterable[ReportView]) -> PoolRecipes:
 
 
 def _recipes(pool: Pool) -> list[dict[str, Any]]:
-    names = dict.fromkeys(recipe for reading in pool.population for recipe in reading.rows)
-    rows = [_row(pool, recipe) for recipe in names]
+    recipes = dict.fromkeys(recipe for reading in pool.population for recipe in reading.rows)
+    rows = [_row(pool, recipe) for recipe in recipes]
     return sorted(rows, key=lambda row: (-(row["tokensPerSecond"] or 0.0), row["recipe"]))
 
 

@@ -40,8 +40,8 @@ def _of_pool(pool: PoolFigures) -> Iterator[Notice]:
     yield Notice("answer", f"{where} {_fastest(pool, best)}{efficiency}")
     for row in pool.rows:
         if row.loss in LOSS_WORDS:
-            warning = f"{row.recipe} {LOSS_WORDS[row.loss]} in the loss runs: do not train with it as it is."
-            yield Notice("warning", f"On {pool.name} {warning}")
+            diverged = f"{row.recipe} {LOSS_WORDS[row.loss]} in the loss runs"
+            yield Notice("warning", f"On {pool.name} {diverged}: do not train with it as it is.")
         if row.reason:
             yield Notice("note", f"{row.recipe} has no figure on {pool.name}: {row.reason}.")
         elif row.difference == "no_difference" and row.recipe != pool.baseline:

@@ -72,14 +72,9 @@ def text(node: str, answers: Sequence[NodeAnswer]) -> str:
     """A paragraph for each profile, headed by profile, state and reason."""
     if not answers:
         return f"Node {node}: there is no profile to measure it. Create one: kubectl explain pp.spec"
-    return "\n\n".join("\n".join(_paragraph(answer)) for answer in answers)
-
-
-def _paragraph(answer: NodeAnswer) -> Iterator[str]:
-    yield f"{answer.profile.key}: {answer.kind}, {answer.reason}"
-    yield f"  {answer.message}"
-    for title, words in _lines(answer):
-        yield f"  {title:<13}{words}"
+    heads = [f"{answer.profile.key}: {answer.kind}, {answer.reason}\n  {answer.message}" for answer in answers]
+    details = ("".join(f"\n  {title:<13}{words}" for title, words in _lines(answer)) for answer in answers)
+    return "\n\n".join(map("".join, zip(heads, details, strict=True)))
 
 
 def _lines(answer: NodeAnswer) -> Iterator[tuple[str, str]]:

@@ -62,10 +62,11 @@ class Calendar:
     def axis(self, top: float, bottom: float) -> str:
         """Grid lines with their dates, and the years below them."""
         across = self.across
-        parts = []
-        for at in self._marks():
-            parts.append(svg.line(across(at), top, across(at), bottom, svg.GRID))
-            parts.append(svg.words(across(at), bottom + 14, self.date(at), "middle", svg.SMALL, svg.FAINT))
+        parts = [
+            svg.line(across(at), top, across(at), bottom, svg.GRID)
+            + svg.words(across(at), bottom + 14, self.date(at), "middle", svg.SMALL, svg.FAINT)
+            for at in self._marks()
+        ]
         first, last = self.start, self.start + timedelta(days=self.days)
         years = f"{first.year}" if first.year == last.year else f"{first.year} to {last.year}"
         title = f"{first:%-d %b %Y} to {last:%-d %b}, UTC" if self.days < HOURS_BELOW_DAYS else f"{years}, UTC"
@@ -103,10 +104,10 @@ def gantt(status: PlanStatus, answer: PlanAnswer, mark: str) -> Iterator[Figure]
     slots.sort(key=lambda slot: (slot.start, slot.option.job.name))
     dates = calendar(answer)
     promised = {job.name: job.deadline for job in status.jobs}
-    y, parts = float(TOP), []
-    for slot in slots:
-        parts.append(_job(slot, dates, promised.get(slot.option.job.name, "none"), y))
-        y += 50
+    parts = [
+        _job(slot, dates, promised.get(slot.option.job.name, "none"), TOP + 50 * row) for row, slot in enumerate(slots)
+    ]
+    y = TOP + 50 * len(slots)
     more = len(answer.solution.slots) - len(slots)
     rest = f" The {JOBS_DRAWN} jobs with most GPU hours; the table has {more} more." if more else ""
     yield Figure(

@@ -46,7 +46,8 @@ def _parts(title: str, status: PlanStatus, answer: PlanAnswer) -> Iterator[str]:
     beside = "".join(figure(chart) for chart in (*charts.pool_use(answer, mark), *charts.power(answer, mark)))
     yield f'<div class="first">{beside}</div>\n' if beside else ""
     if status.jobs:
-        yield f"<h2>Jobs</h2>{table(HEAD, [_row(job, _short(status)) for job in status.jobs])}\n"
+        is_short = float(status.totals.days or 0 if status.totals else 0) < charts.HOURS_BELOW_DAYS
+        yield f"<h2>Jobs</h2>{table(HEAD, [_row(job, is_short) for job in status.jobs])}\n"
     for chart in charts.cost_against_time(answer, mark):
         yield folded(chart.title, figure(chart))
     for group, summary in _FOLDED.items():
@@ -66,11 +67,6 @@ def _kind(line: str, status: PlanStatus) -> NoticeKind:
     if line == status.recommendation:
         return "answer"
     return "warning" if line.startswith("problem:") else "note"
-
-
-def _short(status: PlanStatus) -> bool:
-    """Whether the whole plan takes so few days that hours matter."""
-    return float(status.totals.days or 0 if status.totals else 0) < charts.HOURS_BELOW_DAYS
 
 
 def _row(job: JobPlan, short: bool) -> tuple[str, ...]:

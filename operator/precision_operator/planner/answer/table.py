@@ -58,16 +58,15 @@ def lines(status: PlanStatus) -> Iterator[str]:
     """What stands below the table: the answer in five lines, questions, provenance, and all that was assumed."""
     if status.recommendation:
         yield status.recommendation
-    for problem in status.problems:
-        yield f"problem: {problem}"
+    yield from (f"problem: {problem}" for problem in status.problems)
     if status.totals is not None:
         yield from _answer(status, status.totals)
-    for answer in status.what_ifs:
-        yield f"what if: {answer.answer}"
-    for pool in status.pools:
-        yield f"pool {pool.name}: {pool.peak_gpus} of {pool.gpus} GPUs in use; {pool.data}; {pool.provenance}"
-    for note in status.notes:
-        yield f"assumed: {note}"
+    yield from (f"what if: {answer.answer}" for answer in status.what_ifs)
+    yield from (
+        f"pool {pool.name}: {pool.peak_gpus} of {pool.gpus} GPUs in use; {pool.data}; {pool.provenance}"
+        for pool in status.pools
+    )
+    yield from (f"assumed: {note}" for note in status.notes)
 
 
 def _answer(status: PlanStatus, totals: PlanTotals) -> Iterator[str]:

@@ -122,7 +122,7 @@ def _whole(spec: PlanSpec, start: datetime, pools: list[PoolTerms | None], jobs:
         pue=_factor(electric.pue, f"{at}.pue"),
         overhead={scope: _factor(text, f"{at}.overhead.{scope}") for scope, text in overhead.items()},
         dollars_per_kilowatt_hour=_or_none(
-            electric.dollars_per_kilowatt_hour, _price(10.0), f"{at}.dollarsPerKilowattHour"
+            electric.dollars_per_kilowatt_hour, partial(_price, most=10.0), f"{at}.dollarsPerKilowattHour"
         ),
         limits=PlanLimits(
             watts=_or_none(electric.budget, power, f"{at}.budget"),
@@ -157,13 +157,10 @@ def _factor(text: str | None, at: str) -> float | None:
     return value
 
 
-def _price(most: float) -> Callable[[str, str], float]:
-    def read(text: str, at: str) -> float:
-        value = positive(text, at, NO_PRICE)
-        require(value <= most, at, f"{text} dollars are more than {most:g}: is the unit right?")
-        return value
-
-    return read
+def _price(text: str, at: str, most: float = MOST_DOLLARS_PER_GPU_HOUR) -> float:
+    value = positive(text, at, NO_PRICE)
+    require(value <= most, at, f"{text} dollars are more than {most:g}: is the unit right?")
+    return value
 
 
 def _pool(pool: PlanPool, at: str) -> PoolTerms:
@@ -187,9 +184,7 @@ def _pool(pool: PlanPool, at: str) -> PoolTerms:
         scaling_plus_minus=_widest(pool, f"{at}.scaling"),
         job_rates=tuple(_job_rate(rate, f"{at}.jobRates[{i}]") for i, rate in enumerate(pool.job_rates)),
         goodput=_goodput(pool, at),
-        dollars_per_gpu_hour=_or_none(
-            pool.dollars_per_gpu_hour, _price(MOST_DOLLARS_PER_GPU_HOUR), f"{at}.dollarsPerGPUHour"
-        ),
+        dollars_per_gpu_hour=_or_none(pool.dollars_per_gpu_hour, _price, f"{at}.dollarsPerGPUHour"),
         price_includes_power=pool.price_includes_power,
         committed_gpu_hours=_or_none(pool.committed_gpu_hours, positive, f"{at}.committedGPUHours") or 0.0,
         power_watts=_or_none(pool.power_budget, power, f"{at}.powerBudget"),

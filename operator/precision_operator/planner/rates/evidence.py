@@ -235,20 +235,22 @@ def _unjudged_slow(facts: PoolFacts) -> frozenset[tuple[str, str, str]]:
             if result.slow is not None or result.stale:
                 continue
             peers = "/".join(map(str, (result.profile, result.workload, result.gpus or node.gpus, node.limit_watts)))
-            rows = {rate.recipe: _row(rate) for rate in result.rates}
+            rows = {
+                rate.recipe: RecipeRow(
+                    rate.recipe,
+                    rate.verdict,
+                    "ok",
+                    rate.throttled,
+                    tokens_per_second=rate.synchronous_tokens_per_second,  # what a node is judged by
+                )
+                for rate in result.rates
+            }
             for number in range(node.count):
                 name = f"{node.name}/{number}"
                 of[peers, name] = (node.name, result.profile, result.workload)
                 readings.append(Reading(name, peers, rows, (peers,)))
     slow = judged(readings, Thresholds().slow_node_percent)
     return frozenset(of[node.pool, node.node] for node in slow if node.slow)
-
-
-def _row(rate: RateFacts) -> RecipeRow:
-    """What a node is judged by: its synchronous rate."""
-    return RecipeRow(
-        rate.recipe, rate.verdict, "ok", rate.throttled, tokens_per_second=rate.synchronous_tokens_per_second
-    )
 
 
 def _sample(

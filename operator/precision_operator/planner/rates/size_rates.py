@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,11 +33,11 @@ def size_rates(
     for at in range(0, len(gpus), rows):
         clock.check()
         parts.append(_size_rates(source, gpus[at : at + rows], goodput, fastest_of))
-    return SizeRates(_joined([part.middle for part in parts]), _joined([part.promised for part in parts]))
-
-
-def _joined(arrays: Sequence[Figures]) -> Figures:
-    return np.concatenate([np.zeros(0), *arrays])
+    none = np.zeros(0)
+    return SizeRates(
+        np.concatenate([none, *(part.middle for part in parts)]),
+        np.concatenate([none, *(part.promised for part in parts)]),
+    )
 
 
 def _size_rates(source: RateSource, gpus: Counts, goodput: Goodput | None, fastest_of: int) -> SizeRates:

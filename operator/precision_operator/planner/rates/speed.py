@@ -144,16 +144,14 @@ def _other_recipes(pool: CandidatePool, wanted: JobWorkload, recipe: Recipe, nam
     gpu = part(pool.product)
     if not named or recipe in pool.refused_recipes or gpu is None or support(recipe, gpu.compute) is None:
         return
+    pairs = "by published pairs; "
     for rate in pool.terms.job_rates:
         if rate.recipe != recipe and rate.target.key == wanted.key:
-            step, way = (
-                recipe_transfer(wanted, rate.recipe, recipe),
-                f"predicted from {rate.recipe} by published pairs; ",
-            )
+            step, way = recipe_transfer(wanted, rate.recipe, recipe), f"predicted from {rate.recipe} {pairs}"
             yield rate.recipe, _of_job(pool, replace(rate, recipe=recipe), step, way)
     for (key, measured), sample in sorted(pool.samples.items()):
         if measured != recipe and key == wanted.key:
-            step, way = recipe_transfer(wanted, measured, recipe), f"predicted from {measured} by published pairs; "
+            step, way = recipe_transfer(wanted, measured, recipe), f"predicted from {measured} {pairs}"
             yield measured, _of_sample(pool, sample, recipe, step, way)
 
 

@@ -91,7 +91,9 @@ class SolverProcess:
             while pipe.poll(max(0.0, until - time.monotonic())):
                 answer: Solved = pipe.recv()
                 if answer.state != "better":
-                    return answer if answer.x is not None or best.x is None else _with(best, answer)
+                    if answer.x is not None or best.x is None:
+                        return answer
+                    return Solved("limit", best.x, max(best.bound, answer.bound))
                 best = Solved("limit", answer.x, answer.bound)
         except (EOFError, OSError):
             self.end()
@@ -117,8 +119,3 @@ def begin() -> None:
 def run(model: Model) -> Solved:
     """One model, by the process that all plans of this one share."""
     return _SOLVER.run(model)
-
-
-def _with(best: Solved, last: Solved) -> Solved:
-    """The best solution with the last bound."""
-    return Solved("limit", best.x, max(best.bound, last.bound))

@@ -131,11 +131,7 @@ def _last(highspy: Any, solver: Any, model: Model) -> Solved:
     if status == kinds.kInfeasible:
         return Solved("infeasible")
     if status == kinds.kTimeLimit:
-        return Solved(
-            "limit", x if len(model.whole) and info.primal_solution_status == 2 else None, _bound(info, model)
-        )
+        if not len(model.whole):
+            return Solved("limit")
+        return Solved("limit", x if info.primal_solution_status == 2 else None, float(info.mip_dual_bound))
     return Solved("failed", text=solver.modelStatusToString(status))
-
-
-def _bound(info: Any, model: Model) -> float:
-    return float(info.mip_dual_bound) if len(model.whole) else -np.inf

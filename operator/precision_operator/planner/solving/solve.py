@@ -366,10 +366,8 @@ def _held_rows(search: Search, program: AssignmentProgram) -> tuple[Constraint, 
 
 def _nothing_proved(search: Search) -> InputProblem:
     """How near it came, and what to do."""
-    near = ""
-    nearest: Candidate | None = search.nearest
-    if nearest is not None and nearest.late > 0:
-        near = f"; the nearest came {nearest.late:.3g} days late"
+    late = search.nearest.late if search.nearest is not None else 0.0
+    near = f"; the nearest came {late:.3g} days late" if late > 0 else ""
     text = (
         f"no plan was found, which proves nothing: another order or choice may hold{near}. Give late jobs a higher "
         f"priority or a later deadline, or {NARROW}"

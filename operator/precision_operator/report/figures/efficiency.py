@@ -33,7 +33,19 @@ def efficiency(facts: Given, drawn: Sequence[PoolFigures]) -> Iterator[Figure]:
         f"Tokens per joule are tokens/s per watt; watts of: {' and '.join(scopes) or 'nothing valid'}.{without}",
         source=of_nodes(nodes),
         head=("pool", "recipe", "tokens/s", "tokens/J", "watts", "why not"),
-        rows=tuple(_table_row(pool, row) for pool in drawn for row in pool.rows if row.rate),
+        rows=tuple(
+            (
+                pool.name,
+                row.recipe,
+                spread_text(row.rate, 0),
+                spread_text(row.tokens_per_joule, 2),
+                "–" if row.watts is None else f"{row.watts:,.0f}",
+                "" if row.tokens_per_joule else row.power_reason or "no power was read",
+            )
+            for pool in drawn
+            for row in pool.rows
+            if row.rate
+        ),
     )
 
 
@@ -115,14 +127,3 @@ Box = tuple[float, float, float, float]
 
 def _overlap(a: Box, b: Box) -> bool:
     return a[0] < b[1] and b[0] < a[1] and a[2] < b[3] and b[2] < a[3]
-
-
-def _table_row(pool: PoolFigures, row: PoolRow) -> tuple[str, ...]:
-    return (
-        pool.name,
-        row.recipe,
-        spread_text(row.rate, 0),
-        spread_text(row.tokens_per_joule, 2),
-        "–" if row.watts is None else f"{row.watts:,.0f}",
-        "" if row.tokens_per_joule else row.power_reason or "no power was read",
-    )

@@ -109,13 +109,11 @@ def _drawing(
 
 def _names(apart: Sequence[RelativeNode]) -> tuple[str, float]:
     """Who stands apart, in a list below; and where the drawing ends."""
-    y = BOTTOM + 42.0
-    parts = []
-    for place in apart[:NAMED]:
-        parts.append(svg.cross(8, y - 4, 3.5))
-        parts.append(svg.words(18, y, f"{place.node}  {place.relative:.1%}", size=10, fill=svg.FAIL))
-        y += 14
+    top, parts = BOTTOM + 42.0, []
+    for y, place in zip(range(0, 14 * NAMED, 14), apart, strict=False):
+        name = svg.words(18, top + y, f"{place.node}  {place.relative:.1%}", size=10, fill=svg.FAIL)
+        parts.append(svg.cross(8, top + y - 4, 3.5) + name)
     if len(apart) > NAMED:
-        parts.append(svg.words(18, y, f"and {len(apart) - NAMED} more, in the table", size=10, fill=svg.FAIL))
-        y += 14
-    return "".join(parts), y - 6 if apart else BOTTOM + 32
+        more = f"and {len(apart) - NAMED} more, in the table"
+        parts.append(svg.words(18, top + 14 * NAMED, more, size=10, fill=svg.FAIL))
+    return "".join(parts), top + 14 * len(parts) - 6 if apart else BOTTOM + 32

@@ -33,7 +33,19 @@ def speedup(facts: Given, drawn: Sequence[PoolFigures], heading: str = "") -> It
         caption=_caption(shown, any(expected.values())),
         source=of_nodes(nodes),
         head=("pool", "recipe", "speedup", "tokens/s", "nodes", "verdict", "reason"),
-        rows=tuple(_table_row(pool, row) for pool, _ in shown for row in pool.rows),
+        rows=tuple(
+            (
+                pool.name,
+                row.recipe,
+                spread_text(row.speedup, 3, "x"),
+                spread_text(row.rate, 0),
+                str(row.nodes),
+                row.verdict,
+                row.reason,
+            )
+            for pool, _ in shown
+            for row in pool.rows
+        ),
     )
 
 
@@ -55,11 +67,6 @@ def _whiskers(pool: PoolFigures, rows: list[PoolRow]) -> str:
     if any(row.speedup and row.speedup.kind == "range" for row in rows):
         return f"{pool.name}: median of its nodes; whiskers: their range, since they are too few for an interval."
     return "Median of the pool's nodes; whiskers: 95 % interval over nodes (order statistics)."
-
-
-def _table_row(pool: PoolFigures, row: PoolRow) -> tuple[str, ...]:
-    figures = spread_text(row.speedup, 3, "x"), spread_text(row.rate, 0)
-    return (pool.name, row.recipe, *figures, str(row.nodes), row.verdict, row.reason)
 
 
 def _expected(facts: Given, pool: PoolFigures) -> Expected:
