@@ -10,7 +10,7 @@ import pytest
 
 from precision_agent.cases import Case, Cases, GemmCase, TrainingCase, Variant, cases_of
 from precision_agent.power.reasons import COUNTER_DISAGREES
-from precision_agent.protocol import Probe, Sample
+from precision_agent.protocol import Probe, RegionName, Sample
 from precision_agent.results.assess import RecipeEvidence, control_ratio, recipe_result, with_meanings
 from precision_agent.results.power_windows import NodePower
 from precision_agent.results.train import Measured, RecipePower
@@ -18,6 +18,7 @@ from precision_agent.sampling.sample import take
 from precision_api.exchange.request import Timing
 from precision_api.exchange.result import Execution, Failure, RecipeResult
 from precision_api.models.resolution import resolve
+from precision_api.models.workload import Workload
 from tests.support.fake_backend import VERIFIED, FakeBackend, devices_of, one_second
 from tests.support.result_objects import TINY_WORKLOAD, request
 
@@ -35,18 +36,23 @@ def twice_as_fast(case: Case, variant: Variant) -> float | Failure:
     return 0.5 if variant.recipe == "nvfp4" else 1.0
 
 
+def run_on(*backends: FakeBackend, stop: Stop = lambda: None, workload: Workload = TINY_WORKLOAD) -> Measured:
+    asked = request(recipes=("nvfp4",), workload=workload)
+    resolved, devices = resolve(asked.workload), devices_of(*backends)
+    cases = cases_of(asked, resolved)
+    samples = take(devices, cases, cases.variants, TIMING, stop)
+    return Measured(cases, samples, resolved, devices.machine().names)
+
+
 def run_of(
     seconds: Callable[[Case, Variant], float | Failure] = twice_as_fast, stop: Stop = lambda: None, gpus: int = 4
 ) -> Measured:
-    """A run of `devices` equal devices."""
-    asked = request(recipes=("nvfp4",))
-    devices = devices_of(*(FakeBackend(seconds, uuid=f"GPU-{index}") for index in range(gpus)))
-    cases = tiny()
-    samples = take(devices, cases, cases.variants, TIMING, stop)
-    return Measured(cases, samples, resolve(asked.workload), devices.machine().names)
+    """A run of equal devices."""
+    return run_on(*(FakeBackend(seconds, uuid=f"GPU-{index}") for index in range(gpus)), stop=stop)
 
 
 POWER = NodePower({"layers": 2000.0}, seconds=12.0, updates=120, scope="gpu")
+EVIDENCE = RecipeEvidence(VERIFIED, RecipePower(POWER, {}))
 
 
 def assessed(
@@ -206,15 +212,10 @@ class _Changed(FakeBackend):
 def test_a_model_that_became_another_one_on_the_way_gives_no_training_figure_but_a_reason(
     change: Callable[[Sample], Sample],
 ) -> None:
-    asked, cases = request(recipes=("nvfp4",)), tiny()
-    devices = devices_of(
-        FakeBackend(twice_as_fast, uuid="GPU-0"), _Changed(twice_as_fast, uuid="GPU-1", change=change, after=30)
-    )
-    samples = take(devices, cases, cases.variants, TIMING, lambda: None)
-    run = Measured(cases, samples, resolve(asked.workload), devices.machine().names)
-    found = recipe_result(NVFP4, run, RecipeEvidence(VERIFIED, RecipePower(POWER, {})))
+    steady = FakeBackend(twice_as_fast, uuid="GPU-0")
+    run = run_on(steady, _Changed(twice_as_fast, uuid="GPU-1", change=change, after=30))
+    found, baseline = (recipe_result(variant, run, EVIDENCE) for variant in (NVFP4, run.cases.baseline))
     assert found.training.failure.reason == "depth_changed"
-    baseline = recipe_result(cases.baseline, run, RecipeEvidence(VERIFIED, RecipePower(POWER, {})))
     assert baseline.training.tokens_per_second is not None
 
 
@@ -235,11 +236,6 @@ def test_one_gpu_that_ran_eagerly_is_told_though_the_others_replayed_graphs() ->
 MILLI = 1e-3
 
 
-def whole_step(found: Sample) -> Sample:
-    """With all four parts; the optimizer's comes once in 8 micro batches."""
-    return replace(found, regions={"layers_forward": 0.2, "head": 0.1, "layers_backward": 0.5, "optimizer": 0.8})
-
-
 def quicker_forward(case: Case, variant: Variant) -> float | Failure:
     """GEMMs of a millisecond, NVFP4's forward ones of a quarter."""
     if isinstance(case, TrainingCase):
@@ -248,22 +244,18 @@ def quicker_forward(case: Case, variant: Variant) -> float | Failure:
     return MILLI / 4 if quick else MILLI
 
 
+def bf16_and_nvfp4(regions: dict[RegionName, float], workload: Workload = TINY_WORKLOAD) -> tuple[RecipeResult, ...]:
+    """Both with meanings, of a step with these parts; the optimizer's comes once in 8 micro batches."""
+    parts = _Changed(quicker_forward, uuid="GPU-0", change=lambda found: replace(found, regions=regions))
+    run = run_on(parts, workload=workload)
+    return with_meanings(tuple(recipe_result(Variant(name, name), run, EVIDENCE) for name in ("bf16", "nvfp4")), run)
+
+
 @pytest.mark.parametrize("recompute", ["None", "Full"])
 def test_what_the_gemms_allow_counts_forward_ones_as_often_as_a_step_runs_them(recompute: str) -> None:
     workload = TINY_WORKLOAD.model_copy(update={"recompute": recompute})
-    asked = request(recipes=("nvfp4",), workload=workload)
-    cases = cases_of(asked, resolve(asked.workload))
-    devices = devices_of(_Changed(quicker_forward, uuid="GPU-0", change=whole_step))
-    run = Measured(
-        cases,
-        take(devices, cases, cases.variants, TIMING, lambda: None),
-        resolve(asked.workload),
-        devices.machine().names,
-    )
-    evidence = RecipeEvidence(VERIFIED, RecipePower(POWER, {}))
-    results = tuple(recipe_result(Variant(name, name), run, evidence) for name in ("bf16", "nvfp4"))
-    found = with_meanings(results, run)[1]
-    gemms = [case for case in cases.gemms if case.mode == "autocast"]
+    _, found = bf16_and_nvfp4({"layers_forward": 0.2, "head": 0.1, "layers_backward": 0.5, "optimizer": 0.8}, workload)
+    gemms = [case for case in tiny().gemms if case.mode == "autocast"]
     layers = sum(case.count for case in gemms if case.pass_ == "fprop" and case.quantized)
     once = sum(case.count for case in gemms)
     again = 2 if recompute == "Full" else 1
@@ -276,18 +268,9 @@ def test_what_the_gemms_allow_counts_forward_ones_as_often_as_a_step_runs_them(r
 
 def shared(share: float) -> tuple[RecipeResult, ...]:
     """bf16 and nvfp4 with meanings, where the baseline's GEMMs are this share of its step."""
-    asked, cases = request(recipes=("nvfp4",)), tiny()
-    gemms = MILLI * sum(case.count for case in cases.gemms if case.mode == "autocast")
-
-    def filled(found: Sample) -> Sample:
-        parts = {"layers_forward": 0.2, "head": 0.1, "layers_backward": 0.6, "optimizer": 0.8}
-        return replace(found, regions={name: part * gemms / share for name, part in parts.items()})
-
-    devices = devices_of(_Changed(quicker_forward, uuid="GPU-0", change=filled))
-    samples = take(devices, cases, cases.variants, TIMING, lambda: None)
-    run = Measured(cases, samples, resolve(asked.workload), devices.machine().names)
-    evidence = RecipeEvidence(VERIFIED, RecipePower(POWER, {}))
-    return with_meanings(tuple(recipe_result(Variant(name, name), run, evidence) for name in ("bf16", "nvfp4")), run)
+    gemms = MILLI * sum(case.count for case in tiny().gemms if case.mode == "autocast")
+    parts = {"layers_forward": 0.2, "head": 0.1, "layers_backward": 0.6, "optimizer": 0.8}
+    return bf16_and_nvfp4({name: part * gemms / share for name, part in parts.items()})  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("share", [0.7, 1.0])

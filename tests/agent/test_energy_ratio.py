@@ -56,17 +56,13 @@ def test_what_the_abba_blocks_do_not_share_is_the_width() -> None:
     assert (found.lower, found.upper) == pytest.approx((expected.lower, expected.upper))
 
 
-def one_abba_block() -> NodePower:
-    return power(1000, DRIFT[:1])
-
-
 @pytest.mark.parametrize(
     ("metering", "variant"),
     [
         (RecipePower(power(1000), {}, baseline=power(1000)), Variant("bf16", "bf16")),
         (RecipePower(power(1000), {}, baseline=(COUNTER_DISAGREES,)), NVFP4),
         (RecipePower((COUNTER_DISAGREES,), {}, baseline=power(1000)), NVFP4),
-        (RecipePower(power(1000), {}, baseline=one_abba_block()), NVFP4),
+        (RecipePower(power(1000), {}, baseline=power(1000, DRIFT[:1])), NVFP4),
     ],
     ids=["the baseline", "no draw of the baseline", "no draw", "one palindrome in common"],
 )

@@ -36,6 +36,14 @@ def profile(*kernels: ProfiledKernel) -> Profile:
     return Profile(kernels, seconds=1.0, steps=10)
 
 
+def verified(
+    *kernels: ProfiledKernel,
+    inside: Inspection = Inspection(),
+    **more: Any,  # noqa: B008 -- frozen
+) -> Verification:
+    return verification_of("fp8_current", request(**more), PROBED, profile(*kernels), inside, TE)
+
+
 def test_the_tax_is_the_quantisation_kernels_share_and_a_norm_is_none_of_it() -> None:
     kernels = [ProfiledKernel(FP8, 3.0), ProfiledKernel(CAST, 1.0), ProfiledKernel(NORM, 5.0)]
     assert quantization_tax("fp8_current", kernels) == pytest.approx(0.25)
@@ -93,13 +101,13 @@ def test_what_quantises_is_told_by_its_rule(name: str, counts: bool) -> None:
 
 
 def test_the_head_is_no_part_of_the_claim() -> None:
-    seen = profile(ProfiledKernel(FP8, 1.0, "forward", "mlp"), ProfiledKernel(BF16, 3.0, "forward", "head"))
-    assert verification_of("fp8_current", request(), PROBED, seen, Inspection(), TE).verdict == "verified"
+    head = ProfiledKernel(BF16, 3.0, "forward", "head")
+    assert verified(ProfiledKernel(FP8, 1.0, "forward", "mlp"), head).verdict == "verified"
 
 
 def test_attention_that_is_not_fused_is_bf16_in_every_recipe_and_no_part_of_the_claim() -> None:
-    kernels = (ProfiledKernel(FP8, 1.0, "forward", "mlp"), ProfiledKernel(BF16, 3.0, "forward", "core_attention"))
-    found = verification_of("fp8_current", request(), PROBED, profile(*kernels), Inspection(), TE)
+    core = ProfiledKernel(BF16, 3.0, "forward", "core_attention")
+    found = verified(ProfiledKernel(FP8, 1.0, "forward", "mlp"), core)
     assert (found.verdict, found.share) == ("verified", 1.0)
 
 
@@ -108,7 +116,7 @@ def test_where_modules_cannot_be_told_bf16_kernels_may_be_the_heads_and_prove_no
     blind = replace(profile(*mixed), unplaced="RuntimeError: a view is modified")
     found = verification_of("fp8_current", request(), PROBED, blind, Inspection(), TE)
     assert (found.verdict, "a view is modified" in found.message) == ("unknown", True)
-    assert verification_of("fp8_current", request(), PROBED, profile(*mixed), Inspection(), TE).verdict == "partial"
+    assert verified(*mixed).verdict == "partial"
     pure = replace(profile(mixed[0]), unplaced="RuntimeError: a view is modified")
     assert verification_of("fp8_current", request(), PROBED, pure, Inspection(), TE).verdict == "verified"
 
@@ -122,24 +130,20 @@ def test_attention_that_is_not_fused_is_told_and_a_fused_or_unknown_one_is_not()
 
 
 def test_with_the_scope_mlp_the_attention_is_no_part_of_the_claim_either() -> None:
-    seen = profile(ProfiledKernel(FP8, 1.0, "forward", "mlp"), ProfiledKernel(BF16, 1.0, "forward", "attention"))
-    whole = verification_of("fp8_current", request(), PROBED, seen, Inspection(), TE)
-    assert whole.verdict == "partial"
-    assert (
-        verification_of("fp8_current", request(recipe_scope="mlp"), PROBED, seen, Inspection(), TE).verdict
-        == "verified"
-    )
+    seen = (ProfiledKernel(FP8, 1.0, "forward", "mlp"), ProfiledKernel(BF16, 1.0, "forward", "attention"))
+    assert verified(*seen).verdict == "partial"
+    assert verified(*seen, recipe_scope="mlp").verdict == "verified"
 
 
 def test_a_recipe_that_ran_in_bf16_is_a_fallback_with_its_kernels_told() -> None:
-    found = verification_of("fp8_current", request(), PROBED, profile(ProfiledKernel(BF16, 1.0)), Inspection(), TE)
+    found = verified(ProfiledKernel(BF16, 1.0))
     assert found.verdict == "fallback"
     assert [(kernel.name, kernel.class_, kernel.rule) for kernel in found.kernels] == [(BF16, "bf16", "cublas-nvjet")]
 
 
 def test_errors_lower_a_verdict_and_flags_stand_beside_it() -> None:
     inside = Inspection({"with_rht": True}, NumericErrors(y=0.001, dx=0.04, dw=0.04), 0.52)
-    found = verification_of("fp8_current", request(), PROBED, profile(ProfiledKernel(FP8, 1.0)), inside, TE)
+    found = verified(ProfiledKernel(FP8, 1.0), inside=inside)
     assert found.verdict == "fallback", "y is too exact for FP8"
     assert (found.flags, found.saved_bytes_ratio) == ({"with_rht": True}, 0.52)
 

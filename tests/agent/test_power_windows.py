@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import Any
 
 from precision_agent.cases import Case, TrainingCase, Variant, cases_of
-from precision_agent.power.energy import Window
 from precision_agent.protocol import Part, RegionName, Sample
-from precision_agent.sampling.sample import HOOKS, POWER_PARTS, Hooks, take
+from precision_agent.sampling.sample import HOOKS, POWER_PARTS, Hooks, Samples, take
 from precision_api.exchange.request import Timing
 from precision_api.exchange.result import Failure
 from precision_api.models.resolution import resolve
@@ -41,17 +40,16 @@ class Metered(FakeBackend):
         return [(part, seed) for variant, part, seed in self.replayed if variant == label]
 
 
-def taken(device: Metered, hooks: Hooks = HOOKS) -> tuple[str, ...]:
-    """Labels of the variants, after all ABBA blocks on this device."""
+def taken(*devices: Metered, hooks: Hooks = HOOKS) -> Samples:
+    """All ABBA blocks on these devices."""
     asked = request(recipes=("nvfp4",))
     cases = cases_of(asked, resolve(asked.workload))
-    take(devices_of(device), cases, cases.variants, TIMING, lambda: None, 0.1, hooks)
-    return tuple(variant.label for variant in cases.variants)
+    return take(devices_of(*devices), cases, cases.variants, TIMING, lambda: None, 0.1, hooks)
 
 
 def test_a_variants_slots_replay_the_parts_in_turn_each_with_a_seed_of_its_own() -> None:
     device = Metered()
-    for label in taken(device):
+    for label in taken(device).windows:
         slots = 2 * TIMING.passes
         expected = [POWER_PARTS[i % len(POWER_PARTS)] for i in range(slots)]
         assert [part for part, _ in device.of(label)] == ["layers" if part == "dense" else part for part in expected]
@@ -62,30 +60,21 @@ def test_every_part_has_a_window_in_the_shortest_run_that_has_an_interval() -> N
     assert set(POWER_PARTS[: 2 * 3]) == {"layers", "head", "optimizer", "dense"}
 
 
+def hot_in(abba_block: int) -> Hooks:
+    asked = count(1)
+    return Hooks(hot=lambda windows: next(asked) == abba_block)
+
+
 def test_an_abba_block_that_is_measured_again_replays_the_same_parts() -> None:
     device = Metered()
-    calls: list[Sequence[Sequence[Window]]] = []
-
-    def hot(windows: Sequence[Sequence[Window]]) -> bool:
-        calls.append(windows)
-        return len(calls) == 1
-
-    taken(device, Hooks(hot=hot))
+    taken(device, hooks=hot_in(1))
     first, again = device.of("nvfp4")[:2], device.of("nvfp4")[2:4]
     assert first == again
     assert device.of("nvfp4")[4][0] == POWER_PARTS[2]
 
 
 def test_each_window_says_which_abba_block_it_is_of_also_where_one_was_measured_again() -> None:
-    asked = request(recipes=("nvfp4",))
-    cases = cases_of(asked, resolve(asked.workload))
-    calls: list[Sequence[Sequence[Window]]] = []
-
-    def hot(windows: Sequence[Sequence[Window]]) -> bool:
-        calls.append(windows)
-        return len(calls) == 2
-
-    found = take(devices_of(Metered()), cases, cases.variants, TIMING, lambda: None, 0.1, Hooks(hot=hot))
+    found = taken(Metered(), hooks=hot_in(2))
     assert found.repeated == 1
     assert [one.abba_block for one in found.windows["nvfp4"]] == [0, 0, 1, 1, 2, 2, 3, 3]
 
@@ -99,10 +88,6 @@ def test_layers_stand_in_for_a_part_that_the_short_model_lacks() -> None:
 def test_each_gpus_own_steps_choose_the_pause_and_stand_in_the_window() -> None:
     quick = {"layers_forward": 0.06, "layers_backward": 0.1}
     slow = {name: seconds * 1.25 for name, seconds in quick.items()}
-    node = (Metered(regions=quick), Metered(regions=slow))  # type: ignore[arg-type]
-    asked = request(recipes=("nvfp4",))
-    cases = cases_of(asked, resolve(asked.workload))
-    found = take(devices_of(*node), cases, cases.variants, TIMING, lambda: None, 0.1)
-    window = found.windows["bf16"][0]
+    window = taken(Metered(regions=quick), Metered(regions=slow)).windows["bf16"][0]  # type: ignore[arg-type]
     assert window.longest_pause_seconds > 0
     assert len(window.steps) == len(window.running) == 2

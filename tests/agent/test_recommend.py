@@ -75,16 +75,17 @@ def test_invalid_energy_takes_no_part() -> None:
     assert (found.by_speed, found.by_energy) == ("nvfp4", "mxfp8")
 
 
+def trained(tokens_per_joule: float, ratio: Interval | None = None, **more: Interval) -> Training:
+    energy = Energy(valid=True, watts=500.0, tokens_per_joule=tokens_per_joule, tokens_per_joule_ratio=ratio)
+    return Training(tokens_per_second=interval(1e5), energy=energy, **more)
+
+
 @pytest.mark.parametrize(("gain", "best"), [(1.02, "bf16"), (1.05, "mxfp8")])
 def test_a_gain_in_energy_below_what_its_figures_are_known_to_is_none(gain: float, best: Recipe) -> None:
-    def at(tokens_per_joule: float, **more: Interval) -> Training:
-        ratio = interval(tokens_per_joule / 10.0, 0.005)
-        energy = Energy(valid=True, watts=500.0, tokens_per_joule=tokens_per_joule, tokens_per_joule_ratio=ratio)
-        return Training(tokens_per_second=interval(1e5), energy=energy, **more)
-
+    faster = trained(10.0 * gain, interval(gain, 0.005), speedup=interval(1.3))
     rows = [
-        recipe_result("bf16", training=at(10.0)),
-        recipe_result("mxfp8", 1.3, training=at(10.0 * gain, speedup=interval(1.3))),
+        recipe_result("bf16", training=trained(10.0, interval(1.0, 0.005))),
+        recipe_result("mxfp8", 1.3, training=faster),
     ]
     assert recommend(rows, None, "measured").by_energy == best
 
@@ -100,10 +101,6 @@ def test_a_gain_in_energy_below_what_its_figures_are_known_to_is_none(gain: floa
 def test_the_baseline_has_the_most_tokens_per_joule_only_where_no_other_recipe_can_have_more(
     ratio: Interval, best: Recipe | None
 ) -> None:
-    def trained(tokens_per_joule: float, ratio: Interval | None = None) -> Training:
-        energy = Energy(valid=True, watts=500.0, tokens_per_joule=tokens_per_joule, tokens_per_joule_ratio=ratio)
-        return Training(tokens_per_second=interval(1e5), energy=energy)
-
     rows = [recipe_result("bf16", training=trained(10.0)), recipe_result("mxfp8", training=trained(11.0, ratio))]
     found = recommend(rows, None, "measured")
     assert found.by_energy == best
@@ -125,10 +122,6 @@ def test_figures_that_nobody_measured_are_called_so() -> None:
     ids=["beyond its interval", "within its interval", "without one"],
 )
 def test_most_tokens_per_joule_must_be_beyond_the_interval_of_the_ratio(ratio: Interval | None, best: Recipe) -> None:
-    def trained(tokens_per_joule: float, ratio: Interval | None = None) -> Training:
-        energy = Energy(valid=True, watts=500.0, tokens_per_joule=tokens_per_joule, tokens_per_joule_ratio=ratio)
-        return Training(tokens_per_second=interval(1e5), energy=energy)
-
     rows = [
         recipe_result("bf16", training=trained(10.0)),
         recipe_result("mxfp8", training=trained(11.0, interval(1.1, 0.02))),
