@@ -110,11 +110,7 @@ def test_a_second_depth_that_fails_on_one_gpu_is_no_check_but_a_note_with_its_re
 
 @pytest.mark.parametrize(
     ("sequence", "windows", "notes"),
-    [
-        (64, 3, 0),
-        (64, 2, 2),
-        (16, 2, 0),
-    ],
+    [(64, 3, 0), (64, 2, 2), (16, 2, 0)],
     ids=["all windowed, as the model's", "not all windowed", "no longer than the window"],
 )
 def test_depths_with_other_windows_are_not_held_against_each_other(sequence: int, windows: int, notes: int) -> None:

@@ -29,6 +29,7 @@ MIXTURE: dict[str, Any] = {
     "hiddenSize": 32, "intermediateSize": 64, "numAttentionHeads": 2, "gatedMLP": True, "headDim": 24,
     "moe": {"numExperts": 4, "topK": 2, "expertIntermediateSize": 16},
 }  # fmt: skip
+UNSEEN = Inspection()
 PROBED = Probe("ok", verification=Verification(verdict="unknown", message="probe"))
 
 
@@ -36,11 +37,7 @@ def profile(*kernels: ProfiledKernel) -> Profile:
     return Profile(kernels, seconds=1.0, steps=10)
 
 
-def verified(
-    *kernels: ProfiledKernel,
-    inside: Inspection = Inspection(),
-    **more: Any,  # noqa: B008 -- frozen
-) -> Verification:
+def verified(*kernels: ProfiledKernel, inside: Inspection = UNSEEN, **more: Any) -> Verification:
     return verification_of("fp8_current", request(**more), PROBED, profile(*kernels), inside, TE)
 
 

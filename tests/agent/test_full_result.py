@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from functools import cache
-from pathlib import Path
 from random import Random
 
 import pytest
@@ -26,20 +25,16 @@ from precision_api.exchange.result import (
     Steadiness,
     ThrottleShare,
 )
-from precision_api.exchange.wire import MESSAGE_MAX_BYTES, Published, encode, read_log, read_message, summarize
+from precision_api.exchange.wire import MESSAGE_MAX_BYTES, encode, read_log, read_message, summarize
 from precision_api.facts.recipes import RECIPE_NAMES
 from precision_api.models.workload import PresetName, Workload
+from tests.support.golden import FOLDER
 from tests.support.result_objects import request_text
 
 LOG_MAX_BYTES = 256 * 1024
 PALINDROMES = TIMINGS["standard"].model_copy(update={"passes": 4})
 """A third of the standard's: enough for every figure, and a result has as many digits of four as of twelve."""
-NAMES = Path(__file__).parents[1] / "golden" / "kernel_names.json"
-
-
-def names() -> list[str]:
-    rows = json.loads(NAMES.read_text())["kernels"]
-    return [row["name"] for row in rows]
+NAMES = [row["name"] for row in json.loads((FOLDER / "kernel_names.json").read_text())["kernels"]]
 
 
 @cache
@@ -94,7 +89,7 @@ def _filled(recipe: RecipeResult, chance: Random) -> RecipeResult:
     kernels = tuple(
         KernelSeen(name=f"{name}_{chance.randrange(10**9)}"[:1024], class_="bf16", rule="cublas-nvjet",
                    seconds=chance.random())
-        for name in chance.sample(names(), 24)
+        for name in chance.sample(NAMES, 24)
     )  # fmt: skip
     return recipe.model_copy(
         update={
@@ -146,17 +141,12 @@ def test_where_much_failed_words_are_shortened_and_the_main_figures_stay() -> No
         assert kept.model_dump(include=figures) == recipe.model_dump(include=figures)
 
 
-def sizes(published: Published) -> tuple[int, int]:
-    return sum(len(line) + 1 for line in published.lines), len(published.message)
-
-
 @pytest.mark.parametrize(("preset", "steps"), [("llama3-8b", 50), ("mixtral-8x7b", 50), ("llama3.1-405b", 1000)])
 def test_the_fullest_result_of_seven_recipes_on_four_gpus_fits(preset: PresetName, steps: int) -> None:
     result = fullest(preset, steps)
     published = encode(result)
-    log, message = sizes(published)
-    assert log < LOG_MAX_BYTES
-    assert message <= MESSAGE_MAX_BYTES
+    assert sum(len(line) + 1 for line in published.lines) < LOG_MAX_BYTES
+    assert len(published.message) <= MESSAGE_MAX_BYTES
     summary = read_message(published.message)
     assert set(summary.dropped) <= CUT
     assert [recipe.recipe for recipe in summary.recipes] == list(RECIPE_NAMES)

@@ -142,23 +142,9 @@ def test_nothing_around_a_higher_precision_name_makes_it_fp8_or_fp4(name: str, b
 
 
 SUFFIXES = [
-    "_bias",
-    "_splitK",
-    "_TNT",
-    "_Avec32UE8M0",
-    "_Bvec32UE8M0",
-    "_Avec16UE4M3_Bvec16UE4M3",
-    "_Avec128",
-    "_e4m3",
-    "_fp8",
-    "_ue4m3xf4",
-    "_qqtst",
-    "_ootst",
-    "_f4",
-    "_relu",
-    "<cutlass::float_e4m3_t>",
-    "(__nv_fp8_e4m3*)",
-]
+    "_bias", "_splitK", "_TNT", "_Avec32UE8M0", "_Bvec32UE8M0", "_Avec16UE4M3_Bvec16UE4M3", "_Avec128", "_e4m3",
+    "_fp8", "_ue4m3xf4", "_qqtst", "_ootst", "_f4", "_relu", "<cutlass::float_e4m3_t>", "(__nv_fp8_e4m3*)",
+]  # fmt: skip
 
 
 @given(st.sampled_from(NOT_FP8), st.lists(st.sampled_from(SUFFIXES), max_size=4))
@@ -245,19 +231,11 @@ def test_two_higher_precision_names_in_one_are_not_fp8_or_fp4(one: str, other: s
 
 
 QUANTISES = [
-    "row_col_rht_gemm_device",
-    "group_row_col_rht_gemm_device_graph_safe",
-    "rht_gemm_device",
-    "group_rht_gemm_device",
-    "quantize_for_grouped_gemm_kernel",
-    "cast_transpose_for_gemm_kernel",
-    "swizzle_for_gemm_kernel",
-    "quantize_mxfp8_gemm_swizzled_scales",
-    "_quantize_gemm_input_kernel",
-    "nvfp4_quantize_gemm_operands",
-    "prepare_grouped_gemm_scales",
-    "setup_grouped_gemm_kernel",
-]
+    "row_col_rht_gemm_device", "group_row_col_rht_gemm_device_graph_safe", "rht_gemm_device",
+    "group_rht_gemm_device", "quantize_for_grouped_gemm_kernel", "cast_transpose_for_gemm_kernel",
+    "swizzle_for_gemm_kernel", "quantize_mxfp8_gemm_swizzled_scales", "_quantize_gemm_input_kernel",
+    "nvfp4_quantize_gemm_operands", "prepare_grouped_gemm_scales", "setup_grouped_gemm_kernel",
+]  # fmt: skip
 TYPES_IN_TEMPLATES = ["<__nv_fp8_e4m3, 128>", "<cutlass::float_e2m1_t>", "<__nv_bfloat16>", "<1, true>", ""]
 
 
@@ -272,32 +250,10 @@ def test_quantisation_with_gemm_in_its_name_is_not_a_gemm(function: str, before:
 
 
 PIECES = [
-    "nvjet_",
-    "sm100_",
-    "tst",
-    "qqtst_",
-    "xmma_gemm_",
-    "cutlass3x_",
-    "cutlass_80_tensorop_",
-    "s1688gemm_",
-    "bf16",
-    "gemm_",
-    "block_scaled_",
-    "bmm_",
-    "E4m3E4m3_",
-    "deep_gemm::",
-    "fp8_gemm_1d2d",
-    "cutlass::Kernel2<",
-    "gemvNSP_kernel<",
-    "_",
-    "<",
-    ">",
-    "(",
-    "…",
-    "...",
-    "std::enable_if<",
-    "void ",
-]
+    "nvjet_", "sm100_", "tst", "qqtst_", "xmma_gemm_", "cutlass3x_", "cutlass_80_tensorop_", "s1688gemm_", "bf16",
+    "gemm_", "block_scaled_", "bmm_", "E4m3E4m3_", "deep_gemm::", "fp8_gemm_1d2d", "cutlass::Kernel2<",
+    "gemvNSP_kernel<", "_", "<", ">", "(", "…", "...", "std::enable_if<", "void ",
+]  # fmt: skip
 
 
 @given(st.one_of(st.text(), st.lists(st.sampled_from(PIECES)).map("".join)))

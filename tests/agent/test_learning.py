@@ -51,12 +51,8 @@ def told(runs: list[LossRun], baseline: list[LossRun] | None = None) -> Loss:
 
 def test_a_loss_that_stays_at_that_of_a_guess_with_no_gradient_learns_nothing() -> None:
     found = run([START] * 50, norms=(0.0,) * 50)
-    assert (found.verdict, found.reason, found.diverged_step, len(found.loss)) == (
-        "not_learning",
-        "loss_stayed",
-        None,
-        50,
-    )
+    assert (found.verdict, found.reason) == ("not_learning", "loss_stayed")
+    assert (found.diverged_step, len(found.loss)) == (None, 50)
 
 
 @pytest.mark.parametrize("sigma", [0.01, 0.05, 0.1])

@@ -36,13 +36,9 @@ from precision_api.models.workload import Workload
 
 NOTHING = GpuReadings(failure=Failure(reason="nvml_unavailable", message="NVML Shared Library Not Found"))
 CONFIG = {
-    "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    "hidden_size": 1024,
-    "intermediate_size": 4096,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 8,
-}
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 1024, "intermediate_size": 4096,
+    "num_hidden_layers": 4, "num_attention_heads": 8,
+}  # fmt: skip
 
 
 def gpus(*names: str) -> GpuReadings:
@@ -84,12 +80,8 @@ def test_a_box_without_a_gpu_is_told_so_and_offered_the_trial() -> None:
 
 def test_the_trial_on_the_cpu_needs_nothing_named_and_says_what_it_runs() -> None:
     trial = made(box(GpuReadings(), "cpu"))
-    assert (trial.node.product, trial.node.gpus, trial.recipes, trial.training) == (
-        "CPU",
-        1,
-        ("bf16", "fp8_current"),
-        False,
-    )
+    assert (trial.node.product, trial.node.gpus, trial.recipes) == ("CPU", 1, ("bf16", "fp8_current"))
+    assert trial.training is False
     assert trial.workload.name == "cpu-trial"
 
 

@@ -69,19 +69,11 @@ def changed(values: list[float], at: int, to: list[float]) -> list[float]:
         (FALLING, changed(CALM, 30, [11.0, 11.0, 5.0, 11.0, 11.0]), None),
     ],
     ids=[
-        "healthy",
-        "without norms",
-        "NaN",
-        "infinite at once",
-        "an infinite norm",
-        "a small rise",
-        "a rise above half a nat",
-        "two steps of a large norm",
-        "three steps of a large norm",
-        "a norm below ten times its median",
-        "large norms that are not in a row",
+        "healthy", "without norms", "NaN", "infinite at once", "an infinite norm", "a small rise",
+        "a rise above half a nat", "two steps of a large norm", "three steps of a large norm",
+        "a norm below ten times its median", "large norms that are not in a row",
     ],
-)
+)  # fmt: skip
 def test_a_run_diverges_by_the_rules_of_the_method(
     loss: list[float], norms: list[float], expected: Divergence | None
 ) -> None:

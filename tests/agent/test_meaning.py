@@ -157,6 +157,5 @@ def test_layers_that_are_kept_higher_gain_nothing_and_lower_the_expectation() ->
 
 def test_a_step_without_its_optimizer_is_not_held_against_the_gemms() -> None:
     whole = with_sums(AUTOCAST, PREQUANTIZED)
-    assert whole.training
     without = whole.training.model_copy(update={"missing": ("optimizer",)})
     assert facts_of(whole.model_copy(update={"training": without}), "bf16", 0.7).measured is None

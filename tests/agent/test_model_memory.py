@@ -105,7 +105,6 @@ def test_probabilities_are_a_number_for_each_head_and_pair_of_tokens_of_every_la
 def test_a_short_model_that_took_something_else_leaves_no_figure(changes: dict[str, int], named: str) -> None:
     found = told(**changes)
     assert (found.bytes, found.failure and found.failure.reason) == (None, "formula_disagrees")
-    assert found.failure
     assert named in found.failure.message
 
 
@@ -116,7 +115,6 @@ def test_what_the_short_model_was_without_is_left_out_of_the_prediction() -> Non
 
 
 def test_fp32_gradients_take_two_bytes_a_weight_more() -> None:
-    assert LLAMA.parameters
     short = 961_560_576 * 2
     found = told(state_bytes=STATE + short, allocated_peak_bytes=STATE + short + 17_662_346_752, gradient_bytes=4)
     assert (found.bytes or 0) - (told().bytes or 0) == 2 * LLAMA.parameters.total

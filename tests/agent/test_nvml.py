@@ -66,10 +66,7 @@ def test_gpus_are_read_by_uuid_in_si_units() -> None:
     found = read(library)
     assert (found.driver, found.failure) == ("580.95.05", None)
     assert found.gpus[1] == Gpu(
-        uuid="GPU-1",
-        name="NVIDIA GB200",
-        memory_bytes=186 * 10**9,
-        enforced_limit_watts=1200.0,
+        uuid="GPU-1", name="NVIDIA GB200", memory_bytes=186 * 10**9, enforced_limit_watts=1200.0
     )
     assert library.open_sessions == 0
 

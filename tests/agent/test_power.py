@@ -131,10 +131,7 @@ def test_energy_lies_between_least_and_most_power_and_adds_up_over_neighbours(wa
 @given(st.floats(0.1, 2.0), st.floats(10.3, 21.7))
 def test_a_hole_wider_than_the_bound_gives_no_figure_and_a_narrower_one_does(width: float, middle: float) -> None:
     kept = [sample for sample in samples(lambda at: 500.0) if abs(sample.at - middle) > width / 2]
-    hole = max(
-        (b.at - a.at for a, b in pairwise(kept) if b.at > WINDOW.start and a.at < WINDOW.end),
-        default=0.0,
-    )
+    hole = max((b.at - a.at for a, b in pairwise(kept) if b.at > WINDOW.start and a.at < WINDOW.end), default=0.0)
     found = integral(kept, WINDOW)
     if hole <= LIMITS.gap_seconds:
         assert found == pytest.approx(6000.0)
@@ -165,12 +162,7 @@ def broken_counter(change: Callable[[CounterReading], int]) -> Trace:
 
 
 VOID: dict[str, tuple[Trace, list[Window], StepPace, tuple[Reason, ...]]] = {
-    "no counter": (
-        replace(steady(), counter=()),
-        [WINDOW],
-        QUIET,
-        (why.NO_ENERGY_COUNTER, why.TOO_FEW_UPDATES),
-    ),
+    "no counter": (replace(steady(), counter=()), [WINDOW], QUIET, (why.NO_ENERGY_COUNTER, why.TOO_FEW_UPDATES)),
     "no power": (replace(steady(), power=()), [WINDOW], QUIET, (why.NO_INSTANT_POWER,)),
     "GPU lost": (replace(steady(), lost=True), [WINDOW], QUIET, (why.SENSOR_LOST,)),
     "hole in both": (without(steady(), 15.0, 15.8), [WINDOW], QUIET, (why.SAMPLE_GAP,)),

@@ -156,12 +156,8 @@ def failure(result: MeasurementResult, recipe: str) -> str | None:
 def test_a_run_names_each_fault_and_publishes_what_is_good(pool: Pools) -> None:
     outcome = ran(pool, {}, {"fp8_current": "cuda_error", "mxfp8": "hung"})
     assert exit_of(outcome.exit_code).reason == "ResultPublished"
-    assert [failure(outcome.result, recipe) for recipe in ("bf16", "fp8_current", "mxfp8", "nvfp4")] == [
-        None,
-        "cuda_error",
-        "hung",
-        None,
-    ]
+    recipes = {"bf16": None, "fp8_current": "cuda_error", "mxfp8": "hung", "nvfp4": None}
+    assert {recipe: failure(outcome.result, recipe) for recipe in recipes} == recipes
     summary = read_message(outcome.message)
     told = {row.recipe: row.failure for row in summary.recipes}
     assert told["fp8_current"].startswith("cuda_error: device-1")

@@ -202,8 +202,7 @@ def test_a_library_call_that_disagrees_beyond_both_intervals_is_a_note(own: floa
     """Kernel-only seconds are 0.8 here, give or take the spread of the shares."""
     spread = [0.79, 0.8, 0.81]
     device = Clocked(
-        share=lambda variant, number: spread[number % 3],
-        own_calls=lambda variant: {("qkv", "fprop"): own},
+        share=lambda variant, number: spread[number % 3], own_calls=lambda variant: {("qkv", "fprop"): own}
     )
     found = of(ran(device), "nvfp4")
     row = next(row for row in found.gemms if (row.name, row.pass_, row.mode) == ("qkv", "fprop", "prequantized"))

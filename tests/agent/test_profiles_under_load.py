@@ -52,7 +52,6 @@ def measured() -> MeasurementResult:
         api = fake_api("v2.20", world)
         backend = TransformerEngine(tried, "cuda", api=api, engine=engine, prober=FakeProber(probed))
         named = backend.device().gpu
-        assert named
         sensing = SensorFacts(sensors=ClockSensors({named.uuid: gpu}))
         return Opened(LocalDevices([backend]), sensing)
 

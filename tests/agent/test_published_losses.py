@@ -94,7 +94,6 @@ def test_no_gemm_figure_turns_a_published_loss_into_a_gain(
 ) -> None:
     """Whatever its GEMMs gain: a slower step is overhead, no benefit, or not told; and it is never recommended."""
     baseline, lower = published(row, half)
-    assert lower.training
     facts = Facts(
         lower.recipe, baseline.recipe, "verified", share, interval(speedup, spread), lower.training.speedup,
         lower.training.difference, quantization_tax=tax, tax_in_speedup=with_tax,

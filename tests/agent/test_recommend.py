@@ -133,7 +133,6 @@ def test_most_tokens_per_joule_must_be_beyond_the_interval_of_the_ratio(ratio: I
 def test_a_step_without_its_head_recommends_nothing_by_speed_or_energy() -> None:
     whole = recipes(mxfp8=1.3)
     training = whole[1].training
-    assert training
     without = training.model_copy(update={"missing": ("head",)})
     found = recommend([whole[0], whole[1].model_copy(update={"training": without, "sums": ()})], None, "measured")
     assert (found.by_speed, found.by_energy) == (None, None)

@@ -238,10 +238,7 @@ def test_small_layers_go_round_equal_modules_so_that_the_cache_holds_none_of_the
 
 @pytest.mark.parametrize(
     ("recipe", "reason"),
-    [
-        ("fp8_delayed", "delayed scales do not move over replays"),
-        ("nvfp4", "two replays round the gradients alike"),
-    ],
+    [("fp8_delayed", "delayed scales do not move over replays"), ("nvfp4", "two replays round the gradients alike")],
 )
 def test_a_graph_that_bakes_in_what_must_change_is_not_used(recipe: Any, reason: str) -> None:
     bench, variant = Bench(capture_as="frozen"), Variant(recipe, recipe)

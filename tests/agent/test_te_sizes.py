@@ -48,13 +48,8 @@ def test_a_large_layer_is_not_rotated() -> None:
 
 
 def test_layers_are_given_up_first_then_the_optimizer_then_the_head() -> None:
-    assert ladder(32, head=True) == (
-        Trial(4),
-        Trial(2),
-        Trial(1),
-        Trial(1, optimizer=False),
-        Trial(1, head=False, optimizer=False),
-    )
+    shallow = (Trial(4), Trial(2), Trial(1))
+    assert ladder(32, head=True) == (*shallow, Trial(1, optimizer=False), Trial(1, head=False, optimizer=False))
     assert ladder(1, head=False) == (Trial(1, head=False), Trial(1, head=False, optimizer=False))
 
 

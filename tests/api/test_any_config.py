@@ -5,7 +5,6 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -104,17 +103,3 @@ def test_nonsense_in_one_key_is_refused_with_that_key(config: Json, data: st.Dat
     else:  # a key that this family does not read, or one where 0 means none
         changed = model_from_mapping(config | {key: 1}) if nonsense not in (0, -1) else found
         assert changed == found or nonsense == 0
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"num_experts_per_tok": 300}, ("moe.topK must be", "num_experts_per_tok", "n_routed_experts")),
-        ({"vocab_size": 10_000_000}, ("vocabSize", "vocab_size")),
-        ({"n_routed_experts": 1}, ("numExperts", "n_routed_experts")),
-    ],
-)
-def test_a_refusal_names_the_keys_of_the_file(changes: Json, words: tuple[str, ...]) -> None:
-    found = read_or_refused(V3 | changes)
-    assert isinstance(found, str)
-    assert all(word in found for word in words), found

@@ -182,9 +182,7 @@ def test_a_generated_file_says_so_and_reads_back_as_its_definition() -> None:
 _TEXT = st.text(st.characters(exclude_categories=("C", "Zl", "Zp")))
 _SCALARS = _TEXT | st.booleans() | st.integers() | st.just("two\nlines\t")
 _TREES = st.recursive(
-    _SCALARS,
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(_TEXT, inner, max_size=4),
-    max_leaves=8,
+    _SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(_TEXT, inner, max_size=4), max_leaves=8
 )
 
 

@@ -18,6 +18,12 @@ from tests.support.kubectl import Kubectl
 pytestmark = pytest.mark.cluster
 
 
+def reported(api: ApiServer, namespace: str) -> None:
+    """A profile and a report of it."""
+    _, owner = api.call("POST", path(namespace, PROFILE_PLURAL), profile())
+    api.call("POST", path(namespace, REPORT_PLURAL), report(owner))
+
+
 @pytest.mark.parametrize("kind", crdgen.KINDS, ids=lambda kind: kind.kind)
 def test_the_server_finds_the_schema_structural_and_keeps_every_word_of_it(
     kind: crdgen.ResourceKind, api: ApiServer
@@ -84,19 +90,11 @@ def test_kubectl_explain_knows_fields_by_short_name(kubectl: Kubectl) -> None:
 def test_kubectl_get_shows_the_columns_of_a_profile(kubectl: Kubectl, api: ApiServer, namespace: str) -> None:
     kubectl.apply(profile("fleet"))
     status = {
-        "phase": "Running",
-        "progress": "412/1024",
-        "nodes": {"failed": 3, "slow": 1, "waiting": 7, "skipped": 2},
-        "data": "measured",
-        "eta": "14:35Z",
-        "etaTime": "2026-11-21T14:35:00Z",
-        "waitsFor": "Busy (7)",
-        "lastRun": "2026-11-20T10:00:00Z",
-        "nextRun": "2026-11-21T10:00:00Z",
-        "best": "nvfp4 1.62x",
-        "tokensPerJoule": "8.1",
-        "run": "r-1",
-    }
+        "phase": "Running", "progress": "412/1024", "nodes": {"failed": 3, "slow": 1, "waiting": 7, "skipped": 2},
+        "data": "measured", "eta": "14:35Z", "etaTime": "2026-11-21T14:35:00Z", "waitsFor": "Busy (7)",
+        "lastRun": "2026-11-20T10:00:00Z", "nextRun": "2026-11-21T10:00:00Z", "best": "nvfp4 1.62x",
+        "tokensPerJoule": "8.1", "run": "r-1",
+    }  # fmt: skip
     api.call("PATCH", path(namespace, PROFILE_PLURAL, "fleet", "status"), {"status": status}, MERGE_PATCH)
     head, row = kubectl("get", "pp").splitlines()
     assert head.split() == ["NAME", "PHASE", "NODES", "FAILED", "SLOW", "ETA", "WAITS", "FOR", "DATA", "AGE"]
@@ -108,8 +106,7 @@ def test_kubectl_get_shows_the_columns_of_a_profile(kubectl: Kubectl, api: ApiSe
 
 
 def test_kubectl_get_shows_the_columns_of_a_report(kubectl: Kubectl, api: ApiServer, namespace: str) -> None:
-    _, owner = api.call("POST", path(namespace, PROFILE_PLURAL), profile())
-    api.call("POST", path(namespace, REPORT_PLURAL), report(owner))
+    reported(api, namespace)
     attempt = {"run": "r-1", "number": 1, "outcome": "failed", "reason": "GPUBusy", "finishedAt": NOW}
     hardware = {"product": "GB200", "gpus": 4, "pool": "NVIDIA-GB200"}
     figures = {"state": "Failed", "best": "mxfp8", "tokensPerJoule": "7.2", "data": "measured"}
@@ -125,8 +122,7 @@ def test_kubectl_get_shows_the_columns_of_a_report(kubectl: Kubectl, api: ApiSer
 
 
 def test_both_kinds_are_listed_by_their_category(kubectl: Kubectl, api: ApiServer, namespace: str) -> None:
-    _, owner = api.call("POST", path(namespace, PROFILE_PLURAL), profile())
-    api.call("POST", path(namespace, REPORT_PLURAL), report(owner))
+    reported(api, namespace)
     listed = kubectl("get", "precision", "-o", "name").split()
     assert sorted(listed) == [f"nodeprecisionreport.{GROUP}/r", f"precisionprofile.{GROUP}/p"]
 
@@ -188,8 +184,7 @@ def test_status_and_spec_are_written_by_different_doors(api: ApiServer, namespac
 
 
 def test_a_report_can_not_be_given_to_another_node(api: ApiServer, namespace: str) -> None:
-    _, owner = api.call("POST", path(namespace, PROFILE_PLURAL), profile())
-    api.call("POST", path(namespace, REPORT_PLURAL), report(owner))
+    reported(api, namespace)
     moved = {"spec": {"nodeName": "node-2"}}
     code, answer = api.call("PATCH", path(namespace, REPORT_PLURAL, "r"), moved, MERGE_PATCH)
     assert code == 422
@@ -197,8 +192,7 @@ def test_a_report_can_not_be_given_to_another_node(api: ApiServer, namespace: st
 
 
 def test_reports_go_when_their_profile_is_deleted(kubectl: Kubectl, api: ApiServer, namespace: str) -> None:
-    _, owner = api.call("POST", path(namespace, PROFILE_PLURAL), profile())
-    api.call("POST", path(namespace, REPORT_PLURAL), report(owner))
+    reported(api, namespace)
     code, _ = api.call("DELETE", path(namespace, PROFILE_PLURAL, "p"))
     assert code == 200
     kubectl("wait", "--for=delete", "npr/r", "--timeout=60s")

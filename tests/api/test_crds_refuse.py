@@ -100,11 +100,7 @@ INVALID: dict[str, Invalid] = {
     ),
     "an unknown recipe": ("recipes", ["fp7"], ("spec.recipes[0]", 'supported values: "bf16"')),
     "a recipe twice": ("recipes", ["bf16", "bf16"], ("spec.recipes", "list each one once")),
-    "a product of no name": (
-        "target",
-        {"products": ["-"]},
-        ("spec.target.products[0]", "write a GPU's name"),
-    ),
+    "a product of no name": ("target", {"products": ["-"]}, ("spec.target.products[0]", "write a GPU's name")),
     "too many names": (
         "target",
         {"nodeNames": [f"n{i}" for i in range(1025)]},

@@ -183,7 +183,12 @@ def test_three_of_four_layers_of_llama_4_attend_within_chunks() -> None:
         ({key: value for key, value in V3.items() if key != "v_head_dim"}, ("v_head_dim is missing",)),
         (V3 | {"index_topk": 2048}, ("index_topk is 2048", "sparse attention")),
         (V3 | {"kv_lora_rank": 0}, ("kv_lora_rank", "not 0")),
-        (V3 | {"num_experts_per_tok": 300}, ("moe.topK must be at most moe.numExperts", "num_experts_per_tok")),
+        (
+            V3 | {"num_experts_per_tok": 300},
+            ("moe.topK must be at most moe.numExperts", "num_experts_per_tok", "n_routed_experts"),
+        ),
+        (V3 | {"vocab_size": 10_000_000}, ("vocabSize", "vocab_size")),
+        (V3 | {"n_routed_experts": 1}, ("numExperts", "n_routed_experts")),
         (MINIMAX_M2 | {"attn_type_list": [0, 1]}, ("attn_type_list",)),
         (MINIMAX_M2 | {"qk_norm_type": "other"}, ("qk_norm_type", '"other"')),
         (MAVERICK | {"layer_types": ["linear_attention"] * 48}, ("linear_attention",)),

@@ -21,15 +21,10 @@ Json = dict[str, Any]
 
 
 def config(model_type: str, hidden: int, inner: int, heads: int, layers: int, vocab: int, **more: Any) -> Json:
-    dimensions = {
-        "model_type": model_type,
-        "hidden_size": hidden,
-        "intermediate_size": inner,
-        "num_attention_heads": heads,
-        "num_hidden_layers": layers,
-        "vocab_size": vocab,
-    }
-    return dimensions | more
+    return {
+        "model_type": model_type, "hidden_size": hidden, "intermediate_size": inner, "num_attention_heads": heads,
+        "num_hidden_layers": layers, "vocab_size": vocab, **more,
+    }  # fmt: skip
 
 
 def grouped(
@@ -39,30 +34,14 @@ def grouped(
 
 
 LLAMA = grouped("llama", 4096, 14336, 32, 8, 32, 128256)
-QWEN3_MOE = grouped(
-    "qwen3_moe",
-    2048,
-    6144,
-    32,
-    4,
-    48,
-    151936,
-    head_dim=128,
-    num_experts=128,
-    num_experts_per_tok=8,
-    moe_intermediate_size=768,
-)
+QWEN3_MOE = grouped("qwen3_moe", 2048, 6144, 32, 4, 48, 151936, head_dim=128) | {
+    "num_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 768,
+}  # fmt: skip
 GPT2 = {"model_type": "gpt2", "n_embd": 768, "n_layer": 12, "n_head": 12, "n_positions": 1024, "vocab_size": 50257}
 FALCON_7B = {
-    "model_type": "falcon",
-    "hidden_size": 4544,
-    "num_attention_heads": 71,
-    "num_hidden_layers": 32,
-    "num_kv_heads": 71,
-    "vocab_size": 65024,
-    "multi_query": True,
-    "bias": False,
-}
+    "model_type": "falcon", "hidden_size": 4544, "num_attention_heads": 71, "num_hidden_layers": 32,
+    "num_kv_heads": 71, "vocab_size": 65024, "multi_query": True, "bias": False,
+}  # fmt: skip
 
 PUBLISHED: dict[str, tuple[Json, int]] = {
     "Llama-2-7b": (config("llama", 4096, 11008, 32, 32, 32000), 6_738_415_616),
@@ -229,8 +208,7 @@ def test_what_cannot_be_expressed_is_refused_by_name(document: Json, words: tupl
         model_from_mapping(document)
     message = str(error.value)
     assert message.startswith("config.json")
-    for word in words:
-        assert word in message
+    assert all(word in message for word in words), message
 
 
 @pytest.mark.parametrize(

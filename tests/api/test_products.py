@@ -103,19 +103,12 @@ def test_only_grace_superchips_fix_the_architecture_of_their_host() -> None:
 @pytest.mark.parametrize(
     ("instance_type", "product"),
     [
-        ("p5.48xlarge", "H100"),
-        ("p5en.48xlarge", "H200"),
-        ("p6-b200.48xlarge", "B200"),
-        ("p6e-gb200.36xlarge", "GB200"),
-        ("a3-megagpu-8g", "H100"),
-        ("a4x-highgpu-4g", "GB200"),
-        ("Standard_ND96isr_H100_v5", "H100"),
-        ("BM.GPU.GB300.4", "GB300"),
-        ("p4d.24xlarge", None),
-        ("m5.large", None),
-        ("", None),
+        ("p5.48xlarge", "H100"), ("p5en.48xlarge", "H200"), ("p6-b200.48xlarge", "B200"),
+        ("p6e-gb200.36xlarge", "GB200"), ("a3-megagpu-8g", "H100"), ("a4x-highgpu-4g", "GB200"),
+        ("Standard_ND96isr_H100_v5", "H100"), ("BM.GPU.GB300.4", "GB300"),
+        ("p4d.24xlarge", None), ("m5.large", None), ("", None),
     ],
-)
+)  # fmt: skip
 def test_an_instance_type_names_the_gpu_that_its_cloud_builds_in(instance_type: str, product: str | None) -> None:
     assert product_of_instance_type(instance_type) == product
 

@@ -35,20 +35,16 @@ from precision_api.facts.recipes import RECIPE_NAMES
 from tests.support.result_objects import HASH, interval, recipe_result, result
 
 
+def row(name: str, **figures: Any) -> GemmResult:
+    sizes = {"m": 1, "k": 1, "n": 1, "count": 1}
+    return GemmResult(**({"name": name, "pass_": "wgrad", "mode": "autocast"} | sizes | figures))
+
+
 def long_result(gemms: int = 400) -> MeasurementResult:
     """A result of several lines: random digits do not compress."""
     chance = Random(1)
     rows = tuple(
-        GemmResult(
-            name=f"g{i}",
-            pass_="wgrad",
-            m=chance.randrange(1 << 20),
-            k=chance.randrange(1 << 20),
-            n=8,
-            count=1,
-            mode="autocast",
-            seconds=interval(chance.random()),
-        )
+        row(f"g{i}", m=chance.randrange(1 << 20), k=chance.randrange(1 << 20), n=8, seconds=interval(chance.random()))
         for i in range(gemms)
     )
     return result(recipes=tuple(recipe_result(recipe, gemms=rows) for recipe in ("bf16", "nvfp4")))
@@ -228,14 +224,8 @@ def test_a_log_beyond_all_bounds_is_too_large() -> None:
 def test_a_result_that_can_not_travel_is_refused_by_the_agent() -> None:
     chance = Random(2)
     rows = tuple(
-        GemmResult(
-            name="".join(chance.choices("abcdefghijklmnopqrstuvwxyz0123456789", k=64)),
-            pass_="fprop",
-            m=1,
-            k=1,
-            n=1,
-            count=1,
-            mode="autocast",
+        row(
+            "".join(chance.choices("abcdefghijklmnopqrstuvwxyz0123456789", k=64)),
             failure=Failure(reason="failed", message="".join(map(chr, chance.choices(range(0x4E00, 0x9FFF), k=900)))),
         )
         for _ in range(100)
@@ -348,14 +338,7 @@ def longest(text: str = "x") -> Summary:
         provenance="simulated",
         simulated=tuple(Simulated(field=(f"{i}{text}" * 128)[:128], assumption="a") for i in range(32)),
         partial=Failure(reason="f" * 64, message=text * 1024),
-        software=Software(
-            agent="a" * 64,
-            driver="d" * 64,
-            cuda="c" * 64,
-            torch="t" * 64,
-            transformer_engine="e" * 64,
-            stack_hash="s" * 64,
-        ),
+        software=Software(**{name: name[0] * 64 for name in Software.model_fields}),
         finished_at="f" * 64,
         workload_hash="w" * 64,
         recommendation=Recommendation(
@@ -474,7 +457,6 @@ def test_every_figure_and_note_survives_the_way(bounds: list[float], note: str, 
 @pytest.mark.parametrize("lacking", [("head",), ("head", "optimizer")])
 def test_a_step_without_its_head_or_optimizer_has_no_rate_in_the_summary(lacking: tuple[str, ...]) -> None:
     whole = recipe_result("nvfp4", 1.6, sums=(), gemms=())
-    assert whole.training
     without = whole.model_copy(update={"training": whole.training.model_copy(update={"missing": lacking})})
     detail = summarize(result(recipes=(without,)), Detail(bytes=1, sha256="0" * 64, lines=1)).recipes[0]
     figures = (detail.tokens_per_second, detail.speedup, detail.difference, detail.gpu_spread, detail.watts)

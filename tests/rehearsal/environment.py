@@ -29,10 +29,7 @@ class Like:
     limit_watts: int
 
 
-GPUS: Mapping[str, Like] = {
-    "9.0": Like("NVIDIA H100 80GB HBM3", 79.1, 700),
-    "10.0": Like("NVIDIA B200", 178.3, 1000),
-}
+GPUS: Mapping[str, Like] = {"9.0": Like("NVIDIA H100 80GB HBM3", 79.1, 700), "10.0": Like("NVIDIA B200", 178.3, 1000)}
 """By compute capability."""
 
 
