@@ -109,16 +109,6 @@ async def test_gzip_gives_the_same_text_as_one_member_again_after_a_change() -> 
             assert unpacked == await scraped(http, url)
 
 
-async def test_series_of_a_deleted_report_vanish() -> None:
-    store = store_of(PROFILE, N1, N2)
-    async with serving(store) as url, client() as http:
-        assert 'node="n1"' in await scraped(http, url)
-        store.forget(report_object("n1"))
-        text = await scraped(http, url)
-    assert 'node="n1"' not in text
-    assert 'node="n2"' in text
-
-
 async def test_an_unchanged_store_is_put_together_once_for_many_scrapes() -> None:
     async with serving(store_of(PROFILE, N1)) as url, client() as http:
         texts = await asyncio.gather(*(scraped(http, url, "/metrics") for _ in range(5)))

@@ -193,13 +193,6 @@ def checked(promtool: Path, folder: Path, *exprs: str) -> int:
     return subprocess.run([promtool, "check", "rules", path], capture_output=True, check=False).returncode
 
 
-@pytest.mark.cluster
-def test_promtool_finds_nothing_wrong_with_a_swept_fleet(promtool: Path) -> None:
-    for path, body in sweeps(24, 1)[0].bodies.items():
-        done = subprocess.run([promtool, "check", "metrics"], input=body, capture_output=True, check=False)
-        assert (done.returncode, done.stdout + done.stderr) == (0, b""), path
-
-
 def sums_of(body: bytes) -> dict[str, float]:
     """What the series of each rule that only takes one raw family over must add up to."""
     totals: Counter[str] = Counter()

@@ -17,7 +17,6 @@ from tests.support.fleets import NOW, UNMEASURED, declared, job, spec
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 ROWS = [tuple(row) for row in json.loads((GOLDEN / "megatron_bridge.json").read_text())["rows"]]
-MAXTEXT = json.loads((GOLDEN / "maxtext_nvfp4.json").read_text())
 RECIPES = {"fp8": "fp8_current", "mxfp8": "mxfp8", "nvfp4": "nvfp4"}
 
 
@@ -45,16 +44,3 @@ def test_published_flop_rates_become_the_published_token_rates_and_days(
     assert found.days == pytest.approx(days(10e12, tokens_per_second * 1024), rel=0.005)
     assert found.days == pytest.approx(10e12 / (tokens_per_second * 1024) / 86_400, rel=0.005)
     assert not found.source.upper_bound
-
-
-@pytest.mark.parametrize("row", MAXTEXT["rows"], ids=lambda row: f"{row[0]} {row[1]}")
-def test_a_plan_with_nvfp4_takes_the_published_share_of_the_days(row: tuple[str, str, float, float]) -> None:
-    model, system, fp8, nvfp4 = row
-    flops = training_flops_per_token(PRESETS[model].model, 8192)  # type: ignore[index]
-    found = {}
-    for recipe, tflops in (("fp8_current", fp8), ("nvfp4", nvfp4)):
-        pools = [published(system, recipe, model, tflops * 1e12 / flops)]
-        task = job(workload={"preset": model}, tokens="1T", minGPUs=1024)
-        made = plan(spec(task, pools=pools), UNMEASURED, NOW)
-        found[recipe] = made.solution.slots[0].option.days
-    assert found["fp8_current"] / found["nvfp4"] == pytest.approx(nvfp4 / fp8, rel=1e-6)

@@ -241,11 +241,6 @@ def test_gpu_hours_that_are_paid_for_cost_nothing_more() -> None:
     assert found.totals.dollars == pytest.approx((found.totals.gpu_hours - 2000) * 2)
 
 
-def test_an_answer_can_be_made_from_pools_that_are_known_already() -> None:
-    read = terms(spec(), NOW)
-    assert answer(read, pools(fleet(), read, NOW)).solution is not None
-
-
 @pytest.mark.parametrize("objective", [["cost"], ["energy"], ["time"]])
 def test_without_time_there_is_the_greedy_answer_and_nothing_is_proved_of_it(objective: list[str]) -> None:
     read = terms(spec(job(), objective=objective, pools=[{"name": "H100", "dollarsPerGPUHour": "2"}]), NOW)
