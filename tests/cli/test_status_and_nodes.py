@@ -16,7 +16,7 @@ from precision_operator.cluster.client import PAGE_ITEMS as PAGE
 from tests.cli.api import Api
 from tests.support.node_objects import node_object
 from tests.support.report_objects import (
-    FINISHED,
+    fresh_no_more,
     profile_object,
     recipe_row,
     report_object,
@@ -36,13 +36,7 @@ def measured(node: str, rate: float = 150_000, **changes: Any) -> dict[str, Any]
 
 def story(api: Api) -> None:
     """Six nodes: one slow, one throttled, one without power, one stale, one that failed, one as it should be."""
-    stale = {
-        "type": "Fresh",
-        "status": "False",
-        "reason": "DriverChange",
-        "message": "",
-        "lastTransitionTime": FINISHED,
-    }
+    stale = fresh_no_more("DriverChange")
     failed = {"run": "r1", "number": 1, "outcome": "failed", "reason": "AgentCrashed", "finishedAt": "t"}
     api.profiles(profile_object())
     api.reports(
@@ -62,20 +56,12 @@ def cells(api: Api, *words: str) -> dict[str, dict[str, Any]]:
 def test_every_node_has_a_row_with_its_figures_and_what_is_odd_about_it(api: Api) -> None:
     story(api)
     rows = cells(api)
-    assert (rows["good-0"]["best"], rows["good-0"]["tokensPerSecond"], rows["good-0"]["flags"]) == (
-        "nvfp4",
-        150_000.0,
-        [],
-    )
+    assert [rows["good-0"][key] for key in ("best", "tokensPerSecond", "flags")] == ["nvfp4", 150_000.0, []]
     assert rows["slow"]["flags"] == ["slow"]
     assert (rows["hot"]["flags"], rows["hot"]["slow"]) == (["slow", "throttled"], True)
     assert rows["blind"]["flags"] == ["no power"]
     assert (rows["old"]["stale"], rows["old"]["ofMedian"]) == ("DriverChange", None)
-    assert (rows["broken"]["state"], rows["broken"]["best"], rows["broken"]["attempt"]) == (
-        "Failed",
-        None,
-        "AgentCrashed",
-    )
+    assert [rows["broken"][key] for key in ("state", "best", "attempt")] == ["Failed", None, "AgentCrashed"]
 
 
 def test_a_profile_that_was_deleted_and_applied_again_has_none_of_the_older_ones_results(api: Api) -> None:
@@ -219,16 +205,9 @@ def of_a_long_story(api: Api) -> None:
     hot = {"throttledShare": "0.2", "throttleReason": "software_thermal"}
     hardware = {"product": "H100", "gpus": 8, "pool": "NVIDIA-H100-80GB-HBM3"}
     api.reports(measured(WIDE, 1_150_000, best=hot, hardware=hardware, data="simulated"))
-    status = {
-        "observedGeneration": 1,
-        "phase": "Running",
-        "progress": "412/1024",
-        "waitsFor": "MaxConcurrentReached (612)",
-        "eta": "14:35Z",
-        "best": "nvfp4 1.60x",
-        "data": "SIMULATED (412/412)",
-        "nodes": {"failed": 1, "slow": 2},
-    }
+    status = {"observedGeneration": 1, "phase": "Running", "progress": "412/1024", "eta": "14:35Z"}
+    status |= {"waitsFor": "MaxConcurrentReached (612)", "best": "nvfp4 1.60x", "data": "SIMULATED (412/412)"}
+    status |= {"nodes": {"failed": 1, "slow": 2}}
     api.profiles(profile_object("fleet-every-night", status=status))
 
 
@@ -296,24 +275,12 @@ def test_status_of_one_profile_tells_its_conditions_reasons_and_pools(api: Api) 
         "progress": "10/22",
         "waitsFor": "their turn: 6",
         "nodes": {"matched": 24, "eligible": 22, "queued": 6},
-        "conditions": [
-            {"type": "Accepted", "status": "True", "reason": "Accepted", "message": "ok", "lastTransitionTime": "t"}
-        ],
         "reasons": [{"reason": "Busy", "count": 1, "example": "n7", "message": "A pod holds its GPUs."}],
-        "pools": [
-            {
-                "name": "NVIDIA-GB200",
-                "nodes": 10,
-                "bestRecipe": "nvfp4",
-                "speedup": "1.6",
-                "tokensPerSecond": "153986",
-                "tokensPerJoule": "34",
-                "slowNodes": ["a", "b"],
-                "simulated": True,
-            }
-        ],
     }
-    api.profiles(profile_object(status=status))
+    accepted = {"type": "Accepted", "status": "True", "reason": "Accepted", "message": "ok", "lastTransitionTime": "t"}
+    pool = {"name": "NVIDIA-GB200", "nodes": 10, "slowNodes": ["a", "b"], "simulated": True, "bestRecipe": "nvfp4"}
+    pool |= {"speedup": "1.6", "tokensPerSecond": "153986", "tokensPerJoule": "34"}
+    api.profiles(profile_object(status=status | {"conditions": [accepted], "pools": [pool]}))
     told = api.run("status", "nightly").stdout
     assert told.startswith("ml/nightly: Running\n")
     for words in (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from precision_operator.exporter.body import build
 from precision_operator.exporter.self_metrics import OwnMetrics
 from precision_operator.exporter.store import Store
 from precision_operator.exporter.watch import Watching, targets
-from tests.cluster.test_client import facing
+from tests.cluster.test_client import Handler, facing
 from tests.exporter.test_plans import phases, plan_object
 from tests.support.report_objects import profile_object, report_object
 
@@ -96,10 +96,12 @@ def api() -> Api:
 
 
 @asynccontextmanager
-async def watching(api: Api, tmp_path: Path, list_seconds: float = 600.0) -> AsyncIterator[tuple[Watching, Store]]:
+async def watching(
+    answer: Handler, tmp_path: Path, list_seconds: float = 600.0, namespaces: Sequence[str] = ("ml",)
+) -> AsyncIterator[tuple[Watching, Store]]:
     store = Store()
-    async with facing(api.answer, tmp_path) as cluster:
-        watching = Watching(cluster, store, OwnMetrics(process=False), targets(["ml"]), list_seconds)
+    async with facing(answer, tmp_path) as cluster:
+        watching = Watching(cluster, store, OwnMetrics(process=False), targets(namespaces), list_seconds)
         task = asyncio.create_task(watching.run())
         try:
             yield watching, store
@@ -125,7 +127,7 @@ def target(watching: Watching, plural: str) -> WatchTarget:
 
 
 async def test_each_kind_is_listed_once_and_then_followed(api: Api, tmp_path: Path) -> None:
-    async with watching(api, tmp_path) as (found, store):
+    async with watching(api.answer, tmp_path) as (found, store):
         await asyncio.wait_for(found.listed.wait(), 10)
         assert nodes(store) == {"n1", "n2"}
         await eventually(lambda: len(api.watches(REPORT_PLURAL)) == 1)
@@ -136,7 +138,7 @@ async def test_each_kind_is_listed_once_and_then_followed(api: Api, tmp_path: Pa
 
 
 async def test_a_watch_that_ends_goes_on_from_the_last_version_without_another_list(api: Api, tmp_path: Path) -> None:
-    async with watching(api, tmp_path) as (_, store):
+    async with watching(api.answer, tmp_path) as (_, store):
         await eventually(lambda: len(api.watches(REPORT_PLURAL)) == 1)
         api.put(REPORT_PLURAL, report_object("n3"))
         await eventually(lambda: nodes(store) == {"n1", "n2", "n3"})
@@ -151,7 +153,7 @@ async def test_a_watch_that_ends_goes_on_from_the_last_version_without_another_l
 async def test_a_forgotten_version_is_followed_by_a_list_that_renders_nothing_that_is_known(
     api: Api, tmp_path: Path
 ) -> None:
-    async with watching(api, tmp_path) as (_, store):
+    async with watching(api.answer, tmp_path) as (_, store):
         await eventually(lambda: len(api.watches(REPORT_PLURAL)) == 1)
         known = {entry.key[2]: entry for entry in store.view().reports}
         api.refused[REPORT_PLURAL] = 410
@@ -164,7 +166,7 @@ async def test_a_forgotten_version_is_followed_by_a_list_that_renders_nothing_th
 
 
 async def test_everything_is_listed_again_now_and_then(api: Api, tmp_path: Path) -> None:
-    async with watching(api, tmp_path, list_seconds=0.0) as (_, store):
+    async with watching(api.answer, tmp_path, list_seconds=0.0) as (_, store):
         await eventually(lambda: len(api.watches(REPORT_PLURAL)) == 1)
         api.objects[REPORT_PLURAL].clear()  # an event that got lost
         api.end_watch(REPORT_PLURAL)
@@ -175,7 +177,7 @@ async def test_without_the_kind_of_plans_all_else_is_shown_and_plans_follow_once
     api: Api, tmp_path: Path
 ) -> None:
     api.refused[PLAN_PLURAL] = 404
-    async with watching(api, tmp_path) as (found, store):
+    async with watching(api.answer, tmp_path) as (found, store):
         await asyncio.wait_for(found.listed.wait(), 10)
         assert (len(nodes(store)), store.view().plans) == (2, ())
         assert "by the test" in found.states[target(found, PLAN_PLURAL)].problem
@@ -187,7 +189,7 @@ async def test_without_the_kind_of_plans_all_else_is_shown_and_plans_follow_once
 async def test_plans_vanish_with_their_kind_and_stay_without_the_right_to_read_them(
     status: int, left: dict[str, str], api: Api, tmp_path: Path
 ) -> None:
-    async with watching(api, tmp_path) as (found, store):
+    async with watching(api.answer, tmp_path) as (found, store):
         await eventually(lambda: len(api.watches(PLAN_PLURAL)) == 1)
         api.refused[PLAN_PLURAL] = status
         api.end_watch(PLAN_PLURAL)
@@ -201,7 +203,7 @@ async def test_reports_that_cannot_be_listed_keep_everything_waiting_and_the_rea
     api: Api, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     api.refused[REPORT_PLURAL] = 403
-    async with watching(api, tmp_path) as (found, store):
+    async with watching(api.answer, tmp_path) as (found, store):
         await eventually(lambda: api.lists()[REPORT_PLURAL] >= 2)
         assert not found.listed.is_set()
         state = found.states[target(found, REPORT_PLURAL)]
@@ -216,9 +218,7 @@ async def test_reports_that_cannot_be_listed_keep_everything_waiting_and_the_rea
 async def test_a_namespace_that_may_not_be_read_holds_up_no_other_one_and_is_shown_for_a_while_only(
     api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    both = targets(["ml", "b"])
-    store, own = Store(), OwnMetrics(process=False)
-    lost = {each.path for each in both if each.namespace == "b"}
+    theirs, lost = ({target.path for target in targets([namespace])} for namespace in ("ml", "b"))
 
     async def answer(request: web.Request) -> web.StreamResponse:
         if request.path in lost:
@@ -228,25 +228,21 @@ async def test_a_namespace_that_may_not_be_read_holds_up_no_other_one_and_is_sho
             return web.json_response({"metadata": {"resourceVersion": "1"}, "items": []}, status=status)
         return await api.answer(request)
 
-    async with facing(answer, tmp_path) as cluster:
-        watching = Watching(cluster, store, own, both, 600.0)
-        task = asyncio.create_task(watching.run())
-        await asyncio.wait_for(watching.listed.wait(), 10)
+    async with watching(answer, tmp_path, namespaces=("ml", "b")) as (found, store):
+        await asyncio.wait_for(found.listed.wait(), 10)
         assert nodes(store) == {"n1", "n2"}
-        assert [each.namespace for each in both if watching.states[each].forbidden] == ["b"] * 3
-        assert (own._registry.get_sample_value("precision_exporter_last_list_timestamp_seconds") or 0) > 0
+        assert [target.namespace for target, state in found.states.items() if state.forbidden] == ["b"] * 3
+        assert (found._own._registry.get_sample_value("precision_exporter_last_list_timestamp_seconds") or 0) > 0
         lost.clear()
-        await eventually(lambda: not any(state.forbidden for state in watching.states.values()))
+        await eventually(lambda: not any(state.forbidden for state in found.states.values()))
         monkeypatch.setattr("precision_operator.exporter.watch.LOST_SECONDS", 0.0)
-        lost |= {each.path for each in both if each.namespace == "ml"}
+        lost |= theirs
         api.end_watch(REPORT_PLURAL)
         await eventually(lambda: nodes(store) == set())
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 async def test_a_workload_that_was_renamed_while_nobody_watched_gets_into_all_reports(api: Api, tmp_path: Path) -> None:
-    async with watching(api, tmp_path) as (_, store):
+    async with watching(api.answer, tmp_path) as (_, store):
         await eventually(lambda: len(api.watches(PROFILE_PLURAL)) == 1)
         api.refused[PROFILE_PLURAL] = 410
         api.end_watch(PROFILE_PLURAL)

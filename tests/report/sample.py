@@ -26,7 +26,7 @@ from precision_api.facts.recipes import Recipe
 from precision_api.kinds.report import ReportStatus
 from precision_operator.core.results.reading import Reading, read
 from precision_operator.report.facts import Given, reading_of_result
-from tests.support.report_objects import recipe_row, report_status, without_energy
+from tests.support.report_objects import fresh_no_more, recipe_row, report_status, without_energy
 from tests.support.result_objects import interval, recipe_result, result
 
 LAYERS = 32
@@ -156,11 +156,6 @@ def _row(recipe: Recipe, rate: float, speedup: float, joules: float) -> dict[str
     return {key: value for key, value in row.items() if recipe != "bf16" or key not in bounds}
 
 
-def out_of_date(reason: str) -> dict[str, str]:
-    """The condition of a report that a new run replaces."""
-    return {"type": "Fresh", "status": "False", "reason": reason, "lastTransitionTime": MADE_AT}
-
-
 def fleet(size: int = 60, pool: str = "NVIDIA-GB200") -> tuple[Reading, ...]:
     """Nodes that differ by a percent; the last is slow, the one before throttled, the one before that fell back."""
     speeds = [1 + 0.01 * math.sin(2.4 * i) + 0.004 * math.cos(7.1 * i) for i in range(size)]
@@ -170,7 +165,7 @@ def fleet(size: int = 60, pool: str = "NVIDIA-GB200") -> tuple[Reading, ...]:
     fell = [recipe_row("bf16"), recipe_row("mxfp8", 1.39), recipe_row("nvfp4", 1.01, verdict="fallback")]
     blind = [recipe_row("bf16"), without_energy("mxfp8", 1.4), without_energy("nvfp4", 1.6)]
     statuses[-4:] = [
-        status(results=blind, conditions=[out_of_date("DriverChange")]),
+        status(results=blind, conditions=[fresh_no_more("DriverChange")]),
         status(results=fell),
         status(0.93).model_copy(update={"results": tuple(hot)}),
         status(0.81),
