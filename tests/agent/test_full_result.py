@@ -41,43 +41,31 @@ NAMES = [row["name"] for row in json.loads((FOLDER / "kernel_names.json").read_t
 def fullest(preset: PresetName, steps: int) -> MeasurementResult:
     """A replay of seven recipes on four GPUs, filled up with all that only a real GPU gives, no digits alike."""
     text = request_text(
-        workload=Workload(preset=preset),
-        recipes=RECIPE_NAMES,
-        product="GB200",
-        timing=PALINDROMES,
-        loss=LossRuns(steps=steps, seeds=3),
-        deadline_seconds=3600,
-    )
+        workload=Workload(preset=preset), recipes=RECIPE_NAMES, product="GB200", timing=PALINDROMES,
+        loss=LossRuns(steps=steps, seeds=3), deadline_seconds=3600,
+    )  # fmt: skip
     found = run_request(text, "replay").result
     chance = Random(1)
+    software = Software(
+        agent="0.10.0+g0123456789ab", driver="580.159.04", cuda="13.1", torch="2.10.0a0+b4e4ee81d3.nv25.12",
+        transformer_engine="2.10.0+769ed778", stack_hash="0123456789abcdef",
+    )  # fmt: skip
+    health = tuple(
+        GpuHealth(uuid=gpu.uuid, ecc_volatile_uncorrectable=0, ecc_aggregate_uncorrectable=chance.randrange(99),
+                  remap_pending=False, memory_used_bytes=chance.randrange(10**9), utilisation_percent=0)
+        for gpu in found.gpus
+    )  # fmt: skip
     return found.model_copy(
         update={
             "node": "gpu-node-" + "n" * 54,
-            "software": Software(
-                agent="0.10.0+g0123456789ab",
-                driver="580.159.04",
-                cuda="13.1",
-                torch="2.10.0a0+b4e4ee81d3.nv25.12",
-                transformer_engine="2.10.0+769ed778",
-                stack_hash="0123456789abcdef",
-            ),
+            "software": software,
             "recipes": tuple(_filled(recipe, chance) for recipe in found.recipes),
             "power_trace": PowerTrace(
                 started_at="2026-11-21T09:00:00Z",
                 interval_seconds=2.0,
                 watts=tuple(round(chance.uniform(600, 4800), 1) for _ in range(600)),
             ),
-            "health": tuple(
-                GpuHealth(
-                    uuid=gpu.uuid,
-                    ecc_volatile_uncorrectable=0,
-                    ecc_aggregate_uncorrectable=chance.randrange(99),
-                    remap_pending=False,
-                    memory_used_bytes=chance.randrange(10**9),
-                    utilisation_percent=0,
-                )
-                for gpu in found.gpus
-            ),
+            "health": health,
             "environment": {f"NVTE_VARIABLE_{n}": str(chance.random()) for n in range(32)},
             "steadiness": Steadiness(state="not_steady", seconds=180.0, message="still moving: celsius, sm_mhz"),
             "simulated": (*found.simulated, *(Simulated(field=f"f{n}", assumption="a" * 200) for n in range(10))),

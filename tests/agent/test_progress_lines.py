@@ -40,14 +40,9 @@ def environment(asked: str) -> dict[str, str]:
 def pod_log() -> list[str]:
     """Both streams of a run in one, as a container runtime keeps them."""
     ran = subprocess.run(
-        REPLAY,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        env=environment(request_text()),
-        text=True,
-        timeout=120,
-        check=False,
-    )
+        REPLAY, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment(request_text()), text=True,
+        timeout=120, check=False,
+    )  # fmt: skip
     assert ran.returncode == 0, ran.stdout
     return ran.stdout.splitlines()
 

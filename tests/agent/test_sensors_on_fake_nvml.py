@@ -93,17 +93,10 @@ def test_a_healthy_gpu_passes_and_its_old_errors_are_only_recorded(scripted: Scr
     found = scripted("gpu GPU-0\necc_aggregate 12\nserial X1\n").run(HEALTH, "GPU-0")
     assert found["refused"] is None
     expected = Health(
-        uuid="GPU-0",
-        mig_enabled=False,
-        remap_pending=False,
-        remap_failed=False,
-        ecc_volatile_uncorrectable=0,
-        ecc_aggregate_uncorrectable=12,
-        memory_used_bytes=500_000_000,
-        utilisation_percent=0,
-        enforced_limit_watts=700.0,
-        module="X1",
-    )
+        uuid="GPU-0", mig_enabled=False, remap_pending=False, remap_failed=False, ecc_volatile_uncorrectable=0,
+        ecc_aggregate_uncorrectable=12, memory_used_bytes=500_000_000, utilisation_percent=0,
+        enforced_limit_watts=700.0, module="X1",
+    )  # fmt: skip
     assert Health(**found["health"][0]) == expected
 
 

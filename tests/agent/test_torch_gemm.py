@@ -159,14 +159,10 @@ def test_a_healthy_run_learns_and_one_with_a_hundred_times_the_learning_rate_div
 
 def test_a_whole_cpu_run_has_regions_full_depth_figures_and_a_planted_divergence() -> None:
     text = request_text(
-        product="CPU",
-        gpus=1,
-        workload=NARROW,
-        recipes=("bf16",),
-        gemm_modes=("autocast",),
+        product="CPU", gpus=1, workload=NARROW, recipes=("bf16",), gemm_modes=("autocast",),
         timing=Timing(passes=2, segment_seconds=0.05, discard_seconds=0.0),
         loss=LossRuns(steps=10, learning_rate_factor=100),
-    )
+    )  # fmt: skip
 
     def opener(wanted: Wanted, asked: MeasurementRequest, stop: Stop) -> Opened:
         """In this process, which has torch; test_cli.py runs it in the agent's own ones."""

@@ -16,24 +16,10 @@ import pytest
 VARIABLE = "TEST_TIMES"
 SHOWN = 15
 LONGEST_FIRST = (
-    "test_on_prometheus",
-    "test_in_chromium",
-    "test_chart_on_cluster",
-    "test_plugin",
-    "test_why_and_rerun",
-    "test_fifty_nodes",
-    "test_places",
-    "test_healthy",
-    "test_refusing_cluster",
-    "test_faults",
-    "test_stories",
-    "test_lost_nodes",
-    "test_fleet_care",
-    "test_upgrade",
-    "test_capacity_plan",
-    "test_lab",
-    "test_waiting",
-)
+    "test_on_prometheus", "test_in_chromium", "test_chart_on_cluster", "test_plugin", "test_why_and_rerun",
+    "test_fifty_nodes", "test_places", "test_healthy", "test_refusing_cluster", "test_faults", "test_stories",
+    "test_lost_nodes", "test_fleet_care", "test_upgrade", "test_capacity_plan", "test_lab", "test_waiting",
+)  # fmt: skip
 """Files of cluster tests that take longest: begun last, one of them would keep a single worker busy at the end."""
 
 

@@ -97,17 +97,9 @@ def start_2000_threads() -> str:
 
 
 ACTS = (
-    read_token,
-    ask_the_api_server,
-    write_to_the_image,
-    become_root,
-    mount_a_file_system,
-    make_a_device_of_the_disk,
-    see_the_nodes_processes,
-    read_the_nodes_files,
-    read_other_pods_volumes,
-    start_2000_threads,
-)
+    read_token, ask_the_api_server, write_to_the_image, become_root, mount_a_file_system, make_a_device_of_the_disk,
+    see_the_nodes_processes, read_the_nodes_files, read_other_pods_volumes, start_2000_threads,
+)  # fmt: skip
 
 if __name__ == "__main__":
     for act in ACTS:

@@ -43,18 +43,12 @@ def published(document: Mapping[str, Any], table: str, product: str) -> tuple[Me
         for recipe, milliseconds in figures["layer"].items()
     }
     basis = {
-        "run": NOT_PUBLISHED,
-        "request_hash": digest(document),
-        "node": NOT_PUBLISHED,
-        "backend": "replay",
+        "run": NOT_PUBLISHED, "request_hash": digest(document), "node": NOT_PUBLISHED, "backend": "replay",
         "provenance": "replayed",
         "sources": (f"{document['source']}, table {table}: single figures without intervals (n = 1)",),
-        "product": product,
-        "software": Software(agent=__version__, stack_hash=digest({"published": table}, 16)),
-        "started_at": NOT_PUBLISHED,
-        "finished_at": NOT_PUBLISHED,
-        "duration_seconds": 0.0,
-    }
+        "product": product, "software": Software(agent=__version__, stack_hash=digest({"published": table}, 16)),
+        "started_at": NOT_PUBLISHED, "finished_at": NOT_PUBLISHED, "duration_seconds": 0.0,
+    }  # fmt: skip
     return result_of(rows, resolved, basis, totals), rows
 
 

@@ -32,16 +32,10 @@ def request(**changes: Any) -> MeasurementRequest:
     """A request for the tiny workload on one GB200 node."""
     node = RequestNode(name="node-1", uid="8f0c", product=changes.pop("product", "GB200"), gpus=changes.pop("gpus", 4))
     defaults: dict[str, Any] = {
-        "namespace": "team",
-        "profile": "demo",
-        "run": "r1",
-        "attempt": 1,
-        "node": node,
-        "workload": TINY_WORKLOAD,
-        "recipes": ("bf16", "fp8_current", "mxfp8", "nvfp4"),
+        "namespace": "team", "profile": "demo", "run": "r1", "attempt": 1, "node": node, "workload": TINY_WORKLOAD,
+        "recipes": ("bf16", "fp8_current", "mxfp8", "nvfp4"), "deadline_seconds": 600,
         "timing": Timing(passes=3, segment_seconds=3.0, discard_seconds=1.0, seed=7),
-        "deadline_seconds": 600,
-    }
+    }  # fmt: skip
     return MeasurementRequest(**(defaults | changes))
 
 
@@ -90,22 +84,12 @@ def recipe_result(recipe: Recipe, speed: float = 1.0, **changes: Any) -> RecipeR
 def result(**changes: Any) -> MeasurementResult:
     """A result of all seven recipes."""
     defaults: dict[str, Any] = {
-        "run": "r1",
-        "request_hash": HASH,
-        "node": "node-1",
-        "attempt": 1,
-        "backend": "replay",
-        "provenance": "replayed",
-        "product": "GB200",
-        "gpus": (),
-        "software": Software(agent="0.1.0", driver="580.95.05", stack_hash="0123456789abcdef"),
-        "started_at": "2026-11-21T09:00:00Z",
-        "finished_at": "2026-11-21T09:10:00Z",
-        "duration_seconds": 600.0,
-        "workload_name": "tiny",
-        "workload_hash": "0123456789abcdef",
-        "formula": "active_parameters_and_attention/1",
+        "run": "r1", "request_hash": HASH, "node": "node-1", "attempt": 1, "backend": "replay",
+        "provenance": "replayed", "product": "GB200", "gpus": (), "started_at": "2026-11-21T09:00:00Z",
+        "finished_at": "2026-11-21T09:10:00Z", "duration_seconds": 600.0, "workload_name": "tiny",
+        "workload_hash": "0123456789abcdef", "formula": "active_parameters_and_attention/1",
         "training_flops_per_token": 1e9,
+        "software": Software(agent="0.1.0", driver="580.95.05", stack_hash="0123456789abcdef"),
         "recipes": tuple(recipe_result(recipe, 1 + i / 8) for i, recipe in enumerate(RECIPE_NAMES)),
-    }
+    }  # fmt: skip
     return MeasurementResult(**(defaults | changes))

@@ -5,15 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 SMALL_LLAMA: dict[str, Any] = {
-    "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    "hidden_size": 256,
-    "intermediate_size": 512,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 4,
-    "num_hidden_layers": 2,
-    "vocab_size": 512,
-}
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 256, "intermediate_size": 512,
+    "num_attention_heads": 4, "num_key_value_heads": 4, "num_hidden_layers": 2, "vocab_size": 512,
+}  # fmt: skip
 """Its config.json."""
 FROM_CONFIG_MAP: dict[str, Any] = {
     "name": "mine",

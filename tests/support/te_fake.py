@@ -19,17 +19,15 @@ import torch
 
 from precision_agent.backends.te.api import Api, api_of
 from precision_api.facts.recipes import RECIPES, Recipe
-from tests.support.te_device import ADAM, BATCHED, ERROR, GEMM, NORM, QUANTISE, FakeGpu
-from tests.support.te_fake_parts import step_parts
+from tests.support.te_device import ADAM, ERROR, GEMM, QUANTISE, FakeGpu
+from tests.support.te_fake_parts import Attention, step_parts
 from tests.support.te_signatures import signatures
 
 QUANTIZER = {
-    "DelayedScaling": "Float8Quantizer",
-    "Float8CurrentScaling": "Float8CurrentScalingQuantizer",
-    "Float8BlockScaling": "Float8BlockQuantizer",
-    "MXFP8BlockScaling": "MXFP8Quantizer",
+    "DelayedScaling": "Float8Quantizer", "Float8CurrentScaling": "Float8CurrentScalingQuantizer",
+    "Float8BlockScaling": "Float8BlockQuantizer", "MXFP8BlockScaling": "MXFP8Quantizer",
     "NVFP4BlockScaling": "NVFP4Quantizer",
-}
+}  # fmt: skip
 
 
 @dataclass
@@ -312,28 +310,6 @@ class _Maker:
     def layer(self) -> Any:
         world, symbol = self.world, "pytorch.TransformerLayer"
 
-        class Core(torch.nn.Module):
-            """Unfused, as where neither cuDNN nor flash-attn takes the shapes."""
-
-            def forward(self, x: torch.Tensor) -> torch.Tensor:
-                world.gpu.kernel(*BATCHED)
-                return x * 1
-
-        class Attention(torch.nn.Module):
-            def __init__(self, given: Mapping[str, Any]) -> None:
-                super().__init__()
-                heads, kv, width = given["num_attention_heads"], given["num_gqa_groups"], given["kv_channels"]
-                self.inner = heads * width
-                fused, hidden = given.get("fuse_wgrad_accumulation", False), given["hidden_size"]
-                self.layernorm_qkv = _Holder(world, [((heads + 2 * kv) * width, hidden)], fused=fused)
-                self.core_attention = Core()
-                self.proj = _Holder(world, [(hidden, self.inner)], fused=fused)
-
-            def forward(self, x: torch.Tensor, *, first: bool | None) -> tuple[torch.Tensor, None]:
-                world.gpu.kernel(*NORM)
-                found = self.layernorm_qkv.product(x, "weight", first)[..., : self.inner]
-                return self.proj.product(self.core_attention(found), "weight", first), None
-
         class Mlp(_Holder):
             def __init__(self, given: Mapping[str, Any]) -> None:
                 inner, hidden = given["ffn_hidden_size"], given["hidden_size"]
@@ -353,7 +329,7 @@ class _Maker:
                 super().__init__()
                 if given["layer_number"] > world.most_layers:
                     raise torch.OutOfMemoryError(f"CUDA out of memory at layer {given['layer_number']}")
-                self.self_attention, self.layernorm_mlp = Attention(given), Mlp(given)
+                self.self_attention, self.layernorm_mlp = Attention(world, _Holder, given), Mlp(given)
 
         def forward(self: Any, *arguments: Any, **named: Any) -> torch.Tensor:
             given = world.bind(f"{symbol}.forward", *arguments, **named)

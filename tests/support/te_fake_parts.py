@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -116,32 +117,46 @@ def _core(made: Any) -> Any:
     return made.cls(symbol, Base)
 
 
+class _Core(torch.nn.Module):
+    """Unfused, as where neither cuDNN nor flash-attn takes the shapes."""
+
+    def __init__(self, world: Any) -> None:
+        super().__init__()
+        self.world = world
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.world.gpu.kernel(*BATCHED)
+        return x * 1
+
+
+class Attention(torch.nn.Module):
+    """Norm, projections and core, in a layer or by themselves."""
+
+    def __init__(self, world: Any, holder: type, given: Mapping[str, Any]) -> None:
+        super().__init__()
+        heads, kv, width = given["num_attention_heads"], given["num_gqa_groups"], given["kv_channels"]
+        fused, hidden = given.get("fuse_wgrad_accumulation", False), given["hidden_size"]
+        self.inner = heads * width
+        self.layernorm_qkv = holder(world, [((heads + 2 * kv) * width, hidden)], fused=fused)
+        self.core_attention = _Core(world)
+        self.proj = holder(world, [(hidden, self.inner)], fused=fused)
+
+    def forward(self, x: torch.Tensor, *, first: bool | None) -> tuple[torch.Tensor, None]:
+        self.core_attention.world.gpu.kernel(*NORM)
+        found = self.layernorm_qkv.product(x, "weight", first)[..., : self.inner]
+        return self.proj.product(self.core_attention(found), "weight", first), None
+
+
 def _attention(made: Any, holder: type) -> Any:
     symbol, world = "pytorch.MultiheadAttention", made.world
 
-    class Core(torch.nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            world.gpu.kernel(*BATCHED)
-            return x * 1
-
-    class Base(torch.nn.Module):
+    class Base(Attention):
         def __init__(self, *arguments: Any, **named: Any) -> None:
-            given = world.bind(symbol, *arguments, **named)
-            super().__init__()
-            heads, kv, width = given["num_attention_heads"], given["num_gqa_groups"], given["kv_channels"]
-            hidden, fused = given["hidden_size"], given["fuse_wgrad_accumulation"]
-            self.inner = heads * width
-            self.layernorm_qkv = holder(world, [((heads + 2 * kv) * width, hidden)], fused=fused)
-            self.core_attention = Core()
-            self.proj = holder(world, [(hidden, self.inner)], fused=fused)
+            super().__init__(world, holder, world.bind(symbol, *arguments, **named))
 
     def forward(self: Any, *arguments: Any, **named: Any) -> torch.Tensor:
         given = world.bind(f"{symbol}.forward", *arguments, **named)
-        first = given["is_first_microbatch"]
-        world.gpu.kernel(*NORM)
-        found = self.layernorm_qkv.product(given["hidden_states"], "weight", first)[..., : self.inner]
-        projected: torch.Tensor = self.proj.product(self.core_attention(found), "weight", first)
-        return projected
+        return Attention.forward(self, given["hidden_states"], first=given["is_first_microbatch"])[0]
 
     return made.cls(symbol, Base, forward=forward)
 

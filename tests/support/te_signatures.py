@@ -40,16 +40,13 @@ class Symbol:
 
 _QUANTIZATION = (f"{PYTORCH}/quantization.py", f"{PYTORCH}/fp8.py")
 _MODULES = {
-    "Linear": "module/linear.py",
-    "LayerNormLinear": "module/layernorm_linear.py",
-    "GroupedLinear": "module/grouped_linear.py",
-    "LayerNormMLP": "module/layernorm_mlp.py",
+    "Linear": "module/linear.py", "LayerNormLinear": "module/layernorm_linear.py",
+    "GroupedLinear": "module/grouped_linear.py", "LayerNormMLP": "module/layernorm_mlp.py",
     "MultiheadAttention": "attention/multi_head_attention.py",
     "DotProductAttention": "attention/dot_product_attention/dot_product_attention.py",
-    "Fp8Padding": "module/fp8_padding.py",
-    "Fp8Unpadding": "module/fp8_unpadding.py",
+    "Fp8Padding": "module/fp8_padding.py", "Fp8Unpadding": "module/fp8_unpadding.py",
     "TransformerLayer": "transformer.py",
-}
+}  # fmt: skip
 SYMBOLS = (
     *(Symbol(f"pytorch.{name}", name, _QUANTIZATION) for name in (
         "autocast", "fp8_autocast", "quantized_model_init", "fp8_model_init")),
