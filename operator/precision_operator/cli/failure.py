@@ -61,11 +61,13 @@ def no_profile(name: str, names: Sequence[str], place: str | None) -> NoReturn:
     fail(f"there is no profile {name}{where}{did_you_mean(name, names, 'See kubectl get pp -A')}")
 
 
-def sentences(error: ValidationError, root: str = "", model: type[BaseModel] | None = None) -> str:
-    """What `error` says, a line for each problem, with the path of the field below `root`.
+def sentences(error: ValueError, root: str = "", model: type[BaseModel] | None = None) -> str:
+    """What `error` says; of a model's fields a line for each problem, with the path of the field below `root`.
 
     Where the `model` has words for how a field is written, they stand in place of a pattern.
     """
+    if not isinstance(error, ValidationError):
+        return str(error)
     lines = []
     for detail in error.errors():
         path = field_path(detail["loc"])

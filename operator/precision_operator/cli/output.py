@@ -56,15 +56,13 @@ def printed(
     header: Sequence[str],
 ) -> str:
     """`document` for programs, `rows` as CSV under `header`, else `people(wide)`."""
-    if form is OutputFormat.JSON:
-        return as_json(document)
-    if form is OutputFormat.YAML:
-        return as_yaml(document)
-    if form is OutputFormat.CSV:
-        return as_csv(rows, header)
-    if form is OutputFormat.NAME:
-        return as_names(rows)
-    return people(form is OutputFormat.WIDE)
+    for_programs: Mapping[OutputFormat, Callable[[], str]] = {
+        OutputFormat.JSON: lambda: as_json(document),
+        OutputFormat.YAML: lambda: as_yaml(document),
+        OutputFormat.CSV: lambda: as_csv(rows, header),
+        OutputFormat.NAME: lambda: as_names(rows),
+    }
+    return for_programs[form]() if form in for_programs else people(form is OutputFormat.WIDE)
 
 
 def as_names(rows: Sequence[OutputRow]) -> str:

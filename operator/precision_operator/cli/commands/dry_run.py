@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from pydantic import ValidationError
 
 from precision_api.facts.names import LABEL_ATTEMPT
 from precision_api.kinds.profile import ProfileSpec
@@ -80,10 +79,8 @@ def dry_run(
         texts = _config_maps(profile, config_map or [])
         saved = saved_nodes(nodes) if nodes is not None else None
         seconds_of(reach.request_timeout)
-    except ValidationError as error:
-        fail(sentences(error, "spec", ProfileSpec))
     except ValueError as error:
-        fail(str(error))
+        fail(sentences(error, "spec", ProfileSpec))
     if saved is not None:
         seen = _offline(profile, texts, saved)
         decided, key = plan(seen), profile.key

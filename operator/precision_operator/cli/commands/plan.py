@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
-from pydantic import ValidationError
 
 from precision_api.facts.names import API_VERSION, GROUP, PLAN_KIND
 from precision_api.kinds.capacity_plan import JobPlan, PlanSpec, PlanStatus
@@ -106,10 +105,8 @@ def _asked_for(file: str) -> tuple[PlanSpec, str, str]:
     meta = raw.get("metadata") or {}
     try:
         spec = strictly(PlanSpec, raw.get("spec") or {})
-    except ValidationError as error:
-        fail(f"{file}: {sentences(error, 'spec', PlanSpec)}")
     except ValueError as error:
-        fail(f"{file}: {error}")
+        fail(f"{file}: {sentences(error, 'spec', PlanSpec)}")
     return spec, str(meta.get("name", "plan")), str(meta.get("namespace", ""))
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from pydantic import ValidationError
 
 from precision_api.facts.products import PRODUCT_CLASSES
 from precision_api.facts.products import part as gpu_part
@@ -65,25 +64,22 @@ def shapes(
         spec = _spec(*chosen[0]) | {name: size for name, size in sizes.items() if size is not None}
         _need_sizes(chosen[0][0], spec)
         resolved = resolve(Workload.model_validate(spec))
-    except ValidationError as error:
-        fail(sentences(error, "workload"))
     except ValueError as error:
-        fail(str(error))
+        fail(sentences(error, "workload"))
     document = _document(resolved)
     say(printed(document, output, lambda wide: _table(resolved, document, wide), document["gemms"], HEADER))
 
 
 def _spec(option: str, value: Any) -> dict[str, Any]:
     """The fields of spec.workload that the command line's one source stands for."""
-    if option == "--hf-config":
-        return {"name": Path(value).stem, "huggingFaceConfig": {"text": read(value)}}
-    if option == "--model":
-        return {"name": "model", "model": _assignments(value)}
-    if option == "--preset":
-        return {"preset": value}
-    if option == "--shape":
-        return {"name": "shapes", "gemms": list(value)}
-    return _profile_workload(value)
+    sources: Mapping[str, Callable[[], dict[str, Any]]] = {
+        "--hf-config": lambda: {"name": Path(value).stem, "huggingFaceConfig": {"text": read(value)}},
+        "--model": lambda: {"name": "model", "model": _assignments(value)},
+        "--preset": lambda: {"preset": value},
+        "--shape": lambda: {"name": "shapes", "gemms": list(value)},
+        "-f": lambda: _profile_workload(value),
+    }
+    return sources[option]()
 
 
 def _need_sizes(option: str, spec: Mapping[str, Any]) -> None:
@@ -138,16 +134,12 @@ def _profile_workload(path: str) -> dict[str, Any]:
         raise ValueError(f"{path}: there is no PrecisionProfile in it, only {kinds}")
     spec = profiles[0].get("spec")
     workload = spec.get("workload") if isinstance(spec, dict) else None
-    if isinstance(workload, dict):
-        return _readable(path, workload)
-    raise ValueError(f"{path}: the PrecisionProfile has no spec.workload; add one, for example preset: codonfm-5b")
-
-
-def _readable(path: str, workload: dict[str, Any]) -> dict[str, Any]:
-    source = workload.get("huggingFaceConfig")
+    source = workload.get("huggingFaceConfig") if isinstance(workload, dict) else None
     if isinstance(source, dict) and "configMapKeyRef" in source:
         raise ValueError(f"{path}: its config.json lies in a ConfigMap; give the file itself with --hf-config")
-    return workload
+    if isinstance(workload, dict):
+        return workload
+    raise ValueError(f"{path}: the PrecisionProfile has no spec.workload; add one, for example preset: codonfm-5b")
 
 
 HEADER = ("name", "pass", "m", "k", "n", "count", "flops")

@@ -173,14 +173,15 @@ def pool_use(answer: PlanAnswer, mark: str) -> Iterator[Figure]:
     most = {pool.name: round(peak(mine, lambda option: float(option.gpus))) for pool, mine in used}
     for pool, mine in sorted(used, key=lambda row: -most[row[0].name])[:POOLS_DRAWN]:
         use = f"at most {most[pool.name]:,} of {pool.gpus:,} GPUs"
-        parts.append(svg.words(2, y + 11, f"{_cut(pool.name, POOL_CUT)}: {use}", size=svg.SMALL))
         height = svg.Scale(0, max(pool.gpus, most[pool.name], 1), y + 62, y + 18)
-        parts.append(_area(_steps(mine, lambda option: option.gpus), dates, height))
-        parts.append(
-            svg.line(LEFT, height(pool.gpus), svg.WIDTH - RIGHT, height(pool.gpus), svg.FAINT, stroke_dasharray="5 3")
-        )
-        parts.append(svg.words(LEFT - 4, y + 22, f"{pool.gpus:,}", "end", svg.SMALL, svg.FAINT))
-        parts.append(svg.words(LEFT - 4, y + 62, "0", "end", svg.SMALL, svg.FAINT))
+        top = height(pool.gpus)
+        parts += [
+            svg.words(2, y + 11, f"{_cut(pool.name, POOL_CUT)}: {use}", size=svg.SMALL),
+            _area(_steps(mine, lambda option: option.gpus), dates, height),
+            svg.line(LEFT, top, svg.WIDTH - RIGHT, top, svg.FAINT, stroke_dasharray="5 3"),
+            svg.words(LEFT - 4, y + 22, f"{pool.gpus:,}", "end", svg.SMALL, svg.FAINT),
+            svg.words(LEFT - 4, y + 62, "0", "end", svg.SMALL, svg.FAINT),
+        ]
         rows.append((pool.name, f"{pool.gpus:,}", f"{most[pool.name]:,}"))
         y += 74
     unused = len(answer.pools) - len(rows)
@@ -210,8 +211,8 @@ def power(answer: PlanAnswer, mark: str) -> Iterator[Figure]:
     if answer.solution is None or answer.terms is None:
         return
     slots = answer.solution.slots
-    if any(slot.option.limit_watts is None for slot in slots):
-        missing = sorted({slot.option.pool.name for slot in slots if slot.option.limit_watts is None})
+    missing = sorted({slot.option.pool.name for slot in slots if slot.option.limit_watts is None})
+    if missing:
         why = f"Not drawn: the enforced limits of {', '.join(missing)} are not known. Set pools[].powerLimitWatts."
         yield Figure(key="power", title="Power of the site", svg="", caption=why, source=SOURCE)
         return

@@ -163,11 +163,11 @@ def _bar(stack: Stack, y: float, scale: svg.Scale, names: Sequence[str]) -> str:
         x += width
     if stack.total is None:
         return "".join(parts) + _failed(stack, x, y)
-    middle = y + BAR / 2
-    parts.append(svg.whisker(scale(stack.total.lower * 1000), scale(stack.total.upper * 1000), middle))
-    parts.append(
-        svg.words(scale(stack.total.upper * 1000) + 5, middle + 4, f"{stack.total.value * 1000:.2f}", size=svg.SMALL)
-    )
+    middle, upper = y + BAR / 2, scale(stack.total.upper * 1000)
+    parts += [
+        svg.whisker(scale(stack.total.lower * 1000), upper, middle),
+        svg.words(upper + 5, middle + 4, f"{stack.total.value * 1000:.2f}", size=svg.SMALL),
+    ]
     return "".join(parts)
 
 

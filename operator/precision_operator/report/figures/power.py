@@ -55,14 +55,17 @@ def _drawing(facts: Given, interval: float, watts: tuple[float | None, ...], lim
     across = svg.Scale(0, max(interval * (len(watts) - 1), interval), LEFT, svg.WIDTH - RIGHT)
     upward = svg.Scale(0, max(limit or 0, *filter(None, watts), 0) * 1.06, BOTTOM, TOP)
     points = [None if value is None else (across(i * interval), upward(value)) for i, value in enumerate(watts)]
-    inside = svg.bottom_axis(across, TOP, BOTTOM, "seconds since the run began")
-    inside += svg.left_axis(upward, LEFT, svg.WIDTH - RIGHT, "watts of all GPUs")
-    inside += "".join(_missing(across, upward, interval, run) for run in _gaps(watts))
-    inside += svg.polyline(points, "#0072B2")
+    parts = [
+        svg.bottom_axis(across, TOP, BOTTOM, "seconds since the run began"),
+        svg.left_axis(upward, LEFT, svg.WIDTH - RIGHT, "watts of all GPUs"),
+        *(_missing(across, upward, interval, run) for run in _gaps(watts)),
+        svg.polyline(points, "#0072B2"),
+    ]
     if limit:
-        inside += svg.line(LEFT, upward(limit), svg.WIDTH - RIGHT, upward(limit), svg.FAINT, stroke_dasharray="5 3")
-        inside += svg.words(svg.WIDTH - RIGHT, upward(limit) - 3, "limit", "end", svg.SMALL, svg.FAINT)
-    return svg.drawing(BOTTOM + 32, inside, "Power through the run", facts.watermark)
+        y, right = upward(limit), svg.WIDTH - RIGHT
+        parts.append(svg.line(LEFT, y, right, y, svg.FAINT, stroke_dasharray="5 3"))
+        parts.append(svg.words(right, y - 3, "limit", "end", svg.SMALL, svg.FAINT))
+    return svg.drawing(BOTTOM + 32, "".join(parts), "Power through the run", facts.watermark)
 
 
 def _gaps(watts: Sequence[float | None]) -> Iterator[tuple[int, int]]:
