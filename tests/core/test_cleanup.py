@@ -62,8 +62,6 @@ def test_after_kueue_took_its_place_away_the_queue_timeout_runs_from_then_on() -
     told = {"type": "Suspended", "status": "True", "lastTransitionTime": "2026-11-21T08:30:00Z"}
     raw = {"metadata": start.job["metadata"], "spec": {"suspend": True}, "status": {"conditions": [told]}}  # type: ignore[union-attr]
     view = job_view(raw)
-    assert view is not None
-    assert view.queued_since is not None
     held = replace(HELD, created=view.queued_since - 5 * 60 * MINUTE, queued_since=view.queued_since)
     seen = observed([profile(idle={"queueTimeoutSeconds": 3600}, **QUEUED)], jobs=(held,))
     found = [closed(replace(seen, now=view.queued_since + minutes * MINUTE)) for minutes in (59, 60)]
@@ -113,7 +111,6 @@ def test_a_job_tells_whether_it_is_held_and_since_when_it_is_not(
 ) -> None:
     (start,) = plan(observed([profile()])).actions
     view = job_view({**raw, "metadata": start.job["metadata"]})  # type: ignore[union-attr]
-    assert view is not None
     assert (view.suspended, view.active_since is not None) == (suspended, active)
 
 
@@ -139,14 +136,12 @@ def test_the_pending_timeout_of_the_profile_ends_an_agent_that_waits(
     if timeout > 300:
         assert found is None
     else:
-        assert found is not None
         assert (found.reason, found.outcome) == (reason, outcome)
 
 
 def test_an_agent_that_waits_since_before_the_clock_jumped_back_does_not_wait_for_the_clock_to_catch_up() -> None:
     ahead = job(created=NOW + timedelta(days=40))
     found = closed(observed([profile()], jobs=(ahead,), pods=(pod(ahead, "Pending", waiting_reason="ErrImagePull"),)))
-    assert found is not None
     assert found.reason == "ImagePullFailed"
 
 

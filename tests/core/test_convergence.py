@@ -279,7 +279,6 @@ class Fleet(RuleBasedStateMachine):
     def no_more_schedules(self) -> None:
         """A profile that measures again and again never comes to rest."""
         for uid, there in self.cluster.profiles.items():
-            assert there.spec is not None
             self.cluster.profiles[uid] = replace(there, spec=there.spec.model_copy(update={"schedule": Schedule()}))
 
     def check_rest(self, item: ProfilePlan) -> None:
@@ -302,8 +301,6 @@ class Fleet(RuleBasedStateMachine):
         for key, run in self.cluster.results.items():
             found = [r for r in self.cluster.reports.values() if (r.profile_uid, r.node_uid) == key]
             if found:
-                assert found[0].status is not None
-                assert found[0].status.run is not None
                 assert found[0].status.run.run == run, "a result was overwritten by nothing"
 
     @invariant()

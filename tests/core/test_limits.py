@@ -216,7 +216,6 @@ def test_an_agent_may_start_with(free: AdmissionRequest) -> None:
 def test_without_a_topology_key_the_ramp_holds_for_all_nodes_of_the_profile(seconds: int) -> None:
     started = NOW - timedelta(seconds=seconds)
     found = blocked_by(request(profile=rolled_out(rampSeconds=60), starts={(MINE, "uid-n9"): started}), ALL)
-    assert found is not None
     assert found.reason == "Ramping"
     assert f"It may start at {format_time(started + MINUTE)}" in found.message
 
@@ -312,7 +311,6 @@ def test_a_limit_below_any_node_binds_nobody_else() -> None:
 def test_a_node_rests_after_a_disruption_just_as_long_as_is_set() -> None:
     longer = observed(settings=replace(SETTINGS, disruption_backoff=timedelta(minutes=5)))
     found = blocked_by(request(observed=longer, attempt=disrupted(299)), NODE_CHECKS)
-    assert found is not None
     assert found.reason == "BackingOff"
 
 

@@ -50,7 +50,6 @@ def only(seen: Observed) -> Action:
 def test_an_idle_node_starts_an_agent_with_its_report() -> None:
     action = only(observed([NIGHTLY]))
     assert isinstance(action, Start)
-    assert action.report is not None
     assert action.job["metadata"]["labels"]["precisionprofiler.io/attempt"] == "1"
     assert action.job["metadata"]["ownerReferences"] == action.report["metadata"]["ownerReferences"]
 
@@ -199,7 +198,6 @@ def test_a_job_whose_end_is_in_the_report_is_deleted_and_not_read_again() -> Non
 
 def test_a_result_that_is_not_complete_says_why() -> None:
     whole = measured(run=RUN)
-    assert whole.run is not None
     partial = whole.model_copy(update={"run": whole.run.model_copy(update={"partial": "deadline: 2 of 3 passes"})})
     (state,) = plan(observed([NIGHTLY], reports=(report(status=partial),))).profiles[0].node_states
     assert (state.reason, "attempt 1, not completely (deadline: 2 of 3 passes)" in state.message) == ("Measured", True)

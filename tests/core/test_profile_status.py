@@ -246,7 +246,6 @@ def test_figures_stay_in_the_status_until_new_ones_come_unless_something_has_cha
     first, second, *others = fleet(900, 1000, 1001, 999, 1000)
     status = profile_status(planned([again(first, cause), again(second, cause), *others]), NOW, 5)
     (pool,) = status.pools
-    assert status.nodes is not None
     assert (pool.nodes, status.data) == (nodes, "measured")
     assert (list(pool.slow_nodes), status.nodes.slow) == ((["n0"], 1) if nodes == 5 else ([], 0))
 
@@ -298,7 +297,6 @@ def test_a_node_is_slow_by_per_cent_and_by_deviations_both(
 ) -> None:
     status = profile_status(planned(fleet(*rates), profile(thresholds=thresholds)), NOW, 9)
     assert list(status.pools[0].slow_nodes) == slow
-    assert status.nodes is not None
     assert status.nodes.slow == len(slow)
 
 
@@ -397,14 +395,12 @@ def test_stale_nodes_are_those_that_are_measured_again_and_not_for_the_first_tim
         due(node_states("Cordoned")[0], "FirstRun")
     ]
     status = profile_status(planned(found), NOW, 3)
-    assert status.nodes is not None
     assert status.nodes.stale == 2
 
 
 def test_nodes_on_which_a_recipe_did_not_run_and_quarantined_ones_are_counted() -> None:
     fallback = measured("f", recipe_row("bf16"), recipe_row("mxfp8", verdict="fallback"))
     status = profile_status(planned([fallback, measured("g"), *node_states("Quarantined")]), NOW, 3)
-    assert status.nodes is not None
     assert (status.nodes.fallback, status.nodes.quarantined) == (1, 1)
 
 

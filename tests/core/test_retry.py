@@ -140,7 +140,6 @@ def failed_runs(runs: int) -> ReportStatus:
 def test_a_node_that_failed_run_after_run_is_quarantined_with_the_last_reason() -> None:
     assert failed_runs(QUARANTINE_RUNS - 1).quarantine is None
     status = failed_runs(QUARANTINE_RUNS)
-    assert status.quarantine is not None
     assert (status.quarantine.reason, status.quarantine.message, status.state) == (
         "AgentCrashed",
         "It crashed.",
@@ -156,7 +155,6 @@ def test_a_good_run_ends_the_row() -> None:
 def quarantined(**basis: str) -> ReportStatus:
     """A node in quarantine whose last run was begun for `basis`."""
     status = failed_runs(QUARANTINE_RUNS)
-    assert status.attempt is not None
     return status.model_copy(update={"attempt": status.attempt.model_copy(update={"basis": basis})})
 
 
@@ -262,7 +260,6 @@ def test_the_rest_grows_with_disruptions_in_a_row_but_not_with_those_that_others
     reasons: list[str], times: int
 ) -> None:
     attempt = ended_by(*reasons).attempt
-    assert attempt is not None
     assert attempt.disruptions == times
 
 
@@ -290,13 +287,11 @@ LOST: list[tuple[list[str], int]] = [
 @pytest.mark.parametrize(("reasons", "times"), LOST)
 def test_attempts_that_were_lost_with_the_node_are_counted_until_it_is_drained(reasons: list[str], times: int) -> None:
     status = ended_by(*reasons)
-    assert status.attempt is not None
     assert (status.attempt.node_losses, status.quarantine) == (times, None)
 
 
 def test_the_third_attempt_in_a_row_that_is_lost_with_the_node_quarantines_it_at_once() -> None:
     status = ended_by("NodeUnresponsive", "Evicted", "NodeLost")
-    assert status.quarantine is not None
     assert (status.quarantine.reason, status.state) == ("NodeLost", "Quarantined")
     assert status.failed_runs == 0, "no run has failed"
     node_state = stand_of(status)
@@ -310,7 +305,6 @@ def test_a_node_that_was_released_from_such_a_quarantine_has_all_its_tries_again
     again = ingest.failed_status(
         NoResult(Said("NodeUnresponsive", words="Why."), "disrupted"), job(run="released"), report(status=status), NOW
     )
-    assert again.attempt is not None
     assert again.attempt.node_losses == 1
     assert stand_of(again).reason == "BackingOff"
 
@@ -318,7 +312,6 @@ def test_a_node_that_was_released_from_such_a_quarantine_has_all_its_tries_again
 def test_a_result_ends_the_row_of_losses() -> None:
     good = ingest.finding(summary(job()), None, "no log")
     status = ingest.read_status(good, job(attempt=3), report(status=ended_by(*["NodeLost"] * 2)), "pool", NOW)
-    assert status.attempt is not None
     assert (status.attempt.node_losses, status.attempt.disruptions) == (0, 0)
 
 

@@ -93,7 +93,6 @@ def test_while_a_clock_is_set_back_or_forward_the_last_tick_never_goes_back_and_
     lasts = [last for last, _ in ticks if last is not None]
     assert lasts == sorted(lasts)
     for now, (last, following) in zip(times, ticks, strict=True):
-        assert last is not None
         assert following is not None
         assert last <= now < following
         assert last_tick(given_, UID, following) == following
@@ -111,8 +110,6 @@ def test_the_last_tick_is_not_after_now_and_the_next_one_follows_it(
 ) -> None:
     given_, now = schedule(cron, zone, late), NOW + timedelta(minutes=minutes)
     last, following = last_tick(given_, uid, now), next_tick(given_, uid, now)
-    assert last is not None
-    assert following is not None
     assert last <= now < following
     assert last_tick(given_, uid, following) == following, "what is next becomes the last when its time has come"
     assert last_tick(given_, uid, following - timedelta(seconds=1)) == last, "and nothing lies between them"
@@ -151,7 +148,6 @@ PROBLEMS: dict[str, tuple[Schedule, str]] = {
 @pytest.mark.parametrize(("given_", "words"), PROBLEMS.values(), ids=PROBLEMS)
 def test_a_schedule_that_cannot_be_kept_is_refused_with_its_field_and_the_remedy(given_: Schedule, words: str) -> None:
     found = schedule_problem(given_, NOW)
-    assert found is not None
     assert words in found
     assert found.startswith("spec.schedule.")
     own = profile(schedule=given_.model_dump(by_alias=True, exclude_none=True))
@@ -202,7 +198,6 @@ def test_what_was_missed_is_made_up_once_however_long_it_was() -> None:
     seen = world(at("2026-12-21 09:00"), {"schedule": "2026-11-21T02:00:00Z"})
     found = plan(seen).profiles[0].node_states[0]
     assert (found.reason, found.current.due if found.current else "") == ("AgentStarting", "Scheduled")
-    assert found.current is not None
     assert found.current.basis["schedule"] == "2026-12-21T02:00:00Z"
     assert node_state(world(at("2026-12-21 09:00"), dict(found.current.basis))) == ("Measured", None)
 
@@ -214,7 +209,6 @@ def test_a_clock_that_jumps_back_begins_nothing_twice(days: int) -> None:
 
 def test_a_clock_that_jumps_ahead_and_back_again_begins_one_run_and_none_twice() -> None:
     ahead = plan(world(NOW + timedelta(days=400), {"schedule": "2026-11-21T02:00:00Z"})).profiles[0].node_states[0]
-    assert ahead.current is not None
     assert ahead.current.due == "Scheduled"
     assert node_state(world(NOW, dict(ahead.current.basis))) == ("Measured", None)
 
@@ -223,7 +217,6 @@ def test_a_rerun_frees_a_profile_whose_last_time_a_wrong_clock_put_far_ahead() -
     told = (report(status=measured(basis={"schedule": "2030-01-01T02:00:00Z"})),)
     seen = observed([profile(created=at("2026-01-01 00:00"), rerun="now", **NIGHTLY)], reports=told)
     found = plan(seen).profiles[0].node_states[0]
-    assert found.current is not None
     assert (found.current.due, found.current.basis["schedule"]) == ("Rerun", "2026-11-21T02:00:00Z")
 
 

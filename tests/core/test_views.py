@@ -46,13 +46,11 @@ def test_a_pod_belongs_to_the_job_that_made_it_whatever_its_labels_say() -> None
     ]
     for raw, job_uid in ((forged, "uid-forger"), (pod(), "uid-job")):
         view = pod_view(TRIM["pods"](raw))
-        assert view is not None
         assert view.job_uid == job_uid
 
 
 def test_a_job_says_whose_attempt_it_is() -> None:
     view = job_view(job())
-    assert view is not None
     assert (view.profile_uid, view.node_uid, view.node_name, view.run, view.attempt) == ("p", "u", "n1", "r1", 2)
     assert (view.live, view.created) == (True, datetime(2026, 11, 21, 9, 30, tzinfo=UTC))
 
@@ -66,7 +64,6 @@ def test_a_job_with_an_attempt_that_no_report_can_hold_is_not_ours(number: str) 
 def test_a_basis_that_no_report_can_hold_counts_as_none(basis: dict[str, str]) -> None:
     """Else its attempt could never be written, and its Job would stay."""
     view = job_view(job(annotations=NOTES | {names.ANNOTATION_BASIS: json.dumps(basis)}))
-    assert view is not None
     assert view.basis == {}
 
 
@@ -91,7 +88,6 @@ ENDS: dict[str, tuple[tuple[dict[str, Any], ...], Any, str]] = {
 @pytest.mark.parametrize(("conditions", "finished", "reason"), ENDS.values(), ids=ENDS)
 def test_a_job_is_over_when_its_condition_is_true(conditions: Any, finished: Any, reason: str) -> None:
     view = job_view(job(*conditions))
-    assert view is not None
     assert (view.finished, view.failure_reason) == (finished, reason)
 
 
@@ -102,13 +98,11 @@ def test_a_job_that_does_not_say_whose_it_is_is_none_of_ours(label: str) -> None
 
 def test_a_pod_is_known_by_its_job_and_by_the_node_that_it_is_for() -> None:
     view = pod_view(pod())
-    assert view is not None
     assert (view.job, view.job_uid, view.node_name, view.live) == ("pp-1", "uid-job", "n1", True)
 
 
 def test_where_a_pod_is_bound_goes_before_where_it_was_meant_for() -> None:
     view = pod_view(pod() | {"spec": {"nodeName": "n2"}})
-    assert view is not None
     assert view.node_name == "n2"
 
 
@@ -117,10 +111,6 @@ def test_a_pod_tells_why_it_waits_and_how_it_ended() -> None:
     pulling = pod_view(pod({"waiting": {"reason": "ImagePullBackOff", "message": "not found"}}))
     ended = pod_view(pod({"terminated": {"exitCode": 3, "reason": "Error", "message": "{}"}}, phase="Failed"))
     evicted = pod_view(pod(None, {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}))
-    assert unbound is not None
-    assert pulling is not None
-    assert ended is not None
-    assert evicted is not None
     assert unbound.unschedulable == "no room"
     assert (pulling.waiting_reason, pulling.waiting_message) == ("ImagePullBackOff", "not found")
     assert (ended.termination, ended.live) == (Termination(3, "Error", "{}"), False)
@@ -136,7 +126,6 @@ def test_somebody_elses_pod_is_none_of_ours() -> None:
 def test_a_profile_is_read_with_its_defaults() -> None:
     view = profile_view(profile_object(generation=3, creationTimestamp=MOMENT))
     assert (view.key, view.generation, view.problem) == ("ml/nightly", 3, "")
-    assert view.spec is not None
     assert view.spec.rollout.max_concurrent == 1
 
 
@@ -154,14 +143,12 @@ def test_a_report_belongs_to_the_profile_that_owns_it() -> None:
     view = report_view(
         report_object(ownerReferences=[{"kind": "Other", "uid": "o"}, {"kind": names.PROFILE_KIND, "uid": "p"}])
     )
-    assert view is not None
     assert (view.profile_uid, view.node_name, view.status is not None) == ("p", "gb200-0001", True)
 
 
 def test_a_report_whose_status_cannot_be_read_counts_as_not_measured() -> None:
     for broken in ({"results": [{"recipe": "fp7"}]}, {"attempt": {"number": 0}}, "text", None):
         view = report_view(report_object() | {"status": broken})
-        assert view is not None
         assert view.status is None
 
 
@@ -279,10 +266,6 @@ def test_no_status_or_spec_makes_reading_fail(status: dict[str, Any], spec: Any)
 
 def test_reports_with_the_same_fields_remember_them_together_and_a_copy_remembers_its_own() -> None:
     first, second = (report_view(report_object(node, status=report_status(), node_uid=node)) for node in ("n1", "n2"))
-    assert first is not None
-    assert first.status is not None
-    assert second is not None
-    assert second.status is not None
     row, other = first.status.results[0], second.status.results[0]
     assert row.model_fields_set is other.model_fields_set
     assert "gpu_spread" not in row.model_fields_set

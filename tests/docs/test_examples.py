@@ -92,7 +92,6 @@ def test_a_bare_n_is_seen() -> None:
 
 def test_the_demo_profile_takes_in_every_node_of_the_demo_fleet() -> None:
     spec = profile_view(example("demo")).spec
-    assert spec is not None
     facts = [node_facts(node, spec.pool_label, ()) for node in manifests(demo_fleet())]
     assert [each.name for each in facts if not matches(spec.target, each)] == []
     assert spec.rollout.max_concurrent == 4

@@ -163,7 +163,6 @@ def test_status_watched_shows_a_change_and_ends_on_ctrl_c(scene: Scene, plugin: 
                 try:
                     (row,), end = decoder.raw_decode(text)
                 except ValueError:
-                    assert process.stdout is not None
                     line = process.stdout.readline()
                     assert line, process.stderr and process.stderr.read()
                     text = (text + line).lstrip()

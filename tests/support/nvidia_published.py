@@ -55,7 +55,6 @@ def published(document: Mapping[str, Any], table: str, product: str) -> tuple[Me
 def _published_rows(table: Mapping[str, Any], mode: Mode, workload: ResolvedWorkload) -> list[ShapeRow]:
     """Rows of one table, milliseconds of one layer to seconds; counted once for each layer."""
     model, tokens = workload.model, workload.tokens_per_micro_batch
-    assert model is not None
     assert tokens is not None
     layers, whole = model.num_hidden_layers, GemmCase("four_gemms", "fprop", tokens, 0, 0, 1, mode=mode)
     alone = table.get("fprop_ops", {})

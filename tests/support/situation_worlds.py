@@ -240,7 +240,6 @@ def without_detail() -> Observed:
 def basis_of(seen: Observed) -> dict[str, str]:
     """What a run that begins now is begun for."""
     node_state = plan(seen).profiles[0].node_states[0]
-    assert node_state.current is not None
     return dict(node_state.current.basis)
 
 

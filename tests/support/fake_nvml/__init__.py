@@ -73,8 +73,6 @@ class FakeNvml:
         return json.loads(done.stdout)
 
     def _forked(self, by: subprocess.Popen[str], code: str, *arguments: str) -> Any:
-        assert by.stdin is not None
-        assert by.stdout is not None
         out = self.script.with_suffix(".out")
         asked = {"script": str(self.script), "out": str(out), "code": code, "arguments": arguments}
         by.stdin.write(json.dumps(asked) + "\n")
