@@ -78,6 +78,12 @@ def training_pod(node: str) -> dict[str, Any]:
     return {"metadata": {"name": "train-0", "namespace": "team"}, "spec": {"nodeName": node, "containers": [container]}}
 
 
+FAR = (
+    paths.profiles("far"),
+    profile_object("far", "far", {"preset": "llama3-8b"}, {}, uid="uid-far"),
+)
+
+
 async def test_the_answer_for_a_node_counts_what_is_found_busy_before_it() -> None:
     there = cluster((paths.pods("team"), training_pod("a")))
     assert await reason_of(there, "b") == "AgentStarting"
@@ -99,9 +105,7 @@ async def test_the_operators_own_settings_come_from_its_deployment() -> None:
 
 
 async def test_profiles_of_namespaces_that_the_operator_does_not_watch_bind_nobody() -> None:
-    elsewhere = profile_object(name="far", uid="uid-far", workload={"preset": "llama3-8b"}, status={})
-    elsewhere["metadata"]["namespace"] = "far"
-    there = cluster((paths.profiles("far"), elsewhere), *operated())
+    there = cluster(FAR, *operated())
     seen = await look(there)
     assert [each.profile.key for each in why(seen.plan, seen.observed, "a")] == ["ml/nightly"]
     assert seen.notes == ("profiles of far are left out: the operator does not watch these namespaces",)
@@ -111,10 +115,8 @@ async def test_profiles_of_namespaces_that_the_operator_does_not_watch_bind_nobo
 
 
 async def test_a_second_operator_serves_its_own_namespaces_and_spoils_nothing() -> None:
-    elsewhere = profile_object(name="far", uid="uid-far", workload={"preset": "llama3-8b"}, status={})
-    elsewhere["metadata"]["namespace"] = "far"
     second = deployment(IMAGE, "--allowed-images=registry.example/", watch="far", name="second")
-    seen = await look(cluster((paths.profiles("far"), elsewhere), *operated(), (DEPLOYMENTS, second)))
+    seen = await look(cluster(FAR, *operated(), (DEPLOYMENTS, second)))
     assert seen.notes == ("profiles of far are left out: another operator serves them (ask with -n)",)
 
 

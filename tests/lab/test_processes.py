@@ -1,4 +1,4 @@
-"""The supervisor: it ends all that it started, with itself or its owner, and nothing else."""
+"""The supervisor ends all that it started, with itself or its owner, and nothing else; ports are free and ours."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import pytest
 from rich.console import Console
 
 from precision_lab.demo.demo import make_room
+from precision_lab.processes import ports
 from precision_lab.processes.identity import Identity
 from precision_lab.processes.processes import ProcessError, Processes, launch
 
@@ -143,3 +144,23 @@ def test_an_identity_is_not_that_of_a_later_process_with_the_same_id() -> None:
     assert own.alive()
     assert not later.alive()
     assert not later.signal(signal.SIGKILL)
+
+
+ASK = "import sys; from precision_lab.processes.ports import reserve; print([reserve(int(it)) for it in sys.argv[1:]])"
+
+
+def asked_by_another_process(*numbers: int) -> str:
+    command = [sys.executable, "-c", ASK, *map(str, numbers)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_a_port_that_a_living_process_was_given_is_no_other_ones() -> None:
+    mine = ports.free_ports(2)
+    assert asked_by_another_process(*mine) == "[False, False]"
+    assert not set(mine) & set(ports.free_ports(2))
+
+
+def test_a_port_comes_back_with_the_end_of_its_process() -> None:
+    command = [sys.executable, "-c", "from precision_lab.processes.ports import free_ports; print(*free_ports(1))"]
+    port = int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    assert asked_by_another_process(port) == "[True]"
