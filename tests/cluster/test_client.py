@@ -118,28 +118,23 @@ async def test_a_list_whose_token_expired_begins_again_and_repeats_nothing(tmp_p
         assert await cluster.list_all("/api/v1/pods") == ([{"n": 1}], "9")
 
 
-async def test_a_list_that_expires_every_time_is_given_up_and_never_returned_in_part(tmp_path: Path) -> None:
+REFUSED = {"kind": "Status", "reason": "Forbidden", "message": "no", "code": 403}
+
+
+@pytest.mark.parametrize(("answer", "times"), [(GONE, 4), (REFUSED, 1)], ids=["expired", "refused"])
+async def test_a_list_that_expires_every_time_is_given_up_and_one_that_is_refused_is_not_begun_again(
+    tmp_path: Path, answer: dict[str, Any], times: int
+) -> None:
     asked: list[str] = []
 
-    async def always_gone(request: web.Request) -> web.Response:
+    async def refuse(request: web.Request) -> web.Response:
         asked.append(request.path)
-        return web.json_response(GONE, status=410)
+        return web.json_response(answer, status=answer["code"])
 
-    async with facing(always_gone, tmp_path) as cluster:
+    async with facing(refuse, tmp_path) as cluster:
         error = await error_from(cluster.list_all("/api/v1/pods"))
-    assert (error.status, error.reason, len(asked)) == (410, "Expired", 4)
-
-
-async def test_a_list_that_is_refused_is_not_begun_again(tmp_path: Path) -> None:
-    asked: list[str] = []
-
-    async def forbidden(request: web.Request) -> web.Response:
-        asked.append(request.path)
-        return web.json_response({"kind": "Status", "reason": "Forbidden", "message": "no"}, status=403)
-
-    async with facing(forbidden, tmp_path) as cluster:
-        error = await error_from(cluster.list_all("/api/v1/pods"))
-    assert (error.status, error.transient, len(asked)) == (403, False, 1)
+    assert (error.status, error.reason, error.transient) == (answer["code"], answer["reason"], False)
+    assert len(asked) == times
 
 
 async def test_a_refusal_tells_act_reason_and_when_to_come_back(tmp_path: Path) -> None:
@@ -153,25 +148,21 @@ async def test_a_refusal_tells_act_reason_and_when_to_come_back(tmp_path: Path) 
     assert (error.status, error.reason, error.retry_after, error.transient) == (429, "TooManyRequests", 3.0, True)
 
 
+BAD_GATEWAY, NO_ANSWER = (502, "Bad Gateway", True), (0, "Unreachable", True)
+
+
 @pytest.mark.parametrize("body", ["<html>bad gateway</html>", "", "[]", '"Status"'])
-async def test_a_proxy_that_answers_for_the_server_is_an_error_with_its_status(tmp_path: Path, body: str) -> None:
-    async def gateway(_: web.Request) -> web.Response:
-        return web.Response(status=502, text=body)
-
-    async with facing(gateway, tmp_path) as cluster:
-        error = await error_from(cluster.get("/api/v1/nodes/n1"))
-    assert (error.status, error.reason, error.transient) == (502, "Bad Gateway", True)
-
-
-@pytest.mark.parametrize("body", ["<html>welcome</html>", "[1, 2]"])
-async def test_a_good_answer_that_is_no_object_is_an_error(tmp_path: Path, body: str) -> None:
+@pytest.mark.parametrize(("status", "told"), [(502, BAD_GATEWAY), (200, NO_ANSWER)])
+async def test_what_is_no_answer_of_the_api_server_is_an_error_with_its_status(
+    tmp_path: Path, body: str, status: int, told: tuple[int, str, bool]
+) -> None:
     async def portal(_: web.Request) -> web.Response:
-        return web.Response(text=body)
+        return web.Response(status=status, text=body)
 
     async with facing(portal, tmp_path) as cluster:
         error = await error_from(cluster.get("/api/v1/nodes/n1"))
-    assert (error.status, error.reason) == (0, "Unreachable")
-    assert "is not" in str(error)
+    assert (error.status, error.reason, error.transient) == told
+    assert "is not" in str(error) or status == 502
 
 
 async def test_a_server_that_does_not_answer_is_left_at_the_deadline(tmp_path: Path) -> None:
