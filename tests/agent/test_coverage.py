@@ -16,49 +16,29 @@ from precision_agent.method.difference import difference
 from precision_api.exchange import stats
 from precision_api.exchange.request import TIMINGS
 from tests.support import noise as sim
-from tests.support.noise import (
-    BAND,
-    BASELINE,
-    CONTROL,
-    DRIFT,
-    HALF_WIDTH_GOALS,
-    KINDS,
-    NOISES,
-    VARIANTS,
-    Kind,
-    Noise,
-    Ratios,
-    abba_order,
-    called_different,
-    coverage,
-    covers,
-    half_width,
-    ratios,
-    repeated_order,
-    seconds_by_variant,
-    units_of,
-)
 
-CASES = [(noise, preset) for noise in NOISES for preset in TIMINGS]
+CASES = [(noise, preset) for noise in sim.NOISES for preset in TIMINGS]
 
 
 @cache
-def found_for(noise: str, preset: str, equal: bool) -> dict[Kind, Ratios]:
+def found_for(noise: str, preset: str, equal: bool) -> dict[sim.Kind, sim.Ratios]:
     """Intervals of both figures on all nodes."""
     timing = TIMINGS[preset]
-    seconds = seconds_by_variant(NOISES[noise], abba_order(timing), timing, seed=1 + equal, equal=equal)
-    return {kind: ratios(units_of(seconds[kind])) for kind in KINDS}
+    seconds = sim.seconds_by_variant(sim.NOISES[noise], sim.abba_order(timing), timing, seed=1 + equal, equal=equal)
+    return {kind: sim.ratios(sim.units_of(seconds[kind])) for kind in sim.KINDS}
 
 
 @pytest.mark.parametrize(("noise", "preset"), CASES)
 def test_the_vectorised_pairing_is_the_products_own(noise: str, preset: str) -> None:
     timing = TIMINGS[preset]
-    seconds = seconds_by_variant(NOISES[noise], abba_order(timing, 40), timing, seed=5, equal=True)["training"]
-    units = units_of(seconds)
-    found, different = ratios(units), called_different(ratios(units))
+    seconds = sim.seconds_by_variant(sim.NOISES[noise], sim.abba_order(timing, 40), timing, seed=5, equal=True)[
+        "training"
+    ]
+    units = sim.units_of(seconds)
+    found, different = sim.ratios(units), sim.called_different(sim.ratios(units))
     for node in range(40):
         one = [
-            stats.paired_ratio(units[node, :, BASELINE].tolist(), units[node, :, variant].tolist())
+            stats.paired_ratio(units[node, :, sim.BASELINE].tolist(), units[node, :, variant].tolist())
             for variant in (1, 2, 5)
         ]
         for interval, variant in zip(one, (1, 2, 5), strict=True):
@@ -69,62 +49,70 @@ def test_the_vectorised_pairing_is_the_products_own(noise: str, preset: str) -> 
         assert told == different[node, :2].tolist()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", sim.KINDS)
 @pytest.mark.parametrize(("noise", "preset"), CASES)
-def test_intervals_of_abba_blocks_hold_the_truth_in_93_to_97_of_100_nodes(noise: str, preset: str, kind: Kind) -> None:
+def test_intervals_of_abba_blocks_hold_the_truth_in_93_to_97_of_100_nodes(
+    noise: str, preset: str, kind: sim.Kind
+) -> None:
     found = found_for(noise, preset, equal=False)[kind]
-    assert covers(found), coverage(found)
+    assert sim.covers(found), sim.coverage(found)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", sim.KINDS)
 @pytest.mark.parametrize(("noise", "preset"), CASES)
-def test_equal_variants_are_called_different_on_at_most_one_node_in_twenty(noise: str, preset: str, kind: Kind) -> None:
-    assert called_different(found_for(noise, preset, equal=True)[kind]).mean(axis=0).max() <= 0.05
+def test_equal_variants_are_called_different_on_at_most_one_node_in_twenty(
+    noise: str, preset: str, kind: sim.Kind
+) -> None:
+    assert sim.called_different(found_for(noise, preset, equal=True)[kind]).mean(axis=0).max() <= 0.05
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", sim.KINDS)
 @pytest.mark.parametrize("preset", list(TIMINGS))
-def test_half_widths_keep_the_goals_where_clocks_drift_with_both_figures_in_a_slot(preset: str, kind: Kind) -> None:
-    assert half_width(found_for(DRIFT, preset, equal=True)[kind]) <= HALF_WIDTH_GOALS[preset]
+def test_half_widths_keep_the_goals_where_clocks_drift_with_both_figures_in_a_slot(preset: str, kind: sim.Kind) -> None:
+    assert sim.half_width(found_for(sim.DRIFT, preset, equal=True)[kind]) <= sim.HALF_WIDTH_GOALS[preset]
 
 
 @pytest.mark.parametrize("preset", list(TIMINGS))
 def test_single_sweeps_as_the_unit_hold_the_truth_too_rarely(preset: str) -> None:
     """One sweep in one direction, again and again, each a unit: warm-up then always favours the later variant."""
-    timing, noise = TIMINGS[preset], NOISES["warm-up 1 % over 120 s"]
-    for seconds in seconds_by_variant(noise, repeated_order(timing), timing, seed=1).values():
-        found = ratios(seconds)
-        assert not covers(found)
-        assert coverage(found).max() < BAND[0], coverage(found)
+    timing, noise = TIMINGS[preset], sim.NOISES["warm-up 1 % over 120 s"]
+    for seconds in sim.seconds_by_variant(noise, sim.repeated_order(timing), timing, seed=1).values():
+        found = sim.ratios(seconds)
+        assert not sim.covers(found)
+        assert sim.coverage(found).max() < sim.BAND[0], sim.coverage(found)
 
 
 @pytest.mark.parametrize("preset", list(TIMINGS))
 def test_an_abba_blocks_two_sweeps_are_not_two_units(preset: str) -> None:
     """Its halves share what the ABBA block takes out of their mean: as units of their own they say too little."""
-    timing, noise = TIMINGS[preset], Noise(sim.warm_up, 0.0003)
-    seconds = seconds_by_variant(noise, abba_order(timing), timing, seed=1)["training"]
-    whole, halves = ratios(units_of(seconds)), ratios(seconds)
-    assert covers(whole), coverage(whole)
-    assert not covers(halves), coverage(halves)
+    timing, noise = TIMINGS[preset], sim.Noise(sim.warm_up, 0.0003)
+    seconds = sim.seconds_by_variant(noise, sim.abba_order(timing), timing, seed=1)["training"]
+    whole, halves = sim.ratios(sim.units_of(seconds)), sim.ratios(seconds)
+    assert sim.covers(whole), sim.coverage(whole)
+    assert not sim.covers(halves), sim.coverage(halves)
 
 
 @pytest.mark.parametrize("preset", list(TIMINGS))
 def test_a_steady_drift_falls_out_of_every_ratio(preset: str) -> None:
     """What the mirrored half is for: without it, each ratio would keep the drift between its two variants."""
     timing = TIMINGS[preset]
-    drifting = Noise(lambda moments, nodes, chance: np.broadcast_to(1e-5 * moments, (nodes, len(moments))), 0.0)
-    for seconds in seconds_by_variant(drifting, abba_order(timing, 100), timing, seed=1, equal=True).values():
-        found = ratios(units_of(seconds))
+    drifting = sim.Noise(lambda moments, nodes, chance: np.broadcast_to(1e-5 * moments, (nodes, len(moments))), 0.0)
+    for seconds in sim.seconds_by_variant(drifting, sim.abba_order(timing, 100), timing, seed=1, equal=True).values():
+        found = sim.ratios(sim.units_of(seconds))
         assert np.abs(found.value - 1).max() < 1e-6
         assert (found.upper - found.lower).max() < 1e-5
 
 
 def test_a_true_difference_beyond_the_noise_is_found_on_nearly_every_node() -> None:
     timing = TIMINGS["quick"]
-    seconds = seconds_by_variant(NOISES["white 0.3 %"], abba_order(timing), timing, seed=3)["training"]
-    found = ratios(units_of(seconds))
+    seconds = sim.seconds_by_variant(sim.NOISES["white 0.3 %"], sim.abba_order(timing), timing, seed=3)["training"]
+    found = sim.ratios(sim.units_of(seconds))
     power = dict(
-        zip((variant.label for variant in VARIANTS[1:CONTROL]), called_different(found).mean(axis=0), strict=True)
+        zip(
+            (variant.label for variant in sim.VARIANTS[1 : sim.CONTROL]),
+            sim.called_different(found).mean(axis=0),
+            strict=True,
+        )
     )
     assert min(power["a"], power["b"], power["d"]) > 0.95
     assert power["c"] < 0.05  # 0.2 % is below the floor of half a per cent

@@ -9,20 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from precision_agent.method.full_depth import (
-    Depth,
-    FullDepth,
-    NodeRates,
-    Values,
-    depth_agrees,
-    depth_check,
-    depth_of,
-    full_depth,
-    full_depth_watts,
-    node_rates,
-    other_windows,
-    speedup,
-)
+from precision_agent.method import full_depth as depths
 from precision_agent.protocol import Part, RegionName
 from precision_api.exchange.result import Failure
 from precision_api.models.flops import parameters, training_flops_per_token
@@ -37,7 +24,7 @@ WATTS: dict[Part, float] = {"layers": 900.0, "head": 700.0, "optimizer": 400.0}
 LONG = st.floats(min_value=1e-6, max_value=1e3)
 
 
-def short_model(recipe: str, layers: int, drift: tuple[float, ...] = (1.0, 1.01, 0.99)) -> Values:
+def short_model(recipe: str, layers: int, drift: tuple[float, ...] = (1.0, 1.01, 0.99)) -> depths.Values:
     """Regions of a synthetic node whose truth is known, for a model of `layers` layers, three ABBA blocks."""
     forward, backward = LAYER[recipe]
     seconds: dict[RegionName, float] = {
@@ -49,9 +36,9 @@ def short_model(recipe: str, layers: int, drift: tuple[float, ...] = (1.0, 1.01,
     return {name: [value * factor for factor in drift] for name, value in seconds.items()}
 
 
-def depth(layers: int, measured: int = 4, shards: int = 1, **more: Any) -> Depth:
+def depth(layers: int, measured: int = 4, shards: int = 1, **more: Any) -> depths.Depth:
     held = (layer * OPTIMIZER_PER_LAYER + OPTIMIZER_OF_HEAD for layer in (layers, measured))
-    return Depth(layers, measured, optimizer_scale=next(held) / shards / next(held), **more)
+    return depths.Depth(layers, measured, optimizer_scale=next(held) / shards / next(held), **more)
 
 
 def truth(recipe: str, layers: int, accumulation: int = 8, shards: int = 1) -> float:
@@ -60,15 +47,15 @@ def truth(recipe: str, layers: int, accumulation: int = 8, shards: int = 1) -> f
     return layers * sum(LAYER[recipe]) + HEAD + optimizer
 
 
-def found(values: Values, asked: Depth, higher: Values | None = None) -> FullDepth:
-    worked_out = full_depth(values, asked, higher)
-    assert isinstance(worked_out, FullDepth)
+def found(values: depths.Values, asked: depths.Depth, higher: depths.Values | None = None) -> depths.FullDepth:
+    worked_out = depths.full_depth(values, asked, higher)
+    assert isinstance(worked_out, depths.FullDepth)
     return worked_out
 
 
-def rates(recipe: str, layers: int, drift: tuple[float, ...] = (1.0, 1.01, 0.99)) -> NodeRates:
+def rates(recipe: str, layers: int, drift: tuple[float, ...] = (1.0, 1.01, 0.99)) -> depths.NodeRates:
     steps = found(short_model(recipe, 4, drift), depth(layers)).values
-    return node_rates({f"GPU-{index}": steps for index in range(4)}, TOKENS)
+    return depths.node_rates({f"GPU-{index}": steps for index in range(4)}, TOKENS)
 
 
 @pytest.mark.parametrize("layers", [24, 32, 126])
@@ -78,7 +65,7 @@ def test_rate_speedup_and_joules_of_a_known_node_are_exact_at_full_depth(layers:
         node = rates(recipe, layers, steady)
         assert node.tokens_per_second.value == pytest.approx(4 * TOKENS / truth(recipe, layers), rel=1e-12)
         assert node.synchronous.value == pytest.approx(node.tokens_per_second.value, rel=1e-12)
-    ratio = speedup(rates("nvfp4", layers), rates("bf16", layers))
+    ratio = depths.speedup(rates("nvfp4", layers), rates("bf16", layers))
     assert not isinstance(ratio, Failure)
     assert ratio.value == pytest.approx(truth("bf16", layers) / truth("nvfp4", layers), rel=1e-12)
     assert ratio.upper - ratio.lower < 1e-9  # both drifted alike, so that nothing is left of it
@@ -90,7 +77,7 @@ def test_joules_a_token_of_a_known_node_are_exact_at_full_depth(layers: int, rec
     optimizer = (layers * OPTIMIZER_PER_LAYER + OPTIMIZER_OF_HEAD) / 8
     joules = layers * sum(LAYER[recipe]) * 900 + HEAD * 700 + optimizer * 400
     seconds = {name: values[0] for name, values in short_model(recipe, 4).items() if not isinstance(values, Failure)}
-    watts = full_depth_watts(seconds, WATTS, depth(layers))
+    watts = depths.full_depth_watts(seconds, WATTS, depth(layers))
     assert not isinstance(watts, Failure)
     rate = TOKENS / found(short_model(recipe, 4), depth(layers)).values[0]
     assert watts / rate == pytest.approx(joules / TOKENS, rel=1e-12)
@@ -103,7 +90,7 @@ def test_the_figure_does_not_depend_on_how_many_layers_ran(measured: int) -> Non
 
 def test_the_short_models_own_ratio_would_have_been_another_one() -> None:
     """A head of a third of the FLOPs hides most of what the layers gain."""
-    ratio = speedup(rates("nvfp4", 32), rates("bf16", 32))
+    ratio = depths.speedup(rates("nvfp4", 32), rates("bf16", 32))
     assert not isinstance(ratio, Failure)
     parts = {name: sum(next(zip(*short_model(name, 4).values(), strict=True))) for name in LAYER}
     assert parts["bf16"] / parts["nvfp4"] < 1.5 < ratio.value
@@ -155,7 +142,7 @@ def test_layers_kept_higher_take_the_baselines_time(kept: int) -> None:
 
 def test_the_optimizer_goes_with_the_weights_of_one_gpu() -> None:
     workload = resolve(Workload.model_validate({"preset": "llama3-8b", "tensorParallel": 2}))
-    asked = depth_of(workload, 4)
+    asked = depths.depth_of(workload, 4)
     model = workload.model
     assert model is not None
     counted = parameters(model)
@@ -167,7 +154,7 @@ def test_the_optimizer_goes_with_the_weights_of_one_gpu() -> None:
 
     assert (asked.layers, asked.measured, asked.gradient_accumulation) == (32, 4, 8)
     assert asked.optimizer_scale == pytest.approx(held(32) / held(4))
-    assert depth_of(workload, 4, optimizer_parameters=10**9).optimizer_scale == pytest.approx(held(32) / 1e9)
+    assert depths.depth_of(workload, 4, optimizer_parameters=10**9).optimizer_scale == pytest.approx(held(32) / 1e9)
 
 
 @pytest.mark.parametrize(("expert", "shards", "of_experts"), [(1, 8, 8), (8, 8, 1), (8, 64, 8), (8, 1, 1)])
@@ -176,21 +163,26 @@ def test_experts_are_stepped_by_the_gpus_that_have_copies_of_them(expert: int, s
     workload = resolve(Workload.model_validate(fields))
     experts = 48 * 128 * 3 * 2048 * 768
     rest = workload.parameters.total - workload.parameters.embedding - experts
-    scale = depth_of(workload, 4, optimizer_parameters=10**9).optimizer_scale
+    scale = depths.depth_of(workload, 4, optimizer_parameters=10**9).optimizer_scale
     assert 1e9 * scale == pytest.approx(rest / shards + experts / expert / of_experts)
 
 
 @given(st.lists(LONG, min_size=2, max_size=6), st.integers(1, 200), st.integers(1, 8))
 def test_a_model_of_the_depth_that_ran_takes_its_own_time(seconds: list[float], accumulation: int, layers: int) -> None:
-    regions: Values = {"layers_forward": seconds, "layers_backward": seconds, "head": seconds, "optimizer": seconds}
-    got = found(regions, Depth(layers, layers, gradient_accumulation=accumulation)).values
+    regions: depths.Values = {
+        "layers_forward": seconds,
+        "layers_backward": seconds,
+        "head": seconds,
+        "optimizer": seconds,
+    }
+    got = found(regions, depths.Depth(layers, layers, gradient_accumulation=accumulation)).values
     assert got == pytest.approx([3 * value + value / accumulation for value in seconds])
 
 
 OUT_OF_MEMORY, CUDA = Failure(reason="out_of_memory"), Failure(reason="cuda_error", message="illegal address")
 
 
-def without(name: RegionName, value: Failure | None) -> Values:
+def without(name: RegionName, value: Failure | None) -> depths.Values:
     kept = {key: values for key, values in short_model("bf16", 4).items() if key != name}
     return kept if value is None else {**kept, name: value}
 
@@ -208,19 +200,19 @@ def test_what_does_not_fit_is_named_as_missing(name: RegionName, value: Failure 
     [("head", CUDA), ("optimizer", CUDA), ("layers_forward", OUT_OF_MEMORY), ("layers_backward", None)],
 )
 def test_a_failed_region_makes_no_figure_smaller_but_fails_it(name: RegionName, value: Failure | None) -> None:
-    failed = full_depth(without(name, value), depth(32))
+    failed = depths.full_depth(without(name, value), depth(32))
     assert name in failed.message
     assert failed.reason in ("cuda_error", "out_of_memory", "region_not_measured")
 
 
 def test_a_failed_baseline_fails_the_layers_that_are_kept_in_it() -> None:
-    failed = full_depth(short_model("nvfp4", 4), depth(32, kept_higher=2), without("layers_forward", CUDA))
+    failed = depths.full_depth(short_model("nvfp4", 4), depth(32, kept_higher=2), without("layers_forward", CUDA))
     assert failed.message.startswith("the kept layers: layers_forward: illegal address")
 
 
 def test_regions_of_different_abba_blocks_are_not_added() -> None:
     mixed = {**short_model("bf16", 4), "head": [1.0, 1.0]}
-    assert full_depth(mixed, depth(32)) == Failure(
+    assert depths.full_depth(mixed, depth(32)) == Failure(
         reason="regions_differ", message="regions were timed in different numbers of palindromes"
     )
 
@@ -228,20 +220,22 @@ def test_regions_of_different_abba_blocks_are_not_added() -> None:
 def test_a_backward_pass_that_lacks_an_abba_block_is_not_cut_to_fit() -> None:
     forward, backward = [0.04, 0.04, 0.04], [0.08, 0.08]
     cut = {"layers_forward": forward, "layers_backward": backward, "head": [0.1, 0.1], "optimizer": [0.1, 0.1]}
-    failed = full_depth(cut, depth(32))  # type: ignore[arg-type]
+    failed = depths.full_depth(cut, depth(32))  # type: ignore[arg-type]
     assert failed.reason == "regions_differ"
 
 
 def test_variants_that_lack_different_parts_are_not_compared() -> None:
     steps = found(short_model("bf16", 4), depth(32)).values
-    failed = speedup(node_rates({"a": steps}, TOKENS, missing=("head",)), node_rates({"a": steps}, TOKENS))
+    failed = depths.speedup(
+        depths.node_rates({"a": steps}, TOKENS, missing=("head",)), depths.node_rates({"a": steps}, TOKENS)
+    )
     assert (failed.reason, "head" in failed.message) == ("parts_differ", True)
 
 
 def test_one_slow_gpu_of_eight_slows_the_node_little_and_a_synchronous_job_fully() -> None:
     step = truth("bf16", 32)
     steps = {f"GPU-{index}": [step * (1.25 if index == 5 else 1.0)] * 3 for index in range(8)}
-    node = node_rates(steps, TOKENS)
+    node = depths.node_rates(steps, TOKENS)
     alone = TOKENS / step
     assert node.slowest_gpu == "GPU-5"
     assert node.tokens_per_second.value == pytest.approx(7.8 * alone)
@@ -251,40 +245,40 @@ def test_one_slow_gpu_of_eight_slows_the_node_little_and_a_synchronous_job_fully
 
 
 def test_the_gpus_of_a_tensor_parallel_group_share_its_tokens() -> None:
-    node = node_rates({"a": [1.0, 1.0], "b": [1.0, 1.0]}, TOKENS, tensor_parallel=8)
+    node = depths.node_rates({"a": [1.0, 1.0], "b": [1.0, 1.0]}, TOKENS, tensor_parallel=8)
     assert node.tokens_per_second.value == pytest.approx(2 * TOKENS / 8)
 
 
 def test_a_power_window_that_is_not_there_leaves_no_watts() -> None:
     seconds: dict[RegionName, float] = {"layers_forward": 1.0, "layers_backward": 2.0, "head": 0.5}
-    failed = full_depth_watts(seconds, {"layers": 900.0}, depth(32))
+    failed = depths.full_depth_watts(seconds, {"layers": 900.0}, depth(32))
     assert failed == Failure(reason="power_part_missing", message="no draw of head")
 
 
 @pytest.mark.parametrize("measured", [2, 8])
 def test_a_second_depth_is_predicted_from_the_first(measured: int) -> None:
-    ratio = depth_check(short_model("bf16", 4), depth(32, 4), short_model("bf16", measured), depth(32, measured))
+    ratio = depths.depth_check(short_model("bf16", 4), depth(32, 4), short_model("bf16", measured), depth(32, measured))
     assert ratio == pytest.approx(1.0)
 
 
 def test_layers_that_cost_more_together_are_caught_by_the_second_depth() -> None:
     crowded = {name: [1.08 * value for value in values] for name, values in short_model("bf16", 8).items()}
-    ratio = depth_check(short_model("bf16", 4), depth(32, 4), crowded, depth(32, 8))
+    ratio = depths.depth_check(short_model("bf16", 4), depth(32, 4), crowded, depth(32, 8))
     assert ratio == pytest.approx(1 / 1.08)
     assert not isinstance(ratio, Failure)
-    assert not depth_agrees(ratio)
-    assert depth_agrees(1.029)
+    assert not depths.depth_agrees(ratio)
+    assert depths.depth_agrees(1.029)
 
 
 def test_a_second_depth_that_failed_says_so() -> None:
-    failed = depth_check(short_model("bf16", 4), depth(32), without("head", CUDA), depth(32, 8))
+    failed = depths.depth_check(short_model("bf16", 4), depth(32), without("head", CUDA), depth(32, 8))
     assert "second depth" in failed.message
 
 
 @pytest.mark.parametrize(("layers", "measured", "kept"), [(32, 0, 0), (2, 1, 3)])
 def test_a_depth_that_can_not_be_is_an_error(layers: int, measured: int, kept: int) -> None:
     with pytest.raises(ValueError, match="kept higher"):
-        Depth(layers, measured, kept_higher=kept)
+        depths.Depth(layers, measured, kept_higher=kept)
 
 
 def test_a_full_depth_figure_is_always_a_finite_number() -> None:
@@ -309,7 +303,7 @@ GEMMA = 42
 def test_layers_with_other_windows_than_the_models_are_told_with_what_they_do_to_its_flops(
     measured: int, windowed: int, sequence: int, told: str | None
 ) -> None:
-    found = other_windows(resolve(Workload(preset="gemma2-9b", sequence_length=sequence)), measured, windowed)
+    found = depths.other_windows(resolve(Workload(preset="gemma2-9b", sequence_length=sequence)), measured, windowed)
     assert (found is None) == (told is None)
     if told:
         assert f"{windowed} of the {measured} layers that ran" in str(found)
@@ -320,4 +314,4 @@ def test_layers_with_other_windows_than_the_models_are_told_with_what_they_do_to
 def test_the_difference_of_windows_in_flops_is_that_of_a_model_with_such_layers() -> None:
     gemma = resolve(Workload(preset="gemma2-9b", sequence_length=16384))
     full = training_flops_per_token(gemma.model.model_copy(update={"sliding_window": None}), 16384)
-    assert f", {full / gemma.training_flops_per_token - 1:.1%} more FLOPs" in str(other_windows(gemma, 4, 0))
+    assert f", {full / gemma.training_flops_per_token - 1:.1%} more FLOPs" in str(depths.other_windows(gemma, 4, 0))

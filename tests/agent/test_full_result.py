@@ -9,22 +9,9 @@ from random import Random
 import pytest
 
 from precision_agent.run.run import run_request
+from precision_api.exchange import result as results
 from precision_api.exchange.message import RecipeSummary
 from precision_api.exchange.request import TIMINGS, LossRuns
-from precision_api.exchange.result import (
-    Clocks,
-    Failure,
-    GpuHealth,
-    KernelSeen,
-    MeasurementResult,
-    NumericErrors,
-    PowerTrace,
-    RecipeResult,
-    Simulated,
-    Software,
-    Steadiness,
-    ThrottleShare,
-)
 from precision_api.exchange.wire import MESSAGE_MAX_BYTES, encode, read_log, read_message, summarize
 from precision_api.facts.recipes import RECIPE_NAMES
 from precision_api.models.workload import PresetName, Workload
@@ -38,7 +25,7 @@ NAMES = [row["name"] for row in json.loads((FOLDER / "kernel_names.json").read_t
 
 
 @cache
-def fullest(preset: PresetName, steps: int) -> MeasurementResult:
+def fullest(preset: PresetName, steps: int) -> results.MeasurementResult:
     """A replay of seven recipes on four GPUs, filled up with all that only a real GPU gives, no digits alike."""
     text = request_text(
         workload=Workload(preset=preset), recipes=RECIPE_NAMES, product="GB200", timing=PALINDROMES,
@@ -46,12 +33,12 @@ def fullest(preset: PresetName, steps: int) -> MeasurementResult:
     )  # fmt: skip
     found = run_request(text, "replay").result
     chance = Random(1)
-    software = Software(
+    software = results.Software(
         agent="0.10.0+g0123456789ab", driver="580.159.04", cuda="13.1", torch="2.10.0a0+b4e4ee81d3.nv25.12",
         transformer_engine="2.10.0+769ed778", stack_hash="0123456789abcdef",
     )  # fmt: skip
     health = tuple(
-        GpuHealth(uuid=gpu.uuid, ecc_volatile_uncorrectable=0, ecc_aggregate_uncorrectable=chance.randrange(99),
+        results.GpuHealth(uuid=gpu.uuid, ecc_volatile_uncorrectable=0, ecc_aggregate_uncorrectable=chance.randrange(99),
                   remap_pending=False, memory_used_bytes=chance.randrange(10**9), utilisation_percent=0)
         for gpu in found.gpus
     )  # fmt: skip
@@ -60,22 +47,27 @@ def fullest(preset: PresetName, steps: int) -> MeasurementResult:
             "node": "gpu-node-" + "n" * 54,
             "software": software,
             "recipes": tuple(_filled(recipe, chance) for recipe in found.recipes),
-            "power_trace": PowerTrace(
+            "power_trace": results.PowerTrace(
                 started_at="2026-11-21T09:00:00Z",
                 interval_seconds=2.0,
                 watts=tuple(round(chance.uniform(600, 4800), 1) for _ in range(600)),
             ),
             "health": health,
             "environment": {f"NVTE_VARIABLE_{n}": str(chance.random()) for n in range(32)},
-            "steadiness": Steadiness(state="not_steady", seconds=180.0, message="still moving: celsius, sm_mhz"),
-            "simulated": (*found.simulated, *(Simulated(field=f"f{n}", assumption="a" * 200) for n in range(10))),
+            "steadiness": results.Steadiness(
+                state="not_steady", seconds=180.0, message="still moving: celsius, sm_mhz"
+            ),
+            "simulated": (
+                *found.simulated,
+                *(results.Simulated(field=f"f{n}", assumption="a" * 200) for n in range(10)),
+            ),
         }
     )
 
 
-def _filled(recipe: RecipeResult, chance: Random) -> RecipeResult:
+def _filled(recipe: results.RecipeResult, chance: Random) -> results.RecipeResult:
     kernels = tuple(
-        KernelSeen(name=f"{name}_{chance.randrange(10**9)}"[:1024], class_="bf16", rule="cublas-nvjet",
+        results.KernelSeen(name=f"{name}_{chance.randrange(10**9)}"[:1024], class_="bf16", rule="cublas-nvjet",
                    seconds=chance.random())
         for name in chance.sample(NAMES, 24)
     )  # fmt: skip
@@ -85,16 +77,16 @@ def _filled(recipe: RecipeResult, chance: Random) -> RecipeResult:
                 update={
                     "kernels": kernels,
                     "flags": {"with_rht": True, "stochastic_rounding": True, "with_2d_quantization": False},
-                    "errors": NumericErrors(y=chance.random(), dx=chance.random(), dw=chance.random()),
+                    "errors": results.NumericErrors(y=chance.random(), dx=chance.random(), dw=chance.random()),
                     "saved_bytes_ratio": chance.random(),
                 }
             ),
             "throttle": tuple(
-                ThrottleShare(reason=reason, share=chance.random())
+                results.ThrottleShare(reason=reason, share=chance.random())
                 for reason in ("power_cap", "software_thermal", "hardware_thermal", "power_brake")
             ),
-            "throttled": ThrottleShare(reason="hardware_thermal", share=chance.random()),
-            "clocks": Clocks(sm_mhz=chance.uniform(1000, 2000), celsius=chance.uniform(40, 90)),
+            "throttled": results.ThrottleShare(reason="hardware_thermal", share=chance.random()),
+            "clocks": results.Clocks(sm_mhz=chance.uniform(1000, 2000), celsius=chance.uniform(40, 90)),
             "notes": tuple(f"graph_unsupported: {chance.random()} " * 5 for _ in range(8)),
         }
     )
@@ -112,7 +104,7 @@ CUT = {
 
 def test_where_much_failed_words_are_shortened_and_the_main_figures_stay() -> None:
     result = fullest("llama3.1-405b", 1000)
-    lasting = Failure(reason="kernel_gaps", message="between its kernels the graph waits " * 20)
+    lasting = results.Failure(reason="kernel_gaps", message="between its kernels the graph waits " * 20)
     failed = tuple(
         recipe.model_copy(
             update={"gemms": tuple(gemm.model_copy(update={"failure": lasting}) for gemm in recipe.gemms)}

@@ -14,15 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from precision_agent.precision import kernel_grammars
-from precision_agent.precision.kernels import (
-    EMULATION_RULE,
-    RULES,
-    KernelClass,
-    classify,
-    emulation_seen,
-    share_by_class,
-)
+from precision_agent.precision import kernel_grammars, kernels
 from precision_agent.run.cli import app
 from tests.support.golden import FOLDER
 
@@ -37,11 +29,11 @@ SQUARE = "128x256_128x6_2x2_2cta_h_bz"
 
 @pytest.mark.parametrize(("name", "true"), KERNELS, ids=[name[:60] for name, _ in KERNELS])
 def test_a_name_seen_in_public_gets_the_class_that_its_evidence_shows(name: str, true: str) -> None:
-    assert classify(name).kernel_class == true
+    assert kernels.classify(name).kernel_class == true
 
 
 def test_the_classes_are_those_of_the_reference() -> None:
-    assert SEEN["classes"] == list(get_args(KernelClass)) == list(get_args(kernel_grammars.GemmClass))
+    assert SEEN["classes"] == list(get_args(kernels.KernelClass)) == list(get_args(kernel_grammars.GemmClass))
 
 
 @pytest.mark.parametrize(
@@ -98,7 +90,7 @@ def test_the_classes_are_those_of_the_reference() -> None:
     ids=lambda value: value[:70],
 )  # fmt: skip
 def test_a_name_is_read_by_position_and_doubt_is_unknown(name: str, expected: str) -> None:
-    assert classify(name).kernel_class == expected
+    assert kernels.classify(name).kernel_class == expected
 
 
 PLAIN = "MainloopSm90TmaGmmaWarpSpecialized<4>"
@@ -133,12 +125,12 @@ def template(instruction: str, mainloop: str = PLAIN) -> str:
     ids=lambda value: value[-60:],
 )  # fmt: skip
 def test_a_cutlass_template_is_read_by_its_multiply_instruction(name: str, expected: str) -> None:
-    assert classify(name).kernel_class == expected
+    assert kernels.classify(name).kernel_class == expected
 
 
 @given(st.sampled_from(NOT_FP8), st.text(max_size=30), st.text(max_size=30))
 def test_nothing_around_a_higher_precision_name_makes_it_fp8_or_fp4(name: str, before: str, after: str) -> None:
-    assert classify(before + name + after).kernel_class not in LOW
+    assert kernels.classify(before + name + after).kernel_class not in LOW
 
 
 SUFFIXES = [
@@ -149,12 +141,12 @@ SUFFIXES = [
 
 @given(st.sampled_from(NOT_FP8), st.lists(st.sampled_from(SUFFIXES), max_size=4))
 def test_what_follows_a_higher_precision_name_never_makes_it_fp8_or_fp4(name: str, suffixes: list[str]) -> None:
-    assert classify(name + "".join(suffixes)).kernel_class not in LOW
+    assert kernels.classify(name + "".join(suffixes)).kernel_class not in LOW
 
 
 @given(st.sampled_from(NOT_FP4), st.lists(st.sampled_from(SUFFIXES), max_size=4), st.text(max_size=10))
 def test_nothing_makes_another_kernel_fp4(name: str, suffixes: list[str], before: str) -> None:
-    assert classify(before + name + "".join(suffixes)).kernel_class != "nvfp4"
+    assert kernels.classify(before + name + "".join(suffixes)).kernel_class != "nvfp4"
 
 
 LETTERS = "shtdqroic"
@@ -170,7 +162,7 @@ OUTPUTS = [LETTERS[a] + LETTERS[b] + LETTERS[(a + b) % 9] for a, b in product(ra
 def test_a_cublas_tag_is_fp4_or_fp8_only_by_both_of_its_operands(scales: str) -> None:
     """Nothing but the first two letters decides, whatever output and scale are."""
     for tag in ("".join(parts) for parts in product(LETTERS, LETTERS, OUTPUTS)):
-        found = classify(f"nvjet_sm100_{tag}_{SQUARE}{scales}_TNT").kernel_class
+        found = kernels.classify(f"nvjet_sm100_{tag}_{SQUARE}{scales}_TNT").kernel_class
         if found == "nvfp4":
             assert tag[:2] == "oo", tag
         elif found in LOW:
@@ -181,7 +173,7 @@ def test_a_cublas_tag_is_fp4_or_fp8_only_by_both_of_its_operands(scales: str) ->
 
 def test_a_cublas_tag_of_three_letters_is_never_fp4_or_fp8() -> None:
     names = {f"nvjet_{''.join(letters)}_{SQUARE}_TNT" for letters in product(LETTERS, repeat=3)}
-    assert not {name for name in names if classify(name).kernel_class in LOW}
+    assert not {name for name in names if kernels.classify(name).kernel_class in LOW}
 
 
 TYPES = ["bf16", "f16", "f32", "tf32", "e4m3", "e5m2", "f8", "f4", "e2m1", "ue4m3xf4", "ue8m0xe4m3", "f32xe4m3", "i8"]
@@ -195,7 +187,7 @@ def test_a_librarys_gemm_with_one_wide_operand_is_never_fp4_or_fp8(a: str, b: st
         f"sm90_xmma_gemm_{a}bf16_{b}f32_f32_tn_n_tilesize128x128x128",
     )
     for name in names:
-        found = classify(name).kernel_class
+        found = kernels.classify(name).kernel_class
         if {a, b} & {"bf16", "f16", "f32", "tf32", "i8"}:
             assert found not in LOW, name
         if found == "nvfp4":
@@ -207,27 +199,29 @@ def test_no_slip_of_one_letter_makes_a_higher_precision_name_fp8_or_fp4(name: st
     at = data.draw(st.integers(0, len(name)))
     new = data.draw(st.text("abcdefghijklmnopqrstuvwxyz0123456789_<>:,. ", max_size=1))
     gone = data.draw(st.integers(0, 1))
-    assert classify(name[:at] + new + name[at + gone :]).kernel_class not in LOW
+    assert kernels.classify(name[:at] + new + name[at + gone :]).kernel_class not in LOW
 
 
 @given(st.sampled_from(NOT_FP8), st.data())
 def test_no_way_of_cutting_a_higher_precision_name_makes_it_fp8_or_fp4(name: str, data: st.DataObject) -> None:
     first = data.draw(st.integers(0, len(name)))
     last = data.draw(st.integers(first, len(name)))
-    assert classify(name[:last]).kernel_class not in LOW
-    assert classify(name[first:last] + data.draw(st.sampled_from(["", "...", "…", "_"]))).kernel_class not in LOW
+    assert kernels.classify(name[:last]).kernel_class not in LOW
+    assert (
+        kernels.classify(name[first:last] + data.draw(st.sampled_from(["", "...", "…", "_"]))).kernel_class not in LOW
+    )
 
 
 @given(st.sampled_from(NOT_FP4), st.data())
 def test_no_way_of_cutting_another_name_makes_it_fp4(name: str, data: st.DataObject) -> None:
     first = data.draw(st.integers(0, len(name)))
     last = data.draw(st.integers(first, len(name)))
-    assert classify(name[first:last]).kernel_class != "nvfp4"
+    assert kernels.classify(name[first:last]).kernel_class != "nvfp4"
 
 
 @given(st.sampled_from(NOT_FP8), st.sampled_from(NOT_FP8), st.sampled_from(["", "_", "::", "<", " "]))
 def test_two_higher_precision_names_in_one_are_not_fp8_or_fp4(one: str, other: str, between: str) -> None:
-    assert classify(one + between + other).kernel_class not in LOW
+    assert kernels.classify(one + between + other).kernel_class not in LOW
 
 
 QUANTISES = [
@@ -246,7 +240,7 @@ TYPES_IN_TEMPLATES = ["<__nv_fp8_e4m3, 128>", "<cutlass::float_e2m1_t>", "<__nv_
     st.sampled_from(["", "(int)", "(__nv_fp8_e4m3*, float)", "_nvfp4", "_mxfp8"]),
 )
 def test_quantisation_with_gemm_in_its_name_is_not_a_gemm(function: str, before: str, types: str, after: str) -> None:
-    assert classify(f"{before}{function}{types}{after}").kernel_class == "not_a_gemm"
+    assert kernels.classify(f"{before}{function}{types}{after}").kernel_class == "not_a_gemm"
 
 
 PIECES = [
@@ -258,19 +252,19 @@ PIECES = [
 
 @given(st.one_of(st.text(), st.lists(st.sampled_from(PIECES)).map("".join)))
 def test_any_text_gets_a_class_and_the_name_of_a_rule(text: str) -> None:
-    found = classify(text)
-    assert found.kernel_class in get_args(KernelClass)
-    assert found.rule in {"none", *(rule.name for rule in RULES)}
+    found = kernels.classify(text)
+    assert found.kernel_class in get_args(kernels.KernelClass)
+    assert found.rule in {"none", *(rule.name for rule in kernels.RULES)}
     assert (found.rule != "none") or found.kernel_class == "unknown"
 
 
 @given(st.text(max_size=12).filter(str.strip))
 def test_a_name_of_random_text_never_passes_as_low_precision(text: str) -> None:
-    assert classify(text).kernel_class not in LOW
+    assert kernels.classify(text).kernel_class not in LOW
 
 
 def test_a_very_long_name_is_read_at_once() -> None:
-    assert classify("cutlass3x_sm100_" + "gemm_block_scaled_" * 20_000).kernel_class == "unknown"
+    assert kernels.classify("cutlass3x_sm100_" + "gemm_block_scaled_" * 20_000).kernel_class == "unknown"
 
 
 def test_shares_are_of_gemm_time_and_keep_the_unknown_in_the_total() -> None:
@@ -280,26 +274,26 @@ def test_shares_are_of_gemm_time_and_keep_the_unknown_in_the_total() -> None:
         ("some_kernel", 0.1),
         ("row_col_rht_gemm_device", 5.0),
     ]
-    assert share_by_class(step) == pytest.approx({"bf16": 0.3, "nvfp4": 0.6, "unknown": 0.1})
+    assert kernels.share_by_class(step) == pytest.approx({"bf16": 0.3, "nvfp4": 0.6, "unknown": 0.1})
 
 
 def test_without_a_gemm_there_is_no_share() -> None:
-    assert share_by_class([("Memset (Device)", 1.0)]) == {}
-    assert share_by_class([("nvjet_tst_64x64_TNT", 0.0)]) == {}
+    assert kernels.share_by_class([("Memset (Device)", 1.0)]) == {}
+    assert kernels.share_by_class([("nvjet_tst_64x64_TNT", 0.0)]) == {}
 
 
 @pytest.mark.parametrize("seconds", [-1e-9, float("nan"), float("inf")])
 def test_a_duration_that_is_none_is_refused(seconds: float) -> None:
     with pytest.raises(ValueError, match="no duration"):
-        share_by_class([("nvjet_tst_64x64_TNT", seconds)])
+        kernels.share_by_class([("nvjet_tst_64x64_TNT", seconds)])
 
 
 def test_emulation_shows_by_the_kernel_that_turns_block_scales_into_mxfp8() -> None:
     function = "swizzle_block_scaling_2d_to_mxfp8_scaling_factors_kernel"
     kernel = f"void transformer_engine::(anonymous namespace)::{function}<1>(int)"
-    assert classify(kernel).rule == EMULATION_RULE
-    assert emulation_seen([kernel])
-    assert not emulation_seen(["swizzle_row_scaling_kernel", "quantize_mxfp8_kernel"])
+    assert kernels.classify(kernel).rule == kernels.EMULATION_RULE
+    assert kernels.emulation_seen([kernel])
+    assert not kernels.emulation_seen(["swizzle_row_scaling_kernel", "quantize_mxfp8_kernel"])
 
 
 def run(*arguments: str, given: bytes = b"") -> Result:

@@ -14,20 +14,8 @@ from pydantic import BaseModel
 from precision_agent.method.duration import phases, total_seconds
 from precision_agent.power.nvml import GpuReadings
 from precision_agent.protocol import Refusal
+from precision_agent.run import local
 from precision_agent.run.cli_run import run
-from precision_agent.run.local import (
-    CPU_TRIAL,
-    LEAST_DEADLINE_SECONDS,
-    Asked,
-    Box,
-    box,
-    check,
-    hint,
-    local_request,
-    names_of,
-    plain_name,
-    step_fields,
-)
 from precision_api.exchange.exits import DEVICE_MISSING, INVALID_REQUEST, Exit
 from precision_api.exchange.request import TIMINGS, LossRuns, MeasurementRequest, request_json
 from precision_api.exchange.result import Failure, Gpu
@@ -45,41 +33,41 @@ def gpus(*names: str) -> GpuReadings:
     return GpuReadings(tuple(Gpu(uuid=f"GPU-{index}", name=name) for index, name in enumerate(names)))
 
 
-H200 = box(gpus("NVIDIA H200", "NVIDIA H200"), "auto")
+H200 = local.box(gpus("NVIDIA H200", "NVIDIA H200"), "auto")
 
 
-def made(machine: Box = H200, **asked: Any) -> MeasurementRequest:
-    return local_request(Asked(**asked), machine, "box", "local-1")
+def made(machine: local.Box = H200, **asked: Any) -> MeasurementRequest:
+    return local.local_request(local.Asked(**asked), machine, "box", "local-1")
 
 
-def refusal(machine: Box = H200, **asked: Any) -> tuple[Exit, str]:
+def refusal(machine: local.Box = H200, **asked: Any) -> tuple[Exit, str]:
     with pytest.raises(Refusal) as caught:
         made(machine, **asked)
     return caught.value.exit, caught.value.message
 
 
 def test_all_gpus_of_the_box_are_measured_with_the_recipes_that_they_can_run() -> None:
-    assert Box("H200", 2, ("bf16", "fp8_delayed", "fp8_current", "fp8_block")) == H200
-    assert box(gpus("NVIDIA GB200"), "auto").recipes[-1] == "nvfp4"
+    assert local.Box("H200", 2, ("bf16", "fp8_delayed", "fp8_current", "fp8_block")) == H200
+    assert local.box(gpus("NVIDIA GB200"), "auto").recipes[-1] == "nvfp4"
 
 
 def test_a_gpu_that_no_table_knows_is_asked_for_every_recipe_because_the_probe_decides() -> None:
-    found = box(gpus("NVIDIA RTX 6000 Ada"), "auto")
+    found = local.box(gpus("NVIDIA RTX 6000 Ada"), "auto")
     assert found.product == "NVIDIA RTX 6000 Ada"
     assert set(found.recipes) >= {"bf16", "mxfp8", "nvfp4"}
 
 
 def test_a_box_without_a_gpu_is_told_so_and_offered_the_trial() -> None:
     with pytest.raises(Refusal) as caught:
-        box(NOTHING, "auto")
+        local.box(NOTHING, "auto")
     assert caught.value.exit == DEVICE_MISSING
     assert "NVML Shared Library Not Found" in caught.value.message
     assert "nothing was measured" in caught.value.message
-    assert caught.value.message.endswith(CPU_TRIAL)
+    assert caught.value.message.endswith(local.CPU_TRIAL)
 
 
 def test_the_trial_on_the_cpu_needs_nothing_named_and_says_what_it_runs() -> None:
-    trial = made(box(GpuReadings(), "cpu"))
+    trial = made(local.box(GpuReadings(), "cpu"))
     assert (trial.node.product, trial.node.gpus, trial.recipes) == ("CPU", 1, ("bf16", "fp8_current"))
     assert trial.training is False
     assert trial.workload.name == "cpu-trial"
@@ -87,7 +75,7 @@ def test_the_trial_on_the_cpu_needs_nothing_named_and_says_what_it_runs() -> Non
 
 @pytest.mark.parametrize(("gpu", "count"), [(None, 2), ("GPU-1", 1)])
 def test_one_gpu_can_be_chosen_by_its_uuid(gpu: str | None, count: int) -> None:
-    assert box(gpus("NVIDIA H200", "NVIDIA H200"), "auto", gpu).gpus == count
+    assert local.box(gpus("NVIDIA H200", "NVIDIA H200"), "auto", gpu).gpus == count
 
 
 @pytest.mark.parametrize(
@@ -101,7 +89,7 @@ def test_gpus_that_do_not_fit_the_wish_are_refused_with_the_next_step(
     names: tuple[str, ...], gpu: str | None, words: str
 ) -> None:
     with pytest.raises(Refusal) as caught:
-        box(gpus(*names), "auto", gpu)
+        local.box(gpus(*names), "auto", gpu)
     assert caught.value.exit == DEVICE_MISSING
     assert words in caught.value.message
 
@@ -186,7 +174,7 @@ def test_how_weight_gradients_add_up_travels_only_where_it_was_said(asked: str |
 def test_the_run_ends_by_itself_after_three_times_its_plan() -> None:
     standard = made(preset="llama3-8b", timing="standard")
     assert standard.deadline_seconds == pytest.approx(3 * total_seconds(phases(standard)), abs=1)
-    assert made(shapes=("64x64x64",)).deadline_seconds == LEAST_DEADLINE_SECONDS
+    assert made(shapes=("64x64x64",)).deadline_seconds == local.LEAST_DEADLINE_SECONDS
 
 
 def test_a_hugging_face_config_is_read_from_its_file(tmp_path: Path) -> None:
@@ -229,21 +217,21 @@ def test_a_wrong_wish_names_the_option_and_the_next_step(asked: dict[str, Any], 
 
 
 def test_a_shape_that_a_cpu_would_chew_on_for_hours_is_refused_with_a_smaller_one() -> None:
-    found = refusal(box(GpuReadings(), "cpu"), shapes=("8192x4096x28672",))
+    found = refusal(local.box(GpuReadings(), "cpu"), shapes=("8192x4096x28672",))
     assert found[0] == INVALID_REQUEST
     assert "one call of 8192x4096x28672 may take 96 s" in found[1]
     assert "--shape 256x512x1024" in found[1]
 
 
 def test_a_model_is_taken_on_a_cpu_because_the_run_narrows_it() -> None:
-    assert made(box(GpuReadings(), "cpu"), preset="llama3-8b").training
+    assert made(local.box(GpuReadings(), "cpu"), preset="llama3-8b").training
 
 
 def test_names_and_lists_from_a_shell_become_what_a_request_holds() -> None:
-    assert plain_name("box 7.lab") == "box-7.lab"
-    assert plain_name("") == "local"
-    assert names_of(["bf16,mxfp8", "nvfp4", "bf16"]) == ("bf16", "mxfp8", "nvfp4")
-    assert step_fields(a=1, b=None) == {"a": 1}
+    assert local.plain_name("box 7.lab") == "box-7.lab"
+    assert local.plain_name("") == "local"
+    assert local.names_of(["bf16,mxfp8", "nvfp4", "bf16"]) == ("bf16", "mxfp8", "nvfp4")
+    assert local.step_fields(a=1, b=None) == {"a": 1}
 
 
 @pytest.mark.parametrize(
@@ -259,7 +247,7 @@ def test_names_and_lists_from_a_shell_become_what_a_request_holds() -> None:
 def test_a_published_split_is_told_where_the_command_line_says_nothing(
     preset: str | None, step: dict[str, int], told: bool
 ) -> None:
-    found = hint(Asked(preset=preset, step=step), box(gpus("NVIDIA GB200"), "auto"))
+    found = local.hint(local.Asked(preset=preset, step=step), local.box(gpus("NVIDIA GB200"), "auto"))
     assert (found is not None) is told
     if found:
         assert "--tensor-parallel 4" in found
@@ -269,16 +257,16 @@ def test_a_published_split_is_told_where_the_command_line_says_nothing(
 @pytest.mark.parametrize(
     ("asked", "told"),
     [
-        (Asked(preset="nosuch"), "preset"),
-        (Asked(preset="llama3-8b", timing="slow"), "--timing slow"),
-        (Asked(preset="llama3-8b", step={"tensor_parallel": 7}), "tensorParallel 7"),
-        (Asked(preset="llama3-8b", recipes=("fp9",)), "recipes"),
-        (Asked(hf_config=Path("/nosuch/config.json")), "/nosuch/config.json"),
-        (Asked(preset="llama3-8b", kept_higher_layers=32), "--kept-higher-layers 32"),
+        (local.Asked(preset="nosuch"), "preset"),
+        (local.Asked(preset="llama3-8b", timing="slow"), "--timing slow"),
+        (local.Asked(preset="llama3-8b", step={"tensor_parallel": 7}), "tensorParallel 7"),
+        (local.Asked(preset="llama3-8b", recipes=("fp9",)), "recipes"),
+        (local.Asked(hf_config=Path("/nosuch/config.json")), "/nosuch/config.json"),
+        (local.Asked(preset="llama3-8b", kept_higher_layers=32), "--kept-higher-layers 32"),
     ],
     ids=["preset", "timing", "split", "recipe", "config", "layers"],
 )
-def test_what_no_machine_could_measure_is_refused_without_a_look_at_one(asked: Asked, told: str) -> None:
+def test_what_no_machine_could_measure_is_refused_without_a_look_at_one(asked: local.Asked, told: str) -> None:
     with pytest.raises(Refusal, match=re.escape(told)) as caught:
-        check(asked, "auto")
+        local.check(asked, "auto")
     assert caught.value.exit == INVALID_REQUEST

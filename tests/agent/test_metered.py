@@ -11,16 +11,7 @@ from precision_agent.power.energy import Window
 from precision_agent.power.sensor_sampling import Recording, SensorRow, recordings
 from precision_agent.power.throttle import KINDS
 from precision_agent.protocol import Part
-from precision_agent.results.power_windows import (
-    NodePower,
-    WindowSensors,
-    blind,
-    clocks,
-    held_back,
-    node_power_by_part,
-    power_trace,
-    used_bytes,
-)
+from precision_agent.results import power_windows
 from precision_agent.sampling.sample import POWER_PARTS, PowerWindow
 
 WATTS: dict[Part, int] = {"layers": 600, "head": 500, "optimizer": 300}
@@ -60,7 +51,7 @@ def recorded(
 
 
 def powers(found: dict[str, Recording], made: list[PowerWindow]) -> object:
-    return node_power_by_part(found, made, list(found), WindowSensors({}, 0.1))
+    return power_windows.node_power_by_part(found, made, list(found), power_windows.WindowSensors({}, 0.1))
 
 
 def test_each_part_has_its_own_power_and_validity_is_pooled_over_all_of_them() -> None:
@@ -122,12 +113,14 @@ def test_one_gpu_whose_own_steps_are_locked_voids_the_power_though_the_mean_of_a
 def test_a_lock_of_the_gpus_mean_alone_voids_nothing() -> None:
     free = [replace(one, step_seconds=0.2, steps={"GPU-0": 0.167, "GPU-1": 0.233}) for one in windows()]
     both = recorded(windows()) | recorded(windows(), "GPU-1")
-    assert isinstance(powers(both, free), NodePower)
+    assert isinstance(powers(both, free), power_windows.NodePower)
 
 
 def test_a_gpu_without_recording_or_with_another_scope_voids_the_power() -> None:
     both = recorded(windows())
-    assert names(node_power_by_part(both, windows(), ["GPU-0", "GPU-1"], WindowSensors({}, 0.1))) == ["no_sampler"]
+    assert names(
+        power_windows.node_power_by_part(both, windows(), ["GPU-0", "GPU-1"], power_windows.WindowSensors({}, 0.1))
+    ) == ["no_sampler"]
     mixed = both | recorded(windows(), "GPU-1", module=True)
     assert names(powers(mixed, windows())) == ["module_shared"]
 
@@ -138,9 +131,9 @@ def test_throttling_is_told_of_the_gpu_that_it_hit_most() -> None:
         for n in range(31)
         for uuid, share in (("GPU-0", 0.0), ("GPU-1", 0.2))
     ]
-    found = held_back(recordings(rows), [Window(0.0, 1.0), Window(2.0, 3.0)])
+    found = power_windows.held_back(recordings(rows), [Window(0.0, 1.0), Window(2.0, 3.0)])
     assert (found.marked.reason, found.marked.share) == ("hardware_thermal", pytest.approx(0.2))
-    assert held_back(recordings(rows[::2]), [Window(0.0, 1.0)]).marked is None
+    assert power_windows.held_back(recordings(rows[::2]), [Window(0.0, 1.0)]).marked is None
 
 
 def test_a_gpu_of_which_nothing_tells_of_heat_or_brake_is_named() -> None:
@@ -149,22 +142,22 @@ def test_a_gpu_of_which_nothing_tells_of_heat_or_brake_is_named() -> None:
     dumb = [SensorRow(0.1 * n, "GPU-2", sm_mhz=1800, throttle_ns={"74": 0}) for n in range(31)]
     windows_ = [Window(0.0, 1.0), Window(2.0, 3.0)]
     found = recordings([*hot, *masks, *dumb])
-    assert blind(found, windows_, ["GPU-0", "GPU-1", "GPU-2", "GPU-3"]) == ("GPU-2", "GPU-3")
-    assert held_back(found, windows_).marked is None, "it would pass for a cool one"
+    assert power_windows.blind(found, windows_, ["GPU-0", "GPU-1", "GPU-2", "GPU-3"]) == ("GPU-2", "GPU-3")
+    assert power_windows.held_back(found, windows_).marked is None, "it would pass for a cool one"
 
 
 def test_clocks_are_means_heat_is_the_hottest_and_memory_the_fullest_within_the_windows() -> None:
     rows = [SensorRow(float(n), "GPU-0", celsius=50 + n, sm_mhz=1000 + n, used_bytes=n) for n in range(10)]
-    found = clocks(recordings(rows), [Window(1.0, 3.0)])
+    found = power_windows.clocks(recordings(rows), [Window(1.0, 3.0)])
     assert (found.sm_mhz, found.celsius) == (1002.0, 53.0)
-    assert used_bytes(recordings(rows), [Window(1.0, 3.0)]) == 3
-    assert clocks({}, [Window(1.0, 3.0)]) is None
+    assert power_windows.used_bytes(recordings(rows), [Window(1.0, 3.0)]) == 3
+    assert power_windows.clocks({}, [Window(1.0, 3.0)]) is None
 
 
 def test_the_trace_is_thinned_and_what_one_gpu_did_not_tell_is_no_number() -> None:
     rows = [SensorRow(n * 0.5, uuid, milliwatts=100_000) for n in range(4000) for uuid in ("GPU-0", "GPU-1")]
     rows = [row for row in rows if not (row.gpu == "GPU-1" and 500 < row.at < 700)]
-    found = power_trace(recordings(rows), "2026-11-21T09:00:00Z", 0.0)
+    found = power_windows.power_trace(recordings(rows), "2026-11-21T09:00:00Z", 0.0)
     assert len(found.watts) <= 600
     assert set(found.watts) == {200.0, None}
-    assert power_trace({}, "2026-11-21T09:00:00Z", 0.0) is None
+    assert power_windows.power_trace({}, "2026-11-21T09:00:00Z", 0.0) is None

@@ -13,14 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from precision_agent.cases import Variant, cases_of
+from precision_agent.power import aliasing
 from precision_agent.power import reasons as why
-from precision_agent.power.aliasing import (
-    LONGEST_PAUSES_SECONDS,
-    UNPAUSED_SECONDS,
-    calls_between_pauses,
-    pauses,
-    sure_pause,
-)
 from precision_agent.power.energy import EnergyReading, PowerSample, Trace, Window, without_pauses
 from precision_agent.power.reasons import Reason
 from precision_agent.power.sensor_sampling import Recording
@@ -44,9 +38,9 @@ def windows(gpu: SeldomSensor, steps: Steps, longest: float, name: str = "GPU-0"
 
 def told(step: float, seed: int, busy: float = 0.7) -> tuple[float, float]:
     """Watts as told and as they were, for steps that are paused as a run pauses them."""
-    longest, calls = sure_pause([step], 0.1)
+    longest, calls = aliasing.sure_pause([step], 0.1)
     assert longest, "this step is paused"
-    steps = Steps(step, busy, pauses(seed, longest), calls)
+    steps = Steps(step, busy, aliasing.pauses(seed, longest), calls)
     gpu = SeldomSensor(steps)
     found = node_power_by_part(
         {"GPU-0": gpu.recording()}, windows(gpu, steps, longest), ["GPU-0"], WindowSensors({}, 0.1, gpu.rests)
@@ -64,7 +58,7 @@ def test_what_a_step_draws_is_right_within_two_percent_though_its_windows_have_p
 
 @pytest.mark.parametrize("step", [0.1, 0.15, 0.2])
 def test_the_windows_mean_is_no_steps_power(step: float) -> None:
-    steps = Steps(step, 0.7, pauses(1, 0.025))
+    steps = Steps(step, 0.7, aliasing.pauses(1, 0.025))
     gpu = SeldomSensor(steps)
     [window] = windows(gpu, steps, 0.025)
     found = node_power_by_part(
@@ -74,7 +68,7 @@ def test_the_windows_mean_is_no_steps_power(step: float) -> None:
 
 
 def test_the_powers_of_all_gpus_lose_each_its_own_pauses() -> None:
-    made = [Steps(0.15, 0.7, pauses(1, 0.025)), Steps(0.15, 0.4, pauses(2, 0.05))]
+    made = [Steps(0.15, 0.7, aliasing.pauses(1, 0.025)), Steps(0.15, 0.4, aliasing.pauses(2, 0.05))]
     gpus = {f"GPU-{n}": SeldomSensor(steps) for n, steps in enumerate(made)}
     running = {name: gpu.running(SEEN) for name, gpu in gpus.items()}
     window = PowerWindow("layers", SEEN, 0.15, 0.025, running)
@@ -90,7 +84,7 @@ def names(found: object) -> list[str]:
 
 
 def test_pauses_whose_power_was_not_measured_leave_no_figure_but_the_reason() -> None:
-    steps = Steps(0.15, 0.7, pauses(1, 0.025))
+    steps = Steps(0.15, 0.7, aliasing.pauses(1, 0.025))
     gpu = SeldomSensor(steps)
     recorded, made = {"GPU-0": gpu.recording()}, windows(gpu, steps, 0.025)
     assert names(node_power_by_part(recorded, made, ["GPU-0"], WindowSensors({}, 0.1))) == ["rest_unknown"]
@@ -162,6 +156,6 @@ def test_a_rest_that_draws_no_less_than_the_windows_is_a_reason() -> None:
 
 @given(st.floats(0.001, 3.0))
 def test_pauses_stay_a_small_part_of_a_window(step: float) -> None:
-    work = calls_between_pauses(step) * step
-    assert UNPAUSED_SECONDS * (1 - 1e-6) <= work < UNPAUSED_SECONDS + step
-    assert max(LONGEST_PAUSES_SECONDS) / 2 / work <= 0.25 + 1e-6
+    work = aliasing.calls_between_pauses(step) * step
+    assert aliasing.UNPAUSED_SECONDS * (1 - 1e-6) <= work < aliasing.UNPAUSED_SECONDS + step
+    assert max(aliasing.LONGEST_PAUSES_SECONDS) / 2 / work <= 0.25 + 1e-6

@@ -14,26 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from precision_agent.power import energy
 from precision_agent.power import reasons as why
 from precision_agent.power.aliasing import lock, lock_with_pauses, pauses, sure_pause, uneven_share
-from precision_agent.power.energy import (
-    LIMITS,
-    CounterReading,
-    EnergyReading,
-    PowerSample,
-    StepPace,
-    Trace,
-    Window,
-    counted,
-    integral,
-    mean_power,
-    sensor_period,
-    updates,
-)
 from precision_agent.power.reasons import REASONS, Reason
 
-WINDOW = Window(10.0, 22.0)
-QUIET = StepPace(step_seconds=0.233)
+WINDOW = energy.Window(10.0, 22.0)
+QUIET = energy.StepPace(step_seconds=0.233)
 Function = Callable[[float], float]
 
 
@@ -41,21 +28,23 @@ def polls(interval: float = 0.05, start: float = 9.0, end: float = 23.0) -> list
     return [start + tick * interval for tick in range(round((end - start) / interval) + 1)]
 
 
-def samples(watts: Function, times: list[float] | None = None) -> tuple[PowerSample, ...]:
-    return tuple(PowerSample(at, watts(at)) for at in times or polls())
+def samples(watts: Function, times: list[float] | None = None) -> tuple[energy.PowerSample, ...]:
+    return tuple(energy.PowerSample(at, watts(at)) for at in times or polls())
 
 
-def readings(joules: Function, times: list[float] | None = None, period: float = 0.1) -> tuple[CounterReading, ...]:
+def readings(
+    joules: Function, times: list[float] | None = None, period: float = 0.1
+) -> tuple[energy.CounterReading, ...]:
     """A counter renewed every `period`, whose value at time 0 is large."""
     base = 10**12
     return tuple(
-        CounterReading(at, base + round(1e3 * joules(math.floor(at / period + 1e-9) * period)))
+        energy.CounterReading(at, base + round(1e3 * joules(math.floor(at / period + 1e-9) * period)))
         for at in times or polls()
     )
 
 
-def steady(watts: float = 500.0) -> Trace:
-    return Trace(samples(lambda at: watts), readings(lambda at: watts * at))
+def steady(watts: float = 500.0) -> energy.Trace:
+    return energy.Trace(samples(lambda at: watts), readings(lambda at: watts * at))
 
 
 def joules_of(found: float | Reason) -> float:
@@ -84,15 +73,15 @@ CURVES: dict[str, tuple[Function, Function, float]] = {
 def test_the_integral_of_a_known_curve_is_its_energy(name: str) -> None:
     watts, joules, tolerance = CURVES[name]
     truth = joules(WINDOW.end) - joules(WINDOW.start)
-    assert joules_of(integral(samples(watts), WINDOW)) == pytest.approx(truth, rel=tolerance)
+    assert joules_of(energy.integral(samples(watts), WINDOW)) == pytest.approx(truth, rel=tolerance)
 
 
 @pytest.mark.parametrize("name", CURVES)
 def test_the_counter_of_a_known_curve_gives_its_energy_and_both_agree(name: str) -> None:
     watts, joules, _ = CURVES[name]
     truth = joules(WINDOW.end) - joules(WINDOW.start)
-    assert joules_of(counted(readings(joules), WINDOW)) == pytest.approx(truth, rel=0.01)
-    found = mean_power(Trace(samples(watts), readings(joules)), [WINDOW], QUIET)
+    assert joules_of(energy.counted(readings(joules), WINDOW)) == pytest.approx(truth, rel=0.01)
+    found = energy.mean_power(energy.Trace(samples(watts), readings(joules)), [WINDOW], QUIET)
     assert found.reasons == ()
     assert found.joules == pytest.approx(truth, rel=0.01)
     assert found.watts == pytest.approx(truth / 12, rel=0.01)
@@ -106,7 +95,7 @@ def test_samples_that_come_late_twice_or_not_at_all_change_little(name: str) -> 
     kept = list(samples(watts, times) + samples(watts, times[::3]))
     chance.shuffle(kept)
     truth = joules(WINDOW.end) - joules(WINDOW.start)
-    assert joules_of(integral(kept, WINDOW)) == pytest.approx(truth, rel=max(10 * tolerance, 1e-6))
+    assert joules_of(energy.integral(kept, WINDOW)) == pytest.approx(truth, rel=max(10 * tolerance, 1e-6))
 
 
 @settings(max_examples=30, deadline=None)
@@ -115,16 +104,16 @@ def test_order_and_duplicates_never_change_the_integral(extra: list[float], chan
     kept = list(samples(lambda at: 50 * at, sorted({*polls(), *extra})))
     shuffled = kept + chance.sample(kept, 20)
     chance.shuffle(shuffled)
-    assert integral(shuffled, WINDOW) == integral(kept, WINDOW)
+    assert energy.integral(shuffled, WINDOW) == energy.integral(kept, WINDOW)
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.floats(0.0, 1500.0), min_size=281, max_size=281), st.floats(11.0, 21.0))
 def test_energy_lies_between_least_and_most_power_and_adds_up_over_neighbours(watts: list[float], cut: float) -> None:
-    kept = [PowerSample(at, value) for at, value in zip(polls(), watts, strict=True)]
-    whole = joules_of(integral(kept, WINDOW))
+    kept = [energy.PowerSample(at, value) for at, value in zip(polls(), watts, strict=True)]
+    whole = joules_of(energy.integral(kept, WINDOW))
     assert min(watts) * 12 - 1e-6 <= whole <= max(watts) * 12 + 1e-6
-    parts = [joules_of(integral(kept, part)) for part in (Window(10.0, cut), Window(cut, 22.0))]
+    parts = [joules_of(energy.integral(kept, part)) for part in (energy.Window(10.0, cut), energy.Window(cut, 22.0))]
     assert sum(parts) == pytest.approx(whole, rel=1e-9, abs=1e-6)
 
 
@@ -132,8 +121,8 @@ def test_energy_lies_between_least_and_most_power_and_adds_up_over_neighbours(wa
 def test_a_hole_wider_than_the_bound_gives_no_figure_and_a_narrower_one_does(width: float, middle: float) -> None:
     kept = [sample for sample in samples(lambda at: 500.0) if abs(sample.at - middle) > width / 2]
     hole = max((b.at - a.at for a, b in pairwise(kept) if b.at > WINDOW.start and a.at < WINDOW.end), default=0.0)
-    found = integral(kept, WINDOW)
-    if hole <= LIMITS.gap_seconds:
+    found = energy.integral(kept, WINDOW)
+    if hole <= energy.LIMITS.gap_seconds:
         assert found == pytest.approx(6000.0)
     else:
         assert found is why.SAMPLE_GAP
@@ -142,26 +131,26 @@ def test_a_hole_wider_than_the_bound_gives_no_figure_and_a_narrower_one_does(wid
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -5.0])
 def test_what_is_no_power_is_a_missing_sample(bad: float) -> None:
     kept = [replace(sample, watts=bad) if i % 4 == 0 else sample for i, sample in enumerate(steady().power)]
-    assert integral(kept, WINDOW) == pytest.approx(6000.0)
+    assert energy.integral(kept, WINDOW) == pytest.approx(6000.0)
 
 
 def test_a_window_that_the_samples_do_not_reach_gives_no_figure() -> None:
-    assert integral(steady().power, Window(22.0, 30.0)) is why.SAMPLE_GAP
-    assert counted(steady().counter, Window(22.0, 30.0)) is why.SAMPLE_GAP
+    assert energy.integral(steady().power, energy.Window(22.0, 30.0)) is why.SAMPLE_GAP
+    assert energy.counted(steady().counter, energy.Window(22.0, 30.0)) is why.SAMPLE_GAP
 
 
-def without(trace: Trace, start: float, end: float) -> Trace:
+def without(trace: energy.Trace, start: float, end: float) -> energy.Trace:
     power = tuple(sample for sample in trace.power if not start < sample.at < end)
     counter = tuple(reading for reading in trace.counter if not start < reading.at < end)
-    return Trace(power, counter)
+    return energy.Trace(power, counter)
 
 
-def broken_counter(change: Callable[[CounterReading], int]) -> Trace:
+def broken_counter(change: Callable[[energy.CounterReading], int]) -> energy.Trace:
     trace = steady()
     return replace(trace, counter=tuple(replace(reading, millijoules=change(reading)) for reading in trace.counter))
 
 
-VOID: dict[str, tuple[Trace, list[Window], StepPace, tuple[Reason, ...]]] = {
+VOID: dict[str, tuple[energy.Trace, list[energy.Window], energy.StepPace, tuple[Reason, ...]]] = {
     "no counter": (replace(steady(), counter=()), [WINDOW], QUIET, (why.NO_ENERGY_COUNTER, why.TOO_FEW_UPDATES)),
     "no power": (replace(steady(), power=()), [WINDOW], QUIET, (why.NO_INSTANT_POWER,)),
     "GPU lost": (replace(steady(), lost=True), [WINDOW], QUIET, (why.SENSOR_LOST,)),
@@ -185,18 +174,18 @@ VOID: dict[str, tuple[Trace, list[Window], StepPace, tuple[Reason, ...]]] = {
         (why.COUNTER_DISAGREES,),
     ),
     "counter stands still": (broken_counter(lambda reading: 7), [WINDOW], QUIET, (why.TOO_FEW_UPDATES,)),
-    "9 s": (steady(), [Window(10, 14), Window(15, 20)], QUIET, (why.TOO_SHORT,)),
+    "9 s": (steady(), [energy.Window(10, 14), energy.Window(15, 20)], QUIET, (why.TOO_SHORT,)),
     "counter renewed every 0.3 s": (
-        Trace(samples(lambda at: 500.0), readings(lambda at: 500 * at, period=0.3)),
+        energy.Trace(samples(lambda at: 500.0), readings(lambda at: 500 * at, period=0.3)),
         [WINDOW],
         QUIET,
         (why.TOO_FEW_UPDATES,),
     ),
-    "step of one sensor period": (steady(), [WINDOW], StepPace(0.1), (why.PHASE_LOCKED,)),
+    "step of one sensor period": (steady(), [WINDOW], energy.StepPace(0.1), (why.PHASE_LOCKED,)),
     "0 W": (steady(0.0), [WINDOW], QUIET, (why.TOO_FEW_UPDATES,)),
     "one bad window of two": (
         without(steady(), 20.0, 20.9),
-        [Window(9.5, 19.5), Window(19.6, 22.0)],
+        [energy.Window(9.5, 19.5), energy.Window(19.6, 22.0)],
         QUIET,
         (why.SAMPLE_GAP,),
     ),
@@ -206,20 +195,20 @@ VOID: dict[str, tuple[Trace, list[Window], StepPace, tuple[Reason, ...]]] = {
 @pytest.mark.parametrize("name", VOID)
 def test_what_can_not_be_trusted_gives_no_figure_but_its_reason(name: str) -> None:
     trace, windows, load, reasons = VOID[name]
-    found = mean_power(trace, windows, load)
+    found = energy.mean_power(trace, windows, load)
     assert (found.joules, found.watts) == (None, None)
     assert set(found.reasons) == set(reasons)
 
 
 def test_a_counter_4_percent_off_is_within_bounds_and_is_the_figure() -> None:
-    found = mean_power(broken_counter(lambda reading: round(reading.millijoules * 1.04)), [WINDOW], QUIET)
+    found = energy.mean_power(broken_counter(lambda reading: round(reading.millijoules * 1.04)), [WINDOW], QUIET)
     assert found.reasons == ()
     assert found.joules == pytest.approx(6240.0, rel=1e-3)
 
 
 def test_windows_pool_their_seconds_energy_and_updates() -> None:
-    apart = [Window(9.5, 13.0), Window(13.5, 17.0), Window(17.5, 22.0)]
-    found = mean_power(steady(), apart, QUIET)
+    apart = [energy.Window(9.5, 13.0), energy.Window(13.5, 17.0), energy.Window(17.5, 22.0)]
+    found = energy.mean_power(steady(), apart, QUIET)
     assert found.reasons == ()
     assert found.seconds == pytest.approx(11.5)
     assert found.joules == pytest.approx(5750.0)
@@ -229,45 +218,45 @@ def test_windows_pool_their_seconds_energy_and_updates() -> None:
 def test_a_module_has_no_counter_and_is_judged_by_its_power_alone() -> None:
     chance = Random(1)
     noisy = [1200 + chance.uniform(-1, 1) for _ in range(200)]
-    trace = Trace(samples(lambda at: noisy[math.floor(at / 0.1 + 1e-9) - 80]), scope="module")
-    found = mean_power(trace, [WINDOW], QUIET)
+    trace = energy.Trace(samples(lambda at: noisy[math.floor(at / 0.1 + 1e-9) - 80]), scope="module")
+    found = energy.mean_power(trace, [WINDOW], QUIET)
     assert (found.reasons, found.scope) == ((), "module")
     assert found.watts == pytest.approx(1200, rel=1e-3)
-    assert mean_power(replace(trace, power=samples(lambda at: 1200.0)), [WINDOW], QUIET).reasons == (
+    assert energy.mean_power(replace(trace, power=samples(lambda at: 1200.0)), [WINDOW], QUIET).reasons == (
         why.TOO_FEW_UPDATES,
     )
 
 
 @pytest.mark.parametrize("period", [0.06, 0.1, 0.137, 0.25])
 def test_the_sensors_period_is_read_from_its_counter_whatever_the_polls(period: float) -> None:
-    found = sensor_period(readings(lambda at: 500 * at, period=period))
+    found = energy.sensor_period(readings(lambda at: 500 * at, period=period))
     assert found == pytest.approx(period, rel=0.02)
-    assert updates(Trace(counter=readings(lambda at: 500 * at, period=period)), WINDOW) == pytest.approx(
+    assert energy.updates(energy.Trace(counter=readings(lambda at: 500 * at, period=period)), WINDOW) == pytest.approx(
         12 / period, abs=2
     )
 
 
 def test_movements_that_late_polls_missed_do_not_lengthen_the_period() -> None:
     late = [at for tick, at in enumerate(polls()) if tick % 12 not in (3, 4, 5, 6, 7)]
-    assert sensor_period(readings(lambda at: 500 * at, late)) == pytest.approx(0.1, rel=0.02)
+    assert energy.sensor_period(readings(lambda at: 500 * at, late)) == pytest.approx(0.1, rel=0.02)
 
 
 def test_below_three_movements_the_period_is_unknown() -> None:
-    assert sensor_period(()) is None
-    assert sensor_period(readings(lambda at: 500 * at, period=10.0)) is None
+    assert energy.sensor_period(()) is None
+    assert energy.sensor_period(readings(lambda at: 500 * at, period=10.0)) is None
 
 
 @pytest.mark.parametrize("name", ["start is end", "start after end"])
 def test_a_window_has_a_length(name: str) -> None:
     with pytest.raises(ValueError, match="must end after it starts"):
-        Window(2.0, 2.0 if name == "start is end" else 1.0)
+        energy.Window(2.0, 2.0 if name == "start is end" else 1.0)
 
 
 def test_a_power_is_a_figure_or_reasons_never_both_nor_neither() -> None:
     with pytest.raises(ValueError, match="absent with reasons"):
-        EnergyReading(5.0, 1.0, 1, reasons=(why.TOO_SHORT,))
+        energy.EnergyReading(5.0, 1.0, 1, reasons=(why.TOO_SHORT,))
     with pytest.raises(ValueError, match="absent with reasons"):
-        EnergyReading(None, 1.0, 1)
+        energy.EnergyReading(None, 1.0, 1)
 
 
 def test_reasons_have_names_of_their_own_and_sentences() -> None:
@@ -330,7 +319,9 @@ def test_only_a_locked_step_is_paused_and_only_as_long_as_leads_out_of_every_loc
 
 def test_where_pauses_would_lead_into_a_lock_that_is_told() -> None:
     assert lock_with_pauses(0.188, 0.1, 0.025) == 2
-    assert mean_power(steady(), [WINDOW], StepPace(0.188, longest_pause_seconds=0.025)).reasons == (why.PHASE_LOCKED,)
+    assert energy.mean_power(steady(), [WINDOW], energy.StepPace(0.188, longest_pause_seconds=0.025)).reasons == (
+        why.PHASE_LOCKED,
+    )
 
 
 @given(st.floats(0.002, 3.0), st.sampled_from([0.02, 0.1, 0.2]))
@@ -370,14 +361,16 @@ class Machine:
     def joules(self, start: float, end: float) -> float:
         return self._until(end) - self._until(start)
 
-    def trace(self) -> Trace:
+    def trace(self) -> energy.Trace:
         looked = [self.joules(k * self.PERIOD - self.LOOK, k * self.PERIOD) / self.LOOK for k in range(141)]
         counter = [0.0]
         for watts in looked:
             counter.append(counter[-1] + watts * self.PERIOD)
         ticks = [0.003 + 0.05 * k for k in range(279)]
-        power = tuple(PowerSample(at, looked[int(at / self.PERIOD)]) for at in ticks)
-        return Trace(power, tuple(CounterReading(at, round(1e3 * counter[int(at / self.PERIOD)])) for at in ticks))
+        power = tuple(energy.PowerSample(at, looked[int(at / self.PERIOD)]) for at in ticks)
+        return energy.Trace(
+            power, tuple(energy.CounterReading(at, round(1e3 * counter[int(at / self.PERIOD)])) for at in ticks)
+        )
 
     def _until(self, at: float) -> float:
         place = bisect_right(self._times, at)
@@ -390,7 +383,7 @@ def never() -> Iterator[float]:
         yield 0.0
 
 
-SEEN = Window(1.0, 13.0)
+SEEN = energy.Window(1.0, 13.0)
 BUSY, PHASE = st.floats(0.3, 0.9), st.floats(0.0, 1.0)
 
 
@@ -400,7 +393,7 @@ def test_a_sensor_that_looks_a_quarter_of_the_time_is_caught_or_is_right(
     step: float, busy: float, phase: float
 ) -> None:
     machine = Machine(step, busy, phase, never())
-    found = mean_power(machine.trace(), [SEEN], StepPace(step))
+    found = energy.mean_power(machine.trace(), [SEEN], energy.StepPace(step))
     truth = machine.joules(SEEN.start, SEEN.end)
     assert found.reasons == (why.PHASE_LOCKED,) or found.joules == pytest.approx(truth, rel=0.02)
 
@@ -409,7 +402,7 @@ def test_the_lock_is_real_its_figure_would_be_far_off() -> None:
     worst = 0.0
     for phase in range(20):
         machine = Machine(0.1, 0.5, phase / 20, never())
-        unaware = mean_power(machine.trace(), [SEEN], StepPace(0.1, sensor_seconds=0.0137))
+        unaware = energy.mean_power(machine.trace(), [SEEN], energy.StepPace(0.1, sensor_seconds=0.0137))
         worst = max(worst, abs(unaware.joules / machine.joules(SEEN.start, SEEN.end) - 1))
     assert worst > 0.2
 
@@ -418,7 +411,7 @@ def test_the_lock_is_real_its_figure_would_be_far_off() -> None:
 @given(st.sampled_from([0.077, 0.12, 0.233, 0.0137]), BUSY, PHASE)
 def test_steps_off_every_ratio_are_measured_within_two_percent(step: float, busy: float, phase: float) -> None:
     machine = Machine(step, busy, phase, never())
-    found = mean_power(machine.trace(), [SEEN], StepPace(step))
+    found = energy.mean_power(machine.trace(), [SEEN], energy.StepPace(step))
     assert found.reasons == ()
     assert found.joules == pytest.approx(machine.joules(SEEN.start, SEEN.end), rel=0.02)
 
@@ -427,7 +420,7 @@ def test_steps_off_every_ratio_are_measured_within_two_percent(step: float, busy
 @pytest.mark.parametrize("step", [0.1, 0.15, 0.2])
 def test_random_pauses_break_the_lock(step: float, seed: int) -> None:
     machine = Machine(step, 0.7, 0.3, pauses(seed, 0.025))
-    found = mean_power(machine.trace(), [SEEN], StepPace(step, longest_pause_seconds=0.025))
+    found = energy.mean_power(machine.trace(), [SEEN], energy.StepPace(step, longest_pause_seconds=0.025))
     assert found.reasons == ()
     assert found.joules == pytest.approx(machine.joules(SEEN.start, SEEN.end), rel=0.02)
 

@@ -4,15 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from precision_agent.backends.te.session.graphs import (
-    Program,
-    Region,
-    ReplayEvidence,
-    Timings,
-    by_name,
-    fatal,
-    graph_fault,
-)
+from precision_agent.backends.te.session import graphs
 from tests.support.te_device import FakeEngine, FakeGpu
 
 pytestmark = pytest.mark.torch
@@ -21,15 +13,18 @@ pytestmark = pytest.mark.torch
 @pytest.mark.parametrize(
     ("evidence", "fault"),
     [
-        (ReplayEvidence(), None),
-        (ReplayEvidence(scales_moved=True, gradients_differ=True), None),
-        (ReplayEvidence(scales_moved=False), "delayed scales do not move over replays"),
-        (ReplayEvidence(gradients_differ=False), "two replays round the gradients alike, which is not stochastic"),
-        (ReplayEvidence(finite=False), "a replay's gradients are not finite"),
+        (graphs.ReplayEvidence(), None),
+        (graphs.ReplayEvidence(scales_moved=True, gradients_differ=True), None),
+        (graphs.ReplayEvidence(scales_moved=False), "delayed scales do not move over replays"),
+        (
+            graphs.ReplayEvidence(gradients_differ=False),
+            "two replays round the gradients alike, which is not stochastic",
+        ),
+        (graphs.ReplayEvidence(finite=False), "a replay's gradients are not finite"),
     ],
 )
-def test_a_graph_is_used_only_if_what_must_change_does(evidence: ReplayEvidence, fault: str | None) -> None:
-    assert graph_fault(evidence) == fault
+def test_a_graph_is_used_only_if_what_must_change_does(evidence: graphs.ReplayEvidence, fault: str | None) -> None:
+    assert graphs.graph_fault(evidence) == fault
 
 
 @pytest.mark.parametrize(
@@ -43,19 +38,19 @@ def test_a_graph_is_used_only_if_what_must_change_does(evidence: ReplayEvidence,
     ],
 )
 def test_a_refused_capture_is_no_fatal_error(message: str, expected: bool) -> None:
-    assert fatal(RuntimeError(message)) is expected
+    assert graphs.fatal(RuntimeError(message)) is expected
 
 
-def program(gpu: FakeGpu, engine: FakeEngine) -> Program:
+def program(gpu: FakeGpu, engine: FakeEngine) -> graphs.Program:
     regions = tuple(
-        Region(name, batch_kind, lambda name=name, spent=spent: gpu.kernel(name, spent))  # type: ignore[misc]
+        graphs.Region(name, batch_kind, lambda name=name, spent=spent: gpu.kernel(name, spent))  # type: ignore[misc]
         for batch_kind, times in (("first", (30.0, 10.0)), ("rest", (20.0, 10.0)))
         for name, spent in zip(("forward", "backward"), times, strict=True)
     )
     cycle = tuple(
         (name, batch_kind) for batch_kind in ("first", "rest", "rest", "rest") for name in ("forward", "backward")
     )
-    return Program(engine, regions, cycle)
+    return graphs.Program(engine, regions, cycle)
 
 
 def test_a_regions_mean_has_its_batch_kinds_in_the_cycles_proportion() -> None:
@@ -63,7 +58,7 @@ def test_a_regions_mean_has_its_batch_kinds_in_the_cycles_proportion() -> None:
     made = program(gpu, FakeEngine(gpu))
     timings = made.measure(200e-6)
     assert timings.cycles == 1
-    found = by_name(timings, ("forward", "backward", "absent"))
+    found = graphs.by_name(timings, ("forward", "backward", "absent"))
     assert {name: spent * 1e6 for name, spent in found.items()} == pytest.approx({"forward": 22.5, "backward": 10.0})
 
 
@@ -79,7 +74,7 @@ def test_as_many_cycles_as_fit_are_run_and_at_least_one(seconds: float, cycles: 
 def test_after_a_refused_capture_the_program_is_eager_with_the_reason() -> None:
     gpu = FakeGpu()
     made = program(gpu, FakeEngine(gpu, capture_as="refused"))
-    made.capture(lambda program: ReplayEvidence())
+    made.capture(lambda program: graphs.ReplayEvidence())
     assert made.execution == "eager"
     assert made.reason.startswith("graph_unsupported: RuntimeError: CUDA error: operation not permitted")
     assert made.measure(0.0).cycles == 1
@@ -89,7 +84,7 @@ def test_a_fatal_error_during_capture_is_not_hidden() -> None:
     gpu = FakeGpu()
     made = program(gpu, FakeEngine(gpu))
 
-    def check(program: Program) -> ReplayEvidence:
+    def check(program: graphs.Program) -> graphs.ReplayEvidence:
         raise RuntimeError("CUDA error: device-side assert triggered")
 
     with pytest.raises(RuntimeError, match="device-side assert"):
@@ -97,5 +92,5 @@ def test_a_fatal_error_during_capture_is_not_hidden() -> None:
 
 
 def test_regions_that_the_cycle_lacks_are_left_out() -> None:
-    timings = Timings(0.0, 1.0, 1, {("a", "x"): 2.0}, {("a", "x"): 1})
-    assert by_name(timings, ("a", "b")) == {"a": 2.0}
+    timings = graphs.Timings(0.0, 1.0, 1, {("a", "x"): 2.0}, {("a", "x"): 1})
+    assert graphs.by_name(timings, ("a", "b")) == {"a": 2.0}

@@ -15,32 +15,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from precision_api.exchange import result as results
 from precision_api.exchange import wire
 from precision_api.exchange.exits import EXITS, exit_named, exit_of
 from precision_api.exchange.message import Detail, Summary
-from precision_api.exchange.result import (
-    Failure,
-    GemmResult,
-    Interval,
-    MeasurementResult,
-    RecipeResult,
-    Recommendation,
-    Simulated,
-    Software,
-    Verification,
-)
 from precision_api.exchange.summary import compact, fitted, summarize
 from precision_api.exchange.wire import AgentRefused, WireError, agree, encode, encode_refusal, read_log, read_message
 from precision_api.facts.recipes import RECIPE_NAMES
 from tests.support.result_objects import HASH, interval, recipe_result, result
 
 
-def row(name: str, **figures: Any) -> GemmResult:
+def row(name: str, **figures: Any) -> results.GemmResult:
     sizes = {"m": 1, "k": 1, "n": 1, "count": 1}
-    return GemmResult(**({"name": name, "pass_": "wgrad", "mode": "autocast"} | sizes | figures))
+    return results.GemmResult(**({"name": name, "pass_": "wgrad", "mode": "autocast"} | sizes | figures))
 
 
-def long_result(gemms: int = 400) -> MeasurementResult:
+def long_result(gemms: int = 400) -> results.MeasurementResult:
     """A result of several lines: random digits do not compress."""
     chance = Random(1)
     rows = tuple(
@@ -56,7 +46,7 @@ LONG_DETAIL = read_message(LONG_PUBLISHED.message).detail
 LONG_LOG = "".join(f"{line}\n" for line in LONG_PUBLISHED.lines)
 
 
-def read(log: str | bytes) -> MeasurementResult:
+def read(log: str | bytes) -> results.MeasurementResult:
     return read_log(log, LONG_DETAIL, HASH)
 
 
@@ -226,11 +216,13 @@ def test_a_result_that_can_not_travel_is_refused_by_the_agent() -> None:
     rows = tuple(
         row(
             "".join(chance.choices("abcdefghijklmnopqrstuvwxyz0123456789", k=64)),
-            failure=Failure(reason="failed", message="".join(map(chr, chance.choices(range(0x4E00, 0x9FFF), k=900)))),
+            failure=results.Failure(
+                reason="failed", message="".join(map(chr, chance.choices(range(0x4E00, 0x9FFF), k=900)))
+            ),
         )
         for _ in range(100)
     )
-    recipes = tuple(RecipeResult(recipe=recipe, availability="ok", gemms=rows) for recipe in RECIPE_NAMES)
+    recipes = tuple(results.RecipeResult(recipe=recipe, availability="ok", gemms=rows) for recipe in RECIPE_NAMES)
     with pytest.raises(WireError) as caught:
         encode(result(recipes=recipes))
     assert caught.value.code == "ResultTooLarge"
@@ -329,19 +321,19 @@ def test_summary_and_result_of_different_runs_disagree(field: str) -> None:
 
 def longest(text: str = "x") -> Summary:
     """The summary with every field as long as the schema lets it be."""
-    widest = Interval(value=-1.23456e-300, lower=-1.23457e-300, upper=-1.23455e-300, n=1_000_000)
+    widest = results.Interval(value=-1.23456e-300, lower=-1.23457e-300, upper=-1.23455e-300, n=1_000_000)
     sent = result(
         run="r" * 63,
         node="n" * 253,
         product="p" * 64,
         backend="transformer-engine",
         provenance="simulated",
-        simulated=tuple(Simulated(field=(f"{i}{text}" * 128)[:128], assumption="a") for i in range(32)),
-        partial=Failure(reason="f" * 64, message=text * 1024),
-        software=Software(**{name: name[0] * 64 for name in Software.model_fields}),
+        simulated=tuple(results.Simulated(field=(f"{i}{text}" * 128)[:128], assumption="a") for i in range(32)),
+        partial=results.Failure(reason="f" * 64, message=text * 1024),
+        software=results.Software(**{name: name[0] * 64 for name in results.Software.model_fields}),
         finished_at="f" * 64,
         workload_hash="w" * 64,
-        recommendation=Recommendation(
+        recommendation=results.Recommendation(
             by_speed="nvfp4_no_rht", by_energy="nvfp4_no_rht", fallback="fp8_delayed", sentence=text * 1024
         ),
     )
@@ -440,11 +432,11 @@ notes = st.text(st.characters(codec="utf-8"), max_size=40)
 def test_every_figure_and_note_survives_the_way(bounds: list[float], note: str, size: int) -> None:
     lower, value, upper = bounds
     sent = result(
-        control_ratio=Interval(value=value, lower=lower, upper=upper, n=2),
+        control_ratio=results.Interval(value=value, lower=lower, upper=upper, n=2),
         recipes=(
             recipe_result(
                 "bf16",
-                verification=Verification(verdict="partial", share=value, message=note),
+                verification=results.Verification(verdict="partial", share=value, message=note),
                 memory={"process_peak_bytes": size},
             ),
         ),
