@@ -20,9 +20,9 @@ from precision_api.exchange.request import TIMINGS, Timing
 from precision_api.exchange.result import Failure, RecipeResult
 from precision_api.models.model_parts import SlidingWindow
 from precision_api.models.resolution import resolve
-from tests.agent.test_node_run import of, on_fakes
+from tests.agent.test_node_run import on_fakes
 from tests.support.fake_backend import FakeBackend, devices_of
-from tests.support.result_objects import TINY, TINY_WORKLOAD, request
+from tests.support.result_objects import TINY, TINY_WORKLOAD, of, request
 
 STANDARD = {"timing": Timing(passes=TIMINGS["standard"].passes, segment_seconds=1.0, discard_seconds=0.0)}
 

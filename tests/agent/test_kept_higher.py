@@ -7,10 +7,10 @@ from functools import cache
 import pytest
 
 from precision_agent.run.run import run_request
-from precision_api.exchange.result import MeasurementResult, RecipeResult
+from precision_api.exchange.result import MeasurementResult
 from precision_api.models.resolution import resolve
 from precision_api.models.workload import Workload
-from tests.support.result_objects import request_text
+from tests.support.result_objects import of, request_text
 
 LAYERS = 32
 
@@ -22,10 +22,6 @@ def replayed(kept: int) -> MeasurementResult:
     found = run_request(request_text(kept_higher_layers=kept, **asked), "replay").result
     assert found.recipes[0].training.layers == LAYERS, "llama3-8b"
     return found
-
-
-def of(result: MeasurementResult, recipe: str) -> RecipeResult:
-    return next(row for row in result.recipes if row.recipe == recipe)
 
 
 def test_a_recipe_with_kept_layers_lies_between_itself_and_the_baseline_by_their_number() -> None:

@@ -24,10 +24,10 @@ from precision_agent.run.open import Opened, Wanted
 from precision_agent.run.run import Clock, Outcome, Surroundings, run_request, run_wanted
 from precision_agent.sampling.devices import LocalDevices, Stop
 from precision_api.exchange.request import LossRuns, MeasurementRequest
-from precision_api.exchange.result import Failure, MeasurementResult, RecipeResult, Sensor
+from precision_api.exchange.result import Failure, MeasurementResult, Sensor
 from precision_api.exchange.wire import read_message
 from tests.support.fake_backend import FakeBackend, devices_of
-from tests.support.result_objects import request_text
+from tests.support.result_objects import of, request_text
 
 MOMENT = Clock(wall=lambda: 1_795_252_800.0, monotonic=lambda: 0.0)
 
@@ -39,10 +39,6 @@ def replayed(fault: str | None = None, **changes: Any) -> Outcome:
 def result(outcome: Outcome) -> MeasurementResult:
     assert outcome.result is not None, outcome.message
     return outcome.result
-
-
-def of(outcome: Outcome, recipe: str) -> RecipeResult:
-    return next(found for found in result(outcome).recipes if found.recipe == recipe)
 
 
 def on_fakes(*devices: FakeBackend, facts: SensorFacts | None = None, around: Any = None, **changes: Any) -> Outcome:
@@ -189,8 +185,10 @@ BIG = {"workload": {"name": "x", "model": {"hiddenSize": 128, "intermediateSize"
 def test_out_of_memory_halves_the_micro_batch_only_where_the_request_allows_it() -> None:
     halved = on_fakes(FakeBackend(prepares=full), may_halve_micro_batch=True, **BIG)
     assert of(halved, "bf16").notes == ("the micro batch was halved to 1: bf16: 2 GiB",)
-    training = of(halved, "bf16").training
-    assert training.tokens_per_second is not None
+    assert of(halved, "bf16").training.tokens_per_second is not None
+    whole = on_fakes(FakeBackend(), may_halve_micro_batch=True, **BIG).result
+    assert halved.result.request_hash == whole.request_hash, "it answers the request as it came"
+    assert halved.result.workload_hash != whole.workload_hash, "with the workload as it ran"
     kept = of(on_fakes(FakeBackend(prepares=full), **BIG), "bf16").training
     assert kept.failure.reason == "out_of_memory"
 
@@ -201,13 +199,6 @@ def test_a_run_that_begins_anew_says_why_when_it_does() -> None:
     began = ["1 x CPU, measured by replay", "2 of 2 recipes run here: bf16, nvfp4"]
     halved = [f"the micro batch was halved to {size}: bf16: 2 GiB" for size in (2, 1)]
     assert said[1:] == [*began, halved[0], *began, halved[1], *began]
-
-
-def test_a_halved_run_answers_the_request_as_it_came_with_the_workload_as_it_ran() -> None:
-    halved = result(on_fakes(FakeBackend(prepares=full), may_halve_micro_batch=True, **BIG))
-    whole = result(on_fakes(FakeBackend(), may_halve_micro_batch=True, **BIG))
-    assert halved.request_hash == whole.request_hash
-    assert halved.workload_hash != whole.workload_hash
 
 
 # --- loss

@@ -11,13 +11,13 @@ from precision_agent.cases import GemmCase
 from precision_agent.method import nvidia_method
 from precision_agent.method.nvidia_method import CALLS, WARMUPS, ShapeRow, readings, tax_seconds
 from precision_api.exchange.request import Mode
-from precision_api.exchange.result import Failure, MeasurementResult, RecipeResult, Software
+from precision_api.exchange.result import Failure, MeasurementResult, Software
 from precision_api.facts.recipes import Recipe
 from precision_api.models.resolution import resolve
 from precision_api.models.workload import Workload
 from tests.support.golden import FOLDER
 from tests.support.nvidia_published import published
-from tests.support.result_objects import HASH, request
+from tests.support.result_objects import HASH, of, request
 
 TABLE: dict[str, Any] = json.loads((FOLDER / "te_gemm_profiling.json").read_text(encoding="utf-8"))
 """Source: NVIDIA Transformer Engine, GEMM profiling tutorial (docs/examples/gemm_profiling)."""
@@ -30,10 +30,6 @@ FIGURES = [
     for recipe in TABLE[f"{table}_{mode}"]["layer"]
     if (mode, recipe) != ("prequantized", "fp8_delayed")
 ]
-
-
-def of(result: MeasurementResult, recipe: Recipe) -> RecipeResult:
-    return next(row for row in result.recipes if row.recipe == recipe)
 
 
 @pytest.mark.parametrize(("result", "table", "mode", "recipe"), FIGURES, ids=[f"{t} {m} {r}" for _, t, m, r in FIGURES])

@@ -20,9 +20,9 @@ from precision_agent.sampling import profiles as profiling
 from precision_agent.sampling.devices import Stop
 from precision_agent.sampling.profiles import LEADS, Leads, LoadProfiles, profile_loads
 from precision_api.exchange.request import TIMINGS, LossRuns, MeasurementRequest, Timing
-from precision_api.exchange.result import Backend, Execution, Failure, RecipeResult
+from precision_api.exchange.result import Backend, Execution, Failure
 from tests.support.fake_backend import FakeBackend, devices_of
-from tests.support.result_objects import request_text
+from tests.support.result_objects import of, request_text
 
 BF16 = Variant("bf16", "bf16")
 GEMM = "nvjet_tst_128x256_64x4_1x2_h_bz_coopA_NNT"
@@ -87,11 +87,6 @@ def ran(device: Clocked, terminated: Callable[[], bool] = lambda: False, **chang
 
     text = request_text(gpus=1, **({"recipes": ("bf16", "nvfp4")} | changes))
     return run_wanted(text, Wanted("torch"), Surroundings(opener=opener, terminated=terminated))
-
-
-def of(outcome: Outcome, recipe: str) -> RecipeResult:
-    assert outcome.result, outcome.message
-    return next(row for row in outcome.result.recipes if row.recipe == recipe)
 
 
 def profiled(device: Clocked, stop: Stop = lambda: None, mhz: float | None = HOT) -> LoadProfiles:
@@ -252,17 +247,14 @@ def test_a_wish_to_end_leaves_time_for_profiles_where_something_was_timed() -> N
     assert told.reason == "terminated"
 
 
-@pytest.mark.parametrize("blocks", [0, 1])
-def test_a_wish_to_end_before_there_is_a_figure_ends_everything_at_once(blocks: int) -> None:
+@pytest.mark.parametrize(("blocks", "profiled"), [(0, False), (1, False), (2, True)])
+def test_a_wish_to_end_before_there_is_a_figure_or_after_the_profiles_ends_everything_at_once(
+    blocks: int, profiled: bool
+) -> None:
     found = stops([10.0], [True])
     found.timed(blocks)
-    assert found.everything() is not None
-
-
-def test_after_the_profiles_a_wish_to_end_ends_everything_at_once() -> None:
-    found = stops([10.0], [True])
-    found.timed(2)
-    found.profiled()
+    if profiled:
+        found.profiled()
     assert found.everything() is not None
 
 

@@ -6,14 +6,10 @@ that of the timed steps are wrong, and so is all that is made of them.
 
 from __future__ import annotations
 
-import json
 from functools import cache
 
 import pytest
 
-from precision_agent.backends.te.steps.modules import LinearShape
-from precision_agent.backends.te.tiers import probe as probing
-from precision_agent.backends.te.tiers.probe import Ended
 from precision_agent.backends.transformer_engine import TransformerEngine
 from precision_agent.power.sensing import SensorFacts
 from precision_agent.run.open import Opened, Wanted
@@ -22,7 +18,8 @@ from precision_agent.sampling.devices import LocalDevices, Stop
 from precision_api.exchange.request import MeasurementRequest, Timing, request_json
 from precision_api.exchange.result import MeasurementResult, RecipeResult
 from precision_api.facts.recipes import Recipe
-from tests.agent.test_te_backend import MODEL, Bench, request
+from tests.agent.test_te_backend import MODEL, request
+from tests.agent.test_te_in_a_run import probed
 from tests.support.te_clock import SLOWDOWN, CappedEngine, CappedGpu, ClockSensors
 from tests.support.te_device import ADAM, BATCHED, GEMM, NORM
 from tests.support.te_fake import World, fake_api
@@ -58,12 +55,6 @@ def measured() -> MeasurementResult:
     outcome = run_wanted(request_json(ASKED), Wanted("transformer-engine", "cuda"), Surroundings(opener=opener))
     assert outcome.result, outcome.message
     return outcome.result
-
-
-def probed(recipe: Recipe) -> Ended:
-    apart = Bench()
-    told = probing.run(fake_api("v2.20", apart.world), apart.engine, recipe, LinearShape(128, 128, 128))
-    return Ended(0, json.dumps(told), "")
 
 
 def of(recipe: Recipe) -> RecipeResult:

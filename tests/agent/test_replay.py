@@ -12,13 +12,13 @@ import pytest
 from precision_agent.backends.replay_tables import FAULTS, ReplayOptions, families
 from precision_agent.run.run import Clock, run_request
 from precision_api.exchange.request import RequestNode, Timing
-from precision_api.exchange.result import MeasurementResult, RecipeResult, Software
+from precision_api.exchange.result import MeasurementResult, Software
 from precision_api.facts.products import PRODUCT_CLASSES, part
 from precision_api.facts.recipes import RECIPE_NAMES, Recipe, recipes_for
 from precision_api.models.model import ModelSpec
 from precision_api.models.workload import Workload
 from tests.support.golden import assert_golden
-from tests.support.result_objects import request, request_text
+from tests.support.result_objects import of, request, request_text
 
 CODONFM = Workload(
     name="codonfm-5b",
@@ -45,10 +45,6 @@ def replayed_anew(options: ReplayOptions | None = None, **changes: Any) -> Measu
     outcome = run_request(request_text(**changes), "replay", options, clock=MOMENT)
     assert outcome.result is not None
     return outcome.result
-
-
-def of(result: MeasurementResult, recipe: Recipe) -> RecipeResult:
-    return next(found for found in result.recipes if found.recipe == recipe)
 
 
 def rate(result: MeasurementResult, recipe: Recipe = "bf16") -> float:

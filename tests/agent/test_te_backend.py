@@ -511,18 +511,13 @@ def test_a_power_window_of_a_part_that_the_short_model_lacks_is_refused() -> Non
     assert found.reason == "no_such_part"
 
 
-def test_a_power_windows_period_is_told_without_its_pauses() -> None:
+def test_a_power_window_pauses_after_whole_groups_of_calls_and_its_period_is_told_without_its_pauses() -> None:
     bench = Bench()
     bench.backend.prepare(bench.training, bench.variant("bf16"))
     found = sample(bench.backend.power_window(bench.variant("bf16"), "optimizer", 0.05, 0.02, 3, 2))
     assert found.calls > 1, "two at least, however slow this machine is just now"
     assert found.seconds * found.calls < found.end - found.start
     assert found.running == pytest.approx(found.seconds * found.calls / (found.end - found.start))
-
-
-def test_a_power_window_pauses_after_whole_groups_of_calls_only() -> None:
-    bench = Bench()
-    bench.backend.prepare(bench.training, bench.variant("bf16"))
     found = sample(bench.backend.power_window(bench.variant("bf16"), "optimizer", 0.004, 0.001, 3, 7))
     assert found.calls % 7 == 0
     assert found.running < 1.0

@@ -100,9 +100,12 @@ def test_gpt_oss_has_a_step_where_the_version_has_its_parts_else_the_part_is_nam
     assert absent_part(fake_api("v2.8", World("v2.8", FakeGpu())), ("moe", "latentAttention", "attentionSinks")) is None
 
 
-def experts_of(bench: Bench, label: str) -> Experts:
-    found = bench.backend._models[label].stack.layers[-1].layernorm_mlp
-    assert isinstance(found, Experts)
+def experts_of(bench: Bench, *labels: str) -> list[Experts]:
+    """Of the short models of these variants, once they are built."""
+    for label in labels:
+        assert bench.backend.prepare(bench.training, bench.variant(label)) is None
+    found = [bench.backend._models[label].stack.layers[-1].layernorm_mlp for label in labels]
+    assert all(isinstance(experts, Experts) for experts in found)
     return found
 
 
@@ -110,9 +113,7 @@ def test_nvfp4_takes_as_many_experts_in_a_call_as_its_kernels_do_with_the_weight
     model = MIXTURE | {"moe": {"numExperts": 130, "topK": 2, "expertIntermediateSize": 16}, "numHiddenLayers": 1}
     bench = Bench("v2.20", asked(model, sequenceLength=65, gradientAccumulation=1))
     bench.world.most_experts = 130
-    for label in ("bf16", "nvfp4"):
-        assert bench.backend.prepare(bench.training, bench.variant(label)) is None
-    whole, parts = experts_of(bench, "bf16"), experts_of(bench, "nvfp4")
+    whole, parts = experts_of(bench, "bf16", "nvfp4")
     assert (whole.groups, parts.groups) == ((130,), (64, 64, 2))
     for name in ("up", "down"):
         mine = [weight for group in getattr(parts, name) for weight in group.parameters()]
@@ -121,8 +122,7 @@ def test_nvfp4_takes_as_many_experts_in_a_call_as_its_kernels_do_with_the_weight
 
 def test_the_router_chooses_the_same_number_for_each_expert_whatever_its_scores() -> None:
     bench = Bench("v2.20", asked(MIXTURE, sequenceLength=255))
-    assert bench.backend.prepare(bench.training, bench.variant("bf16")) is None
-    experts = experts_of(bench, "bf16")
+    (experts,) = experts_of(bench, "bf16")
     assert experts.rows == [128, 128, 127, 127]
     for seed in range(3):
         torch.manual_seed(seed)
@@ -135,9 +135,7 @@ def test_the_router_chooses_the_same_number_for_each_expert_whatever_its_scores(
 
 def test_rows_are_padded_for_the_recipe_and_the_result_is_that_without() -> None:
     bench = Bench("v2.20", asked(MIXTURE, sequenceLength=255))
-    for label in ("bf16", "fp8_current"):
-        assert bench.backend.prepare(bench.training, bench.variant(label)) is None
-    plain, padded = experts_of(bench, "bf16"), experts_of(bench, "fp8_current")
+    plain, padded = experts_of(bench, "bf16", "fp8_current")
     assert padded.padded == [128, 128, 128, 128]
     x = torch.randn(255, 1, 32).to(torch.bfloat16)
     assert torch.allclose(plain(x, None).float(), padded(x, None).float(), atol=0.02, rtol=0.05)
@@ -145,8 +143,7 @@ def test_rows_are_padded_for_the_recipe_and_the_result_is_that_without() -> None
 
 def test_experts_and_their_gradients_are_those_of_a_loop_over_tokens() -> None:
     bench = Bench("v2.20", asked(MIXTURE, sequenceLength=255))
-    assert bench.backend.prepare(bench.training, bench.variant("bf16")) is None
-    experts = experts_of(bench, "bf16")
+    (experts,) = experts_of(bench, "bf16")
     x = torch.randn(255, 1, 32).to(torch.bfloat16)
     ours, theirs = (x.clone().requires_grad_() for _ in range(2))
     y, expected = experts(ours, None), token_by_token(experts, theirs)
@@ -158,8 +155,7 @@ def test_experts_and_their_gradients_are_those_of_a_loop_over_tokens() -> None:
 
 def test_the_router_multiplies_bf16_into_fp32_scores_and_keeps_no_tokens_in_fp32() -> None:
     bench = Bench("v2.20", asked(MIXTURE, sequenceLength=64))
-    assert bench.backend.prepare(bench.training, bench.variant("bf16")) is None
-    router, seen = experts_of(bench, "bf16").router, []
+    router, seen = experts_of(bench, "bf16")[0].router, []
 
     def seeing(a: torch.Tensor, b: torch.Tensor, **named: Any) -> Any:
         seen.append((a.dtype, b.dtype, named["out_dtype"]))

@@ -19,9 +19,10 @@ from precision_agent.run.run import Outcome, Surroundings, run_wanted
 from precision_agent.sampling.devices import LocalDevices, Stop
 from precision_agent.sampling.profiles import Leads
 from precision_api.exchange.request import MeasurementRequest, Timing, request_json
-from precision_api.exchange.result import Failure, MeasurementResult, RecipeResult
+from precision_api.exchange.result import Failure
 from precision_api.facts.recipes import Recipe
 from tests.agent.test_te_backend import MODEL, Bench, request
+from tests.support.result_objects import of
 from tests.support.te_fake import fake_api
 from tests.support.te_prober import FakeProber
 
@@ -60,12 +61,6 @@ def ran(asked: MeasurementRequest) -> Outcome:
 
     around = Surroundings(opener=opener, leads=Leads(0.0005, 0.0005, 0.0005))
     return run_wanted(request_json(asked), Wanted("transformer-engine", "cuda"), around)
-
-
-def of(outcome: Outcome, recipe: Recipe) -> RecipeResult:
-    assert outcome.result, outcome.message
-    result: MeasurementResult = outcome.result
-    return next(row for row in result.recipes if row.recipe == recipe)
 
 
 @pytest.mark.parametrize("training", [True, False])

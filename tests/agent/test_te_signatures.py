@@ -186,17 +186,21 @@ def test_signatures_of_the_data_are_pythons() -> None:
     assert [parameter.kind for parameter in found.values()] == [named, named, *last]
 
 
+def load() -> None:
+    """As far as it comes without Transformer Engine."""
+    with contextlib.suppress(Unusable):
+        api.load()
+
+
 def test_without_a_compiler_for_its_small_functions_they_are_left_uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CC", "")
     monkeypatch.setenv("NVTE_TORCH_COMPILE", "")
     monkeypatch.delenv("NVTE_TORCH_COMPILE")
-    with contextlib.suppress(Unusable):
-        api.load()
+    load()
     header = Path(sysconfig.get_path("include"), "Python.h").is_file()
     assert ("NVTE_TORCH_COMPILE" in os.environ) is (not (header and any(map(shutil.which, ("gcc", "clang")))))
     monkeypatch.setenv("PATH", "/nowhere")
-    with contextlib.suppress(Unusable):
-        api.load()
+    load()
     assert os.environ["NVTE_TORCH_COMPILE"] == "0"
 
 
@@ -215,14 +219,12 @@ def test_the_gelu_of_bf16_is_that_of_every_other_recipe_and_the_result_says_so(
     monkeypatch.setenv(api.OWN_GELU, before or "")
     if before is None:
         monkeypatch.delenv(api.OWN_GELU)
-    with contextlib.suppress(Unusable):
-        api.load()
+    load()
     assert environment(os.environ)["NVTE_BIAS_GELU_NVFUSION"] == "0"
 
 
 def test_advice_to_install_flash_attn_is_not_told_and_anything_else_is(caplog: pytest.LogCaptureFixture) -> None:
-    with contextlib.suppress(Unusable):
-        api.load()
+    load()
     log = logging.getLogger("DotProductAttention")
     log.warning("flash-attn v3 may provide important feature support or performance improvement.")
     log.warning("Disabling all backends")

@@ -83,6 +83,10 @@ def test_the_full_depth_formula_is_told_with_the_runs_own_numbers() -> None:
     assert "560,000 a second, which says nothing" in source
     assert "GPU-3" in told(found, "tokens/s in step")[1]
     assert told(found, "depth check")[0] == "1.010"
+    dense = (Region(name=f"dense_{way}", seconds=interval(0.0015)) for way in ("forward", "backward"))
+    both = training.model_copy(update={"dense_measured": 1, "regions": (*training.regions, *dense)})
+    _, source = told(with_recipe(training=both), "tokens/s")
+    assert "32 layers: those with experts x 32 ms / 4 that ran + dense ones x 3 ms / 1 that ran + 16 ms" in source
 
 
 def test_what_is_not_there_is_told_with_its_reason() -> None:

@@ -49,6 +49,13 @@ def hash_of(**changes: Any) -> str:
     return request_hash(request(**changes))
 
 
+def of(found: Any, recipe: str) -> RecipeResult:
+    """The recipe's row of a result, or of an outcome that has one."""
+    result = getattr(found, "result", found)
+    assert result, found.message
+    return next(row for row in result.recipes if row.recipe == recipe)
+
+
 def interval(value: float, half: float = 0.01, n: int = 3) -> Interval:
     """`value` give or take a share of `half`."""
     return Interval(value=value, lower=value * (1 - half), upper=value * (1 + half), n=n)
