@@ -214,6 +214,9 @@ def test_a_wrong_wish_names_the_option_and_the_next_step(asked: dict[str, Any], 
     found = refusal(**asked)
     assert found[0] == INVALID_REQUEST
     assert words in found[1]
+    with pytest.raises(Refusal, match=re.escape(words)) as caught:
+        local.check(local.Asked(**asked), "auto")  # without a look at a machine
+    assert caught.value.exit == INVALID_REQUEST
 
 
 def test_a_shape_that_a_cpu_would_chew_on_for_hours_is_refused_with_a_smaller_one() -> None:
@@ -252,21 +255,3 @@ def test_a_published_split_is_told_where_the_command_line_says_nothing(
     if found:
         assert "--tensor-parallel 4" in found
         assert "Megatron-Bridge" in found
-
-
-@pytest.mark.parametrize(
-    ("asked", "told"),
-    [
-        (local.Asked(preset="nosuch"), "preset"),
-        (local.Asked(preset="llama3-8b", timing="slow"), "--timing slow"),
-        (local.Asked(preset="llama3-8b", step={"tensor_parallel": 7}), "tensorParallel 7"),
-        (local.Asked(preset="llama3-8b", recipes=("fp9",)), "recipes"),
-        (local.Asked(hf_config=Path("/nosuch/config.json")), "/nosuch/config.json"),
-        (local.Asked(preset="llama3-8b", kept_higher_layers=32), "--kept-higher-layers 32"),
-    ],
-    ids=["preset", "timing", "split", "recipe", "config", "layers"],
-)
-def test_what_no_machine_could_measure_is_refused_without_a_look_at_one(asked: local.Asked, told: str) -> None:
-    with pytest.raises(Refusal, match=re.escape(told)) as caught:
-        local.check(asked, "auto")
-    assert caught.value.exit == INVALID_REQUEST

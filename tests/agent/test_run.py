@@ -42,6 +42,10 @@ def changed(**changes: Any) -> str:
     return json.dumps(json.loads(request_text()) | changes)
 
 
+def of_model(**model: Any) -> str:
+    return changed(workload={"name": "x", "microBatchSize": 1, "sequenceLength": 1, **model})
+
+
 BAD_REQUESTS = {
     "not JSON": ("{", "InvalidRequest", "not JSON"),
     "nested too deep": ("[" * 20_000, "InvalidRequest", "not JSON"),
@@ -52,20 +56,9 @@ BAD_REQUESTS = {
     "a field that is not known": (changed(colour="red"), "InvalidRequest", "colour"),
     "more GPUs than a node has": (request_text().replace('"gpus":4', '"gpus":17'), "InvalidRequest", "node.gpus"),
     "without recipes": (changed(recipes=[]), "InvalidRequest", "recipes"),
-    "a model that can't be": (
-        changed(workload={"name": "x", "model": {"hiddenSize": 0}, "microBatchSize": 1, "sequenceLength": 1}),
-        "InvalidRequest",
-        "workload.model.hiddenSize",
-    ),
+    "a model that can't be": (of_model(model={"hiddenSize": 0}), "InvalidRequest", "workload.model.hiddenSize"),
     "a config that lies in the cluster": (
-        changed(
-            workload={
-                "name": "x",
-                "huggingFaceConfig": {"configMapKeyRef": {"name": "a", "key": "b"}},
-                "microBatchSize": 1,
-                "sequenceLength": 1,
-            }
-        ),
+        of_model(huggingFaceConfig={"configMapKeyRef": {"name": "a", "key": "b"}}),
         "InvalidRequest",
         "workload: huggingFaceConfig",
     ),

@@ -24,8 +24,8 @@ from precision_agent.protocol import Backend, Inspection, LossPlan, LossTrack, P
 from precision_api.exchange.request import MeasurementRequest
 from precision_api.exchange.result import Failure
 from precision_api.models.resolution import resolve
-from tests.support.te_device import BATCHED, GEMM, NORM, QUANTISE, FakeEngine, FakeGpu
-from tests.support.te_fake import World, fake_api
+from tests.support.te_device import BATCHED, GEMM, NORM, QUANTISE
+from tests.support.te_fake import fakes
 from tests.support.te_prober import FakeProber
 from tests.support.te_signatures import TAGS
 
@@ -56,12 +56,9 @@ class Bench:
 
     def __init__(self, tag: str = "v2.20", asked: MeasurementRequest | None = None, **engine: Any) -> None:
         self.request = asked or request()
-        self.world = World(tag, FakeGpu())
-        self.engine = FakeEngine(self.world.gpu, world=self.world, **engine)
+        self.world, self.api, self.engine = fakes(tag, **engine)
         self.prober = FakeProber()
-        self.backend = TransformerEngine(
-            self.request, "cuda", api=fake_api(tag, self.world), engine=self.engine, prober=self.prober
-        )
+        self.backend = TransformerEngine(self.request, "cuda", api=self.api, engine=self.engine, prober=self.prober)
         self.cases = cases_of(self.request, resolve(self.request.workload))
 
     def variant(self, label: str) -> Variant:

@@ -23,7 +23,7 @@ from precision_api.exchange.result import Failure
 from precision_api.facts.recipes import Recipe
 from tests.agent.test_te_backend import MODEL, Bench, request
 from tests.support.result_objects import of
-from tests.support.te_fake import fake_api
+from tests.support.te_fake import fakes
 from tests.support.te_prober import FakeProber
 
 pytestmark = pytest.mark.torch
@@ -40,16 +40,14 @@ class Probed(Bench):
 
     def __init__(self, asked: MeasurementRequest) -> None:
         super().__init__(asked=asked)
-        self.backend = TransformerEngine(
-            asked, "cuda", api=fake_api("v2.20", self.world), engine=self.engine, prober=FakeProber(probed)
-        )
+        self.backend = TransformerEngine(asked, "cuda", api=self.api, engine=self.engine, prober=FakeProber(probed))
 
 
 @cache
 def probed(recipe: Recipe) -> Ended:
     """How a recipe's probe ends: in every run alike."""
-    apart = Bench()
-    told = probing.run(fake_api("v2.20", apart.world), apart.engine, recipe, LinearShape(128, 128, 128))
+    _, api, engine = fakes()
+    told = probing.run(api, engine, recipe, LinearShape(128, 128, 128))
     return Ended(0, json.dumps(told), "")
 
 

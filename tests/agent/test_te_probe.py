@@ -13,8 +13,8 @@ import pytest
 from precision_agent.backends.te.steps.modules import LinearShape
 from precision_agent.backends.te.tiers.probe import Ended, main, probe_of, run, serve
 from precision_agent.backends.te.tiers.prober import Prober
-from tests.support.te_device import GEMM, FakeEngine, FakeGpu
-from tests.support.te_fake import World, fake_api
+from tests.support.te_device import GEMM
+from tests.support.te_fake import fakes
 from tests.support.te_signatures import TAGS
 
 pytestmark = pytest.mark.torch
@@ -73,18 +73,17 @@ def test_a_recipe_that_does_not_run_has_its_reason(end: Ended, availability: str
 
 @pytest.mark.parametrize("tag", TAGS)
 def test_the_probe_runs_a_linear_and_a_transformer_layer_on(tag: str) -> None:
-    world = World(tag, FakeGpu())
-    told = run(fake_api(tag, world), FakeEngine(world.gpu, world=world), "fp8_current", SMALL)
+    world, api, engine = fakes(tag)
+    told = run(api, engine, "fp8_current", SMALL)
     assert {"pytorch.Linear.forward", "pytorch.TransformerLayer.forward"} <= {symbol for symbol, _ in world.calls}
     found = probe_of("fp8_current", Ended(0, json.dumps(told), ""))
     assert (found.availability, found.verification.verdict) == ("ok", "verified")
 
 
 def test_what_transformer_engine_raises_is_the_probes_answer_with_its_word_on_the_hardware() -> None:
-    world = World("v2.20", FakeGpu())
-    api = fake_api("v2.20", world)
+    _, api, engine = fakes()
     del api.recipe.NVFP4BlockScaling
-    told = run(api, FakeEngine(world.gpu, world=world), "nvfp4")
+    told = run(api, engine, "nvfp4")
     assert told["error"].startswith("AttributeError: ")
     found = probe_of("nvfp4", Ended(0, json.dumps(told), ""))
     assert found.availability == "unsupported"
@@ -97,8 +96,7 @@ def test_what_is_not_a_socket_is_no_way_to_be_asked(capsys: pytest.CaptureFixtur
 
 
 def test_one_process_answers_recipe_after_recipe_with_what_transformer_engine_did() -> None:
-    world = World("v2.20", FakeGpu())
-    api, engine = fake_api("v2.20", world), FakeEngine(world.gpu, world=world)
+    _, api, engine = fakes()
     ours, theirs = socket.socketpair()
     with Connection(theirs.detach()) as their_end, Connection(os.dup(ours.fileno())) as wire:
         for asked in ("fp8_delayed", "mxfp8", "fp5"):

@@ -30,8 +30,7 @@ from tests.rehearsal.calls import wrong_order, wrong_profiles
 from tests.rehearsal.environment import GPUS, START, Rehearsal, environment, nvml_script
 from tests.rehearsal.weights import first_number, set_zero
 from tests.support.result_objects import result
-from tests.support.te_device import FakeEngine, FakeGpu
-from tests.support.te_fake import World, fake_api
+from tests.support.te_fake import fakes
 
 ROOT = Path(__file__).parents[2]
 
@@ -145,9 +144,8 @@ def test_a_rehearsals_result_is_simulated_and_says_what_is() -> None:
 @pytest.mark.parametrize("recipe", RECIPE_NAMES)
 def test_products_are_compared_and_the_middle_of_the_recipes_band_is_told(recipe: Recipe) -> None:
     tier = patched("precision_agent.backends.te.tiers.gemm_tier")
-    world = World("v2.20", FakeGpu())
-    engine = FakeEngine(world.gpu, world=world)
-    unit = tier.Unit(fake_api("v2.20", world), engine, LinearShape(32, 64, 32), recipe, 1, 0)
+    world, api, engine = fakes()
+    unit = tier.Unit(api, engine, LinearShape(32, 64, 32), recipe, 1, 0)
     before = world.gpu.now
     errors: NumericErrors = unit.checked()
     assert world.gpu.now > before  # the products ran

@@ -19,7 +19,7 @@ import torch
 
 from precision_agent.backends.te.api import Api, api_of
 from precision_api.facts.recipes import RECIPES, Recipe
-from tests.support.te_device import ADAM, ERROR, GEMM, QUANTISE, FakeGpu
+from tests.support.te_device import ADAM, ERROR, GEMM, QUANTISE, FakeEngine, FakeGpu
 from tests.support.te_fake_parts import Attention, step_parts
 from tests.support.te_signatures import signatures
 
@@ -239,6 +239,12 @@ def fake_api(tag: str, world: World) -> Api:
             setattr(pytorch, name, made.autocast(f"pytorch.{name}", key))
     recipes = {name: made.recipe(f"common.recipe.{name}", name) for name in QUANTIZER}
     return api_of(f"{tag.removeprefix('v')}.0+fake", pytorch, SimpleNamespace(**recipes), made.manager())
+
+
+def fakes(tag: str = "v2.20", **engine: Any) -> tuple[World, Api, FakeEngine]:
+    """A made-up GPU in its world, the tag's API on it and its engine."""
+    world = World(tag, FakeGpu())
+    return world, fake_api(tag, world), FakeEngine(world.gpu, world=world, **engine)
 
 
 @dataclass
