@@ -81,18 +81,13 @@ def test_a_request_from_a_file_goes_to_a_file(tmp_path: Path) -> None:
     assert MeasurementResult.model_validate_json((tmp_path / "out.json").read_bytes()).request_hash == hash_of()
 
 
-def test_without_a_request_the_program_says_what_to_do(tmp_path: Path) -> None:
-    message = str(tmp_path / "message")
-    ran = called("run", "--backend", "replay", **{REQUEST_ENV: "", TERMINATION_LOG_ENV: message})
-    assert ran.exit_code == 10
-    assert f"${REQUEST_ENV} is not set" in refused(tmp_path).message
-
-
-def test_a_missing_request_file_is_named(tmp_path: Path) -> None:
-    arguments, message = ["--request", str(tmp_path / "nowhere.json")], str(tmp_path / "message")
-    ran = called("run", "--backend", "replay", *arguments, **{TERMINATION_LOG_ENV: message})
-    assert ran.exit_code == 10
-    assert "nowhere.json" in refused(tmp_path).message
+@pytest.mark.parametrize(
+    ("arguments", "words"), [([], f"${REQUEST_ENV} is not set"), (["--request", "/nowhere.json"], "nowhere.json")]
+)
+def test_without_a_request_the_program_says_what_to_do(tmp_path: Path, arguments: list[str], words: str) -> None:
+    around = {REQUEST_ENV: "", TERMINATION_LOG_ENV: str(tmp_path / "message")}
+    assert called("run", "--backend", "replay", *arguments, **around).exit_code == 10
+    assert words in refused(tmp_path).message
 
 
 def test_a_message_that_can_not_be_written_has_its_own_code(tmp_path: Path) -> None:

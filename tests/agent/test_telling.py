@@ -53,6 +53,10 @@ def with_recipe(**changes: object) -> MeasurementResult:
     return result(recipes=rows, provenance="measured", backend="transformer-engine")
 
 
+def training_of(**figures: object) -> Training:
+    return Training(**({"tokens_per_second": interval(1.0)} | figures))  # type: ignore[arg-type]
+
+
 def test_every_figure_of_a_result_has_a_source_in_words() -> None:
     for row in explain(replayed()):
         assert row.source.strip(), row
@@ -93,7 +97,7 @@ def test_what_is_not_there_is_told_with_its_reason() -> None:
     lost = Failure(reason="part_failed", message="qkv fprop: cuda_error")
     found = with_recipe(
         sums=(GemmSum(mode="autocast", failure=lost),),
-        training=Training(tokens_per_second=interval(1.0), energy=Energy(valid=False, reasons=("phase_locked",))),
+        training=training_of(energy=Energy(valid=False, reasons=("phase_locked",))),
     )
     assert told(found, "GEMMs (autocast)") == ("none", "part_failed: qkv fprop: cuda_error")
     value, source = told(found, "energy")
@@ -155,13 +159,28 @@ def test_what_to_doubt_is_said(changes: dict[str, object], words: str) -> None:
     assert words in verdict_text(result(**changes))
 
 
-def test_throttling_divergence_and_missing_parts_are_said() -> None:
-    throttled = ThrottleShare(reason="software_thermal", share=0.25)
-    training = Training(tokens_per_second=interval(1.0), missing=("head",))
-    text = verdict_text(with_recipe(throttled=throttled, training=training, loss=Loss(verdict="diverged")))
-    assert "nvfp4 was throttled: software_thermal, 25.0% of the time." in text
-    assert "nvfp4: without head, which did not fit." in text
-    assert "its loss diverged in the smoke test" in text
+VOID = Energy(valid=False, reasons=("phase_locked", "too_short"))
+OTHER_KERNELS = "partial: GEMM time by kernel class: nvfp4 60.0%"
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            {"throttled": ThrottleShare(reason="software_thermal", share=0.25)},
+            "nvfp4 was throttled: software_thermal, 25.0% of the time.",
+        ),
+        ({"training": training_of(missing=("head",))}, "nvfp4: without head, which did not fit."),
+        ({"training": training_of(energy=VOID)}, "No energy figure of nvfp4: phase_locked, too_short."),
+        ({"loss": Loss(verdict="diverged")}, "its loss diverged in the smoke test"),
+        ({"loss": Loss(failure=Failure(reason="out_of_memory", message="2 layers"))}, "nvfp4: out_of_memory: 2 layers"),
+        ({"verification": Verification(verdict="partial", message=OTHER_KERNELS[9:])}, f"nvfp4: {OTHER_KERNELS}"),
+    ],
+    ids=["throttled", "without a part", "no energy", "diverged", "no loss run", "another precision"],
+)
+def test_what_to_doubt_of_a_recipe_is_said_with_its_name(changes: dict[str, object], words: str) -> None:
+    assert words in verdict_text(with_recipe(**changes))
+    assert words not in verdict_text(with_recipe())
 
 
 def test_a_slow_gpu_is_named_with_what_a_job_in_step_gets() -> None:
@@ -177,16 +196,9 @@ def test_a_slow_gpu_is_named_with_what_a_job_in_step_gets() -> None:
     assert "is slow" not in verdict_text(with_recipe(training=even))
 
 
-def test_what_lacks_an_energy_figure_has_the_reason_beside_it() -> None:
-    void = Training(tokens_per_second=interval(1.0), energy=Energy(valid=False, reasons=("phase_locked", "too_short")))
-    assert "No energy figure of nvfp4: phase_locked, too_short." in verdict_text(with_recipe(training=void))
-
-
-def test_loss_runs_have_a_column_and_a_failed_one_its_reason() -> None:
+def test_loss_runs_have_a_column() -> None:
     assert "LOSS" not in verdict_text(with_recipe())
     assert "healthy" in verdict_text(with_recipe(loss=Loss(verdict="healthy")))
-    text = verdict_text(with_recipe(loss=Loss(failure=Failure(reason="out_of_memory", message="2 layers"))))
-    assert "nvfp4: out_of_memory: 2 layers" in text
 
 
 def test_a_note_of_the_whole_run_is_told_once_and_no_recipe_is_named_twice() -> None:
@@ -195,11 +207,6 @@ def test_a_note_of_the_whole_run_is_told_once_and_no_recipe_is_named_twice() -> 
     lines = verdict_text(result(recipes=rows)).splitlines()
     assert lines.count(shared) == 1
     assert own in lines
-
-
-def test_what_was_seen_is_told_where_another_precision_may_have_run() -> None:
-    seen = Verification(verdict="partial", share=0.6, message="GEMM time by kernel class: nvfp4 60.0%, bf16 40.0%")
-    assert "nvfp4: partial: GEMM time by kernel class: nvfp4 60.0%" in verdict_text(with_recipe(verification=seen))
 
 
 @pytest.mark.parametrize(
@@ -250,7 +257,7 @@ def test_what_the_recipes_are_used_for_is_said() -> None:
 
 
 def test_one_device_is_not_told_as_a_node_of_many() -> None:
-    training = Training(tokens_per_second=interval(1.0), synchronous_tokens_per_second=interval(1.0))
+    training = training_of(synchronous_tokens_per_second=interval(1.0))
     text = as_text(explain(with_recipe(training=training).model_copy(update={"product": "CPU", "gpus": ()})))
     assert "None" not in text
     assert "all GPUs" not in text

@@ -4,19 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from precision_api.exchange import result as results
 from precision_api.exchange.request import MeasurementRequest, RequestNode, Timing, request_hash, request_json
-from precision_api.exchange.result import (
-    Energy,
-    GemmResult,
-    GemmSum,
-    Interval,
-    MeasurementResult,
-    Memory,
-    RecipeResult,
-    Software,
-    Training,
-    Verification,
-)
 from precision_api.facts.recipes import RECIPE_NAMES, Recipe
 from precision_api.models.model import ModelSpec
 from precision_api.models.workload import Workload
@@ -49,46 +38,46 @@ def hash_of(**changes: Any) -> str:
     return request_hash(request(**changes))
 
 
-def of(found: Any, recipe: str) -> RecipeResult:
+def of(found: Any, recipe: str) -> results.RecipeResult:
     """The recipe's row of a result, or of an outcome that has one."""
     result = getattr(found, "result", found)
     assert result, found.message
     return next(row for row in result.recipes if row.recipe == recipe)
 
 
-def interval(value: float, half: float = 0.01, n: int = 3) -> Interval:
+def interval(value: float, half: float = 0.01, n: int = 3) -> results.Interval:
     """`value` give or take a share of `half`."""
-    return Interval(value=value, lower=value * (1 - half), upper=value * (1 + half), n=n)
+    return results.Interval(value=value, lower=value * (1 - half), upper=value * (1 + half), n=n)
 
 
-def recipe_result(recipe: Recipe, speed: float = 1.0, **changes: Any) -> RecipeResult:
+def recipe_result(recipe: Recipe, speed: float = 1.0, **changes: Any) -> results.RecipeResult:
     """One verified recipe at `speed` times the baseline."""
     speedup = None if recipe == "bf16" else interval(speed)
     defaults: dict[str, Any] = {
         "recipe": recipe,
         "availability": "ok",
-        "verification": Verification(verdict="verified", share=1.0),
+        "verification": results.Verification(verdict="verified", share=1.0),
         "gemms": (
-            GemmResult(
+            results.GemmResult(
                 name="qkv", pass_="fprop", m=64, k=128, n=384, count=2, mode="autocast", seconds=interval(1e-4 / speed)
             ),
         ),
-        "sums": (GemmSum(mode="autocast", seconds=interval(2e-4 / speed), speedup=speedup),),
-        "training": Training(
+        "sums": (results.GemmSum(mode="autocast", seconds=interval(2e-4 / speed), speedup=speedup),),
+        "training": results.Training(
             tokens_per_second=interval(123456.789 * speed),
             step_seconds=interval(0.0123456789 / speed),
             model_flops_per_second=1.23e15 * speed,
             speedup=speedup,
-            energy=Energy(
+            energy=results.Energy(
                 valid=True, watts=4321.98765, tokens_per_joule=28.5648 * speed, tokens_per_joule_ratio=speedup
             ),
         ),
-        "memory": Memory(allocated_peak_bytes=123456789012),
+        "memory": results.Memory(allocated_peak_bytes=123456789012),
     }
-    return RecipeResult(**(defaults | changes))
+    return results.RecipeResult(**(defaults | changes))
 
 
-def result(**changes: Any) -> MeasurementResult:
+def result(**changes: Any) -> results.MeasurementResult:
     """A result of all seven recipes."""
     defaults: dict[str, Any] = {
         "run": "r1", "request_hash": HASH, "node": "node-1", "attempt": 1, "backend": "replay",
@@ -96,7 +85,7 @@ def result(**changes: Any) -> MeasurementResult:
         "finished_at": "2026-11-21T09:10:00Z", "duration_seconds": 600.0, "workload_name": "tiny",
         "workload_hash": "0123456789abcdef", "formula": "active_parameters_and_attention/1",
         "training_flops_per_token": 1e9,
-        "software": Software(agent="0.1.0", driver="580.95.05", stack_hash="0123456789abcdef"),
+        "software": results.Software(agent="0.1.0", driver="580.95.05", stack_hash="0123456789abcdef"),
         "recipes": tuple(recipe_result(recipe, 1 + i / 8) for i, recipe in enumerate(RECIPE_NAMES)),
     }  # fmt: skip
-    return MeasurementResult(**(defaults | changes))
+    return results.MeasurementResult(**(defaults | changes))
