@@ -49,18 +49,13 @@ PART = {
     "description": "One part.",
     "properties": {
         "size": {
-            "type": "integer",
-            "description": "Size.",
-            "minimum": 0,
-            "format": "int64",
-            "maximum": 10,
-            "exclusiveMaximum": True,
-            "default": 1,
+            "type": "integer", "description": "Size.", "minimum": 0, "format": "int64", "maximum": 10,
+            "exclusiveMaximum": True, "default": 1,
         },
         "note": {"type": "string", "description": "Note.", "maxLength": 9},
     },
     "x-kubernetes-validations": [{"rule": "self.size > 0", "message": "size must be above 0"}],
-}
+}  # fmt: skip
 
 
 def test_a_model_becomes_one_schema_without_references_titles_and_unions() -> None:
@@ -74,34 +69,22 @@ def test_a_model_becomes_one_schema_without_references_titles_and_unions() -> No
             "part": PART | {"description": "The part.", "default": {"size": 1}},
             "moreParts": {"type": "array", "description": "More.", "maxItems": 4, "items": PART},
             "pair": {
-                "type": "array",
-                "description": "Two.",
-                "minItems": 2,
-                "maxItems": 2,
-                "items": {"type": "boolean"},
+                "type": "array", "description": "Two.", "minItems": 2, "maxItems": 2, "items": {"type": "boolean"},
                 "default": [True, False],
             },
             "labels": {
-                "type": "object",
-                "description": "Labels.",
+                "type": "object", "description": "Labels.", "maxProperties": 2,
                 "additionalProperties": {"type": "string", "maxLength": 5},
-                "maxProperties": 2,
             },
             "at": {"type": "string", "description": "When.", "maxLength": 32, "format": "date-time"},
         },
         "required": ["kind"],
-    }
+    }  # fmt: skip
     assert most.pop("x-kubernetes-validations")[0]["message"].startswith("write a number of nodes")
     assert most == {
-        "description": "Most.",
-        "anyOf": [{"type": "integer"}, {"type": "string"}],
-        "minimum": 1,
-        "maximum": 100_000,
-        "maxLength": 4,
-        "pattern": "^([1-9][0-9]?|100)%$",
-        "x-kubernetes-int-or-string": True,
-        "default": 1,
-    }
+        "description": "Most.", "anyOf": [{"type": "integer"}, {"type": "string"}], "minimum": 1, "maximum": 100_000,
+        "maxLength": 4, "pattern": "^([1-9][0-9]?|100)%$", "x-kubernetes-int-or-string": True, "default": 1,
+    }  # fmt: skip
 
 
 def test_a_status_has_no_defaults() -> None:
