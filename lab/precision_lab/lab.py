@@ -125,8 +125,7 @@ class Lab:
 
     def add_node(self, spec: NodeSpec, name: str) -> str:
         """Adds one node under this name, also one that was there before; returns the name."""
-        node = node_manifest(spec, name, 0)
-        run_blocking(cluster_nodes.create_nodes(self.kubeconfig, [node]))
+        run_blocking(cluster_nodes.create_nodes(self.kubeconfig, [node_manifest(spec, name, 0)]))
         return name
 
     def delete_node(self, name: str) -> None:

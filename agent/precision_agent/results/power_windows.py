@@ -23,6 +23,7 @@ from precision_agent.protocol import Part
 from precision_agent.sampling.calibrate import rest_watts
 from precision_agent.sampling.sample import PowerWindow
 from precision_api.exchange.result import Clocks, PowerScope, PowerTrace, ThrottleShare
+from precision_api.facts.grouping import grouped
 
 PART_LIMITS = energy.Limits(updates=1, seconds=0.0, disagreement=math.inf)
 """Of one part's windows alone: what docs/development/method.md, "Power and energy", asks for is asked of all windows of
@@ -103,9 +104,7 @@ def _by_abba_block(
     traces: Mapping[str, energy.Trace], windows: Sequence[PowerWindow], sensors: WindowSensors
 ) -> dict[int, dict[Part, float]]:
     """The power of each part from the windows of one ABBA block; a part whose windows don't stand alone is left out."""
-    chosen: dict[tuple[int, Part], list[PowerWindow]] = {}
-    for window in windows:
-        chosen.setdefault((window.abba_block, window.part), []).append(window)
+    chosen = grouped(((window.abba_block, window.part), window) for window in windows)
     powers: dict[int, dict[Part, float]] = {}
     for (place, part), part_windows in chosen.items():
         watts = _steps(traces, part_windows, sensors).watts
@@ -177,8 +176,7 @@ def held_back(recordings: Mapping[str, Recording], windows: Sequence[energy.Wind
         for throttle in pooled(parts):
             if throttle.reason not in worst or throttle.share > worst[throttle.reason].share:
                 worst[throttle.reason] = throttle
-    marked = marking(tuple(worst.values()))
-    return HeldBack(tuple(worst.values()), marked)
+    return HeldBack(tuple(worst.values()), marking(tuple(worst.values())))
 
 
 def blind(

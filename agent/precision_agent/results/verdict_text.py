@@ -10,6 +10,7 @@ from textwrap import wrap
 
 from precision_agent.method.learning import in_words
 from precision_api.exchange.result import Interval, MeasurementResult, RecipeResult
+from precision_api.facts.grouping import grouped
 
 WIDTH = 110
 NOT_ASKED = frozenset({"not_requested", "no_model"})
@@ -107,8 +108,8 @@ def _sentences(result: MeasurementResult) -> list[str]:
     shared = _shared_notes(result)
     texts = list(shared)
     for row in result.recipes:
-        for text in _said(row, shared):
-            texts.append(text if text.startswith((f"{row.recipe} ", f"{row.recipe}:")) else f"{row.recipe}: {text}")
+        named = (f"{row.recipe} ", f"{row.recipe}:")
+        texts += (text if text.startswith(named) else f"{row.recipe}: {text}" for text in _said(row, shared))
     return [line for text in texts for line in wrap(text, WIDTH, subsequent_indent="    ")]
 
 
@@ -197,11 +198,8 @@ def _slow_gpus(result: MeasurementResult) -> list[str]:
 
 def _without_energy(result: MeasurementResult) -> list[str]:
     """Why there is no energy figure, recipes with equal reasons together."""
-    recipes: dict[tuple[str, ...], list[str]] = {}
-    for row in result.recipes:
-        energy = row.training.energy if row.training else None
-        if energy and not energy.valid:
-            recipes.setdefault(energy.reasons, []).append(row.recipe)
+    energies = ((row.recipe, row.training.energy) for row in result.recipes if row.training)
+    recipes = grouped((energy.reasons, recipe) for recipe, energy in energies if energy and not energy.valid)
     return [f"No energy figure of {', '.join(names)}: {', '.join(why)}." for why, names in recipes.items()]
 
 

@@ -43,8 +43,7 @@ class RunStops:
         """Why nothing more may be timed, or None."""
         if self._asked_to_end() is not None:
             return told_to_stop()
-        late = self._clock() >= self._latest - self._kept
-        return self._late() if late else None
+        return self._late() if self._clock() >= self._latest - self._kept else None
 
     def everything(self) -> Failure | None:
         """Why nothing at all may be begun, and what runs is to be ended; or None."""

@@ -74,8 +74,7 @@ def gpt_oss(config: Config) -> Facts:
 
 def minimax_m2(config: Config) -> Facts:
     """One norm over all query heads, one over all key heads; every layer attends to everything and has experts."""
-    kinds = config.items("attn_type_list") or []
-    if any(kind != 1 for kind in kinds):
+    if any(kind != 1 for kind in config.items("attn_type_list") or []):
         raise ValueError("config.json: attn_type_list names linear attention, which is not expressed yet")
     if config.flag("use_qk_norm") and config.value("qk_norm_type") != "per_layer":
         raise ValueError(

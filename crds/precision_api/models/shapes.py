@@ -168,7 +168,9 @@ def training_shape_problems(gemm: Gemm, recipe: Recipe) -> tuple[ShapeProblem, .
     error = alignment_error(recipe, {"m": m, "k": k, "n": n})
     if error:
         return (ShapeProblem("error", f"{gemm.name}: {error}"),)
-    off = [f"{name}={size} is no multiple of {step}" for name, size, step in _rht(m, k, n) if size % step]
+    # the activations are m x k, the gradients m x n
+    steps = ("m", m, RHT_ROWS), ("k", k, RHT_COLUMNS), ("n", n, RHT_COLUMNS)
+    off = [f"{name}={size} is no multiple of {step}" for name, size, step in steps if size % step]
     if recipe == "nvfp4" and off:
         cliff = "nvfp4 trains without its fused Hadamard transform here, which is much slower"
         return (ShapeProblem("warning", f"{gemm.name}: {cliff}: {', '.join(off)}"),)
@@ -184,11 +186,6 @@ def padded_rows(gemm: Gemm, recipes: Iterable[Recipe]) -> Gemm:
     if gemm.pass_ == "wgrad":  # summed over the rows
         return replace(gemm, k=-(-gemm.k // step) * step)
     return replace(gemm, m=-(-gemm.m // step) * step)
-
-
-def _rht(m: int, k: int, n: int) -> tuple[tuple[str, int, int], ...]:
-    # The activations are m x k, the gradients m x n.
-    return ("m", m, RHT_ROWS), ("k", k, RHT_COLUMNS), ("n", n, RHT_COLUMNS)
 
 
 def step_shape_problems(gemms: Iterable[Gemm], recipe: Recipe) -> tuple[ShapeProblem, ...]:

@@ -27,8 +27,7 @@ async def create_nodes(kubeconfig: Path, nodes: Sequence[NodeManifest]) -> None:
     Returns when all that can be Ready are Ready.
     """
     async with administrator(kubeconfig) as cluster:
-        made = await _all(cluster, paths.NODES, nodes)
-        await _publish(cluster, made)
+        await _publish(cluster, await _all(cluster, paths.NODES, nodes))
         await _until_ready(cluster, {node["metadata"]["name"] for node in nodes if not _stays_unready(node)})
         await _all(cluster, paths.pods("default"), [busy_pod(node) for node in nodes if is_busy(node)])
 

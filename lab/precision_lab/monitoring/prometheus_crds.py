@@ -23,8 +23,7 @@ def definitions(plurals: Sequence[str] = PLURALS) -> list[Path]:
     Fetched where Go's own cache lacks it, and held against go.sum. Raises BuildFailed, NoToolchain.
     """
     folder = MODULES_DIR / "prometheus-operator"
-    go = find_go(cache_folder(), folder)
-    command = [str(go), "mod", "download", "-json", MODULE]
+    command = [str(find_go(cache_folder(), folder)), "mod", "download", "-json", MODULE]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise BuildFailed(

@@ -91,8 +91,7 @@ def check(seed: int) -> list[str]:
 def check_command(command: Sequence[str]) -> tuple[int, list[str]]:
     """The exit code of a command, and the differences that it left behind. Raises OSError where it can't be started."""
     before = Snapshot.take()
-    code = subprocess.run(command, check=False).returncode
-    return code, _settled(before)
+    return subprocess.run(command, check=False).returncode, _settled(before)
 
 
 def _round(what: str, before: Snapshot) -> list[str]:

@@ -51,8 +51,7 @@ class Base:
 
     def build_arguments(self) -> Command:
         """Of the Dockerfile: the image by its digest, and the digest for the label."""
-        name = self.image.partition("@")[0]
-        head, _, last = name.rpartition("/")
+        head, _, last = self.image.partition("@")[0].rpartition("/")
         bare = f"{head}/{last.partition(':')[0]}" if head else last.partition(":")[0]
         return [
             f"--build-arg={self.argument}_IMAGE={bare}@{self.digest}",

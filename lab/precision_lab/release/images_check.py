@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 import urllib.parse
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -123,14 +123,14 @@ def open_image(buildah: Command, target: str, archive: Path) -> Image:
 def demand_bytecode(target: str, folder: Path) -> None:
     """Raises ImageError where a module of ours has no bytecode that Python would take: it compares time and size."""
     sources = [path for package in folder.glob("precision_*/") for path in package.rglob("*.py")]
-    stale = [path for path in sources if not any(_is_bytecode_of(path, cached) for cached in _cached(path))]
+    stale = [
+        path
+        for path in sources
+        if not any(_is_bytecode_of(path, cached) for cached in path.parent.glob(f"__pycache__/{path.stem}.*.pyc"))
+    ]
     if stale or not sources:
         first = stale[0].relative_to(folder) if stale else "none is there"
         raise ImageError(f"{target}: {len(stale)} of {len(sources)} modules would be compiled at each start: {first}")
-
-
-def _cached(source: Path) -> Iterator[Path]:
-    return (source.parent / "__pycache__").glob(f"{source.stem}.*.pyc")
 
 
 def _is_bytecode_of(source: Path, cached: Path) -> bool:

@@ -61,8 +61,10 @@ def served_places(
 ) -> tuple[frozenset[str], tuple[ProfileView, ...]]:
     """The namespaces that count - those that the operator serves, and that which is asked for - and profiles there."""
     asked = {namespace} if namespace else set()
-    for name in asked - set(operators.serving.namespaces):
-        notes.append(f"nothing starts in {name}: the operator does not watch it (chart value watchNamespaces)")
+    notes += (
+        f"nothing starts in {name}: the operator does not watch it (chart value watchNamespaces)"
+        for name in asked - set(operators.serving.namespaces)
+    )
     only = frozenset({*operators.serving.namespaces, *asked})
     left_out = sorted({profile.namespace for profile in profiles} - only)
     if namespace is None and (others := sorted(operators.watched.intersection(left_out))):

@@ -9,12 +9,12 @@ part of the one before that still holds, and differs in no byte from one that wa
 from __future__ import annotations
 
 import zlib
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, Protocol
 
+from precision_api.facts.grouping import grouped
 from precision_operator.exporter.chunks import LAST_BLOCK, NOTHING, CompressedChunk, joined, piece
 from precision_operator.exporter.entries import Entry, count_lines, newest_of_each, of_profiles_there
 from precision_operator.exporter.families import table
@@ -214,9 +214,8 @@ def _pools(
 def _rendered(pool: PoolNodes, selection: Selection, shards: int, before: Rendered | None) -> Rendered:
     if before is not None and before.pool is pool:
         return before
-    members: dict[int, list[RelativeRate]] = defaultdict(list)
-    for node in sorted(pool.standings) if shards else ():
-        members[place(node, shards)[0]].append(pool.standings[node])
+    nodes = sorted(pool.standings) if shards else ()
+    members = grouped((place(node, shards)[0], pool.standings[node]) for node in nodes)
     lines = tuple(family.render(pool) if selection.shows(family) else b"" for family in table.POOL_FAMILIES)
     standings = {at: _standings(rates, selection) for at, rates in members.items()}
     return Rendered(pool, lines, count_lines(lines), standings)
@@ -230,9 +229,7 @@ def _standings(rates: Sequence[RelativeRate], selection: Selection) -> Standings
 
 def _groups(reports: Iterable[Entry], shards: int, body: Body | None) -> dict[tuple[int, int], ChunkGroup]:
     """The groups by their place."""
-    members: dict[tuple[int, int], list[Entry]] = defaultdict(list)
-    for entry in reports:
-        members[place(entry.key[2], shards)].append(entry)
+    members = grouped((place(entry.key[2], shards), entry) for entry in reports)
     old = body.groups if body is not None else {}
     return {at: _group(members[at], old.get(at)) for at in sorted(members)}
 

@@ -10,7 +10,6 @@ import asyncio
 import base64
 import logging
 import zlib
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 from typing import Any
@@ -18,6 +17,7 @@ from typing import Any
 from precision_api.exchange.result import MeasurementResult
 from precision_api.exchange.summary import USABLE
 from precision_api.exchange.wire import GZIP_MAX_BYTES, RESULT_MAX_BYTES
+from precision_api.facts.grouping import grouped
 from precision_operator.cluster import ApiError, Cluster
 from precision_operator.cluster.paths import config_maps, item
 from precision_operator.core.results.reading import Reading
@@ -58,11 +58,11 @@ def sample(results: Iterable[Reading], most: int) -> tuple[Reading, ...]:
 
     Nodes on which any recipe was throttled are left out: there are others to read.
     """
-    groups: dict[tuple[str, ...], list[Reading]] = defaultdict(list)
-    for result in results:
-        detail = result.run.detail if result.run is not None else None
-        if detail and result.holds and not result.throttled:
-            groups[result.namespace, result.profile, result.pool, result.workload].append(result)
+    groups = grouped(
+        ((result.namespace, result.profile, result.pool, result.workload), result)
+        for result in results
+        if result.run is not None and result.run.detail and result.holds and not result.throttled
+    )
     return tuple(time for group in groups.values() for time in sorted(group, key=_place)[:most])
 
 

@@ -86,7 +86,7 @@ def application(scrapes: Scrapes) -> web.Application:
         if index >= scrapes.shards:
             return web.Response(status=404, text=f"there are {scrapes.shards} shards, numbered from 0 (see --shards)\n")
         if not scrapes.ready:
-            return _not_yet()
+            return web.Response(status=503, text=_NOT_YET, headers={"Retry-After": "5"})
         zipped = _zipped(request)
         return _text(await scrapes.shard(index, zipped), zipped)
 
@@ -116,10 +116,6 @@ def _index(shards: int) -> str:
     rows = "".join(f'<li><a href="{path}">{path}</a> {text}</li>\n' for path, text in paths.items())
     head = '<!DOCTYPE html>\n<html lang="en"><head><title>precision-exporter</title></head>\n'
     return f"{head}<body><h1>Precision Profiler exporter {own_version()}</h1>\n<ul>\n{rows}</ul></body></html>\n"
-
-
-def _not_yet() -> web.Response:
-    return web.Response(status=503, text=_NOT_YET, headers={"Retry-After": "5"})
 
 
 def _zipped(request: web.Request) -> bool:

@@ -119,13 +119,15 @@ def page() -> str:
         ("Profiles", "On `/metrics`.", PROFILE, PROFILE_FAMILIES),
         ("Plans", "On `/metrics`, where the CapacityPlan CRD is installed.", PLAN, PLAN_FAMILIES),
     )
-    parts = [_HEAD, *(_section(*section) for section in sections)]
-    parts.append("## The exporter itself\n\nOn `/metrics`.\n\n" + _own(OwnMetrics(process=False).text()))
-    parts.append("## The operator itself\n\nOn the operator's own `/metrics`.\n\n" + _own(Telemetry().text()))
     rules = [rule for group in GROUPS for rule in group.rules]
-    parts.append(_RECORDED + "\n" + table(("Series", "Unit", "Made of"), map(_recorded, rules)))
-    heads = ("Alert", "Severity", "After", "What it says")
-    parts.append(_ALERTS + "\n" + table(heads, map(_alert, ALERTS)))
+    parts = (
+        _HEAD,
+        *(_section(*section) for section in sections),
+        "## The exporter itself\n\nOn `/metrics`.\n\n" + _own(OwnMetrics(process=False).text()),
+        "## The operator itself\n\nOn the operator's own `/metrics`.\n\n" + _own(Telemetry().text()),
+        _RECORDED + "\n" + table(("Series", "Unit", "Made of"), map(_recorded, rules)),
+        _ALERTS + "\n" + table(("Alert", "Severity", "After", "What it says"), map(_alert, ALERTS)),
+    )
     return "\n".join(parts)
 
 

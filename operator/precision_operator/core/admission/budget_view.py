@@ -204,10 +204,9 @@ class AdmissionRequest:
         if pool is not None:
             name = f"powerBudgetWatts of pool {pool.name}"
             caps.append(Cap(name, POOL, pool.name, pool.max_concurrent, pool.power_budget_watts))
-        for rack in rollout.per_topology:
-            if rack.key in facts.labels:  # else of no group; whether that may be is a check of its own
-                caps.append(Cap(rack.key, ("label", rack.key), facts.labels[rack.key], rack.max))
-        return tuple(caps)
+        # without the label of no group; whether that may be is a check of its own
+        racks = (rack for rack in rollout.per_topology if rack.key in facts.labels)
+        return (*caps, *(Cap(rack.key, ("label", rack.key), facts.labels[rack.key], rack.max) for rack in racks))
 
     @cached_property
     def fleet_caps(self) -> tuple[Cap, ...]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict, deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
+from precision_api.facts.grouping import grouped
 from precision_operator.core.admission.budget_view import AdmissionRequest, Agent, BudgetView, FleetView
 from precision_operator.core.admission.limits import NODE_CHECKS, PROFILE_CHECKS, blocked_by, has_physical_limits
 from precision_operator.core.attempts import manifest
@@ -253,9 +254,7 @@ def _job_uid(item: JobView | PodView) -> str:
 
 def _limits_by_namespace(observed: Observed) -> dict[str, dict[str, int]]:
     """Enforced watts of each node's GPUs by namespace: what one tenant's reports tell bears on its own limits alone."""
-    reports: dict[str, list[ReportView]] = defaultdict(list)
-    for report in observed.reports:
-        reports[report.namespace].append(report)
+    reports = grouped((report.namespace, report) for report in observed.reports)
     return {namespace: _limits(there) for namespace, there in reports.items()}
 
 

@@ -6,10 +6,10 @@ the starts and the statuses of every other profile waiting.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice, zip_longest
 
+from precision_api.facts.grouping import grouped
 from precision_operator.core.attempts.actions import Action, Drop, MarkFresh, MarkStale
 
 UNHURRIED_A_PASS = 200
@@ -21,9 +21,7 @@ def for_one_pass(actions: Sequence[Action], limit: int = UNHURRIED_A_PASS) -> tu
 
     Namespaces take turns: one with thousands leaves the others their share.
     """
-    by_namespace: defaultdict[str, list[Action]] = defaultdict(list)
-    for action, namespace in _unhurried(actions):
-        by_namespace[namespace].append(action)
+    by_namespace = grouped((namespace, action) for action, namespace in _unhurried(actions))
     waiting = sum(map(len, by_namespace.values()))
     if waiting <= limit:
         return tuple(actions), 0

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import get_args
 
+from precision_api.facts.grouping import grouped
 from precision_operator.core.attempts.retry import rest
 from precision_operator.core.observe.observed import Observed, ProfileView, RefusedCreation, ReportView, Stage
 from precision_operator.core.reasons import REASONS, Rule
@@ -167,10 +168,9 @@ def standing(refusals: Refusals, observed: Observed) -> Refusals:
 
 def hold_of(refused: Iterable[RefusedCreation]) -> RefusedCreation | None:
     """What holds the profile as a whole: the newest answer that concerns all its nodes; None where they are tried."""
-    shared: dict[tuple[str, str], list[RefusedCreation]] = {}
-    for hold in refused:
-        if not hold.alone:
-            shared.setdefault((hold.reason, "" if RULES[hold.reason].whole else hold.words), []).append(hold)
+    shared = grouped(
+        ((hold.reason, "" if RULES[hold.reason].whole else hold.words), hold) for hold in refused if not hold.alone
+    )
     holds = [
         max(group, key=lambda hold: (hold.until, hold.at))
         for (reason, _), group in shared.items()

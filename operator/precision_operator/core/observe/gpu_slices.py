@@ -16,6 +16,7 @@ from functools import lru_cache
 from typing import Any
 
 from precision_api.exchange.request import MOST_GPUS
+from precision_api.facts.grouping import grouped
 from precision_operator.core.observe.quantities import quantity
 from precision_operator.core.observe.raw_object import mapping, section
 
@@ -120,9 +121,7 @@ def slice_view(raw: Mapping[str, Any]) -> SliceView | None:
 
 def published(slices: Iterable[SliceView]) -> PublishedGpus | None:
     """What the slices of one node say together; None where there are none."""
-    pools: dict[str, list[SliceView]] = {}
-    for item in slices:
-        pools.setdefault(item.pool, []).append(item)
+    pools = grouped((item.pool, item) for item in slices)
     if not pools:
         return None
     newest = [_newest(items) for _, items in sorted(pools.items())]

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
+from precision_api.facts.grouping import grouped
 from precision_api.facts.names import DEFAULT_POOL_LABEL, GPU_RESOURCE
 from precision_api.facts.products import ProductClass, part, part_of_class, product_class, product_of_instance_type
 from precision_api.facts.recipes import Compute
@@ -174,9 +175,7 @@ def facts_of_all(
     domain_labels: tuple[str, ...] = (),
 ) -> dict[str, NodeFacts]:
     """The facts of all `nodes` (by UID), worked out once for the same objects. Each slice is looked at once in all."""
-    of_node: dict[object, list[SliceView]] = {}
-    for item in slices or ():
-        of_node.setdefault(item.node, []).append(item)
+    of_node: dict[object, list[SliceView]] = grouped((item.node, item) for item in slices or ())
     key = (pool_label, domain_labels, slices is not None)
 
     def facts(uid: str, node: Mapping[str, Any]) -> NodeFacts:

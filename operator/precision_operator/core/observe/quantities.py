@@ -31,5 +31,4 @@ def _number(value: object) -> Decimal | None:
     number, suffix = Decimal(match[1]), match[2] or ""
     if suffix.endswith("i"):
         return number * Decimal(1024) ** ("KMGTPE".index(suffix[0]) + 1)
-    exponent = int(suffix[1:]) if len(suffix) > 1 else _SUFFIXES[suffix]
-    return number.scaleb(exponent)
+    return number.scaleb(int(suffix[1:]) if len(suffix) > 1 else _SUFFIXES[suffix])

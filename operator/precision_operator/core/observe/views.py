@@ -231,7 +231,7 @@ def occupancy(pods: list[observed.Raw], claimed: Claims | None = None) -> observ
     `claimed` are the GPUs of the pods' resource claims. A GPU of a claim that two pods share is counted once; a claim
     that could not be read counts as one GPU, since it may be one.
     """
-    live = [pod for pod in pods if not _is_over(pod)]
+    live = [pod for pod in pods if section(pod, "status").get("phase") not in ("Succeeded", "Failed")]
     requests = sum((pod_requests(section(pod, "spec")) for pod in live), NOTHING)
     asked = {_key(pod): _asked(pod) for pod in live}
     claims_of = {_key(pod): [(claimed or {}).get(name) for name in _claim_keys(pod)] for pod in live}
@@ -256,10 +256,6 @@ def _claim_keys(pod: observed.Raw) -> list[tuple[str, str]]:
 def _unnamed(pod: observed.Raw) -> int:
     """1 for a pod with claims of which its status names none: what they hold can't be looked up."""
     return int(claims.asks_for_claims(pod) and not claims.claim_names(pod))
-
-
-def _is_over(pod: observed.Raw) -> bool:
-    return section(pod, "status").get("phase") in ("Succeeded", "Failed")
 
 
 def _asked(pod: observed.Raw) -> int:

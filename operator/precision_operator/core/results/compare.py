@@ -291,10 +291,7 @@ def _paired_row(recipe: Recipe, pairs: Pairs) -> ComparisonRow | None:
         and (y := right[node].tokens_per_joule) is not None
         and _same_scope(left[node], right[node])
     ]
-    if len(nodes) == 1:
-        rate = single(left[nodes[0]], right[nodes[0]])
-    else:
-        rate = of_pairs(rates)
+    rate = single(left[nodes[0]], right[nodes[0]]) if len(nodes) == 1 else of_pairs(rates)
     return ComparisonRow(recipe, rate, of_pairs(joules) if joules else None)
 
 

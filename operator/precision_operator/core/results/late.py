@@ -36,5 +36,4 @@ def explained(problem: NoResult, node: str, ran: timedelta, log: str | None) -> 
     if silent < HUNG_SECONDS:
         what = f"it made progress until {silent} s before ({words})"
         return NoResult(said("DeadlineExceeded", seconds=seconds, what=what))
-    hung = said("AgentHung", seconds=seconds, silent=silent, words=words, node=node)
-    return NoResult(hung)
+    return NoResult(said("AgentHung", seconds=seconds, silent=silent, words=words, node=node))

@@ -8,11 +8,11 @@ in eight costs such a job a fifth, and the node's sum only a fortieth.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from precision_api.exchange.stats import MAD_TO_SIGMA, mad
+from precision_api.facts.grouping import grouped
 from precision_api.facts.recipes import Recipe
 from precision_operator.core.results.pool import best_recipe, median
 from precision_operator.core.results.reading import Reading
@@ -44,10 +44,7 @@ def judged(readings: Iterable[Reading], slow_node_percent: float) -> tuple[Judge
 
     Only readings that hold are compared.
     """
-    groups: dict[tuple[str, ...], list[Reading]] = defaultdict(list)
-    for reading in readings:
-        if reading.holds:
-            groups[reading.peers].append(reading)
+    groups = grouped((reading.peers, reading) for reading in readings if reading.holds)
     nodes = (node for group in groups.values() for node in _judge(group, slow_node_percent))
     return tuple(sorted(nodes, key=lambda node: (node.relative, node.node)))
 

@@ -8,7 +8,7 @@ throttled figure, marked as such, says more than none.
 from __future__ import annotations
 
 import statistics
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,6 +16,7 @@ from operator import attrgetter
 from typing import Literal, TypeVar
 
 from precision_api.exchange.stats import percentile
+from precision_api.facts.grouping import grouped
 from precision_api.facts.recipes import Recipe
 from precision_operator.core.observe.clock import parse_time
 from precision_operator.core.results.reading import MedianGroup, Reading, RecipeRow
@@ -64,9 +65,7 @@ def finished_seconds(reading: Reading) -> float:
 def population(readings: Iterable[Reading]) -> tuple[Reading, ...]:
     """The readings of one pool that its medians are of, in the same order."""
     readings = tuple(reading for reading in readings if reading.finished_at is not None)
-    finished: dict[MedianGroup, list[float]] = defaultdict(list)
-    for reading in readings:
-        finished[reading.group].append(finished_seconds(reading))
+    finished = grouped((reading.group, finished_seconds(reading)) for reading in readings)
     main = main_group({group: sorted(times) for group, times in finished.items()})
     return tuple(reading for reading in readings if reading.group == main)
 

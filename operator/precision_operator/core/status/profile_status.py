@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Literal
@@ -10,6 +10,7 @@ from typing import Literal
 from pydantic import ValidationError
 
 from precision_api.facts import names
+from precision_api.facts.grouping import grouped
 from precision_api.facts.plain_text import shortened
 from precision_api.facts.schema import decimal
 from precision_api.kinds.profile import Condition, NodeCounts, NodeRefusal, PoolStatus, ProfileStatus, ReasonCount
@@ -139,10 +140,11 @@ def _again(node_state: NodeState) -> bool:
 
 def _reasons(node_states: Iterable[NodeState]) -> tuple[ReasonCount, ...]:
     """Why nodes wait, are skipped or failed: most frequent first, bounded, an example for each."""
-    groups: dict[str, list[NodeState]] = defaultdict(list)
-    for node_state in node_states:
-        if node_state.state in TOLD or keeps_from_measuring(node_state):
-            groups[node_state.reason].append(node_state)
+    groups = grouped(
+        (node_state.reason, node_state)
+        for node_state in node_states
+        if node_state.state in TOLD or keeps_from_measuring(node_state)
+    )
     ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))[:REASONS_SHOWN]
     return tuple(
         ReasonCount(
@@ -181,9 +183,7 @@ def _standings(plan: ProfilePlan, measured: Sequence[Reading]) -> tuple[Judged, 
 
 
 def _pools(measured: Sequence[Reading], slow: Sequence[Judged]) -> list[PoolStatus]:
-    groups: dict[str, list[Reading]] = defaultdict(list)
-    for reading in measured:
-        groups[reading.pool].append(reading)
+    groups = grouped((reading.pool, reading) for reading in measured)
     largest = sorted(groups, key=lambda name: (-len(groups[name]), name))[:POOLS_SHOWN]
     return [_pool(name, groups[name], slow) for name in sorted(largest)]
 

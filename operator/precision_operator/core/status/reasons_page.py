@@ -53,8 +53,7 @@ _EXIT_HEAD = """\
 
 def page() -> str:
     """The page as Markdown."""
-    parts = [_HEAD, *(_section(kind) for kind in SECTIONS), _EXIT_HEAD + "\n" + _exits()]
-    return "\n".join(parts)
+    return "\n".join([_HEAD, *(_section(kind) for kind in SECTIONS), _EXIT_HEAD + "\n" + _exits()])
 
 
 def _section(kind: Kind) -> str:

@@ -8,6 +8,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+from precision_api.facts.grouping import grouped
 from precision_operator.core.results.pool import median, quantile
 from precision_operator.exporter.families import measures
 from precision_operator.exporter.families.family import POOL, POOL_OF, POOL_RECIPE, Family
@@ -135,19 +136,19 @@ def _marked(pool: PoolNodes) -> Iterator[SampleRow]:
 
 
 def _gemm_seconds(pool: PoolNodes) -> Iterator[SampleRow]:
-    times: dict[tuple[str, ...], list[float]] = defaultdict(list)
     workloads = {result.node: result.workload for result in pool.results}
-    for node, gemms in pool.gemms.items():
-        for time in gemms:
-            times[workloads[node], time.recipe, time.gemm, time.pass_, time.mode].append(time.seconds)
+    times = grouped(
+        ((workloads[node], time.recipe, time.gemm, time.pass_, time.mode), time.seconds)
+        for node, gemms in pool.gemms.items()
+        for time in gemms
+    )
     for key in sorted(times):
         yield from (((*pool.labels, *key, *stat), value) for stat, value in _stats(MEDIAN)(times[key]))
 
 
 def _by_workload(pool: PoolNodes) -> Iterator[tuple[str, list[tuple[float, bool]]]]:
-    groups: dict[str, list[tuple[float, bool]]] = defaultdict(list)
-    for standing in pool.standings.values():
-        groups[standing.result.workload].append((standing.relative, standing.slow))
+    standings = pool.standings.values()
+    groups = grouped((standing.result.workload, (standing.relative, standing.slow)) for standing in standings)
     yield from sorted(groups.items())
 
 

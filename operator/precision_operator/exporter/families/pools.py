@@ -5,12 +5,12 @@ Pure. Who is slow is the core's decision, the same one that kubectl shows.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import is_
 
+from precision_api.facts.grouping import grouped
 from precision_api.kinds.profile import Thresholds
 from precision_operator.core.results.outliers import judged
 from precision_operator.core.results.pool import main_group
@@ -68,9 +68,7 @@ def pools(results: Iterable[Reading], beside: Beside, before: KnownPools = _NONE
 
     A pool of which nothing has changed is the very one in `known`, with all that was worked out of it.
     """
-    members: dict[tuple[str, str, str], list[Reading]] = defaultdict(list)
-    for result in results:
-        members[result.namespace, result.profile, result.pool].append(result)
+    members = grouped(((result.namespace, result.profile, result.pool), result) for result in results)
     return tuple(_pool(key, tuple(members[key]), beside, before.get(key)) for key in sorted(members))
 
 

@@ -50,7 +50,7 @@ def _built(dashboard: Dashboard) -> models.Dashboard:
         .refresh("1m")
         .timezone("browser")
         .link(_links())
-        .with_variable(_datasource())
+        .with_variable(builders.DatasourceVariable("datasource").label("Data source").type("prometheus"))
     )
     for variable in dashboard.variables:
         page = page.with_variable(_variable(variable))
@@ -105,10 +105,6 @@ def _links() -> builders.DashboardLink:
         .include_vars(True)
         .keep_time(True)
     )
-
-
-def _datasource() -> builders.DatasourceVariable:
-    return builders.DatasourceVariable("datasource").label("Data source").type("prometheus")
 
 
 def _variable(variable: Variable) -> Any:

@@ -20,14 +20,11 @@ def builder(panel: Panel) -> Any:
     unit = UNITS[panel.unit]
     made = _KINDS[panel.kind](panel).unit(unit.grafana).decimals(unit.decimals)
     for line in panel.colours:
-        made = made.override_by_regexp(f"/^{line.value}\\b/", _fixed(line.colour))
+        fixed = {"mode": "fixed", "fixedColor": line.colour}
+        made = made.override_by_regexp(f"/^{line.value}\\b/", [models.DynamicConfigValue(id_val="color", value=fixed)])
     if panel.repeat:
         made = made.repeat(panel.repeat).repeat_direction("h").max_per_row(REPEATED_ON_A_LINE)
     return made
-
-
-def _fixed(colour: str) -> list[models.DynamicConfigValue]:
-    return [models.DynamicConfigValue(id_val="color", value={"mode": "fixed", "fixedColor": colour})]
 
 
 def _stat(panel: Panel) -> stat.Panel:

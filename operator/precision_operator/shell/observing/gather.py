@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
+from precision_api.facts.grouping import grouped
 from precision_api.facts.names import AGENT_APP, LABEL_APP, LABEL_MANAGED_BY, MANAGED_BY
 from precision_operator.cluster import ApiError, Cluster, paths
 from precision_operator.cluster.client import PAGE_ITEMS
@@ -172,12 +173,9 @@ class Gatherer:
         Without a namespace's profiles its Jobs would be those of deleted ones, and without its Jobs each node would be
         measured again: so nothing is decided there until all can be read.
         """
-        kinds: dict[str, list[ObjectKind]] = {}
-        for kind, namespace in self._forbidden:
-            kinds.setdefault(namespace, []).append(kind)
         return {
-            namespace: f"{', '.join(sorted(of_namespace))}: {self._forbidden[min(of_namespace), namespace]}"
-            for namespace, of_namespace in kinds.items()
+            namespace: f"{', '.join(sorted(kinds))}: {self._forbidden[min(kinds), namespace]}"
+            for namespace, kinds in grouped((namespace, kind) for kind, namespace in self._forbidden).items()
         }
 
     async def observe(self) -> observed.Observed:

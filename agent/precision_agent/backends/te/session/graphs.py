@@ -100,8 +100,7 @@ class Program:
         eager = dict(self._run)
         try:
             for region in self.regions:
-                key = (region.name, region.batch_kind)
-                self._run[key] = self.engine.capture(region.work)
+                self._run[(region.name, region.batch_kind)] = self.engine.capture(region.work)
             self.execution, self.reason = "graph", ""
             fault = graph_fault(check(self))
         except RuntimeError as error:

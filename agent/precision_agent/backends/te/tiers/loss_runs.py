@@ -82,8 +82,7 @@ class LossModel:
 
 def loss_run(api: Api, engine: Engine, problem: Problem, recipe: Recipe, plan: LossPlan) -> LossTrack:
     """Loss and gradient norm of each step; ends at the first loss that is no finite number."""
-    owner = Owner(api)
-    with owner.present():
+    with Owner(api).present():
         model = LossModel(api, engine, problem, recipe, plan.seed)
         chain = loss.source(problem.model.vocab_size or loss.STATES, plan.seed)
         rate = LEARNING_RATE * plan.learning_rate_factor

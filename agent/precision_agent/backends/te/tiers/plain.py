@@ -39,8 +39,7 @@ def plain(
         if isinstance(alone, Failure):
             return alone
         return first if isinstance(first, Failure) else _timed(engine, alone, first, warmups, calls)
-    owner = Owner(api)
-    with owner.present():
+    with Owner(api).present():
         module, before = (
             api.pytorch.Linear(in_features=k, out_features=n, bias=False, params_dtype=DTYPE, device=engine.device)
             for k, n in ((case.k, case.n), (lead, lead))

@@ -17,8 +17,7 @@ SHAPE = LinearShape(1024, 512, 512)
 
 def saved_bytes(api: Api, engine: Engine, recipe: Recipe, shape: LinearShape = SHAPE) -> int:
     """What one call keeps of its own, weights (which stay between calls) not counted."""
-    owner = Owner(api)
-    with owner.present():
+    with Owner(api).present():
         te_recipe = recipes.make(api, recipe)
         module = linear(api, shape, engine.device)
         first = None if recipe == "bf16" else True
