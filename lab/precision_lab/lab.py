@@ -209,5 +209,4 @@ async def _token(kubeconfig: Path, namespace: str, name: str, seconds: int) -> s
     path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": seconds}}
     async with administrator(kubeconfig) as cluster:
-        answer = await cluster.create(path, body)
-        return str(answer["status"]["token"])
+        return str((await cluster.create(path, body))["status"]["token"])

@@ -15,8 +15,9 @@ from precision_api.facts import names
 from precision_api.kinds.profile import Idle
 from precision_operator.core.attempts import manifest
 from precision_operator.core.attempts.actions import Start
+from precision_operator.core.attempts.agent_request import measurement_request
 from precision_operator.core.attempts.claims import owner
-from precision_operator.core.eligibility.request import ResolvedProfile, measurement_request, resolve_profile
+from precision_operator.core.eligibility.request import ResolvedProfile, resolve_profile
 from precision_operator.core.eligibility.triggers import current_run, run_inputs
 from precision_operator.core.observe.agent_defaults import AgentDefaults
 from precision_operator.core.observe.nodes import NodeFacts, node_facts

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from precision_api.exchange.request import LossRuns
-from precision_operator.core.eligibility.request import ResolvedProfile, measurement_request, resolve_profile, too_large
+from precision_operator.core.attempts.agent_request import measurement_request, too_large
+from precision_operator.core.eligibility.request import ResolvedProfile, resolve_profile
 from precision_operator.core.observe.nodes import node_facts
 from precision_operator.core.observe.observed import ProfileView
 from precision_operator.core.reasons import REASONS, Said

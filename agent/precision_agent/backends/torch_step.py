@@ -46,8 +46,7 @@ class _Multiply(torch.autograd.Function):  # type: ignore[misc]
         x, low = ctx.saved_tensors
         dy = gradients[0].contiguous()
         dx = product(dy, low, "dgrad", ctx.recipe)
-        dw = product(x.t(), dy, "wgrad", ctx.recipe)
-        return dx, dw.t().float(), None
+        return dx, product(x.t(), dy, "wgrad", ctx.recipe).t().float(), None
 
 
 class _Linear(nn.Module):  # type: ignore[misc]

@@ -119,8 +119,7 @@ def training_of(
     """The training figure of one variant."""
     steps, case = steps_of(variant, run), run.cases.training
     if isinstance(steps, result.Failure) or case is None:
-        failure = steps if isinstance(steps, result.Failure) else run.cases.no_training
-        return result.Training(failure=failure)
+        return result.Training(failure=steps if isinstance(steps, result.Failure) else run.cases.no_training)
     rates, slowest = steps.rates, steps.rates.slowest_gpu
     ratio = training_speedup(steps, variant, run)
     flops = rates.tokens_per_second.value * case.flops_per_token

@@ -171,8 +171,7 @@ def _sentence(error: Any) -> str:
 
 def check(asked: Asked, device: str) -> None:
     """Refusal InvalidRequest for what no machine of the kind could measure, whichever GPUs it has."""
-    machine = Box(CPU, 1, CPU_RECIPES) if device == "cpu" else ANY_GPU
-    local_request(asked, machine, "local", "local")
+    local_request(asked, Box(CPU, 1, CPU_RECIPES) if device == "cpu" else ANY_GPU, "local", "local")
 
 
 def local_request(asked: Asked, machine: Box, node: str, run: str) -> MeasurementRequest:

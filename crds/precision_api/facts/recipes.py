@@ -66,8 +66,7 @@ def support(recipe: Recipe, compute: Compute) -> Support | None:
 
 def recipes_for(compute: Compute) -> tuple[tuple[Recipe, Support], ...]:
     """All recipes that hardware of `compute` can run, in the table's order, each with how."""
-    supported = ((recipe, support(recipe, compute)) for recipe in RECIPE_NAMES)
-    return tuple((recipe, how) for recipe, how in supported if how is not None)
+    return tuple((recipe, how) for recipe in RECIPE_NAMES if (how := support(recipe, compute)) is not None)
 
 
 def misaligned(recipe: Recipe, dimensions: Mapping[str, int]) -> tuple[str, ...]:

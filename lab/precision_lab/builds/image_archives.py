@@ -78,8 +78,7 @@ def image_archives(say: Say = say, repository: Path = REPOSITORY) -> dict[str, P
             demand_tools()
             remove_leftovers(folder)
             with tempfile.TemporaryDirectory(prefix=SCRATCH, dir=folder) as scratch:
-                archives = build_images(repository, Path(scratch), _base(folder, say), say)
-                os.replace(archives, built)
+                os.replace(build_images(repository, Path(scratch), _base(folder, say), say), built)
         os.utime(built)
         keep_newest(folder)
     return {target: built / f"{target}.tar" for target in TARGETS}

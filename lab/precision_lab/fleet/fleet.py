@@ -90,7 +90,13 @@ def node_manifest(spec: NodeSpec, name: str, number: int) -> NodeManifest:
             "name": name,
             "annotations": {KWOK_NODE: "fake"},
             "labels": {
-                **_host_labels(hardware, name, rack),
+                "kubernetes.io/hostname": name,
+                "kubernetes.io/os": "linux",
+                "kubernetes.io/arch": hardware.arch,
+                "node.kubernetes.io/instance-type": hardware.instance_type,
+                "topology.kubernetes.io/region": ZONES[0][:-1],
+                "topology.kubernetes.io/zone": ZONES[rack % len(ZONES)],
+                "topology.kubernetes.io/rack": f"{hardware.product.lower()}-rack-{rack}",
                 **_gpu_labels(hardware),
                 **driver_labels(hardware.driver),
                 **dict(spec.labels),
@@ -132,18 +138,6 @@ def busy_pod(node: NodeManifest) -> NodeManifest:
 def is_busy(node: NodeManifest) -> bool:
     """Whether the lab shall start a training pod on this node."""
     return BUSY_POD in node["metadata"]["annotations"]
-
-
-def _host_labels(hardware: Hardware, name: str, rack: int) -> dict[str, str]:
-    return {
-        "kubernetes.io/hostname": name,
-        "kubernetes.io/os": "linux",
-        "kubernetes.io/arch": hardware.arch,
-        "node.kubernetes.io/instance-type": hardware.instance_type,
-        "topology.kubernetes.io/region": ZONES[0][:-1],
-        "topology.kubernetes.io/zone": ZONES[rack % len(ZONES)],
-        "topology.kubernetes.io/rack": f"{hardware.product.lower()}-rack-{rack}",
-    }
 
 
 def _gpu_labels(hardware: Hardware) -> dict[str, str]:

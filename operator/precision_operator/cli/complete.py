@@ -47,8 +47,7 @@ def main() -> None:
 
 def answers(typed: Sequence[str], names: Names) -> list[str]:
     """The lines for what has been typed so far; the last word may be empty."""
-    words = list(typed) or [""]
-    *before, current = words
+    *before, current = list(typed) or [""]
     command = next((word for word in before if not word.startswith("-")), None)
     if command is None:
         candidates = [f"{name}\t{summary}" for name, (_, summary) in COMMANDS.items() if name.startswith(current)]

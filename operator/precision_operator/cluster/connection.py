@@ -32,8 +32,7 @@ class Connection:
     @property
     def through_proxy(self) -> bool:
         """Whether HTTPS_PROXY may be used. Go's clients never send loopback through a proxy; aiohttp would."""
-        host = urlsplit(self.configuration.host).hostname or ""
-        return not host.startswith(_LOOPBACK)
+        return not (urlsplit(self.configuration.host).hostname or "").startswith(_LOOPBACK)
 
 
 async def connection(kubeconfig: str | None = None, context: str | None = None) -> Connection:

@@ -60,8 +60,7 @@ def rerun(
     """Measure a profile's nodes, or one node, again; a node that is quarantined is released."""
 
     async def work(cluster: Cluster) -> list[RerunMark]:
-        targets = await _known(cluster, namespace or cluster.namespace)
-        marks = chosen(targets, name, profile)
+        marks = chosen(await _known(cluster, namespace or cluster.namespace), name, profile)
         for mark in marks:
             await cluster.patch(mark.path, patch(mark, datetime.now(UTC)))
         return marks

@@ -12,13 +12,13 @@ from precision_operator.core.admission.budget_view import AdmissionRequest, Agen
 from precision_operator.core.admission.limits import NODE_CHECKS, PROFILE_CHECKS, blocked_by, has_physical_limits
 from precision_operator.core.attempts import manifest
 from precision_operator.core.attempts.actions import Start
+from precision_operator.core.attempts.agent_request import measurement_request, too_large
 from precision_operator.core.attempts.attempt import Attempt
 from precision_operator.core.attempts.faults import Fault, fault_text
 from precision_operator.core.attempts.node_state import AcceptedPlan, NodeState, ProfilePlan, plan_failed
 from precision_operator.core.attempts.places import is_abandoned
 from precision_operator.core.attempts.refusal import mark_of
-from precision_operator.core.eligibility.images import is_cold
-from precision_operator.core.eligibility.request import measurement_request, too_large
+from precision_operator.core.observe.images import is_cold
 from precision_operator.core.observe.nodes import NodeFacts
 from precision_operator.core.observe.observed import JobView, Observed, PodView, ProfileView, ReportView
 from precision_operator.core.reasons import REASONS, Said, said

@@ -13,7 +13,7 @@ from precision_operator.core.attempts.faults import Fault
 from precision_operator.core.attempts.node_state import ProfilePlan, recorded
 from precision_operator.core.attempts.places import is_abandoned
 from precision_operator.core.attempts.refusal import Answer, classify, cleaned, mark_of
-from precision_operator.core.eligibility.checks import decide
+from precision_operator.core.eligibility.checks import NodeAndTarget, is_repelling
 from precision_operator.core.observe.clock import duration
 from precision_operator.core.observe.observed import JobView, Observed, PodView, ReportView, Stage
 from precision_operator.core.observe.stop import Stop, stopped
@@ -99,8 +99,7 @@ def _is_drained(attempt: Attempt) -> bool:
     facts, spec = attempt.facts, attempt.spec
     if facts is None or spec is None:
         return False
-    reason = decide(facts, spec.target, spec.agent.tolerations).reason
-    return facts.unschedulable or reason in ("NodeDeleting", "UntoleratedTaint")
+    return facts.unschedulable or is_repelling(NodeAndTarget(facts, spec.target, spec.agent.tolerations))
 
 
 def _takes_back(stop: Stop, pod: PodView | None) -> bool:

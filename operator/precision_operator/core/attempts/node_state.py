@@ -13,7 +13,6 @@ from precision_operator.core.attempts.places import NO_IMAGE, end_of, is_failing
 from precision_operator.core.attempts.refusal import RULES, hold_of, refusal_facts
 from precision_operator.core.attempts.retry import QUARANTINE_LOSSES, QUARANTINE_RUNS, next_try, spent
 from precision_operator.core.eligibility.checks import decide, matches
-from precision_operator.core.eligibility.images import is_cold
 from precision_operator.core.eligibility.request import ResolvedProfile, resolve_profile
 from precision_operator.core.eligibility.schedule import last_tick, next_tick
 from precision_operator.core.eligibility.triggers import (
@@ -24,6 +23,7 @@ from precision_operator.core.eligibility.triggers import (
     waits_for_gpus,
 )
 from precision_operator.core.observe.clock import duration, format_time, parse_time
+from precision_operator.core.observe.images import is_cold
 from precision_operator.core.observe.memo import Memo
 from precision_operator.core.observe.nodes import NodeFacts
 from precision_operator.core.observe.observed import (
@@ -322,8 +322,7 @@ def _unscheduled(job: JobView, pod: PodView | None) -> Said:
     if pod is not None and pod.unschedulable:
         return said("AgentUnschedulable", attempt=job.attempt, why=pod.unschedulable)
     waits = "its resource claim is on the way" if pod is not None and pod.claims else "its pod is on the way"
-    why = job.creation_problem or waits
-    return said("AgentStarting", attempt=job.attempt, why=why)
+    return said("AgentStarting", attempt=job.attempt, why=job.creation_problem or waits)
 
 
 def _ended(attempt: ReportAttempt, spec: ProfileSpec, report: ReportView | None, observed: Observed) -> Said | None:

@@ -9,14 +9,7 @@ from functools import cached_property
 from pydantic import ValidationError
 
 from precision_api.exchange.request import (
-    REQUEST_MAX_BYTES,
-    TIMINGS,
-    LossRuns,
-    MeasurementRequest,
-    RequestNode,
     digest,
-    loss_runs,
-    request_json,
 )
 from precision_api.facts.recipes import RECIPE_NAMES, Recipe, recipes_for
 from precision_api.kinds.profile import ProfileSpec
@@ -28,10 +21,6 @@ from precision_operator.core.observe.nodes import NodeFacts
 from precision_operator.core.observe.observed import AcceptedProfile, Observed, ProfileView, Settings
 from precision_operator.core.observe.views import spec_problem
 from precision_operator.core.reasons import Said, said
-
-DEADLINE_SECONDS = {"quick": 1800, "standard": 5400}
-"""When an agent ends itself with what it has: about five times the planned seconds of five recipes of an 8B model, 342
-and 1,130 (docs/development/decisions/0012)."""
 
 
 @dataclass(frozen=True)
@@ -78,57 +67,6 @@ def resolve_profile(profile: ProfileView, observed: Observed) -> ResolvedProfile
     if misfit:
         return said("InvalidWorkload", detail=misfit)
     return ResolvedProfile(AcceptedProfile.of(profile, spec), resolved.workload, resolved, image, _run(spec, resolved))
-
-
-def measurement_request(asked: ResolvedProfile, facts: NodeFacts, run: str, attempt: int) -> MeasurementRequest:
-    """The request for one node. Recipes: as the profile says, else all that its GPUs can run; the baseline always."""
-    profile, spec = asked.profile, asked.profile.spec
-    assert facts.gpu is not None
-    recipes, benchmarks = recipes_of(spec, facts), spec.benchmarks
-    return MeasurementRequest(
-        namespace=profile.namespace,
-        profile=profile.name,
-        run=run,
-        attempt=attempt,
-        node=RequestNode(
-            name=facts.name,
-            uid=facts.uid,
-            product=facts.gpu,
-            gpus=gpus_of(spec, facts),
-            gpu_uuids=_claimable_uuids(facts),
-        ),
-        workload=asked.workload,
-        recipes=tuple(dict.fromkeys((benchmarks.baseline, *recipes))),
-        baseline=benchmarks.baseline,
-        recipe_scope=benchmarks.scope,
-        kept_higher_layers=benchmarks.kept_higher_layers,
-        loss=_loss(asked),
-        weight_gradients=benchmarks.training.weight_gradients,
-        may_halve_micro_batch=benchmarks.training.may_halve_micro_batch,
-        gemm_modes=benchmarks.gemm.modes if benchmarks.gemm.enabled else (),
-        training=benchmarks.training.enabled,
-        timing=TIMINGS[benchmarks.preset],
-        deadline_seconds=DEADLINE_SECONDS[benchmarks.preset],
-    )
-
-
-def _loss(asked: ResolvedProfile) -> LossRuns | None:
-    benchmarks, model = asked.profile.spec.benchmarks, asked.resolved.model
-    loss = benchmarks.loss
-    vocabulary = (
-        benchmarks.training.enabled and model is not None and bool(model.vocab_size) and not model.no_training_step
-    )
-    return loss_runs(benchmarks.preset, vocabulary, loss.enabled, loss.steps, loss.seeds)
-
-
-def gpus_of(spec: ProfileSpec, facts: NodeFacts) -> int:
-    """How many GPUs of the node an agent asks for and measures."""
-    return facts.gpus if spec.agent.gpus == "All" else min(1, facts.gpus)
-
-
-def _claimable_uuids(facts: NodeFacts) -> tuple[str, ...] | None:
-    """UUIDs of the GPUs that a claim can get; None where GPUs come another way, or the slices do not tell them all."""
-    return (facts.published.uuids or None) if facts.way == "claim" and facts.published is not None else None
 
 
 def recipes_of(spec: ProfileSpec, facts: NodeFacts) -> tuple[Recipe, ...]:
@@ -227,14 +165,3 @@ def _too_many_kept(resolved: ResolvedWorkload, kept: int) -> str | None:
     if not kept or layers is None or kept < layers:
         return None
     return f"benchmarks.keptHigherLayers is {kept}, and the model has {layers} layers: keep fewer of them higher"
-
-
-def too_large(document: MeasurementRequest) -> Said | None:
-    """A refusal when the request outgrows the environment variable that carries it."""
-    size = len(request_json(document))
-    if size <= REQUEST_MAX_BYTES:
-        return None
-    return said(
-        "InvalidWorkload",
-        detail=f"the request is {size} bytes, {REQUEST_MAX_BYTES} at most: name fewer shapes in spec.workload.shapes",
-    )

@@ -118,8 +118,7 @@ def _without_end(job: JobView) -> NoResult:
 
 def _deadline(job: JobView) -> NoResult:
     seconds = int((job.finished_at - job.created).total_seconds()) if job.finished_at else 0
-    what = "its log is gone"
-    return NoResult(said("DeadlineExceeded", seconds=seconds, what=what))
+    return NoResult(said("DeadlineExceeded", seconds=seconds, what="its log is gone"))
 
 
 def _unreadable(job: JobView, end: Termination, error: WireError) -> NoResult:

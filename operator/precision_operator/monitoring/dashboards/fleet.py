@@ -77,9 +77,8 @@ def _stat(
 
 
 def _marked(title: str, mark: str, description: str, colour: Colour) -> Panel:
-    chosen = f'mark="{mark}"'
-    expr = f"sum ({recorded('pool_marked_nodes', CHOSEN_POOL, chosen)})"
-    return _stat(title, description, "nodes", expr, (Step(None, "green"), Step(1, colour)))
+    nodes = recorded("pool_marked_nodes", CHOSEN_POOL, f'mark="{mark}"')
+    return _stat(title, description, "nodes", f"sum ({nodes})", (Step(None, "green"), Step(1, colour)))
 
 
 def _counts() -> tuple[Panel, ...]:

@@ -49,7 +49,14 @@ def _built(dashboard: Dashboard) -> models.Dashboard:
         .time(f"now-{dashboard.duration}", "now")
         .refresh("1m")
         .timezone("browser")
-        .link(_links())
+        .link(
+            builders.DashboardLink("Precision dashboards")  # of all with our tag; variables and time go along
+            .type(models.DashboardLinkType.DASHBOARDS)
+            .tags([TAG])
+            .as_dropdown(False)
+            .include_vars(True)
+            .keep_time(True)
+        )
         .with_variable(builders.DatasourceVariable("datasource").label("Data source").type("prometheus"))
     )
     for variable in dashboard.variables:
@@ -93,18 +100,6 @@ def _panel(panel: Panel, place: GridPosition, number: int) -> models.Panel:
     made = made.id(number).title(panel.shown_title).description(panel.description).datasource(DATASOURCE).grid_pos(spot)
     built: models.Panel = made.no_value(panel.absent).build()
     return built
-
-
-def _links() -> builders.DashboardLink:
-    """A menu of all dashboards with our tag, which carries variables and time along."""
-    return (
-        builders.DashboardLink("Precision dashboards")
-        .type(models.DashboardLinkType.DASHBOARDS)
-        .tags([TAG])
-        .as_dropdown(False)
-        .include_vars(True)
-        .keep_time(True)
-    )
 
 
 def _variable(variable: Variable) -> Any:

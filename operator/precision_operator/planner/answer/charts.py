@@ -38,8 +38,7 @@ Steps = list[tuple[float, float]]
 
 def watermark(status: PlanStatus) -> str:
     """What is written across each picture: the plan's data where it is not this hardware's own."""
-    data = status.data or ""
-    return next((word for word in ("SIMULATED", "REPLAYED") if word in data), "")
+    return next((word for word in ("SIMULATED", "REPLAYED") if word in (status.data or "")), "")
 
 
 @dataclass(frozen=True)

@@ -171,8 +171,7 @@ def _empty(candidates: Sequence[CandidatePool], read: Terms) -> Iterator[InputPr
         if not pool.nodes and pool.name in read.pools and not pool.refused:
             text = f"no report names pool {pool.name}: correct the name, or give its nodes, gpusPerNode and jobRates"
             yield InputProblem("spec.pools", text)
-    usable = any(pool.samples or pool.terms.job_rates for pool in candidates)
-    if candidates and not usable:
+    if candidates and not any(pool.samples or pool.terms.job_rates for pool in candidates):
         refused = sorted({word for pool in candidates for word in pool.refused})
         words = f"all results are refused as {', '.join(refused)}" if refused else "no pool has a result"
         ask = ", ".join(word for word in refused if word in ALLOWABLE)

@@ -119,8 +119,7 @@ def _drained(question: WhatIf, made: _Changed, base: PlanAnswer) -> _Changed:
         return replace(made, what=_said(made.what, "no node is slow"))
     names = sorted(node for _, node in gone)
     shown = ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
-    fewer = _without(made, gone)
-    return replace(fewer, what=_said(made.what, f"without the slow nodes {shown}"))
+    return replace(_without(made, gone), what=_said(made.what, f"without the slow nodes {shown}"))
 
 
 def _without(made: _Changed, gone: set[tuple[str, str]]) -> _Changed:

@@ -151,8 +151,7 @@ class RecipeBook:
         half_width = max(spread * tolerance(len(misses)), *misses)
         if half_width > math.log(MOST_RECIPE_FACTOR[model.kind]):
             return f"published pairs lie too far apart (a factor of {math.exp(half_width):.2f} either way)"
-        middle = self.law.ratio(recipes, model.width)
-        return _banded(middle, half_width, len(misses))
+        return _banded(self.law.ratio(recipes, model.width), half_width, len(misses))
 
     def _unknown(self, model: PublishedModel, recipe: Recipe) -> str:
         """Why nothing is known of `recipe` for models like this one; empty where something is."""

@@ -161,8 +161,7 @@ class Actor:
             if not error.refuses_fields:
                 raise
             why = f"the API server's CRD of NodePrecisionReports refuses the result: {cleaned(error.words)}"
-            problem = NoResult(said("ResultNewer", detail=why))
-            await self._fail(job, report, problem, action.keeping)
+            await self._fail(job, report, NoResult(said("ResultNewer", detail=why)), action.keeping)
             return
         await delete(self._cluster, self._cache, "Job", job.namespace, job.name, job.uid)
 

@@ -139,8 +139,7 @@ class Program:
         """As many cycles as fit into `seconds`, at least one."""
         if not self.cycle_seconds:
             self.pace()
-        cycles = max(1, int(seconds / self.cycle_seconds))
-        return self.time(cycles)
+        return self.time(max(1, int(seconds / self.cycle_seconds)))
 
 
 def batch_kinds_of(accumulation: int) -> tuple[tuple[str, bool | None], ...]:

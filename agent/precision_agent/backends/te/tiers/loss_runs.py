@@ -73,8 +73,7 @@ class LossModel:
 
     def step_loss(self, tokens: torch.Tensor) -> torch.Tensor:
         """Mean nats a token of predicting each next one; `tokens` is (sequence + 1, rows)."""
-        x = functional.embedding(tokens[:-1], self.embedding)
-        y = self.layers.forward(x, None).float()
+        y = self.layers.forward(functional.embedding(tokens[:-1], self.embedding), None).float()
         normed = y * torch.rsqrt(y.square().mean(-1, keepdim=True) + 1e-5) * self.scale.float()
         logits = normed.to(DTYPE) @ self.head.t()
         return functional.cross_entropy(logits.float().flatten(0, 1), tokens[1:].flatten())
