@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from precision_agent.backends.te.api import Api
+from precision_agent.backends.te.steps.recipes import CALLS
 from precision_agent.backends.te.tiers.plain import plain
-from precision_agent.backends.te.tiers.prequantized import QUANTIZERS
 from precision_agent.cases import GemmCase
 from precision_api.exchange.result import Failure
 from precision_api.facts.recipes import RECIPES, Recipe
@@ -21,6 +21,7 @@ from tests.support.te_device import FakeEngine, FakeGpu
 pytestmark = pytest.mark.torch
 CASE = GemmCase("qkv", "fprop", 64, 32, 96, 1, mode="prequantized")
 MICROSECONDS = 7.0
+SCALED = {recipe: call for recipe, call in CALLS.items() if call is not None and not call.delayed}
 
 
 @dataclass
@@ -34,7 +35,7 @@ class Library:
     refuses: str = ""
 
     def api(self) -> Api:
-        quantizers = {name: self._quantizer(name) for name, _, _ in QUANTIZERS.values()}
+        quantizers = {call.quantizer: self._quantizer(call.quantizer) for call in SCALED.values()}
         gemm = self._with_workspace if self.old else self._without
         pytorch = SimpleNamespace(cpp_extensions=SimpleNamespace(general_gemm=gemm), **quantizers)
         return Api("2.20.0", pytorch, None, None, "autocast", "recipe")
@@ -85,17 +86,15 @@ def timed(library: Library, recipe: Recipe, case: GemmCase = CASE) -> float | Fa
     return plain(library.api(), FakeEngine(library.gpu), case, recipe, 2, 5, lead=16)
 
 
-@pytest.mark.parametrize("recipe", QUANTIZERS)
+@pytest.mark.parametrize("recipe", SCALED)
 @pytest.mark.parametrize("old", [False, True], ids=["2.10-on", "with-a-workspace"])
 def test_operands_are_quantised_once_and_the_product_alone_is_timed(recipe: Recipe, old: bool) -> None:
     library = Library(old=old)
     assert timed(library, recipe) == pytest.approx(MICROSECONDS * 1e-6)
-    name, kind, _ = QUANTIZERS[recipe]
     assert [(who, what, size) for who, what, size, _ in library.quantised] == [
-        (name, "E2M1" if RECIPES[recipe].format == "fp4" else "E4M3", size)
+        (SCALED[recipe].quantizer, "E2M1" if RECIPES[recipe].format == "fp4" else "E4M3", size)
         for size in ((32, 64), (32, 96), (16, 16), (16, 16))
     ]
-    assert kind.startswith("kFloat")
     assert library.multiplied[0]["layout"] == "NT"
     assert library.multiplied[0]["out"] == (96, 64)
 

@@ -22,7 +22,7 @@ from precision_api.exchange.result import (
     Training,
     Verification,
 )
-from precision_api.facts.recipes import Recipe
+from precision_api.facts.recipes import RECIPE_NAMES, Recipe
 from precision_api.kinds.report import ReportStatus
 from precision_operator.core.results.reading import Reading, read
 from precision_operator.report.facts import Given, reading_of_result
@@ -112,6 +112,7 @@ def full_result(**changes: Any) -> MeasurementResult:
         _recipe("mxfp8", 1.5, 1.85, training(1.41, invalid)),
         _recipe("nvfp4", 1.8, 2.9, training(1.62), loss=loss(2.4), meaning=told),
         _recipe("nvfp4_no_rht", 1.02, 1.03, training(1.02), **diverged),
+        *(_recipe(recipe, 1.1, 1.2, training(1.1)) for recipe in RECIPE_NAMES[7:]),
     )
     watts = tuple(None if 40 <= i < 46 else 900 + 3700 * (i > 8) * (0.92 + 0.08 * math.sin(i / 3)) for i in range(120))
     gpus = tuple(Gpu(uuid=f"GPU-{i}", name="NVIDIA GB200", enforced_limit_watts=1200.0) for i in range(4))

@@ -16,7 +16,7 @@ from typing import Literal
 
 import torch
 
-from precision_api.facts.recipes import Recipe
+from precision_api.facts.recipes import RECIPES, Recipe
 from precision_api.models.shapes import Pass
 
 
@@ -138,7 +138,7 @@ def expected_errors(
     errors: dict[Pass, float] = {}
     for pass_, (a, b) in pairs.items():
         exact = a @ b.t()
-        if recipe == "nvfp4" and pass_ == "wgrad":  # the transform is applied to wgrad's operands only
+        if RECIPES[recipe].hadamard and pass_ == "wgrad":  # the transform is applied to wgrad's operands only
             a, b = hadamard(a, signs), hadamard(b, signs)
         first, second = (
             quantised(tensor, recipe, role, chance) for tensor, role in zip((a, b), OPERANDS[pass_], strict=True)
@@ -154,15 +154,17 @@ def quantised(x: torch.Tensor, recipe: Recipe, role: Role, chance: torch.Generat
     Per-tensor FP8 is HYBRID (gradients E5M2); blocks are E4M3 throughout; NVFP4 rounds gradients stochastically and
     weights in squares. Delayed scaling has current scaling's errors where amax doesn't move.
     """
-    if recipe == "bf16":
-        return x.bfloat16().float()
-    if recipe in ("fp8_delayed", "fp8_current"):
-        return per_tensor(x, E5M2 if role == "gradient" else E4M3)
-    if recipe == "fp8_block":
-        return fp8_block(x, square=role == "weight")
-    if recipe == "mxfp8":
-        return mxfp8(x)
-    return nvfp4(x, square=role == "weight", chance=chance if role == "gradient" else None)
+    match RECIPES[recipe].kernels:
+        case "bf16":
+            return x.bfloat16().float()
+        case "fp8":
+            return per_tensor(x, E5M2 if role == "gradient" else E4M3)
+        case "fp8_block":
+            return fp8_block(x, square=role == "weight")
+        case "mxfp8":
+            return mxfp8(x)
+        case "nvfp4":
+            return nvfp4(x, square=role == "weight", chance=chance if role == "gradient" else None)
 
 
 def _blocks(x: torch.Tensor, size: int, square: bool) -> torch.Tensor:

@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 import torch
 
 from precision_agent.backends.te.api import Api, api_of
+from precision_agent.backends.te.steps.recipes import CALLS
 from precision_api.facts.recipes import RECIPES, Recipe
 from tests.support.te_device import ADAM, ERROR, GEMM, QUANTISE, FakeEngine, FakeGpu
 from tests.support.te_fake_parts import Attention, step_parts
@@ -84,11 +85,8 @@ class FakeRecipe:
 
     @property
     def ours(self) -> Recipe:
-        off = self.values.get("disable_rht", False)
-        return next(
-            row.recipe for row in RECIPES.values()
-            if row.te_class == self.name and (row.recipe == "nvfp4_no_rht") == bool(off)
-        )  # fmt: skip
+        calls = [(recipe, call) for recipe, call in CALLS.items() if RECIPES[recipe].te_class == self.name]
+        return next(recipe for recipe, call in calls if call and self.values.items() >= call.keywords.items())
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from precision_api.facts.recipes import RECIPES, Recipe
 from precision_api.models.resolution import ResolvedWorkload
 
-MOST_IN_A_LAUNCH: Mapping[Recipe, int] = {"nvfp4": 64, "nvfp4_no_rht": 64}
+MOST_IN_A_LAUNCH: Mapping[Recipe, int] = {recipe: 64 for recipe, row in RECIPES.items() if row.format == "fp4"}
 """Experts of one grouped call: NVFP4's kernels for groups take no more tensors (kMaxTensorsPerKernel, 2.11 to 2.20)."""
 
 

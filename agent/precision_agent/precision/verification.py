@@ -18,15 +18,7 @@ FULL_SHARE = 0.98
 """Share of GEMM time from which a recipe counts as run in full. To be calibrated on a GPU: a stray small kernel (a
 router, an unknown name of some microseconds) must not turn a run into `partial`, a higher-precision layer must."""
 
-EXPECTED_CLASS: Mapping[Recipe, KernelClass] = {
-    "bf16": "bf16",
-    "fp8_delayed": "fp8",
-    "fp8_current": "fp8",
-    "fp8_block": "fp8_block",
-    "mxfp8": "mxfp8",
-    "nvfp4": "nvfp4",
-    "nvfp4_no_rht": "nvfp4",
-}
+EXPECTED_CLASS: Mapping[Recipe, KernelClass] = {recipe: row.kernels for recipe, row in RECIPES.items()}
 EMULATED_THROUGH: Mapping[Recipe, KernelClass] = {"fp8_block": "mxfp8"}
 """On Blackwell, Transformer Engine turns FP8 block scales into MXFP8's and runs MXFP8's kernels."""
 

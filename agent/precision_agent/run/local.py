@@ -18,7 +18,7 @@ from precision_agent.protocol import Refusal
 from precision_api.exchange.exits import DEVICE_MISSING, INVALID_REQUEST
 from precision_api.exchange.request import TIMINGS, LossRuns, MeasurementRequest, Mode, RequestNode, Timing, loss_runs
 from precision_api.facts.products import PRODUCT_CLASSES, part
-from precision_api.facts.recipes import RECIPE_NAMES, Recipe, recipes_for
+from precision_api.facts.recipes import RECIPES, Recipe, recipes_for
 from precision_api.models.gemm_text import parse_shape
 from precision_api.models.presets import PRESETS, PUBLISHED_SPLITS_SOURCE, published_split
 from precision_api.models.resolution import ResolvedWorkload, resolve
@@ -27,8 +27,8 @@ from precision_api.models.workload import Workload
 
 CPU = "CPU"
 CPU_RECIPES: tuple[Recipe, ...] = ("bf16", "fp8_current")
-EVERYWHERE: tuple[Recipe, ...] = tuple(recipe for recipe in RECIPE_NAMES if recipe != "nvfp4_no_rht")
-"""What is tried where nothing is known of a GPU; without RHT only by name."""
+EVERYWHERE: tuple[Recipe, ...] = tuple(recipe for recipe, row in RECIPES.items() if not row.by_name_only)
+"""What is tried where nothing is known of a GPU."""
 TRIAL_SHAPES = ("128x256x512", "128x512x256")
 """What a trial on the CPU runs where nothing is named: seconds on two cores."""
 CPU_FLOPS_PER_SECOND = 20e9

@@ -25,6 +25,11 @@ class RecipeFacts:
     """Class in transformer_engine.common.recipe; None where no quantisation happens."""
     format: Literal["bf16", "fp8", "fp4"]
     """Number format of the multiplication: names the peak that a rate is held against."""
+    kernels: Literal["bf16", "fp8", "fp8_block", "mxfp8", "nvfp4"]
+    """Class of GEMM kernels that must be seen in a profile."""
+    operand_bytes: float
+    """Bytes of an operand's element in one direction, with its scales: FP8 blocks of 128 have FP32 scales, MXFP8's
+    blocks of 32 and NVFP4's of 16 scales of a byte."""
     native: tuple[tuple[Compute, Compute], ...]
     emulated: tuple[tuple[Compute, Compute], ...]
     multiple_of: int
@@ -32,22 +37,28 @@ class RecipeFacts:
     expert_rows_multiple_of: int
     """An expert's rows are padded to it: get_align_size_for_quantization of Transformer Engine 2.20.2. NVFP4's cast of
     several tensors in one call takes only rows that are multiples of 64."""
+    hadamard: bool = False
+    """Whether operands of the weight gradient get a random Hadamard transform."""
+    by_name_only: bool = False
+    """A variant that is measured only where somebody names it, as long as nothing is known of a GPU."""
 
 
 _HOPPER = ((9, 0), (9, 9))
 _ADA_ON = ((8, 9), (99, 9))
 # Family blackwell also covers compute 12 (workstation parts), where training kernels of these recipes fail: name
 # 10.0 (B200, GB200) and 10.3 (B300, GB300) instead of the family.
-_DATACENTER_BLACKWELL = (((10, 0), (10, 0)), ((10, 3), (10, 3)))
+_BLACKWELL = (((10, 0), (10, 0)), ((10, 3), (10, 3)))
 
 _ROWS = (
-    RecipeFacts("bf16", None, "bf16", (((8, 0), (99, 9)),), (), 1, 1),
-    RecipeFacts("fp8_delayed", "DelayedScaling", "fp8", (_ADA_ON,), (), 16, 16),
-    RecipeFacts("fp8_current", "Float8CurrentScaling", "fp8", (_ADA_ON,), (), 16, 16),
-    RecipeFacts("fp8_block", "Float8BlockScaling", "fp8", (_HOPPER,), _DATACENTER_BLACKWELL, 16, 16),
-    RecipeFacts("mxfp8", "MXFP8BlockScaling", "fp8", _DATACENTER_BLACKWELL, (), 32, 32),
-    RecipeFacts("nvfp4", "NVFP4BlockScaling", "fp4", _DATACENTER_BLACKWELL, (), 16, 128),
-    RecipeFacts("nvfp4_no_rht", "NVFP4BlockScaling", "fp4", _DATACENTER_BLACKWELL, (), 16, 128),
+    RecipeFacts("bf16", None, "bf16", "bf16", 2, (((8, 0), (99, 9)),), (), 1, 1),
+    RecipeFacts("fp8_delayed", "DelayedScaling", "fp8", "fp8", 1, (_ADA_ON,), (), 16, 16),
+    RecipeFacts("fp8_current", "Float8CurrentScaling", "fp8", "fp8", 1, (_ADA_ON,), (), 16, 16),
+    RecipeFacts("fp8_block", "Float8BlockScaling", "fp8", "fp8_block", 1 + 4 / 128, (_HOPPER,), _BLACKWELL, 16, 16),
+    RecipeFacts("mxfp8", "MXFP8BlockScaling", "fp8", "mxfp8", 1 + 1 / 32, _BLACKWELL, (), 32, 32),
+    RecipeFacts("nvfp4", "NVFP4BlockScaling", "fp4", "nvfp4", 0.5 + 1 / 16, _BLACKWELL, (), 16, 128, hadamard=True),
+    RecipeFacts(
+        "nvfp4_no_rht", "NVFP4BlockScaling", "fp4", "nvfp4", 0.5 + 1 / 16, _BLACKWELL, (), 16, 128, by_name_only=True
+    ),
 )
 
 RECIPES: Mapping[Recipe, RecipeFacts] = {row.recipe: row for row in _ROWS}

@@ -10,12 +10,11 @@ told otherwise), the operands of a GEMM in the recipe's format. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil
 from typing import Literal
 
-from precision_api.facts.recipes import Recipe
+from precision_api.facts.recipes import RECIPES, Recipe
 from precision_api.models.flops import experts_of_one_gpu, sharded_weights, weights_of_one_gpu
 from precision_api.models.model import ModelSpec
 from precision_api.models.resolution import ResolvedWorkload
@@ -38,17 +37,6 @@ LOSS_BYTES = 14
 _PROBABILITY_BYTES = 2
 """Of each pair of tokens in a sequence and head, in BF16 with every recipe; their gradient takes as much."""
 
-_OPERAND_BYTES: Mapping[Recipe, float] = {
-    "bf16": 2,
-    "fp8_delayed": 1,
-    "fp8_current": 1,
-    "fp8_block": 1 + 4 / 128,
-    "mxfp8": 1 + 1 / 32,
-    "nvfp4": 0.5 + 1 / 16,
-    "nvfp4_no_rht": 0.5 + 1 / 16,
-}
-"""Of an operand of a GEMM, kept in one direction, with its scales: FP8 blocks of 128 have FP32 scales, MXFP8's blocks
-of 32 and NVFP4's of 16 scales of a byte."""
 _DIRECTIONS = 2
 """A weight is kept quantised for the forward and for the backward pass: scaled by blocks, the two differ; FP8 with one
 scale needs a transposed copy on Hopper, none on Blackwell, which is not told apart here."""
@@ -199,7 +187,7 @@ def _kept_by_mixers(model: ModelSpec, split: Split, recipe: Recipe) -> float:
     if model.hybrid is not None:
         inner = model.hybrid.inner_width / split.tensor
         outputs = 2 * (inner + model.hybrid.convolved_width / split.tensor + model.hybrid.mamba_heads / split.tensor)
-        operands = _OPERAND_BYTES[recipe] * (model.hidden_size + inner)
+        operands = RECIPES[recipe].operand_bytes * (model.hidden_size + inner)
         kept += model.mamba_layers * (2 * model.hidden_size + operands + outputs)
     return kept / model.num_hidden_layers
 
@@ -208,7 +196,7 @@ def _kept_by_attention(model: ModelSpec, split: Split, recipe: Recipe) -> float:
     """Bytes for each token: the layer's input, the norm's output as an operand, queries, keys and values, attention's
     output, and the same as an operand where that is another format. Of latent attention also its ranks, before and
     after their norms, and queries and keys put together with their rotary parts."""
-    width, quantized = model.attention_width / split.tensor, _OPERAND_BYTES[recipe]
+    width, quantized = model.attention_width / split.tensor, RECIPES[recipe].operand_bytes
     own_copy = 0 if recipe == "bf16" else quantized * width
     latent = model.latent_attention
     ranks = (latent.query_rank or 0) + latent.key_value_rank if latent else 0
@@ -227,7 +215,7 @@ def _kept_by_mlp(model: ModelSpec, split: Split, recipe: Recipe) -> float:
         inner, width = model.expert_width / split.tensor, model.expert_input_width
         routed = model.moe.top_k * (_kept_by_expert(model, inner, recipe, width) + 2 * width)
         if model.moe.latent_size:  # what enters and leaves the routed experts
-            routed += _OPERAND_BYTES[recipe] * (model.hidden_size + width) + 2 * 2 * width
+            routed += RECIPES[recipe].operand_bytes * (model.hidden_size + width) + 2 * 2 * width
         shared = model.moe.shared_expert_intermediate_size
         everywhere = _kept_by_expert(model, shared / split.tensor, recipe) if shared else 0
         same = recipe == "bf16" and bool(shared or model.moe.latent_size)
@@ -238,7 +226,7 @@ def _kept_by_mlp(model: ModelSpec, split: Split, recipe: Recipe) -> float:
 
 def _kept_by_expert(model: ModelSpec, inner: float, recipe: Recipe, width: int | None = None) -> float:
     gates = 2 if model.gated_mlp else 1
-    return _OPERAND_BYTES[recipe] * ((width or model.hidden_size) + inner) + 2 * gates * inner
+    return RECIPES[recipe].operand_bytes * ((width or model.hidden_size) + inner) + 2 * gates * inner
 
 
 def _quantized_weights(model: ModelSpec, split: Split, attention: Recipe, mlp: Recipe) -> float:
@@ -258,7 +246,7 @@ def _quantized_weights(model: ModelSpec, split: Split, attention: Recipe, mlp: R
         latent = model.moe_layers * 2 * model.hidden_size * (model.moe.latent_size or 0)
     layers = model.num_hidden_layers
     parts = ((attention, projections / layers), (mlp, (per_inner * inner + latent) / layers))
-    return sum(_DIRECTIONS * _OPERAND_BYTES[recipe] * weights for recipe, weights in parts if recipe != "bf16")
+    return sum(_DIRECTIONS * RECIPES[recipe].operand_bytes * weights for recipe, weights in parts if recipe != "bf16")
 
 
 def _backward(model: ModelSpec, split: Split) -> float:

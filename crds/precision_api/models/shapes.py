@@ -171,8 +171,8 @@ def training_shape_problems(gemm: Gemm, recipe: Recipe) -> tuple[ShapeProblem, .
     # the activations are m x k, the gradients m x n
     steps = ("m", m, RHT_ROWS), ("k", k, RHT_COLUMNS), ("n", n, RHT_COLUMNS)
     off = [f"{name}={size} is no multiple of {step}" for name, size, step in steps if size % step]
-    if recipe == "nvfp4" and off:
-        cliff = "nvfp4 trains without its fused Hadamard transform here, which is much slower"
+    if RECIPES[recipe].hadamard and off:
+        cliff = f"{recipe} trains without its fused Hadamard transform here, which is much slower"
         return (ShapeProblem("warning", f"{gemm.name}: {cliff}: {', '.join(off)}"),)
     return ()
 

@@ -24,7 +24,7 @@ from functools import lru_cache
 from statistics import NormalDist, fmean, median
 
 from precision_api.facts.grouping import grouped
-from precision_api.facts.recipes import Recipe
+from precision_api.facts.recipes import RECIPES, Recipe
 from precision_operator.planner.rates.published import (
     ModelClass,
     PublishedModel,
@@ -46,16 +46,8 @@ MODEL_FACTOR: Mapping[ModelClass, float] = {"dense": 1.35, "mixture of experts":
 """The rate may be so much higher or lower than equal FLOP/s say."""
 _GAINS = [step / 100 for step in range(30, 71, 2)]
 _CROSSINGS = [100.0 * step for step in range(61)]
-_SAVED: Mapping[Recipe, float] = {
-    "bf16": 0.0,
-    "fp8_delayed": 0.5,
-    "fp8_current": 0.5,
-    "fp8_block": 0.5,
-    "mxfp8": 0.5,
-    "nvfp4": 0.75,
-    "nvfp4_no_rht": 0.75,
-}
-"""Share of the GEMMs' BF16 time that a recipe saves: its format's throughput is 1, 2 or 4 x that of BF16."""
+_SAVED = {"bf16": 0.0, "fp8": 0.5, "fp4": 0.75}
+"""Share of the GEMMs' BF16 time that a recipe saves, by its format, whose's throughput is 1, 2 or 4 x that of BF16."""
 FARTHEST_WIDTH = 2.0
 """A recipe is predicted for models up to so much narrower or wider than those of which its format is known."""
 FEWEST_PAIRS = 4
@@ -76,7 +68,7 @@ class RecipeLaw:
     def level(self, recipe: Recipe, width: float) -> float:
         """Logarithm of the rate over that of BF16."""
         share = 2 * (1 - math.exp(-self.gain * max(0.0, 1 - self.crossing / width)))
-        return -math.log(1 - _SAVED[recipe] * share) - (self.slower if recipe == "mxfp8" else 0.0)
+        return -math.log(1 - _SAVED[RECIPES[recipe].format] * share) - (self.slower if recipe == "mxfp8" else 0.0)
 
     def ratio(self, recipes: tuple[Recipe, Recipe], width: float) -> float:
         """Logarithm of the second recipe's rate over the first one's."""
@@ -160,7 +152,7 @@ class RecipeBook:
             self._reached(self.known.model(step))
             for step in self.known.recipes
             if _has_experts(self.known.model(step).kind) == _has_experts(model.kind)
-            and _SAVED[recipe] in (_SAVED[step.recipes[0]], _SAVED[step.recipes[1]])
+            and RECIPES[recipe].format in [RECIPES[measured].format for measured in step.recipes]
         ]
         if not widths:
             return f"no published pair tells what {recipe} gains on a model of this class ({model.kind})"

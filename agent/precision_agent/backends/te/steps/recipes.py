@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from precision_agent.backends.te.api import Api
-from precision_api.facts.recipes import Recipe
+from precision_api.facts.recipes import RECIPES, Recipe
 
 QuantizerRole = Literal["input", "weight", "gradient"]
 SLOTS: Mapping[QuantizerRole, tuple[str, str, int]] = {
@@ -23,21 +23,21 @@ A grouped one has these for every GEMM in turn, and tells by name where each kin
 
 @dataclass(frozen=True, slots=True)
 class RecipeCall:
-    """How a recipe is built, which class of quantizer comes of it, and the quantizers' flags by role."""
+    """What the recipe's class is built with, which class of quantizer comes of it, and these' flags by role."""
 
-    te_class: str
     quantizer: str
     keywords: Mapping[str, bool] = field(default_factory=dict)
     flags: Mapping[QuantizerRole, Mapping[str, bool]] = field(default_factory=dict)
     delayed: bool = False
     stochastic: bool = False
     """Gradients are rounded at random: two equal steps differ."""
+    prequantized: tuple[Mapping[str, Any], Mapping[str, Any]] = ({}, {})
+    """The quantizer's keywords for input and weight where both are quantised before the product is timed."""
 
 
 def _nvfp4(rht: bool) -> RecipeCall:
     # All three are named, for their defaults come from the environment (NVTE_NVFP4_DISABLE_*).
     return RecipeCall(
-        "NVFP4BlockScaling",
         "NVFP4Quantizer",
         {"disable_rht": not rht, "disable_stochastic_rounding": False, "disable_2d_quantization": False},
         {
@@ -49,12 +49,16 @@ def _nvfp4(rht: bool) -> RecipeCall:
     )
 
 
+_BOTH = {"rowwise": True, "columnwise": True}
 CALLS: Mapping[Recipe, RecipeCall | None] = {
     "bf16": None,
-    "fp8_delayed": RecipeCall("DelayedScaling", "Float8Quantizer", delayed=True),
-    "fp8_current": RecipeCall("Float8CurrentScaling", "Float8CurrentScalingQuantizer"),
-    "fp8_block": RecipeCall("Float8BlockScaling", "Float8BlockQuantizer"),
-    "mxfp8": RecipeCall("MXFP8BlockScaling", "MXFP8Quantizer"),
+    "fp8_delayed": RecipeCall("Float8Quantizer", delayed=True),
+    "fp8_current": RecipeCall("Float8CurrentScalingQuantizer"),
+    "fp8_block": RecipeCall(
+        "Float8BlockQuantizer",
+        prequantized=(_BOTH | {"block_scaling_dim": 1}, _BOTH | {"block_scaling_dim": 2}),
+    ),
+    "mxfp8": RecipeCall("MXFP8Quantizer"),
     "nvfp4": _nvfp4(rht=True),
     "nvfp4_no_rht": _nvfp4(rht=False),
 }
@@ -71,14 +75,14 @@ AVAILABILITY: Mapping[str, str] = {
 
 def make(api: Api, recipe: Recipe) -> Any | None:
     """A new recipe object; None for bf16, which quantises nothing."""
-    call = CALLS[recipe]
-    return getattr(api.recipe, call.te_class)(**call.keywords) if call else None
+    call, te_class = CALLS[recipe], RECIPES[recipe].te_class
+    return getattr(api.recipe, te_class)(**call.keywords) if call and te_class else None
 
 
 def hint(api: Api, recipe: Recipe) -> tuple[bool, str]:
     """What Transformer Engine says of this recipe on this hardware, without running it; yes where it has no word."""
-    call = CALLS[recipe]
-    ask = getattr(api.manager, AVAILABILITY[call.te_class], None) if call else None
+    te_class = RECIPES[recipe].te_class
+    ask = getattr(api.manager, AVAILABILITY[te_class], None) if te_class else None
     if ask is None:
         return True, ""
     available, reason = ask()

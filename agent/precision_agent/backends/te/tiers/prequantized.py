@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -18,34 +18,25 @@ import torch
 from precision_agent.backends.te.api import Api
 from precision_agent.backends.te.session.graphs import declined
 from precision_agent.backends.te.steps.modules import DTYPE
+from precision_agent.backends.te.steps.recipes import CALLS
 from precision_api.exchange.result import Failure
-from precision_api.facts.recipes import Recipe
+from precision_api.facts.recipes import RECIPES, Recipe
 
 WORKSPACE_BYTES = 32 << 20
 """For versions whose call takes one (2.8 and 2.9); the tool's."""
-_FP8, _FP4 = "kFloat8E4M3", "kFloat4E2M1"
-_BOTH = {"rowwise": True, "columnwise": True}
-QUANTIZERS: Mapping[Recipe, tuple[str, str, tuple[Mapping[str, Any], Mapping[str, Any]]]] = {
-    "fp8_current": ("Float8CurrentScalingQuantizer", _FP8, ({}, {})),
-    "fp8_block": ("Float8BlockQuantizer", _FP8, (_BOTH | {"block_scaling_dim": 1}, _BOTH | {"block_scaling_dim": 2})),
-    "mxfp8": ("MXFP8Quantizer", _FP8, ({}, {})),
-    "nvfp4": ("NVFP4Quantizer", _FP4, ({}, {})),
-    "nvfp4_no_rht": ("NVFP4Quantizer", _FP4, ({}, {})),
-}
-"""Class in transformer_engine.pytorch, element type, and keywords for input and weight. Delayed scaling has none: its
-scales come from earlier steps."""
 
 
 def product(api: Api, device: torch.device, recipe: Recipe, m: int, k: int, n: int) -> Callable[[], Any] | Failure:
     """A call that multiplies once, or why this version or recipe has none."""
-    if recipe not in QUANTIZERS:
+    made_by = CALLS[recipe]
+    if made_by is None or made_by.delayed:  # a delayed scale comes from earlier steps
         return Failure(reason="no_prequantized_mode", message=f"{recipe} has no scales without steps before")
-    name, element, keywords = QUANTIZERS[recipe]
-    quantizer = getattr(api.pytorch, name, None)
+    quantizer = getattr(api.pytorch, made_by.quantizer, None)
     multiply = getattr(getattr(api.pytorch, "cpp_extensions", None), "general_gemm", None)
     if quantizer is None or multiply is None:
-        lacking = name if quantizer is None else "general_gemm"
+        lacking = made_by.quantizer if quantizer is None else "general_gemm"
         return Failure(reason="not_available", message=f"Transformer Engine {api.version} exports no {lacking}")
+    element = "kFloat4E2M1" if RECIPES[recipe].format == "fp4" else "kFloat8E4M3"
     element_type = getattr(importlib.import_module("transformer_engine_torch").DType, element)
     where = {"device": device} if "device" in inspect.signature(quantizer).parameters else {}
     workspace: dict[str, Any] = {}
@@ -54,7 +45,7 @@ def product(api: Api, device: torch.device, recipe: Recipe, m: int, k: int, n: i
     try:
         a, b = (
             quantizer(element_type, **where, **keyword).quantize(torch.randn(k, columns, device=device, dtype=DTYPE))
-            for keyword, columns in zip(keywords, (m, n), strict=True)
+            for keyword, columns in zip(made_by.prequantized, (m, n), strict=True)
         )
         out = torch.empty(n, m, device=device, dtype=DTYPE)
 
