@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from precision_api.facts.recipes import RECIPE_NAMES
 from precision_operator.cluster import paths
 from tests.cli.api import Api
 from tests.report.sample import full_result
@@ -276,7 +277,7 @@ def test_a_saved_result_is_a_side_too(api: Api, tmp_path: Path) -> None:
     found = api.printed("compare", str(tmp_path / "a.json"), str(tmp_path / "b.json"))
     assert found["how"] == "single"
     answers = {row["recipe"]: row["tokensPerSecond"]["answer"] for row in found["recipes"]}
-    assert answers == dict.fromkeys(("bf16", "fp8_current", "mxfp8", "nvfp4"), "noDifference")
+    assert answers == dict.fromkeys(("bf16", "fp8_current", "mxfp8", "nvfp4", *RECIPE_NAMES[7:]), "noDifference")
 
 
 def test_one_node_without_intervals_says_that_noise_is_not_known(api: Api) -> None:

@@ -13,6 +13,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
+from precision_api.facts.recipes import RECIPES
 from precision_operator.cli import app
 
 LLAMA = {
@@ -142,14 +143,8 @@ def test_explicit_shapes_have_gradients_but_no_parameters() -> None:
     document = json.loads(run("--shape", "64x32x16", "--shape", "100x32x16", "-o", "json").stdout)
     assert len(document["gemms"]) == 6
     assert (document["parameters"], document["trainingFlopsPerToken"]) == (None, None)
-    assert {row["recipe"] for row in document["recipeProblems"] if row["message"].startswith("100x32x16")} == {
-        "fp8_delayed",
-        "fp8_current",
-        "fp8_block",
-        "mxfp8",
-        "nvfp4",
-        "nvfp4_no_rht",
-    }
+    refusing = {row["recipe"] for row in document["recipeProblems"] if row["message"].startswith("100x32x16")}
+    assert refusing == {recipe for recipe, facts in RECIPES.items() if facts.multiple_of > 1}
 
 
 def test_gemms_of_a_profile_are_echoed_as_they_were_written() -> None:
@@ -214,8 +209,12 @@ def test_the_table_is_for_people() -> None:
         "\n"
         "workload          shapes (55d93a8d358aca00)\n"
         "note              explicit GEMMs: no model, so no parameters and no FLOPs per token\n"
-        "warning           nvfp4: 64x128x32: nvfp4 trains without its fused Hadamard transform here, which is much "
-        "slower: n=32 is no multiple of 128\n"
+        + "".join(
+            f"warning           {recipe}: 64x128x32: {recipe} trains without its fused Hadamard transform here, which is "
+            "much slower: n=32 is no multiple of 128\n"
+            for recipe, facts in RECIPES.items()
+            if facts.hadamard
+        )
     )
 
 

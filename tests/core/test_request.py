@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from precision_api.exchange.request import LossRuns
+from precision_api.facts.recipes import RECIPE_NAMES
 from precision_operator.core.attempts.agent_request import measurement_request, too_large
 from precision_operator.core.eligibility.request import ResolvedProfile, resolve_profile
 from precision_operator.core.observe.nodes import node_facts
@@ -148,16 +149,8 @@ def test_the_order_of_recipes_is_no_new_question() -> None:
 
 RECIPES: dict[str, tuple[dict[str, Any], Any, tuple[str, ...]]] = {
     "all that Hopper can run": ({}, H100, ("bf16", "fp8_delayed", "fp8_current", "fp8_block")),
-    "all that Blackwell can run": (
-        {},
-        GB200,
-        ("bf16", "fp8_delayed", "fp8_current", "fp8_block", "mxfp8", "nvfp4", "nvfp4_no_rht"),
-    ),
-    "all, where no label tells what an unknown one can": (
-        {"target": {"products": ["GH200"]}},
-        GH200,
-        ("bf16", "fp8_delayed", "fp8_current", "fp8_block", "mxfp8", "nvfp4", "nvfp4_no_rht"),
-    ),
+    "all that Blackwell can run": ({}, GB200, RECIPE_NAMES),
+    "all, where no label tells what an unknown one can": ({"target": {"products": ["GH200"]}}, GH200, RECIPE_NAMES),
     "what is named, baseline first": ({"recipes": ["mxfp8", "fp8_block"]}, GB200, ("bf16", "mxfp8", "fp8_block")),
     "the baseline once": ({"recipes": ["mxfp8", "bf16"]}, GB200, ("bf16", "mxfp8")),
     "named ones even where the hardware can't": ({"recipes": ["nvfp4"]}, H100, ("bf16", "nvfp4")),
