@@ -210,8 +210,8 @@ def test_the_table_is_for_people() -> None:
         "workload          shapes (55d93a8d358aca00)\n"
         "note              explicit GEMMs: no model, so no parameters and no FLOPs per token\n"
         + "".join(
-            f"warning           {recipe}: 64x128x32: {recipe} trains without its fused Hadamard transform here, which is "
-            "much slower: n=32 is no multiple of 128\n"
+            f"warning           {recipe}: 64x128x32: {recipe} trains without its fused Hadamard transform here, which "
+            "is much slower: n=32 is no multiple of 128\n"
             for recipe, facts in RECIPES.items()
             if facts.hadamard
         )

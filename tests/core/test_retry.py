@@ -340,6 +340,11 @@ def test_a_node_that_takes_no_pods_is_being_drained() -> None:
         "to be deleted": nodes("n1", taints=[{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}]),
         "in maintenance": nodes("n1", taints=[{"key": "example.com/maintenance", "effect": "NoExecute"}]),
         "not ready": nodes("n1", ready="Unknown"),
+        "in maintenance, which is not what keeps agents away": nodes(
+            "n1",
+            labels=EIGHT_H100 | {"nvidia.com/gpu.replicas": "4"},
+            taints=[{"key": "example.com/maintenance", "effect": "NoExecute"}],
+        ),
     }
     found = {name: plan(observed([profile()], fleet, jobs=(failed_job,))).actions[0] for name, fleet in fleets.items()}
     assert [name for name, action in found.items() if isinstance(action, Collect) and action.drained] == [

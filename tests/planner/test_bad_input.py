@@ -167,7 +167,7 @@ def test_an_empty_fleet_says_what_to_do() -> None:
     assert "run a PrecisionProfile" in problems(Fleet(taken_at="2026-12-01T00:00:00Z"))
 
 
-def test_a_pool_of_one_node_is_planned_and_problems() -> None:
+def test_a_pool_of_one_node_is_planned_with_its_problems() -> None:
     found = told(fleet(pool("H100", node())))
     assert found.phase == "Solved"
     assert any("only one node was measured" in note for note in found.notes)

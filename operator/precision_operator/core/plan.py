@@ -16,7 +16,7 @@ from precision_operator.core.attempts.actions import Action, Close, Collect, Wit
 from precision_operator.core.attempts.attempt import attempts
 from precision_operator.core.attempts.cleanup import cleanup, next_end
 from precision_operator.core.attempts.faults import Fault, fault_text
-from precision_operator.core.attempts.node_state import ProfilePlan, draft
+from precision_operator.core.attempts.node_state import ProfilePlan, draft, drained_nodes
 from precision_operator.core.attempts.yielding import give_way
 from precision_operator.core.observe import nodes
 from precision_operator.core.observe.observed import Observed, ProfileView
@@ -69,7 +69,7 @@ def _draft(profile: ProfileView, observed: Observed, faults: list[Fault]) -> Pro
 def _undecided(profile: ProfileView, observed: Observed, reason: Said) -> ProfilePlan:
     """Nothing is decided for the profile's nodes: its status stands as it was, with the reason."""
     nodes = observed.facts_of(profile.spec.pool_label) if profile.spec is not None else {}
-    return ProfilePlan(profile, reason, (), nodes)
+    return ProfilePlan(profile, reason, nodes=nodes, drained=drained_nodes(profile, nodes, observed))
 
 
 def _unreadable(observed: Observed) -> Iterator[Fault]:

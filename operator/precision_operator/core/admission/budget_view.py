@@ -13,7 +13,6 @@ from precision_api.facts.products import PARTS, part, part_of_class
 from precision_api.kinds.profile import Rollout
 from precision_api.kinds.report import ReportAttempt
 from precision_operator.core.attempts.node_state import Tally
-from precision_operator.core.attempts.refusal import hold_of
 from precision_operator.core.observe.fleet_limits import FleetLimits
 from precision_operator.core.observe.nodes import NodeFacts
 from precision_operator.core.observe.observed import AcceptedProfile, Observed, RefusedCreation
@@ -137,15 +136,12 @@ class BudgetView(Agents):
     """Agents of the profile that have no pod yet: whether the cluster takes them isn't known."""
     pulling: int = 0
     """Agents of the profile that may be pulling their image."""
+    hold: RefusedCreation | None = None
+    """The cluster's refusal that concerns the profile as a whole."""
 
     @cached_property
     def rollout(self) -> Rollout:
         return self.profile.spec.rollout
-
-    @cached_property
-    def hold(self) -> RefusedCreation | None:
-        """The cluster's refusal that concerns the profile as a whole."""
-        return hold_of(self.observed.refused_of.get(self.profile.uid, {}).values())
 
     @property
     def agents(self) -> int:

@@ -71,6 +71,7 @@ class _InFlight:
                 starts=self.starts[namespace],
                 trying=self.trying[uid],
                 pulling=self.pulling[uid],
+                hold=draft.hold,
             )
         return self.views[uid]
 

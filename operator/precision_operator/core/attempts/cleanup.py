@@ -13,7 +13,6 @@ from precision_operator.core.attempts.faults import Fault
 from precision_operator.core.attempts.node_state import ProfilePlan, recorded
 from precision_operator.core.attempts.places import is_abandoned
 from precision_operator.core.attempts.refusal import Answer, classify, cleaned, mark_of
-from precision_operator.core.eligibility.checks import NodeAndTarget, is_repelling
 from precision_operator.core.observe.clock import duration
 from precision_operator.core.observe.observed import JobView, Observed, PodView, ReportView, Stage
 from precision_operator.core.observe.stop import Stop, stopped
@@ -74,8 +73,8 @@ def _of_job(attempt: Attempt, observed: Observed) -> actions.Action | None:
     keeping = attempt.keeping
     if job.finished is not None and (pod is None or not is_abandoned(pod, observed.settings, observed.now)):
         pool, domain = (facts.pool, facts.clique) if facts else ("", None)
-        by_claim = pod is not None and pod.claims
-        return actions.Collect(job, pod, report, pool, keeping, domain, by_claim, _is_drained(attempt))
+        by_claim, is_drained = pod is not None and pod.claims, job.node_uid in attempt.owner.drained
+        return actions.Collect(job, pod, report, pool, keeping, domain, by_claim, is_drained)
     if job.node_uid not in observed.nodes:
         return actions.Close(job, report, "disrupted", said("NodeLost", node=job.node_name), keeping)
     if pod is None and job.suspended and attempt.spec is not None and attempt.spec.suspend:
@@ -92,14 +91,6 @@ def _of_job(attempt: Attempt, observed: Observed) -> actions.Action | None:
         return None
     read = pod if end.has_log else None
     return actions.Close(job, report, end.outcome, end.said, keeping, read, end.since)
-
-
-def _is_drained(attempt: Attempt) -> bool:
-    """Whether somebody wants no pods on the node just now."""
-    facts, spec = attempt.facts, attempt.spec
-    if facts is None or spec is None:
-        return False
-    return facts.unschedulable or is_repelling(NodeAndTarget(facts, spec.target, spec.agent.tolerations))
 
 
 def _takes_back(stop: Stop, pod: PodView | None) -> bool:

@@ -40,6 +40,9 @@ from precision_operator.core.observe.observed import (
 from precision_operator.core.reasons import REASONS, Facts, Kind, Reasoned, Said, said
 
 
+_DRAINED = ("NodeDeleting", "UntoleratedTaint")
+
+
 @dataclass(frozen=True)
 class Tally:
     """How the profile's nodes have fared in their runs."""
@@ -77,6 +80,10 @@ class ProfilePlan:
     """Facts of all nodes by UID, matched or not, with their pools as this profile sees them."""
     refusals: Mapping[str, RefusedCreation] = field(default_factory=dict)
     """What the cluster refused to create last, by node UID."""
+    hold: RefusedCreation | None = None
+    """The one of them that concerns the profile as a whole."""
+    drained: frozenset[str] = frozenset()
+    """UIDs of nodes with an attempt on which somebody wants no pods just now."""
     yields: tuple[Yield, ...] = ()
     """Its agents that were ended for pods of others within the last hour."""
 
@@ -129,13 +136,27 @@ def draft(profile: ProfileView, observed: Observed, faults: list[Fault] | None =
     )
     terms = _terms(profile, profile.spec, asked, observed.now)
     node_states = tuple(_judged(terms, node, objects, observed, problems) for node in matched)
-    if profile.uid in observed.refused_of:
-        node_states = tuple(_or_refused(node, profile, objects, observed) for node in node_states)
     refusals = observed.refused_of.get(profile.uid, {})
+    hold = hold_of(refusals.values())
+    if refusals:
+        node_states = tuple(_or_refused(node, hold, profile, objects, observed) for node in node_states)
     yields = tuple(record for record in observed.yields if record.profile_uid == profile.uid)
+    more = (node_states, facts, refusals, hold, drained_nodes(profile, facts, observed), yields)
     if isinstance(asked, ResolvedProfile):
-        return AcceptedPlan(asked.profile, asked, node_states, facts, refusals, yields)
-    return ProfilePlan(profile, asked, node_states, facts, refusals, yields)
+        return AcceptedPlan(asked.profile, asked, *more)
+    return ProfilePlan(profile, asked, *more)
+
+
+def drained_nodes(profile: ProfileView, facts: Mapping[str, NodeFacts], observed: Observed) -> frozenset[str]:
+    """UIDs of the nodes with an attempt of the profile on which somebody wants no pods just now."""
+    spec, jobs = profile.spec, (job for job in observed.jobs if job.profile_uid == profile.uid)
+    attempted = [facts[job.node_uid] for job in jobs if job.node_uid in facts]
+    return frozenset(
+        node.uid
+        for node in attempted
+        if spec is not None
+        and (node.unschedulable or decide(node, spec.target, spec.agent.tolerations).reason in _DRAINED)
+    )
 
 
 @dataclass(frozen=True)
@@ -221,14 +242,16 @@ def _node_state_once(terms: _Terms, facts: NodeFacts, objects: _Found, observed:
     )
 
 
-def _or_refused(node_state: NodeState, profile: ProfileView, objects: _Found, observed: Observed) -> NodeState:
+def _or_refused(
+    node_state: NodeState, hold: RefusedCreation | None, profile: ProfileView, objects: _Found, observed: Observed
+) -> NodeState:
     """The node's stand, or the cluster's refusal where its agent may not be tried again yet, or has no pod again."""
     refusals, job = observed.refused_of[profile.uid], objects.jobs.get(node_state.facts.uid)
     refused = refusals.get(node_state.facts.uid)
     if node_state.state == "eligible":
         holds = refused is not None and not RULES[refused.reason].whole and observed.now < refused.until
     else:
-        refused = refused or hold_of(refusals.values())
+        refused = refused or hold
         waits_for_pod = node_state.reason == "AgentStarting" and job is not None and job.uid not in objects.pods
         holds = waits_for_pod and refused is not None and refused.stage == "pod"
     if refused is None or not holds:

@@ -246,11 +246,6 @@ def _untolerated_taint(question: NodeAndTarget) -> Facts | None:
     return None
 
 
-def is_repelling(question: NodeAndTarget) -> bool:
-    """Whether somebody wants no agent on the node: it is being deleted, or has a taint that is not tolerated."""
-    return _deleting(question) is not None or _untolerated_taint(question) is not None
-
-
 def _suggestion(taint: Taint) -> str:
     value = f"operator: Equal, value: {taint.value}" if taint.value else "operator: Exists"
     return f"{{key: {taint.key}, {value}, effect: {taint.effect}}}"

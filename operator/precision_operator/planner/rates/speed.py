@@ -215,7 +215,7 @@ def _of_sample(
 def speed(source: RateSource, gpus: int, goodput: Goodput | None, fastest_of: int) -> Speed | str:
     """The rate of a job on `gpus` GPUs, or why it can't have that size.
 
-    `fastest_of`: it is placed within so many straggler.fastest nodes of the pool; 0: on nodes drawn at random.
+    `fastest_of`: it is placed within so many of the fastest nodes of the pool; 0: on nodes drawn at random.
     """
     asked = gpus, goodput, fastest_of
     if asked not in source.speeds:
@@ -309,7 +309,7 @@ def slowest(source: RateSource, gpus: int, fastest_of: int) -> straggler.Straggl
 
 
 def placed_on(pool: CandidatePool, sample: PoolSample, fastest_of: int) -> int:
-    """So many straggler.fastest nodes, or 0 where which of them are fast is not known: then they are drawn."""
+    """So many of the fastest nodes, or 0 where which of them are fast is not known: then they are drawn."""
     return 0 if pool.unmeasured(sample) and fastest_of > len(sample.quiet) else fastest_of
 
 
