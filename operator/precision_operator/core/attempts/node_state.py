@@ -39,7 +39,6 @@ from precision_operator.core.observe.observed import (
 )
 from precision_operator.core.reasons import REASONS, Facts, Kind, Reasoned, Said, said
 
-
 _DRAINED = ("NodeDeleting", "UntoleratedTaint")
 
 
