@@ -205,7 +205,7 @@ class World:
         return self.placed(chosen, order, careful=False)
 
     def affordable(self, chosen: Sequence[Choice]) -> bool:
-        limit = self.read.limits.dollars
+        limit = self.read.limits.budgets.get("dollars")
         return limit is None or sum(choice.dollars for choice in chosen) <= limit * (1 + NEAR)
 
 

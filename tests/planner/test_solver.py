@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from precision_api.kinds.capacity_plan import PlanSpec, PlanStatus
+from precision_api.kinds.capacity_plan import PlanBudget, PlanSpec, PlanStatus
 from precision_operator.cli.codes import NOT_KNOWN
 from precision_operator.cli.commands.plan import ENDS
 from precision_operator.planner.answer.conditions import finished
@@ -22,6 +22,7 @@ from precision_operator.planner.answer.what_if import what_ifs
 from precision_operator.planner.inputs.clock import clock_of
 from precision_operator.planner.inputs.spec_terms import terms
 from precision_operator.planner.rates.evidence import pools
+from precision_operator.planner.solving.budgets import BUDGETS
 from precision_operator.planner.solving.conflict import conflict
 from precision_operator.planner.solving.options import offers
 from precision_operator.planner.solving.solve import solve
@@ -223,6 +224,10 @@ def test_limits_that_clash_are_named_with_the_smallest_way_out(changes: Any, cla
     assert told.phase == "Infeasible"
     assert clash in told.problems[0]
     assert remedy in told.problems[1]
+
+
+def test_each_field_of_the_budget_has_a_row() -> None:
+    assert [row.name for row in BUDGETS] == [field.alias for field in PlanBudget.model_fields.values()]
 
 
 def test_the_greedy_answer_is_worse_where_the_fastest_pool_is_dear() -> None:

@@ -84,7 +84,7 @@ def _moments(slots: Sequence[JobSlot], terms: Terms) -> Iterator[str]:
 
 
 def _budgets(slots: Sequence[JobSlot], terms: Terms) -> Iterator[str]:
-    limits = terms.limits
+    limits = terms.limits.budgets
     hours: dict[str, float] = {}
     dollars = 0.0
     for slot in slots:
@@ -95,9 +95,9 @@ def _budgets(slots: Sequence[JobSlot], terms: Terms) -> Iterator[str]:
         own = slot.option.pool.terms
         beyond = max(0.0, hours[slot.option.pool.name] - own.committed_gpu_hours)
         dollars += beyond * (own.dollars_per_gpu_hour or 0.0)
-    if _above(dollars, limits.dollars):
+    if _above(dollars, limits.get("dollars")):
         yield f"{dollars} dollars are spent"
-    if _above(sum(hours.values()), limits.gpu_hours):
+    if _above(sum(hours.values()), limits.get("gpuHours")):
         yield f"{sum(hours.values())} GPU hours are used"
-    if _above(sum(slot.option.megawatt_hours or 0.0 for slot in slots), limits.megawatt_hours):
+    if _above(sum(slot.option.megawatt_hours or 0.0 for slot in slots), limits.get("megawattHours")):
         yield "too much energy is used"

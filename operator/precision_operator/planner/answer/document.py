@@ -13,8 +13,8 @@ from precision_operator.planner.answer.planning import PlanAnswer, Totals, bindi
 from precision_operator.planner.answer.what_if import Difference, in_words
 from precision_operator.planner.inputs.quantities import WATTS_PER_MEGAWATT, age
 from precision_operator.planner.rates.candidate_pool import CandidatePool
+from precision_operator.planner.solving.budgets import paid_dollars, paid_shares
 from precision_operator.planner.solving.conflict import clash_words, told, words
-from precision_operator.planner.solving.money import paid_dollars, paid_shares
 from precision_operator.planner.solving.schedule import SLACK, JobSlot, ends, peak, schedule, watts
 
 LINES = 32

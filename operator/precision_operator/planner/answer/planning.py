@@ -26,10 +26,10 @@ from precision_operator.planner.rates.candidate_pool import CandidatePool
 from precision_operator.planner.rates.evidence import ALLOWABLE, pools
 from precision_operator.planner.rates.pool_sizes import idle_watts
 from precision_operator.planner.rates.speed import goodput_of, speed
+from precision_operator.planner.solving.budgets import budgets_used, cost, energy
 from precision_operator.planner.solving.catalog import BLOCKS_SPLIT_NODES, blocks
 from precision_operator.planner.solving.conflict import Conflict, conflict
 from precision_operator.planner.solving.greedy import greedy
-from precision_operator.planner.solving.money import cost, energy
 from precision_operator.planner.solving.options import Offer, Option
 from precision_operator.planner.solving.schedule import SLACK, JobSlot, fits, peak, watts
 from precision_operator.planner.solving.search import value
@@ -346,14 +346,9 @@ def _broken(solution: Solution, slot: JobSlot, other: Option, read: Terms) -> st
     if not fits([*beside, other], read.limits):
         return "power budget"
     swapped = [other if s is slot else s.option for s in solution.slots]
-    money, limit = cost(swapped), read.limits.dollars
-    if limit is not None and (money is None or money > limit):
-        return "budget.dollars"
-    if read.limits.gpu_hours is not None and sum(o.gpu_hours for o in swapped) > read.limits.gpu_hours:
-        return "budget.gpuHours"
-    joules = energy(swapped)
-    if read.limits.megawatt_hours is not None and (joules is None or joules > read.limits.megawatt_hours):
-        return "budget.megawattHours"
+    broken = [name for name, share in budgets_used(swapped, read).items() if share > 1]
+    if broken:
+        return f"budget.{broken[0]}"
     return "the other jobs" if solution.objectives[0] != "time" else "nothing: the last job ends no earlier"
 
 

@@ -106,7 +106,7 @@ class _Collector:
 
 
 def _whole(spec: PlanSpec, start: datetime, pools: list[PoolTerms | None], jobs: list[JobTerms | None]) -> Terms:
-    electric, money = spec.power, spec.budget
+    electric, budgets = spec.power, spec.budget.model_dump(by_alias=True, exclude_none=True)
     overhead = {"gpu": electric.overhead.gpu, "module": electric.overhead.module}
     at = "spec.power"
     made = Terms(
@@ -126,9 +126,7 @@ def _whole(spec: PlanSpec, start: datetime, pools: list[PoolTerms | None], jobs:
         ),
         limits=PlanLimits(
             watts=_or_none(electric.budget, power, f"{at}.budget"),
-            dollars=_or_none(money.dollars, positive, "spec.budget.dollars"),
-            gpu_hours=_or_none(money.gpu_hours, positive, "spec.budget.gpuHours"),
-            megawatt_hours=_or_none(money.megawatt_hours, positive, "spec.budget.megawattHours"),
+            budgets={name: positive(text, f"spec.budget.{name}") for name, text in budgets.items()},
         ),
         gap=_gap(spec.solver.gap_percent) / 100,
         seconds=float(spec.solver.time_limit_seconds),

@@ -123,9 +123,8 @@ class PlanLimits:
     """What all jobs together may take; None is no limit."""
 
     watts: float | None = None
-    dollars: float | None = None
-    gpu_hours: float | None = None
-    megawatt_hours: float | None = None
+    budgets: Mapping[str, float] = field(default_factory=dict)
+    """By field of the spec's `budget`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from precision_api.kinds.capacity_plan import Objective
-from precision_operator.planner.solving.money import dollars_beside_committed, is_committed
+from precision_operator.planner.solving.budgets import dollars_beside_committed, is_committed
 from precision_operator.planner.solving.options import Offer
 
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from precision_operator.planner.inputs.clock import NotKnown, OutOfTime, PlanClock
 from precision_operator.planner.inputs.terms import Terms
+from precision_operator.planner.solving.budgets import BUDGETS
 from precision_operator.planner.solving.highs import run
 from precision_operator.planner.solving.options import Offer
 from precision_operator.planner.solving.program import AssignmentProgram, Constraint, RelaxableLimit
@@ -144,32 +145,26 @@ def _relaxed(
     return Relaxation(tuple(parts))
 
 
-_UNITS = {
-    "gpus": "{amount:.0f} more GPUs in pool {of}",
-    "blocks": "{amount:.0f} more whole blocks in pool {of}",
-    "fast nodes": "{amount:.0f} more GPUs of fast nodes in pool {of}",
-    "power": "{amount:.3g} MW more power{where}",
-    "dollars": "{amount:,.0f} dollars more",
-    "gpuHours": "{amount:,.0f} GPU hours more",
-    "megawattHours": "{amount:,.3g} MWh more",
-    "deadline": "{amount:.3g} more days for job {of}",
+_WORDS = {
+    "gpus": ("the {limit:.0f} GPUs of pool {of}", "{amount:.0f} more GPUs in pool {of}"),
+    "blocks": ("the {limit:.0f} whole blocks of pool {of}", "{amount:.0f} more whole blocks in pool {of}"),
+    "fast nodes": (
+        "the {limit:.0f} GPUs of the fastest nodes of pool {of}",
+        "{amount:.0f} more GPUs of fast nodes in pool {of}",
+    ),
+    "power": ("the power budget of {limit:.3g} MW{where}", "{amount:.3g} MW more power{where}"),
+    "deadline": ("the deadline of job {of} ({limit:.3g} days)", "{amount:.3g} more days for job {of}"),
+} | {
+    row.name: (f"budget.{row.name} of {{limit:{row.digits}}}", f"{{amount:{row.digits}}} {row.unit} more")
+    for row in BUDGETS
 }
-_NAMES = {
-    "gpus": "the {limit:.0f} GPUs of pool {of}",
-    "blocks": "the {limit:.0f} whole blocks of pool {of}",
-    "fast nodes": "the {limit:.0f} GPUs of the fastest nodes of pool {of}",
-    "power": "the power budget of {limit:.3g} MW{where}",
-    "dollars": "budget.dollars of {limit:,.0f}",
-    "gpuHours": "budget.gpuHours of {limit:,.0f}",
-    "megawattHours": "budget.megawattHours of {limit:,.3g}",
-    "deadline": "the deadline of job {of} ({limit:.3g} days)",
-}
+"""By kind of a limit the limit itself and its relaxation."""
 
 
 def named(group: RelaxableLimit) -> str:
     """A limit in words."""
     where = f" of pool {group.of}" if group.of else ""
-    return _NAMES[group.kind].format(limit=group.limit, of=group.of, where=where)
+    return _WORDS[group.kind][0].format(limit=group.limit, of=group.of, where=where)
 
 
 def told(relaxation: Relaxation) -> str:
@@ -178,7 +173,7 @@ def told(relaxation: Relaxation) -> str:
     for group, amount in relaxation.parts:
         more = float(np.ceil(amount - NEGLIGIBLE)) if group.kind in ("gpus", "blocks", "fast nodes") else amount
         where = f" for pool {group.of}" if group.of else ""
-        words.append(_UNITS[group.kind].format(amount=more, of=group.of, where=where))
+        words.append(_WORDS[group.kind][1].format(amount=more, of=group.of, where=where))
     return " and ".join(words)
 
 

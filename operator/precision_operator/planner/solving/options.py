@@ -138,7 +138,7 @@ def _problem(option: Option, terms: Terms) -> str:
     """Why a choice can't be made whatever the others are; empty where it can."""
     if option.days > MOST_DAYS:
         return f"{option.gpus} GPUs would take {option.days / 365:.0f} years"
-    unpaid = option.dollars is None and ("cost" in terms.objectives or terms.limits.dollars is not None)
+    unpaid = option.dollars is None and ("cost" in terms.objectives or "dollars" in terms.limits.budgets)
     if unpaid and option.gpu_dollars_per_hour is not None:
         return (
             "its power is not known, so dollarsPerKilowattHour can't be counted: measure it again, "
@@ -146,11 +146,11 @@ def _problem(option: Option, terms: Terms) -> str:
         )
     if option.dollars is None and "cost" in terms.objectives:
         return "has no price: give dollarsPerGPUHour, or order by time or energy"
-    if option.dollars is None and terms.limits.dollars is not None:
+    if option.dollars is None and "dollars" in terms.limits.budgets:
         return "has no price, so a money budget can't be held: give dollarsPerGPUHour"
     if option.megawatt_hours is None and "energy" in terms.objectives:
         return "its power is not known: measure it again, or order by cost or time"
-    if option.megawatt_hours is None and terms.limits.megawatt_hours is not None:
+    if option.megawatt_hours is None and "megawattHours" in terms.limits.budgets:
         return "its power is not known, so an energy budget can't be held: measure it again"
     return ""
 

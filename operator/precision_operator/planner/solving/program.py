@@ -26,9 +26,9 @@ from precision_operator.planner.inputs.clock import ENDLESS, PlanClock
 from precision_operator.planner.inputs.quantities import WATTS_PER_MEGAWATT
 from precision_operator.planner.inputs.terms import JobTerms, Terms
 from precision_operator.planner.rates.candidate_pool import CandidatePool
+from precision_operator.planner.solving.budgets import DOLLARS, MEGAWATT_HOURS, Budget, is_committed, limited
 from precision_operator.planner.solving.catalog import blocks
 from precision_operator.planner.solving.highs_process import Model, Vector
-from precision_operator.planner.solving.money import dollars_beside_committed, is_committed
 from precision_operator.planner.solving.options import Offer, Option
 from precision_operator.planner.solving.schedule import watts
 from precision_operator.planner.solving.windows import WorkWindow, windows
@@ -49,7 +49,7 @@ class RelaxableLimit:
     """One limit that a user could relax: what it is, of what, and how much it is."""
 
     kind: str
-    """gpus, blocks, fast nodes, power, dollars, gpuHours, megawattHours, deadline."""
+    """gpus, blocks, fast nodes, power, deadline, or the name of a budget."""
     of: str
     limit: float
 
@@ -156,17 +156,14 @@ class AssignmentProgram:
 
     def objective(self, name: Objective) -> Vector:
         """Coefficients of dollars or megawatt hours; of time, the GPU days. Unknown figures cost nothing here."""
-        made = np.zeros(self.width)
-        count = len(self.options)
-        if name == "time":
-            made[:count] = self.gpus * self.days
-        elif name == "energy":
-            made[:count] = self.figures(lambda option: option.megawatt_hours or 0.0)
-        else:
-            made[:count] = self.figures(dollars_beside_committed)
-            for pool, column in self.paid.items():
-                made[column] = next(o.gpu_dollars_per_hour or 0.0 for o in self.options if o.pool.name == pool)
-        return made
+        if name != "time":
+            return self.amounts(DOLLARS if name == "cost" else MEGAWATT_HOURS)
+        return np.concatenate([self.gpus * self.days, np.zeros(self.width - len(self.options))])
+
+    def amounts(self, budget: Budget) -> Vector:
+        """Coefficients of what is taken of a budget."""
+        hours = [next(budget.hour(option) for option in self.options if option.pool.name == pool) for pool in self.paid]
+        return np.concatenate([self.figures(budget.amount), np.zeros(2 * len(self.chained)), hours])
 
     def short(self) -> Vector:
         """Coefficients that make days small, but only among choices that are equal otherwise."""
@@ -331,18 +328,10 @@ class AssignmentProgram:
 
     def _limits(self) -> Iterator[Constraint]:
         yield from self._alone()
-        limits = self.terms.limits
-        if limits.dollars is not None:
-            cost = self.objective("cost")
-            priced = np.flatnonzero(cost)
-            yield self._limit(RelaxableLimit("dollars", "", limits.dollars), priced, cost[priced])
-        everything = _places(range(len(self.options)))
-        if limits.gpu_hours is not None:
-            group = RelaxableLimit("gpuHours", "", limits.gpu_hours)
-            yield self._limit(group, everything, self.gpus * self.days * 24)
-        if limits.megawatt_hours is not None:
-            group = RelaxableLimit("megawattHours", "", limits.megawatt_hours)
-            yield self._limit(group, everything, self.figures(lambda option: option.megawatt_hours or 0.0))
+        for budget, limit in limited(self.terms):
+            amounts = self.amounts(budget)
+            columns = np.flatnonzero(amounts)
+            yield self._limit(RelaxableLimit(budget.name, "", limit), columns, amounts[columns])
         for name, job in self.jobs.items():
             if job.deadline_days is not None:
                 start = self.chained.get(name)

@@ -7,7 +7,6 @@ search.
 from __future__ import annotations
 
 import itertools
-import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ from dataclasses import dataclass, field
 from precision_api.kinds.capacity_plan import Objective
 from precision_operator.planner.inputs.clock import ENDLESS, OutOfTime, PlanClock
 from precision_operator.planner.inputs.terms import Terms
-from precision_operator.planner.solving.money import cost, energy
+from precision_operator.planner.solving.budgets import budgets_used, cost, energy
 from precision_operator.planner.solving.options import Offer, Option
 from precision_operator.planner.solving.schedule import SLACK, JobSlot, in_turn, schedule
 
@@ -93,21 +92,8 @@ class Search:
         late = sum(_late(slot) for slot in careful)
         values = tuple(value(name, slots) for name in self.objectives)
         over = sum(max(0.0, values[place] / most - 1 - SLACK) for place, most in self.held.items() if most > 0)
-        return Candidate(tuple(chosen), rank, slots, late, over + self._budgets(chosen), values)
-
-    def _budgets(self, chosen: Sequence[Option]) -> float:
-        limits = self.terms.limits
-        sums = (
-            (limits.dollars, lambda: cost(chosen)),
-            (limits.gpu_hours, lambda: sum(option.gpu_hours for option in chosen)),
-            (limits.megawatt_hours, lambda: energy(chosen)),
-        )
-        over = 0.0
-        for limit, total in sums:
-            if limit is not None:
-                reached = total()
-                over += math.inf if reached is None else max(0.0, reached / limit - 1 - SLACK)
-        return over
+        over += sum(max(0.0, share - 1 - SLACK) for share in budgets_used(chosen, self.terms).values())
+        return Candidate(tuple(chosen), rank, slots, late, over, values)
 
     def ranks(self, chosen: Sequence[Option]) -> Iterator[Rank]:
         """Orders worth a try: what must end first, the longest, the largest; of a few jobs all."""

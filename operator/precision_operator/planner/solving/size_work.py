@@ -13,6 +13,7 @@ from precision_operator.planner.inputs.terms import MOST_DAYS, JobTerms, Terms
 from precision_operator.planner.rates.candidate_pool import CandidatePool
 from precision_operator.planner.rates.pool_sizes import SizeArrays
 from precision_operator.planner.rates.straggler import Counts
+from precision_operator.planner.solving.budgets import limited
 from precision_operator.planner.solving.windows import days_of
 
 MOST_WINDOWS = 10
@@ -27,9 +28,8 @@ class SizedJob:
         cost = {"cost": arrays.dollars, "energy": arrays.energy, "time": arrays.gpus * arrays.days}[name]
         self.cost = cost * job.tokens
         self.allowed = (self.days <= MOST_DAYS) & np.isfinite(self.cost)
-        for limit, figure in ((terms.limits.dollars, arrays.dollars), (terms.limits.megawatt_hours, arrays.energy)):
-            if limit is not None:
-                self.allowed &= np.isfinite(figure)
+        for budget, _ in limited(terms):
+            self.allowed &= np.isfinite(budget.sizes(arrays))
 
 
 def sized_spans(
