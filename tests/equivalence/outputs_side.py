@@ -167,11 +167,10 @@ def _metrics(fleet: Mapping[str, Raw], level: str) -> bytes:
 def _page(subject: str, nodes: list[Raw], full: Raw) -> bytes:
     """The report page of these nodes, with the full result of one of them."""
     rows = [
-        make(
-            "Node",
-            name=node["report"]["spec"]["nodeName"],
-            pool=node["pool"],
-            status=symbol("ReportStatus").model_validate(node["report"]["status"]),
+        symbol("Node")(
+            node["report"]["spec"]["nodeName"],
+            node["pool"],
+            symbol("ReportStatus").model_validate(node["report"]["status"]),
         )
         for node in nodes
     ]
