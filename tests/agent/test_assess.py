@@ -203,9 +203,9 @@ class _Changed(FakeBackend):
 @pytest.mark.parametrize(
     "change",
     [
-        lambda found: replace(found, layers_measured=1),
-        lambda found: replace(found, optimizer_parameters=1000),
-        lambda found: replace(found, regions=found.regions | {"optimizer": 0.1}),
+        lambda row: replace(row, layers_measured=1),
+        lambda row: replace(row, optimizer_parameters=1000),
+        lambda row: replace(row, regions=row.regions | {"optimizer": 0.1}),
     ],
     ids=["layers", "optimizer's weights", "parts"],
 )
@@ -214,8 +214,8 @@ def test_a_model_that_became_another_one_on_the_way_gives_no_training_figure_but
 ) -> None:
     steady = FakeBackend(twice_as_fast, uuid="GPU-0")
     run = run_on(steady, _Changed(twice_as_fast, uuid="GPU-1", change=change, after=30))
-    found, baseline = (recipe_result(variant, run, EVIDENCE) for variant in (NVFP4, run.cases.baseline))
-    assert found.training.failure.reason == "depth_changed"
+    row, baseline = (recipe_result(variant, run, EVIDENCE) for variant in (NVFP4, run.cases.baseline))
+    assert row.training.failure.reason == "depth_changed"
     assert baseline.training.tokens_per_second is not None
 
 
@@ -254,16 +254,16 @@ def bf16_and_nvfp4(regions: dict[RegionName, float], workload: Workload = TINY_W
 @pytest.mark.parametrize("recompute", ["None", "Full"])
 def test_what_the_gemms_allow_counts_forward_ones_as_often_as_a_step_runs_them(recompute: str) -> None:
     workload = TINY_WORKLOAD.model_copy(update={"recompute": recompute})
-    _, found = bf16_and_nvfp4({"layers_forward": 0.2, "head": 0.1, "layers_backward": 0.5, "optimizer": 0.8}, workload)
+    _, row = bf16_and_nvfp4({"layers_forward": 0.2, "head": 0.1, "layers_backward": 0.5, "optimizer": 0.8}, workload)
     gemms = [case for case in tiny().gemms if case.mode == "autocast"]
     layers = sum(case.count for case in gemms if case.pass_ == "fprop" and case.quantized)
     once = sum(case.count for case in gemms)
     again = 2 if recompute == "Full" else 1
     step = again * 0.2 + 0.1 + 0.5 + 0.8 / 8
     whole = once + (again - 1) * layers
-    assert found.meaning.gemm_share == pytest.approx(whole * MILLI / step)
-    assert found.meaning.gemm_speedup == pytest.approx(whole / (whole - again * layers * 3 / 4))
-    assert found.sums[0].seconds.value == pytest.approx(MILLI * (once - layers * 3 / 4)), "a sum counts each GEMM once"
+    assert row.meaning.gemm_share == pytest.approx(whole * MILLI / step)
+    assert row.meaning.gemm_speedup == pytest.approx(whole / (whole - again * layers * 3 / 4))
+    assert row.sums[0].seconds.value == pytest.approx(MILLI * (once - layers * 3 / 4)), "a sum counts each GEMM once"
 
 
 def shared(share: float) -> tuple[RecipeResult, ...]:

@@ -35,16 +35,16 @@ def test_the_vectorised_pairing_is_the_products_own(noise: str, preset: str) -> 
         "training"
     ]
     units = sim.units_of(seconds)
-    found, different = sim.ratios(units), sim.called_different(sim.ratios(units))
+    ratios, different = sim.ratios(units), sim.called_different(sim.ratios(units))
     for node in range(40):
         one = [
             stats.paired_ratio(units[node, :, sim.BASELINE].tolist(), units[node, :, variant].tolist())
             for variant in (1, 2, 5)
         ]
         for interval, variant in zip(one, (1, 2, 5), strict=True):
-            assert interval.value == pytest.approx(found.value[node, variant], rel=1e-12)
-            assert interval.lower == pytest.approx(found.lower[node, variant], rel=1e-12)
-            assert interval.upper == pytest.approx(found.upper[node, variant], rel=1e-12)
+            assert interval.value == pytest.approx(ratios.value[node, variant], rel=1e-12)
+            assert interval.lower == pytest.approx(ratios.lower[node, variant], rel=1e-12)
+            assert interval.upper == pytest.approx(ratios.upper[node, variant], rel=1e-12)
         told = [difference(interval, one[2]) != "no_difference" for interval in one[:2]]
         assert told == different[node, :2].tolist()
 
@@ -77,9 +77,9 @@ def test_single_sweeps_as_the_unit_hold_the_truth_too_rarely(preset: str) -> Non
     """One sweep in one direction, again and again, each a unit: warm-up then always favours the later variant."""
     timing, noise = TIMINGS[preset], sim.NOISES["warm-up 1 % over 120 s"]
     for seconds in sim.seconds_by_variant(noise, sim.repeated_order(timing), timing, seed=1).values():
-        found = sim.ratios(seconds)
-        assert not sim.covers(found)
-        assert sim.coverage(found).max() < sim.BAND[0], sim.coverage(found)
+        ratios = sim.ratios(seconds)
+        assert not sim.covers(ratios)
+        assert sim.coverage(ratios).max() < sim.BAND[0], sim.coverage(ratios)
 
 
 @pytest.mark.parametrize("preset", list(TIMINGS))
@@ -98,19 +98,19 @@ def test_a_steady_drift_falls_out_of_every_ratio(preset: str) -> None:
     timing = TIMINGS[preset]
     drifting = sim.Noise(lambda moments, nodes, chance: np.broadcast_to(1e-5 * moments, (nodes, len(moments))), 0.0)
     for seconds in sim.seconds_by_variant(drifting, sim.abba_order(timing, 100), timing, seed=1, equal=True).values():
-        found = sim.ratios(sim.units_of(seconds))
-        assert np.abs(found.value - 1).max() < 1e-6
-        assert (found.upper - found.lower).max() < 1e-5
+        ratios = sim.ratios(sim.units_of(seconds))
+        assert np.abs(ratios.value - 1).max() < 1e-6
+        assert (ratios.upper - ratios.lower).max() < 1e-5
 
 
 def test_a_true_difference_beyond_the_noise_is_found_on_nearly_every_node() -> None:
     timing = TIMINGS["quick"]
     seconds = sim.seconds_by_variant(sim.NOISES["white 0.3 %"], sim.abba_order(timing), timing, seed=3)["training"]
-    found = sim.ratios(sim.units_of(seconds))
+    ratios = sim.ratios(sim.units_of(seconds))
     power = dict(
         zip(
             (variant.label for variant in sim.VARIANTS[1 : sim.CONTROL]),
-            sim.called_different(found).mean(axis=0),
+            sim.called_different(ratios).mean(axis=0),
             strict=True,
         )
     )

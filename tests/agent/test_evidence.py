@@ -104,8 +104,8 @@ def test_the_head_is_no_part_of_the_claim() -> None:
 
 def test_attention_that_is_not_fused_is_bf16_in_every_recipe_and_no_part_of_the_claim() -> None:
     core = ProfiledKernel(BF16, 3.0, "forward", "core_attention")
-    found = verified(ProfiledKernel(FP8, 1.0, "forward", "mlp"), core)
-    assert (found.verdict, found.share) == ("verified", 1.0)
+    verdict = verified(ProfiledKernel(FP8, 1.0, "forward", "mlp"), core)
+    assert (verdict.verdict, verdict.share) == ("verified", 1.0)
 
 
 def test_where_modules_cannot_be_told_bf16_kernels_may_be_the_heads_and_prove_no_fallback() -> None:
@@ -133,16 +133,16 @@ def test_with_the_scope_mlp_the_attention_is_no_part_of_the_claim_either() -> No
 
 
 def test_a_recipe_that_ran_in_bf16_is_a_fallback_with_its_kernels_told() -> None:
-    found = verified(ProfiledKernel(BF16, 1.0))
-    assert found.verdict == "fallback"
-    assert [(kernel.name, kernel.class_, kernel.rule) for kernel in found.kernels] == [(BF16, "bf16", "cublas-nvjet")]
+    verdict = verified(ProfiledKernel(BF16, 1.0))
+    assert verdict.verdict == "fallback"
+    assert [(kernel.name, kernel.class_, kernel.rule) for kernel in verdict.kernels] == [(BF16, "bf16", "cublas-nvjet")]
 
 
 def test_errors_lower_a_verdict_and_flags_stand_beside_it() -> None:
     inside = Inspection({"with_rht": True}, NumericErrors(y=0.001, dx=0.04, dw=0.04), 0.52)
-    found = verified(ProfiledKernel(FP8, 1.0), inside=inside)
-    assert found.verdict == "fallback", "y is too exact for FP8"
-    assert (found.flags, found.saved_bytes_ratio) == ({"with_rht": True}, 0.52)
+    verdict = verified(ProfiledKernel(FP8, 1.0), inside=inside)
+    assert verdict.verdict == "fallback", "y is too exact for FP8"
+    assert (verdict.flags, verdict.saved_bytes_ratio) == ({"with_rht": True}, 0.52)
 
 
 def test_without_a_profile_the_probes_word_stands() -> None:

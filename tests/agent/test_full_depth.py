@@ -47,14 +47,14 @@ def truth(recipe: str, layers: int, accumulation: int = 8, shards: int = 1) -> f
     return layers * sum(LAYER[recipe]) + HEAD + optimizer
 
 
-def found(values: depths.Values, asked: depths.Depth, higher: depths.Values | None = None) -> depths.FullDepth:
+def full_depth(values: depths.Values, asked: depths.Depth, higher: depths.Values | None = None) -> depths.FullDepth:
     worked_out = depths.full_depth(values, asked, higher)
     assert isinstance(worked_out, depths.FullDepth)
     return worked_out
 
 
 def rates(recipe: str, layers: int, drift: tuple[float, ...] = (1.0, 1.01, 0.99)) -> depths.NodeRates:
-    steps = found(short_model(recipe, 4, drift), depth(layers)).values
+    steps = full_depth(short_model(recipe, 4, drift), depth(layers)).values
     return depths.node_rates({f"GPU-{index}": steps for index in range(4)}, TOKENS)
 
 
@@ -79,13 +79,13 @@ def test_joules_a_token_of_a_known_node_are_exact_at_full_depth(layers: int, rec
     seconds = {name: values[0] for name, values in short_model(recipe, 4).items() if not isinstance(values, Failure)}
     watts = depths.full_depth_watts(seconds, WATTS, depth(layers))
     assert not isinstance(watts, Failure)
-    rate = TOKENS / found(short_model(recipe, 4), depth(layers)).values[0]
+    rate = TOKENS / full_depth(short_model(recipe, 4), depth(layers)).values[0]
     assert watts / rate == pytest.approx(joules / TOKENS, rel=1e-12)
 
 
 @pytest.mark.parametrize("measured", [1, 2, 4, 12])
 def test_the_figure_does_not_depend_on_how_many_layers_ran(measured: int) -> None:
-    assert found(short_model("bf16", measured), depth(32, measured)).values[0] == pytest.approx(truth("bf16", 32))
+    assert full_depth(short_model("bf16", measured), depth(32, measured)).values[0] == pytest.approx(truth("bf16", 32))
 
 
 def test_the_short_models_own_ratio_would_have_been_another_one() -> None:
@@ -113,7 +113,7 @@ def test_an_interval_is_as_wide_as_the_regions_make_it() -> None:
     ids=["one micro batch a step", "sharded", "recomputed", "none kept"],
 )
 def test_a_step_is_repeated_split_and_recomputed_as_asked(more: dict[str, Any], seconds: float) -> None:
-    assert found(short_model("bf16", 4), depth(32, **more)).values[0] == pytest.approx(seconds)
+    assert full_depth(short_model("bf16", 4), depth(32, **more)).values[0] == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize("kept", [0, 3])
@@ -129,13 +129,13 @@ def test_the_step_is_the_designs_sum_whatever_is_asked_for(
     low, high = (again * forward + backward for forward, backward in (LAYER["nvfp4"], LAYER["bf16"]))
     optimizer = (layers * OPTIMIZER_PER_LAYER + OPTIMIZER_OF_HEAD) / accumulation / shards
     whole = depth(layers, gradient_accumulation=accumulation, shards=shards, recompute=recompute, kept_higher=kept)
-    got = found(short_model("nvfp4", 4), whole, short_model("bf16", 4) if kept else None).values[0]
+    got = full_depth(short_model("nvfp4", 4), whole, short_model("bf16", 4) if kept else None).values[0]
     assert got == pytest.approx((layers - kept) * low + kept * high + HEAD + optimizer, rel=1e-12)
 
 
 @pytest.mark.parametrize("kept", [0, 1, 8, 32])
 def test_layers_kept_higher_take_the_baselines_time(kept: int) -> None:
-    got = found(short_model("nvfp4", 4), depth(32, kept_higher=kept), short_model("bf16", 4)).values[0]
+    got = full_depth(short_model("nvfp4", 4), depth(32, kept_higher=kept), short_model("bf16", 4)).values[0]
     gained = (32 - kept) * (sum(LAYER["bf16"]) - sum(LAYER["nvfp4"]))
     assert got == pytest.approx(truth("bf16", 32) - gained)
 
@@ -175,7 +175,7 @@ def test_a_model_of_the_depth_that_ran_takes_its_own_time(seconds: list[float], 
         "head": seconds,
         "optimizer": seconds,
     }
-    got = found(regions, depths.Depth(layers, layers, gradient_accumulation=accumulation)).values
+    got = full_depth(regions, depths.Depth(layers, layers, gradient_accumulation=accumulation)).values
     assert got == pytest.approx([3 * value + value / accumulation for value in seconds])
 
 
@@ -190,7 +190,7 @@ def without(name: RegionName, value: Failure | None) -> depths.Values:
 @pytest.mark.parametrize("name", ["head", "optimizer"])
 @pytest.mark.parametrize("value", [None, OUT_OF_MEMORY], ids=["absent", "out of memory"])
 def test_what_does_not_fit_is_named_as_missing(name: RegionName, value: Failure | None) -> None:
-    got = found(without(name, value), depth(32))
+    got = full_depth(without(name, value), depth(32))
     assert got.missing == (name,)
     assert got.values[0] < truth("bf16", 32)
 
@@ -225,7 +225,7 @@ def test_a_backward_pass_that_lacks_an_abba_block_is_not_cut_to_fit() -> None:
 
 
 def test_variants_that_lack_different_parts_are_not_compared() -> None:
-    steps = found(short_model("bf16", 4), depth(32)).values
+    steps = full_depth(short_model("bf16", 4), depth(32)).values
     failed = depths.speedup(
         depths.node_rates({"a": steps}, TOKENS, missing=("head",)), depths.node_rates({"a": steps}, TOKENS)
     )
@@ -282,7 +282,7 @@ def test_a_depth_that_can_not_be_is_an_error(layers: int, measured: int, kept: i
 
 
 def test_a_full_depth_figure_is_always_a_finite_number() -> None:
-    assert all(math.isfinite(value) for value in found(short_model("bf16", 4), depth(2048)).values)
+    assert all(math.isfinite(value) for value in full_depth(short_model("bf16", 4), depth(2048)).values)
 
 
 GEMMA = 42
@@ -303,12 +303,12 @@ GEMMA = 42
 def test_layers_with_other_windows_than_the_models_are_told_with_what_they_do_to_its_flops(
     measured: int, windowed: int, sequence: int, told: str | None
 ) -> None:
-    found = depths.other_windows(resolve(Workload(preset="gemma2-9b", sequence_length=sequence)), measured, windowed)
-    assert (found is None) == (told is None)
+    note = depths.other_windows(resolve(Workload(preset="gemma2-9b", sequence_length=sequence)), measured, windowed)
+    assert (note is None) == (told is None)
     if told:
-        assert f"{windowed} of the {measured} layers that ran" in str(found)
-        assert "21 of the model's 42 do" in str(found)
-        assert f"{told} FLOPs than the model's" in str(found)
+        assert f"{windowed} of the {measured} layers that ran" in str(note)
+        assert "21 of the model's 42 do" in str(note)
+        assert f"{told} FLOPs than the model's" in str(note)
 
 
 def test_the_difference_of_windows_in_flops_is_that_of_a_model_with_such_layers() -> None:

@@ -162,13 +162,13 @@ OUTPUTS = [LETTERS[a] + LETTERS[b] + LETTERS[(a + b) % 9] for a, b in product(ra
 def test_a_cublas_tag_is_fp4_or_fp8_only_by_both_of_its_operands(scales: str) -> None:
     """Nothing but the first two letters decides, whatever output and scale are."""
     for tag in ("".join(parts) for parts in product(LETTERS, LETTERS, OUTPUTS)):
-        found = kernels.classify(f"nvjet_sm100_{tag}_{SQUARE}{scales}_TNT").kernel_class
-        if found == "nvfp4":
+        kernel_class = kernels.classify(f"nvjet_sm100_{tag}_{SQUARE}{scales}_TNT").kernel_class
+        if kernel_class == "nvfp4":
             assert tag[:2] == "oo", tag
-        elif found in LOW:
+        elif kernel_class in LOW:
             assert set(tag[:2]) <= {"q", "r"}, tag
         elif tag[:2] in ("tt", "hh") and not scales:
-            assert found == {"tt": "bf16", "hh": "fp16"}[tag[:2]], tag
+            assert kernel_class == {"tt": "bf16", "hh": "fp16"}[tag[:2]], tag
 
 
 def test_a_cublas_tag_of_three_letters_is_never_fp4_or_fp8() -> None:
@@ -187,10 +187,10 @@ def test_a_librarys_gemm_with_one_wide_operand_is_never_fp4_or_fp8(a: str, b: st
         f"sm90_xmma_gemm_{a}bf16_{b}f32_f32_tn_n_tilesize128x128x128",
     )
     for name in names:
-        found = kernels.classify(name).kernel_class
+        kernel_class = kernels.classify(name).kernel_class
         if {a, b} & {"bf16", "f16", "f32", "tf32", "i8"}:
-            assert found not in LOW, name
-        if found == "nvfp4":
+            assert kernel_class not in LOW, name
+        if kernel_class == "nvfp4":
             assert {a, b} <= {"ue4m3xf4", "ue4m3xe2m1"}, name
 
 
@@ -252,10 +252,10 @@ PIECES = [
 
 @given(st.one_of(st.text(), st.lists(st.sampled_from(PIECES)).map("".join)))
 def test_any_text_gets_a_class_and_the_name_of_a_rule(text: str) -> None:
-    found = kernels.classify(text)
-    assert found.kernel_class in get_args(kernels.KernelClass)
-    assert found.rule in {"none", *(rule.name for rule in kernels.RULES)}
-    assert (found.rule != "none") or found.kernel_class == "unknown"
+    classified = kernels.classify(text)
+    assert classified.kernel_class in get_args(kernels.KernelClass)
+    assert classified.rule in {"none", *(rule.name for rule in kernels.RULES)}
+    assert (classified.rule != "none") or classified.kernel_class == "unknown"
 
 
 @given(st.text(max_size=12).filter(str.strip))

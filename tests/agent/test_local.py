@@ -52,9 +52,9 @@ def test_all_gpus_of_the_box_are_measured_with_the_recipes_that_they_can_run() -
 
 
 def test_a_gpu_that_no_table_knows_is_asked_for_every_recipe_because_the_probe_decides() -> None:
-    found = local.box(gpus("NVIDIA RTX 6000 Ada"), "auto")
-    assert found.product == "NVIDIA RTX 6000 Ada"
-    assert set(found.recipes) >= {"bf16", "mxfp8", "nvfp4"}
+    box = local.box(gpus("NVIDIA RTX 6000 Ada"), "auto")
+    assert box.product == "NVIDIA RTX 6000 Ada"
+    assert set(box.recipes) >= {"bf16", "mxfp8", "nvfp4"}
 
 
 def test_a_box_without_a_gpu_is_told_so_and_offered_the_trial() -> None:
@@ -220,10 +220,10 @@ def test_a_wrong_wish_names_the_option_and_the_next_step(asked: dict[str, Any], 
 
 
 def test_a_shape_that_a_cpu_would_chew_on_for_hours_is_refused_with_a_smaller_one() -> None:
-    found = refusal(local.box(GpuReadings(), "cpu"), shapes=("8192x4096x28672",))
-    assert found[0] == INVALID_REQUEST
-    assert "one call of 8192x4096x28672 may take 96 s" in found[1]
-    assert "--shape 256x512x1024" in found[1]
+    refused = refusal(local.box(GpuReadings(), "cpu"), shapes=("8192x4096x28672",))
+    assert refused[0] == INVALID_REQUEST
+    assert "one call of 8192x4096x28672 may take 96 s" in refused[1]
+    assert "--shape 256x512x1024" in refused[1]
 
 
 def test_a_model_is_taken_on_a_cpu_because_the_run_narrows_it() -> None:
@@ -250,8 +250,8 @@ def test_names_and_lists_from_a_shell_become_what_a_request_holds() -> None:
 def test_a_published_split_is_told_where_the_command_line_says_nothing(
     preset: str | None, step: dict[str, int], told: bool
 ) -> None:
-    found = local.hint(local.Asked(preset=preset, step=step), local.box(gpus("NVIDIA GB200"), "auto"))
-    assert (found is not None) is told
-    if found:
-        assert "--tensor-parallel 4" in found
-        assert "Megatron-Bridge" in found
+    hint = local.hint(local.Asked(preset=preset, step=step), local.box(gpus("NVIDIA GB200"), "auto"))
+    assert (hint is not None) is told
+    if hint:
+        assert "--tensor-parallel 4" in hint
+        assert "Megatron-Bridge" in hint

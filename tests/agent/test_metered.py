@@ -50,8 +50,8 @@ def recorded(
     return recordings(rows)
 
 
-def powers(found: dict[str, Recording], made: list[PowerWindow]) -> object:
-    return power_windows.node_power_by_part(found, made, list(found), power_windows.WindowSensors({}, 0.1))
+def powers(recorded: dict[str, Recording], made: list[PowerWindow]) -> object:
+    return power_windows.node_power_by_part(recorded, made, list(recorded), power_windows.WindowSensors({}, 0.1))
 
 
 def test_each_part_has_its_own_power_and_validity_is_pooled_over_all_of_them() -> None:
@@ -131,8 +131,8 @@ def test_throttling_is_told_of_the_gpu_that_it_hit_most() -> None:
         for n in range(31)
         for uuid, share in (("GPU-0", 0.0), ("GPU-1", 0.2))
     ]
-    found = power_windows.held_back(recordings(rows), [Window(0.0, 1.0), Window(2.0, 3.0)])
-    assert (found.marked.reason, found.marked.share) == ("hardware_thermal", pytest.approx(0.2))
+    held_back = power_windows.held_back(recordings(rows), [Window(0.0, 1.0), Window(2.0, 3.0)])
+    assert (held_back.marked.reason, held_back.marked.share) == ("hardware_thermal", pytest.approx(0.2))
     assert power_windows.held_back(recordings(rows[::2]), [Window(0.0, 1.0)]).marked is None
 
 
@@ -148,8 +148,8 @@ def test_a_gpu_of_which_nothing_tells_of_heat_or_brake_is_named() -> None:
 
 def test_clocks_are_means_heat_is_the_hottest_and_memory_the_fullest_within_the_windows() -> None:
     rows = [SensorRow(float(n), "GPU-0", celsius=50 + n, sm_mhz=1000 + n, used_bytes=n) for n in range(10)]
-    found = power_windows.clocks(recordings(rows), [Window(1.0, 3.0)])
-    assert (found.sm_mhz, found.celsius) == (1002.0, 53.0)
+    clocks = power_windows.clocks(recordings(rows), [Window(1.0, 3.0)])
+    assert (clocks.sm_mhz, clocks.celsius) == (1002.0, 53.0)
     assert power_windows.used_bytes(recordings(rows), [Window(1.0, 3.0)]) == 3
     assert power_windows.clocks({}, [Window(1.0, 3.0)]) is None
 
@@ -157,7 +157,7 @@ def test_clocks_are_means_heat_is_the_hottest_and_memory_the_fullest_within_the_
 def test_the_trace_is_thinned_and_what_one_gpu_did_not_tell_is_no_number() -> None:
     rows = [SensorRow(n * 0.5, uuid, milliwatts=100_000) for n in range(4000) for uuid in ("GPU-0", "GPU-1")]
     rows = [row for row in rows if not (row.gpu == "GPU-1" and 500 < row.at < 700)]
-    found = power_windows.power_trace(recordings(rows), "2026-11-21T09:00:00Z", 0.0)
-    assert len(found.watts) <= 600
-    assert set(found.watts) == {200.0, None}
+    trace = power_windows.power_trace(recordings(rows), "2026-11-21T09:00:00Z", 0.0)
+    assert len(trace.watts) <= 600
+    assert set(trace.watts) == {200.0, None}
     assert power_windows.power_trace({}, "2026-11-21T09:00:00Z", 0.0) is None

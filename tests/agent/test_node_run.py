@@ -56,10 +56,10 @@ def test_a_run_that_is_ended_after_its_abba_blocks_is_partial_too() -> None:
         return Failure(reason="terminated", message="the agent was told to stop")
 
     around = {"terminated": lambda: bool(ended)}
-    found = result(on_fakes(FakeBackend(profiles=profiled), around=around, loss=LossRuns(steps=10)))
-    assert found.partial.reason == "terminated"
-    assert all(row.loss is None for row in found.recipes)
-    assert found.recipes[0].training.tokens_per_second is not None
+    outcome = result(on_fakes(FakeBackend(profiles=profiled), around=around, loss=LossRuns(steps=10)))
+    assert outcome.partial.reason == "terminated"
+    assert all(row.loss is None for row in outcome.recipes)
+    assert outcome.recipes[0].training.tokens_per_second is not None
 
 
 # --- GPUs in step
@@ -319,10 +319,10 @@ def energy_reasons(outcome: Outcome) -> tuple[str, ...]:
 
 
 def test_sensors_that_can_not_be_trusted_take_the_energy_and_say_so_and_nothing_else() -> None:
-    assert energy_reasons(with_sensors(lambda found: found)) == (), "the same sensors without tampering give energy"
+    assert energy_reasons(with_sensors(lambda sensor: sensor)) == (), "the same sensors without tampering give energy"
     assert "sensor_lost" in energy_reasons(with_sensors(lost))
-    assert energy_reasons(with_sensors(lambda found: Recordings(dict(list(found.gpus.items())[1:])))) == ("no_sampler",)
-    assert energy_reasons(with_sensors(lambda found: found, Sensor(agreement=1.2))) == ("counter_disagrees",)
+    assert energy_reasons(with_sensors(lambda kept: Recordings(dict(list(kept.gpus.items())[1:])))) == ("no_sampler",)
+    assert energy_reasons(with_sensors(lambda sensor: sensor, Sensor(agreement=1.2))) == ("counter_disagrees",)
     assert energy_reasons(replayed("power_invalid")) == ("counter_disagrees",), "the arithmetic finds a fast counter"
 
 
@@ -359,8 +359,8 @@ def test_energy_is_of_full_depth_steps_with_idle_taken_off_in_the_net_figure() -
 
 def test_the_health_of_the_gpus_is_in_the_result() -> None:
     known = SensorFacts(health=(Health("GPU-0", ecc_aggregate_uncorrectable=3, memory_used_bytes=7),))
-    found = result(on_fakes(FakeBackend(uuid="GPU-0"), facts=known)).health
-    assert [(gpu.uuid, gpu.ecc_aggregate_uncorrectable, gpu.memory_used_bytes) for gpu in found] == [("GPU-0", 3, 7)]
+    health = result(on_fakes(FakeBackend(uuid="GPU-0"), facts=known)).health
+    assert [(gpu.uuid, gpu.ecc_aggregate_uncorrectable, gpu.memory_used_bytes) for gpu in health] == [("GPU-0", 3, 7)]
 
 
 def test_fewer_gpus_than_promised_is_no_result() -> None:

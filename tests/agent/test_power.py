@@ -81,10 +81,10 @@ def test_the_counter_of_a_known_curve_gives_its_energy_and_both_agree(name: str)
     watts, joules, _ = CURVES[name]
     truth = joules(WINDOW.end) - joules(WINDOW.start)
     assert joules_of(energy.counted(readings(joules), WINDOW)) == pytest.approx(truth, rel=0.01)
-    found = energy.mean_power(energy.Trace(samples(watts), readings(joules)), [WINDOW], QUIET)
-    assert found.reasons == ()
-    assert found.joules == pytest.approx(truth, rel=0.01)
-    assert found.watts == pytest.approx(truth / 12, rel=0.01)
+    reading = energy.mean_power(energy.Trace(samples(watts), readings(joules)), [WINDOW], QUIET)
+    assert reading.reasons == ()
+    assert reading.joules == pytest.approx(truth, rel=0.01)
+    assert reading.watts == pytest.approx(truth / 12, rel=0.01)
 
 
 @pytest.mark.parametrize("name", CURVES)
@@ -121,11 +121,11 @@ def test_energy_lies_between_least_and_most_power_and_adds_up_over_neighbours(wa
 def test_a_hole_wider_than_the_bound_gives_no_figure_and_a_narrower_one_does(width: float, middle: float) -> None:
     kept = [sample for sample in samples(lambda at: 500.0) if abs(sample.at - middle) > width / 2]
     hole = max((b.at - a.at for a, b in pairwise(kept) if b.at > WINDOW.start and a.at < WINDOW.end), default=0.0)
-    found = energy.integral(kept, WINDOW)
+    joules = energy.integral(kept, WINDOW)
     if hole <= energy.LIMITS.gap_seconds:
-        assert found == pytest.approx(6000.0)
+        assert joules == pytest.approx(6000.0)
     else:
-        assert found is why.SAMPLE_GAP
+        assert joules is why.SAMPLE_GAP
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -5.0])
@@ -195,33 +195,33 @@ VOID: dict[str, tuple[energy.Trace, list[energy.Window], energy.StepPace, tuple[
 @pytest.mark.parametrize("name", VOID)
 def test_what_can_not_be_trusted_gives_no_figure_but_its_reason(name: str) -> None:
     trace, windows, load, reasons = VOID[name]
-    found = energy.mean_power(trace, windows, load)
-    assert (found.joules, found.watts) == (None, None)
-    assert set(found.reasons) == set(reasons)
+    reading = energy.mean_power(trace, windows, load)
+    assert (reading.joules, reading.watts) == (None, None)
+    assert set(reading.reasons) == set(reasons)
 
 
 def test_a_counter_4_percent_off_is_within_bounds_and_is_the_figure() -> None:
-    found = energy.mean_power(broken_counter(lambda reading: round(reading.millijoules * 1.04)), [WINDOW], QUIET)
-    assert found.reasons == ()
-    assert found.joules == pytest.approx(6240.0, rel=1e-3)
+    figure = energy.mean_power(broken_counter(lambda reading: round(reading.millijoules * 1.04)), [WINDOW], QUIET)
+    assert figure.reasons == ()
+    assert figure.joules == pytest.approx(6240.0, rel=1e-3)
 
 
 def test_windows_pool_their_seconds_energy_and_updates() -> None:
     apart = [energy.Window(9.5, 13.0), energy.Window(13.5, 17.0), energy.Window(17.5, 22.0)]
-    found = energy.mean_power(steady(), apart, QUIET)
-    assert found.reasons == ()
-    assert found.seconds == pytest.approx(11.5)
-    assert found.joules == pytest.approx(5750.0)
-    assert found.updates == pytest.approx(115, abs=3)
+    reading = energy.mean_power(steady(), apart, QUIET)
+    assert reading.reasons == ()
+    assert reading.seconds == pytest.approx(11.5)
+    assert reading.joules == pytest.approx(5750.0)
+    assert reading.updates == pytest.approx(115, abs=3)
 
 
 def test_a_module_has_no_counter_and_is_judged_by_its_power_alone() -> None:
     chance = Random(1)
     noisy = [1200 + chance.uniform(-1, 1) for _ in range(200)]
     trace = energy.Trace(samples(lambda at: noisy[math.floor(at / 0.1 + 1e-9) - 80]), scope="module")
-    found = energy.mean_power(trace, [WINDOW], QUIET)
-    assert (found.reasons, found.scope) == ((), "module")
-    assert found.watts == pytest.approx(1200, rel=1e-3)
+    reading = energy.mean_power(trace, [WINDOW], QUIET)
+    assert (reading.reasons, reading.scope) == ((), "module")
+    assert reading.watts == pytest.approx(1200, rel=1e-3)
     assert energy.mean_power(replace(trace, power=samples(lambda at: 1200.0)), [WINDOW], QUIET).reasons == (
         why.TOO_FEW_UPDATES,
     )
@@ -229,8 +229,8 @@ def test_a_module_has_no_counter_and_is_judged_by_its_power_alone() -> None:
 
 @pytest.mark.parametrize("period", [0.06, 0.1, 0.137, 0.25])
 def test_the_sensors_period_is_read_from_its_counter_whatever_the_polls(period: float) -> None:
-    found = energy.sensor_period(readings(lambda at: 500 * at, period=period))
-    assert found == pytest.approx(period, rel=0.02)
+    seconds = energy.sensor_period(readings(lambda at: 500 * at, period=period))
+    assert seconds == pytest.approx(period, rel=0.02)
     assert energy.updates(energy.Trace(counter=readings(lambda at: 500 * at, period=period)), WINDOW) == pytest.approx(
         12 / period, abs=2
     )
@@ -393,9 +393,9 @@ def test_a_sensor_that_looks_a_quarter_of_the_time_is_caught_or_is_right(
     step: float, busy: float, phase: float
 ) -> None:
     machine = Machine(step, busy, phase, never())
-    found = energy.mean_power(machine.trace(), [SEEN], energy.StepPace(step))
+    reading = energy.mean_power(machine.trace(), [SEEN], energy.StepPace(step))
     truth = machine.joules(SEEN.start, SEEN.end)
-    assert found.reasons == (why.PHASE_LOCKED,) or found.joules == pytest.approx(truth, rel=0.02)
+    assert reading.reasons == (why.PHASE_LOCKED,) or reading.joules == pytest.approx(truth, rel=0.02)
 
 
 def test_the_lock_is_real_its_figure_would_be_far_off() -> None:
@@ -411,18 +411,18 @@ def test_the_lock_is_real_its_figure_would_be_far_off() -> None:
 @given(st.sampled_from([0.077, 0.12, 0.233, 0.0137]), BUSY, PHASE)
 def test_steps_off_every_ratio_are_measured_within_two_percent(step: float, busy: float, phase: float) -> None:
     machine = Machine(step, busy, phase, never())
-    found = energy.mean_power(machine.trace(), [SEEN], energy.StepPace(step))
-    assert found.reasons == ()
-    assert found.joules == pytest.approx(machine.joules(SEEN.start, SEEN.end), rel=0.02)
+    reading = energy.mean_power(machine.trace(), [SEEN], energy.StepPace(step))
+    assert reading.reasons == ()
+    assert reading.joules == pytest.approx(machine.joules(SEEN.start, SEEN.end), rel=0.02)
 
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("step", [0.1, 0.15, 0.2])
 def test_random_pauses_break_the_lock(step: float, seed: int) -> None:
     machine = Machine(step, 0.7, 0.3, pauses(seed, 0.025))
-    found = energy.mean_power(machine.trace(), [SEEN], energy.StepPace(step, longest_pause_seconds=0.025))
-    assert found.reasons == ()
-    assert found.joules == pytest.approx(machine.joules(SEEN.start, SEEN.end), rel=0.02)
+    reading = energy.mean_power(machine.trace(), [SEEN], energy.StepPace(step, longest_pause_seconds=0.025))
+    assert reading.reasons == ()
+    assert reading.joules == pytest.approx(machine.joules(SEEN.start, SEEN.end), rel=0.02)
 
 
 @given(step=st.floats(0.02, 1.0), drift=st.floats(-0.005, 0.005), sensor=st.sampled_from([0.02, 0.05, 0.1]))

@@ -74,9 +74,9 @@ def test_an_abba_block_that_is_measured_again_replays_the_same_parts() -> None:
 
 
 def test_each_window_says_which_abba_block_it_is_of_also_where_one_was_measured_again() -> None:
-    found = taken(Metered(), hooks=hot_in(2))
-    assert found.repeated == 1
-    assert [one.abba_block for one in found.windows["nvfp4"]] == [0, 0, 1, 1, 2, 2, 3, 3]
+    windows = taken(Metered(), hooks=hot_in(2))
+    assert windows.repeated == 1
+    assert [one.abba_block for one in windows.windows["nvfp4"]] == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
 def test_layers_stand_in_for_a_part_that_the_short_model_lacks() -> None:

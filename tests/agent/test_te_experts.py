@@ -104,9 +104,9 @@ def experts_of(bench: Bench, *labels: str) -> list[Experts]:
     """Of the short models of these variants, once they are built."""
     for label in labels:
         assert bench.backend.prepare(bench.training, bench.variant(label)) is None
-    found = [bench.backend._models[label].stack.layers[-1].layernorm_mlp for label in labels]
-    assert all(isinstance(experts, Experts) for experts in found)
-    return found
+    modules = [bench.backend._models[label].stack.layers[-1].layernorm_mlp for label in labels]
+    assert all(isinstance(experts, Experts) for experts in modules)
+    return modules
 
 
 def test_nvfp4_takes_as_many_experts_in_a_call_as_its_kernels_do_with_the_weights_of_all_others() -> None:

@@ -58,8 +58,8 @@ def test_a_regions_mean_has_its_batch_kinds_in_the_cycles_proportion() -> None:
     made = program(gpu, FakeEngine(gpu))
     timings = made.measure(200e-6)
     assert timings.cycles == 1
-    found = graphs.by_name(timings, ("forward", "backward", "absent"))
-    assert {name: spent * 1e6 for name, spent in found.items()} == pytest.approx({"forward": 22.5, "backward": 10.0})
+    means = graphs.by_name(timings, ("forward", "backward", "absent"))
+    assert {name: spent * 1e6 for name, spent in means.items()} == pytest.approx({"forward": 22.5, "backward": 10.0})
 
 
 @pytest.mark.parametrize(("seconds", "cycles"), [(0.0, 1), (129e-6, 1), (1e-3, 7)])

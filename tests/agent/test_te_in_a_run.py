@@ -1,4 +1,4 @@
-"""Transformer Engine's backend under a whole run: what a new process has to build, what is told."""
+"""Transformer Engine's backend under a whole run: what a new process has to build, and its log."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ class Probed(Bench):
 def probed(recipe: Recipe) -> Ended:
     """How a recipe's probe ends: in every run alike."""
     _, api, engine = fakes()
-    told = probing.run(api, engine, recipe, LinearShape(128, 128, 128))
-    return Ended(0, json.dumps(told), "")
+    probe = probing.run(api, engine, recipe, LinearShape(128, 128, 128))
+    return Ended(0, json.dumps(probe), "")
 
 
 def ran(asked: MeasurementRequest) -> Outcome:

@@ -74,18 +74,18 @@ def test_a_recipe_that_does_not_run_has_its_reason(end: Ended, availability: str
 @pytest.mark.parametrize("tag", TAGS)
 def test_the_probe_runs_a_linear_and_a_transformer_layer_on(tag: str) -> None:
     world, api, engine = fakes(tag)
-    told = run(api, engine, "fp8_current", SMALL)
+    probe = run(api, engine, "fp8_current", SMALL)
     assert {"pytorch.Linear.forward", "pytorch.TransformerLayer.forward"} <= {symbol for symbol, _ in world.calls}
-    found = probe_of("fp8_current", Ended(0, json.dumps(told), ""))
+    found = probe_of("fp8_current", Ended(0, json.dumps(probe), ""))
     assert (found.availability, found.verification.verdict) == ("ok", "verified")
 
 
 def test_what_transformer_engine_raises_is_the_probes_answer_with_its_word_on_the_hardware() -> None:
     _, api, engine = fakes()
     del api.recipe.NVFP4BlockScaling
-    told = run(api, engine, "nvfp4")
-    assert told["error"].startswith("AttributeError: ")
-    found = probe_of("nvfp4", Ended(0, json.dumps(told), ""))
+    probe = run(api, engine, "nvfp4")
+    assert probe["error"].startswith("AttributeError: ")
+    found = probe_of("nvfp4", Ended(0, json.dumps(probe), ""))
     assert found.availability == "unsupported"
     assert "compute capability 10.0 or higher required for NVFP4" in found.reason
 

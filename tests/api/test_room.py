@@ -47,18 +47,18 @@ def test_all_recipes_are_held_at_once() -> None:
     dense = 3 * 7168 * 18_432
     attention_and_shared = 187e6 * 2 + 3 * 7168 * 2048  # of two layers, and of the one with experts
     assert needs[0] == pytest.approx(6 * (experts + dense + attention_and_shared), rel=0.01)
-    own = {"fp8_delayed": 2, "fp8_current": 2, "fp8_block": 2 + 1 / 16, "mxfp8": 2 + 1 / 16}
+    weight_bytes = {"fp8_delayed": 2, "fp8_current": 2, "fp8_block": 2 + 1 / 16, "mxfp8": 2 + 1 / 16}
     fp4 = [recipe for recipe, facts in RECIPES.items() if facts.format == "fp4"]
     quantized = experts + dense + attention_and_shared
-    assert needs[1] - needs[0] == pytest.approx(own["mxfp8"] * quantized, rel=0.01)
-    assert needs[2] - needs[0] == pytest.approx((sum(own.values()) + 9 / 8 * len(fp4)) * quantized, rel=0.01)
+    assert needs[1] - needs[0] == pytest.approx(weight_bytes["mxfp8"] * quantized, rel=0.01)
+    assert needs[2] - needs[0] == pytest.approx((sum(weight_bytes.values()) + 9 / 8 * len(fp4)) * quantized, rel=0.01)
 
 
 def test_fewer_recipes_are_offered_where_they_would_fit() -> None:
     wanted, memory = workload("kimi-k2"), 193_000_000_000
-    found = layer_room(wanted, RECIPE_NAMES[:7], memory)
-    assert found is not None
-    fits, said = found
+    room = layer_room(wanted, RECIPE_NAMES[:7], memory)
+    assert room is not None
+    fits, said = room
     assert not fits
     assert "so some get no training figure: expertParallel 2 would do, or fewer recipes would do (bf16, " in said
     fewer: Any = said.rpartition("(")[2].rstrip(")").split(", ")

@@ -113,8 +113,8 @@ def test_the_kind_of_plans_may_be_lacking() -> None:
 
 def solved(*jobs: Any, **changes: Any) -> dict[str, Any]:
     """A CapacityPlan object as the operator leaves it after it has planned."""
-    told = answer_of(plan(spec(*jobs, **changes), fleet(), NOW))
-    written = finished(told, told.model_copy(update={"conditions": ()}), "x", 1, NOW)
+    answer = answer_of(plan(spec(*jobs, **changes), fleet(), NOW))
+    written = finished(answer, answer.model_copy(update={"conditions": ()}), "x", 1, NOW)
     return {
         "metadata": {"namespace": "ml", "name": "q1", "uid": "u"},
         "status": written.model_dump(mode="json", by_alias=True, exclude_none=True),
@@ -122,17 +122,17 @@ def solved(*jobs: Any, **changes: Any) -> dict[str, Any]:
 
 
 def lines(shown: dict[str, Any]) -> list[str]:
-    found = read_plan(shown)
-    assert found is not None
-    return [line for family in PLAN_FAMILIES for line in family.render(found).decode().splitlines()]
+    view = read_plan(shown)
+    assert view is not None
+    return [line for family in PLAN_FAMILIES for line in family.render(view).decode().splitlines()]
 
 
 def test_a_plan_is_told_by_its_totals_and_pools() -> None:
-    found = "\n".join(lines(solved(job(minGPUs=64, maxGPUs=64))))
-    assert 'precision_plan_phase{phase="Solved",plan="q1",plan_namespace="ml"} 1.0' in found
-    assert 'precision_plan_pool_peak_gpus{plan="q1",plan_namespace="ml",pool="H100"} 64.0' in found
-    assert 'precision_plan_jobs{plan="q1",plan_namespace="ml",pool="H100",recipe="bf16"} 1.0' in found
-    assert 'precision_plan_duration_seconds{plan="q1",plan_namespace="ml"} 156250' in found
+    text = "\n".join(lines(solved(job(minGPUs=64, maxGPUs=64))))
+    assert 'precision_plan_phase{phase="Solved",plan="q1",plan_namespace="ml"} 1.0' in text
+    assert 'precision_plan_pool_peak_gpus{plan="q1",plan_namespace="ml",pool="H100"} 64.0' in text
+    assert 'precision_plan_jobs{plan="q1",plan_namespace="ml",pool="H100",recipe="bf16"} 1.0' in text
+    assert 'precision_plan_duration_seconds{plan="q1",plan_namespace="ml"} 156250' in text
 
 
 def test_what_is_not_known_has_no_series() -> None:

@@ -177,9 +177,9 @@ def test_the_figures_of_a_pool_lie_within_those_of_its_nodes(rates: list[float])
 def test_a_profile_tells_its_phase_its_eta_and_its_newest_result() -> None:
     complete = {"type": "Complete", "status": "True", "reason": "AllMeasured"}
     status = {"phase": "Running", "etaTime": "2026-11-20T14:35:00Z", "lastRun": "2026-11-20T06:30:00Z"}
-    found = shown([], status=status | {"conditions": [complete | {"lastTransitionTime": "2026-11-20T06:31:00Z"}]})
-    assert found["precision_profile_phase", "Running"] == 1
+    samples = shown([], status=status | {"conditions": [complete | {"lastTransitionTime": "2026-11-20T06:31:00Z"}]})
+    assert samples["precision_profile_phase", "Running"] == 1
     eta = datetime(2026, 11, 20, 14, 35, tzinfo=UTC).timestamp()
-    assert found["precision_profile_eta_timestamp_seconds", ""] == eta
-    assert found["precision_profile_last_result_timestamp_seconds", ""] == 1795156200
-    assert found["precision_profile_last_completion_timestamp_seconds", ""] == 1795156260
+    assert samples["precision_profile_eta_timestamp_seconds", ""] == eta
+    assert samples["precision_profile_last_result_timestamp_seconds", ""] == 1795156200
+    assert samples["precision_profile_last_completion_timestamp_seconds", ""] == 1795156260

@@ -127,8 +127,8 @@ def target(watching: Watching, plural: str) -> WatchTarget:
 
 
 async def test_each_kind_is_listed_once_and_then_followed(api: Api, tmp_path: Path) -> None:
-    async with watching(api.answer, tmp_path) as (found, store):
-        await asyncio.wait_for(found.listed.wait(), 10)
+    async with watching(api.answer, tmp_path) as (watch, store):
+        await asyncio.wait_for(watch.listed.wait(), 10)
         assert nodes(store) == {"n1", "n2"}
         await eventually(lambda: len(api.watches(REPORT_PLURAL)) == 1)
         api.put(REPORT_PLURAL, report_object("n3"))
@@ -177,10 +177,10 @@ async def test_without_the_kind_of_plans_all_else_is_shown_and_plans_follow_once
     api: Api, tmp_path: Path
 ) -> None:
     api.refused[PLAN_PLURAL] = 404
-    async with watching(api.answer, tmp_path) as (found, store):
-        await asyncio.wait_for(found.listed.wait(), 10)
+    async with watching(api.answer, tmp_path) as (watch, store):
+        await asyncio.wait_for(watch.listed.wait(), 10)
         assert (len(nodes(store)), store.view().plans) == (2, ())
-        assert "by the test" in found.states[target(found, PLAN_PLURAL)].problem
+        assert "by the test" in watch.states[target(watch, PLAN_PLURAL)].problem
         api.refused.clear()
         await eventually(lambda: phases(build(store.view())) == {"q1": "Solved"})
 
@@ -189,13 +189,13 @@ async def test_without_the_kind_of_plans_all_else_is_shown_and_plans_follow_once
 async def test_plans_vanish_with_their_kind_and_stay_without_the_right_to_read_them(
     status: int, left: dict[str, str], api: Api, tmp_path: Path
 ) -> None:
-    async with watching(api.answer, tmp_path) as (found, store):
+    async with watching(api.answer, tmp_path) as (watch, store):
         await eventually(lambda: len(api.watches(PLAN_PLURAL)) == 1)
         api.refused[PLAN_PLURAL] = status
         api.end_watch(PLAN_PLURAL)
         await eventually(lambda: api.lists()[PLAN_PLURAL] == 2)
         await eventually(lambda: phases(build(store.view())) == left)
-        assert not found.states[target(found, PLAN_PLURAL)].watched
+        assert not watch.states[target(watch, PLAN_PLURAL)].watched
         assert nodes(store) == {"n1", "n2"}
 
 
@@ -203,15 +203,15 @@ async def test_reports_that_cannot_be_listed_keep_everything_waiting_and_the_rea
     api: Api, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     api.refused[REPORT_PLURAL] = 403
-    async with watching(api.answer, tmp_path) as (found, store):
+    async with watching(api.answer, tmp_path) as (watch, store):
         await eventually(lambda: api.lists()[REPORT_PLURAL] >= 2)
-        assert not found.listed.is_set()
-        state = found.states[target(found, REPORT_PLURAL)]
+        assert not watch.listed.is_set()
+        state = watch.states[target(watch, REPORT_PLURAL)]
         assert "by the test" in state.problem
         assert state.forbidden
         assert len([record for record in caplog.records if "not watched" in record.getMessage()]) == 1
         api.refused.clear()
-        await asyncio.wait_for(found.listed.wait(), 20)
+        await asyncio.wait_for(watch.listed.wait(), 20)
         assert nodes(store) == {"n1", "n2"}
 
 
@@ -228,13 +228,13 @@ async def test_a_namespace_that_may_not_be_read_holds_up_no_other_one_and_is_sho
             return web.json_response({"metadata": {"resourceVersion": "1"}, "items": []}, status=status)
         return await api.answer(request)
 
-    async with watching(answer, tmp_path, namespaces=("ml", "b")) as (found, store):
-        await asyncio.wait_for(found.listed.wait(), 10)
+    async with watching(answer, tmp_path, namespaces=("ml", "b")) as (watch, store):
+        await asyncio.wait_for(watch.listed.wait(), 10)
         assert nodes(store) == {"n1", "n2"}
-        assert [target.namespace for target, state in found.states.items() if state.forbidden] == ["b"] * 3
-        assert (found._own._registry.get_sample_value("precision_exporter_last_list_timestamp_seconds") or 0) > 0
+        assert [target.namespace for target, state in watch.states.items() if state.forbidden] == ["b"] * 3
+        assert (watch._own._registry.get_sample_value("precision_exporter_last_list_timestamp_seconds") or 0) > 0
         lost.clear()
-        await eventually(lambda: not any(state.forbidden for state in found.states.values()))
+        await eventually(lambda: not any(state.forbidden for state in watch.states.values()))
         monkeypatch.setattr("precision_operator.exporter.watch.LOST_SECONDS", 0.0)
         lost |= theirs
         api.end_watch(REPORT_PLURAL)

@@ -58,7 +58,7 @@ def problem(seed: int, wide: bool = False) -> tuple[Fleet, PlanSpec]:
     A `wide` one may also have what is not tried one by one here: hours that are paid for, a budget of energy.
     """
     drawn = random.Random(seed)
-    known, own = [], []
+    known, limits = [], []
     racks = drawn.random() < 0.3
     for number in range(drawn.randint(1, 2)):
         name, base = f"p{number}", drawn.uniform(4e4, 1.2e5)
@@ -77,7 +77,7 @@ def problem(seed: int, wide: bool = False) -> tuple[Fleet, PlanSpec]:
             entry["scaling"] = [{"gpus": 8, "efficiency": "1"}, {"gpus": 48, "efficiency": f"{kept:.3f}"}]
         if drawn.random() < 0.2:
             entry["powerBudget"] = f"{drawn.randint(12, 60)}kW"
-        own.append(entry)
+        limits.append(entry)
     jobs = []
     for number in range(drawn.randint(1, 3)):
         more: dict[str, Any] = {"priority": drawn.choice([0, 0, 1])}
@@ -98,13 +98,13 @@ def problem(seed: int, wide: bool = False) -> tuple[Fleet, PlanSpec]:
     budget = {"dollars": str(drawn.randint(300, 6000))} if drawn.random() < 0.15 else {}
     objective = drawn.choice([["time"], ["time"], ["cost"], ["energy"], ["cost", "time"]])
     if wide:
-        own = [
+        limits = [
             entry | {"committedGPUHours": str(drawn.randint(1, 5000))} if drawn.random() < 0.5 else entry
-            for entry in own
+            for entry in limits
         ]
         budget |= {"megawattHours": str(drawn.randint(1, 60))} if drawn.random() < 0.3 else {}
         objective = drawn.choice([objective, ["cost", "time"], ["time", "cost"]])
-    made = spec(*jobs, pools=own, power=power, budget=budget, objective=objective, solver={"timeLimitSeconds": 60})
+    made = spec(*jobs, pools=limits, power=power, budget=budget, objective=objective, solver={"timeLimitSeconds": 60})
     return fleet(*known), made
 
 

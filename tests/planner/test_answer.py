@@ -11,7 +11,7 @@ from precision_operator.planner.answer.planning import plan
 from precision_operator.planner.answer.what_if import _changed
 from precision_operator.planner.inputs.quantities import age
 from precision_operator.planner.rates.evidence import pools
-from tests.support.fleets import NOW, fleet, job, node, pool, rate, spec, told
+from tests.support.fleets import NOW, answered, fleet, job, node, pool, rate, spec
 
 FULL: dict[str, Any] = {
     "goodput": "0.9",
@@ -27,7 +27,7 @@ FULL: dict[str, Any] = {
 
 
 def test_every_figure_of_a_job_follows_from_the_stated_formulas() -> None:
-    found = told(jobs=[job(minGPUs=64, maxGPUs=64)], **FULL).jobs[0]
+    found = answered(jobs=[job(minGPUs=64, maxGPUs=64)], **FULL).jobs[0]
     rate_of_job = 64 * (80_000 / 8) * 0.96 * 0.9
     days = 100e9 / rate_of_job / 86_400
     facility = 5000 / 8 * 64 * 1.25 * 1.2
@@ -45,13 +45,13 @@ def test_every_figure_of_a_job_follows_from_the_stated_formulas() -> None:
 def test_a_price_that_includes_power_pays_for_it_once() -> None:
     own = FULL["pools"][0] | {"priceIncludesPower": True}
     task = [job(minGPUs=64, maxGPUs=64)]
-    both, once = told(jobs=task, **FULL).jobs[0], told(jobs=task, **FULL | {"pools": [own]}).jobs[0]
+    both, once = answered(jobs=task, **FULL).jobs[0], answered(jobs=task, **FULL | {"pools": [own]}).jobs[0]
     power = float(both.megawatt_hours or 0) * 1000 * 0.1
     assert float(both.dollars or 0) - float(once.dollars or 0) == pytest.approx(power, abs=0.02)
 
 
 def test_without_scaling_a_plan_is_an_upper_bound_and_promises_no_deadline() -> None:
-    found = told(jobs=[job(deadlineDays="30")])
+    found = answered(jobs=[job(deadlineDays="30")])
     assert found.jobs[0].upper_bound
     assert found.jobs[0].deadline == "notPromised"
     assert found.deadlines == "0/1"
@@ -60,21 +60,21 @@ def test_without_scaling_a_plan_is_an_upper_bound_and_promises_no_deadline() -> 
 
 
 def test_with_scaling_a_deadline_that_the_high_end_meets_is_promised() -> None:
-    found = told(jobs=[job(deadlineDays="30")], **FULL)
+    found = answered(jobs=[job(deadlineDays="30")], **FULL)
     assert found.jobs[0].deadline == "promised"
     assert float(found.jobs[0].days.high) <= 30
 
 
 def test_a_deadline_is_planned_by_the_band() -> None:
     slow = [node("a", [rate("bf16", error=0.1)], count=60), node("s", [rate("bf16", 60_000.0, error=0.1)], count=4)]
-    found = told(fleet(pool("H100", *slow)), jobs=[job(deadlineDays="3")], **FULL | {"objective": ["cost"]})
+    found = answered(fleet(pool("H100", *slow)), jobs=[job(deadlineDays="3")], **FULL | {"objective": ["cost"]})
     assert float(found.jobs[0].days.mid) < 3 < float(found.jobs[0].days.high)
     assert found.jobs[0].deadline == "promised"
 
 
 def test_slow_nodes_are_named_and_draining_them_is_priced() -> None:
     nodes = [node("ok", count=60), node("slow-1", [rate("bf16", 64_000.0)])]
-    found = told(fleet(pool("H100", *nodes)), jobs=[job(minGPUs=384, maxGPUs=384)], whatIfs=None)
+    found = answered(fleet(pool("H100", *nodes)), jobs=[job(minGPUs=384, maxGPUs=384)], whatIfs=None)
     drained = next(each for each in found.what_ifs if each.name == "drain-slow-nodes")
     assert "without the slow nodes slow-1" in drained.answer
     assert float(drained.days or 0) < 0
@@ -83,15 +83,15 @@ def test_slow_nodes_are_named_and_draining_them_is_priced() -> None:
 
 def test_a_throttled_node_is_slow_and_not_in_the_reference() -> None:
     nodes = [node("ok", count=9), node("hot", [rate("bf16", 70_000.0, throttled=True)])]
-    found = told(fleet(pool("H100", *nodes)))
+    found = answered(fleet(pool("H100", *nodes)))
     assert found.pools[0].slow_nodes == 1
 
 
 def test_on_known_fast_nodes_a_job_does_not_wait_for_slow_ones() -> None:
     nodes = [node("ok", count=60), node("slow", [rate("bf16", 64_000.0)], count=4)]
     task = [job(minGPUs=384, maxGPUs=384)]
-    drawn = told(fleet(pool("H100", *nodes)), jobs=task)
-    placed = told(fleet(pool("H100", *nodes)), jobs=task, fleet={"placement": "fastest"})
+    drawn = answered(fleet(pool("H100", *nodes)), jobs=task)
+    placed = answered(fleet(pool("H100", *nodes)), jobs=task, fleet={"placement": "fastest"})
     assert float(drawn.jobs[0].straggler) == pytest.approx(0.8, abs=0.01)
     assert placed.jobs[0].straggler == "1"
 
@@ -115,7 +115,7 @@ def test_a_question_is_answered_as_a_difference(question: str) -> None:
     asked = {"name": question, **change}
     task = [job(recipes=["bf16", "fp8_current"])]
     priced: dict[str, Any] = {"pools": [{"name": "H100", "dollarsPerGPUHour": "2"}], "power": FULL["power"]}
-    found = told(fleet(pool("H100", *nodes)), jobs=task, whatIfs=[asked], **priced)
+    found = answered(fleet(pool("H100", *nodes)), jobs=task, whatIfs=[asked], **priced)
     (answer,) = found.what_ifs
     assert words in answer.answer.replace("rack b", "rack a")
     assert answer.feasible
@@ -130,7 +130,7 @@ def test_a_question_is_answered_as_a_difference(question: str) -> None:
 
 def test_a_question_that_makes_the_plan_impossible_says_so() -> None:
     asked = {"name": "none", "denyRecipes": ["bf16"]}
-    found = told(jobs=[job(recipes=["bf16"])], whatIfs=[asked])
+    found = answered(jobs=[job(recipes=["bf16"])], whatIfs=[asked])
     assert not found.what_ifs[0].feasible
     assert "no recipe is left" in found.what_ifs[0].answer
 
@@ -138,7 +138,7 @@ def test_a_question_that_makes_the_plan_impossible_says_so() -> None:
 @pytest.mark.parametrize(("question", "field"), [("addNodes", {"nodes": 4}), ("loseRack", {})])
 def test_a_product_of_several_pools_is_no_pool_to_ask_about(question: str, field: dict[str, Any]) -> None:
     known = fleet(pool("rackA", product="H100"), pool("rackB", product="H100"))
-    (answer,) = told(known, whatIfs=[{"name": "more", question: {"pool": "H100", **field}}]).what_ifs
+    (answer,) = answered(known, whatIfs=[{"name": "more", question: {"pool": "H100", **field}}]).what_ifs
     assert not answer.feasible
     assert f"spec.whatIfs[more].{question}.pool: H100 is the product of 2 pools" in answer.answer
     assert "write the name of one as pool: rackA, rackB" in answer.answer
@@ -146,7 +146,7 @@ def test_a_product_of_several_pools_is_no_pool_to_ask_about(question: str, field
 
 def test_a_pools_own_name_comes_before_another_pools_product() -> None:
     known = fleet(pool("H100"), pool("other", product="H100"))
-    (answer,) = told(known, whatIfs=[{"name": "lost", "loseRack": {"pool": "H100", "rack": "r"}}]).what_ifs
+    (answer,) = answered(known, whatIfs=[{"name": "lost", "loseRack": {"pool": "H100", "rack": "r"}}]).what_ifs
     assert "pool H100 has no rack r" in answer.answer
 
 
@@ -157,20 +157,20 @@ def test_a_pools_own_name_comes_before_another_pools_product() -> None:
 def test_an_age_is_told_as_people_tell_it(days: float, words: str) -> None:
     assert age(days) == words
     finished = (NOW - timedelta(days=days)).isoformat()
-    found = told(fleet(pool("H100", node("n", count=16, finished_at=finished))))
+    found = answered(fleet(pool("H100", node("n", count=16, finished_at=finished))))
     assert found.jobs[0].source.endswith(f"oldest {words}")
     assert found.pools[0].provenance.endswith(f"oldest {words}")
 
 
 def test_every_rate_carries_its_source() -> None:
-    found = told()
+    found = answered()
     assert found.jobs[0].source == "profile nightly, 16 nodes, 16 verified, oldest 1 day"
     assert found.pools[0].provenance == "profiles nightly; 16 nodes; 16/16 figures verified; oldest 1 day"
     assert found.data == "measured"
 
 
 def test_a_predicted_rate_is_flagged_and_has_a_wider_band() -> None:
-    near, far = told().jobs[0], told(jobs=[job(workload={"preset": "llama3.1-70b"})]).jobs[0]
+    near, far = answered().jobs[0], answered(jobs=[job(workload={"preset": "llama3.1-70b"})]).jobs[0]
     assert (near.basis, far.basis) == ("measured", "predicted")
     assert far.source.startswith("predicted by equal FLOP/s from llama3-8b; ")
     assert float(far.days.high) / float(far.days.low) > 1.2 > float(near.days.high) / float(near.days.low)
@@ -184,7 +184,7 @@ def test_a_job_rate_comes_before_rates_of_nodes_and_holds_communication() -> Non
         "tokensPerSecondPerGPU": "9000",
         "source": "run 17 of May",
     }
-    found = told(pools=[{"name": "H100", "jobRates": [told_rate]}], jobs=[job(minGPUs=128, recipes=["bf16"])])
+    found = answered(pools=[{"name": "H100", "jobRates": [told_rate]}], jobs=[job(minGPUs=128, recipes=["bf16"])])
     assert found.jobs[0].tokens_per_second == str(9000 * 128)
     assert found.jobs[0].basis == "declared"
     assert not found.jobs[0].upper_bound
@@ -192,12 +192,12 @@ def test_a_job_rate_comes_before_rates_of_nodes_and_holds_communication() -> Non
 
 
 def test_what_binds_a_job_is_named() -> None:
-    found = told(jobs=[job("a", minGPUs=64), job("b")], **FULL | {"objective": ["time"]})
+    found = answered(jobs=[job("a", minGPUs=64), job("b")], **FULL | {"objective": ["time"]})
     assert {one.binding for one in found.jobs} & {"GPUs of pool H100", "nothing: the last job ends no earlier"}
 
 
 def test_nodes_that_are_only_planned_are_told_to_be_assumed() -> None:
-    found = told(pools=[{"name": "H100", "nodes": 32}], jobs=[job(minGPUs=256)])
+    found = answered(pools=[{"name": "H100", "nodes": 32}], jobs=[job(minGPUs=256)])
     assert found.jobs[0].gpus == 256
     assert any("one that nobody has seen is assumed to be 5 % to 35 % slower" in note for note in found.notes)
 
@@ -206,7 +206,7 @@ def test_recipes_whose_shapes_do_not_fit_the_model_are_left_out() -> None:
     model = {"hiddenSize": 4104, "intermediateSize": 14336, "numAttentionHeads": 27, "numHiddenLayers": 32}
     odd = {"name": "odd", "model": model, "microBatchSize": 1, "sequenceLength": 8192}
     known = fleet(pool("H100", node("n", [rate("bf16"), rate("fp8_current", 1e5)], count=4)))
-    assert told(known, jobs=[job(workload=odd)]).jobs[0].recipe == "bf16"
+    assert answered(known, jobs=[job(workload=odd)]).jobs[0].recipe == "bf16"
 
 
 def test_nodes_that_are_added_to_a_pool_named_by_product_stay_with_that_pool() -> None:
@@ -238,14 +238,14 @@ RACKS = [node(f"r{r}-{i}", gpus=4, rack=f"rack{r}", rates=[rate("bf16", 4e4)]) f
 
 
 def test_one_node_more_makes_no_block_of_a_rack() -> None:
-    asked = told(fleet(pool("GB200", *RACKS)), job(blockGPUs=72, minGPUs=72), whatIfs=more(1, "GB200"))
+    asked = answered(fleet(pool("GB200", *RACKS)), job(blockGPUs=72, minGPUs=72), whatIfs=more(1, "GB200"))
     assert asked.jobs[0].gpus == 288
     assert asked.what_ifs[0].answer.startswith("with 1 nodes (4 GPUs) more in GB200: no change in days")
     assert "train is then bound by GPUs of pool GB200" in asked.what_ifs[0].answer
 
 
 def test_a_rack_more_makes_a_block() -> None:
-    asked = told(fleet(pool("GB200", *RACKS)), job(blockGPUs=72, minGPUs=72), whatIfs=more(18, "GB200"))
+    asked = answered(fleet(pool("GB200", *RACKS)), job(blockGPUs=72, minGPUs=72), whatIfs=more(18, "GB200"))
     assert float(asked.what_ifs[0].days or 0) == pytest.approx(-float(asked.jobs[0].days.mid) / 5, rel=1e-4)
 
 
@@ -256,7 +256,7 @@ def test_a_node_more_does_not_verify_a_recipe_on_the_others(own: dict[str, Any])
         node("one", [rate("bf16")], count=120),
     ]
     pools = [{"name": "H100", **own}] if own else []
-    asked = told(fleet(pool("H100", *few)), job(), pools=pools, whatIfs=[] if own else more(1))
+    asked = answered(fleet(pool("H100", *few)), job(), pools=pools, whatIfs=[] if own else more(1))
     assert (asked.jobs[0].recipe, asked.jobs[0].gpus) == ("bf16", 8 * (129 if own else 128))
     if not own:
         # 1 of 129 nodes more of bf16, and no more than that.
@@ -264,9 +264,9 @@ def test_a_node_more_does_not_verify_a_recipe_on_the_others(own: dict[str, Any])
 
 
 def test_what_binds_after_a_question_is_told() -> None:
-    known = fleet(pool("H100", node("n", count=256)))
+    measured = fleet(pool("H100", node("n", count=256)))
     scaling = [{"name": "H100", "scaling": [{"gpus": 2048, "efficiency": "0.9"}]}]
-    asked = told(known, job(tokens="10T"), pools=scaling, whatIfs=more(100))
+    asked = answered(measured, job(tokens="10T"), pools=scaling, whatIfs=more(100))
     assert (
         "train is then bound by scaling is given up to 2048 GPUs, not for 2056: add a point" in asked.what_ifs[0].answer
     )
@@ -284,7 +284,7 @@ NONSENSE: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize("case", NONSENSE)
 def test_a_question_without_sense_is_an_error(case: str) -> None:
     change, words = NONSENSE[case]
-    (answer,) = told(fleet(), job(), whatIfs=[{"name": "x", **change}]).what_ifs
+    (answer,) = answered(fleet(), job(), whatIfs=[{"name": "x", **change}]).what_ifs
     assert answer.feasible is False
     assert words in answer.answer
 
@@ -292,31 +292,35 @@ def test_a_question_without_sense_is_an_error(case: str) -> None:
 def test_a_question_that_leaves_no_plan_names_the_limits_that_clash() -> None:
     racks = [node(f"{rack}{i}", rack=rack) for rack in "ab" for i in range(8)]
     asked = [{"name": "lost", "loseRack": {"pool": "H100"}}]
-    (answer,) = told(fleet(pool("H100", *racks)), job(deadlineDays="1"), whatIfs=asked).what_ifs
+    (answer,) = answered(fleet(pool("H100", *racks)), job(deadlineDays="1"), whatIfs=asked).what_ifs
     assert "no plan: These limits clash: the deadline of job train (1 days)" in answer.answer
 
 
 def test_a_pool_that_drops_out_by_its_blocks_is_told() -> None:
     four = pool("GB200", node("g", [rate("bf16", 4e4)], gpus=4, count=12))
-    found = told(fleet(pool("H100"), four), job(blockGPUs=12))
-    assert "not offered to train: H100: blocks of 12 GPUs are not whole nodes of 8: give a multiple of 8" in found.notes
+    status = answered(fleet(pool("H100"), four), job(blockGPUs=12))
+    assert (
+        "not offered to train: H100: blocks of 12 GPUs are not whole nodes of 8: give a multiple of 8" in status.notes
+    )
 
 
 def test_electricity_alone_has_a_cost() -> None:
     electric = {"pue": "1.2", "overhead": {"gpu": "1.25"}, "dollarsPerKilowattHour": "0.1"}
-    found = told(fleet(), job(), power=electric, objective=["cost"])
-    assert float(found.jobs[0].dollars or 0) == pytest.approx(float(found.jobs[0].megawatt_hours or 0) * 100, abs=0.01)
-    assert "no pool has dollarsPerGPUHour: cost is that of electricity alone" in found.notes
+    status = answered(fleet(), job(), power=electric, objective=["cost"])
+    assert float(status.jobs[0].dollars or 0) == pytest.approx(
+        float(status.jobs[0].megawatt_hours or 0) * 100, abs=0.01
+    )
+    assert "no pool has dollarsPerGPUHour: cost is that of electricity alone" in status.notes
 
 
 def test_rows_add_up_to_the_totals_where_hours_are_paid_for() -> None:
     prices = [{"name": "H100", "dollarsPerGPUHour": "2.333", "committedGPUHours": "1000"}]
-    found = told(fleet(), *(job(name, maxGPUs=40) for name in "abc"), pools=prices)
-    assert sum(round(float(row.dollars or 0) * 100) for row in found.jobs) == round(
-        float(found.totals.dollars or 0) * 100
+    status = answered(fleet(), *(job(name, maxGPUs=40) for name in "abc"), pools=prices)
+    assert sum(round(float(row.dollars or 0) * 100) for row in status.jobs) == round(
+        float(status.totals.dollars or 0) * 100
     )
-    hours = float(found.totals.gpu_hours or 0)
-    assert float(found.totals.dollars or 0) == pytest.approx((hours - 1000) * 2.333, rel=1e-5)
+    hours = float(status.totals.gpu_hours or 0)
+    assert float(status.totals.dollars or 0) == pytest.approx((hours - 1000) * 2.333, rel=1e-5)
 
 
 BOTH = [rate("bf16"), rate("fp8_current", 136_000.0)]
@@ -324,12 +328,13 @@ BOTH = [rate("bf16"), rate("fp8_current", 136_000.0)]
 
 def test_a_fast_recipe_under_the_scaling_of_all_is_told_to_be_flattered() -> None:
     alike = {"gpus": 128, "efficiency": "0.8"}
-    known = fleet(pool("H100", node("n", BOTH, count=16)))
-    flattered = told(known, job(minGPUs=128), pools=[{"name": "H100", "scaling": [alike]}])
-    own = alike | {"recipe": "fp8_current", "efficiency": "0.7"}
-    honest = told(known, job(minGPUs=128), pools=[{"name": "H100", "scaling": [alike, own]}])
+    measured = fleet(pool("H100", node("n", BOTH, count=16)))
+    flattered = answered(measured, job(minGPUs=128), pools=[{"name": "H100", "scaling": [alike]}])
+    slower = alike | {"recipe": "fp8_current", "efficiency": "0.7"}
+    honest = answered(measured, job(minGPUs=128), pools=[{"name": "H100", "scaling": [alike, slower]}])
     said = [
-        [note for note in found.notes if note.startswith("flattered by communication")] for found in (flattered, honest)
+        [note for note in answer.notes if note.startswith("flattered by communication")]
+        for answer in (flattered, honest)
     ]
     assert (len(said[0]), said[1]) == (1, [])
     assert float(honest.jobs[0].tokens_per_second) == pytest.approx(16 * 136_000 * 0.7)

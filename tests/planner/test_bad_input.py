@@ -15,16 +15,16 @@ from precision_operator.planner.answer.planning import plan
 from precision_operator.planner.inputs.fleet import Fleet, read_fleet
 from precision_operator.planner.inputs.quantities import UnusableInput, count, positive, power, share
 from precision_operator.planner.rates.evidence import ALLOWABLE
-from tests.support.fleets import NOW, fleet, job, node, pool, rate, spec, told
+from tests.support.fleets import NOW, answered, fleet, job, node, pool, rate, spec
 
 RATE = {"workload": {"preset": "llama3-8b"}, "recipe": "bf16", "gpus": 8, "tokensPerSecondPerGPU": "0", "source": "x"}
 
 
 def problems(measured: Fleet | None = None, **changes: Any) -> str:
     """All problems of a plan, one a line."""
-    found = told(measured, **changes)
-    assert found.phase == "Refused", found.recommendation
-    return "\n".join(found.problems)
+    status = answered(measured, **changes)
+    assert status.phase == "Refused", status.recommendation
+    return "\n".join(status.problems)
 
 
 BAD: dict[str, tuple[dict[str, Any], str, str]] = {
@@ -104,14 +104,14 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
 @pytest.mark.parametrize("case", BAD)
 def test_a_problem_names_the_field_and_a_remedy(case: str) -> None:
     changes, field, remedy = BAD[case]
-    found = problems(**changes)
-    assert field in found
-    assert remedy in found
+    words = problems(**changes)
+    assert field in words
+    assert remedy in words
 
 
 def test_all_problems_are_told_at_once() -> None:
-    found = problems(jobs=[job("a", tokens="0T"), job("b", deadline="soon")], pools=[{"name": "H1OO"}], goodput="0")
-    assert len(found.splitlines()) == 3
+    words = problems(jobs=[job("a", tokens="0T"), job("b", deadline="soon")], pools=[{"name": "H1OO"}], goodput="0")
+    assert len(words.splitlines()) == 3
 
 
 DOUBTFUL: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
@@ -131,12 +131,12 @@ def test_doubtful_figures_are_refused_unless_asked_for_and_then_marked(case: str
     result, row, word = DOUBTFUL[case]
     known = fleet(pool("H100", node("n", [rate("bf16", **row)], count=16, **result)))
     assert f"set spec.fleet.allow: [{word}]" in problems(known)
-    found = told(known, fleet={"allow": [word]})
-    assert found.phase == "Solved"
-    assert found.data == word.upper()
-    assert found.notes[0].startswith(f"{word.upper()}: ")
-    assert f"{word.upper()} (16/16)" in found.jobs[0].source
-    assert (found.recommendation or "").startswith(word.upper())
+    status = answered(known, fleet={"allow": [word]})
+    assert status.phase == "Solved"
+    assert status.data == word.upper()
+    assert status.notes[0].startswith(f"{word.upper()}: ")
+    assert f"{word.upper()} (16/16)" in status.jobs[0].source
+    assert (status.recommendation or "").startswith(word.upper())
 
 
 NEVER = {
@@ -155,10 +155,10 @@ def test_what_fell_back_or_is_a_trial_on_a_cpu_is_never_planned_with_and_nobody_
 def test_without_valid_power_there_is_no_energy_figure_unless_the_limit_may_stand_for_it() -> None:
     known = fleet(pool("H100", node("n", [rate("bf16", watts=None, power_invalid=("phase_locked",))], count=16)))
     assert "its power is not known" in problems(known, objective=["energy"])
-    bare = told(known)
+    bare = answered(known)
     assert bare.jobs[0].megawatt_hours is None
     assert bare.jobs[0].tokens_per_joule is None
-    asked = told(known, fleet={"allow": ["powerInvalid"]})
+    asked = answered(known, fleet={"allow": ["powerInvalid"]})
     assert asked.jobs[0].megawatt_hours is not None
     assert asked.data == "POWERINVALID"
 
@@ -168,9 +168,9 @@ def test_an_empty_fleet_says_what_to_do() -> None:
 
 
 def test_a_pool_of_one_node_is_planned_with_its_problems() -> None:
-    found = told(fleet(pool("H100", node())))
-    assert found.phase == "Solved"
-    assert any("only one node was measured" in note for note in found.notes)
+    status = answered(fleet(pool("H100", node())))
+    assert status.phase == "Solved"
+    assert any("only one node was measured" in note for note in status.notes)
 
 
 @pytest.mark.parametrize(
@@ -255,8 +255,8 @@ def test_a_damaged_fleet_file_is_refused_with_the_place(text: str, place: str) -
 @given(st.lists(st.floats(1e-3, 1e9), min_size=1, max_size=8), st.floats(0, 0.9), st.integers(1, 10))
 def test_no_result_holds_nan_or_infinity(rates: list[float], error: float, tokens: int) -> None:
     nodes = [node(f"n{i}", [rate("bf16", value, error=error)]) for i, value in enumerate(rates)]
-    found = told(fleet(pool("H100", *nodes)), job(tokens=f"{tokens}B"))
-    text = found.model_dump_json(by_alias=True)
+    status = answered(fleet(pool("H100", *nodes)), job(tokens=f"{tokens}B"))
+    text = status.model_dump_json(by_alias=True)
     assert "NaN" not in text
     assert "Infinity" not in text
     assert '"inf' not in text
@@ -285,6 +285,6 @@ def test_electricity_that_is_not_known_is_not_free() -> None:
 
 
 def test_what_keeps_three_jobs_out_is_told_once() -> None:
-    found = told(None, *(job(name, minGPUs=4096) for name in "abc"))
-    assert len(found.problems) == 1
-    assert found.problems[0].startswith("spec.jobs[a]: a, b, c fit nowhere. H100: has 128 GPUs")
+    status = answered(None, *(job(name, minGPUs=4096) for name in "abc"))
+    assert len(status.problems) == 1
+    assert status.problems[0].startswith("spec.jobs[a]: a, b, c fit nowhere. H100: has 128 GPUs")

@@ -158,8 +158,8 @@ def test_the_planner_calls_those_nodes_slow_that_kubectl_and_the_alerts_do(perce
         for report in reports
     ]
     told = {one.node for one in judged(measured, percent) if one.slow}
-    known = fleet_from(*reports, slow_percent=percent)
-    (pool,) = pools(known, terms(spec(fleet={"allow": ["simulated"]}), NOW), NOW)
+    seen = fleet_from(*reports, slow_percent=percent)
+    (pool,) = pools(seen, terms(spec(fleet={"allow": ["simulated"]}), NOW), NOW)
     assert pool.slow == told == slow
 
 

@@ -34,20 +34,20 @@ from tests.support.plan_checker import broken
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(0, 10**6))
 def test_a_plan_never_breaks_a_limit(seed: int) -> None:
-    known, made = problem(seed, wide=True)
-    found = plan(made, known, NOW)
-    assert not found.problems or found.solution is None
-    if found.solution is not None and found.terms is not None:
-        assert broken(found.solution.slots, found.terms) == []
-        assert all(math.isfinite(figure) for figure in found.solution.values)
+    measured, made = problem(seed, wide=True)
+    answer = plan(made, measured, NOW)
+    assert not answer.problems or answer.solution is None
+    if answer.solution is not None and answer.terms is not None:
+        assert broken(answer.solution.slots, answer.terms) == []
+        assert all(math.isfinite(figure) for figure in answer.solution.values)
 
 
 @settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(0, 10**6))
 def test_the_same_question_has_the_same_answer_in_any_order(seed: int) -> None:
-    known, made = problem(seed, wide=True)
+    measured, made = problem(seed, wide=True)
     turned = made.model_copy(update={"jobs": made.jobs[::-1], "pools": made.pools[::-1]})
-    fleets = known, known.model_copy(update={"pools": known.pools[::-1]})
+    fleets = measured, measured.model_copy(update={"pools": measured.pools[::-1]})
     answers = [plan(made, fleets[0], NOW), plan(turned, fleets[1], NOW)]
     shown = [
         a.solution and [(s.option.job.name, s.option.pool.name, s.option.gpus) for s in a.solution.slots]

@@ -41,8 +41,8 @@ def node(
     name: str = "n", rates: Sequence[RateFacts] = (), count: int = 1, gpus: int = 8, rack: str = "", **result: Any
 ) -> FleetNode:
     """`count` nodes with one fresh, measured result; `result` changes its fields."""
-    told = {"profile": "nightly", "workload": workload().key, "finished_at": FINISHED, "provenance": "measured"}
-    made = ResultFacts.model_validate(told | {"rates": tuple(rates) or (rate(),)} | result)
+    answered = {"profile": "nightly", "workload": workload().key, "finished_at": FINISHED, "provenance": "measured"}
+    made = ResultFacts.model_validate(answered | {"rates": tuple(rates) or (rate(),)} | result)
     return FleetNode(name=name, gpus=gpus, limit_watts=700.0 * gpus, rack=rack, count=count, results=(made,))
 
 
@@ -69,8 +69,8 @@ def spec(*jobs: dict[str, Any], **changes: Any) -> PlanSpec:
     return PlanSpec.model_validate(usual | changes)
 
 
-def told(measured: Fleet | None = None, *jobs: dict[str, Any], **changes: Any) -> PlanStatus:
-    """What a plan of these jobs on this fleet (without any, on one of one pool) is told, its questions too."""
+def answered(measured: Fleet | None = None, *jobs: dict[str, Any], **changes: Any) -> PlanStatus:
+    """The status of a plan of these jobs, with its questions; on a fleet of one pool where none is named."""
     on, asked = measured or fleet(), spec(*jobs, **changes)
     answer = plan(asked, on, NOW)
     return status(answer, what_ifs(asked, on, answer, NOW))
