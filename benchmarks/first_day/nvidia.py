@@ -52,7 +52,8 @@ def run(context: Context) -> None:
     wanted = context.turns - context.first_turn
     context.book.check(
         holds("turns within the time", str(wanted), len(turns) == wanted,
-              f"{len(turns)}; the rest in another command: --first-turn {context.first_turn + len(turns)}")
+              str(wanted) if len(turns) == wanted
+              else f"{len(turns)}; the rest in another command: --first-turn {context.first_turn + len(turns)}")
     )  # fmt: skip
     context.book.fact("spreads", spreads(turns))
     context.book.check(*checks_of(spreads(turns)))

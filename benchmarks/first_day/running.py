@@ -200,6 +200,9 @@ def versions(packages: Sequence[str]) -> dict[str, str | None]:
 
 
 def _commit() -> str | None:
+    """The checkout's commit; PRECISION_PROFILER_COMMIT says it where a copy without its history runs."""
+    if commit := os.environ.get("PRECISION_PROFILER_COMMIT"):
+        return commit
     try:
         git = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
     except OSError:

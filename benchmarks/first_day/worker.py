@@ -16,8 +16,8 @@ def options() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(add_help=False)
     made.add_argument("--nvidia-script", type=Path, metavar="PATH", help="Transformer Engine's benchmark_gemm.py")
     made.add_argument("--recipe", default="fp8_current", help="the recipe of step nvidia (%(default)s)")
-    made.add_argument("--turns", type=int, default=5, help="of step nvidia (%(default)s)")
-    made.add_argument("--first-turn", type=int, default=0, help="of step nvidia, where an earlier command had some")
+    made.add_argument("--turns", type=int, default=5, help="of steps nvidia and repeats (%(default)s)")
+    made.add_argument("--first-turn", type=int, default=0, help="of these steps, where an earlier command had some")
     return made
 
 
