@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
 import subprocess
 import sys
 import xml.etree.ElementTree as Xml
@@ -14,18 +16,30 @@ FIXED = ("-m", "gpu", "tests/gpu", "-q", "--noconftest", "-p", "no:cacheprovider
 """No conftest: these tests want nothing of it, and it wants packages that a GPU machine may lack."""
 
 
+PROBES = "every_recipe_is_probed"
+"""Each starts a process that imports everything again: side by side where pytest-xdist and processors are there."""
+LEAST_PROCESSORS = 8
+
+
 def run(context: Context) -> None:
     """Each test is a check; a machine on which all are skipped is a failure."""
-    report = context.results.parent / "gpu-tests.xml"
-    ran = subprocess.run([sys.executable, "-m", "pytest", *FIXED, "--junitxml", str(report)], check=False)
-    if not report.exists():
-        raise RuntimeError(f"pytest ended with code {ran.returncode} and no report")
-    outcomes = outcomes_of(report)
+    many = importlib.util.find_spec("xdist") and (os.cpu_count() or 1) >= LEAST_PROCESSORS
+    outcomes = _outcomes(context, "probes", ("-k", PROBES, *(("-n", "7") if many else ())))
+    outcomes |= _outcomes(context, "others", ("-k", f"not {PROBES}"))
     for name, (outcome, words) in outcomes.items():
         truth = None if outcome == "skipped" else outcome == "passed"
         context.book.check(holds(name, "passes", truth, words or outcome))
     if not any(outcome != "skipped" for outcome, _ in outcomes.values()):
         raise RuntimeError("no test ran: is there a GPU with Transformer Engine?")
+
+
+def _outcomes(context: Context, name: str, selection: tuple[str, ...]) -> dict[str, tuple[str, str]]:
+    report = context.results.parent / f"gpu-tests-{name}.xml"
+    command = [sys.executable, "-m", "pytest", *FIXED, *selection, "--junitxml", str(report)]
+    ran = subprocess.run(command, check=False)
+    if not report.exists():
+        raise RuntimeError(f"pytest ended with code {ran.returncode} and no report")
+    return outcomes_of(report)
 
 
 def outcomes_of(report: Path) -> dict[str, tuple[str, str]]:

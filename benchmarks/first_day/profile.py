@@ -19,6 +19,7 @@ from benchmarks.first_day.checks import Check, between, holds
 from benchmarks.first_day.steps import Context
 from precision_agent.precision.trace_shares import Tally, TraceShares
 from precision_agent.run.trace_reading import kernels_of
+from precision_agent.sampling.profiles import CLOCK_TOLERANCE
 from precision_api.exchange.result import Interval, MeasurementResult, RecipeResult
 from tests.support.noise import HALF_WIDTH_GOALS
 
@@ -151,7 +152,12 @@ def _recipe_checks(row: RecipeResult, baseline: str, goal: float) -> Iterator[Ch
             else f"{kernel_profile.sm_mhz} MHz, its windows {kernel_profile.windows_sm_mhz} MHz"
         )
         truth = False if kernel_profile.failure else None if kernel_profile.sm_mhz is None else True
-        yield holds(f"{row.recipe}: {kernel_profile.load} profiled at its windows' clock", "within 1 %", truth, clocks)
+        yield holds(
+            f"{row.recipe}: {kernel_profile.load} profiled at its windows' clock",
+            f"within {CLOCK_TOLERANCE:.0%}",
+            truth,
+            clocks,
+        )
     yield between(f"{row.recipe}: kernel time over the timed step", row.kernel_time_share, 0.95, 1.005)
     yield between(f"{row.recipe}: the library's own GEMM call over kernel-only time", own_call(row), *OWN_CALL)
     if row.training and row.availability == "ok":

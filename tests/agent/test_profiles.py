@@ -117,7 +117,7 @@ def test_profiles_at_the_clock_of_the_windows_are_taken_three_times() -> None:
 
 
 def test_a_profile_at_another_clock_is_taken_again_after_more_load() -> None:
-    device = Clocked(profiled_at=[COLD, HOT, 1440, HOT, HOT], loaded_at=[COLD, HOT, HOT])
+    device = Clocked(profiled_at=[COLD, HOT, 1500, HOT, 1490], loaded_at=[COLD, HOT, HOT])
     found = profiled(device)
     assert (len(found.runs), found.failure) == (3, None)
     lead = LEADS.lead_seconds
