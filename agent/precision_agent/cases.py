@@ -81,8 +81,11 @@ class Cases:
 
     @property
     def all(self) -> tuple[Case, ...]:
-        """Every case in the order of a variant's segment."""
-        return (*self.gemms, self.training) if self.training else self.gemms
+        """Every case in the order of a variant's slot: training first, right after the discarded stretch of its load.
+
+        After GEMMs at the power cap its clock was another one for a while: on an H100 that widened the interval of the
+        training speedup from 0.3 to 1.3 %."""
+        return (self.training, *self.gemms) if self.training else self.gemms
 
 
 def variants_of(request: MeasurementRequest) -> tuple[Variant, ...]:

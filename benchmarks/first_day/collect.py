@@ -2,9 +2,9 @@
 
     python -m benchmarks.first_day.collect FOLDER [FOLDER ...] [--into benchmarks/results]
 
-Makes INTO/<chip>/<date>/: record.json (every step of every command), the agent's results, and README.md, the same in
-words. Traces stay where they are: the kernels that they show are in the record. Refuses folders of two GPUs, and what a
-rehearsal left, unless --into names another place.
+Makes INTO/<chip>/<date>-<GPU>/, the GPU by the first part of its UUID: record.json (every step of every command), the
+agent's results, and README.md, the same in words. Traces stay where they are: the kernels that they show are in the
+record. Refuses folders of two GPUs, and what a rehearsal left, unless --into names another place.
 """
 
 from __future__ import annotations
@@ -43,8 +43,10 @@ def read(folder: Path) -> Record:
 def chip(records: Sequence[Record]) -> str:
     """The folder's name: the product in lower case, or the GPU's own name with dashes. Refused for two GPUs."""
     names = {gpu["name"] for record in records for gpu in record["machine"]["gpus"]}
-    if len(names) != 1:
-        raise Refused(f"these folders are of {', '.join(sorted(names)) or 'no GPU'}: give those of one machine")
+    machines = {tuple(gpu["uuid"] for gpu in record["machine"]["gpus"]) for record in records}
+    if len(names) != 1 or len(machines) != 1:
+        gpus = sorted(f"{gpu['name']} {gpu['uuid']}" for record in records for gpu in record["machine"]["gpus"])
+        raise Refused(f"these folders are of {', '.join(dict.fromkeys(gpus)) or 'no GPU'}: give those of one machine")
     (name,) = names
     product_part = part(name)
     label = product_part.product if product_part else "".join(sign if sign.isalnum() else " " for sign in name)
@@ -58,7 +60,9 @@ def collect(folders: Sequence[Path], into: Path) -> Path:
     if simulated and into.resolve() == INTO.resolve():
         raise Refused(f"a rehearsal left these: {INTO} is for what a GPU measured; say --into ANOTHER_FOLDER to look")
     days = sorted(step["started_at"][:10] for record in records for step in record["steps"])
-    target = into / chip(records) / (days[0] if days else "empty")
+    product = chip(records)
+    gpu = str(records[0]["machine"]["gpus"][0]["uuid"]).removeprefix("GPU-").split("-")[0]
+    target = into / product / f"{days[0] if days else 'empty'}-{gpu}"
     if target.exists():
         raise Refused(f"{target} is there already: delete it, or collect all folders of the day at once")
     target.mkdir(parents=True)
@@ -85,12 +89,13 @@ def as_page(records: Sequence[Record], simulated: bool) -> str:
     """The page: machine and software, how each step ended, and each expectation beside what was measured."""
     machine = records[0]["machine"]
     gpus = ", ".join(dict.fromkeys(gpu["name"] for gpu in machine["gpus"]))
+    commits = ", ".join(dict.fromkeys(str(record["machine"]["commit"])[:12] for record in records))
     packages = ", ".join(f"{name} {version}" for name, version in machine["packages"].items() if version)
     lines = [f"# First day on {gpus}", ""]
     if simulated:
         lines += ["A rehearsal: no GPU was there, and no figure here is a measurement.", ""]
     lines += [
-        f"Driver {machine['driver']}, Python {machine['python']}, {packages}; commit {machine['commit']}.",
+        f"Driver {machine['driver']}, Python {machine['python']}, {packages}; commit {commits}.",
         "", "| step | status | seconds | as expected | differs | not measured |", "|---|---|---|---|---|---|",
     ]  # fmt: skip
     steps = [step for record in records for step in record["steps"]]

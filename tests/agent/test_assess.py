@@ -229,7 +229,7 @@ def test_one_gpu_that_ran_eagerly_is_told_though_the_others_replayed_graphs() ->
         return _Changed(one_second, change=change)
 
     devices = devices_of(ran("graph"), ran("eager", "graph_unsupported: refused"))
-    fact = take(devices, cases, (NVFP4,), TIMING, lambda: None).facts[NVFP4.label, cases.all[-1]]
+    fact = take(devices, cases, (NVFP4,), TIMING, lambda: None).facts[NVFP4.label, cases.training]
     assert (fact.execution, fact.execution_reason) == ("eager", "graph_unsupported: refused")
 
 
@@ -306,5 +306,5 @@ def test_a_part_of_the_step_without_a_time_fails_the_training_figure() -> None:
         _Changed(one_second, change=lambda found: replace(found, regions={**found.regions, "head": 0.0}))
     )
     samples = take(devices, cases, cases.variants, TIMING, lambda: None)
-    failure = samples.failures[NVFP4.label, cases.all[-1]]
+    failure = samples.failures[NVFP4.label, cases.training]
     assert (failure.reason, failure.message) == ("no_time", "not a time: head: 0 s")

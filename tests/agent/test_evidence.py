@@ -88,6 +88,11 @@ def test_dense_layers_beside_those_with_experts_count_as_often_as_the_model_has_
     [
         ("void rht_gemm_device<128, 16>(int)", True),
         ("swizzle_block_scaling_1d_to_mxfp8_kernel", True),
+        (
+            "void transformer_engine::unary_kernel<16, true, float, transformer_engine::Empty, "
+            "&transformer_engine::dispatch::fp8::detail::identity, __nv_bfloat16, __nv_fp8_e4m3>(int)",
+            True,
+        ),
         ("void at::native::vectorized_elementwise_kernel<4>(int)", False),
         ("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(int)", False),
     ],

@@ -14,6 +14,7 @@ from precision_agent.backends.transformer_engine import TransformerEngine
 from precision_agent.cases import Variant
 from precision_agent.power.sensing import SensorFacts
 from precision_agent.protocol import Sample
+from precision_agent.results import kernel_shares
 from precision_agent.run.open import Opened, Wanted
 from precision_agent.run.run import Outcome, Surroundings, run_wanted
 from precision_agent.sampling.devices import LocalDevices, Stop
@@ -86,8 +87,10 @@ def test_what_was_tried_and_failed_is_not_built_again_at_each_slot() -> None:
 
 @pytest.fixture(scope="module")
 def short() -> Outcome:
-    """One run in which all goes well; it is only read."""
-    return ran(request(**SHORT))
+    """One run in which all goes well; it is only read. Its kernels last a few microseconds, less than real gaps."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernel_shares, "GAP_SECONDS", 0.0)
+        return ran(request(**SHORT))
 
 
 def test_delayed_scaling_has_kernel_only_figures_and_a_share_of_gradient_quantisation(short: Outcome) -> None:

@@ -82,7 +82,7 @@ def test_the_gemms_share_counts_an_unknown_kernel_as_a_gemm() -> None:
         Launch("x9", 8, 10, region="dgrad"),
     ]
     seen = shares([*found, Launch(CAST, 0, 99, region="fprop")], "dgrad", steps=2)
-    assert seen == KernelSeconds(gemm=4, other=1, launches=1, streams=1)
+    assert seen == KernelSeconds(gemm=4, other=1, launches=1, streams=1, kernels=1.5)
     assert seen.gemm_share == 0.8
     assert shares([], "dgrad", steps=2).gemm_share is None
 
@@ -90,7 +90,7 @@ def test_the_gemms_share_counts_an_unknown_kernel_as_a_gemm() -> None:
 def test_what_ends_a_gemm_is_part_of_its_time() -> None:
     reduction = "void cublasLt::splitKreduce_kernel<32, 16, int, float, __nv_bfloat16>(cublasSplitKParams<float>)"
     found = [Launch(BF16, 0, 6, region="wgrad"), Launch(reduction, 6, 7, region="wgrad")]
-    assert shares(found, "wgrad", steps=1) == KernelSeconds(gemm=7, other=0, launches=2, streams=1)
+    assert shares(found, "wgrad", steps=1) == KernelSeconds(gemm=7, other=0, launches=2, streams=1, kernels=2)
 
 
 def test_gemms_on_streams_that_run_side_by_side_take_the_time_of_one() -> None:

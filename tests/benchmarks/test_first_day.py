@@ -253,7 +253,7 @@ def test_folders_of_a_day_become_one_folder_of_results(tmp_path: Path) -> None:
         a_machine(), tmp_path / "2", a_record("nvidia", status="failed", error="exit code 1", facts={"turns": turns})
     )
     target = collect([first, second], tmp_path / "results")
-    assert target == tmp_path / "results" / "h200" / "2026-11-22"
+    assert target == tmp_path / "results" / "h200" / "2026-11-22-1"
     assert (target / "smoke.json").read_bytes() == b'{"a": 1}'
     record = json.loads((target / "record.json").read_text())
     assert [one["steps"][0]["step"] for one in record] == ["smoke", "nvidia"]
@@ -270,7 +270,7 @@ def test_folders_of_a_day_become_one_folder_of_results(tmp_path: Path) -> None:
 def test_folders_of_two_gpus_or_of_none_make_no_results(tmp_path: Path) -> None:
     one = command_on(a_machine(), tmp_path / "1", a_record())
     other = command_on(a_machine("NVIDIA B200"), tmp_path / "2", a_record())
-    with pytest.raises(Refused, match="NVIDIA B200, NVIDIA H200"):
+    with pytest.raises(Refused, match="NVIDIA B200 GPU-1, NVIDIA H200 GPU-1"):
         collect([one, other], tmp_path / "results")
     with pytest.raises(Refused, match=RECORD):
         collect([tmp_path / "none"], tmp_path / "results")

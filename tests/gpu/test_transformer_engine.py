@@ -1,7 +1,7 @@
 """The backend on a real GPU with a real Transformer Engine. Deselected unless asked for: `pytest -m gpu tests/gpu`.
 
-These were written without a GPU at hand and have not run on one yet: the first who runs them says how it went. In a
-rehearsal (docs/development/rehearsal.md) all pass but the three that compare numbers.
+On an H100 31 of 33 passed at first (benchmarks/results); the two that did not are mended and wait for their next run
+there. In a rehearsal (docs/development/rehearsal.md) all pass but the two that compare numbers.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from precision_agent.backends.te.session.graphs import by_name
 from precision_agent.backends.te.steps import recipes
 from precision_agent.backends.te.steps.experts import Experts, experts_plan
 from precision_agent.backends.te.steps.modules import LinearShape
+from precision_agent.backends.te.steps.quantising import delayed_scales
 from precision_agent.backends.te.tiers.gemm_tier import Unit, sample_of
 from precision_agent.backends.te.tiers.profiles import profile_of_units
 from precision_agent.backends.transformer_engine import TransformerEngine
 from precision_agent.cases import GemmCase, Variant, cases_of
 from precision_agent.method.full_depth import depth_agrees, depth_check, depth_of
 from precision_agent.method.loss import divergence
-from precision_agent.precision.evidence import CPU_BOUND
 from precision_agent.precision.kernels import classify, share_by_class
 from precision_agent.precision.verification import EXPECTED_CLASS, numeric_verdict
 from precision_agent.protocol import LossPlan, LossTrack, Profile, Sample
-from precision_agent.results.kernel_shares import MOST_KERNEL_TIME
+from precision_agent.results.kernel_shares import LEAST_KERNEL_TIME, MOST_KERNEL_TIME
 from precision_api.exchange.request import MeasurementRequest, Mode
 from precision_api.exchange.result import Failure
 from precision_api.facts.recipes import RECIPE_NAMES, Recipe, support
@@ -132,7 +132,8 @@ def test_a_layers_errors_quantizers_kernels_and_graph_are_the_recipes(
     profile, (by_pass,) = found
     assert profile.end > profile.start
     step = sum(by_name(timings, PASSES).values())
-    assert CPU_BOUND <= sum(kernels.seconds for kernels in by_pass.values()) * unit.copies / step <= MOST_KERNEL_TIME
+    spent = sum(kernels.seconds for kernels in by_pass.values()) * unit.copies
+    assert LEAST_KERNEL_TIME <= spent / step <= MOST_KERNEL_TIME
     assert all(0 < (kernels.gemm_share or 0) <= 1 for kernels in by_pass.values())
 
 
@@ -160,13 +161,12 @@ def test_a_graphs_replay_takes_no_longer_than_the_eager_step(te: api.Api, engine
 def test_delayed_scales_follow_the_data_and_other_owners_leave_them_alone(te: api.Api, engine: CudaEngine) -> None:
     one = unit_of(te, engine, "fp8_delayed")
     with engine.stream():
-        before = one._scales()
+        before = delayed_scales(one.modules)
         other = Unit(te, engine, LinearShape(1024, 1024, 1024), "fp8_delayed", 1, seed=1)
         other.measure(0.01)
-        after = one._scales()
-    assert before is not None
-    assert after is not None
-    assert torch.equal(before, after)
+        after = delayed_scales(one.modules)
+    assert before
+    assert all(torch.equal(*scales) for scales in zip(before, after, strict=True))
 
 
 def test_autocast_switched_off_within_another_one_quantises_nothing(te: api.Api, engine: CudaEngine) -> None:

@@ -96,7 +96,7 @@ def shares(launched: Iterable[Launch], region: str, steps: int) -> KernelSeconds
     alone = union([launch.span for launch in gemms])
     whole = union([launch.span for launch in inside])
     streams = len({launch.stream for launch in gemms})  # 1 where the trace does not tell them
-    return KernelSeconds(alone / steps, (whole - alone) / steps, len(gemms) / steps, streams)
+    return KernelSeconds(alone / steps, (whole - alone) / steps, len(gemms) / steps, streams, len(inside) / steps)
 
 
 def kernel_seconds(launched: Iterable[Launch], steps: int, regions: Iterable[str] | None = None) -> float:

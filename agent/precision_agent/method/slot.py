@@ -1,4 +1,4 @@
-"""How one slot of a variant is spent: a stretch is discarded, then GEMMs, training step and power window. Pure.
+"""How one slot of a variant is spent: a stretch is discarded, then training step, power window and GEMMs. Pure.
 
 Taking samples, planning a run and simulating its intervals all count with this.
 """
@@ -16,8 +16,8 @@ LEAST_POWER_SHARE, MOST_POWER_SHARE = 0.5, 0.8
 """Of a training segment, for its power window: half where time is plenty; never so much that no step can be timed."""
 
 BETWEEN_SECONDS = 0.4
-"""Allowance, not seen on a GPU: each stretch ends with a whole optimizer step (8 micro batches of a short 8B model may
-take an H200 a second), and before a power window the variant's micro batch runs once."""
+"""Allowance: each stretch ends with a whole optimizer step, and before a power window the variant's micro batch runs
+once. On an H100 llama3-8b's slots took 0.06 s more than with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +25,9 @@ class Slot:
     """Seconds of the parts of one slot, in their order; 0 for what is not asked for. `between` is an allowance."""
 
     discarded: float
-    gemms: float
     training: float
     power: float
+    gemms: float
     between: float = BETWEEN_SECONDS
 
     @property
@@ -47,9 +47,9 @@ def slot_of(timing: Timing, gemms: bool, training: bool, metered: bool) -> Slot:
     power = power_share(timing) * segment if training and metered else 0.0
     return Slot(
         discarded=timing.discard_seconds,
-        gemms=segment if gemms else 0.0,
         training=segment - power if training else 0.0,
         power=power,
+        gemms=segment if gemms else 0.0,
     )
 
 

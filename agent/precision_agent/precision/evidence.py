@@ -24,7 +24,7 @@ ROUTER = "router"
 """The module that chooses experts: its scores are FP32 in every recipe."""
 UNQUANTIZED_MODULES = frozenset({"head", CORE, ROUTER})
 _QUANTISES = frozenset({EMULATION_RULE, "hadamard", "quantisation"})
-_TE_QUANTISES = re.compile(r"quanti[sz]|cast|amax|swizzle|scal(?:e|ing)|transpose")
+_TE_QUANTISES = re.compile(r"quanti[sz]|cast|amax|swizzle|scal(?:e|ing)|transpose|dispatch::fp8::detail::identity")
 """Among Transformer Engine's own kernels, which are norms and activations too. A norm that casts its output counts."""
 
 

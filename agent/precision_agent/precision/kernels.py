@@ -71,7 +71,7 @@ RULES: tuple[Rule, ...] = (
     # Attention multiplies too, but no linear layer's weights.
     _rule("attention", "full", r"fmha|sdpa|flash_?attn|flash_?attention|flash_(?:fwd|bwd)|\bflash::|flash_fprop|"
           r"flash_bprop|attentionkernel|pagedkv|paged_attention|mqa_logits|unified_attention|(?:^|_)attn_(?:fwd|bwd)|"
-          r"flash_?mla|attentionmla", "not_a_gemm"),
+          r"flash_?mla|attentionmla|cudnn::fusion::(?:compute_dot_do_o|convert_dq_to)", "not_a_gemm"),
     # What surrounds a library's GEMM.
     _rule("splitk-reduction", "full", r"split_?k_?reduce|reduce_?split_?k", "not_a_gemm"),
     _rule("cublaslt-epilogue", "head", r"^cublaslt::epilogue", "not_a_gemm"),

@@ -243,7 +243,8 @@ def _gaps(variant: Variant, facts: RunFacts) -> tuple[str, ...]:
     share = kernel_shares.kernel_time_share(facts.timed or facts.run, variant, facts.after.profiles)
     if fact is None or fact.execution != "graph" or share is None or share >= CPU_BOUND:
         return ()
-    return (f"kernels ran in {share:.1%} of the timed step, a CUDA graph: the rest are gaps between short kernels",)
+    message = f"profiled kernels lasted {share:.1%} of the timed step, a CUDA graph"
+    return (f"{message}: the rest are gaps between short kernels, or their clock was higher than the timed one",)
 
 
 def _windows(variant: Variant, run: Measured) -> tuple[str, ...]:

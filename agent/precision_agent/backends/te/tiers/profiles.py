@@ -77,8 +77,13 @@ def profile_of_units(
 
 
 def _of_one(kernels: KernelSeconds, unit: Unit) -> KernelSeconds:
+    copies = unit.copies
     return KernelSeconds(
-        kernels.gemm / unit.copies, kernels.other / unit.copies, kernels.launches / unit.rotated, kernels.streams
+        gemm=kernels.gemm / copies,
+        other=kernels.other / copies,
+        launches=kernels.launches / unit.rotated,
+        streams=kernels.streams,
+        kernels=kernels.kernels / copies,
     )
 
 
