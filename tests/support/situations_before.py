@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
+from precision_api.facts.names import DEFAULT_POOL_LABEL, LABEL_WATTS_PER_GPU
 from precision_operator.core.observe.clock import format_time
 from precision_operator.core.observe.device_class import DeviceClass
 from precision_operator.core.observe.pod_requests import Requests
@@ -32,6 +33,10 @@ from tests.support.situation_worlds import (
     without_room,
 )
 from tests.support.world import MINUTE, NOW, job, nodes, observed, pod, profile, report, tried
+
+NOVEL = "NVIDIA-GH200-480GB"
+OF_NOVEL = {DEFAULT_POOL_LABEL: NOVEL, "nvidia.com/gpu.count": "8"}
+"""Labels of a node whose GPU is in no table."""
 
 NODES: dict[str, Situation] = {
     "NotMatched": Situation(
@@ -158,13 +163,17 @@ TURNS: dict[str, Situation] = {
     "FleetLimitReached": Situation(
         in_a_fleet(rolled(None, "n2"), maxConcurrent=1), {"where": "in the cluster", "limit": 1}
     ),
+    "FleetPowerUnknown": Situation(
+        in_a_fleet(observed([profile(target={"products": [NOVEL]})], nodes("n1", labels=OF_NOVEL)), powerBudgetWatts=1),
+        {"gpu": NOVEL, "label": LABEL_WATTS_PER_GPU},
+    ),
     "FleetPowerReached": Situation(
         in_a_fleet(rolled(None, "n2"), pools=[{"name": H100, "powerBudgetWatts": 8000}]),
         {
             "drawn": 5600,
             "watts": 5600,
             "where": f"in pool {H100}",
-            "origin": "H100 SXM default, not yet measured",
+            "origin": "factory limit of H100 SXM",
             "budget": 8000,
         },
     ),
@@ -173,7 +182,7 @@ TURNS: dict[str, Situation] = {
         {
             "watts": 5600,
             "where": "in the cluster",
-            "origin": "H100 SXM default, not yet measured",
+            "origin": "factory limit of H100 SXM",
             "budget": 5000,
         },
     ),

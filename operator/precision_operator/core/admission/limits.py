@@ -13,12 +13,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
+from precision_api.facts.names import LABEL_WATTS_PER_GPU
 from precision_api.kinds.fields import IntOrPercent
 from precision_api.kinds.profile import Rollout
 from precision_operator.core.admission import blockers
 from precision_operator.core.admission.blockers import Blockers
 from precision_operator.core.admission.budget_view import POOL, AdmissionRequest, recent
-from precision_operator.core.admission.caps import drawn, full, too_small
+from precision_operator.core.admission.caps import drawn, full, too_small, unknown
 from precision_operator.core.attempts.refusal import refusal_facts
 from precision_operator.core.attempts.retry import rest_over
 from precision_operator.core.observe.clock import format_time, parse_time
@@ -127,6 +128,12 @@ def fleet_limit_reached(request: AdmissionRequest) -> Said | None:
 def power_budget_too_small(request: AdmissionRequest) -> Said | None:
     facts = too_small(request.view, request.facts, request.caps, "name")
     return Said("PowerBudgetTooSmall", facts) if facts is not None else None
+
+
+def fleet_power_unknown(request: AdmissionRequest) -> Said | None:
+    if not unknown(request.fleet, request.facts, request.fleet_caps):
+        return None
+    return said("FleetPowerUnknown", gpu=request.facts.gpu or "an unnamed GPU", label=LABEL_WATTS_PER_GPU)
 
 
 def fleet_power_too_small(request: AdmissionRequest) -> Said | None:
@@ -284,6 +291,7 @@ NODE_CHECKS: tuple[Limit, ...] = (
     Limit("DeviceClassShares", device_class_shares),
     Limit("TopologyKeyMissing", topology_key_missing),
     Limit("PowerBudgetTooSmall", power_budget_too_small),
+    Limit("FleetPowerUnknown", fleet_power_unknown),
     Limit("FleetPowerTooSmall", fleet_power_too_small),
     Limit("MeasuredByAnotherProfile", measured_by_another_profile, blockers.agents_on_node),
     Limit("KeptForPod", kept_for_pod, blockers.waiting_pod),

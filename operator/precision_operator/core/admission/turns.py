@@ -208,7 +208,7 @@ def _fleet(observed: Observed, live: Mapping[tuple[str, str], Agent]) -> FleetVi
     if caps.empty:
         return None
     facts = observed.facts_of(caps.pool_label)
-    return FleetView(tuple(live.values()), _limits(observed.reports), facts, caps)
+    return FleetView(tuple(live.values()), facts, caps)
 
 
 def _may_be_refused(attempt: Attempt) -> bool:

@@ -158,6 +158,13 @@ ROWS = (
         place_taken=True,
     ),
     Reason(
+        "FleetPowerUnknown",
+        "waiting",
+        "the operator's limits are in watts, and nothing says what its GPUs ({gpu}) may draw",
+        "Ask who administers the nodes to label it {label}=WATTS, or who administers the operator to set wattsPerGPU "
+        "of its pool in fleetLimits of its chart.",
+    ),
+    Reason(
         "FleetPowerTooSmall",
         "waiting",
         "this node alone may draw {watts} W ({origin}), more than the operator's limits allow {where} ({budget} W)",
