@@ -20,6 +20,7 @@ ANSWER = "answer for another node or another run"
 WORDS = "write into terminals, logs, pages or metrics anything but words"
 METRICS = "hold no message, no image and no secret"
 BUNDLE = "holds no secret"
+OWNED = "release's Deployments own, whatever others label theirs"
 
 AGENT: tuple[Control, ...] = (
     *controls(
@@ -55,8 +56,8 @@ AGENT: tuple[Control, ...] = (
         (
             CLIENT,
             "the cut of what comes all the same",
-            "limit=limit_bytes))[:limit_bytes]",
-            "limit=limit_bytes))",
+            "return content[:limit]",
+            "return content",
             "tests/cluster/test_client.py::test_a_log_without_end_is_cut_at_the_limit",
         ),
     ),
@@ -220,6 +221,31 @@ READERS: tuple[Control, ...] = (
             'yield (attempt.reason or "",), 1.0',
             'yield (attempt.message or "",), 1.0',
             f"{_TEXT}test_metrics_hold_no_message_no_image_and_no_log",
+        ),
+    ),
+    *controls(
+        OWNED,
+        (
+            "operator/precision_operator/cli/commands/support_bundle.py",
+            "the look at who owns a pod",
+            'return any(owner.get("controller") and owner.get("uid") in uids for owner in owners)',
+            "return True",
+            f"{_BUNDLE}test_logs_and_metrics_are_of_pods_that_the_releases_deployments_own",
+        ),
+        (
+            "operator/precision_operator/cluster/connection.py",
+            "the refusal of redirects",
+            "if answer.status not in (301, 302, 303, 307, 308):",
+            "if answer.status:",
+            "tests/cluster/test_client.py::test_a_redirect_is_an_error_that_names_its_target_and_is_not_followed",
+            "tests/cluster/test_client.py::test_kopf_follows_no_redirect_either",
+        ),
+        (
+            CLIENT,
+            "the bound of an answer",
+            "if limit is None and len(content) > BODY_LIMIT_BYTES:",
+            "if False:",
+            "tests/cluster/test_client.py::test_an_answer_without_end_is_an_error_and_text_is_cut",
         ),
     ),
     *controls(

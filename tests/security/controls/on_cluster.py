@@ -47,6 +47,17 @@ AGENTS_ARE_ADMINS: Change = replaced(
 
 ON_CLUSTER: tuple[Control, ...] = (
     control(
+        "no redirect is followed, so that no answer chooses what is read",
+        "the refusal of redirects, before a real API server",
+        Change(
+            "operator/precision_operator/cluster/connection.py",
+            "if answer.status not in (301, 302, 303, 307, 308):",
+            "if answer.status:",
+        ),
+        "tests/e2e/test_support_bundle.py::test_the_bundle_holds_what_the_releases_pods_say_and_no_secret",
+        needs="cluster",
+    ),
+    control(
         "make a pod outside of the profile's namespace, or with other rights than an agent's",
         "the schema's refusal of fields that do not exist",
         replaced(
