@@ -107,6 +107,7 @@ async def run(options: argparse.Namespace) -> None:
             refusals=refusals,
             stop=lambda: switch.stop,
             creating=actor.creations.jobs,
+            made=actor.starts.made,
             yields=yields,
             clock=clock,
         )

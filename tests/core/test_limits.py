@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 
 from precision_api.facts.names import LABEL_WATTS_PER_GPU
 from precision_api.kinds.report import ReportAttempt
-from precision_operator.core.admission.budget_view import AdmissionRequest, Agent, BudgetView, FleetView, node_watts
+from precision_operator.core.admission.budget_view import (
+    AdmissionRequest,
+    Agent,
+    BudgetView,
+    Cap,
+    FleetView,
+    node_watts,
+)
 from precision_operator.core.admission.limits import NODE_CHECKS, PROFILE_CHECKS, blocked_by, concurrency_limit
 from precision_operator.core.attempts.node_state import Tally
 from precision_operator.core.observe.clock import format_time
@@ -271,7 +278,7 @@ def test_no_report_changes_whom_the_fleets_power_lets_start(told_watts: int) -> 
 def test_an_agent_on_a_node_of_unknown_power_counts_as_the_hungriest() -> None:
     there = {"uid-n1": node_facts(node_object({"nvidia.com/gpu.product": "NVIDIA-GH200-480GB"}))}
     view = FleetView(runs_on("n1"), there, FleetLimits(power_budget_watts=1))
-    assert view.drawn(("all",)) == {True: 8 * 1400}
+    assert view.used(Cap("all", ("all",), True), "watts") == 8 * 1400
 
 
 def test_the_enforced_limits_of_a_report_make_room_that_the_products_default_would_not_give() -> None:

@@ -10,6 +10,7 @@ from precision_operator.core.observe.clock import format_time
 from precision_operator.core.observe.device_class import DeviceClass
 from precision_operator.core.observe.pod_requests import Requests
 from precision_operator.core.observe.stop import Stop
+from precision_operator.core.observe.tenants import ANOTHERS_POD
 from tests.support.node_objects import gpu_device, resource_slice
 from tests.support.situation_worlds import (
     COMPLETE,
@@ -108,9 +109,9 @@ TURNS: dict[str, Situation] = {
     ),
     "KeptForPod": Situation(
         replace(by_claim(EIGHT_BY_CLAIM), yields=(YIELD,)),
-        {"pod": "team/train-0", "priority": 1000, "since": format_time(NOW - MINUTE)},
+        {"pod": ANOTHERS_POD, "priority": 1000, "since": format_time(NOW - MINUTE)},
     ),
-    "Busy": Situation(observed([profile()], busy={"n1": "team/train-0"}), {"pod": "team/train-0", "gpus": 8}),
+    "Busy": Situation(observed([profile()], busy={"n1": "team/train-0"}), {"pod": ANOTHERS_POD, "gpus": 8}),
     "InsufficientCPUAndMemory": Situation(
         without_room(Requests(cpu_millis=93_500, memory_bytes=250 * 1024**3)),
         {
@@ -131,7 +132,7 @@ TURNS: dict[str, Situation] = {
     ),
     "CheckingIdle": Situation(observed([profile()], occupancy={}), {}),
     "MeasuredByAnotherProfile": Situation(
-        observed([profile(), profile("other")], jobs=(job(owner="other"),)), {"profile": "ml/other"}
+        observed([profile(), profile("other")], jobs=(job(owner="other"),)), {"profile": "profile ml/other"}
     ),
     "MaxConcurrentReached": Situation(rolled(None, "n2", maxConcurrent=1), {"limit": 1}),
     "TooManyFailures": Situation(failed_first(maxFailures=1), {"failed": 2, "limit": 1}),

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import Any, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 from precision_api.facts.names import LABEL_WATTS_PER_GPU
 from precision_api.facts.products import PARTS, Part, part, part_of_class
@@ -39,6 +39,7 @@ class Agent:
         return f"agent of {self.profile} on node {self.node}"
 
 
+Unit = Literal["agents", "watts"]
 Group = tuple[str, ...]
 """By what agents are counted: one of these, or a node's label."""
 ALL, PROFILE, POOL, SEEN = ("all",), ("profile",), ("pool",), ("seen",)
@@ -66,17 +67,13 @@ class Agents:
     live: tuple[Agent, ...]
     nodes: Mapping[str, NodeFacts]
     """Facts of all nodes by UID, with their pools as the limits see them; a node that is gone has none."""
-    _totals: dict[tuple[str, Group], Counter[Hashable]] = field(
+    _totals: dict[tuple[Unit, Group], Counter[Hashable]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
-    def there(self, by: Group) -> Counter[Hashable]:
-        """How many agents there are, by group."""
-        return self._total("agents", by)
-
-    def drawn(self, by: Group) -> Counter[Hashable]:
-        """Watts that the agents may draw, by group."""
-        return self._total("watts", by)
+    def used(self, cap: Cap, of: Unit = "agents") -> int:
+        """How many agents there are in the group of a limit, or how many watts they may draw."""
+        return self._total(of, cap.by)[cap.value]
 
     def watts(self, facts: NodeFacts) -> tuple[int, str] | None:
         """What a node under measurement may draw, in watts, and who says so; None where nobody does."""
@@ -105,27 +102,41 @@ class Agents:
                 return facts.labels.get(key) if facts is not None else None
         return facts.pool if facts is not None else None
 
-    def _total(self, of: str, by: Group) -> Counter[Hashable]:
+    def _total(self, of: Unit, by: Group) -> Counter[Hashable]:
         if (of, by) not in self._totals:
             self._totals[of, by] = Counter()
             for agent in self.live:
                 self._count(of, by, agent)
         return self._totals[of, by]
 
-    def _count(self, of: str, by: Group, agent: Agent) -> None:
+    def amount(self, of: Unit, agent: Agent) -> int:
+        """One agent, or the watts that it may draw."""
+        if of == "agents":
+            return 1
         facts = self.nodes.get(agent.node_uid)
-        amount = 1
-        if of == "watts":
-            stated = self.watts(facts) if facts is not None and facts.gpu else (0, "")
-            amount = stated[0] if stated is not None else facts.gpus * MOST_WATTS if facts is not None else 0
-        self._totals[of, by][self.group(by, agent)] += amount
+        stated = self.watts(facts) if facts is not None and facts.gpu else (0, "")
+        return stated[0] if stated is not None else facts.gpus * MOST_WATTS if facts is not None else 0
+
+    def _count(self, of: Unit, by: Group, agent: Agent) -> None:
+        self._totals[of, by][self.group(by, agent)] += self.amount(of, agent)
 
 
 @dataclass(frozen=True)
 class FleetView(Agents):
-    """The agents of all namespaces, and what limits them together."""
+    """The agents of all namespaces that hold a place, and what limits them together."""
 
     caps: FleetLimits
+    pending: FleetView | None = None
+    """Those that hold none yet, but count against the candidate's namespace."""
+
+    def facing(self, pending: FleetView) -> FleetView:
+        """The same agents, as a candidate sees them against which those count too."""
+        seen = replace(self, pending=pending)
+        object.__setattr__(seen, "_totals", self._totals)  # what is counted of them stays
+        return seen
+
+    def used(self, cap: Cap, of: Unit = "agents") -> int:
+        return super().used(cap, of) + (self.pending.used(cap, of) if self.pending is not None else 0)
 
     def watts(self, facts: NodeFacts) -> tuple[int, str] | None:
         """By the node's label, the pool's row of the limits, or its product: never by what a tenant's agent reports."""
@@ -168,7 +179,7 @@ class BudgetView(Agents):
     @property
     def agents(self) -> int:
         """Agents of the profile that run or are about to."""
-        return self.there(PROFILE)[self.profile.uid]
+        return self._total("agents", PROFILE)[self.profile.uid]
 
     def watts(self, facts: NodeFacts) -> tuple[int, str]:
         """By the last report of the namespace, else by its product."""
@@ -205,7 +216,7 @@ class AdmissionRequest:
     view: BudgetView
     facts: NodeFacts
     taken_by: str | None = None
-    """Key of the profile whose agent is on the node."""
+    """The profile whose agent is on the node, in words."""
     attempt: ReportAttempt | None = None
     """The newest attempt of this profile on this node, in this run."""
     elsewhere: tuple[AdmissionRequest, ...] = ()

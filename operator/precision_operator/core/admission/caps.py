@@ -16,7 +16,7 @@ from precision_operator.core.reasons import Facts
 
 def full(view: Agents | None, caps: Iterable[Cap]) -> Cap | None:
     """The first that has as many agents as it allows."""
-    counted = (cap for cap in caps if view is not None and cap.agents is not None and _there(view, cap) >= cap.agents)
+    counted = (cap for cap in caps if view is not None and cap.agents is not None and view.used(cap) >= cap.agents)
     return next(counted, None)
 
 
@@ -42,11 +42,7 @@ def drawn(view: Agents | None, facts: NodeFacts, caps: Iterable[Cap], name: str)
         return None
     watts, origin = stated
     for cap in caps:
-        used = view.drawn(cap.by)[cap.value] if cap.watts is not None else 0
+        used = view.used(cap, "watts") if cap.watts is not None else 0
         if cap.watts is not None and used + watts > cap.watts:
             return {"drawn": used, "watts": watts, "origin": origin, name: cap.name, "budget": cap.watts}
     return None
-
-
-def _there(view: Agents, cap: Cap) -> int:
-    return view.there(cap.by)[cap.value]

@@ -26,6 +26,7 @@ from precision_operator.core.observe.clock import format_time, parse_time
 from precision_operator.core.observe.pod_requests import Requests, cpu_text, memory_text
 from precision_operator.core.observe.quantities import millis, quantity
 from precision_operator.core.observe.stop import stopped
+from precision_operator.core.observe.tenants import shown_pod, words
 from precision_operator.core.reasons import Facts, Said, said
 
 LimitCheck = Callable[[AdmissionRequest], Said | None]
@@ -173,7 +174,8 @@ def kept_for_pod(request: AdmissionRequest) -> Said | None:
     pod = request.view.observed.waited_for.get(request.facts.uid)
     if pod is None:
         return None
-    return said("KeptForPod", pod=pod.pod, priority=pod.priority, since=format_time(pod.at))
+    pod_words = words(shown_pod(pod.pod, request.view.profile.namespace, request.view.observed))
+    return said("KeptForPod", pod=pod_words, priority=pod.priority, since=format_time(pod.at))
 
 
 def backing_off(request: AdmissionRequest) -> Said | None:
@@ -206,7 +208,8 @@ def busy(request: AdmissionRequest) -> Said | None:
     occupancy = request.view.observed.occupancy.get(request.facts.name)
     if not _idle_required(request) or occupancy is None or occupancy.holder is None:
         return None
-    return said("Busy", pod=occupancy.holder, gpus=occupancy.gpus)
+    pod = shown_pod(occupancy.holder, request.view.profile.namespace, request.view.observed)
+    return said("Busy", pod=words(pod), gpus=occupancy.gpus)
 
 
 def device_class_missing(request: AdmissionRequest) -> Said | None:

@@ -14,6 +14,7 @@ from precision_api.kinds.profile import ProfileStatus
 from precision_operator.core.attempts.refusal import RULES
 from precision_operator.core.observe.clock import format_time
 from precision_operator.core.observe.observed import ProfileView
+from precision_operator.core.observe.tenants import words
 from precision_operator.core.reasons import REASONS
 
 _WARN = {(names.ACCEPTED, "False"), (names.DEGRADED, "True"), (names.STOPPED, "True")}
@@ -50,7 +51,7 @@ def _yields(before: ProfileStatus, after: ProfileStatus) -> Iterator[Note]:
     """Agents that were ended for a pod, and those whose end did not help it."""
     old = {row.job_uid: row.outcome for row in before.yields}
     for row in reversed(after.yields):
-        what = f"the agent on node {row.node} was ended for pod {row.pod} (priority {row.priority})"
+        what = f"the agent on node {row.node} was ended for {words(row.pod)} (priority {row.priority})"
         if row.job_uid not in old:
             yield Note("Normal", "Yielded", f"{what}, which waited for its GPUs")
         if row.outcome == "NotHelped" and old.get(row.job_uid) != "NotHelped":
