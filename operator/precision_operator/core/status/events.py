@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
@@ -58,20 +58,28 @@ def _yields(before: ProfileStatus, after: ProfileStatus) -> Iterator[Note]:
             yield Note("Warning", "YieldInVain", f"{what}, which still waits: for an hour no agent is ended for it")
 
 
+STRANGER = Note(
+    "Warning",
+    "NotAnAgent",
+    f"it bears the label {names.LABEL_APP}={names.AGENT_APP}, but the operator did not make it: it counts for nothing",
+)
+"""Of what bears the agents' label."""
+
+
 def event(profile: ProfileView, note: Note, now: datetime) -> dict[str, Any]:
     """A core/v1 Event; its name depends on what it says, so that a repetition is counted, not added."""
-    mark = hashlib.sha256(f"{profile.uid}/{note.reason}/{note.message}".encode()).hexdigest()[:12]
+    about = {"apiVersion": names.API_VERSION, "kind": names.PROFILE_KIND}
+    return event_of(about | {key: getattr(profile, key) for key in ("name", "namespace", "uid")}, note, now)
+
+
+def event_of(about: Mapping[str, str], note: Note, now: datetime) -> dict[str, Any]:
+    """As `event`, of any object: `about` is its involvedObject."""
+    mark = hashlib.sha256(f"{about['uid']}/{note.reason}/{note.message}".encode()).hexdigest()[:12]
     return {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"name": f"{profile.name[:200].rstrip('-.')}.{mark}", "namespace": profile.namespace},
-        "involvedObject": {
-            "apiVersion": names.API_VERSION,
-            "kind": names.PROFILE_KIND,
-            "name": profile.name,
-            "namespace": profile.namespace,
-            "uid": profile.uid,
-        },
+        "metadata": {"name": f"{about['name'][:200].rstrip('-.')}.{mark}", "namespace": about["namespace"]},
+        "involvedObject": dict(about),
         "type": note.type,
         "reason": note.reason,
         "message": shortened(note.message, 1000),

@@ -65,6 +65,7 @@ PAGE_SPECS = 20
 """How many profiles and plans are asked for at once: tenants write them, and each may have a megabyte and a half."""
 PAGE: dict[ObjectKind, int] = {"profiles": PAGE_SPECS, "jobs": PAGE_TENANT, "pods": PAGE_TENANT}
 
+_NAMED = ("name", "namespace", "uid")
 PLACES: dict[ObjectKind, Where] = {"profiles": "profile", "reports": "report", "jobs": "job", "pods": "pod"}
 
 
@@ -117,8 +118,8 @@ class Gatherer:
         self._creating = creating
         self._made = made if made is not None else {}
         self._looked = False
-        self.strangers: Mapping[str, Sequence[observed.Raw]] = {}
-        """What bears the agents' label and is none of the leader's own, as it was at the last look, by namespace."""
+        self.strangers: Sequence[Mapping[str, str]] = ()
+        """Objects (kind, name, namespace, uid) that bear the agents' label and are none of the leader's own."""
         self._stop = stop
         self._cluster = cluster
         self._reader = reader or Reader(cluster)
@@ -261,9 +262,9 @@ class Gatherer:
         unanswered = {(job.namespace, job.name): job for job in self._creating()}
         shown = {job.uid: job.node_name for job in jobs if (job.namespace, job.name) in unanswered}
         own = self._made | {job.uid: job.node_name for job in creating} | shown
-        strangers = [raw for uid, raw in raws.items() if uid not in own]
-        strangers += [raw for raw in self._cache.all("pods").values() if job_uid(raw) not in own]
-        self.strangers = grouped((str(raw["metadata"].get("namespace")), raw) for raw in strangers)
+        strangers = [("Job", raw) for uid, raw in raws.items() if uid not in own]
+        strangers += [("Pod", raw) for raw in self._cache.all("pods").values() if job_uid(raw) not in own]
+        self.strangers = [{"kind": kind} | {k: str(raw["metadata"].get(k)) for k in _NAMED} for kind, raw in strangers]
         return own
 
     def _with_yields(self, seen: observed.Observed, records: tuple[observed.Yield, ...]) -> observed.Observed:
