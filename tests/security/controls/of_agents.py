@@ -20,6 +20,9 @@ ANSWER = "answer for another node or another run"
 WORDS = "write into terminals, logs, pages or metrics anything but words"
 METRICS = "hold no message, no image and no secret"
 BUNDLE = "holds no secret"
+CROWDS = "16 connections an address and 256 in all"
+_SERVER = "operator/precision_operator/cluster/http_server.py"
+_CROWDS = "tests/cluster/test_http_server.py::"
 OWNED = "release's Deployments own, whatever others label theirs"
 
 AGENT: tuple[Control, ...] = (
@@ -221,6 +224,45 @@ READERS: tuple[Control, ...] = (
             'yield (attempt.reason or "",), 1.0',
             'yield (attempt.message or "",), 1.0',
             f"{_TEXT}test_metrics_hold_no_message_no_image_and_no_log",
+        ),
+    ),
+    *controls(
+        CROWDS,
+        (
+            _SERVER,
+            "the bound for an address",
+            "len(near) >= MOST_OF_ADDRESS",
+            "False",
+            f"{_CROWDS}test_connections_are_bounded_and_another_address_is_still_answered",
+            f"{_CROWDS}test_of_an_address_the_oldest_half_request_makes_room",
+        ),
+        (
+            _SERVER,
+            "the bound for all addresses together",
+            "len(self._deadlines) >= MOST and",
+            "False and",
+            f"{_CROWDS}test_connections_are_bounded_and_another_address_is_still_answered",
+        ),
+        (
+            _SERVER,
+            "the time of a request and of its answer",
+            "if deadline < _now() or",
+            "if",
+            f"{_CROWDS}test_who_is_late_is_closed",
+        ),
+        (
+            "operator/precision_operator/exporter/server.py",
+            "the cut of what is sent at once",
+            "for at in range(0, len(part), SENT_BYTES):",
+            "for at in range(0, len(part), len(part)):",
+            f"{_CROWDS}test_who_reads_slowly_holds_no_body",
+        ),
+        (
+            "charts/precision-profiler/templates/operator.yaml",
+            "the port of the probes",
+            'include "pp.probes" "probes"',
+            'include "pp.probes" "http"',
+            "tests/chart/test_dockerfile.py::test_the_operator_understands_what_the_chart_tells_it",
         ),
     ),
     *controls(
