@@ -23,7 +23,7 @@ BUNDLE = "holds no secret"
 CROWDS = "16 connections an address and 256 in all"
 _SERVER = "operator/precision_operator/cluster/http_server.py"
 _CROWDS = "tests/cluster/test_http_server.py::"
-OWNED = "release's Deployments own, whatever others label theirs"
+OWNED = "Deployments own, whatever others label theirs"
 
 AGENT: tuple[Control, ...] = (
     *controls(

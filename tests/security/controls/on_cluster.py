@@ -47,7 +47,7 @@ AGENTS_ARE_ADMINS: Change = replaced(
 
 ON_CLUSTER: tuple[Control, ...] = (
     control(
-        "no redirect is followed, so that no answer chooses what is read",
+        "no redirect is followed",
         "the refusal of redirects, before a real API server",
         Change(
             "operator/precision_operator/cluster/connection.py",
