@@ -16,6 +16,7 @@ from uuid import uuid4
 
 from precision_operator import handlers
 from precision_operator.cluster import USER_AGENT, Cluster, ConnectionProblem
+from precision_operator.cluster.http_server import probes, serving
 from precision_operator.cluster.log_format import log_plainly
 from precision_operator.cluster.watch_loop import WatchTarget
 from precision_operator.cluster.watching import Watches, quiet_kopf
@@ -36,7 +37,7 @@ from precision_operator.shell.observing.gather import Gatherer
 from precision_operator.shell.observing.refusals import RefusedCreations
 from precision_operator.shell.observing.yields import Yields
 from precision_operator.shell.plans.capacity_plans import Planning
-from precision_operator.shell.probes import application, serve
+from precision_operator.shell.probes import application, readiness_of
 from precision_operator.shell.reconcile import Reconciler
 from precision_operator.shell.settings import add_settings, configured_by
 from precision_operator.shell.switch import Switch
@@ -57,6 +58,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     add_settings(parser)
     add("--host", default="127.0.0.1", help="Address of probes and metrics: %(default)s.")
     add("--port", type=int, default=8080, help="Port of /healthz, /readyz and /metrics: %(default)s.")
+    add("--probe-port", type=int, default=0, help="Port of /healthz and /readyz alone; 0, the default: any.")
     add("--kubeconfig", help="Default: $KUBECONFIG, the pod's service account, ~/.kube/config.")
     add("--stop-config-map", default="", help="In our namespace: its `agents` stops all. Default: none is read.")
     add("--deployment", default="", help="Our own: once it is deleted, no request follows. Default: none is watched.")
@@ -107,6 +109,7 @@ async def run(options: argparse.Namespace) -> None:
             refusals=refusals,
             stop=lambda: switch.stop,
             creating=actor.creations.jobs,
+            made=actor.starts.made,
             yields=yields,
             clock=clock,
         )
@@ -123,29 +126,34 @@ async def run(options: argparse.Namespace) -> None:
         telemetry.follow_clock(lambda: cluster.server_time.ahead_seconds)
         telemetry.follow(lambda: elector.leads, cache, kinds, watches.states)
         reconciler = Reconciler(cache, gatherer, actor, telemetry, watches.listed)
-        answers = application(lambda: reconciler.ready, telemetry.text, lambda: gatherer.unserved)
-        probes = await serve(answers, options.host, options.port)
-        planning = asyncio.create_task(plans.run(elector))
-        holding = asyncio.create_task(elector.run())
-        deciding = asyncio.create_task(reconciler.run(elector))
-        stopping = asyncio.create_task(stop.wait())
-        watching = asyncio.create_task(_watch(elector, watches))
-        leaving = asyncio.create_task(own_deployment_deleted(cluster, options.deployment))
-        switching = asyncio.create_task(switch.keep())
-        looking = asyncio.create_task(_look(elector, yields))
-        working = (holding, deciding, planning, watching, switching, looking)
-        try:
-            done, _ = await asyncio.wait((stopping, leaving, *working), return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
-            if leaving in done:
-                await _cancel(*working)
-                await signal_comes(stop, cluster, options.deployment)
-            else:
-                await _hand_over(reconciler, holding, elector)
-        finally:
-            await _cancel(*working, stopping, leaving)
-            await probes.cleanup()
+
+        def readiness() -> tuple[int, str]:
+            return readiness_of(reconciler.ready, gatherer.unserved)
+
+        async with (
+            serving(probes(readiness), options.host, options.probe_port),
+            serving(application(readiness, telemetry.text), options.host, options.port),
+        ):
+            planning = asyncio.create_task(plans.run(elector))
+            holding = asyncio.create_task(elector.run())
+            deciding = asyncio.create_task(reconciler.run(elector))
+            stopping = asyncio.create_task(stop.wait())
+            watching = asyncio.create_task(_watch(elector, watches))
+            leaving = asyncio.create_task(own_deployment_deleted(cluster, options.deployment))
+            switching = asyncio.create_task(switch.keep())
+            looking = asyncio.create_task(_look(elector, yields))
+            working = (holding, deciding, planning, watching, switching, looking)
+            try:
+                done, _ = await asyncio.wait((stopping, leaving, *working), return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    task.result()
+                if leaving in done:
+                    await _cancel(*working)
+                    await signal_comes(stop, cluster, options.deployment)
+                else:
+                    await _hand_over(reconciler, holding, elector)
+            finally:
+                await _cancel(*working, stopping, leaving)
 
 
 async def _watch(elector: LeaderElector, watches: Watches) -> None:

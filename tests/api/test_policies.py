@@ -5,13 +5,26 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import pytest
 import yaml
 
-from precision_api.facts.names import AGENT_APP, LABEL_APP, PROFILE_PLURAL
+from precision_api.facts.names import (
+    AGENT_APP,
+    ANNOTATION_NODE,
+    ANNOTATION_REQUEST_HASH,
+    API_VERSION,
+    GROUP,
+    LABEL_APP,
+    LABEL_MANAGED_BY,
+    LABEL_RUN,
+    MANAGED_BY,
+    PROFILE_KIND,
+    PROFILE_PLURAL,
+)
 from precision_lab.builds.binaries import binaries
 from precision_lab.lab import KubectlError, Lab
 from precision_operator.cluster import paths
@@ -23,16 +36,25 @@ from tests.support.helm import Helm, of_kind
 pytestmark = pytest.mark.cluster
 
 KINDS = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
-VALUES = {
+OPERATOR = "system:serviceaccount:profiling:fleet-operator"
+CONTROLLER = "system:serviceaccount:kube-system:job-controller"
+COLLECTOR = "system:serviceaccount:kube-system:generic-garbage-collector"
+KUEUE = "system:serviceaccount:queues:kueue"
+"""Of an installation with names of its own."""
+STRANGER, TENANT, ADMIN = "system:serviceaccount:kube-ovn:ovn", "tenant", "admin-of-a-team"
+ASK = "ask the administrators of Precision Profiler (release fleet in namespace profiling)."
+OURS = f"{GROUP}/*"
+LET_GO = {"spec": {"suspend": False}}
+TO_FLAVOR = {"spec": {"nodeSelector": {"pool": "a"}}}
+VALUES: dict[str, Any] = {
     "tolerations": {"enabled": True, "allowedKeys": ["team.example/", "dedicated"]},
     "runtimeClass": {"enabled": True, "allowed": ["nvidia"]},
     "idle": {"enabled": True},
-    "agents": {"enabled": True},
+    "agents": {"enabled": True, "kueueAccount": KUEUE},
 }
-OPERATOR = "system:serviceaccount:profiling:fleet-operator"
-CONTROLLER = "system:serviceaccount:kube-system:job-controller"
 OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "maker", "uid": "uid-maker", "controller": True}
 OF_JOB = "batch.kubernetes.io/controller-uid"
+OF_NAME = "batch.kubernetes.io/job-name"
 AGENT = {LABEL_APP: AGENT_APP, OF_JOB: "uid-maker"}
 POD = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "registry.example.com/none"}]}
 TOLERATED = ("nvidia.com/gpu", "team.example/ml", "dedicated")
@@ -69,11 +91,12 @@ def tenant(cluster: Lab, api: ApiServer) -> Iterator[str]:
         assert code == 201, answer
     rendered = Helm(binaries(["helm"])["helm"]).manifests(watchNamespaces=[namespace], policies=VALUES)
     policies = of_kind(rendered, *KINDS)
-    assert len(policies) == 2 * len(VALUES)
+    assert len(policies) == 2 * (len(VALUES) + 2), "agents: Jobs, pods, and commands in them"
     cluster.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(policies))
     for denied, _, _ in CASES.values():
         eventually(partial(refuses, api, namespace, denied))
-    eventually(lambda: "may not make" in said(cluster, namespace, "jobs", AGENT))
+    for kind in ("jobs", "pods"):
+        eventually(partial(is_kept, cluster, namespace, kind))
     yield namespace
     cluster.kubectl("delete", "-f", "-", stdin=yaml.safe_dump_all(policies))
     cluster.kubectl("delete", "namespace", namespace, "--wait=false")
@@ -126,15 +149,29 @@ def test_a_profile_has_no_priority_class_to_ask_for(api: ApiServer, tenant: str)
     assert (code, 'unknown field "spec.agent.priorityClassName"' in answer.get("message", "")) == (400, True)
 
 
-def said(cluster: Lab, namespace: str, kind: str, labels: dict[str, str], user: str = "") -> str:
-    """What the API server says to a new Job or pod (dry run) of this user, who has all rights; empty: it is taken."""
-    spec = {"template": {"spec": POD}} if kind == "jobs" else POD
+def said(
+    cluster: Lab, namespace: str, kind: str, labels: dict[str, str], user: str = "", inner: dict[str, str] | None = None
+) -> str:
+    """What the API server says to a new Job or pod (dry run) of this user, who has all rights; empty: it is taken.
+
+    `inner`: labels of a Job's pod template.
+    """
+    spec = {"template": {"metadata": {"labels": inner or {}}, "spec": POD}} if kind == "jobs" else POD
     version, name = ("batch/v1", "Job") if kind == "jobs" else ("v1", "Pod")
     meta = {"name": "forged", "labels": labels, "ownerReferences": [] if kind == "jobs" else [OWNER]}
     body = {"apiVersion": version, "kind": name, "metadata": meta, "spec": spec}
     acting = (f"--as={user}", "--as-group=system:masters") if user else ()
+    return words(cluster, "create", "--dry-run=server", "-f", "-", "-n", namespace, *acting, stdin=json.dumps(body))
+
+
+def is_kept(cluster: Lab, namespace: str, kind: str) -> bool:
+    return "may not make" in said(cluster, namespace, kind, AGENT)
+
+
+def words(cluster: Lab, *arguments: str, stdin: str = "") -> str:
+    """What kubectl is refused with; empty: nothing."""
     try:
-        cluster.kubectl("create", "--dry-run=server", "-f", "-", "-n", namespace, *acting, stdin=json.dumps(body))
+        cluster.kubectl(*arguments, stdin=stdin)
     except KubectlError as error:
         return " ".join(str(error).split())
     return ""
@@ -147,12 +184,19 @@ def test_agents_are_made_by_the_operator_and_the_job_controller_alone(
     assert said(cluster, tenant, kind, AGENT, maker) == ""
     assert said(cluster, tenant, kind, {LABEL_APP: "trainer"}) == ""
     assert said(cluster, namespace, kind, AGENT) == "", "another namespace is free"
-    told = said(cluster, tenant, kind, AGENT, other)
+    refusal = said(cluster, tenant, kind, AGENT, other)
     expected = (
         f"metadata.labels: {other} may not make {kind} with app.kubernetes.io/name: precision-agent, which the "
-        "operator takes for its agents. Choose another name."
+        f"operator takes for its agents. Choose another name, or {ASK}"
     )
-    assert expected in told
+    assert expected in refusal
+
+
+def test_a_jobs_pod_template_bears_the_agents_label_only_by_the_operator(cluster: Lab, tenant: str) -> None:
+    """The Job itself is plain: its pods would be refused one by one, and the Job would try without end."""
+    assert said(cluster, tenant, "jobs", {}, OPERATOR, inner={LABEL_APP: AGENT_APP}) == ""
+    assert said(cluster, tenant, "jobs", {}, inner={LABEL_APP: "trainer"}) == ""
+    assert "may not make jobs" in said(cluster, tenant, "jobs", {}, inner={LABEL_APP: AGENT_APP})
 
 
 def test_the_job_controller_makes_no_agent_of_another_job_than_its_own(cluster: Lab, tenant: str) -> None:
@@ -162,25 +206,177 @@ def test_the_job_controller_makes_no_agent_of_another_job_than_its_own(cluster: 
         assert "which the operator takes for its agents" in said(cluster, tenant, "pods", forged, CONTROLLER)
 
 
-def test_a_pod_of_an_agent_is_not_given_to_another_job(cluster: Lab, api: ApiServer, tenant: str) -> None:
-    job = {"metadata": {"name": "maker"}, "spec": {"suspend": True, "template": {"spec": POD}}}
-    code, maker = api.call("POST", paths.jobs(tenant), job)
-    assert code == 201, maker
-    owner = OWNER | {"uid": maker["metadata"]["uid"]}
-    meta = {"name": "agent", "labels": AGENT | {OF_JOB: owner["uid"]}, "ownerReferences": [owner]}
-    body = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": POD}
-    acting = (f"--as={CONTROLLER}", "--as-group=system:masters")
-    cluster.kubectl("create", "-f", "-", "-n", tenant, *acting, stdin=json.dumps(body))
-    path = paths.item(paths.pods(tenant), "agent")
-    for changes in ({"labels": {OF_JOB: "another"}}, {"ownerReferences": [owner | {"uid": "another"}]}):
-        code, answer = api.call("PATCH", path, {"metadata": changes}, kind=MERGE_PATCH)
-        assert (code, "which the operator takes for its agents" in answer.get("message", "")) == (403, True), changes
-    assert api.call("PATCH", path, {"metadata": {"labels": {"team": "a"}}}, kind=MERGE_PATCH)[0] == 200
+@dataclass(frozen=True)
+class Agent:
+    """An agent's Job, and the pod that the Job controller has made; and the Job of another one, which Kueue holds."""
+
+    cluster: Lab
+    namespace: str
+    pod: str
+    job: str = "pp-0123456789abcdef"
+    held: str = "pp-fedcba9876543210"
+
+    def change(self, kind: str, changes: dict[str, Any], user: str = STRANGER) -> str:
+        """What the API server says to a patch (dry run) of `user`, who has all rights; empty: it is taken."""
+        held = "suspend" in changes.get("spec", ()) or "template" in changes.get("spec", ())
+        name = self.pod if kind == "pods" else self.held if held else self.job
+        acting = ("-n", self.namespace, f"--as={user}", "--as-group=system:masters", "--dry-run=server")
+        return words(self.cluster, "patch", kind, name, *acting, "--type=strategic", f"-p={json.dumps(changes)}")
+
+
+@pytest.fixture(scope="module")
+def agent(cluster: Lab, api: ApiServer, tenant: str) -> Agent:
+    """Made as the operator makes its agents, owner included; nothing runs: the cluster has no node."""
+    marks = {LABEL_APP: AGENT_APP, LABEL_MANAGED_BY: MANAGED_BY, LABEL_RUN: "r1"}
+    notes = {ANNOTATION_NODE: "n0", ANNOTATION_REQUEST_HASH: "h0"}
+    profile_uid = api.call("GET", path(tenant, PROFILE_PLURAL, "old-idle"))[1]["metadata"]["uid"]
+    owner = {"apiVersion": API_VERSION, "kind": PROFILE_KIND, "name": "old-idle", "uid": profile_uid}
+    pod = POD | {"activeDeadlineSeconds": 3600, "schedulingGates": [{"name": "example.com/held"}]}
+    template = {"metadata": {"labels": marks, "annotations": notes}, "spec": pod}
+    spec = {"completions": 1, "parallelism": 1, "activeDeadlineSeconds": 3600, "template": template}
+    meta = {"labels": marks, "annotations": notes, "ownerReferences": [owner | {"controller": True}]}
+    for name in (Agent.job, Agent.held):
+        body = {"metadata": meta | {"name": name}, "spec": spec | {"suspend": name == Agent.held}}
+        make(cluster, tenant, {"apiVersion": "batch/v1", "kind": "Job"} | body, OPERATOR)
+    pods = eventually(lambda: cluster.get("pods", "-n", tenant, f"-l={OF_NAME}={Agent.job}")["items"])
+    return Agent(cluster, tenant, pods[0]["metadata"]["name"])
+
+
+def make(cluster: Lab, namespace: str, body: dict[str, Any], user: str) -> None:
+    acting = (f"--as={user}", "--as-group=system:masters")
+    cluster.kubectl("create", "-f", "-", "-n", namespace, *acting, stdin=json.dumps(body))
+
+
+ANOTHER = [{"name": "c", "image": "registry.example.com/another"}]
+LABELLED: list[dict[str, Any]] = [
+    {"metadata": {"labels": AGENT}},
+    {"spec": {"template": {"metadata": {"labels": {LABEL_APP: AGENT_APP}}}}},
+]
+PROTECTED: dict[str, tuple[str, dict[str, Any], str]] = {
+    "the pod's image": ("pods", {"spec": {"containers": ANOTHER}}, "images of spec.containers"),
+    "the pod's node": ("pods", {"metadata": {"annotations": {ANNOTATION_NODE: "n1"}}}, f"{OURS} of metadata"),
+    "the pod's run": ("pods", {"metadata": {"labels": {LABEL_RUN: None}}}, f"{OURS} of metadata"),
+    "a new name of ours": ("pods", {"metadata": {"labels": {f"{GROUP}/more": "a"}}}, f"{OURS} of metadata"),
+    "who manages the pod": ("pods", {"metadata": {"labels": {LABEL_MANAGED_BY: "me"}}}, f"{OURS} of metadata"),
+    "the pod's label": ("pods", {"metadata": {"labels": {LABEL_APP: None}}}, "metadata.labels"),
+    "the pod's Job": ("pods", {"metadata": {"labels": {OF_JOB: "another"}}}, f"{OF_JOB} of metadata.labels"),
+    "the pod's owner": ("pods", {"metadata": {"ownerReferences": None}}, "metadata.ownerReferences"),
+    "the pod's deadline": ("pods", {"spec": {"activeDeadlineSeconds": 5}}, "spec.activeDeadlineSeconds"),
+    "the Job's request": (
+        "jobs",
+        {"metadata": {"annotations": {ANNOTATION_REQUEST_HASH: "h1"}}},
+        f"{OURS} of metadata",
+    ),
+    "the Job's label": ("jobs", {"metadata": {"labels": {LABEL_APP: "mine"}}}, "metadata.labels"),
+    "the Job's owner": ("jobs", {"metadata": {"ownerReferences": None}}, "metadata.ownerReferences"),
+    "the Job's parallelism": ("jobs", {"spec": {"parallelism": 0}}, "spec.parallelism"),
+    "the Job's deadline": ("jobs", {"spec": {"activeDeadlineSeconds": 5}}, "spec.activeDeadlineSeconds"),
+    "the Job's template": ("jobs", {"spec": {"template": TO_FLAVOR}}, "spec.template"),
+    "a held Job": ("jobs", LET_GO, "spec.suspend"),
+}
+"""What a stranger with all rights changes of an agent, and what the refusal names."""
+FREE: dict[str, tuple[str, dict[str, Any]]] = {
+    "annotation": ("pods", {"metadata": {"annotations": {"k8s.ovn.org/pod-networks": "{}"}}}),
+    "label": ("pods", {"metadata": {"labels": {"team": "a"}}}),
+    "finalizer": ("pods", {"metadata": {"finalizers": ["example.com/kept"]}}),
+    "scheduling gate": ("pods", {"spec": {"schedulingGates": None}}),
+    "the Job's annotation": ("jobs", {"metadata": {"annotations": {"kueue.x-k8s.io/note": "a"}}}),
+    "the Job's finalizer": ("jobs", {"metadata": {"finalizers": ["example.com/kept"]}}),
+    "the Job's age": ("jobs", {"spec": {"ttlSecondsAfterFinished": 5}}),
+}
+
+
+@pytest.mark.parametrize("what", PROTECTED)
+def test_what_an_agent_runs_and_measures_is_changed_by_nobody(what: str, agent: Agent) -> None:
+    kind, changes, field = PROTECTED[what]
+    of = "pod" if kind == "pods" else "Job"
+    assert f"agent: {STRANGER} may not change {field} of the {of} of an agent. A{ASK[1:]}" in agent.change(
+        kind, changes
+    )
+
+
+@pytest.mark.parametrize("what", FREE)
+def test_all_other_fields_of_an_agent_are_free_for_any_account(what: str, agent: Agent) -> None:
+    assert agent.change(*FREE[what]) == ""
+
+
+def test_kueues_account_holds_a_job_and_lets_it_go_with_its_flavors_labels(agent: Agent) -> None:
+    let_go = {"spec": {"suspend": False, "template": TO_FLAVOR}}
+    assert agent.change("jobs", let_go, KUEUE) == ""
+    assert "may not change spec.parallelism" in agent.change("jobs", {"spec": {"parallelism": 2}}, KUEUE)
+    assert "may not change spec.template, spec.suspend" in agent.change("jobs", let_go, STRANGER)
+
+
+def test_the_job_controller_and_the_garbage_collector_let_an_agents_pod_go(agent: Agent) -> None:
+    for user in (CONTROLLER, "system:kube-controller-manager", COLLECTOR):
+        released = {"metadata": {"ownerReferences": None, "finalizers": None}}
+        assert agent.change("pods", released, user) == "", user
+    assert agent.change("jobs", {"metadata": {"ownerReferences": None}}, COLLECTOR) == ""
+
+
+def command(cluster: Lab, namespace: str, verb: str, user: str, pod: str) -> str:
+    """What the API server says to a command in a pod. It runs nowhere: what is let through says so."""
+    rest = ("--", "true") if verb == "exec" else ()
+    return words(cluster, verb, pod, "-n", namespace, f"--as={user}", *rest)
+
+
+@pytest.fixture(scope="module")
+def users(cluster: Lab, agent: Agent) -> None:
+    """A tenant with `edit`, and somebody who may write reports' status and enter pods, as an admin may."""
+    namespace = ("-n", agent.namespace)
+    cluster.kubectl("create", "rolebinding", "tenant", "--clusterrole=edit", f"--user={TENANT}", *namespace)
+    cluster.kubectl("create", "rolebinding", "admin", "--clusterrole=edit", f"--user={ADMIN}", *namespace)
+    verbs = "get,update,patch"
+    resources = "nodeprecisionreports.precisionprofiler.io/status,pods/ephemeralcontainers"
+    cluster.kubectl("create", "role", "reports", f"--verb={verbs}", f"--resource={resources}", *namespace)
+    cluster.kubectl("create", "rolebinding", "reports", "--role=reports", f"--user={ADMIN}", *namespace)
+    make(
+        cluster, agent.namespace, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "trainer"}, "spec": POD}, "a"
+    )
+    eventually(lambda: "may not run commands" in command(cluster, agent.namespace, "exec", TENANT, agent.pod))
+
+
+@pytest.mark.usefixtures("users")
+@pytest.mark.parametrize("verb", ["exec", "attach"])
+def test_a_tenant_runs_no_command_in_an_agent_and_whoever_writes_reports_may(
+    verb: str, cluster: Lab, agent: Agent
+) -> None:
+    refusal = command(cluster, agent.namespace, verb, TENANT, agent.pod)
+    expected = "may not run commands in, attach to, or add containers to the pod of an agent. Read its logs instead, or"
+    assert f"agent: {TENANT} {expected} {ASK}" in refusal
+    through = [
+        command(cluster, agent.namespace, verb, ADMIN, agent.pod),
+        command(cluster, agent.namespace, verb, TENANT, "trainer"),
+    ]
+    assert all("ValidatingAdmissionPolicy" not in text for text in through), through
+
+
+@pytest.mark.usefixtures("users")
+def test_an_agent_gets_no_ephemeral_container_but_by_whoever_writes_reports(agent: Agent, cluster: Lab) -> None:
+    body = {"spec": {"ephemeralContainers": [{"name": "more", "image": "registry.example.com/none"}]}}
+    here = ("-n", agent.namespace)
+    one: tuple[str, ...] = ("pod", agent.pod, *here, "--subresource=ephemeralcontainers", "--dry-run=server")
+    patch = ("patch", *one, "--type=strategic", f"-p={json.dumps(body)}")
+    assert "ValidatingAdmissionPolicy" not in words(cluster, *patch, f"--as={ADMIN}")
+    cluster.kubectl("create", "role", "debug", "--verb=get,patch", "--resource=pods/ephemeralcontainers", *here)
+    cluster.kubectl("create", "rolebinding", "debug", "--role=debug", f"--user={TENANT}", *here)
+    eventually(lambda: "or add containers to the pod of an agent" in words(cluster, *patch, f"--as={TENANT}"))
+
+
+@pytest.mark.usefixtures("users")
+def test_logs_describe_port_forward_and_delete_are_not_touched(agent: Agent, cluster: Lab) -> None:
+    here = ("-n", agent.namespace, f"--as={TENANT}")
+    assert words(cluster, "describe", "pod", agent.pod, *here) == ""
+    assert words(cluster, "delete", "pod", agent.pod, *here, "--dry-run=server") == ""
+    for verb in (("logs", agent.pod), ("port-forward", agent.pod, ":80")):
+        refusal = words(cluster, *verb, *here)
+        assert "ValidatingAdmissionPolicy" not in refusal
+        assert "forbidden" not in refusal.lower()
 
 
 def test_the_agents_label_is_not_put_on_later(cluster: Lab, api: ApiServer, tenant: str) -> None:
     job = {"metadata": {"name": "plain"}, "spec": {"suspend": True, "template": {"spec": POD}}}
     assert api.call("POST", paths.jobs(tenant), job)[0] == 201
-    labels = {"metadata": {"labels": AGENT}}
-    code, answer = api.call("PATCH", paths.item(paths.jobs(tenant), "plain"), labels, kind=MERGE_PATCH)
-    assert (code, "which the operator takes for its agents" in answer.get("message", "")) == (403, True)
+    for labels in LABELLED:
+        code, answer = api.call("PATCH", paths.item(paths.jobs(tenant), "plain"), labels, kind=MERGE_PATCH)
+        assert (code, "which the operator takes for its agents" in answer.get("message", "")) == (403, True)

@@ -25,6 +25,7 @@ OURS = "registry.example.com/precision-profiler"
 """Where the default values look for images."""
 MANY: dict[str, Any] = {
     "watchNamespaces": ["team-b", "team-a", "team-b-2"],
+    "showOtherNamespaces": True,
     "crds": {"keep": False},
     "imagePullSecrets": [{"name": "registry"}],
     "operator": {

@@ -16,6 +16,8 @@ from tests.support.node_objects import node_object
 from tests.support.report_objects import profile_object, report_object
 
 OPERATOR = {"app.kubernetes.io/name": "precision-profiler", "app.kubernetes.io/component": "operator"}
+APPS, PROGRAM = "apps/v1", "precision-profiler-operator"
+BINDINGS = paths.collection("rbac.authorization.k8s.io/v1", "clusterrolebindings")
 AGENT = {"app.kubernetes.io/name": "precision-agent"}
 POD = "precision-profiler-operator-7d4b9"
 PLANTED = {
@@ -57,12 +59,12 @@ def world(api: Api, secret: str) -> None:
     api.hold(paths.NODES, node_object(name="a", annotations={"team.example/note": f"planted {secret}"}))
     env = [{"name": "HUB_TOKEN", "value": "planted"}, {"name": "FROM", "valueFrom": {"secretKeyRef": {"name": "hub"}}}]
     container = {"name": "operator", "env": env, "args": [secret], "ports": [{"containerPort": 8080}]}
-    for path, labels in ((paths.pods("precision-system"), OPERATOR), (paths.pods("ml"), AGENT)):
-        meta = {"name": POD, "namespace": path.split("/")[4], "labels": labels, **noted}
-        api.hold(path, {"metadata": meta, "spec": {"containers": [container], "volumes": [API_ACCESS]}})
+    pod = {"containers": [container], "volumes": [API_ACCESS]}
+    api.hold(paths.pods("ml"), {"metadata": {"name": POD, "namespace": "ml", "labels": AGENT, **noted}, "spec": pod})
     api.hold(paths.jobs("ml"), {"metadata": {"name": "pp-1", "labels": AGENT, **noted}})
-    deployment = {"metadata": {"name": "precision-profiler-operator", "labels": OPERATOR, **noted}}
-    api.hold(paths.collection("apps/v1", "deployments", "precision-system"), deployment)
+    program(api, "precision-system", POD, pod, **noted)
+    subject = {"kind": "ServiceAccount", "name": PROGRAM, "namespace": "precision-system"}
+    api.hold(BINDINGS, {"metadata": {"name": "b", "labels": OPERATOR}, "subjects": [subject]})
     about = {"kind": "PrecisionProfile", "name": "nightly"}
     other = {"kind": "Pod", "name": "somebody-elses"}
     events = [
@@ -75,6 +77,21 @@ def world(api: Api, secret: str) -> None:
     pod = paths.item(paths.pods("precision-system"), POD)
     api.texts[f"{pod}/log"] = f"INFO starting\n{secret}\nINFO ready\n"
     api.texts[f"{paths.pods('precision-system')}/{POD}:8080/proxy/metrics"] = "precision_up 1\n"
+
+
+def program(api: Api, namespace: str, name: str, pod: dict[str, Any], **meta: Any) -> None:
+    """A Deployment with the label of ours, its ReplicaSet and its pod."""
+    uid = f"{namespace}-{name}"
+
+    def held(plural: str, name: str, uid: str, owner: str, **body: Any) -> None:
+        of = {"ownerReferences": [{"uid": owner, "controller": True}]} if owner else {}
+        metadata = {"name": name, "namespace": namespace, "uid": uid, "labels": OPERATOR, **of, **meta}
+        path = paths.collection("v1" if plural == "pods" else APPS, plural, namespace)
+        api.hold(path, {"metadata": metadata, **body})
+
+    held("deployments", PROGRAM, f"{uid}-d", "")
+    held("replicasets", PROGRAM, f"{uid}-r", f"{uid}-d")
+    held("pods", name, f"{uid}-p", f"{uid}-r", spec=pod)
 
 
 @pytest.mark.parametrize("secret", PLANTED.values(), ids=PLANTED)
@@ -110,13 +127,35 @@ def test_the_archive_holds_what_helps(api: Api, tmp_path: Path) -> None:
 
 def test_what_may_not_be_read_is_named_and_the_rest_is_there(api: Api, tmp_path: Path) -> None:
     world(api, "fine")
-    api.refused[paths.pods()] = "pods is forbidden"
+    api.refused[paths.pods("precision-system")] = "pods is forbidden"
     done = api.run("support-bundle", "-o", str(tmp_path / "b.tgz"))
     assert done.exit_code == 0
     found = files_of(tmp_path / "b.tgz")
     assert "operator-pods.json is left out" in found["problems.txt"]
     assert "operator-pods.json is left out" in done.stderr
     assert json.loads(found["profiles.json"])
+
+
+@pytest.mark.parametrize("rights", [(), ("clusterrolebindings",)], ids=["all", "no bindings"])
+@pytest.mark.parametrize("asked", [("-n", "precision-system"), ("-n", "ml"), ("-A",)], ids=" ".join)
+def test_logs_and_metrics_are_of_pods_that_the_releases_deployments_own(
+    api: Api, tmp_path: Path, asked: tuple[str, ...], rights: tuple[str, ...]
+) -> None:
+    world(api, "fine")
+    container = {"name": "operator", "ports": [{"containerPort": 8080}]}
+    program(api, "tenant", "lookalike", {"containers": [container]})
+    for namespace in ("precision-system", "tenant"):
+        bare = {"name": "bare", "namespace": namespace, "uid": "b", "labels": OPERATOR}
+        api.hold(paths.pods(namespace), {"metadata": bare, "spec": {"containers": [container]}})
+    for plural in ("deployments", "replicasets"):
+        api.hold(paths.collection(APPS, plural, "ml"))
+    if rights:
+        api.refused[BINDINGS] = "clusterrolebindings is forbidden"
+    assert api.run("support-bundle", *asked, "-o", str(tmp_path / "b.tgz")).exit_code == 0
+    found = {name for name in files_of(tmp_path / "b.tgz") if name.startswith(("logs/", "metrics/"))}
+    seen = not rights or asked[-1] == "precision-system"  # else nothing says where the release is
+    assert found == ({f"logs/{POD}-operator.log", f"metrics/{POD}-operator.txt"} if seen else set())
+    assert not any("bare" in path or "lookalike" in path for path, _ in api.asked)
 
 
 def test_figures_and_lists_are_not_taken_for_secrets() -> None:

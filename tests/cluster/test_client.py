@@ -18,6 +18,9 @@ from aiohttp import web
 from precision_operator.cluster import ApiError, Cluster, ConnectionProblem, kopf_connection
 from precision_operator.cluster.connection import authorization, connection
 from precision_operator.cluster.paths import config_maps, item, jobs, profiles
+from precision_operator.cluster.watch_loop import WatchTarget
+from precision_operator.cluster.watching import Watches
+from tests.support.eventually import eventually
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 GONE = {"kind": "Status", "reason": "Expired", "message": "The provided continue parameter is too old", "code": 410}
@@ -185,17 +188,86 @@ async def test_nobody_at_the_address_is_unreachable(tmp_path: Path) -> None:
 async def test_a_log_without_end_is_cut_at_the_limit(tmp_path: Path) -> None:
     asked: dict[str, str] = {}
 
-    async def endless(request: web.Request) -> web.StreamResponse:
+    async def log(request: web.Request) -> web.StreamResponse:
         asked.update(request.query)
-        response = web.StreamResponse()
-        await response.prepare(request)
-        while True:
-            await response.write(b"x" * 65536)
+        return await endless(request)
 
-    async with facing(endless, tmp_path) as cluster:
-        log = await cluster.read_log("ml", "pod-1", "agent", tail_lines=210, limit_bytes=100_000)
-    assert log == b"x" * 100_000
+    async with facing(log, tmp_path) as cluster:
+        text = await cluster.read_log("ml", "pod-1", "agent", tail_lines=210, limit_bytes=100_000)
+    assert text == b"x" * 100_000
     assert asked == {"container": "agent", "tailLines": "210", "limitBytes": "100000"}
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+async def test_a_redirect_is_an_error_that_names_its_target_and_is_not_followed(tmp_path: Path, status: int) -> None:
+    asked: list[str] = []
+
+    async def elsewhere(request: web.Request) -> web.Response:
+        asked.append(request.path)
+        return web.Response(status=status, headers={"Location": "../../secrets"})
+
+    async with facing(elsewhere, tmp_path) as cluster:
+        counted: list[int] = []
+        cluster.answered = lambda method, code: counted.append(code)
+        for act in (cluster.get_text("/api/v1/pods/p:80/proxy/metrics"), cluster.get("/x"), cluster.delete("/x")):
+            error = await error_from(act)
+            assert (error.status, error.reason, error.transient) == (status, "Redirected", False)
+            assert "a redirect to '../../secrets', which is not followed" in str(error)
+    assert asked == ["/api/v1/pods/p:80/proxy/metrics", "/x", "/x"]
+    assert counted == [status] * 3
+
+
+async def test_kopf_follows_no_redirect_either(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    async def elsewhere(request: web.Request) -> web.Response:
+        asked.append(request.path)
+        raise web.HTTPTemporaryRedirect("/elsewhere")
+
+    target = WatchTarget("", "v1", "pods", "ml")
+    async with facing(elsewhere, tmp_path):
+        watches = Watches([target], _nothing, lambda *_: None, str(tmp_path / "config"))
+        running = asyncio.create_task(watches.run())
+        await asyncio.to_thread(eventually, lambda: "which is not followed" in watches.states[target].problem)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    assert asked
+    assert "/elsewhere" not in asked
+
+
+async def _nothing(_: WatchTarget) -> None:
+    """The list is empty."""
+
+
+async def test_an_answer_without_end_is_an_error_and_text_is_cut(tmp_path: Path) -> None:
+    async with facing(endless, tmp_path, 30.0) as cluster:
+        assert len(await cluster.get_text("/metrics", 1 << 20)) == 1 << 20
+        error = await error_from(cluster.get("/x"))
+        assert (error.status, error.reason) == (200, "TooLarge")
+        watching = cluster.watch("/x", "1")
+        assert "an event is larger than" in str(await error_from(anext(watching)))
+
+
+async def endless(request: web.Request) -> web.StreamResponse:
+    response = web.StreamResponse()
+    await response.prepare(request)
+    while True:
+        await response.write(b"x" * 65536)
+
+
+async def test_a_page_that_is_too_large_is_asked_for_in_smaller_ones(tmp_path: Path) -> None:
+    asked: list[int] = []
+
+    async def pages(request: web.Request) -> web.Response:
+        start, limit = int(request.query.get("continue", "0")), int(request.query["limit"])
+        asked.append(limit)
+        end = min(start + limit, 6)
+        items = [{"n": n, "text": "x" * (40 << 20) if n < 2 else ""} for n in range(start, end)]
+        return web.json_response({"metadata": {"continue": str(end) if end < 6 else ""}, "items": items})
+
+    async with facing(pages, tmp_path, 30.0) as cluster:
+        assert await cluster.list_views("/x", lambda item: int(item["n"])) == [0, 1, 2, 3, 4, 5]
+    assert asked == [500, 125, 31, 7, 1, 1, 1, 1, 1, 1]
 
 
 async def test_a_delete_says_background_and_which_object_it_means(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ from tests.support.result_objects import HASH, recipe_result, result
 from tests.support.world import MINUTE, NOW, gone, job, pod, report
 
 GOOD = encode(result())
-FINISHED = job(finished="Complete", finished_at=NOW, request_hash=HASH)
+FINISHED = job("node-1", finished="Complete", finished_at=NOW, request_hash=HASH)
 FAILED = replace(FINISHED, finished="Failed", failure_reason="BackoffLimitExceeded")
 LATE = replace(FAILED, failure_reason="DeadlineExceeded", finished_at=NOW + 35 * MINUTE)
 
@@ -238,6 +238,14 @@ def test_what_an_agent_hands_in_whose_pod_is_taken_is_no_result(
     assert (stopped.reason, stopped.outcome) == (reason, "disrupted")
     assert isinstance(read(None), Summary), "it was done before its pod went"
     assert isinstance(read({"reason": "deadline", "message": "2 of 3 passes"}), Summary), "it ended itself"
+
+
+@pytest.mark.parametrize("of", [FINISHED, replace(FINISHED, node_name="n7")], ids=["n0 for n7", "the pod ran on n0"])
+def test_a_result_of_another_node_than_that_on_which_its_pod_ran_is_none(of: JobView) -> None:
+    elsewhere = replace(ended(GOOD.message), node_name="n7" if of is FINISHED else "node-1")
+    found = summary_of(of, elsewhere)
+    assert isinstance(found, NoResult)
+    assert (found.reason, found.outcome) == ("ResultForeign", "failed")
 
 
 def test_an_agent_that_somebody_stopped_on_its_node_hands_in_what_it_has() -> None:

@@ -10,8 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from precision_api.facts.names import LABEL_WATTS_PER_GPU
 from precision_api.kinds.report import ReportAttempt
-from precision_operator.core.admission.budget_view import AdmissionRequest, Agent, BudgetView, FleetView, node_watts
+from precision_operator.core.admission.budget_view import (
+    AdmissionRequest,
+    Agent,
+    BudgetView,
+    Cap,
+    FleetView,
+    node_watts,
+)
 from precision_operator.core.admission.limits import NODE_CHECKS, PROFILE_CHECKS, blocked_by, concurrency_limit
 from precision_operator.core.attempts.node_state import Tally
 from precision_operator.core.observe.clock import format_time
@@ -96,7 +104,7 @@ def runs_on(*names: str, owner: str = MINE) -> tuple[Agent, ...]:
 
 def fleet(*live: Agent, **limits: Any) -> FleetView:
     """The agents of all namespaces under the operator's own limits; the candidate's node is in rack r1."""
-    return FleetView(live, {}, NODES, FleetLimits.model_validate(limits))
+    return FleetView(live, NODES, FleetLimits.model_validate(limits))
 
 
 def disrupted(seconds_ago: int) -> ReportAttempt | None:
@@ -127,6 +135,7 @@ ORDER = [
     "DeviceClassShares",
     "TopologyKeyMissing",
     "PowerBudgetTooSmall",
+    "FleetPowerUnknown",
     "FleetPowerTooSmall",
     "MeasuredByAnotherProfile",
     "KeptForPod",
@@ -236,6 +245,40 @@ def test_a_gpu_that_is_not_known_counts_as_the_hungriest_until_its_first_report(
     drawn, origin = node_watts(unknown, {})
     assert (drawn, "NVIDIA-GH200-480GB is none" in origin) == (8 * 1400, True)
     assert node_watts(unknown, {"uid-n1": 900}) == (900, "enforced limits")
+
+
+@pytest.mark.parametrize(
+    ("labels", "pool", "watts"),
+    [
+        ({}, {}, (5600, "factory limit of H100 SXM")),
+        ({}, {"name": "b", "wattsPerGPU": 500}, (5600, "factory limit of H100 SXM")),
+        ({}, {"name": POOL, "wattsPerGPU": 500}, (4000, f"wattsPerGPU of pool {POOL}")),
+        ({LABEL_WATTS_PER_GPU: "400"}, {"name": POOL, "wattsPerGPU": 500}, (3200, f"node label {LABEL_WATTS_PER_GPU}")),
+        ({LABEL_WATTS_PER_GPU: "some"}, {"name": POOL, "wattsPerGPU": 500}, (4000, f"wattsPerGPU of pool {POOL}")),
+        ({"nvidia.com/gpu.product": "NVIDIA-GH200-480GB"}, {}, None),
+    ],
+)
+def test_the_fleets_power_is_what_the_admins_say_else_the_products(
+    labels: dict[str, str], pool: dict[str, Any], watts: tuple[int, str] | None
+) -> None:
+    view = fleet(pools=[pool] if pool else [])
+    assert view.watts(node_facts(node_object(EIGHT_H100 | labels))) == watts
+
+
+@pytest.mark.parametrize("told_watts", [8, 10**6])
+def test_no_report_changes_whom_the_fleets_power_lets_start(told_watts: int) -> None:
+    limits = FleetLimits(power_budget_watts=2 * 5600)
+    told = [report(n, status=measured(limit_watts=told_watts, basis={"spec": "older"})) for n in ("n1", "n2", "n3")]
+    seen = observed([profile(rollout=at_once(3), rerunOn=["SpecChange"])], nodes("n1", "n2", "n3"))
+    seen = replace(seen, settings=replace(SETTINGS, fleet_limits=limits), reports=tuple(told))
+    states = plan(seen).profiles[0].node_states
+    assert sorted(state.reason for state in states) == ["AgentStarting", "AgentStarting", "FleetPowerReached"]
+
+
+def test_an_agent_on_a_node_of_unknown_power_counts_as_the_hungriest() -> None:
+    there = {"uid-n1": node_facts(node_object({"nvidia.com/gpu.product": "NVIDIA-GH200-480GB"}))}
+    view = FleetView(runs_on("n1"), there, FleetLimits(power_budget_watts=1))
+    assert view.used(Cap("all", ("all",), True), "watts") == 8 * 1400
 
 
 def test_the_enforced_limits_of_a_report_make_room_that_the_products_default_would_not_give() -> None:

@@ -182,6 +182,14 @@ def test_a_finished_job_is_collected_with_the_nvlink_domain_of_its_node() -> Non
     assert (action.pool, action.nvlink_domain) == ("NVIDIA-GB200", "5f1e9f9c.2")
 
 
+def test_a_relabelled_job_is_collected_as_of_the_node_whose_report_it_would_get() -> None:
+    moved = replace(FINISHED, node_uid="uid-n2")
+    ended = pod(moved, "Succeeded", message="{}")
+    action = only(observed([NIGHTLY], nodes("n2"), jobs=(moved,), pods=(ended,), reports=(report("n2"),)))
+    assert isinstance(action, Collect)
+    assert (action.job.node_name, ended.node_name) == ("n2", "n1"), "its pod ran elsewhere: no result"
+
+
 def test_a_pod_of_an_earlier_job_of_the_same_name_is_not_taken_for_this_ones() -> None:
     earlier = pod(replace(FINISHED, uid="uid-of-the-one-deleted-by-hand"), "Failed", exit_code=137)
     action = only(observed([NIGHTLY], jobs=(FINISHED,), pods=(earlier,), reports=(report(),)))

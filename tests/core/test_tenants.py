@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from precision_operator.core.attempts.actions import Start
+from precision_operator.core.admission.others import QUEUE_TURN
+from precision_operator.core.attempts.actions import Drop, Start
 from precision_operator.core.observe.fleet_limits import FleetLimits
 from precision_operator.core.observe.observed import Observed, ProfileView
 from precision_operator.core.observe.tenants import pods_within_namespace, within_namespace
@@ -115,10 +116,97 @@ def test_what_bears_the_labels_or_the_owner_of_another_namespace_counts_as_nobod
     assert left() == ()
 
 
-def test_what_names_its_own_namespace_or_a_profile_that_nobody_knows_any_more_is_kept() -> None:
+OLD = NOW - timedelta(seconds=61)
+ELSEWHERE = {"nodeNames": ["another"]}
+THEIR_JOB = job("n0", "b0", namespace="b", created=OLD)
+MEMORY = {THEIR_JOB.uid: "n0"}
+LOST = job("n0", "gone", namespace="b", created=OLD)
+COUNTS: dict[str, tuple[bool, bool, dict[str, Any]]] = {
+    "a gated pod that only names the node": (True, False, {"pods": (pod(LOST, "Pending"),), "own_jobs": {}}),
+    "a bound pod without GPUs": (True, False, {"pods": (pod(LOST, holds_gpus=False),), "own_jobs": {}}),
+    "a Job that somebody else has made just now": (
+        True,
+        True,
+        {"jobs": (replace(THEIR_JOB, created=NOW),), "own_jobs": {}},
+    ),
+    "a suspended Job of somebody else": (True, True, {"jobs": (replace(THEIR_JOB, suspended=True),), "own_jobs": {}}),
+    "a Job that Kueue has not admitted": (True, True, {"jobs": (replace(THEIR_JOB, suspended=True),)}),
+    "a Job without a pod": (True, True, {"jobs": (THEIR_JOB,)}),
+    "a Job whose pod is not bound": (True, True, {"jobs": (THEIR_JOB,), "pods": (pod(THEIR_JOB, "Pending"),)}),
+    "a finished Job that a finalizer keeps": (
+        True,
+        False,
+        {"jobs": (replace(THEIR_JOB, created=NOW, finished="Complete", deleting=True),)},
+    ),
+    "a new Job whose annotation names another node": (
+        True,
+        False,
+        {"jobs": (replace(THEIR_JOB, created=NOW),), "own_jobs": {THEIR_JOB.uid: "n5"}},
+    ),
+    "a new Job": (False, False, {"jobs": (replace(THEIR_JOB, created=NOW),)}),
+    "a Job whose pod is bound": (False, False, {"jobs": (THEIR_JOB,), "pods": (pod(THEIR_JOB),)}),
+    "a bound pod that ends in a day": (
+        False,
+        False,
+        {"jobs": (THEIR_JOB,), "pods": (pod(THEIR_JOB, deleting_since=NOW + timedelta(days=1)),)},
+    ),
+    "a bound pod whose Job is gone": (False, False, {"pods": (pod(THEIR_JOB),), "own_jobs": MEMORY}),
+}
+
+
+def withdrawn(decided: Plan) -> list[str]:
+    return [a.name for a in decided.actions if isinstance(a, Drop) and a.reason == "Withdrawn"]
+
+
+@pytest.mark.parametrize("capped", [False, True], ids=["its node", "its place"])
+@pytest.mark.parametrize(("starts", "makes_room", "there"), COUNTS.values(), ids=COUNTS)
+def test_against_another_namespace_counts_what_is_held(
+    starts: bool, makes_room: bool, there: dict[str, Any], capped: bool
+) -> None:
+    node, limits = ("n1", FleetLimits(max_concurrent=1)) if capped else ("n0", FleetLimits())
+    ours = profile(target={"nodeNames": [node]})
+    world = seen(ours, profile("b0", namespace="b", target=ELSEWHERE), **({"own_jobs": MEMORY} | there))
+    decided = plan(replace(world, settings=replace(SETTINGS, fleet_limits=limits)))
+    has_its_place = capped and "n5" in world.own_jobs.values()
+    assert [a.facts.name for a in decided.actions if isinstance(a, Start)] == (
+        [node] if starts and not has_its_place else []
+    )
+    assert withdrawn(decided) == ([THEIR_JOB.name] if makes_room and (not capped or world.own_jobs) else [])
+
+
+def test_in_its_own_namespace_a_job_that_holds_nothing_counts() -> None:
+    pending = job("n0", "b0", namespace="b", created=OLD, suspended=True)
+    theirs = profile("b0", namespace="b", rollout={"maxConcurrent": 6})
+    world = seen(theirs, profile("b1", namespace="b", target={"nodeNames": ["n0"]}), jobs=(pending,))
+    decided = plan(replace(world, settings=replace(SETTINGS, fleet_limits=FleetLimits(max_concurrent=3))))
+    assert len([a for a in decided.actions if isinstance(a, Start)]) == 2, "with the one that waits for Kueue three"
+    (state,) = decided.profiles[1].node_states
+    assert (state.reason, state.facts.name) == ("MeasuredByAnotherProfile", "n0")
+    assert withdrawn(decided) == []
+
+
+@pytest.mark.parametrize(("age", "starts"), [(OLD, 0), (NOW - QUEUE_TURN, 2)], ids=["in its turn", "after it"])
+def test_of_two_namespaces_that_wait_for_kueue_each_keeps_its_places_for_a_turn(age: datetime, starts: int) -> None:
+    """Both wait on one node side by side: whoever Kueue lets go first has it."""
+    waiting = tuple(job(n, "b0", namespace="b", created=age, suspended=True) for n in ("n0", "n1"))
+    ours = profile(target={"nodeNames": ["n0", "n2"]}, rollout={"maxConcurrent": 2}, agent={"queueName": "q"})
+    world = seen(ours, profile("b0", namespace="b", target=ELSEWHERE), jobs=waiting)
+    world = replace(world, queues={("ml", "q"): True})
+    capped = replace(world, settings=replace(SETTINGS, fleet_limits=FleetLimits(max_concurrent=2)))
+    decided = plan(capped)
+    assert len([a for a in decided.actions if isinstance(a, Start)]) == starts
+    assert len(withdrawn(decided)) == starts
+    free = plan(world)
+    assert len([a for a in free.actions if isinstance(a, Start)]) == 2
+    assert withdrawn(free) == []
+
+
+def test_pods_of_unknown_profiles_are_seen_and_hold_nothing_of_anybody() -> None:
     own, lost = job("n0"), job("n0", "gone", namespace="b")
     assert within_namespace([own, lost], {"uid-nightly": "ml"}) == (own, lost)
     assert pods_within_namespace([pod(own), pod(lost)], {"uid-nightly": "ml"}, {own.uid: "ml"}) == (pod(own), pod(lost))
+    beside = seen(profile(target={"nodeNames": ["n0"]}), pods=(pod(lost),), own_jobs={})
+    assert [a.facts.name for a in plan(beside).actions if isinstance(a, Start)] == ["n0"], "who holds GPUs is looked at"
 
 
 @st.composite

@@ -96,9 +96,29 @@ def test_a_job_that_does_not_say_whose_it_is_is_none_of_ours(label: str) -> None
     assert job_view(job(labels={k: v for k, v in MARKS.items() if k != label})) is None
 
 
-def test_a_pod_is_known_by_its_job_and_by_the_node_that_it_is_for() -> None:
+def test_a_pod_is_known_by_its_job_and_by_no_node_that_it_only_names() -> None:
     view = pod_view(pod())
-    assert (view.job, view.job_uid, view.node_name, view.live) == ("pp-1", "uid-job", "n1", True)
+    assert (view.job, view.job_uid, view.node_name, view.live) == ("pp-1", "uid-job", "", True)
+
+
+WITH_GPUS = [{"name": "agent", "resources": {"limits": {"nvidia.com/gpu": "8"}}}]
+MADE = {"resourceClaimStatuses": [{"name": "gpus", "resourceClaimName": "c"}]}
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "holds"),
+    [
+        ({"nodeName": "n2", "containers": WITH_GPUS}, {}, True),
+        ({"nodeName": "n2", "resourceClaims": [{"name": "gpus"}]}, MADE, True),
+        ({"nodeName": "n2", "resourceClaims": [{"name": "gpus"}]}, {}, False),
+        ({"nodeName": "n2", "containers": [{"name": "agent"}]}, {}, False),
+        ({"containers": WITH_GPUS}, {}, False),
+    ],
+)
+def test_a_pod_holds_gpus_that_is_bound_and_asks_for_them_or_has_its_claim(spec: Any, status: Any, holds: bool) -> None:
+    """As the cache keeps it, too."""
+    raw = {**pod(), "spec": spec, "status": status}
+    assert [pod_view(each).holds_gpus for each in (raw, TRIM["pods"](raw))] == [holds, holds]
 
 
 def test_where_a_pod_is_bound_goes_before_where_it_was_meant_for() -> None:

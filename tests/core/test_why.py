@@ -119,7 +119,7 @@ def test_what_came_of_an_agent_that_was_ended_for_a_pod_is_told() -> None:
         there = replace(seen, yields=(replace(seen.yields[0], outcome=outcome),))
         (found,) = why(plan(there), there, "n1")
         (told,) = found.yielded
-        assert "its agent was ended for pod team/train-0 (priority 1000)" in told
+        assert "its agent was ended for a pod of another namespace (priority 1000)" in told
         assert words in told
 
 

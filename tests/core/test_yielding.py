@@ -80,7 +80,9 @@ def test_the_youngest_agent_on_a_node_that_the_pod_may_have_is_ended() -> None:
 def test_its_attempt_is_a_disruption_that_costs_no_retry_and_names_the_pod() -> None:
     (action,) = (a for a in plan(running("n1", pods=(waiting(),))).actions if isinstance(a, GiveWay))
     assert (action.outcome, action.reason) == ("disrupted", "Yielded")
-    assert "pod team/train-0 of priority 1000" in action.message
+    assert "a pod of another namespace of priority 1000" in action.message
+    seen = running("n1", pods=(waiting(),), settings=replace(SETTINGS, show_other_namespaces=True))
+    assert "pod team/train-0 of priority 1000" in next(a for a in plan(seen).actions if isinstance(a, GiveWay)).message
     problem = NoResult(action.said, action.outcome)
     status = ingest.failed_status(problem, action.job, report(), NOW, action.keeping)
     assert (status.attempt.failures, status.attempt.disruptions, status.attempt.node_losses) == (0, 1, 0)
@@ -142,14 +144,15 @@ def test_a_namespace_whose_pods_were_ended_for_in_vain_ends_no_more_agents() -> 
     assert may_ask(replace(waiting(), key="other/train-0"), vain)
 
 
-def test_owners_of_one_namespace_may_try_three_at_a_time_and_one_more_for_each_that_was_helped() -> None:
+def test_of_one_namespace_three_agents_at_a_time_may_turn_out_to_have_been_ended_in_vain() -> None:
     names = [f"n{number}" for number in range(6)]
     hopeless = tuple(waiting(f"w{number}") for number in range(6))
     assert len(ended(running(*names, pods=hopeless))) == MOST_IN_VAIN
     trying = [record(waiting(f"t{number}")) for number in range(MOST_IN_VAIN)]
     assert not may_ask(waiting(), trying)
-    assert may_ask(waiting(), [*trying, record(waiting("h"), outcome="Helped")])
-    assert not may_ask(waiting(), [record(waiting("v"), outcome="NotHelped"), *trying[1:]])
+    assert may_ask(waiting(), [*trying[1:], *(record(waiting(f"h{n}"), outcome="Helped") for n in range(9))])
+    for outcome in ("NotHelped", "Gone", "Taken"):
+        assert not may_ask(waiting(), [record(waiting("v"), outcome=outcome), *trying[1:]]), outcome
     assert may_ask(replace(waiting(), key="other/train-0"), trying)
 
 
@@ -174,7 +177,7 @@ def test_the_gpus_are_kept_for_the_pod_until_its_fate_is_known() -> None:
     kept = replace(idle, yields=(record(one, "n1"),))
     (state,) = plan(kept).profiles[0].node_states
     assert (state.reason, state.state) == ("KeptForPod", "waiting")
-    assert "team/train-0" in state.message
+    assert "for a pod of another namespace (priority 1000)" in state.message
     assert not [action for action in plan(kept).actions if isinstance(action, Start)]
     for outcome in ("Helped", "NotHelped", "Gone"):
         over = replace(idle, yields=(record(one, "n1", outcome=outcome, ended=NOW),))

@@ -177,7 +177,9 @@ class World:
 
 def told(body: Body) -> tuple[Any, ...]:
     """All that a body shows."""
-    texts = [gzip.decompress(gzipped(packed)) for packed in (body.fleet_packed, *(s.packed for s in body.shards))]
+    texts = [
+        gzip.decompress(b"".join(gzipped(packed))) for packed in (body.fleet_packed, *(s.packed for s in body.shards))
+    ]
     figures = replace(body, generation=0, fleet=b"", shards=(), groups={}, pools={}, fleet_packed=body.fleet_packed)
     return *texts, body.text, *(shard.series for shard in body.shards), figures
 

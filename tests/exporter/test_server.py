@@ -12,9 +12,10 @@ import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from precision_operator.cluster import http_server
 from precision_operator.exporter.__main__ import arguments
 from precision_operator.exporter.self_metrics import OwnMetrics
-from precision_operator.exporter.server import Scrapes, application, serve, takes_gzip
+from precision_operator.exporter.server import Scrapes, application, takes_gzip
 from precision_operator.exporter.store import Store
 from tests.support.exposition import store_of
 from tests.support.report_objects import profile_object, report_object
@@ -26,13 +27,10 @@ PROFILE, N1, N2 = profile_object(), report_object("n1"), report_object("n2")
 @asynccontextmanager
 async def serving(store: Store, ready: bool = True) -> AsyncIterator[str]:
     scrapes = Scrapes(store, OwnMetrics())
-    runner, port = await serve(application(scrapes), "127.0.0.1", 0)
-    if ready:
-        await scrapes.prepare()
-    try:
+    async with http_server.serving(application(scrapes), "127.0.0.1", 0) as port:
+        if ready:
+            await scrapes.prepare()
         yield f"http://127.0.0.1:{port}"
-    finally:
-        await runner.cleanup()
 
 
 @asynccontextmanager

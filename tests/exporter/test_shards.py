@@ -59,7 +59,7 @@ def test_every_name_has_a_place(name: str, shards: int) -> None:
 
 @given(st.lists(st.binary(max_size=2000), max_size=8))
 def test_pieces_together_are_one_valid_gzip_member(texts: list[bytes]) -> None:
-    packed = gzipped(*map(piece, texts), NOTHING)
+    packed = b"".join(gzipped(*map(piece, texts), NOTHING))
     assert gzip.decompress(packed) == b"".join(texts)
     reader = zlib.decompressobj(zlib.MAX_WBITS | 16)  # one member only, as aiohttp reads
     assert reader.decompress(packed) == b"".join(texts)
@@ -74,7 +74,7 @@ def test_the_checksum_of_two_texts_follows_from_their_own(first: bytes, second: 
 
 def test_compressed_and_plain_shards_say_the_same() -> None:
     for shard in build(fleet_store(NODES, "detail").view(), shards=3).shards:
-        assert gzip.decompress(gzipped(shard.packed)) == shard.text()
+        assert gzip.decompress(b"".join(gzipped(shard.packed))) == shard.text()
         assert shard.packed.size == len(shard.text())
 
 

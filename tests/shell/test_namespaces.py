@@ -73,6 +73,7 @@ async def test_a_pod_that_can_still_be_seen_there_keeps_its_node(loop: OperatorI
     labels["batch.kubernetes.io/controller-uid"] = job["metadata"]["uid"]
     meta = {"name": "x", "namespace": "b", "labels": labels}
     pod: dict[str, Any] = {"metadata": meta, "spec": {"nodeName": "n2"}, "status": {"phase": "Running"}}
+    pod["spec"]["containers"] = [{"name": "agent", "resources": {"limits": {"nvidia.com/gpu": "8"}}}]
     loop.cluster._store(f"{paths.pods('b')}/x", pod)
     loop.apply("all", target={"nodeNames": ["n2"]})
     forbid(loop, "profiles", "reports", "jobs")
@@ -81,7 +82,7 @@ async def test_a_pod_that_can_still_be_seen_there_keeps_its_node(loop: OperatorI
     (row,) = loop.status("all")["reasons"]
     assert (row["reason"], row["message"]) == (
         "MeasuredByAnotherProfile",
-        "Profile of namespace b is measuring it. It is measured when that run is done.",
+        "A profile of another namespace is measuring it. It is measured when that run is done.",
     )
 
 

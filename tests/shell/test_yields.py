@@ -116,8 +116,8 @@ async def test_an_agent_is_ended_for_a_pod_that_goes_on_waiting_and_the_gpus_are
     told = attempt(loop)
     assert (told["outcome"], told["reason"], told.get("failures", 0)) == ("disrupted", "Yielded", 0)
     await passes(loop)
-    assert "team/train-0" in reasons(loop)["KeptForPod"]
-    assert "node n1 was ended for pod team/train-0 (priority 1000)" in events(loop)["Yielded"]
+    assert "for a pod of another namespace" in reasons(loop)["KeptForPod"]
+    assert "node n1 was ended for a pod of another namespace (priority 1000)" in events(loop)["Yielded"]
     assert loop.jobs() == {}
 
 

@@ -73,6 +73,7 @@ class Core:
         problems = step["refusals"]
         holders = {name: [self._objects[number] for number in step["holders"].get(name, ())] for name in probed}
         return Observed(
+            own_jobs={job.uid: job.node_name for job in jobs},
             now=datetime.fromisoformat(step["now"]),
             settings=settings,
             profiles=tuple(self._profile_view(number, settings) for number in step["profiles"]),

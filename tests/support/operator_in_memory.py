@@ -56,6 +56,7 @@ class OperatorInMemory:
             refusals=refusals,
             stop=lambda: self.switch.stop,
             creating=self.actor.creations.jobs,
+            made=self.actor.starts.made,
             yields=self.yields,
         )
         self.reconciler = Reconciler(self.cache, self.gatherer, self.actor, self.telemetry)

@@ -115,6 +115,7 @@ class SimulatedCluster:
     def observe(self, looked_at: Sequence[str] = ()) -> Observed:
         """The world now; of the nodes in `looked_at` also who holds their GPUs."""
         seen = Observed(
+            own_jobs={job.uid: job.node_name for job in self.jobs.values()},
             now=self.now,
             settings=self.settings,
             profiles=tuple(self.profiles.values()),

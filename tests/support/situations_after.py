@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from precision_api.exchange.wire import LOG_MAX_CHARACTERS, encode
+from precision_operator.core.observe.tenants import ANOTHERS_POD
 from tests.support.report_objects import recipe_row
 from tests.support.result_objects import result
 from tests.support.situation_worlds import (
@@ -189,7 +190,7 @@ ENDS: dict[str, Situation] = {
                 waiting_pods=(TRAINER,),
             )
         ),
-        {"pod": "team/train-0", "priority": 1000},
+        {"pod": ANOTHERS_POD, "priority": 1000},
         "attempt",
     ),
     "Evicted": Situation(

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
+from precision_api.facts.names import DEFAULT_POOL_LABEL, LABEL_WATTS_PER_GPU
 from precision_operator.core.observe.clock import format_time
 from precision_operator.core.observe.device_class import DeviceClass
 from precision_operator.core.observe.pod_requests import Requests
 from precision_operator.core.observe.stop import Stop
+from precision_operator.core.observe.tenants import ANOTHERS_POD
 from tests.support.node_objects import gpu_device, resource_slice
 from tests.support.situation_worlds import (
     COMPLETE,
@@ -32,6 +34,10 @@ from tests.support.situation_worlds import (
     without_room,
 )
 from tests.support.world import MINUTE, NOW, job, nodes, observed, pod, profile, report, tried
+
+NOVEL = "NVIDIA-GH200-480GB"
+OF_NOVEL = {DEFAULT_POOL_LABEL: NOVEL, "nvidia.com/gpu.count": "8"}
+"""Labels of a node whose GPU is in no table."""
 
 NODES: dict[str, Situation] = {
     "NotMatched": Situation(
@@ -103,9 +109,9 @@ TURNS: dict[str, Situation] = {
     ),
     "KeptForPod": Situation(
         replace(by_claim(EIGHT_BY_CLAIM), yields=(YIELD,)),
-        {"pod": "team/train-0", "priority": 1000, "since": format_time(NOW - MINUTE)},
+        {"pod": ANOTHERS_POD, "priority": 1000, "since": format_time(NOW - MINUTE)},
     ),
-    "Busy": Situation(observed([profile()], busy={"n1": "team/train-0"}), {"pod": "team/train-0", "gpus": 8}),
+    "Busy": Situation(observed([profile()], busy={"n1": "team/train-0"}), {"pod": ANOTHERS_POD, "gpus": 8}),
     "InsufficientCPUAndMemory": Situation(
         without_room(Requests(cpu_millis=93_500, memory_bytes=250 * 1024**3)),
         {
@@ -126,7 +132,7 @@ TURNS: dict[str, Situation] = {
     ),
     "CheckingIdle": Situation(observed([profile()], occupancy={}), {}),
     "MeasuredByAnotherProfile": Situation(
-        observed([profile(), profile("other")], jobs=(job(owner="other"),)), {"profile": "ml/other"}
+        observed([profile(), profile("other")], jobs=(job(owner="other"),)), {"profile": "profile ml/other"}
     ),
     "MaxConcurrentReached": Situation(rolled(None, "n2", maxConcurrent=1), {"limit": 1}),
     "TooManyFailures": Situation(failed_first(maxFailures=1), {"failed": 2, "limit": 1}),
@@ -158,13 +164,17 @@ TURNS: dict[str, Situation] = {
     "FleetLimitReached": Situation(
         in_a_fleet(rolled(None, "n2"), maxConcurrent=1), {"where": "in the cluster", "limit": 1}
     ),
+    "FleetPowerUnknown": Situation(
+        in_a_fleet(observed([profile(target={"products": [NOVEL]})], nodes("n1", labels=OF_NOVEL)), powerBudgetWatts=1),
+        {"gpu": NOVEL, "label": LABEL_WATTS_PER_GPU},
+    ),
     "FleetPowerReached": Situation(
         in_a_fleet(rolled(None, "n2"), pools=[{"name": H100, "powerBudgetWatts": 8000}]),
         {
             "drawn": 5600,
             "watts": 5600,
             "where": f"in pool {H100}",
-            "origin": "H100 SXM default, not yet measured",
+            "origin": "factory limit of H100 SXM",
             "budget": 8000,
         },
     ),
@@ -173,7 +183,7 @@ TURNS: dict[str, Situation] = {
         {
             "watts": 5600,
             "where": "in the cluster",
-            "origin": "H100 SXM default, not yet measured",
+            "origin": "factory limit of H100 SXM",
             "budget": 5000,
         },
     ),

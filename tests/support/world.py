@@ -84,7 +84,9 @@ def job(node: str = "n1", owner: str = "nightly", run: str = "r1", attempt: int 
 def pod(of: JobView, phase: str = "Running", message: str | None = None, exit_code: int = 0, **changes: Any) -> PodView:
     """The pod of a Job; with a `message` or another exit code than 0 its container has ended."""
     ended = message is not None or exit_code != 0
-    defaults: dict[str, Any] = {"created": of.created, "node_name": of.node_name}
+    defaults: dict[str, Any] = {"created": of.created, "node_name": of.node_name, "holds_gpus": True}
+    if phase == "Pending" and "scheduled_at" not in changes:
+        defaults |= {"node_name": "", "holds_gpus": False}
     if ended:
         defaults["termination"] = Termination(exit_code, "Completed" if exit_code == 0 else "Error", message or "")
     return PodView(
@@ -140,9 +142,14 @@ def observed(
     busy: Mapping[str, str] | None = None,
     **changes: Any,
 ) -> Observed:
-    """The world at NOW: every node has been looked at and is idle, but for those that `busy` names with their pod."""
+    """The world at NOW: every node has been looked at and is idle, but for those that `busy` names with their pod.
+
+    All Jobs are the leader's own, as far as it remembers, unless `own_jobs` says otherwise.
+    """
     known = nodes("n1") if fleet is None else fleet
     names = [str(node["metadata"]["name"]) for node in known.values()]
     looks = {name: Occupancy((busy or {}).get(name), 8 if name in (busy or {}) else 0) for name in names}
     defaults: dict[str, Any] = {"now": NOW, "settings": SETTINGS, "occupancy": looks}
+    defaults["own_jobs"] = {pod.job_uid: pod.node_name for pod in changes.get("pods", ())}
+    defaults["own_jobs"] |= {job.uid: job.node_name for job in changes.get("jobs", ())}
     return Observed(profiles=tuple(profiles), nodes=known, **(defaults | changes))

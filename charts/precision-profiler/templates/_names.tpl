@@ -105,7 +105,8 @@ seccompProfile:
   type: RuntimeDefault
 {{- end -}}
 
-{{- /* Ready is asked for as soon as the process serves, and often: a pod is ready two seconds after its first lists. */ -}}
+{{- /* Ready is asked for as soon as the process serves, and often: a pod is ready two seconds after its first lists. The
+port is one of its own: who crowds the metrics must not have the kubelet end the leader. */ -}}
 {{- define "pp.probes" -}}
 startupProbe:
   httpGet: {path: /healthz, port: {{ . }}}
@@ -127,6 +128,15 @@ allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true
 capabilities:
   drop: [ALL]
+{{- end -}}
+
+{{- /* "true" where operator and exporter have NetworkPolicies: asked for, or `auto` and there is somebody to let in. */ -}}
+{{- define "pp.network" -}}
+{{- with .Values.networkPolicy -}}
+{{- if or (eq (toString .enabled) "true") (and (eq (toString .enabled) "auto") .scrapeFrom) -}}
+true
+{{- end -}}
+{{- end -}}
 {{- end -}}
 
 {{- define "pp.placement" -}}

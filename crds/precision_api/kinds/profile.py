@@ -428,7 +428,7 @@ class NodeYield(StatusDocument):
     node: Name = Field(description="The agent's node.")
     node_uid: ShortText = Field("", description="Its UID.", alias="nodeUID")
     job_uid: ShortText = Field(description="UID of the agent's Job.", alias="jobUID")
-    pod: Text = Field(description="The pod, namespace/name.")
+    pod: Text = Field(description="The pod, namespace/name; 'a pod of another namespace' where names are not shown.")
     pod_uid: ShortText = Field(description="Its UID.", alias="podUID")
     owner_uid: ShortText = Field(description="UID of its controller; its own where it has none.", alias="ownerUID")
     priority: int = Field(0, description="Its priority.")
@@ -436,7 +436,7 @@ class NodeYield(StatusDocument):
     outcome: Literal["Waiting", "Helped", "NotHelped", "Taken", "Gone"] = Field(
         description="Waiting: the GPUs are kept for the pod; Helped: it, or another pod of its owner, was scheduled; "
         "NotHelped: it still waited after a minute, and no agent is ended for it for an hour; Taken: it still waited, "
-        "and a pod of another owner got the GPUs; Gone: it was deleted."
+        "and a pod of another owner got the GPUs; Gone: it was deleted, or runs on another node."
     )
     ended: Time | None = Field(None, description="When the outcome was known.")
 

@@ -138,7 +138,8 @@ def program_of(lab: Lab, deployment: Object, port: int) -> Program:
     pod = deployment["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     _, *command = container["command"]  # `python`: here it is this one
-    argv = (sys.executable, *command, *container.get("args", []), "--host=127.0.0.1", f"--port={port}")
+    listens = ("--host=127.0.0.1", f"--port={port}", "--probe-port=0")
+    argv = (sys.executable, *command, *container.get("args", []), *listens)
     kubeconfig = lab.service_account_kubeconfig(deployment["metadata"]["namespace"], pod["serviceAccountName"])
     return Program(lab, container["name"], argv, kubeconfig, port)
 

@@ -123,6 +123,7 @@ async def _world(cluster: Cluster, namespace: str | None, question: ProfileInFil
     for kind in _KINDS:
         if kind != "slices" or settings.resource_claims:
             await lists.take(kind)
+    settings = replace(settings, show_other_namespaces=True)  # what the user may list, the user may read
     gatherer = Gatherer(cluster, lists.cache, settings, (), reader, clock=cluster.server_time.now)
     # A profile whose ConfigMap may not be read is known by its name alone.
     named = (replace(p, spec=None, problem="its ConfigMap may not be read") if p.uid in unread else p for p in profiles)

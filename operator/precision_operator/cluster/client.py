@@ -13,8 +13,8 @@ from kubernetes.aio.client.rest import RESTClientObject
 from kubernetes.aio.config import ConfigException
 from pydantic_core import from_json
 
-from precision_operator.cluster.connection import Connection, authorization, connection
-from precision_operator.cluster.errors import TIMEOUT, UNREACHABLE, ApiError, error_of
+from precision_operator.cluster.connection import Connection, authorization, connection, refuse_redirects
+from precision_operator.cluster.errors import TIMEOUT, TOO_LARGE, UNREACHABLE, ApiError, Redirected, error_of
 from precision_operator.cluster.server_time import ServerTime
 
 Json = dict[str, Any]
@@ -33,7 +33,13 @@ PAGE_ITEMS = 500
 """How many items of a list are asked for at once."""
 _LIST_RESTARTS = 3
 """How often a list is begun again when its continue token has expired (410): a bound, or a slow one never ends."""
+PAGE_TENANT = 20
+"""The same for what tenants write: each object may have a megabyte and a half in etcd, and more as JSON."""
+BODY_LIMIT_BYTES = 64 << 20
+"""A bound for one answer or one event of a watch. A page of a list that is larger is asked for in smaller ones."""
 _LOG_LIMIT_BYTES = 4 << 20
+_TEXT_LIMIT_BYTES = 16 << 20
+_REFUSAL_LIMIT_BYTES = 1 << 20
 _WATCH_SECONDS = 600
 """How long the API server keeps a watch open before it ends it."""
 
@@ -54,7 +60,10 @@ class Cluster:
         self.server_time = ServerTime()
         """What its answers tell of the API server's clock."""
         self._configuration = connection.configuration
-        self._configuration.client_session_kwargs = {"trust_env": connection.through_proxy}
+        self._configuration.client_session_kwargs = {
+            "trust_env": connection.through_proxy,
+            "middlewares": (refuse_redirects,),
+        }
         self._timeout = aiohttp.ClientTimeout(
             total=deadline_seconds, sock_connect=min(deadline_seconds, _CONNECT_SECONDS)
         )
@@ -152,9 +161,9 @@ class Cluster:
         """The object at `path`."""
         return await self._json("GET", path, query)
 
-    async def get_text(self, path: str) -> str:
-        """An answer that is not JSON: /readyz, /metrics."""
-        return (await self._bytes("GET", path)).decode(errors="replace")
+    async def get_text(self, path: str, limit_bytes: int = _TEXT_LIMIT_BYTES) -> str:
+        """At most `limit_bytes` of an answer that is not JSON: /readyz, /metrics."""
+        return (await self._bytes("GET", path, limit=limit_bytes)).decode(errors="replace")
 
     async def create(self, path: str, body: Json, query: Mapping[str, str | None] | None = None) -> Json:
         """The object that was created in the collection at `path`; ApiError 409 AlreadyExists if its name is taken."""
@@ -219,7 +228,7 @@ class Cluster:
             "limitBytes": str(limit_bytes),
         }
         path = f"/api/v1/namespaces/{namespace}/pods/{pod}/log"
-        return (await self._bytes("GET", path, query, limit=limit_bytes))[:limit_bytes]
+        return await self._bytes("GET", path, query, limit=limit_bytes)
 
     async def _list(
         self,
@@ -246,8 +255,15 @@ class Cluster:
     ) -> tuple[list[View], str]:
         views: list[View] = []
         token: str | None = None
+        limit = int(query["limit"] or PAGE_ITEMS)
         while True:
-            page = await self._json("GET", path, {**query, "continue": token})
+            try:
+                page = await self._json("GET", path, {**query, "limit": str(limit), "continue": token})
+            except ApiError as error:
+                if error.reason != TOO_LARGE or limit == 1:
+                    raise
+                limit = max(1, limit // 4)
+                continue
             views += [seen for item in page.get("items") or () if (seen := view(item)) is not None]
             meta = page.get("metadata") or {}
             token, version = meta.get("continue") or None, str(meta.get("resourceVersion", ""))
@@ -282,9 +298,13 @@ class Cluster:
         content_type: str = "application/json",
         limit: int | None = None,
     ) -> bytes:
-        """The body of a 2xx answer, at most about `limit` bytes of it."""
+        """The body of a 2xx answer: at most `limit` bytes of it; without one all, or ApiError where it is too large."""
         async with self._response(method, path, query, body, content_type) as response:
-            return await _read(response, limit)
+            content = await _read(response, limit or BODY_LIMIT_BYTES)
+        if limit is None and len(content) > BODY_LIMIT_BYTES:
+            act = f"{method} {path}"
+            raise ApiError(response.status, TOO_LARGE, f"{act}: the answer is larger than {BODY_LIMIT_BYTES:,} bytes")
+        return content[:limit]
 
     @asynccontextmanager
     async def _response(
@@ -315,7 +335,10 @@ class Cluster:
                 if response.status < 300:
                     yield response
                 else:
-                    refusal = await response.read()
+                    refusal = await _read(response, _REFUSAL_LIMIT_BYTES)
+        except Redirected as error:
+            self.answered(method, error.status)
+            raise
         except TimeoutError as error:
             self.answered(method, 0)
             raise ApiError(0, TIMEOUT, f"{act}: no answer within {_seconds_of(deadline):g} s") from error
@@ -335,15 +358,14 @@ def _uncounted(method: str, status: int) -> None:
     """Nobody counts requests."""
 
 
-async def _read(response: aiohttp.ClientResponse, limit: int | None) -> bytes:
-    if limit is None:
-        return await response.read()
-    chunks: list[bytes] = []
+async def _read(response: aiohttp.ClientResponse, limit: int) -> bytes:
+    """The body, or what was read of it until it had more than `limit` bytes."""
+    content = bytearray()
     async for chunk in response.content.iter_any():
-        chunks.append(chunk)
-        if sum(map(len, chunks)) >= limit:
+        content += chunk
+        if len(content) > limit:
             break
-    return b"".join(chunks)
+    return bytes(content)
 
 
 async def _events(response: aiohttp.ClientResponse, act: str) -> AsyncIterator[Json]:
@@ -353,6 +375,8 @@ async def _events(response: aiohttp.ClientResponse, act: str) -> AsyncIterator[J
         *lines, rest = (rest + chunk).split(b"\n")
         for line in lines:
             yield _event(line, act)
+        if len(rest) > BODY_LIMIT_BYTES:
+            raise ApiError(0, UNREACHABLE, f"{act}: an event is larger than {BODY_LIMIT_BYTES:,} bytes")
 
 
 def _event(line: bytes, act: str) -> Json:

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+import aiohttp
 import yaml
 from kubernetes.aio.client.configuration import Configuration
 from kubernetes.aio.config import ConfigException, load_incluster_config, load_kube_config
 
-from precision_operator.cluster.errors import ConnectionProblem
+from precision_operator.cluster.errors import ConnectionProblem, Redirected
 
 if TYPE_CHECKING:
     import kopf
@@ -71,6 +72,22 @@ async def kopf_connection(kubeconfig: str | None = None, context: str | None = N
 async def authorization(configuration: Any) -> str:
     """The value of the Authorization header ("Bearer ..."), refreshed if it was due; empty with client certificates."""
     return str(await configuration.get_api_key_with_prefix("BearerToken", alias="authorization") or "").strip()
+
+
+async def refuse_redirects(
+    request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+) -> aiohttp.ClientResponse:
+    """A middleware of sessions: the answer, unless it is a redirect, which would choose what is asked with our rights.
+
+    Raises Redirected.
+    """
+    answer = await handler(request)
+    if answer.status not in (301, 302, 303, 307, 308):
+        return answer
+    answer.close()
+    target = str(answer.headers.get("Location"))[:200]
+    message = f"{request.method} {request.url.path}: a redirect to {target!r}, which is not followed"
+    raise Redirected(answer.status, "Redirected", message)
 
 
 def _in_a_pod() -> bool:

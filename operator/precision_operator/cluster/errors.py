@@ -7,6 +7,7 @@ from typing import Any
 
 UNREACHABLE = "Unreachable"
 TIMEOUT = "Timeout"
+TOO_LARGE = "TooLarge"
 
 
 class ConnectionProblem(ValueError):
@@ -17,9 +18,9 @@ class ApiError(Exception):
     """A request that did not succeed.
 
     `status` is the HTTP status, 0 where no answer came (`reason` is then Unreachable or Timeout); `reason` is the API
-    server's machine-readable reason (NotFound, AlreadyExists, Conflict, Expired, Forbidden, Invalid ...); `message`
-    begins with the act. `retry_after` is in seconds, where the server named a time. `words` is what the server itself
-    said, `causes` are the reasons in its details.
+    server's machine-readable reason (NotFound, AlreadyExists, Conflict, Expired, Forbidden, Invalid ...), or TooLarge
+    where the answer was not read to its end; `message` begins with the act. `retry_after` is in seconds, where the
+    server named a time. `words` is what the server itself said, `causes` are the reasons in its details.
     """
 
     def __init__(
@@ -48,6 +49,10 @@ class ApiError(Exception):
     def refuses_fields(self) -> bool:
         """Whether fields of the object are at fault; else a 422 is a JSON patch whose test fails."""
         return self.status == 422 and bool(self.causes)
+
+
+class Redirected(ApiError):
+    """The answer sends elsewhere. The API server sends none of its own; a pod behind its proxy may."""
 
 
 def error_of(act: str, status: int, phrase: str, body: bytes, retry_after: str | None) -> ApiError:

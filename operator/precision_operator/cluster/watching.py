@@ -16,7 +16,7 @@ import aiohttp
 import kopf
 from kopf._cogs.structs.references import Insights  # not public, but an argument of the public spawn_tasks
 
-from precision_operator.cluster.connection import kopf_connection
+from precision_operator.cluster.connection import kopf_connection, refuse_redirects
 from precision_operator.cluster.errors import ApiError
 from precision_operator.cluster.watch_loop import PACE, Pace, WatchEnded, WatchLoop, WatchTarget
 
@@ -125,6 +125,7 @@ class Watches(WatchLoop):
             headers=connection.as_http_headers(),
             proxy=connection.proxy_url,
             trust_env=connection.trust_env,
+            middlewares=(refuse_redirects,),
         )
         return kopf.AiohttpSession(
             server=connection.server, default_namespace=connection.default_namespace, aiohttp_session=session

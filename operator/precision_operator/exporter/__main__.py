@@ -13,6 +13,7 @@ from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from precision_operator.cluster import Cluster, ConnectionProblem
+from precision_operator.cluster.http_server import probes, serving
 from precision_operator.cluster.log_format import log_plainly
 from precision_operator.cluster.withdrawal import own_deployment_deleted, signal_comes
 from precision_operator.exporter.details import Details
@@ -20,7 +21,7 @@ from precision_operator.exporter.families.family import LEVELS
 from precision_operator.exporter.families.selection import Selection
 from precision_operator.exporter.families.table import FAMILIES
 from precision_operator.exporter.self_metrics import OwnMetrics
-from precision_operator.exporter.server import Scrapes, application, serve
+from precision_operator.exporter.server import Scrapes, application
 from precision_operator.exporter.shards import MOST_SHARDS
 from precision_operator.exporter.store import Store
 from precision_operator.exporter.watch import Watching, targets
@@ -70,6 +71,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
         "--watch-namespaces", type=_namespaces, required=True, metavar="A,B", help="Namespaces to show."
     )
     parser.add_argument("--port", type=int, default=9464, help="Port to serve on; 0: any. Default: %(default)s.")
+    parser.add_argument("--probe-port", type=int, default=0, help="Port of /healthz and /readyz alone. Default: any.")
     parser.add_argument("--host", default="127.0.0.1", help="Address to serve on. Default: %(default)s.")
     parser.add_argument("--kubeconfig", help="Default: $KUBECONFIG, the pod's service account, ~/.kube/config.")
     parser.add_argument(
@@ -125,9 +127,12 @@ async def run(options: argparse.Namespace) -> None:
     _on_signals(stop)
     selection = Selection(options.metrics_level, options.metric_allowlist, options.metric_denylist)
     store, own_metrics = Store(selection), OwnMetrics()
-    async with Cluster.connect(options.kubeconfig) as cluster:
-        scrapes = Scrapes(store, own_metrics, options.shards if selection.nodes else 0)
-        runner, port = await serve(application(scrapes), options.host, options.port)
+    scrapes = Scrapes(store, own_metrics, options.shards if selection.nodes else 0)
+    async with (
+        Cluster.connect(options.kubeconfig) as cluster,
+        serving(probes(scrapes.readiness), options.host, options.probe_port),
+        serving(application(scrapes), options.host, options.port) as port,
+    ):
         _log.info("serving http://%s:%d/metrics", options.host, port)
         _log.info("metrics level %s: node series on %d /metrics/shard endpoints", selection.level, scrapes.shards)
         for expression in selection.unmatched(family.name for family in FAMILIES):
@@ -137,11 +142,8 @@ async def run(options: argparse.Namespace) -> None:
         leaving = own_deployment_deleted(cluster, options.deployment)
         details = Details(cluster, store, options.gemm_samples)
         works = (stop.wait(), leaving, watching.run(), _after(watching.listed, scrapes, details))
-        try:
-            if await _first_of(*works) == 1:
-                await signal_comes(stop, cluster, options.deployment)
-        finally:
-            await runner.cleanup()
+        if await _first_of(*works) == 1:
+            await signal_comes(stop, cluster, options.deployment)
 
 
 async def _after(listed: asyncio.Event, scrapes: Scrapes, details: Details) -> None:

@@ -8,14 +8,13 @@ part of the one before that still holds, and differs in no byte from one that wa
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, Protocol
 
 from precision_api.facts.grouping import grouped
-from precision_operator.exporter.chunks import LAST_BLOCK, NOTHING, CompressedChunk, joined, piece
+from precision_operator.exporter.chunks import NOTHING, CompressedChunk, joined, piece, unpacked
 from precision_operator.exporter.entries import Entry, count_lines, newest_of_each, of_profiles_there
 from precision_operator.exporter.families import table
 from precision_operator.exporter.families.family import Family
@@ -94,7 +93,7 @@ class Shard:
 
     def text(self) -> bytes:
         """The whole text, unpacked now: scrapers take the compressed one."""
-        return zlib.decompress(b"".join((*self.packed.blocks, LAST_BLOCK)), -zlib.MAX_WBITS)
+        return b"".join(unpacked(self.packed))
 
 
 @dataclass(frozen=True)

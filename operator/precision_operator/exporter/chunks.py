@@ -8,7 +8,7 @@ whole gzip members in a row would be as valid, and Go's reader takes them, but a
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -54,11 +54,16 @@ def joined(pieces: Iterable[CompressedChunk]) -> CompressedChunk:
     return CompressedChunk(tuple(blocks), crc, size)
 
 
-def gzipped(*pieces: CompressedChunk) -> bytes:
-    """One gzip member with the pieces' texts in it."""
+def gzipped(*pieces: CompressedChunk) -> Iterable[bytes]:
+    """One gzip member with the pieces' texts in it, in parts: nothing is copied."""
     whole = joined(pieces)
     trailer = whole.crc.to_bytes(4, "little") + (whole.size & 0xFFFFFFFF).to_bytes(4, "little")
-    return b"".join((_HEADER, *whole.blocks, LAST_BLOCK, trailer))
+    return (_HEADER, *whole.blocks, LAST_BLOCK, trailer)
+
+
+def unpacked(chunk: CompressedChunk) -> Iterator[bytes]:
+    """The text, in parts that are unpacked when they are asked for."""
+    return (zlib.decompressobj(-zlib.MAX_WBITS).decompress(block) for block in chunk.blocks)
 
 
 def combined(first: int, second: int, second_size: int) -> int:

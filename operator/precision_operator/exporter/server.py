@@ -1,20 +1,23 @@
-"""The exporter's HTTP side: /metrics, its shards, /healthz and /readyz. A scrape asks nobody and renders no object."""
+"""The exporter's HTTP side: /metrics and its shards. A scrape asks nobody, renders no object, and copies no body."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
+from collections.abc import AsyncIterator, Iterable
 
 from aiohttp import web
 
+from precision_operator.cluster.http_server import probes
 from precision_operator.exporter.body import Body, build, size_warning
-from precision_operator.exporter.chunks import gzipped, piece
+from precision_operator.exporter.chunks import gzipped, piece, unpacked
 from precision_operator.exporter.self_metrics import OwnMetrics, own_version
 from precision_operator.exporter.store import Store
 from precision_operator.exporter.text import CONTENT_TYPE
 
 _log = logging.getLogger(__name__)
+SENT_BYTES = 1 << 16
 _NOT_YET = "the reports have not been listed completely yet: try again in a few seconds\n"
 
 
@@ -37,21 +40,25 @@ class Scrapes:
             await self._fresh()
         self.ready = True
 
-    async def fleet(self, zipped: bool) -> bytes:
+    def readiness(self) -> tuple[int, str]:
+        """Status and words of /readyz."""
+        return (200, "ok\n") if self.ready else (503, _NOT_YET)
+
+    async def fleet(self, zipped: bool) -> Iterable[bytes]:
         """What /metrics gives: the exporter's own families, and once it is ready pools, profiles and plans."""
         if not self.ready:
             own_metrics = self._own.text()
-            return gzipped(piece(own_metrics)) if zipped else own_metrics
+            return gzipped(piece(own_metrics)) if zipped else (own_metrics,)
         async with self._turn:
             body = await self._fresh()
             own_metrics = self._own.text()
-        return gzipped(body.fleet_packed, piece(own_metrics)) if zipped else body.fleet + own_metrics
+        return gzipped(body.fleet_packed, piece(own_metrics)) if zipped else (body.fleet, own_metrics)
 
-    async def shard(self, index: int, zipped: bool) -> bytes:
+    async def shard(self, index: int, zipped: bool) -> Iterable[bytes]:
         """What one shard gives. Raises IndexError when there is no such shard."""
         async with self._turn:
             shard = (await self._fresh()).shards[index]
-        return gzipped(shard.packed) if zipped else await asyncio.to_thread(shard.text)
+        return gzipped(shard.packed) if zipped else unpacked(shard.packed)
 
     async def _fresh(self) -> Body:
         view = self._store.view()
@@ -90,18 +97,10 @@ def application(scrapes: Scrapes) -> web.Application:
         zipped = _zipped(request)
         return _text(await scrapes.shard(index, zipped), zipped)
 
-    async def healthz(_: web.Request) -> web.Response:
-        return web.Response(text="ok\n")
-
-    async def readyz(_: web.Request) -> web.Response:
-        return web.Response(text="ok\n") if scrapes.ready else web.Response(status=503, text=_NOT_YET)
-
-    app = web.Application()
+    app = probes(scrapes.readiness)
     app.router.add_get("/", index)
     app.router.add_get("/metrics", metrics)
     app.router.add_get(r"/metrics/shard/{index:\d{1,3}}", shard)
-    app.router.add_get("/healthz", healthz)
-    app.router.add_get("/readyz", readyz)
     return app
 
 
@@ -122,17 +121,21 @@ def _zipped(request: web.Request) -> bool:
     return takes_gzip(request.headers.get("Accept-Encoding", ""))
 
 
-def _text(body: bytes, zipped: bool) -> web.Response:
+def _text(parts: Iterable[bytes], zipped: bool) -> web.Response:
     headers = {"Content-Type": CONTENT_TYPE, "Vary": "Accept-Encoding"}
-    return web.Response(body=body, headers=headers | ({"Content-Encoding": "gzip"} if zipped else {}))
+    return web.Response(body=_sent(parts), headers=headers | ({"Content-Encoding": "gzip"} if zipped else {}))
 
 
-async def serve(app: web.Application, host: str, port: int) -> tuple[web.AppRunner, int]:
-    """Listen; gives the runner (call its cleanup at the end) and the port, which the system chooses where it is 0."""
-    runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=2.0)
-    await runner.setup()
-    await web.TCPSite(runner, host, port).start()
-    return runner, int(runner.addresses[0][1])
+async def _sent(parts: Iterable[bytes]) -> AsyncIterator[bytes]:
+    """The parts, put together or cut: who reads slowly holds no more than one of these."""
+    sent = bytearray()
+    for part in parts:
+        for at in range(0, len(part), SENT_BYTES):
+            sent += part[at : at + SENT_BYTES]
+            if len(sent) >= SENT_BYTES:
+                yield bytes(sent)
+                sent.clear()
+    yield bytes(sent)
 
 
 def takes_gzip(accept_encoding: str) -> bool:

@@ -66,6 +66,7 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
     )
     add("--device-class", default="gpu.nvidia.com", help="DeviceClass of the agents' claims: %(default)s.")
     add("--nvlink-domain-labels", type=_parts, default=(), metavar="L,L", help="More labels that name NVLink domains.")
+    add("--show-other-namespaces", action="store_true", help="Name pods and profiles of other namespaces in statuses.")
     add("--disruption-backoff-seconds", type=float, default=30.0, help="How long a node rests after a disruption.")
     add(
         "--unresponsive-grace-seconds",
@@ -91,6 +92,7 @@ def configured_by(options: argparse.Namespace) -> Configured:
         domain_labels=options.nvlink_domain_labels,
         disruption_backoff=timedelta(seconds=options.disruption_backoff_seconds),
         unresponsive_grace=timedelta(seconds=options.unresponsive_grace_seconds),
+        show_other_namespaces=options.show_other_namespaces,
     )
     return Configured(settings, options.watch_namespaces)
 

@@ -135,6 +135,11 @@ class Telemetry:
             ["state"],
             registry=registry,
         )
+        self._strangers = Gauge(
+            "precision_operator_strangers",
+            "Jobs and pods that bear the agents' label and were not made by the operator: they hold nothing for it.",
+            registry=registry,
+        )
         self._stopped = Gauge(
             "precision_operator_stopped",
             "1 while an admin's switch holds all agents (Hold: none starts) or has ended them (End).",
@@ -226,8 +231,9 @@ class Telemetry:
         with self._seconds.time(), self._errors.count_exceptions():
             yield
 
-    def saw(self, decided: Plan) -> None:
+    def saw(self, decided: Plan, strangers: int = 0) -> None:
         """Count what a plan held, as it is after its actions: the profiles must be decided anew since."""
+        self._strangers.set(strangers)
         self._profiles.set(len(decided.profiles))
         states: Tally[str] = Tally(
             node_state.state for profile in decided.profiles for node_state in profile.node_states

@@ -20,6 +20,10 @@ ANSWER = "answer for another node or another run"
 WORDS = "write into terminals, logs, pages or metrics anything but words"
 METRICS = "hold no message, no image and no secret"
 BUNDLE = "holds no secret"
+CROWDS = "16 connections an address and 256 in all"
+_SERVER = "operator/precision_operator/cluster/http_server.py"
+_CROWDS = "tests/cluster/test_http_server.py::"
+OWNED = "Deployments own, whatever others label theirs"
 
 AGENT: tuple[Control, ...] = (
     *controls(
@@ -55,8 +59,8 @@ AGENT: tuple[Control, ...] = (
         (
             CLIENT,
             "the cut of what comes all the same",
-            "limit=limit_bytes))[:limit_bytes]",
-            "limit=limit_bytes))",
+            "return content[:limit]",
+            "return content",
             "tests/cluster/test_client.py::test_a_log_without_end_is_cut_at_the_limit",
         ),
     ),
@@ -220,6 +224,70 @@ READERS: tuple[Control, ...] = (
             'yield (attempt.reason or "",), 1.0',
             'yield (attempt.message or "",), 1.0',
             f"{_TEXT}test_metrics_hold_no_message_no_image_and_no_log",
+        ),
+    ),
+    *controls(
+        CROWDS,
+        (
+            _SERVER,
+            "the bound for an address",
+            "len(near) >= MOST_OF_ADDRESS",
+            "False",
+            f"{_CROWDS}test_connections_are_bounded_and_another_address_is_still_answered",
+            f"{_CROWDS}test_of_an_address_the_oldest_half_request_makes_room",
+        ),
+        (
+            _SERVER,
+            "the bound for all addresses together",
+            "len(self._deadlines) >= MOST and",
+            "False and",
+            f"{_CROWDS}test_connections_are_bounded_and_another_address_is_still_answered",
+        ),
+        (
+            _SERVER,
+            "the time of a request and of its answer",
+            "if deadline < _now() or",
+            "if",
+            f"{_CROWDS}test_who_is_late_is_closed",
+        ),
+        (
+            "operator/precision_operator/exporter/server.py",
+            "the cut of what is sent at once",
+            "for at in range(0, len(part), SENT_BYTES):",
+            "for at in range(0, len(part), len(part)):",
+            f"{_CROWDS}test_who_reads_slowly_holds_no_body",
+        ),
+        (
+            "charts/precision-profiler/templates/operator.yaml",
+            "the port of the probes",
+            'include "pp.probes" "probes"',
+            'include "pp.probes" "http"',
+            "tests/chart/test_dockerfile.py::test_the_operator_understands_what_the_chart_tells_it",
+        ),
+    ),
+    *controls(
+        OWNED,
+        (
+            "operator/precision_operator/cli/commands/support_bundle.py",
+            "the look at who owns a pod",
+            'return any(owner.get("controller") and owner.get("uid") in uids for owner in owners)',
+            "return True",
+            f"{_BUNDLE}test_logs_and_metrics_are_of_pods_that_the_releases_deployments_own",
+        ),
+        (
+            "operator/precision_operator/cluster/connection.py",
+            "the refusal of redirects",
+            "if answer.status not in (301, 302, 303, 307, 308):",
+            "if answer.status:",
+            "tests/cluster/test_client.py::test_a_redirect_is_an_error_that_names_its_target_and_is_not_followed",
+            "tests/cluster/test_client.py::test_kopf_follows_no_redirect_either",
+        ),
+        (
+            CLIENT,
+            "the bound of an answer",
+            "if limit is None and len(content) > BODY_LIMIT_BYTES:",
+            "if False:",
+            "tests/cluster/test_client.py::test_an_answer_without_end_is_an_error_and_text_is_cut",
         ),
     ),
     *controls(

@@ -58,7 +58,7 @@ RULES = controls(
     (
         f"{OPERATOR}shell/observing/yields.py",
         "the question who got them",
-        "return fate_of_pending(record, [holder async for holder in self._holders(record.node)])",
+        "return known or fate_of_pending(record, [holder async for holder in self._holders(record.node)])",
         'return "pending"',
         "tests/shell/test_yields.py::test_another_pod_that_got_the_gpus_is_told_apart_by_its_owner",
     ),

@@ -47,6 +47,17 @@ AGENTS_ARE_ADMINS: Change = replaced(
 
 ON_CLUSTER: tuple[Control, ...] = (
     control(
+        "no redirect is followed",
+        "the refusal of redirects, before a real API server",
+        Change(
+            "operator/precision_operator/cluster/connection.py",
+            "if answer.status not in (301, 302, 303, 307, 308):",
+            "if answer.status:",
+        ),
+        "tests/e2e/test_support_bundle.py::test_the_bundle_holds_what_the_releases_pods_say_and_no_secret",
+        needs="cluster",
+    ),
+    control(
         "make a pod outside of the profile's namespace, or with other rights than an agent's",
         "the schema's refusal of fields that do not exist",
         replaced(
@@ -122,8 +133,9 @@ ON_CLUSTER: tuple[Control, ...] = (
         "the rule of `policies.agents` that the operator alone makes them: the Job controller may too",
         replaced(
             POLICIES,
-            "? [variables.operator] :",
-            "? [variables.operator, 'system:serviceaccount:kube-system:job-controller'] :",
+            "request.userInfo.username == 'system:serviceaccount:%s:%s-operator'",
+            "request.userInfo.username in ['system:serviceaccount:%s:%s-operator', "
+            "'system:serviceaccount:kube-system:job-controller']",
         ),
         f"{_POLICIES}test_agents_are_made_by_the_operator_and_the_job_controller_alone"
         "[jobs-system:serviceaccount:profiling:fleet-operator-system:serviceaccount:kube-system:job-controller]",
@@ -132,7 +144,7 @@ ON_CLUSTER: tuple[Control, ...] = (
     control(
         "make one that the operator takes for an agent of the tenant's own profile",
         "the rule of `policies.agents` that a new pod's label names the Job that owns it",
-        replaced(POLICIES, " || variables.job in variables.controllers)", " || true)"),
+        replaced(POLICIES, " && variables.job in variables.jobs", ""),
         f"{_POLICIES}test_the_job_controller_makes_no_agent_of_another_job_than_its_own",
         needs="cluster",
     ),
@@ -141,8 +153,7 @@ ON_CLUSTER: tuple[Control, ...] = (
         "the rule of `policies.agents` that a pod's Job never changes",
         replaced(
             POLICIES,
-            "(variables.job == variables.jobBefore && (variables.controllers == variables.controllersBefore || "
-            "request.userInfo.username in variables.collectors))",
+            "variables.job == oldObject.metadata.?labels['batch.kubernetes.io/controller-uid'].orValue('')",
             "true",
         ),
         f"{_POLICIES}test_a_pod_of_an_agent_is_not_given_to_another_job",

@@ -173,7 +173,7 @@ def _decided(
         return act.reason, act.message
     is_busy = spec.idle.required and occupancy is not None and occupancy.holder is not None
     if is_busy and occupancy is not None and REASONS[node_state.reason].place_taken:
-        return "Busy", sentence("Busy", pod=occupancy.holder, gpus=occupancy.gpus)
+        return "Busy", sentence("Busy", pod=f"pod {occupancy.holder}", gpus=occupancy.gpus)
     return node_state.reason, node_state.message
 
 

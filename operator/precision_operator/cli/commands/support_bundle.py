@@ -5,9 +5,10 @@ from __future__ import annotations
 import io
 import json
 import tarfile
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,11 +22,13 @@ from precision_operator.cli.options import AllNamespaces, Namespace, Reach, asks
 from precision_operator.cli.redaction import node_facts, plain_object, without_secrets
 from precision_operator.cli.terminal import say
 from precision_operator.cluster import ApiError, Cluster, paths
+from precision_operator.core.observe.observed import Raw
 
 FOLDER = "precision-support-bundle"
 LOG_LINES = 5_000
 OURS = f"{names.LABEL_APP}=precision-profiler"
-"""Label of the operator's and the exporter's Deployments and pods."""
+"""Label of what a chart's release consists of. Tenants may use it in their namespaces, but make no bindings."""
+_BINDINGS = paths.collection("rbac.authorization.k8s.io/v1", "clusterrolebindings")
 _EVENT_KINDS = ("PrecisionProfile", "NodePrecisionReport", "CapacityPlan")
 _CRDS = paths.collection("apiextensions.k8s.io/v1", "customresourcedefinitions")
 README = """\
@@ -34,7 +37,7 @@ Made by kubectl precision support-bundle. Look through it before you share it.
 version.json       versions of the plugin and the cluster
 profiles.json, reports.json, plans.json, jobs.json, pods.json (agents), events.json
 nodes.json         labels of Kubernetes, NVIDIA and ours, taints, resources, conditions; no addresses
-crds.json, deployments.json, operator-pods.json
+crds.json, releases.json, deployments.json, replicasets.json, operator-pods.json
 logs/, metrics/    of operator and exporter: the newest log lines, and their metrics
 problems.txt       what could not be read, and why
 
@@ -118,14 +121,10 @@ async def gathered_bundle(cluster: Cluster, place: str | None) -> Bundle:
         ("events.json", paths.collection("v1", "events", place), None, _own_event),
         ("nodes.json", paths.NODES, None, node_facts),
         ("crds.json", _CRDS, None, _own_crd),
-        ("deployments.json", paths.collection("apps/v1", "deployments"), OURS, plain_object),
     ):
         await bundle.take(name, cluster.list_views(path, view, selector))
-    pods = await bundle.take("operator-pods.json", cluster.list_views(paths.pods(), plain_object, OURS))
-    for pod in pods or ():
+    for pod in await _pods_of_release(cluster, bundle, place):
         await _of_pod(cluster, bundle, pod)
-    if not pods:
-        bundle.problems.append("logs and metrics are left out: no pod of the operator was seen")
     bundle.add("problems.txt", "\n".join(bundle.problems) + "\n")
     bundle.add("README.txt", README)
     return bundle
@@ -135,7 +134,52 @@ async def _versions(cluster: Cluster) -> dict[str, Any]:
     return {"plugin": metadata.version("precision-profiler"), "cluster": await cluster.get("/version")}
 
 
-async def _of_pod(cluster: Cluster, bundle: Bundle, pod: dict[str, Any]) -> None:
+async def _pods_of_release(cluster: Cluster, bundle: Bundle, place: str | None) -> list[Raw]:
+    """Pods of the operator's and the exporter's Deployments, by owner: any pod may bear their label.
+
+    The release is in `place`, else where ClusterRoleBindings of the chart say; where these can't be read, in `place`.
+    """
+    releases = await bundle.take("releases.json", cluster.list_views(_BINDINGS, _release_of, OURS)) or []
+    programs = {(r["namespace"], r["name"] + end) for r in releases for end in ("-operator", "-exporter")}
+    bound = {namespace for namespace, _ in programs}
+    namespaces = sorted(bound) if bound and place not in bound else [place] if place else []
+
+    async def read(plural: str, wanted: Callable[[Raw], bool]) -> list[Raw]:
+        api_version = "v1" if plural == "pods" else "apps/v1"
+        found = [
+            await cluster.list_views(paths.collection(api_version, plural, namespace), plain_object, OURS)
+            for namespace in namespaces
+        ]
+        return [raw for raws in found for raw in raws if wanted(raw)]
+
+    def is_program(raw: Raw) -> bool:
+        return not programs or (raw["metadata"].get("namespace"), raw["metadata"]["name"]) in programs
+
+    owners = await bundle.take("deployments.json", read("deployments", is_program)) or []
+    for plural, name in (("replicasets", "replicasets.json"), ("pods", "operator-pods.json")):
+        uids = frozenset(raw["metadata"]["uid"] for raw in owners)
+        owners = await bundle.take(name, read(plural, partial(_is_owned, uids))) or []
+    if not owners:
+        bundle.problems.append("logs and metrics are left out: no pod of the operator was seen (-n: its namespace)")
+    return owners
+
+
+def _release_of(raw: Raw) -> dict[str, str] | None:
+    """Namespace and name of a release, by its operator's account; None for what binds no operator."""
+    subject: Raw = next(iter(raw.get("subjects") or ()), {})
+    name, component = str(subject.get("name")), "-operator"
+    if not name.endswith(component):
+        return None
+    return {"namespace": str(subject.get("namespace")), "name": name.removesuffix(component)}
+
+
+def _is_owned(uids: frozenset[str], raw: Raw) -> bool:
+    """Whether an object's controller is one of these."""
+    owners = raw["metadata"].get("ownerReferences") or ()
+    return any(owner.get("controller") and owner.get("uid") in uids for owner in owners)
+
+
+async def _of_pod(cluster: Cluster, bundle: Bundle, pod: Raw) -> None:
     """Log and metrics of each container of one of our pods."""
     namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
     for container in pod.get("spec", {}).get("containers", ()):

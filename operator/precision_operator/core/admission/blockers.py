@@ -9,6 +9,7 @@ from precision_api.kinds.profile import Rollout
 from precision_operator.core.admission.budget_view import Agent
 from precision_operator.core.observe.nodes import NodeFacts
 from precision_operator.core.observe.observed import Occupancy
+from precision_operator.core.observe.tenants import words
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ def gpu_holder(wait: Wait) -> tuple[str, ...]:
 
 def waiting_pod(wait: Wait) -> tuple[str, ...]:
     """The pod that the node's GPUs are kept for."""
-    return (f"pod {wait.kept_for}",) if wait.kept_for is not None else ()
+    return (words(wait.kept_for),) if wait.kept_for is not None else ()
 
 
 def _neighbours(wait: Wait, counts: Callable[[NodeFacts], bool]) -> tuple[str, ...]:

@@ -7,18 +7,20 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import Any, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
-from precision_api.facts.products import PARTS, part, part_of_class
+from precision_api.facts.names import LABEL_WATTS_PER_GPU
+from precision_api.facts.products import PARTS, Part, part, part_of_class
 from precision_api.kinds.profile import Rollout
 from precision_api.kinds.report import ReportAttempt
 from precision_operator.core.attempts.node_state import Tally
 from precision_operator.core.observe.fleet_limits import FleetLimits
+from precision_operator.core.observe.gpu_labels import whole_number
 from precision_operator.core.observe.nodes import NodeFacts
 from precision_operator.core.observe.observed import AcceptedProfile, Observed, RefusedCreation
 
 MOST_WATTS = max(product.power_limit_watts for product in PARTS)
-"""What a GPU of no known product is taken to draw, until its first report."""
+"""What a GPU is taken to draw of which nobody says it."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,7 @@ class Agent:
         return f"agent of {self.profile} on node {self.node}"
 
 
+Unit = Literal["agents", "watts"]
 Group = tuple[str, ...]
 """By what agents are counted: one of these, or a node's label."""
 ALL, PROFILE, POOL, SEEN = ("all",), ("profile",), ("pool",), ("seen",)
@@ -62,21 +65,19 @@ class Agents:
     """
 
     live: tuple[Agent, ...]
-    limits: Mapping[str, int]
-    """Enforced watts of a node's GPUs by node UID, where a report tells them."""
     nodes: Mapping[str, NodeFacts]
     """Facts of all nodes by UID, with their pools as the limits see them; a node that is gone has none."""
-    _totals: dict[tuple[str, Group], Counter[Hashable]] = field(
+    _totals: dict[tuple[Unit, Group], Counter[Hashable]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
-    def there(self, by: Group) -> Counter[Hashable]:
-        """How many agents there are, by group."""
-        return self._total("agents", by)
+    def used(self, cap: Cap, of: Unit = "agents") -> int:
+        """How many agents there are in the group of a limit, or how many watts they may draw."""
+        return self._total(of, cap.by)[cap.value]
 
-    def drawn(self, by: Group) -> Counter[Hashable]:
-        """Watts that the agents may draw, by group."""
-        return self._total("watts", by)
+    def watts(self, facts: NodeFacts) -> tuple[int, str] | None:
+        """What a node under measurement may draw, in watts, and who says so; None where nobody does."""
+        raise NotImplementedError
 
     def with_one_more(self, agent: Agent, **changes: Any) -> Self:
         """The value after one more start, so that a thousand starts count each agent once.
@@ -101,24 +102,54 @@ class Agents:
                 return facts.labels.get(key) if facts is not None else None
         return facts.pool if facts is not None else None
 
-    def _total(self, of: str, by: Group) -> Counter[Hashable]:
+    def _total(self, of: Unit, by: Group) -> Counter[Hashable]:
         if (of, by) not in self._totals:
             self._totals[of, by] = Counter()
             for agent in self.live:
                 self._count(of, by, agent)
         return self._totals[of, by]
 
-    def _count(self, of: str, by: Group, agent: Agent) -> None:
+    def amount(self, of: Unit, agent: Agent) -> int:
+        """One agent, or the watts that it may draw."""
+        if of == "agents":
+            return 1
         facts = self.nodes.get(agent.node_uid)
-        watts = node_watts(facts, self.limits)[0] if of == "watts" and facts is not None and facts.gpu else 0
-        self._totals[of, by][self.group(by, agent)] += 1 if of == "agents" else watts
+        stated = self.watts(facts) if facts is not None and facts.gpu else (0, "")
+        return stated[0] if stated is not None else facts.gpus * MOST_WATTS if facts is not None else 0
+
+    def _count(self, of: Unit, by: Group, agent: Agent) -> None:
+        self._totals[of, by][self.group(by, agent)] += self.amount(of, agent)
 
 
 @dataclass(frozen=True)
 class FleetView(Agents):
-    """The agents of all namespaces, and what limits them together."""
+    """The agents of all namespaces that hold a place, and what limits them together."""
 
     caps: FleetLimits
+    pending: FleetView | None = None
+    """Those that hold none yet, but count against the candidate's namespace."""
+
+    def facing(self, pending: FleetView) -> FleetView:
+        """The same agents, as a candidate sees them against which those count too."""
+        seen = replace(self, pending=pending)
+        object.__setattr__(seen, "_totals", self._totals)  # what is counted of them stays
+        return seen
+
+    def used(self, cap: Cap, of: Unit = "agents") -> int:
+        return super().used(cap, of) + (self.pending.used(cap, of) if self.pending is not None else 0)
+
+    def watts(self, facts: NodeFacts) -> tuple[int, str] | None:
+        """By the node's label, the pool's row of the limits, or its product: never by what a tenant's agent reports."""
+        labelled = whole_number(facts.labels.get(LABEL_WATTS_PER_GPU))
+        if labelled:
+            return facts.gpus * labelled, f"node label {LABEL_WATTS_PER_GPU}"
+        for row in self.caps.pools:
+            if row.name == facts.pool and row.watts_per_gpu is not None:
+                return facts.gpus * row.watts_per_gpu, f"wattsPerGPU of pool {row.name}"
+        product = _part(facts)
+        if product is None:
+            return None
+        return facts.gpus * product.power_limit_watts, f"factory limit of {product.name}"
 
 
 @dataclass(frozen=True)
@@ -127,6 +158,8 @@ class BudgetView(Agents):
 
     observed: Observed
     profile: AcceptedProfile
+    limits: Mapping[str, int]
+    """Enforced watts of a node's GPUs by node UID, where a report of the namespace tells them."""
     matched: frozenset[str]
     """UIDs of the nodes that its target matches."""
     tally: Tally
@@ -146,7 +179,11 @@ class BudgetView(Agents):
     @property
     def agents(self) -> int:
         """Agents of the profile that run or are about to."""
-        return self.there(PROFILE)[self.profile.uid]
+        return self._total("agents", PROFILE)[self.profile.uid]
+
+    def watts(self, facts: NodeFacts) -> tuple[int, str]:
+        """By the last report of the namespace, else by its product."""
+        return node_watts(facts, self.limits)
 
     def group(self, by: Group, agent: Agent) -> Hashable:
         """As of any agents; `SEEN` are its own, wherever they are, and those of others on its nodes."""
@@ -179,7 +216,7 @@ class AdmissionRequest:
     view: BudgetView
     facts: NodeFacts
     taken_by: str | None = None
-    """Key of the profile whose agent is on the node."""
+    """The profile whose agent is on the node, in words."""
     attempt: ReportAttempt | None = None
     """The newest attempt of this profile on this node, in this run."""
     elsewhere: tuple[AdmissionRequest, ...] = ()
@@ -230,9 +267,13 @@ def node_watts(facts: NodeFacts, limits: Mapping[str, int]) -> tuple[int, str]:
     """What a node under measurement may draw, and where that is from: the last report's limits, else the product's."""
     if facts.uid in limits:
         return limits[facts.uid], "enforced limits"
-    product = part(facts.product_name) if facts.product_name else None
-    if product is None and facts.product is not None:
-        product = part_of_class(facts.product)
+    product = _part(facts)
     if product is None:
         return facts.gpus * MOST_WATTS, f"the most of any known GPU: {facts.gpu} is none, and not yet measured"
     return facts.gpus * int(product.power_limit_watts), f"{product.name} default, not yet measured"
+
+
+def _part(facts: NodeFacts) -> Part | None:
+    """The part that the node's GPUs are; None for one that the table does not know."""
+    named = part(facts.product_name) if facts.product_name else None
+    return part_of_class(facts.product) if named is None and facts.product is not None else named

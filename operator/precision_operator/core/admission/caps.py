@@ -9,37 +9,40 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from precision_operator.core.admission.budget_view import Agents, Cap, node_watts
+from precision_operator.core.admission.budget_view import Agents, Cap
 from precision_operator.core.observe.nodes import NodeFacts
 from precision_operator.core.reasons import Facts
 
 
 def full(view: Agents | None, caps: Iterable[Cap]) -> Cap | None:
     """The first that has as many agents as it allows."""
-    counted = (cap for cap in caps if view is not None and cap.agents is not None and _there(view, cap) >= cap.agents)
+    counted = (cap for cap in caps if view is not None and cap.agents is not None and view.used(cap) >= cap.agents)
     return next(counted, None)
+
+
+def unknown(view: Agents | None, facts: NodeFacts, caps: Iterable[Cap]) -> bool:
+    """Whether watts are limited, and nobody says what the node may draw."""
+    return view is not None and any(cap.watts is not None for cap in caps) and view.watts(facts) is None
 
 
 def too_small(view: Agents | None, facts: NodeFacts, caps: Iterable[Cap], name: str) -> Facts | None:
     """Of the first that allows fewer watts than the node alone may draw; `name` is the fact that names it."""
-    if view is None:
+    stated = view.watts(facts) if view is not None else None
+    if stated is None:
         return None
-    watts, origin = node_watts(facts, view.limits)
+    watts, origin = stated
     cap = next((cap for cap in caps if cap.watts is not None and cap.watts < watts), None)
     return {"watts": watts, "origin": origin, name: cap.name, "budget": cap.watts} if cap is not None else None
 
 
 def drawn(view: Agents | None, facts: NodeFacts, caps: Iterable[Cap], name: str) -> Facts | None:
     """Of the first that has not the watts left that the node may draw."""
-    if view is None:
+    stated = view.watts(facts) if view is not None else None
+    if view is None or stated is None:
         return None
-    watts, origin = node_watts(facts, view.limits)
+    watts, origin = stated
     for cap in caps:
-        used = view.drawn(cap.by)[cap.value] if cap.watts is not None else 0
+        used = view.used(cap, "watts") if cap.watts is not None else 0
         if cap.watts is not None and used + watts > cap.watts:
             return {"drawn": used, "watts": watts, "origin": origin, name: cap.name, "budget": cap.watts}
     return None
-
-
-def _there(view: Agents, cap: Cap) -> int:
-    return view.there(cap.by)[cap.value]

@@ -13,18 +13,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
+from precision_api.facts.names import LABEL_WATTS_PER_GPU
 from precision_api.kinds.fields import IntOrPercent
 from precision_api.kinds.profile import Rollout
 from precision_operator.core.admission import blockers
 from precision_operator.core.admission.blockers import Blockers
 from precision_operator.core.admission.budget_view import POOL, AdmissionRequest, recent
-from precision_operator.core.admission.caps import drawn, full, too_small
+from precision_operator.core.admission.caps import drawn, full, too_small, unknown
 from precision_operator.core.attempts.refusal import refusal_facts
 from precision_operator.core.attempts.retry import rest_over
 from precision_operator.core.observe.clock import format_time, parse_time
 from precision_operator.core.observe.pod_requests import Requests, cpu_text, memory_text
 from precision_operator.core.observe.quantities import millis, quantity
 from precision_operator.core.observe.stop import stopped
+from precision_operator.core.observe.tenants import shown_pod, words
 from precision_operator.core.reasons import Facts, Said, said
 
 LimitCheck = Callable[[AdmissionRequest], Said | None]
@@ -129,6 +131,12 @@ def power_budget_too_small(request: AdmissionRequest) -> Said | None:
     return Said("PowerBudgetTooSmall", facts) if facts is not None else None
 
 
+def fleet_power_unknown(request: AdmissionRequest) -> Said | None:
+    if not unknown(request.fleet, request.facts, request.fleet_caps):
+        return None
+    return said("FleetPowerUnknown", gpu=request.facts.gpu or "an unnamed GPU", label=LABEL_WATTS_PER_GPU)
+
+
 def fleet_power_too_small(request: AdmissionRequest) -> Said | None:
     facts = too_small(request.fleet, request.facts, request.fleet_caps, "where")
     return Said("FleetPowerTooSmall", facts) if facts is not None else None
@@ -166,7 +174,8 @@ def kept_for_pod(request: AdmissionRequest) -> Said | None:
     pod = request.view.observed.waited_for.get(request.facts.uid)
     if pod is None:
         return None
-    return said("KeptForPod", pod=pod.pod, priority=pod.priority, since=format_time(pod.at))
+    pod_words = words(shown_pod(pod.pod, request.view.profile.namespace, request.view.observed))
+    return said("KeptForPod", pod=pod_words, priority=pod.priority, since=format_time(pod.at))
 
 
 def backing_off(request: AdmissionRequest) -> Said | None:
@@ -199,7 +208,8 @@ def busy(request: AdmissionRequest) -> Said | None:
     occupancy = request.view.observed.occupancy.get(request.facts.name)
     if not _idle_required(request) or occupancy is None or occupancy.holder is None:
         return None
-    return said("Busy", pod=occupancy.holder, gpus=occupancy.gpus)
+    pod = shown_pod(occupancy.holder, request.view.profile.namespace, request.view.observed)
+    return said("Busy", pod=words(pod), gpus=occupancy.gpus)
 
 
 def device_class_missing(request: AdmissionRequest) -> Said | None:
@@ -284,6 +294,7 @@ NODE_CHECKS: tuple[Limit, ...] = (
     Limit("DeviceClassShares", device_class_shares),
     Limit("TopologyKeyMissing", topology_key_missing),
     Limit("PowerBudgetTooSmall", power_budget_too_small),
+    Limit("FleetPowerUnknown", fleet_power_unknown),
     Limit("FleetPowerTooSmall", fleet_power_too_small),
     Limit("MeasuredByAnotherProfile", measured_by_another_profile, blockers.agents_on_node),
     Limit("KeptForPod", kept_for_pod, blockers.waiting_pod),

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from precision_api.facts.grouping import grouped
-from precision_operator.core.admission.budget_view import AdmissionRequest, Agent, BudgetView, FleetView
+from precision_operator.core.admission.budget_view import AdmissionRequest, Agent, BudgetView
 from precision_operator.core.admission.limits import NODE_CHECKS, PROFILE_CHECKS, blocked_by, has_physical_limits
+from precision_operator.core.admission.others import LOST, Others
 from precision_operator.core.attempts import manifest
-from precision_operator.core.attempts.actions import Start
+from precision_operator.core.attempts.actions import Drop, Start
 from precision_operator.core.attempts.agent_request import measurement_request, too_large
 from precision_operator.core.attempts.attempt import Attempt
 from precision_operator.core.attempts.faults import Fault, fault_text
@@ -33,8 +34,10 @@ class _InFlight:
     observed: Observed
     live: dict[tuple[str, str], Agent]
     """Each agent that runs or may still run, by profile UID and its Job's UID."""
-    taken: dict[str, str]
-    """Key of the profile whose agent is on the node, by the node's name: one that comes back may still run it."""
+    taken: dict[tuple[str, str], str]
+    """Profile of a namespace whose agent is on a node, by both names: one that comes back may still run it."""
+    others: Others
+    """What agents hold against other namespaces than their own."""
     starts: Mapping[str, dict[tuple[str, str], datetime]]
     """Recent creations by namespace, then by profile UID and node UID, those of this plan included."""
     limits: Mapping[str, Mapping[str, int]]
@@ -53,8 +56,6 @@ class _InFlight:
     """How many agents of each profile may be pulling their image, by its UID."""
     views: dict[str, BudgetView] = field(default_factory=dict)
     """The agents of its namespace as each profile sees them, by its UID, until the next one starts."""
-    fleet: FleetView | None = None
-    """All agents, where the operator's own limits are for them."""
 
     def view(self, draft: AcceptedPlan) -> BudgetView:
         """The agents of its namespace as one profile sees them: the same value until the next one starts."""
@@ -77,7 +78,9 @@ class _InFlight:
 
     def request(self, draft: AcceptedPlan, facts: NodeFacts) -> AdmissionRequest:
         """What bears on a start on this node, as one profile sees it; without its attempt."""
-        return AdmissionRequest(self.view(draft), facts, self.taken.get(facts.name), fleet=self.fleet)
+        namespace, fleet = draft.profile.namespace, self.others.fleet_facing(draft.profile)
+        taken_by = self.taken.get((namespace, facts.name)) or self.others.taken_by(namespace, facts.name)
+        return AdmissionRequest(self.view(draft), facts, taken_by, fleet=fleet)
 
 
 @dataclass(frozen=True)
@@ -88,6 +91,8 @@ class Admission:
     starts: tuple[Start, ...]
     nodes_to_probe: tuple[str, ...]
     """Nodes that would start an agent if they are idle."""
+    withdrawn: tuple[Drop, ...] = ()
+    """Jobs that make room for these starts."""
 
 
 def admit(
@@ -101,15 +106,18 @@ def admit(
     node_states = {d.profile.uid: list(d.node_states) for d in drafts}
     queues = {uid: deque(_by_least_recent_attempt(draft, observed.now)) for uid, draft in accepted.items()}
     starts: list[Start] = []
+    withdrawn: list[Drop] = []
     nodes_to_probe: list[str] = []
     while any(queues.values()):
         uid = min((u for u, q in queues.items() if q), key=lambda u: _rank(accepted[u].profile, in_flight))
         for place, node_state, start in _until_one_starts(accepted[uid], queues[uid], in_flight, faults):
             node_states[uid][place] = node_state
-            starts += [start] if start is not None else []
+            if start is not None:
+                starts.append(start)
+                withdrawn += in_flight.others.make_room(in_flight.request(accepted[uid], start.facts))
             nodes_to_probe += [node_state.facts.name] if node_state.reason == "CheckingIdle" else []
     plans = tuple(replace(d, node_states=tuple(node_states[d.profile.uid])) for d in drafts)
-    return Admission(plans, tuple(starts), tuple(dict.fromkeys(nodes_to_probe)))
+    return Admission(plans, tuple(starts), tuple(dict.fromkeys(nodes_to_probe)), tuple(withdrawn))
 
 
 def _by_least_recent_attempt(draft: AcceptedPlan, now: datetime) -> list[int]:
@@ -158,9 +166,11 @@ def _until_one_starts(
         except Exception as error:
             faults.append(Fault("node", f"{candidate.facts.name} for {draft.profile.key}", error))
             node_state, start = plan_failed(candidate.facts, error, candidate.report), None
-        yield place, node_state, start
-        if REASONS[node_state.reason].tentative:
+        is_taken = REASONS[node_state.reason].tentative
+        if is_taken:
             _take(in_flight, draft, candidate)
+        yield place, node_state, start
+        if is_taken:
             return
 
 
@@ -169,8 +179,7 @@ def _in_flight(observed: Observed, drafts: Sequence[ProfilePlan], attempts: Sequ
 
     But not what nobody is there to end: a pod past its end, or a Job that is deleted and waits for such a pod.
     """
-    keys = {profile.uid: profile.key for profile in observed.profiles}
-    unseen = {namespace: f"of namespace {namespace}" for namespace in observed.unserved}
+    owners = {profile.uid: f"profile {profile.key}" for profile in observed.profiles}
     abandoned = {pod.job_uid for pod in observed.pods if is_abandoned(pod, observed.settings, observed.now)}
     agents: list[JobView | PodView] = [*observed.jobs, *(pod for pod in observed.pods if pod.live)]
     starts, newest = _starts(observed, drafts)
@@ -182,10 +191,8 @@ def _in_flight(observed: Observed, drafts: Sequence[ProfilePlan], attempts: Sequ
     return _InFlight(
         observed=observed,
         live=live,
-        taken={
-            item.node_name: keys.get(item.profile_uid) or unseen.get(item.namespace, "a deleted profile")
-            for item in reversed(agents)
-        },
+        taken={(item.namespace, item.node_name): owners.get(item.profile_uid, LOST) for item in reversed(agents)},
+        others=Others(observed, live, owners),
         starts=starts,
         limits=_limits_by_namespace(observed),
         newest=newest,
@@ -194,21 +201,12 @@ def _in_flight(observed: Observed, drafts: Sequence[ProfilePlan], attempts: Sequ
         of=Counter(agent.namespace for agent in live.values()),
         trying=Counter(a.job.profile_uid for a in attempts if _may_be_refused(a)),
         pulling=Counter(a.job.profile_uid for a in attempts if _may_pull(a)),
-        fleet=_fleet(observed, live),
     )
 
 
 def _limits_others(draft: AcceptedPlan) -> bool:
     spec = draft.profile.spec
     return not spec.suspend and has_physical_limits(spec.rollout)
-
-
-def _fleet(observed: Observed, live: Mapping[tuple[str, str], Agent]) -> FleetView | None:
-    caps = observed.settings.fleet_limits
-    if caps.empty:
-        return None
-    facts = observed.facts_of(caps.pool_label)
-    return FleetView(tuple(live.values()), _limits(observed.reports), facts, caps)
 
 
 def _may_be_refused(attempt: Attempt) -> bool:
@@ -293,15 +291,14 @@ def _take(in_flight: _InFlight, draft: AcceptedPlan, candidate: NodeState) -> No
     in_flight.of[profile.namespace] += 1
     in_flight.trying[profile.uid] += 1
     in_flight.pulling[profile.uid] += _is_cold(draft, candidate)
-    in_flight.taken.setdefault(facts.name, profile.key)
+    in_flight.taken.setdefault((profile.namespace, facts.name), f"profile {profile.key}")
+    in_flight.others.take(agent, profile, facts.name)
     in_flight.starts[profile.namespace][profile.uid, facts.uid] = now
     in_flight.newest[profile.namespace, profile.uid] = in_flight.newest[profile.namespace, ""] = now
     for uid, view in in_flight.views.items():
         if view.profile.namespace == profile.namespace:
             more = {"trying": in_flight.trying[uid], "pulling": in_flight.pulling[uid]}
             in_flight.views[uid] = view.with_one_more(agent, **more)
-    if in_flight.fleet is not None:
-        in_flight.fleet = in_flight.fleet.with_one_more(agent)
 
 
 def _is_cold(draft: AcceptedPlan, candidate: NodeState) -> bool:
@@ -317,15 +314,11 @@ def _admit_candidate(draft: AcceptedPlan, candidate: NodeState, in_flight: _InFl
     """One candidate's turn: it starts, or its stand says what it waits for."""
     run = candidate.current
     assert run is not None
-    facts, elsewhere = candidate.facts, _elsewhere(draft, candidate, in_flight)
-    request = AdmissionRequest(
-        in_flight.view(draft),
-        facts,
-        in_flight.taken.get(facts.name),
-        run.attempt,
-        elsewhere,
-        _is_cold(draft, candidate),
-        in_flight.fleet,
+    request = replace(
+        in_flight.request(draft, candidate.facts),
+        attempt=run.attempt,
+        elsewhere=_elsewhere(draft, candidate, in_flight),
+        cold=_is_cold(draft, candidate),
     )
     hindered = blocked_by(request, NODE_CHECKS)
     return (_as(candidate, hindered), None) if hindered else _start(draft, candidate, in_flight.observed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 
 from precision_api.kinds.report import ReportStatus
@@ -74,6 +75,7 @@ def _of_job(attempt: Attempt, observed: Observed) -> actions.Action | None:
     if job.finished is not None and (pod is None or not is_abandoned(pod, observed.settings, observed.now)):
         pool, domain = (facts.pool, facts.clique) if facts else ("", None)
         by_claim, is_drained = pod is not None and pod.claims, job.node_uid in attempt.owner.drained
+        job = replace(job, node_name=facts.name) if facts is not None else job  # by its UID, as its report
         return actions.Collect(job, pod, report, pool, keeping, domain, by_claim, is_drained)
     if job.node_uid not in observed.nodes:
         return actions.Close(job, report, "disrupted", said("NodeLost", node=job.node_name), keeping)

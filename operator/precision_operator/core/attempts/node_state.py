@@ -37,6 +37,7 @@ from precision_operator.core.observe.observed import (
     Settings,
     Yield,
 )
+from precision_operator.core.observe.tenants import shown_pod
 from precision_operator.core.reasons import REASONS, Facts, Kind, Reasoned, Said, said
 
 _DRAINED = ("NodeDeleting", "UntoleratedTaint")
@@ -139,7 +140,8 @@ def draft(profile: ProfileView, observed: Observed, faults: list[Fault] | None =
     hold = hold_of(refusals.values())
     if refusals:
         node_states = tuple(_or_refused(node, hold, profile, objects, observed) for node in node_states)
-    yields = tuple(record for record in observed.yields if record.profile_uid == profile.uid)
+    records = (record for record in observed.yields if record.profile_uid == profile.uid)
+    yields = tuple(replace(r, pod=shown_pod(r.pod, profile.namespace, observed)) for r in records)
     more = (node_states, facts, refusals, hold, drained_nodes(profile, facts, observed), yields)
     if isinstance(asked, ResolvedProfile):
         return AcceptedPlan(asked.profile, asked, *more)

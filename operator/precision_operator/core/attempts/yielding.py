@@ -18,6 +18,7 @@ from precision_operator.core.attempts.actions import GiveWay
 from precision_operator.core.attempts.attempt import Attempt
 from precision_operator.core.attempts.node_state import recorded
 from precision_operator.core.observe.observed import JobView, Observed, PodView, Yield
+from precision_operator.core.observe.tenants import shown_pod, words
 from precision_operator.core.observe.waiting_pods import WaitingPod
 from precision_operator.core.reasons import said
 
@@ -30,7 +31,7 @@ HELP_WITHIN = timedelta(seconds=60)
 REST = timedelta(hours=1)
 """How long a pod that was not helped ends no other agent."""
 MOST_IN_VAIN = 3
-"""Owners of one namespace for which an agent was ended in vain within that time, after which none is ended for it."""
+"""Agents of that time that were ended for pods of one namespace which did not get their GPUs; then none is for it."""
 Fate = Literal["pending", "taken", "bound", "gone"]
 """Of a pod that an agent was ended for; `taken`: it waits, and a pod of another owner has the agent's GPUs."""
 
@@ -52,7 +53,7 @@ def give_way(observed: Observed, attempts: Sequence[Attempt], ending: Collection
     yields = list(observed.yields)
     # What failed is done again: an agent is still there that was to be ended.
     yield from (
-        _action(agent, record)
+        _action(agent, record, observed)
         for agent in agents
         for record in yields
         if record.outcome == "Waiting" and record.job_uid == agent.job.uid
@@ -65,26 +66,22 @@ def give_way(observed: Observed, attempts: Sequence[Attempt], ending: Collection
         if fitting:
             youngest = max(fitting, key=lambda agent: (agent.job.created, agent.job.name))
             yields.append(begun(youngest.job, pod, observed.now))
-            yield _action(youngest, yields[-1])
+            yield _action(youngest, yields[-1], observed)
 
 
 def may_ask(pod: WaitingPod, yields: Sequence[Yield]) -> bool:
     """Whether an agent may be ended for the pod.
 
     Its owner may have one such try at a time, and one more for each that has helped: so a large job gets its nodes
-    soon, and one that can't run costs one agent. Likewise the owners of its namespace, together: MOST_IN_VAIN at a
-    time, and one more for each that was helped.
+    soon, and one that can't run costs one agent. Of all pods of its namespace, those that are there and those that are
+    gone, no more than MOST_IN_VAIN may turn out not to have got the GPUs, those under way included.
     """
     outcomes = Counter(record.outcome for record in yields if record.owner == pod.owner)
     under_way = any(record.pod_uid == pod.uid and record.outcome == "Waiting" for record in yields)
     if under_way or outcomes["NotHelped"] or outcomes["Waiting"] > outcomes["Helped"]:
         return False
-    others = [record for record in yields if record.namespace == pod.namespace and record.owner != pod.owner]
-    in_vain, trying, helped = (
-        len({record.owner for record in others if record.outcome == outcome})
-        for outcome in ("NotHelped", "Waiting", "Helped")
-    )
-    return in_vain < MOST_IN_VAIN and in_vain + trying < MOST_IN_VAIN + helped
+    unhelped = [record for record in yields if record.namespace == pod.namespace and record.outcome != "Helped"]
+    return len(unhelped) < MOST_IN_VAIN
 
 
 def fate_of_pending(record: Yield, holders: Sequence[Holder]) -> Fate:
@@ -129,7 +126,7 @@ def _moved(record: Yield, fate: Fate | None, agent_is_there: bool, now: datetime
 
 def told(record: Yield) -> str:
     """What came of an agent's end for a pod, in words."""
-    said = f"its agent was ended for pod {record.pod} (priority {record.priority})"
+    said = f"its agent was ended for {words(record.pod)} (priority {record.priority})"
     match record.outcome:
         case "Waiting":
             return f"{said}, and its GPUs are kept for it"
@@ -161,6 +158,7 @@ def _helps(agent: Attempt, pod: WaitingPod) -> bool:
     return agent.pod.priority < pod.priority and pod.may_run_on(agent.facts)
 
 
-def _action(agent: Attempt, record: Yield) -> GiveWay:
-    yielded = said("Yielded", pod=record.pod, priority=record.priority)
+def _action(agent: Attempt, record: Yield, observed: Observed) -> GiveWay:
+    pod = words(shown_pod(record.pod, agent.job.namespace, observed))
+    yielded = said("Yielded", pod=pod, priority=record.priority)
     return GiveWay(agent.job, agent.report, "disrupted", yielded, agent.keeping, record=record)

@@ -24,13 +24,21 @@ class FleetTopologyLimit(Document):
     )
 
 
+class FleetPoolLimit(PoolLimit):
+    """Limits for the nodes of one pool, and what their GPUs may draw."""
+
+    watts_per_gpu: Annotated[int, Field(ge=1, le=100_000)] | None = Field(
+        None, alias="wattsPerGPU", description="What one GPU of this pool may draw, where its node has no label for it."
+    )
+
+
 class FleetLimits(Document):
     """What agents of all namespaces share, named as in a profile's `spec.rollout`, which binds its namespace alone."""
 
     max_concurrent: AgentCount | None = Field(None, description="Most agents at once.")
     power_budget_watts: Watts | None = Field(None, description="Most power that running agents may draw together.")
     pool_label: LabelKey = Field(DEFAULT_POOL_LABEL, description="Node label whose value names the pool.")
-    pools: tuple[PoolLimit, ...] = Field((), max_length=256, description="Limits by pool.")
+    pools: tuple[FleetPoolLimit, ...] = Field((), max_length=256, description="Limits by pool.")
     per_topology: tuple[FleetTopologyLimit, ...] = Field((), max_length=8, description="Limits by rack, domain, zone.")
 
     @property

@@ -22,7 +22,7 @@ from precision_operator.core.observe.waiting_pods import WaitingPod
 
 Raw = Mapping[str, Any]
 YieldOutcome = Literal["Waiting", "Helped", "NotHelped", "Taken", "Gone"]
-"""Waiting: the pod was not scheduled yet; Gone: it was deleted meanwhile."""
+"""Waiting: the pod was not scheduled yet; Gone: it was deleted meanwhile, or scheduled on another node."""
 Stage = Literal["report", "ResourceClaimTemplate", "Job", "pod", "ResourceClaim"]
 """What is created for an attempt, in this order."""
 
@@ -54,6 +54,8 @@ class Settings:
     """How long a node rests after its agent was taken away, so that a drain is not fought."""
     unresponsive_grace: timedelta = timedelta(seconds=60)
     """How long after its time an agent's pod may still be there before its kubelet is taken for gone."""
+    show_other_namespaces: bool = False
+    """Whether statuses name pods and profiles of other namespaces than the profile's."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,9 @@ class PodView:
     phase: str
     created: datetime
     node_name: str = ""
-    """The node that it is for, bound to it or not yet."""
+    """The node that it is bound to; empty where it is bound to none."""
+    holds_gpus: bool = False
+    """Whether it is bound, and asks for GPUs or has its claim."""
     scheduled_at: datetime | None = None
     """When it was bound to its node."""
     started_at: datetime | None = None
@@ -324,6 +328,8 @@ class Observed:
     """Pods of others that wait for GPUs by claim; looked at while agents hold such GPUs."""
     yields: tuple[Yield, ...] = ()
     """Agents that were ended for such pods within the last hour."""
+    own_jobs: Mapping[str, str] = field(default_factory=dict)
+    """Node by UID of the Jobs that this leader has created, or found when it began: a memory, nothing that they say."""
 
     @cached_property
     def facts_of(self) -> Callable[[str], Mapping[str, NodeFacts]]:

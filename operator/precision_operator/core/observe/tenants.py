@@ -1,16 +1,22 @@
 """Whose a Job, a pod or a report is: labels and owners name a profile by its UID, and anybody can write them.
 
 A profile's Jobs, pods and reports are in its namespace (ownership demands it). What names a profile or a Job of another
-namespace was made by somebody else there: it must count as neither's.
+namespace was made by somebody else there: it must count as neither's. And against other namespaces a Job counts by what
+it holds, whatever it says.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import timedelta
 from typing import TypeVar
 
-from precision_operator.core.observe.observed import JobView, PodView, ReportView
+from precision_operator.core.observe.observed import JobView, Observed, PodView, ReportView
 
+YOUNG = timedelta(seconds=60)
+"""So long a Job that this leader has created has its node without a pod there: it is on the way."""
+ANOTHERS_POD, ANOTHERS_PROFILE = "a pod of another namespace", "a profile of another namespace"
+"""What a status says in place of a name, unless the admin has names shown."""
 Claim = TypeVar("Claim", JobView, ReportView)
 
 
@@ -29,3 +35,33 @@ def pods_within_namespace(
         if profiles.get(pod.profile_uid, pod.namespace) == pod.namespace
         and jobs.get(pod.job_uid, pod.namespace) == pod.namespace
     )
+
+
+def held_nodes(observed: Observed) -> dict[str, str]:
+    """Node by UID of the Jobs that hold one, and a place under the operator's limits, against other namespaces.
+
+    Of those that this leader knows by its own memory: the node where its pod is bound with GPUs and not over; without
+    such a pod for a minute the node that it was created for. Anybody can write labels, annotations and owners.
+    """
+    held = {
+        job.uid: observed.own_jobs[job.uid]
+        for job in observed.jobs
+        if job.uid in observed.own_jobs and job.live and abs(observed.now - job.created) < YOUNG
+    }
+    late = observed.now - observed.settings.unresponsive_grace
+    for pod in observed.pods:
+        is_there = pod.live and (pod.deleting_since is None or pod.deleting_since > late)
+        if is_there and pod.holds_gpus and pod.job_uid in observed.own_jobs:
+            held[pod.job_uid] = pod.node_name
+    return held
+
+
+def words(pod: str) -> str:
+    """`pod`, by its key or that it is another namespace's, in a sentence."""
+    return pod if pod == ANOTHERS_POD else f"pod {pod}"
+
+
+def shown_pod(pod: str, namespace: str, observed: Observed) -> str:
+    """The key of a pod, as a profile of that namespace may show it."""
+    is_own = pod.partition("/")[0] == namespace
+    return pod if is_own or observed.settings.show_other_namespaces else ANOTHERS_POD

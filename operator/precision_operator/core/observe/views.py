@@ -131,7 +131,7 @@ def _finish(condition: Mapping[str, Any]) -> Literal["Complete", "Failed"] | Non
 def pod_view(raw: observed.Raw) -> observed.PodView | None:
     """An agent's pod; None when it is not one of a Job of ours."""
     meta, spec, status = section(raw, "metadata"), section(raw, "spec"), section(raw, "status")
-    labels, notes = section(meta, "labels"), section(meta, "annotations")
+    labels = section(meta, "labels")
     job = labels.get("batch.kubernetes.io/job-name") or labels.get("job-name")
     if not job or names.LABEL_PROFILE_UID not in labels:
         return None
@@ -142,12 +142,13 @@ def pod_view(raw: observed.Raw) -> observed.PodView | None:
         name=str(meta["name"]),
         namespace=str(meta["namespace"]),
         job=str(job),
-        job_uid=_controller(meta) or str(labels.get("batch.kubernetes.io/controller-uid", "")),
+        job_uid=job_uid(raw),
         profile_uid=str(labels[names.LABEL_PROFILE_UID]),
         node_uid=str(labels.get(names.LABEL_NODE_UID, "")),
         phase=str(status.get("phase", "Pending")),
         created=time_or_none(meta.get("creationTimestamp")) or _EPOCH,
-        node_name=str(spec.get("nodeName") or notes.get(names.ANNOTATION_NODE, "")),
+        node_name=str(spec.get("nodeName") or ""),
+        holds_gpus=bool(spec.get("nodeName")) and (bool(asked_gpus(raw)) or claims.are_created(raw)),
         scheduled_at=turned(conditions.get("PodScheduled", {}), "True"),
         started_at=_started(state),
         deleting_since=time_or_none(meta.get("deletionTimestamp")),
@@ -166,11 +167,11 @@ def pod_view(raw: observed.Raw) -> observed.PodView | None:
     )
 
 
-def _controller(meta: Mapping[str, Any]) -> str:
+def job_uid(raw: observed.Raw) -> str:
     """UID of the Job that made a pod. Labels say it too, but a Job with a selector of its own sets them as it likes."""
-    return next(
-        (str(row.get("uid", "")) for row in entries(meta, "ownerReferences") if row.get("controller") is True), ""
-    )
+    meta = section(raw, "metadata")
+    owners = (str(row.get("uid", "")) for row in entries(meta, "ownerReferences") if row.get("controller") is True)
+    return next(owners, "") or str(section(meta, "labels").get("batch.kubernetes.io/controller-uid", ""))
 
 
 def _started(state: Mapping[str, Any]) -> datetime | None:
@@ -233,7 +234,7 @@ def occupancy(pods: list[observed.Raw], claimed: Claims | None = None) -> observ
     """
     live = [pod for pod in pods if section(pod, "status").get("phase") not in ("Succeeded", "Failed")]
     requests = sum((pod_requests(section(pod, "spec")) for pod in live), NOTHING)
-    asked = {_key(pod): _asked(pod) for pod in live}
+    asked = {_key(pod): asked_gpus(pod) for pod in live}
     claims_of = {_key(pod): [(claimed or {}).get(name) for name in _claim_keys(pod)] for pod in live}
     unread = {_key(pod): sum(gpus is None for gpus in claims_of[_key(pod)]) + _unnamed(pod) for pod in live}
     devices = {key: frozenset().union(*(gpus for gpus in claims if gpus)) for key, claims in claims_of.items()}
@@ -258,7 +259,7 @@ def _unnamed(pod: observed.Raw) -> int:
     return int(claims.asks_for_claims(pod) and not claims.claim_names(pod))
 
 
-def _asked(pod: observed.Raw) -> int:
+def asked_gpus(pod: observed.Raw) -> int:
     """GPUs that a pod has by the device plugin; none of a pod whose request the scheduler has made a claim of."""
     spec = section(pod, "spec")
     if claims.is_mapped(pod):

@@ -155,7 +155,7 @@ ROWS = (
     Reason(
         "Yielded",
         "failed",
-        "the operator ended the agent for pod {pod} of priority {priority}, which waited for its GPUs: the scheduler "
+        "the operator ended the agent for {pod} of priority {priority}, which waited for its GPUs: the scheduler "
         "preempts no pod that has its GPUs by resource claim",
         "No action needed: it is retried when the GPUs are free, and this attempt doesn't count.",
         gave_way=True,

@@ -24,14 +24,14 @@ ROWS = (
     Reason(
         "Busy",
         "waiting",
-        "pod {pod} holds {gpus} of its GPUs",
+        "{pod} holds {gpus} of its GPUs",
         "It is measured when no pod holds its GPUs.",
         POLL_SECONDS,
     ),
     Reason(
         "KeptForPod",
         "waiting",
-        "an agent was ended on it at {since} for pod {pod} (priority {priority}), which waits for GPUs",
+        "an agent was ended on it at {since} for {pod} (priority {priority}), which waits for GPUs",
         "It is measured when that pod runs or is gone, or after a minute in which the GPUs did not help it.",
     ),
     Reason(
@@ -64,7 +64,7 @@ ROWS = (
     Reason(
         "MeasuredByAnotherProfile",
         "queued",
-        "profile {profile} is measuring it",
+        "{profile} is measuring it",
         "It is measured when that run is done.",
     ),
     Reason(
@@ -156,6 +156,13 @@ ROWS = (
         "operator's limits allow ({budget} W)",
         "It is measured when there is room.",
         place_taken=True,
+    ),
+    Reason(
+        "FleetPowerUnknown",
+        "waiting",
+        "the operator's limits are in watts, and nothing says what its GPUs ({gpu}) may draw",
+        "Ask who administers the nodes to label it {label}=WATTS, or who administers the operator to set wattsPerGPU "
+        "of its pool in fleetLimits of its chart.",
     ),
     Reason(
         "FleetPowerTooSmall",

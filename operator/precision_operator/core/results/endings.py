@@ -32,7 +32,8 @@ class NoResult(Reasoned):
 def summary_of(job: JobView, pod: PodView | None, drained: bool = False) -> Summary | NoResult:
     """The summary in the pod's termination message, or why there is none.
 
-    What an agent hands in whose pod Kubernetes took before it was done is none: the node is measured again.
+    What an agent hands in whose pod Kubernetes took before it was done is none: the node is measured again. Nor is one
+    of another node than the Job's: a Job may be relabelled.
 
     `drained` says that the node takes no pods just now: then an eviction is a drain.
     """
@@ -57,6 +58,9 @@ def summary_of(job: JobView, pod: PodView | None, drained: bool = False) -> Summ
             return _disrupted(pod, drained)
         if pod.deleting_since is not None:
             return NoResult(said("PodLost"), "disrupted")
+    if {pod.node_name, summary.node} != {job.node_name}:
+        ran = f"its pod ran on {pod.node_name}, and it says {summary.node}"
+        return NoResult(said("ResultForeign", detail=ran, node=job.node_name))
     return summary
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
@@ -14,6 +14,7 @@ from precision_api.kinds.profile import ProfileStatus
 from precision_operator.core.attempts.refusal import RULES
 from precision_operator.core.observe.clock import format_time
 from precision_operator.core.observe.observed import ProfileView
+from precision_operator.core.observe.tenants import words
 from precision_operator.core.reasons import REASONS
 
 _WARN = {(names.ACCEPTED, "False"), (names.DEGRADED, "True"), (names.STOPPED, "True")}
@@ -50,27 +51,35 @@ def _yields(before: ProfileStatus, after: ProfileStatus) -> Iterator[Note]:
     """Agents that were ended for a pod, and those whose end did not help it."""
     old = {row.job_uid: row.outcome for row in before.yields}
     for row in reversed(after.yields):
-        what = f"the agent on node {row.node} was ended for pod {row.pod} (priority {row.priority})"
+        what = f"the agent on node {row.node} was ended for {words(row.pod)} (priority {row.priority})"
         if row.job_uid not in old:
             yield Note("Normal", "Yielded", f"{what}, which waited for its GPUs")
         if row.outcome == "NotHelped" and old.get(row.job_uid) != "NotHelped":
             yield Note("Warning", "YieldInVain", f"{what}, which still waits: for an hour no agent is ended for it")
 
 
+STRANGER = Note(
+    "Warning",
+    "NotAnAgent",
+    f"it bears the label {names.LABEL_APP}={names.AGENT_APP}, but the operator did not make it: it counts for nothing",
+)
+"""Of what bears the agents' label."""
+
+
 def event(profile: ProfileView, note: Note, now: datetime) -> dict[str, Any]:
     """A core/v1 Event; its name depends on what it says, so that a repetition is counted, not added."""
-    mark = hashlib.sha256(f"{profile.uid}/{note.reason}/{note.message}".encode()).hexdigest()[:12]
+    about = {"apiVersion": names.API_VERSION, "kind": names.PROFILE_KIND}
+    return event_of(about | {key: getattr(profile, key) for key in ("name", "namespace", "uid")}, note, now)
+
+
+def event_of(about: Mapping[str, str], note: Note, now: datetime) -> dict[str, Any]:
+    """As `event`, of any object: `about` is its involvedObject."""
+    mark = hashlib.sha256(f"{about['uid']}/{note.reason}/{note.message}".encode()).hexdigest()[:12]
     return {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"name": f"{profile.name[:200].rstrip('-.')}.{mark}", "namespace": profile.namespace},
-        "involvedObject": {
-            "apiVersion": names.API_VERSION,
-            "kind": names.PROFILE_KIND,
-            "name": profile.name,
-            "namespace": profile.namespace,
-            "uid": profile.uid,
-        },
+        "metadata": {"name": f"{about['name'][:200].rstrip('-.')}.{mark}", "namespace": about["namespace"]},
+        "involvedObject": dict(about),
         "type": note.type,
         "reason": note.reason,
         "message": shortened(note.message, 1000),

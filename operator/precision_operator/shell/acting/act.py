@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, TypeGuard
 
 from precision_operator.cluster import ApiError, Cluster, paths
@@ -27,7 +28,7 @@ from precision_operator.core.observe.observed import JobView, ProfileView, Repor
 from precision_operator.core.reasons import said
 from precision_operator.core.results import ingest
 from precision_operator.core.results.endings import NoResult
-from precision_operator.core.status.events import Note, event
+from precision_operator.core.status.events import STRANGER, Note, event, event_of
 from precision_operator.shell.acting.collecting import Collector, Requeue, StillReading
 from precision_operator.shell.acting.creating import Creations
 from precision_operator.shell.acting.deletion import delete
@@ -42,6 +43,7 @@ from precision_operator.shell.patches import whole_status
 _log = logging.getLogger(__name__)
 
 ACTIONS_AT_ONCE = 8
+STRANGERS_REST = timedelta(minutes=1)
 
 
 class Actor:
@@ -65,6 +67,8 @@ class Actor:
         self._collector = Collector(cluster, cache.changed.set, clock)
         self.creations = Creations(cache.changed.set, clock)
         self.writes = LateWrites(cache.changed.set)
+        self._strangers: set[str] = set()
+        self._quiet_until: dict[str, datetime] = {}
         self.closed = False
         """No further action begins; those in flight end as they would have."""
 
@@ -195,10 +199,25 @@ class Actor:
     async def tell(self, profile: ProfileView, notes: Sequence[Note]) -> None:
         """Write events; one that is there already is counted. An event that fails is logged: it decides nothing."""
         for note in notes:
-            try:
-                await write_event(self._cluster, event(profile, note, self._now()))
-            except ApiError as error:
-                _log.warning("event %s of %s: %s", note.reason, profile.key, error)
+            await self._write_event(event(profile, note, self._now()))
+
+    async def tell_strangers(self, strangers: Sequence[Mapping[str, str]]) -> None:
+        """Write an event on what only bears the agents' label: one an object, and one a minute in a namespace."""
+        now = self._now()
+        self._strangers &= {about["uid"] for about in strangers}
+        for about in strangers:
+            uid, namespace = about["uid"], about["namespace"]
+            if uid not in self._strangers and now >= self._quiet_until.get(namespace, now):
+                self._strangers.add(uid)
+                self._quiet_until[namespace] = now + STRANGERS_REST
+                body = event_of(about, STRANGER, now)
+                await self.writes.run(uid, namespace, f"event of {uid}", partial(self._write_event, body))
+
+    async def _write_event(self, body: dict[str, Any]) -> None:
+        try:
+            await write_event(self._cluster, body)
+        except ApiError as error:
+            _log.warning("event %s of %s: %s", body["reason"], body["involvedObject"]["name"], error)
 
 
 def _written_by(action: Action) -> tuple[str, str]:

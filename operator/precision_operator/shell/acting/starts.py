@@ -48,6 +48,8 @@ class Starts:
         """Creations without an answer, by Job name: they may have happened. Cleared by `confirm`."""
         self._templates: set[tuple[str, str]] = set()
         """ResourceClaimTemplates that are there, by namespace and name, as far as this replica knows."""
+        self.made: dict[str, str] = {}
+        """Node by UID of the Jobs that this replica has created; who reads it takes out those that are gone."""
         self.refused = False
         """Whether the cluster has refused a creation since the last plan was begun: others may go now."""
         self._held: set[str] = set()
@@ -74,6 +76,7 @@ class Starts:
                 # Without the right to look it can't be told: the name keeps a second one from being made.
                 self.note_refusal(start, _answer(unanswered.error if error.status == 404 else error), "Job")
             else:
+                self.made[raw["metadata"]["uid"]] = start.facts.name
                 self._created(start, raw)
             del self.unconfirmed[name]
 
@@ -127,7 +130,9 @@ class Starts:
         """The Job, also where it was there already. Raises ApiError; Requeue where another one has its name."""
         collection, name = paths.jobs(start.profile.namespace), start.job["metadata"]["name"]
         try:
-            return await self._cluster.create(collection, dict(start.job))
+            raw = await self._cluster.create(collection, dict(start.job))
+            self.made[raw["metadata"]["uid"]] = start.facts.name
+            return raw
         except ApiError as error:
             if error.status == 409 and error.reason == "AlreadyExists":
                 return await self._ours(start, collection, name)

@@ -10,10 +10,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, Literal, get_args
 
-from precision_api.facts.names import ANNOTATION_RERUN
+from precision_api.facts.names import ANNOTATION_RERUN, GPU_RESOURCE
 from precision_operator.cluster.object_store import ObjectStore, identity
 from precision_operator.core.observe.gpu_slices import SliceView, slice_view
 from precision_operator.core.observe.observed import Raw
+from precision_operator.core.observe.views import asked_gpus
 
 _log = logging.getLogger(__name__)
 
@@ -194,11 +195,17 @@ def _job(raw: Raw) -> dict[str, Any]:
 def _pod(raw: Raw) -> dict[str, Any]:
     return {
         "metadata": _meta(raw, "labels", "annotations", "creationTimestamp", "ownerReferences"),
-        "spec": _pick(raw, "spec", "nodeName", "priority", "resourceClaims"),
+        "spec": _pick(raw, "spec", "nodeName", "priority", "resourceClaims") | _gpus_alone(raw),
         "status": _pick(
             raw, "status", "phase", "reason", "message", "conditions", "containerStatuses", "resourceClaimStatuses"
         ),
     }
+
+
+def _gpus_alone(raw: Raw) -> dict[str, Any]:
+    """The GPUs that a pod's containers ask for, as those of one; of containers nothing else is read."""
+    gpus = asked_gpus(raw)
+    return {"containers": [{"resources": {"requests": {GPU_RESOURCE: str(gpus)}}}]} if gpus else {}
 
 
 def _slice(raw: Raw) -> dict[str, Any]:

@@ -19,7 +19,14 @@ from precision_operator.core.observe.device_class import DeviceClass
 from precision_operator.core.observe.gpu_slices import DRA_DRIVER
 from precision_operator.core.observe.stop import Stop, strictest
 from precision_operator.core.observe.tenants import pods_within_namespace, within_namespace
-from precision_operator.core.observe.views import job_view, pod_view, profile_view, report_view, with_operator_defaults
+from precision_operator.core.observe.views import (
+    job_uid,
+    job_view,
+    pod_view,
+    profile_view,
+    report_view,
+    with_operator_defaults,
+)
 from precision_operator.core.status.yields import yields_told
 from precision_operator.shell.observing.cache import KINDS, OF_CLUSTER, Cache, ObjectKind
 from precision_operator.shell.observing.reader import (
@@ -58,6 +65,7 @@ PAGE_SPECS = 20
 """How many profiles and plans are asked for at once: tenants write them, and each may have a megabyte and a half."""
 PAGE: dict[ObjectKind, int] = {"profiles": PAGE_SPECS, "jobs": PAGE_TENANT, "pods": PAGE_TENANT}
 
+_NAMED = ("name", "namespace", "uid")
 PLACES: dict[ObjectKind, Where] = {"profiles": "profile", "reports": "report", "jobs": "job", "pods": "pod"}
 
 
@@ -95,16 +103,23 @@ class Gatherer:
         refusals: RefusedCreations | None = None,
         stop: Callable[[], Stop | None] = lambda: None,
         creating: Callable[[], Sequence[observed.JobView]] = tuple,
+        made: dict[str, str] | None = None,
         yields: Yields | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         """`stop` is what the switch in the cluster says of all agents; `creating` are Jobs that may be there by now.
+
+        `made` is the node by UID of the Jobs that this replica has created: those that are gone are taken out.
 
         `yields` are agents that were ended for others; without it, what the profiles' statuses tell of them.
         """
         self._yields = yields
         self._now = clock
         self._creating = creating
+        self._made = made if made is not None else {}
+        self._looked = False
+        self.strangers: Sequence[Mapping[str, str]] = ()
+        """Objects (kind, name, namespace, uid) that bear the agents' label and are none of the leader's own."""
         self._stop = stop
         self._cluster = cluster
         self._reader = reader or Reader(cluster)
@@ -198,6 +213,7 @@ class Gatherer:
         pods = pods_within_namespace(readable, homes, job_homes)
         pods = (*pods, *self._gone_pods(jobs, {pod.job_uid for pod in pods}, job_homes))
         missing: dict[tuple[str, str, str], ApiError] = {}
+        own_jobs = self._own_jobs(jobs, creating, pods, homes)
         pods = await self._with_claim_problems(pods, now, missing)
         self._refusals.seen({job.uid: job for job in jobs}, pods)
         self._forget_unnamed(served)
@@ -222,9 +238,34 @@ class Gatherer:
             unserved=unserved,
             slices=(slices := self._cache.slices()),
             device_class=await self._seen_class(now) if slices else DeviceClass(),
+            own_jobs=own_jobs,
         )
         seen = replace(seen, refusals=self._refusals.standing(seen))
         return self._with_yields(seen, yields_told(profiles))
+
+    def _own_jobs(
+        self,
+        jobs: Sequence[observed.JobView],
+        creating: Sequence[observed.JobView],
+        pods: Sequence[observed.PodView],
+        homes: Collection[str],
+    ) -> Mapping[str, str]:
+        """Node by UID of the Jobs that this replica has made; at the first look also what another leader may have."""
+        if not self._looked:
+            self._looked = True
+            self._made.update({pod.job_uid: pod.node_name for pod in pods if pod.profile_uid in homes})
+            self._made.update({job.uid: job.node_name for job in jobs if job.profile_uid in homes})
+        raws = self._cache.all("jobs")
+        for gone in self._made.keys() - raws.keys() - {pod.job_uid for pod in pods}:
+            del self._made[gone]
+        # A watch may show a Job before its creation is answered.
+        unanswered = {(job.namespace, job.name): job for job in self._creating()}
+        shown = {job.uid: job.node_name for job in jobs if (job.namespace, job.name) in unanswered}
+        own = self._made | {job.uid: job.node_name for job in creating} | shown
+        strangers = [("Job", raw) for uid, raw in raws.items() if uid not in own]
+        strangers += [("Pod", raw) for raw in self._cache.all("pods").values() if job_uid(raw) not in own]
+        self.strangers = [{"kind": kind} | {k: str(raw["metadata"].get(k)) for k in _NAMED} for kind, raw in strangers]
+        return own
 
     def _with_yields(self, seen: observed.Observed, records: tuple[observed.Yield, ...]) -> observed.Observed:
         if self._yields is None:

@@ -14,6 +14,7 @@ from precision_operator.core.attempts.yielding import PATIENCE, Fate, Holder, ad
 from precision_operator.core.observe import waiting_pods
 from precision_operator.core.observe.claims import claim_names, claimed_gpus
 from precision_operator.core.observe.observed import PodView, Raw, Yield
+from precision_operator.core.observe.tenants import ANOTHERS_POD
 from precision_operator.core.observe.views import pod_view
 from precision_operator.shell.observing.cache import Cache
 
@@ -162,7 +163,12 @@ class Yields:
         self._records = {record.job_uid: record for record in after} if self._records is not None else None
 
     async def _fate(self, record: Yield) -> Fate:
-        """What has become of the pod that an agent was ended for."""
+        """What has become of the pod that an agent was ended for; one that a status doesn't name counts as pending."""
+        known = await self._fate_by_name(record) if record.pod != ANOTHERS_POD else None
+        return known or fate_of_pending(record, [holder async for holder in self._holders(record.node)])
+
+    async def _fate_by_name(self, record: Yield) -> Fate | None:
+        """Whether the pod has a node or is gone; None while it is pending."""
         namespace, _, name = record.pod.partition("/")
         try:
             listed, _ = await self._cluster.list_all(paths.pods(namespace), field_selector=f"metadata.name={name}")
@@ -173,9 +179,9 @@ class Yields:
         pod = next((raw for raw in listed if raw["metadata"].get("uid") == record.pod_uid), None)
         if pod is None:
             return "gone"
-        if (pod.get("spec") or {}).get("nodeName"):
-            return "bound"
-        return fate_of_pending(record, [holder async for holder in self._holders(record.node)])
+        if node := (pod.get("spec") or {}).get("nodeName"):
+            return "bound" if node == record.node else "gone"
+        return None
 
     async def _holders(self, node: str) -> AsyncIterator[Holder]:
         """Pods of others that hold claimed GPUs of a node."""

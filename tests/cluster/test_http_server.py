@@ -1,0 +1,132 @@
+"""The door of operator and exporter, with clients that ask half, read slowly, or come in crowds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from precision_operator.cluster.http_server import MOST, MOST_OF_ADDRESS, Connections, probes, serving
+from precision_operator.exporter.self_metrics import OwnMetrics
+from precision_operator.exporter.server import Scrapes, application
+from tests.support.eventually import eventually
+from tests.support.exposition import store_of
+
+BODY = b"precision_up 1\n" * (1 << 20)
+PAGE_BYTES = 4096
+Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+class LargeScrapes(Scrapes):
+    """Its /metrics has 15 MiB."""
+
+    async def fleet(self, zipped: bool) -> Iterable[bytes]:
+        return (BODY,)
+
+
+@asynccontextmanager
+async def metrics_served(connections: Connections | None = None) -> AsyncIterator[int]:
+    app = application(LargeScrapes(store_of(), OwnMetrics()))
+    async with serving(app, "127.0.0.1", 0, connections) as port:
+        yield port
+
+
+@asynccontextmanager
+async def connected(port: int, count: int, addresses: int, words: bytes) -> AsyncIterator[list[Stream]]:
+    """So many connections from so many addresses, each of which has said `words`."""
+    streams: list[Stream] = []
+    try:
+        for number in range(count):
+            source = (f"127.0.0.{2 + number % addresses}", 0)
+            streams.append(await asyncio.open_connection("127.0.0.1", port, local_addr=source))
+            streams[-1][1].write(words)
+        await asyncio.sleep(0.2)
+        yield streams
+    finally:
+        for _, writer in streams:
+            writer.transport.abort()
+        await asyncio.sleep(0)
+
+
+def open_at(port: int) -> int:
+    """How many connections are established at the server's side (/proc/net/tcp, state 1)."""
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return sum(row[1].endswith(f":{port:04X}") and row[3] == "01" for row in rows)
+
+
+async def answer(port: int, path: str = "/healthz") -> int:
+    async with (
+        aiohttp.ClientSession(headers={"Accept-Encoding": "identity"}) as http,
+        http.get(f"http://127.0.0.1:{port}{path}") as response,
+    ):
+        await response.read()
+        assert response.headers["Connection"] == "close"
+        return response.status
+
+
+HALF, SLOW = b"GET /metr", b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "count", "addresses", "most"),
+    [
+        (HALF, 40, 1, MOST_OF_ADDRESS),
+        (SLOW, 40, 1, MOST_OF_ADDRESS),
+        (HALF, 400, 100, MOST),
+        (SLOW, 400, 20, MOST),
+    ],
+    ids=["half requests of an address", "slow readers of an address", "half requests of all", "slow readers of all"],
+)
+async def test_connections_are_bounded_and_another_address_is_still_answered(
+    words: bytes, count: int, addresses: int, most: int
+) -> None:
+    async with metrics_served() as port, connected(port, count, addresses, words):
+        assert open_at(port) == most
+        assert [await answer(port), await answer(port, "/metrics")] == [200, 200]
+
+
+async def test_of_an_address_the_oldest_half_request_makes_room() -> None:
+    async with metrics_served() as port, connected(port, MOST_OF_ADDRESS, 1, HALF) as streams:
+        source = ("127.0.0.2", 0)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=source)
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert b"200 OK" in await reader.readline()
+        assert [stream[0].at_eof() for stream in streams[:2]] == [True, False]
+        writer.close()
+
+
+@pytest.mark.parametrize("words", [HALF, SLOW, b""], ids=["half", "slow", "silent"])
+async def test_who_is_late_is_closed(words: bytes) -> None:
+    async with metrics_served(Connections(0.5, 1.0)) as port, connected(port, 4, 1, words):
+        assert open_at(port) == 4
+        await asyncio.to_thread(eventually, lambda: open_at(port) == 0, 5.0)
+
+
+async def test_who_reads_slowly_holds_no_body() -> None:
+    before = resident_bytes()
+    async with metrics_served() as port, connected(port, 64, 8, SLOW):
+        assert open_at(port) == 64
+        assert resident_bytes() - before < 64 << 20
+
+
+async def test_a_crowd_on_the_metrics_leaves_the_probes_alone() -> None:
+    async with (
+        metrics_served() as port,
+        serving(probes(lambda: (503, "not yet\n")), "127.0.0.1", 0) as probe_port,
+        connected(port, 400, 100, HALF),
+    ):
+        assert [await answer(probe_port), await answer(probe_port, "/readyz")] == [200, 503]
+
+
+@pytest.mark.parametrize("words", [b"GET /nowhere HTTP/1.1\r\nHost: x\r\n\r\n", b"nonsense\r\n\r\n"])
+async def test_an_error_ends_its_connection_too(words: bytes) -> None:
+    async with metrics_served(Connections(0.5, 0.5)) as port, connected(port, 1, 1, words):
+        await asyncio.to_thread(eventually, lambda: open_at(port) == 0, 5.0)
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE_BYTES
