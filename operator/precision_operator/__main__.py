@@ -110,6 +110,7 @@ async def run(options: argparse.Namespace) -> None:
             stop=lambda: switch.stop,
             creating=actor.creations.jobs,
             made=actor.starts.made,
+            withdrawn=actor.withdrawn,
             yields=yields,
             clock=clock,
         )

@@ -57,6 +57,7 @@ class OperatorInMemory:
             stop=lambda: self.switch.stop,
             creating=self.actor.creations.jobs,
             made=self.actor.starts.made,
+            withdrawn=self.actor.withdrawn,
             yields=self.yields,
         )
         self.reconciler = Reconciler(self.cache, self.gatherer, self.actor, self.telemetry)

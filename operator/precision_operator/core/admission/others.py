@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from precision_operator.core.admission.budget_view import AdmissionRequest, Agent, Cap, FleetView, Unit
 from precision_operator.core.attempts.actions import Drop
 from precision_operator.core.observe.observed import JobView, Observed, PodView, ProfileView
-from precision_operator.core.observe.tenants import ANOTHERS_PROFILE, held_nodes
+from precision_operator.core.observe.tenants import ANOTHERS_PROFILE, held_nodes, is_stuck
 from precision_operator.core.reasons import Said
 
 LOST = "a deleted profile"
@@ -39,7 +39,8 @@ class Others:
         self._fleet = None if caps.empty else FleetView(tuple(agents), observed.facts_of(caps.pool_label), caps)
         self._unheld = [(job, agent) for (_, job), agent in live.items() if job not in held]
         self._pending: dict[tuple[str, bool], FleetView] = {}
-        bound = {pod.job_uid for pod in observed.pods if pod.live and pod.holds_gpus}
+        at_work = (pod for pod in observed.pods if pod.live and pod.holds_gpus and not is_stuck(pod, observed.now))
+        bound = {pod.job_uid for pod in at_work}
         waiting = (job for job in observed.jobs if job.live and not job.deleting and job.uid not in bound)
         self._loose = {job.uid: job for job in waiting if job.uid not in held}
         """Jobs that hold nothing, and may get it yet."""

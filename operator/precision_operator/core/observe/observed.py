@@ -328,6 +328,8 @@ class Observed:
     """Pods of others that wait for GPUs by claim; looked at while agents hold such GPUs."""
     yields: tuple[Yield, ...] = ()
     """Agents that were ended for such pods within the last hour."""
+    withdrawn: Mapping[str, datetime] = field(default_factory=dict)
+    """When a Job had to make room for another namespace last, by its own."""
     own_jobs: Mapping[str, str] = field(default_factory=dict)
     """Node by UID of the Jobs that this leader has created, or found when it began: a memory, nothing that they say."""
 

@@ -8,13 +8,15 @@ it holds, whatever it says.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TypeVar
 
+from precision_api.kinds.profile import Idle
 from precision_operator.core.observe.observed import JobView, Observed, PodView, ReportView
 
 YOUNG = timedelta(seconds=60)
 """So long a Job that this leader has created has its node without a pod there: it is on the way."""
+STARTED_WITHIN = timedelta(seconds=Idle().start_timeout_seconds)
 ANOTHERS_POD, ANOTHERS_PROFILE = "a pod of another namespace", "a profile of another namespace"
 """What a status says in place of a name, unless the admin has names shown."""
 Claim = TypeVar("Claim", JobView, ReportView)
@@ -40,8 +42,9 @@ def pods_within_namespace(
 def held_nodes(observed: Observed) -> dict[str, str]:
     """Node by UID of the Jobs that hold one, and a place under the operator's limits, against other namespaces.
 
-    Of those that this leader knows by its own memory: the node where its pod is bound with GPUs and not over; without
-    such a pod for a minute the node that it was created for. Anybody can write labels, annotations and owners.
+    Of those that this leader knows by its own memory: the node where its pod is bound with GPUs and not over, unless
+    its container has not started for long; without such a pod for a minute the node that it was created for. Anybody
+    can write labels, annotations and owners.
     """
     held = {
         job.uid: observed.own_jobs[job.uid]
@@ -51,9 +54,14 @@ def held_nodes(observed: Observed) -> dict[str, str]:
     late = observed.now - observed.settings.unresponsive_grace
     for pod in observed.pods:
         is_there = pod.live and (pod.deleting_since is None or pod.deleting_since > late)
-        if is_there and pod.holds_gpus and pod.job_uid in observed.own_jobs:
+        if is_there and pod.holds_gpus and not is_stuck(pod, observed.now) and pod.job_uid in observed.own_jobs:
             held[pod.job_uid] = pod.node_name
     return held
+
+
+def is_stuck(pod: PodView, now: datetime) -> bool:
+    """Whether its container has not started by when it must as a rule: a tenant may wait a day for its own image."""
+    return pod.started_at is None and abs(now - (pod.scheduled_at or pod.created)) > STARTED_WITHIN
 
 
 def words(pod: str) -> str:

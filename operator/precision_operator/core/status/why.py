@@ -19,6 +19,7 @@ from precision_operator.core.eligibility.checks import mismatch
 from precision_operator.core.observe.clock import format_time
 from precision_operator.core.observe.nodes import Way, node_facts
 from precision_operator.core.observe.observed import JobView, Observed, ProfileView, ReportView
+from precision_operator.core.observe.tenants import held_nodes
 from precision_operator.core.plan import Plan
 from precision_operator.core.reasons import REASONS, Kind, Said, said, sentence
 from precision_operator.core.results.outliers import Judged
@@ -237,7 +238,9 @@ def _closing(plan: ProfilePlan, decided: Plan, node_uid: str) -> Close | None:
     return next((c for c in closes if (c.job.profile_uid, c.job.node_uid) == (plan.profile.uid, node_uid)), None)
 
 
-def _agents(decided: Plan, observed: Observed) -> tuple[Agent, ...]:
+def _agents(decided: Plan, observed: Observed, namespace: str) -> tuple[Agent, ...]:
+    """All agents of the namespace, and those of others that hold a node."""
+    held = held_nodes(observed)
     keys = {profile.uid: profile.key for profile in observed.profiles}
     running = [
         Agent(
@@ -248,7 +251,7 @@ def _agents(decided: Plan, observed: Observed) -> tuple[Agent, ...]:
             job.node_name,
         )
         for job in observed.jobs
-        if job.live
+        if job.live and (job.namespace == namespace or job.uid in held)
     ]
     starting = [
         Agent(start.profile.uid, start.profile.namespace, start.facts.uid, start.profile.key, start.facts.name)
@@ -268,7 +271,7 @@ def _blockers(plan: ProfilePlan, decided: Plan, observed: Observed, node_state: 
         namespace=plan.profile.namespace,
         rollout=plan.profile.spec.rollout,
         facts=node_state.facts,
-        agents=_agents(decided, observed),
+        agents=_agents(decided, observed, plan.profile.namespace),
         nodes=plan.nodes,
         failed_nodes=tuple(f"{other.facts.name} ({other.reason})" for other in failed),
         occupancy=observed.occupancy.get(node_state.facts.name),

@@ -69,6 +69,8 @@ class Actor:
         self.writes = LateWrites(cache.changed.set)
         self._strangers: set[str] = set()
         self._quiet_until: dict[str, datetime] = {}
+        self.withdrawn: dict[str, datetime] = {}
+        """When a Job had to make room for another namespace last, by its own."""
         self.closed = False
         """No further action begins; those in flight end as they would have."""
 
@@ -133,6 +135,8 @@ class Actor:
                     self._gave_way(action.record)
                 await self._close(action)
             case Drop():
+                if action.reason == "Withdrawn":
+                    self.withdrawn[action.namespace] = self._now()
                 await delete(self._cluster, self._cache, action.kind, action.namespace, action.name, action.uid)
             case MarkStale() | MarkFresh():
                 status = ingest.marked_status(action, self._now())

@@ -104,12 +104,14 @@ class Gatherer:
         stop: Callable[[], Stop | None] = lambda: None,
         creating: Callable[[], Sequence[observed.JobView]] = tuple,
         made: dict[str, str] | None = None,
+        withdrawn: Mapping[str, datetime] | None = None,
         yields: Yields | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         """`stop` is what the switch in the cluster says of all agents; `creating` are Jobs that may be there by now.
 
         `made` is the node by UID of the Jobs that this replica has created: those that are gone are taken out.
+        `withdrawn` is when a Job had to make room for another namespace, by its own.
 
         `yields` are agents that were ended for others; without it, what the profiles' statuses tell of them.
         """
@@ -117,7 +119,10 @@ class Gatherer:
         self._now = clock
         self._creating = creating
         self._made = made if made is not None else {}
+        self._withdrawn = withdrawn if withdrawn is not None else {}
         self._looked = False
+        self._job_homes: dict[str, str] = {}
+        """Namespace by UID of the leader's own Jobs: pods may outlive theirs, and anybody may name one that is gone."""
         self.strangers: Sequence[Mapping[str, str]] = ()
         """Objects (kind, name, namespace, uid) that bear the agents' label and are none of the leader's own."""
         self._stop = stop
@@ -207,13 +212,14 @@ class Gatherer:
         everywhere = tuple(job for job in self._views("jobs", job_view) if job.namespace not in unserved)
         creating = tuple(self._not_yet_seen(everywhere))  # at the same moment, or one would be in neither
         jobs = within_namespace(everywhere, homes)
-        job_homes = {job.uid: job.namespace for job in everywhere}
+        job_homes = self._job_homes | {job.uid: job.namespace for job in everywhere}
         # Pods count where their Jobs can't be read: they hold GPUs. But not what was seen before rights were lost.
         readable = (p for p in self._views("pods", pod_view) if ("pods", p.namespace) not in self._forbidden)
         pods = pods_within_namespace(readable, homes, job_homes)
         pods = (*pods, *self._gone_pods(jobs, {pod.job_uid for pod in pods}, job_homes))
         missing: dict[tuple[str, str, str], ApiError] = {}
-        own_jobs = self._own_jobs(jobs, creating, pods, homes)
+        own_jobs = self._own_jobs(jobs, creating, pods, {p.uid for p in profiles if p.spec is not None})
+        self._job_homes = {uid: namespace for uid, namespace in job_homes.items() if uid in own_jobs}
         pods = await self._with_claim_problems(pods, now, missing)
         self._refusals.seen({job.uid: job for job in jobs}, pods)
         self._forget_unnamed(served)
@@ -239,6 +245,7 @@ class Gatherer:
             slices=(slices := self._cache.slices()),
             device_class=await self._seen_class(now) if slices else DeviceClass(),
             own_jobs=own_jobs,
+            withdrawn=dict(self._withdrawn),
         )
         seen = replace(seen, refusals=self._refusals.standing(seen))
         return self._with_yields(seen, yields_told(profiles))
@@ -248,13 +255,16 @@ class Gatherer:
         jobs: Sequence[observed.JobView],
         creating: Sequence[observed.JobView],
         pods: Sequence[observed.PodView],
-        homes: Collection[str],
+        readable: Collection[str],
     ) -> Mapping[str, str]:
-        """Node by UID of the Jobs that this replica has made; at the first look also what another leader may have."""
+        """Node by UID of the Jobs that this replica has made; at the first look also what another leader may have.
+
+        No other leader has made one for a profile that cannot be read; `readable` are the UIDs of the others.
+        """
         if not self._looked:
             self._looked = True
-            self._made.update({pod.job_uid: pod.node_name for pod in pods if pod.profile_uid in homes})
-            self._made.update({job.uid: job.node_name for job in jobs if job.profile_uid in homes})
+            self._made.update({pod.job_uid: pod.node_name for pod in pods if pod.profile_uid in readable})
+            self._made.update({job.uid: job.node_name for job in jobs if job.profile_uid in readable})
         raws = self._cache.all("jobs")
         for gone in self._made.keys() - raws.keys() - {pod.job_uid for pod in pods}:
             del self._made[gone]

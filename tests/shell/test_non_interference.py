@@ -1,0 +1,32 @@
+"""What a tenant makes changes nothing for others: through the whole operator, and in the exporter's lines."""
+
+from __future__ import annotations
+
+from precision_operator.cluster import paths
+from tests.support.non_interference.hostile_objects import TENANT
+from tests.support.non_interference.in_memory import check_in_memory
+from tests.support.operator_in_memory import OperatorInMemory
+
+WORLDS = 100
+
+
+def test_what_lies_in_other_namespaces_and_their_lines_are_the_same_with_objects_and_shadow() -> None:
+    assert check_in_memory(range(WORLDS)).differing == {}
+
+
+async def test_a_pod_that_names_an_ended_job_of_another_namespace_is_not_its_agent() -> None:
+    loop = OperatorInMemory("n1", "n2", namespaces=("ml", TENANT))
+    loop.apply("nightly")
+    await loop.once()
+    loop.run_agents()
+    ended = loop.jobs()["n1"]["metadata"]
+    labels = {"app.kubernetes.io/name": "precision-agent", "batch.kubernetes.io/job-name": ended["name"]}
+    labels |= {"batch.kubernetes.io/controller-uid": ended["uid"], "precisionprofiler.io/profile-uid": "any"}
+    container = {"name": "agent", "resources": {"requests": {"nvidia.com/gpu": "1"}}}
+    spec = {"nodeName": "n2", "containers": [container]}
+    pod = {"metadata": {"name": "m", "namespace": TENANT, "labels": labels}, "spec": spec}
+    loop.cluster._store(f"{paths.pods(TENANT)}/m", pod | {"status": {"phase": "Running"}})
+    loop.end_agent("n1")
+    for _ in range(3):
+        await loop.once()
+    assert [row["reason"] for row in loop.status("nightly")["reasons"]] == ["Busy"]

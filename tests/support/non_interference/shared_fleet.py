@@ -1,0 +1,233 @@
+"""Tenants that share a fleet, over hours in memory: who starts when, beside one whose agents never come to their end.
+
+Steps of two minutes: the operator's plan is carried out, then Kueue, Job controller, scheduler and kubelet do theirs.
+The operator remembers the Jobs that it has created, as a running one does.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from itertools import chain, zip_longest
+from random import Random
+from typing import Any, Literal
+
+from precision_api.facts.grouping import grouped
+from precision_operator.core.attempts.actions import Close, Collect, Drop, Start, Withdraw
+from precision_operator.core.observe.clock import format_time
+from precision_operator.core.observe.fleet_limits import FleetLimits
+from precision_operator.core.observe.observed import JobView, Observed, Occupancy, PodView, ProfileView, ReportView
+from precision_operator.core.observe.views import job_view, report_view
+from precision_operator.core.plan import Plan, plan
+from precision_operator.core.results import ingest
+from precision_operator.core.results.endings import NoResult
+from tests.support.non_interference.hostile_objects import TENANT
+from tests.support.world import IDLE, MINUTE, NOW, SETTINGS, measured, nodes, pod, profile
+
+Behaviour = Literal["runs", "queued", "unschedulable", "unpullable", "endless"]
+NEVER_BOUND: tuple[Behaviour, ...] = ("queued", "unschedulable")
+BOUND: tuple[Behaviour, ...] = ("runs", "unpullable", "endless")
+STEP, RUNS, LATE = 2 * MINUTE, 6 * MINUTE, 15 * MINUTE
+SOON: Mapping[Behaviour, timedelta] = {"runs": LATE, "unpullable": 35 * MINUTE, "endless": 35 * MINUTE}
+"""How long a namespace may be short of its share: an agent has half an hour to start, and until its deadline to end."""
+NODES_OF = {namespace: tuple(f"{namespace}-{count}" for count in range(9)) for namespace in ("ml", "lab")}
+NODES = tuple(chain.from_iterable(NODES_OF.values()))
+FLEET = nodes(*NODES)
+QUEUE = "gpus"
+DAY = 86_400
+PATIENT = {"pendingTimeoutSeconds": DAY, "startTimeoutSeconds": DAY}
+
+
+@dataclass
+class SharedFleet:
+    """All objects, and when each candidate was started first."""
+
+    limits: FleetLimits
+    profiles: tuple[ProfileView, ...]
+    behaves: Behaviour
+    """How the agents of the tenant fare."""
+    now: datetime = NOW
+    jobs: dict[str, JobView] = field(default_factory=dict)
+    """By UID."""
+    pods: dict[str, PodView] = field(default_factory=dict)
+    """By the UID of their Job."""
+    reports: dict[tuple[str, str], ReportView] = field(default_factory=dict)
+    """By UID of profile and node."""
+    starts: dict[tuple[str, str], datetime] = field(default_factory=dict)
+    """By UID of profile and node."""
+    withdrawn: dict[str, datetime] = field(default_factory=dict)
+    """When a Job had to make room last, by namespace."""
+    serial: int = 0
+
+    def observed(self) -> Observed:
+        """What the operator sees; it has looked at every node."""
+        holders = {pod.node_name: pod for pod in self.pods.values() if pod.live and pod.scheduled_at is not None}
+        busy = {name: Occupancy(f"{holder.namespace}/{holder.name}", 8) for name, holder in holders.items()}
+        return Observed(
+            now=self.now,
+            settings=replace(SETTINGS, fleet_limits=self.limits),
+            profiles=self.profiles,
+            nodes=FLEET,
+            jobs=tuple(self.jobs.values()),
+            pods=tuple(self.pods.values()),
+            reports=tuple(self.reports.values()),
+            occupancy={name: busy.get(name, IDLE) for name in NODES},
+            queues={(profile.namespace, QUEUE): True for profile in self.profiles},
+            own_jobs={uid: job.node_name for uid, job in self.jobs.items()},
+            withdrawn=dict(self.withdrawn),
+        )
+
+    def step(self) -> Plan:
+        """The operator's turn, then everybody else's."""
+        decided = plan(self.observed())
+        for action in sorted(decided.actions, key=lambda action: isinstance(action, Start)):
+            self._act(action)
+        self._run()
+        self.now += STEP
+        return decided
+
+    def agents(self) -> Counter[str]:
+        """Jobs that are not over, by namespace."""
+        return Counter(job.namespace for job in self.jobs.values() if job.live)
+
+    def _act(self, action: Any) -> None:
+        match action:
+            case Start():
+                self._start(action)
+            case Drop(kind="Job"):
+                self._end(action.uid)
+                if action.reason == "Withdrawn":
+                    self.withdrawn[action.namespace] = self.now
+            case Withdraw():
+                self._end(action.job.uid)
+            case Collect() | Close():
+                self._record(action)
+
+    def _start(self, start: Start) -> None:
+        self.serial += 1
+        key, uid = (start.profile.uid, start.facts.uid), f"uid-{self.serial}"
+        self.starts.setdefault(key, self.now)
+        stamps = {"uid": uid, "creationTimestamp": format_time(self.now)}
+        view = job_view({**start.job, "metadata": {**start.job["metadata"], **stamps}})
+        assert view is not None
+        self.jobs[uid] = view
+        if start.report is not None:
+            body = {**start.report, "metadata": {**start.report["metadata"], "uid": f"uid-{self.serial}-report"}}
+            report = report_view(body)
+            assert report is not None
+            self.reports[key] = report
+
+    def _record(self, action: Collect | Close) -> None:
+        job = action.job
+        key = job.profile_uid, job.node_uid
+        if isinstance(action, Collect):
+            status = measured(ago=NOW - self.now, run=job.run)
+        else:
+            problem = NoResult(action.said, action.outcome)
+            status = ingest.failed_status(problem, job, self.reports[key], self.now, action.keeping)
+        self.reports[key] = replace(self.reports[key], status=status)
+        self._end(job.uid)
+
+    def _end(self, uid: str) -> None:
+        self.jobs.pop(uid, None)
+        self.pods.pop(uid, None)
+
+    def _run(self) -> None:
+        for uid, job in list(self.jobs.items()):
+            fares = self.behaves if job.namespace == TENANT else "runs"
+            if job.suspended and fares != "queued":
+                self.jobs[uid] = job = replace(job, suspended=False, active_since=self.now)
+            if job.live and not job.suspended:
+                self._run_pod(uid, job, fares)
+
+    def _run_pod(self, uid: str, job: JobView, fares: Behaviour) -> None:
+        there = self.pods.get(uid)
+        taken = {pod.node_name for pod in self.pods.values() if pod.scheduled_at is not None and pod.live}
+        if there is None or there.scheduled_at is None:
+            if job.node_name in taken or fares == "unschedulable":
+                self.pods[uid] = pod(job, "Pending", unschedulable="0/4 nodes are available", **UNBOUND)
+            else:
+                phase, started = ("Pending", None) if fares == "unpullable" else ("Running", self.now)
+                self.pods[uid] = pod(job, phase, scheduled_at=self.now, started_at=started)
+        elif fares == "runs" and self.now - there.scheduled_at >= RUNS:
+            self.jobs[uid] = replace(job, finished="Complete", finished_at=self.now)
+            self.pods[uid] = replace(there, phase="Succeeded")
+
+
+UNBOUND: dict[str, Any] = {"node_name": "", "holds_gpus": False}
+
+
+def fleet(rng: Random, behaves: Behaviour, with_tenant: bool) -> SharedFleet:
+    """Two namespaces that want their nodes measured, and a tenant that always wants all of them."""
+    others = [
+        profile(
+            namespace,
+            namespace=namespace,
+            target={"nodeNames": [*names]},
+            rollout={"maxConcurrent": rng.choice([1, 2, 10])},
+            agent={"queueName": QUEUE} if rng.random() < 0.2 else {},
+        )
+        for namespace, names in NODES_OF.items()
+    ]
+    queue = {"queueName": QUEUE} if behaves == "queued" else {}
+    tenants = [
+        profile(
+            f"evil-{number}",
+            namespace=TENANT,
+            created=NOW - timedelta(days=rng.choice([0, 9])),
+            rollout={"maxConcurrent": 10, "retry": {"limit": 10, "backoffSeconds": 1}},
+            schedule={"maxAge": "1s"},
+            idle=PATIENT,
+            agent=queue,
+        )
+        for number in range(rng.randint(1, 3))
+    ]
+    limits = FleetLimits(max_concurrent=rng.choice([None, 2, 2, 3, 6]))
+    return SharedFleet(limits, (*others, *(tenants if with_tenant else ())), behaves)
+
+
+def starts(seed: str, behaves: Behaviour, with_tenant: bool, steps: int) -> dict[str, list[datetime]]:
+    """When candidates of other namespaces were started first, in order, by namespace."""
+    shared = fleet(Random(seed), behaves, with_tenant)
+    for _ in range(steps):
+        shared.step()
+    homes = {profile.uid: profile.namespace for profile in shared.profiles}
+    begun = grouped((homes[profile], at) for (profile, _), at in shared.starts.items())
+    return {namespace: sorted(times) for namespace, times in begun.items() if namespace != TENANT}
+
+
+def late(seed: str, behaves: Behaviour, steps: int = 60) -> list[str]:
+    """Starts of other namespaces that come more than fifteen minutes later beside the tenant, or never.
+
+    The first start of a namespace is held against its first without the tenant, the second against the second.
+    """
+    alone, beside = (starts(seed, behaves, with_tenant, steps) for with_tenant in (False, True))
+    end = NOW + steps * STEP
+    pairs = [
+        (namespace, count, at, later)
+        for namespace, times in alone.items()
+        for count, (at, later) in enumerate(zip_longest(times, beside.get(namespace, ()), fillvalue=end))
+    ]
+    return [f"{namespace} {count}: {at - NOW} and {later - NOW}" for namespace, count, at, later in pairs
+            if at + LATE < later]  # fmt: skip
+
+
+def longest_short_of_its_share(seed: str, behaves: Behaviour, steps: int = 60) -> timedelta:
+    """How long a namespace waits for the fleet's cap with fewer agents than its share of it, at most."""
+    shared = fleet(Random(seed), behaves, True)
+    shared.limits = FleetLimits(max_concurrent=Random(f"{seed}/cap").choice([3, 4]))
+    share = (shared.limits.max_concurrent or 0) // len({profile.namespace for profile in shared.profiles})
+    since: dict[str, datetime] = {}
+    longest = timedelta()
+    for _ in range(steps):
+        decided, at = shared.step(), shared.now
+        states = grouped((item.profile.namespace, state) for item in decided.profiles for state in item.node_states)
+        for namespace in states.keys() - {TENANT}:
+            waits = any(state.reason == "FleetLimitReached" for state in states[namespace])
+            if waits and shared.agents()[namespace] < share:
+                longest = max(longest, at - since.setdefault(namespace, at))
+            else:
+                since.pop(namespace, None)
+    return longest
