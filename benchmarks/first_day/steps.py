@@ -58,7 +58,7 @@ STEPS: tuple[Step, ...] = (
     _profile("quick-llama3-8b", "a quick profile of llama3-8b in all recipes of the chip", 150, "llama3-8b"),
     _profile("quick-codonfm-5b", "a quick profile of codonfm-5b in all recipes of the chip", 150, "codonfm-5b"),
     Step("nvidia", "how far runs of NVIDIA's benchmark_gemm.py lie apart, and ours", 60, LONGEST_SECONDS, "nvidia"),
-    Step("repeats", "how far apart one-minute runs of one model lie", 60, LONGEST_SECONDS, "repeats",
+    Step("repeats", "how far apart short runs of one model lie", 60, LONGEST_SECONDS, "repeats",
          {"preset": "llama3-8b", "options": (*_FP8, "--no-gemm", "--segment-seconds", "0.5")}),
     _profile("experts", "one training step of a mixture of experts", 120, "qwen3-30b-a3b", *_FP8),
     _profile(
