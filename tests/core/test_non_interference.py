@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from precision_operator.core.admission import others, turns
-from precision_operator.core.admission.budget_view import FleetView, node_watts
+from precision_operator.core.admission.budget_view import FleetView
 from precision_operator.core.attempts import yielding
 from precision_operator.core.attempts.yielding import MOST_IN_VAIN
 from precision_operator.core.observe.nodes import NodeFacts
@@ -75,13 +75,15 @@ def test_jobs_and_pods_that_count_by_what_they_say_are_found_out(monkeypatch: py
 
 def test_watts_of_the_fleet_that_reports_tell_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     planned: list[Observed] = []
+    by_admin = FleetView.watts
 
     def remembered(world: Observed) -> Plan:
         planned.append(world)
         return plan(world)
 
-    def watts(view: FleetView, facts: NodeFacts) -> tuple[int, str]:
-        return node_watts(facts, turns._limits(planned[-1].reports))
+    def watts(view: FleetView, facts: NodeFacts) -> tuple[int, str] | None:
+        reported = turns._limits(planned[-1].reports).get(facts.uid)
+        return (reported, "enforced limits") if reported is not None else by_admin(view, facts)
 
     monkeypatch.setattr(worlds, "plan", remembered)
     monkeypatch.setattr(FleetView, "watts", watts)

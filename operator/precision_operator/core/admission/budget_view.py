@@ -147,9 +147,7 @@ class FleetView(Agents):
             if row.name == facts.pool and row.watts_per_gpu is not None:
                 return facts.gpus * row.watts_per_gpu, f"wattsPerGPU of pool {row.name}"
         product = _part(facts)
-        if product is None:
-            return None
-        return facts.gpus * product.power_limit_watts, f"factory limit of {product.name}"
+        return (facts.gpus * product.power_limit_watts, f"factory limit of {product.name}") if product else None
 
 
 @dataclass(frozen=True)
@@ -183,7 +181,12 @@ class BudgetView(Agents):
 
     def watts(self, facts: NodeFacts) -> tuple[int, str]:
         """By the last report of the namespace, else by its product."""
-        return node_watts(facts, self.limits)
+        if facts.uid in self.limits:
+            return self.limits[facts.uid], "enforced limits"
+        product = _part(facts)
+        if product is None:
+            return facts.gpus * MOST_WATTS, f"the most of any known GPU: {facts.gpu} is none, and not yet measured"
+        return facts.gpus * product.power_limit_watts, f"{product.name} default, not yet measured"
 
     def group(self, by: Group, agent: Agent) -> Hashable:
         """As of any agents; `SEEN` are its own, wherever they are, and those of others on its nodes."""
@@ -261,16 +264,6 @@ class AdmissionRequest:
 def recent(moment: datetime, wait: timedelta, now: datetime) -> bool:
     """Whether `moment` is less than `wait` ago. One that lies further ahead is from a clock that has jumped back."""
     return abs(now - moment) < wait
-
-
-def node_watts(facts: NodeFacts, limits: Mapping[str, int]) -> tuple[int, str]:
-    """What a node under measurement may draw, and where that is from: the last report's limits, else the product's."""
-    if facts.uid in limits:
-        return limits[facts.uid], "enforced limits"
-    product = _part(facts)
-    if product is None:
-        return facts.gpus * MOST_WATTS, f"the most of any known GPU: {facts.gpu} is none, and not yet measured"
-    return facts.gpus * int(product.power_limit_watts), f"{product.name} default, not yet measured"
 
 
 def _part(facts: NodeFacts) -> Part | None:
