@@ -18,7 +18,7 @@ from precision_operator.core.observe import observed
 from precision_operator.core.observe.device_class import DeviceClass
 from precision_operator.core.observe.gpu_slices import DRA_DRIVER
 from precision_operator.core.observe.stop import Stop, strictest
-from precision_operator.core.observe.tenants import pods_within_namespace, within_namespace
+from precision_operator.core.observe.tenants import Stranger, pods_within_namespace, within_namespace
 from precision_operator.core.observe.views import (
     job_uid,
     job_view,
@@ -65,7 +65,7 @@ PAGE_SPECS = 20
 """How many profiles and plans are asked for at once: tenants write them, and each may have a megabyte and a half."""
 PAGE: dict[ObjectKind, int] = {"profiles": PAGE_SPECS, "jobs": PAGE_TENANT, "pods": PAGE_TENANT}
 
-_NAMED = ("name", "namespace", "uid")
+_NAMED = ("namespace", "name", "uid")
 PLACES: dict[ObjectKind, Where] = {"profiles": "profile", "reports": "report", "jobs": "job", "pods": "pod"}
 
 
@@ -123,8 +123,7 @@ class Gatherer:
         self._looked = False
         self._job_homes: dict[str, str] = {}
         """Namespace by UID of the leader's own Jobs: pods may outlive theirs, and anybody may name one that is gone."""
-        self.strangers: Sequence[Mapping[str, str]] = ()
-        """Objects (kind, name, namespace, uid) that bear the agents' label and are none of the leader's own."""
+        self.strangers: Sequence[Stranger] = ()
         self._stop = stop
         self._cluster = cluster
         self._reader = reader or Reader(cluster)
@@ -272,9 +271,9 @@ class Gatherer:
         unanswered = {(job.namespace, job.name): job for job in self._creating()}
         shown = {job.uid: job.node_name for job in jobs if (job.namespace, job.name) in unanswered}
         own = self._made | {job.uid: job.node_name for job in creating} | shown
-        strangers = [("Job", raw) for uid, raw in raws.items() if uid not in own]
-        strangers += [("Pod", raw) for raw in self._cache.all("pods").values() if job_uid(raw) not in own]
-        self.strangers = [{"kind": kind} | {k: str(raw["metadata"].get(k)) for k in _NAMED} for kind, raw in strangers]
+        strangers = [("batch/v1", "Job", raw) for uid, raw in raws.items() if uid not in own]
+        strangers += [("v1", "Pod", raw) for raw in self._cache.all("pods").values() if job_uid(raw) not in own]
+        self.strangers = [Stranger(*kind, *(str(raw["metadata"].get(k)) for k in _NAMED)) for *kind, raw in strangers]
         return own
 
     def _with_yields(self, seen: observed.Observed, records: tuple[observed.Yield, ...]) -> observed.Observed:
