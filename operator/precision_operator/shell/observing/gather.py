@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from precision_api.facts.grouping import grouped
 from precision_api.facts.names import AGENT_APP, LABEL_APP, LABEL_MANAGED_BY, MANAGED_BY
 from precision_operator.cluster import ApiError, Cluster, paths
-from precision_operator.cluster.client import PAGE_ITEMS
+from precision_operator.cluster.client import PAGE_ITEMS, PAGE_TENANT
 from precision_operator.cluster.object_store import identity
 from precision_operator.core.attempts.faults import Fault, Where, fault_text
 from precision_operator.core.observe import observed
@@ -32,7 +32,6 @@ from precision_operator.shell.observing.cache import KINDS, OF_CLUSTER, Cache, O
 from precision_operator.shell.observing.reader import (
     NOT_CREATED,
     NOT_PREPARED,
-    PAGE_TENANT,
     RESOURCE_API,
     ClaimProblems,
     Reader,
@@ -61,9 +60,7 @@ SELECTORS: dict[ObjectKind, str] = {
 FIELD_SELECTORS: dict[ObjectKind, str] = {"slices": f"spec.driver={DRA_DRIVER}"}
 """Other drivers' slices (NICs, NVLink channels) stay on the server."""
 
-PAGE_SPECS = 20
-"""How many profiles and plans are asked for at once: tenants write them, and each may have a megabyte and a half."""
-PAGE: dict[ObjectKind, int] = {"profiles": PAGE_SPECS, "jobs": PAGE_TENANT, "pods": PAGE_TENANT}
+PAGE: dict[ObjectKind, int] = {"profiles": PAGE_TENANT, "jobs": PAGE_TENANT, "pods": PAGE_TENANT}
 
 _NAMED = ("namespace", "name", "uid")
 PLACES: dict[ObjectKind, Where] = {"profiles": "profile", "reports": "report", "jobs": "job", "pods": "pod"}

@@ -23,6 +23,7 @@ from pydantic import ValidationError
 from precision_api.facts.names import API_VERSION, PLAN_PLURAL
 from precision_api.kinds.capacity_plan import PlanSpec, PlanStatus
 from precision_operator.cluster import ApiError, Cluster, paths
+from precision_operator.cluster.client import PAGE_TENANT
 from precision_operator.cluster.object_store import identity
 from precision_operator.core.attempts.faults import Fault, Where
 from precision_operator.core.observe.observed import Raw
@@ -34,7 +35,6 @@ from precision_operator.shell.events import write_event
 from precision_operator.shell.fault_log import FaultLog
 from precision_operator.shell.leader_election import LeaderElector, LeaseLost
 from precision_operator.shell.observing.cache import Cache
-from precision_operator.shell.observing.gather import PAGE_SPECS
 from precision_operator.shell.patches import whole_status
 from precision_operator.shell.plans.plan_processes import PlanProcesses, container_bytes
 
@@ -93,7 +93,7 @@ class Planning:
 
     async def see(self, event: Any, **_: Any) -> None:
         """A watch event of a CapacityPlan."""
-        raw = event["object"]
+        raw = _slim(event["object"])
         uid = raw["metadata"]["uid"]
         if event["type"] == "DELETED" or raw["metadata"].get("deletionTimestamp"):
             self._forget(uid)
@@ -113,7 +113,7 @@ class Planning:
         """Take in a complete list of one namespace's CapacityPlans. Raises ApiError."""
         before = {uid for uid, raw in self._plans.items() if raw["metadata"]["namespace"] == namespace}
         collection = paths.collection(API_VERSION, PLAN_PLURAL, namespace)
-        items, _ = await self._cluster.list_all(collection, limit=PAGE_SPECS)
+        items, _ = await self._cluster.list_trimmed(collection, _slim, limit=PAGE_TENANT)
         for uid in before - {item["metadata"]["uid"] for item in items}:
             self._forget(uid)
         for item in items:
@@ -299,7 +299,7 @@ class Planning:
         seen = await self._cluster.patch(path, body, "json")
         self._told[meta["uid"]] = inputs
         if self._plans.get(meta["uid"]) is raw:
-            self._plans[meta["uid"]] = seen
+            self._plans[meta["uid"]] = _slim(seen)
         _log.info("plan %s/%s: %s: %s", meta["namespace"], meta["name"], after.phase, after.recommendation)
         for event in events(raw, before, after, now):
             try:
@@ -335,6 +335,12 @@ def _work_of(
         racks=racks(node for uid, node in nodes if uid in measured),
         now=now,
     )
+
+
+def _slim(raw: Raw) -> dict[str, Any]:
+    """A plan without what its tenant may have written beside it."""
+    wanted = ("name", "namespace", "uid", "generation", "resourceVersion", "creationTimestamp", "deletionTimestamp")
+    return {**raw, "metadata": {key: raw["metadata"][key] for key in wanted if key in raw["metadata"]}}
 
 
 def _node_uid(raw: Raw) -> str:
