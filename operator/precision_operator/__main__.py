@@ -109,8 +109,6 @@ async def run(options: argparse.Namespace) -> None:
             refusals=refusals,
             stop=lambda: switch.stop,
             creating=actor.creations.jobs,
-            made=actor.starts.made,
-            withdrawn=actor.withdrawn,
             yields=yields,
             clock=clock,
         )

@@ -64,14 +64,13 @@ class Actor:
         self._cluster = cluster
         self._cache = cache
         self._reports = Reports(cluster, cache, clock)
-        self.starts = Starts(cluster, cache, self._reports, refusals)
+        self._refusals = refusals or RefusedCreations()
+        self.starts = Starts(cluster, cache, self._reports, self._refusals)
         self._collector = Collector(cluster, cache.changed.set, clock)
         self.creations = Creations(cache.changed.set, clock)
         self.writes = LateWrites(cache.changed.set)
         self._strangers: set[str] = set()
         self._quiet_until: dict[str, datetime] = {}
-        self.withdrawn: dict[str, datetime] = {}
-        """When a Job had to make room for another namespace last, by its own."""
         self.closed = False
         """No further action begins; those in flight end as they would have."""
 
@@ -137,7 +136,7 @@ class Actor:
                 await self._close(action)
             case Drop():
                 if action.reason == "Withdrawn":
-                    self.withdrawn[action.namespace] = self._now()
+                    self._refusals.made_room[action.namespace] = self._now()
                 await delete(self._cluster, self._cache, action.kind, action.namespace, action.name, action.uid)
             case MarkStale() | MarkFresh():
                 status = ingest.marked_status(action, self._now())

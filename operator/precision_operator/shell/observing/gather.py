@@ -100,27 +100,17 @@ class Gatherer:
         refusals: RefusedCreations | None = None,
         stop: Callable[[], Stop | None] = lambda: None,
         creating: Callable[[], Sequence[observed.JobView]] = tuple,
-        made: dict[str, str] | None = None,
-        withdrawn: Mapping[str, datetime] | None = None,
         yields: Yields | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         """`stop` is what the switch in the cluster says of all agents; `creating` are Jobs that may be there by now.
-
-        `made` is the node by UID of the Jobs that this replica has created: those that are gone are taken out.
-        `withdrawn` is when a Job had to make room for another namespace, by its own.
 
         `yields` are agents that were ended for others; without it, what the profiles' statuses tell of them.
         """
         self._yields = yields
         self._now = clock
         self._creating = creating
-        self._made = made if made is not None else {}
-        self._withdrawn = withdrawn if withdrawn is not None else {}
-        self._looked = False
-        self._job_homes: dict[str, str] = {}
-        """Namespace by UID of the leader's own Jobs: pods may outlive theirs, and anybody may name one that is gone."""
-        self.strangers: Sequence[Stranger] = ()
+        self._own_jobs: Mapping[str, str] | None = None
         self._stop = stop
         self._cluster = cluster
         self._reader = reader or Reader(cluster)
@@ -208,14 +198,15 @@ class Gatherer:
         everywhere = tuple(job for job in self._views("jobs", job_view) if job.namespace not in unserved)
         creating = tuple(self._not_yet_seen(everywhere))  # at the same moment, or one would be in neither
         jobs = within_namespace(everywhere, homes)
-        job_homes = self._job_homes | {job.uid: job.namespace for job in everywhere}
+        # Pods may outlive our Jobs, and anybody may name one that is gone.
+        job_homes = {uid: namespace for uid, (namespace, _) in self._refusals.made.items()}
+        job_homes |= {job.uid: job.namespace for job in everywhere}
         # Pods count where their Jobs can't be read: they hold GPUs. But not what was seen before rights were lost.
         readable = (p for p in self._views("pods", pod_view) if ("pods", p.namespace) not in self._forbidden)
         pods = pods_within_namespace(readable, homes, job_homes)
         pods = (*pods, *self._gone_pods(jobs, {pod.job_uid for pod in pods}, job_homes))
         missing: dict[tuple[str, str, str], ApiError] = {}
-        own_jobs = self._own_jobs(jobs, creating, pods, {p.uid for p in profiles if p.spec is not None})
-        self._job_homes = {uid: namespace for uid, namespace in job_homes.items() if uid in own_jobs}
+        self._own_jobs = self._own(jobs, creating, pods, {p.uid for p in profiles if p.spec is not None})
         pods = await self._with_claim_problems(pods, now, missing)
         self._refusals.seen({job.uid: job for job in jobs}, pods)
         self._forget_unnamed(served)
@@ -240,13 +231,13 @@ class Gatherer:
             unserved=unserved,
             slices=(slices := self._cache.slices()),
             device_class=await self._seen_class(now) if slices else DeviceClass(),
-            own_jobs=own_jobs,
-            withdrawn=dict(self._withdrawn),
+            own_jobs=self._own_jobs,
+            withdrawn=dict(self._refusals.made_room),
         )
         seen = replace(seen, refusals=self._refusals.standing(seen))
         return self._with_yields(seen, yields_told(profiles))
 
-    def _own_jobs(
+    def _own(
         self,
         jobs: Sequence[observed.JobView],
         creating: Sequence[observed.JobView],
@@ -257,21 +248,23 @@ class Gatherer:
 
         No other leader has made one for a profile that cannot be read; `readable` are the UIDs of the others.
         """
-        if not self._looked:
-            self._looked = True
-            self._made.update({pod.job_uid: pod.node_name for pod in pods if pod.profile_uid in readable})
-            self._made.update({job.uid: job.node_name for job in jobs if job.profile_uid in readable})
-        raws = self._cache.all("jobs")
-        for gone in self._made.keys() - raws.keys() - {pod.job_uid for pod in pods}:
-            del self._made[gone]
+        made = self._refusals.made
+        if self._own_jobs is None:
+            made |= {pod.job_uid: (pod.namespace, pod.node_name) for pod in pods if pod.profile_uid in readable}
+            made |= {job.uid: (job.namespace, job.node_name) for job in jobs if job.profile_uid in readable}
+        for gone in made.keys() - self._cache.all("jobs").keys() - {pod.job_uid for pod in pods}:
+            del made[gone]
         # A watch may show a Job before its creation is answered.
-        unanswered = {(job.namespace, job.name): job for job in self._creating()}
-        shown = {job.uid: job.node_name for job in jobs if (job.namespace, job.name) in unanswered}
-        own = self._made | {job.uid: job.node_name for job in creating} | shown
-        strangers = [("batch/v1", "Job", raw) for uid, raw in raws.items() if uid not in own]
-        strangers += [("v1", "Pod", raw) for raw in self._cache.all("pods").values() if job_uid(raw) not in own]
-        self.strangers = [Stranger(*kind, *(str(raw["metadata"].get(k)) for k in _NAMED)) for *kind, raw in strangers]
-        return own
+        unanswered = {(job.namespace, job.name) for job in self._creating()}
+        shown = (job for job in jobs if (job.namespace, job.name) in unanswered)
+        return {uid: node for uid, (_, node) in made.items()} | {j.uid: j.node_name for j in (*creating, *shown)}
+
+    def strangers(self) -> tuple[Stranger, ...]:
+        """What bears the agents' label and is none of the leader's own."""
+        own = {*(self._own_jobs or ()), *self._refusals.made}
+        rows = [("batch/v1", "Job", raw) for uid, raw in self._cache.all("jobs").items() if uid not in own]
+        rows += [("v1", "Pod", raw) for raw in self._cache.all("pods").values() if job_uid(raw) not in own]
+        return tuple(Stranger(*kind, *(str(raw["metadata"].get(key)) for key in _NAMED)) for *kind, raw in rows)
 
     def _with_yields(self, seen: observed.Observed, records: tuple[observed.Yield, ...]) -> observed.Observed:
         if self._yields is None:
