@@ -124,7 +124,7 @@ PLAN = ResourceKind(
     columns=(
         Column("Phase", ".status.phase", "The answer in one word."),
         Column("Jobs", ".status.summary", "Jobs placed of all."),
-        Column("Days", ".status.days", "Until the last job ends."),
+        Column("Time", ".status.days", "Until the last job ends."),
         Column("Power", ".status.power", "Most power at one time."),
         Column("Cost", ".status.cost", "Cost of all jobs."),
         Column("Deadlines", ".status.deadlines", "Deadlines promised of all."),

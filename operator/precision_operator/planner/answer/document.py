@@ -11,7 +11,7 @@ from precision_api.kinds.capacity_plan import JobPlan, PlanDays, PlanStatus, Pla
 from precision_operator.core.observe.clock import format_time
 from precision_operator.planner.answer.planning import PlanAnswer, Totals, binding, greedy_text
 from precision_operator.planner.answer.what_if import Difference, in_words
-from precision_operator.planner.inputs.quantities import WATTS_PER_MEGAWATT, age
+from precision_operator.planner.inputs.quantities import WATTS_PER_MEGAWATT, age, readable_days, readable_dollars
 from precision_operator.planner.rates.candidate_pool import CandidatePool
 from precision_operator.planner.solving.budgets import paid_dollars, paid_shares
 from precision_operator.planner.solving.conflict import clash_words, told, words
@@ -19,6 +19,7 @@ from precision_operator.planner.solving.schedule import SLACK, JobSlot, ends, pe
 
 LINES = 32
 LONG = 1024
+SURE = ("measured", "declared")
 DOUBTS = ("simulated", "replayed", "stale", "unverified", "unhealthyLoss", "powerInvalid")
 
 
@@ -51,9 +52,9 @@ def status(answer: PlanAnswer, differences: Sequence[Difference] = ()) -> PlanSt
         ),
         notes=tuple(_cut(note) for note in answer.notes[:LINES]),
         summary=f"{len(jobs)}/{len(jobs)}",
-        days=f"{totals.days:.3g}",
+        days=readable_days(totals.days),
         power=power,
-        cost=f"${totals.dollars:,.0f}" if totals.dollars is not None else None,
+        cost=readable_dollars(totals.dollars) if totals.dollars is not None else None,
         deadlines=f"{sum(job.deadline == 'promised' for job in wanted)}/{len(wanted)}" if wanted else None,
         data=data(slots),
     )
@@ -238,13 +239,13 @@ def _recommendation(slots: Sequence[JobSlot], totals: Totals) -> str:
     shown = [_placed(slot) for slot in sorted(slots, key=lambda slot: -slot.option.gpu_hours)[:3]]
     others = len(slots) - len(shown)
     more = f", and {others} more {'job' if others == 1 else 'jobs'}" if others else ""
-    ending = [f"all is done after {totals.days:.3g} days"]
+    ending = [f"all is done after {readable_days(totals.days)}"]
     if totals.dollars is not None:
-        ending.append(f"for ${totals.dollars:,.0f}")
+        ending.append(f"for {readable_dollars(totals.dollars)}")
     if totals.megawatt_hours is not None:
         ending.append(f"with {totals.megawatt_hours:,.3g} MWh")
     doubt = data(slots)
-    warning = "" if doubt in ("measured", "declared") else f"{doubt} figures: "
+    warning = "" if doubt in SURE else f"{doubt} figures: "
     return f"{warning}{'; '.join(shown)}{more}: {', '.join(ending)}."
 
 
@@ -253,5 +254,5 @@ def _placed(slot: JobSlot) -> str:
     bound = "at least " if option.source.upper_bound else ""
     return (
         f"run {option.job.name} on {option.gpus} GPUs of {option.pool.name} with {option.recipe} "
-        f"({bound}{option.days:.3g} days, {option.days_low:.3g} to {option.days_high:.3g})"
+        f"in {bound}{readable_days(option.days, option.days_low, option.days_high)}"
     )
