@@ -112,7 +112,8 @@ async def run(options: argparse.Namespace) -> None:
             yields=yields,
             clock=clock,
         )
-        plans = Planning(cluster, cache, configured.namespaces, FaultLog(telemetry.fault), lambda: gatherer.unserved)
+        faults, across = FaultLog(telemetry.fault), configured.settings.plans_across
+        plans = Planning(cluster, cache, configured.namespaces, faults, lambda: gatherer.unserved, across=across)
         kinds = handlers.targets(configured.namespaces, configured.settings.resource_claims)
         watches = Watches(
             [*kinds],

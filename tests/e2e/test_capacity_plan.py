@@ -13,6 +13,7 @@ from precision_operator.cluster import paths
 from tests.support.eventually import eventually
 from tests.support.history import Object
 from tests.support.site import Profile, Scene
+from tests.support.tenant import TENANT
 
 pytestmark = pytest.mark.cluster
 
@@ -135,9 +136,12 @@ def test_simulated_figures_are_refused_unless_the_plan_asks_for_them(measured: P
     assert conditions["Accepted"] == ("False", "InputsUnusable")
 
 
-def test_another_namespace_is_only_read_where_the_operator_watches_it(measured: Profile, plans: Plans) -> None:
-    plans.apply("elsewhere", measured, fleet={"namespaces": ["kube-system"]})
-    assert "kube-system is not watched" in plans.answered("elsewhere", "Refused")["problems"][0]
+def test_another_namespace_is_only_read_where_an_admin_allows_it(measured: Profile, plans: Plans) -> None:
+    plans.apply("elsewhere", measured, fleet={"namespaces": [TENANT]})
+    status = plans.answered("elsewhere", "Refused")
+    assert "the chart value capacityPlans.acrossNamespaces" in status["problems"][0]
+    conditions = {row["type"]: (row["status"], row["reason"]) for row in status["conditions"]}
+    assert conditions["Accepted"] == ("False", "NamespacesNotAllowed")
 
 
 @pytest.mark.parametrize(

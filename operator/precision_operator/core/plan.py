@@ -58,6 +58,9 @@ def _draft(profile: ProfileView, observed: Observed, faults: list[Fault]) -> Pro
     why = observed.unserved.get(profile.namespace)
     if why is not None:
         return _undecided(profile, observed, said("NamespaceForbidden", namespace=profile.namespace, why=why))
+    if profile.uid in observed.beyond:
+        most = observed.settings.profiles_per_namespace
+        return _undecided(profile, observed, said("TooManyProfiles", namespace=profile.namespace, most=most))
     try:
         if profile.uid in observed.unread:
             raise observed.unread[profile.uid]

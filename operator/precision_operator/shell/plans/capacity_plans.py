@@ -11,7 +11,7 @@ import asyncio
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -28,7 +28,7 @@ from precision_operator.cluster.object_store import identity
 from precision_operator.core.attempts.faults import Fault, Where
 from precision_operator.core.observe.observed import Raw
 from precision_operator.core.observe.views import spec_problem
-from precision_operator.planner.answer.conditions import events, finished, refused, status_before
+from precision_operator.planner.answer.conditions import UNUSABLE, events, finished, refused, status_before
 from precision_operator.planner.answer.work import Work, inputs_of
 from precision_operator.planner.inputs.snapshot import profile_facts, racks, report_facts
 from precision_operator.shell.events import write_event
@@ -48,6 +48,7 @@ PATIENCE_SECONDS = 60.0
 """unless its last answer is older than this."""
 RETRY_SECONDS = 30.0
 """For so long a plan is left alone after it could not be solved or written, unless it is changed itself."""
+ACROSS = "capacityPlans.acrossNamespaces"
 CHUNK = 50
 """Reports that are read in one go (20 microseconds each): the loop goes on in between."""
 
@@ -72,8 +73,13 @@ class Planning:
         faults: FaultLog | None = None,
         unserved: Callable[[], Mapping[str, str]] = dict,
         processes: PlanProcesses | None = None,
+        across: Collection[str] = (),
     ) -> None:
-        """`unserved` tells which of the namespaces can't be read now, and why."""
+        """`unserved` tells which of the namespaces can't be read now, and why.
+
+        `across` are those whose plans may read the reports of others.
+        """
+        self._across = across
         self._cluster = cluster
         self._faults = faults or FaultLog()
         self._cache = cache
@@ -232,6 +238,16 @@ class Planning:
             if self._told.get(uid, before.inputs) != inputs:
                 await self._tell(raw, before, refused(spec_problem(error)), inputs, generation, now)
             return
+        others = sorted(set(spec.fleet.namespaces) - {meta["namespace"]})
+        if others and meta["namespace"] not in self._across:
+            text = (
+                f"spec.fleet.namespaces: plans of {meta['namespace']} may not read reports of {', '.join(others)}. "
+                f"Leave it out, or ask an administrator to add {meta['namespace']} to the chart value {ACROSS}"
+            )
+            inputs = _hash(f"{generation} {text}".encode())
+            if self._told.get(uid, before.inputs) != inputs:
+                await self._tell(raw, before, refused(text), inputs, generation, now, "NamespacesNotAllowed")
+            return
         look = self._sight(raw, now)
         settled = before.observed_generation == generation
         if self._looked.get(uid) == look or (settled and not self._quiet(uid)):
@@ -288,11 +304,18 @@ class Planning:
         self._processes.end()
 
     async def _tell(
-        self, raw: Raw, before: PlanStatus, answer: PlanStatus, inputs: str, generation: int, now: datetime
+        self,
+        raw: Raw,
+        before: PlanStatus,
+        answer: PlanStatus,
+        inputs: str,
+        generation: int,
+        now: datetime,
+        refusal: str = UNUSABLE,
     ) -> None:
-        """Write the status, then the events."""
+        """Write the status, then the events; `refusal` is the reason where the answer refuses the spec."""
         meta = raw["metadata"]
-        after = finished(answer, before, inputs, generation, now)
+        after = finished(answer, before, inputs, generation, now, refusal)
         path = paths.item(paths.collection(API_VERSION, PLAN_PLURAL, meta["namespace"]), meta["name"], "status")
         body_status = after.model_dump(mode="json", by_alias=True, exclude_none=True)
         body = whole_status(meta["uid"], str(meta.get("resourceVersion", "")), body_status)
