@@ -122,7 +122,7 @@ def test_a_cpu_run_with_real_torch_gives_intervals_memory_and_the_same_schema(tm
     assert (result.backend, result.provenance, result.product, result.gpus) == ("torch-cpu", "trial", "CPU", ())
     bf16, fp8, mxfp8 = result.recipes
     for found in (bf16, fp8):
-        assert found.verification.verdict == "verified"
+        assert found.verification.verdict == "unknown"
         assert [gemm.pass_ for gemm in found.gemms] == ["fprop", "dgrad", "wgrad"] * 2
         assert all(gemm.seconds and gemm.seconds.n == 2 and gemm.seconds.value > 0 for gemm in found.gemms)
         assert found.memory.process_peak_bytes

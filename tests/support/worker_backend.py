@@ -11,7 +11,7 @@ from precision_agent.protocol import Device, Load, Part, Probe, Refusal, Sample
 from precision_api.exchange.exits import BACKEND_UNAVAILABLE
 from precision_api.exchange.request import MeasurementRequest
 from precision_api.exchange.result import Failure, Gpu, Memory, Software
-from tests.support.fake_backend import VERIFIED, FakeBackend
+from tests.support.fake_backend import ASSUMED, FakeBackend
 
 PROBE = GemmCase("probe", "fprop", 64, 64, 64, 1, mode="autocast")
 
@@ -44,7 +44,7 @@ class WorkerBackend(FakeBackend):
         return self.measure(PROBE, variant, seconds)
 
     def probe(self, variant: Variant) -> Probe:
-        return VERIFIED
+        return ASSUMED
 
     def measure(self, case: Case, variant: Variant, seconds: float) -> Sample | Failure:
         self.fail(self.faults.get(variant.label, ""))

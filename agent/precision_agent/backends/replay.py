@@ -130,8 +130,8 @@ class Replay:
             return Probe("ok", verification=verdict)
         if how == "emulated":
             reason = f"{self.part.product} runs {variant.recipe} through the kernels of mxfp8"
-            return Probe("emulated", reason, Verification(verdict="emulated", share=1.0, message="replayed: assumed"))
-        return Probe("ok", verification=Verification(verdict="verified", share=1.0, message="replayed: assumed"))
+            return Probe("emulated", reason, Verification(verdict="emulated", message="replayed: assumed"))
+        return Probe("ok", verification=Verification(verdict="assumed", message="replayed: no kernel ran"))
 
     def prepare(self, case: Case, variant: Variant) -> Failure | None:
         """Nothing is to be prepared."""

@@ -23,11 +23,11 @@ _MARKS: Mapping[Provenance, str] = {
 def recommend(
     results: Sequence[RecipeResult], control: Interval | None, provenance: Provenance, baseline: Recipe = "bf16"
 ) -> Recommendation:
-    """The recommendation; a recipe whose precision was not verified, or whose loss was not healthy, is never named."""
+    """The recommendation; a recipe whose precision is in doubt, or whose loss was not healthy, is never named."""
     verified = [result for result in results if result.verification.verdict in USABLE]
     usable = [result for result in verified if learnt(result.loss)]
     if baseline not in [result.recipe for result in usable]:
-        return Recommendation(sentence=f"No recommendation: the baseline {baseline} gave no verified figure.")
+        return Recommendation(sentence=f"No recommendation: the baseline {baseline} gave no usable figure.")
     ranked = _ranked(usable, control)
     if not ranked and all(_speedup(result) is None for result in verified):
         return Recommendation(sentence=_nothing(verified, baseline))
@@ -121,7 +121,7 @@ def _sentence(
     trained = any((training := complete(result.training)) and training.speedup for result in usable)
     what = "trains" if trained else "runs these GEMMs"
     if not ranked:
-        said = f"Stay with {baseline}: no verified recipe {what} faster than it beyond the noise."
+        said = f"Stay with {baseline}: no recipe {what} faster than it beyond the noise."
     else:
         best = ranked[0]
         ratio = _speedup(best)

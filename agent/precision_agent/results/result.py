@@ -139,7 +139,7 @@ def _evidence(variant: Variant, facts: RunFacts, powers: Mapping[Variant, PowerO
             kept_higher=run.kept_by(variant),
             fused_attention=not _unfused(training),
         ),
-        verification=verification_of(variant.recipe, facts.request, probe, profile, inside, facts.backend),
+        verification=verification_of(variant.recipe, facts.request, probe, profile, inside),
         held_back=power_windows.held_back(recordings, windows),
         clocks=power_windows.clocks(recordings, windows),
         taxes=_taxes(variant, facts.run, training or gemms),

@@ -82,8 +82,9 @@ class Summary(Record):
     detail: Detail
 
     @model_validator(mode="after")
-    def _recipes_once(self) -> Summary:
+    def _honest(self) -> Summary:
         result.once_each([recipe.recipe for recipe in self.recipes])
+        result.assumed_where_made_up(self.provenance, [recipe.verdict for recipe in self.recipes])
         return self
 
 

@@ -6,7 +6,7 @@ FLOP/s and tokens/s throughout; ratios are plain numbers (1.31, not 31 %).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
@@ -22,7 +22,8 @@ Backend = Literal["replay", "torch-cpu", "torch-cuda", "transformer-engine"]
 Provenance = Literal["measured", "replayed", "simulated", "trial"]
 """`trial`: taken on a CPU, which says nothing of a GPU."""
 Availability = Literal["ok", "emulated", "unsupported", "probe_failed"]
-Verdict = Literal["verified", "partial", "emulated", "fallback", "unknown"]
+Verdict = Literal["verified", "partial", "emulated", "fallback", "unknown", "assumed"]
+"""Only kernels that were seen make `verified`; `assumed`, of figures that nobody measured here, is no verdict."""
 PowerScope = Literal["gpu", "module"]
 SensorAccuracy = Literal["calibrated", "unverified"]
 Execution = Literal["graph", "eager"]
@@ -51,6 +52,12 @@ def once_each(recipes: Sequence[Recipe]) -> None:
     twice = {recipe for recipe in recipes if recipes.count(recipe) > 1}
     if twice:
         raise ValueError(f"recipes told of twice: {', '.join(sorted(twice))}")
+
+
+def assumed_where_made_up(provenance: Provenance, verdicts: Iterable[Verdict]) -> None:
+    """Raises ValueError where figures that were measured have a verdict that was not."""
+    if provenance not in ("replayed", "simulated") and "assumed" in verdicts:
+        raise ValueError(f"verdict assumed in a result of provenance {provenance}: only replays assume")
 
 
 class Failure(Record):
@@ -550,4 +557,5 @@ class MeasurementResult(Record):
         if self.simulated and self.provenance != "simulated":
             raise ValueError("a result with a simulated field must have provenance simulated")
         once_each([recipe.recipe for recipe in self.recipes])
+        assumed_where_made_up(self.provenance, [recipe.verification.verdict for recipe in self.recipes])
         return self

@@ -28,7 +28,7 @@ from precision_api.exchange.result import (
 MESSAGE_MAX_BYTES = 3_500
 """Room for a summary: below the kubelet's 4,096 bytes, with a reserve for what a runtime may add."""
 
-USABLE: frozenset[Verdict] = frozenset({"verified", "emulated"})
+USABLE: frozenset[Verdict] = frozenset({"verified", "emulated", "assumed"})
 """Verdicts whose figures may be shown, compared and recommended: docs/development/method.md, "Verdicts"."""
 
 

@@ -367,7 +367,7 @@ class PoolUse(StatusDocument):
     megawatts: Decimal | None = Field(None, description="Most power at one time.")
     slow_nodes: int = Field(0, ge=0, description="Slow and throttled nodes.")
     data: ShortText = Field(description="What its figures are: measured, simulated ..., and how many nodes are so.")
-    provenance: Text = Field(description="Profiles, nodes, age, verified share.")
+    provenance: Text = Field(description="Profiles, nodes, age, verdicts on the precision.")
 
 
 class WhatIfAnswer(StatusDocument):

@@ -136,7 +136,7 @@ class ReportPast(StatusDocument):
     recipe_tokens_per_second: dict[Recipe, Decimal] = Field(
         {},
         max_length=len(RECIPE_NAMES),
-        description="Training tokens/s of the node by recipe whose precision is proved or emulated.",
+        description="Training tokens/s of the node by recipe whose verdict is no doubt.",
     )
     recipe_tokens_per_joule: dict[Recipe, Decimal] = Field(
         {}, max_length=len(RECIPE_NAMES), description="Tokens per joule of these, where power was valid."
@@ -159,7 +159,9 @@ class RecipeReport(StatusDocument):
 
     recipe: Recipe = Field(description="Recipe.")
     availability: result.Availability = Field(description="Whether the GPUs can run it.")
-    verdict: result.Verdict = Field(description="Whether the precision really ran.")
+    verdict: result.Verdict = Field(
+        description="Whether the precision really ran; assumed: of replayed or simulated figures, no kernel was seen."
+    )
     tokens_per_second: Decimal | None = Field(None, description="Training tokens/s of the node, full-depth model.")
     tokens_per_second_error: Decimal | None = Field(
         None, description="Half-width of its 95 % interval, as a share of it (0.003 is 0.3 %)."
@@ -205,7 +207,7 @@ class RecipeReport(StatusDocument):
 class ReportRecommendation(StatusDocument):
     """Which recipe to use on this node."""
 
-    by_speed: Recipe | None = Field(None, description="Fastest verified recipe.")
+    by_speed: Recipe | None = Field(None, description="Fastest recipe whose precision is not in doubt.")
     by_energy: Recipe | None = Field(None, description="Verified recipe with the most tokens per joule.")
     fallback: Recipe | None = Field(None, description="What to fall back to.")
     sentence: Text = Field("", description="The reason in one sentence.")

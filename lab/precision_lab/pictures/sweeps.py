@@ -272,7 +272,7 @@ def _row(node: SweptNode, recipe: str) -> Raw:
     row: Raw = {
         "recipe": recipe,
         "availability": "ok",
-        "verdict": "fallback" if fell_back else "verified",
+        "verdict": "fallback" if fell_back else "assumed",
         "tokensPerSecond": f"{rate:.1f}",
         "tokensPerSecondError": "0.003",
         "gpuSpread": "0.995",

@@ -179,7 +179,7 @@ def _why_not(rows: Sequence[NodeRow]) -> str:
         return failure
     if all(row.availability == "unsupported" for row in rows):
         return "these GPUs do not support it"
-    return f"not verified: {_most(row.verdict for row in rows)}"
+    return f"precision not proved: {_most(row.verdict for row in rows)}"
 
 
 Pick = Callable[[NodeRow], float | None]

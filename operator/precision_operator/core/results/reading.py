@@ -1,6 +1,7 @@
 """One report read into numbers, and the one rule for which of them may be used.
 
-- A row is usable when its verdict is: the recipe's own precision ran, or an emulation that is labelled so.
+- A row is usable when its verdict is: the recipe's own precision ran, or an emulation that is labelled so; or it is
+  assumed, of figures that are replayed or simulated.
 - A power figure is there only where the power reading was valid and above 0 W.
 - A row is throttled when heat or the power brake slowed the clocks in its own timed windows. Its speedups are spoiled
   by the baseline's windows too: a slow baseline makes every recipe look fast.
@@ -219,10 +220,14 @@ def read(
     """A report's figures; `pool` and `workload` are as the reader sees them."""
     run, driver = status.run, driver_of(status)
     baseline = run.baseline if run is not None else "bf16"
+    data = provenance_of(run) if run is not None else None
+    rows = read_rows(status.results, baseline)
+    if data in ("measured", "trial"):  # where something ran, nobody assumes what
+        rows |= {name: row._replace(verdict="unknown") for name, row in rows.items() if row.verdict == "assumed"}
     return Reading(
         node=node,
         pool=pool,
-        rows=read_rows(status.results, baseline),
+        rows=rows,
         peers=_peers(pool, status, driver),
         group=MedianGroup(
             holds=_holds(status),
@@ -231,7 +236,7 @@ def read(
             baseline=baseline,
         ),
         stale=stale_reason(status),
-        data=provenance_of(run) if run is not None else None,
+        data=data,
         finished_at=run.finished_at if run is not None else None,
         driver=driver,
         run=run,

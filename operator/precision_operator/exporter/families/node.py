@@ -183,7 +183,8 @@ NODE_FAMILIES: tuple[Family[Reading], ...] = (
     Family(
         "precision_node_verification",
         "1 for the current verdict on whether the recipe's precision really ran: verified, partial, emulated, "
-        "fallback, unknown. Absent for recipes that the GPUs do not support.",
+        "fallback, unknown; assumed where figures are replayed or simulated. Absent for recipes that the GPUs "
+        "do not support.",
         (*RECIPE, "verdict"),
         "node",
         _by_recipe_and(attrgetter("verdict"), lambda recipe: None if recipe.availability == "unsupported" else 1.0),

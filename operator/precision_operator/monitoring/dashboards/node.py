@@ -27,6 +27,7 @@ VERDICTS = (
     Mark("emulated", "yellow"),
     Mark("fallback", "red", "silent fallback"),
     Mark("unknown", "yellow"),
+    Mark("assumed", "grey"),
 )
 
 

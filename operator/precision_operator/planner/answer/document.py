@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
@@ -12,7 +13,7 @@ from precision_operator.core.observe.clock import format_time
 from precision_operator.planner.answer.planning import PlanAnswer, Totals, binding, greedy_text
 from precision_operator.planner.answer.what_if import Difference, in_words
 from precision_operator.planner.inputs.quantities import WATTS_PER_MEGAWATT, age, readable_days, readable_dollars
-from precision_operator.planner.rates.candidate_pool import CandidatePool
+from precision_operator.planner.rates.candidate_pool import CandidatePool, verdict_counts
 from precision_operator.planner.solving.budgets import paid_dollars, paid_shares
 from precision_operator.planner.solving.conflict import clash_words, told, words
 from precision_operator.planner.solving.schedule import SLACK, JobSlot, ends, peak, schedule, watts
@@ -204,18 +205,19 @@ def _pool_data(pool: CandidatePool) -> str:
 
 
 def provenance(pool: CandidatePool) -> str:
-    """Profiles, nodes, verified share and age of all that is known of a pool."""
+    """Profiles, nodes, verdicts and age of all that is known of a pool."""
     samples = list(pool.samples.values())
     parts = (
         [f"job rates: {', '.join(sorted({r.source for r in pool.terms.job_rates}))}"] if pool.terms.job_rates else []
     )
     if samples:
-        figures = sum(len(sample.rates) for sample in samples)
-        verified = sum(sample.verified for sample in samples)
+        verdicts: Counter[str] = Counter()
+        for sample in samples:
+            verdicts.update(sample.verdicts)
         profiles = sorted({name for sample in samples for name in sample.profiles})
         parts.append(
             f"profiles {', '.join(profiles)}; {max(len(sample.rates) for sample in samples)} nodes; "
-            f"{verified}/{figures} figures verified; oldest {age(max(s.oldest_days for s in samples))}"
+            f"figures: {verdict_counts(verdicts)}; oldest {age(max(s.oldest_days for s in samples))}"
         )
     if pool.refused:
         parts.append(f"refused: {', '.join(f'{word} {n}' for word, n in sorted(pool.refused.items()))}")

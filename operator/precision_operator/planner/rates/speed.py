@@ -27,7 +27,7 @@ from precision_operator.planner.inputs.quantities import SECONDS_PER_DAY, age
 from precision_operator.planner.inputs.terms import Goodput, JobRateTerms, JobTerms, Terms
 from precision_operator.planner.inputs.workloads import JobWorkload
 from precision_operator.planner.rates import bands, straggler
-from precision_operator.planner.rates.candidate_pool import CandidatePool, PoolSample
+from precision_operator.planner.rates.candidate_pool import CandidatePool, PoolSample, verdict_counts
 from precision_operator.planner.rates.evidence import ALLOWABLE
 from precision_operator.planner.rates.predict import Transfer, recipe_transfer, shape_problem, transfer
 
@@ -169,7 +169,7 @@ def _absent(pool: CandidatePool, recipe: Recipe) -> str:
 def _told(sample: PoolSample) -> str:
     marks = "".join(f", {word.upper()} ({number}/{len(sample.rates)})" for word, number in sorted(sample.marks.items()))
     return (
-        f"profile {', '.join(sample.profiles)}, {len(sample.rates)} nodes, {sample.verified} verified, "
+        f"profile {', '.join(sample.profiles)}, {len(sample.rates)} nodes, {verdict_counts(sample.verdicts)}, "
         f"oldest {age(sample.oldest_days)}{marks}"
     )
 
