@@ -14,7 +14,7 @@ from kubernetes.aio.config import ConfigException
 from pydantic_core import from_json
 
 from precision_operator.cluster.connection import Connection, authorization, connection, refuse_redirects
-from precision_operator.cluster.errors import TIMEOUT, TOO_LARGE, UNREACHABLE, ApiError, Redirected, error_of
+from precision_operator.cluster.errors import TIMEOUT, TOO_LARGE, UNREACHABLE, ApiError, error_of
 from precision_operator.cluster.server_time import ServerTime
 
 Json = dict[str, Any]
@@ -39,7 +39,6 @@ BODY_LIMIT_BYTES = 64 << 20
 """A bound for one answer or one event of a watch. A page of a list that is larger is asked for in smaller ones."""
 _LOG_LIMIT_BYTES = 4 << 20
 _TEXT_LIMIT_BYTES = 16 << 20
-_REFUSAL_LIMIT_BYTES = 1 << 20
 _WATCH_SECONDS = 600
 """How long the API server keeps a watch open before it ends it."""
 
@@ -60,10 +59,8 @@ class Cluster:
         self.server_time = ServerTime()
         """What its answers tell of the API server's clock."""
         self._configuration = connection.configuration
-        self._configuration.client_session_kwargs = {
-            "trust_env": connection.through_proxy,
-            "middlewares": (refuse_redirects,),
-        }
+        kwargs = {"trust_env": connection.through_proxy, "middlewares": (refuse_redirects,)}
+        self._configuration.client_session_kwargs = kwargs
         self._timeout = aiohttp.ClientTimeout(
             total=deadline_seconds, sock_connect=min(deadline_seconds, _CONNECT_SECONDS)
         )
@@ -335,10 +332,7 @@ class Cluster:
                 if response.status < 300:
                     yield response
                 else:
-                    refusal = await _read(response, _REFUSAL_LIMIT_BYTES)
-        except Redirected as error:
-            self.answered(method, error.status)
-            raise
+                    refusal = await _read(response, _TEXT_LIMIT_BYTES)
         except TimeoutError as error:
             self.answered(method, 0)
             raise ApiError(0, TIMEOUT, f"{act}: no answer within {_seconds_of(deadline):g} s") from error
