@@ -68,8 +68,9 @@ class Agents:
     nodes: Mapping[str, NodeFacts]
     """Facts of all nodes by UID, with their pools as the limits see them; a node that is gone has none."""
     _totals: dict[tuple[Unit, Group], Counter[Hashable]] = field(
-        default_factory=dict, init=False, repr=False, compare=False
+        default_factory=dict, repr=False, compare=False, kw_only=True
     )
+    """Goes over to each value that is made of this one with the same agents."""
 
     def used(self, cap: Cap, of: Unit = "agents") -> int:
         """How many agents there are in the group of a limit, or how many watts they may draw."""
@@ -84,11 +85,9 @@ class Agents:
 
         This one must not be asked any more.
         """
-        later = replace(self, live=(*self.live, agent), **changes)
-        later._totals.update(self._totals)
         for of, by in self._totals:
             self._count(of, by, agent)
-        return later
+        return replace(self, live=(*self.live, agent), **changes)
 
     def group(self, by: Group, agent: Agent) -> Hashable:
         """The group that an agent counts with; None where its node is gone, or has no such label."""
@@ -128,12 +127,6 @@ class FleetView(Agents):
     caps: FleetLimits
     pending: FleetView | None = None
     """Those that hold none yet, but count against the candidate's namespace."""
-
-    def facing(self, pending: FleetView) -> FleetView:
-        """The same agents, as a candidate sees them against which those count too."""
-        seen = replace(self, pending=pending)
-        object.__setattr__(seen, "_totals", self._totals)  # what is counted of them stays
-        return seen
 
     def used(self, cap: Cap, of: Unit = "agents") -> int:
         return super().used(cap, of) + (self.pending.used(cap, of) if self.pending is not None else 0)

@@ -7,6 +7,7 @@ its next one is of the same attempt. In its own namespace it counts like any oth
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from precision_api.facts.grouping import grouped
@@ -55,7 +56,7 @@ class Others:
             counts = self._loose.keys() - self._loose_for(profile).keys()
             live = [a for job, a in self._pending.items() if a.namespace == profile.namespace or job in counts]
             self._facing[key] = FleetView(tuple(live), self._fleet.nodes, self._fleet.caps)
-        return self._fleet.facing(self._facing[key])
+        return replace(self._fleet, pending=self._facing[key])
 
     def take(self, agent: Agent, profile: ProfileView, node: str) -> None:
         """One more agent is about to start."""

@@ -40,6 +40,8 @@ from precision_operator.shell.observing.refusals import RefusedCreations
 from precision_operator.shell.observing.yields import Yields
 
 T = TypeVar("T")
+Jobs = Sequence[observed.JobView]
+Pods = Sequence[observed.PodView]
 
 FRESH_SECONDS = 10.0
 """How long a look at a ConfigMap, a PriorityClass or a busy node serves. An idle node is looked at just before."""
@@ -237,13 +239,7 @@ class Gatherer:
         seen = replace(seen, refusals=self._refusals.standing(seen))
         return self._with_yields(seen, yields_told(profiles))
 
-    def _own(
-        self,
-        jobs: Sequence[observed.JobView],
-        creating: Sequence[observed.JobView],
-        pods: Sequence[observed.PodView],
-        readable: Collection[str],
-    ) -> Mapping[str, str]:
+    def _own(self, jobs: Jobs, creating: Jobs, pods: Pods, readable: Collection[str]) -> Mapping[str, str]:
         """Node by UID of the Jobs that this replica has made; at the first look also what another leader may have.
 
         No other leader has made one for a profile that cannot be read; `readable` are the UIDs of the others.
