@@ -133,6 +133,11 @@ COUNTS: dict[str, tuple[bool, bool, dict[str, Any]]] = {
     "a Job that Kueue has not admitted": (True, True, {"jobs": (replace(THEIR_JOB, suspended=True),)}),
     "a Job without a pod": (True, True, {"jobs": (THEIR_JOB,)}),
     "a Job whose pod is not bound": (True, True, {"jobs": (THEIR_JOB,), "pods": (pod(THEIR_JOB, "Pending"),)}),
+    "a Job whose pod is bound without GPUs": (
+        True,
+        True,
+        {"jobs": (THEIR_JOB,), "pods": (pod(THEIR_JOB, holds_gpus=False),)},
+    ),
     "a finished Job that a finalizer keeps": (
         True,
         False,

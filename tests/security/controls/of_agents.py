@@ -67,6 +67,13 @@ AGENT: tuple[Control, ...] = (
     *controls(
         ANSWER,
         (
+            "operator/precision_operator/core/results/endings.py",
+            "the question where the pod ran",
+            "if {pod.node_name, summary.node} != {job.node_name}:",
+            "if False:",
+            "tests/core/test_ingest.py::test_a_result_of_another_node_than_that_on_which_its_pod_ran_is_none",
+        ),
+        (
             WIRE,
             "the comparison of the summary's request hash",
             "if request_hash is not None and summary.request_hash != request_hash:",

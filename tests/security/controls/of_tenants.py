@@ -16,6 +16,7 @@ _RIGHTS = "tests/chart/test_rbac.py::"
 WHOLE_JOB = f"{_MANIFEST}test_the_job_on_a_gb200_tray_is_as_it_was_looked_at"
 NO_RIGHTS = f"{_MANIFEST}test_the_agent_gets_no_rights_and_no_token"
 _FORGED_TEST = f"{_TENANTS}test_what_bears_the_labels_or_the_owner_of_another_namespace_counts_as_nobodys"
+_HELD_TEST = f"{_TENANTS}test_against_another_namespace_counts_what_is_held"
 USER_LEFT_OUT = f"{_MANIFEST}test_a_user_that_the_cluster_chooses_is_not_named"
 _IMAGE = f"{_REQUEST}test_a_prefix_allows_whole_parts_of_a_path_only"
 IMAGE = "run an image that you have not allowed"
@@ -23,6 +24,7 @@ ELSEWHERE = "make a pod outside of the profile's namespace, or with other rights
 ROOT_HOST_TOKEN = "run as root, on host files, or with a token"
 SCHEDULER = "go past the scheduler, or push out other pods"
 OTHER_TENANTS = "hold up another tenant's profiles by limits or suspension"
+HELD = "keep a node or a place from another tenant by pods and Jobs that hold no GPUs"
 OWN_OBJECT = "hold up another tenant's profiles by what stands in an object of its own, whatever that is"
 MANY_PLANS = "hold up another tenant's plans by the number of its own"
 FORGED = "pass off a Job, a pod or a report as another namespace's"
@@ -165,6 +167,31 @@ TENANT: tuple[Control, ...] = (
             "return {namespace: _limits(there) for namespace, there in reports.items()}",
             "return {profile.namespace: _limits(observed.reports) for profile in observed.profiles}",
             f"{_TENANTS}test_limits_budgets_and_suspension_of_one_tenant_change_nothing_for_another",
+        ),
+    ),
+    *controls(
+        HELD,
+        (
+            TENANTS,
+            "the question whether its pod holds GPUs",
+            "if is_there and pod.holds_gpus and ",
+            "if is_there and ",
+            f"{_HELD_TEST}[a Job whose pod is bound without GPUs-its node]",
+        ),
+        (
+            TENANTS,
+            "the end of the minute that a Job may be without a pod",
+            "YOUNG = timedelta(seconds=60)",
+            "YOUNG = timedelta(days=1)",
+            f"{_HELD_TEST}[a Job without a pod-its place]",
+            f"{_HELD_TEST}[a Job that Kueue has not admitted-its node]",
+        ),
+        (
+            TENANTS,
+            "the operator's memory of the Jobs that it made",
+            "not is_stuck(pod, observed.now) and pod.job_uid in observed.own_jobs:",
+            "not is_stuck(pod, observed.now):",
+            f"{_TENANTS}test_pods_of_unknown_profiles_are_seen_and_hold_nothing_of_anybody",
         ),
     ),
     *controls(
