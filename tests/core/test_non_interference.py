@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 import pytest
 
 from precision_operator.core.admission import others, turns
@@ -93,11 +91,6 @@ def test_watts_of_the_fleet_that_reports_tell_are_found_out(monkeypatch: pytest.
 def test_a_queue_that_admits_nothing_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(others, "held_nodes", _by_what_they_say)
     assert late("late/0", "queued")
-
-
-def test_a_tenant_that_is_first_again_and_again_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "COMES_LAST", timedelta())
-    assert any(late(f"late/{number}", "queued") for number in range(FLEETS))
 
 
 def test_agents_that_are_ended_for_pods_without_end_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -99,23 +99,6 @@ def test_a_suspended_profile_binds_nobody_of_its_own_namespace_either() -> None:
     assert len([a for a in bound.actions if isinstance(a, Start)]) == 2
 
 
-FORGED = {
-    "Jobs": lambda: within_namespace([job("n0", namespace="b")], {"uid-nightly": "ml"}),
-    "reports": lambda: within_namespace([report("n0", namespace="b")], {"uid-nightly": "ml"}),
-    "pods with another's profile": lambda: pods_within_namespace(
-        [pod(job("n0", namespace="b"))], {"uid-nightly": "ml"}, {}
-    ),
-    "pods with another's Job": lambda: pods_within_namespace(
-        [replace(pod(job("n0", "b0", namespace="b")), job_uid="uid-of-ours")], {"uid-b0": "b"}, {"uid-of-ours": "ml"}
-    ),
-}
-
-
-@pytest.mark.parametrize("left", FORGED.values(), ids=FORGED)
-def test_what_bears_the_labels_or_the_owner_of_another_namespace_counts_as_nobodys(left: Any) -> None:
-    assert left() == ()
-
-
 OLD = NOW - timedelta(seconds=61)
 ELSEWHERE = {"nodeNames": ["another"]}
 THEIR_JOB = job("n0", "b0", namespace="b", created=OLD)

@@ -15,8 +15,12 @@ _TENANTS = "tests/core/test_tenants.py::"
 _RIGHTS = "tests/chart/test_rbac.py::"
 WHOLE_JOB = f"{_MANIFEST}test_the_job_on_a_gb200_tray_is_as_it_was_looked_at"
 NO_RIGHTS = f"{_MANIFEST}test_the_agent_gets_no_rights_and_no_token"
-_FORGED_TEST = f"{_TENANTS}test_what_bears_the_labels_or_the_owner_of_another_namespace_counts_as_nobodys"
 _HELD_TEST = f"{_TENANTS}test_against_another_namespace_counts_what_is_held"
+_PROPERTIES = "tests/core/test_non_interference.py::"
+_SAME = f"{_PROPERTIES}test_others_fare_the_same_with_a_tenants_objects_and_with_what_these_hold"
+_ENDED = (
+    "tests/shell/test_non_interference.py::test_a_pod_that_names_an_ended_job_of_another_namespace_is_not_its_agent"
+)
 USER_LEFT_OUT = f"{_MANIFEST}test_a_user_that_the_cluster_chooses_is_not_named"
 _IMAGE = f"{_REQUEST}test_a_prefix_allows_whole_parts_of_a_path_only"
 IMAGE = "run an image that you have not allowed"
@@ -27,7 +31,8 @@ OTHER_TENANTS = "hold up another tenant's profiles by limits or suspension"
 HELD = "keep a node or a place from another tenant by pods and Jobs that hold no GPUs"
 OWN_OBJECT = "hold up another tenant's profiles by what stands in an object of its own, whatever that is"
 MANY_PLANS = "hold up another tenant's plans by the number of its own"
-FORGED = "pass off a Job, a pod or a report as another namespace's"
+FORGED = "hold up or mislead another tenant by Jobs, pods, reports or profiles"
+WAITING = "keep another tenant waiting by a queue, or by agents that never start"
 PLAN = "take the operator's memory by a plan"
 NO_WILDCARD = "No right has a wildcard, and none is over Secrets or over rights."
 
@@ -233,8 +238,14 @@ TENANT: tuple[Control, ...] = (
             "the namespace of the profile that a Job or report names",
             "profiles.get(item.profile_uid, item.namespace) == item.namespace",
             "item",
-            f"{_FORGED_TEST}[Jobs]",
-            f"{_FORGED_TEST}[reports]",
+            _SAME,
+        ),
+        (
+            "operator/precision_operator/shell/observing/gather.py",
+            "the namespaces of Jobs that are gone",
+            "self._job_homes | {job.uid",
+            "{job.uid",
+            _ENDED,
         ),
     ),
     control(
@@ -244,8 +255,34 @@ TENANT: tuple[Control, ...] = (
             replaced(TENANTS, "profiles.get(pod.profile_uid, pod.namespace) == pod.namespace", "pod"),
             replaced(TENANTS, "and jobs.get(pod.job_uid, pod.namespace) == pod.namespace"),
         ),
-        f"{_FORGED_TEST}[pods with another's profile]",
-        f"{_FORGED_TEST}[pods with another's Job]",
+        _SAME,
+        _ENDED,
+    ),
+    control(
+        FORGED,
+        "the leader's memory of its own Jobs",
+        (
+            replaced(TENANTS, "observed.own_jobs[job.uid]", "job.node_name"),
+            replaced(TENANTS, "if job.uid in observed.own_jobs and", "if"),
+        ),
+        _SAME,
+    ),
+    *controls(
+        WAITING,
+        (
+            ADMISSION,
+            "the last turn of a namespace whose Job made room",
+            "COMES_LAST = timedelta(hours=1)",
+            "COMES_LAST = timedelta()",
+            f"{_PROPERTIES}test_nobody_starts_late_beside_a_tenant_whose_agents_get_no_node[queued]",
+        ),
+        (
+            TENANTS,
+            "the time within which an agent has started",
+            "STARTED_WITHIN = timedelta(seconds=Idle().start_timeout_seconds)",
+            "STARTED_WITHIN = timedelta(days=2)",
+            f"{_PROPERTIES}test_each_namespace_has_its_share_of_what_all_may_have[unpullable]",
+        ),
     ),
     *controls(
         PLAN,

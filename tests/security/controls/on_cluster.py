@@ -156,7 +156,7 @@ ON_CLUSTER: tuple[Control, ...] = (
             "variables.job == oldObject.metadata.?labels['batch.kubernetes.io/controller-uid'].orValue('')",
             "true",
         ),
-        f"{_POLICIES}test_a_pod_of_an_agent_is_not_given_to_another_job",
+        f"{_POLICIES}test_what_an_agent_runs_and_measures_is_changed_by_nobody",
         needs="cluster",
     ),
 )
