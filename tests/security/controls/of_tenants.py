@@ -243,8 +243,8 @@ TENANT: tuple[Control, ...] = (
         (
             "operator/precision_operator/shell/observing/gather.py",
             "the namespaces of Jobs that are gone",
-            "self._job_homes | {job.uid",
-            "{job.uid",
+            "job_homes = {uid: namespace for uid, (namespace, _) in self._refusals.made.items()}",
+            "job_homes: dict[str, str] = {}",
             _ENDED,
         ),
     ),
