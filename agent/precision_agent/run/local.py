@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, get_args
 
@@ -166,6 +167,8 @@ def _sentence(error: Any) -> str:
     """Place and message of one validation error; our own messages name the field themselves."""
     message = str(error["msg"]).removeprefix("Value error, ")
     place = ".".join(str(step) for step in error["loc"])
+    near = get_close_matches(str(error["input"]), re.findall(r"'([^']+)'", message)) if place else []
+    message += f"; did you mean {' or '.join(near)}?" if near else ""
     return f"{place}: {message}" if place else message
 
 

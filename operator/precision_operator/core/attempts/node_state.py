@@ -362,10 +362,9 @@ def _unscheduled(job: JobView, pod: PodView | None) -> Said:
 def _ended(attempt: ReportAttempt, spec: ProfileSpec, report: ReportView | None, observed: Observed) -> Said | None:
     """What an attempt of the current run comes to: a result, a failure for good, a retry later; None: go on."""
     if attempt.outcome == "succeeded":
-        name = report.name if report is not None else ""
         run = report.status.run if report is not None and report.status is not None else None
         which = f"{attempt.number}, not completely ({run.partial})" if run and run.partial else str(attempt.number)
-        return said("Measured", attempt=which, report=name)
+        return said("Measured", attempt=which, node=report.node_name if report is not None else "NODE")
     if attempt.outcome == "disrupted":
         return None
     retry = spec.rollout.retry
