@@ -154,8 +154,8 @@ AGENT: tuple[Control, ...] = (
         (
             OUTPUT,
             "the filter of the plugin's CSV",
-            "return one_line(value) if isinstance(value, str) else value",
-            "return value",
+            "text = one_line(value) if isinstance(value, str) else value",
+            "text = value",
             f"{_TEXT}test_programs_read_what_was_written_and_terminals_see_no_control_characters",
         ),
         (
@@ -185,6 +185,20 @@ AGENT: tuple[Control, ...] = (
             "record.message = one_line(record.message)",
             "pass",
             f"{_TEXT}test_a_line_of_the_log_stays_one_line",
+        ),
+        (
+            "operator/precision_operator/cluster/log_format.py",
+            "the indented lines of a traceback",
+            'f"    {one_line(line)}"',
+            "line",
+            f"{_TEXT}test_what_an_exception_says_looks_like_no_line_of_the_log",
+        ),
+        (
+            OUTPUT,
+            "the apostrophe before what a spreadsheet takes for a formula",
+            "isinstance(text, str) and FORMULA.match(text)",
+            "False",
+            f"{_TEXT}test_a_spreadsheet_takes_no_cell_for_a_formula",
         ),
         (
             "operator/precision_operator/drawing/document.py",

@@ -33,6 +33,11 @@ OWN_OBJECT = "hold up another tenant's profiles by what stands in an object of i
 MANY_PLANS = "hold up another tenant's plans by the number of its own"
 FORGED = "hold up or mislead another tenant by Jobs, pods, reports or profiles"
 WAITING = "keep another tenant waiting by a queue, or by agents that never start"
+IN_VAIN = "end another tenant's agents in vain"
+THEIR_PODS = "read the names of other tenants' pods in a status"
+MANY_PROFILES = "hold up another tenant by the number of its profiles"
+POWER = "move the fleet's power cap by what its agents report"
+OTHERS_REPORTS = "read another tenant's reports by a plan"
 PLAN = "take the operator's memory by a plan"
 NO_WILDCARD = "No right has a wildcard, and none is over Secrets or over rights."
 
@@ -229,6 +234,58 @@ TENANT: tuple[Control, ...] = (
             "min(waiting, key=lambda waiter: self._has[waiter[0]])",
             "waiting[0]",
             "tests/planner/test_solver_processes.py::test_the_plans_of_one_namespace_take_turns_with_those_of_another",
+        ),
+    ),
+    *controls(
+        IN_VAIN,
+        (
+            "operator/precision_operator/core/attempts/yielding.py",
+            "how many agents may be ended in vain",
+            "MOST_IN_VAIN = 3",
+            "MOST_IN_VAIN = 30",
+            "tests/core/test_yielding.py::"
+            "test_of_one_namespace_three_agents_at_a_time_may_turn_out_to_have_been_ended_in_vain",
+        ),
+    ),
+    *controls(
+        THEIR_PODS,
+        (
+            TENANTS,
+            "the words in place of another tenant's pod",
+            "return pod if is_own or observed.settings.show_other_namespaces else ANOTHERS_POD",
+            "return pod",
+            "tests/core/test_why.py::test_what_came_of_an_agent_that_was_ended_for_a_pod_is_told",
+        ),
+    ),
+    *controls(
+        MANY_PROFILES,
+        (
+            "operator/precision_operator/core/observe/observed.py",
+            "the bound on a namespace's profiles",
+            "for uid in uids[most:]",
+            "for uid in uids[len(uids) :]",
+            "tests/core/test_bound.py::test_the_oldest_are_served_and_those_with_an_agent[the youngest]",
+        ),
+    ),
+    *controls(
+        POWER,
+        (
+            "operator/precision_operator/core/admission/budget_view.py",
+            "what the admin says of a pool's watts",
+            "if row.name == facts.pool and row.watts_per_gpu is not None:",
+            "if row.watts_per_gpu is not None:",
+            "tests/core/test_limits.py::test_the_fleets_power_is_what_the_admins_say_else_the_products",
+        ),
+    ),
+    *controls(
+        OTHERS_REPORTS,
+        (
+            "operator/precision_operator/shell/plans/capacity_plans.py",
+            "the question whether a namespace's plans may read others",
+            'if others and meta["namespace"] not in self._across:',
+            "if not others and not self._across:",
+            "tests/planner/test_planning_loop.py::"
+            "test_a_plan_reads_other_namespaces_where_an_admin_allows_it[by default]",
         ),
     ),
     *controls(
