@@ -185,9 +185,9 @@ def assumptions(device: Part, figures: Published, options: ReplayOptions, loss: 
 
 def _origin(device: Part, figures: Published) -> str:
     """Where a part's GEMM times come from."""
-    other = len(figures.stretch) > 1
-    by = f"published steps of Llama 3.1 8B on GB200, {device.name} by recipe at about" if other else f"{device.name} at"
-    return f"published for CodonFM 5B on {figures.gemm_part}; {by} {figures.stretch['other']:.3g} of its seconds"
+    by_recipe = ", by recipe as published steps of Llama 3.1 8B on GB200" if len(figures.stretch) > 1 else ""
+    here = f"{device.name} at {figures.stretch['other']:.3g} of its seconds{by_recipe}"
+    return f"published for CodonFM 5B on {figures.gemm_part}; {here}"
 
 
 def _not_replayed(device: Part) -> str:
