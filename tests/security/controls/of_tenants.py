@@ -29,6 +29,8 @@ ROOT_HOST_TOKEN = "run as root, on host files, or with a token"
 SCHEDULER = "go past the scheduler, or push out other pods"
 OTHER_TENANTS = "hold up another tenant's profiles by limits or suspension"
 HELD = "keep a node or a place from another tenant by pods and Jobs that hold no GPUs"
+IN_VAIN = "end another tenant's agents in vain"
+NAMES = "read the names of other tenants' pods in a status"
 OWN_OBJECT = "hold up another tenant's profiles by what stands in an object of its own, whatever that is"
 MANY_PLANS = "hold up another tenant's plans by the number of its own"
 FORGED = "hold up or mislead another tenant by Jobs, pods, reports or profiles"
@@ -202,6 +204,27 @@ TENANT: tuple[Control, ...] = (
             "not is_stuck(pod, observed.now) and pod.job_uid in observed.own_jobs:",
             "not is_stuck(pod, observed.now):",
             f"{_TENANTS}test_pods_of_unknown_profiles_are_seen_and_hold_nothing_of_anybody",
+        ),
+    ),
+    *controls(
+        IN_VAIN,
+        (
+            "operator/precision_operator/core/attempts/yielding.py",
+            "the count of agents that were ended in vain",
+            "return len(unhelped) < MOST_IN_VAIN",
+            "return True",
+            "tests/core/test_yielding.py::"
+            "test_of_one_namespace_three_agents_at_a_time_may_turn_out_to_have_been_ended_in_vain",
+        ),
+    ),
+    *controls(
+        NAMES,
+        (
+            TENANTS,
+            "the question whose the pod is",
+            "return pod if is_own or observed.settings.show_other_namespaces else ANOTHERS_POD",
+            "return pod",
+            "tests/core/test_why.py::test_why_gives_each_reason_and_exactly_its_sentence",
         ),
     ),
     *controls(

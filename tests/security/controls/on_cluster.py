@@ -50,6 +50,18 @@ AGENTS_ARE_ADMINS: Change = replaced(
 
 ON_CLUSTER: tuple[Control, ...] = (
     control(
+        "keep a node or a place from another tenant by pods and Jobs that hold no GPUs",
+        "the memory of the Jobs that the operator made, before a real API server",
+        Change(
+            "operator/precision_operator/shell/observing/gather.py",
+            "        return {uid: node for uid, (_, node) in made.items()}",
+            "        made = made | {job.uid: (job.namespace, job.node_name) for job in jobs}\n"
+            "        return {uid: node for uid, (_, node) in made.items()}",
+        ),
+        "tests/e2e/test_held.py::test_labelled_pods_and_jobs_that_hold_nothing_take_no_node_and_no_place",
+        needs="cluster",
+    ),
+    control(
         "no redirect is followed",
         "the refusal of redirects, before a real API server",
         Change(
