@@ -30,6 +30,7 @@ GIVEN: dict[str, Any] = {
     "power_scope": "module",
     "power_invalid": ("PhaseLocked",),
     "model_memory_bytes": 8,
+    "allocated_peak_bytes": 4,
     "throttled": 0.2,
     "throttle_reason": "power_brake",
     "diverged_step": 31,

@@ -101,6 +101,13 @@ def result_of(facts: RunFacts, finished_at: float) -> MeasurementResult:
         power_trace=power_windows.power_trace(facts.recordings.gpus, started, facts.began),
         noise_floor=stats.noise_floor(run.control),
         control_ratio=run.control,
+        device_memory=power_windows.device_memory(
+            facts.recordings.gpus,
+            [window for (_, load), spans in run.samples.loads.items() if load == "training" for window in spans],
+            facts.machine.gpus,
+            facts.sensing.health,
+            facts.machine.product,
+        ),
         recipes=recipes,
         recommendation=recommend(recipes, run.control, facts.provenance.kind, request.baseline),
     )
@@ -122,14 +129,13 @@ def _evidence(variant: Variant, facts: RunFacts, powers: Mapping[Variant, PowerO
     gemms, training = (profiles.get((variant.label, load)) for load in LOADS)
     profile = kernel_shares.merged(training) or kernel_shares.merged(gemms)
     inside = facts.after.inspections.get(variant.label, Inspection())
-    used = power_windows.used_bytes(recordings, windows)
     memory = facts.memory.get(variant.label, Memory())
     fact, run, sensing = _training_fact(variant, facts.run), facts.run, facts.sensing
     accuracy = sensing.sensor.accuracy if sensing.sensor else "unverified"
     return RecipeEvidence(
         probe=probe,
         metering=RecipePower(powers[variant], sensing.idle_watts, accuracy, powers[run.cases.baseline]),
-        memory=memory if used is None else memory.model_copy(update={"device_used_bytes": used}),
+        memory=memory,
         model_memory=model_memory(
             variant.recipe,
             run.workload,

@@ -42,6 +42,7 @@ class RecipeSummary(Record):
     tokens_per_joule_net: float | None = None
     quantization_tax: float | None = None
     model_memory_bytes: result.Count | None = None
+    allocated_peak_bytes: result.Count | None = None
 
 
 class Detail(Record):
@@ -74,6 +75,7 @@ class Summary(Record):
     training_flops_per_token: float | None = None
     slowest_gpu: result.Uuid | None = None
     sensor_accuracy: result.SensorAccuracy | None = None
+    device_memory: result.DeviceMemory | None = None
     recipes: tuple[RecipeSummary, ...] = Field(max_length=len(RECIPE_NAMES))
     recommendation: result.Recommendation = result.Recommendation()
     dropped: tuple[result.Word, ...] = Field(

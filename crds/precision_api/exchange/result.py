@@ -249,13 +249,25 @@ class Energy(Record):
 class Memory(Record):
     """Peak memory of what ran (the short model) by each way of counting, bytes; absent where the backend can't tell."""
 
-    allocated_peak_bytes: Count | None = None
+    allocated_peak_bytes: Count | None = Field(None, description="By the allocator, of this recipe alone.")
     reserved_peak_bytes: Count | None = None
-    device_used_bytes: Count | None = None
     process_peak_bytes: Count | None = None
     state_bytes: Count | None = Field(None, description="Weights, gradients, optimizer and data, before a step.")
     activation_bytes: Count | None = Field(None, description="What the layers keep of a forward pass.")
     gradient_bytes: Count | None = Field(None, description="Of one weight's gradient: 2 is BF16, 4 FP32.")
+
+
+class DeviceMemory(Record):
+    """Memory in use by NVML, the highest while the node trained, of its fullest GPU.
+
+    It is the run's and no recipe's: all of them lie in one process.
+    """
+
+    used_bytes: Count
+    total_bytes: Count | None = None
+    with_reserve: bool = Field(False, description="Counted by NVML's first call, the driver's reserve among it.")
+    idle_bytes: Count | None = Field(None, description="Taken off: in use before the run, on a Grace superchip.")
+    numa_node: bool = Field(False, description="The GPU's memory is a NUMA node: the system's pages may lie on it.")
 
 
 class ModelMemory(FigureOrReason):
@@ -549,6 +561,7 @@ class MeasurementResult(Record):
         None, description="A ratio nearer to 1 than this is no difference: max(|control - 1| + half-width, 0.5 %)."
     )
     control_ratio: Interval | None = Field(None, description="A second, equal baseline against the first: the noise.")
+    device_memory: DeviceMemory | None = None
     recipes: tuple[RecipeResult, ...] = Field(max_length=len(RECIPE_NAMES))
     recommendation: Recommendation = Recommendation()
 

@@ -53,6 +53,7 @@ def summarize(result: MeasurementResult, detail: Detail) -> Summary:
         training_flops_per_token=result.training_flops_per_token,
         slowest_gpu=_slowest_gpu(result),
         sensor_accuracy=result.sensor.accuracy if result.sensor else None,
+        device_memory=result.device_memory,
         recipes=recipe_summaries(result),
         recommendation=result.recommendation,
         detail=detail,
@@ -88,7 +89,8 @@ def fitted(summary: Summary, limit: int = MESSAGE_MAX_BYTES) -> Summary:
 
 def restored(summary: Summary, result: MeasurementResult) -> Summary:
     """`summary` with the recipes' figures that were left out of the message, from the full result of the same run."""
-    return summary.model_copy(update={"recipes": recipe_summaries(result)}) if summary.dropped else summary
+    figures = {"recipes": recipe_summaries(result), "device_memory": result.device_memory}
+    return summary.model_copy(update=figures) if summary.dropped else summary
 
 
 def compact(summary: Summary) -> bytes:
@@ -133,7 +135,7 @@ def _summary_of(recipe: RecipeResult) -> RecipeSummary:
         "loss_verdict": recipe.loss.verdict if recipe.loss else None,
         "failure": _told(first_failure(recipe)),
     }
-    records = (recipe, *((training,) if training else ()), energy)
+    records = (recipe, *((training,) if training else ()), energy, recipe.memory)
     same_name = (name for name in RecipeSummary.model_fields if name not in figures)
     return RecipeSummary(**figures, **{name: _shortened(_of_name(name, records)) for name in same_name})
 
@@ -287,6 +289,7 @@ STEPS: tuple[tuple[str, Cut], ...] = (
     ("sentence", _shorter_sentence(0)),
     ("gpu_spread", _each(gpu_spread=None)),
     ("energy", _each(watts=None, tokens_per_joule=None, power_scope=None, power_invalid=("cut_to_fit",))),
+    ("device_memory", lambda summary: summary.model_copy(update={"device_memory": None})),
     ("software", _bare_software),
     ("failure", _each(failure=None)),
 )

@@ -68,6 +68,16 @@ class ReportSoftware(StatusDocument):
     stack_hash: ShortText | None = Field(None, description="Hash over these versions but the driver's.")
 
 
+class ReportMemory(StatusDocument):
+    """GPU memory in use by NVML while the short model trained: of the run, whose recipes lie in one process."""
+
+    used_bytes: int = Field(ge=0, description="The highest, of the fullest GPU.")
+    total_bytes: int | None = Field(None, ge=0, description="All memory of that GPU.")
+    with_reserve: bool = Field(False, description="The driver has only NVML's first call, which counts its reserve.")
+    idle_bytes: int | None = Field(None, ge=0, description="Taken off: in use before the run, on a Grace superchip.")
+    numa_node: bool = Field(False, description="The GPU's memory is a NUMA node: the system's pages may lie on it.")
+
+
 class ReportRun(StatusDocument):
     """One finished run."""
 
@@ -87,6 +97,7 @@ class ReportRun(StatusDocument):
     baseline: Recipe = Field("bf16", description="Recipe that speedups are relative to.")
     scope: result.RecipeScope = Field("all", description="Which linear layers ran in the recipe: all or mlp.")
     training_flops_per_token: Decimal | None = Field(None, description="Training FLOPs of one token.")
+    device_memory: ReportMemory | None = Field(None, description="Absent where nothing trained or NVML tells nothing.")
     detail: ShortText | None = Field(None, description="ConfigMap with the full result; absent: summary only.")
     detail_problem: Text | None = Field(None, description="Why the full result is missing.")
 
@@ -192,6 +203,9 @@ class RecipeReport(StatusDocument):
         None,
         ge=0,
         description="Memory of one GPU that trains the full model, estimated by a formula that fits what the run took.",
+    )
+    allocated_peak_bytes: int | None = Field(
+        None, ge=0, description="The allocator's peak of the short model that ran, of this recipe alone."
     )
     throttled_share: Decimal | None = Field(
         None, description="Share of the time (0 to 1) that heat or the power brake held the clocks back, beyond 0.001."
