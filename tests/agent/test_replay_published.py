@@ -149,6 +149,13 @@ def test_steps_of_different_mappings_are_shown_and_not_replayed() -> None:
     assert "not replayed: fp8_current 2646, mxfp8 2403, nvfp4 3575" in rows["training.tokens_per_second"]
 
 
+@pytest.mark.parametrize(("label", "teraflops"), [("GB300", 2646), ("H100", 822)])
+def test_products_stand_beside_gb200_as_published_steps_have_it(label: str, teraflops: float) -> None:
+    workload = Workload(preset="llama3.1-405b")
+    ratio = step("GB200", workload, "fp8_current") / step(label, workload, "fp8_current")
+    assert ratio == pytest.approx(teraflops / 2129, rel=0.1)
+
+
 def test_recipes_without_figures_are_taken_from_others_by_name() -> None:
     gemm = gemms_of("autocast")[0]
     for recipe, likes in GEMM_SECONDS_LIKE.items():

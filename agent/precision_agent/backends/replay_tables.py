@@ -85,6 +85,8 @@ class Published:
     """The published figures that stand nearest to a part, and how far to stretch them."""
 
     gemm_part: str
+    origin: str
+    """The part or product whose GEMM times are stretched by BF16 peaks."""
     stretch: Mapping[str, float]
     """Seconds of the part's GEMMs over the published ones, by recipe; of all others under `other`."""
     laws: Mapping[Mode, Mapping[str, Law]]
@@ -111,14 +113,17 @@ def families() -> tuple[str, ...]:
 def published_for(device: Part) -> Published:
     """The figures of the nearest published part, to be stretched in proportion to the dense BF16 peaks."""
     family = data()["families"][device.product]
-    table, times = data()["gemm_tables"][family["gemm"]], data()["gemm_times"].get(family.get("times"), {"other": 1.0})
-    like = next(row for row in PARTS if family.get("times", family["gemm"]) in (row.product, row.name))
+    table = data()["gemm_tables"][family["gemm"]]
+    origin = family["gemm"] if device.name == family["gemm"] else family.get("times", family["gemm"])
+    like = next(row for row in PARTS if origin in (row.product, row.name))
+    times = data()["gemm_times"].get(origin, {"other": 1.0})
     laws = {
         mode: {name: Law(c * 1e-6, b * 1e-12, a * 1e-15) for name, (c, b, a) in table[mode]["laws"].items()}
         for mode in MODES
     }
     return Published(
         gemm_part=family["gemm"],
+        origin=origin,
         stretch={name: time * like.bf16_flops / device.bf16_flops for name, time in times.items()},
         laws=laws,
         ratios={
@@ -156,11 +161,13 @@ def data() -> dict[str, Any]:
 
 def assumptions(device: Part, figures: Published, options: ReplayOptions, loss: bool) -> tuple[Simulated, ...]:
     """Every made-up field and what it was made from; `loss`: loss runs were asked for."""
+    source = data()["gemm_times_from"].get(figures.origin, "by BF16 peaks")
     rows = {
         "gpus": "identities from the node's UID, sizes and limits from the table of products",
         "verification": "no kernel ran: the verdict is what the table of recipes expects of this hardware",
-        "gemms.seconds": f"{_origin(device, figures)}; GEMMs of which only a sum is published share it, and others get "
-        "seconds, as c a call + b (mk + kn) + a mnk, by recipe, times what the nearest published shape is over that; "
+        "gemms.seconds": f"published for CodonFM 5B on {figures.gemm_part}, {device.name} at "
+        f"{figures.stretch['other']:.3g} of its seconds, {source}; GEMMs of which only a sum is published share it, and "
+        "others get seconds, as c a call + b (mk + kn) + a mnk, by recipe, times what the nearest published shape is over that; "
         "fp8_block and nvfp4_no_rht, where not published, in a fixed proportion to mxfp8, fp8_current and nvfp4",
         "training.tokens_per_second": "the step's GEMMs as above and a rest that no recipe speeds up: the head, "
         f"attention at {ATTENTION_SHARE} of the time of bf16's GEMMs of as many FLOPs, and "
@@ -182,13 +189,6 @@ def assumptions(device: Part, figures: Published, options: ReplayOptions, loss: 
     if options.fault:
         rows["fault"] = FAULTS[options.fault]
     return tuple(Simulated(field=name, assumption=text) for name, text in rows.items())
-
-
-def _origin(device: Part, figures: Published) -> str:
-    """Where a part's GEMM times come from."""
-    by_recipe = ", by recipe as published steps of Llama 3.1 8B on GB200" if len(figures.stretch) > 1 else ""
-    here = f"{device.name} at {figures.stretch['other']:.3g} of its seconds{by_recipe}"
-    return f"published for CodonFM 5B on {figures.gemm_part}; {here}"
 
 
 def _not_replayed(device: Part) -> str:
