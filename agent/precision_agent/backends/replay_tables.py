@@ -167,8 +167,8 @@ def assumptions(device: Part, figures: Published, options: ReplayOptions, loss: 
         "verification": "no kernel ran: the verdict is what the table of recipes expects of this hardware",
         "gemms.seconds": f"published for CodonFM 5B on {figures.gemm_part}, {device.name} at "
         f"{figures.stretch['other']:.3g} of its seconds, {source}; GEMMs of which only a sum is published share it, "
-        "and others get seconds, as c a call + b (mk + kn) + a mnk, by recipe, times what the nearest published shape is "
-        "over that; "
+        "and others get seconds, as c a call + b (mk + kn) + a mnk, by recipe, times what the nearest published shape "
+        "is over that; "
         "fp8_block and nvfp4_no_rht, where not published, in a fixed proportion to mxfp8, fp8_current and nvfp4",
         "training.tokens_per_second": "the step's GEMMs as above and a rest that no recipe speeds up: the head, "
         f"attention at {ATTENTION_SHARE} of the time of bf16's GEMMs of as many FLOPs, and "
