@@ -69,7 +69,7 @@ class Others:
         loose = self._loose_for(profile)
         there = (job for uid, job in loose.items() if own_jobs[uid] == start.facts.name)
         out = {job.uid for job in there if not (job.suspended and _is_queued(profile))}
-        for cap in start.fleet_caps:
+        for cap in start.fleet_caps if loose else ():
             agents = {uid: self._pending[uid] for uid in loose if uid not in out and uid in self._pending}
             out |= set(_over(start.fleet, cap, agents))
         for job in [self._loose.pop(uid) for uid in loose if uid in out]:
@@ -99,7 +99,7 @@ def _over(fleet: FleetView | None, cap: Cap, agents: Mapping[str, Agent]) -> Ite
     limits: tuple[tuple[Unit, int | None], ...] = (("agents", cap.agents), ("watts", cap.watts))
     for unit, most in limits:
         used = fleet.used(cap, unit)
-        for uid, agent in inside.items():
+        for uid, agent in inside.items() if most is not None else ():
             used += fleet.amount(unit, agent)
             if most is not None and used > most:
                 yield uid
