@@ -23,6 +23,10 @@ class Variant:
     recipe: Recipe
 
 
+BF16 = Variant(UNQUANTIZED, UNQUANTIZED)
+"""What the last layers of NVFP4 stay in."""
+
+
 @dataclass(frozen=True, slots=True)
 class GemmCase(Gemm):
     """One distinct GEMM in one mode: forward (m, k, n), or a gradient in its own layout.

@@ -200,7 +200,8 @@ def test_a_report_holds_figures_versions_origin_and_what_kubectl_shows() -> None
     assert (written.run.provenance, written.run.detail) == ("replayed", f"{report().name}-detail")
     assert written.run.passes == 3, "what the intervals of the result are made of, not what its preset asks for today"
     assert (written.attempt.outcome, written.attempt.number) == ("succeeded", 1)
-    fastest = max(written.results, key=lambda row: float(row.speedup or 0))
+    without_risk = [row for row in written.results if row.recipe != "nvfp4_no_rht"]
+    fastest = max(without_risk, key=lambda row: float(row.speedup or 0))
     best = f"{fastest.recipe} {float(fastest.speedup):.2f}x"
     assert (written.data, written.state, written.best) == ("replayed", "Measured", best)
     assert {c.type: c.status for c in written.conditions} == {"Fresh": "True", "Succeeded": "True"}

@@ -35,6 +35,8 @@ GIVEN: dict[str, Any] = {
     "throttle_reason": "power_brake",
     "diverged_step": 31,
     "loss_verdict": "diverging",
+    "last_layers_bf16": 5,
+    "listed": True,
     "failure": "out_of_memory",
 }
 """A value for each field of the agent's summary, other than its default."""

@@ -38,6 +38,8 @@ class RecipeSummary(Record):
     diverged_step: result.Count | None = None
     loss_verdict: result.LossVerdict | None = Field(None, description="Of the loss runs; absent where none ran.")
     failure: result.Line | None = Field(None, description="reason: message of what failed first.")
+    last_layers_bf16: result.Count | None = None
+    listed: bool = False
     gemm_speedup: dict[Mode, float] = Field(default_factory=dict)
     tokens_per_joule_net: float | None = None
     quantization_tax: float | None = None

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from math import ceil
 
 from precision_api.facts.plain_text import shortened
+from precision_api.facts.recipes import risk_of
 from precision_api.facts.schema import decimal
 from precision_api.kinds.capacity_plan import JobPlan, PlanDays, PlanStatus, PlanTotals, PoolUse, WhatIfAnswer
 from precision_operator.core.observe.clock import format_time
@@ -248,13 +250,25 @@ def _recommendation(slots: Sequence[JobSlot], totals: Totals) -> str:
         ending.append(f"with {totals.megawatt_hours:,.3g} MWh")
     doubt = data(slots)
     warning = "" if doubt in SURE else f"{doubt} figures: "
-    return f"{warning}{'; '.join(shown)}{more}: {', '.join(ending)}."
+    risks = {slot.option.recipe: risk for slot in slots if (risk := risk_of(slot.option.recipe, _layers_bf16(slot)))}
+    told_risks = "".join(f" Risk of {recipe}: {risk}." for recipe, risk in sorted(risks.items()))
+    return f"{warning}{'; '.join(shown)}{more}: {', '.join(ending)}.{told_risks}"
+
+
+def _layers_bf16(slot: JobSlot) -> int | None:
+    """The last layers of the job's model that stay in BF16 in its rate: of another model, as large a share."""
+    sample, model = slot.option.source.sample, slot.option.job.target.model
+    if sample is None or sample.layers_bf16 is None or model is None or sample.workload.model is None:
+        return sample.layers_bf16 if sample else None
+    return ceil(sample.layers_bf16 * model.num_hidden_layers / sample.workload.model.num_hidden_layers)
 
 
 def _placed(slot: JobSlot) -> str:
     option = slot.option
     bound = "at least " if option.source.upper_bound else ""
+    layers = _layers_bf16(slot)
+    recipe = f"{option.recipe}, its last {layers} layers in BF16" if layers else option.recipe
     return (
-        f"run {option.job.name} on {option.gpus} GPUs of {option.pool.name} with {option.recipe} "
+        f"run {option.job.name} on {option.gpus} GPUs of {option.pool.name} with {recipe} "
         f"in {bound}{readable_days(option.days, option.days_low, option.days_high)}"
     )

@@ -160,7 +160,7 @@ def _recipes(question: WhatIf, made: _Changed, base: PlanAnswer) -> _Changed:
     more, fewer = frozenset[Recipe](question.allow_recipes), frozenset[Recipe](question.deny_recipes)
     if not more and not fewer:
         return made
-    jobs = tuple(replace(job, recipes=(job.recipes | more) - fewer) for job in made.terms.jobs)
+    jobs = tuple(replace(job, recipes=(job.recipes | more) - fewer, named=job.named | more) for job in made.terms.jobs)
     at = f"spec.whatIfs[{question.name}].denyRecipes"
     require(all(job.recipes for job in jobs), at, "no recipe is left for some job")
     words = [f"with {name}" for name in RECIPE_NAMES if name in more]

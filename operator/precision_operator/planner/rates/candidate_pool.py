@@ -53,6 +53,10 @@ class PoolSample:
     oldest_days: float
     verdicts: Mapping[str, int]
     """Nodes by the verdict on their precision."""
+    layers_bf16: int | None = None
+    """The model's last layers that stay in BF16 in these rates; None where that is no question."""
+    barred: bool = False
+    """Whether the recipe has a known risk, and a profile of these rates does not list it by name."""
     judged_slow: frozenset[str] = frozenset()
     """Nodes that core/outliers calls slow: the decision of kubectl and the alerts, one for all recipes of a node."""
 

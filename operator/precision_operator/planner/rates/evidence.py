@@ -17,7 +17,7 @@ import numpy as np
 
 from precision_api.exchange.stats import Z_975, t_quantile
 from precision_api.exchange.summary import USABLE
-from precision_api.facts.recipes import Recipe
+from precision_api.facts.recipes import Recipe, risk_of
 from precision_api.kinds.capacity_plan import Doubt
 from precision_api.kinds.profile import Thresholds
 from precision_operator.core.observe.clock import parse_time
@@ -285,6 +285,8 @@ def _sample(
         profiles=tuple(sorted({row.result.profile for row in rows})),
         oldest_days=max(row.days for row in rows),
         verdicts=verdicts,
+        layers_bf16=rows[0].rate.last_layers_bf16,
+        barred=any(not row.rate.listed and risk_of(recipe, row.rate.last_layers_bf16) for row in rows),
         judged_slow=frozenset(
             row.node.name
             for row in rows

@@ -22,6 +22,7 @@ LINES = (
     "memory of the full model (estimate), GB",
     "memory of the short model (allocator's peak), GB",
     "throttled",
+    "last layers in BF16",
     "failure",
 )
 
@@ -86,6 +87,7 @@ def _column(recipe: RecipeResult, by_gpus: bool) -> tuple[str, ...]:
         _cell(memory / 1e9 if memory and stands else None, ".1f"),
         _cell(taken / 1e9 if taken and stands else None, ".1f"),
         f"{recipe.throttled.share:.1%} {recipe.throttled.reason}" if recipe.throttled else "–",
+        _cell(recipe.last_layers_bf16, "d"),
         _failure(recipe),
     )
 
