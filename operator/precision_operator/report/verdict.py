@@ -39,6 +39,8 @@ def _of_pool(pool: PoolFigures) -> Iterator[Notice]:
     efficiency = f" {_most_efficient(pool, best, efficient)}" if efficient is not None else ""
     yield Notice("answer", f"{where} {_fastest(pool, best)}{efficiency}")
     for row in pool.rows:
+        if row.layers_bf16 and row is not best:
+            yield Notice("note", f"{row.recipe}'s figures are with its last {row.layers_bf16} layers in BF16.")
         if row.risk:
             barred = " (nobody listed it, so nothing here recommends it)" if row.barred else ""
             yield Notice("warning", f"Risk of {row.recipe}{barred}: {row.risk}.")
