@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from precision_api.exchange.exits import EXITS
 from precision_api.exchange.message import Detail, Summary
 from precision_api.exchange.request import canonical
-from precision_api.exchange.result import CUT_OFF, Gpu, MeasurementResult
+from precision_api.exchange.result import CUT_OFF, Gpu, MeasurementResult, RecipeResult
 from precision_api.exchange.summary import recipe_summaries
 from precision_api.exchange.wire import encode, encode_refusal, read_message
 from precision_api.kinds.report import ReportStatus
@@ -258,7 +258,7 @@ def test_a_figure_that_is_not_valid_is_absent_and_never_zero() -> None:
     energy = {"valid": False, "reasons": ["CounterStuck"]}
     broken = recipe_result("bf16").model_dump(mode="json", by_alias=True)
     broken["training"]["energy"] = energy
-    written = status(recipes=(broken,))
+    written = status(recipes=(RecipeResult.model_validate(broken),))
     told = ingest.status_json(written)["results"][0]
     assert not told.keys() & {"watts", "tokensPerJoule", "speedup", "powerScope"}
     assert told["powerInvalid"] == ["CounterStuck"]
