@@ -41,7 +41,7 @@ def run_on(*backends: FakeBackend, stop: Stop = lambda: None, workload: Workload
     resolved, devices = resolve(asked.workload), devices_of(*backends)
     cases = cases_of(asked, resolved)
     samples = take(devices, cases, cases.variants, TIMING, stop)
-    return Measured(cases, samples, resolved, devices.machine().names)
+    return Measured(cases, samples, resolved, devices.machine().names, layers_bf16=0)
 
 
 def run_of(

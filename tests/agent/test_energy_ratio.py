@@ -35,7 +35,7 @@ def power(watts: float, factors: Sequence[float] = DRIFT) -> NodePower:
 @cache
 def run() -> Measured:
     """NVFP4 twice as fast as bf16, on one GPU; only read."""
-    return replace(run_of(gpus=1), layers_bf16=0)
+    return run_of(gpus=1)
 
 
 def ratio(metering: RecipePower, variant: Variant = NVFP4, on: Measured | None = None) -> Interval | None:

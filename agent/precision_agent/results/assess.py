@@ -33,7 +33,7 @@ from precision_api.exchange.result import (
     RecipeResult,
     Verification,
 )
-from precision_api.facts.recipes import RECIPES
+from precision_api.facts.recipes import KEEPING
 
 MOST_NOTES = 8
 NAMED = frozenset({"no_prequantized_mode", "too_few_palindromes"})
@@ -79,7 +79,6 @@ def recipe_result(variant: Variant, run: Measured, evidence: RecipeEvidence) -> 
             availability_reason=probe.reason[:1024],
             notes=evidence.notes,
         )
-    keeps = RECIPES[variant.recipe].last_layers_bf16
     sums = tuple(_sum(variant, mode, run) for mode in run.cases.modes)
     gemms = tuple(_gemm(variant, case, run, evidence) for case in run.cases.gemms)
     return RecipeResult(
@@ -102,7 +101,7 @@ def recipe_result(variant: Variant, run: Measured, evidence: RecipeEvidence) -> 
         memory=evidence.memory,
         model_memory=evidence.model_memory,
         loss=evidence.loss,
-        last_layers_bf16=run.kept_by(variant) if keeps and run.cases.training else None,
+        last_layers_bf16=run.kept_by(variant) if run.cases.training and variant.recipe in KEEPING else None,
         listed=evidence.listed,
         notes=(*disagreements(gemms), *evidence.notes)[:MOST_NOTES],
     )

@@ -7,7 +7,7 @@ hardware is a hint that saves a useless attempt; the agent proves each recipe by
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import Literal, get_args
 
@@ -43,9 +43,7 @@ class RecipeFacts:
     risk: str = ""
     """What speaks against training in it, with its source; a risky recipe is named only where somebody lists it."""
     last_layers_bf16: float = 0.0
-    """Share of a model's layers, the last ones, that stay in BF16 where nobody says otherwise."""
-    risk_without: str = ""
-    """The risk where none of them do."""
+    """Share of a model's layers, the last ones, that stay in BF16 where nobody says otherwise: none is a risk."""
 
 
 _HOPPER = ((9, 0), (9, 9))
@@ -57,6 +55,11 @@ _NONE_IN_BF16 = (
     'no layers stay in BF16, and NVIDIA advises: "keep the last 15% of the layers in BF16 precision for better '
     'stability" (Megatron-Bridge, low-precision tutorial)'
 )
+_NVFP4 = RecipeFacts(
+    *("nvfp4", "NVFP4BlockScaling", "fp4", "nvfp4", 0.5 + 1 / 16, _BLACKWELL, (), 16, 128),
+    hadamard=True,
+    last_layers_bf16=0.15,
+)
 
 _ROWS = (
     RecipeFacts("bf16", None, "bf16", "bf16", 2, (((8, 0), (99, 9)),), (), 1, 1),
@@ -64,22 +67,19 @@ _ROWS = (
     RecipeFacts("fp8_current", "Float8CurrentScaling", "fp8", "fp8", 1, (_ADA_ON,), (), 16, 16),
     RecipeFacts("fp8_block", "Float8BlockScaling", "fp8", "fp8_block", 1 + 4 / 128, (_HOPPER,), _BLACKWELL, 16, 16),
     RecipeFacts("mxfp8", "MXFP8BlockScaling", "fp8", "mxfp8", 1 + 1 / 32, _BLACKWELL, (), 32, 32),
-    RecipeFacts(
-        *("nvfp4", "NVFP4BlockScaling", "fp4", "nvfp4", 0.5 + 1 / 16, _BLACKWELL, (), 16, 128),
-        hadamard=True,
-        last_layers_bf16=0.15,
-        risk_without=_NONE_IN_BF16,
-    ),
-    RecipeFacts(
-        *("nvfp4_no_rht", "NVFP4BlockScaling", "fp4", "nvfp4", 0.5 + 1 / 16, _BLACKWELL, (), 16, 128),
+    _NVFP4,
+    replace(
+        _NVFP4,
+        recipe="nvfp4_no_rht",
+        hadamard=False,
         risk='NVFP4 without RHT "may degrade convergence quality" (NVIDIA JAX-Toolbox, MaxText NVFP4 example)',
-        last_layers_bf16=0.15,
-        risk_without=_NONE_IN_BF16,
     ),
 )
 
 RECIPES: Mapping[Recipe, RecipeFacts] = {row.recipe: row for row in _ROWS}
 RECIPE_NAMES: tuple[Recipe, ...] = get_args(Recipe)
+KEEPING = frozenset(row.recipe for row in _ROWS if row.last_layers_bf16)
+"""Recipes with which the last layers stay in BF16."""
 
 
 def support(recipe: Recipe, compute: Compute) -> Support | None:
@@ -98,36 +98,27 @@ def recipes_for(compute: Compute) -> tuple[tuple[Recipe, Support], ...]:
 
 
 def by_default(compute: Compute | None) -> tuple[Recipe, ...]:
-    """What is measured where nobody lists recipes: all without a risk of their own that the hardware runs natively.
-
-    All without such a risk where `compute` is None, unknown: the agent tries each.
-    """
+    """What is measured where nobody lists recipes: without a risk of its own, and native where `compute` is known."""
     native = RECIPE_NAMES if compute is None else (recipe for recipe, how in recipes_for(compute) if how == "native")
     return tuple(recipe for recipe in native if not RECIPES[recipe].risk)
 
 
 def layers_in_bf16(recipe: Recipe, layers: int, asked: int | None = None) -> int:
-    """How many of a model's last `layers` stay in BF16 with `recipe`: as `asked`, else its share, rounded up.
-
-    None of a recipe that has no such share, and never all of them.
-    """
+    """How many of a model's `layers` stay in BF16: as `asked`, else the recipe's share, rounded up; never all."""
     share = RECIPES[recipe].last_layers_bf16
     return min(ceil(share * layers) if asked is None else asked, layers - 1) if share else 0
 
 
 def with_bf16(baseline: Recipe, recipes: Iterable[Recipe], asked: int | None = None) -> tuple[Recipe, ...]:
     """What is measured, the baseline first: BF16 too where layers of a recipe stay in it."""
-    needed: tuple[Recipe, ...] = ("bf16",) if asked != 0 and any(RECIPES[r].last_layers_bf16 for r in recipes) else ()
+    needed: tuple[Recipe, ...] = ("bf16",) if asked != 0 and KEEPING & {*recipes} else ()
     return tuple(dict.fromkeys((baseline, *recipes, *needed)))
 
 
 def risk_of(recipe: Recipe, in_bf16: int | None = None) -> str:
-    """What speaks against training in `recipe`, with its source; empty where nothing is known to.
-
-    `in_bf16`: layers that stay in BF16; None where no layers were trained.
-    """
-    facts = RECIPES[recipe]
-    return "; ".join(filter(None, (facts.risk, facts.risk_without if in_bf16 == 0 else "")))
+    """What speaks against training in it, with its source; `in_bf16`: layers, None where no layers were trained."""
+    without = _NONE_IN_BF16 if in_bf16 == 0 and recipe in KEEPING else ""
+    return "; ".join(filter(None, (RECIPES[recipe].risk, without)))
 
 
 def misaligned(recipe: Recipe, dimensions: Mapping[str, int]) -> tuple[str, ...]:

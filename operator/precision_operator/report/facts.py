@@ -10,7 +10,7 @@ from functools import cached_property
 
 from precision_api.exchange.result import MeasurementResult
 from precision_api.exchange.summary import recipe_summaries
-from precision_api.facts.recipes import RECIPE_NAMES, Recipe, risk_of
+from precision_api.facts.recipes import RECIPE_NAMES, Recipe
 from precision_api.kinds.profile import Thresholds
 from precision_api.kinds.report import Origin, ReportHardware, ReportSoftware, ReportStatus
 from precision_operator.core.results import pool as core_pool
@@ -89,11 +89,6 @@ class PoolRow:
     """The model's last layers that stay in BF16."""
     barred: bool = False
     """Whether it has a known risk, and no profile lists it by name."""
-
-    @property
-    def risk(self) -> str:
-        """What speaks against training in it, with its source; empty where nothing is known to."""
-        return risk_of(self.recipe, self.layers_bf16)
 
 
 @dataclass(frozen=True)

@@ -265,11 +265,8 @@ def best_text(recipe: str, speedup: float | None, layers_bf16: int | None) -> st
 
 
 def best_row(rows: Iterable[RecipeRow], by: By = "tokens_per_second") -> RecipeRow | None:
-    """The usable row with the highest figure, of recipes whose loss runs were healthy; None where none has it.
-
-    A risky recipe only where the profile lists it by name.
-    """
-    sound = [row for row in rows if row.usable and row.learns and not row.barred]
+    """The usable row with the highest figure, neither barred nor with unhealthy loss runs; None where none has it."""
+    sound = (row for row in rows if row.usable and row.learns and not row.barred)
     measured = [row for row in sound if getattr(row, by) is not None]
     return max(measured, key=lambda row: float(getattr(row, by)), default=None)
 

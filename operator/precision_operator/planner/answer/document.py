@@ -250,8 +250,8 @@ def _recommendation(slots: Sequence[JobSlot], totals: Totals) -> str:
         ending.append(f"with {totals.megawatt_hours:,.3g} MWh")
     doubt = data(slots)
     warning = "" if doubt in SURE else f"{doubt} figures: "
-    risks = {slot.option.recipe: risk for slot in slots if (risk := risk_of(slot.option.recipe, _layers_bf16(slot)))}
-    told_risks = "".join(f" Risk of {recipe}: {risk}." for recipe, risk in sorted(risks.items()))
+    risks = sorted({(s.option.recipe, risk) for s in slots if (risk := risk_of(s.option.recipe, _layers_bf16(s)))})
+    told_risks = "".join(f" Risk of {recipe}: {risk}." for recipe, risk in risks)
     return f"{warning}{'; '.join(shown)}{more}: {', '.join(ending)}.{told_risks}"
 
 
