@@ -90,7 +90,7 @@ def test_a_plan_over_the_profiled_fleet_says_pool_precision_gpus_days_and_money(
     assert status["data"] == "SIMULATED"
     assert status["recommendation"].startswith("SIMULATED figures: run train on ")
     head, row = plans.kubectl("get", "cplan", "where").splitlines()
-    assert head.split() == ["NAME", "PHASE", "JOBS", "DAYS", "POWER", "COST", "DEADLINES", "DATA", "AGE"]
+    assert head.split() == ["NAME", "PHASE", "JOBS", "TIME", "POWER", "COST", "DEADLINES", "DATA", "AGE"]
     assert row.split()[:3] == ["where", "Solved", "1/1"]
     chosen = ("--field-selector=involvedObject.name=where", "-o", "name")
     eventually(lambda: len(plans.kubectl("get", "events", *chosen).split()) == 2)
