@@ -2,7 +2,7 @@
 
     python -m benchmarks.plan [--gpus 8]
 
-The same as `precision-agent run --plan` prints. Goals: quick at most 360 s with 35 % of it timed, standard at most
+The same as `precision-agent run --plan` prints. Goals: quick at most 380 s with 35 % of it timed, standard at most
 1,200 s with 60 %.
 """
 

@@ -1,11 +1,14 @@
 """What one tenant's fleet costs another: the same event of a small profile, alone and beside a large neighbour.
 
-    python -m benchmarks.tenants [--reports 10000] [--huge 20] [--api-server]
+    python -m benchmarks.tenants [--reports 10000] [--huge 20] [--bound] [--api-server]
 
 A small tenant has a profile over twenty nodes. Its event (a new generation of the profile) is taken in by the
 operator's own loop on an API server in memory, and the time until its status is written is measured: alone, and beside
 a tenant with a report for each of 10,000 nodes and profiles as long as their definition allows. Both worlds have the
 same nodes. Each runs in a process of its own; of nine passes the median counts. Seconds are wall seconds.
+
+With --bound the large tenant has as many profiles as the chart lets it have, each with a cron of every minute over a
+thousand nodes: CPU seconds from such a minute, in which the small tenant has a new profile, to its first Job.
 
 With --api-server it is the lab's real API server and the operator's own process: `benchmarks.tenants_on_cluster`.
 """
@@ -16,6 +19,7 @@ import argparse
 import asyncio
 import sys
 import time
+from datetime import UTC, datetime, timedelta
 from statistics import median
 from typing import Any
 
@@ -23,6 +27,7 @@ from benchmarks import tenants_on_cluster
 from benchmarks.exporter import peak_mib
 from benchmarks.reconcile import Server, apart, fleet, profile, report
 from precision_operator.cluster import paths
+from precision_operator.core.observe.clock import format_time
 from precision_operator.shell.acting.act import Actor
 from precision_operator.shell.observing.cache import Cache
 from precision_operator.shell.observing.gather import Gatherer
@@ -33,6 +38,10 @@ from tests.support.world import SETTINGS
 SMALL, LARGE = "small", "large"
 OWN_NODES = 20
 PASSES = 9
+MINUTES = 4
+"""Later, an agent whose Job has no pod has failed."""
+BOUND_PROFILES, BOUND_NODES, BOUND_SECONDS = 50, 1000, 2.0
+"""As the chart's profilesPerNamespace.max; and how soon the small tenant's start must be decided then."""
 STATUS = f"{paths.profiles(SMALL)}/own/status"
 LONG_NAMES = [f"{'n' * 240}-{i}" for i in range(1024)]
 """As many names as `spec.target.nodeNames` takes, nearly as long as they may be."""
@@ -42,10 +51,24 @@ class TimedServer(Server):
     """The API server in memory, which knows when the small tenant's status was last written."""
 
     written = 0.0
+    started = 0.0
+    """CPU time at which its first Job was created since this was 0."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.jobs: list[dict[str, Any]] = []
+        """What was created, for a watch to show."""
 
     async def patch(self, path: str, body: Any, *arguments: Any, **more: Any) -> dict[str, Any]:
         done = await super().patch(path, body, *arguments, **more)
         self.written = time.perf_counter() if path == STATUS else self.written
+        return done
+
+    async def create(self, path: str, *arguments: Any, **more: Any) -> dict[str, Any]:
+        done = await super().create(path, *arguments, **more)
+        self.started = self.started or (time.process_time() if path == paths.jobs(SMALL) else 0.0)
+        if path in (paths.jobs(SMALL), paths.jobs(LARGE)):
+            self.jobs.append(done)
         return done
 
 
@@ -106,6 +129,44 @@ def measured(count: int, reports: int, huge: int) -> tuple[float, float]:
     return asyncio.run(_measured(count, reports, huge))
 
 
+async def _at_the_bound(count: int, profiles: int) -> tuple[float, float]:
+    """CPU seconds from a minute's begin to the small tenant's first Job, the median of some minutes; peak in MiB."""
+    cache, server, now = Cache(), TimedServer(), datetime(2026, 11, 24, 12, tzinfo=UTC)
+    server.created = format_time(now)
+    nodes = list(fleet(count))
+    for node in nodes:
+        cache.put("nodes", node)
+    for number in range(profiles):
+        put(server, cache, LARGE, f"minutely-{number}", suspend=False, schedule={"cron": "* * * * *"})
+    cluster: Any = server
+    gatherer = Gatherer(cluster, cache, SETTINGS, [SMALL, LARGE], clock=lambda: now)
+    reconciler = Reconciler(cache, gatherer, Actor(cluster, cache, clock=lambda: now), Telemetry())
+    await reconciler.once()
+    for job in server.jobs:
+        cache.put("jobs", job)
+    spare_collections()
+    taken = []
+    for number in range(MINUTES):
+        now += timedelta(seconds=61)
+        server.created = format_time(now)
+        names = [node["metadata"]["name"] for node in nodes[count // 2 + number * OWN_NODES :][:OWN_NODES]]
+        put(server, cache, SMALL, f"own-{number}", suspend=False, target={"nodeNames": names})
+        server.started = 0.0
+        began = time.process_time()
+        while not server.started:
+            assert time.process_time() < began + 60, "no agent was started"
+            await reconciler.once()
+        taken.append(server.started - began)
+        for job in server.jobs:
+            cache.put("jobs", job)
+    return median(taken), peak_mib()
+
+
+def at_the_bound(count: int, profiles: int) -> tuple[float, float]:
+    """As `_at_the_bound`, to be run in a process of its own."""
+    return asyncio.run(_at_the_bound(count, profiles))
+
+
 def in_memory(reports: int, huge: int) -> None:
     """Prints the three worlds."""
     rows = {
@@ -125,7 +186,12 @@ def main() -> int:
     parser.add_argument("--reports", type=int, default=10_000, help="of the large tenant, and nodes: %(default)s")
     parser.add_argument("--huge", type=int, default=20, help="profiles of the largest size: %(default)s")
     parser.add_argument("--api-server", action="store_true", help="on a real API server, without huge profiles")
+    parser.add_argument("--bound", action="store_true", help="beside as many profiles as the chart allows")
     options = parser.parse_args()
+    if options.bound:
+        seconds, peak = apart(at_the_bound, BOUND_NODES, BOUND_PROFILES)
+        print(f"beside {BOUND_PROFILES} profiles over {BOUND_NODES} nodes: {seconds:.2f} s to the Job, {peak:.0f} MiB")
+        return int(seconds > BOUND_SECONDS)
     if not options.api_server:
         in_memory(options.reports, options.huge)
         return 0

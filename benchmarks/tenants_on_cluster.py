@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -79,7 +80,7 @@ def measured(reports: int) -> list[Row]:
         rows = [_row(scene, "alone")]
         with site.without_operator():
             began = time.perf_counter()
-            run_blocking(_write_reports(site, reports))
+            run_blocking(write_reports(site.lab.kubeconfig, reports))
             print(f"{reports} reports written in {time.perf_counter() - began:.0f} s", flush=True)
         rows.append(_row(scene, f"while {reports} reports are taken in"))
         eventually(lambda: run_blocking(_marked(site)) == reports, MARKED_SECONDS)
@@ -135,9 +136,9 @@ def _answered(profile: Profile, limit: int) -> float:
     return time.perf_counter() - began
 
 
-async def _write_reports(site: Site, count: int) -> None:
+async def write_reports(kubeconfig: Path, count: int) -> None:
     """The large tenant's profile, and a report with a result for each of `count` nodes that are gone."""
-    async with administrator(site.lab.kubeconfig) as cluster:
+    async with administrator(kubeconfig) as cluster:
         manifest = profile_manifest(LARGE, "nightly", suspend=True, target={"nodeNames": ["nowhere"]})
         made = await cluster.create(paths.profiles(LARGE), manifest)
         owner = {"apiVersion": API_VERSION, "kind": PROFILE_KIND, "name": "nightly", "uid": made["metadata"]["uid"]}

@@ -23,6 +23,10 @@ class Variant:
     recipe: Recipe
 
 
+BF16 = Variant(UNQUANTIZED, UNQUANTIZED)
+"""What the last layers of NVFP4 stay in."""
+
+
 @dataclass(frozen=True, slots=True)
 class GemmCase(Gemm):
     """One distinct GEMM in one mode: forward (m, k, n), or a gradient in its own layout.
@@ -83,8 +87,8 @@ class Cases:
     def all(self) -> tuple[Case, ...]:
         """Every case in the order of a variant's slot: training first, right after the discarded stretch of its load.
 
-        After GEMMs at the power cap its clock was another one for a while: on an H100 that widened the interval of the
-        training speedup from 0.3 to 1.3 %."""
+        After GEMMs at the power cap its clock may be another one for a while. Half-widths of 0.4 to 1.3 % on an H100
+        are supposed to come from that: no run has compared both orders."""
         return (self.training, *self.gemms) if self.training else self.gemms
 
 

@@ -138,7 +138,7 @@ class KernelSeconds:
     """Seconds of the kernels of one GEMM, kernels that run at the same time counted once.
 
     `gemm`: in which a GEMM kernel ran; `other`: in which only others did. `launches` GEMM kernels ran, on `streams`
-    streams; `kernels` of any kind.
+    streams; `kernels` of any kind, one after another.
     """
 
     gemm: float

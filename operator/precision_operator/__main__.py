@@ -109,12 +109,11 @@ async def run(options: argparse.Namespace) -> None:
             refusals=refusals,
             stop=lambda: switch.stop,
             creating=actor.creations.jobs,
-            made=actor.starts.made,
-            withdrawn=actor.withdrawn,
             yields=yields,
             clock=clock,
         )
-        plans = Planning(cluster, cache, configured.namespaces, FaultLog(telemetry.fault), lambda: gatherer.unserved)
+        faults, across = FaultLog(telemetry.fault), configured.settings.plans_across
+        plans = Planning(cluster, cache, configured.namespaces, faults, lambda: gatherer.unserved, across=across)
         kinds = handlers.targets(configured.namespaces, configured.settings.resource_claims)
         watches = Watches(
             [*kinds],

@@ -12,11 +12,11 @@ from typing import Any
 import kopf
 
 from precision_api.facts.names import GROUP, PLAN_PLURAL, PROFILE_PLURAL, REPORT_PLURAL, VERSION
-from precision_operator.cluster.client import PAGE_ITEMS
+from precision_operator.cluster.client import PAGE_ITEMS, PAGE_TENANT
 from precision_operator.cluster.object_store import identity
 from precision_operator.cluster.watch_loop import WatchTarget
 from precision_operator.shell.observing.cache import OF_CLUSTER, Cache, ObjectKind
-from precision_operator.shell.observing.gather import FIELD_SELECTORS, PAGE, PAGE_SPECS, SELECTORS
+from precision_operator.shell.observing.gather import FIELD_SELECTORS, PAGE, SELECTORS
 
 RESOURCES: dict[ObjectKind, tuple[str, str, str]] = {
     "nodes": ("", "v1", "nodes"),
@@ -42,7 +42,7 @@ def targets(namespaces: Sequence[str], slices: bool = True) -> dict[WatchTarget,
             page = PAGE.get(kind, PAGE_ITEMS)
             chosen[WatchTarget(*resource, namespace, *selectors, page_items=page, optional=optional)] = kind
     plan = (GROUP, VERSION, PLAN_PLURAL)
-    return chosen | {WatchTarget(*plan, name, page_items=PAGE_SPECS, optional=True): None for name in namespaces}
+    return chosen | {WatchTarget(*plan, name, page_items=PAGE_TENANT, optional=True): None for name in namespaces}
 
 
 def register(

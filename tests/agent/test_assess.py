@@ -19,7 +19,7 @@ from precision_api.exchange.request import Timing
 from precision_api.exchange.result import Execution, Failure, RecipeResult
 from precision_api.models.resolution import resolve
 from precision_api.models.workload import Workload
-from tests.support.fake_backend import VERIFIED, FakeBackend, devices_of, one_second
+from tests.support.fake_backend import ASSUMED, FakeBackend, devices_of, one_second
 from tests.support.result_objects import TINY_WORKLOAD, request
 
 TIMING = Timing(passes=3, segment_seconds=3.0, discard_seconds=1.0)
@@ -41,7 +41,7 @@ def run_on(*backends: FakeBackend, stop: Stop = lambda: None, workload: Workload
     resolved, devices = resolve(asked.workload), devices_of(*backends)
     cases = cases_of(asked, resolved)
     samples = take(devices, cases, cases.variants, TIMING, stop)
-    return Measured(cases, samples, resolved, devices.machine().names)
+    return Measured(cases, samples, resolved, devices.machine().names, layers_bf16=0)
 
 
 def run_of(
@@ -52,14 +52,14 @@ def run_of(
 
 
 POWER = NodePower({"layers": 2000.0}, seconds=12.0, updates=120, scope="gpu")
-EVIDENCE = RecipeEvidence(VERIFIED, RecipePower(POWER, {}))
+EVIDENCE = RecipeEvidence(ASSUMED, RecipePower(POWER, {}))
 
 
 def assessed(
     seconds: Callable[[Case, Variant], float | Failure] = twice_as_fast,
     variant: Variant = NVFP4,
     metering: RecipePower = RecipePower(POWER, {}),  # noqa: B008 -- frozen
-    probe: Probe = VERIFIED,
+    probe: Probe = ASSUMED,
     stop: Stop = lambda: None,
 ) -> RecipeResult:
     return recipe_result(variant, run_of(seconds, stop), RecipeEvidence(probe, metering))

@@ -17,7 +17,6 @@ from typer.testing import CliRunner
 
 from precision_agent.results.verdict_text import verdict_text
 from precision_agent.run.cli import app
-from precision_agent.run.local import EVERYWHERE
 from precision_agent.run.publish import TERMINATION_LOG_ENV
 from precision_api.exchange.request import Timing
 from precision_api.exchange.result import MeasurementResult
@@ -122,7 +121,7 @@ def test_a_cpu_run_with_real_torch_gives_intervals_memory_and_the_same_schema(tm
     assert (result.backend, result.provenance, result.product, result.gpus) == ("torch-cpu", "trial", "CPU", ())
     bf16, fp8, mxfp8 = result.recipes
     for found in (bf16, fp8):
-        assert found.verification.verdict == "verified"
+        assert found.verification.verdict == "unknown"
         assert [gemm.pass_ for gemm in found.gemms] == ["fprop", "dgrad", "wgrad"] * 2
         assert all(gemm.seconds and gemm.seconds.n == 2 and gemm.seconds.value > 0 for gemm in found.gemms)
         assert found.memory.process_peak_bytes
@@ -224,9 +223,7 @@ def test_a_plan_says_whether_a_layer_fits_before_anything_runs() -> None:
     assert "one layer" not in dense.stderr
 
 
-@pytest.mark.parametrize(
-    ("product", "variants"), [("GB200", len(EVERYWHERE) + 1), ("H100", 5), ("NVIDIA-H100-80GB-HBM3", 5)]
-)
+@pytest.mark.parametrize(("product", "variants"), [("GB200", 6), ("H100", 5), ("NVIDIA-H100-80GB-HBM3", 5)])
 def test_gpu_minutes_are_planned_for_a_product_that_is_not_here(product: str, variants: int) -> None:
     ran = called("run", "--plan", "--product", product, "--gpus", "4", "--preset", "llama3-8b")
     assert ran.exit_code == 0, ran.stderr

@@ -82,9 +82,7 @@ def test_steps_with_other_parts_are_not_held_against_each_other() -> None:
 @cache
 def replayed(kept: int = 0) -> MeasurementResult:
     workload = Workload(preset="llama3-8b")
-    found = run_request(
-        request_text(workload=workload, kept_higher_layers=kept, gpus=1, gemm_modes=()), "replay"
-    ).result
+    found = run_request(request_text(workload=workload, last_layers_bf16=kept, gpus=1, gemm_modes=()), "replay").result
     assert found is not None
     return found
 

@@ -16,7 +16,7 @@ from precision_agent.precision.evidence import (
 )
 from precision_agent.protocol import Inspection, Probe, Profile, ProfiledKernel
 from precision_agent.results.result import repeats
-from precision_api.exchange.result import Backend, NumericErrors, Verification
+from precision_api.exchange.result import NumericErrors, Verdict, Verification
 from precision_api.models.model import ModelSpec
 from tests.support.result_objects import request
 
@@ -24,7 +24,6 @@ FP8 = "nvjet_qqtst_128x256_128x6_2x1_v_bz_TNT"
 BF16 = "nvjet_tst_128x256_64x4_2x1_v_bz_TNT"
 CAST = "void transformer_engine::cast_transpose_kernel<float>(int)"
 NORM = "void transformer_engine::normalization::rmsnorm_fwd_tuned_kernel<float>(int)"
-TE: Backend = "transformer-engine"
 MIXTURE: dict[str, Any] = {
     "hiddenSize": 32, "intermediateSize": 64, "numAttentionHeads": 2, "gatedMLP": True, "headDim": 24,
     "moe": {"numExperts": 4, "topK": 2, "expertIntermediateSize": 16},
@@ -38,7 +37,7 @@ def profile(*kernels: ProfiledKernel) -> Profile:
 
 
 def verified(*kernels: ProfiledKernel, inside: Inspection = UNSEEN, **more: Any) -> Verification:
-    return verification_of("fp8_current", request(**more), PROBED, profile(*kernels), inside, TE)
+    return verification_of("fp8_current", request(**more), PROBED, profile(*kernels), inside)
 
 
 def test_the_tax_is_the_quantisation_kernels_share_and_a_norm_is_none_of_it() -> None:
@@ -116,11 +115,11 @@ def test_attention_that_is_not_fused_is_bf16_in_every_recipe_and_no_part_of_the_
 def test_where_modules_cannot_be_told_bf16_kernels_may_be_the_heads_and_prove_no_fallback() -> None:
     mixed = (ProfiledKernel(FP8, 1.0), ProfiledKernel(BF16, 3.0))
     blind = replace(profile(*mixed), unplaced="RuntimeError: a view is modified")
-    found = verification_of("fp8_current", request(), PROBED, blind, Inspection(), TE)
+    found = verification_of("fp8_current", request(), PROBED, blind, Inspection())
     assert (found.verdict, "a view is modified" in found.message) == ("unknown", True)
     assert verified(*mixed).verdict == "partial"
     pure = replace(profile(mixed[0]), unplaced="RuntimeError: a view is modified")
-    assert verification_of("fp8_current", request(), PROBED, pure, Inspection(), TE).verdict == "verified"
+    assert verification_of("fp8_current", request(), PROBED, pure, Inspection()).verdict == "verified"
 
 
 def test_attention_that_is_not_fused_is_told_and_a_fused_or_unknown_one_is_not() -> None:
@@ -151,27 +150,21 @@ def test_errors_lower_a_verdict_and_flags_stand_beside_it() -> None:
 
 
 def test_without_a_profile_the_probes_word_stands() -> None:
-    assert verification_of("bf16", request(), PROBED, None, Inspection(), TE).message == "probe"
+    assert verification_of("bf16", request(), PROBED, None, Inspection()).message == "probe"
 
 
 def test_the_longest_kernels_are_told_and_equal_names_are_one() -> None:
     kernels = [ProfiledKernel(f"kernel_{n}", float(n)) for n in range(40)] + [ProfiledKernel("kernel_0", 99.0)]
-    found = verification_of("bf16", request(), PROBED, profile(*kernels), Inspection(), TE).kernels
+    found = verification_of("bf16", request(), PROBED, profile(*kernels), Inspection()).kernels
     assert len(found) == KERNELS_TOLD
     assert [kernel.name for kernel in found[:2]] == ["kernel_0", "kernel_39"]
 
 
 @pytest.mark.parametrize(
-    ("backend", "verdict"),
-    [("transformer-engine", "unknown"), ("torch-cuda", "unknown"), ("torch-cpu", "verified"), ("replay", "verified")],
+    ("probe", "verdict"), [("verified", "unknown"), ("assumed", "assumed"), ("fallback", "fallback")]
 )
-def test_where_kernels_can_be_read_a_probe_alone_verifies_nothing(backend: Backend, verdict: str) -> None:
-    probed = Probe("ok", verification=Verification(verdict="verified", message="probe"))
-    found = verification_of("fp8_current", request(), probed, None, Inspection(), backend)
+def test_a_probe_alone_verifies_nothing(probe: Verdict, verdict: str) -> None:
+    probed = Probe("ok", verification=Verification(verdict=probe, message="probe"))
+    found = verification_of("fp8_current", request(), probed, None, Inspection())
     assert found.verdict == verdict
     assert found.message == ("no measured step was profiled" if verdict == "unknown" else "probe")
-
-
-def test_a_probe_that_saw_a_fallback_keeps_its_word_on_a_gpu() -> None:
-    probed = Probe("ok", verification=Verification(verdict="fallback", message="probe"))
-    assert verification_of("fp8_current", request(), probed, None, Inspection(), TE).verdict == "fallback"

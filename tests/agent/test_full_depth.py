@@ -108,7 +108,7 @@ def test_an_interval_is_as_wide_as_the_regions_make_it() -> None:
         ({"gradient_accumulation": 1}, truth("bf16", 32, accumulation=1)),
         ({"gradient_accumulation": 64, "shards": 16}, truth("bf16", 32, 64, 16)),
         ({"recompute": "Full"}, truth("bf16", 32) + 32 * 0.010),
-        ({"kept_higher": 0}, truth("bf16", 32)),
+        ({"layers_bf16": 0}, truth("bf16", 32)),
     ],
     ids=["one micro batch a step", "sharded", "recomputed", "none kept"],
 )
@@ -128,14 +128,14 @@ def test_the_step_is_the_designs_sum_whatever_is_asked_for(
     again = 2 if recompute == "Full" else 1
     low, high = (again * forward + backward for forward, backward in (LAYER["nvfp4"], LAYER["bf16"]))
     optimizer = (layers * OPTIMIZER_PER_LAYER + OPTIMIZER_OF_HEAD) / accumulation / shards
-    whole = depth(layers, gradient_accumulation=accumulation, shards=shards, recompute=recompute, kept_higher=kept)
+    whole = depth(layers, gradient_accumulation=accumulation, shards=shards, recompute=recompute, layers_bf16=kept)
     got = full_depth(short_model("nvfp4", 4), whole, short_model("bf16", 4) if kept else None).values[0]
     assert got == pytest.approx((layers - kept) * low + kept * high + HEAD + optimizer, rel=1e-12)
 
 
 @pytest.mark.parametrize("kept", [0, 1, 8, 32])
-def test_layers_kept_higher_take_the_baselines_time(kept: int) -> None:
-    got = full_depth(short_model("nvfp4", 4), depth(32, kept_higher=kept), short_model("bf16", 4)).values[0]
+def test_layers_in_bf16_take_its_time(kept: int) -> None:
+    got = full_depth(short_model("nvfp4", 4), depth(32, layers_bf16=kept), short_model("bf16", 4)).values[0]
     gained = (32 - kept) * (sum(LAYER["bf16"]) - sum(LAYER["nvfp4"]))
     assert got == pytest.approx(truth("bf16", 32) - gained)
 
@@ -205,9 +205,9 @@ def test_a_failed_region_makes_no_figure_smaller_but_fails_it(name: RegionName, 
     assert failed.reason in ("cuda_error", "out_of_memory", "region_not_measured")
 
 
-def test_a_failed_baseline_fails_the_layers_that_are_kept_in_it() -> None:
-    failed = depths.full_depth(short_model("nvfp4", 4), depth(32, kept_higher=2), without("layers_forward", CUDA))
-    assert failed.message.startswith("the kept layers: layers_forward: illegal address")
+def test_bf16_that_failed_fails_the_layers_that_stay_in_it() -> None:
+    failed = depths.full_depth(short_model("nvfp4", 4), depth(32, layers_bf16=2), without("layers_forward", CUDA))
+    assert failed.message.startswith("the layers in BF16: layers_forward: illegal address")
 
 
 def test_regions_of_different_abba_blocks_are_not_added() -> None:
@@ -277,8 +277,8 @@ def test_a_second_depth_that_failed_says_so() -> None:
 
 @pytest.mark.parametrize(("layers", "measured", "kept"), [(32, 0, 0), (2, 1, 3)])
 def test_a_depth_that_can_not_be_is_an_error(layers: int, measured: int, kept: int) -> None:
-    with pytest.raises(ValueError, match="kept higher"):
-        depths.Depth(layers, measured, kept_higher=kept)
+    with pytest.raises(ValueError, match="in BF16"):
+        depths.Depth(layers, measured, layers_bf16=kept)
 
 
 def test_a_full_depth_figure_is_always_a_finite_number() -> None:

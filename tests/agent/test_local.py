@@ -106,7 +106,7 @@ SAME_WORDS = {
     "gemm.enabled": "gemm", "gemm.modes": "mode", "training.enabled": "training", "loss.enabled": "loss",
     "training.weightGradients": "weight_gradients",
     "training.mayHalveMicroBatch": "may_halve_micro_batch", "loss.steps": "loss_steps", "loss.seeds": "loss_seeds",
-    "preset": "timing", "baseline": "baseline", "scope": "scope", "keptHigherLayers": "kept_higher_layers",
+    "preset": "timing", "baseline": "baseline", "scope": "scope", "lastLayersBF16": "last_layers_bf16",
 }  # fmt: skip
 """Fields of a profile's `benchmarks` and the option of a local run that says the same."""
 WORKLOAD_OPTIONS = {"hugging_face_config": "hf_config", "shapes": "shape", "gemms": "shape", "model": "hf_config"}
@@ -130,10 +130,10 @@ def test_whatever_a_profile_says_of_workload_and_benchmarks_a_local_run_has_an_o
 
 def test_every_option_reaches_the_request() -> None:
     found = made(
-        preset="llama3-8b", name="mine", baseline="fp8_current", scope="mlp", kept_higher_layers=4, modes=("autocast",),
+        preset="llama3-8b", name="mine", baseline="fp8_current", scope="mlp", last_layers_bf16=4, modes=("autocast",),
         may_halve_micro_batch=True, loss_steps=20, loss_seeds=2, recipes=("bf16",),
     )  # fmt: skip
-    assert (found.workload.name, found.baseline, found.recipe_scope, found.kept_higher_layers) == (
+    assert (found.workload.name, found.baseline, found.recipe_scope, found.last_layers_bf16) == (
         "mine", "fp8_current", "mlp", 4,
     )  # fmt: skip
     assert (found.gemm_modes, found.may_halve_micro_batch, found.loss) == (
@@ -197,9 +197,9 @@ def test_a_hugging_face_config_is_read_from_its_file(tmp_path: Path) -> None:
         ({"preset": "llama3-8b", "recipes": ("fp6",)}, "recipes.0"),
         ({"preset": "llama3-8b", "baseline": "nvfp4"}, "baseline"),
         ({"preset": "llama3-8b", "scope": "some"}, "recipe_scope"),
-        ({"preset": "llama3-8b", "kept_higher_layers": 32}, "--kept-higher-layers 32: the model has 32 layers"),
-        ({"preset": "llama3-8b", "kept_higher_layers": -1}, "kept_higher_layers"),
-        ({"shapes": ("64x64x64",), "kept_higher_layers": 2}, "--kept-higher-layers: shapes have no layers"),
+        ({"preset": "llama3-8b", "last_layers_bf16": 32}, "--last-layers-bf16 32: the model has 32 layers"),
+        ({"preset": "llama3-8b", "last_layers_bf16": -1}, "last_layers_bf16"),
+        ({"shapes": ("64x64x64",), "last_layers_bf16": 2}, "--last-layers-bf16: shapes have no layers"),
         ({"preset": "llama3-8b", "modes": ("graph",)}, "gemm_modes.0"),
         ({"preset": "llama3-8b", "modes": (), "training": False}, "nothing to measure: leave out --no-gemm"),
         ({"shapes": ("64x64x64",), "modes": ()}, "nothing to measure"),

@@ -8,11 +8,13 @@ from dataclasses import replace
 import pytest
 
 from precision_agent.power.energy import Window
+from precision_agent.power.preflight import Health
 from precision_agent.power.sensor_sampling import Recording, SensorRow, recordings
 from precision_agent.power.throttle import KINDS
 from precision_agent.protocol import Part
 from precision_agent.results import power_windows
 from precision_agent.sampling.sample import POWER_PARTS, PowerWindow
+from precision_api.exchange.result import DeviceMemory, Gpu
 
 WATTS: dict[Part, int] = {"layers": 600, "head": 500, "optimizer": 300}
 HEAT = next(kind.field for kind in KINDS if kind.name == "hardware_thermal")
@@ -146,12 +148,36 @@ def test_a_gpu_of_which_nothing_tells_of_heat_or_brake_is_named() -> None:
     assert power_windows.held_back(found, windows_).marked is None, "it would pass for a cool one"
 
 
-def test_clocks_are_means_heat_is_the_hottest_and_memory_the_fullest_within_the_windows() -> None:
-    rows = [SensorRow(float(n), "GPU-0", celsius=50 + n, sm_mhz=1000 + n, used_bytes=n) for n in range(10)]
+def test_clocks_are_means_and_heat_is_the_hottest_within_the_windows() -> None:
+    rows = [SensorRow(float(n), "GPU-0", celsius=50 + n, sm_mhz=1000 + n) for n in range(10)]
     clocks = power_windows.clocks(recordings(rows), [Window(1.0, 3.0)])
     assert (clocks.sm_mhz, clocks.celsius) == (1002.0, 53.0)
-    assert power_windows.used_bytes(recordings(rows), [Window(1.0, 3.0)]) == 3
     assert power_windows.clocks({}, [Window(1.0, 3.0)]) is None
+
+
+@pytest.mark.parametrize(
+    ("product", "numa_node", "with_reserve", "told"),
+    [
+        ("H200", None, False, DeviceMemory(used_bytes=35, total_bytes=90)),
+        ("H200", None, True, DeviceMemory(used_bytes=35, total_bytes=90, with_reserve=True)),
+        ("GB200", None, False, DeviceMemory(used_bytes=28, total_bytes=90, idle_bytes=7)),
+        ("a GH200", 2, False, DeviceMemory(used_bytes=28, total_bytes=90, idle_bytes=7, numa_node=True)),
+    ],
+    ids=["v2", "v1, with the driver's reserve", "Grace, less the idle reading", "a NUMA node"],
+)
+def test_memory_in_use_is_the_fullest_gpus_highest_within_the_windows(
+    product: str, numa_node: int | None, with_reserve: bool, told: DeviceMemory
+) -> None:
+    rows = [
+        SensorRow(float(n), uuid, used_bytes=more + 10 * n, with_reserve=with_reserve)
+        for n in range(10)
+        for uuid, more in (("GPU-0", 0), ("GPU-1", 5))
+    ]
+    gpus = [Gpu(uuid=f"GPU-{n}", name="GPU", memory_bytes=total) for n, total in ((0, 80), (1, 90))]
+    health = [Health(f"GPU-{n}", memory_used_bytes=7, numa_node=numa_node) for n in range(2)]
+    found = power_windows.device_memory(recordings(rows), [Window(1.0, 3.0)], gpus, health, product)
+    assert found == told
+    assert power_windows.device_memory(recordings(rows), [], gpus, health, product) is None, "nothing trained"
 
 
 def test_the_trace_is_thinned_and_what_one_gpu_did_not_tell_is_no_number() -> None:

@@ -16,7 +16,7 @@ from precision_agent.protocol import Refusal
 from precision_agent.run.open import chosen
 from precision_api.exchange.exits import exit_of
 from precision_api.exchange.request import Timing
-from precision_api.exchange.result import MeasurementResult
+from precision_api.exchange.result import DeviceMemory, MeasurementResult
 from tests.support.fake_nvml import FakeNvml, compile_nvml, forking
 from tests.support.result_objects import TINY_WORKLOAD, request_text
 
@@ -126,7 +126,9 @@ def test_a_run_on_two_gpus_has_sensors_steadiness_clocks_memory_trace_and_health
     assert {round(watts) for watts in result.power_trace.watts if watts} == {1020}
     bf16 = result.recipes[0]
     assert (bf16.clocks.sm_mhz, bf16.clocks.celsius) == (1800, 60)
-    assert bf16.memory.device_used_bytes == 500_000_000
+    assert result.device_memory == DeviceMemory(used_bytes=500_000_000, total_bytes=result.gpus[0].memory_bytes)
+    by_recipe = {row.recipe: row.memory.allocated_peak_bytes for row in result.recipes}
+    assert by_recipe == {"bf16": 4 * 10**9, "nvfp4": 5 * 10**9}, "recipes differ in the allocator's figure alone"
     assert {one.reason: one.share for one in bf16.throttle} == dict.fromkeys(
         ("power_cap", "software_thermal", "hardware_thermal", "power_brake"), 0.0
     )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from precision_agent.results.recommend import recommend
-from precision_api.exchange.result import Energy, Interval, RecipeResult, Training, Verdict, Verification
+from precision_api.exchange.result import Energy, Interval, Loss, RecipeResult, Training, Verdict, Verification
 from precision_api.facts.recipes import Recipe
 from tests.support.result_objects import interval, recipe_result
 
@@ -19,7 +21,7 @@ def with_verdict(recipe: Recipe, speed: float, verdict: Verdict) -> RecipeResult
 
 
 def test_the_fastest_is_recommended_and_a_wider_format_to_fall_back_to() -> None:
-    found = recommend(recipes(mxfp8=1.3, nvfp4=1.6, nvfp4_no_rht=1.5), None, "measured")
+    found = recommend(recipes(fp8_delayed=1.4, mxfp8=1.3, nvfp4=1.6, nvfp4_no_rht=1.5), None, "measured")
     assert (found.by_speed, found.by_energy, found.fallback) == ("nvfp4", "nvfp4", "mxfp8")
     assert found.sentence == (
         "nvfp4 trains 1.6x as fast as bf16 (1.58 to 1.62); fall back to mxfp8. Most tokens per joule: nvfp4."
@@ -137,3 +139,29 @@ def test_a_step_without_its_head_recommends_nothing_by_speed_or_energy() -> None
     found = recommend([whole[0], whole[1].model_copy(update={"training": without, "sums": ()})], None, "measured")
     assert (found.by_speed, found.by_energy) == (None, None)
     assert "the steps ran without head, for want of memory" in found.sentence
+
+
+HEALTHY, DIVERGED = Loss(verdict="healthy"), Loss(verdict="diverged")
+NO_RHT = '"may degrade convergence quality"'
+NONE_KEPT = '"keep the last 15% of the layers in BF16 precision for better stability"'
+
+
+@pytest.mark.parametrize(
+    ("of_nvfp4", "of_no_rht", "speed", "fallback", "words"),
+    [
+        ({"last_layers_bf16": 5}, {}, "nvfp4", "mxfp8", "nvfp4 with its last 5 layers in BF16 trains 1.6x"),
+        ({"last_layers_bf16": 0}, {"loss": HEALTHY}, "fp8_delayed", "mxfp8", "fp8_delayed trains 1.4x"),
+        ({"last_layers_bf16": 0, "listed": True}, {}, "nvfp4", "mxfp8", f"{NONE_KEPT} (Megatron-Bridge"),
+        ({}, {"listed": True}, "nvfp4_no_rht", "nvfp4", f"{NO_RHT} (NVIDIA JAX-Toolbox"),
+        ({}, {"listed": True, "loss": DIVERGED}, "nvfp4", "mxfp8", "nvfp4_no_rht: "),
+    ],
+    ids=["layers kept", "healthy but risky", "none kept, by name", "no RHT, by name", "by name, but diverged"],
+)
+def test_a_risky_recipe_is_named_only_where_it_is_listed_and_with_its_source(
+    of_nvfp4: dict[str, Any], of_no_rht: dict[str, Any], speed: Recipe, fallback: Recipe, words: str
+) -> None:
+    risky = [recipe_result("nvfp4", 1.6, **of_nvfp4), recipe_result("nvfp4_no_rht", 1.7, **of_no_rht)]
+    found = recommend([*recipes(fp8_delayed=1.4, mxfp8=1.3), *risky], None, "measured")
+    assert (found.by_speed, found.by_energy, found.fallback) == (speed, speed, fallback)
+    assert words in found.sentence
+    assert ("Risk of" in found.sentence) == any(said in found.sentence for said in (NO_RHT, NONE_KEPT))

@@ -85,6 +85,16 @@ def test_gpus_are_known_by_uuid_with_their_enforced_limit(scripted: Scripted) ->
     assert found["gpus"][0]["memory_bytes"] == 200_000_000_000
 
 
+@pytest.mark.parametrize(("lines", "used"), [("", 500_000_000), ("unsupported second_call\n", 900_000_000)])
+def test_a_driver_without_the_second_call_tells_memory_with_its_reserve_and_says_so(
+    scripted: Scripted, lines: str, used: int
+) -> None:
+    fake = scripted(f"gpu GPU-0\nmemory 150000000000 500000000\nreserve 400000000\n{lines}")
+    rows = fake.run(VIRTUAL, "0.2", "GPU-0")
+    assert {(row["used_bytes"], row["with_reserve"]) for row in rows} == {(used, bool(lines))}
+    assert fake.run(HEALTH, "GPU-0")["health"][0]["memory_used_bytes"] == used, "as the first reading is counted"
+
+
 def test_a_driver_that_does_not_start_is_a_named_reason(scripted: Scripted) -> None:
     assert scripted("init_error 9\n").run(READ)["failure"] == "nvml_unavailable"
 

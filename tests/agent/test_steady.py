@@ -56,6 +56,14 @@ def test_a_still_device_is_warm_as_soon_as_a_slope_can_be_told() -> None:
     assert warmed(FakeBackend()) == ("steady", 2.0 * LEAST_POINTS)
 
 
+def test_slices_of_whole_steps_that_end_early_are_told_as_long_as_they_took() -> None:
+    class Early(FakeBackend):
+        def settle(self, variant: Variant, seconds: float) -> Sample | Failure:
+            return super().settle(variant, seconds / 2)
+
+    assert warmed(Early()) == ("steady", 1.0 * LEAST_POINTS)
+
+
 def test_a_device_that_never_settles_is_flagged_after_the_longest_time() -> None:
     class Slowing(FakeBackend):
         def settle(self, variant: Variant, seconds: float) -> Sample | Failure:

@@ -184,14 +184,18 @@ def test_the_librarys_own_call_leaves_quantizers_as_they_were_and_experts_out() 
     assert not [name for name, _ in found[0] if "expert" in name]
 
 
-def test_kernels_are_seen_without_the_gaps_between_them() -> None:
-    bench, variant = Bench(), Variant("fp8_current", "fp8_current")
+@pytest.mark.parametrize(("l2_bytes", "rotated"), [(0, False), (24_000, True)])
+def test_kernels_are_seen_without_the_gaps_between_them(l2_bytes: int, rotated: bool) -> None:
+    """Both are of one GEMM, also where equal modules take turns."""
+    bench, variant = Bench(l2_bytes=l2_bytes), Variant("fp8_current", "fp8_current")
     bench.world.gpu.gap = 5.0
     timed = sample(bench.backend.measure(bench.gemm("qkv", "dgrad", "prequantized"), variant, 0.0))
     profile = bench.backend.profile(variant, "gemms", 0.0)
     seen = profile.gemms["qkv", "dgrad"]
     assert us(seen.seconds) == pytest.approx(GEMM["fp8_current"][1] + QUANTISE[1])
     assert us(timed.seconds) == pytest.approx(us(seen.seconds) + 2 * 5.0)
+    assert seen.kernels == 2
+    assert any(not isinstance(unit, Failure) and unit.rotated > 1 for unit in bench.backend._units.values()) is rotated
 
 
 @pytest.mark.parametrize("load", ["gemms", "training"])

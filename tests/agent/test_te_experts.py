@@ -210,14 +210,14 @@ def test_the_full_depth_step_has_each_kind_of_layer_as_often_as_the_model() -> N
     assert failed.message.startswith("dense_forward was not timed")
 
 
-def test_layers_that_are_kept_higher_are_of_their_own_kind() -> None:
+def test_the_last_layers_in_bf16_are_those_with_experts_first() -> None:
     workload = resolve(asked(LATENT).workload)
     low: dict[RegionName, Any] = {
         "dense_forward": (1.0,), "layers_forward": (2.0,), "layers_backward": (0.0,), "dense_backward": (0.0,),
     }  # fmt: skip
     high = {name: (10 * value[0],) for name, value in low.items()}
     for kept, expected in ((1, 2 + 1 + 10), (2, 1 + 10 + 1 + 10), (4, 40)):
-        depth = depth_of(workload, 2, dense_measured=1, kept_higher=kept)
+        depth = depth_of(workload, 2, dense_measured=1, layers_bf16=kept)
         found = full_depth(low, depth, high)  # type: ignore[arg-type]
         assert not isinstance(found, Failure)
         assert found.values == (expected,), kept

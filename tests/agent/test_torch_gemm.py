@@ -58,7 +58,7 @@ def test_each_pass_multiplies_right_within_its_precision(recipe: Recipe, pass_: 
 @pytest.mark.parametrize("variant", [BF16, FP8], ids=lambda variant: variant.label)
 def test_a_probe_verifies_by_numerical_error_and_says_what_it_could_not_see(variant: Variant) -> None:
     found = backend().probe(variant)
-    assert (found.availability, found.verification.verdict) == ("ok", "verified")
+    assert (found.availability, found.verification.verdict) == ("ok", "unknown")
     assert "kernel names unavailable on the CPU" in found.verification.message
 
 

@@ -98,6 +98,7 @@ def test_gemms_on_streams_that_run_side_by_side_take_the_time_of_one() -> None:
     found = [Launch(CAST, 0, 1, region="fprop"), *(Launch(BF16, 1, 3, region="fprop", stream=n) for n in range(4))]
     seen = shares(found, "fprop", steps=1)
     assert (seen.gemm, seen.other, seen.launches, seen.streams) == (2, 1, 4, 4)
+    assert seen.kernels == 2, "a cast and a round of GEMMs: so many gaps"
     assert seen.gemm_share == pytest.approx(2 / 3)
     assert {row.name: row.seconds for row in kernels(found, steps=1)} == {BF16: 2.0, CAST: 1.0}
     assert kernel_seconds(found, steps=1) == 3

@@ -105,7 +105,7 @@ def test_the_weights_that_are_kept_quantised_are_those_of_the_gemms(preset: str,
 
 def test_layers_and_attention_that_stay_in_bf16_take_its_bytes() -> None:
     bf16, mxfp8 = training_memory(workload(), "bf16"), training_memory(workload(), "mxfp8")
-    kept = training_memory(workload(), "mxfp8", kept_higher=8)
+    kept = training_memory(workload(), "mxfp8", layers_bf16=8)
     assert kept.quantized_weights == pytest.approx(mxfp8.quantized_weights * 24 / 32)
     assert kept.activations == pytest.approx((24 * mxfp8.activations + 8 * bf16.activations) / 32)
     mlp = training_memory(workload(), "mxfp8", scope="mlp")

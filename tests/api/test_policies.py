@@ -126,6 +126,11 @@ def test_a_policy_denies_what_it_forbids_with_its_reason_and_allows_the_rest(
     assert create(api, tenant, {}) == (201, "")
 
 
+def test_a_profile_measures_cordoned_nodes_only_where_their_taint_is_allowed(api: ApiServer, tenant: str) -> None:
+    code, said = create(api, tenant, {"target": {"cordoned": "Include", "nodeNames": ["n0"]}})
+    assert (code, "may not tolerate node.kubernetes.io/unschedulable (target.cordoned)" in said) == (403, True)
+
+
 @pytest.mark.parametrize("kind", CASES)
 def test_a_profile_of_before_can_be_suspended_and_may_not_be_made_worse(kind: str, api: ApiServer, tenant: str) -> None:
     old = path(tenant, PROFILE_PLURAL, f"old-{kind}")

@@ -64,6 +64,8 @@ EVERYTHING: dict[str, Any] = {
         "podSecurityContext": {"runAsUser": 1000620000, "supplementalGroups": [44]},
     },
     "nodes": {"startupTaints": ["acme.example/", "burn-in"], "nvlinkDomainLabels": ["acme.example/domain"]},
+    "profilesPerNamespace": {"max": 20, "quota": True},
+    "capacityPlans": {"acrossNamespaces": ["platform"]},
     "fleetLimits": {"maxConcurrent": 40, "perTopology": [{"key": "acme.example/rack", "max": 2}]},
     "policies": {
         "namespaceSelector": {"matchExpressions": [{"key": "tier", "operator": "NotIn", "values": ["platform"]}]},

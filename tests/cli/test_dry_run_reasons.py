@@ -38,6 +38,7 @@ NOT_TOLD: Mapping[str, str] = {
     "Eligible": "no node stays so: one whose turn has come would start, any other says what it waits for",
     "FirstRun": "attempt 1 that would start says it: there is nothing that has changed",
     "ProfileNotAccepted": "the refusal itself ends the command, with its own reason and sentence",
+    "TooManyProfiles": "of a profile that is there: tests/core/test_bound.py",
     "NamespaceForbidden": "only the operator meets it: what its own account may list, no user can tell",
     "InvalidSpec": "the file is read field by field before anything is planned: every wrong field gets its own line",
     "PodLost": "said of an attempt that is over: the node itself is queued again, or would start",

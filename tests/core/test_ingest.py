@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from precision_api.exchange.exits import EXITS
 from precision_api.exchange.message import Detail, Summary
 from precision_api.exchange.request import canonical
-from precision_api.exchange.result import CUT_OFF, Gpu, MeasurementResult
+from precision_api.exchange.result import CUT_OFF, Gpu, MeasurementResult, RecipeResult
 from precision_api.exchange.summary import recipe_summaries
 from precision_api.exchange.wire import encode, encode_refusal, read_message
 from precision_api.kinds.report import ReportStatus
@@ -200,7 +200,8 @@ def test_a_report_holds_figures_versions_origin_and_what_kubectl_shows() -> None
     assert (written.run.provenance, written.run.detail) == ("replayed", f"{report().name}-detail")
     assert written.run.passes == 3, "what the intervals of the result are made of, not what its preset asks for today"
     assert (written.attempt.outcome, written.attempt.number) == ("succeeded", 1)
-    fastest = max(written.results, key=lambda row: float(row.speedup or 0))
+    without_risk = [row for row in written.results if row.recipe != "nvfp4_no_rht"]
+    fastest = max(without_risk, key=lambda row: float(row.speedup or 0))
     best = f"{fastest.recipe} {float(fastest.speedup):.2f}x"
     assert (written.data, written.state, written.best) == ("replayed", "Measured", best)
     assert {c.type: c.status for c in written.conditions} == {"Fresh": "True", "Succeeded": "True"}
@@ -257,7 +258,7 @@ def test_a_figure_that_is_not_valid_is_absent_and_never_zero() -> None:
     energy = {"valid": False, "reasons": ["CounterStuck"]}
     broken = recipe_result("bf16").model_dump(mode="json", by_alias=True)
     broken["training"]["energy"] = energy
-    written = status(recipes=(broken,))
+    written = status(recipes=(RecipeResult.model_validate(broken),))
     told = ingest.status_json(written)["results"][0]
     assert not told.keys() & {"watts", "tokensPerJoule", "speedup", "powerScope"}
     assert told["powerInvalid"] == ["CounterStuck"]

@@ -18,7 +18,6 @@ from precision_operator.core.admission.budget_view import (
     BudgetView,
     Cap,
     FleetView,
-    node_watts,
 )
 from precision_operator.core.admission.limits import NODE_CHECKS, PROFILE_CHECKS, blocked_by, concurrency_limit
 from precision_operator.core.attempts.node_state import Tally
@@ -237,14 +236,14 @@ def test_without_a_topology_key_the_ramp_holds_for_all_nodes_of_the_profile(seco
 def test_watts_are_of_the_last_report_and_before_it_of_the_product_by_name(
     limit: dict[str, int], drawn: int, origin: str
 ) -> None:
-    assert node_watts(facts(), limit) == (drawn, origin)
+    assert request(limits=limit).view.watts(facts()) == (drawn, origin)
 
 
 def test_a_gpu_that_is_not_known_counts_as_the_hungriest_until_its_first_report() -> None:
     unknown = node_facts(node_object({"nvidia.com/gpu.product": "NVIDIA-GH200-480GB"}, name="n1"))
-    drawn, origin = node_watts(unknown, {})
+    drawn, origin = request().view.watts(unknown)
     assert (drawn, "NVIDIA-GH200-480GB is none" in origin) == (8 * 1400, True)
-    assert node_watts(unknown, {"uid-n1": 900}) == (900, "enforced limits")
+    assert request(limits={"uid-n1": 900}).view.watts(unknown) == (900, "enforced limits")
 
 
 @pytest.mark.parametrize(

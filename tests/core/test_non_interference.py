@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 import pytest
 
 from precision_operator.core.admission import others, turns
-from precision_operator.core.admission.budget_view import FleetView, node_watts
+from precision_operator.core.admission.budget_view import FleetView
 from precision_operator.core.attempts import yielding
 from precision_operator.core.attempts.yielding import MOST_IN_VAIN
 from precision_operator.core.observe.nodes import NodeFacts
@@ -75,13 +73,15 @@ def test_jobs_and_pods_that_count_by_what_they_say_are_found_out(monkeypatch: py
 
 def test_watts_of_the_fleet_that_reports_tell_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     planned: list[Observed] = []
+    by_admin = FleetView.watts
 
     def remembered(world: Observed) -> Plan:
         planned.append(world)
         return plan(world)
 
-    def watts(view: FleetView, facts: NodeFacts) -> tuple[int, str]:
-        return node_watts(facts, turns._limits(planned[-1].reports))
+    def watts(view: FleetView, facts: NodeFacts) -> tuple[int, str] | None:
+        reported = turns._limits(planned[-1].reports).get(facts.uid)
+        return (reported, "enforced limits") if reported is not None else by_admin(view, facts)
 
     monkeypatch.setattr(worlds, "plan", remembered)
     monkeypatch.setattr(FleetView, "watts", watts)
@@ -91,11 +91,6 @@ def test_watts_of_the_fleet_that_reports_tell_are_found_out(monkeypatch: pytest.
 def test_a_queue_that_admits_nothing_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(others, "held_nodes", _by_what_they_say)
     assert late("late/0", "queued")
-
-
-def test_a_tenant_that_is_first_again_and_again_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "COMES_LAST", timedelta())
-    assert any(late(f"late/{number}", "queued") for number in range(FLEETS))
 
 
 def test_agents_that_are_ended_for_pods_without_end_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:

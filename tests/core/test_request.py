@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from precision_api.exchange.request import LossRuns
-from precision_api.facts.recipes import RECIPE_NAMES
 from precision_operator.core.attempts.agent_request import measurement_request, too_large
 from precision_operator.core.eligibility.request import ResolvedProfile, resolve_profile
 from precision_operator.core.observe.nodes import node_facts
@@ -147,10 +146,30 @@ def test_the_order_of_recipes_is_no_new_question() -> None:
     assert asked(one).run == asked(other).run
 
 
+NATIVE = ("bf16", "fp8_delayed", "fp8_current", "mxfp8", "nvfp4")
 RECIPES: dict[str, tuple[dict[str, Any], Any, tuple[str, ...]]] = {
     "all that Hopper can run": ({}, H100, ("bf16", "fp8_delayed", "fp8_current", "fp8_block")),
-    "all that Blackwell can run": ({}, GB200, RECIPE_NAMES),
-    "all, where no label tells what an unknown one can": ({"target": {"products": ["GH200"]}}, GH200, RECIPE_NAMES),
+    "all that Blackwell runs natively, without risk": ({}, GB200, NATIVE),
+    "all without risk, where no label tells what an unknown one can": (
+        {"target": {"products": ["GH200"]}},
+        GH200,
+        (*NATIVE[:3], "fp8_block", *NATIVE[3:]),
+    ),
+    "emulated and risky ones by name": (
+        {"recipes": ["fp8_block", "nvfp4_no_rht"]},
+        GB200,
+        ("bf16", "fp8_block", "nvfp4_no_rht"),
+    ),
+    "BF16 too where layers stay in it": (
+        {"recipes": ["nvfp4"], "benchmarks": {"baseline": "fp8_current"}},
+        GB200,
+        ("fp8_current", "nvfp4", "bf16"),
+    ),
+    "but not where none do": (
+        {"recipes": ["nvfp4"], "benchmarks": {"baseline": "fp8_current", "lastLayersBF16": 0}},
+        GB200,
+        ("fp8_current", "nvfp4"),
+    ),
     "what is named, baseline first": ({"recipes": ["mxfp8", "fp8_block"]}, GB200, ("bf16", "mxfp8", "fp8_block")),
     "the baseline once": ({"recipes": ["mxfp8", "bf16"]}, GB200, ("bf16", "mxfp8")),
     "named ones even where the hardware can't": ({"recipes": ["nvfp4"]}, H100, ("bf16", "nvfp4")),
@@ -162,7 +181,8 @@ def test_recipes_are_those_that_are_named_or_all_that_the_node_can_run(
     change: dict[str, Any], facts: Any, recipes: tuple[str, ...]
 ) -> None:
     of = profile(**change)
-    assert measurement_request(asked(of), facts, "r1", 1).recipes == recipes
+    made = measurement_request(asked(of), facts, "r1", 1)
+    assert (made.recipes, made.listed) == (recipes, "recipes" in change)
 
 
 def test_a_gpu_of_no_known_class_is_asked_for_by_its_name() -> None:

@@ -30,10 +30,13 @@ GIVEN: dict[str, Any] = {
     "power_scope": "module",
     "power_invalid": ("PhaseLocked",),
     "model_memory_bytes": 8,
+    "allocated_peak_bytes": 4,
     "throttled": 0.2,
     "throttle_reason": "power_brake",
     "diverged_step": 31,
     "loss_verdict": "diverging",
+    "last_layers_bf16": 5,
+    "listed": True,
     "failure": "out_of_memory",
 }
 """A value for each field of the agent's summary, other than its default."""

@@ -181,9 +181,7 @@ def world(now: datetime, basis: dict[str, str] | None = None, created: datetime 
 def test_a_profile_with_a_schedule_waits_for_its_first_time() -> None:
     found = plan(world(NOW, created=NOW - MINUTE)).profiles[0].node_states[0]
     assert found.reason == "NotDueYet"
-    assert (
-        "The first run starts at 2026-11-22T02:00:00Z. To start one now, run kubectl precision rerun." in found.message
-    )
+    assert "starts at 2026-11-22T02:00:00Z: the schedule has not started a run yet. To start it now" in found.message
 
 
 def test_its_first_time_begins_its_first_run() -> None:

@@ -99,23 +99,6 @@ def test_a_suspended_profile_binds_nobody_of_its_own_namespace_either() -> None:
     assert len([a for a in bound.actions if isinstance(a, Start)]) == 2
 
 
-FORGED = {
-    "Jobs": lambda: within_namespace([job("n0", namespace="b")], {"uid-nightly": "ml"}),
-    "reports": lambda: within_namespace([report("n0", namespace="b")], {"uid-nightly": "ml"}),
-    "pods with another's profile": lambda: pods_within_namespace(
-        [pod(job("n0", namespace="b"))], {"uid-nightly": "ml"}, {}
-    ),
-    "pods with another's Job": lambda: pods_within_namespace(
-        [replace(pod(job("n0", "b0", namespace="b")), job_uid="uid-of-ours")], {"uid-b0": "b"}, {"uid-of-ours": "ml"}
-    ),
-}
-
-
-@pytest.mark.parametrize("left", FORGED.values(), ids=FORGED)
-def test_what_bears_the_labels_or_the_owner_of_another_namespace_counts_as_nobodys(left: Any) -> None:
-    assert left() == ()
-
-
 OLD = NOW - timedelta(seconds=61)
 ELSEWHERE = {"nodeNames": ["another"]}
 THEIR_JOB = job("n0", "b0", namespace="b", created=OLD)
@@ -126,13 +109,18 @@ COUNTS: dict[str, tuple[bool, bool, dict[str, Any]]] = {
     "a bound pod without GPUs": (True, False, {"pods": (pod(LOST, holds_gpus=False),), "own_jobs": {}}),
     "a Job that somebody else has made just now": (
         True,
-        True,
+        False,
         {"jobs": (replace(THEIR_JOB, created=NOW),), "own_jobs": {}},
     ),
-    "a suspended Job of somebody else": (True, True, {"jobs": (replace(THEIR_JOB, suspended=True),), "own_jobs": {}}),
+    "a suspended Job of somebody else": (True, False, {"jobs": (replace(THEIR_JOB, suspended=True),), "own_jobs": {}}),
     "a Job that Kueue has not admitted": (True, True, {"jobs": (replace(THEIR_JOB, suspended=True),)}),
     "a Job without a pod": (True, True, {"jobs": (THEIR_JOB,)}),
     "a Job whose pod is not bound": (True, True, {"jobs": (THEIR_JOB,), "pods": (pod(THEIR_JOB, "Pending"),)}),
+    "a Job whose pod is bound without GPUs": (
+        True,
+        True,
+        {"jobs": (THEIR_JOB,), "pods": (pod(THEIR_JOB, holds_gpus=False),)},
+    ),
     "a finished Job that a finalizer keeps": (
         True,
         False,
@@ -171,7 +159,14 @@ def test_against_another_namespace_counts_what_is_held(
     assert [a.facts.name for a in decided.actions if isinstance(a, Start)] == (
         [node] if starts and not has_its_place else []
     )
-    assert withdrawn(decided) == ([THEIR_JOB.name] if makes_room and (not capped or world.own_jobs) else [])
+    assert withdrawn(decided) == ([THEIR_JOB.name] if makes_room else [])
+
+
+@pytest.mark.parametrize(("suspended", "ends"), [(False, 0), (True, 600)], ids=["a Job", "a Job in a queue"])
+def test_the_plan_is_made_again_when_a_job_stops_counting(suspended: bool, ends: int) -> None:
+    there = replace(THEIR_JOB, created=NOW - timedelta(seconds=59 + ends - 60 * bool(ends)), suspended=suspended)
+    world = seen(profile(target=ELSEWHERE), profile("b0", namespace="b"), jobs=(there,))
+    assert plan(world).look_again_at == NOW + timedelta(seconds=1)
 
 
 def test_in_its_own_namespace_a_job_that_holds_nothing_counts() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from precision_lab.lab import LabSettings, start_lab
 from precision_lab.release.install import install
+from tests.support import kueue
 from tests.support.api_server import ApiServer
 from tests.support.audit import AUDIT_LOG, audit_flags
 from tests.support.history import History
@@ -24,6 +25,14 @@ RESTRICTED = "pod-security.kubernetes.io/enforce=restricted"
 ARGUMENTS = ("--disruption-backoff-seconds=2", "--unresponsive-grace-seconds=2", "--no-leader-elect")
 """A node whose agent was taken away rests half a minute by default, a kubelet has a minute to end a pod, and a Lease
 outlives its killed holder: too long to watch."""
+POLICIES = (
+    "policies.agents.enabled=true",
+    f"policies.agents.kueueAccount={kueue.ACCOUNT}",
+    "policies.namespaceSelector.matchExpressions[0].key=kubernetes.io/metadata.name",
+    "policies.namespaceSelector.matchExpressions[0].operator=NotIn",
+    f"policies.namespaceSelector.matchExpressions[0].values={{{TENANT}}}",
+)
+"""On, but in the namespace in which tests forge agents."""
 SITE = pytest.StashKey[Site]()
 LOG_CHARACTERS = 4000
 
@@ -48,7 +57,7 @@ def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     flags = (*audit_flags(folder), *apiserver)
     settings = LabSettings(agent_seconds=0.3, apiserver_flags=flags, kubernetes_flags=common)
     with start_lab(settings=settings) as lab:
-        installed = install(lab, watch=(NAMESPACE, *PLACES, TENANT), start=False)
+        installed = install(lab, watch=(NAMESPACE, *PLACES, TENANT), values=POLICIES, start=False)
         lab.kubectl("label", "namespace", NAMESPACE, RESTRICTED)
         operator = installed.programs["operator"]
         operator = replace(operator, argv=(*operator.argv, *ARGUMENTS))

@@ -13,6 +13,7 @@ from precision_operator.cluster import paths
 from tests.support.eventually import eventually
 from tests.support.history import Object
 from tests.support.site import Profile, Scene
+from tests.support.tenant import TENANT
 
 pytestmark = pytest.mark.cluster
 
@@ -89,7 +90,7 @@ def test_a_plan_over_the_profiled_fleet_says_pool_precision_gpus_days_and_money(
     assert status["data"] == "SIMULATED"
     assert status["recommendation"].startswith("SIMULATED figures: run train on ")
     head, row = plans.kubectl("get", "cplan", "where").splitlines()
-    assert head.split() == ["NAME", "PHASE", "JOBS", "DAYS", "POWER", "COST", "DEADLINES", "DATA", "AGE"]
+    assert head.split() == ["NAME", "PHASE", "JOBS", "TIME", "POWER", "COST", "DEADLINES", "DATA", "AGE"]
     assert row.split()[:3] == ["where", "Solved", "1/1"]
     chosen = ("--field-selector=involvedObject.name=where", "-o", "name")
     eventually(lambda: len(plans.kubectl("get", "events", *chosen).split()) == 2)
@@ -135,9 +136,12 @@ def test_simulated_figures_are_refused_unless_the_plan_asks_for_them(measured: P
     assert conditions["Accepted"] == ("False", "InputsUnusable")
 
 
-def test_another_namespace_is_only_read_where_the_operator_watches_it(measured: Profile, plans: Plans) -> None:
-    plans.apply("elsewhere", measured, fleet={"namespaces": ["kube-system"]})
-    assert "kube-system is not watched" in plans.answered("elsewhere", "Refused")["problems"][0]
+def test_another_namespace_is_only_read_where_an_admin_allows_it(measured: Profile, plans: Plans) -> None:
+    plans.apply("elsewhere", measured, fleet={"namespaces": [TENANT]})
+    status = plans.answered("elsewhere", "Refused")
+    assert "the chart value capacityPlans.acrossNamespaces" in status["problems"][0]
+    conditions = {row["type"]: (row["status"], row["reason"]) for row in status["conditions"]}
+    assert conditions["Accepted"] == ("False", "NamespacesNotAllowed")
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ One story in steps; each test looks at what one step left behind.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,7 +16,7 @@ import pytest
 
 from precision_api.facts.names import AGENT_APP, LABEL_APP
 from precision_lab.fleet.fleet import NodeSpec
-from precision_lab.lab import Lab, LabSettings, start_lab
+from precision_lab.lab import KubectlError, Lab, LabSettings, start_lab
 from precision_lab.monitoring import prometheus_crds
 from precision_lab.release.helm import HelmError, Release, notes_of
 from precision_lab.release.install import CHART
@@ -38,6 +39,7 @@ AUTO: dict[str, Any] = {
     "dashboards": {"enabled": True},
     "networkPolicy": {"enabled": True},
     "policies": {"idle": {"enabled": True}, "agents": {"enabled": True}},
+    "profilesPerNamespace": {"max": 2},
     "extraLabels": {"cost-centre": "a17"},
     "exporter": {"replicas": 2},
 }
@@ -86,6 +88,7 @@ def first(release: Release, tmp_path_factory: pytest.TempPathFactory) -> Step:
     operate(release)
     lab.apply(profile_manifest(WATCHED, "story", rerunOn=["DriverChange", "HardwareChange", "SpecChange"]))
     eventually(lambda: phases(lab) == {LONG: "Running", SHORT: "Measured"})
+    eventually(lambda: profiles_are_counted(lab), 90)
     return step(release, notes)
 
 
@@ -164,6 +167,16 @@ def phases(lab: Lab) -> dict[str, str]:
     return {node: "Measured" if done.get(node) == "Measured" else running.get(node, "") for node in (LONG, SHORT)}
 
 
+def profiles_are_counted(lab: Lab) -> bool:
+    """Whether the cluster counts profiles by now: a new kind after half a minute, but for quotas that are older only
+    after five."""
+    lab.kubectl("create", "quota", "probe", "--hard=count/precisionprofiles.precisionprofiler.io=9", "-n", "default")
+    time.sleep(2)
+    used = lab.get("quota/probe", "-n", "default").get("status", {}).get("used")
+    lab.kubectl("delete", "quota/probe", "-n", "default")
+    return bool(used)
+
+
 def collector_knows_profiles(lab: Lab) -> None:
     """Returns when the cluster's garbage collector follows profiles, which it begins within half a minute.
 
@@ -222,6 +235,28 @@ def test_an_upgrade_keeps_profiles_reports_and_running_agents(first: Step, upgra
     assert (upgraded.uids["pp"], upgraded.uids["npr"]) == (first.uids["pp"], first.uids["npr"])
     assert upgraded.uids["jobs"] <= first.uids["jobs"], "the new operator started another agent"
     assert phases(lab) == {LONG: "Running", SHORT: "Measured"}
+
+
+def test_the_quota_comes_with_the_upgrade_and_refuses_one_profile_too_many(
+    first: Step, upgraded: Step, lab: Lab
+) -> None:
+    """Where the kind is new, Kubernetes would refuse all its objects for minutes: it does not count them yet."""
+    assert "ResourceQuota" not in first.kinds()
+    assert "ResourceQuota" in upgraded.kinds()
+    eventually(lambda: lab.get("quota/precision-profiler-profiles", "-n", WATCHED).get("status", {}).get("used"))
+    lab.apply(profile_manifest(WATCHED, "second", suspend=True))
+    more = json.dumps(profile_manifest(WATCHED, "too-many"))
+    eventually(lambda: "exceeded quota: precision-profiler-profiles" in refusal(lab, more))
+    lab.kubectl("delete", "pp/second", "-n", WATCHED)
+
+
+def refusal(lab: Lab, manifest: str) -> str:
+    """What the API server says to a new object; empty where it takes it."""
+    try:
+        lab.kubectl("create", "--dry-run=server", "-f", "-", stdin=manifest)
+    except KubectlError as error:
+        return str(error)
+    return ""
 
 
 def test_everything_of_the_release_is_in_the_cluster(upgraded: Step, lab: Lab) -> None:

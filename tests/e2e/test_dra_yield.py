@@ -50,7 +50,7 @@ def test_a_pod_that_waits_runs_within_a_minute_and_one_that_can_run_elsewhere_en
     eventually(partial(runs, site, waits))
     eventually(lambda: [row["outcome"] for row in profile.status().get("yields", ())] == ["Helped"])
     (row,) = profile.status()["yields"]
-    assert (row["pod"], row["priority"]) == (f"default/{waits}", 1000)
+    assert (row["pod"], row["priority"]) == ("a pod of another namespace", 1000)
     pod = site.get(f"{PODS}/{waits}")
     began = next(c for c in pod["status"]["conditions"] if c["type"] == "PodScheduled")["lastTransitionTime"]
     assert parse_time(began) - parse_time(pod["metadata"]["creationTimestamp"]) < WITHIN
@@ -61,5 +61,5 @@ def test_a_pod_that_waits_runs_within_a_minute_and_one_that_can_run_elsewhere_en
     assert (attempt["outcome"], attempt["reason"], attempt.get("failures", 0)) == ("disrupted", "Yielded", 0)
     assert len(created(profile.history(), "jobs")) == 2, "one agent was ended, and the node is not measured meanwhile"
     why = Plugin.of(scene.lab, tmp_path)("why", node)
-    assert f"pod default/{waits} (priority 1000), which was scheduled then" in why
+    assert "for a pod of another namespace (priority 1000), which was scheduled then" in why
     gone(site, elsewhere, waits)

@@ -144,6 +144,6 @@ def test_a_schedule_begins_its_run_at_its_time_and_not_before(nightly: tuple[Pro
     assert max(begun) < tick + timedelta(seconds=20)
     first, *_, last = statuses(profile)
     assert (reasons(first), parse_time(first["nextRun"]), first.get("lastRun")) == ({"NotDueYet": 3}, tick, None)
-    assert f"The first run starts at {format_time(tick)}." in first["reasons"][0]["message"]
+    assert f"starts at {format_time(tick)}" in first["reasons"][0]["message"]
     assert parse_time(last["nextRun"]) == tick + timedelta(days=1)
     assert tick <= parse_time(last["lastRun"]) <= datetime.now(UTC)

@@ -73,8 +73,7 @@ def test_labelled_pods_and_jobs_that_hold_nothing_take_no_node_and_no_place(scen
         pretend(site, node, uids[node], theirs["metadata"]["uid"] if number % 2 else "any")
     site.operator_has_looked()
     ours = scene.apply(rollout={"maxConcurrent": NODES})
-    ours.completes(YOUNG_SECONDS - 10)
-    assert ours.counts()["succeeded"] == NODES
+    eventually(lambda: ours.counts().get("succeeded") == NODES, seconds=YOUNG_SECONDS - 15)
     eventually(lambda: stranger_is_told(site))
     for job in site.get(paths.jobs(TENANT))["items"]:
         site.lab.kubectl(

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from precision_lab.lab import Lab
 from precision_operator.cli.commands.support_bundle import gathered_bundle
@@ -27,13 +28,13 @@ PLANTED = "cGxhbnRlZA=="
 
 
 @asynccontextmanager
-async def pod_that_answers(answer: web.Response | web.HTTPException) -> AsyncIterator[tuple[str, int, list[str]]]:
+async def served_pod(answer: Handler) -> AsyncIterator[tuple[str, int, list[str]]]:
     """Address and port of what stands in for a pod, and the paths that it was asked for."""
     asked: list[str] = []
 
-    async def say(request: web.Request) -> web.Response:
+    async def say(request: web.Request) -> web.StreamResponse:
         asked.append(request.path)
-        return web.Response(status=answer.status, headers=answer.headers, body=answer.body)
+        return await answer(request)
 
     app = web.Application()
     app.router.add_get("/{path:.*}", say)
@@ -49,6 +50,14 @@ async def pod_that_answers(answer: web.Response | web.HTTPException) -> AsyncIte
         await runner.cleanup()
 
 
+async def sent_on(_: web.Request) -> web.StreamResponse:
+    return web.Response(status=302, headers={"Location": SECRETS})
+
+
+async def metrics(_: web.Request) -> web.StreamResponse:
+    return web.Response(text="precision_up 1\n")
+
+
 def template(port: int) -> dict[str, Any]:
     container = {"name": "operator", "image": "x", "ports": [{"containerPort": port}]}
     return {"metadata": {"labels": LABELS}, "spec": {"containers": [container]}}
@@ -61,10 +70,9 @@ async def give_address(api: Cluster, namespace: str, pod: str, address: str) -> 
 
 async def test_the_bundle_holds_what_the_releases_pods_say_and_no_secret(cluster: Lab, namespace: str) -> None:
     tenant = cluster.create_namespace(f"{namespace}-tenant")
-    sent_on = web.Response(status=302, headers={"Location": SECRETS})
     async with (
-        pod_that_answers(sent_on) as (address, port, asked),
-        pod_that_answers(web.Response(text="precision_up 1\n")) as (own_address, own_port, _),
+        served_pod(sent_on) as (address, port, asked),
+        served_pod(metrics) as (own_address, own_port, _),
         Cluster.connect(str(cluster.kubeconfig)) as api,
     ):
         await api.create(paths.collection("v1", "secrets", tenant), {"metadata": {"name": "s"}, "data": {"k": PLANTED}})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,7 @@ from precision_api.facts import names
 from precision_lab.fleet.fleet import NodeSpec
 from tests.support.eventually import eventually
 from tests.support.history import Change, created
+from tests.support.plugin import Plugin
 from tests.support.site import Profile, Scene, reasons, specs
 
 pytestmark = pytest.mark.cluster
@@ -28,7 +30,7 @@ def statuses_of(history: list[Change], kind: str) -> list[str]:
 
 
 def test_a_profile_completes_although_nodes_are_busy_or_cordoned_and_measures_them_when_they_are_free(
-    scene: Scene,
+    scene: Scene, tmp_path: Path
 ) -> None:
     free, busy, cordoned = scene.add_nodes(
         NodeSpec("GB200"), NodeSpec("GB200", traits=("busy",)), NodeSpec("H100", traits=("cordoned",))
@@ -39,7 +41,9 @@ def test_a_profile_completes_although_nodes_are_busy_or_cordoned_and_measures_th
     assert reasons(status) == {"Busy": 1, "Cordoned": 1}
     told = {row["reason"]: row for row in status["reasons"]}
     assert (told["Busy"]["example"], told["Cordoned"]["example"]) == (busy, cordoned)
-    assert f"training-{busy}" in told["Busy"]["message"]
+    assert "a pod of another namespace holds" in told["Busy"]["message"].lower()
+    (why,) = Plugin.of(scene.lab, tmp_path).json("why", busy, "--profile", profile.name)
+    assert f"training-{busy}" in why["message"], "who may list pods is told its name"
     assert f"kubectl uncordon {cordoned}" in told["Cordoned"]["message"]
 
     scene.lab.free_node(busy)

@@ -22,6 +22,7 @@ OF_EVERY_RECIPE = {
     "precision_node_training_net_tokens_per_joule",
     "precision_node_gpu_spread_ratio",
     "precision_node_model_memory_bytes",
+    "precision_node_allocated_peak_bytes",
     "precision_node_power_valid",
     "precision_node_verification",
 }

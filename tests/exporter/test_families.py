@@ -507,7 +507,7 @@ def test_a_list_of_names_chooses_what_is_shown(
 
 
 def test_a_list_shows_nothing_that_the_level_leaves_out_and_takes_away_no_other_name() -> None:
-    assert shown_of(Selection("node", allow=("precision_node_model_memory_bytes",))) == set()
+    assert shown_of(Selection("node", allow=("precision_node_quantization_tax_ratio",))) == set()
     denied = "precision_pool_nodes"
     assert shown_of(Selection("detail")) - shown_of(Selection("detail", deny=(denied,))) == {denied}
 

@@ -133,8 +133,8 @@ def test_a_node_that_became_slow_has_its_standing_shown_although_its_own_report_
     ("level", "shown", "hidden"),
     [
         ("pool", ["precision_pool_nodes", "precision_profile_nodes"], ["precision_node_info"]),
-        ("node", ["precision_pool_nodes", "precision_node_info"], ["precision_node_model_memory_bytes"]),
-        ("detail", ["precision_node_info", "precision_node_model_memory_bytes"], []),
+        ("node", ["precision_pool_nodes", "precision_node_info"], ["precision_node_gemm_speedup_ratio"]),
+        ("detail", ["precision_node_info", "precision_node_gemm_speedup_ratio"], []),
     ],
 )
 def test_the_level_decides_which_families_are_shown(level: Level, shown: list[str], hidden: list[str]) -> None:

@@ -165,7 +165,7 @@ def test_an_age_is_told_as_people_tell_it(days: float, words: str) -> None:
 def test_every_rate_carries_its_source() -> None:
     found = answered()
     assert found.jobs[0].source == "profile nightly, 16 nodes, 16 verified, oldest 1 day"
-    assert found.pools[0].provenance == "profiles nightly; 16 nodes; 16/16 figures verified; oldest 1 day"
+    assert found.pools[0].provenance == "profiles nightly; 16 nodes; figures: 16 verified; oldest 1 day"
     assert found.data == "measured"
 
 

@@ -45,7 +45,7 @@ def test_the_table_says_pool_recipe_gpus_and_days(tmp_path: Path) -> None:
     found = run(tmp_path)
     assert found.exit_code == 0
     head, first, *_ = found.stdout.splitlines()
-    assert head.split() == ["JOB", "POOL", "RECIPE", "GPUS", "DAYS", "MW", "MWH", "COST", "$/MTOKEN", "DEADLINE"]
+    assert head.split() == ["JOB", "POOL", "RECIPE", "GPUS", "TIME", "MW", "MWH", "COST", "$/MTOKEN", "DEADLINE"]
     assert first.split()[:4] == ["a", "H100", "fp8_current", "128"]
     assert "run a on 128 GPUs of H100 with fp8_current" in found.stdout
 

@@ -18,7 +18,7 @@ from precision_operator.planner.answer.charts import Calendar, gantt, pool_use, 
 from precision_operator.planner.answer.document import status
 from precision_operator.planner.answer.page import page
 from precision_operator.planner.answer.planning import PlanAnswer, plan
-from precision_operator.planner.inputs.quantities import readable_watts
+from precision_operator.planner.inputs.quantities import readable_days, readable_dollars, readable_watts
 from tests.support.fleets import NOW, fleet, job, node, pool, rate, spec
 
 PRICES = [
@@ -161,3 +161,12 @@ def test_it_fits_the_screen_without_an_error_and_no_words_lie_on_others(
         })"""
     )
     assert met == []
+
+
+def test_a_promise_is_in_round_numbers() -> None:
+    spans = [(0.0659, 0.06, 0.08), (11.2345, 10.5, 11.7), (320.4, 305.1, 360), (0.001, 0.0009, 0.002), (4.26, 4, 5)]
+    assert [readable_days(*span) for span in spans] == [
+        "1.6 hours (1.44 to 1.92)", "11 days (10.5 to 11.7)", "320 days (305 to 360)", "1.4 minutes (1.3 to 2.88)",
+        "4.3 days (4 to 5)",
+    ]  # fmt: skip
+    assert [readable_dollars(value) for value in (1_234_567, -99.987, 0.012345)] == ["$1,230,000", "-$100", "$0.0123"]

@@ -232,6 +232,38 @@ async def test_while_a_namespace_may_not_be_read_an_answer_stands_and_a_new_plan
     restarted.end()
 
 
+@pytest.mark.parametrize(
+    ("across", "problem", "reason"),
+    [
+        (
+            (),
+            "spec.fleet.namespaces: plans of ml may not read reports of other. Leave it out, or ask an administrator "
+            "to add ml to the chart value capacityPlans.acrossNamespaces",
+            "NamespacesNotAllowed",
+        ),
+        (
+            ("ml",),
+            "spec.fleet.namespaces: other is not watched; this operator watches ml",
+            "InputsUnusable",
+        ),
+    ],
+    ids=["by default", "where an admin allows it"],
+)
+async def test_a_plan_reads_other_namespaces_where_an_admin_allows_it(
+    across: tuple[str, ...], problem: str, reason: str
+) -> None:
+    """What is not watched is told only to whom it may concern: the reports of `other` were never looked at."""
+    async with planning(across=across) as (loop, _, written):
+        plan = plan_object(fleet={"namespaces": ["ml", "other"], "allow": ["simulated"]})
+        written.spec = plan["spec"]
+        await add(loop, plan)
+        status = await next_status(written)
+        await loop.look()
+        assert status["problems"] == [problem]
+        assert (status["conditions"][0]["status"], status["conditions"][0]["reason"]) == ("False", reason)
+        assert len(written.statuses) == 1
+
+
 async def test_a_plan_that_is_gone_is_forgotten(scene: Scene) -> None:
     loop, _, written = scene
     written.gone = True

@@ -27,7 +27,7 @@ SIMULATED: Mapping[str, str] = {
     "kernels": "names of GEMM kernels are those that the real libraries might choose",
     "verification.errors": "nothing is computed: errors are the middle of the recipe's band, every number is finite",
     "loss": "nothing is computed",
-    "health, clocks, memory.device_used_bytes": "what NVML is asked beside power stands still",
+    "health, clocks, device_memory": "what NVML is asked beside power stands still",
 }
 """Fields of the result that nobody measured, and what they were made up from."""
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import yaml
 
+from precision_agent.results.verdict_text import verdict_text
 from precision_agent.run.open import Wanted
 from precision_agent.run.run import Surroundings, run_wanted
-from precision_api.exchange.result import MeasurementResult
-from tests.rehearsal.artefacts import main, marked
+from precision_api.exchange.result import MeasurementResult, Verdict
+from precision_operator.cluster import paths
+from precision_operator.monitoring.dashboards.node import VERDICTS
+from tests.cli.api import MINE, Api, served
+from tests.rehearsal.artefacts import NAMESPACE, PROFILE, main, marked, profile_of
 from tests.support.result_objects import request_text
 
 WORKLOAD = {"preset": "llama3-8b"}
@@ -41,10 +47,36 @@ def test_report_metrics_page_and_plan_are_made_and_say_simulated(
     assert capsys.readouterr().out.count("says simulated") == 5
 
 
+def test_no_reader_of_a_replay_takes_an_assumed_precision_for_a_verdict(
+    tmp_path: Path, replayed: MeasurementResult
+) -> None:
+    run(tmp_path, replayed)
+    report = yaml.safe_load((tmp_path / "h100.report.yaml").read_text())
+    api = Api(tmp_path)
+    api.hold(paths.profiles(NAMESPACE), profile_of(WORKLOAD))
+    api.hold(paths.reports(NAMESPACE), report | {"metadata": report["metadata"] | {"labels": MINE}})
+    shown = {name: (tmp_path / name).read_text() for name in (*MADE, "h100.json")}
+    shown["metrics.txt"] = re.sub("(?m)^#.*", "", shown["metrics.txt"])
+    with served(api):
+        shown["status"] = api.run("status", PROFILE, "-n", NAMESPACE).stdout
+    shown["run --local"] = verdict_text(replayed)
+    assert {name for name, text in shown.items() if re.search(r"\bverified\b", text)} == set()
+    silent = {name for name, text in shown.items() if not re.search(r"\bassumed\b", text)}
+    assert silent <= {"plan.yaml"}, "all readers show the verdict"
+    marks = {mark.pattern: mark.colour for mark in VERDICTS}
+    assert marks.keys() == set(get_args(Verdict))
+    assert marks["assumed"] != marks["verified"]
+
+
 def test_a_result_that_is_not_simulated_is_a_fault_of_each_artefact(
     tmp_path: Path, replayed: MeasurementResult, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(tmp_path, replayed.model_copy(update={"provenance": "measured", "simulated": ()})) == 1
+    seen = [
+        row.model_copy(update={"verification": row.verification.model_copy(update={"verdict": "unknown"})})
+        for row in replayed.recipes
+    ]
+    measured = {"provenance": "measured", "simulated": (), "recipes": tuple(seen)}
+    assert run(tmp_path, replayed.model_copy(update=measured)) == 1
     told = capsys.readouterr().out
     assert "provenance is measured" in told
     assert "metrics.txt" in told

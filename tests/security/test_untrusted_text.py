@@ -10,6 +10,7 @@ import csv
 import io
 import json
 import logging
+import sys
 from dataclasses import replace
 from html.parser import HTMLParser
 from typing import Any
@@ -143,7 +144,21 @@ def test_programs_read_what_was_written_and_terminals_see_no_control_characters(
     written = as_csv(rows, ["node", "flags"])
     assert harmless(written)
     told = list(csv.DictReader(io.StringIO(written)))
-    assert [one["node"] for one in told] == [one_line(row["node"]) for row in rows]
+    assert [one["node"].removeprefix("'") for one in told] == [one_line(row["node"]).removeprefix("'") for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("cell", "written"),
+    [
+        ("=HYPERLINK(A1)", "'=HYPERLINK(A1)"),
+        ("@SUM(A1)", "'@SUM(A1)"),
+        ("-2+cmd", "'-2+cmd"),
+        ("-3.2%", "-3.2%"),
+        ("-", "-"),
+    ],
+)
+def test_a_spreadsheet_takes_no_cell_for_a_formula(cell: str, written: str) -> None:
+    assert as_csv([{"node": cell, "flags": [cell]}], ["node", "flags"]) == f"node,flags\n{written},{written}"
 
 
 @pytest.mark.parametrize("err", [False, True])
@@ -164,6 +179,19 @@ def test_a_line_of_the_log_stays_one_line(text: str) -> None:
     assert len(written.splitlines()) == 1
     if "\n" in text.strip("\n"):
         assert len(logging.Formatter(FORMAT).format(record).splitlines()) > 1, "the positive control"
+
+
+def test_what_an_exception_says_looks_like_no_line_of_the_log() -> None:
+    line = "2026-11-21 09:00:00,000 INFO precision_operator: all is well"
+    try:
+        raise ValueError(f"unreadable\x1b[2J\n{line}")
+    except ValueError:
+        record = logging.LogRecord("a", logging.ERROR, "f", 1, "reading", None, sys.exc_info())
+    written = PlainFormatter(FORMAT).format(record)
+    assert not [one for one in written.splitlines()[1:] if not one.startswith("    ")]
+    assert "\x1b" not in written
+    record.exc_text = None
+    assert line in logging.Formatter(FORMAT).format(record).splitlines(), "the positive control"
 
 
 class Tags(HTMLParser):

@@ -60,5 +60,5 @@ async def test_the_next_leader_takes_over_the_jobs_of_profiles_that_are_there(lo
     follower = OperatorInMemory(namespaces=("ml", "b"), cluster=loop.cluster)
     await follower.once()
     (uid,) = (job["metadata"]["uid"] for job in loop.jobs().values())
-    assert dict(follower.actor.starts.made) == {uid: "n1"}
+    assert dict(follower.gatherer._refusals.made) == {uid: ("ml", "n1")}
     assert follower.metric("precision_operator_strangers") == 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import copy
 import json
 import ssl
 import tempfile
@@ -34,6 +35,12 @@ class ApiServer:
         self._tls = ssl.create_default_context(cadata=_pem(cluster, "certificate-authority", kubeconfig).decode())
         if "token" not in user:
             _load_certificate(self._tls, user, kubeconfig)
+
+    def acting_as(self, user: str) -> ApiServer:
+        """The same, as another user with all rights."""
+        other = copy.copy(self)
+        other._headers = {**self._headers, "Impersonate-User": user, "Impersonate-Group": "system:masters"}
+        return other
 
     def call(self, method: str, path: str, body: Any = None, kind: str = "application/json", **query: str) -> Answer:
         """One request; a refusal is an answer too: its Status object has `message`."""

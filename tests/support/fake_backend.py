@@ -24,7 +24,7 @@ from precision_agent.sampling.devices import LocalDevices
 from precision_api.exchange.result import Backend, Failure, Gpu, Memory, Software, Verification
 from precision_api.facts.recipes import Recipe
 
-VERIFIED = Probe("ok", verification=Verification(verdict="verified"))
+ASSUMED = Probe("ok", verification=Verification(verdict="assumed"))
 NOT_THERE = Failure(reason="not_available")
 
 
@@ -60,10 +60,10 @@ class FakeBackend:
         return Device("GB200" if gpu else "CPU", Software(agent="0.1.0", stack_hash="0123"), gpu)
 
     def provenance(self) -> ResultProvenance:
-        return ResultProvenance("measured")
+        return ResultProvenance("replayed")
 
     def probe(self, variant: Variant) -> Probe:
-        return self.probes.get(variant.recipe, VERIFIED)
+        return self.probes.get(variant.recipe, ASSUMED)
 
     def prepare(self, case: Case, variant: Variant) -> Failure | None:
         return self.prepares(case, variant)

@@ -56,8 +56,6 @@ class OperatorInMemory:
             refusals=refusals,
             stop=lambda: self.switch.stop,
             creating=self.actor.creations.jobs,
-            made=self.actor.starts.made,
-            withdrawn=self.actor.withdrawn,
             yields=self.yields,
         )
         self.reconciler = Reconciler(self.cache, self.gatherer, self.actor, self.telemetry)

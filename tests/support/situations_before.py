@@ -296,7 +296,7 @@ TURNS: dict[str, Situation] = {
         observed([profile()], jobs=(COMPLETE,), pods=(pod(COMPLETE, "Succeeded", "{}"),)), {"attempt": 1}
     ),
     "Measured": Situation(
-        observed([profile()], reports=(report(status=tried()),)), {"attempt": 1, "report": report().name}
+        observed([profile()], reports=(report(status=tried()),)), {"attempt": 1, "node": report().node_name}
     ),
 }
 """Whose turn: decided from everything that runs and has run."""

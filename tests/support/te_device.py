@@ -135,7 +135,7 @@ class FakeEngine:
         return self._bytes
 
     def peaks(self) -> Peaks:
-        return Peaks(self._bytes + 1000, 2000, 3000)
+        return Peaks(self._bytes + 1000, 2000)
 
     def forget_peaks(self) -> None: ...
 

@@ -10,10 +10,14 @@ from precision_agent.cases import Case, GemmCase, TrainingCase, Variant
 from precision_agent.protocol import Device, Load, Part, Probe, Refusal, Sample
 from precision_api.exchange.exits import BACKEND_UNAVAILABLE
 from precision_api.exchange.request import MeasurementRequest
-from precision_api.exchange.result import Failure, Gpu, Memory, Software
-from tests.support.fake_backend import VERIFIED, FakeBackend
+from precision_api.exchange.result import Failure, Gpu, Memory, Software, Verification
+from tests.support.fake_backend import FakeBackend
 
 PROBE = GemmCase("probe", "fprop", 64, 64, 64, 1, mode="autocast")
+
+
+USABLE = Probe("ok", verification=Verification(verdict="emulated"))
+"""Its runs measure, so that nothing may be assumed, and show no kernels that would verify."""
 
 
 class WorkerBackend(FakeBackend):
@@ -44,7 +48,7 @@ class WorkerBackend(FakeBackend):
         return self.measure(PROBE, variant, seconds)
 
     def probe(self, variant: Variant) -> Probe:
-        return VERIFIED
+        return USABLE
 
     def measure(self, case: Case, variant: Variant, seconds: float) -> Sample | Failure:
         self.fail(self.faults.get(variant.label, ""))
@@ -67,7 +71,7 @@ class WorkerBackend(FakeBackend):
             time.sleep(3600)
 
     def memory(self, variant: Variant) -> Memory:
-        return Memory(process_peak_bytes=os.getpid())
+        return Memory(process_peak_bytes=os.getpid(), allocated_peak_bytes=10**9 * len(variant.recipe))
 
 
 class Unloadable(WorkerBackend):

@@ -1,6 +1,6 @@
 """Plays published figures of a product back, with seeded noise: the whole way of the data without a GPU.
 
-What was published is few GEMM times and few training rates. Everything else here is assumed, each assumption is named
+What was published is few GEMM times and few training steps. Everything else here is assumed, each assumption is named
 in the result, and a result with one of them says that it is simulated. Needs no torch, and waits only at the pace that
 it is given: its clock is the sum of the seconds that it was asked to measure.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -18,8 +18,8 @@ from random import Random
 from precision_agent import __version__
 from precision_agent.backends import replay_tables as tables
 from precision_agent.backends.replay_tables import FAULTS, Published, ReplayOptions, families, published_for
-from precision_agent.cases import UNQUANTIZED, Case, GemmCase, TrainingCase, Variant
-from precision_agent.method.full_depth import Depth, depth_of
+from precision_agent.cases import UNQUANTIZED, Case, GemmCase, Variant, cases_of
+from precision_agent.method.full_depth import depth_of
 from precision_agent.method.loss import source
 from precision_agent.method.short_memory import short_memory
 from precision_agent.protocol import (
@@ -44,8 +44,10 @@ from precision_api.exchange.result import Backend as BackendName
 from precision_api.exchange.result import Failure, Gpu, Memory, Software, Verification
 from precision_api.facts import products
 from precision_api.facts.recipes import RECIPES, Recipe, support
+from precision_api.models.flop_shares import ATTENTION, flop_shares
 from precision_api.models.memory import FP32_GRADIENT_BYTES, ModelPart
-from precision_api.models.resolution import ResolvedWorkload, resolve
+from precision_api.models.resolution import resolve
+from precision_api.models.shapes import HEAD
 
 NOT_REPLAYED = Failure(reason="not_available", message="a replay has no kernels to look at")
 
@@ -130,8 +132,8 @@ class Replay:
             return Probe("ok", verification=verdict)
         if how == "emulated":
             reason = f"{self.part.product} runs {variant.recipe} through the kernels of mxfp8"
-            return Probe("emulated", reason, Verification(verdict="emulated", share=1.0, message="replayed: assumed"))
-        return Probe("ok", verification=Verification(verdict="verified", share=1.0, message="replayed: assumed"))
+            return Probe("emulated", reason, Verification(verdict="emulated", message="replayed: assumed"))
+        return Probe("ok", verification=Verification(verdict="assumed", message="replayed: no kernel ran"))
 
     def prepare(self, case: Case, variant: Variant) -> Failure | None:
         """Nothing is to be prepared."""
@@ -147,14 +149,16 @@ class Replay:
         recipe = self._recipe(case.recipe_of(variant) if isinstance(case, GemmCase) else variant.recipe, variant)
         if self._hits(variant, "gemm_failed") and isinstance(case, GemmCase) and case.pass_ == "fprop":
             return Failure(reason="cuda_error", message=f"replayed: {FAULTS['gemm_failed']}")
-        ideal = self._published.seconds(case, recipe)
-        if ideal is None:
-            return Failure(reason="not_published", message=f"no figure of {variant.recipe} to replay")
         factor = self._slowness * (1 + self._drift) * math.exp(tables.SAMPLE_NOISE * self._noise.gauss())
         if isinstance(case, GemmCase):
+            ideal = self._published.seconds(case, recipe)
+            if ideal is None:
+                return Failure(reason="not_published", message=f"no figure of {variant.recipe} to replay")
             return Sample(ideal * factor, max(1, int(seconds / ideal)), start, end)
         self._log(start, end, variant)
-        regions = {name: value * factor for name, value in self._regions(case, recipe).items()}
+        if recipe not in self._split:
+            self._split[recipe] = regions_of(self._published, self._request, recipe)
+        regions = {name: value * factor for name, value in self._split[recipe].items()}
         step = sum(value for name, value in regions.items() if name != "optimizer")
         measured = min(tables.MEASURED_LAYERS, case.layers)
         return Sample(step, max(1, int(seconds / step)), start, end, regions, measured)
@@ -222,6 +226,12 @@ class Replay:
             gradient_bytes=FP32_GRADIENT_BYTES,
         )
 
+    @property
+    def used_bytes(self) -> int | None:
+        """What NVML would count: of all recipes, which lie in one process, the one that takes the most."""
+        peaks = (self.memory(Variant(recipe, recipe)).reserved_peak_bytes for recipe in self._request.recipes)
+        return max((peak for peak in peaks if peak is not None), default=None)
+
     def plain(self, case: GemmCase, recipe: Recipe, warmups: int, calls: int) -> float | Failure:
         """The same published figures: they were made by that method."""
         ideal = self._published.seconds(case, recipe)
@@ -229,19 +239,6 @@ class Replay:
 
     def _recipe(self, recipe: Recipe, variant: Variant) -> Recipe:
         return UNQUANTIZED if self._hits(variant, "silent_fallback") else recipe
-
-    def _regions(self, case: TrainingCase, recipe: Recipe) -> Mapping[RegionName, float]:
-        """The parts of a short step that at full depth add up to the published figure."""
-        if recipe not in self._split:
-            workload = resolve(self._request.workload)
-            depth = depth_of(workload, min(tables.MEASURED_LAYERS, case.layers))
-            share = max(1, self._request.workload.tensor_parallel)
-            whole, unquantized = (self._published.seconds(case, ran) for ran in (recipe, UNQUANTIZED))
-            assert whole
-            assert unquantized
-            head = _head_share(workload) * unquantized / share
-            self._split[recipe] = _regions(whole / share, head, depth)
-        return self._split[recipe]
 
     def _hits(self, variant: Variant, fault: str) -> bool:
         return self.options.fault == fault and variant.recipe == self._faulty
@@ -260,24 +257,33 @@ class Replay:
         return start, self.now
 
 
-def _head_share(workload: ResolvedWorkload) -> float:
-    """The head's share of the training FLOPs."""
-    model, flops = workload.model, workload.training_flops_per_token
-    if model is None or not model.vocab_size or not flops:
-        return 0.0
-    return 6 * model.vocab_size * model.hidden_size / flops
+def regions_of(published: Published, request: MeasurementRequest, recipe: Recipe) -> dict[RegionName, float]:
+    """Seconds of the regions of a short step: its GEMMs as they are replayed, and a rest that is every recipe's.
 
+    So two recipes' steps never differ by more than their GEMMs do.
+    """
+    workload = resolve(request.workload)
+    cases = cases_of(request.model_copy(update={"gemm_modes": ("autocast",)}), workload)
+    model, asked, variant = workload.model, workload.workload, Variant(recipe, recipe)
+    assert model is not None
+    assert cases.training is not None, "bare shapes have no step"
+    depth = depth_of(workload, min(tables.MEASURED_LAYERS, model.num_hidden_layers))
+    layers = [gemm for gemm in cases.gemms if gemm.name != HEAD]
 
-def _regions(whole: float, head: float, depth: Depth) -> dict[RegionName, float]:
-    """Regions of the measured layers whose full-depth sum is `whole` seconds."""
-    head = min(head, tables.HEAD_MOST_SHARE * whole)
-    optimizer = tables.OPTIMIZER_SHARE * whole
-    again = 2 if depth.recompute == "Full" else 1
-    layers = (whole - head - optimizer) * depth.measured / depth.layers
-    unit = layers / (again * tables.FORWARD_SHARE + 1 - tables.FORWARD_SHARE)
-    regions: dict[RegionName, float] = {"layers_forward": unit * tables.FORWARD_SHARE}
-    if head:
-        regions["head"] = head
-    regions["layers_backward"] = unit * (1 - tables.FORWARD_SHARE)
-    regions["optimizer"] = optimizer * depth.gradient_accumulation / depth.optimizer_scale
+    def seconds(gemms: Iterable[GemmCase], recipe: Recipe | None = None) -> float:
+        times = [(gemm.count, published.seconds(gemm, recipe or gemm.recipe_of(variant))) for gemm in gemms]
+        assert all(call for _, call in times), "a probe refuses what has no figure"
+        return math.fsum(count * (call or 0.0) for count, call in times)
+
+    unquantized, share = seconds(layers, UNQUANTIZED), depth.measured / depth.layers
+    attention = next(part for part in flop_shares(model, asked.sequence_length or 1) if part.name == ATTENTION)
+    flops = attention.flops_per_token * cases.training.tokens / asked.tensor_parallel
+    attending = tables.ATTENTION_SHARE * flops / sum(gemm.count * gemm.flops for gemm in layers)
+    rest = unquantized * (attending + tables.OTHER_SHARE)
+    forward = seconds(gemm for gemm in layers if gemm.pass_ == "fprop") + tables.FORWARD_SHARE * rest
+    regions: dict[RegionName, float] = {"layers_forward": share * forward}
+    if len(layers) < len(cases.gemms):
+        regions["head"] = seconds(gemm for gemm in cases.gemms if gemm.name == HEAD)
+    regions["layers_backward"] = share * (seconds(layers) + rest - forward)
+    regions["optimizer"] = unquantized * tables.OPTIMIZER_SHARE * depth.gradient_accumulation / depth.optimizer_scale
     return regions

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, get_args
 
-from precision_agent.cases import Case, TrainingCase
+from precision_agent.cases import GemmCase
+from precision_api.exchange.request import Mode
 from precision_api.exchange.result import Simulated
 from precision_api.facts.products import PARTS, Part
 from precision_api.facts.recipes import Recipe
+from precision_api.models.shapes import PASSES, Gemm, Pass, passes
 
+MODES: tuple[Mode, ...] = get_args(Mode)
 FAULTS: Mapping[str, str] = {
     "power_invalid": "the energy counter disagrees with the integral of the power reading",
     "silent_fallback": "the narrowest recipe runs in BF16 without saying so",
@@ -29,31 +33,24 @@ NODE_SPREAD = 0.006
 GPU_SPREAD = 0.002
 DRIFT, DRIFT_MEMORY_SECONDS = 0.003, 60.0
 SAMPLE_NOISE = 0.002
-LAUNCH_SECONDS = 4e-6
-BF16_TRAINING_SHARE = 0.62
 POWER_SHARE = {"bf16": 0.97, "fp8": 0.94, "fp4": 0.90}
 IDLE_SHARE = 0.14
 """Of the power limit: a GB200's GPU idles at 156 to 174 W of 1,200 W."""
 MEASURED_LAYERS = 4
 """Layers of the short model that a replay says it ran."""
-HEAD_MOST_SHARE = 0.5
-OPTIMIZER_SHARE = 0.01
-"""Of the full-depth step."""
+ATTENTION_SHARE, OTHER_SHARE, OPTIMIZER_SHARE = 0.46, 0.06, 0.01
+"""The rest of a step beside the head's GEMMs, over the time of bf16's GEMMs in the layers: attention's products at that
+share of the time of as many FLOPs in these GEMMs; norms, activations; the optimizer. Published steps of Llama 3.1 8B
+give the sum, 0.141; that attention is half of it is assumed."""
 FORWARD_SHARE = 1 / 3
-"""Of the layers' time without recomputation: a backward pass costs two forward ones."""
+"""Of the layers' rest without recomputation: a backward pass costs two forward ones."""
 SLOW_GPU, THROTTLED_SHARE = 0.8, 0.1
 
-Like = tuple[tuple[Recipe, float], ...]
-"""Recipes that an unpublished one is taken from, first found first used, each with a factor."""
-GEMM_SECONDS_LIKE: Mapping[Recipe, Like] = {
+GEMM_SECONDS_LIKE: Mapping[Recipe, tuple[tuple[Recipe, float], ...]] = {
     "fp8_block": (("mxfp8", 1.03), ("fp8_current", 1.14)),
     "nvfp4_no_rht": (("nvfp4", 0.97),),
 }
-TRAINING_FLOPS_LIKE: Mapping[Recipe, Like] = {
-    "fp8_delayed": (("fp8_current", 1.03),),
-    "fp8_block": (("mxfp8", 0.97), ("fp8_current", 0.93)),
-    "nvfp4_no_rht": (("nvfp4", 1.03),),
-}
+"""Recipes that an unpublished one is taken from, the first published one of them, each with a factor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,34 +67,42 @@ class ReplayOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class Law:
+    """Seconds of one call of a recipe: c + b (mk + kn) + a mnk, with b for quantising the operands; none below 0."""
+
+    call: float
+    element: float
+    multiply_add: float
+
+    def seconds(self, gemm: Gemm) -> float:
+        """Of one of the `groups` multiplications of a call."""
+        elements = gemm.k * (gemm.m + gemm.n)
+        return self.call / gemm.groups + self.element * elements + self.multiply_add * gemm.m * gemm.k * gemm.n
+
+
+@dataclass(frozen=True, slots=True)
 class Published:
     """The published figures that stand nearest to a part, and how far to stretch them."""
 
     gemm_part: str
-    gemm_scale: float
-    milliseconds: Mapping[str, Mapping[str, Mapping[str, float]]]
-    flops_per_pass: float
-    training_product: str
-    training_scale: float
-    training_tflops: Mapping[str, float]
-    bf16_peak: float
+    origin: str
+    """The part or product whose GEMM times are stretched by BF16 peaks."""
+    stretch: Mapping[str, float]
+    """Seconds of the part's GEMMs over the published ones, by recipe; of all others under `other`."""
+    laws: Mapping[Mode, Mapping[str, Law]]
+    ratios: Mapping[tuple[Mode, Pass], tuple[tuple[Gemm, Mapping[str, float]], ...]]
+    """By mode and pass: each published GEMM, and by recipe what was published over the law."""
 
-    def seconds(self, case: Case, recipe: Recipe) -> float | None:
-        """Seconds of one call on a node like the published one; None where nothing can be taken from anything."""
-        if isinstance(case, TrainingCase):
-            flops = self.training_flops(recipe)
-            return None if flops is None else case.tokens * case.flops_per_token / flops
-        milliseconds = _like(recipe, self.milliseconds[case.mode][case.pass_], GEMM_SECONDS_LIKE)
-        if milliseconds is None:
+    def seconds(self, case: GemmCase, recipe: Recipe) -> float | None:
+        """Seconds of one GEMM on a node like the published one; None where nothing can be taken from anything."""
+        choices = ((recipe, 1.0), *GEMM_SECONDS_LIKE.get(recipe, ()))
+        like = next(((name, factor) for name, factor in choices if name in self.laws[case.mode]), None)
+        if like is None:
             return None
-        return case.flops * milliseconds * 1e-3 / self.flops_per_pass / self.gemm_scale + LAUNCH_SECONDS / case.groups
-
-    def training_flops(self, recipe: Recipe) -> float | None:
-        """FLOP/s of one GPU in training."""
-        if recipe == "bf16":
-            return BF16_TRAINING_SHARE * self.bf16_peak
-        teraflops = _like(recipe, self.training_tflops, TRAINING_FLOPS_LIKE)
-        return None if teraflops is None else teraflops * 1e12 * self.training_scale
+        name, factor = like
+        _, ratio = min(self.ratios[case.mode, case.pass_], key=lambda published: _distance(published[0], case))
+        stretch = self.stretch.get(name, self.stretch["other"])
+        return self.laws[case.mode][name].seconds(case) * ratio[name] * factor * stretch
 
 
 def families() -> tuple[str, ...]:
@@ -107,27 +112,44 @@ def families() -> tuple[str, ...]:
 
 def published_for(device: Part) -> Published:
     """The figures of the nearest published part, to be stretched in proportion to the dense BF16 peaks."""
-    tables = data()
-    family = tables["families"][device.product]
-    table = tables["gemm_tables"][family["gemm"]]
-    gemm_part = next(row for row in PARTS if row.name == family["gemm"])
-    training_part = next(row for row in PARTS if row.product == family["training"])
+    family = data()["families"][device.product]
+    table = data()["gemm_tables"][family["gemm"]]
+    origin = family["gemm"] if device.name == family["gemm"] else family.get("times", family["gemm"])
+    like = next(row for row in PARTS if origin in (row.product, row.name))
+    times = data()["gemm_times"].get(origin, {"other": 1.0})
+    laws = {
+        mode: {name: Law(c * 1e-6, b * 1e-12, a * 1e-15) for name, (c, b, a) in table[mode]["laws"].items()}
+        for mode in MODES
+    }
     return Published(
-        gemm_part=gemm_part.name,
-        gemm_scale=device.bf16_flops / gemm_part.bf16_flops,
-        milliseconds=table["milliseconds"],
-        flops_per_pass=table["flops_per_pass"],
-        training_product=training_part.product,
-        training_scale=device.bf16_flops / training_part.bf16_flops,
-        training_tflops=tables["training_tflops"][family["training"]]["recipes"],
-        bf16_peak=device.bf16_flops,
+        gemm_part=family["gemm"],
+        origin=origin,
+        stretch={name: time * like.bf16_flops / device.bf16_flops for name, time in times.items()},
+        laws=laws,
+        ratios={
+            (mode, pass_): tuple(_ratios(table[mode]["cells"][pass_], pass_, laws[mode]))
+            for mode in MODES
+            for pass_ in PASSES
+        },
     )
 
 
-def _like(recipe: Recipe, published: Mapping[str, float], substitutes: Mapping[Recipe, Like]) -> float | None:
-    """The published figure of `recipe`, or that of a recipe it is taken to be like, times the assumed factor."""
-    choices = ((recipe, 1.0), *substitutes.get(recipe, ()))
-    return next((published[name] * factor for name, factor in choices if name in published), None)
+def _ratios(
+    cells: Mapping[str, Mapping[str, float]], pass_: Pass, laws: Mapping[str, Law]
+) -> Iterator[tuple[Gemm, Mapping[str, float]]]:
+    """Published over law; GEMMs that were published as one sum share it as the law says."""
+    for names, milliseconds in cells.items():
+        forward = [Gemm(name, "fprop", *data()["gemms"][name]) for name in names.split()]
+        gemms = [passes(gemm)[PASSES.index(pass_)] for gemm in forward]
+        whole = {name: sum(law.seconds(gemm) for gemm in gemms) for name, law in laws.items()}
+        yield from ((gemm, {name: milliseconds[name] * 1e-3 / whole[name] for name in laws}) for gemm in gemms)
+
+
+def _distance(published: Gemm, gemm: Gemm) -> float:
+    """How far apart two shapes are: squares of the ratios' logarithms; experts of one call have their rows together."""
+    (m, *widths), (published_m, *published_widths) = gemm.forward, published.forward
+    pairs = zip((m * gemm.groups, *widths), (published_m, *published_widths), strict=True)
+    return sum(math.log(size / other) ** 2 for size, other in pairs)
 
 
 @cache
@@ -139,21 +161,25 @@ def data() -> dict[str, Any]:
 
 def assumptions(device: Part, figures: Published, options: ReplayOptions, loss: bool) -> tuple[Simulated, ...]:
     """Every made-up field and what it was made from; `loss`: loss runs were asked for."""
+    source = data()["gemm_times_from"].get(figures.origin, "by BF16 peaks")
     rows = {
         "gpus": "identities from the node's UID, sizes and limits from the table of products",
         "verification": "no kernel ran: the verdict is what the table of recipes expects of this hardware",
-        "gemms.seconds": f"published for CodonFM 5B on {figures.gemm_part}; other shapes at the same FLOP/s and "
-        f"{LAUNCH_SECONDS * 1e6:.0f} us a launch, {device.name} at {figures.gemm_scale:.3g} of its speed (BF16 peaks); "
+        "gemms.seconds": f"published for CodonFM 5B on {figures.gemm_part}, {device.name} at "
+        f"{figures.stretch['other']:.3g} of its seconds, {source}; GEMMs of which only a sum is published share it, "
+        "and others get seconds, as c a call + b (mk + kn) + a mnk, by recipe, times what the nearest published shape "
+        "is over that; "
         "fp8_block and nvfp4_no_rht, where not published, in a fixed proportion to mxfp8, fp8_current and nvfp4",
-        "training.tokens_per_second": f"published for Llama 3.1 405B on {figures.training_product}; other workloads at "
-        f"the same model FLOP/s, {device.name} at {figures.training_scale:.3g} of its speed (BF16 peaks); bf16 at "
-        f"{BF16_TRAINING_SHARE:.0%} of peak; recipes not published in a fixed proportion to those that are",
-        "training.regions": f"the layers that ran, the head at bf16's speed, {OPTIMIZER_SHARE:.0%} for the optimizer: "
-        "parts of that figure",
+        "training.tokens_per_second": "the step's GEMMs as above and a rest that no recipe speeds up: the head, "
+        f"attention at {ATTENTION_SHARE} of the time of bf16's GEMMs of as many FLOPs, and "
+        f"{OTHER_SHARE + OPTIMIZER_SHARE:.2f} of these GEMMs' time for norms, activations and the optimizer, from "
+        f"published steps of Llama 3.1 8B on GB200{_not_replayed(device)}",
+        "training.regions": f"the layers that ran, with {FORWARD_SHARE:.0%} of their rest forward",
         "training.energy": "a fixed share of the power limit for each format: no training power is published; samples "
         "of a sensor are made up from it",
         "quantization_tax": "what the published prequantized times are below the autocast ones",
-        "memory": "the formula of the full model's memory, applied to the short one: it can only agree with itself",
+        "memory": "the formula of the full model's memory, applied to the short one: it can only agree with itself; "
+        "NVML's is the largest recipe's",
         "noise": f"{NODE_SPREAD:.1%} from node to node, {GPU_SPREAD:.1%} from GPU to GPU, {DRIFT:.1%} drift, "
         f"{SAMPLE_NOISE:.1%} a sample, from a seed",
     }
@@ -164,3 +190,10 @@ def assumptions(device: Part, figures: Published, options: ReplayOptions, loss: 
     if options.fault:
         rows["fault"] = FAULTS[options.fault]
     return tuple(Simulated(field=name, assumption=text) for name, text in rows.items())
+
+
+def _not_replayed(device: Part) -> str:
+    """The published steps whose recipes ran at different mappings."""
+    rows = data()["different_mappings"].get(device.product, {})
+    text = ", ".join(f"{recipe} {teraflops}" for recipe, teraflops in rows.items())
+    return f"; published for Llama 3.1 405B at other mappings and not replayed: {text} TFLOP/s per GPU" if rows else ""

@@ -1,7 +1,7 @@
 """Plain torch on one device: GEMMs and a short training step in bf16 and FP8, on the CPU (a trial) or on a CUDA GPU.
 
-Kernel names are not available on the CPU: there the verdict stands on numerical error alone. The CUDA path was never
-run on a GPU. A mixture of experts has no training step here.
+Kernel names are not available on the CPU, and from numerical errors alone no verdict is better than `unknown`. The CUDA
+path was never run on a GPU. A mixture of experts has no training step here.
 """
 
 from __future__ import annotations
@@ -54,6 +54,8 @@ class TorchGemm:
         self._checked: dict[tuple[Recipe, GemmCase], Failure | None] = {}
         self._errors: dict[Recipe, dict[Pass, float]] = {}
         self._models: dict[str, ShortModel] = {}
+        self._peaks: dict[str, int] = {}
+        """Bytes that the allocator gave a variant's model and its first step, beyond what was there."""
 
     def device(self) -> protocol.Device:
         """The CPU as product "CPU", or the one GPU that this process sees."""
@@ -94,11 +96,16 @@ class TorchGemm:
         """Numbers are checked before any time; the short model is built and run once."""
         if isinstance(case, GemmCase):
             return self._wrong(case, case.recipe_of(variant))
+        before = torch.cuda.memory_allocated(self._device) if self._cuda else 0
+        if self._cuda:
+            torch.cuda.reset_peak_memory_stats(self._device)
         model = self._model(variant)
         if isinstance(model, Failure):
             return model
         model.step(self._wait)
         self._wait()
+        if self._cuda:
+            self._peaks.setdefault(variant.label, torch.cuda.max_memory_allocated(self._device) - before)
         return None
 
     def settle(self, variant: Variant, seconds: float, load: protocol.Load | None = None) -> protocol.Sample | Failure:
@@ -186,12 +193,12 @@ class TorchGemm:
         return loss_track(model, layers, length, self._recipes(variant), plan, self._device)
 
     def memory(self, variant: Variant) -> Memory:
-        """Peak of the process so far (all variants), and on a GPU the allocator's."""
+        """Peak of the process so far (all variants), and on a GPU the allocator's, of this variant alone."""
         process = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         if not self._cuda:
             return Memory(process_peak_bytes=process)
         return Memory(
-            allocated_peak_bytes=torch.cuda.max_memory_allocated(self._device),
+            allocated_peak_bytes=self._peaks.get(variant.label),
             reserved_peak_bytes=torch.cuda.max_memory_reserved(self._device),
             process_peak_bytes=process,
         )
@@ -345,5 +352,5 @@ def _judged(recipe: Recipe, errors: Mapping[Pass, float], cuda: bool) -> protoco
         high = ERROR_BANDS[recipe].high
         return protocol.Probe("probe_failed", f"{recipe}: relative error against FP32 above {high:g}: {listed}")
     message = f"relative error against FP32: {listed}; kernel names {'not read' if cuda else 'unavailable on the CPU'}"
-    verdict: Verdict = "fallback" if "too_exact" in verdicts else "verified"
+    verdict: Verdict = "fallback" if "too_exact" in verdicts else "unknown"
     return protocol.Probe("ok", verification=Verification(verdict=verdict, message=message))

@@ -89,14 +89,15 @@ def launches(trace: Mapping[str, Any]) -> tuple[Launch, ...]:
 def shares(launched: Iterable[Launch], region: str, steps: int) -> KernelSeconds:
     """Kernel seconds of a region in one of `steps` steps, kernels that run at the same time counted once.
 
-    Where a cast runs beside a GEMM, that time is the GEMM's.
+    Where a cast runs beside a GEMM, that time is the GEMM's. Of GEMMs on several streams the gaps run side by side too.
     """
     inside = [launch for launch in launched if launch.region == region]
     gemms = [launch for launch in inside if launch.multiplies]
     alone = union([launch.span for launch in gemms])
     whole = union([launch.span for launch in inside])
     streams = len({launch.stream for launch in gemms})  # 1 where the trace does not tell them
-    return KernelSeconds(alone / steps, (whole - alone) / steps, len(gemms) / steps, streams, len(inside) / steps)
+    in_turn = len(inside) - len(gemms) + len(gemms) / max(1, streams)
+    return KernelSeconds(alone / steps, (whole - alone) / steps, len(gemms) / steps, streams, in_turn / steps)
 
 
 def kernel_seconds(launched: Iterable[Launch], steps: int, regions: Iterable[str] | None = None) -> float:

@@ -416,7 +416,6 @@ class TransformerEngine:
         self._memory[variant.label] = Memory(
             allocated_peak_bytes=model.own_bytes + self._shared_bytes,
             reserved_peak_bytes=peaks.reserved,
-            device_used_bytes=peaks.used,
             state_bytes=self._shared_bytes,
             activation_bytes=model.kept_bytes,
             gradient_bytes=self._shared.gradient_bytes,

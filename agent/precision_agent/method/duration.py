@@ -30,7 +30,7 @@ OWN_CALLS_SECONDS_A_VARIANT = 1.6
 """Load, and three times 0.1 s of the library's own GEMM calls."""
 PROFILE_SECONDS_A_LOAD = 3.6
 """Three sessions of the profiler, each 0.4 s of load and what the profiler needs to start and to write its trace: 2.6
-to 5.4 s on an H100, 14.9 where the clock had to be waited for."""
+to 5.4 s on an H100, up to 14.9 where the clock had to be waited for: 5.0 in the mean of one run."""
 VERIFY_SECONDS_A_VARIANT = 0.5
 """Flags, errors and saved bytes."""
 SECOND_DEPTH_SECONDS_A_VARIANT = 3.0

@@ -2,7 +2,7 @@
 
 Seconds of one micro batch on one GPU, and joules alike:
 
-    (L - kept) x layer + kept x layer of the higher precision + head + optimizer x scale / accumulation
+    (L - kept) x layer + kept x layer in BF16 + head + optimizer x scale / accumulation
 
 with layer = (forward + backward [+ forward again where activations are recomputed]) / layers that ran. A model with
 expert layers and dense ones has this sum for each of the two kinds, each from regions of its own. The short
@@ -44,43 +44,41 @@ class Depth:
 
     `optimizer_scale`: weights of the full model whose optimizer state one GPU holds, over those that the timed
     optimizer held. An optimizer step is bound by memory traffic, so its time goes with the weights.
-    `kept_higher`: first and last layers that run in the baseline's recipe; one more of the first ones where they are
-    odd. Dense layers are the first ones.
+    `layers_bf16`: the last layers, which run in BF16. Dense layers are the first ones.
     """
 
     layers: int
     measured: int
     gradient_accumulation: int = 8
     recompute: Literal["None", "Full"] = "None"
-    kept_higher: int = 0
+    layers_bf16: int = 0
     optimizer_scale: float = 1.0
     dense: int = 0
     dense_measured: int = 0
 
     def __post_init__(self) -> None:
-        if self.measured < 1 or not 0 <= self.kept_higher <= self.layers:
-            raise ValueError(f"{self.measured} layers measured, {self.kept_higher} of {self.layers} kept higher")
+        if self.measured < 1 or not 0 <= self.layers_bf16 <= self.layers:
+            raise ValueError(f"{self.measured} layers measured, {self.layers_bf16} of {self.layers} in BF16")
         if (self.dense > 0) != (self.dense_measured > 0) or not 0 <= self.dense <= self.layers:
             raise ValueError(f"{self.dense_measured} dense layers measured of {self.dense} among {self.layers}")
 
     @property
     def kinds(self) -> tuple[LayerKind, ...]:
         """The kinds of layers that the model has."""
-        first = min(self.dense, -(-self.kept_higher // 2))
-        rest = self.kept_higher - first
-        last = max(0, rest - (self.layers - self.dense))  # all others are kept already
-        plain = LayerKind("layers", self.layers - self.dense, self.measured, rest - last)
-        return (plain, LayerKind("dense", self.dense, self.dense_measured, first + last)) if self.dense else (plain,)
+        others = self.layers - self.dense
+        last = min(others, self.layers_bf16)
+        plain, rest = LayerKind("layers", others, self.measured, last), self.layers_bf16 - last
+        return (plain, LayerKind("dense", self.dense, self.dense_measured, rest)) if self.dense else (plain,)
 
 
 @dataclass(frozen=True, slots=True)
 class LayerKind:
-    """Layers that are alike: how many the model has, how many ran, how many are kept in the baseline's recipe."""
+    """Layers that are alike: how many the model has, how many ran, how many stay in BF16."""
 
     part: Literal["layers", "dense"]
     layers: int
     measured: int
-    kept_higher: int
+    layers_bf16: int
 
     @property
     def regions(self) -> tuple[RegionName, ...]:
@@ -100,7 +98,7 @@ def depth_of(
     workload: ResolvedWorkload,
     measured: int,
     *,
-    kept_higher: int = 0,
+    layers_bf16: int = 0,
     optimizer_parameters: int | None = None,
     dense_measured: int = 0,
 ) -> Depth:
@@ -119,7 +117,7 @@ def depth_of(
         measured=measured,
         gradient_accumulation=asked.gradient_accumulation,
         recompute=asked.recompute,
-        kept_higher=kept_higher,
+        layers_bf16=layers_bf16,
         optimizer_scale=float(stepped) / held,
         dense=model.dense_layers if dense_measured else 0,
         dense_measured=dense_measured,
@@ -161,11 +159,11 @@ def other_windows(workload: ResolvedWorkload, measured: int, windowed: int) -> s
 def full_depth(values: Values, depth: Depth, higher: Values | None = None) -> FullDepth | Failure:
     """The full-depth value of each ABBA block from those of the regions, or why there is none.
 
-    `higher`: the baseline's regions of the same ABBA blocks, needed where layers are kept higher. A head or optimizer
+    `higher`: BF16's regions of the same ABBA blocks, needed where layers stay in it. A head or optimizer
     that did not fit is named in `missing`; every other failed region fails the whole.
     """
-    kept = (higher or {},) if depth.kept_higher else ()
-    failed = _failed(values, depth) or next((_failed(whose, depth, "the kept layers: ") for whose in kept), None)
+    kept = (higher or {},) if depth.layers_bf16 else ()
+    failed = _failed(values, depth) or next((_failed(whose, depth, "the layers in BF16: ") for whose in kept), None)
     if failed:
         return failed
     weights: dict[RegionName, float] = {"head": 1.0, "optimizer": depth.optimizer_scale / depth.gradient_accumulation}
@@ -173,8 +171,8 @@ def full_depth(values: Values, depth: Depth, higher: Values | None = None) -> Fu
     layers = [whose[name] for whose in (values, *kept) for kind in depth.kinds for name in kind.regions]
     if len({len(region) for region in (*there.values(), *layers) if not isinstance(region, Failure)}) != 1:
         return Failure(reason="regions_differ", message="regions were timed in different numbers of palindromes")
-    terms = [(_layer(values, depth, kind), float(kind.layers - kind.kept_higher)) for kind in depth.kinds]
-    terms += [(_layer(whose, depth, kind), float(kind.kept_higher)) for whose in kept for kind in depth.kinds]
+    terms = [(_layer(values, depth, kind), float(kind.layers - kind.layers_bf16)) for kind in depth.kinds]
+    terms += [(_layer(whose, depth, kind), float(kind.layers_bf16)) for whose in kept for kind in depth.kinds]
     terms += [(tuple(region), weights[name]) for name, region in there.items()]
     summed = stats.sums([part for part, _ in terms], [weight for _, weight in terms])
     return FullDepth(summed, tuple(name for name in weights if name not in there))
@@ -264,7 +262,7 @@ def full_depth_watts(
     """Mean power of a full-depth step: each part's power, weighed with the seconds that it lasts at full depth.
 
     `seconds` are a mean micro batch's by region, `watts` the node's power while that part was replayed; `higher` the
-    same two of the baseline where layers are kept higher. Tokens/s over these watts are tokens per joule.
+    same two of BF16 where layers stay in it. Tokens/s over these watts are tokens per joule.
     """
     total = full_depth(_single(seconds), depth, _single(higher[0]) if higher else None)
     without = sorted({PART_OF[name] for name in seconds} - set(watts))
@@ -294,7 +292,7 @@ def depth_check(values: Values, depth: Depth, second: Values, second_depth: Dept
     scale = depth.optimizer_scale / second_depth.optimizer_scale
     dense = second_depth.dense_measured
     shorter = replace(
-        depth, layers=second_depth.measured + dense, dense=dense, kept_higher=0, optimizer_scale=scale,
+        depth, layers=second_depth.measured + dense, dense=dense, layers_bf16=0, optimizer_scale=scale,
         gradient_accumulation=1, recompute="None",
     )  # fmt: skip
     itself = replace(shorter, measured=second_depth.measured, dense_measured=dense, optimizer_scale=1.0)

@@ -14,9 +14,11 @@ import importlib
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 from precision_agent.power.numa import system_bytes
+from precision_agent.power.nvml import used_memory
 from precision_api.exchange import exits
 
 
@@ -188,7 +190,8 @@ def _health(nvml: Any, uuid: str) -> Health:
     except nvml.NVMLError as error:
         return Health(uuid, error=str(error))
     mig, remap = ask("nvmlDeviceGetMigMode"), ask("nvmlDeviceGetRemappedRows")
-    memory, busy = ask("nvmlDeviceGetMemoryInfo", nvml.nvmlMemory_v2), ask("nvmlDeviceGetUtilizationRates")
+    used, _ = used_memory(nvml, partial(ask, "nvmlDeviceGetMemoryInfo"))
+    busy = ask("nvmlDeviceGetUtilizationRates")
     limit, kind = ask("nvmlDeviceGetEnforcedPowerLimit"), nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED
     node = ask("nvmlDeviceGetNumaNodeId")
     processes = None if node is None else ask("nvmlDeviceGetComputeRunningProcesses")
@@ -199,7 +202,7 @@ def _health(nvml: Any, uuid: str) -> Health:
         remap_failed=None if remap is None else bool(remap[3]),
         ecc_volatile_uncorrectable=ask("nvmlDeviceGetTotalEccErrors", kind, nvml.NVML_VOLATILE_ECC),
         ecc_aggregate_uncorrectable=ask("nvmlDeviceGetTotalEccErrors", kind, nvml.NVML_AGGREGATE_ECC),
-        memory_used_bytes=None if memory is None else int(memory.used),
+        memory_used_bytes=used,
         utilisation_percent=None if busy is None else int(busy.gpu),
         enforced_limit_watts=None if limit is None else limit / 1e3,
         module=ask("nvmlDeviceGetSerial"),

@@ -10,11 +10,10 @@ from precision_agent.precision.kernels import EMULATION_RULE, Classified, classi
 from precision_agent.precision.verification import verdict
 from precision_agent.protocol import Inspection, Probe, Profile, ProfiledKernel
 from precision_api.exchange.request import MeasurementRequest
-from precision_api.exchange.result import Backend, KernelSeen, Verification
+from precision_api.exchange.result import KernelSeen, Verification
 from precision_api.facts.recipes import RECIPES, Recipe
 
 KERNELS_TOLD = 24
-READS_KERNELS: frozenset[Backend] = frozenset({"transformer-engine", "torch-cuda"})
 CPU_BOUND = 0.95
 """docs/development/method.md, "Evidence": where kernels ran in less of the timed step than this, what sets its pace is
 what launches them, or the gaps between them."""
@@ -89,10 +88,9 @@ def verification_of(
     probe: Probe,
     profile: Profile | None,
     inside: Inspection,
-    backend: Backend,
 ) -> Verification:
-    """The verdict on the recipe with all its evidence; without a profiled step the probe's, no `verified` on a GPU."""
-    verification = _by_kernels(recipe, request, profile, inside) if profile else _by_probe(probe.verification, backend)
+    """The verdict on the recipe with all its evidence; without a profiled step the probe's, never `verified`."""
+    verification = _by_kernels(recipe, request, profile, inside) if profile else _by_probe(probe.verification)
     return verification.model_copy(
         update={
             "kernels": _told(profile.kernels) if profile else verification.kernels,
@@ -103,9 +101,9 @@ def verification_of(
     )
 
 
-def _by_probe(verification: Verification, backend: Backend) -> Verification:
-    """A tiny probe may get other kernels than the model's shapes do: where kernels can be read, it verifies nothing."""
-    if backend not in READS_KERNELS or verification.verdict != "verified":
+def _by_probe(verification: Verification) -> Verification:
+    """A tiny probe may get other kernels than the model's shapes do: it verifies nothing."""
+    if verification.verdict != "verified":
         return verification
     return verification.model_copy(update={"verdict": "unknown", "message": "no measured step was profiled"})
 

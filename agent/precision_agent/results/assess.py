@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 
-from precision_agent.cases import GemmCase, Variant
+from precision_agent.cases import BF16, GemmCase, Variant
 from precision_agent.precision.evidence import CPU_BOUND
 from precision_agent.protocol import GemmName, Probe
 from precision_agent.results.meaning import facts_of, meaning
@@ -33,6 +33,7 @@ from precision_api.exchange.result import (
     RecipeResult,
     Verification,
 )
+from precision_api.facts.recipes import KEEPING
 
 MOST_NOTES = 8
 NAMED = frozenset({"no_prequantized_mode", "too_few_palindromes"})
@@ -62,6 +63,8 @@ class RecipeEvidence:
     own_calls: Mapping[GemmName, tuple[float, ...]] = field(default_factory=dict)
     """Seconds of each GEMM by the library's own call, by repetition."""
     loss: Loss | None = None
+    listed: bool = False
+    """Whether the request lists its recipes by name."""
     depth_check: float | None = None
     notes: tuple[str, ...] = ()
 
@@ -98,6 +101,8 @@ def recipe_result(variant: Variant, run: Measured, evidence: RecipeEvidence) -> 
         memory=evidence.memory,
         model_memory=evidence.model_memory,
         loss=evidence.loss,
+        last_layers_bf16=run.kept_by(variant) if run.cases.training and variant.recipe in KEEPING else None,
+        listed=evidence.listed,
         notes=(*disagreements(gemms), *evidence.notes)[:MOST_NOTES],
     )
 
@@ -105,11 +110,14 @@ def recipe_result(variant: Variant, run: Measured, evidence: RecipeEvidence) -> 
 def with_meanings(results: tuple[RecipeResult, ...], run: Measured) -> tuple[RecipeResult, ...]:
     """The same results, each told what it means against the baseline."""
     share, floor, baseline = gemm_share(run), stats.noise_floor(run.control), run.cases.baseline.recipe
+    of_bf16 = gemm_speedups(BF16, run) if BF16 in run.cases.variants and baseline != BF16.recipe else {}
 
     def explained(result: RecipeResult) -> RecipeResult:
         speedups = gemm_speedups(Variant(result.recipe, result.recipe), run)
         value = share.value if isinstance(share, Interval) else share
         facts = facts_of(result, baseline, value, floor, _kept_share(result, run), speedups)
+        kept = of_bf16.get("prequantized" if "prequantized" in speedups else "autocast")
+        facts = replace(facts, kept_speedup=kept.value if kept else 1.0)
         if isinstance(share, Interval):
             facts = replace(facts, share_bounds=(share.lower, min(1.0, share.upper)))
         doubt = (share.message,) if isinstance(share, Failure) and result.recipe == baseline else ()
@@ -119,7 +127,7 @@ def with_meanings(results: tuple[RecipeResult, ...], run: Measured) -> tuple[Rec
 
 
 def _kept_share(result: RecipeResult, run: Measured) -> float:
-    """Share of the model's layers that the recipe leaves to the baseline's."""
+    """Share of the model's layers that stay in BF16 with the recipe."""
     kept, model = run.kept_by(Variant(result.recipe, result.recipe)), run.workload.model
     return kept / model.num_hidden_layers if kept and model else 0.0
 

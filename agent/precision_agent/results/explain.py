@@ -8,7 +8,16 @@ from textwrap import wrap
 
 from precision_agent.power.reasons import REASONS as POWER_REASONS
 from precision_agent.protocol import RegionName
-from precision_api.exchange.result import Backend, Energy, GemmSum, Interval, MeasurementResult, RecipeResult, Training
+from precision_api.exchange.result import (
+    Backend,
+    DeviceMemory,
+    Energy,
+    GemmSum,
+    Interval,
+    MeasurementResult,
+    RecipeResult,
+    Training,
+)
 from precision_api.models.flops import TRAINING_FLOPS
 
 WIDTH = 110
@@ -84,7 +93,19 @@ def _run(result: MeasurementResult) -> Iterator[Figure]:
         yield ("recipes' scope", "mlp", f"attention's projections stay in {result.baseline} with every recipe")
     if result.training_flops_per_token:
         yield ("training FLOPs", f"{result.training_flops_per_token:.4g} a token", _formula(result.formula))
+    yield from _device_memory(result.device_memory)
     yield from _noise(result)
+
+
+def _device_memory(memory: DeviceMemory | None) -> Iterator[Figure]:
+    if memory is None:
+        return
+    total = f" of {memory.total_bytes / 2**30:.1f}" if memory.total_bytes else ""
+    source = "by NVML, the highest while the short model trained, of the fullest GPU: all recipes lie in one process"
+    source += "; with the driver's reserve, which this driver does not tell apart" if memory.with_reserve else ""
+    source += f"; {memory.idle_bytes / 2**30:.1f} GiB before the run taken off" if memory.idle_bytes is not None else ""
+    source += "; the GPU is a NUMA node, and pages of the system's may be among it" if memory.numa_node else ""
+    yield ("memory in use", f"{memory.used_bytes / 2**30:.1f}{total} GiB", source)
 
 
 def _scope(result: MeasurementResult) -> str:
@@ -300,9 +321,8 @@ def _energy(energy: Energy, result: MeasurementResult) -> Iterator[Figure]:
 
 def _conditions(row: RecipeResult) -> Iterator[Figure]:
     memory = {
-        "allocated_peak_bytes": "by the allocator",
-        "reserved_peak_bytes": "reserved by the allocator",
-        "device_used_bytes": "in use by NVML, driver included",
+        "allocated_peak_bytes": "by the allocator, of this recipe alone",
+        "reserved_peak_bytes": "reserved by the allocator, all recipes so far",
         "process_peak_bytes": "of the process, all recipes so far",
         "activation_bytes": "kept by its layers of a forward pass",
         "state_bytes": "weights, gradients, optimizer and data",

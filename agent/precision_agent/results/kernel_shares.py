@@ -20,13 +20,12 @@ from precision_api.exchange.result import Execution, Failure, GroupedPath
 from precision_api.facts.recipes import RECIPES, Recipe
 
 LEAST_KERNEL_TIME, MOST_KERNEL_TIME = 0.8, 1.25
-"""Kernels that were profiled one by one, over the graph's timed step that holds them. At its power cap a GPU's clock
-follows what each kernel draws, and the launches between profiled ones let it rest: on an H100 GEMMs of 1.4 ms with
-nothing beside them lasted 0.89 to 1.04 of their timed steps. Shares stand for all that; further off, something is
-wrong."""
+"""Kernels that were profiled one by one, over the graph's timed step that holds them. On H100 at their power cap it was
+0.89 to 0.94 for the largest FP8 GEMMs of a layer, 0.98 to 1.03 for training steps, 1.06 for a small layer: supposedly
+the clock, which follows what runs. Shares stand for all that; further off, something is wrong."""
 GAP_SECONDS = 1.5e-6
 """After each kernel of a graph, before the next one starts: measured between queued kernels of an H100 (median 1.6 us,
-eight of ten from 1.0 to 2.2)."""
+eight of ten from 1.0 to 2.2; its traces were not kept)."""
 MOST_GAPS = 0.1
 """Of a graph's step: with more, what is assumed of each gap weighs too much."""
 Profiles = Mapping[LoadKey, LoadProfiles]

@@ -42,7 +42,9 @@ class Facts:
     noise_floor: float = LEAST_DIFFERENCE
     tax_in_speedup: bool = False
     kept_share: float = 0.0
-    """Share of the layers that stay in the baseline's recipe: their GEMMs gain nothing."""
+    """Share of the layers that stay in BF16."""
+    kept_speedup: float = 1.0
+    """What the GEMMs of these layers gain over the baseline's: nothing over BF16, less than nothing over FP8."""
     no_share: str = "no share of the GEMMs in the step"
     """Why `gemm_share` is None."""
     share_bounds: tuple[float, float] | None = None
@@ -50,7 +52,7 @@ class Facts:
 
     def of_all_layers(self, speedup: float) -> float:
         """`speedup` of the low-precision GEMMs -> that of all layers' GEMMs, the kept ones among them."""
-        return 1 / ((1 - self.kept_share) / speedup + self.kept_share)
+        return 1 / ((1 - self.kept_share) / speedup + self.kept_share / self.kept_speedup)
 
 
 def expected_speedup(gemm_share: float, gemm_speedup: float) -> float:

@@ -26,7 +26,7 @@ def model_memory(
     ran: Sample | None,
     *,
     scope: RecipeScope = "all",
-    kept_higher: int = 0,
+    layers_bf16: int = 0,
     fused_attention: bool = True,
 ) -> ModelMemory | None:
     """The full model's memory in this recipe; None for bare shapes, which are no model.
@@ -54,7 +54,7 @@ def model_memory(
         )
         return _none("formula_disagrees", message, agreement)
     full = training_memory(
-        workload, recipe, gradient_bytes=gradient, scope=scope, kept_higher=kept_higher, fused_attention=fused_attention
+        workload, recipe, gradient_bytes=gradient, scope=scope, layers_bf16=layers_bf16, fused_attention=fused_attention
     )
     return ModelMemory(bytes=full.total, state_bytes=full.state, formula=FORMULA, agreement=agreement)
 

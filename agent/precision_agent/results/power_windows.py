@@ -15,6 +15,7 @@ from statistics import fmean
 from precision_agent.power import energy
 from precision_agent.power import reasons as why
 from precision_agent.power.aliasing import lock_with_pauses
+from precision_agent.power.preflight import Health
 from precision_agent.power.reasons import Reason
 from precision_agent.power.sensor_sampling import Recording, values_within
 from precision_agent.power.throttle import MARKING, ThrottleReading, marking, pooled, shares
@@ -22,7 +23,8 @@ from precision_agent.power.token_energy import node_power
 from precision_agent.protocol import Part
 from precision_agent.sampling.calibrate import rest_watts
 from precision_agent.sampling.sample import PowerWindow
-from precision_api.exchange.result import Clocks, PowerScope, PowerTrace, ThrottleShare
+from precision_api.exchange.result import Clocks, DeviceMemory, Gpu, PowerScope, PowerTrace, ThrottleShare
+from precision_api.facts import products
 from precision_api.facts.grouping import grouped
 
 PART_LIMITS = energy.Limits(updates=1, seconds=0.0, disagreement=math.inf)
@@ -207,12 +209,34 @@ def clocks(recordings: Mapping[str, Recording], windows: Sequence[energy.Window]
     return Clocks(sm_mhz=round(fmean(mhz), 1) if mhz else None, celsius=float(max(celsius)) if celsius else None)
 
 
-def used_bytes(recordings: Mapping[str, Recording], windows: Sequence[energy.Window]) -> int | None:
-    """The most memory that NVML counted as used on any GPU within the windows, bytes."""
-    return max(
-        (value for recording in recordings.values() for value in values_within(recording.used_bytes, windows)),
-        default=None,
-    )
+def device_memory(
+    recordings: Mapping[str, Recording],
+    windows: Sequence[energy.Window],
+    gpus: Sequence[Gpu],
+    health: Sequence[Health],
+    product: str,
+) -> DeviceMemory | None:
+    """The most memory that NVML counted as used on any GPU within the windows; None where it told nothing there."""
+    totals, before = {gpu.uuid: gpu.memory_bytes for gpu in gpus}, {gpu.uuid: gpu for gpu in health}
+    part = products.part(product)
+    found = []
+    for uuid, recording in recordings.items():
+        values = values_within(recording.used_bytes, windows)
+        idle = before.get(uuid, Health(uuid))
+        is_numa = idle.numa_node is not None
+        is_grace = is_numa or (part is not None and part.form == "Grace")
+        off = idle.memory_used_bytes if is_grace else None
+        if values:
+            found.append(
+                DeviceMemory(
+                    used_bytes=max(0, max(values) - (off or 0)),
+                    total_bytes=totals.get(uuid),
+                    with_reserve=recording.with_reserve,
+                    idle_bytes=off,
+                    numa_node=is_numa,
+                )
+            )
+    return max(found, key=lambda memory: memory.used_bytes, default=None)
 
 
 def power_trace(recordings: Mapping[str, Recording], started_at: str, began: float) -> PowerTrace | None:

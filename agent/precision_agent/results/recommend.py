@@ -8,7 +8,7 @@ from precision_agent.method.learning import in_words, learnt
 from precision_api.exchange import stats
 from precision_api.exchange.result import Energy, Interval, Provenance, RecipeResult, Recommendation
 from precision_api.exchange.summary import USABLE, complete
-from precision_api.facts.recipes import RECIPES, Recipe
+from precision_api.facts.recipes import RECIPE_NAMES, RECIPES, Recipe, risk_of
 
 WIDTH = {"fp4": 4, "fp8": 8, "bf16": 16}
 """Bits of a number in each format: one falls back to a wider one."""
@@ -23,17 +23,21 @@ _MARKS: Mapping[Provenance, str] = {
 def recommend(
     results: Sequence[RecipeResult], control: Interval | None, provenance: Provenance, baseline: Recipe = "bf16"
 ) -> Recommendation:
-    """The recommendation; a recipe whose precision was not verified, or whose loss was not healthy, is never named."""
+    """The recommendation; a recipe whose precision is in doubt, or whose loss was not healthy, is never named.
+
+    A risky one is only where the request lists it, healthy or not: a loss run shows divergence, never parity.
+    """
     verified = [result for result in results if result.verification.verdict in USABLE]
-    usable = [result for result in verified if learnt(result.loss)]
+    usable = [result for result in verified if learnt(result.loss) and (result.listed or not _risk(result))]
     if baseline not in [result.recipe for result in usable]:
-        return Recommendation(sentence=f"No recommendation: the baseline {baseline} gave no verified figure.")
+        return Recommendation(sentence=f"No recommendation: the baseline {baseline} gave no usable figure.")
     ranked = _ranked(usable, control)
     if not ranked and all(_speedup(result) is None for result in verified):
         return Recommendation(sentence=_nothing(verified, baseline))
     fastest = ranked[0].recipe if ranked else baseline
-    wider = [result.recipe for result in ranked if _width(result.recipe) > _width(fastest)]
-    fallback = next(iter([*wider, *([baseline] if _width(baseline) >= _width(fastest) else [])]), None)
+    safer = [result.recipe for result in ranked if _safety(result.recipe) > _safety(fastest)]
+    wider = baseline if _width(baseline) >= _width(fastest) else None
+    fallback = max(safer, key=lambda recipe: (-_width(recipe), _safety(recipe)), default=wider)
     by_energy = _by_energy(usable, baseline)
     return Recommendation(
         by_speed=fastest,
@@ -54,6 +58,15 @@ def _nothing(verified: Sequence[RecipeResult], baseline: Recipe) -> str:
 
 def _width(recipe: Recipe) -> int:
     return WIDTH[RECIPES[recipe].format]
+
+
+def _safety(recipe: Recipe) -> tuple[int, bool, int]:
+    """What one falls back along: wider formats, and of one format recipes without risk and with finer scales."""
+    return _width(recipe), not RECIPES[recipe].risk, RECIPE_NAMES.index(recipe)
+
+
+def _risk(result: RecipeResult) -> str:
+    return risk_of(result.recipe, result.last_layers_bf16)
 
 
 def _speedup(result: RecipeResult) -> Interval | None:
@@ -121,12 +134,14 @@ def _sentence(
     trained = any((training := complete(result.training)) and training.speedup for result in usable)
     what = "trains" if trained else "runs these GEMMs"
     if not ranked:
-        said = f"Stay with {baseline}: no verified recipe {what} faster than it beyond the noise."
+        known = " without a known risk" if any(_risk(result) and not result.listed for result in results) else ""
+        said = f"Stay with {baseline}: no recipe{known} {what} faster than it beyond the noise."
     else:
         best = ranked[0]
         ratio = _speedup(best)
         assert ratio, "a ranked recipe has a speedup"
         label = " (emulated)" if best.verification.verdict == "emulated" else ""
+        label += f" with its last {best.last_layers_bf16} layers in BF16" if trained and best.last_layers_bf16 else ""
         bounds = f"{ratio.lower:.3g} to {ratio.upper:.3g}"
         other = f"; fall back to {fallback}" if fallback else ""
         said = f"{best.recipe}{label} {what} {ratio.value:.3g}x as fast as {baseline} ({bounds}){other}."
@@ -135,5 +150,7 @@ def _sentence(
     elif baseline in (powered := [result.recipe for result in usable if _energy(result)]) and len(powered) > 1:
         enough = f"{stats.LEAST_ENERGY_DIFFERENCE:.0%} more tokens per joule than {baseline}"
         said += f" Whether a recipe gives at least {enough} is not known."
+    named = {by_energy, fallback, *(result.recipe for result in ranked[:1])}
+    said += "".join(f" Risk of {r.recipe}: {risk}." for r in results if r.recipe in named and (risk := _risk(r)))
     said += "".join(f" {result.recipe}: {words}." for result in results if (words := in_words(result.loss)))
     return f"{_MARKS.get(provenance, '')}{said}"

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-from precision_agent.cases import Variant
+from precision_agent.cases import BF16, Variant
 from precision_agent.method.full_depth import depth_agrees, other_windows
-from precision_agent.power.reasons import COUNTER_DISAGREES, Reason
+from precision_agent.power.reasons import COUNTER_DISAGREES
 from precision_agent.power.sensing import SensorFacts
 from precision_agent.power.sensor_sampling import Recordings
 from precision_agent.precision.evidence import CPU_BOUND, ONCE, UNFUSED, Repeats, unfused_attention, verification_of
@@ -19,7 +19,7 @@ from precision_agent.results.assess import RecipeEvidence, control_ratio, recipe
 from precision_agent.results.model_memory import model_memory
 from precision_agent.results.profiling import LOADS, After
 from precision_agent.results.recommend import recommend
-from precision_agent.results.train import Measured, RecipePower
+from precision_agent.results.train import Measured, PowerOrReason, RecipePower
 from precision_agent.sampling.calibrate import counter_scope, disagrees
 from precision_agent.sampling.devices import Machine
 from precision_agent.sampling.profiles import LoadProfiles
@@ -27,12 +27,10 @@ from precision_agent.sampling.sample import Samples
 from precision_api.exchange import stats
 from precision_api.exchange.request import PLAIN, MeasurementRequest, request_hash
 from precision_api.exchange.result import Backend as BackendName
-from precision_api.exchange.result import Failure, GpuHealth, KernelProfiles, MeasurementResult, Memory, Steadiness
+from precision_api.exchange.result import GpuHealth, KernelProfiles, MeasurementResult, Memory, Steadiness
 from precision_api.models.model import ModelSpec
 
 MOST_NOTES = 8
-PowerOrReason = power_windows.NodePower | tuple[Reason, ...] | Failure
-"""A variant's power, or why there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +99,13 @@ def result_of(facts: RunFacts, finished_at: float) -> MeasurementResult:
         power_trace=power_windows.power_trace(facts.recordings.gpus, started, facts.began),
         noise_floor=stats.noise_floor(run.control),
         control_ratio=run.control,
+        device_memory=power_windows.device_memory(
+            facts.recordings.gpus,
+            [window for (_, load), spans in run.samples.loads.items() if load == "training" for window in spans],
+            facts.machine.gpus,
+            facts.sensing.health,
+            facts.machine.product,
+        ),
         recipes=recipes,
         recommendation=recommend(recipes, run.control, facts.provenance.kind, request.baseline),
     )
@@ -122,24 +127,25 @@ def _evidence(variant: Variant, facts: RunFacts, powers: Mapping[Variant, PowerO
     gemms, training = (profiles.get((variant.label, load)) for load in LOADS)
     profile = kernel_shares.merged(training) or kernel_shares.merged(gemms)
     inside = facts.after.inspections.get(variant.label, Inspection())
-    used = power_windows.used_bytes(recordings, windows)
     memory = facts.memory.get(variant.label, Memory())
     fact, run, sensing = _training_fact(variant, facts.run), facts.run, facts.sensing
     accuracy = sensing.sensor.accuracy if sensing.sensor else "unverified"
     return RecipeEvidence(
         probe=probe,
-        metering=RecipePower(powers[variant], sensing.idle_watts, accuracy, powers[run.cases.baseline]),
-        memory=memory if used is None else memory.model_copy(update={"device_used_bytes": used}),
+        metering=RecipePower(
+            powers[variant], sensing.idle_watts, accuracy, powers[run.cases.baseline], powers.get(BF16, ())
+        ),
+        memory=memory,
         model_memory=model_memory(
             variant.recipe,
             run.workload,
             memory,
             fact,
             scope=facts.request.recipe_scope if variant.recipe != facts.request.baseline else "all",
-            kept_higher=run.kept_by(variant),
+            layers_bf16=run.kept_by(variant),
             fused_attention=not _unfused(training),
         ),
-        verification=verification_of(variant.recipe, facts.request, probe, profile, inside, facts.backend),
+        verification=verification_of(variant.recipe, facts.request, probe, profile, inside),
         held_back=power_windows.held_back(recordings, windows),
         clocks=power_windows.clocks(recordings, windows),
         taxes=_taxes(variant, facts.run, training or gemms),
@@ -151,6 +157,7 @@ def _evidence(variant: Variant, facts: RunFacts, powers: Mapping[Variant, PowerO
         own_calls=facts.after.own_calls.get(variant.label, {}),
         grouped={case: path for case in facts.run.cases.gemms if (path := kernel_shares.grouped_path(gemms, case))},
         loss=facts.after.losses.get(variant.label),
+        listed=facts.request.listed,
         depth_check=facts.after.depth_checks.get(variant.label),
         notes=_notes(variant, facts),
     )
@@ -201,8 +208,7 @@ def _notes(variant: Variant, facts: RunFacts) -> tuple[str, ...]:
         (f"palindromes measured twice, for heat or brake: {run.samples.repeated}",) if run.samples.repeated else ()
     )
     kept = facts.run.kept_by(variant)
-    base = facts.run.cases.baseline.recipe
-    message = f"layers kept in {base}: {kept}, computed from measured layer times, not run"
+    message = f"the last {kept} layers stay in BF16: computed from its measured layer times, not run"
     notes = (
         *((message,) if kept else ()),
         *_windows(variant, run),

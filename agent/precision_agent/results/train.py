@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import fmean
 
-from precision_agent.cases import Cases, Variant
+from precision_agent.cases import BF16, Cases, Variant
 from precision_agent.method.difference import difference
 from precision_agent.method.full_depth import (
     Depth,
@@ -29,8 +29,11 @@ from precision_agent.results.power_windows import NodePower
 from precision_agent.sampling.sample import LEAST_ABBA_BLOCKS, CaseKey, Samples
 from precision_api.exchange import result, stats
 from precision_api.facts.products import Part
-from precision_api.facts.recipes import RECIPES
+from precision_api.facts.recipes import RECIPES, layers_in_bf16
 from precision_api.models.resolution import ResolvedWorkload
+
+PowerOrReason = NodePower | tuple[Reason, ...] | result.Failure
+"""A variant's power, or why there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +46,15 @@ class Measured:
     names: tuple[str, ...]
     part: Part | None = None
     control: result.Interval | None = None
-    kept_higher: int = 0
-    """Layers that stay in the baseline's recipe: computed from its layer times, not run."""
+    layers_bf16: int | None = None
+    """Last layers that stay in BF16 with NVFP4, as asked: computed from BF16's layer times, not run."""
     repeats: Mapping[CaseKey, tuple[float, ...]] = field(default_factory=dict)
     """Of kernel-only times: their mean by each profile alone, seconds."""
 
     def kept_by(self, variant: Variant) -> int:
-        """Layers that the variant keeps higher; the baseline has nothing to keep them in but itself."""
-        return 0 if variant.recipe == self.cases.baseline.recipe else self.kept_higher
+        """Layers that stay in BF16 with the variant."""
+        model = self.workload.model
+        return layers_in_bf16(variant.recipe, model.num_hidden_layers, self.layers_bf16) if model else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +70,14 @@ class Steps:
 class RecipePower:
     """A variant's power, or why there is none; `idle_watts` by scope, of all sensors together.
 
-    `baseline` is the baseline's power: for the ratio to it, and for layers that are kept in its recipe.
+    `baseline` is the baseline's power, for the ratio to it; `bf16` is BF16's, for layers that stay in it.
     """
 
-    power: NodePower | tuple[Reason, ...] | result.Failure
+    power: PowerOrReason
     idle_watts: Mapping[result.PowerScope, float]
     accuracy: result.SensorAccuracy = "unverified"
-    baseline: NodePower | tuple[Reason, ...] | result.Failure = ()
+    baseline: PowerOrReason = ()
+    bf16: PowerOrReason = ()
 
 
 def steps_of(variant: Variant, run: Measured) -> Steps | result.Failure:
@@ -86,18 +91,18 @@ def steps_of(variant: Variant, run: Measured) -> Steps | result.Failure:
     if len(values) < LEAST_ABBA_BLOCKS:
         return result.Failure(reason="too_few_palindromes", message=f"{len(values)} complete: an interval needs 2")
     fact = run.samples.facts[variant.label, case]
-    kept, base = run.kept_by(variant), run.cases.baseline
+    kept = run.kept_by(variant)
     depth = depth_of(
         run.workload,
         fact.layers_measured or case.layers,
-        kept_higher=kept,
+        layers_bf16=kept,
         optimizer_parameters=fact.optimizer_parameters,
         dense_measured=fact.dense_measured,
     )
     seconds: dict[str, tuple[float, ...]] = {}
     missing: tuple[RegionName, ...] = ()
     for place, name in enumerate(run.names):
-        higher = run.samples.regions_of(base, place) if kept else None
+        higher = run.samples.regions_of(BF16, place) if kept else None
         step = full_depth(run.samples.regions_of(variant, place), depth, higher)
         if isinstance(step, result.Failure):
             return step.model_copy(update={"message": f"{name}: {step.message}"[:1024]})
@@ -200,10 +205,10 @@ def _energy(variant: Variant, run: Measured, steps: Steps, metering: RecipePower
     if not isinstance(power, NodePower):
         return _void(power)
     higher = None
-    if steps.depth.kept_higher:
-        if not isinstance(metering.baseline, NodePower):
-            return _void(metering.baseline)
-        higher = (_mean_regions(run.cases.baseline, run), metering.baseline.watts)
+    if steps.depth.layers_bf16:
+        if not isinstance(metering.bf16, NodePower):
+            return _void(metering.bf16)
+        higher = (_mean_regions(BF16, run), metering.bf16.watts)
     watts = full_depth_watts(_mean_regions(variant, run), power.watts, steps.depth, higher)
     if isinstance(watts, result.Failure):
         return _void(watts)
@@ -225,8 +230,8 @@ def _energy_ratio(variant: Variant, run: Measured, steps: Steps, metering: Recip
         return None
     if isinstance(base_steps, result.Failure) or set(steps.rates.missing) != set(base_steps.rates.missing):
         return None
-    mine = _tokens_per_joule(variant, run, steps, power, base_power)
-    base = _tokens_per_joule(run.cases.baseline, run, base_steps, base_power, base_power)
+    mine = _tokens_per_joule(variant, run, steps, power, metering.bf16)
+    base = _tokens_per_joule(run.cases.baseline, run, base_steps, base_power, metering.bf16)
     both = sorted(mine.keys() & base.keys())
     if len(both) < LEAST_ABBA_BLOCKS:
         return None
@@ -234,14 +239,13 @@ def _energy_ratio(variant: Variant, run: Measured, steps: Steps, metering: Recip
 
 
 def _tokens_per_joule(
-    variant: Variant, run: Measured, steps: Steps, power: NodePower, baseline: NodePower
+    variant: Variant, run: Measured, steps: Steps, power: NodePower, bf16: PowerOrReason
 ) -> dict[int, float]:
     """Of full-depth steps, by ABBA block: those in which the layers' power is known by itself."""
     rates: dict[int, float] = {}
-    for place in power.abba_blocks() & baseline.abba_blocks():
-        higher = None
-        if steps.depth.kept_higher:
-            higher = (_mean_regions(run.cases.baseline, run, place), baseline.of_abba_block(place))
+    kept = bf16 if steps.depth.layers_bf16 and isinstance(bf16, NodePower) else None
+    for place in power.abba_blocks() & (kept or power).abba_blocks():
+        higher = (_mean_regions(BF16, run, place), kept.of_abba_block(place)) if kept else None
         watts = full_depth_watts(_mean_regions(variant, run, place), power.of_abba_block(place), steps.depth, higher)
         if not isinstance(watts, result.Failure):
             rates[place] = steps.rates.per_abba_block[place] / watts

@@ -38,7 +38,7 @@ from precision_api.facts.names import REQUEST_ENV
 
 ONLY_LOCAL = (
     "preset", "hf_config", "shape", "name", "micro_batch_size", "sequence_length", "tensor_parallel", "expert_parallel",
-    "gradient_accumulation", "optimizer_shards", "recompute", "recipe", "baseline", "scope", "kept_higher_layers",
+    "gradient_accumulation", "optimizer_shards", "recompute", "recipe", "baseline", "scope", "last_layers_bf16",
     "gemm", "mode", "timing", "segment_seconds", "training", "weight_gradients", "may_halve_micro_batch", "loss",
     "loss_steps", "loss_seeds", "product", "gpus",
 )  # fmt: skip
@@ -77,7 +77,7 @@ def run(
     recipe: options.Recipe = None,
     baseline: options.Baseline = "bf16",
     scope: options.Scope = "all",
-    kept_higher_layers: options.KeptHigherLayers = 0,
+    last_layers_bf16: options.LastLayersBF16 = None,
     gemm: options.GemmOption = True,
     mode: options.Mode = None,
     timing: options.Timing = "quick",

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, get_args
 
@@ -18,7 +19,7 @@ from precision_agent.protocol import Refusal
 from precision_api.exchange.exits import DEVICE_MISSING, INVALID_REQUEST
 from precision_api.exchange.request import TIMINGS, LossRuns, MeasurementRequest, Mode, RequestNode, Timing, loss_runs
 from precision_api.facts.products import PRODUCT_CLASSES, part
-from precision_api.facts.recipes import RECIPES, Recipe, recipes_for
+from precision_api.facts.recipes import Recipe, by_default, with_bf16
 from precision_api.models.gemm_text import parse_shape
 from precision_api.models.presets import PRESETS, PUBLISHED_SPLITS_SOURCE, published_split
 from precision_api.models.resolution import ResolvedWorkload, resolve
@@ -27,7 +28,7 @@ from precision_api.models.workload import Workload
 
 CPU = "CPU"
 CPU_RECIPES: tuple[Recipe, ...] = ("bf16", "fp8_current")
-EVERYWHERE: tuple[Recipe, ...] = tuple(recipe for recipe, row in RECIPES.items() if not row.by_name_only)
+EVERYWHERE = by_default(None)
 """What is tried where nothing is known of a GPU."""
 TRIAL_SHAPES = ("128x256x512", "128x512x256")
 """What a trial on the CPU runs where nothing is named: seconds on two cores."""
@@ -56,7 +57,7 @@ class Asked:
     recipes: tuple[str, ...] = ()
     baseline: str = "bf16"
     scope: str = "all"
-    kept_higher_layers: int = 0
+    last_layers_bf16: int | None = None
     modes: tuple[str, ...] = GEMM_MODES
     """Of the GEMMs; none: training alone."""
     timing: str = "quick"
@@ -105,7 +106,7 @@ def box(reading: GpuReadings, device: str, gpu: str | None = None) -> Box:
     if odd:
         raise Refusal(DEVICE_MISSING, f"{name} and {', '.join(odd)} in one box: choose one GPU with --gpu UUID")
     known_part = part(name)
-    ran = tuple(row for row, _ in recipes_for(known_part.compute) if row in EVERYWHERE) if known_part else EVERYWHERE
+    ran = by_default(known_part.compute if known_part else None)
     product = known_part.product if known_part else re.sub(r"[^ !#-\[\]-~]", "?", name)[:64]
     return Box(product, len(gpus), ran)
 
@@ -124,7 +125,7 @@ def box_to_plan(
         listed = part(product)
         if listed is None:
             raise Refusal(INVALID_REQUEST, f"--product {product}: known are {', '.join(PRODUCT_CLASSES)}")
-        return Box(listed.product, gpus or 1, tuple(row for row, _ in recipes_for(listed.compute) if row in EVERYWHERE))
+        return Box(listed.product, gpus or 1, by_default(listed.compute))
     unseen = device != "cpu" and not reading.gpus
     machine = ANY_GPU if unseen else box(reading, device, gpu)
     return replace(machine, gpus=gpus or machine.gpus)
@@ -166,6 +167,8 @@ def _sentence(error: Any) -> str:
     """Place and message of one validation error; our own messages name the field themselves."""
     message = str(error["msg"]).removeprefix("Value error, ")
     place = ".".join(str(step) for step in error["loc"])
+    near = get_close_matches(str(error["input"]), re.findall(r"'([^']+)'", message)) if place else []
+    message += f"; did you mean {' or '.join(near)}?" if near else ""
     return f"{place}: {message}" if place else message
 
 
@@ -188,9 +191,10 @@ def local_request(asked: Asked, machine: Box, node: str, run: str) -> Measuremen
                 "node": RequestNode(name=node, uid="local", product=machine.product, gpus=machine.gpus),
                 "workload": workload,
                 "recipes": asked.recipes or machine.recipes,
+                "listed": bool(asked.recipes),
                 "baseline": asked.baseline,
                 "recipe_scope": asked.scope,
-                "kept_higher_layers": asked.kept_higher_layers,
+                "last_layers_bf16": asked.last_layers_bf16,
                 "gemm_modes": asked.modes,
                 "training": asked.training and workload.shapes is None,
                 "weight_gradients": asked.weight_gradients,
@@ -207,6 +211,8 @@ def local_request(asked: Asked, machine: Box, node: str, run: str) -> Measuremen
         raise Refusal(INVALID_REQUEST, str(error)) from None
     if cpu and workload.shapes is not None:
         _refuse_too_long_for_a_cpu(request)
+    recipes = with_bf16(request.baseline, request.recipes, request.last_layers_bf16)
+    request = request.model_copy(update={"recipes": recipes})
     seconds = max(LEAST_DEADLINE_SECONDS, math.ceil(DEADLINE_FACTOR * total_seconds(phases(request))))
     return request.model_copy(update={"deadline_seconds": min(seconds, 86_400)})
 
@@ -215,11 +221,11 @@ def _refuse_what_leaves_nothing(request: MeasurementRequest, workload: ResolvedW
     """ValueError where no GEMM and no training is left to measure, or no layer to run in a recipe."""
     if not request.gemm_modes and not request.training:
         raise ValueError("nothing to measure: leave out --no-gemm, or give a model and leave out --no-training")
-    kept, layers = request.kept_higher_layers, workload.model.num_hidden_layers if workload.model else None
+    kept, layers = request.last_layers_bf16, workload.model.num_hidden_layers if workload.model else None
     if kept and layers is None:
-        raise ValueError("--kept-higher-layers: shapes have no layers: give a model, or leave it out")
-    if layers is not None and kept >= layers:
-        raise ValueError(f"--kept-higher-layers {kept}: the model has {layers} layers: keep fewer of them higher")
+        raise ValueError("--last-layers-bf16: shapes have no layers: give a model, or leave it out")
+    if kept and layers is not None and kept >= layers:
+        raise ValueError(f"--last-layers-bf16 {kept}: the model has {layers} layers: keep fewer of them in BF16")
 
 
 def _loss(asked: Asked, workload: Workload) -> LossRuns | None:

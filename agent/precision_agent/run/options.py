@@ -55,8 +55,8 @@ Recompute = Annotated[str | None, typer.Option(help="None, or Full: activations 
 Recipe = Annotated[list[str] | None, typer.Option(help="Recipes; left out, all that the GPU can run.")]
 Baseline = Annotated[str, typer.Option(help="Recipe that speedups are relative to.")]
 Scope = Annotated[str, typer.Option(help="all, or mlp: attention keeps the baseline's precision.")]
-KeptHigherLayers = Annotated[
-    int, typer.Option(help="First and last layers, together, that stay in the baseline's recipe; computed.")
+LastLayersBF16 = Annotated[
+    int | None, typer.Option(help="Last layers that stay in BF16 with NVFP4; computed. Left out, 15 % of them.")
 ]
 GemmOption = Annotated[bool, typer.Option(help="Measure the GEMMs, not training alone.")]
 Mode = Annotated[list[str] | None, typer.Option(help="Modes of the GEMMs: autocast, prequantized; left out, both.")]

@@ -27,9 +27,9 @@ PROFILES = 3
 MOST_SECONDS = 15.0
 """Of one load, while its clock does not fit. A profile at the right clock may take as long as it will."""
 CLOCK_TOLERANCE = 0.05
-"""Under a power cap the profiled steps, launched one by one, draw less than the timed ones: on an H100 they ran 1.9 %
-faster by the clock, and never came nearer. A clock 39 % higher moved the GEMMs' share by 0.2 to 1.6 % (measured there,
-three FP8 recipes), so 5 % move it by less than the profiles' own spread."""
+"""Under a power cap the profiled steps, launched one by one, draw otherwise than the timed ones: on two H100 ten loads
+were 3.3 % below to 4.8 % above their windows' clock, one at 1.9 % after a minute of load. A clock 32 to 39 % higher
+moved the GEMMs' share by 0.2 to 1.6 % (measured there, three FP8 recipes), so 5 % move it by some 0.2 %."""
 LONGEST_LEAD_SECONDS = 8.0
 
 LoadKey = tuple[str, Load]

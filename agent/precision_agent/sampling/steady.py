@@ -20,8 +20,8 @@ from precision_api.exchange.result import Failure, Steadiness
 LONGEST_SECONDS = 180.0
 SLICE_SECONDS = 2.0
 LEAST_POINTS = 8
-"""Slices that a slope is taken over, 16 s: two H100 were steady after these. Clocks follow a load within seconds, heat
-within tens."""
+"""Slices that a slope is taken over, 16 s: one H100 was steady after 8, another after 16. Clocks follow a load within
+seconds, heat within tens."""
 TOLERANCE = {"celsius": 1.0, "sm_mhz": 10.0, "step": 0.003}
 """Assumed, not tried on a GPU: change over those slices that counts as none: one step of the thermometer, less than one
 step of the clock (15 MHz), 0.3 % of the step time."""
@@ -91,7 +91,7 @@ def warm_up(
 ) -> Steadiness:
     """Runs the variant's load until it is steady or the time is over; never fails a run."""
     slices: list[Slice] = []
-    spent = 0.0
+    spent = took = 0.0  # a slice counts as `slice_seconds` at least, so that it ends; of whole steps it may take less
     while spent < plan.longest_seconds and not stop():
         answers = devices.all(Call("settle", (variant, plan.slice_seconds), plan.slice_seconds, variant))
         failure = first_failure(devices.machine().names, answers)
@@ -99,18 +99,17 @@ def warm_up(
             stopped = failure.reason in STOPPED
             return Steadiness(
                 state="not_checked" if stopped else "not_steady",
-                seconds=spent,
+                seconds=took,
                 message=f"{failure.reason}: {failure.message}"[:1024],
             )
-        spent += max(
-            plan.slice_seconds, max(answer.end for answer in answers) - min(answer.start for answer in answers)
-        )
+        lasted = max(answer.end for answer in answers) - min(answer.start for answer in answers)
+        spent, took = spent + max(plan.slice_seconds, lasted), took + lasted
         slices.append(_slice(answers, recorded()))
         report(spent)
         if not moving(slices):
-            return Steadiness(state="steady", seconds=spent)
+            return Steadiness(state="steady", seconds=took)
     left = moving(slices)
-    return Steadiness(state="not_steady", seconds=spent, message=f"still moving: {', '.join(left)}")
+    return Steadiness(state="not_steady", seconds=took, message=f"still moving: {', '.join(left)}")
 
 
 def _slice(answers: Sequence[object], recordings: Mapping[str, Recording]) -> Slice:

@@ -38,10 +38,13 @@ class RecipeSummary(Record):
     diverged_step: result.Count | None = None
     loss_verdict: result.LossVerdict | None = Field(None, description="Of the loss runs; absent where none ran.")
     failure: result.Line | None = Field(None, description="reason: message of what failed first.")
+    last_layers_bf16: result.Count | None = None
+    listed: bool = False
     gemm_speedup: dict[Mode, float] = Field(default_factory=dict)
     tokens_per_joule_net: float | None = None
     quantization_tax: float | None = None
     model_memory_bytes: result.Count | None = None
+    allocated_peak_bytes: result.Count | None = None
 
 
 class Detail(Record):
@@ -74,6 +77,7 @@ class Summary(Record):
     training_flops_per_token: float | None = None
     slowest_gpu: result.Uuid | None = None
     sensor_accuracy: result.SensorAccuracy | None = None
+    device_memory: result.DeviceMemory | None = None
     recipes: tuple[RecipeSummary, ...] = Field(max_length=len(RECIPE_NAMES))
     recommendation: result.Recommendation = result.Recommendation()
     dropped: tuple[result.Word, ...] = Field(
@@ -82,8 +86,9 @@ class Summary(Record):
     detail: Detail
 
     @model_validator(mode="after")
-    def _recipes_once(self) -> Summary:
+    def _honest(self) -> Summary:
         result.once_each([recipe.recipe for recipe in self.recipes])
+        result.assumed_where_made_up(self.provenance, [recipe.verdict for recipe in self.recipes])
         return self
 
 

@@ -85,9 +85,10 @@ class MeasurementRequest(Record):
     training: bool = True
     baseline: Baseline = "bf16"
     recipe_scope: Literal["all", "mlp"] = "all"
-    kept_higher_layers: Annotated[int, Field(ge=0, le=2048)] = Field(
-        0, description="Layers, first and last together, that stay in the baseline's recipe; computed, not run."
+    last_layers_bf16: Annotated[int, Field(ge=0, le=2048)] | None = Field(
+        None, description="Last layers that stay in BF16 with NVFP4; computed, not run. Left out: 15 %, rounded up."
     )
+    listed: bool = Field(False, description="Whether somebody lists `recipes` by name: only then a risky one is named.")
     loss: LossRuns | None = None
     weight_gradients: Literal["fused", "separate"] | None = Field(
         None, description="fused: FP32, added up by the GEMM; separate: BF16, by autograd. Left out: fused."

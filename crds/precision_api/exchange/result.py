@@ -6,7 +6,7 @@ FLOP/s and tokens/s throughout; ratios are plain numbers (1.31, not 31 %).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
@@ -22,7 +22,8 @@ Backend = Literal["replay", "torch-cpu", "torch-cuda", "transformer-engine"]
 Provenance = Literal["measured", "replayed", "simulated", "trial"]
 """`trial`: taken on a CPU, which says nothing of a GPU."""
 Availability = Literal["ok", "emulated", "unsupported", "probe_failed"]
-Verdict = Literal["verified", "partial", "emulated", "fallback", "unknown"]
+Verdict = Literal["verified", "partial", "emulated", "fallback", "unknown", "assumed"]
+"""Only kernels that were seen make `verified`; `assumed`, of figures that nobody measured here, is no verdict."""
 PowerScope = Literal["gpu", "module"]
 SensorAccuracy = Literal["calibrated", "unverified"]
 Execution = Literal["graph", "eager"]
@@ -51,6 +52,12 @@ def once_each(recipes: Sequence[Recipe]) -> None:
     twice = {recipe for recipe in recipes if recipes.count(recipe) > 1}
     if twice:
         raise ValueError(f"recipes told of twice: {', '.join(sorted(twice))}")
+
+
+def assumed_where_made_up(provenance: Provenance, verdicts: Iterable[Verdict]) -> None:
+    """Raises ValueError where figures that were measured have a verdict that was not."""
+    if provenance not in ("replayed", "simulated") and "assumed" in verdicts:
+        raise ValueError(f"verdict assumed in a result of provenance {provenance}: only replays assume")
 
 
 class Failure(Record):
@@ -242,13 +249,25 @@ class Energy(Record):
 class Memory(Record):
     """Peak memory of what ran (the short model) by each way of counting, bytes; absent where the backend can't tell."""
 
-    allocated_peak_bytes: Count | None = None
+    allocated_peak_bytes: Count | None = Field(None, description="By the allocator, of this recipe alone.")
     reserved_peak_bytes: Count | None = None
-    device_used_bytes: Count | None = None
     process_peak_bytes: Count | None = None
     state_bytes: Count | None = Field(None, description="Weights, gradients, optimizer and data, before a step.")
     activation_bytes: Count | None = Field(None, description="What the layers keep of a forward pass.")
     gradient_bytes: Count | None = Field(None, description="Of one weight's gradient: 2 is BF16, 4 FP32.")
+
+
+class DeviceMemory(Record):
+    """Memory in use by NVML, the highest while the node trained, of its fullest GPU.
+
+    It is the run's and no recipe's: all of them lie in one process.
+    """
+
+    used_bytes: Count
+    total_bytes: Count | None = None
+    with_reserve: bool = Field(False, description="Counted by NVML's first call, the driver's reserve among it.")
+    idle_bytes: Count | None = Field(None, description="Taken off: in use before the run, on a Grace superchip.")
+    numa_node: bool = Field(False, description="The GPU's memory is a NUMA node: the system's pages may lie on it.")
 
 
 class ModelMemory(FigureOrReason):
@@ -444,6 +463,10 @@ class RecipeResult(Record):
     model_memory: ModelMemory | None = None
     loss: Loss | None = None
     meaning: Meaning | None = None
+    last_layers_bf16: Count | None = Field(
+        None, description="Layers that stay in BF16 in its training figures; absent: a recipe that keeps none, or none."
+    )
+    listed: bool = Field(False, description="Whether the request lists the recipe by name.")
     notes: tuple[Note, ...] = Field((), max_length=8, description="What else a reader must know, e.g. padding.")
 
 
@@ -542,6 +565,7 @@ class MeasurementResult(Record):
         None, description="A ratio nearer to 1 than this is no difference: max(|control - 1| + half-width, 0.5 %)."
     )
     control_ratio: Interval | None = Field(None, description="A second, equal baseline against the first: the noise.")
+    device_memory: DeviceMemory | None = None
     recipes: tuple[RecipeResult, ...] = Field(max_length=len(RECIPE_NAMES))
     recommendation: Recommendation = Recommendation()
 
@@ -550,4 +574,5 @@ class MeasurementResult(Record):
         if self.simulated and self.provenance != "simulated":
             raise ValueError("a result with a simulated field must have provenance simulated")
         once_each([recipe.recipe for recipe in self.recipes])
+        assumed_where_made_up(self.provenance, [recipe.verification.verdict for recipe in self.recipes])
         return self

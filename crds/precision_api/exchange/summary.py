@@ -28,7 +28,7 @@ from precision_api.exchange.result import (
 MESSAGE_MAX_BYTES = 3_500
 """Room for a summary: below the kubelet's 4,096 bytes, with a reserve for what a runtime may add."""
 
-USABLE: frozenset[Verdict] = frozenset({"verified", "emulated"})
+USABLE: frozenset[Verdict] = frozenset({"verified", "emulated", "assumed"})
 """Verdicts whose figures may be shown, compared and recommended: docs/development/method.md, "Verdicts"."""
 
 
@@ -53,6 +53,7 @@ def summarize(result: MeasurementResult, detail: Detail) -> Summary:
         training_flops_per_token=result.training_flops_per_token,
         slowest_gpu=_slowest_gpu(result),
         sensor_accuracy=result.sensor.accuracy if result.sensor else None,
+        device_memory=result.device_memory,
         recipes=recipe_summaries(result),
         recommendation=result.recommendation,
         detail=detail,
@@ -88,7 +89,8 @@ def fitted(summary: Summary, limit: int = MESSAGE_MAX_BYTES) -> Summary:
 
 def restored(summary: Summary, result: MeasurementResult) -> Summary:
     """`summary` with the recipes' figures that were left out of the message, from the full result of the same run."""
-    return summary.model_copy(update={"recipes": recipe_summaries(result)}) if summary.dropped else summary
+    figures = {"recipes": recipe_summaries(result), "device_memory": result.device_memory}
+    return summary.model_copy(update=figures) if summary.dropped else summary
 
 
 def compact(summary: Summary) -> bytes:
@@ -133,7 +135,7 @@ def _summary_of(recipe: RecipeResult) -> RecipeSummary:
         "loss_verdict": recipe.loss.verdict if recipe.loss else None,
         "failure": _told(first_failure(recipe)),
     }
-    records = (recipe, *((training,) if training else ()), energy)
+    records = (recipe, *((training,) if training else ()), energy, recipe.memory)
     same_name = (name for name in RecipeSummary.model_fields if name not in figures)
     return RecipeSummary(**figures, **{name: _shortened(_of_name(name, records)) for name in same_name})
 
@@ -261,6 +263,7 @@ KEPT = frozenset(
         *("recipe", "availability", "verdict", "tokens_per_second", "gpu_spread", "speedup", "difference"),
         *("watts", "tokens_per_joule", "power_scope", "power_invalid"),
         *("throttled", "throttle_reason", "diverged_step", "loss_verdict", "failure"),
+        *("last_layers_bf16", "listed"),
     }
 )
 """Fields of a recipe that no step of their own cuts as a whole: what reports and plans can't do without."""
@@ -287,6 +290,7 @@ STEPS: tuple[tuple[str, Cut], ...] = (
     ("sentence", _shorter_sentence(0)),
     ("gpu_spread", _each(gpu_spread=None)),
     ("energy", _each(watts=None, tokens_per_joule=None, power_scope=None, power_invalid=("cut_to_fit",))),
+    ("device_memory", lambda summary: summary.model_copy(update={"device_memory": None})),
     ("software", _bare_software),
     ("failure", _each(failure=None)),
 )

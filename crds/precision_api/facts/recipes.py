@@ -6,8 +6,9 @@ hardware is a hint that saves a useless attempt; the agent proves each recipe by
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from math import ceil
 from typing import Literal, get_args
 
 Recipe = Literal["bf16", "fp8_delayed", "fp8_current", "fp8_block", "mxfp8", "nvfp4", "nvfp4_no_rht"]
@@ -39,8 +40,10 @@ class RecipeFacts:
     several tensors in one call takes only rows that are multiples of 64."""
     hadamard: bool = False
     """Whether operands of the weight gradient get a random Hadamard transform."""
-    by_name_only: bool = False
-    """A variant that is measured only where somebody names it, as long as nothing is known of a GPU."""
+    risk: str = ""
+    """What speaks against training in it, with its source; a risky recipe is named only where somebody lists it."""
+    last_layers_bf16: float = 0.0
+    """Share of a model's layers, the last ones, that stay in BF16 where nobody says otherwise: none is a risk."""
 
 
 _HOPPER = ((9, 0), (9, 9))
@@ -48,6 +51,15 @@ _ADA_ON = ((8, 9), (99, 9))
 # Family blackwell also covers compute 12 (workstation parts), where training kernels of these recipes fail: name
 # 10.0 (B200, GB200) and 10.3 (B300, GB300) instead of the family.
 _BLACKWELL = (((10, 0), (10, 0)), ((10, 3), (10, 3)))
+_NONE_IN_BF16 = (
+    'no layers stay in BF16, and NVIDIA advises: "keep the last 15% of the layers in BF16 precision for better '
+    'stability" (Megatron-Bridge, low-precision tutorial)'
+)
+_NVFP4 = RecipeFacts(
+    *("nvfp4", "NVFP4BlockScaling", "fp4", "nvfp4", 0.5 + 1 / 16, _BLACKWELL, (), 16, 128),
+    hadamard=True,
+    last_layers_bf16=0.15,
+)
 
 _ROWS = (
     RecipeFacts("bf16", None, "bf16", "bf16", 2, (((8, 0), (99, 9)),), (), 1, 1),
@@ -55,14 +67,19 @@ _ROWS = (
     RecipeFacts("fp8_current", "Float8CurrentScaling", "fp8", "fp8", 1, (_ADA_ON,), (), 16, 16),
     RecipeFacts("fp8_block", "Float8BlockScaling", "fp8", "fp8_block", 1 + 4 / 128, (_HOPPER,), _BLACKWELL, 16, 16),
     RecipeFacts("mxfp8", "MXFP8BlockScaling", "fp8", "mxfp8", 1 + 1 / 32, _BLACKWELL, (), 32, 32),
-    RecipeFacts("nvfp4", "NVFP4BlockScaling", "fp4", "nvfp4", 0.5 + 1 / 16, _BLACKWELL, (), 16, 128, hadamard=True),
-    RecipeFacts(
-        "nvfp4_no_rht", "NVFP4BlockScaling", "fp4", "nvfp4", 0.5 + 1 / 16, _BLACKWELL, (), 16, 128, by_name_only=True
+    _NVFP4,
+    replace(
+        _NVFP4,
+        recipe="nvfp4_no_rht",
+        hadamard=False,
+        risk='NVFP4 without RHT "may degrade convergence quality" (NVIDIA JAX-Toolbox, MaxText NVFP4 example)',
     ),
 )
 
 RECIPES: Mapping[Recipe, RecipeFacts] = {row.recipe: row for row in _ROWS}
 RECIPE_NAMES: tuple[Recipe, ...] = get_args(Recipe)
+KEEPING = frozenset(row.recipe for row in _ROWS if row.last_layers_bf16)
+"""Recipes with which the last layers stay in BF16."""
 
 
 def support(recipe: Recipe, compute: Compute) -> Support | None:
@@ -78,6 +95,30 @@ def support(recipe: Recipe, compute: Compute) -> Support | None:
 def recipes_for(compute: Compute) -> tuple[tuple[Recipe, Support], ...]:
     """All recipes that hardware of `compute` can run, in the table's order, each with how."""
     return tuple((recipe, how) for recipe in RECIPE_NAMES if (how := support(recipe, compute)) is not None)
+
+
+def by_default(compute: Compute | None) -> tuple[Recipe, ...]:
+    """What is measured where nobody lists recipes: without a risk of its own, and native where `compute` is known."""
+    native = RECIPE_NAMES if compute is None else (recipe for recipe, how in recipes_for(compute) if how == "native")
+    return tuple(recipe for recipe in native if not RECIPES[recipe].risk)
+
+
+def layers_in_bf16(recipe: Recipe, layers: int, asked: int | None = None) -> int:
+    """How many of a model's `layers` stay in BF16: as `asked`, else the recipe's share, rounded up; never all."""
+    share = RECIPES[recipe].last_layers_bf16
+    return min(ceil(share * layers) if asked is None else asked, layers - 1) if share else 0
+
+
+def with_bf16(baseline: Recipe, recipes: Iterable[Recipe], asked: int | None = None) -> tuple[Recipe, ...]:
+    """What is measured, the baseline first: BF16 too where layers of a recipe stay in it."""
+    needed: tuple[Recipe, ...] = ("bf16",) if asked != 0 and KEEPING & {*recipes} else ()
+    return tuple(dict.fromkeys((baseline, *recipes, *needed)))
+
+
+def risk_of(recipe: Recipe, in_bf16: int | None = None) -> str:
+    """What speaks against training in it, with its source; `in_bf16`: layers, None where no layers were trained."""
+    without = _NONE_IN_BF16 if in_bf16 == 0 and recipe in KEEPING else ""
+    return "; ".join(filter(None, (RECIPES[recipe].risk, without)))
 
 
 def misaligned(recipe: Recipe, dimensions: Mapping[str, int]) -> tuple[str, ...]:

@@ -367,7 +367,7 @@ class PoolUse(StatusDocument):
     megawatts: Decimal | None = Field(None, description="Most power at one time.")
     slow_nodes: int = Field(0, ge=0, description="Slow and throttled nodes.")
     data: ShortText = Field(description="What its figures are: measured, simulated ..., and how many nodes are so.")
-    provenance: Text = Field(description="Profiles, nodes, age, verified share.")
+    provenance: Text = Field(description="Profiles, nodes, age, verdicts on the precision.")
 
 
 class WhatIfAnswer(StatusDocument):
@@ -429,7 +429,7 @@ class PlanStatus(StatusDocument):
         (), max_length=32, description="What was assumed or left out.", json_schema_extra=_ATOMIC
     )
     summary: ShortText | None = Field(None, description="Jobs placed of all, for kubectl's columns.")
-    days: ShortText | None = Field(None, description="Days until the last job ends, for kubectl's columns.")
+    days: ShortText | None = Field(None, description="Time until the last job ends, for kubectl's columns.")
     power: ShortText | None = Field(None, description="Most power at one time, for kubectl's columns.")
     cost: ShortText | None = Field(None, description="Cost, for kubectl's columns.")
     deadlines: ShortText | None = Field(None, description="Deadlines promised of all, for kubectl's columns.")

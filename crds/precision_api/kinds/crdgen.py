@@ -79,6 +79,7 @@ PROFILE = ResourceKind(
         Column("Failed", ".status.nodes.failed", "Nodes whose measurement failed.", type="integer"),
         Column("Slow", ".status.nodes.slow", "Nodes far below their pool's median.", type="integer"),
         Column("ETA", ".status.eta", "When the run will end."),
+        Column("Next", ".status.nextRun", "When the schedule begins the next run."),
         Column("Waits for", ".status.waitsFor", "What most nodes wait for."),
         Column("Data", ".status.data", "measured, or that figures are replayed or simulated."),
         _AGE,
@@ -87,7 +88,6 @@ PROFILE = ResourceKind(
         Column("Waiting", ".status.nodes.waiting", "Nodes that run when they are free.", priority=1, type="integer"),
         Column("Skipped", ".status.nodes.skipped", "Nodes that can't be measured.", priority=1, type="integer"),
         Column("Last", ".status.lastRun", "When the newest result came in.", priority=1),
-        Column("Next", ".status.nextRun", "When the schedule begins the next run.", priority=1),
         Column("Run", ".status.run", "Identity of what is measured now.", priority=1),
     ),
 )
@@ -124,7 +124,7 @@ PLAN = ResourceKind(
     columns=(
         Column("Phase", ".status.phase", "The answer in one word."),
         Column("Jobs", ".status.summary", "Jobs placed of all."),
-        Column("Days", ".status.days", "Until the last job ends."),
+        Column("Time", ".status.days", "Until the last job ends."),
         Column("Power", ".status.power", "Most power at one time."),
         Column("Cost", ".status.cost", "Cost of all jobs."),
         Column("Deadlines", ".status.deadlines", "Deadlines promised of all."),

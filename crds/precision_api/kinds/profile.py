@@ -158,10 +158,11 @@ class Benchmarks(Document):
         "all",
         description="all: every linear layer runs in the recipe; mlp: attention's projections stay in the baseline's.",
     )
-    kept_higher_layers: Annotated[int, Field(ge=0, le=2048)] = Field(
-        0,
-        description="How many layers, first and last together, stay in the baseline's recipe, as recipes for FP4 ask: "
-        "training figures are computed with so many layers at the baseline's measured time.",
+    last_layers_bf16: Annotated[int, Field(ge=0, le=2048)] | None = Field(
+        None,
+        alias="lastLayersBF16",
+        description="How many of the model's last layers stay in BF16 in the training figures of NVFP4, computed from "
+        "BF16's measured layers. Left out: 15 % of them, rounded up, as NVIDIA advises; 0: none, which is a risk.",
     )
 
 
@@ -448,6 +449,12 @@ class PoolStatus(StatusDocument):
     nodes: int = Field(ge=0, description="Nodes with a result.")
     best_recipe: Recipe | None = Field(None, description="Recipe with the highest median rate.")
     best_recipe_by_energy: Recipe | None = Field(None, description="Recipe with the most tokens per joule.")
+    last_layers_bf16: int | None = Field(
+        None,
+        ge=0,
+        alias="lastLayersBF16",
+        description="The last layers that stay in BF16 with the best recipe.",
+    )
     speedup: Decimal | None = Field(None, description="Median training speedup of the best recipe over the baseline.")
     tokens_per_second: Decimal | None = Field(None, description="Median tokens/s of a node with the best recipe.")
     tokens_per_joule_p10: Decimal | None = Field(None, description="10th percentile of tokens per joule, best recipe.")

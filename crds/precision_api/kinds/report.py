@@ -68,6 +68,16 @@ class ReportSoftware(StatusDocument):
     stack_hash: ShortText | None = Field(None, description="Hash over these versions but the driver's.")
 
 
+class ReportMemory(StatusDocument):
+    """GPU memory in use by NVML while the short model trained: of the run, whose recipes lie in one process."""
+
+    used_bytes: int = Field(ge=0, description="The highest, of the fullest GPU.")
+    total_bytes: int | None = Field(None, ge=0, description="All memory of that GPU.")
+    with_reserve: bool = Field(False, description="The driver has only NVML's first call, which counts its reserve.")
+    idle_bytes: int | None = Field(None, ge=0, description="Taken off: in use before the run, on a Grace superchip.")
+    numa_node: bool = Field(False, description="The GPU's memory is a NUMA node: the system's pages may lie on it.")
+
+
 class ReportRun(StatusDocument):
     """One finished run."""
 
@@ -87,6 +97,7 @@ class ReportRun(StatusDocument):
     baseline: Recipe = Field("bf16", description="Recipe that speedups are relative to.")
     scope: result.RecipeScope = Field("all", description="Which linear layers ran in the recipe: all or mlp.")
     training_flops_per_token: Decimal | None = Field(None, description="Training FLOPs of one token.")
+    device_memory: ReportMemory | None = Field(None, description="Absent where nothing trained or NVML tells nothing.")
     detail: ShortText | None = Field(None, description="ConfigMap with the full result; absent: summary only.")
     detail_problem: Text | None = Field(None, description="Why the full result is missing.")
 
@@ -136,7 +147,7 @@ class ReportPast(StatusDocument):
     recipe_tokens_per_second: dict[Recipe, Decimal] = Field(
         {},
         max_length=len(RECIPE_NAMES),
-        description="Training tokens/s of the node by recipe whose precision is proved or emulated.",
+        description="Training tokens/s of the node by recipe whose verdict is no doubt.",
     )
     recipe_tokens_per_joule: dict[Recipe, Decimal] = Field(
         {}, max_length=len(RECIPE_NAMES), description="Tokens per joule of these, where power was valid."
@@ -159,7 +170,9 @@ class RecipeReport(StatusDocument):
 
     recipe: Recipe = Field(description="Recipe.")
     availability: result.Availability = Field(description="Whether the GPUs can run it.")
-    verdict: result.Verdict = Field(description="Whether the precision really ran.")
+    verdict: result.Verdict = Field(
+        description="Whether the precision really ran; assumed: of replayed or simulated figures, no kernel was seen."
+    )
     tokens_per_second: Decimal | None = Field(None, description="Training tokens/s of the node, full-depth model.")
     tokens_per_second_error: Decimal | None = Field(
         None, description="Half-width of its 95 % interval, as a share of it (0.003 is 0.3 %)."
@@ -191,6 +204,9 @@ class RecipeReport(StatusDocument):
         ge=0,
         description="Memory of one GPU that trains the full model, estimated by a formula that fits what the run took.",
     )
+    allocated_peak_bytes: int | None = Field(
+        None, ge=0, description="The allocator's peak of the short model that ran, of this recipe alone."
+    )
     throttled_share: Decimal | None = Field(
         None, description="Share of the time (0 to 1) that heat or the power brake held the clocks back, beyond 0.001."
     )
@@ -199,13 +215,20 @@ class RecipeReport(StatusDocument):
     loss_verdict: ShortText | None = Field(
         None, description="Of the loss runs: healthy, not_learning, diverging or diverged; absent where none ran."
     )
+    last_layers_bf16: int | None = Field(
+        None,
+        ge=0,
+        alias="lastLayersBF16",
+        description="The model's last layers that stay in BF16 in its training figures; absent: this is no question.",
+    )
+    listed: bool = Field(False, description="Whether the profile lists the recipe by name.")
     failure: ShortText | None = Field(None, description="What failed first.")
 
 
 class ReportRecommendation(StatusDocument):
     """Which recipe to use on this node."""
 
-    by_speed: Recipe | None = Field(None, description="Fastest verified recipe.")
+    by_speed: Recipe | None = Field(None, description="Fastest recipe whose precision is not in doubt.")
     by_energy: Recipe | None = Field(None, description="Verified recipe with the most tokens per joule.")
     fallback: Recipe | None = Field(None, description="What to fall back to.")
     sentence: Text = Field("", description="The reason in one sentence.")

@@ -24,8 +24,8 @@ class FlopShare:
     share: float
 
 
-GEMMS = "GEMMs"
-"""The part that `model_gemms` lists, router and head among it."""
+GEMMS, ATTENTION = "GEMMs", "attention products"
+"""The part that `model_gemms` lists, router and head among it, and scores and values, which have no weights."""
 
 
 def flop_shares(model: ModelSpec, sequence_length: int) -> tuple[FlopShare, ...]:
@@ -41,7 +41,7 @@ def _parts(model: ModelSpec, sequence: int, total: int) -> Iterator[tuple[str, i
         scan = round(6 * model.mamba_layers * scan_multiply_adds(model))
         convolution = 6 * model.mamba_layers * model.hybrid.convolved_width * (model.hybrid.conv_kernel + 1)
     yield GEMMS, gemms
-    yield "attention products", total - by_weights - scan
+    yield ATTENTION, total - by_weights - scan
     if model.hybrid is not None:
         yield "scan of Mamba-2", scan
         yield "convolution of Mamba-2", convolution

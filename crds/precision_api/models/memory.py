@@ -90,7 +90,7 @@ def training_memory(
     optimizer_shards: int | None = None,
     gradient_bytes: int = FP32_GRADIENT_BYTES,
     scope: Literal["all", "mlp"] = "all",
-    kept_higher: int = 0,
+    layers_bf16: int = 0,
     fused_attention: bool = True,
     part: ModelPart = FULL,
 ) -> TrainingMemory:
@@ -98,7 +98,7 @@ def training_memory(
 
     Tensor and expert parallelism, micro batch and recomputation are the workload's, and so are `optimizer_shards` where
     they are left out. The tokens of a tensor-parallel group are on each of its GPUs (no sequence parallelism), and
-    there is no pipeline. With `scope` mlp attention's projections stay in BF16, and so do whole layers, `kept_higher`
+    there is no pipeline. With `scope` mlp attention's projections stay in BF16, and so do whole layers, `layers_bf16`
     of them. Attention that is not fused keeps its probabilities. ValueError for bare shapes.
     """
     model, plain, tokens = workload.model, workload.workload, workload.tokens_per_micro_batch
@@ -112,7 +112,7 @@ def training_memory(
         optimizer_shards=plain.optimizer_shards if optimizer_shards is None else optimizer_shards,
         gradient_bytes=gradient_bytes,
         scope=scope,
-        kept_higher=kept_higher,
+        layers_bf16=layers_bf16,
         recompute=plain.recompute,
         unfused_sequence=0 if fused_attention else plain.sequence_length or 0,
         part=part,
@@ -128,7 +128,7 @@ def memory_of(
     optimizer_shards: int = 1,
     gradient_bytes: int = FP32_GRADIENT_BYTES,
     scope: Literal["all", "mlp"] = "all",
-    kept_higher: int = 0,
+    layers_bf16: int = 0,
     recompute: Literal["None", "Full"] = "None",
     unfused_sequence: int = 0,
     part: ModelPart = FULL,
@@ -144,14 +144,14 @@ def memory_of(
     a_layer = _kept_by_mixers(model, split, attention) + _kept_by_mlp(model, split, recipe) + unfused
     higher = _kept_by_mixers(model, split, "bf16") + _kept_by_mlp(model, split, "bf16") + unfused
     entered = 2 * model.hidden_size  # all that a layer keeps that is computed again, but for the one at hand
-    whole = (layers - kept_higher) * a_layer + kept_higher * higher
-    kept = layers * entered + max(a_layer, higher if kept_higher else 0) - entered
+    whole = (layers - layers_bf16) * a_layer + layers_bf16 * higher
+    kept = layers * entered + max(a_layer, higher if layers_bf16 else 0) - entered
     head = LOSS_BYTES * (model.vocab_size or 0) / split.tensor if part.head else 0
     return TrainingMemory(
         weights=WEIGHT_BYTES * weights,
         gradients=gradient_bytes * weights,
         optimizer=ceil(OPTIMIZER_BYTES * of_optimizer) if part.optimizer else 0,
-        quantized_weights=round((layers - kept_higher) * _quantized_weights(model, split, attention, recipe)),
+        quantized_weights=round((layers - layers_bf16) * _quantized_weights(model, split, attention, recipe)),
         activations=round(tokens * (kept if recompute == "Full" else whole)),
         peak_beside=round(tokens * max(head, _backward(model, split), probabilities)),
     )

@@ -22,6 +22,7 @@ RHT_ROWS, RHT_COLUMNS = 64, 128
 """Transformer Engine fuses NVFP4's random Hadamard transform into the cast only for tensors of such multiples."""
 
 
+HEAD = "lm_head"
 EXPERT_GEMMS = ("experts_up", "experts_down")
 
 
@@ -212,7 +213,7 @@ def _forward(model: ModelSpec, tokens: int, split: Split) -> Iterator[Gemm]:
         yield from _mlp(model, "mlp", tokens, model.intermediate_size // parts, model.dense_layers)
     yield from _experts(model, tokens, split)
     if model.vocab_size:
-        yield Gemm("lm_head", "fprop", tokens, hidden, model.vocab_size // parts, quantized=False)
+        yield Gemm(HEAD, "fprop", tokens, hidden, model.vocab_size // parts, quantized=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
@@ -84,5 +85,6 @@ def sentences(error: ValueError, root: str = "", model: type[BaseModel] | None =
             of_several_fields = isinstance(detail["input"], Mapping)
             lines.append(f"{where}: {what}" if of_several_fields else what)
         else:
-            lines.append(f"{where}: {what[:1].lower()}{what[1:]}{got}")
+            near = did_you_mean(str(detail["input"]), re.findall(r"'([^']+)'", what)) if got else ""
+            lines.append(f"{where}: {what[:1].lower()}{what[1:]}{got}{near if near.startswith(';') else ''}")
     return "\n".join(dict.fromkeys(lines))

@@ -45,6 +45,8 @@ def read_output(text: str) -> OutputFormat:
 
 
 WIDTH = 120
+FORMULA = re.compile(r"[=@+-](?!\d+(\.\d+)?%?$).")
+"""What a spreadsheet would take for a formula: as CSV it begins with an apostrophe."""
 """Characters of a line that tables keep to; -o wide does not."""
 
 
@@ -112,10 +114,11 @@ def as_csv(rows: Sequence[OutputRow], header: Sequence[str]) -> str:
 
 def _cell(value: Any) -> Any:
     if isinstance(value, list | tuple):
-        return one_line("; ".join(str(part) for part in value))
+        return _cell("; ".join(str(part) for part in value))
     if isinstance(value, dict):
         return json.dumps(value, ensure_ascii=False)
-    return one_line(value) if isinstance(value, str) else value
+    text = one_line(value) if isinstance(value, str) else value
+    return f"'{text}" if isinstance(text, str) and FORMULA.match(text) else text
 
 
 def as_columns(rows: Sequence[OutputRow], folds: Sequence[str] = (), folds_last: Sequence[str] = ()) -> str:

@@ -15,6 +15,7 @@ from precision_operator.cli.results import of_profile, pool_of, reading_of, repo
 from precision_operator.cluster import ApiError, Cluster
 from precision_operator.core.observe.observed import ProfileView, ReportView
 from precision_operator.core.results.pool import Pool
+from precision_operator.core.results.reading import best_text
 
 FORBIDDEN = 403
 PoolRecipes = Mapping[str, Sequence[Mapping[str, Any]]]
@@ -51,6 +52,7 @@ def _row(pool: Pool, recipe: Recipe) -> dict[str, Any]:
     verdicts = Counter(reading.rows[recipe].verdict for reading in pool.population if recipe in reading.rows)
     return {
         "recipe": recipe,
+        "lastLayersBF16": pool.layers_bf16(recipe),
         "nodes": len(pool.usable(recipe)),
         "tokensPerSecond": pool.median("tokens_per_second", recipe),
         "speedup": pool.median("speedup", recipe),
@@ -74,7 +76,9 @@ def _counted(names: Mapping[str, int]) -> str:
 
 
 COLUMNS: Columns[Any] = (
-    *(Column(header=name) for name in ("pool", "recipe", "nodes")),
+    Column(header="pool"),
+    Column(header="recipe", cell=lambda row: best_text(row["recipe"], None, row["lastLayersBF16"])),
+    Column(header="nodes"),
     Column(header="speedup", cell=figure("speedup", ".2f", "x")),
     Column(header="tokens/s", cell=figure("tokensPerSecond", ",.0f")),
     Column(header="tokens/J", cell=figure("tokensPerJoule", ".1f")),

@@ -14,7 +14,7 @@ from kubernetes.aio.config import ConfigException
 from pydantic_core import from_json
 
 from precision_operator.cluster.connection import Connection, authorization, connection, refuse_redirects
-from precision_operator.cluster.errors import TIMEOUT, TOO_LARGE, UNREACHABLE, ApiError, Redirected, error_of
+from precision_operator.cluster.errors import TIMEOUT, TOO_LARGE, UNREACHABLE, ApiError, error_of
 from precision_operator.cluster.server_time import ServerTime
 
 Json = dict[str, Any]
@@ -39,7 +39,6 @@ BODY_LIMIT_BYTES = 64 << 20
 """A bound for one answer or one event of a watch. A page of a list that is larger is asked for in smaller ones."""
 _LOG_LIMIT_BYTES = 4 << 20
 _TEXT_LIMIT_BYTES = 16 << 20
-_REFUSAL_LIMIT_BYTES = 1 << 20
 _WATCH_SECONDS = 600
 """How long the API server keeps a watch open before it ends it."""
 
@@ -60,10 +59,8 @@ class Cluster:
         self.server_time = ServerTime()
         """What its answers tell of the API server's clock."""
         self._configuration = connection.configuration
-        self._configuration.client_session_kwargs = {
-            "trust_env": connection.through_proxy,
-            "middlewares": (refuse_redirects,),
-        }
+        kwargs = {"trust_env": connection.through_proxy, "middlewares": (refuse_redirects,)}
+        self._configuration.client_session_kwargs = kwargs
         self._timeout = aiohttp.ClientTimeout(
             total=deadline_seconds, sock_connect=min(deadline_seconds, _CONNECT_SECONDS)
         )
@@ -111,8 +108,8 @@ class Cluster:
 
         No more than a page is held as it came. Where the list must be begun again, `view` sees items twice.
         """
-        query = {"limit": str(limit), "labelSelector": label_selector, "fieldSelector": field_selector}
-        return await self._list(path, query, view, lambda count, more: None)
+        query = {"labelSelector": label_selector, "fieldSelector": field_selector}
+        return await self._list(path, query, limit, view, lambda count, more: None)
 
     async def list_views(
         self,
@@ -125,7 +122,7 @@ class Cluster:
 
         `progress` is called after each page with the number of views so far and whether more pages follow.
         """
-        return (await self._list(path, {"limit": str(PAGE_ITEMS), "labelSelector": label_selector}, view, progress))[0]
+        return (await self._list(path, {"labelSelector": label_selector}, PAGE_ITEMS, view, progress))[0]
 
     async def watch(
         self,
@@ -234,35 +231,24 @@ class Cluster:
         self,
         path: str,
         query: Mapping[str, str | None],
+        limit: int,
         view: Callable[[Json], View | None],
         progress: Callable[[int, bool], None],
     ) -> tuple[list[View], str]:
         """The views and the list's resourceVersion; begun again when its continue token has expired."""
-        for restarts in range(_LIST_RESTARTS + 1):
-            try:
-                return await self._pages(path, query, view, progress)
-            except ApiError as error:
-                if error.status != 410 or restarts == _LIST_RESTARTS:
-                    raise
-        raise AssertionError("the loop above returns or raises")
-
-    async def _pages(
-        self,
-        path: str,
-        query: Mapping[str, str | None],
-        view: Callable[[Json], View | None],
-        progress: Callable[[int, bool], None],
-    ) -> tuple[list[View], str]:
         views: list[View] = []
         token: str | None = None
-        limit = int(query["limit"] or PAGE_ITEMS)
+        restarts = 0
         while True:
             try:
                 page = await self._json("GET", path, {**query, "limit": str(limit), "continue": token})
             except ApiError as error:
-                if error.reason != TOO_LARGE or limit == 1:
+                if error.reason == TOO_LARGE and limit > 1:
+                    limit = max(1, limit // 4)
+                elif error.status == 410 and restarts < _LIST_RESTARTS:
+                    views, token, restarts = [], None, restarts + 1
+                else:
                     raise
-                limit = max(1, limit // 4)
                 continue
             views += [seen for item in page.get("items") or () if (seen := view(item)) is not None]
             meta = page.get("metadata") or {}
@@ -335,10 +321,7 @@ class Cluster:
                 if response.status < 300:
                     yield response
                 else:
-                    refusal = await _read(response, _REFUSAL_LIMIT_BYTES)
-        except Redirected as error:
-            self.answered(method, error.status)
-            raise
+                    refusal = await _read(response, _TEXT_LIMIT_BYTES)
         except TimeoutError as error:
             self.answered(method, 0)
             raise ApiError(0, TIMEOUT, f"{act}: no answer within {_seconds_of(deadline):g} s") from error

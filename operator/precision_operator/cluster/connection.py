@@ -13,7 +13,7 @@ import yaml
 from kubernetes.aio.client.configuration import Configuration
 from kubernetes.aio.config import ConfigException, load_incluster_config, load_kube_config
 
-from precision_operator.cluster.errors import ConnectionProblem, Redirected
+from precision_operator.cluster.errors import ApiError, ConnectionProblem
 
 if TYPE_CHECKING:
     import kopf
@@ -77,17 +77,13 @@ async def authorization(configuration: Any) -> str:
 async def refuse_redirects(
     request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
 ) -> aiohttp.ClientResponse:
-    """A middleware of sessions: the answer, unless it is a redirect, which would choose what is asked with our rights.
-
-    Raises Redirected.
-    """
+    """The answer. Raises ApiError for a redirect: a pod behind the API server's proxy would choose what we ask for."""
     answer = await handler(request)
     if answer.status not in (301, 302, 303, 307, 308):
         return answer
     answer.close()
-    target = str(answer.headers.get("Location"))[:200]
-    message = f"{request.method} {request.url.path}: a redirect to {target!r}, which is not followed"
-    raise Redirected(answer.status, "Redirected", message)
+    words = f"a redirect to {str(answer.headers.get('Location'))[:200]!r}, which is not followed"
+    raise ApiError(answer.status, "Redirected", f"{request.method} {request.url.path}: {words}")
 
 
 def _in_a_pod() -> bool:

@@ -51,10 +51,6 @@ class ApiError(Exception):
         return self.status == 422 and bool(self.causes)
 
 
-class Redirected(ApiError):
-    """The answer sends elsewhere. The API server sends none of its own; a pod behind its proxy may."""
-
-
 def error_of(act: str, status: int, phrase: str, body: bytes, retry_after: str | None) -> ApiError:
     """The error in an answer: a metav1.Status where the body holds one, else the HTTP status line.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 from precision_api.facts.plain_text import one_line
 
@@ -10,8 +11,12 @@ FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 class PlainFormatter(logging.Formatter):
-    """Each message on one line without control characters: nobody's text can look like a line of ours. Tracebacks
-    follow as ever."""
+    """Each message on one line without control characters, tracebacks indented below it: nobody's text can look like a
+    line of ours."""
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802
+        """The traceback; what an exception says stands in it."""
+        return "\n".join(f"    {one_line(line)}" for line in super().formatException(ei).splitlines())
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
         """The line, before any traceback."""

@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
+from precision_operator.core.admission.others import next_release
 from precision_operator.core.admission.turns import admit
 from precision_operator.core.attempts import node_state
-from precision_operator.core.attempts.actions import Action, Close, Collect, Drop, Withdraw
+from precision_operator.core.attempts.actions import Action, Close, Collect, Withdraw
 from precision_operator.core.attempts.attempt import attempts
 from precision_operator.core.attempts.cleanup import cleanup, next_end
 from precision_operator.core.attempts.faults import Fault, fault_text
@@ -21,8 +22,6 @@ from precision_operator.core.attempts.yielding import give_way
 from precision_operator.core.observe import nodes
 from precision_operator.core.observe.observed import Observed, ProfileView
 from precision_operator.core.reasons import Said, said
-
-_ENDS = Close | Collect | Withdraw | Drop
 
 
 @dataclass(frozen=True)
@@ -48,12 +47,10 @@ def plan(observed: Observed) -> Plan:
     jobs = attempts(observed, drafts)
     admission = admit(drafts, jobs, observed, faults)
     ends = tuple(cleanup(observed, admission.plans, jobs, faults))
-    ending = {end.uid if isinstance(end, Drop) else end.job.uid for end in ends if isinstance(end, _ENDS)}
-    gives = give_way(observed, jobs, ending)
-    withdrawn = (drop for drop in admission.withdrawn if drop.uid not in ending)
-    actions = (*ends, *gives, *withdrawn, *admission.starts)
-    again = next_end(observed, jobs)
-    return Plan(admission.plans, actions, admission.nodes_to_probe, tuple(faults), again)
+    gives = give_way(observed, jobs, {end.job.uid for end in ends if isinstance(end, Close | Collect | Withdraw)})
+    actions = (*ends, *gives, *admission.withdrawn, *admission.starts)
+    again = [at for at in (next_end(observed, jobs), next_release(observed)) if at is not None]
+    return Plan(admission.plans, actions, admission.nodes_to_probe, tuple(faults), min(again, default=None))
 
 
 def _draft(profile: ProfileView, observed: Observed, faults: list[Fault]) -> ProfilePlan:
@@ -61,6 +58,9 @@ def _draft(profile: ProfileView, observed: Observed, faults: list[Fault]) -> Pro
     why = observed.unserved.get(profile.namespace)
     if why is not None:
         return _undecided(profile, observed, said("NamespaceForbidden", namespace=profile.namespace, why=why))
+    if profile.uid in observed.beyond:
+        most = observed.settings.profiles_per_namespace
+        return _undecided(profile, observed, said("TooManyProfiles", namespace=profile.namespace, most=most))
     try:
         if profile.uid in observed.unread:
             raise observed.unread[profile.uid]

@@ -15,15 +15,15 @@ from collections.abc import Sequence
 
 from precision_api.facts.names import GROUP, PLAN_PLURAL, PROFILE_PLURAL, REPORT_PLURAL, VERSION
 from precision_operator.cluster import ApiError, Cluster
-from precision_operator.cluster.client import Json
+from precision_operator.cluster.client import PAGE_TENANT, Json
 from precision_operator.cluster.watch_loop import WatchEnded, WatchLoop, WatchTarget
 from precision_operator.exporter.entries import Entry
 from precision_operator.exporter.self_metrics import OwnMetrics
 from precision_operator.exporter.store import Store
 
 _log = logging.getLogger(__name__)
-PAGE_OBJECTS = 100
-"""Objects that are read and rendered in one go (0.5 ms each): the event loop serves in between."""
+PAGE_REPORTS = 100
+"""Reports that are read and rendered in one go (0.5 ms each): the event loop serves in between."""
 LOST_SECONDS = 300.0
 """How long what was last seen of a namespace is shown after its rights are gone: a mishap leaves no gap, and what was
 deleted does not stay for ever."""
@@ -72,7 +72,7 @@ class Watching(WatchLoop):
             return self._store.entry(target.plural, raw)
 
         async with self._turn:
-            entries, version = await self._cluster.list_trimmed(target.path, entry, limit=PAGE_OBJECTS)
+            entries, version = await self._cluster.list_trimmed(target.path, entry, limit=target.page_items)
             self._store.take(target.plural, target.namespace, entries, version)
         self._versions[target] = version
         self._list_times[target] = time.time()
@@ -121,9 +121,9 @@ class Watching(WatchLoop):
 
 def targets(namespaces: Sequence[str]) -> list[WatchTarget]:
     """All that is watched: profiles before the reports whose workloads they name. A cluster may lack CapacityPlans."""
-    kinds = ((PROFILE_PLURAL, False), (REPORT_PLURAL, False), (PLAN_PLURAL, True))
+    kinds = ((PROFILE_PLURAL, PAGE_TENANT), (REPORT_PLURAL, PAGE_REPORTS), (PLAN_PLURAL, PAGE_TENANT))
     return [
-        WatchTarget(GROUP, VERSION, plural, namespace, optional=optional)
+        WatchTarget(GROUP, VERSION, plural, namespace, page_items=page, optional=plural == PLAN_PLURAL)
         for namespace in namespaces
-        for plural, optional in kinds
+        for plural, page in kinds
     ]

@@ -85,6 +85,10 @@ class PoolRow:
     difference: str = ""
     loss: str = ""
     """What the loss runs of at least half of the nodes that had any say against the recipe; empty where nothing."""
+    layers_bf16: int | None = None
+    """The model's last layers that stay in BF16."""
+    barred: bool = False
+    """Whether it has a known risk, and no profile lists it by name."""
 
 
 @dataclass(frozen=True)
@@ -101,16 +105,17 @@ class PoolFigures:
 
     @property
     def best(self) -> PoolRow | None:
-        """The fastest recipe whose figures stand and whose loss runs were healthy; one that is not faster than the
+        """The fastest recipe whose figures stand, without a known risk (or listed by name), and whose loss runs were
+        healthy; one that is not faster than the
         baseline beyond noise only where the baseline has no figure."""
-        sound = [row for row in self.rows if row.rate and not row.loss]
+        sound = [row for row in self.rows if row.rate and not row.loss and not row.barred]
         beyond = [row for row in sound if row.recipe == self.baseline or row.difference not in NOT_FASTER]
         return max(beyond or sound, key=lambda row: row.rate.value if row.rate else 0, default=None)
 
     @property
     def most_energy_efficient(self) -> PoolRow | None:
         """The recipe with the most tokens per joule, of those whose loss runs were healthy."""
-        efficient = [row for row in self.rows if row.tokens_per_joule and not row.loss]
+        efficient = [row for row in self.rows if row.tokens_per_joule and not row.loss and not row.barred]
         return max(efficient, key=lambda row: row.tokens_per_joule.value if row.tokens_per_joule else 0, default=None)
 
 
@@ -154,6 +159,8 @@ def _row(recipe: Recipe, pool: core_pool.Pool) -> PoolRow:
         power_reason=_most(row.power_reasons[0] for row in rates if row.power_reasons),
         difference=_most(row.difference for row in rates if row.difference),
         loss=_against(rates),
+        layers_bf16=pool.layers_bf16(recipe),
+        barred=any(row.barred for row in rates),
     )
 
 
@@ -179,7 +186,7 @@ def _why_not(rows: Sequence[NodeRow]) -> str:
         return failure
     if all(row.availability == "unsupported" for row in rows):
         return "these GPUs do not support it"
-    return f"not verified: {_most(row.verdict for row in rows)}"
+    return f"precision not proved: {_most(row.verdict for row in rows)}"
 
 
 Pick = Callable[[NodeRow], float | None]

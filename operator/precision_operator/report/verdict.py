@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from precision_api.exchange.stats import LEAST_ENERGY_DIFFERENCE
+from precision_api.facts.recipes import risk_of
 from precision_operator.core.results.intervals import Spread
 from precision_operator.drawing.document import Notice, NoticeKind
 from precision_operator.report.facts import Given, PoolFigures, PoolRow, pools
@@ -39,6 +40,11 @@ def _of_pool(pool: PoolFigures) -> Iterator[Notice]:
     efficiency = f" {_most_efficient(pool, best, efficient)}" if efficient is not None else ""
     yield Notice("answer", f"{where} {_fastest(pool, best)}{efficiency}")
     for row in pool.rows:
+        if row.layers_bf16 and row is not best:
+            yield Notice("note", f"{row.recipe}'s figures are with its last {row.layers_bf16} layers in BF16.")
+        if risk := risk_of(row.recipe, row.layers_bf16):
+            barred = " (nobody listed it, so nothing here recommends it)" if row.barred else ""
+            yield Notice("warning", f"Risk of {row.recipe}{barred}: {risk}.")
         if row.loss in LOSS_WORDS:
             diverged = f"{row.recipe} {LOSS_WORDS[row.loss]} in the loss runs"
             yield Notice("warning", f"On {pool.name} {diverged}: do not train with it as it is.")
@@ -58,7 +64,9 @@ def _fastest(pool: PoolFigures, best: PoolRow) -> str:
     rate = f"{best.rate.value:,.0f} tokens/s a node" if best.rate else ""
     if best.recipe == pool.baseline or best.speedup is None:
         return f"nothing trains faster than {best.recipe}: {rate}."
-    return f"{best.recipe} trains fastest: {best.speedup.value:.2f}x {pool.baseline}, {_bounds(best.speedup)}, {rate}."
+    kept = f" with its last {best.layers_bf16} layers in BF16" if best.layers_bf16 else ""
+    by = f"{best.speedup.value:.2f}x {pool.baseline}, {_bounds(best.speedup)}"
+    return f"{best.recipe}{kept} trains fastest: {by}, {rate}."
 
 
 def _bounds(spread: Spread) -> str:

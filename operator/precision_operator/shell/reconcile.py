@@ -185,8 +185,9 @@ class Reconciler:
         if decided.actions:
             observed = replace(await self._gatherer.observe(), occupancy=observed.occupancy)
             decided = replace(await _planned(observed), actions=decided.actions)
-        self._telemetry.saw(decided, len(self._gatherer.strangers))
-        await self._actor.tell_strangers(self._gatherer.strangers)
+        strangers = self._gatherer.strangers()
+        self._telemetry.saw(decided, len(strangers))
+        await self._actor.tell_strangers(strangers)
         due = await self._tell_all(decided, observed)
         if decided.look_again_at is not None:
             due = max(0.0, min(due, (decided.look_again_at - observed.now).total_seconds()))

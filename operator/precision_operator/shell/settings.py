@@ -49,6 +49,14 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
         metavar="JSON",
         help="Most agents and watts of all namespaces together, by pool and by topology key too. Default: no limit.",
     )
+    add("--profiles-per-namespace", type=int, metavar="N", help="Most profiles served of a namespace. Default: all.")
+    add(
+        "--plans-across-namespaces",
+        type=_parts,
+        default=(),
+        metavar="A,B",
+        help="Namespaces whose capacity plans may read reports of other watched namespaces. Default: none.",
+    )
     add("--stop", default="Run", help="Run, Hold (no agent starts) or End (running agents are ended too): %(default)s.")
     add("--stop-message", default="", metavar="TEXT", help="Why: shown in the status of every profile.")
     add(
@@ -85,6 +93,8 @@ def configured_by(options: argparse.Namespace) -> Configured:
         agent_service_account=options.agent_service_account,
         agent_defaults=options.agent_defaults,
         fleet_limits=options.fleet_limits,
+        profiles_per_namespace=options.profiles_per_namespace,
+        plans_across=options.plans_across_namespaces,
         stop=stop_of(options.stop, options.stop_message, "the chart's value agent.stop"),
         startup_taints=options.startup_taints,
         resource_claims=options.resource_claims,

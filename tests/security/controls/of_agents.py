@@ -67,6 +67,13 @@ AGENT: tuple[Control, ...] = (
     *controls(
         ANSWER,
         (
+            "operator/precision_operator/core/results/endings.py",
+            "the question where the pod ran",
+            "if {pod.node_name, summary.node} != {job.node_name}:",
+            "if False:",
+            "tests/core/test_ingest.py::test_a_result_of_another_node_than_that_on_which_its_pod_ran_is_none",
+        ),
+        (
             WIRE,
             "the comparison of the summary's request hash",
             "if request_hash is not None and summary.request_hash != request_hash:",
@@ -147,8 +154,8 @@ AGENT: tuple[Control, ...] = (
         (
             OUTPUT,
             "the filter of the plugin's CSV",
-            "return one_line(value) if isinstance(value, str) else value",
-            "return value",
+            "text = one_line(value) if isinstance(value, str) else value",
+            "text = value",
             f"{_TEXT}test_programs_read_what_was_written_and_terminals_see_no_control_characters",
         ),
         (
@@ -178,6 +185,20 @@ AGENT: tuple[Control, ...] = (
             "record.message = one_line(record.message)",
             "pass",
             f"{_TEXT}test_a_line_of_the_log_stays_one_line",
+        ),
+        (
+            "operator/precision_operator/cluster/log_format.py",
+            "the indented lines of a traceback",
+            'f"    {one_line(line)}"',
+            "line",
+            f"{_TEXT}test_what_an_exception_says_looks_like_no_line_of_the_log",
+        ),
+        (
+            OUTPUT,
+            "the apostrophe before what a spreadsheet takes for a formula",
+            "isinstance(text, str) and FORMULA.match(text)",
+            "False",
+            f"{_TEXT}test_a_spreadsheet_takes_no_cell_for_a_formula",
         ),
         (
             "operator/precision_operator/drawing/document.py",
@@ -231,22 +252,22 @@ READERS: tuple[Control, ...] = (
         (
             _SERVER,
             "the bound for an address",
-            "len(near) >= MOST_OF_ADDRESS",
-            "False",
+            "near if len(near) >= MOST_OF_ADDRESS else",
+            "",
             f"{_CROWDS}test_connections_are_bounded_and_another_address_is_still_answered",
             f"{_CROWDS}test_of_an_address_the_oldest_half_request_makes_room",
         ),
         (
             _SERVER,
             "the bound for all addresses together",
-            "len(self._deadlines) >= MOST and",
-            "False and",
+            "if len(self._open) >= MOST else []",
+            "if False else []",
             f"{_CROWDS}test_connections_are_bounded_and_another_address_is_still_answered",
         ),
         (
             _SERVER,
             "the time of a request and of its answer",
-            "if deadline < _now() or",
+            "if deadline < monotonic() or",
             "if",
             f"{_CROWDS}test_who_is_late_is_closed",
         ),

@@ -15,7 +15,12 @@ _TENANTS = "tests/core/test_tenants.py::"
 _RIGHTS = "tests/chart/test_rbac.py::"
 WHOLE_JOB = f"{_MANIFEST}test_the_job_on_a_gb200_tray_is_as_it_was_looked_at"
 NO_RIGHTS = f"{_MANIFEST}test_the_agent_gets_no_rights_and_no_token"
-_FORGED_TEST = f"{_TENANTS}test_what_bears_the_labels_or_the_owner_of_another_namespace_counts_as_nobodys"
+_HELD_TEST = f"{_TENANTS}test_against_another_namespace_counts_what_is_held"
+_PROPERTIES = "tests/core/test_non_interference.py::"
+_SAME = f"{_PROPERTIES}test_others_fare_the_same_with_a_tenants_objects_and_with_what_these_hold"
+_ENDED = (
+    "tests/shell/test_non_interference.py::test_a_pod_that_names_an_ended_job_of_another_namespace_is_not_its_agent"
+)
 USER_LEFT_OUT = f"{_MANIFEST}test_a_user_that_the_cluster_chooses_is_not_named"
 _IMAGE = f"{_REQUEST}test_a_prefix_allows_whole_parts_of_a_path_only"
 IMAGE = "run an image that you have not allowed"
@@ -23,9 +28,18 @@ ELSEWHERE = "make a pod outside of the profile's namespace, or with other rights
 ROOT_HOST_TOKEN = "run as root, on host files, or with a token"
 SCHEDULER = "go past the scheduler, or push out other pods"
 OTHER_TENANTS = "hold up another tenant's profiles by limits or suspension"
+HELD = "keep a node or a place from another tenant by pods and Jobs that hold no GPUs"
+IN_VAIN = "end another tenant's agents in vain"
+NAMES = "read the names of other tenants' pods in a status"
 OWN_OBJECT = "hold up another tenant's profiles by what stands in an object of its own, whatever that is"
 MANY_PLANS = "hold up another tenant's plans by the number of its own"
-FORGED = "pass off a Job, a pod or a report as another namespace's"
+FORGED = "hold up or mislead another tenant by Jobs, pods, reports or profiles"
+WAITING = "keep another tenant waiting by a queue, or by agents that never start"
+IN_VAIN = "end another tenant's agents in vain"
+THEIR_PODS = "read the names of other tenants' pods in a status"
+MANY_PROFILES = "hold up another tenant by the number of its profiles"
+POWER = "move the fleet's power cap by what its agents report"
+OTHERS_REPORTS = "read another tenant's reports by a plan"
 PLAN = "take the operator's memory by a plan"
 NO_WILDCARD = "No right has a wildcard, and none is over Secrets or over rights."
 
@@ -168,6 +182,52 @@ TENANT: tuple[Control, ...] = (
         ),
     ),
     *controls(
+        HELD,
+        (
+            TENANTS,
+            "the question whether its pod holds GPUs",
+            "if is_there and pod.holds_gpus and ",
+            "if is_there and ",
+            f"{_HELD_TEST}[a Job whose pod is bound without GPUs-its node]",
+        ),
+        (
+            TENANTS,
+            "the end of the minute that a Job may be without a pod",
+            "YOUNG = timedelta(seconds=60)",
+            "YOUNG = timedelta(days=1)",
+            f"{_HELD_TEST}[a Job without a pod-its place]",
+            f"{_HELD_TEST}[a Job that Kueue has not admitted-its node]",
+        ),
+        (
+            TENANTS,
+            "the operator's memory of the Jobs that it made",
+            "not is_stuck(pod, observed.now) and pod.job_uid in observed.own_jobs:",
+            "not is_stuck(pod, observed.now):",
+            f"{_TENANTS}test_pods_of_unknown_profiles_are_seen_and_hold_nothing_of_anybody",
+        ),
+    ),
+    *controls(
+        IN_VAIN,
+        (
+            "operator/precision_operator/core/attempts/yielding.py",
+            "the count of agents that were ended in vain",
+            "return len(unhelped) < MOST_IN_VAIN",
+            "return True",
+            "tests/core/test_yielding.py::"
+            "test_of_one_namespace_three_agents_at_a_time_may_turn_out_to_have_been_ended_in_vain",
+        ),
+    ),
+    *controls(
+        NAMES,
+        (
+            TENANTS,
+            "the question whose the pod is",
+            "return pod if is_own or observed.settings.show_other_namespaces else ANOTHERS_POD",
+            "return pod",
+            "tests/core/test_why.py::test_why_gives_each_reason_and_exactly_its_sentence",
+        ),
+    ),
+    *controls(
         OWN_OBJECT,
         (
             "operator/precision_operator/core/plan.py",
@@ -200,14 +260,72 @@ TENANT: tuple[Control, ...] = (
         ),
     ),
     *controls(
+        IN_VAIN,
+        (
+            "operator/precision_operator/core/attempts/yielding.py",
+            "how many agents may be ended in vain",
+            "MOST_IN_VAIN = 3",
+            "MOST_IN_VAIN = 30",
+            "tests/core/test_yielding.py::"
+            "test_of_one_namespace_three_agents_at_a_time_may_turn_out_to_have_been_ended_in_vain",
+        ),
+    ),
+    *controls(
+        THEIR_PODS,
+        (
+            TENANTS,
+            "the words in place of another tenant's pod",
+            "return pod if is_own or observed.settings.show_other_namespaces else ANOTHERS_POD",
+            "return pod",
+            "tests/core/test_why.py::test_what_came_of_an_agent_that_was_ended_for_a_pod_is_told",
+        ),
+    ),
+    *controls(
+        MANY_PROFILES,
+        (
+            "operator/precision_operator/core/observe/observed.py",
+            "the bound on a namespace's profiles",
+            "for uid in uids[most:]",
+            "for uid in uids[len(uids) :]",
+            "tests/core/test_bound.py::test_the_oldest_are_served_and_those_with_an_agent[the youngest]",
+        ),
+    ),
+    *controls(
+        POWER,
+        (
+            "operator/precision_operator/core/admission/budget_view.py",
+            "what the admin says of a pool's watts",
+            "if row.name == facts.pool and row.watts_per_gpu is not None:",
+            "if row.watts_per_gpu is not None:",
+            "tests/core/test_limits.py::test_the_fleets_power_is_what_the_admins_say_else_the_products",
+        ),
+    ),
+    *controls(
+        OTHERS_REPORTS,
+        (
+            "operator/precision_operator/shell/plans/capacity_plans.py",
+            "the question whether a namespace's plans may read others",
+            'if others and meta["namespace"] not in self._across:',
+            "if not others and not self._across:",
+            "tests/planner/test_planning_loop.py::"
+            "test_a_plan_reads_other_namespaces_where_an_admin_allows_it[by default]",
+        ),
+    ),
+    *controls(
         FORGED,
         (
             TENANTS,
             "the namespace of the profile that a Job or report names",
             "profiles.get(item.profile_uid, item.namespace) == item.namespace",
             "item",
-            f"{_FORGED_TEST}[Jobs]",
-            f"{_FORGED_TEST}[reports]",
+            _SAME,
+        ),
+        (
+            "operator/precision_operator/shell/observing/gather.py",
+            "the namespaces of Jobs that are gone",
+            "job_homes = {uid: namespace for uid, (namespace, _) in self._refusals.made.items()}",
+            "job_homes: dict[str, str] = {}",
+            _ENDED,
         ),
     ),
     control(
@@ -217,8 +335,34 @@ TENANT: tuple[Control, ...] = (
             replaced(TENANTS, "profiles.get(pod.profile_uid, pod.namespace) == pod.namespace", "pod"),
             replaced(TENANTS, "and jobs.get(pod.job_uid, pod.namespace) == pod.namespace"),
         ),
-        f"{_FORGED_TEST}[pods with another's profile]",
-        f"{_FORGED_TEST}[pods with another's Job]",
+        _SAME,
+        _ENDED,
+    ),
+    control(
+        FORGED,
+        "the leader's memory of its own Jobs",
+        (
+            replaced(TENANTS, "observed.own_jobs[job.uid]", "job.node_name"),
+            replaced(TENANTS, "if job.uid in observed.own_jobs and", "if"),
+        ),
+        _SAME,
+    ),
+    *controls(
+        WAITING,
+        (
+            ADMISSION,
+            "the last turn of a namespace whose Job made room",
+            "COMES_LAST = timedelta(hours=1)",
+            "COMES_LAST = timedelta()",
+            f"{_PROPERTIES}test_nobody_starts_late_beside_a_tenant_whose_agents_get_no_node[queued]",
+        ),
+        (
+            TENANTS,
+            "the time within which an agent has started",
+            "STARTED_WITHIN = timedelta(seconds=Idle().start_timeout_seconds)",
+            "STARTED_WITHIN = timedelta(days=2)",
+            f"{_PROPERTIES}test_each_namespace_has_its_share_of_what_all_may_have[unpullable]",
+        ),
     ),
     *controls(
         PLAN,

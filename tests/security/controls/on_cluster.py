@@ -13,6 +13,9 @@ _ACT = f"{_TOKENS}test_a_token_is_good_for_what_is_said_and_for_nothing_else"
 _LISTED = f"{_TOKENS}test_the_rights_of_a_token_of_the_running_release_are_those_that_were_looked_at"
 _RIGHTS = "tests/chart/test_rbac.py::"
 _POLICIES = "tests/api/test_policies.py::"
+_PROTECTED = f"{_POLICIES}test_what_an_agent_runs_and_measures_is_changed_by_nobody"
+HELD = "keep a node or a place from another tenant by pods and Jobs that hold no GPUs"
+CHANGED = "change what an agent runs, enter it, or make one, where [`policies.agents`](policies.md#policies) is on"
 ALL_RIGHTS = "  cluster:\n  - {apiGroups: ['*'], resources: ['*'], verbs: ['*']}\n"
 OTHERS = (
     "read Secrets",
@@ -46,6 +49,18 @@ AGENTS_ARE_ADMINS: Change = replaced(
 )
 
 ON_CLUSTER: tuple[Control, ...] = (
+    control(
+        "keep a node or a place from another tenant by pods and Jobs that hold no GPUs",
+        "the memory of the Jobs that the operator made, before a real API server",
+        Change(
+            "operator/precision_operator/shell/observing/gather.py",
+            "        return {uid: node for uid, (_, node) in made.items()}",
+            "        made = made | {job.uid: (job.namespace, job.node_name) for job in jobs}\n"
+            "        return {uid: node for uid, (_, node) in made.items()}",
+        ),
+        "tests/e2e/test_held.py::test_labelled_pods_and_jobs_that_hold_nothing_take_no_node_and_no_place",
+        needs="cluster",
+    ),
     control(
         "no redirect is followed",
         "the refusal of redirects, before a real API server",
@@ -149,14 +164,39 @@ ON_CLUSTER: tuple[Control, ...] = (
         needs="cluster",
     ),
     control(
-        "make one that the operator takes for an agent of the tenant's own profile",
+        CHANGED,
         "the rule of `policies.agents` that a pod's Job never changes",
         replaced(
             POLICIES,
             "variables.job == oldObject.metadata.?labels['batch.kubernetes.io/controller-uid'].orValue('')",
             "true",
         ),
-        f"{_POLICIES}test_a_pod_of_an_agent_is_not_given_to_another_job",
+        f"{_PROTECTED}[the pod's Job]",
+        needs="cluster",
+    ),
+    control(
+        CHANGED,
+        "the rule of `policies.agents` that images stay",
+        replaced(POLICIES, " + (variables.images ? [] : ['images of spec.containers'])", ""),
+        f"{_PROTECTED}[the pod's image]",
+        needs="cluster",
+    ),
+    control(
+        CHANGED,
+        "the rule of `policies.agents` that commands are for whoever writes reports",
+        replaced(POLICIES, '(printf "!variables.agent || %s" $admin)', '"true"'),
+        f"{_POLICIES}test_an_agent_gets_no_ephemeral_container_but_by_whoever_writes_reports",
+        needs="cluster",
+    ),
+    control(
+        HELD,
+        "that a pod counts against others by its GPUs and the leader's own memory",
+        replaced(
+            "operator/precision_operator/core/observe/tenants.py",
+            "if is_there and pod.holds_gpus and not is_stuck(pod, observed.now) and pod.job_uid in observed.own_jobs:",
+            "if pod:",
+        ),
+        "tests/e2e/test_held.py::test_labelled_pods_and_jobs_that_hold_nothing_take_no_node_and_no_place",
         needs="cluster",
     ),
 )

@@ -9,6 +9,7 @@
  *   serial 1650A              GPUs with the same serial sit on the same module
  *   limit_mw 700000           enforced power limit
  *   memory TOTAL USED         bytes
+ *   reserve BYTES             the driver's own, which only the first call counts as used
  *   utilisation PERCENT
  *   mig 1 | remap_pending 1 | remap_failure 1
  *   ecc_volatile N | ecc_aggregate N      uncorrectable errors
@@ -22,8 +23,8 @@
  *   reasons MASK FROM TO      so do the clocks' event reasons
  *   temperature C | sm_clock MHZ
  *   lost SECONDS              from then on every call answers GPU_IS_LOST
- *   unsupported WORD          one or more of: energy power module throttle reasons mig remap ecc memory utilisation
- *                             limit serial
+ *   unsupported WORD          one or more of: energy power module throttle reasons mig remap ecc memory second_call
+ *                             utilisation limit serial
  *
  * Time is CLOCK_MONOTONIC since nvmlInit, unless a test sets it with fake_nvml_set_seconds. Compiled with
  * FAKE_NVML_LOAD_ELSEWHERE the load comes from another file, not from `power`.
@@ -43,7 +44,7 @@ typedef struct { unsigned long long what; double from, to; } span_t;
 typedef struct {
     char uuid[96], name[96], serial[30], unsupported[256];
     unsigned int limit_mw, utilisation, mig, remap_pending, remap_failure, temperature, sm_clock;
-    unsigned long long memory_total, memory_used, ecc_volatile, ecc_aggregate, counter_start_mj;
+    unsigned long long memory_total, memory_used, reserve, ecc_volatile, ecc_aggregate, counter_start_mj;
     double module_extra, update, lag, lost, counter_reset;
     point_t points[MAX_POINTS];
     span_t throttles[MAX_SPANS], reasons[MAX_SPANS];
@@ -172,6 +173,7 @@ static void gpu_line(gpu_t *g, const char *word, const char *rest) {
     else if (!strcmp(word, "serial")) keep(g->serial, sizeof g->serial, rest);
     else if (!strcmp(word, "unsupported")) keep(g->unsupported + strlen(g->unsupported), sizeof g->unsupported - strlen(g->unsupported), rest);
     else if (!strcmp(word, "memory")) sscanf(rest, "%llu %llu", &g->memory_total, &g->memory_used);
+    else if (!strcmp(word, "reserve")) sscanf(rest, "%llu", &g->reserve);
     else if (!strcmp(word, "throttle")) add_span(g->throttles, &g->n_throttles, rest);
     else if (!strcmp(word, "reasons")) add_span(g->reasons, &g->n_reasons, rest);
     else if (!strcmp(word, "power") && g->n_points < MAX_POINTS) {
@@ -248,9 +250,10 @@ int nvmlDeviceGetSerial(gpu_t *g, char *to, unsigned int size) ANSWER("serial", 
 int nvmlDeviceGetEnforcedPowerLimit(gpu_t *g, unsigned int *mw) ANSWER("limit", *mw = g->limit_mw)
 int nvmlDeviceGetMigMode(gpu_t *g, unsigned int *now, unsigned int *next) ANSWER("mig", *now = *next = g->mig)
 int nvmlDeviceGetMemoryInfo(gpu_t *g, memory_t *m)
-    ANSWER("memory", (*m = (memory_t){g->memory_total, g->memory_total - g->memory_used, g->memory_used}))
+    ANSWER("memory", (*m = (memory_t){g->memory_total, g->memory_total - g->memory_used - g->reserve, g->memory_used + g->reserve}))
 int nvmlDeviceGetMemoryInfo_v2(gpu_t *g, memory_v2_t *m)
-    ANSWER("memory", m->total = g->memory_total; m->reserved = 0; m->used = g->memory_used; m->free = m->total - m->used)
+    ANSWER(lacks(g, "memory") ? "memory" : "second_call", m->total = g->memory_total; m->reserved = g->reserve; m->used = g->memory_used;
+           m->free = m->total - m->used - m->reserved)
 int nvmlDeviceGetUtilizationRates(gpu_t *g, utilisation_t *u)
     ANSWER("utilisation", u->gpu = g->utilisation; u->memory = 0)
 int nvmlDeviceGetTemperature(gpu_t *g, int sensor, unsigned int *c) ANSWER("temperature", (void)sensor; *c = g->temperature)

@@ -32,7 +32,7 @@ def main() -> int:
 
 
 def _print(where: str, drawn: Drawn) -> int:
-    print(f"{where}: {drawn.worlds} worlds, {len(drawn.reasons)} reasons, {len(drawn.differing)} differ")
+    print(f"{where}: {drawn.worlds} worlds, {len(drawn.reasons)} reasons, {len(drawn.differing)} differ", flush=True)
     for kind, count in sorted(drawn.kinds.items()):
         print(f"{count / drawn.worlds:>7.1%}  {kind}")
     for number, difference in islice(drawn.differing.items(), 20):

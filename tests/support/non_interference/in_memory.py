@@ -26,7 +26,7 @@ from tests.support.world import NOW, SETTINGS
 
 RESOURCE = "resource.k8s.io/v1"
 GPU_CLASS = {"spec": {"selectors": [{"cel": {"expression": "device.driver == 'gpu.nvidia.com'"}}]}}
-_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)")
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)|\d\d:\d\dZ")
 
 
 class NamedServer(FakeCluster):

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from precision_api.facts.plain_text import plain as without_controls
+from precision_api.facts.recipes import risk_of
 from precision_api.kinds.profile import PoolStatus, ProfileStatus
 from precision_operator.cli.columns import Column, Columns, OutputRow, as_cells, as_row, figure, keys
 from precision_operator.cli.commands.why import unserved
@@ -22,6 +23,7 @@ from precision_operator.cli.results import status_of
 from precision_operator.cluster import Cluster, paths
 from precision_operator.core.observe.observed import ProfileView
 from precision_operator.core.observe.views import profile_view
+from precision_operator.core.results.reading import best_text, number
 
 _FIGURES = ("speedup", "tokensPerSecond", "tokensPerJouleP10", "tokensPerJoule", "tokensPerJouleP90", "watts")
 _FOLDS = (("waits for", "namespace"), ("profile",))
@@ -189,13 +191,15 @@ def _lines(view: ProfileView, profile_status: ProfileStatus) -> Iterator[tuple[s
 
 
 def _pool(pool: PoolStatus) -> str:
-    speed = f" {float(pool.speedup):.2f}x" if pool.speedup else ""
+    best = best_text(pool.best_recipe or "", number(pool.speedup), pool.last_layers_bf16)
+    risk = risk_of(pool.best_recipe, pool.last_layers_bf16) if pool.best_recipe else ""
     rate = f", {float(pool.tokens_per_second):,.0f} tokens/s a node" if pool.tokens_per_second else ""
     joules = float(pool.tokens_per_joule or 0)
     parts = (
         (f"{pool.name}: {pool.nodes} nodes", True),
-        (f"{pool.best_recipe}{speed}{rate}", pool.best_recipe),
+        (f"{best}{rate}", pool.best_recipe),
         (f"{joules:.1f} tokens/J with {pool.best_recipe}", pool.tokens_per_joule),
+        (f"risk of {pool.best_recipe}: {risk}", risk),
         (f"slow: {', '.join(pool.slow_nodes)}", pool.slow_nodes),
         ("SIMULATED", pool.simulated),
     )

@@ -37,7 +37,7 @@ Made by kubectl precision support-bundle. Look through it before you share it.
 version.json       versions of the plugin and the cluster
 profiles.json, reports.json, plans.json, jobs.json, pods.json (agents), events.json
 nodes.json         labels of Kubernetes, NVIDIA and ours, taints, resources, conditions; no addresses
-crds.json, releases.json, deployments.json, replicasets.json, operator-pods.json
+crds.json, releases.json, deployments.json, operator-replicasets.json, operator-pods.json
 logs/, metrics/    of operator and exporter: the newest log lines, and their metrics
 problems.txt       what could not be read, and why
 
@@ -139,38 +139,33 @@ async def _pods_of_release(cluster: Cluster, bundle: Bundle, place: str | None) 
 
     The release is in `place`, else where ClusterRoleBindings of the chart say; where these can't be read, in `place`.
     """
-    releases = await bundle.take("releases.json", cluster.list_views(_BINDINGS, _release_of, OURS)) or []
-    programs = {(r["namespace"], r["name"] + end) for r in releases for end in ("-operator", "-exporter")}
+    programs: list[tuple[str, str]]
+    programs = await bundle.take("releases.json", cluster.list_views(_BINDINGS, _operator_of, OURS)) or []
     bound = {namespace for namespace, _ in programs}
     namespaces = sorted(bound) if bound and place not in bound else [place] if place else []
+    programs += [(namespace, name.removesuffix("-operator") + "-exporter") for namespace, name in programs]
 
-    async def read(plural: str, wanted: Callable[[Raw], bool]) -> list[Raw]:
-        api_version = "v1" if plural == "pods" else "apps/v1"
-        found = [
-            await cluster.list_views(paths.collection(api_version, plural, namespace), plain_object, OURS)
-            for namespace in namespaces
-        ]
-        return [raw for raws in found for raw in raws if wanted(raw)]
+    async def read(api_version: str, plural: str, wanted: Callable[[Raw], bool]) -> list[Raw]:
+        places = [paths.collection(api_version, plural, namespace) for namespace in namespaces]
+        return [raw for path in places for raw in await cluster.list_views(path, plain_object, OURS) if wanted(raw)]
 
     def is_program(raw: Raw) -> bool:
-        return not programs or (raw["metadata"].get("namespace"), raw["metadata"]["name"]) in programs
+        return not programs or (raw["metadata"]["namespace"], raw["metadata"]["name"]) in programs
 
-    owners = await bundle.take("deployments.json", read("deployments", is_program)) or []
-    for plural, name in (("replicasets", "replicasets.json"), ("pods", "operator-pods.json")):
-        uids = frozenset(raw["metadata"]["uid"] for raw in owners)
-        owners = await bundle.take(name, read(plural, partial(_is_owned, uids))) or []
-    if not owners:
+    owned = await bundle.take("deployments.json", read("apps/v1", "deployments", is_program)) or []
+    for api_version, plural in (("apps/v1", "replicasets"), ("v1", "pods")):
+        by = partial(_is_owned, frozenset(raw["metadata"]["uid"] for raw in owned))
+        owned = await bundle.take(f"operator-{plural}.json", read(api_version, plural, by)) or []
+    if not owned:
         bundle.problems.append("logs and metrics are left out: no pod of the operator was seen (-n: its namespace)")
-    return owners
+    return owned
 
 
-def _release_of(raw: Raw) -> dict[str, str] | None:
-    """Namespace and name of a release, by its operator's account; None for what binds no operator."""
+def _operator_of(raw: Raw) -> tuple[str, str] | None:
+    """Namespace and name of a release's operator; None where none is bound."""
     subject: Raw = next(iter(raw.get("subjects") or ()), {})
-    name, component = str(subject.get("name")), "-operator"
-    if not name.endswith(component):
-        return None
-    return {"namespace": str(subject.get("namespace")), "name": name.removesuffix(component)}
+    name = str(subject.get("name"))
+    return (str(subject.get("namespace")), name) if name.endswith("-operator") else None
 
 
 def _is_owned(uids: frozenset[str], raw: Raw) -> bool:

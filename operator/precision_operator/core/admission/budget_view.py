@@ -68,8 +68,9 @@ class Agents:
     nodes: Mapping[str, NodeFacts]
     """Facts of all nodes by UID, with their pools as the limits see them; a node that is gone has none."""
     _totals: dict[tuple[Unit, Group], Counter[Hashable]] = field(
-        default_factory=dict, init=False, repr=False, compare=False
+        default_factory=dict, repr=False, compare=False, kw_only=True
     )
+    """Goes over to each value that is made of this one with the same agents."""
 
     def used(self, cap: Cap, of: Unit = "agents") -> int:
         """How many agents there are in the group of a limit, or how many watts they may draw."""
@@ -84,11 +85,9 @@ class Agents:
 
         This one must not be asked any more.
         """
-        later = replace(self, live=(*self.live, agent), **changes)
-        later._totals.update(self._totals)
         for of, by in self._totals:
             self._count(of, by, agent)
-        return later
+        return replace(self, live=(*self.live, agent), **changes)
 
     def group(self, by: Group, agent: Agent) -> Hashable:
         """The group that an agent counts with; None where its node is gone, or has no such label."""
@@ -129,12 +128,6 @@ class FleetView(Agents):
     pending: FleetView | None = None
     """Those that hold none yet, but count against the candidate's namespace."""
 
-    def facing(self, pending: FleetView) -> FleetView:
-        """The same agents, as a candidate sees them against which those count too."""
-        seen = replace(self, pending=pending)
-        object.__setattr__(seen, "_totals", self._totals)  # what is counted of them stays
-        return seen
-
     def used(self, cap: Cap, of: Unit = "agents") -> int:
         return super().used(cap, of) + (self.pending.used(cap, of) if self.pending is not None else 0)
 
@@ -147,9 +140,7 @@ class FleetView(Agents):
             if row.name == facts.pool and row.watts_per_gpu is not None:
                 return facts.gpus * row.watts_per_gpu, f"wattsPerGPU of pool {row.name}"
         product = _part(facts)
-        if product is None:
-            return None
-        return facts.gpus * product.power_limit_watts, f"factory limit of {product.name}"
+        return (facts.gpus * product.power_limit_watts, f"factory limit of {product.name}") if product else None
 
 
 @dataclass(frozen=True)
@@ -183,7 +174,12 @@ class BudgetView(Agents):
 
     def watts(self, facts: NodeFacts) -> tuple[int, str]:
         """By the last report of the namespace, else by its product."""
-        return node_watts(facts, self.limits)
+        if facts.uid in self.limits:
+            return self.limits[facts.uid], "enforced limits"
+        product = _part(facts)
+        if product is None:
+            return facts.gpus * MOST_WATTS, f"the most of any known GPU: {facts.gpu} is none, and not yet measured"
+        return facts.gpus * product.power_limit_watts, f"{product.name} default, not yet measured"
 
     def group(self, by: Group, agent: Agent) -> Hashable:
         """As of any agents; `SEEN` are its own, wherever they are, and those of others on its nodes."""
@@ -261,16 +257,6 @@ class AdmissionRequest:
 def recent(moment: datetime, wait: timedelta, now: datetime) -> bool:
     """Whether `moment` is less than `wait` ago. One that lies further ahead is from a clock that has jumped back."""
     return abs(now - moment) < wait
-
-
-def node_watts(facts: NodeFacts, limits: Mapping[str, int]) -> tuple[int, str]:
-    """What a node under measurement may draw, and where that is from: the last report's limits, else the product's."""
-    if facts.uid in limits:
-        return limits[facts.uid], "enforced limits"
-    product = _part(facts)
-    if product is None:
-        return facts.gpus * MOST_WATTS, f"the most of any known GPU: {facts.gpu} is none, and not yet measured"
-    return facts.gpus * int(product.power_limit_watts), f"{product.name} default, not yet measured"
 
 
 def _part(facts: NodeFacts) -> Part | None:

@@ -20,15 +20,9 @@ def full(view: Agents | None, caps: Iterable[Cap]) -> Cap | None:
     return next(counted, None)
 
 
-def unknown(view: Agents | None, facts: NodeFacts, caps: Iterable[Cap]) -> bool:
-    """Whether watts are limited, and nobody says what the node may draw."""
-    return view is not None and any(cap.watts is not None for cap in caps) and view.watts(facts) is None
-
-
 def too_small(view: Agents | None, facts: NodeFacts, caps: Iterable[Cap], name: str) -> Facts | None:
     """Of the first that allows fewer watts than the node alone may draw; `name` is the fact that names it."""
-    stated = view.watts(facts) if view is not None else None
-    if stated is None:
+    if view is None or (stated := view.watts(facts)) is None:
         return None
     watts, origin = stated
     cap = next((cap for cap in caps if cap.watts is not None and cap.watts < watts), None)
@@ -37,8 +31,7 @@ def too_small(view: Agents | None, facts: NodeFacts, caps: Iterable[Cap], name: 
 
 def drawn(view: Agents | None, facts: NodeFacts, caps: Iterable[Cap], name: str) -> Facts | None:
     """Of the first that has not the watts left that the node may draw."""
-    stated = view.watts(facts) if view is not None else None
-    if view is None or stated is None:
+    if view is None or (stated := view.watts(facts)) is None:
         return None
     watts, origin = stated
     for cap in caps:

@@ -19,7 +19,7 @@ from precision_api.kinds.profile import Rollout
 from precision_operator.core.admission import blockers
 from precision_operator.core.admission.blockers import Blockers
 from precision_operator.core.admission.budget_view import POOL, AdmissionRequest, recent
-from precision_operator.core.admission.caps import drawn, full, too_small, unknown
+from precision_operator.core.admission.caps import drawn, full, too_small
 from precision_operator.core.attempts.refusal import refusal_facts
 from precision_operator.core.attempts.retry import rest_over
 from precision_operator.core.observe.clock import format_time, parse_time
@@ -132,7 +132,8 @@ def power_budget_too_small(request: AdmissionRequest) -> Said | None:
 
 
 def fleet_power_unknown(request: AdmissionRequest) -> Said | None:
-    if not unknown(request.fleet, request.facts, request.fleet_caps):
+    in_watts = any(cap.watts is not None for cap in request.fleet_caps)
+    if request.fleet is None or not in_watts or request.fleet.watts(request.facts) is not None:
         return None
     return said("FleetPowerUnknown", gpu=request.facts.gpu or "an unnamed GPU", label=LABEL_WATTS_PER_GPU)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from precision_api.exchange import request
+from precision_api.facts.recipes import with_bf16
 from precision_operator.core.eligibility.request import ResolvedProfile, recipes_of
 from precision_operator.core.observe.nodes import NodeFacts
 from precision_operator.core.reasons import Said, said
@@ -13,7 +14,10 @@ and 1,130 (docs/development/decisions/0012)."""
 
 
 def measurement_request(asked: ResolvedProfile, facts: NodeFacts, run: str, attempt: int) -> request.MeasurementRequest:
-    """The request for one node. Recipes: as the profile says, else all that its GPUs can run; the baseline always."""
+    """The request for one node. Recipes: as the profile says, else all that its GPUs run natively.
+
+    The baseline always, and BF16 where layers stay in it.
+    """
     profile, spec = asked.profile, asked.profile.spec
     assert facts.gpu is not None
     recipes, benchmarks = recipes_of(spec, facts), spec.benchmarks
@@ -31,10 +35,11 @@ def measurement_request(asked: ResolvedProfile, facts: NodeFacts, run: str, atte
             gpu_uuids=(facts.published.uuids or None) if facts.way == "claim" and facts.published is not None else None,
         ),
         workload=asked.workload,
-        recipes=tuple(dict.fromkeys((benchmarks.baseline, *recipes))),
+        recipes=with_bf16(benchmarks.baseline, recipes, benchmarks.last_layers_bf16),
+        listed=bool(spec.recipes),
         baseline=benchmarks.baseline,
         recipe_scope=benchmarks.scope,
-        kept_higher_layers=benchmarks.kept_higher_layers,
+        last_layers_bf16=benchmarks.last_layers_bf16,
         loss=_loss(asked),
         weight_gradients=benchmarks.training.weight_gradients,
         may_halve_micro_batch=benchmarks.training.may_halve_micro_batch,

@@ -63,6 +63,8 @@ class NodeState(Reasoned):
     """The run that the node is in; None where the profile can't be measured."""
     since: datetime | None = None
     """When the agent that is there got its place; None where there is none."""
+    decision: Said | None = field(default=None, compare=False)
+    """Whether the node can be measured at all, where that was asked."""
 
     @property
     def state(self) -> Kind:
@@ -179,7 +181,7 @@ class _Terms:
     rerun: str
     asked: ResolvedProfile | Said
     ticks: tuple[datetime | None, datetime | None]
-    """The schedule's last and next time."""
+    """The schedule's last and next time; none while it is suspended, so that its ticks cost nothing."""
 
 
 MOST_PROFILES = 1_000
@@ -190,11 +192,13 @@ _NODE_STATES: Memo[NodeState] = Memo()
 
 def _terms(profile: ProfileView, spec: ProfileSpec, asked: ResolvedProfile | Said, now: datetime) -> _Terms:
     """The profile's, the same object as long as nothing in them changes."""
-    good = isinstance(asked, ResolvedProfile)
-    ticks = (last_tick(spec.schedule, profile.uid, now), next_tick(spec.schedule, profile.uid, now)) if good else None
+    fires = isinstance(asked, ResolvedProfile) and not spec.suspend
+    ticks = (last_tick(spec.schedule, profile.uid, now), next_tick(spec.schedule, profile.uid, now)) if fires else None
+    before = _TERMS.get(profile.uid)
+    spec = before.spec if before is not None and before.spec == spec else spec
     terms = _Terms(profile.uid, profile.created, spec, profile.rerun, asked, ticks or (None, None))
-    if _TERMS.get(terms.uid) == terms:
-        return _TERMS[terms.uid]
+    if before == terms:
+        return before
     if len(_TERMS) >= MOST_PROFILES:
         _TERMS.clear()
     _TERMS[terms.uid] = terms
@@ -234,7 +238,7 @@ def _node_state_once(terms: _Terms, facts: NodeFacts, objects: _Found, observed:
     before = _NODE_STATES.known(key, inputs)
     if before is not None:
         return before
-    node_state = _node_state(terms.spec, terms.asked, facts, objects, observed)
+    node_state = _node_state(terms, facts, objects, observed)
     attempt = newest_attempt(report)
     return (
         node_state
@@ -277,14 +281,9 @@ def recorded(job: JobView, report: ReportView | None) -> bool:
     return attempt is not None and (attempt.run, attempt.number) == (job.run, job.attempt)
 
 
-def _node_state(
-    spec: ProfileSpec,
-    asked: ResolvedProfile | Said,
-    facts: NodeFacts,
-    objects: _Found,
-    observed: Observed,
-) -> NodeState:
+def _node_state(terms: _Terms, facts: NodeFacts, objects: _Found, observed: Observed) -> NodeState:
     """A running agent first, then what the current run has found, then whether the node can be measured at all."""
+    spec, asked = terms.spec, terms.asked
     report, job = objects.reports.get(facts.uid), objects.jobs.get(facts.uid)
     now = current_run(run_inputs(asked, facts, report, observed.now)) if isinstance(asked, ResolvedProfile) else None
     if job is not None and not recorded(job, report):
@@ -295,9 +294,11 @@ def _node_state(
         ended = _ended(now.attempt, spec, report, observed)
         if ended is not None:
             return NodeState(facts, ended, report, now)
-    decision = decide(facts, spec.target, spec.agent.tolerations, observed.settings.startup_taints)
+    decision = _decision_before(terms, facts) or decide(
+        facts, spec.target, spec.agent.tolerations, observed.settings.startup_taints
+    )
     if decision.kind != "eligible":
-        return NodeState(facts, decision, report, now)
+        return NodeState(facts, decision, report, now, decision=decision)
     if isinstance(asked, Said) or now is None:
         why = asked.message if isinstance(asked, Said) else ""
         return NodeState(facts, said("ProfileNotAccepted", why=why), report)
@@ -307,8 +308,17 @@ def _node_state(
         ("Quarantined", _quarantined(report, now, facts)),
     ):
         if held is not None:
-            return NodeState(facts, Said(code, held), report, now)
-    return NodeState(facts, decision, report, now)
+            return NodeState(facts, Said(code, held), report, now, decision=decision)
+    return NodeState(facts, decision, report, now, decision=decision)
+
+
+def _decision_before(terms: _Terms, facts: NodeFacts) -> Said | None:
+    """Whether the node can be measured, as worked out last: no schedule bears on it. None where that may differ."""
+    before = _NODE_STATES.last((terms.uid, facts.uid))
+    if before is None or before[0][1] is not facts:
+        return None
+    old = before[0][0]
+    return before[1].decision if isinstance(old, _Terms) and old.spec is terms.spec else None
 
 
 def _running(
@@ -352,10 +362,9 @@ def _unscheduled(job: JobView, pod: PodView | None) -> Said:
 def _ended(attempt: ReportAttempt, spec: ProfileSpec, report: ReportView | None, observed: Observed) -> Said | None:
     """What an attempt of the current run comes to: a result, a failure for good, a retry later; None: go on."""
     if attempt.outcome == "succeeded":
-        name = report.name if report is not None else ""
         run = report.status.run if report is not None and report.status is not None else None
         which = f"{attempt.number}, not completely ({run.partial})" if run and run.partial else str(attempt.number)
-        return said("Measured", attempt=which, report=name)
+        return said("Measured", attempt=which, node=report.node_name if report is not None else "NODE")
     if attempt.outcome == "disrupted":
         return None
     retry = spec.rollout.retry

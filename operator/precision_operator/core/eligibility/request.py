@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from precision_api.exchange.request import (
     digest,
 )
-from precision_api.facts.recipes import RECIPE_NAMES, Recipe, recipes_for
+from precision_api.facts.recipes import Recipe, by_default
 from precision_api.kinds.profile import ProfileSpec
 from precision_api.models.resolution import ResolvedWorkload, resolve
 from precision_api.models.shapes import step_shape_problems
@@ -63,22 +63,16 @@ def resolve_profile(profile: ProfileView, observed: Observed) -> ResolvedProfile
         resolved = resolve(workload)
     except ValueError as error:
         return said("InvalidWorkload", detail=str(error))
-    misfit = _misfit(resolved, spec.recipes) or _too_many_kept(resolved, spec.benchmarks.kept_higher_layers)
+    misfit = _misfit(resolved, spec.recipes) or _too_many_kept(resolved, spec.benchmarks.last_layers_bf16)
     if misfit:
         return said("InvalidWorkload", detail=misfit)
     return ResolvedProfile(AcceptedProfile.of(profile, spec), resolved.workload, resolved, image, _run(spec, resolved))
 
 
 def recipes_of(spec: ProfileSpec, facts: NodeFacts) -> tuple[Recipe, ...]:
-    """The profile's recipes, else all that the node's GPUs can run.
-
-    All there are where no label tells the compute capability: the agent tries each, and Transformer Engine decides.
-    """
-    if spec.recipes:
-        return tuple(spec.recipes)
-    if facts.compute is None:
-        return RECIPE_NAMES
-    return tuple(recipe for recipe, _ in recipes_for(facts.compute))
+    """The profile's recipes, else all without a known risk that the node's GPUs run natively; where no label tells the
+    compute capability, the agent tries each, and Transformer Engine decides."""
+    return tuple(spec.recipes) or by_default(facts.compute)
 
 
 def _run(spec: ProfileSpec, resolved: ResolvedWorkload) -> str:
@@ -159,9 +153,9 @@ def _misfit(resolved: ResolvedWorkload, recipes: tuple[Recipe, ...]) -> str | No
     return None
 
 
-def _too_many_kept(resolved: ResolvedWorkload, kept: int) -> str | None:
+def _too_many_kept(resolved: ResolvedWorkload, kept: int | None) -> str | None:
     """Why no layer would be left for the recipes; None where some are."""
     layers = resolved.model.num_hidden_layers if resolved.model else None
     if not kept or layers is None or kept < layers:
         return None
-    return f"benchmarks.keptHigherLayers is {kept}, and the model has {layers} layers: keep fewer of them higher"
+    return f"benchmarks.lastLayersBF16 is {kept}, and the model has {layers} layers: keep fewer of them in BF16"

@@ -109,6 +109,7 @@ def _zone(name: str) -> ZoneInfo | None:
         return None
 
 
+@lru_cache(maxsize=1024)
 def _fire(cron: str, zone: str, moment: datetime, reverse: bool) -> datetime | None:
     """The next time of `cron` after `moment`, or before it; in UTC. None when there is none within fifty years."""
     where = _zone(zone)

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
+from functools import lru_cache, partial
 
 from precision_api.exchange.request import digest
+from precision_api.kinds.profile import Schedule
 from precision_api.kinds.report import ReportAttempt
 from precision_operator.core.eligibility.request import ResolvedProfile
 from precision_operator.core.eligibility.schedule import last_tick, next_tick, tick_text
@@ -64,7 +65,7 @@ def run_inputs(asked: ResolvedProfile, facts: NodeFacts, report: ReportView | No
         "agent": asked.image_digest,
         "driver": facts.driver or "",
         "hardware": f"{facts.gpu}/{facts.gpus}/{facts.memory_mib or ''}",
-        "schedule": _tick(profile, now),
+        "schedule": _tick(profile.spec.schedule, profile.uid, profile.created, now),
         "rerun": _mark(profile.rerun),
         "rerunNode": _mark(report.rerun if report is not None else ""),
     }
@@ -82,7 +83,7 @@ def run_inputs(asked: ResolvedProfile, facts: NodeFacts, report: ReportView | No
 def current_run(node: RunInputs) -> CurrentRun:
     """The node's current run: the newest attempt's, unless a check finds it out of date."""
     if node.attempt is None:
-        return CurrentRun(_identity(node.basis), node.basis, None, said("FirstRun"))
+        return _first_run(tuple(node.basis.items()))
     for code, check in CHECKS:
         changed = check(node)
         if changed is not None:
@@ -93,18 +94,30 @@ def current_run(node: RunInputs) -> CurrentRun:
     return CurrentRun(node.attempt.run, node.attempt.basis, node.attempt)
 
 
+@lru_cache(maxsize=4096)
+def _first_run(basis: tuple[tuple[str, str], ...]) -> CurrentRun:
+    return CurrentRun(_identity(dict(basis)), dict(basis), None, said("FirstRun"))
+
+
 def _identity(basis: Mapping[str, str], before: str = "") -> str:
     """Of a run that is begun for `basis` after the run `before`: after a rollback a basis comes again."""
-    return digest(dict(sorted(basis.items())) | ({"before": before} if before else {}), 10)
+    return _identity_of(tuple(sorted(basis.items())), before)
+
+
+@lru_cache(maxsize=4096)
+def _identity_of(basis: tuple[tuple[str, str], ...], before: str) -> str:
+    """Alike nodes begin the same run."""
+    return digest(dict(basis) | ({"before": before} if before else {}), 10)
 
 
 def _mark(annotation: str) -> str:
     return digest(annotation, 10) if annotation else ""
 
 
-def _tick(profile: AcceptedProfile, now: datetime) -> str:
-    tick = last_tick(profile.spec.schedule, profile.uid, now)
-    return tick_text(tick) if tick is not None and tick > profile.created else ""
+@lru_cache(maxsize=256)
+def _tick(schedule: Schedule, uid: str, created: datetime, now: datetime) -> str:
+    tick = last_tick(schedule, uid, now)
+    return tick_text(tick) if tick is not None and tick > created else ""
 
 
 def _asked_anew(key: str, node: RunInputs) -> Facts | None:

@@ -39,13 +39,17 @@ class Memo(Generic[T]):
         entry = self._found(key, objects)
         return entry[1] if entry is not None else None
 
+    def last(self, key: Hashable) -> tuple[tuple[object, ...], T] | None:
+        """What is kept for this key, with the objects that it was worked out of, which may be others by now."""
+        return self._kept.get(key) or self._before.get(key)
+
     def keep(self, key: Hashable, objects: tuple[object, ...], value: T) -> T:
         """Keep `value`, and give it back."""
         self._kept[key] = (objects, value)
         return value
 
     def _found(self, key: Hashable, objects: tuple[object, ...]) -> tuple[tuple[object, ...], T] | None:
-        entry = self._kept.get(key) or self._before.get(key)
+        entry = self.last(key)
         if entry is None or not _same(entry[0], objects):
             return None
         self._kept[key] = entry

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from functools import cache, cached_property
 from typing import Any, Literal
 
+from precision_api.facts.grouping import grouped
 from precision_api.facts.names import FRESH
 from precision_api.kinds.profile import ProfileSpec
 from precision_api.kinds.report import ReportStatus
@@ -52,6 +53,10 @@ class Settings:
     """What binds the agents of all namespaces together."""
     disruption_backoff: timedelta = timedelta(seconds=30)
     """How long a node rests after its agent was taken away, so that a drain is not fought."""
+    profiles_per_namespace: int | None = None
+    """Most profiles of a namespace that are served; None: all."""
+    plans_across: tuple[str, ...] = ()
+    """Namespaces whose capacity plans may read reports of other watched ones."""
     unresponsive_grace: timedelta = timedelta(seconds=60)
     """How long after its time an agent's pod may still be there before its kubelet is taken for gone."""
     show_other_namespaces: bool = False
@@ -356,6 +361,16 @@ class Observed:
         ownerless = (report for report in self.reports if not report.profile_uid)
         pairs = ((named.get((report.namespace, report.profile)), report) for report in ownerless)
         return tuple((uid, report) for uid, report in pairs if uid is not None)
+
+    @cached_property
+    def beyond(self) -> frozenset[str]:
+        """UIDs of profiles that are not served: older ones fill their namespace. Suspended ones fill nothing, and none
+        with a Job is dropped."""
+        asking = [p for p in self.profiles if p.spec is not None and not p.spec.suspend]
+        of = grouped((p.namespace, p.uid) for p in sorted(asking, key=lambda p: (p.created, p.key)))
+        busy = {job.profile_uid for job in self.jobs}
+        most = self.settings.profiles_per_namespace
+        return frozenset(uid for uids in of.values() for uid in uids[most:] if uid not in busy) if most else frozenset()
 
     @cached_property
     def waited_for(self) -> Mapping[str, Yield]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from precision_api.kinds.profile import Idle
 from precision_operator.core.observe.observed import JobView, Observed, PodView, ReportView
@@ -20,6 +20,20 @@ STARTED_WITHIN = timedelta(seconds=Idle().start_timeout_seconds)
 ANOTHERS_POD, ANOTHERS_PROFILE = "a pod of another namespace", "a profile of another namespace"
 """What a status says in place of a name, unless the admin has names shown."""
 Claim = TypeVar("Claim", JobView, ReportView)
+
+
+class Stranger(NamedTuple):
+    """What bears the agents' label, and is none of the leader's own."""
+
+    api: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
 
 
 def within_namespace(items: Iterable[Claim], profiles: Mapping[str, str]) -> tuple[Claim, ...]:

@@ -47,6 +47,14 @@ ROWS = (
         undecided=True,
     ),
     Reason(
+        "TooManyProfiles",
+        "profile",
+        "namespace {namespace} has {most} older profiles that are not suspended, as many as are served "
+        "(profilesPerNamespace.max of the chart)",
+        "Suspend or delete others, or have the cluster's administrator raise that value. Results stay.",
+        undecided=True,
+    ),
+    Reason(
         "ImageNotAllowed",
         "profile",
         "spec.agent.image {image} matches none of the allowed prefixes ({allowed})",

@@ -135,5 +135,5 @@ ROWS = (
     ),
     Reason("AgentRunning", "running", "attempt {attempt} is running", "Follow it with kubectl logs job/{job}."),
     Reason("Collecting", "running", "attempt {attempt} has ended", "Its result is being read."),
-    Reason("Measured", "succeeded", "measured in attempt {attempt}", "See kubectl get npr {report} -o yaml."),
+    Reason("Measured", "succeeded", "measured in attempt {attempt}", "See kubectl precision report {node}."),
 )

@@ -181,8 +181,8 @@ ROWS = (
     Reason(
         "NotDueYet",
         "waiting",
-        "the schedule has not started a run yet",
-        "The first run starts at {at}. To start one now, run kubectl precision rerun.",
+        "it starts at {at}: the schedule has not started a run yet",
+        "To start it now, run kubectl precision rerun.",
         POLL_SECONDS,
     ),
     Reason(

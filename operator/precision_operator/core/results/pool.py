@@ -115,6 +115,11 @@ class Pool:
     def best_by_energy(self) -> Recipe | None:
         return best_recipe_by_energy(self.population)
 
+    def layers_bf16(self, recipe: Recipe | None) -> int | None:
+        """The last layers that stay in BF16 on the first node whose result says so: one workload has one number."""
+        rows = [row for reading in self.population if (row := reading.rows.get(recipe or "bf16")) is not None]
+        return next((row.last_layers_bf16 for row in rows if row.last_layers_bf16 is not None), None)
+
     def usable(self, recipe: Recipe) -> list[RecipeRow]:
         """The recipe's rows whose figures may be used."""
         return [row for reading in self.population if (row := reading.rows.get(recipe)) is not None and row.usable]

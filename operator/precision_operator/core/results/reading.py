@@ -1,6 +1,7 @@
 """One report read into numbers, and the one rule for which of them may be used.
 
-- A row is usable when its verdict is: the recipe's own precision ran, or an emulation that is labelled so.
+- A row is usable when its verdict is: the recipe's own precision ran, or an emulation that is labelled so; or it is
+  assumed, of figures that are replayed or simulated.
 - A power figure is there only where the power reading was valid and above 0 W.
 - A row is throttled when heat or the power brake slowed the clocks in its own timed windows. Its speedups are spoiled
   by the baseline's windows too: a slow baseline makes every recipe look fast.
@@ -22,7 +23,7 @@ from precision_api.exchange.request import Mode
 from precision_api.exchange.result import Availability, Difference, ThrottleReason, Verdict
 from precision_api.exchange.summary import USABLE
 from precision_api.facts.names import FRESH
-from precision_api.facts.recipes import Recipe
+from precision_api.facts.recipes import Recipe, risk_of
 from precision_api.facts.schema import Decimal, decimal
 from precision_api.kinds import report
 from precision_operator.core.results.provenance import provenance_of
@@ -83,6 +84,10 @@ class RecipeRow(NamedTuple):
     diverged_step: int | None = None
     loss_verdict: str = ""
     """Of the loss runs; empty where none ran. An agent before these verdicts told the step of a divergence alone."""
+    last_layers_bf16: int | None = None
+    """The model's last layers that stay in BF16 in its training figures; None where that is no question."""
+    listed: bool = False
+    """Whether the profile lists it by name."""
     failure: str | None = None
     others: tuple[float | None, ...] = ()
     """The report's other figures, which no rule bears on, in the order of OTHERS."""
@@ -94,8 +99,13 @@ class RecipeRow(NamedTuple):
 
     @property
     def title(self) -> str:
-        """Recipe and speedup, for columns."""
-        return f"{self.recipe} {self.speedup:.2f}x" if self.speedup else self.recipe
+        """Recipe, speedup and how many layers stay in BF16, for columns."""
+        return best_text(self.recipe, self.speedup, self.last_layers_bf16)
+
+    @property
+    def barred(self) -> bool:
+        """Whether it has a known risk, and the profile does not list it by name: then nothing recommends it."""
+        return not self.listed and bool(risk_of(self.recipe, self.last_layers_bf16))
 
     @property
     def tokens_per_joule_text(self) -> str | None:
@@ -104,7 +114,7 @@ class RecipeRow(NamedTuple):
 
     @property
     def learns(self) -> bool:
-        """Whether no loss run speaks against the recipe."""
+        """Whether no loss run speaks against the recipe. One that is healthy lifts no risk: it never shows parity."""
         return self.loss_verdict in ("", "healthy")
 
     @property
@@ -219,10 +229,14 @@ def read(
     """A report's figures; `pool` and `workload` are as the reader sees them."""
     run, driver = status.run, driver_of(status)
     baseline = run.baseline if run is not None else "bf16"
+    data = provenance_of(run) if run is not None else None
+    rows = read_rows(status.results, baseline)
+    if data in ("measured", "trial"):  # where something ran, nobody assumes what
+        rows |= {name: row._replace(verdict="unknown") for name, row in rows.items() if row.verdict == "assumed"}
     return Reading(
         node=node,
         pool=pool,
-        rows=read_rows(status.results, baseline),
+        rows=rows,
         peers=_peers(pool, status, driver),
         group=MedianGroup(
             holds=_holds(status),
@@ -231,7 +245,7 @@ def read(
             baseline=baseline,
         ),
         stale=stale_reason(status),
-        data=provenance_of(run) if run is not None else None,
+        data=data,
         finished_at=run.finished_at if run is not None else None,
         driver=driver,
         run=run,
@@ -245,9 +259,15 @@ def read(
     )
 
 
+def best_text(recipe: str, speedup: float | None, layers_bf16: int | None) -> str:
+    """A recipe for columns, such as `nvfp4 1.80x (last 5 in BF16)`."""
+    return f"{recipe}{f' {speedup:.2f}x' if speedup else ''}{f' (last {layers_bf16} in BF16)' if layers_bf16 else ''}"
+
+
 def best_row(rows: Iterable[RecipeRow], by: By = "tokens_per_second") -> RecipeRow | None:
-    """The usable row with the highest figure, of recipes whose loss runs were healthy; None where none has it."""
-    measured = [row for row in rows if row.usable and row.learns and getattr(row, by) is not None]
+    """The usable row with the highest figure, neither barred nor with unhealthy loss runs; None where none has it."""
+    sound = (row for row in rows if row.usable and row.learns and not row.barred)
+    measured = [row for row in sound if getattr(row, by) is not None]
     return max(measured, key=lambda row: float(getattr(row, by)), default=None)
 
 
@@ -323,6 +343,8 @@ def _row(result: report.RecipeReport, baseline_throttled: bool) -> RecipeRow:
         throttle_reason=result.throttle_reason,
         diverged_step=result.diverged_step,
         loss_verdict=result.loss_verdict or ("diverged" if result.diverged_step is not None else ""),
+        last_layers_bf16=result.last_layers_bf16,
+        listed=result.listed,
         failure=result.failure,
         others=tuple(others),
     )

@@ -9,7 +9,7 @@ from precision_api.exchange.message import RecipeSummary, Summary
 from precision_api.exchange.result import Interval, MeasurementResult
 from precision_api.exchange.summary import partial_text, recipe_summaries, simulated_fields
 from precision_api.facts.schema import decimal
-from precision_api.kinds.report import RecipeReport, ReportRun
+from precision_api.kinds.report import RecipeReport, ReportMemory, ReportRun
 
 DIGITS = 5
 """Significant digits of figures in a report; the detail has them all."""
@@ -104,6 +104,7 @@ def _run(
         baseline=source.baseline,
         scope=source.recipe_scope,
         training_flops_per_token=decimal(source.training_flops_per_token, DIGITS),
+        device_memory=ReportMemory.model_validate(source.device_memory.model_dump()) if source.device_memory else None,
         **more,
     )
 

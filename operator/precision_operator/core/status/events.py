@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
@@ -14,7 +14,7 @@ from precision_api.kinds.profile import ProfileStatus
 from precision_operator.core.attempts.refusal import RULES
 from precision_operator.core.observe.clock import format_time
 from precision_operator.core.observe.observed import ProfileView
-from precision_operator.core.observe.tenants import words
+from precision_operator.core.observe.tenants import Stranger, words
 from precision_operator.core.reasons import REASONS
 
 _WARN = {(names.ACCEPTED, "False"), (names.DEGRADED, "True"), (names.STOPPED, "True")}
@@ -66,20 +66,16 @@ STRANGER = Note(
 """Of what bears the agents' label."""
 
 
-def event(profile: ProfileView, note: Note, now: datetime) -> dict[str, Any]:
+def event(of: ProfileView | Stranger, note: Note, now: datetime) -> dict[str, Any]:
     """A core/v1 Event; its name depends on what it says, so that a repetition is counted, not added."""
-    about = {"apiVersion": names.API_VERSION, "kind": names.PROFILE_KIND}
-    return event_of(about | {key: getattr(profile, key) for key in ("name", "namespace", "uid")}, note, now)
-
-
-def event_of(about: Mapping[str, str], note: Note, now: datetime) -> dict[str, Any]:
-    """As `event`, of any object: `about` is its involvedObject."""
-    mark = hashlib.sha256(f"{about['uid']}/{note.reason}/{note.message}".encode()).hexdigest()[:12]
+    mark = hashlib.sha256(f"{of.uid}/{note.reason}/{note.message}".encode()).hexdigest()[:12]
+    api, kind = (of.api, of.kind) if isinstance(of, Stranger) else (names.API_VERSION, names.PROFILE_KIND)
+    about = {"apiVersion": api, "kind": kind, "name": of.name, "namespace": of.namespace, "uid": of.uid}
     return {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"name": f"{about['name'][:200].rstrip('-.')}.{mark}", "namespace": about["namespace"]},
-        "involvedObject": dict(about),
+        "metadata": {"name": f"{of.name[:200].rstrip('-.')}.{mark}", "namespace": of.namespace},
+        "involvedObject": about,
         "type": note.type,
         "reason": note.reason,
         "message": shortened(note.message, 1000),

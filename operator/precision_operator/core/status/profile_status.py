@@ -23,7 +23,7 @@ from precision_operator.core.observe.clock import format_time
 from precision_operator.core.reasons import REASONS, Said, sentence
 from precision_operator.core.results.outliers import Judged, judged
 from precision_operator.core.results.pool import Pool
-from precision_operator.core.results.reading import Reading
+from precision_operator.core.results.reading import Reading, best_text, number
 from precision_operator.core.status.node_readings import readings
 from precision_operator.core.status.progress import eta, eta_text, keeps_from_measuring, waits_for
 from precision_operator.core.status.yields import yield_rows
@@ -196,6 +196,7 @@ def _pool(name: str, group: Sequence[Reading], slow: Sequence[Judged]) -> PoolSt
         nodes=len(group),
         best_recipe=best,
         best_recipe_by_energy=pool.best_by_energy,
+        last_layers_bf16=pool.layers_bf16(best),
         speedup=decimal(pool.median("speedup", best)),
         tokens_per_second=decimal(pool.median("tokens_per_second", best)),
         tokens_per_joule_p10=decimal(pool.quantile("tokens_per_joule", best, 0.1)),
@@ -223,8 +224,7 @@ def _data(measured: Sequence[Reading]) -> str | None:
 def _best_text(pool: PoolStatus | None) -> str | None:
     if pool is None or pool.best_recipe is None:
         return None
-    speedup = f" {float(pool.speedup):.2f}x" if pool.speedup else ""
-    return f"{pool.best_recipe}{speedup}"
+    return best_text(pool.best_recipe, number(pool.speedup), pool.last_layers_bf16)
 
 
 def _conditions(

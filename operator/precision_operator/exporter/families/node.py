@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from operator import attrgetter
 
-from precision_api.kinds.report import ReportAttempt, ReportRun
+from precision_api.kinds.report import ReportAttempt, ReportMemory, ReportRun
 from precision_operator.core.results.reading import Reading, RecipeRow, other_figure
 from precision_operator.exporter.families.family import NODE, RECIPE, Family
 from precision_operator.exporter.families.node_state import NODE_STATE_FAMILIES
@@ -72,6 +72,18 @@ def _gemm_speedup(result: Reading) -> Iterator[SampleRow]:
 
 def _of_run(figure: Callable[[ReportRun], str | float]) -> NodeRows:
     return lambda result: [((), float(figure(result.run)))] if result.run else []
+
+
+def _of_memory(figure: Callable[[ReportMemory], int | None]) -> NodeRows:
+    """One row of the GPU memory in use, with how it was counted: NVML's call, and whether the GPU is a NUMA node."""
+
+    def rows(result: Reading) -> list[SampleRow]:
+        memory = result.run.device_memory if result.run else None
+        if memory is None or (value := figure(memory)) is None:
+            return []
+        return [(("v1" if memory.with_reserve else "v2", str(memory.numa_node).lower()), float(value))]
+
+    return rows
 
 
 def _of_attempt(figure: Callable[[ReportAttempt], str | float]) -> NodeRows:
@@ -183,7 +195,8 @@ NODE_FAMILIES: tuple[Family[Reading], ...] = (
     Family(
         "precision_node_verification",
         "1 for the current verdict on whether the recipe's precision really ran: verified, partial, emulated, "
-        "fallback, unknown. Absent for recipes that the GPUs do not support.",
+        "fallback, unknown; assumed where figures are replayed or simulated. Absent for recipes that the GPUs "
+        "do not support.",
         (*RECIPE, "verdict"),
         "node",
         _by_recipe_and(attrgetter("verdict"), lambda recipe: None if recipe.availability == "unsupported" else 1.0),
@@ -281,8 +294,35 @@ NODE_FAMILIES: tuple[Family[Reading], ...] = (
         "Memory of one GPU that trains the full model in this recipe: an estimate from the model's dimensions, by a "
         "formula that was checked against the short model. Absent where they disagree or nothing was trained.",
         RECIPE,
-        "detail",
+        "node",
         _by_recipe(other_figure("model_memory_bytes")),
+        "bytes",
+    ),
+    Family(
+        "precision_node_allocated_peak_bytes",
+        "The allocator's peak of one GPU in this recipe alone, of the benchmark's short model: a few layers, not the "
+        "model's memory.",
+        RECIPE,
+        "node",
+        _by_recipe(other_figure("allocated_peak_bytes")),
+        "bytes",
+    ),
+    Family(
+        "precision_node_memory_used_bytes",
+        "Memory in use by NVML while the benchmark's short model trained, the highest, of the fullest GPU: of the run, "
+        "whose recipes lie in one process. nvml is the call: v1, where the driver has no other, counts its reserve. On "
+        "Grace superchips less what was in use before; with numa true pages of the system's may be among it.",
+        (*NODE, "nvml", "numa"),
+        "node",
+        _of_memory(attrgetter("used_bytes")),
+        "bytes",
+    ),
+    Family(
+        "precision_node_memory_bytes",
+        "All memory of that GPU.",
+        (*NODE, "nvml", "numa"),
+        "node",
+        _of_memory(attrgetter("total_bytes")),
         "bytes",
     ),
     *NODE_STATE_FAMILIES,

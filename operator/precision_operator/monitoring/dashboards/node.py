@@ -27,6 +27,7 @@ VERDICTS = (
     Mark("emulated", "yellow"),
     Mark("fallback", "red", "silent fallback"),
     Mark("unknown", "yellow"),
+    Mark("assumed", "grey"),
 )
 
 
@@ -132,6 +133,27 @@ def _recipes() -> tuple[Panel, ...]:
             label("workload"),
             query=f"max by (recipe, verdict, workload) ({once('precision_node_verification', ONE_NODE)})",
             size=(12, 8),
+        ),
+    )
+
+
+def _memory() -> tuple[Panel, ...]:
+    by = "max by (recipe)"
+    estimate, peak = (once(f"precision_node_{name}_bytes", ONE_NODE) for name in ("model_memory", "allocated_peak"))
+    used, total = (once(f"precision_node_memory{name}_bytes", ONE_NODE) for name in ("_used", ""))
+    nvml = "The highest while the benchmark's short model trained: of the run, for all recipes lie in one process."
+    return (
+        _stat("In use by NVML", nvml, "bytes", f"max ({used})", (Step(None, "blue"),)),
+        _stat("GPU's memory", "All that this GPU has.", "bytes", f"max ({total})", (Step(None, "blue"),)),
+        _table(
+            "Memory of one GPU, by recipe",
+            "What the full model takes, by a formula, beside what the allocator gave the short model that ran.",
+            "bytes",
+            NO_RESULT,
+            label("recipe", sort="asc"),
+            value(f"{by} ({estimate})", "Full model (estimate)", "bytes"),
+            value(f"{by} ({peak})", "Short model (allocator)", "bytes"),
+            size=(16, 8),
         ),
     )
 
@@ -246,6 +268,7 @@ DASHBOARD = Dashboard(
     (
         PanelRow("Now", (banner(f"sum by (data) ({once('precision_node_info', ONE_NODE, MADE_UP)})", "node"), *_now())),
         PanelRow("Recipes", _recipes()),
+        PanelRow("Memory", _memory()),
         PanelRow("Faults", _faults()),
         PanelRow("History", _history()),
     ),

@@ -120,7 +120,7 @@ _OF_A_NODE = (
 def _verification() -> tuple[Panel, ...]:
     verdicts = once("precision_node_verification", CHOSEN_RECIPE)
     losses = once("precision_node_loss_verdict", CHOSEN_RECIPE)
-    not_run = once("precision_node_verification", CHOSEN_RECIPE, 'verdict!~"verified|emulated"')
+    not_run = once("precision_node_verification", CHOSEN_RECIPE, 'verdict!~"verified|emulated|assumed"')
     return (
         table(
             "Did the precision really run?",
@@ -135,7 +135,7 @@ def _verification() -> tuple[Panel, ...]:
         ),
         table(
             "Where it did not",
-            "At most 50 lines: every recipe of a node that is neither verified nor emulated.",
+            "At most 50 lines: every recipe of a node that fell back or is in doubt; replays only assume.",
             "count",
             "every recipe ran in its precision on every node",
             label("verdict", marks=VERDICTS, sort="asc"),

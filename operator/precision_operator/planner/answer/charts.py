@@ -15,7 +15,7 @@ from precision_operator.drawing import svg
 from precision_operator.drawing.figure import Figure
 from precision_operator.drawing.palette import PARTS, RECIPE_COLOURS
 from precision_operator.planner.answer.planning import PlanAnswer
-from precision_operator.planner.inputs.quantities import WATTS_PER_MEGAWATT, readable_watts
+from precision_operator.planner.inputs.quantities import WATTS_PER_MEGAWATT, readable_days, readable_watts
 from precision_operator.planner.rates.pool_sizes import idle_watts
 from precision_operator.planner.solving.options import Option
 from precision_operator.planner.solving.schedule import JobSlot, peak, watts
@@ -125,7 +125,7 @@ def _job(slot: JobSlot, dates: Calendar, deadline: str, top: float) -> str:
     due = option.job.deadline_days
     title = (
         f"{option.job.name}: {option.gpus:,} GPUs of {option.pool.name}, {_recipe(option)}, "
-        f"{option.days:.3g} days ({option.days_low:.3g} to {option.days_high:.3g})"
+        f"{readable_days(option.days, option.days_low, option.days_high)}"
     )
     span = f"{dates.date(slot.start)} to {dates.date(slot.start + option.days)}"
     where = f"{option.gpus:,} x {_cut(option.pool.name, POOL_CUT)}, {_recipe(option)}, {span}"

@@ -15,6 +15,7 @@ from precision_operator.core.conditions import condition
 from precision_operator.core.observe.clock import format_time
 
 _WARN = {(names.ACCEPTED, "False"), (names.SOLVED, "False"), (names.DEADLINES_PROMISED, "False")}
+UNUSABLE = "InputsUnusable"
 _UNSOLVED = {"Infeasible": "LimitsClash", "TimedOut": "TimeLimit", "NotFound": "NoneFound"}
 """Why there is no plan, by phase."""
 
@@ -27,10 +28,15 @@ def status_before(raw: Mapping[str, Any]) -> PlanStatus:
         return PlanStatus()
 
 
-def finished(answer: PlanStatus, before: PlanStatus, inputs: str, generation: int, now: datetime) -> PlanStatus:
-    """The whole status: the answer, what it was made from and when, and conditions that keep their times."""
+def finished(
+    answer: PlanStatus, before: PlanStatus, inputs: str, generation: int, now: datetime, refusal: str = UNUSABLE
+) -> PlanStatus:
+    """The whole status: the answer, what it was made from and when, and conditions that keep their times.
+
+    `refusal` is why a refused spec is not accepted.
+    """
     rows = (
-        (names.ACCEPTED, *_accepted(answer)),
+        (names.ACCEPTED, *_accepted(answer, refusal)),
         (names.SOLVED, *_solved(answer)),
         (names.DEADLINES_PROMISED, *_promised(answer)),
     )
@@ -50,16 +56,16 @@ def refused(problem: str) -> PlanStatus:
     return PlanStatus(phase="Refused", problems=(problem[:1024],), recommendation=f"There is no plan. {problem}"[:1024])
 
 
-def _accepted(answer: PlanStatus) -> tuple[bool, str, str]:
+def _accepted(answer: PlanStatus, refusal: str) -> tuple[bool, str, str]:
     if answer.phase == "Refused":
-        return False, "InputsUnusable", "; ".join(answer.problems) or "The inputs make no plan."
+        return False, refusal, "; ".join(answer.problems) or "The inputs make no plan."
     return True, "Accepted", "The spec is understood and there are figures to plan with."
 
 
 def _solved(answer: PlanStatus) -> tuple[bool, str, str]:
     if answer.phase == "Solved":
         return True, "PlanFound", answer.recommendation or ""
-    return False, _UNSOLVED.get(answer.phase or "", "InputsUnusable"), "; ".join(answer.problems)
+    return False, _UNSOLVED.get(answer.phase or "", UNUSABLE), "; ".join(answer.problems)
 
 
 def _promised(answer: PlanStatus) -> tuple[bool, str, str]:

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from math import ceil
 
 from precision_api.facts.plain_text import shortened
+from precision_api.facts.recipes import risk_of
 from precision_api.facts.schema import decimal
 from precision_api.kinds.capacity_plan import JobPlan, PlanDays, PlanStatus, PlanTotals, PoolUse, WhatIfAnswer
 from precision_operator.core.observe.clock import format_time
 from precision_operator.planner.answer.planning import PlanAnswer, Totals, binding, greedy_text
 from precision_operator.planner.answer.what_if import Difference, in_words
-from precision_operator.planner.inputs.quantities import WATTS_PER_MEGAWATT, age
-from precision_operator.planner.rates.candidate_pool import CandidatePool
+from precision_operator.planner.inputs.quantities import WATTS_PER_MEGAWATT, age, readable_days, readable_dollars
+from precision_operator.planner.rates.candidate_pool import CandidatePool, verdict_counts
 from precision_operator.planner.solving.budgets import paid_dollars, paid_shares
 from precision_operator.planner.solving.conflict import clash_words, told, words
 from precision_operator.planner.solving.schedule import SLACK, JobSlot, ends, peak, schedule, watts
 
 LINES = 32
 LONG = 1024
+SURE = ("measured", "declared")
 DOUBTS = ("simulated", "replayed", "stale", "unverified", "unhealthyLoss", "powerInvalid")
 
 
@@ -51,9 +55,9 @@ def status(answer: PlanAnswer, differences: Sequence[Difference] = ()) -> PlanSt
         ),
         notes=tuple(_cut(note) for note in answer.notes[:LINES]),
         summary=f"{len(jobs)}/{len(jobs)}",
-        days=f"{totals.days:.3g}",
+        days=readable_days(totals.days),
         power=power,
-        cost=f"${totals.dollars:,.0f}" if totals.dollars is not None else None,
+        cost=readable_dollars(totals.dollars) if totals.dollars is not None else None,
         deadlines=f"{sum(job.deadline == 'promised' for job in wanted)}/{len(wanted)}" if wanted else None,
         data=data(slots),
     )
@@ -203,18 +207,19 @@ def _pool_data(pool: CandidatePool) -> str:
 
 
 def provenance(pool: CandidatePool) -> str:
-    """Profiles, nodes, verified share and age of all that is known of a pool."""
+    """Profiles, nodes, verdicts and age of all that is known of a pool."""
     samples = list(pool.samples.values())
     parts = (
         [f"job rates: {', '.join(sorted({r.source for r in pool.terms.job_rates}))}"] if pool.terms.job_rates else []
     )
     if samples:
-        figures = sum(len(sample.rates) for sample in samples)
-        verified = sum(sample.verified for sample in samples)
+        verdicts: Counter[str] = Counter()
+        for sample in samples:
+            verdicts.update(sample.verdicts)
         profiles = sorted({name for sample in samples for name in sample.profiles})
         parts.append(
             f"profiles {', '.join(profiles)}; {max(len(sample.rates) for sample in samples)} nodes; "
-            f"{verified}/{figures} figures verified; oldest {age(max(s.oldest_days for s in samples))}"
+            f"figures: {verdict_counts(verdicts)}; oldest {age(max(s.oldest_days for s in samples))}"
         )
     if pool.refused:
         parts.append(f"refused: {', '.join(f'{word} {n}' for word, n in sorted(pool.refused.items()))}")
@@ -238,20 +243,32 @@ def _recommendation(slots: Sequence[JobSlot], totals: Totals) -> str:
     shown = [_placed(slot) for slot in sorted(slots, key=lambda slot: -slot.option.gpu_hours)[:3]]
     others = len(slots) - len(shown)
     more = f", and {others} more {'job' if others == 1 else 'jobs'}" if others else ""
-    ending = [f"all is done after {totals.days:.3g} days"]
+    ending = [f"all is done after {readable_days(totals.days)}"]
     if totals.dollars is not None:
-        ending.append(f"for ${totals.dollars:,.0f}")
+        ending.append(f"for {readable_dollars(totals.dollars)}")
     if totals.megawatt_hours is not None:
         ending.append(f"with {totals.megawatt_hours:,.3g} MWh")
     doubt = data(slots)
-    warning = "" if doubt in ("measured", "declared") else f"{doubt} figures: "
-    return f"{warning}{'; '.join(shown)}{more}: {', '.join(ending)}."
+    warning = "" if doubt in SURE else f"{doubt} figures: "
+    risks = sorted({(s.option.recipe, risk) for s in slots if (risk := risk_of(s.option.recipe, _layers_bf16(s)))})
+    told_risks = "".join(f" Risk of {recipe}: {risk}." for recipe, risk in risks)
+    return f"{warning}{'; '.join(shown)}{more}: {', '.join(ending)}.{told_risks}"
+
+
+def _layers_bf16(slot: JobSlot) -> int | None:
+    """The last layers of the job's model that stay in BF16 in its rate: of another model, as large a share."""
+    sample, model = slot.option.source.sample, slot.option.job.target.model
+    if sample is None or sample.layers_bf16 is None or model is None or sample.workload.model is None:
+        return sample.layers_bf16 if sample else None
+    return ceil(sample.layers_bf16 * model.num_hidden_layers / sample.workload.model.num_hidden_layers)
 
 
 def _placed(slot: JobSlot) -> str:
     option = slot.option
     bound = "at least " if option.source.upper_bound else ""
+    layers = _layers_bf16(slot)
+    recipe = f"{option.recipe}, its last {layers} layers in BF16" if layers else option.recipe
     return (
-        f"run {option.job.name} on {option.gpus} GPUs of {option.pool.name} with {option.recipe} "
-        f"({bound}{option.days:.3g} days, {option.days_low:.3g} to {option.days_high:.3g})"
+        f"run {option.job.name} on {option.gpus} GPUs of {option.pool.name} with {recipe} "
+        f"in {bound}{readable_days(option.days, option.days_low, option.days_high)}"
     )

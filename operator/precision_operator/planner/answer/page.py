@@ -11,14 +11,19 @@ from precision_operator.drawing.document import Notice, NoticeKind, banner, docu
 from precision_operator.planner.answer import charts
 from precision_operator.planner.answer.planning import PlanAnswer
 from precision_operator.planner.answer.table import ABSENT, lines
-from precision_operator.planner.inputs.quantities import WATTS_PER_MEGAWATT, readable_watts
+from precision_operator.planner.inputs.quantities import (
+    WATTS_PER_MEGAWATT,
+    readable_days,
+    readable_dollars,
+    readable_watts,
+)
 
 FOOTER = (
     "Times are UTC. A figure that is not known is a dash, never 0. Power is the site's, by enforced limits, and energy "
     "by measured draw. Written by kubectl precision plan; this page loads nothing from anywhere."
 )
 HEAD = (
-    "job", "pool", "recipe", "GPUs", "starts", "ends", "days", "power", "MWh", "cost", "$ per million tokens",
+    "job", "pool", "recipe", "GPUs", "starts", "ends", "time", "power", "MWh", "cost", "$ per million tokens",
     "deadline", "chance", "limited by",
 )  # fmt: skip
 NO_BREAK = "\N{NO-BREAK SPACE}"
@@ -79,10 +84,10 @@ def _row(job: JobPlan, short: bool) -> tuple[str, ...]:
         f"{job.gpus:,}",
         _date(job.start, short),
         _date(job.end, short),
-        f"{bound}{_number(days.mid)} ({_number(days.low)}{NO_BREAK}to{NO_BREAK}{_number(days.high)})",
+        bound + readable_days(*map(float, (days.mid, days.low, days.high))).replace(" to ", f"{NO_BREAK}to{NO_BREAK}"),
         ABSENT if job.megawatts is None else readable_watts(float(job.megawatts) * WATTS_PER_MEGAWATT),
         _number(job.megawatt_hours),
-        ABSENT if job.dollars is None else f"${float(job.dollars):,.0f}",
+        ABSENT if job.dollars is None else readable_dollars(float(job.dollars)),
         _number(job.dollars_per_million_tokens),
         DEADLINES[job.deadline],
         ABSENT if job.probability is None else f"{float(job.probability) * 100:.3g} %",

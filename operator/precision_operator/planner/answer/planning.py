@@ -18,6 +18,8 @@ from precision_operator.planner.inputs.quantities import (
     WATTS_PER_MEGAWATT,
     InputProblem,
     UnusableInput,
+    readable_days,
+    readable_dollars,
     require,
 )
 from precision_operator.planner.inputs.spec_terms import terms
@@ -372,8 +374,7 @@ def greedy_text(answered: PlanAnswer) -> str:
 
 
 def _amount(objective: str, value: float) -> str:
-    """`$11,280`, `79.99 days`, `12,345 MWh`."""
-    if objective == "cost":
-        return f"${value:,.0f}" if value >= 100 else f"${value:.2f}"
-    number = f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
-    return f"{number} {'days' if objective == 'time' else 'MWh'}"
+    """`$11,300`, `80 days`, `12,345 MWh`."""
+    if objective != "energy":
+        return readable_dollars(value) if objective == "cost" else readable_days(value)
+    return f"{value:,.0f} MWh" if value >= 1000 else f"{value:.3g} MWh"

@@ -6,7 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from precision_api.kinds.capacity_plan import JobPlan, PlanStatus, PlanTotals
-from precision_operator.planner.inputs.quantities import WATTS_PER_MEGAWATT, readable_watts
+from precision_operator.planner.answer.document import SURE
+from precision_operator.planner.inputs.quantities import (
+    WATTS_PER_MEGAWATT,
+    readable_days,
+    readable_dollars,
+    readable_watts,
+)
 
 ABSENT = "-"
 """A figure that is not known."""
@@ -20,10 +26,10 @@ def narrow(job: JobPlan) -> dict[str, Any]:
         "pool": job.pool,
         "recipe": job.recipe,
         "gpus": job.gpus,
-        "days": f"{bound}{_short(job.days.mid)} ({_short(job.days.low)}-{_short(job.days.high)})",
+        "time": bound + readable_days(float(job.days.mid), float(job.days.low), float(job.days.high)),
         "mw": _short(job.megawatts),
         "mwh": _short(job.megawatt_hours),
-        "cost": ABSENT if job.dollars is None else f"${float(job.dollars):,.0f}",
+        "cost": ABSENT if job.dollars is None else readable_dollars(float(job.dollars)),
         "$/mtoken": _short(job.dollars_per_million_tokens),
         "deadline": {"promised": "promised", "notPromised": "not promised", "none": ABSENT}[job.deadline],
     }
@@ -66,14 +72,20 @@ def lines(status: PlanStatus) -> Iterator[str]:
         f"pool {pool.name}: {pool.peak_gpus} of {pool.gpus} GPUs in use; {pool.data}; {pool.provenance}"
         for pool in status.pools
     )
-    yield from (f"assumed: {note}" for note in status.notes)
+    yield from (f"assumed: {_without_mark(note)}" for note in status.notes)
+
+
+def _without_mark(note: str) -> str:
+    """A note without the word in capitals that the recommendation begins with already."""
+    mark, _, rest = note.partition(": ")
+    return rest if mark.isupper() else note
 
 
 def _answer(status: PlanStatus, totals: PlanTotals) -> Iterator[str]:
     """Below the recommendation: what it costs, how sure that is, what binds, and the nearest alternative."""
     figures = (
-        (None if totals.dollars is None else f"${float(totals.dollars):,.0f}", ""),
-        (totals.gpu_hours and f"{float(totals.gpu_hours):,.0f}", " GPU hours"),
+        (None if totals.dollars is None else readable_dollars(float(totals.dollars)), ""),
+        (totals.gpu_hours and f"{float(f'{float(totals.gpu_hours):.3g}'):,.0f}", " GPU hours"),
         (totals.megawatt_hours and _short(totals.megawatt_hours), " MWh"),
         (totals.peak_megawatts and readable_watts(float(totals.peak_megawatts) * WATTS_PER_MEGAWATT), " at most"),
     )
@@ -86,7 +98,7 @@ def _answer(status: PlanStatus, totals: PlanTotals) -> Iterator[str]:
         sure.append(f"{status.deadlines} deadlines promised")
     if totals.joint_probability is not None:
         sure.append(f"all are kept with a chance of {float(totals.joint_probability) * 100:.3g} %")
-    yield f"sure: {', '.join([*sure, f'data: {status.data}'])}"
+    yield f"sure: {', '.join([*sure, *([f'data: {status.data}'] if status.data in SURE else [])])}"
     largest = max(status.jobs, key=lambda job: float(job.days.mid) * job.gpus)
     yield f"bound: {largest.name} by {largest.binding or 'nothing'}"
     if totals.greedy:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -10,7 +10,14 @@ from precision_api.facts.recipes import RECIPE_NAMES, Recipe
 from precision_api.kinds.capacity_plan import LostRack, MoreNodes, PlanSpec, WhatIf
 from precision_operator.planner.answer.planning import PlanAnswer, Totals, answer, binding
 from precision_operator.planner.inputs.fleet import Fleet
-from precision_operator.planner.inputs.quantities import WATTS_PER_MEGAWATT, UnusableInput, require, unusable
+from precision_operator.planner.inputs.quantities import (
+    WATTS_PER_MEGAWATT,
+    UnusableInput,
+    readable_days,
+    readable_dollars,
+    require,
+    unusable,
+)
 from precision_operator.planner.inputs.terms import NO_PRICE, Terms
 from precision_operator.planner.rates.candidate_pool import CandidatePool
 from precision_operator.planner.rates.evidence import own_terms, pools
@@ -153,7 +160,7 @@ def _recipes(question: WhatIf, made: _Changed, base: PlanAnswer) -> _Changed:
     more, fewer = frozenset[Recipe](question.allow_recipes), frozenset[Recipe](question.deny_recipes)
     if not more and not fewer:
         return made
-    jobs = tuple(replace(job, recipes=(job.recipes | more) - fewer) for job in made.terms.jobs)
+    jobs = tuple(replace(job, recipes=(job.recipes | more) - fewer, named=job.named | more) for job in made.terms.jobs)
     at = f"spec.whatIfs[{question.name}].denyRecipes"
     require(all(job.recipes for job in jobs), at, "no recipe is left for some job")
     words = [f"with {name}" for name in RECIPE_NAMES if name in more]
@@ -223,12 +230,17 @@ def in_words(difference: Difference) -> str:
     if difference.problem:
         verdict = "not known" if difference.not_known else "no plan"
         return f"{difference.what or difference.name}: {verdict}: {difference.problem}"
-    figures = ((difference.days, "days", 3), (difference.dollars, "dollars", 0), (difference.megawatt_hours, "MWh", 3))
-    parts = [_signed(value, unit, places) for value, unit, places in figures if value is not None]
+    figures = (
+        (difference.days, "days", readable_days),
+        (difference.dollars, "dollars", readable_dollars),
+        (difference.megawatt_hours, "MWh", lambda value: f"{value:,.3g} MWh"),
+    )
+    parts = [_signed(value, unit, readable) for value, unit, readable in figures if value is not None]
     binds = f"; {difference.binds}" if difference.binds else ""
     return f"{difference.what}: {', '.join(parts) or 'nothing changes'}{binds}"
 
 
-def _signed(value: float, unit: str, places: int) -> str:
-    rounded = round(value, places)
-    return f"{rounded:+,.{places}f} {unit}" if rounded else f"no change in {unit}"
+def _signed(value: float, unit: str, readable: Callable[[float], str]) -> str:
+    if abs(value) < 5e-4:
+        return f"no change in {unit}"
+    return f"{'+' if value > 0 else ''}{readable(value)}"

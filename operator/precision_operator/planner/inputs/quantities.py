@@ -101,3 +101,21 @@ def readable_watts(value: float) -> str:
         if value >= size:
             return f"{value / size:.3g} {unit}" if value < 1e3 * size else f"{value / size:,.0f} {unit}"
     return f"{value:.0f} W"
+
+
+def readable_days(days: float, low: float | None = None, high: float | None = None) -> str:
+    """`11 days (10.5 to 11.7)`, below two days in hours, below an hour in minutes; two digits, of bounds three."""
+    size = abs(days)
+    unit, scale = ("days", 1.0) if size >= 2 else ("hours", 24.0) if size >= 1 / 24 else ("minutes", 1440.0)
+    value = days * scale
+    text = f"{value:,.0f} {unit}" if abs(value) >= 10 else f"{value:.2g} {unit}"
+    if low is None or high is None:
+        return text
+    bounds = [f"{bound:,.0f}" if bound >= 100 else f"{bound:.3g}" for bound in (low * scale, high * scale)]
+    return f"{text} ({bounds[0]} to {bounds[1]})"
+
+
+def readable_dollars(value: float) -> str:
+    """`$1,230,000`, `-$0.0123`: three digits."""
+    rounded = float(f"{abs(value):.3g}")
+    return f"{'-' if value < 0 else ''}${rounded:,.0f}" if rounded >= 100 else f"{'-' if value < 0 else ''}${rounded:g}"

@@ -257,6 +257,8 @@ def _rate(row: RecipeRow) -> RateFacts:
         power_invalid=row.power_reasons,
         throttled=row.throttled,
         loss=_LOSSES.get(row.loss_verdict),
+        last_layers_bf16=row.last_layers_bf16,
+        listed=row.listed,
     )
 
 

@@ -261,7 +261,7 @@ def _job(job: PlanJob, at: str, start: datetime, now: datetime) -> JobTerms:
         priority=job.priority,
         after=tuple(dict.fromkeys(job.after)),
         goodput=_goodput(job, at),
-        recipes_named=bool(job.recipes),
+        named=frozenset(job.recipes) | ({running.recipe} if running else frozenset()),
         fit=Fit(job.global_batch, job.gpus_per_replica, job.memory_check == "Ignore"),
         not_before=_not_before(job, f"{at}.notBefore", start),
         running=running,

@@ -111,8 +111,8 @@ class JobTerms:
     after: tuple[str, ...]
     goodput: Goodput | None
     fit: Fit = Fit()
-    recipes_named: bool = False
-    """Whether the job names its recipes: then those that nobody measured may be predicted."""
+    named: frozenset[Recipe] = frozenset()
+    """Recipes that the plan names for it: those may be predicted where nobody measured them, and have a known risk."""
     not_before: float = 0.0
     """Days from the plan's start."""
     running: RunningTerms | None = None

@@ -26,6 +26,12 @@ Key = tuple[str, Recipe]
 """Workload key and recipe."""
 
 
+def verdict_counts(verdicts: Mapping[str, int]) -> str:
+    """`10 verified, 2 unknown`, the most first."""
+    ordered = sorted(verdicts.items(), key=lambda row: (-row[1], row[0]))
+    return ", ".join(f"{count} {verdict}" for verdict, count in ordered)
+
+
 @dataclass(frozen=True)
 class PoolSample:
     """One recipe and workload on the nodes of one pool; rates are synchronous tokens/s of one GPU."""
@@ -45,7 +51,12 @@ class PoolSample:
     """What was let in by `allow`, with the number of nodes."""
     profiles: tuple[str, ...]
     oldest_days: float
-    verified: int
+    verdicts: Mapping[str, int]
+    """Nodes by the verdict on their precision."""
+    layers_bf16: int | None = None
+    """The model's last layers that stay in BF16 in these rates; None where that is no question."""
+    barred: bool = False
+    """Whether the recipe has a known risk, and a profile of these rates does not list it by name."""
     judged_slow: frozenset[str] = frozenset()
     """Nodes that core/outliers calls slow: the decision of kubectl and the alerts, one for all recipes of a node."""
 

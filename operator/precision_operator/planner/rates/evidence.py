@@ -17,7 +17,7 @@ import numpy as np
 
 from precision_api.exchange.stats import Z_975, t_quantile
 from precision_api.exchange.summary import USABLE
-from precision_api.facts.recipes import Recipe
+from precision_api.facts.recipes import Recipe, risk_of
 from precision_api.kinds.capacity_plan import Doubt
 from precision_api.kinds.profile import Thresholds
 from precision_operator.core.observe.clock import parse_time
@@ -190,7 +190,7 @@ def _take(
     age = (now - parse_time(result.finished_at)).total_seconds() / 86_400
     common = _doubts(result, age, terms)
     for rate in result.rates:
-        doubts = [*common, *_rate_doubts(rate)]
+        doubts = [*common, *_rate_doubts(rate, result)]
         hard = next((doubt for doubt in doubts if doubt not in terms.allow), None)
         if rate.synchronous_tokens_per_second is None:
             continue
@@ -218,11 +218,12 @@ def _doubts(result: ResultFacts, age: float, terms: Terms) -> list[str]:
     return doubts
 
 
-def _rate_doubts(rate: RateFacts) -> list[str]:
+def _rate_doubts(rate: RateFacts, result: ResultFacts) -> list[str]:
     """`fallback` can't be allowed: another precision ran than the one that is named."""
     if rate.verdict == "fallback":
         return ["fallback"]
-    proved: list[str] = [] if rate.verdict in USABLE else ["unverified"]
+    assumed = rate.verdict == "assumed" and result.provenance == "measured"
+    proved: list[str] = [] if rate.verdict in USABLE and not assumed else ["unverified"]
     return [*proved, *([] if rate.loss in (None, "healthy") else ["unhealthyLoss"])]
 
 
@@ -260,7 +261,9 @@ def _sample(
     counts = [row.node.count for row in rows]
     watts, scope, guessed = _watts(steady(rows, lambda row: row.rate.throttled), terms)
     marks: Counter[str] = Counter()
+    verdicts: Counter[str] = Counter()
     for row in rows:
+        verdicts[row.rate.verdict] += row.node.count
         for word in row.marks:
             marks[word] += row.node.count
         if row.rate.verdict == "emulated":
@@ -281,7 +284,9 @@ def _sample(
         marks=dict(marks),
         profiles=tuple(sorted({row.result.profile for row in rows})),
         oldest_days=max(row.days for row in rows),
-        verified=sum(row.node.count for row in rows if row.rate.verdict == "verified"),
+        verdicts=verdicts,
+        layers_bf16=rows[0].rate.last_layers_bf16,
+        barred=any(not row.rate.listed and risk_of(recipe, row.rate.last_layers_bf16) for row in rows),
         judged_slow=frozenset(
             row.node.name
             for row in rows

@@ -22,12 +22,12 @@ import numpy as np
 
 from precision_api.exchange.stats import Z_975
 from precision_api.facts.products import part
-from precision_api.facts.recipes import Recipe, support
+from precision_api.facts.recipes import Recipe, risk_of, support
 from precision_operator.planner.inputs.quantities import SECONDS_PER_DAY, age
 from precision_operator.planner.inputs.terms import Goodput, JobRateTerms, JobTerms, Terms
 from precision_operator.planner.inputs.workloads import JobWorkload
 from precision_operator.planner.rates import bands, straggler
-from precision_operator.planner.rates.candidate_pool import CandidatePool, PoolSample
+from precision_operator.planner.rates.candidate_pool import CandidatePool, PoolSample, verdict_counts
 from precision_operator.planner.rates.evidence import ALLOWABLE
 from precision_operator.planner.rates.predict import Transfer, recipe_transfer, shape_problem, transfer
 
@@ -86,10 +86,10 @@ class RateSource:
 
 
 def sources(
-    pool: CandidatePool, wanted: JobWorkload, recipes: Iterable[Recipe], named: bool = False
+    pool: CandidatePool, wanted: JobWorkload, recipes: Iterable[Recipe], named: frozenset[Recipe] = frozenset()
 ) -> Mapping[Recipe, RateSource | str]:
-    """By recipe: the best source in this pool, or why there is none; `named`: whether the job names its recipes."""
-    return {recipe: _source(pool, wanted, recipe, named) for recipe in recipes}
+    """By recipe: the best source in this pool, or why there is none; `named`: those that the plan names."""
+    return {recipe: _source(pool, wanted, recipe, recipe in named) for recipe in recipes}
 
 
 def _source(pool: CandidatePool, wanted: JobWorkload, recipe: Recipe, named: bool) -> RateSource | str:
@@ -101,6 +101,9 @@ def _source(pool: CandidatePool, wanted: JobWorkload, recipe: Recipe, named: boo
     exact = next((rate for rate in declared if rate.target.key == wanted.key), None)
     if exact is not None:
         return _of_job(pool, exact)
+    taken = [sample for (_, measured), sample in pool.samples.items() if measured == recipe]
+    if not named and not declared and (any(sample.barred for sample in taken) if taken else risk_of(recipe)):
+        return f"{recipe} has a known risk, and neither the job nor a profile names it: list it in the job's recipes"
     sample = pool.samples.get((wanted.key, recipe))
     if sample is not None:
         return _of_sample(pool, sample, recipe)
@@ -169,7 +172,7 @@ def _absent(pool: CandidatePool, recipe: Recipe) -> str:
 def _told(sample: PoolSample) -> str:
     marks = "".join(f", {word.upper()} ({number}/{len(sample.rates)})" for word, number in sorted(sample.marks.items()))
     return (
-        f"profile {', '.join(sample.profiles)}, {len(sample.rates)} nodes, {sample.verified} verified, "
+        f"profile {', '.join(sample.profiles)}, {len(sample.rates)} nodes, {verdict_counts(sample.verdicts)}, "
         f"oldest {age(sample.oldest_days)}{marks}"
     )
 

@@ -40,14 +40,14 @@ class Catalog:
     def __init__(self, pools: Sequence[CandidatePool], terms: Terms, clock: PlanClock = ENDLESS) -> None:
         self.pools, self.terms, self.clock = pools, terms, clock
         self._every: dict[tuple[object, ...], Sizes] = {}
-        self._sources: dict[tuple[str, str, frozenset[Recipe], bool], Mapping[Recipe, RateSource | str]] = {}
+        self._sources: dict[tuple[object, ...], Mapping[Recipe, RateSource | str]] = {}
         self._arrays: dict[tuple[object, ...], SizeArrays] = {}
 
     def sources(self, pool: CandidatePool, job: JobTerms) -> Mapping[Recipe, RateSource | str]:
         """Where the rates of this workload in this pool come from."""
-        asked = pool.name, job.target.key, job.recipes, job.recipes_named
+        asked = pool.name, job.target.key, job.recipes, job.named
         if asked not in self._sources:
-            self._sources[asked] = sources(pool, job.target, sorted(job.recipes), job.recipes_named)
+            self._sources[asked] = sources(pool, job.target, sorted(job.recipes), job.named)
         return self._sources[asked]
 
     def every(self, pool: CandidatePool, job: JobTerms) -> Sizes:
@@ -90,7 +90,7 @@ class Catalog:
 def _shape(pool: CandidatePool, job: JobTerms) -> tuple[object, ...]:
     """What decides which sizes a job may get in a pool."""
     limits = job.min_gpus, job.max_gpus, job.block_gpus, job.fit, job.running and job.running.gpus
-    return pool.name, job.target.key, job.recipes, job.recipes_named, job.goodput, *limits
+    return pool.name, job.target.key, job.recipes, job.named, job.goodput, *limits
 
 
 def may_use(job: JobTerms, pool: CandidatePool) -> bool:

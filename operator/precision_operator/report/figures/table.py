@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from precision_api.exchange.result import MeasurementResult, RecipeResult, Training
+from precision_api.exchange.result import DeviceMemory, MeasurementResult, RecipeResult, Training
 from precision_api.exchange.summary import USABLE, first_failure
 from precision_operator.drawing.figure import Figure
 from precision_operator.report.figures.figure import of_result, spread_text
@@ -19,8 +19,10 @@ LINES = (
     "watts",
     "tokens/J",
     "net tokens/J",
-    "memory of the full model, GB",
+    "memory of the full model (estimate), GB",
+    "memory of the short model (allocator's peak), GB",
     "throttled",
+    "last layers in BF16",
     "failure",
 )
 
@@ -32,11 +34,26 @@ def table(result: MeasurementResult) -> Figure:
         title=f"Node {result.node} in figures",
         svg="",
         caption="Intervals are of 95 %. synchronous: GPUs x slowest GPU, the pace of a job that waits for all of them. "
-        "Memory is one GPU's, estimated by a formula that fits what the short model took. A dash: not measured, or the "
-        "figure does not stand." + _peaks_text(result),
+        "Memory is one GPU's, estimated by a formula that fits what the short model took."
+        f"{_memory_text(result.device_memory)} A dash: not measured, or the figure does not stand."
+        + _peaks_text(result),
         source=of_result(result),
         head=("", *(recipe.recipe for recipe in result.recipes)),
         rows=tuple(zip(LINES, *(_column(recipe, bool(result.gpus)) for recipe in result.recipes), strict=True)),
+    )
+
+
+def _memory_text(memory: DeviceMemory | None) -> str:
+    """What NVML counted in the run, beside all that the GPU has."""
+    if memory is None:
+        return ""
+    total = f" of the GPU's {memory.total_bytes / 1e9:.1f} GB" if memory.total_bytes else ""
+    marks = " with the driver's reserve," if memory.with_reserve else ""
+    marks += " less what was in use before," if memory.idle_bytes is not None else ""
+    marks += " with pages of the system's on this NUMA node," if memory.numa_node else ""
+    return (
+        f" While the short model trained NVML counted up to {memory.used_bytes / 1e9:.1f} GB{total} as in use,{marks} "
+        "of the run, whose recipes lie in one process."
     )
 
 
@@ -54,7 +71,7 @@ def _column(recipe: RecipeResult, by_gpus: bool) -> tuple[str, ...]:
     training = recipe.training if stands else None
     energy = training.energy if training else None
     sums = {total.mode: total.speedup for total in recipe.sums if stands}
-    memory = recipe.model_memory.bytes if recipe.model_memory else None
+    memory, taken = recipe.model_memory.bytes if recipe.model_memory else None, recipe.memory.allocated_peak_bytes
     return (
         recipe.verification.verdict if recipe.availability in ("ok", "emulated") else recipe.availability,
         spread_text(training.tokens_per_second if training else None, 0),
@@ -68,7 +85,9 @@ def _column(recipe: RecipeResult, by_gpus: bool) -> tuple[str, ...]:
         _cell(energy.tokens_per_joule if energy else None, ".2f"),
         _cell(energy.tokens_per_joule_net if energy else None, ".2f"),
         _cell(memory / 1e9 if memory and stands else None, ".1f"),
+        _cell(taken / 1e9 if taken and stands else None, ".1f"),
         f"{recipe.throttled.share:.1%} {recipe.throttled.reason}" if recipe.throttled else "–",
+        _cell(recipe.last_layers_bf16, "d"),
         _failure(recipe),
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, TypeGuard
@@ -25,10 +25,11 @@ from precision_operator.core.attempts.actions import (
 )
 from precision_operator.core.attempts.refusal import Answer, cleaned
 from precision_operator.core.observe.observed import JobView, ProfileView, ReportView, Yield
+from precision_operator.core.observe.tenants import Stranger
 from precision_operator.core.reasons import said
 from precision_operator.core.results import ingest
 from precision_operator.core.results.endings import NoResult
-from precision_operator.core.status.events import STRANGER, Note, event, event_of
+from precision_operator.core.status.events import STRANGER, Note, event
 from precision_operator.shell.acting.collecting import Collector, Requeue, StillReading
 from precision_operator.shell.acting.creating import Creations
 from precision_operator.shell.acting.deletion import delete
@@ -63,14 +64,13 @@ class Actor:
         self._cluster = cluster
         self._cache = cache
         self._reports = Reports(cluster, cache, clock)
-        self.starts = Starts(cluster, cache, self._reports, refusals)
+        self._refusals = refusals or RefusedCreations()
+        self.starts = Starts(cluster, cache, self._reports, self._refusals)
         self._collector = Collector(cluster, cache.changed.set, clock)
         self.creations = Creations(cache.changed.set, clock)
         self.writes = LateWrites(cache.changed.set)
         self._strangers: set[str] = set()
         self._quiet_until: dict[str, datetime] = {}
-        self.withdrawn: dict[str, datetime] = {}
-        """When a Job had to make room for another namespace last, by its own."""
         self.closed = False
         """No further action begins; those in flight end as they would have."""
 
@@ -136,7 +136,7 @@ class Actor:
                 await self._close(action)
             case Drop():
                 if action.reason == "Withdrawn":
-                    self.withdrawn[action.namespace] = self._now()
+                    self._refusals.made_room[action.namespace] = self._now()
                 await delete(self._cluster, self._cache, action.kind, action.namespace, action.name, action.uid)
             case MarkStale() | MarkFresh():
                 status = ingest.marked_status(action, self._now())
@@ -200,28 +200,23 @@ class Actor:
         raw = await self._cluster.patch(path, whole_status(profile.uid, profile.version, status), "json")
         self._cache.put("profiles", raw)
 
-    async def tell(self, profile: ProfileView, notes: Sequence[Note]) -> None:
+    async def tell(self, of: ProfileView | Stranger, notes: Sequence[Note]) -> None:
         """Write events; one that is there already is counted. An event that fails is logged: it decides nothing."""
         for note in notes:
-            await self._write_event(event(profile, note, self._now()))
+            try:
+                await write_event(self._cluster, event(of, note, self._now()))
+            except ApiError as error:
+                _log.warning("event %s of %s: %s", note.reason, of.key, error)
 
-    async def tell_strangers(self, strangers: Sequence[Mapping[str, str]]) -> None:
-        """Write an event on what only bears the agents' label: one an object, and one a minute in a namespace."""
+    async def tell_strangers(self, strangers: Sequence[Stranger]) -> None:
+        """Write an event on each, one a minute in a namespace."""
         now = self._now()
-        self._strangers &= {about["uid"] for about in strangers}
-        for about in strangers:
-            uid, namespace = about["uid"], about["namespace"]
-            if uid not in self._strangers and now >= self._quiet_until.get(namespace, now):
-                self._strangers.add(uid)
-                self._quiet_until[namespace] = now + STRANGERS_REST
-                body = event_of(about, STRANGER, now)
-                await self.writes.run(uid, namespace, f"event of {uid}", partial(self._write_event, body))
-
-    async def _write_event(self, body: dict[str, Any]) -> None:
-        try:
-            await write_event(self._cluster, body)
-        except ApiError as error:
-            _log.warning("event %s of %s: %s", body["reason"], body["involvedObject"]["name"], error)
+        self._strangers &= {stranger.uid for stranger in strangers}
+        for each in strangers:
+            if each.uid not in self._strangers and now >= self._quiet_until.get(each.namespace, now):
+                self._strangers.add(each.uid)
+                self._quiet_until[each.namespace] = now + STRANGERS_REST
+                await self.writes.run(each.uid, each.namespace, each.key, partial(self.tell, each, [STRANGER]))
 
 
 def _written_by(action: Action) -> tuple[str, str]:

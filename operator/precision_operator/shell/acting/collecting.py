@@ -16,6 +16,7 @@ from datetime import UTC, datetime, timedelta
 from precision_api.exchange.message import Summary
 from precision_api.facts import names
 from precision_operator.cluster import ApiError, Cluster, paths
+from precision_operator.cluster.client import PAGE_TENANT
 from precision_operator.core.attempts.actions import Close, Collect
 from precision_operator.core.attempts.places import running_since
 from precision_operator.core.observe.observed import JobView, PodView
@@ -159,8 +160,8 @@ class Collector:
         if pod is not None and not pod.live:
             return pod
         chosen = f"batch.kubernetes.io/job-name={job.name}"
-        items, _ = await self._cluster.list_all(paths.pods(job.namespace), chosen)
-        views = [view for raw in items if (view := pod_view(raw)) is not None and view.job_uid == job.uid]
+        listed, _ = await self._cluster.list_trimmed(paths.pods(job.namespace), pod_view, chosen, limit=PAGE_TENANT)
+        views = [view for view in listed if view.job_uid == job.uid]
         ended = next((view for view in views if not view.live), None)
         if ended is None and views:
             raise Requeue("its pod has not ended yet")

@@ -48,8 +48,6 @@ class Starts:
         """Creations without an answer, by Job name: they may have happened. Cleared by `confirm`."""
         self._templates: set[tuple[str, str]] = set()
         """ResourceClaimTemplates that are there, by namespace and name, as far as this replica knows."""
-        self.made: dict[str, str] = {}
-        """Node by UID of the Jobs that this replica has created; who reads it takes out those that are gone."""
         self.refused = False
         """Whether the cluster has refused a creation since the last plan was begun: others may go now."""
         self._held: set[str] = set()
@@ -76,7 +74,7 @@ class Starts:
                 # Without the right to look it can't be told: the name keeps a second one from being made.
                 self.note_refusal(start, _answer(unanswered.error if error.status == 404 else error), "Job")
             else:
-                self.made[raw["metadata"]["uid"]] = start.facts.name
+                self._refusals.made[raw["metadata"]["uid"]] = start.profile.namespace, start.facts.name
                 self._created(start, raw)
             del self.unconfirmed[name]
 
@@ -131,7 +129,7 @@ class Starts:
         collection, name = paths.jobs(start.profile.namespace), start.job["metadata"]["name"]
         try:
             raw = await self._cluster.create(collection, dict(start.job))
-            self.made[raw["metadata"]["uid"]] = start.facts.name
+            self._refusals.made[raw["metadata"]["uid"]] = start.profile.namespace, start.facts.name
             return raw
         except ApiError as error:
             if error.status == 409 and error.reason == "AlreadyExists":

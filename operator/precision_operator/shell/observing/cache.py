@@ -195,17 +195,12 @@ def _job(raw: Raw) -> dict[str, Any]:
 def _pod(raw: Raw) -> dict[str, Any]:
     return {
         "metadata": _meta(raw, "labels", "annotations", "creationTimestamp", "ownerReferences"),
-        "spec": _pick(raw, "spec", "nodeName", "priority", "resourceClaims") | _gpus_alone(raw),
+        "spec": _pick(raw, "spec", "nodeName", "priority", "resourceClaims")
+        | {"containers": [{"resources": {"requests": {GPU_RESOURCE: str(asked_gpus(raw))}}}]},  # nothing else is read
         "status": _pick(
             raw, "status", "phase", "reason", "message", "conditions", "containerStatuses", "resourceClaimStatuses"
         ),
     }
-
-
-def _gpus_alone(raw: Raw) -> dict[str, Any]:
-    """The GPUs that a pod's containers ask for, as those of one; of containers nothing else is read."""
-    gpus = asked_gpus(raw)
-    return {"containers": [{"resources": {"requests": {GPU_RESOURCE: str(gpus)}}}]} if gpus else {}
 
 
 def _slice(raw: Raw) -> dict[str, Any]:

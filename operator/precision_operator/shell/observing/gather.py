@@ -11,14 +11,14 @@ from typing import Any, TypeVar
 from precision_api.facts.grouping import grouped
 from precision_api.facts.names import AGENT_APP, LABEL_APP, LABEL_MANAGED_BY, MANAGED_BY
 from precision_operator.cluster import ApiError, Cluster, paths
-from precision_operator.cluster.client import PAGE_ITEMS
+from precision_operator.cluster.client import PAGE_ITEMS, PAGE_TENANT
 from precision_operator.cluster.object_store import identity
 from precision_operator.core.attempts.faults import Fault, Where, fault_text
 from precision_operator.core.observe import observed
 from precision_operator.core.observe.device_class import DeviceClass
 from precision_operator.core.observe.gpu_slices import DRA_DRIVER
 from precision_operator.core.observe.stop import Stop, strictest
-from precision_operator.core.observe.tenants import pods_within_namespace, within_namespace
+from precision_operator.core.observe.tenants import Stranger, pods_within_namespace, within_namespace
 from precision_operator.core.observe.views import (
     job_uid,
     job_view,
@@ -32,7 +32,6 @@ from precision_operator.shell.observing.cache import KINDS, OF_CLUSTER, Cache, O
 from precision_operator.shell.observing.reader import (
     NOT_CREATED,
     NOT_PREPARED,
-    PAGE_TENANT,
     RESOURCE_API,
     ClaimProblems,
     Reader,
@@ -41,6 +40,8 @@ from precision_operator.shell.observing.refusals import RefusedCreations
 from precision_operator.shell.observing.yields import Yields
 
 T = TypeVar("T")
+Jobs = Sequence[observed.JobView]
+Pods = Sequence[observed.PodView]
 
 FRESH_SECONDS = 10.0
 """How long a look at a ConfigMap, a PriorityClass or a busy node serves. An idle node is looked at just before."""
@@ -61,11 +62,9 @@ SELECTORS: dict[ObjectKind, str] = {
 FIELD_SELECTORS: dict[ObjectKind, str] = {"slices": f"spec.driver={DRA_DRIVER}"}
 """Other drivers' slices (NICs, NVLink channels) stay on the server."""
 
-PAGE_SPECS = 20
-"""How many profiles and plans are asked for at once: tenants write them, and each may have a megabyte and a half."""
-PAGE: dict[ObjectKind, int] = {"profiles": PAGE_SPECS, "jobs": PAGE_TENANT, "pods": PAGE_TENANT}
+PAGE: dict[ObjectKind, int] = {"profiles": PAGE_TENANT, "jobs": PAGE_TENANT, "pods": PAGE_TENANT}
 
-_NAMED = ("name", "namespace", "uid")
+_NAMED = ("namespace", "name", "uid")
 PLACES: dict[ObjectKind, Where] = {"profiles": "profile", "reports": "report", "jobs": "job", "pods": "pod"}
 
 
@@ -103,28 +102,17 @@ class Gatherer:
         refusals: RefusedCreations | None = None,
         stop: Callable[[], Stop | None] = lambda: None,
         creating: Callable[[], Sequence[observed.JobView]] = tuple,
-        made: dict[str, str] | None = None,
-        withdrawn: Mapping[str, datetime] | None = None,
         yields: Yields | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         """`stop` is what the switch in the cluster says of all agents; `creating` are Jobs that may be there by now.
-
-        `made` is the node by UID of the Jobs that this replica has created: those that are gone are taken out.
-        `withdrawn` is when a Job had to make room for another namespace, by its own.
 
         `yields` are agents that were ended for others; without it, what the profiles' statuses tell of them.
         """
         self._yields = yields
         self._now = clock
         self._creating = creating
-        self._made = made if made is not None else {}
-        self._withdrawn = withdrawn if withdrawn is not None else {}
-        self._looked = False
-        self._job_homes: dict[str, str] = {}
-        """Namespace by UID of the leader's own Jobs: pods may outlive theirs, and anybody may name one that is gone."""
-        self.strangers: Sequence[Mapping[str, str]] = ()
-        """Objects (kind, name, namespace, uid) that bear the agents' label and are none of the leader's own."""
+        self._own_jobs: Mapping[str, str] | None = None
         self._stop = stop
         self._cluster = cluster
         self._reader = reader or Reader(cluster)
@@ -212,14 +200,15 @@ class Gatherer:
         everywhere = tuple(job for job in self._views("jobs", job_view) if job.namespace not in unserved)
         creating = tuple(self._not_yet_seen(everywhere))  # at the same moment, or one would be in neither
         jobs = within_namespace(everywhere, homes)
-        job_homes = self._job_homes | {job.uid: job.namespace for job in everywhere}
+        # Pods may outlive our Jobs, and anybody may name one that is gone.
+        job_homes = {uid: namespace for uid, (namespace, _) in self._refusals.made.items()}
+        job_homes |= {job.uid: job.namespace for job in everywhere}
         # Pods count where their Jobs can't be read: they hold GPUs. But not what was seen before rights were lost.
         readable = (p for p in self._views("pods", pod_view) if ("pods", p.namespace) not in self._forbidden)
         pods = pods_within_namespace(readable, homes, job_homes)
         pods = (*pods, *self._gone_pods(jobs, {pod.job_uid for pod in pods}, job_homes))
         missing: dict[tuple[str, str, str], ApiError] = {}
-        own_jobs = self._own_jobs(jobs, creating, pods, {p.uid for p in profiles if p.spec is not None})
-        self._job_homes = {uid: namespace for uid, namespace in job_homes.items() if uid in own_jobs}
+        self._own_jobs = self._own(jobs, creating, pods, {p.uid for p in profiles if p.spec is not None})
         pods = await self._with_claim_problems(pods, now, missing)
         self._refusals.seen({job.uid: job for job in jobs}, pods)
         self._forget_unnamed(served)
@@ -244,38 +233,34 @@ class Gatherer:
             unserved=unserved,
             slices=(slices := self._cache.slices()),
             device_class=await self._seen_class(now) if slices else DeviceClass(),
-            own_jobs=own_jobs,
-            withdrawn=dict(self._withdrawn),
+            own_jobs=self._own_jobs,
+            withdrawn=dict(self._refusals.made_room),
         )
         seen = replace(seen, refusals=self._refusals.standing(seen))
         return self._with_yields(seen, yields_told(profiles))
 
-    def _own_jobs(
-        self,
-        jobs: Sequence[observed.JobView],
-        creating: Sequence[observed.JobView],
-        pods: Sequence[observed.PodView],
-        readable: Collection[str],
-    ) -> Mapping[str, str]:
+    def _own(self, jobs: Jobs, creating: Jobs, pods: Pods, readable: Collection[str]) -> Mapping[str, str]:
         """Node by UID of the Jobs that this replica has made; at the first look also what another leader may have.
 
         No other leader has made one for a profile that cannot be read; `readable` are the UIDs of the others.
         """
-        if not self._looked:
-            self._looked = True
-            self._made.update({pod.job_uid: pod.node_name for pod in pods if pod.profile_uid in readable})
-            self._made.update({job.uid: job.node_name for job in jobs if job.profile_uid in readable})
-        raws = self._cache.all("jobs")
-        for gone in self._made.keys() - raws.keys() - {pod.job_uid for pod in pods}:
-            del self._made[gone]
+        made = self._refusals.made
+        if self._own_jobs is None:
+            made |= {pod.job_uid: (pod.namespace, pod.node_name) for pod in pods if pod.profile_uid in readable}
+            made |= {job.uid: (job.namespace, job.node_name) for job in jobs if job.profile_uid in readable}
+        for gone in made.keys() - self._cache.all("jobs").keys() - {pod.job_uid for pod in pods}:
+            del made[gone]
         # A watch may show a Job before its creation is answered.
-        unanswered = {(job.namespace, job.name): job for job in self._creating()}
-        shown = {job.uid: job.node_name for job in jobs if (job.namespace, job.name) in unanswered}
-        own = self._made | {job.uid: job.node_name for job in creating} | shown
-        strangers = [("Job", raw) for uid, raw in raws.items() if uid not in own]
-        strangers += [("Pod", raw) for raw in self._cache.all("pods").values() if job_uid(raw) not in own]
-        self.strangers = [{"kind": kind} | {k: str(raw["metadata"].get(k)) for k in _NAMED} for kind, raw in strangers]
-        return own
+        unanswered = {(job.namespace, job.name) for job in self._creating()}
+        shown = (job for job in jobs if (job.namespace, job.name) in unanswered)
+        return {uid: node for uid, (_, node) in made.items()} | {j.uid: j.node_name for j in (*creating, *shown)}
+
+    def strangers(self) -> tuple[Stranger, ...]:
+        """What bears the agents' label and is none of the leader's own."""
+        own = {*(self._own_jobs or ()), *self._refusals.made}
+        rows = [("batch/v1", "Job", raw) for uid, raw in self._cache.all("jobs").items() if uid not in own]
+        rows += [("v1", "Pod", raw) for raw in self._cache.all("pods").values() if job_uid(raw) not in own]
+        return tuple(Stranger(*kind, *(str(raw["metadata"].get(key)) for key in _NAMED)) for *kind, raw in rows)
 
     def _with_yields(self, seen: observed.Observed, records: tuple[observed.Yield, ...]) -> observed.Observed:
         if self._yields is None:

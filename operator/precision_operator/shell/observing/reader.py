@@ -7,16 +7,16 @@ from typing import Any
 
 from precision_api.models.workload import MAX_CONFIG_BYTES
 from precision_operator.cluster import ApiError, Cluster, paths
+from precision_operator.cluster.client import PAGE_TENANT
 from precision_operator.core.attempts.refusal import WORDS_READ
 from precision_operator.core.observe.claims import Claims, claim_names, claimed_gpus
 from precision_operator.core.observe.device_class import DeviceClass, device_class
 from precision_operator.core.observe.observed import Occupancy, Raw
+from precision_operator.core.observe.raw_object import entries, section
 from precision_operator.core.observe.views import occupancy
 from precision_operator.shell.observing.local_queues import LocalQueues, get_or_none
 
 RESOURCE_API = "resource.k8s.io/v1"
-PAGE_TENANT = 100
-"""How many Jobs, pods and events are asked for at once: tenants write them, and each may have a megabyte and a half."""
 MOST_TEXT = MAX_CONFIG_BYTES + 1
 """Characters of a text in a ConfigMap that are kept: one more than a config.json may have, so that it is refused."""
 NOT_CREATED, NOT_PREPARED = "FailedResourceClaimCreation", "FailedPrepareDynamicResources"
@@ -77,8 +77,8 @@ class Reader:
     async def occupancy(self, node: str) -> Occupancy:
         """Who holds the node's GPUs now."""
         chosen = f"spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed"
-        pods, _ = await self._cluster.list_all(paths.pods(), field_selector=chosen)
-        return occupancy(list(pods), await self._claims(pods))
+        pods, _ = await self._cluster.list_trimmed(paths.pods(), slim_pod, None, chosen, PAGE_TENANT)
+        return occupancy(pods, await self._claims(pods))
 
     async def _claims(self, pods: Sequence[Raw]) -> Claims:
         """The GPUs of all claims of these pods; None for one that is gone or may not be read."""
@@ -93,6 +93,31 @@ class Reader:
                     raise
                 gpus[namespace, name] = None
         return gpus
+
+
+def slim_pod(raw: Raw) -> Raw:
+    """Of a pod what is read of those that are not ours: where it may run, what it asks for, and who controls it."""
+    meta, spec, status = (section(raw, part) for part in ("metadata", "spec", "status"))
+    wanted = (
+        "nodeName",
+        "priority",
+        "nodeSelector",
+        "affinity",
+        "tolerations",
+        "resourceClaims",
+        "resources",
+        "overhead",
+    )
+    containers = {
+        part: [{key: container.get(key) for key in ("resources", "restartPolicy")} for container in entries(spec, part)]
+        for part in ("containers", "initContainers")
+    }
+    owners = [row for row in entries(meta, "ownerReferences") if row.get("controller")]
+    return {
+        "metadata": {key: meta.get(key) for key in ("name", "namespace", "uid")} | {"ownerReferences": owners},
+        "spec": {key: spec[key] for key in wanted if key in spec} | containers,
+        "status": {key: status.get(key) for key in ("phase", "resourceClaimStatuses", "extendedResourceClaimStatus")},
+    }
 
 
 def _told(event: Raw) -> tuple[str, str, str]:

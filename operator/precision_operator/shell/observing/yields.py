@@ -10,6 +10,7 @@ from math import inf
 from typing import Any
 
 from precision_operator.cluster import ApiError, Cluster, paths
+from precision_operator.cluster.client import PAGE_TENANT
 from precision_operator.core.attempts.yielding import PATIENCE, Fate, Holder, advanced, fate_of_pending
 from precision_operator.core.observe import waiting_pods
 from precision_operator.core.observe.claims import claim_names, claimed_gpus
@@ -17,6 +18,7 @@ from precision_operator.core.observe.observed import PodView, Raw, Yield
 from precision_operator.core.observe.tenants import ANOTHERS_POD
 from precision_operator.core.observe.views import pod_view
 from precision_operator.shell.observing.cache import Cache
+from precision_operator.shell.observing.reader import slim_pod
 
 _log = logging.getLogger(__name__)
 
@@ -112,7 +114,7 @@ class Yields:
         return {pod.uid: now - pod.since >= PATIENCE for pod in self.pods}, self.records
 
     async def _waiting(self) -> tuple[waiting_pods.WaitingPod, ...]:
-        listed, _ = await self._cluster.list_trimmed(paths.pods(), _kept, None, PENDING)
+        listed, _ = await self._cluster.list_trimmed(paths.pods(), _kept, None, PENDING, PAGE_TENANT)
         first = sorted(listed, key=lambda raw: -_priority(raw))[:MOST_PODS]
         now, uids = self._clock(), [str(raw["metadata"]["uid"]) for raw in first]
         self._since = {uid: self._since.get(uid, now) for uid in uids}
@@ -185,7 +187,9 @@ class Yields:
 
     async def _holders(self, node: str) -> AsyncIterator[Holder]:
         """Pods of others that hold claimed GPUs of a node."""
-        listed, _ = await self._cluster.list_trimmed(paths.pods(), _of_others, None, f"spec.nodeName={node}")
+        listed, _ = await self._cluster.list_trimmed(
+            paths.pods(), _of_others, None, f"spec.nodeName={node}", PAGE_TENANT
+        )
         for raw, at in listed:
             namespace = str(raw["metadata"].get("namespace"))
             claims = [await self._get("resourceclaims", name, namespace) for name in claim_names(raw)]
@@ -196,21 +200,12 @@ class Yields:
 def _of_others(raw: dict[str, Any]) -> tuple[Raw, datetime] | None:
     """A pod with claims that runs, and when it was scheduled; None for our agents and for those without claims."""
     at = waiting_pods.scheduled_at(raw)
-    return (raw, at) if at is not None and claim_names(raw) else None
+    return (slim_pod(raw), at) if at is not None and claim_names(raw) else None
 
 
 def _kept(raw: dict[str, Any]) -> Raw | None:
-    """Of a pod that agents may help what is read of it: the others are dropped as they come."""
-    if not waiting_pods.could_be_helped(raw):
-        return None
-    meta, spec = raw["metadata"], raw["spec"]
-    wanted = ("priority", "nodeSelector", "affinity", "tolerations", "resourceClaims")
-    containers = [{"resources": container.get("resources")} for container in spec.get("containers") or ()]
-    return {
-        "metadata": {key: meta.get(key) for key in ("name", "namespace", "uid", "ownerReferences")},
-        "spec": {key: spec[key] for key in wanted if key in spec} | {"containers": containers},
-        "status": {"resourceClaimStatuses": (raw.get("status") or {}).get("resourceClaimStatuses")},
-    }
+    """A pod that agents may help: the others are dropped as they come."""
+    return slim_pod(raw) if waiting_pods.could_be_helped(raw) else None
 
 
 def _priority(raw: Raw) -> int:

@@ -11,7 +11,7 @@ import asyncio
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -23,18 +23,18 @@ from pydantic import ValidationError
 from precision_api.facts.names import API_VERSION, PLAN_PLURAL
 from precision_api.kinds.capacity_plan import PlanSpec, PlanStatus
 from precision_operator.cluster import ApiError, Cluster, paths
+from precision_operator.cluster.client import PAGE_TENANT
 from precision_operator.cluster.object_store import identity
 from precision_operator.core.attempts.faults import Fault, Where
 from precision_operator.core.observe.observed import Raw
 from precision_operator.core.observe.views import spec_problem
-from precision_operator.planner.answer.conditions import events, finished, refused, status_before
+from precision_operator.planner.answer.conditions import UNUSABLE, events, finished, refused, status_before
 from precision_operator.planner.answer.work import Work, inputs_of
 from precision_operator.planner.inputs.snapshot import profile_facts, racks, report_facts
 from precision_operator.shell.events import write_event
 from precision_operator.shell.fault_log import FaultLog
 from precision_operator.shell.leader_election import LeaderElector, LeaseLost
 from precision_operator.shell.observing.cache import Cache
-from precision_operator.shell.observing.gather import PAGE_SPECS
 from precision_operator.shell.patches import whole_status
 from precision_operator.shell.plans.plan_processes import PlanProcesses, container_bytes
 
@@ -48,6 +48,7 @@ PATIENCE_SECONDS = 60.0
 """unless its last answer is older than this."""
 RETRY_SECONDS = 30.0
 """For so long a plan is left alone after it could not be solved or written, unless it is changed itself."""
+ACROSS = "capacityPlans.acrossNamespaces"
 CHUNK = 50
 """Reports that are read in one go (20 microseconds each): the loop goes on in between."""
 
@@ -72,8 +73,13 @@ class Planning:
         faults: FaultLog | None = None,
         unserved: Callable[[], Mapping[str, str]] = dict,
         processes: PlanProcesses | None = None,
+        across: Collection[str] = (),
     ) -> None:
-        """`unserved` tells which of the namespaces can't be read now, and why."""
+        """`unserved` tells which of the namespaces can't be read now, and why.
+
+        `across` are those whose plans may read the reports of others.
+        """
+        self._across = across
         self._cluster = cluster
         self._faults = faults or FaultLog()
         self._cache = cache
@@ -93,7 +99,7 @@ class Planning:
 
     async def see(self, event: Any, **_: Any) -> None:
         """A watch event of a CapacityPlan."""
-        raw = event["object"]
+        raw = _slim(event["object"])
         uid = raw["metadata"]["uid"]
         if event["type"] == "DELETED" or raw["metadata"].get("deletionTimestamp"):
             self._forget(uid)
@@ -113,7 +119,7 @@ class Planning:
         """Take in a complete list of one namespace's CapacityPlans. Raises ApiError."""
         before = {uid for uid, raw in self._plans.items() if raw["metadata"]["namespace"] == namespace}
         collection = paths.collection(API_VERSION, PLAN_PLURAL, namespace)
-        items, _ = await self._cluster.list_all(collection, limit=PAGE_SPECS)
+        items, _ = await self._cluster.list_trimmed(collection, _slim, limit=PAGE_TENANT)
         for uid in before - {item["metadata"]["uid"] for item in items}:
             self._forget(uid)
         for item in items:
@@ -232,6 +238,16 @@ class Planning:
             if self._told.get(uid, before.inputs) != inputs:
                 await self._tell(raw, before, refused(spec_problem(error)), inputs, generation, now)
             return
+        others = sorted(set(spec.fleet.namespaces) - {meta["namespace"]})
+        if others and meta["namespace"] not in self._across:
+            text = (
+                f"spec.fleet.namespaces: plans of {meta['namespace']} may not read reports of {', '.join(others)}. "
+                f"Leave it out, or ask an administrator to add {meta['namespace']} to the chart value {ACROSS}"
+            )
+            inputs = _hash(f"{generation} {text}".encode())
+            if self._told.get(uid, before.inputs) != inputs:
+                await self._tell(raw, before, refused(text), inputs, generation, now, "NamespacesNotAllowed")
+            return
         look = self._sight(raw, now)
         settled = before.observed_generation == generation
         if self._looked.get(uid) == look or (settled and not self._quiet(uid)):
@@ -288,18 +304,25 @@ class Planning:
         self._processes.end()
 
     async def _tell(
-        self, raw: Raw, before: PlanStatus, answer: PlanStatus, inputs: str, generation: int, now: datetime
+        self,
+        raw: Raw,
+        before: PlanStatus,
+        answer: PlanStatus,
+        inputs: str,
+        generation: int,
+        now: datetime,
+        refusal: str = UNUSABLE,
     ) -> None:
-        """Write the status, then the events."""
+        """Write the status, then the events; `refusal` is the reason where the answer refuses the spec."""
         meta = raw["metadata"]
-        after = finished(answer, before, inputs, generation, now)
+        after = finished(answer, before, inputs, generation, now, refusal)
         path = paths.item(paths.collection(API_VERSION, PLAN_PLURAL, meta["namespace"]), meta["name"], "status")
         body_status = after.model_dump(mode="json", by_alias=True, exclude_none=True)
         body = whole_status(meta["uid"], str(meta.get("resourceVersion", "")), body_status)
         seen = await self._cluster.patch(path, body, "json")
         self._told[meta["uid"]] = inputs
         if self._plans.get(meta["uid"]) is raw:
-            self._plans[meta["uid"]] = seen
+            self._plans[meta["uid"]] = _slim(seen)
         _log.info("plan %s/%s: %s: %s", meta["namespace"], meta["name"], after.phase, after.recommendation)
         for event in events(raw, before, after, now):
             try:
@@ -335,6 +358,12 @@ def _work_of(
         racks=racks(node for uid, node in nodes if uid in measured),
         now=now,
     )
+
+
+def _slim(raw: Raw) -> dict[str, Any]:
+    """A plan without what its tenant may have written beside it."""
+    wanted = ("name", "namespace", "uid", "generation", "resourceVersion", "creationTimestamp", "deletionTimestamp")
+    return {**raw, "metadata": {key: raw["metadata"][key] for key in wanted if key in raw["metadata"]}}
 
 
 def _node_uid(raw: Raw) -> str:

@@ -69,11 +69,10 @@ class Engine(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Peaks:
-    """Bytes of tensors, of the allocator, and of the whole device, the last one as it is now."""
+    """Bytes of tensors, and of the allocator with what it keeps."""
 
     allocated: int
     reserved: int
-    used: int
 
 
 class CudaEngine:
@@ -141,10 +140,9 @@ class CudaEngine:
         return int(torch.cuda.memory_allocated(self.device))
 
     def peaks(self) -> Peaks:
-        """Allocator's peaks, and the device's memory in use now."""
+        """Of the caching allocator."""
         allocated, reserved = torch.cuda.max_memory_allocated(self.device), torch.cuda.max_memory_reserved(self.device)
-        free, total = torch.cuda.mem_get_info(self.device)
-        return Peaks(int(allocated), int(reserved), int(total - free))
+        return Peaks(int(allocated), int(reserved))
 
     def forget_peaks(self) -> None:
         """Resets the allocator's."""

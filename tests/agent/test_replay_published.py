@@ -1,0 +1,163 @@
+"""The replay beside what was published: every cell, what stands beside one, and steps that no GEMM can explain."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from functools import cache
+from itertools import combinations, product
+from typing import Any, get_args
+
+import pytest
+
+from precision_agent.backends.replay import regions_of
+from precision_agent.backends.replay_tables import GEMM_SECONDS_LIKE, Published, published_for
+from precision_agent.cases import GemmCase, cases_of
+from precision_agent.method.full_depth import depth_of, full_depth
+from precision_api.exchange.request import Mode
+from precision_api.facts.products import PRODUCT_CLASSES, part
+from precision_api.facts.recipes import Recipe, recipes_for
+from precision_api.models.presets import PRESETS
+from precision_api.models.resolution import resolve
+from precision_api.models.shapes import PASSES, Pass
+from precision_api.models.workload import Workload
+from tests.agent.test_replay import CODONFM, replayed
+from tests.support.golden import FOLDER
+from tests.support.result_objects import of, request
+
+TABLE: dict[str, Any] = json.loads((FOLDER / "te_gemm_profiling.json").read_text(encoding="utf-8"))
+STEPS: dict[str, Any] = json.loads((FOLDER / "training_steps.json").read_text(encoding="utf-8"))["rows"][0]
+TABLES = {"b300_sxm6": "B300", "h200_nvl": "NVIDIA-H200-NVL"}
+MODES: tuple[Mode, ...] = get_args(Mode)
+SPLIT = {"recompute": "Full", "tensor_parallel": 2, "expert_parallel": 8, "gradient_accumulation": 1}
+TRAINED = tuple(name for name, preset in PRESETS.items() if preset.model.hybrid is None)
+
+
+def cells() -> list[Any]:
+    rows = []
+    for (table, label), mode in product(TABLES.items(), MODES):
+        published = TABLE[f"{table}_{mode}"]
+        alone = {("fprop", (name,)): row for name, row in published.get("fprop_ops", {}).items()}
+        for (pass_, names), row in ({(pass_, ()): published[pass_] for pass_ in PASSES} | alone).items():
+            recipes = [recipe for recipe in row if (mode, recipe) != ("prequantized", "fp8_delayed")]
+            rows += [(label, mode, pass_, names, recipe, row[recipe]) for recipe in recipes]
+    return [pytest.param(*row, id=" ".join([row[0], row[1], row[2], *row[3], row[4]])) for row in rows]
+
+
+@pytest.mark.parametrize(("label", "mode", "pass_", "names", "recipe", "milliseconds"), cells())
+def test_every_published_cell_comes_back(
+    label: str, mode: Mode, pass_: Pass, names: tuple[str, ...], recipe: Recipe, milliseconds: float
+) -> None:
+    gemms = [gemm for gemm in of(replayed(product=label, workload=CODONFM), recipe).gemms if gemm.mode == mode]
+    seconds = [gemm.seconds.value for gemm in gemms if gemm.pass_ == pass_ and (not names or gemm.name in names)]
+    assert len(seconds) == (len(names) or 4)
+    assert sum(seconds) * 1e3 == pytest.approx(milliseconds, rel=0.03)
+
+
+def published(label: str) -> Published:
+    found_part = part(label)
+    assert found_part is not None
+    return published_for(found_part)
+
+
+@cache
+def gemms_of(mode: Mode) -> tuple[GemmCase, ...]:
+    return cases_of(request(workload=CODONFM, gemm_modes=(mode,)), resolve(CODONFM)).gemms
+
+
+@pytest.mark.parametrize(("label", "mode"), list(product(TABLES.values(), MODES)))
+def test_a_shape_one_per_cent_larger_takes_at_most_three_per_cent_longer(label: str, mode: Mode) -> None:
+    figures = published(label)
+    for gemm, recipe, size in product(gemms_of(mode), figures.laws[mode], ("m", "k", "n")):
+        larger = replace(gemm, **{size: round(1.01 * getattr(gemm, size))})
+        grown = figures.seconds(larger, recipe) / figures.seconds(gemm, recipe)
+        assert 1 <= grown < 1.03, (gemm, recipe, size)
+
+
+def test_no_part_of_a_law_is_negative_and_a_call_costs_a_launch() -> None:
+    laws = [law for label in TABLES.values() for mode in MODES for law in published(label).laws[mode].values()]
+    assert min(law.call for law in laws) >= 4e-6
+    assert min(min(law.element, law.multiply_add) for law in laws) >= 0
+
+
+def test_gradients_have_the_figures_of_the_equal_forward_shapes() -> None:
+    of_pass = {(gemm.name, gemm.pass_): gemm for gemm in gemms_of("autocast")}
+    pairs = (("attn_out", "attn_out"), ("mlp_up", "mlp_down"), ("mlp_down", "mlp_up"))
+    figures = published("B300")
+    for (gradient, forward), recipe in product(pairs, figures.laws["autocast"]):
+        seconds = figures.seconds(of_pass[gradient, "dgrad"], recipe)
+        assert seconds == pytest.approx(figures.seconds(of_pass[forward, "fprop"], recipe))
+
+
+def step(label: str, workload: Workload, recipe: Recipe, kept: int = 0, scope: Any = "all") -> float:
+    """Seconds of a micro batch at full depth, `kept` layers of it in bf16."""
+    asked, whole = request(product=label, workload=workload, recipe_scope=scope), resolve(workload)
+    depth = depth_of(whole, min(4, whole.model.num_hidden_layers))
+    seconds = []
+    for ran in (recipe, "bf16"):
+        regions = regions_of(published(label), asked, ran)
+        stepped = full_depth({name: (value,) for name, value in regions.items()}, depth)
+        seconds.append(stepped.values[0])
+    return seconds[0] + (seconds[1] - seconds[0]) * kept / depth.layers
+
+
+@pytest.mark.parametrize(("recipe", "kept"), [("bf16", 0), ("fp8_current", 2), ("mxfp8", 0), ("nvfp4", 4)])
+def test_published_steps_of_one_mapping_come_back_with_their_layers_in_bf16(recipe: Recipe, kept: int) -> None:
+    micro_batches = STEPS["global_batch"] / STEPS["gpus"] / STEPS["micro_batch"]
+    workload = Workload(preset="llama3-8b", micro_batch_size=STEPS["micro_batch"])
+    replayed_step = micro_batches * step("GB200", workload, recipe, kept)
+    assert replayed_step == pytest.approx(STEPS["recipes"][recipe]["step_seconds"], rel=0.01)
+
+
+@pytest.mark.parametrize("label", PRODUCT_CLASSES)
+@pytest.mark.parametrize(("preset", "settings"), [*((name, {}) for name in TRAINED), ("qwen3-30b-a3b", SPLIT)])
+def test_no_recipe_trains_faster_than_its_gemms_allow(label: str, preset: Any, settings: Any) -> None:
+    workload, figures = Workload(preset=preset, **settings), published(label)
+    recipes = [recipe for recipe, _ in recipes_for(part(label).compute)]
+    gemms = cases_of(request(workload=workload, gemm_modes=("autocast",)), resolve(workload)).gemms
+    again = {"fprop": 2 if workload.recompute == "Full" else 1}
+    sums = {
+        recipe: sum(
+            gemm.count * again.get(gemm.pass_, 1) * figures.seconds(gemm, recipe if gemm.quantized else "bf16")
+            for gemm in gemms
+        )
+        for recipe in recipes
+    }
+    steps = {recipe: step(label, workload, recipe) for recipe in recipes}
+    for first, second in combinations(recipes, 2):
+        of_gemms, of_steps = sums[first] / sums[second], steps[first] / steps[second]
+        assert min(1, of_gemms) - 1e-9 <= of_steps <= max(1, of_gemms) + 1e-9, (first, second)
+
+
+def test_a_whole_replay_says_of_no_recipe_that_it_trains_faster_than_its_gemms_allow() -> None:
+    for label in PRODUCT_CLASSES:
+        rows = replayed(product=label, workload=Workload(preset="llama3-8b")).recipes
+        assert not [row.recipe for row in rows if row.meaning and "more than the" in row.meaning.sentence]
+
+
+def test_the_scope_keeps_the_mixers_out_of_a_recipes_step() -> None:
+    workload, figures = Workload(preset="llama3-8b"), published("GB200")
+    gemms = cases_of(request(workload=workload, gemm_modes=("autocast",)), resolve(workload)).gemms
+    mixers = [gemm for gemm in gemms if gemm.name in ("qkv", "attn_out")]
+    apart = sum(gemm.count * (figures.seconds(gemm, "bf16") - figures.seconds(gemm, "nvfp4")) for gemm in mixers)
+    whole, inner = (step("GB200", workload, "nvfp4", scope=scope) for scope in ("all", "mlp"))
+    assert inner - whole == pytest.approx(apart)
+
+
+def test_steps_of_different_mappings_are_shown_and_not_replayed() -> None:
+    rows = {row.field: row.assumption for row in replayed(product="GB300").simulated}
+    assert "not replayed: fp8_current 2646, mxfp8 2403, nvfp4 3575" in rows["training.tokens_per_second"]
+
+
+@pytest.mark.parametrize(("label", "teraflops"), [("GB300", 2646), ("H100", 822)])
+def test_products_stand_beside_gb200_as_published_steps_have_it(label: str, teraflops: float) -> None:
+    workload = Workload(preset="llama3.1-405b")
+    ratio = step("GB200", workload, "fp8_current") / step(label, workload, "fp8_current")
+    assert ratio == pytest.approx(teraflops / 2129, rel=0.1)
+
+
+def test_recipes_without_figures_are_taken_from_others_by_name() -> None:
+    gemm = gemms_of("autocast")[0]
+    for recipe, likes in GEMM_SECONDS_LIKE.items():
+        (like, factor), figures = likes[0], published("GB200")
+        assert figures.seconds(gemm, recipe) == pytest.approx(factor * figures.seconds(gemm, like))

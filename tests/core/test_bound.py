@@ -1,0 +1,85 @@
+"""More profiles in a namespace than are served: the oldest are, none with an agent is dropped, the rest say so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from precision_api.facts import names
+from precision_operator.core.attempts.actions import Start
+from precision_operator.core.observe.observed import Observed, ProfileView
+from precision_operator.core.plan import plan
+from precision_operator.core.reasons import Said
+from precision_operator.core.status.profile_status import profile_status
+from tests.support.world import IDLE, NOW, SETTINGS, job, nodes, observed, profile
+
+NODES = tuple(f"n{i}" for i in range(6))
+FLEET = nodes(*NODES)
+
+
+def seen(*profiles: ProfileView, most: int | None = 2, **changes: Any) -> Observed:
+    settings = replace(SETTINGS, profiles_per_namespace=most)
+    return observed(profiles, FLEET, settings=settings, occupancy=dict.fromkeys(NODES, IDLE), **changes)
+
+
+def of_age(days: int, **changes: Any) -> ProfileView:
+    return profile(f"p{days}", created=NOW - timedelta(days=days), **changes)
+
+
+def refusals(world: Observed) -> Mapping[str, str]:
+    """The reasons for which nothing is decided, by profile."""
+    return {item.profile.name: item.asked.reason for item in plan(world).profiles if isinstance(item.asked, Said)}
+
+
+@pytest.mark.parametrize(
+    ("world", "expected"),
+    [
+        (seen(of_age(1), of_age(3), of_age(2)), {"p1"}),
+        (seen(of_age(1), of_age(2)), set()),
+        (seen(*map(of_age, range(4)), most=None), set()),
+        (seen(of_age(1), of_age(2), of_age(3, suspend=True)), set()),
+        (seen(of_age(1), of_age(2), of_age(3, problem="no spec")), set()),
+        (seen(of_age(1), of_age(3), of_age(2), profile("theirs", namespace="other")), {"p1"}),
+        (seen(of_age(0), of_age(1), of_age(3), of_age(2), jobs=(job("n1", "p0"),)), {"p1"}),
+    ],
+    ids=[
+        "the youngest",
+        "as many as may be",
+        "no bound",
+        "suspended",
+        "unreadable",
+        "another namespace",
+        "an agent runs",
+    ],
+)
+def test_the_oldest_are_served_and_those_with_an_agent(world: Observed, expected: set[str]) -> None:
+    assert refusals(world) == {
+        **dict.fromkeys(expected, "TooManyProfiles"),
+        **({"p3": "InvalidSpec"} if any(p.problem for p in world.profiles) else {}),
+    }
+    started = {action.profile.name for action in plan(world).actions if isinstance(action, Start)}
+    assert not started & expected
+
+
+def test_a_profile_beyond_the_bound_says_so_and_keeps_what_it_found() -> None:
+    found = {"nodes": {"matched": 6}, "progress": "6/6"}
+    *_, late = plan(seen(of_age(3), of_age(2), of_age(1, status=found))).profiles
+    status = profile_status(late, NOW, len(FLEET))
+    [progressing] = [row for row in status.conditions if row.type == names.PROGRESSING]
+    assert (progressing.status, progressing.reason, status.progress) == ("False", "TooManyProfiles", "6/6")
+    assert "profilesPerNamespace.max of the chart" in progressing.message
+
+
+def test_a_suspended_profile_is_not_worked_out_anew_at_its_schedules_times() -> None:
+    """Fifty of them over a thousand nodes would cost a second each minute, for nothing."""
+    world = seen(of_age(1, suspend=True, schedule={"cron": "* * * * *"}))
+    [before] = plan(world).profiles
+    [after] = plan(replace(world, now=NOW + timedelta(minutes=5))).profiles
+    assert all(
+        a.decision is b.decision and a.current is b.current
+        for a, b in zip(before.node_states, after.node_states, strict=True)
+    )

@@ -1,0 +1,103 @@
+"""What has a known risk is named by no reader of reports, unless the profile lists it by name: then with its source."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from precision_api.kinds.report import ReportStatus
+from precision_operator.cli.commands.nodes import row as node_row
+from precision_operator.cli.commands.status import _pool as told_pool
+from precision_operator.core.attempts.node_state import NodeState, ProfilePlan
+from precision_operator.core.eligibility.request import resolve_profile
+from precision_operator.core.eligibility.triggers import CurrentRun
+from precision_operator.core.observe.nodes import NodeFacts
+from precision_operator.core.reasons import Said
+from precision_operator.core.results.ingest import best_row, read_rows
+from precision_operator.core.results.reading import read
+from precision_operator.core.status.profile_status import profile_status
+from precision_operator.planner.inputs.snapshot import fleet_of, profile_facts, racks, report_facts
+from precision_operator.report.facts import Given
+from precision_operator.report.verdict import verdict
+from tests.support import fleets, world
+from tests.support.report_objects import profile_object, recipe_row, report_object, report_status
+
+Rows = Mapping[str, dict[str, Any]]
+NO_RHT, NONE_KEPT = "may degrade convergence quality", "keep the last 15% of the layers in BF16"
+
+
+def shown(rows: Rows) -> SimpleNamespace:
+    """What each reader says of one GB200 node with these rows beside BF16, MXFP8 and FP8 delayed."""
+    plain = {"bf16": {}, "mxfp8": {"speedup": "1.3"}, "fp8_delayed": {"speedup": "1.4"}}
+    results = [
+        recipe_row(name, float(more.get("speedup", 1.0)), **{k: v for k, v in more.items() if k != "speedup"})
+        for name, more in {**plain, **rows}.items()
+    ]
+    status = ReportStatus.model_validate(report_status(results))
+    owner = world.profile()
+    facts = NodeFacts(name="n", uid="uid-n", product="GB200", gpus=4, pool="GB200")
+    view = world.report("n", status=status)
+    state = NodeState(facts, Said("Measured", words=""), view, CurrentRun("r1", {}, None, None))
+    of_profile = profile_status(ProfilePlan(owner, resolve_profile(owner, world.observed()), (state,)), world.NOW, 9)
+    page = " ".join(notice.text for notice in verdict(Given("x", "now", (read("n", "GB200", status),))))
+    row = best_row(read_rows(status.results, "bf16").values())
+    asked = profile_facts(profile_object())
+    assert asked
+    node = {"metadata": {"name": "n", "uid": "uid-n", "labels": {}}}
+    measured = [report_facts(report_object("n", status=report_status(results)))]
+    fleet = fleet_of(measured, [asked], racks([node]), fleets.NOW, "x")
+    plan = [
+        fleets.answered(fleet, fleets.job(recipes=names), fleet={"allow": ["simulated"]}).recommendation or ""
+        for names in ([], ["nvfp4_no_rht"])
+    ]
+    return SimpleNamespace(
+        get=row.title if row else "", get_profile=of_profile.best or "", nodes=node_row(view, None)["best"],
+        by_energy=of_profile.pools[0].best_recipe_by_energy, status=told_pool(of_profile.pools[0]), page=page,
+        plan=plan[0], plan_by_name=plan[1],
+    )  # fmt: skip
+
+
+KEPT = {"lastLayersBF16": 5}
+
+
+def test_where_nobody_lists_them_no_reader_names_a_risky_recipe() -> None:
+    found = shown(
+        {"nvfp4": {"speedup": "1.6", **KEPT}, "nvfp4_no_rht": {"speedup": "1.9", "lossVerdict": "healthy"} | KEPT}
+    )
+    assert (found.get, found.get_profile) == ("nvfp4 1.60x (last 5 in BF16)",) * 2
+    assert (found.nodes, found.by_energy) == ("nvfp4", "nvfp4")
+    assert "nvfp4 1.60x (last 5 in BF16)" in found.status
+    assert "nvfp4 with its last 5 layers in BF16 trains fastest" in found.page
+    assert "with nvfp4, its last 5 layers in BF16" in found.plan
+    for words in (found.get, found.get_profile, found.status, found.plan):
+        assert "nvfp4_no_rht" not in words
+    assert (
+        f'Risk of nvfp4_no_rht (nobody listed it, so nothing here recommends it): NVFP4 without RHT "{NO_RHT}'
+        in found.page
+    )
+    assert "with nvfp4_no_rht" in found.plan_by_name, "the plan's own list names it"
+    assert NO_RHT in found.plan_by_name
+
+
+@pytest.mark.parametrize(
+    ("recipe", "kept", "risk"), [("nvfp4_no_rht", 5, NO_RHT), ("nvfp4", 0, NONE_KEPT)], ids=["no RHT", "none kept"]
+)
+def test_what_the_profile_lists_is_named_with_its_risk(recipe: str, kept: int, risk: str) -> None:
+    row = {"speedup": "1.9", "lastLayersBF16": kept}
+    unlisted, listed = shown({recipe: row}), shown({recipe: row | {"listed": True}})
+    assert (unlisted.nodes, unlisted.get) == ("fp8_delayed", "fp8_delayed 1.40x")
+    assert (listed.nodes, listed.by_energy) == (recipe, recipe)
+    assert listed.get.startswith(f"{recipe} 1.90x")
+    for words in (listed.status, listed.page, listed.plan):
+        assert recipe in words
+        assert risk in words
+    assert recipe not in unlisted.status + unlisted.plan
+
+
+def test_a_loss_run_that_is_not_healthy_bars_what_the_profile_lists() -> None:
+    found = shown({"nvfp4_no_rht": {"speedup": "1.9", "listed": True, "lossVerdict": "diverged", **KEPT}})
+    assert (found.nodes, found.by_energy) == ("fp8_delayed", "fp8_delayed")
+    assert "nvfp4_no_rht" not in found.plan

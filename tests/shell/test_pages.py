@@ -1,0 +1,123 @@
+"""What tenants write is listed in small pages, and no more of it is kept than is read, however large it is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from aiohttp import web
+
+from precision_api.facts.names import AGENT_APP, LABEL_APP, LABEL_PROFILE_UID
+from precision_operator.cluster import Cluster
+from precision_operator.cluster.client import PAGE_TENANT
+from precision_operator.exporter.self_metrics import OwnMetrics
+from precision_operator.exporter.store import Store
+from precision_operator.exporter.watch import Watching, targets
+from precision_operator.handlers import targets as watched
+from precision_operator.shell.fault_log import FaultLog
+from precision_operator.shell.observing.cache import Cache
+from precision_operator.shell.observing.gather import list_into
+from precision_operator.shell.observing.reader import Reader, slim_pod
+from precision_operator.shell.observing.yields import Yields
+from precision_operator.shell.plans.capacity_plans import Planning
+from tests.cluster.test_client import facing
+
+COUNT, SIZE = 60, 1_000_000
+MOST_BYTES = 200 << 20
+"""Of memory for one list: a page of 20 MB is held seven times over, by this server too; all would be 400 MB."""
+SAID = "0/1 nodes are available: 1 cannot allocate all claims."
+
+
+def large(path: str, number: int) -> dict[str, Any]:
+    """An object of a megabyte: of most kinds a pod's, which waits for GPUs by claim."""
+    kept = {"status": "False", "type": "PodScheduled", "message": SAID}
+    container = {"name": "c", "env": [{"name": "LARGE", "value": "x" * SIZE}], "resources": {"requests": {"cpu": "1"}}}
+    meta = {"name": f"o{number}", "namespace": "ml", "uid": f"{path}-{number}", "resourceVersion": "5"}
+    spec = {"containers": [container], "resourceClaims": [{"name": "g", "resourceClaimName": "g"}]}
+    if "capacityplans" in path or "precisionprofiles" in path:
+        return {"metadata": {**meta, "finalizers": ["x" * SIZE]}, "spec": {}}
+    return {"metadata": meta, "spec": spec, "status": {"phase": "Pending", "conditions": [kept]}}
+
+
+async def exported(cluster: Cluster, plural: str) -> None:
+    watching = Watching(cluster, Store(), OwnMetrics(), targets(["ml"]), 60.0)
+    (target,) = (target for target in watching.states if target.plural == plural)
+    await watching._list(target)
+
+
+async def waiting_pods(cluster: Cluster) -> None:
+    cache = Cache()
+    agent = large("agents", 0)
+    agent["metadata"]["labels"] = {LABEL_APP: AGENT_APP, LABEL_PROFILE_UID: "p", "batch.kubernetes.io/job-name": "j"}
+    cache.put("pods", agent)
+    await Yields(cluster, cache, "gpu.nvidia.com").look()
+
+
+async def plans(cluster: Cluster) -> None:
+    planning = Planning(cluster, Cache(), ("ml",), FaultLog(lambda *_: None))
+    await planning.list_one("ml")
+
+
+LISTS: dict[str, Callable[[Cluster], Awaitable[object]]] = {
+    "profiles": lambda cluster: list_into(Cache(), cluster, "profiles", "ml"),
+    "jobs": lambda cluster: list_into(Cache(), cluster, "jobs", "ml"),
+    "pods": lambda cluster: list_into(Cache(), cluster, "pods", "ml"),
+    "pods of a node": lambda cluster: Reader(cluster).occupancy("n1"),
+    "why Jobs have no pod": lambda cluster: Reader(cluster).creation_problems("ml"),
+    "pods that wait": waiting_pods,
+    "plans": plans,
+    "profiles of the exporter": lambda cluster: exported(cluster, "precisionprofiles"),
+    "plans of the exporter": lambda cluster: exported(cluster, "capacityplans"),
+}
+
+
+@pytest.mark.parametrize("listing", LISTS.values(), ids=LISTS)
+async def test_a_list_of_what_tenants_write_holds_a_small_page_of_it(
+    listing: Callable[[Cluster], Awaitable[object]], tmp_path: Path
+) -> None:
+    limits: dict[str, int] = {}
+
+    async def server(request: web.Request) -> web.Response:
+        if "limit" not in request.query:
+            raise web.HTTPNotFound
+        start, limit = int(request.query.get("continue", 0)), int(request.query["limit"])
+        limits[request.path] = limit
+        items = ",".join(json.dumps(large(request.path, number)) for number in range(start, min(start + limit, COUNT)))
+        token = str(start + limit) if start + limit < COUNT else ""
+        text = f'{{"metadata": {{"resourceVersion": "9", "continue": "{token}"}}, "items": [{items}]}}'
+        return web.Response(text=text, content_type="application/json")
+
+    async with facing(server, tmp_path, 60.0) as cluster:
+        forget_peak()
+        before = peak_bytes()
+        await listing(cluster)
+    assert limits
+    assert max(limits.values()) <= PAGE_TENANT
+    assert peak_bytes() - before < MOST_BYTES
+
+
+def test_the_watches_list_what_tenants_write_in_small_pages_too() -> None:
+    large_pages = {target.plural for target in watched(["ml"]) if target.page_items > PAGE_TENANT}
+    assert large_pages == {"nodes", "resourceslices", "nodeprecisionreports"}
+
+
+def test_of_a_pod_its_controller_its_place_and_what_it_asks_for_is_kept() -> None:
+    pod = large("pods", 1)
+    pod["metadata"]["ownerReferences"] = [{"uid": "u", "controller": True}, {"uid": "x" * SIZE}]
+    kept = cast(dict[str, Any], slim_pod(pod))
+    assert len(json.dumps(kept)) < 1000
+    assert kept["metadata"]["ownerReferences"] == [{"uid": "u", "controller": True}]
+    assert kept["spec"]["containers"] == [{"resources": {"requests": {"cpu": "1"}}, "restartPolicy": None}]
+
+
+def forget_peak() -> None:
+    Path("/proc/self/clear_refs").write_text("5")
+
+
+def peak_bytes() -> int:
+    """Most memory that was resident since `forget_peak`."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM"))
