@@ -16,7 +16,7 @@ from precision_agent.cases import GemmCase, cases_of
 from precision_agent.method.full_depth import depth_of, full_depth
 from precision_api.exchange.request import Mode
 from precision_api.facts.products import PRODUCT_CLASSES, part
-from precision_api.facts.recipes import Recipe, recipes_for
+from precision_api.facts.recipes import Recipe, layers_in_bf16, recipes_for
 from precision_api.models.presets import PRESETS
 from precision_api.models.resolution import resolve
 from precision_api.models.shapes import PASSES, Pass
@@ -109,6 +109,14 @@ def test_published_steps_of_one_mapping_come_back_with_their_layers_in_bf16(reci
     assert replayed_step == pytest.approx(STEPS["recipes"][recipe]["step_seconds"], rel=0.01)
 
 
+def test_the_published_step_of_nvfp4_comes_back_from_a_whole_run_that_keeps_as_many_layers() -> None:
+    workload = Workload(preset="llama3-8b", micro_batch_size=STEPS["micro_batch"])
+    ran = replayed(product="GB200", workload=workload, recipes=("bf16", "nvfp4"), last_layers_bf16=4, gemm_modes=())
+    published_step = STEPS["recipes"]["nvfp4"]["step_seconds"]
+    tokens_per_second = STEPS["global_batch"] * STEPS["sequence"] / STEPS["gpus"] / published_step
+    assert of(ran, "nvfp4").training.tokens_per_second.value == pytest.approx(tokens_per_second, rel=0.03)
+
+
 @pytest.mark.parametrize("label", PRODUCT_CLASSES)
 @pytest.mark.parametrize(("preset", "settings"), [*((name, {}) for name in TRAINED), ("qwen3-30b-a3b", SPLIT)])
 def test_no_recipe_trains_faster_than_its_gemms_allow(label: str, preset: Any, settings: Any) -> None:
@@ -123,7 +131,11 @@ def test_no_recipe_trains_faster_than_its_gemms_allow(label: str, preset: Any, s
         )
         for recipe in recipes
     }
-    steps = {recipe: step(label, workload, recipe) for recipe in recipes}
+    steps = {}
+    for recipe in recipes:  # the last layers of NVFP4 are in bf16, those of its GEMMs too
+        kept = layers_in_bf16(recipe, PRESETS[preset].model.num_hidden_layers)
+        sums[recipe] += (sums["bf16"] - sums[recipe]) * kept / PRESETS[preset].model.num_hidden_layers
+        steps[recipe] = step(label, workload, recipe, kept)
     for first, second in combinations(recipes, 2):
         of_gemms, of_steps = sums[first] / sums[second], steps[first] / steps[second]
         assert min(1, of_gemms) - 1e-9 <= of_steps <= max(1, of_gemms) + 1e-9, (first, second)
