@@ -54,7 +54,7 @@ def test_the_baseline_keeps_nothing_and_a_reader_is_told_what_was_computed() -> 
     none, some = replayed(0), replayed(8)
     assert of(some, "bf16").training == of(none, "bf16").training
     assert of(some, "bf16").notes == of(none, "bf16").notes
-    assert any("the last 8 layers stay in BF16" in note for note in some.recipes[-1].notes)
+    assert any("layers that stay in BF16: the last 8" in note for note in some.recipes[-1].notes)
 
 
 def test_where_nothing_is_said_the_last_15_percent_of_the_layers_stay_in_bf16() -> None:

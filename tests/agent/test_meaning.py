@@ -147,7 +147,7 @@ def test_a_recipe_without_training_has_no_measured_speedup() -> None:
     assert facts_of(failed, "bf16", 0.7).measured is None
 
 
-def test_layers_that_are_layers_bf16_gain_nothing_and_lower_the_expectation() -> None:
+def test_layers_in_bf16_gain_nothing_and_lower_the_expectation() -> None:
     half = facts(gemm_share=0.8, gemm_speedup=ratio(2.0, 1e-5), measured=ratio(1.25, 0.01), kept_share=0.5)
     found = meaning(half)
     assert found.expected_speedup == pytest.approx(1 / (0.2 + 0.8 * 0.75))

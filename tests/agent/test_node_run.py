@@ -43,7 +43,7 @@ def result(outcome: Outcome) -> MeasurementResult:
 
 def on_fakes(*devices: FakeBackend, facts: SensorFacts | None = None, around: Any = None, **changes: Any) -> Outcome:
     """A run on these devices, each opening gives the same ones, in surroundings that differ by `around`."""
-    text = request_text(gpus=len(devices), recipes=("bf16", "nvfp4"), **changes)
+    text = request_text(gpus=len(devices), recipes=("bf16", "nvfp4"), last_layers_bf16=0, **changes)
     opener = lambda *_: Opened(devices_of(*devices), facts or SensorFacts())  # noqa: E731
     return run_wanted(text, Wanted("torch"), Surroundings(**({"clock": MOMENT, "opener": opener} | (around or {}))))
 

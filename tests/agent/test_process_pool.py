@@ -144,7 +144,8 @@ def ran(pools: Pools, *faults: Faults, text: str | None = None) -> Outcome:
 
     timing = Timing(passes=2, segment_seconds=0.05, discard_seconds=0.0)
     recipes = ("bf16", "fp8_current", "mxfp8", "nvfp4")
-    text = text or request_text(product="H100", gpus=len(faults), recipes=recipes, timing=timing)
+    wanted = {"product": "H100", "gpus": len(faults), "recipes": recipes, "timing": timing}
+    text = text or request_text(**wanted, last_layers_bf16=0)
     return run_wanted(text, Wanted("torch"), Surroundings(opener=opener))
 
 

@@ -34,6 +34,7 @@ HEADLESS = {name: value for name, value in MODEL.items() if name != "vocabSize"}
 ASKED = request(
     recipes=("bf16", "fp8_current", "nvfp4"),
     workload={"model": HEADLESS, "gradientAccumulation": ACCUMULATION},
+    last_layers_bf16=0,
     timing=Timing(passes=2, segment_seconds=0.02, discard_seconds=1.5),
 )
 

@@ -255,6 +255,10 @@ BROKEN_MESSAGES = {
     "not a number": (changed_message(duration_seconds=float("nan")), "ResultDamaged"),
     "recipes by column": (changed_message(recipes={"recipe": ["bf16", "mxfp8"], "watts": [1, 2]}), "ResultDamaged"),
     "recipes that are no list": (changed_message(recipes={"recipe": "bf16"}), "ResultDamaged"),
+    "a verdict assumed by an agent that measured": (
+        changed_message(provenance="measured", simulated=[], recipes=[RECIPE | {"verdict": "assumed"}]),
+        "ResultDamaged",
+    ),
     "bounds out of order": (
         changed_message(
             recipes=[{"recipe": "bf16", "availability": "ok", "verdict": "verified", "speedup": [1, 2, 0, 3]}]

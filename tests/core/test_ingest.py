@@ -30,7 +30,7 @@ from precision_operator.core.results.endings import NoResult, summary_of
 from precision_operator.core.results.ingest import finding
 from precision_operator.core.results.reading import read
 from tests.agent.test_full_result import fullest
-from tests.support.report_objects import recipe_row
+from tests.support.report_objects import recipe_row, report_status
 from tests.support.result_objects import HASH, recipe_result, result
 from tests.support.world import MINUTE, NOW, gone, job, pod, report
 
@@ -272,6 +272,15 @@ VERDICTS = [
     ("partial", "bf16"),
     ("unknown", "bf16"),
 ]
+
+
+@pytest.mark.parametrize(
+    ("provenance", "usable"), [("replayed", True), ("simulated", True), ("measured", False), ("trial", False)]
+)
+def test_an_assumed_precision_is_usable_only_where_nothing_ran(provenance: str, usable: bool) -> None:
+    raw = report_status([recipe_row("mxfp8", 1.4, verdict="assumed")], provenance=provenance, simulated=[])
+    row = read("n1", "GB200", ReportStatus.model_validate(raw)).rows["mxfp8"]
+    assert (row.usable, row.verdict) == (usable, "assumed" if usable else "unknown")
 
 
 @pytest.mark.parametrize(("verdict", "best"), VERDICTS)

@@ -121,6 +121,7 @@ DOUBTFUL: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "stale by age": ({"finished_at": "2026-06-01T00:00:00Z"}, {}, "stale"),
     "unverified": ({}, {"verdict": "unknown"}, "unverified"),
     "partial": ({}, {"verdict": "partial"}, "unverified"),
+    "assumed by an agent that measured": ({}, {"verdict": "assumed"}, "unverified"),
     "diverged": ({}, {"loss": "diverged"}, "unhealthyLoss"),
     "learnt nothing": ({}, {"loss": "not_learning"}, "unhealthyLoss"),
 }

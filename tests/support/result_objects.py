@@ -97,5 +97,5 @@ def result(**changes: Any) -> results.MeasurementResult:
     }  # fmt: skip
     made = defaults | changes
     if made["provenance"] in ("replayed", "simulated"):
-        made["recipes"] = tuple(assumed(row) for row in made["recipes"])
+        made["recipes"] = tuple(assumed(results.RecipeResult.model_validate(row)) for row in made["recipes"])
     return results.MeasurementResult(**made)

@@ -208,7 +208,7 @@ def _notes(variant: Variant, facts: RunFacts) -> tuple[str, ...]:
         (f"palindromes measured twice, for heat or brake: {run.samples.repeated}",) if run.samples.repeated else ()
     )
     kept = facts.run.kept_by(variant)
-    message = f"the last {kept} layers stay in BF16: computed from its measured layer times, not run"
+    message = f"layers that stay in BF16: the last {kept}, computed from its measured layer times, not run"
     notes = (
         *((message,) if kept else ()),
         *_windows(variant, run),

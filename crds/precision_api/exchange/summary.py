@@ -263,7 +263,6 @@ KEPT = frozenset(
         *("recipe", "availability", "verdict", "tokens_per_second", "gpu_spread", "speedup", "difference"),
         *("watts", "tokens_per_joule", "power_scope", "power_invalid"),
         *("throttled", "throttle_reason", "diverged_step", "loss_verdict", "failure"),
-        *("last_layers_bf16", "listed"),
     }
 )
 """Fields of a recipe that no step of their own cuts as a whole: what reports and plans can't do without."""

@@ -286,6 +286,8 @@ def _row(node: SweptNode, recipe: str) -> Raw:
     }
     if recipe != "bf16":
         row["quantizationTax"] = "0.11"
+    if recipe == "nvfp4":
+        row["lastLayersBF16"] = 5
     if node.throttled:
         row |= {"throttledShare": f"{node.throttled:.3f}", "throttleReason": "software_thermal"}
     if not node.power_valid:
