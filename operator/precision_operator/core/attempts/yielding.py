@@ -81,7 +81,8 @@ def may_ask(pod: WaitingPod, yields: Sequence[Yield]) -> bool:
     under_way = any(record.pod_uid == pod.uid and record.outcome == "Waiting" for record in yields)
     if under_way or outcomes["NotHelped"] or outcomes["Waiting"] > outcomes["Helped"]:
         return False
-    return sum(record.namespace == pod.namespace and record.outcome != "Helped" for record in own) < MOST_IN_VAIN
+    unhelped = [record for record in own if record.namespace == pod.namespace and record.outcome != "Helped"]
+    return len(unhelped) < MOST_IN_VAIN
 
 
 def fate_of_pending(record: Yield, holders: Sequence[Holder]) -> Fate:
