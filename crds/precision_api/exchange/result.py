@@ -265,9 +265,7 @@ class DeviceMemory(Record):
 
     used_bytes: Count
     total_bytes: Count | None = None
-    with_reserve: bool = Field(False, description="Counted by NVML's first call, the driver's reserve among it.")
-    idle_bytes: Count | None = Field(None, description="Taken off: in use before the run, on a Grace superchip.")
-    numa_node: bool = Field(False, description="The GPU's memory is a NUMA node: the system's pages may lie on it.")
+    counted: Line = Field("", description="How, where it is not NVML's figure without the driver's reserve alone.")
 
 
 class ModelMemory(FigureOrReason):

@@ -73,9 +73,7 @@ class ReportMemory(StatusDocument):
 
     used_bytes: int = Field(ge=0, description="The highest, of the fullest GPU.")
     total_bytes: int | None = Field(None, ge=0, description="All memory of that GPU.")
-    with_reserve: bool = Field(False, description="The driver has only NVML's first call, which counts its reserve.")
-    idle_bytes: int | None = Field(None, ge=0, description="Taken off: in use before the run, on a Grace superchip.")
-    numa_node: bool = Field(False, description="The GPU's memory is a NUMA node: the system's pages may lie on it.")
+    counted: ShortText = Field("", description="How, where it is not NVML's figure without the driver's reserve alone.")
 
 
 class ReportRun(StatusDocument):
