@@ -461,9 +461,7 @@ class RecipeResult(Record):
     model_memory: ModelMemory | None = None
     loss: Loss | None = None
     meaning: Meaning | None = None
-    last_layers_bf16: Count | None = Field(
-        None, description="Layers that stay in BF16 in its training figures; absent: a recipe that keeps none, or none."
-    )
+    last_layers_bf16: Count | None = Field(None, description="Layers that stay in BF16 in its training figures.")
     listed: bool = Field(False, description="Whether the request lists the recipe by name.")
     notes: tuple[Note, ...] = Field((), max_length=8, description="What else a reader must know, e.g. padding.")
 

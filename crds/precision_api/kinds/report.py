@@ -213,12 +213,7 @@ class RecipeReport(StatusDocument):
     loss_verdict: ShortText | None = Field(
         None, description="Of the loss runs: healthy, not_learning, diverging or diverged; absent where none ran."
     )
-    last_layers_bf16: int | None = Field(
-        None,
-        ge=0,
-        alias="lastLayersBF16",
-        description="The model's last layers that stay in BF16 in its training figures; absent: this is no question.",
-    )
+    last_layers_bf16: int | None = Field(None, ge=0, alias="lastLayersBF16", description="Last layers kept in BF16.")
     listed: bool = Field(False, description="Whether the profile lists the recipe by name.")
     failure: ShortText | None = Field(None, description="What failed first.")
 

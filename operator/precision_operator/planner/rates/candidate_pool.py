@@ -54,9 +54,8 @@ class PoolSample:
     verdicts: Counter[str]
     """Nodes by the verdict on their precision."""
     layers_bf16: int | None = None
-    """The model's last layers that stay in BF16 in these rates; None where that is no question."""
     barred: bool = False
-    """Whether the recipe has a known risk, and a profile of these rates does not list it by name."""
+    """As in reading.RecipeRow, of any of these rates."""
     judged_slow: frozenset[str] = frozenset()
     """Nodes that core/outliers calls slow: the decision of kubectl and the alerts, one for all recipes of a node."""
 
