@@ -156,27 +156,28 @@ def test_clocks_are_means_and_heat_is_the_hottest_within_the_windows() -> None:
 
 
 @pytest.mark.parametrize(
-    ("product", "numa_node", "with_reserve", "told"),
+    ("product", "numa_node", "with_reserve", "used", "counted"),
     [
-        ("H200", None, False, DeviceMemory(used_bytes=35, total_bytes=90)),
-        ("H200", None, True, DeviceMemory(used_bytes=35, total_bytes=90, with_reserve=True)),
-        ("GB200", None, False, DeviceMemory(used_bytes=28, total_bytes=90, idle_bytes=7)),
-        ("a GH200", 2, False, DeviceMemory(used_bytes=28, total_bytes=90, idle_bytes=7, numa_node=True)),
+        ("H200", None, False, 35, ""),
+        ("H200", None, True, 35, "with the driver's reserve"),
+        ("GB200", None, False, 28, "less what was in use before"),
+        ("a GH200", 2, False, 28, "less what was in use before, with the system's pages (NUMA)"),
     ],
     ids=["v2", "v1, with the driver's reserve", "Grace, less the idle reading", "a NUMA node"],
 )
 def test_memory_in_use_is_the_fullest_gpus_highest_within_the_windows(
-    product: str, numa_node: int | None, with_reserve: bool, told: DeviceMemory
+    product: str, numa_node: int | None, with_reserve: bool, used: int, counted: str
 ) -> None:
     rows = [
-        SensorRow(float(n), uuid, used_bytes=more + 10 * n, with_reserve=with_reserve)
+        SensorRow(float(n), uuid, used_bytes=more + 10 * n)
         for n in range(10)
         for uuid, more in (("GPU-0", 0), ("GPU-1", 5))
     ]
     gpus = [Gpu(uuid=f"GPU-{n}", name="GPU", memory_bytes=total) for n, total in ((0, 80), (1, 90))]
-    health = [Health(f"GPU-{n}", memory_used_bytes=7, numa_node=numa_node) for n in range(2)]
+    idle = {"memory_used_bytes": 7, "memory_with_reserve": with_reserve, "numa_node": numa_node}
+    health = [Health(f"GPU-{n}", **idle) for n in range(2)]
     found = power_windows.device_memory(recordings(rows), [Window(1.0, 3.0)], gpus, health, product)
-    assert found == told
+    assert found == DeviceMemory(used_bytes=used, total_bytes=90, counted=counted)
     assert power_windows.device_memory(recordings(rows), [], gpus, health, product) is None, "nothing trained"
 
 

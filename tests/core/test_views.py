@@ -194,7 +194,7 @@ HOLDERS: dict[str, tuple[list[dict[str, Any]], Occupancy]] = {
     "an init container": ([holding("a", initContainers=[asking("2")])], Occupancy("team/a", 2)),
     "a MIG slice": ([holding("a", containers=[asking("1", "nvidia.com/mig-1g.10gb")])], Occupancy("team/a", 1)),
     "a shared GPU": ([holding("a", containers=[asking("1", "nvidia.com/gpu.shared")])], Occupancy("team/a", 1)),
-    "a resource claim": ([holding("a", resourceClaims=[{"name": "gpu"}])], Occupancy("team/a", 1)),
+    "a resource claim that was never made": ([holding("a", resourceClaims=[{"name": "gpu"}])], Occupancy(None)),
     "none asked for": ([holding("a", containers=[asking("0")])], Occupancy(None)),
 }
 
@@ -259,6 +259,20 @@ def test_gpus_of_claims_are_counted_each_once(pods: list[Any], found: Occupancy)
 def test_whoever_holds_gpus_in_any_form_makes_a_node_busy(pods: list[Any], found: Occupancy) -> None:
     seen = occupancy(pods)
     assert (seen.holder, seen.gpus) == (found.holder, found.gpus)
+
+
+def test_a_pod_holds_no_gpu_that_its_node_does_not_offer() -> None:
+    """A kubelet leaves such requests out before it admits a pod, which so would cost neither a GPU nor a quota."""
+    pods = [holding(kind, containers=[asking("1", kind)]) for kind in ("nvidia.com/gpu", "nvidia.com/mig-made-up")]
+    assert occupancy(pods, offered={"cpu": "8", "nvidia.com/gpu": "0"}).gpus == 1
+    assert occupancy(pods[1:], offered={"nvidia.com/gpu": "4"}).holder is None
+
+
+def test_a_claim_holds_gpus_on_its_own_node_alone() -> None:
+    raw = claim(device("gpu-0"))
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}
+    raw["status"]["allocation"]["nodeSelector"] = {"nodeSelectorTerms": [term]}
+    assert [len(claimed_gpus(raw, node)) for node in ("n1", "n2", None)] == [1, 0, 1]
 
 
 JUNK = st.recursive(

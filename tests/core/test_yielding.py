@@ -26,6 +26,7 @@ from precision_operator.core.attempts.yielding import (
 )
 from precision_operator.core.observe.nodes import NodeFacts, facts_of_all
 from precision_operator.core.observe.observed import JobView, Observed, PodView, ReportView, Yield
+from precision_operator.core.observe.tenants import ANOTHERS_POD
 from precision_operator.core.observe.waiting_pods import WaitingPod
 from precision_operator.core.plan import plan
 from precision_operator.core.results import ingest
@@ -128,6 +129,14 @@ def test_one_agent_at_a_time_is_ended_for_an_owner_and_one_more_for_each_that_he
     assert may_ask(waiting("c", owner="o"), [record(first, outcome="Helped"), record(second)])
     assert not may_ask(second, [record(first, outcome="Helped"), record(second)]), "its GPUs are on their way"
     assert not may_ask(waiting("c", owner="o"), [record(first, outcome="NotHelped"), record(second, outcome="Helped")])
+
+
+def test_a_pod_of_another_namespace_that_names_the_same_owner_uses_up_none_of_its_tries() -> None:
+    liar = replace(waiting("v", owner="o"), key="mallory/v")
+    for outcome in ("Waiting", "NotHelped"):
+        assert may_ask(waiting("b", owner="o"), [record(liar, outcome=outcome)])
+    unnamed = replace(record(liar, outcome="NotHelped"), pod=ANOTHERS_POD)
+    assert not may_ask(waiting("b", owner="o"), [unnamed]), "of another leader's status, which names no pod"
 
 
 def test_two_owners_get_an_agent_each_and_the_pod_of_higher_priority_first() -> None:

@@ -226,12 +226,6 @@ class Replay:
             gradient_bytes=FP32_GRADIENT_BYTES,
         )
 
-    @property
-    def used_bytes(self) -> int | None:
-        """What NVML would count: of all recipes, which lie in one process, the one that takes the most."""
-        peaks = (self.memory(Variant(recipe, recipe)).reserved_peak_bytes for recipe in self._request.recipes)
-        return max((peak for peak in peaks if peak is not None), default=None)
-
     def plain(self, case: GemmCase, recipe: Recipe, warmups: int, calls: int) -> float | Failure:
         """The same published figures: they were made by that method."""
         ideal = self._published.seconds(case, recipe)

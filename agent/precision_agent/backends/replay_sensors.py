@@ -56,7 +56,6 @@ class _Tape:
     def __init__(self, gpu: Replay) -> None:
         self._gpu, self.uuid = gpu, gpu.uuid
         self._samples = Tape()
-        self._used: int | None = None  # asked for at the first sample: the request may be unreadable until then
         self._seen = 0
         self._joules = self._throttled = self._last = 0.0
         self._hot = gpu.options.fault == "throttled" and gpu.index == 0
@@ -71,7 +70,6 @@ class _Tape:
         return self._samples.recordings().get(self.uuid, nothing)
 
     def _window(self, interval: PowerInterval) -> Iterator[SensorRow]:
-        self._used = self._used or self._gpu.used_bytes
         self._joules += self._gpu.part.power_limit_watts * IDLE_SHARE * (interval.start - self._last)
         for at in _moments(interval):
             spent = at - interval.start
@@ -80,7 +78,6 @@ class _Tape:
                 at,
                 self.uuid,
                 milliwatts=round(interval.watts * 1e3),
-                used_bytes=self._used,
                 millijoules=round((self._joules + interval.watts * spent) * self._factor * 1e3),
                 throttle_ns={str(HARDWARE_THERMAL): held} if self._hot else {},
                 celsius=HOT_CELSIUS if self._hot else None,

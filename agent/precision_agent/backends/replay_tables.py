@@ -178,8 +178,7 @@ def assumptions(device: Part, figures: Published, options: ReplayOptions, loss: 
         "training.energy": "a fixed share of the power limit for each format: no training power is published; samples "
         "of a sensor are made up from it",
         "quantization_tax": "what the published prequantized times are below the autocast ones",
-        "memory": "the formula of the full model's memory, applied to the short one: it can only agree with itself; "
-        "NVML's is the largest recipe's",
+        "memory": "the formula of the full model's memory, applied to the short one: it can only agree with itself",
         "noise": f"{NODE_SPREAD:.1%} from node to node, {GPU_SPREAD:.1%} from GPU to GPU, {DRIFT:.1%} drift, "
         f"{SAMPLE_NOISE:.1%} a sample, from a seed",
     }

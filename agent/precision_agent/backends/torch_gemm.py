@@ -54,8 +54,6 @@ class TorchGemm:
         self._checked: dict[tuple[Recipe, GemmCase], Failure | None] = {}
         self._errors: dict[Recipe, dict[Pass, float]] = {}
         self._models: dict[str, ShortModel] = {}
-        self._peaks: dict[str, int] = {}
-        """Bytes that the allocator gave a variant's model and its first step, beyond what was there."""
 
     def device(self) -> protocol.Device:
         """The CPU as product "CPU", or the one GPU that this process sees."""
@@ -96,16 +94,11 @@ class TorchGemm:
         """Numbers are checked before any time; the short model is built and run once."""
         if isinstance(case, GemmCase):
             return self._wrong(case, case.recipe_of(variant))
-        before = torch.cuda.memory_allocated(self._device) if self._cuda else 0
-        if self._cuda:
-            torch.cuda.reset_peak_memory_stats(self._device)
         model = self._model(variant)
         if isinstance(model, Failure):
             return model
         model.step(self._wait)
         self._wait()
-        if self._cuda:
-            self._peaks.setdefault(variant.label, torch.cuda.max_memory_allocated(self._device) - before)
         return None
 
     def settle(self, variant: Variant, seconds: float, load: protocol.Load | None = None) -> protocol.Sample | Failure:
@@ -193,15 +186,8 @@ class TorchGemm:
         return loss_track(model, layers, length, self._recipes(variant), plan, self._device)
 
     def memory(self, variant: Variant) -> Memory:
-        """Peak of the process so far (all variants), and on a GPU the allocator's, of this variant alone."""
-        process = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        if not self._cuda:
-            return Memory(process_peak_bytes=process)
-        return Memory(
-            allocated_peak_bytes=self._peaks.get(variant.label),
-            reserved_peak_bytes=torch.cuda.max_memory_reserved(self._device),
-            process_peak_bytes=process,
-        )
+        """Peak of the process so far, of all variants: none has one of its own here."""
+        return Memory(process_peak_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
 
     def plain(self, case: GemmCase, recipe: Recipe, warmups: int, calls: int) -> float | Failure:
         """A forward product of the case's shape, bf16 as a bare matmul, without any check or rotation."""

@@ -43,17 +43,6 @@ def read(library: Any = None) -> GpuReadings:
         _ask(nvml, nvml.nvmlShutdown)
 
 
-def used_memory(nvml: Any, ask: Callable[..., Any]) -> tuple[int | None, bool]:
-    """Bytes in use, and whether the driver's reserve is among them: without NVML's second call it is.
-
-    `ask(*version)` asks for the memory of one GPU, and answers None where the driver does not.
-    """
-    memory = ask(nvml.nvmlMemory_v2)
-    with_reserve = memory is None
-    memory = ask() if with_reserve else memory
-    return (None, False) if memory is None else (int(memory.used), with_reserve)
-
-
 def _gpu(nvml: Any, handle: Any) -> Gpu:
     memory = _ask(nvml, nvml.nvmlDeviceGetMemoryInfo, handle)
     limit = _ask(nvml, nvml.nvmlDeviceGetEnforcedPowerLimit, handle)

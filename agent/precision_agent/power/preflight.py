@@ -14,11 +14,9 @@ import importlib
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from typing import Any
 
 from precision_agent.power.numa import system_bytes
-from precision_agent.power.nvml import used_memory
 from precision_api.exchange import exits
 
 
@@ -38,6 +36,8 @@ class Health:
     ecc_volatile_uncorrectable: int | None = None
     ecc_aggregate_uncorrectable: int | None = None
     memory_used_bytes: int | None = None
+    memory_with_reserve: bool | None = None
+    """Whether NVML's first call alone answers, which counts the driver's reserve as used."""
     utilisation_percent: int | None = None
     enforced_limit_watts: float | None = None
     module: str | None = None
@@ -190,8 +190,8 @@ def _health(nvml: Any, uuid: str) -> Health:
     except nvml.NVMLError as error:
         return Health(uuid, error=str(error))
     mig, remap = ask("nvmlDeviceGetMigMode"), ask("nvmlDeviceGetRemappedRows")
-    used, _ = used_memory(nvml, partial(ask, "nvmlDeviceGetMemoryInfo"))
-    busy = ask("nvmlDeviceGetUtilizationRates")
+    memory, busy = ask("nvmlDeviceGetMemoryInfo", nvml.nvmlMemory_v2), ask("nvmlDeviceGetUtilizationRates")
+    with_reserve = memory is None and (memory := ask("nvmlDeviceGetMemoryInfo")) is not None
     limit, kind = ask("nvmlDeviceGetEnforcedPowerLimit"), nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED
     node = ask("nvmlDeviceGetNumaNodeId")
     processes = None if node is None else ask("nvmlDeviceGetComputeRunningProcesses")
@@ -202,7 +202,8 @@ def _health(nvml: Any, uuid: str) -> Health:
         remap_failed=None if remap is None else bool(remap[3]),
         ecc_volatile_uncorrectable=ask("nvmlDeviceGetTotalEccErrors", kind, nvml.NVML_VOLATILE_ECC),
         ecc_aggregate_uncorrectable=ask("nvmlDeviceGetTotalEccErrors", kind, nvml.NVML_AGGREGATE_ECC),
-        memory_used_bytes=used,
+        memory_used_bytes=None if memory is None else int(memory.used),
+        memory_with_reserve=with_reserve or None,
         utilisation_percent=None if busy is None else int(busy.gpu),
         enforced_limit_watts=None if limit is None else limit / 1e3,
         module=ask("nvmlDeviceGetSerial"),

@@ -17,14 +17,12 @@ import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 from precision_agent.power import reasons as why
 from precision_agent.power.energy import CounterReading, PowerSample, Trace, Window
-from precision_agent.power.nvml import used_memory
 from precision_agent.power.reasons import Reason
 from precision_agent.power.throttle import KINDS, ThrottleReading
 from precision_api.exchange.result import Failure
@@ -56,7 +54,6 @@ class SensorRow:
     celsius: int | None = None
     sm_mhz: int | None = None
     used_bytes: int | None = None
-    with_reserve: bool = False
     lost: str | None = None
 
 
@@ -64,7 +61,7 @@ class SensorRow:
 class Recording:
     """One GPU's rows by kind; `gpu` and `module` are its two sensors, the rest stands with its time.
 
-    `used_bytes` is all memory in use on the GPU, by whomever; `with_reserve`: the driver's own reserve too.
+    `used_bytes` is all memory in use on the GPU, by whomever.
     """
 
     gpu: Trace
@@ -73,7 +70,6 @@ class Recording:
     celsius: tuple[tuple[float, int], ...]
     sm_mhz: tuple[tuple[float, int], ...]
     used_bytes: tuple[tuple[float, int], ...] = ()
-    with_reserve: bool = False
     lost: str | None = None
 
 
@@ -233,7 +229,6 @@ def _row(nvml: Any, uuid: str, handle: Any, clock: Callable[[], float]) -> Senso
     try:
         energy = _ask(nvml, nvml.nvmlDeviceGetTotalEnergyConsumption, handle)
         fields = _fields(nvml, handle)
-        used, with_reserve = used_memory(nvml, partial(_ask, nvml, nvml.nvmlDeviceGetMemoryInfo, handle))
         at = (before + clock()) / 2
         return SensorRow(
             at,
@@ -245,11 +240,17 @@ def _row(nvml: Any, uuid: str, handle: Any, clock: Callable[[], float]) -> Senso
             reasons=_ask(nvml, nvml.nvmlDeviceGetCurrentClocksEventReasons, handle),
             celsius=_ask(nvml, nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU),
             sm_mhz=_ask(nvml, nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_SM),
-            used_bytes=used,
-            with_reserve=with_reserve,
+            used_bytes=_used(nvml, handle),
         )
     except nvml.NVMLError as error:
         return SensorRow(before, uuid, lost=str(error))
+
+
+def _used(nvml: Any, handle: Any) -> int | None:
+    """Without the driver's reserve, where the driver has NVML's second call."""
+    ask = nvml.nvmlDeviceGetMemoryInfo
+    memory = _ask(nvml, ask, handle, nvml.nvmlMemory_v2) or _ask(nvml, ask, handle)
+    return None if memory is None else int(memory.used)
 
 
 def _fields(nvml: Any, handle: Any) -> dict[tuple[int, int], int]:
@@ -295,7 +296,6 @@ class _Kept:
     celsius: list[tuple[float, int]] = field(default_factory=list)
     sm_mhz: list[tuple[float, int]] = field(default_factory=list)
     used_bytes: list[tuple[float, int]] = field(default_factory=list)
-    with_reserve: bool = False
     lost: str | None = None
 
     def add(self, row: SensorRow) -> None:
@@ -312,7 +312,6 @@ class _Kept:
             self.sm_mhz.append((at, row.sm_mhz))
         if row.used_bytes is not None:
             self.used_bytes.append((at, row.used_bytes))
-            self.with_reserve = self.with_reserve or row.with_reserve
         if not row.lost:
             counters = {int(key): value for key, value in (row.throttle_ns or {}).items()}
             self.throttle.append(ThrottleReading(at, counters, row.reasons))
@@ -326,7 +325,6 @@ class _Kept:
             celsius=tuple(self.celsius),
             sm_mhz=tuple(self.sm_mhz),
             used_bytes=tuple(self.used_bytes),
-            with_reserve=self.with_reserve,
             lost=self.lost,
         )
 

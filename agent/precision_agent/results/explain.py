@@ -10,7 +10,6 @@ from precision_agent.power.reasons import REASONS as POWER_REASONS
 from precision_agent.protocol import RegionName
 from precision_api.exchange.result import (
     Backend,
-    DeviceMemory,
     Energy,
     GemmSum,
     Interval,
@@ -93,19 +92,11 @@ def _run(result: MeasurementResult) -> Iterator[Figure]:
         yield ("recipes' scope", "mlp", f"attention's projections stay in {result.baseline} with every recipe")
     if result.training_flops_per_token:
         yield ("training FLOPs", f"{result.training_flops_per_token:.4g} a token", _formula(result.formula))
-    yield from _device_memory(result.device_memory)
+    if memory := result.device_memory:
+        total = f" of {memory.total_bytes / 2**30:.1f}" if memory.total_bytes else ""
+        how = "by NVML, the highest while the short model trained, of the fullest GPU: all recipes lie in one process"
+        yield ("memory in use", f"{memory.used_bytes / 2**30:.1f}{total} GiB", f"{how}. {memory.counted}".rstrip(". "))
     yield from _noise(result)
-
-
-def _device_memory(memory: DeviceMemory | None) -> Iterator[Figure]:
-    if memory is None:
-        return
-    total = f" of {memory.total_bytes / 2**30:.1f}" if memory.total_bytes else ""
-    source = "by NVML, the highest while the short model trained, of the fullest GPU: all recipes lie in one process"
-    source += "; with the driver's reserve, which this driver does not tell apart" if memory.with_reserve else ""
-    source += f"; {memory.idle_bytes / 2**30:.1f} GiB before the run taken off" if memory.idle_bytes is not None else ""
-    source += "; the GPU is a NUMA node, and pages of the system's may be among it" if memory.numa_node else ""
-    yield ("memory in use", f"{memory.used_bytes / 2**30:.1f}{total} GiB", source)
 
 
 def _scope(result: MeasurementResult) -> str:

@@ -218,24 +218,17 @@ def device_memory(
 ) -> DeviceMemory | None:
     """The most memory that NVML counted as used on any GPU within the windows; None where it told nothing there."""
     totals, before = {gpu.uuid: gpu.memory_bytes for gpu in gpus}, {gpu.uuid: gpu for gpu in health}
-    part = products.part(product)
-    found = []
+    part, found = products.part(product), []
     for uuid, recording in recordings.items():
-        values = values_within(recording.used_bytes, windows)
-        idle = before.get(uuid, Health(uuid))
-        is_numa = idle.numa_node is not None
-        is_grace = is_numa or (part is not None and part.form == "Grace")
-        off = idle.memory_used_bytes if is_grace else None
+        idle, values = before.get(uuid, Health(uuid)), values_within(recording.used_bytes, windows)
+        is_numa, is_grace = idle.numa_node is not None, part is not None and part.form == "Grace"
+        off = (idle.memory_used_bytes or 0) if is_numa or is_grace else 0
+        marks = {"with the driver's reserve": idle.memory_with_reserve, "less what was in use before": off}
+        marks["with the system's pages (NUMA)"] = is_numa
+        counted = ", ".join(name for name, holds in marks.items() if holds)
         if values:
-            found.append(
-                DeviceMemory(
-                    used_bytes=max(0, max(values) - (off or 0)),
-                    total_bytes=totals.get(uuid),
-                    with_reserve=recording.with_reserve,
-                    idle_bytes=off,
-                    numa_node=is_numa,
-                )
-            )
+            used = max(0, max(values) - off)
+            found.append(DeviceMemory(used_bytes=used, total_bytes=totals.get(uuid), counted=counted))
     return max(found, key=lambda memory: memory.used_bytes, default=None)
 
 

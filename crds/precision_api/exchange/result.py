@@ -265,9 +265,7 @@ class DeviceMemory(Record):
 
     used_bytes: Count
     total_bytes: Count | None = None
-    with_reserve: bool = Field(False, description="Counted by NVML's first call, the driver's reserve among it.")
-    idle_bytes: Count | None = Field(None, description="Taken off: in use before the run, on a Grace superchip.")
-    numa_node: bool = Field(False, description="The GPU's memory is a NUMA node: the system's pages may lie on it.")
+    counted: Line = Field("", description="How, where it is not NVML's figure without the driver's reserve alone.")
 
 
 class ModelMemory(FigureOrReason):
@@ -463,9 +461,7 @@ class RecipeResult(Record):
     model_memory: ModelMemory | None = None
     loss: Loss | None = None
     meaning: Meaning | None = None
-    last_layers_bf16: Count | None = Field(
-        None, description="Layers that stay in BF16 in its training figures; absent: a recipe that keeps none, or none."
-    )
+    last_layers_bf16: Count | None = Field(None, description="Layers that stay in BF16 in its training figures.")
     listed: bool = Field(False, description="Whether the request lists the recipe by name.")
     notes: tuple[Note, ...] = Field((), max_length=8, description="What else a reader must know, e.g. padding.")
 

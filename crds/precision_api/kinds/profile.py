@@ -449,12 +449,7 @@ class PoolStatus(StatusDocument):
     nodes: int = Field(ge=0, description="Nodes with a result.")
     best_recipe: Recipe | None = Field(None, description="Recipe with the highest median rate.")
     best_recipe_by_energy: Recipe | None = Field(None, description="Recipe with the most tokens per joule.")
-    last_layers_bf16: int | None = Field(
-        None,
-        ge=0,
-        alias="lastLayersBF16",
-        description="The last layers that stay in BF16 with the best recipe.",
-    )
+    last_layers_bf16: int | None = Field(None, ge=0, alias="lastLayersBF16", description="Its last layers in BF16.")
     speedup: Decimal | None = Field(None, description="Median training speedup of the best recipe over the baseline.")
     tokens_per_second: Decimal | None = Field(None, description="Median tokens/s of a node with the best recipe.")
     tokens_per_joule_p10: Decimal | None = Field(None, description="10th percentile of tokens per joule, best recipe.")

@@ -73,9 +73,7 @@ class ReportMemory(StatusDocument):
 
     used_bytes: int = Field(ge=0, description="The highest, of the fullest GPU.")
     total_bytes: int | None = Field(None, ge=0, description="All memory of that GPU.")
-    with_reserve: bool = Field(False, description="The driver has only NVML's first call, which counts its reserve.")
-    idle_bytes: int | None = Field(None, ge=0, description="Taken off: in use before the run, on a Grace superchip.")
-    numa_node: bool = Field(False, description="The GPU's memory is a NUMA node: the system's pages may lie on it.")
+    counted: ShortText = Field("", description="How, where it is not NVML's figure without the driver's reserve alone.")
 
 
 class ReportRun(StatusDocument):
@@ -215,12 +213,7 @@ class RecipeReport(StatusDocument):
     loss_verdict: ShortText | None = Field(
         None, description="Of the loss runs: healthy, not_learning, diverging or diverged; absent where none ran."
     )
-    last_layers_bf16: int | None = Field(
-        None,
-        ge=0,
-        alias="lastLayersBF16",
-        description="The model's last layers that stay in BF16 in its training figures; absent: this is no question.",
-    )
+    last_layers_bf16: int | None = Field(None, ge=0, alias="lastLayersBF16", description="Last layers kept in BF16.")
     listed: bool = Field(False, description="Whether the profile lists the recipe by name.")
     failure: ShortText | None = Field(None, description="What failed first.")
 

@@ -86,9 +86,8 @@ class PoolRow:
     loss: str = ""
     """What the loss runs of at least half of the nodes that had any say against the recipe; empty where nothing."""
     layers_bf16: int | None = None
-    """The model's last layers that stay in BF16."""
     barred: bool = False
-    """Whether it has a known risk, and no profile lists it by name."""
+    """As in reading.RecipeRow, of any of the nodes."""
 
 
 @dataclass(frozen=True)
@@ -105,9 +104,8 @@ class PoolFigures:
 
     @property
     def best(self) -> PoolRow | None:
-        """The fastest recipe whose figures stand, without a known risk (or listed by name), and whose loss runs were
-        healthy; one that is not faster than the
-        baseline beyond noise only where the baseline has no figure."""
+        """The fastest recipe whose figures stand, is not barred and whose loss runs were healthy; one that is not
+        faster than the baseline beyond noise only where the baseline has no figure."""
         sound = [row for row in self.rows if row.rate and not row.loss and not row.barred]
         beyond = [row for row in sound if row.recipe == self.baseline or row.difference not in NOT_FASTER]
         return max(beyond or sound, key=lambda row: row.rate.value if row.rate else 0, default=None)

@@ -21,6 +21,10 @@ _SAME = f"{_PROPERTIES}test_others_fare_the_same_with_a_tenants_objects_and_with
 _ENDED = (
     "tests/shell/test_non_interference.py::test_a_pod_that_names_an_ended_job_of_another_namespace_is_not_its_agent"
 )
+_PINNED = (
+    "tests/shell/test_pinned_pods.py::"
+    "test_a_pod_that_a_tenant_binds_itself_and_that_gets_no_gpu_keeps_no_node_from_others"
+)
 USER_LEFT_OUT = f"{_MANIFEST}test_a_user_that_the_cluster_chooses_is_not_named"
 _IMAGE = f"{_REQUEST}test_a_prefix_allows_whole_parts_of_a_path_only"
 IMAGE = "run an image that you have not allowed"
@@ -205,6 +209,20 @@ TENANT: tuple[Control, ...] = (
             "not is_stuck(pod, observed.now):",
             f"{_TENANTS}test_pods_of_unknown_profiles_are_seen_and_hold_nothing_of_anybody",
         ),
+        (
+            "operator/precision_operator/shell/observing/reader.py",
+            "what a claim that was never made holds",
+            'frozenset() if error.reason == "NotFound" else None',
+            "None",
+            f"{_PINNED}[a claim that was never made]",
+        ),
+        (
+            "operator/precision_operator/core/observe/views.py",
+            "the look at what the node offers",
+            "if offered is None or key in offered",
+            "if True",
+            f"{_PINNED}[a resource that no node has]",
+        ),
     ),
     *controls(
         IN_VAIN,
@@ -215,6 +233,14 @@ TENANT: tuple[Control, ...] = (
             "return True",
             "tests/core/test_yielding.py::"
             "test_of_one_namespace_three_agents_at_a_time_may_turn_out_to_have_been_ended_in_vain",
+        ),
+        (
+            "operator/precision_operator/core/attempts/yielding.py",
+            "the question in whose namespace a pod has this owner",
+            "for record in yields if record.namespace in (pod.namespace, ANOTHERS_POD)]",
+            "for record in yields]",
+            "tests/core/test_yielding.py::"
+            "test_a_pod_of_another_namespace_that_names_the_same_owner_uses_up_none_of_its_tries",
         ),
     ),
     *controls(

@@ -14,10 +14,7 @@ and 1,130 (docs/development/decisions/0012)."""
 
 
 def measurement_request(asked: ResolvedProfile, facts: NodeFacts, run: str, attempt: int) -> request.MeasurementRequest:
-    """The request for one node. Recipes: as the profile says, else all that its GPUs run natively.
-
-    The baseline always, and BF16 where layers stay in it.
-    """
+    """The request for one node. Recipes: the profile's or the default ones, the baseline, and BF16 for its layers."""
     profile, spec = asked.profile, asked.profile.spec
     assert facts.gpu is not None
     recipes, benchmarks = recipes_of(spec, facts), spec.benchmarks

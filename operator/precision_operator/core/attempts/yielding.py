@@ -18,7 +18,7 @@ from precision_operator.core.attempts.actions import GiveWay
 from precision_operator.core.attempts.attempt import Attempt
 from precision_operator.core.attempts.node_state import recorded
 from precision_operator.core.observe.observed import JobView, Observed, PodView, Yield
-from precision_operator.core.observe.tenants import shown_pod, words
+from precision_operator.core.observe.tenants import ANOTHERS_POD, shown_pod, words
 from precision_operator.core.observe.waiting_pods import WaitingPod
 from precision_operator.core.reasons import said
 
@@ -76,11 +76,12 @@ def may_ask(pod: WaitingPod, yields: Sequence[Yield]) -> bool:
     soon, and one that can't run costs one agent. Of all pods of its namespace, those that are there and those that are
     gone, no more than MOST_IN_VAIN may turn out not to have got the GPUs, those under way included.
     """
-    outcomes = Counter(record.outcome for record in yields if record.owner == pod.owner)
+    own = [record for record in yields if record.namespace in (pod.namespace, ANOTHERS_POD)]
+    outcomes = Counter(record.outcome for record in own if record.owner == pod.owner)
     under_way = any(record.pod_uid == pod.uid and record.outcome == "Waiting" for record in yields)
     if under_way or outcomes["NotHelped"] or outcomes["Waiting"] > outcomes["Helped"]:
         return False
-    unhelped = [record for record in yields if record.namespace == pod.namespace and record.outcome != "Helped"]
+    unhelped = [record for record in own if record.namespace == pod.namespace and record.outcome != "Helped"]
     return len(unhelped) < MOST_IN_VAIN
 
 

@@ -46,13 +46,16 @@ def is_mapped(pod: Mapping[str, Any]) -> bool:
     return any(item.get("resourceName") == GPU_RESOURCE for item in entries(extended, "requestMappings"))
 
 
-def claimed_gpus(claim: Mapping[str, Any]) -> frozenset[Device]:
-    """The GPUs that a ResourceClaim is allocated; a MIG slice as its GPU.
+def claimed_gpus(claim: Mapping[str, Any], node: str | None = None) -> frozenset[Device]:
+    """The GPUs that a ResourceClaim is allocated, on `node` where one is named; a MIG slice as its GPU.
 
     Admin access looks at a GPU without having it. Other drivers' devices (NICs, NVLink channels) are no GPUs.
     """
-    devices = mapping(section(section(claim, "status"), "allocation").get("devices"))
-    return frozenset(_allocated(devices))
+    allocation = section(section(claim, "status"), "allocation")
+    terms = entries(mapping(allocation.get("nodeSelector")), "nodeSelectorTerms")
+    values = [row.get("values") for term in terms for row in entries(term, "matchFields")]
+    elsewhere = node is not None and values and not any(isinstance(names, list) and node in names for names in values)
+    return frozenset(() if elsewhere else _allocated(mapping(allocation.get("devices"))))
 
 
 def _allocated(devices: Mapping[str, Any]) -> Iterator[Device]:

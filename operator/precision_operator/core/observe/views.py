@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -226,17 +226,19 @@ def _report_status(raw: object) -> ReportStatus | None:
         return None
 
 
-def occupancy(pods: list[observed.Raw], claimed: Claims | None = None) -> observed.Occupancy:
+def occupancy(
+    pods: list[observed.Raw], claimed: Claims | None = None, offered: Container[str] | None = None
+) -> observed.Occupancy:
     """Who holds GPUs among the pods of one node, terminal ones left out; the first by name. And what all request.
 
     `claimed` are the GPUs of the pods' resource claims. A GPU of a claim that two pods share is counted once; a claim
-    that could not be read counts as one GPU, since it may be one.
+    that could not be read counts as one GPU. `offered` are the node's resources: others the kubelet doesn't look at.
     """
     live = [pod for pod in pods if section(pod, "status").get("phase") not in ("Succeeded", "Failed")]
     requests = sum((pod_requests(section(pod, "spec")) for pod in live), NOTHING)
-    asked = {_key(pod): asked_gpus(pod) for pod in live}
+    asked = {_key(pod): asked_gpus(pod, offered) for pod in live}
     claims_of = {_key(pod): [(claimed or {}).get(name) for name in _claim_keys(pod)] for pod in live}
-    unread = {_key(pod): sum(gpus is None for gpus in claims_of[_key(pod)]) + _unnamed(pod) for pod in live}
+    unread = {key: sum(gpus is None for gpus in claims) for key, claims in claims_of.items()}
     devices = {key: frozenset().union(*(gpus for gpus in claims if gpus)) for key, claims in claims_of.items()}
     holders = sorted(key for key in asked if asked[key] or unread[key] or devices[key])
     if not holders:
@@ -254,27 +256,18 @@ def _claim_keys(pod: observed.Raw) -> list[tuple[str, str]]:
     return [(str(section(pod, "metadata").get("namespace")), name) for name in claims.claim_names(pod)]
 
 
-def _unnamed(pod: observed.Raw) -> int:
-    """1 for a pod with claims of which its status names none: what they hold can't be looked up."""
-    return int(claims.asks_for_claims(pod) and not claims.claim_names(pod))
-
-
-def asked_gpus(pod: observed.Raw) -> int:
+def asked_gpus(pod: observed.Raw, offered: Container[str] | None = None) -> int:
     """GPUs that a pod has by the device plugin; none of a pod whose request the scheduler has made a claim of."""
     spec = section(pod, "spec")
     if claims.is_mapped(pod):
         return 0
     containers = [*entries(spec, "containers"), *entries(spec, "initContainers")]
-    return sum(_gpus(section(section(c, "resources"), "requests")) + _gpus_only_limited(c) for c in containers)
+    asked = (section(c, "resources") for c in containers)
+    return sum(_gpus(section(row, "requests"), offered) or _gpus(section(row, "limits"), offered) for row in asked)
 
 
-def _gpus(resources: Mapping[str, Any]) -> int:
+def _gpus(resources: Mapping[str, Any], offered: Container[str] | None) -> int:
     """Whole GPUs, MIG slices and shared GPUs alike: each is somebody at work on the node's GPUs."""
-    mine = (str(v) for k, v in resources.items() if k.startswith(("nvidia.com/gpu", "nvidia.com/mig-")))
+    named = (key for key in resources if key.startswith(("nvidia.com/gpu", "nvidia.com/mig-")))
+    mine = (str(resources[key]) for key in named if offered is None or key in offered)
     return sum(int(text) for text in mine if text.isdigit())
-
-
-def _gpus_only_limited(container: Mapping[str, Any]) -> int:
-    """GPUs in the limits of a container that has no request for them (the API server copies them, fixtures don't)."""
-    resources = section(container, "resources")
-    return 0 if _gpus(section(resources, "requests")) else _gpus(section(resources, "limits"))

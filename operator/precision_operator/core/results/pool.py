@@ -117,8 +117,8 @@ class Pool:
 
     def layers_bf16(self, recipe: Recipe | None) -> int | None:
         """The last layers that stay in BF16 on the first node whose result says so: one workload has one number."""
-        rows = [row for reading in self.population if (row := reading.rows.get(recipe or "bf16")) is not None]
-        return next((row.last_layers_bf16 for row in rows if row.last_layers_bf16 is not None), None)
+        rows = (reading.rows.get(recipe or "bf16") for reading in self.population)
+        return next((row.last_layers_bf16 for row in rows if row and row.last_layers_bf16 is not None), None)
 
     def usable(self, recipe: Recipe) -> list[RecipeRow]:
         """The recipe's rows whose figures may be used."""

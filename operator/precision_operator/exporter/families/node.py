@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from operator import attrgetter
 
-from precision_api.kinds.report import ReportAttempt, ReportMemory, ReportRun
+from precision_api.kinds.report import ReportAttempt, ReportRun
 from precision_operator.core.results.reading import Reading, RecipeRow, other_figure
 from precision_operator.exporter.families.family import NODE, RECIPE, Family
 from precision_operator.exporter.families.node_state import NODE_STATE_FAMILIES
@@ -74,16 +74,10 @@ def _of_run(figure: Callable[[ReportRun], str | float]) -> NodeRows:
     return lambda result: [((), float(figure(result.run)))] if result.run else []
 
 
-def _of_memory(figure: Callable[[ReportMemory], int | None]) -> NodeRows:
-    """One row of the GPU memory in use, with how it was counted: NVML's call, and whether the GPU is a NUMA node."""
-
-    def rows(result: Reading) -> list[SampleRow]:
-        memory = result.run.device_memory if result.run else None
-        if memory is None or (value := figure(memory)) is None:
-            return []
-        return [(("v1" if memory.with_reserve else "v2", str(memory.numa_node).lower()), float(value))]
-
-    return rows
+def _gpu_memory(result: Reading) -> list[SampleRow]:
+    memory = result.run.device_memory if result.run else None
+    states = (("used", memory.used_bytes), ("total", memory.total_bytes)) if memory else ()
+    return [((state, memory.counted or "nvml"), float(size)) for state, size in states if memory and size is not None]
 
 
 def _of_attempt(figure: Callable[[ReportAttempt], str | float]) -> NodeRows:
@@ -308,21 +302,13 @@ NODE_FAMILIES: tuple[Family[Reading], ...] = (
         "bytes",
     ),
     Family(
-        "precision_node_memory_used_bytes",
-        "Memory in use by NVML while the benchmark's short model trained, the highest, of the fullest GPU: of the run, "
-        "whose recipes lie in one process. nvml is the call: v1, where the driver has no other, counts its reserve. On "
-        "Grace superchips less what was in use before; with numa true pages of the system's may be among it.",
-        (*NODE, "nvml", "numa"),
+        "precision_node_gpu_memory_bytes",
+        "Memory in use by NVML (state used), highest while the benchmark's short model trained, of the fullest GPU, "
+        "and all that it has (total): of the run, whose recipes lie in one process. counted is nvml, or says that the "
+        "driver's reserve or, on a NUMA node, the system's pages are among it, or that what was in use before is not.",
+        (*NODE, "state", "counted"),
         "node",
-        _of_memory(attrgetter("used_bytes")),
-        "bytes",
-    ),
-    Family(
-        "precision_node_memory_bytes",
-        "All memory of that GPU.",
-        (*NODE, "nvml", "numa"),
-        "node",
-        _of_memory(attrgetter("total_bytes")),
+        _gpu_memory,
         "bytes",
     ),
     *NODE_STATE_FAMILIES,

@@ -140,7 +140,7 @@ def _recipes() -> tuple[Panel, ...]:
 def _memory() -> tuple[Panel, ...]:
     by = "max by (recipe)"
     estimate, peak = (once(f"precision_node_{name}_bytes", ONE_NODE) for name in ("model_memory", "allocated_peak"))
-    used, total = (once(f"precision_node_memory{name}_bytes", ONE_NODE) for name in ("_used", ""))
+    used, total = (once("precision_node_gpu_memory_bytes", ONE_NODE, f'state="{state}"') for state in ("used", "total"))
     nvml = "The highest while the benchmark's short model trained: of the run, for all recipes lie in one process."
     return (
         _stat("In use by NVML", nvml, "bytes", f"max ({used})", (Step(None, "blue"),)),

@@ -213,9 +213,7 @@ def provenance(pool: CandidatePool) -> str:
         [f"job rates: {', '.join(sorted({r.source for r in pool.terms.job_rates}))}"] if pool.terms.job_rates else []
     )
     if samples:
-        verdicts: Counter[str] = Counter()
-        for sample in samples:
-            verdicts.update(sample.verdicts)
+        verdicts: Counter[str] = sum((sample.verdicts for sample in samples), Counter())
         profiles = sorted({name for sample in samples for name in sample.profiles})
         parts.append(
             f"profiles {', '.join(profiles)}; {max(len(sample.rates) for sample in samples)} nodes; "

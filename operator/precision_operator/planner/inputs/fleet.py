@@ -51,9 +51,8 @@ class RateFacts(Record):
     loss: LossVerdict | None = None
     """Of the recipe's loss runs; None where none ran."""
     last_layers_bf16: Annotated[int, Field(ge=0)] | None = None
-    """The model's last layers that stay in BF16 in the rate; None where that is no question."""
     listed: bool = False
-    """Whether the profile lists the recipe by name."""
+    """As in reading.RecipeRow."""
 
 
 class ResultFacts(Record):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -26,10 +27,9 @@ Key = tuple[str, Recipe]
 """Workload key and recipe."""
 
 
-def verdict_counts(verdicts: Mapping[str, int]) -> str:
+def verdict_counts(verdicts: Counter[str]) -> str:
     """`10 verified, 2 unknown`, the most first."""
-    ordered = sorted(verdicts.items(), key=lambda row: (-row[1], row[0]))
-    return ", ".join(f"{count} {verdict}" for verdict, count in ordered)
+    return ", ".join(f"{count} {verdict}" for verdict, count in verdicts.most_common())
 
 
 @dataclass(frozen=True)
@@ -51,12 +51,11 @@ class PoolSample:
     """What was let in by `allow`, with the number of nodes."""
     profiles: tuple[str, ...]
     oldest_days: float
-    verdicts: Mapping[str, int]
+    verdicts: Counter[str]
     """Nodes by the verdict on their precision."""
     layers_bf16: int | None = None
-    """The model's last layers that stay in BF16 in these rates; None where that is no question."""
     barred: bool = False
-    """Whether the recipe has a known risk, and a profile of these rates does not list it by name."""
+    """As in reading.RecipeRow, of any of these rates."""
     judged_slow: frozenset[str] = frozenset()
     """Nodes that core/outliers calls slow: the decision of kubectl and the alerts, one for all recipes of a node."""
 

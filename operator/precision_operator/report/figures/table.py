@@ -48,13 +48,8 @@ def _memory_text(memory: DeviceMemory | None) -> str:
     if memory is None:
         return ""
     total = f" of the GPU's {memory.total_bytes / 1e9:.1f} GB" if memory.total_bytes else ""
-    marks = " with the driver's reserve," if memory.with_reserve else ""
-    marks += " less what was in use before," if memory.idle_bytes is not None else ""
-    marks += " with pages of the system's on this NUMA node," if memory.numa_node else ""
-    return (
-        f" While the short model trained NVML counted up to {memory.used_bytes / 1e9:.1f} GB{total} as in use,{marks} "
-        "of the run, whose recipes lie in one process."
-    )
+    used = f"{memory.used_bytes / 1e9:.1f} GB{total}" + (f" ({memory.counted})" if memory.counted else "")
+    return f" While the short model trained, all recipes in one process, NVML counted up to {used} as used."
 
 
 def _peaks_text(result: MeasurementResult) -> str:

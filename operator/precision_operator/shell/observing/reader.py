@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 from precision_api.models.workload import MAX_CONFIG_BYTES
@@ -74,24 +74,24 @@ class Reader:
         events, _ = await self._cluster.list_trimmed(collection, _told, None, chosen, PAGE_TENANT)
         return {uid: text for _, uid, text in sorted(events)}
 
-    async def occupancy(self, node: str) -> Occupancy:
-        """Who holds the node's GPUs now."""
+    async def occupancy(self, node: str, offered: Container[str] | None = None) -> Occupancy:
+        """Who holds the node's GPUs now; `offered` are the resources that it has, None: any."""
         chosen = f"spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed"
         pods, _ = await self._cluster.list_trimmed(paths.pods(), slim_pod, None, chosen, PAGE_TENANT)
-        return occupancy(pods, await self._claims(pods))
+        return occupancy(pods, await self._claims(pods, node), offered)
 
-    async def _claims(self, pods: Sequence[Raw]) -> Claims:
-        """The GPUs of all claims of these pods; None for one that is gone or may not be read."""
+    async def _claims(self, pods: Sequence[Raw], node: str) -> Claims:
+        """The GPUs of all claims of these pods on the node, none of one that is not there; None: it may not be read."""
         names = {(str(pod["metadata"].get("namespace")), name) for pod in pods for name in claim_names(pod)}
         gpus: dict[tuple[str, str], Any] = {}
         for namespace, name in sorted(names):
             try:
                 path = paths.item(paths.collection(RESOURCE_API, "resourceclaims", namespace), name)
-                gpus[namespace, name] = claimed_gpus(await self._cluster.get(path))
+                gpus[namespace, name] = claimed_gpus(await self._cluster.get(path), node)
             except ApiError as error:
                 if error.status not in (403, 404):
                     raise
-                gpus[namespace, name] = None
+                gpus[namespace, name] = frozenset() if error.reason == "NotFound" else None
         return gpus
 
 
