@@ -1,7 +1,7 @@
 """The backend on a real GPU with a real Transformer Engine. Deselected unless asked for: `pytest -m gpu tests/gpu`.
 
 On an H100 31 of 33 passed at first (benchmarks/results); the two that did not are mended and wait for their next run
-there. In a rehearsal (docs/development/rehearsal.md) all pass but the two that compare numbers.
+there. In a rehearsal (docs/development/rehearsal.md) all pass but the three that compare numbers.
 """
 
 from __future__ import annotations
