@@ -49,14 +49,18 @@ def shown(rows: Rows) -> SimpleNamespace:
     node = {"metadata": {"name": "n", "uid": "uid-n", "labels": {}}}
     measured = [report_facts(report_object("n", status=report_status(results)))]
     fleet = fleet_of(measured, [asked], racks([node]), fleets.NOW, "x")
-    plan = [
-        fleets.answered(fleet, fleets.job(recipes=names), fleet={"allow": ["simulated"]}).recommendation or ""
+    plan, by_name = (
+        fleets.answered(
+            fleet, fleets.job(recipes=names), fleet={"allow": ["simulated"]}, objective=["time"],
+            whatIfs=[{"name": "risk", "allowRecipes": ["nvfp4_no_rht"]}],
+        )
         for names in ([], ["nvfp4_no_rht"])
-    ]
+    )  # fmt: skip
     return SimpleNamespace(
         get=row.title if row else "", get_profile=of_profile.best or "", nodes=node_row(view, None)["best"],
         by_energy=of_profile.pools[0].best_recipe_by_energy, status=told_pool(of_profile.pools[0]), page=page,
-        plan=plan[0], plan_by_name=plan[1],
+        plan=plan.recommendation or "", plan_by_name=by_name.recommendation or "",
+        what_if=plan.what_ifs[0].answer if plan.what_ifs else "",
     )  # fmt: skip
 
 
@@ -78,6 +82,8 @@ def test_where_nobody_lists_them_no_reader_names_a_risky_recipe() -> None:
         f'Risk of nvfp4_no_rht (nobody listed it, so nothing here recommends it): NVFP4 without RHT "{NO_RHT}'
         in found.page
     )
+    assert "It is also the most energy-efficient" in found.page
+    assert found.what_if.startswith("with nvfp4_no_rht: -"), "allowRecipes names it"
     assert "with nvfp4_no_rht" in found.plan_by_name, "the plan's own list names it"
     assert NO_RHT in found.plan_by_name
 

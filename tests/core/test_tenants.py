@@ -204,6 +204,17 @@ def test_pods_of_unknown_profiles_are_seen_and_hold_nothing_of_anybody() -> None
     assert [a.facts.name for a in plan(beside).actions if isinstance(a, Start)] == ["n0"], "who holds GPUs is looked at"
 
 
+def test_pods_on_one_node_are_one_place_however_many_agents_they_name() -> None:
+    """A pod of one GPU each, with the UIDs of Jobs that ran there once: else four fill a cap of four for ever."""
+    there = job("n5", "b0", namespace="b", created=NOW - timedelta(days=9))
+    uids = [f"uid-{number}" for number in range(4)]
+    pods = tuple(replace(pod(there), name=uid, job_uid=uid, started_at=there.created) for uid in uids)
+    ours = profile(target={"nodeNames": list(OURS)}, rollout={"maxConcurrent": 6})
+    world = seen(ours, profile("b0", namespace="b", target=ELSEWHERE), pods=pods)
+    decided = plan(replace(world, settings=replace(SETTINGS, fleet_limits=FleetLimits(max_concurrent=4))))
+    assert len([a for a in decided.actions if isinstance(a, Start)]) == 3
+
+
 @st.composite
 def fleet_limits(draw: st.DrawFn) -> FleetLimits:
     cap: dict[str, Any] = {}

@@ -34,6 +34,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "kilowatts": (1, 1e4),
     "dollars": (0, 1e12),
     "megawatt_hours": (0.1, 1e4),
+    "bytes": (1e9, 1e12),
 }
 """What a value of this unit can be in the fleet of 24 nodes: a figure in another unit lies elsewhere."""
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from precision_lab.monitoring.prometheus import Prometheus, PrometheusSettings, Target, start_prometheus
+from precision_lab.nodes.cluster import REPLAYED_GPU
 from precision_lab.processes.ports import free_ports
+from tests.support import fake_backend
+from tests.support.fake_nvml import compile_nvml
 from tests.support.installed import (
+    AGENT_RESOURCES,
     EXPORTER,
     GPU_NODE,
     SIMULATED_NODES,
@@ -23,6 +28,26 @@ from tests.support.installed import (
 from tests.support.plugin import Plugin
 
 pytestmark = pytest.mark.node
+BACKEND = ("fake_backend.py", "worker_backend.py")
+MEASURE = """
+import ctypes, os, sys
+from pathlib import Path
+here = Path(sys.modules["sitecustomize"].__file__).parent
+os.environ.update(LD_LIBRARY_PATH=str(here), FAKE_NVML_SCRIPT=str(here / "gpus.txt"))
+ctypes.CDLL(str(here / "libnvidia-ml.so.1"), mode=ctypes.RTLD_GLOBAL)
+from precision_agent.backends import factory
+from precision_agent.run.cli import main
+factory.CLASSES["torch"] = ("tests.support.worker_backend", "Brief")
+sys.argv = [word for word in sys.argv if not word.startswith("--backend")] + ["--backend=torch", "--device=cuda"]
+ended = 0
+try:
+    main()
+except SystemExit as end:
+    ended = end.code or 0
+sys.stdout.flush()
+os._exit(ended)
+"""
+"""The agent as it is, on GPUs of the fake NVML: sampled by its own sampler, measured by tests/support's backend."""
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +95,35 @@ def test_the_plugin_answers_in_this_cluster(fleet: Profile, installed: Installed
     rows = {row["node"]: row for row in plugin.json("nodes", fleet.name, "-n", TEAM)}
     assert len(rows) == SIMULATED_NODES + 1
     assert GPU_NODE in rows
+
+
+def test_a_real_container_reports_nvmls_memory_of_the_run_and_the_allocators_by_recipe(
+    installed: Installed, prometheus: Prometheus, tmp_path: Path
+) -> None:
+    folder = installed.real.lab.run_dir / REPLAYED_GPU.name
+    shutil.copy(compile_nvml(tmp_path), folder)
+    (folder / "gpus.txt").write_text("gpu GPU-a\nname NVIDIA H200\npower 0 500\nmemory 150000000000 500000000\n")
+    support = folder / "tests" / "support"
+    support.mkdir(parents=True)
+    for name in BACKEND:
+        shutil.copy(Path(fake_backend.__file__).with_name(name), support)
+    with installed.real.agents_run(MEASURE):
+        recipes, agent = ["bf16", "fp8_current"], {"resources": AGENT_RESOURCES, "gpus": "One"}
+        benchmarks = {"preset": "quick"}
+        profile = installed.apply(
+            "on-nvml", target={"nodeNames": [GPU_NODE]}, agent=agent, recipes=recipes, benchmarks=benchmarks
+        )
+        profile.measured()
+    status: Object = profile.report()["status"]
+    assert status["data"] == "measured"
+    assert status["run"]["deviceMemory"] == {"usedBytes": 500_000_000, "totalBytes": 150_000_000_000}
+    by_recipe = {row["recipe"]: row["allocatedPeakBytes"] for row in status["results"]}
+    assert by_recipe == {"bf16": 4 * 10**9, "fp8_current": 11 * 10**9}
+    (sample,) = prometheus.wait_for(
+        f'precision_node_gpu_memory_bytes{{profile="{profile.name}",state="used",counted="nvml"}}'
+    )
+    assert sample.value == 500_000_000
+    profile.delete()
 
 
 def test_without_torch_in_its_image_the_agent_says_so_and_the_image_is_blamed(installed: Installed) -> None:

@@ -210,6 +210,13 @@ TENANT: tuple[Control, ...] = (
             f"{_TENANTS}test_pods_of_unknown_profiles_are_seen_and_hold_nothing_of_anybody",
         ),
         (
+            "operator/precision_operator/core/admission/others.py",
+            "one place a node",
+            "agents = {node: Agent(",
+            "agents = {of.name: Agent(",
+            f"{_TENANTS}test_pods_on_one_node_are_one_place_however_many_agents_they_name",
+        ),
+        (
             "operator/precision_operator/shell/observing/reader.py",
             "what a claim that was never made holds",
             'frozenset() if error.reason == "NotFound" else None',

@@ -34,8 +34,8 @@ class Others:
         holders = [(node, items[job]) for job, node in held.items()]
         self._nodes = grouped((node, (of.namespace, owners.get(of.profile_uid, LOST))) for node, of in holders)
         """Namespace and profile of the agents that hold a node, by its name."""
-        agents = tuple(Agent(of.profile_uid, of.namespace, uids.get(node, "")) for node, of in holders)
-        self._fleet = None if caps.empty else FleetView(agents, observed.facts_of(caps.pool_label), caps)
+        agents = {node: Agent(of.profile_uid, of.namespace, uids.get(node, "")) for node, of in holders}  # one a node
+        self._fleet = None if caps.empty else FleetView((*agents.values(),), observed.facts_of(caps.pool_label), caps)
         self._pending = {job: agent for (_, job), agent in live.items() if job not in held}
         waiting = (job for job in observed.jobs if job.uid in observed.own_jobs and job.live and not job.deleting)
         self._loose = {job.uid: job for job in waiting if job.uid not in held}

@@ -21,6 +21,7 @@ from precision_operator.monitoring.dashboards.tables import label, labels, table
 
 _Panel, _table = partial(Panel, level="node"), partial(table, level="node")
 NO_RESULT = "this node has no result yet"
+NOT_TOLD = "NVML tells nothing of a replay"
 VERDICTS = (
     Mark("verified", "green"),
     Mark("partial", "yellow"),
@@ -141,10 +142,11 @@ def _memory() -> tuple[Panel, ...]:
     by = "max by (recipe)"
     estimate, peak = (once(f"precision_node_{name}_bytes", ONE_NODE) for name in ("model_memory", "allocated_peak"))
     used, total = (once("precision_node_gpu_memory_bytes", ONE_NODE, f'state="{state}"') for state in ("used", "total"))
+    steps = (Step(None, "blue"),)
     nvml = "The highest while the benchmark's short model trained: of the run, for all recipes lie in one process."
     return (
-        _stat("In use by NVML", nvml, "bytes", f"max ({used})", (Step(None, "blue"),)),
-        _stat("GPU's memory", "All that this GPU has.", "bytes", f"max ({total})", (Step(None, "blue"),)),
+        _stat("In use by NVML", nvml, "bytes", f"max ({used})", steps, NOT_TOLD),
+        _stat("GPU's memory", "All that this GPU has.", "bytes", f"max ({total})", steps, NOT_TOLD),
         _table(
             "Memory of one GPU, by recipe",
             "What the full model takes, by a formula, beside what the allocator gave the short model that ran.",
