@@ -52,7 +52,9 @@ ExpertParallel = Annotated[int | None, typer.Option(help="GPUs that a layer's ex
 GradientAccumulation = Annotated[int | None, typer.Option(help="Micro batches in a step; default 8.")]
 OptimizerShards = Annotated[int | None, typer.Option(help="Data-parallel GPUs that share the optimizer.")]
 Recompute = Annotated[str | None, typer.Option(help="None, or Full: activations are computed again.")]
-Recipe = Annotated[list[str] | None, typer.Option(help="Recipes; left out, all that the GPU can run.")]
+Recipe = Annotated[
+    list[str] | None, typer.Option(help="Recipes; left out, what the GPU runs natively, without known risk.")
+]
 Baseline = Annotated[str, typer.Option(help="Recipe that speedups are relative to.")]
 Scope = Annotated[str, typer.Option(help="all, or mlp: attention keeps the baseline's precision.")]
 LastLayersBF16 = Annotated[

@@ -219,7 +219,7 @@ class PlanJob(Document):
     recipes: Recipes = Field(
         (),
         max_length=len(RECIPE_NAMES),
-        description="Recipes that it may use. Default: all; which are safe is yours to say.",
+        description="Recipes that it may use. Default: all but those with a known risk that no profile lists.",
     )
     deny_recipes: Recipes = Field((), max_length=len(RECIPE_NAMES), description="Recipes that it must not use.")
     pools: tuple[ShortText, ...] = Field((), max_length=64, description="Pools that it may use. Default: all.")

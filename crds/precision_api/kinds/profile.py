@@ -349,7 +349,8 @@ class ProfileSpec(Document):
     recipes: fields.Recipes = Field(
         (),
         max_length=len(RECIPE_NAMES),
-        description="Recipes to measure. Default: all that the node's GPUs support. The baseline is always measured.",
+        description="Recipes to measure. Default: all without a known risk that the node's GPUs run natively. A risky "
+        "one is called best or recommended only where it stands here. The baseline is always measured.",
     )
     benchmarks: Benchmarks = Field(Benchmarks(), description="What is measured, and how long.")
     rollout: Rollout = Field(Rollout(), description="How many nodes are measured at once.")
