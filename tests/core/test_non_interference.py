@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 from precision_operator.core.admission import others, turns
 from precision_operator.core.admission.budget_view import FleetView
 from precision_operator.core.attempts import yielding
 from precision_operator.core.attempts.yielding import MOST_IN_VAIN
+from precision_operator.core.observe.fleet_limits import FleetLimits
 from precision_operator.core.observe.nodes import NodeFacts
 from precision_operator.core.observe.observed import Observed
 from precision_operator.core.plan import Plan, plan
 from tests.support.non_interference import worlds
-from tests.support.non_interference.hostile_objects import TRICKS
+from tests.support.non_interference.hostile_objects import TENANT, TRICKS
 from tests.support.non_interference.hostile_waits import most_in_vain
 from tests.support.non_interference.shared_fleet import (
     BOUND,
     NEVER_BOUND,
+    NODES_OF,
+    QUEUE,
     SOON,
     Behaviour,
+    fleet,
     late,
     longest_short_of_its_share,
 )
 from tests.support.non_interference.worlds import Drawn, check, first_differing
 from tests.support.situations import SITUATIONS
+from tests.support.world import MINUTE, profile
 
 WORLDS = 1000
 FLEETS = 12
@@ -46,6 +53,18 @@ def test_each_kind_of_object_is_in_a_fifth_of_the_worlds_and_each_reason_in_some
 @pytest.mark.parametrize("behaves", NEVER_BOUND)
 def test_nobody_starts_late_beside_a_tenant_whose_agents_get_no_node(behaves: Behaviour) -> None:
     assert {number: why for number in range(FLEETS) if (why := late(f"late/{number}", behaves))} == {}
+
+
+def test_a_queue_that_takes_its_time_gets_its_agents_beside_a_tenant_whose_agents_get_no_node() -> None:
+    """Each of these takes the node for a minute, without a queue: a Job that waits for Kueue must not go for it."""
+    shared = fleet(Random("queue"), "unschedulable", True)
+    shared.limits, shared.admits_after = FleetLimits(), 4 * MINUTE
+    queued = profile(target={"nodeNames": [*NODES_OF["ml"]]}, rollout={"maxConcurrent": 10}, agent={"queueName": QUEUE})
+    shared.profiles = (queued, *(each for each in shared.profiles if each.namespace == TENANT))
+    for _ in range(20):
+        shared.step()
+    measured = [report for (uid, _), report in shared.reports.items() if uid == queued.uid and report.status]
+    assert len(measured) == len(NODES_OF["ml"])
 
 
 @pytest.mark.parametrize("behaves", BOUND)

@@ -145,8 +145,11 @@ def test_a_node_that_is_away_for_a_while_costs_no_run() -> None:
     assert closed(seen(20 * MINUTE, fleet=DEAD, started_at=NOW)) is None
 
 
-def test_a_run_of_an_operator_that_told_no_deadline_ends_by_its_kubelet_or_its_job() -> None:
-    assert closed(seen(timedelta(days=9), replace(RUNS, deadline_seconds=None), started_at=NOW)) is None
+@pytest.mark.parametrize("deadline", [None, 999_999])
+def test_no_run_may_take_longer_than_the_longest_preset_whatever_its_annotation_says(deadline: int | None) -> None:
+    there = replace(RUNS, deadline_seconds=deadline)
+    assert closed(seen((5400 + 60) * SECOND - SECOND, there, started_at=NOW)) is None
+    assert closed(seen((5400 + 60) * SECOND, there, started_at=NOW)).reason == "DeadlineExceeded"
 
 
 def test_a_profile_whose_spec_cannot_be_read_any_more_gives_its_places_back_too() -> None:

@@ -48,6 +48,8 @@ class SharedFleet:
     profiles: tuple[ProfileView, ...]
     behaves: Behaviour
     """How the agents of the tenant fare."""
+    admits_after: timedelta = timedelta(0)
+    """How long the queue of others takes; the tenant's never admits where it is `queued`."""
     now: datetime = NOW
     jobs: dict[str, JobView] = field(default_factory=dict)
     """By UID."""
@@ -137,7 +139,7 @@ class SharedFleet:
     def _run(self) -> None:
         for uid, job in list(self.jobs.items()):
             fares = self.behaves if job.namespace == TENANT else "runs"
-            if job.suspended and fares != "queued":
+            if job.suspended and fares != "queued" and self.now - job.created >= self.admits_after:
                 self.jobs[uid] = job = replace(job, suspended=False, active_since=self.now)
             if job.live and not job.suspended:
                 self._run_pod(uid, job, fares)

@@ -68,7 +68,7 @@ class Others:
         profile, own_jobs = start.view.profile, self._observed.own_jobs
         loose = self._loose_for(profile)
         there = (job for uid, job in loose.items() if own_jobs[uid] == start.facts.name)
-        out = {job.uid for job in there if not (job.suspended and _is_queued(profile))}
+        out = {job.uid for job in there if not job.suspended}
         for cap in start.fleet_caps if loose else ():
             agents = {uid: self._pending[uid] for uid in loose if uid not in out and uid in self._pending}
             out |= set(_over(start.fleet, cap, agents))

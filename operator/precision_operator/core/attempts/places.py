@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from precision_api.kinds.profile import Idle, ProfileSpec
+from precision_operator.core.attempts.agent_request import DEADLINE_SECONDS
 from precision_operator.core.attempts.manifest import POD_GRACE_SECONDS
 from precision_operator.core.observe.clock import format_time
 from precision_operator.core.observe.nodes import NodeFacts
@@ -110,8 +111,9 @@ def _ends(job: JobView, pod: PodView | None, node: NodeFacts | None, idle: Idle,
         yield replace(end, has_log=pod.started_at is not None and (node is None or node.not_ready is None))
     if pod.phase == "Pending":
         yield _not_started(job, pod, node, idle)
-    elif job.deadline_seconds is not None:
-        allowed = timedelta(seconds=job.deadline_seconds + POD_GRACE_SECONDS)
+    else:  # anybody may have changed the annotation
+        longest = max(DEADLINE_SECONDS.values())
+        allowed = timedelta(seconds=min(job.deadline_seconds or longest, longest) + POD_GRACE_SECONDS)
         if tells_impossible_start(pod, idle):
             allowed += timedelta(seconds=idle.start_timeout_seconds)
             yield _running(job, pod.scheduled_at or pod.created, allowed, node)
