@@ -231,8 +231,8 @@ def occupancy(
 ) -> observed.Occupancy:
     """Who holds GPUs among the pods of one node, terminal ones left out; the first by name. And what all request.
 
-    `claimed` are the GPUs of the pods' resource claims. A GPU of a claim that two pods share is counted once; a claim
-    that could not be read counts as one GPU. `offered` are the node's resources: others the kubelet doesn't look at.
+    `claimed`: GPUs of the pods' claims, each counted once; a claim that could not be read (None) counts as one GPU.
+    `offered`: the node's resources, None: any. Requests for others give a pod nothing.
     """
     live = [pod for pod in pods if section(pod, "status").get("phase") not in ("Succeeded", "Failed")]
     requests = sum((pod_requests(section(pod, "spec")) for pod in live), NOTHING)
@@ -261,8 +261,7 @@ def asked_gpus(pod: observed.Raw, offered: Container[str] | None = None) -> int:
     spec = section(pod, "spec")
     if claims.is_mapped(pod):
         return 0
-    containers = [*entries(spec, "containers"), *entries(spec, "initContainers")]
-    asked = (section(c, "resources") for c in containers)
+    asked = [section(c, "resources") for part in ("containers", "initContainers") for c in entries(spec, part)]
     return sum(_gpus(section(row, "requests"), offered) or _gpus(section(row, "limits"), offered) for row in asked)
 
 
