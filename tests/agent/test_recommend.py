@@ -56,6 +56,12 @@ def test_within_the_noise_one_stays_with_the_baseline() -> None:
     assert found.sentence.startswith("Stay with bf16")
 
 
+def test_an_interval_narrower_than_its_last_digit_is_not_printed() -> None:
+    training = Training(tokens_per_second=interval(1e5), speedup=Interval(value=1.62, lower=1.6199, upper=1.6201, n=3))
+    rows = [*recipes(), recipe_result("mxfp8", training=training, sums=())]
+    assert "trains 1.62x as fast as bf16; fall back" in recommend(rows, None, "measured").sentence
+
+
 def test_without_a_verified_baseline_nothing_is_recommended() -> None:
     found = recommend([recipe_result("nvfp4", 1.6)], None, "measured")
     assert found.by_speed is None

@@ -142,9 +142,10 @@ def _sentence(
         assert ratio, "a ranked recipe has a speedup"
         label = " (emulated)" if best.verification.verdict == "emulated" else ""
         label += f" with its last {best.last_layers_bf16} layers in BF16" if trained and best.last_layers_bf16 else ""
-        bounds = f"{ratio.lower:.3g} to {ratio.upper:.3g}"
+        low, high = f"{ratio.lower:.3g}", f"{ratio.upper:.3g}"
+        bounds = f" ({low} to {high})" if low != high else ""
         other = f"; fall back to {fallback}" if fallback else ""
-        said = f"{best.recipe}{label} {what} {ratio.value:.3g}x as fast as {baseline} ({bounds}){other}."
+        said = f"{best.recipe}{label} {what} {ratio.value:.3g}x as fast as {baseline}{bounds}{other}."
     if by_energy:
         said += f" Most tokens per joule: {by_energy}."
     elif baseline in (powered := [result.recipe for result in usable if _energy(result)]) and len(powered) > 1:

@@ -73,7 +73,8 @@ def _bounds(spread: Spread) -> str:
     """The interval or range in words."""
     if spread.kind == "point":
         return "without an interval"
-    bounds = f"{spread.lower:.3f} to {spread.upper:.3f}"
+    low, high = f"{spread.lower:.3f}", f"{spread.upper:.3f}"
+    bounds = f"{low} to {high}" if low != high else "narrower than 0.001"
     return f"95 % interval {bounds}" if spread.kind == "interval" else f"{bounds} on its {spread.n} nodes"
 
 

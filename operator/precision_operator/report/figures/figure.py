@@ -18,9 +18,10 @@ def spread_text(spread: Spread | Interval | None, digits: int = 2, unit: str = "
         return "–"
     text = f"{spread.value:,.{digits}f}{unit}"
     kind = getattr(spread, "kind", "interval")
-    if kind == "point":
+    low, high = (f"{bound:,.{digits}f}" for bound in (spread.lower, spread.upper))
+    if kind == "point" or low == high:
         return text
-    bounds = f"[{spread.lower:,.{digits}f}, {spread.upper:,.{digits}f}]"
+    bounds = f"[{low}, {high}]"
     return f"{text} {bounds}" + (f" (range of {spread.n})" if kind == "range" else "")
 
 
