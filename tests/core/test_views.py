@@ -102,6 +102,8 @@ def test_a_pod_is_known_by_its_job_and_by_no_node_that_it_only_names() -> None:
 
 
 WITH_GPUS = [{"name": "agent", "resources": {"limits": {"nvidia.com/gpu": "8"}}}]
+MADE_UP = "nvidia.com/mig-none"
+"""No agent asks for such, and a kubelet whose node has none admits the pod."""
 MADE = {"resourceClaimStatuses": [{"name": "gpus", "resourceClaimName": "c"}]}
 
 
@@ -113,6 +115,7 @@ MADE = {"resourceClaimStatuses": [{"name": "gpus", "resourceClaimName": "c"}]}
         ({"nodeName": "n2", "resourceClaims": [{"name": "gpus"}]}, {}, False),
         ({"nodeName": "n2", "containers": [{"name": "agent"}]}, {}, False),
         ({"containers": WITH_GPUS}, {}, False),
+        ({"nodeName": "n2", "containers": [{"name": "agent", "resources": {"limits": {MADE_UP: "1"}}}]}, {}, False),
     ],
 )
 def test_a_pod_holds_gpus_that_is_bound_and_asks_for_them_or_has_its_claim(spec: Any, status: Any, holds: bool) -> None:

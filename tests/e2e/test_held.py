@@ -82,6 +82,22 @@ def test_labelled_pods_and_jobs_that_hold_nothing_take_no_node_and_no_place(scen
     site.lab.kubectl("delete", "pp,jobs,pods", "--all", "-n", TENANT, "--wait=false")
 
 
+PINNED: tuple[dict[str, Any], ...] = (
+    {"resourceClaims": [{"name": "g", "resourceClaimName": "never-made"}]},
+    {"resourceClaims": [{"name": "g", "resourceClaimTemplateName": "never-made"}]},
+    {"containers": [{"name": "c", "image": "any", "resources": {"limits": {"nvidia.com/mig-none": "1"}}}]},
+)
+"""Of pods that their tenant binds itself: GPUs that they never get."""
+
+
+def test_pods_that_their_tenant_binds_keep_no_node_by_gpus_that_they_never_get(scene: Scene) -> None:
+    for number, (node, asked) in enumerate(zip(scene.add_nodes(*specs(len(PINNED))), PINNED, strict=True)):
+        spec = {"nodeName": node, "containers": [{"name": "c", "image": "any"}]} | asked
+        post(scene.site, paths.pods(TENANT), {"metadata": {"name": f"pinned-{number}"}, "spec": spec})
+    ours = scene.apply(rollout={"maxConcurrent": len(PINNED)})
+    eventually(lambda: ours.counts().get("succeeded") == len(PINNED))
+
+
 def stranger_is_told(site: Site) -> bool:
     events = site.get(paths.collection("v1", "events", TENANT))["items"]
     return any(event["reason"] == "NotAnAgent" for event in events)

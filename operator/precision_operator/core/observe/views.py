@@ -148,7 +148,8 @@ def pod_view(raw: observed.Raw) -> observed.PodView | None:
         phase=str(status.get("phase", "Pending")),
         created=time_or_none(meta.get("creationTimestamp")) or _EPOCH,
         node_name=str(spec.get("nodeName") or ""),
-        holds_gpus=bool(spec.get("nodeName")) and (bool(asked_gpus(raw)) or claims.are_created(raw)),
+        holds_gpus=bool(spec.get("nodeName"))
+        and (claims.are_created(raw) or asked_gpus(raw, (names.GPU_RESOURCE,)) > 0),
         scheduled_at=turned(conditions.get("PodScheduled", {}), "True"),
         started_at=_started(state),
         deleting_since=time_or_none(meta.get("deletionTimestamp")),

@@ -196,7 +196,7 @@ def _pod(raw: Raw) -> dict[str, Any]:
     return {
         "metadata": _meta(raw, "labels", "annotations", "creationTimestamp", "ownerReferences"),
         "spec": _pick(raw, "spec", "nodeName", "priority", "resourceClaims")
-        | {"containers": [{"resources": {"requests": {GPU_RESOURCE: str(asked_gpus(raw))}}}]},  # nothing else is read
+        | {"containers": [{"resources": {"requests": {GPU_RESOURCE: str(asked_gpus(raw, (GPU_RESOURCE,)))}}}]},
         "status": _pick(
             raw, "status", "phase", "reason", "message", "conditions", "containerStatuses", "resourceClaimStatuses"
         ),

@@ -340,12 +340,11 @@ class Gatherer:
     async def probe(self, nodes: Sequence[str]) -> dict[str, observed.Occupancy]:
         """Who holds GPUs on `nodes`: one list of pods each, a few at a time."""
         limit = asyncio.Semaphore(LOOKS_AT_ONCE)
-        known = self._cache.all("nodes").values()
-        offers = {str(raw["metadata"]["name"]): raw["status"].get("allocatable") for raw in known}
+        offer = {raw["metadata"]["name"]: raw["status"].get("allocatable") for raw in self._cache.all("nodes").values()}
 
         async def nodes_to_probe(name: str) -> observed.Occupancy:
             async with limit:
-                seen = await self._reader.occupancy(name, offers.get(name))
+                seen = await self._reader.occupancy(name, offer.get(name))
             self._probes[name] = (asyncio.get_running_loop().time(), seen)
             return seen
 
