@@ -56,6 +56,16 @@ def test_what_why_prints_holds_the_reason_and_its_sentence() -> None:
     assert [reason for reason, parts in whole.items() if not all(part in printed[reason] for part in parts)] == []
 
 
+@pytest.mark.parametrize("data", ["measured", "simulated", "replayed"])
+def test_a_result_that_nobody_measured_is_called_so(data: str) -> None:
+    slow = answer(SITUATIONS["Slow"])
+    line = next(
+        line for line in text("n1", [replace(slow, past=replace(slow.past, data=data))]).splitlines()
+        if line.startswith("  last result")
+    )  # fmt: skip
+    assert line.endswith(f", {data.upper()}") is (data != "measured")
+
+
 def test_what_the_last_attempt_alone_is_told_of_is_a_disruption_and_no_failure_of_the_node() -> None:
     attempts = {code: answer(situation).past.attempt for code, situation in SITUATIONS.items()}
     ends = {code: attempts[code] for code, situation in SITUATIONS.items() if situation.told == "attempt"}

@@ -92,7 +92,8 @@ def _lines(answer: NodeAnswer) -> Iterator[tuple[str, str]]:
         yield "last attempt", _attempt(answer.past.attempt, answer.message)
         yield from zip(chain(("log",), repeat("")), (answer.past.attempt.log or "").splitlines(), strict=False)
     if answer.past.result_at is not None:
-        yield "last result", f"{answer.past.result_at}, in {answer.past.report}"
+        mark = "" if answer.past.data in (None, "measured") else f", {str(answer.past.data).upper()}"
+        yield "last result", f"{answer.past.result_at}, in {answer.past.report}{mark}"
     if answer.standing is not None:
         yield ("slow" if answer.standing.judged.slow else "not slow"), _stands(answer.standing)
     if answer.past.detail_problem is not None:

@@ -23,6 +23,7 @@ from precision_operator.core.observe.tenants import held_nodes
 from precision_operator.core.plan import Plan
 from precision_operator.core.reasons import REASONS, Kind, Said, said, sentence
 from precision_operator.core.results.outliers import Judged
+from precision_operator.core.results.provenance import provenance_of
 from precision_operator.core.results.reading import Reading
 from precision_operator.core.status.node_readings import readings
 from precision_operator.core.status.profile_status import standings
@@ -44,6 +45,8 @@ class Past:
     """The newest attempt that ended, with its own reason and message."""
     result_at: str | None = None
     """When the newest good result came in."""
+    data: str | None = None
+    """What that result rests on: measured, replayed, simulated or trial."""
     stale: Condition | None = None
     """The condition Fresh where it is False."""
     quarantine: Quarantine | None = None
@@ -178,6 +181,7 @@ def _past(report: ReportView | None) -> Past:
         report=report.name,
         attempt=newest_attempt(report),
         result_at=status.run.finished_at if status.run is not None else None,
+        data=provenance_of(status.run) if status.run is not None else None,
         stale=next((c for c in status.conditions if c.type == names.FRESH and c.status == "False"), None),
         quarantine=status.quarantine,
         detail_problem=status.run.detail_problem if status.run is not None else None,
