@@ -134,8 +134,8 @@ def _sentence(
     trained = any((training := complete(result.training)) and training.speedup for result in usable)
     what = "trains" if trained else "runs these GEMMs"
     if not ranked:
-        known = " without a known risk" if any(_risk(result) and not result.listed for result in results) else ""
-        said = f"Stay with {baseline}: no recipe{known} {what} faster than it beyond the noise."
+        unlisted = " without a known risk" if any(_risk(result) and not result.listed for result in results) else ""
+        said = f"Stay with {baseline}: no recipe{unlisted} {what} faster than it beyond the noise."
     else:
         best = ranked[0]
         ratio = _speedup(best)

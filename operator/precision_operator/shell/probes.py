@@ -27,6 +27,6 @@ def readiness_of(ready: bool, unserved: Mapping[str, str]) -> tuple[int, str]:
 
     A replica that stands by is ready: a rollout waits for the new pods before it ends the old one that leads.
     """
-    told = "ok\n" if ready else "the first complete list is not done yet: is the API server reached?\n"
+    text = "ok\n" if ready else "the first complete list is not done yet: is the API server reached?\n"
     lines = [f"namespace {name} is not served: may not list {why}\n" for name, why in sorted(unserved.items())]
-    return 200 if ready else 503, "".join([told, *lines])
+    return 200 if ready else 503, "".join([text, *lines])

@@ -76,12 +76,12 @@ def may_ask(pod: WaitingPod, yields: Sequence[Yield]) -> bool:
     soon, and one that can't run costs one agent. Of all pods of its namespace, those that are there and those that are
     gone, no more than MOST_IN_VAIN may turn out not to have got the GPUs, those under way included.
     """
-    own = [record for record in yields if record.namespace in (pod.namespace, ANOTHERS_POD)]
-    outcomes = Counter(record.outcome for record in own if record.owner == pod.owner)
+    records = [record for record in yields if record.namespace in (pod.namespace, ANOTHERS_POD)]
+    outcomes = Counter(record.outcome for record in records if record.owner == pod.owner)
     under_way = any(record.pod_uid == pod.uid and record.outcome == "Waiting" for record in yields)
     if under_way or outcomes["NotHelped"] or outcomes["Waiting"] > outcomes["Helped"]:
         return False
-    unhelped = [record for record in own if record.namespace == pod.namespace and record.outcome != "Helped"]
+    unhelped = [record for record in records if record.namespace == pod.namespace and record.outcome != "Helped"]
     return len(unhelped) < MOST_IN_VAIN
 
 

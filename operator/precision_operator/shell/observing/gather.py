@@ -257,9 +257,9 @@ class Gatherer:
 
     def strangers(self) -> tuple[Stranger, ...]:
         """What bears the agents' label and is none of the leader's own."""
-        own = {*(self._own_jobs or ()), *self._refusals.made}
-        rows = [("batch/v1", "Job", raw) for uid, raw in self._cache.all("jobs").items() if uid not in own]
-        rows += [("v1", "Pod", raw) for raw in self._cache.all("pods").values() if job_uid(raw) not in own]
+        job_uids = {*(self._own_jobs or ()), *self._refusals.made}
+        rows = [("batch/v1", "Job", raw) for uid, raw in self._cache.all("jobs").items() if uid not in job_uids]
+        rows += [("v1", "Pod", raw) for raw in self._cache.all("pods").values() if job_uid(raw) not in job_uids]
         return tuple(Stranger(*kind, *(str(raw["metadata"].get(key)) for key in _NAMED)) for *kind, raw in rows)
 
     def _with_yields(self, seen: observed.Observed, records: tuple[observed.Yield, ...]) -> observed.Observed:
