@@ -502,6 +502,34 @@ async def test_who_does_not_lead_reads_and_sends_no_write(tmp_path: Path) -> Non
         assert asked[1:] == [("POST", "/c")]
 
 
+async def test_who_loses_the_lease_while_a_write_waits_for_a_connection_does_not_send_it(tmp_path: Path) -> None:
+    asked: Asked = []
+    let_go = asyncio.Event()
+
+    async def answer(request: web.Request) -> web.Response:
+        asked.append((request.method, request.path))
+        await let_go.wait()
+        return web.json_response({})
+
+    a = Replica(Shelf(), "a")
+    async with facing(answer, tmp_path) as cluster:
+        cluster._rest.maxsize = 1
+        cluster.before_write = a.election.check
+        assert await a.tries()
+        read = asyncio.create_task(cluster.get("/c/1"))
+        await until(lambda: len(asked) == 1)
+        write = asyncio.create_task(cluster.create("/c", {}))
+        await asyncio.sleep(0.05)
+        a.clock.passed += 3600
+        let_go.set()
+        with pytest.raises(LeaseLost):
+            await write
+        assert await read == {}
+        assert asked == [("GET", "/c/1")]
+        assert await a.tries()
+        await cluster.create("/c", {})
+
+
 class Chair(NoElection):
     """An office that is taken when a test says so."""
 

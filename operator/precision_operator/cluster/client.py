@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, Literal, TypeVar
 from urllib.parse import urlencode
 
@@ -59,8 +60,11 @@ class Cluster:
         self.server_time = ServerTime()
         """What its answers tell of the API server's clock."""
         self._configuration = connection.configuration
-        kwargs = {"trust_env": connection.through_proxy, "middlewares": (refuse_redirects,)}
-        self._configuration.client_session_kwargs = kwargs
+        self._configuration.client_session_kwargs = {
+            "trust_env": connection.through_proxy,
+            "middlewares": (refuse_redirects,),
+            "request_class": partial(_Request, cluster=self),
+        }
         self._timeout = aiohttp.ClientTimeout(
             total=deadline_seconds, sock_connect=min(deadline_seconds, _CONNECT_SECONDS)
         )
@@ -312,8 +316,6 @@ class Cluster:
         try:
             if token := await authorization(self._configuration):
                 headers["Authorization"] = token
-            if method != "GET":
-                self.before_write()
             began = self.server_time.local()
             answer = await self._rest.request(method, url, headers=headers, body=body, _request_timeout=deadline)
             async with answer.response as response:
@@ -331,6 +333,24 @@ class Cluster:
         self.answered(method, response.status)
         if response.status >= 300:
             raise error_of(act, response.status, response.reason or "", refusal, response.headers.get("Retry-After"))
+
+
+class _Request(aiohttp.ClientRequest):
+    """A request whose right to write is looked at when it has its connection: opening one may take long."""
+
+    def __init__(self, *args: Any, cluster: Cluster, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._cluster = cluster
+
+    async def write_bytes(self, writer: Any, conn: Any, content_length: int | None = None) -> None:
+        try:
+            if self.method != "GET":
+                self._cluster.before_write()
+        except Exception as refusal:
+            conn.protocol.set_exception(refusal)
+            conn.close()
+            return
+        await super().write_bytes(writer, conn, content_length)
 
 
 def _allowed() -> None:
