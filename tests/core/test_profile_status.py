@@ -97,6 +97,8 @@ def test_the_counts_add_up_whatever_the_nodes(reasons: list[str]) -> None:
     told = conditions(status)
     assert (told["Complete"][0] == "True") == (n.queued + n.running == 0)
     assert (told["Degraded"][0] == "True") == (n.failed > 0)
+    assert ("Succeeded" in told) == (0 < n.eligible == n.succeeded)
+    assert ("Failed" in told) == (n.eligible == n.succeeded + n.failed and not (0 < n.eligible == n.succeeded))
 
 
 COMPLETE: dict[str, tuple[list[str], tuple[str, str], str]] = {
@@ -118,6 +120,61 @@ def test_a_profile_is_complete_when_nothing_runs_or_queues(
 ) -> None:
     status = rolled(*reasons)
     assert (conditions(status)["Complete"], status.phase) == (complete, phase)
+
+
+ENDED: dict[str, tuple[list[str], tuple[str, str] | None]] = {
+    "all measured": (["Measured", "Measured", "MIGEnabled"], ("Succeeded", "AllMeasured")),
+    "one failed": (["Measured", "AgentCrashed"], ("Failed", "SomeFailed")),
+    "one failed, one waits": (["Measured", "AgentCrashed", "Busy"], None),
+    "one busy": (["Measured", "Busy"], None),
+    "one cordoned": (["Cordoned"], None),
+    "one queued": (["Measured", "MaxConcurrentReached"], None),
+    "one running": (["Measured", "AgentRunning"], None),
+    "refused": (["QuotaExceeded"], None),
+    "not due yet": (["NotDueYet"], None),
+    "none that can be measured": (["UntoleratedTaint"], ("Failed", "NothingEligible")),
+    "none that match": ([], ("Failed", "NothingEligible")),
+    "one rests": (["Measured", "Quarantined"], ("Failed", "NodesQuarantined")),
+    "one rests, one waits": (["Quarantined", "Busy"], None),
+    "the rollout stopped": (["AgentCrashed", "TooManyFailures", "Busy"], ("Failed", "TooManyFailures")),
+    "the canary failed": (["AgentCrashed", "CanaryFailed"], ("Failed", "CanaryFailed")),
+    "the rollout stopped, agents run": (["AgentCrashed", "CanaryFailed", "AgentRunning"], None),
+}
+
+
+@pytest.mark.parametrize(("reasons", "end"), ENDED.values(), ids=ENDED)
+def test_a_profile_ends_once_no_node_waits_with_all_measured_or_with_why_not(
+    reasons: list[str], end: tuple[str, str] | None
+) -> None:
+    assert ended_as(rolled(*reasons)) == end
+
+
+def ended_as(status: ProfileStatus) -> tuple[str, str] | None:
+    """The condition that ends a profile, with its reason; None while it goes on."""
+    ends = [(c.type, c.reason) for c in status.conditions if c.type in ("Succeeded", "Failed")]
+    assert len(ends) < 2 and all(c.status == "True" for c in status.conditions if (c.type, c.reason) in ends)
+    return ends[0] if ends else None
+
+
+def test_a_result_without_a_usable_recipe_is_no_success() -> None:
+    states = [measured("n0"), measured("n1", recipe_row("mxfp8", verdict="fallback"))]
+    assert ended_as(profile_status(planned(states), NOW, 9)) == ("Failed", "NoUsableResult")
+
+
+def test_a_new_run_takes_the_end_of_the_last_one_away_and_has_its_own() -> None:
+    first = rolled("Measured")
+    again = after(first, "MaxConcurrentReached")
+    assert ended_as(again) is None
+    last = after(again, "Measured", minutes=2)
+    times = [c.last_transition_time for s in (first, last) for c in s.conditions if c.type == "Succeeded"]
+    assert times == [format_time(NOW), format_time(NOW + 2 * MINUTE)]
+
+
+@pytest.mark.parametrize(("reason", "end"), [("InvalidSpec", ("Failed", "InvalidSpec")), ("ConfigMapMissing", None)])
+def test_a_profile_that_only_another_spec_helps_has_failed_and_one_that_waits_for_an_object_goes_on(
+    reason: str, end: tuple[str, str] | None
+) -> None:
+    assert ended_as(profile_status(planned([], refusal=Said(reason, words="no")), NOW, 9)) == end
 
 
 def test_complete_names_the_most_frequent_reason_and_a_node() -> None:

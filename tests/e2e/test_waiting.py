@@ -65,6 +65,46 @@ def test_a_cordoned_node_is_repaired_measured_and_uncordoned(scene: Scene) -> No
     assert set(profile.attempts()) == {node}
 
 
+def ends(profile: Profile, how: str, seconds: int = 60) -> str:
+    """Waits as a script does until the profile has ended in this way; returns the reason."""
+    wait = ("wait", f"--for=condition={how}", f"pp/{profile.name}", f"--timeout={seconds}s")
+    profile.site.lab.kubectl(*wait, f"--namespace={profile.site.namespace}")
+    assert not profile.condition(({names.SUCCEEDED, names.FAILED} - {how}).pop()), "one of them at most"
+    return str(profile.condition(how)["reason"])
+
+
+def goes_on(profile: Profile) -> bool:
+    """Whether the operator has looked, and says of the profile neither that it succeeded nor that it failed."""
+    eventually(lambda: profile.condition(names.COMPLETE))
+    profile.site.operator_has_looked()
+    return not profile.condition(names.SUCCEEDED) and not profile.condition(names.FAILED)
+
+
+def test_a_script_learns_how_a_profile_ended_and_waits_while_it_goes_on(scene: Scene) -> None:
+    traits = ("reserved", "cordoned", "fault:crash")
+    reserved, cordoned, broken = scene.add_nodes(*(NodeSpec("H100", traits=(trait,)) for trait in traits))
+    [free] = scene.add_nodes(*specs(1))
+    lab = scene.lab
+    assert ends(scene.apply("reserved", target={"nodeNames": [reserved]}), names.FAILED) == "NothingEligible"
+    assert ends(scene.apply("broken", target={"nodeNames": [broken, free]}), names.FAILED) == "SomeFailed"
+    held = scene.apply("held", target={"nodeNames": [cordoned]})
+    assert goes_on(held)
+    held.patch(suspend=True)
+    lab.kubectl("uncordon", cordoned)
+    eventually(lambda: reasons(held.status()) == {"Suspended": 1})
+    assert goes_on(held)
+    held.patch(suspend=False)
+    assert ends(held, names.SUCCEEDED) == "AllMeasured"
+
+    lab.kubectl("delete", "node", cordoned)
+    assert ends(held, names.FAILED) == "NothingEligible"
+
+    yearly = scene.apply("yearly", target={"nodeNames": [free]}, schedule={"cron": "0 0 1 1 *"})
+    assert goes_on(yearly)
+    lab.kubectl("annotate", "pp", "yearly", f"{names.ANNOTATION_RERUN}=now", "-n", scene.site.namespace)
+    assert ends(yearly, names.SUCCEEDED) == "AllMeasured"
+
+
 def state(profile: Profile) -> tuple[object, ...]:
     """All that a user could see change."""
     reports = sorted(json.dumps(report, sort_keys=True) for report in profile.reports())

@@ -44,7 +44,7 @@ DEFAULT_PRIORITY_CLASS = "precision-agent"
 ACCEPTED, PROGRESSING, COMPLETE, DEGRADED = "Accepted", "Progressing", "Complete", "Degraded"
 STOPPED = "Stopped"
 """Condition of a profile: an admin holds or ends all agents of the fleet."""
-FRESH, SUCCEEDED = "Fresh", "Succeeded"
+FRESH, SUCCEEDED, FAILED = "Fresh", "Succeeded", "Failed"
 SOLVED, DEADLINES_PROMISED = "Solved", "DeadlinesPromised"
 
 

@@ -477,7 +477,7 @@ class ProfileStatus(StatusDocument):
     conditions: tuple[Condition, ...] = Field(
         (),
         max_length=8,
-        description="Accepted, Progressing, Complete, Degraded.",
+        description="Accepted, Progressing, Complete, Degraded; Succeeded or Failed once the run has ended.",
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
     )
     run: ShortText | None = Field(None, description="Identity of what is measured now.")

@@ -24,6 +24,7 @@ from precision_operator.core.reasons import REASONS, Said, sentence
 from precision_operator.core.results.outliers import Judged, judged
 from precision_operator.core.results.pool import Pool
 from precision_operator.core.results.reading import Reading, best_text, number
+from precision_operator.core.status.ended import ended
 from precision_operator.core.status.node_readings import readings
 from precision_operator.core.status.progress import eta, eta_text, keeps_from_measuring, waits_for
 from precision_operator.core.status.yields import yield_rows
@@ -51,7 +52,7 @@ def profile_status(plan: ProfilePlan, now: datetime, nodes_in_cluster: int) -> P
     counts = _counts(plan, measured, slow)
     pools = _pools(measured, slow)
     run = plan.asked.run if isinstance(plan.asked, ResolvedProfile) else None
-    conditions = _conditions(plan, counts, before, now, nodes_in_cluster)
+    conditions = _conditions(plan, counts, measured, before, now, nodes_in_cluster)
     largest = max(pools, key=lambda pool: pool.nodes, default=None)
     end = eta(plan, counts, now)
     return ProfileStatus(
@@ -228,13 +229,21 @@ def _best_text(pool: PoolStatus | None) -> str | None:
 
 
 def _conditions(
-    plan: ProfilePlan, counts: NodeCounts, before: ProfileStatus, now: datetime, nodes_in_cluster: int
+    plan: ProfilePlan,
+    counts: NodeCounts,
+    measured: Sequence[Reading],
+    before: ProfileStatus,
+    now: datetime,
+    nodes_in_cluster: int,
 ) -> tuple[Condition, ...]:
+    complete = _complete(plan, counts, before, nodes_in_cluster)
+    end = ended(plan, counts, measured, complete)
     rows = (
         (names.ACCEPTED, *_accepted(plan)),
         (names.PROGRESSING, *_progressing(plan, counts)),
-        (names.COMPLETE, *_complete(plan, counts, before, nodes_in_cluster)),
+        (names.COMPLETE, *complete),
         (names.DEGRADED, *_degraded(plan, counts)),
+        *(((end.condition, True, end.reason, end.message),) if end is not None else ()),
     )
     generation = plan.profile.generation
     return tuple(condition(before.conditions, *row, now=now, generation=generation) for row in rows)
