@@ -152,7 +152,8 @@ def test_a_profile_ends_once_no_node_waits_with_all_measured_or_with_why_not(
 def ended_as(status: ProfileStatus) -> tuple[str, str] | None:
     """The condition that ends a profile, with its reason; None while it goes on."""
     ends = [(c.type, c.reason) for c in status.conditions if c.type in ("Succeeded", "Failed")]
-    assert len(ends) < 2 and all(c.status == "True" for c in status.conditions if (c.type, c.reason) in ends)
+    assert len(ends) < 2
+    assert all(c.status == "True" for c in status.conditions if (c.type, c.reason) in ends)
     return ends[0] if ends else None
 
 
