@@ -238,13 +238,14 @@ def _conditions(
 ) -> tuple[Condition, ...]:
     complete = _complete(plan, counts, before, nodes_in_cluster)
     end = ended(plan, counts, measured, complete)
-    rows = (
+    rows = [
         (names.ACCEPTED, *_accepted(plan)),
         (names.PROGRESSING, *_progressing(plan, counts)),
         (names.COMPLETE, *complete),
         (names.DEGRADED, *_degraded(plan, counts)),
-        *(((end.condition, True, end.reason, end.message),) if end is not None else ()),
-    )
+    ]
+    if end is not None:
+        rows.append((end.condition, True, end.reason, end.message))
     generation = plan.profile.generation
     return tuple(condition(before.conditions, *row, now=now, generation=generation) for row in rows)
 
