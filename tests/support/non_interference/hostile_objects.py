@@ -5,16 +5,17 @@ Jobs and pods. Statuses are as kubelet, scheduler and Job controller write them,
 lying agent says. The API server alone gives UIDs and creation times.
 
 The shadow is what these objects hold, and nothing that they say: each pod that is bound and not over, with its name,
-node, requests, claims and priority; and each pod that waits for GPUs by claim, with what the scheduler reads of it.
+node and priority, and what it got there of its requests and claims; and each pod that waits for GPUs by claim, with
+what the scheduler reads of it. What a shadow holds is counted here, from what was drawn: not as the product reads it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 from precision_api.facts import names
 from precision_operator.core.observe.clock import format_time
@@ -26,8 +27,27 @@ TENANT = "mallory"
 PROFILE = f"uid-{TENANT}-profile-"
 """Beginning of the UIDs of its profiles."""
 JOB_UID_LABEL, JOB_NAME_LABEL = "batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name"
+GPU_RESOURCES = (names.GPU_RESOURCE, "nvidia.com/mig-1g.10gb")
+"""The second is one that no node has."""
+DRIVER, NEVER_MADE = "gpu.nvidia.com", "never-made"
 AGES = (0, 5, 59, 61, 3600, 86_400)
 """Seconds."""
+
+
+class Device(NamedTuple):
+    """What a claim of one device is allocated."""
+
+    driver: str
+    node: str
+    name: str
+
+    @property
+    def claim(self) -> Raw:
+        """A ResourceClaim with it."""
+        field = {"key": "metadata.name", "operator": "In", "values": [self.node]}
+        row = {"driver": self.driver, "pool": self.node, "device": self.name}
+        selector = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+        return {"metadata": {}, "status": {"allocation": {"devices": {"results": [row]}, "nodeSelector": selector}}}
 
 
 @dataclass(frozen=True)
@@ -51,15 +71,49 @@ class Hostile:
     pods: list[Raw] = field(default_factory=list)
     reports: list[Raw] = field(default_factory=list)
     profiles: list[Raw] = field(default_factory=list)
-    claims: dict[tuple[str, str], frozenset[tuple[str, str]] | None] = field(default_factory=dict)
-    """GPUs that the scheduler has allocated to claims of bound pods, by namespace and name."""
+    claims: dict[str, Device] = field(default_factory=dict)
+    """What the scheduler has allocated to the claims that there are, by name."""
     kinds: set[str] = field(default_factory=set)
 
-    @property
-    def shadow(self) -> Hostile:
-        """The pods that are left when nobody believes what an object says, and what the scheduler gave them."""
+    def shadow(self, offered: Mapping[str, Container[str]]) -> Hostile:
+        """The pods that are left when nobody believes what an object says; `offered` are resources by node."""
         kept = [pod for pod in self.pods if _is_bound(pod) or could_be_helped(pod)]
-        return Hostile(pods=[_shadow(pod) for pod in kept], claims=self.claims)
+        return Hostile(pods=[self._got(_shadow(pod), offered) for pod in kept], claims=self.claims)
+
+    def _got(self, pod: Raw, offered: Mapping[str, Container[str]]) -> Raw:
+        """A bound pod with those of its requests and claims that its kubelet could give it."""
+        spec, node = pod["spec"], pod["spec"].get("nodeName")
+        if node is None:
+            return pod
+        here = {"cpu", *(key for key in GPU_RESOURCES if key in offered.get(node, ()))}
+        got = {key: count for key, count in _requests(pod).items() if key in here}
+        claims = [row for row in _claims(pod) if (device := self.claims.get(row)) and device.node == node]
+        rows = [{"name": name, "resourceClaimName": name} for name in claims]
+        containers = [{"name": "agent", "resources": {"requests": got}}]
+        return pod | {"spec": spec | {"containers": containers, "resourceClaims": rows}}
+
+    def holds(self, node: str) -> tuple[str | None, int, int]:
+        """Of a shadow: the first of its pods on the node with GPUs, their GPUs, and thousandths of CPUs of all."""
+        here = {pod["metadata"]["name"]: pod for pod in self.pods if pod["spec"].get("nodeName") == node}
+        counts = {name: sum(int(_requests(pod).get(key, 0)) for key in GPU_RESOURCES) for name, pod in here.items()}
+        devices = {name: {self.claims[row] for row in _claims(pod)} for name, pod in here.items()}
+        gpus = {name: {device for device in devices[name] if device.driver == DRIVER} for name in here}
+        holders = sorted(f"{TENANT}/{name}" for name in here if counts[name] or gpus[name])
+        cpus = sum(1000 * int(_requests(pod).get("cpu", 0)) for pod in here.values())
+        return next(iter(holders), None), sum(counts.values()) + len(set().union(*gpus.values())), cpus
+
+
+def offers(nodes: Iterable[Raw]) -> dict[str, Container[str]]:
+    """The resources that nodes have, by their name."""
+    return {node["metadata"]["name"]: node["status"].get("allocatable", ()) for node in nodes}
+
+
+def _requests(pod: Raw) -> Raw:
+    return dict(pod["spec"]["containers"][0]["resources"].get("requests", {}))
+
+
+def _claims(pod: Raw) -> list[str]:
+    return [row["resourceClaimName"] for row in pod["spec"].get("resourceClaims", ())]
 
 
 def _is_bound(pod: Raw) -> bool:
@@ -163,7 +217,8 @@ class Tenant:
     def bound(self, gpus: int | None = None) -> Raw:
         """The spec of a pod on a node, with GPUs or without, with much of its CPU or none."""
         count = self.rng.choice([0, 1, 8]) if gpus is None else gpus
-        requests: Raw = {"cpu": self.rng.choice(["0", "1", "95"])} | ({names.GPU_RESOURCE: str(count)} if count else {})
+        asked = {self.rng.choice(GPU_RESOURCES): str(count)} if count else {}
+        requests: Raw = {"cpu": self.rng.choice(["0", "1", "95"])} | asked
         return {"nodeName": self.node()[1], "containers": [{"name": "agent", "resources": {"requests": requests}}]}
 
     def condition(self, kind: str, **more: Any) -> Raw:
@@ -199,11 +254,14 @@ def bound_other(tenant: Tenant, made: Hostile) -> None:
 
 
 def bound_by_claim(tenant: Tenant, made: Hostile) -> None:
-    """A pod that runs and has its GPUs by claim, or a claim that cannot be read."""
+    """A pod that names a claim of its own or of another pod: of a GPU there or elsewhere, of a NIC, or never made."""
     raw = tenant.pod(made, tenant.bound(0), {"phase": "Running", "conditions": [tenant.condition("PodScheduled")]})
-    raw["spec"]["resourceClaims"] = [{"name": "gpus", "resourceClaimName": f"c-{raw['metadata']['name']}"}]
-    devices = frozenset({(raw["spec"]["nodeName"], "gpu-0")})
-    made.claims[TENANT, f"c-{raw['metadata']['name']}"] = tenant.rng.choice([devices, frozenset(), None])
+    own, node = f"c-{raw['metadata']['name']}", raw["spec"]["nodeName"]
+    name = tenant.rng.choice([own, own, NEVER_MADE, *made.claims])
+    raw["spec"]["resourceClaims"] = [{"name": "gpus", "resourceClaimName": name}]
+    if name == own:
+        there, elsewhere = Device(DRIVER, node, "gpu-0"), Device(DRIVER, tenant.node()[1], "gpu-1")
+        made.claims[own] = tenant.rng.choice([there, there, elsewhere, Device("nic.example", node, "nic-0")])
 
 
 def over(tenant: Tenant, made: Hostile) -> None:

@@ -18,7 +18,7 @@ from precision_operator.exporter.body import build
 from precision_operator.exporter.store import Store
 from tests.support.fake_cluster import FakeCluster, agent_pod
 from tests.support.node_objects import node_object, slice_object
-from tests.support.non_interference.hostile_objects import TENANT, Hostile, Raw, Tenant, Victims
+from tests.support.non_interference.hostile_objects import TENANT, Hostile, Raw, Tenant, Victims, offers
 from tests.support.non_interference.neighbours import NAMESPACES, fleet_limits
 from tests.support.non_interference.worlds import SEED, Drawn, first_difference
 from tests.support.operator_in_memory import CLASSES, OperatorInMemory
@@ -67,7 +67,8 @@ async def _of_others(number: int, with_shadow: bool, drawn: Drawn) -> Mapping[st
     objects = Tenant(rng, _victims(operator)).objects(without="" if looked else "suspended_profile")
     if not with_shadow:
         drawn.kinds.update(objects.kinds)
-    _put(operator, objects.shadow if with_shadow else objects)
+    nodes = [raw for path, raw in operator.cluster.objects.items() if path.startswith(f"{paths.NODES}/")]
+    _put(operator, objects.shadow(offers(nodes)) if with_shadow else objects)
     for _ in range(2):
         await operator.once()
         _run_agents(operator, rng, by_claim)
@@ -133,10 +134,8 @@ def _put(operator: OperatorInMemory, tenant: Hostile) -> None:
         for raw in objects:
             store(f"{collection}/{raw['metadata']['name']}", raw)
     claims = paths.collection(RESOURCE, "resourceclaims", TENANT)
-    for (_, name), devices in tenant.claims.items():
-        if devices is not None:
-            rows = [{"driver": "gpu.nvidia.com", "pool": pool, "device": device} for pool, device in sorted(devices)]
-            store(f"{claims}/{name}", {"metadata": {}, "status": {"allocation": {"devices": {"results": rows}}}})
+    for name, device in tenant.claims.items():
+        store(f"{claims}/{name}", device.claim)
     wanted = {"exactly": {"deviceClassName": "gpu.nvidia.com", "allocationMode": "ExactCount", "count": 8}}
     store(f"{claims}/wanted", {"metadata": {}, "spec": {"devices": {"requests": [{"name": "gpus"} | wanted]}}})
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from random import Random
 from typing import Any, TypeVar
 
 from precision_operator.core.attempts.actions import Action, Close, Collect, Drop, Start, Withdraw
+from precision_operator.core.observe.claims import claimed_gpus
 from precision_operator.core.observe.observed import Observed, Occupancy
-from precision_operator.core.observe.pod_requests import NOTHING
+from precision_operator.core.observe.pod_requests import NOTHING, Requests
 from precision_operator.core.observe.tenants import pods_within_namespace, within_namespace
 from precision_operator.core.observe.views import job_view, occupancy, pod_view, profile_view, report_view
 from precision_operator.core.observe.waiting_pods import WaitingPod, could_be_helped, waiting_pod
@@ -19,7 +21,7 @@ from precision_operator.core.results.ingest import status_json
 from precision_operator.core.status.events import notes
 from precision_operator.core.status.profile_status import profile_status, status_before
 from precision_operator.core.status.why import why
-from tests.support.non_interference.hostile_objects import TENANT, Hostile, Raw, Tenant, Victims
+from tests.support.non_interference.hostile_objects import NEVER_MADE, TENANT, Hostile, Raw, Tenant, Victims, offers
 from tests.support.non_interference.neighbours import neighbours
 from tests.support.world import MINUTE
 
@@ -47,9 +49,11 @@ def check(numbers: Iterable[int]) -> Drawn:
         rng = Random(f"{SEED}/{number}")
         others = neighbours(rng, number)
         objects = Tenant(rng, victims(others)).objects()
+        offered = offers(others.nodes.values())
+        shadow = objects.shadow(offered)
         seen = {
-            side: of_others(beside(others, tenant))
-            for side, tenant in (("objects", objects), ("shadow", objects.shadow))
+            "objects": of_others(beside(others, objects, partial(_read, objects, offered))),
+            "shadow": of_others(beside(others, shadow, partial(_counted, shadow))),
         }
         drawn.worlds += 1
         drawn.kinds.update(objects.kinds)
@@ -85,8 +89,8 @@ def victims(others: Observed) -> Victims:
     )
 
 
-def beside(others: Observed, tenant: Hostile) -> Observed:
-    """The world of others with a tenant's objects in it, as the operator reads it."""
+def beside(others: Observed, tenant: Hostile, here: Callable[[str], Occupancy]) -> Observed:
+    """The world of others with a tenant's objects in it, as the operator reads it; `here` is what they hold by node."""
     profiles = (*others.profiles, *_views(profile_view, tenant.profiles))
     homes = {profile.uid: profile.namespace for profile in profiles}
     every_job = (*others.jobs, *_views(job_view, tenant.jobs))
@@ -99,7 +103,7 @@ def beside(others: Observed, tenant: Hostile) -> Observed:
         jobs=jobs,
         pods=pods_within_namespace((*others.pods, *_views(pod_view, tenant.pods)), homes, job_homes),
         reports=within_namespace((*others.reports, *_views(report_view, tenant.reports)), homes),
-        occupancy={name: _together(before, tenant, name) for name, before in others.occupancy.items()},
+        occupancy={name: _together(before, here(name)) for name, before in others.occupancy.items()},
         waiting_pods=(*others.waiting_pods, *waits),
     )
 
@@ -119,9 +123,21 @@ def _waiting(raw: Raw, others: Observed) -> WaitingPod:
     return waiting_pod(raw, int(raw["metadata"]["uid"].rpartition("-")[2]) % 9, others.now - MINUTE)
 
 
-def _together(before: Occupancy, tenant: Hostile, node: str) -> Occupancy:
+def _read(tenant: Hostile, offered: Mapping[str, Container[str]], node: str) -> Occupancy:
+    """What the product finds that the tenant's pods hold of a node."""
+    claims = {(TENANT, name): claimed_gpus(device.claim, node) for name, device in tenant.claims.items()}
+    pods = [raw for raw in tenant.pods if raw["spec"].get("nodeName") == node]
+    return occupancy(pods, claims | {(TENANT, NEVER_MADE): frozenset()}, offered.get(node))
+
+
+def _counted(shadow: Hostile, node: str) -> Occupancy:
+    """What the shadow holds there, counted without the product."""
+    holder, gpus, cpu_millis = shadow.holds(node)
+    return Occupancy(holder, gpus, Requests(cpu_millis))
+
+
+def _together(before: Occupancy, here: Occupancy) -> Occupancy:
     """Who holds GPUs of a node: others, or the tenant's pods there."""
-    here = occupancy([raw for raw in tenant.pods if raw["spec"].get("nodeName") == node], tenant.claims)
     holders = [holder for holder in (before.holder, here.holder) if holder is not None]
     requests = before.requests + here.requests if here.requests != NOTHING else before.requests
     return Occupancy(min(holders, default=None), before.gpus + here.gpus, requests)
