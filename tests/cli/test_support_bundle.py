@@ -79,18 +79,18 @@ def world(api: Api, secret: str) -> None:
     api.texts[f"{paths.pods('precision-system')}/{POD}:8080/proxy/metrics"] = "precision_up 1\n"
 
 
-def program(api: Api, namespace: str, name: str, pod: dict[str, Any], **meta: Any) -> None:
+def program(api: Api, namespace: str, name: str, pod: dict[str, Any], of: str = PROGRAM, **meta: Any) -> None:
     """A Deployment with the label of ours, its ReplicaSet and its pod."""
     uid = f"{namespace}-{name}"
 
     def held(plural: str, name: str, uid: str, owner: str, **body: Any) -> None:
-        of = {"ownerReferences": [{"uid": owner, "controller": True}]} if owner else {}
-        metadata = {"name": name, "namespace": namespace, "uid": uid, "labels": OPERATOR, **of, **meta}
+        owned = {"ownerReferences": [{"uid": owner, "controller": True}]} if owner else {}
+        metadata = {"name": name, "namespace": namespace, "uid": uid, "labels": OPERATOR, **owned, **meta}
         path = paths.collection("v1" if plural == "pods" else APPS, plural, namespace)
         api.hold(path, {"metadata": metadata, **body})
 
-    held("deployments", PROGRAM, f"{uid}-d", "")
-    held("replicasets", PROGRAM, f"{uid}-r", f"{uid}-d")
+    held("deployments", of, f"{uid}-d", "")
+    held("replicasets", of, f"{uid}-r", f"{uid}-d")
     held("pods", name, f"{uid}-p", f"{uid}-r", spec=pod)
 
 
@@ -151,6 +151,8 @@ def test_logs_and_metrics_are_of_pods_that_the_releases_deployments_own(
         api.hold(paths.collection(APPS, plural, "ml"))
     if rights:
         api.refused[BINDINGS] = "clusterrolebindings is forbidden"
+    else:
+        program(api, "precision-system", "lookalike", {"containers": [container]}, of="another")
     assert api.run("support-bundle", *asked, "-o", str(tmp_path / "b.tgz")).exit_code == 0
     found = {name for name in files_of(tmp_path / "b.tgz") if name.startswith(("logs/", "metrics/"))}
     seen = not rights or asked[-1] == "precision-system"  # else nothing says where the release is

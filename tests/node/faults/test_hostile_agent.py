@@ -14,9 +14,19 @@ from collections.abc import Iterator
 import pytest
 
 from precision_lab.builds.image_archives import NAMES, version
+from precision_lab.nodes.node import PAUSE_IMAGE
 from tests.support import hostile
 from tests.support.eventually import eventually
-from tests.support.installed import GPU_NODE, ONLY_GPU_NODE, Installed, Object, log_of
+from tests.support.installed import (
+    GPU_NODE,
+    ONLY_GPU_NODE,
+    TEAM,
+    Installed,
+    Object,
+    command_of,
+    log_of,
+    processes_of,
+)
 
 pytestmark = pytest.mark.node
 PROGRAM = inspect.getsource(hostile)
@@ -64,6 +74,28 @@ def test_an_agent_is_refused_what_an_unprotected_pod_gets(
     else:
         assert "got" in control[act], f"the positive control was refused: {control[act]}"
     assert "refused" in tried[act], f"an agent got {tried[act]}"
+
+
+def test_a_tenants_patch_of_an_agents_image_runs_in_its_pod(installed: Installed) -> None:
+    """Where `policies.agents` is off: role `edit` suffices, and restartPolicy Never does not hold."""
+    lab, patch = installed.lab, json.dumps({"spec": {"containers": [{"name": "agent", "image": PAUSE_IMAGE}]}})
+    lab.kubectl("create", "rolebinding", "tenant", "-n", TEAM, "--clusterrole=edit", "--user=tenant")
+    with installed.paced(0.2):
+        profile = installed.apply("swapped", target=ONLY_GPU_NODE)
+        pod = profile.running_agent()
+    lab.kubectl("patch", "pod", pod["metadata"]["name"], "-n", TEAM, "--as=tenant", f"--patch={patch}")
+
+    def programs() -> set[str]:
+        return {command_of(pid)[0] for pid in processes_of(pod["metadata"]["uid"]) if command_of(pid)[1:]}
+
+    eventually(lambda: programs() == {"/pause"}, 60, profile.situation)
+    after = lab.get("pod", pod["metadata"]["name"], "-n", TEAM)
+    container = after["spec"]["containers"][0]
+    (status,) = after["status"]["containerStatuses"]
+    assert (after["metadata"]["uid"], status["restartCount"]) == (pod["metadata"]["uid"], 1)
+    assert container["resources"]["limits"]["nvidia.com/gpu"] == "8"
+    profile.delete()
+    lab.kubectl("delete", "rolebinding", "tenant", "-n", TEAM)
 
 
 def told(log: str) -> dict[str, Object]:
