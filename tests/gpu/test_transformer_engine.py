@@ -20,7 +20,7 @@ from precision_agent.backends.te.api import Owner, load, missing
 from precision_agent.backends.te.session.engine import CudaEngine
 from precision_agent.backends.te.session.graphs import by_name
 from precision_agent.backends.te.steps import recipes
-from precision_agent.backends.te.steps.experts import Experts, experts_plan
+from precision_agent.backends.te.steps.experts import Experts
 from precision_agent.backends.te.steps.modules import LinearShape
 from precision_agent.backends.te.steps.quantising import delayed_scales
 from precision_agent.backends.te.tiers.gemm_tier import Unit, sample_of
@@ -243,10 +243,8 @@ def test_experts_take_each_tokens_own_rows_also_where_a_graph_is_replayed_with_o
     model = ModelSpec.model_validate(
         SMALL | {"hiddenSize": 256, "moe": {"numExperts": 16, "topK": 4, "expertIntermediateSize": 256}}
     )
-    plan = experts_plan(model, WHOLE, 1000, "separate")
-    assert plan is not None
     with engine.stream(), torch.no_grad():
-        experts = Experts(te, plan, "bf16", engine.device)
+        experts = Experts(te, model, WHOLE, 1000, False, "bf16", engine.device)
         x = torch.randn(1000, 1, 256, device=engine.device).to(torch.bfloat16)
         kept: dict[str, torch.Tensor] = {}
 

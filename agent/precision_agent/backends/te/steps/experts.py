@@ -8,7 +8,6 @@ are compiled by Triton at run time.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
@@ -19,9 +18,9 @@ from precision_agent.backends.te.steps.gating import Gemm, gating_scores
 from precision_agent.backends.te.steps.permutation import permuted
 from precision_agent.backends.te.steps.weight_gradients import by_autograd
 from precision_agent.method.expert_rows import expert_rows, launches
-from precision_api.exchange.result import WeightGradients
 from precision_api.facts.recipes import RECIPES, Recipe
 from precision_api.models.model import ModelSpec
+from precision_api.models.model_parts import MoE
 from precision_api.models.shapes import Split
 
 DTYPE = torch.bfloat16
@@ -29,65 +28,17 @@ CHOSEN = 2.0
 """Added to the scores of the experts that a token is sent to: scores are below 1."""
 
 
-@dataclass(frozen=True, slots=True)
-class ExpertsPlan:
-    """The experts of a layer as one GPU has them; widths are those of its share of the matrices.
-
-    `width`: of what a routed expert takes. `inner`, `shared_inner`: without the doubling of a gate; 0: no shared one.
-    """
-
-    tokens: int
-    hidden: int
-    width: int
-    inner: int
-    shared_inner: int
-    experts: int
-    expert_parallel: int
-    top_k: int
-    gated: bool
-    bias: bool
-    layer_norm: bool
-    fused: bool
-
-    @property
-    def local(self) -> int:
-        """Experts on the GPU."""
-        return self.experts // self.expert_parallel
-
-
-def experts_plan(model: ModelSpec, split: Split, tokens: int, weight_gradients: WeightGradients) -> ExpertsPlan | None:
-    """The experts of each layer that has some; None for a dense model."""
-    moe = model.moe
-    if moe is None:
-        return None
-    return ExpertsPlan(
-        tokens=tokens,
-        hidden=model.hidden_size,
-        width=model.expert_input_width,
-        inner=model.expert_width // split.tensor,
-        shared_inner=moe.shared_expert_intermediate_size // split.tensor,
-        experts=moe.num_experts,
-        expert_parallel=split.expert,
-        top_k=moe.top_k,
-        gated=model.gated_mlp,
-        bias=moe.expert_bias,
-        layer_norm=model.norm_bias,
-        fused=weight_gradients == "fused",
-    )
-
-
 class Router(torch.nn.Module):  # type: ignore[misc]
     """Scores in FP32, the choice of experts, and the weights of those that were chosen."""
 
-    def __init__(self, plan: ExpertsPlan, gemm: Gemm, device: torch.device) -> None:
+    def __init__(self, hidden: int, moe: MoE, tokens: int, gemm: Gemm, device: torch.device) -> None:
         super().__init__()
-        self.gemm = gemm
-        self.top_k = plan.top_k
-        drawn = torch.randn(plan.experts, plan.hidden, device=device).to(DTYPE) * plan.hidden**-0.5
+        self.gemm, self.top_k = gemm, moe.top_k
+        drawn = torch.randn(moe.num_experts, hidden, device=device).to(DTYPE) * hidden**-0.5
         self.weight = by_autograd(torch.nn.Parameter(drawn))
-        places = torch.arange(plan.tokens * plan.top_k, device=device).remainder_(plan.experts)
-        forced = torch.zeros(plan.tokens, plan.experts, device=device)
-        self.forced = forced.scatter_(1, places.view(plan.tokens, plan.top_k), CHOSEN)
+        places = torch.arange(tokens * moe.top_k, device=device).remainder_(moe.num_experts)
+        forced = torch.zeros(tokens, moe.num_experts, device=device)
+        self.forced = forced.scatter_(1, places.view(tokens, moe.top_k), CHOSEN)
 
     def forward(self, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Of (tokens, hidden): numbers of the chosen experts and their weights, both (tokens, topK)."""
@@ -98,44 +49,50 @@ class Router(torch.nn.Module):  # type: ignore[misc]
 
 
 class Experts(torch.nn.Module):  # type: ignore[misc]
-    """Norm, router, experts, shared expert and the projections of latent experts: a layer's part behind attention."""
+    """Norm, router, experts, shared expert and the projections of latent experts: a layer's part behind attention.
 
-    def __init__(self, api: Api, plan: ExpertsPlan, recipe: Recipe, device: torch.device) -> None:
+    Matrices have the sizes of one GPU's share. `fused`: their weight gradients add up in FP32.
+    """
+
+    def __init__(
+        self, api: Api, model: ModelSpec, split: Split, tokens: int, fused: bool, recipe: Recipe, device: torch.device
+    ) -> None:
         super().__init__()
-        self.api, self.plan = api, plan
-        te, hidden = api.pytorch, plan.hidden
-        gates = 2 if plan.gated else 1
-        self.norm = norm(api, hidden, plan.layer_norm, device)
+        moe, te, hidden, width = model.moe, api.pytorch, model.hidden_size, model.expert_input_width
+        assert moe is not None, "only a model with experts has such layers"
+        self.api, self.size = api, (tokens, hidden)
+        gates, local = 2 if model.gated_mlp else 1, moe.num_experts // split.expert
+        inner, shared = model.expert_width // split.tensor, moe.shared_expert_intermediate_size // split.tensor
+        self.norm = norm(api, hidden, model.norm_bias, device)
         gemm = general_gemm(api)
         assert gemm is not None, "a version without it has no step of experts (STEP_PARTS)"
-        self.router = Router(plan, gemm, device)
-        by_expert = expert_rows(plan.tokens, plan.top_k, plan.experts, plan.expert_parallel, recipe)
+        self.router = Router(hidden, moe, tokens, gemm, device)
+        by_expert = expert_rows(tokens, moe.top_k, moe.num_experts, split.expert, recipe)
         self.rows, self.padded = list(by_expert.rows), list(by_expert.padded)
-        self.groups = launches(plan.local, recipe)
-        common = {"params_dtype": DTYPE, "device": device, "fuse_wgrad_accumulation": plan.fused}
+        self.groups = launches(local, recipe)
+        common = {"params_dtype": DTYPE, "device": device, "fuse_wgrad_accumulation": fused}
 
         def grouped(inputs: int, outputs: int) -> torch.nn.ModuleList:
-            sizes = {"in_features": inputs, "out_features": outputs, "bias": plan.bias}
+            sizes = {"in_features": inputs, "out_features": outputs, "bias": moe.expert_bias}
             return torch.nn.ModuleList(te.GroupedLinear(num_gemms=count, **sizes, **common) for count in self.groups)
 
         def linear(inputs: int, outputs: int) -> Any:
             return te.Linear(in_features=inputs, out_features=outputs, bias=False, **common)
 
-        self.up, self.down = grouped(plan.width, gates * plan.inner), grouped(plan.inner, plan.width)
-        self.activation = activation(api, plan)
-        align = {"num_gemms": plan.local, "align_size": RECIPES[recipe].expert_rows_multiple_of}
+        self.up, self.down = grouped(width, gates * inner), grouped(inner, width)
+        self.activation = activation(api, model.gated_mlp, clamped=moe.expert_bias)
+        align = {"num_gemms": local, "align_size": RECIPES[recipe].expert_rows_multiple_of}
         self.pad = te.Fp8Padding(**align) if self.padded != self.rows else None
         self.unpad = te.Fp8Unpadding(**align) if self.padded != self.rows else None
-        latent, shared = plan.width != hidden, plan.shared_inner
-        self.latent_down = linear(hidden, plan.width) if latent else None
-        self.latent_up = linear(plan.width, hidden) if latent else None
+        self.latent_down = linear(hidden, width) if width != hidden else None
+        self.latent_up = linear(width, hidden) if width != hidden else None
         self.shared_up = linear(hidden, gates * shared) if shared else None
         self.shared_down = linear(shared, hidden) if shared else None
 
     def forward(self, x: torch.Tensor, is_first_microbatch: bool | None) -> torch.Tensor:
         """Of (sequence, batch, hidden) the same."""
-        te, first, plan = self.api.pytorch, is_first_microbatch, self.plan
-        tokens = self.norm(x).reshape(plan.tokens, plan.hidden)
+        te, first = self.api.pytorch, is_first_microbatch
+        tokens = self.norm(x).reshape(self.size)
         chosen, weights = self.router(tokens)
         sent = tokens if self.latent_down is None else self.latent_down(tokens, is_first_microbatch=first)
         rows, row_map = permuted(sent, chosen, te.moe_unpermute)
@@ -171,8 +128,8 @@ def norm(api: Api, width: int, layer_norm: bool, device: torch.device) -> Any:
     return kind(width, eps=1e-5, device=device, dtype=DTYPE)
 
 
-def activation(api: Api, plan: ExpertsPlan) -> Any:
+def activation(api: Api, gated: bool, clamped: bool) -> Any:
     """The same fused kernel in every recipe: quantisation is apart. Experts with biases are GPT-OSS's, which clamp."""
-    if not plan.gated:
+    if not gated:
         return api.pytorch.ops.GELU()
-    return api.pytorch.ops.ClampedSwiGLU() if plan.bias else api.pytorch.ops.SwiGLU()
+    return api.pytorch.ops.ClampedSwiGLU() if clamped else api.pytorch.ops.SwiGLU()

@@ -10,8 +10,8 @@ import torch
 
 from precision_agent.backends.te.api import Api
 from precision_agent.backends.te.sizes import Trial, windowed
-from precision_agent.backends.te.steps.experts import Experts, ExpertsPlan, experts_plan
-from precision_agent.backends.te.steps.latent_attention import LatentAttention, LatentPlan, latent_plan
+from precision_agent.backends.te.steps.experts import Experts
+from precision_agent.backends.te.steps.latent_attention import LatentAttention
 from precision_agent.precision.evidence import CORE, ROUTER
 from precision_api.exchange.result import RecipeScope, WeightGradients
 from precision_api.facts.recipes import Recipe
@@ -60,15 +60,21 @@ def call_linear(module: Any, shape: LinearShape, x: torch.Tensor, first: bool | 
 class LayerPlan:
     """One transformer layer of one GPU of a tensor-parallel group, and what of the model it leaves out.
 
-    `keywords` are TransformerLayer's. With `experts` or `latent` the layer is put together of parts, with the same
-    keywords for those that it shares with TransformerLayer. `dense`: a dense layer of a model with experts.
+    `keywords` are TransformerLayer's. With experts or latent attention the layer is put together of parts, with the
+    same keywords for those that it shares with TransformerLayer. `dense`: a dense layer of a model with experts.
     """
 
     keywords: dict[str, Any]
+    model: ModelSpec
+    split: Split
+    tokens: int
+    """Of a micro batch."""
     left_out: tuple[str, ...] = ()
-    experts: ExpertsPlan | None = None
-    latent: LatentPlan | None = None
     dense: bool = False
+
+    @property
+    def has_experts(self) -> bool:
+        return self.model.moe is not None and not self.dense
 
 
 def layer_plans(
@@ -109,13 +115,10 @@ def layer_plans(
     if model.attention_sinks:
         keywords["softmax_type"] = "learnable"
     size = model.sliding_window.size if model.sliding_window else 0
-    experts, latent = experts_plan(model, split, tokens, weight_gradients), latent_plan(model, split, weight_gradients)
     return tuple(
         LayerPlan(
             keywords | {"layer_number": index + 1, "window_size": (size - 1, 0) if short else None},
-            _left_out(model),
-            None if index < trial.dense else experts,
-            latent,
+            *(model, split, tokens, _left_out(model)),
             dense=index < trial.dense,
         )
         for index, short in enumerate(windowed(model, trial.dense + trial.layers))
@@ -146,7 +149,7 @@ def _left_out(model: ModelSpec) -> tuple[str, ...]:
 
 def transformer_layer(api: Api, plan: LayerPlan, recipe: Recipe, device: torch.device) -> Any:
     """The layer of a plan: Transformer Engine's own where it has one."""
-    if plan.experts is None and plan.latent is None:
+    if not plan.has_experts and plan.model.latent_attention is None:
         return api.pytorch.TransformerLayer(**plan.keywords, device=device)
     return AssembledLayer(api, plan, recipe, device)
 
@@ -176,16 +179,17 @@ class AssembledLayer(torch.nn.Module):  # type: ignore[misc]
     def __init__(self, api: Api, plan: LayerPlan, recipe: Recipe, device: torch.device) -> None:
         super().__init__()
         words, te = plan.keywords, api.pytorch
-        if plan.latent is not None:
-            self.self_attention = LatentAttention(api, plan.latent, words["layer_number"], device)
+        model, split, fused = plan.model, plan.split, words["fuse_wgrad_accumulation"]
+        if model.latent_attention is not None:
+            self.self_attention = LatentAttention(api, model, split, fused, words["layer_number"], device)
         else:
             named = {keyword: words[name] for name, keyword in ATTENTION_KEYWORDS.items() if name in words}
             self.self_attention = te.MultiheadAttention(**named, input_layernorm=True, device=device)
-        named = {keyword: words[name] for name, keyword in MLP_KEYWORDS.items()}
-        experts = plan.experts
-        self.layernorm_mlp = (
-            Experts(api, experts, recipe, device) if experts else te.LayerNormMLP(**named, device=device)
-        )
+        if plan.has_experts:
+            self.layernorm_mlp = Experts(api, model, split, plan.tokens, fused, recipe, device)
+        else:
+            named = {keyword: words[name] for name, keyword in MLP_KEYWORDS.items()}
+            self.layernorm_mlp = te.LayerNormMLP(**named, device=device)
 
     def forward(
         self, x: torch.Tensor, *, is_first_microbatch: bool | None, rotary_pos_emb: torch.Tensor | None
