@@ -10,11 +10,14 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import torch
 
-from precision_agent.backends.trace import range_name
+from precision_agent.backends.trace import Launch, kernel_seconds, kernels, launches, range_name
+from precision_agent.protocol import NO_KERNELS, Profile, window_of_profile
+from precision_api.exchange.result import Failure
 
 
 def annotated(name: str) -> AbstractContextManager[Any]:
@@ -48,6 +51,40 @@ def profiled(
             work()
             wait()
     return trace_of(profiler, keep)
+
+
+def profile_under_load(
+    profile: Callable[[Callable[[], None], Path | None, Callable[[], None]], Mapping[str, Any]],
+    wait: Callable[[], None],
+    lead: Callable[[], object],
+    work: Callable[[], None],
+    steps: int,
+    keep: Path | None,
+) -> tuple[Profile, tuple[Launch, ...]] | Failure:
+    """Kernels of the `steps` steps of `work` right after the load `lead`, in one session of `profile` (as `profiled`).
+
+    And its launches.
+    """
+    began = ready = end = monotonic()
+
+    def load() -> None:
+        nonlocal began, ready
+        began = monotonic()
+        lead()
+        wait()
+        ready = monotonic()
+
+    def timed_work() -> None:
+        nonlocal end
+        work()
+        wait()
+        end = monotonic()
+
+    launched = launches(profile(timed_work, keep, load))
+    if not launched:
+        return NO_KERNELS
+    rows, whole = kernels(launched, steps), kernel_seconds(launched, steps)
+    return Profile(rows, whole, steps, window_of_profile(began, ready), end), launched
 
 
 def trace_of(profiler: Any, keep: Path | None = None) -> Mapping[str, Any]:

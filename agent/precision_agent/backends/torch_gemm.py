@@ -9,15 +9,16 @@ from __future__ import annotations
 import math
 import os
 import resource
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 import torch
 
 from precision_agent import __version__, protocol
+from precision_agent.backends.profiler import profile_under_load, profiled, told_modules
 from precision_agent.backends.torch_fp8 import PLAIN_RECIPES, GemmCall, fp8_product
-from precision_agent.backends.torch_profile import profile_of_steps
 from precision_agent.backends.torch_step import ShortModel, loss_track, replayed, timed
 from precision_agent.cases import Case, GemmCase, TrainingCase, Variant
 from precision_agent.power import nvml
@@ -34,6 +35,7 @@ from precision_api.models.shapes import PASSES, Pass, step_shape_problems
 CHECKED_ROWS = 64
 SMALL = GemmCase("probe", "fprop", 128, 256, 96, 1, mode="autocast")
 SHORT_LAYERS = 2
+PROFILED_STEPS = 10
 LOSS_TOKENS = 128
 CPU_CACHE_BYTES = 32 << 20
 """Taken for the last-level cache of a CPU, which is not asked."""
@@ -166,7 +168,20 @@ class TorchGemm:
         model = self._models.get(variant.label)
         if load == "gemms" or model is None:
             return Failure(reason="not_available", message="plain torch profiles a training step only")
-        return profile_of_steps(model, lead_seconds, self._wait, trace)
+
+        def session(work: Callable[[], None], keep: Path | None, lead: Callable[[], None]) -> Mapping[str, Any]:
+            return profiled(work, self._wait, keep, lead)
+
+        def lead() -> object:
+            return timed(model, lead_seconds, self._wait)
+
+        def steps() -> None:
+            for _ in range(PROFILED_STEPS):
+                model.step(lambda: None)
+
+        with told_modules(model.told_parts()):
+            outcome = profile_under_load(session, self._wait, lead, steps, PROFILED_STEPS, trace)
+        return outcome if isinstance(outcome, Failure) else outcome[0]
 
     def inspect(self, variant: Variant) -> protocol.Inspection:
         """The errors of the probe."""

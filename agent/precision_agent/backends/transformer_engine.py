@@ -18,7 +18,7 @@ from precision_agent.backends.te import sizes
 from precision_agent.backends.te.api import Api, Unusable, general_gemm, load
 from precision_agent.backends.te.problem import Problem, problem_of
 from precision_agent.backends.te.session.engine import CudaEngine, Engine
-from precision_agent.backends.te.session.graphs import declined
+from precision_agent.backends.te.session.graphs import unavailable
 from precision_agent.backends.te.session.machine import device_of
 from precision_agent.backends.te.steps import recipes
 from precision_agent.backends.te.steps.modules import LinearShape
@@ -358,10 +358,8 @@ class TransformerEngine:
         try:
             unit = Unit(self._api, self._engine, shape, recipe, accumulation, self._request.timing.seed)
             return unit.prepare() or unit
-        except Exception as error:  # of any kind: which ones are refusals is told by `declined`
-            if not declined(error):
-                raise
-            return Failure(reason="not_available", message=f"{recipe}: {type(error).__name__}: {error}"[:1000])
+        except Exception as error:
+            return unavailable(recipe, error)
 
     def _model(self, variant: Variant) -> VariantModel | Failure:
         self._asked.add(variant.label)
@@ -408,10 +406,8 @@ class TransformerEngine:
             model = VariantModel(self._shared, variant.recipe)
             self._shared_bytes = self._shared_bytes or max(0, model.bytes_before - before)
             failed = model.prepare()
-        except Exception as error:  # of any kind: which ones are refusals is told by `declined`
-            if not declined(error):
-                raise
-            return Failure(reason="not_available", message=f"{variant.label}: {type(error).__name__}: {error}"[:1000])
+        except Exception as error:
+            return unavailable(variant.label, error)
         peaks = self._engine.peaks()
         self._memory[variant.label] = Memory(
             allocated_peak_bytes=model.own_bytes + self._shared_bytes,
@@ -432,25 +428,16 @@ class TransformerEngine:
                 return make()
             except torch.OutOfMemoryError as error:
                 message = str(error)[:900]
-            if not (self._dropped_unit() or (keep is not None and self._dropped_model(keep))):
-                self._clean()
-                return Failure(reason="out_of_memory", message=message)
+            oldest = next((key for key, unit in self._units.items() if isinstance(unit, Unit)), None)
+            other = next((label for label in self._models if keep not in (None, label)), None)
+            if oldest is not None:
+                del self._units[oldest]
+            elif other is not None:
+                del self._models[other]
+                self._lent.add(other)
             self._clean()
-
-    def _dropped_unit(self) -> bool:
-        oldest = next((key for key, unit in self._units.items() if isinstance(unit, Unit)), None)
-        if oldest is None:
-            return False
-        del self._units[oldest]
-        return True
-
-    def _dropped_model(self, keep: str) -> bool:
-        other = next((label for label in self._models if label != keep), None)
-        if other is None:
-            return False
-        del self._models[other]
-        self._lent.add(other)
-        return True
+            if oldest is None and other is None:
+                return Failure(reason="out_of_memory", message=message)
 
     def _drop_models(self) -> None:
         self._given_up |= set(self._models)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from time import monotonic
 
 from precision_agent.backends.te.session.engine import Engine, Mark, Work
-from precision_api.exchange.result import Execution
+from precision_api.exchange.result import Execution, Failure
 
 WARM_UPS = 3
 
@@ -166,6 +166,13 @@ def declined(error: BaseException) -> bool:
     if isinstance(error, RuntimeError) and not isinstance(error, NotImplementedError):
         return "Assertion failed" in str(error)
     return isinstance(error, AssertionError | NotImplementedError | TypeError | ValueError)
+
+
+def unavailable(name: str, error: Exception) -> Failure:
+    """What Transformer Engine declined for `name`, in words; raises any other error as it is."""
+    if not declined(error):
+        raise error
+    return Failure(reason="not_available", message=f"{name}: {type(error).__name__}: {error}"[:1000])
 
 
 def by_name(timings: Timings, names: Sequence[str]) -> dict[str, float]:

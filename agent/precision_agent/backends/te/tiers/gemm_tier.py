@@ -37,11 +37,7 @@ CHECKED_ROWS = 128
 
 def shape_of(case: GemmCase) -> LinearShape:
     """The forward GEMM that a case belongs to."""
-    if case.pass_ == "dgrad":
-        return LinearShape(case.m, case.n, case.k, case.groups)
-    if case.pass_ == "wgrad":
-        return LinearShape(case.k, case.m, case.n, case.groups)
-    return LinearShape(case.m, case.k, case.n, case.groups)
+    return LinearShape(*case.forward, case.groups)
 
 
 def sample_of(case: GemmCase, timings: graphs.Timings, unit: Unit) -> Sample:

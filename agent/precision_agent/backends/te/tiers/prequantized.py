@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from precision_agent.backends.te.api import Api
-from precision_agent.backends.te.session.graphs import declined
+from precision_agent.backends.te.session.graphs import unavailable
 from precision_agent.backends.te.steps.modules import DTYPE
 from precision_agent.backends.te.steps.recipes import CALLS
 from precision_api.exchange.result import Failure
@@ -53,8 +53,6 @@ def product(api: Api, device: torch.device, recipe: Recipe, m: int, k: int, n: i
             return multiply(a, b, out_dtype=DTYPE, layout="NT", out=out, **workspace)
 
         call()
-    except Exception as error:  # of any kind: `declined` says which ones are refusals
-        if not declined(error):
-            raise
-        return Failure(reason="not_available", message=f"{recipe}: {type(error).__name__}: {error}"[:1000])
+    except Exception as error:
+        return unavailable(recipe, error)
     return call
