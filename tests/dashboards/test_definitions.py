@@ -13,7 +13,7 @@ from precision_operator.drawing.palette import RECIPE_COLOURS
 from precision_operator.exporter.families.table import FAMILIES
 from precision_operator.generate import ROOT
 from precision_operator.monitoring.dashboards.catalog import DASHBOARDS
-from precision_operator.monitoring.dashboards.generated import CHART_FOLDER, files
+from precision_operator.monitoring.dashboards.grafana import CHART_FOLDER, files
 from precision_operator.monitoring.dashboards.panel import UNITS, Dashboard, Panel
 from precision_operator.monitoring.rules import GROUPS
 from tests.dashboards.promql import Selector, chosen, expressions, selectors

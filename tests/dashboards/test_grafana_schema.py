@@ -12,7 +12,7 @@ from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
 from precision_operator.generate import ROOT
-from precision_operator.monitoring.dashboards.generated import CHART_FOLDER
+from precision_operator.monitoring.dashboards.grafana import CHART_FOLDER
 
 
 def read_back(document: dict[str, Any]) -> dict[str, Any]:

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from precision_api.facts.names import GPU_RESOURCE
 from precision_api.facts.products import PRODUCT_CLASSES, names_product
 from precision_api.facts.recipes import recipes_for
-from precision_api.kinds.profile import MatchExpression, TaintMatch, Target, Toleration
+from precision_api.kinds.profile import TaintMatch, Target, Toleration
 from precision_operator.core.observe.gpu_slices import DRA_DRIVER
-from precision_operator.core.observe.nodes import NodeFacts, Taint
+from precision_operator.core.observe.nodes import NodeFacts, Taint, label_holds
 from precision_operator.core.reasons import Facts, Said, said
 
 IMPLIED_TOLERATION_KEYS = ("nvidia.com/gpu", "kubernetes.io/arch")
@@ -65,7 +65,7 @@ def mismatch(target: Target, facts: NodeFacts) -> str | None:
         if labels.get(key) != value:
             return f"spec.target.nodeSelector asks for {key}={value}, the node has {_shown(labels.get(key))}"
     for rule in target.match_expressions:
-        if not _satisfies(rule, labels.get(rule.key)):
+        if not label_holds(labels.get(rule.key), rule.operator, rule.values):
             asked = " ".join([rule.key, rule.operator, ",".join(rule.values)]).strip()
             return f"spec.target.matchExpressions asks for {asked}, the node has {_shown(labels.get(rule.key))}"
     if target.node_names and facts.name not in target.node_names:
@@ -112,31 +112,6 @@ def offer(facts: NodeFacts) -> str:
 def _is_asked_for(target: Target, facts: NodeFacts) -> bool:
     """Whether `spec.target.products` names the node's GPU."""
     return any(names_product(wanted, facts.product_name, facts.product) for wanted in target.products)
-
-
-def tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """Whether a toleration covers a taint, as the scheduler sees it."""
-    if toleration.effect is not None and toleration.effect != taint.effect:
-        return False
-    if toleration.key != taint.key:
-        return False
-    return toleration.operator == "Exists" or (toleration.value or "") == taint.value
-
-
-def _satisfies(rule: MatchExpression, value: str | None) -> bool:
-    if rule.operator == "Exists":
-        return value is not None
-    if rule.operator == "DoesNotExist":
-        return value is None
-    if rule.operator == "In":
-        return value in rule.values
-    if rule.operator == "NotIn":
-        return value not in rule.values
-    numbers = [item for item in (value, *rule.values) if item and re.fullmatch(r"[+-]?[0-9]{1,19}", item, re.ASCII)]
-    if len(numbers) != 2:
-        return False
-    here, bound = map(int, numbers)
-    return here > bound if rule.operator == "Gt" else here < bound
 
 
 def _shown(value: str | None) -> str:
@@ -241,7 +216,8 @@ def _passing(taint: Taint, startup: tuple[str, ...]) -> str | None:
 
 def _untolerated_taint(question: NodeAndTarget) -> Facts | None:
     for passing, taint in _repelling(question):
-        if passing is None and not any(tolerates(item, taint) for item in question.tolerations):
+        rows = ((item.key, item.operator, item.value or "", item.effect or "") for item in question.tolerations)
+        if passing is None and not any(taint.tolerated_by(*row) for row in rows):
             return {"taint": taint, "toleration": _suggestion(taint)}
     return None
 

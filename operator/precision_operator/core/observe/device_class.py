@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from precision_operator.core.observe.gpu_slices import DRA_DRIVER
-from precision_operator.core.observe.raw_object import mapping, section
+from precision_operator.core.observe.raw_object import entries, section
 
 
 @dataclass(frozen=True)
@@ -26,10 +26,9 @@ def device_class(raw: Mapping[str, Any] | None) -> DeviceClass:
     """The class as the API server holds it; None: there is none of that name. Never raises on what it holds."""
     if raw is None:
         return DeviceClass(exists=False)
-    config = section(raw, "spec").get("config")
-    for item in config if isinstance(config, list) else ():
-        opaque = mapping(mapping(item).get("opaque"))
-        strategy = mapping(section(opaque, "parameters").get("sharing")).get("strategy")
+    for item in entries(section(raw, "spec"), "config"):
+        opaque = section(item, "opaque")
+        strategy = section(section(opaque, "parameters"), "sharing").get("strategy")
         if opaque.get("driver") == DRA_DRIVER and strategy:
             return DeviceClass(sharing=str(strategy))
     return USUAL

@@ -18,7 +18,7 @@ from typing import Any
 from precision_api.exchange.request import MOST_GPUS
 from precision_api.facts.grouping import grouped
 from precision_operator.core.observe.quantities import quantity
-from precision_operator.core.observe.raw_object import mapping, section
+from precision_operator.core.observe.raw_object import entries, mapping, section
 
 DRA_DRIVER = "gpu.nvidia.com"
 """The DRA driver that hands out GPUs. Its sibling compute-domain.nvidia.com hands out NVLink channels only."""
@@ -105,8 +105,7 @@ def slice_view(raw: Mapping[str, Any]) -> SliceView | None:
     pool, node = section(spec, "pool"), spec.get("nodeName")
     if spec.get("driver") != DRA_DRIVER or not isinstance(node, str) or not node:
         return None
-    devices = spec.get("devices")
-    read = [_device(item) for item in devices if isinstance(item, Mapping)] if isinstance(devices, list) else []
+    read = [_device(item) for item in entries(spec, "devices")]
     return SliceView(
         node=sys.intern(node),
         pool=sys.intern(str(pool.get("name") or node)),
@@ -173,16 +172,15 @@ def _gpu(name: str, body: Mapping[str, Any]) -> Gpu:
         compute=_interned(_text(attributes, "cudaComputeCapability")),
         driver=_interned(_text(attributes, "driverVersion")),
         memory_mib=memory // 2**20 if memory else None,
-        taints=_taints(body.get("taints")),
+        taints=_taints(body),
         shared=body.get("allowMultipleAllocations") is True,
     )
 
 
-def _taints(value: object) -> tuple[str, ...]:
-    rows = [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
+def _taints(body: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(
         f"{row.get('key')}={row['value']}:{row['effect']}" if row.get("value") else f"{row.get('key')}:{row['effect']}"
-        for row in rows
+        for row in entries(body, "taints")
         if row.get("effect") in _HARD
     )
 

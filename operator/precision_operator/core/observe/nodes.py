@@ -22,10 +22,11 @@ from precision_operator.core.observe.gpu_labels import first_label, whole_number
 from precision_operator.core.observe.gpu_slices import Gpu, PublishedGpus, SliceView, published
 from precision_operator.core.observe.memo import Memo
 from precision_operator.core.observe.quantities import millis, quantity
-from precision_operator.core.observe.raw_object import mapping, section
+from precision_operator.core.observe.raw_object import condition_of, entries, mapping, section
 
 T = TypeVar("T")
 Way = Literal["plugin", "claim"]
+_NUMBER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,14 @@ class Taint:
 
     def __str__(self) -> str:
         return f"{self.key}={self.value}:{self.effect}" if self.value else f"{self.key}:{self.effect}"
+
+    def tolerated_by(self, key: str, operator: str, value: str, effect: str) -> bool:
+        """Whether this toleration covers it, as the scheduler sees it; no key or effect means any."""
+        if effect not in ("", self.effect):
+            return False
+        if operator == "Exists":
+            return key in ("", self.key)
+        return (key, value) == (self.key, self.value)
 
 
 @dataclass(frozen=True)
@@ -133,7 +142,7 @@ def node_facts(
     capacity, allocatable = _resources(status, labels)
     counted = allocatable.get(GPU_RESOURCE, 0)
     claimable = len(here.free_of_taints) if here is not None and here.incomplete is None else 0
-    not_ready = _not_ready(status.get("conditions"))
+    not_ready = _not_ready(status)
     return NodeFacts(
         name=name,
         uid=str(meta.get("uid") or name),
@@ -162,7 +171,7 @@ def node_facts(
         evidence=gpu_labels.evidence(labels, capacity, product, here),
         published=here,
         slices_read=slices is not None,
-        taints=_taints(spec.get("taints")),
+        taints=_taints(spec),
         images=_images(status.get("images")),
         labels=labels,
     )
@@ -203,13 +212,26 @@ def _facts_or_why_not(
         return NodeFacts(name=str(section(node, "metadata").get("name") or uid), uid=uid, unreadable=error)
 
 
+def label_holds(value: str | None, operator: str, values: Sequence[str]) -> bool:
+    """Whether a label's value (None: there is no such label) meets a requirement, as in a Pod's node affinity."""
+    match operator:
+        case "In":
+            return value in values
+        case "NotIn":
+            return value not in values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case "Gt" | "Lt":
+            numbers = [int(text) for text in (value or "", *values[:1]) if _NUMBER.fullmatch(text)]
+            return len(numbers) == 2 and (numbers[0] > numbers[1] if operator == "Gt" else numbers[0] < numbers[1])
+    return False
+
+
 def same_driver(first: str, second: str) -> bool:
     """Whether two driver versions are the same release: DRA prints 580.159.4 for the driver's 580.159.04."""
     return _version(first) == _version(second)
-
-
-def _mappings(value: object) -> tuple[Mapping[str, Any], ...]:
-    return tuple(item for item in value if isinstance(item, Mapping)) if isinstance(value, list | tuple) else ()
 
 
 def _texts(value: object) -> Mapping[str, str]:
@@ -253,8 +275,8 @@ def _resources(status: Mapping[str, Any], labels: Mapping[str, str]) -> tuple[di
     return capacity, capacity or ({} if labelled is None else {GPU_RESOURCE: labelled})
 
 
-def _taints(value: object) -> tuple[Taint, ...]:
-    rows = (_texts(item) for item in _mappings(value))
+def _taints(spec: Mapping[str, Any]) -> tuple[Taint, ...]:
+    rows = map(_texts, entries(spec, "taints"))
     return tuple(Taint(row.get("key", ""), row.get("value", ""), row.get("effect", "")) for row in rows)
 
 
@@ -266,10 +288,10 @@ def _images(value: object) -> tuple[str, ...]:
     return tuple(str(name) for some in names if isinstance(some, list | tuple) for name in some)
 
 
-def _not_ready(conditions: object) -> str | None:
+def _not_ready(status: Mapping[str, Any]) -> str | None:
     """Why the node isn't ready. No Ready condition at all is no proof: a new node is kept away by its taint."""
-    ready = next((item for item in _mappings(conditions) if item.get("type") == "Ready"), None)
-    if ready is None or ready.get("status") == "True":
+    ready = condition_of(status, "Ready")
+    if not ready or ready.get("status") == "True":
         return None
     return f"condition Ready is {ready.get('status')}" + (f" ({ready['reason']})" if ready.get("reason") else "")
 

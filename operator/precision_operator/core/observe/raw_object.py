@@ -22,7 +22,7 @@ def section(raw: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 def entries(raw: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
     """The mappings in the list below a key."""
     value = raw.get(key)
-    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
+    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list | tuple) else []
 
 
 def condition_of(status: Mapping[str, Any], kind: str) -> Mapping[str, Any]:

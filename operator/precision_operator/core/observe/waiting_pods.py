@@ -6,7 +6,6 @@ What is read here decides whether an agent's end could help such a pod. Objects 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,7 +13,7 @@ from typing import Any
 
 from precision_api.facts.names import AGENT_APP, GPU_RESOURCE, LABEL_APP
 from precision_operator.core.observe.gpu_slices import DRA_DRIVER
-from precision_operator.core.observe.nodes import NodeFacts
+from precision_operator.core.observe.nodes import NodeFacts, label_holds
 from precision_operator.core.observe.quantities import quantity
 from precision_operator.core.observe.raw_object import condition_of, entries, mapping, section, turned
 
@@ -51,24 +50,16 @@ class WaitingPod:
 
     def may_run_on(self, facts: NodeFacts) -> bool:
         """Whether the scheduler would let it have this node if all its GPUs were free, as far as is read here."""
+        hard = (taint for taint in facts.taints if taint.effect in _HARD)
         return (
             self.gpus <= facts.gpus
             and all(facts.labels.get(key) == value for key, value in self.node_selector)
             and (self.terms is None or any(_holds(term, facts) for term in self.terms))
-            and all(self._tolerates(t.key, t.value, t.effect) for t in facts.taints if t.effect in _HARD)
-        )
-
-    def _tolerates(self, key: str, value: str, effect: str) -> bool:
-        return any(
-            wanted in ("", effect)
-            and (name == key or (not name and how == "Exists"))
-            and (how == "Exists" or of == value)
-            for name, how, of, wanted in self.tolerations
+            and all(any(taint.tolerated_by(*row) for row in self.tolerations) for taint in hard)
         )
 
 
 _HARD = ("NoSchedule", "NoExecute")
-_NUMBER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 _FIELD_NAME = "metadata.name"
 
 
@@ -200,21 +191,5 @@ def _rules(term: Mapping[str, Any]) -> Iterator[tuple[str, str, tuple[str, ...]]
 
 def _holds(term: tuple[tuple[str, str, tuple[str, ...]], ...], facts: NodeFacts) -> bool:
     """A term without any rule holds nowhere, as for the scheduler."""
-    return bool(term) and all(_rule_holds(*rule, facts) for rule in term)
-
-
-def _rule_holds(key: str, operator: str, values: tuple[str, ...], facts: NodeFacts) -> bool:
-    value = facts.name if key == _FIELD_NAME else facts.labels.get(key)
-    match operator:
-        case "In":
-            return value in values
-        case "NotIn":
-            return value not in values
-        case "Exists":
-            return value is not None
-        case "DoesNotExist":
-            return value is None
-        case "Gt" | "Lt":
-            numbers = [int(text) for text in (value or "", *values[:1]) if _NUMBER.fullmatch(text)]
-            return len(numbers) == 2 and (numbers[0] > numbers[1] if operator == "Gt" else numbers[0] < numbers[1])
-    return False
+    labels = {**facts.labels, _FIELD_NAME: facts.name}
+    return bool(term) and all(label_holds(labels.get(key), operator, values) for key, operator, values in term)

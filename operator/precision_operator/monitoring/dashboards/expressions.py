@@ -17,11 +17,7 @@ NOT_BASELINE = 'recipe!="bf16"'
 ONE_NODE = f'{CHOSEN_PROFILE}, node="$node"'
 
 CLUSTER_CHOICE = Variable(
-    "cluster",
-    "Cluster",
-    "By the label of the series; empty where they have none.",
-    "precision_profile_nodes",
-    "cluster",
+    "cluster", "Cluster", "By the label of the series; empty where they have none.", "precision_profile_nodes"
 )
 NAMESPACE_CHOICE = Variable(
     "namespace",
@@ -30,23 +26,15 @@ NAMESPACE_CHOICE = Variable(
     f"precision_profile_nodes{{{CHOSEN_CLUSTER}}}",
     "profile_namespace",
 )
-PROFILE_CHOICE = Variable(
-    "profile", "Profile", "PrecisionProfiles.", f"precision_profile_nodes{{{CHOSEN_NAMESPACE}}}", "profile"
-)
+PROFILE_CHOICE = Variable("profile", "Profile", "PrecisionProfiles.", f"precision_profile_nodes{{{CHOSEN_NAMESPACE}}}")
 POOL_CHOICE = Variable(
-    "pool", "Pool", "Groups of nodes with equal hardware.", f"precision_pool_nodes{{{CHOSEN_PROFILE}}}", "pool"
+    "pool", "Pool", "Groups of nodes with equal hardware.", f"precision_pool_nodes{{{CHOSEN_PROFILE}}}"
 )
 RECIPE_CHOICE = Variable(
-    "recipe", "Recipe", "Precision recipes.", f"precision_pool_training_tokens_per_second{{{CHOSEN_POOL}}}", "recipe"
+    "recipe", "Recipe", "Precision recipes.", f"precision_pool_training_tokens_per_second{{{CHOSEN_POOL}}}"
 )
 NODE_CHOICE = Variable(
-    "node",
-    "Node",
-    "The node to look at.",
-    f"precision_node_info{{{CHOSEN_POOL}}}",
-    "node",
-    multiple=False,
-    every=False,
+    "node", "Node", "The node to look at.", f"precision_node_info{{{CHOSEN_POOL}}}", multiple=False, every=False
 )
 RECIPE_LINES = tuple(SeriesColour("recipe", recipe, colour) for recipe, colour in RECIPE_COLOURS.items())
 """Each recipe in the colour that it has in the report, too."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-from precision_operator.monitoring.dashboards.banner import MADE_UP, banner
 from precision_operator.monitoring.dashboards.expressions import (
     CHOSEN_POOL,
     CHOSEN_PROFILE,
@@ -28,7 +27,7 @@ from precision_operator.monitoring.dashboards.panel import (
     SeriesColour,
     Step,
 )
-from precision_operator.monitoring.dashboards.tables import label, labels, table, value
+from precision_operator.monitoring.dashboards.tables import MADE_UP, banner, label, labels, table, value
 
 NODE_UID = "precision-node"
 MADE_UP_NODES = f"sum by (data) ({recorded('pool_data_nodes', CHOSEN_POOL, MADE_UP)})"

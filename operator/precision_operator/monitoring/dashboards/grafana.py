@@ -16,6 +16,7 @@ from grafana_foundation_sdk.models import common
 from grafana_foundation_sdk.models import dashboard as models
 from grafana_foundation_sdk.models import prometheus as prometheus_models
 
+from precision_operator.monitoring.dashboards.catalog import DASHBOARDS
 from precision_operator.monitoring.dashboards.grafana_panels import builder
 from precision_operator.monitoring.dashboards.panel import (
     Annotation,
@@ -27,10 +28,16 @@ from precision_operator.monitoring.dashboards.panel import (
     flow,
 )
 
+CHART_FOLDER = "charts/precision-profiler/files/dashboards"
 TAG = "precision-profiler"
 DATASOURCE = common.DataSourceRef(type_val="prometheus", uid="${datasource}")
 _INSTANT = ("table", "bars", "scatter", "stat")
 """Kinds that show now: they ask for one moment, never for a range."""
+
+
+def files() -> dict[str, str]:
+    """Path within the repository to text, of all dashboards."""
+    return {f"{CHART_FOLDER}/{dashboard.uid}.json": text(dashboard) for dashboard in DASHBOARDS}
 
 
 def text(dashboard: Dashboard) -> str:

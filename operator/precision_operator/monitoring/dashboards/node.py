@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 
-from precision_operator.monitoring.dashboards.banner import MADE_UP, banner
 from precision_operator.monitoring.dashboards.expressions import (
     CHOSEN_POOL,
     COMMON_CHOICES,
@@ -17,7 +16,7 @@ from precision_operator.monitoring.dashboards.expressions import (
 )
 from precision_operator.monitoring.dashboards.fleet import FAULTS
 from precision_operator.monitoring.dashboards.panel import Dashboard, Mark, Panel, PanelRow, Query, SeriesColour, Step
-from precision_operator.monitoring.dashboards.tables import label, labels, table, value
+from precision_operator.monitoring.dashboards.tables import MADE_UP, banner, label, labels, table, value
 
 _Panel, _table = partial(Panel, level="node"), partial(table, level="node")
 NO_RESULT = "this node has no result yet"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from precision_operator.monitoring.dashboards.banner import banner
 from precision_operator.monitoring.dashboards.expressions import (
     CHOSEN_CLUSTER,
     CHOSEN_PROFILE,
@@ -13,7 +12,7 @@ from precision_operator.monitoring.dashboards.expressions import (
 )
 from precision_operator.monitoring.dashboards.fleet import MADE_UP_NODES
 from precision_operator.monitoring.dashboards.panel import Dashboard, Mark, Panel, PanelRow, Query, SeriesColour, Step
-from precision_operator.monitoring.dashboards.tables import label, labels, table, value
+from precision_operator.monitoring.dashboards.tables import banner, label, labels, table, value
 
 NO_OPERATOR = "the operator's own metrics are not scraped"
 NO_EXPORTER = "the exporter's own metrics are not scraped"

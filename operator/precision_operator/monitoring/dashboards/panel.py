@@ -168,6 +168,7 @@ class Variable:
     description: str
     metric: str = ""
     value_label: str = ""
+    """Where it is not called as the variable is."""
     default: str = ""
     multiple: bool = True
     every: bool = True

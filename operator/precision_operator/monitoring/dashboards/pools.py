@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from precision_operator.monitoring.dashboards import fleet, plans
-from precision_operator.monitoring.dashboards.banner import banner
 from precision_operator.monitoring.dashboards.expressions import (
     CHOSEN_POOL,
     CHOSEN_RECIPE,
@@ -13,7 +12,7 @@ from precision_operator.monitoring.dashboards.expressions import (
     recorded,
 )
 from precision_operator.monitoring.dashboards.panel import Dashboard, Panel, PanelRow, Query, Step, Variable
-from precision_operator.monitoring.dashboards.tables import label, labels, table, value
+from precision_operator.monitoring.dashboards.tables import banner, label, labels, table, value
 
 NO_POWER = "no node of these pools has a valid power reading"
 BY = f"max by ({PROFILE}, pool, recipe)"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from precision_operator.monitoring.dashboards import fleet
-from precision_operator.monitoring.dashboards.banner import banner
 from precision_operator.monitoring.dashboards.expressions import (
     CHOSEN_RECIPE,
     COMMON_CHOICES,
@@ -15,7 +14,7 @@ from precision_operator.monitoring.dashboards.expressions import (
 )
 from precision_operator.monitoring.dashboards.node import VERDICTS
 from precision_operator.monitoring.dashboards.panel import Dashboard, Mark, Panel, PanelRow, Query
-from precision_operator.monitoring.dashboards.tables import label, labels, table, value
+from precision_operator.monitoring.dashboards.tables import banner, label, labels, table, value
 
 LOSSES = (
     Mark("diverged", "red"),

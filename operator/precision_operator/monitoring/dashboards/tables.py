@@ -1,12 +1,14 @@
-"""Tables of a dashboard: a column is a label of the series, or a query with its value."""
+"""Panels that several dashboards have: tables, whose columns are labels of the series or queries with their values, and
+the banner that tells of figures which nobody measured on this hardware."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
-from precision_operator.monitoring.dashboards.panel import Panel, Query, TableColumn
+from precision_operator.monitoring.dashboards.panel import Panel, Query, Step, TableColumn
 
+MADE_UP = 'data!="measured"'
 HEADERS = {
     "profile_namespace": "Namespace",
     "plan_namespace": "Namespace",
@@ -57,3 +59,21 @@ def table(
         shown.append(column)
     asked = tuple(queries) or (Query(query),)
     return Panel("table", title, description, unit, no_value, asked, columns=tuple(shown), **options)
+
+
+def banner(expr: str, level: Literal["pool", "node"] = "pool") -> Panel:
+    """Across the page. `expr` counts the nodes whose figures are not measured, by `data`; there may be none."""
+    return Panel(
+        "stat",
+        "Figures that were not measured on this hardware",
+        "How many nodes have figures that are simulated, replayed or a trial on a CPU. Such figures are for trying "
+        "things out: don't base decisions about this hardware on them.",
+        "nodes",
+        "all figures are measured",
+        (Query(f"{expr} > 0", "{{data}}"),),
+        size=(24, 3),
+        steps=(Step(None, "green"), Step(1, "orange")),
+        empty="all figures were measured on this hardware",
+        level=level,
+        named=True,
+    )
