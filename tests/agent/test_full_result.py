@@ -12,8 +12,8 @@ from precision_agent.run.run import run_request
 from precision_api.exchange import result as results
 from precision_api.exchange.message import RecipeSummary
 from precision_api.exchange.request import TIMINGS, LossRuns
-from precision_api.exchange.summary import STEPS
-from precision_api.exchange.wire import MESSAGE_MAX_BYTES, encode, read_log, read_message, summarize
+from precision_api.exchange.summary import MESSAGE_MAX_BYTES, STEPS, summarize
+from precision_api.exchange.wire import encode, read_log, read_message
 from precision_api.facts.recipes import RECIPE_NAMES
 from precision_api.models.workload import PresetName, Workload
 from tests.support.golden import FOLDER

@@ -19,7 +19,7 @@ from precision_api.exchange import result as results
 from precision_api.exchange import wire
 from precision_api.exchange.exits import EXITS, exit_named, exit_of
 from precision_api.exchange.message import Detail, Summary
-from precision_api.exchange.summary import compact, fitted, summarize
+from precision_api.exchange.summary import MESSAGE_MAX_BYTES, compact, fitted, summarize
 from precision_api.exchange.wire import AgentRefused, WireError, agree, encode, encode_refusal, read_log, read_message
 from precision_api.facts.recipes import RECIPE_NAMES
 from tests.support.result_objects import HASH, interval, recipe_result, result
@@ -361,7 +361,7 @@ def longest(text: str = "x") -> Summary:
 def test_the_longest_summary_fits_and_says_what_it_left_out(text: str) -> None:
     summary = fitted(longest(text))
     message = compact(summary)
-    assert len(message) <= wire.MESSAGE_MAX_BYTES
+    assert len(message) <= MESSAGE_MAX_BYTES
     assert {"sentence", "simulated", "failure"} <= set(summary.dropped)
     assert read_message(message) == summary
     assert summary.provenance == "simulated"

@@ -6,7 +6,7 @@ and names in `dropped` what was cut: the full result, in the log, still has it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel
@@ -194,35 +194,31 @@ def _cut(text: str, limit: int) -> str:
 Cut = Callable[[Summary], Summary]
 
 
-def _each(**changes: Any) -> Cut:
-    """A step that sets the same fields of every recipe."""
+def _each(change: Callable[[RecipeSummary], Mapping[str, Any]]) -> Cut:
+    """A step that changes fields of every recipe."""
 
     def cut(summary: Summary) -> Summary:
-        recipes = tuple(recipe.model_copy(update=changes) for recipe in summary.recipes)
+        recipes = tuple(recipe.model_copy(update=change(recipe)) for recipe in summary.recipes)
         return summary.model_copy(update={"recipes": recipes})
 
     return cut
 
 
-def _without_expected_loss(summary: Summary) -> Summary:
+def _with(**fields: Any) -> Cut:
+    """A step that sets the same fields of every recipe."""
+    return _each(lambda _: fields)
+
+
+def _expected_loss(recipe: RecipeSummary) -> dict[str, None]:
     """Only a loss verdict that says more than the other fields stays."""
-    recipes = tuple(
-        recipe.model_copy(update={"loss_verdict": None})
-        if recipe.loss_verdict == "healthy" or recipe.diverged_step is not None
-        else recipe
-        for recipe in summary.recipes
-    )
-    return summary.model_copy(update={"recipes": recipes})
+    return {"loss_verdict": None} if recipe.loss_verdict == "healthy" or recipe.diverged_step is not None else {}
 
 
 def _shorter_failures(limit: int) -> Cut:
+    shorter = _each(lambda recipe: {"failure": recipe.failure and _cut(recipe.failure, limit)})
+
     def cut(summary: Summary) -> Summary:
-        recipes = tuple(
-            recipe.model_copy(update={"failure": recipe.failure and _cut(recipe.failure, limit)})
-            for recipe in summary.recipes
-        )
-        partial = summary.partial and _cut(summary.partial, limit)
-        return summary.model_copy(update={"recipes": recipes, "partial": partial})
+        return shorter(summary).model_copy(update={"partial": summary.partial and _cut(summary.partial, limit)})
 
     return cut
 
@@ -248,11 +244,6 @@ def _fewer_simulated(keep: int) -> Cut:
     return cut
 
 
-def _first_power_reason(summary: Summary) -> Summary:
-    recipes = tuple(recipe.model_copy(update={"power_invalid": recipe.power_invalid[:1]}) for recipe in summary.recipes)
-    return summary.model_copy(update={"recipes": recipes})
-
-
 def _bare_software(summary: Summary) -> Summary:
     software = Software(agent=summary.software.agent, stack_hash=summary.software.stack_hash)
     return summary.model_copy(update={"software": software})
@@ -272,7 +263,7 @@ def _without_other_figures() -> tuple[tuple[str, Cut], ...]:
     """A step for each field that is not kept, the last one first: a new figure is the first to go."""
     fields = reversed(RecipeSummary.model_fields.items())
     return tuple(
-        (name, _each(**{name: field.get_default(call_default_factory=True)}))
+        (name, _with(**{name: field.get_default(call_default_factory=True)}))
         for name, field in fields
         if name not in KEPT
     )
@@ -282,16 +273,16 @@ STEPS: tuple[tuple[str, Cut], ...] = (
     ("sentence", _shorter_sentence(160)),
     ("simulated", _fewer_simulated(3)),
     ("failure", _shorter_failures(60)),
-    ("power_invalid", _first_power_reason),
+    ("power_invalid", _each(lambda recipe: {"power_invalid": recipe.power_invalid[:1]})),
     ("failure", _shorter_failures(24)),
     *_without_other_figures(),
-    ("loss_verdict", _without_expected_loss),
+    ("loss_verdict", _each(_expected_loss)),
     ("sentence", _shorter_sentence(0)),
-    ("gpu_spread", _each(gpu_spread=None)),
-    ("energy", _each(watts=None, tokens_per_joule=None, power_scope=None, power_invalid=("cut_to_fit",))),
+    ("gpu_spread", _with(gpu_spread=None)),
+    ("energy", _with(watts=None, tokens_per_joule=None, power_scope=None, power_invalid=("cut_to_fit",))),
     ("device_memory", lambda summary: summary.model_copy(update={"device_memory": None})),
     ("software", _bare_software),
-    ("failure", _each(failure=None)),
+    ("failure", _with(failure=None)),
 )
 """What is cut, in this order: words before figures. After the last step a summary fits for every result that the
 schema admits."""

@@ -25,20 +25,7 @@ from precision_api.exchange.exits import exit_named
 from precision_api.exchange.message import Detail, Refusal, Summary
 from precision_api.exchange.request import canonical
 from precision_api.exchange.result import MeasurementResult
-from precision_api.exchange.summary import MESSAGE_MAX_BYTES, compact, fitted, summarize
-
-__all__ = [
-    "MESSAGE_MAX_BYTES",
-    "AgentRefused",
-    "Published",
-    "WireError",
-    "agree",
-    "encode",
-    "encode_refusal",
-    "read_log",
-    "read_message",
-    "summarize",
-]
+from precision_api.exchange.summary import compact, fitted, summarize
 
 LINE_MAX_BYTES = 8 * 1024
 """Half of what a container runtime keeps in one piece, so that a little stderr in front doesn't split a line."""

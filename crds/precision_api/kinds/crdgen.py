@@ -17,16 +17,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from precision_api.facts.names import (
-    GROUP,
-    PLAN_KIND,
-    PLAN_PLURAL,
-    PROFILE_KIND,
-    PROFILE_PLURAL,
-    REPORT_KIND,
-    REPORT_PLURAL,
-    VERSION,
-)
+from precision_api.facts import names
 from precision_api.kinds.capacity_plan import PlanSpec, PlanStatus
 from precision_api.kinds.profile import ProfileSpec, ProfileStatus
 from precision_api.kinds.report import ReportSpec, ReportStatus
@@ -67,8 +58,8 @@ class ResourceKind:
 _AGE = Column("Age", ".metadata.creationTimestamp", "Time since creation.", type="date")
 
 PROFILE = ResourceKind(
-    kind=PROFILE_KIND,
-    plural=PROFILE_PLURAL,
+    kind=names.PROFILE_KIND,
+    plural=names.PROFILE_PLURAL,
     short_name="pp",
     description="What to measure in low-precision training, on which nodes, and what has come of it.",
     spec=ProfileSpec,
@@ -93,8 +84,8 @@ PROFILE = ResourceKind(
 )
 
 REPORT = ResourceKind(
-    kind=REPORT_KIND,
-    plural=REPORT_PLURAL,
+    kind=names.REPORT_KIND,
+    plural=names.REPORT_PLURAL,
     short_name="npr",
     description="The result of one PrecisionProfile on one node. Written by the operator alone.",
     spec=ReportSpec,
@@ -115,8 +106,8 @@ REPORT = ResourceKind(
 )
 
 PLAN = ResourceKind(
-    kind=PLAN_KIND,
-    plural=PLAN_PLURAL,
+    kind=names.PLAN_KIND,
+    plural=names.PLAN_PLURAL,
     short_name="cplan",
     description="Which pool, which precision and how many GPUs for training jobs, from what was measured.",
     spec=PlanSpec,
@@ -141,7 +132,7 @@ KINDS = (PROFILE, REPORT, PLAN)
 
 def definition(kind: ResourceKind) -> dict[str, Any]:
     """The CustomResourceDefinition of `kind`. Raises Unmappable for a model that has no structural schema."""
-    names = {
+    called = {
         "kind": kind.kind,
         "listKind": f"{kind.kind}List",
         "plural": kind.plural,
@@ -150,7 +141,7 @@ def definition(kind: ResourceKind) -> dict[str, Any]:
         "categories": [CATEGORY],
     }
     version = {
-        "name": VERSION,
+        "name": names.VERSION,
         "served": True,
         "storage": True,
         "subresources": {"status": {}},
@@ -161,8 +152,8 @@ def definition(kind: ResourceKind) -> dict[str, Any]:
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{kind.plural}.{GROUP}"},
-        "spec": {"group": GROUP, "scope": "Namespaced", "names": names, "versions": [version]},
+        "metadata": {"name": f"{kind.plural}.{names.GROUP}"},
+        "spec": {"group": names.GROUP, "scope": "Namespaced", "names": called, "versions": [version]},
     }
 
 
@@ -177,7 +168,7 @@ def _root(kind: ResourceKind) -> dict[str, Any]:
         "type": "object",
         "description": kind.description,
         "properties": {
-            "apiVersion": {"type": "string", "description": f"{GROUP}/{VERSION}."},
+            "apiVersion": {"type": "string", "description": f"{names.GROUP}/{names.VERSION}."},
             "kind": {"type": "string", "description": f"{kind.kind}."},
             "metadata": {"type": "object"},
             "spec": structural(kind.spec),

@@ -13,7 +13,7 @@ from precision_api.models.huggingface import model_from_config
 from precision_api.models.model import ModelSpec
 from precision_api.models.presets import PRESETS
 from precision_api.models.shapes import Gemm, Split, explicit_gemms, model_gemms
-from precision_api.models.workload import STEP_SETTINGS, Workload
+from precision_api.models.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,35 +68,22 @@ def concrete(workload: Workload) -> Workload:
     if workload.gemms is not None:
         shapes = tuple(parse_shape(text) for text in workload.gemms)
         return workload.model_copy(update={"gemms": None, "shapes": shapes})
-    if workload.shapes is not None or workload.model is not None:
-        return workload
     if workload.preset is not None:
         row = PRESETS[workload.preset]
-        return Workload(
-            name=workload.name or workload.preset,
-            model=row.model,
-            micro_batch_size=workload.micro_batch_size or row.micro_batch_size,
-            sequence_length=workload.sequence_length or row.sequence_length,
-            **_settings(workload),
-        )
+        sizes = {
+            "name": workload.name or workload.preset,
+            "micro_batch_size": workload.micro_batch_size or row.micro_batch_size,
+            "sequence_length": workload.sequence_length or row.sequence_length,
+        }
+        return workload.model_copy(update={"preset": None, "model": row.model, **sizes})
     source = workload.hugging_face_config
-    assert source is not None
+    if source is None:
+        return workload
     if source.text is None:
         raise ValueError(
             "huggingFaceConfig.configMapKeyRef can only be read in the cluster: give the text of the config.json"
         )
-    return Workload(
-        name=workload.name,
-        model=model_from_config(source.text),
-        micro_batch_size=workload.micro_batch_size,
-        sequence_length=workload.sequence_length,
-        **_settings(workload),
-    )
-
-
-def _settings(workload: Workload) -> dict[str, Any]:
-    """How the step is split and repeated, as it was given."""
-    return {name: getattr(workload, name) for name in STEP_SETTINGS}
+    return workload.model_copy(update={"hugging_face_config": None, "model": model_from_config(source.text)})
 
 
 def workload_hash(workload: Workload) -> str:

@@ -69,10 +69,6 @@ class HuggingFaceConfig(Document):
     )
 
 
-STEP_SETTINGS = ("tensor_parallel", "expert_parallel", "gradient_accumulation", "optimizer_shards", "recompute")
-"""Fields of a workload that say how a step is split over GPUs and repeated."""
-
-
 class Workload(Document):
     """What is measured: exactly one of model, preset, huggingFaceConfig, gemms and shapes, and how much in one step."""
 
