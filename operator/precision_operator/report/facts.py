@@ -20,6 +20,7 @@ from precision_operator.core.results.provenance import provenance_of
 from precision_operator.core.results.reading import Reading, read
 from precision_operator.core.results.reading import RecipeRow as NodeRow
 from precision_operator.core.results.rows import recipe_report, run_of_result
+from precision_operator.core.results.slowness import PeerComparison
 
 DEFAULT_SLOW_PERCENT = float(Thresholds().slow_node_percent)
 NOT_FASTER = ("no_difference", "slower")
@@ -39,7 +40,7 @@ class Given:
     result_problem: str = ""
     slow_node_percent: float = DEFAULT_SLOW_PERCENT
     """The profile's threshold for slow nodes."""
-    standing: Judged | None = None
+    standing: PeerComparison | None = None
     """On the page of one node: how it compares with its peers, which are not on the page."""
     unmeasured: tuple[str, ...] = ()
     """One sentence for each group of nodes without a result."""
@@ -62,6 +63,11 @@ class Given:
     @property
     def slow(self) -> tuple[str, ...]:
         return tuple(node.node for node in self.judged if node.slow)
+
+    @property
+    def slow_node(self) -> PeerComparison | None:
+        """Of the page's one node, where it is slow: the page leads with it."""
+        return self.standing if self.standing is not None and self.standing.judged.slow else None
 
     @property
     def watermark(self) -> str:

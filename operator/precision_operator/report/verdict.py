@@ -26,9 +26,10 @@ def verdict(facts: Given) -> tuple[Notice, ...]:
     said = [Notice("warning", _ORIGINS[facts.data])] if facts.data in _ORIGINS else []
     if not facts.nodes:
         return (*said, Notice("answer", "No node has a result yet."), *_odd(facts), *_rest(facts))
+    said += _standing(facts)
     for pool in pools(facts):
         said += _of_pool(pool)
-    return (*said, *_standing(facts), *_odd(facts), *_of_recipes(facts), *_rest(facts))
+    return (*said, *_odd(facts), *_of_recipes(facts), *_rest(facts))
 
 
 def _of_pool(pool: PoolFigures) -> Iterator[Notice]:
@@ -107,12 +108,14 @@ def _of_recipes(facts: Given) -> Iterator[Notice]:
 
 
 def _standing(facts: Given) -> Iterator[Notice]:
-    """How the one node of the page stands in its pool."""
+    """How the one node of the page stands in its pool: that it is slow, what this costs and what to do."""
     standing = facts.standing
-    if standing is not None:
-        sentence = f"{standing.node} gives {standing.relative:.1%} of the median of its peers in {standing.pool}"
-        slow = Notice("warning", f"Slow: {sentence}.")
-        yield slow if standing.slow else Notice("note", f"{sentence}: it is not slow.")
+    if slow := facts.slow_node:
+        yield Notice("answer", f"{slow.headline}.")
+        yield from (Notice("warning", words) for words in (slow.cost, slow.what, slow.to_do))
+    elif standing is not None:
+        node, share, pool = standing.judged.node, standing.judged.relative, standing.judged.pool
+        yield Notice("note", f"{node} gives {share:.1%} of the median of its peers in {pool}: it is not slow.")
 
 
 def _odd(facts: Given) -> Iterator[Notice]:

@@ -31,6 +31,7 @@ from precision_operator.cli.terminal import say
 from precision_operator.cluster import ApiError, Cluster, paths
 from precision_operator.core.observe.clock import format_time
 from precision_operator.core.observe.observed import ProfileView, ReportView
+from precision_operator.core.results.slowness import compared
 from precision_operator.report.detail import is_result, of_config_map, of_text
 from precision_operator.report.facts import DEFAULT_SLOW_PERCENT, Given, pools, reading_of_result
 from precision_operator.report.page import page
@@ -117,7 +118,8 @@ async def _of_cluster(
         owner = _profile_of(fleet, bare, only)
         every = of_profile(fleet.reports, owner)
         chosen = tuple(r for r in every if r.node_name == bare)
-        standing = compared_with_peers(every, owner).get(bare)
+        judged = compared_with_peers(every, owner).get(bare)
+        standing = compared(judged, reading_of(chosen[0]), owner.namespace, owner.name) if judged else None
         subject, unmeasured = f"Node {bare}, profile {owner.key}", _failed(chosen)
     facts = Given(
         subject,

@@ -17,7 +17,9 @@ from precision_operator.cli.object_ref import bare_node
 from precision_operator.cli.options import AllNamespaces, FormOf, Namespace, OfProfile, Reach, asks_cluster
 from precision_operator.cli.output import OutputFormat, as_columns, printed
 from precision_operator.cli.terminal import say
-from precision_operator.core.status.why import NodeAnswer, PeerComparison, why
+from precision_operator.core.results.outliers import Judged
+from precision_operator.core.results.slowness import PeerComparison
+from precision_operator.core.status.why import NodeAnswer, why
 
 
 @asks_cluster
@@ -72,9 +74,17 @@ def text(node: str, answers: Sequence[NodeAnswer]) -> str:
     """A paragraph for each profile, headed by profile, state and reason."""
     if not answers:
         return f"Node {node}: there is no profile to measure it. Create one: kubectl explain pp.spec"
-    heads = [f"{answer.profile.key}: {answer.kind}, {answer.reason}\n  {answer.message}" for answer in answers]
     details = ("".join(f"\n  {title:<13}{words}" for title, words in _lines(answer)) for answer in answers)
-    return "\n\n".join(map("".join, zip(heads, details, strict=True)))
+    return "\n\n".join(map("".join, zip(map(_head, answers), details, strict=True)))
+
+
+def _head(answer: NodeAnswer) -> str:
+    """What comes first: that the node is slow, where it is."""
+    state, standing = f"{answer.kind}, {answer.reason}\n  {answer.message}", answer.standing
+    if standing is None or not standing.judged.slow:
+        return f"{answer.profile.key}: {state}"
+    told = (standing.headline, standing.cost, f"{standing.reason}: {standing.what}", standing.to_do, state)
+    return f"{answer.profile.key}: " + "\n  ".join(told)
 
 
 def _lines(answer: NodeAnswer) -> Iterator[tuple[str, str]]:
@@ -94,8 +104,8 @@ def _lines(answer: NodeAnswer) -> Iterator[tuple[str, str]]:
     if answer.past.result_at is not None:
         mark = "" if answer.past.data in (None, "measured") else f", {str(answer.past.data).upper()}"
         yield "last result", f"{answer.past.result_at}, in {answer.past.report}{mark}"
-    if answer.standing is not None:
-        yield ("slow" if answer.standing.judged.slow else "not slow"), _stands(answer.standing)
+    if answer.standing is not None and not answer.standing.judged.slow:
+        yield "not slow", _stands(answer.standing.judged)
     if answer.past.detail_problem is not None:
         yield "no detail", answer.past.detail_problem
     if answer.past.stale is not None:
@@ -118,10 +128,7 @@ def unserved(namespace: str) -> str:
     )
 
 
-def _stands(standing: PeerComparison) -> str:
-    judged = standing.judged
-    if judged.slow:
-        return f"{standing.reason}: {standing.message}"
+def _stands(judged: Judged) -> str:
     share = f"{judged.relative:.1%} of the median of {judged.reference} comparable nodes ({judged.recipe})"
     if judged.limit <= 0:
         return f"{share}, which differ too much among themselves to call one of them slow"

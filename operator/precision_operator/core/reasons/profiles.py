@@ -15,8 +15,8 @@ ROWS = (
         "Slow",
         "slow",
         f"{_AGAINST_PEERS}. It was not throttled, no recipe fell back, and {{gpus}}",
-        f"A synchronous job that uses it runs at its speed. {_AGAIN} shows whether it repeats; if so, "
-        "kubectl cordon {node}, and see the runbook of PrecisionNodeSlow.",
+        f"{_AGAIN} shows whether it repeats. If so, drain the node, run dcgmi diag -r 3, and send its vendor what "
+        "kubectl precision report {node} -n {namespace} --profile {profile} writes (runbook PrecisionNodeSlow).",
     ),
     Reason(
         "SlowThrottled",

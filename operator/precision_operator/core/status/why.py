@@ -22,17 +22,14 @@ from precision_operator.core.observe.observed import JobView, Observed, ProfileV
 from precision_operator.core.observe.tenants import held_nodes
 from precision_operator.core.plan import Plan
 from precision_operator.core.reasons import REASONS, Kind, Said, said, sentence
-from precision_operator.core.results.outliers import Judged
 from precision_operator.core.results.provenance import provenance_of
-from precision_operator.core.results.reading import Reading
+from precision_operator.core.results.slowness import PeerComparison, compared
 from precision_operator.core.status.node_readings import readings
 from precision_operator.core.status.profile_status import standings
 
 NEAREST = 3
 """How many names are suggested for one that does not exist."""
 BLOCKERS_SHOWN = 5
-ONE_SLOW_GPU = 0.97
-"""Below this share of its node's mean a GPU is named as the slow one: the agent's own limit."""
 
 
 @dataclass(frozen=True)
@@ -55,15 +52,6 @@ class Past:
 
 
 NOTHING = Past()
-
-
-@dataclass(frozen=True)
-class PeerComparison:
-    """How a measured node compares with its peers; reason and message where it is slow, else empty."""
-
-    judged: Judged
-    reason: str = ""
-    message: str = ""
 
 
 @dataclass(frozen=True)
@@ -195,40 +183,7 @@ def _standing(plan: ProfilePlan, node_state: NodeState) -> PeerComparison | None
     judged = next((judged for judged in standings(plan) if judged.node == name), None)
     if judged is None or reading is None:
         return None
-    return PeerComparison(judged, *_slow(judged, reading, plan.profile)) if judged.slow else PeerComparison(judged)
-
-
-def _slow(slow: Judged, reading: Reading, profile: ProfileView) -> tuple[str, str]:
-    """Reason and sentence, with the cause that the report knows: a fallback, or throttling, explains the rest."""
-    fallen = reading.fallen_back
-    throttled = [row for row in reading.rows.values() if row.throttled]
-    causes = dict.fromkeys(row.throttle_reason or "heat or the power brake" for row in throttled)
-    reason = "SlowFallback" if fallen else "SlowThrottled" if causes else "Slow"
-    spread = reading.rows[slow.recipe].gpu_spread
-    text = sentence(
-        reason,
-        relative=f"{slow.relative:.1%}",
-        limit=f"{slow.limit:.1%}",
-        count=slow.reference,
-        pool=slow.pool,
-        recipe=slow.recipe,
-        recipes=", ".join(fallen),
-        cause=", ".join(causes),
-        gpus=_gpus(spread),
-        node=slow.node,
-        namespace=profile.namespace,
-        profile=profile.name,
-    )
-    return reason, text
-
-
-def _gpus(spread: float | None) -> str:
-    """Whether one GPU or all of them make the node slow; `spread` is the slowest GPU's rate over the mean."""
-    if spread is None:
-        return "its GPUs were not compared with each other"
-    if spread < ONE_SLOW_GPU:
-        return f"one GPU is slower than the others, at {spread:.1%} of their mean (status.hardware.slowestGPU names it)"
-    return f"all its GPUs are equally slow (the slowest is at {spread:.1%} of their mean)"
+    return compared(judged, reading, plan.profile.namespace, plan.profile.name)
 
 
 def _job(plan: ProfilePlan, observed: Observed, node_uid: str) -> JobView | None:

@@ -13,6 +13,7 @@ from precision_operator.report.facts import Given, pools
 from precision_operator.report.figures.cost import cost
 from precision_operator.report.figures.efficiency import efficiency
 from precision_operator.report.figures.gemms import gemms
+from precision_operator.report.figures.gpus import gpus
 from precision_operator.report.figures.loss import loss
 from precision_operator.report.figures.nodes import distribution
 from precision_operator.report.figures.power import power
@@ -26,6 +27,8 @@ POOLS_DRAWN = 4
 def figures(facts: Given) -> Iterator[Figure]:
     """All figures of the page, in its order: the main one first."""
     drawn, result = pools(facts)[:POOLS_DRAWN], facts.result
+    if result is not None and facts.slow_node is not None:
+        yield gpus(result, facts.slow_node)
     yield from speedup(facts, drawn)
     if result is not None:
         yield from gemms(facts, result)

@@ -9,7 +9,7 @@ from precision_operator.drawing import svg
 from precision_operator.drawing.figure import Figure
 from precision_operator.drawing.palette import RECIPE_COLOURS
 from precision_operator.report.facts import Given, PoolFigures, PoolRow
-from precision_operator.report.figures.figure import named, of_nodes, spread_text
+from precision_operator.report.figures.figure import cell, named, of_nodes, spread_text
 
 LEFT, RIGHT, TOP, BOTTOM = 44, 14, 24, 214
 APART = 12
@@ -39,7 +39,7 @@ def efficiency(facts: Given, drawn: Sequence[PoolFigures]) -> Iterator[Figure]:
                 row.recipe,
                 spread_text(row.rate, 0),
                 spread_text(row.tokens_per_joule, 2),
-                "–" if row.watts is None else f"{row.watts:,.0f}",
+                cell(row.watts),
                 "" if row.tokens_per_joule else row.power_reason or "no power was read",
             )
             for pool in drawn

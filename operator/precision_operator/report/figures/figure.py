@@ -25,6 +25,11 @@ def spread_text(spread: Spread | Interval | None, digits: int = 2, unit: str = "
     return f"{text} {bounds}" + (f" (range of {spread.n})" if kind == "range" else "")
 
 
+def cell(value: float | None, form: str = ",.0f") -> str:
+    """A dash for None."""
+    return "–" if value is None else format(value, form)
+
+
 EMULATED = "emulated"
 
 

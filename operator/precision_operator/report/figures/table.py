@@ -5,7 +5,7 @@ from __future__ import annotations
 from precision_api.exchange.result import DeviceMemory, MeasurementResult, RecipeResult, Training
 from precision_api.exchange.summary import USABLE, first_failure
 from precision_operator.drawing.figure import Figure
-from precision_operator.report.figures.figure import of_result, spread_text
+from precision_operator.report.figures.figure import cell, of_result, spread_text
 
 LINES = (
     "verdict",
@@ -74,15 +74,15 @@ def _column(recipe: RecipeResult, by_gpus: bool) -> tuple[str, ...]:
         spread_text(training.speedup if training else None, 3, "x"),
         spread_text(sums.get("autocast"), 2, "x"),
         spread_text(sums.get("prequantized"), 2, "x"),
-        _cell(recipe.quantization_tax, ".1%"),
+        cell(recipe.quantization_tax, ".1%"),
         _mfu(training, by_gpus),
-        _cell(energy.watts if energy else None, ",.0f"),
-        _cell(energy.tokens_per_joule if energy else None, ".2f"),
-        _cell(energy.tokens_per_joule_net if energy else None, ".2f"),
-        _cell(memory / 1e9 if memory and stands else None, ".1f"),
-        _cell(taken / 1e9 if taken and stands else None, ".1f"),
+        cell(energy.watts if energy else None, ",.0f"),
+        cell(energy.tokens_per_joule if energy else None, ".2f"),
+        cell(energy.tokens_per_joule_net if energy else None, ".2f"),
+        cell(memory / 1e9 if memory and stands else None, ".1f"),
+        cell(taken / 1e9 if taken and stands else None, ".1f"),
         f"{recipe.throttled.share:.1%} {recipe.throttled.reason}" if recipe.throttled else "–",
-        _cell(recipe.last_layers_bf16, "d"),
+        cell(recipe.last_layers_bf16, "d"),
         _failure(recipe),
     )
 
@@ -101,7 +101,3 @@ def _failure(recipe: RecipeResult) -> str:
     if recipe.verification.verdict not in USABLE:
         return f"{recipe.verification.verdict}: its figures are not this recipe's"
     return "–"
-
-
-def _cell(value: float | None, form: str) -> str:
-    return "–" if value is None else format(value, form)
