@@ -64,6 +64,16 @@ def test_every_node_has_a_row_with_its_figures_and_what_is_odd_about_it(api: Api
     assert [rows["broken"][key] for key in ("state", "best", "attempt")] == ["Failed", None, "AgentCrashed"]
 
 
+def test_best_says_how_many_layers_stay_in_bf16_and_bounds_that_print_alike_are_one_number(api: Api) -> None:
+    api.profiles(profile_object())
+    api.reports(measured("n0", best={"lastLayersBF16": 5, "speedupLower": "1.59999", "speedupUpper": "1.60001"}))
+    shown = api.run("nodes", "-o", "wide").stdout
+    assert "nvfp4 1.60x (last 5 in BF16)" in shown
+    assert "   1.600   " in shown
+    assert "[1.6" not in shown
+    assert cells(api)["n0"]["lastLayersBF16"] == 5
+
+
 def test_a_profile_that_was_deleted_and_applied_again_has_none_of_the_older_ones_results(api: Api) -> None:
     """Reports of the older one stay until the garbage collector comes; who has no owner is adopted."""
     api.profiles(profile_object())

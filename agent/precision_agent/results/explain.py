@@ -188,8 +188,8 @@ def _kernel_time(row: RecipeResult) -> Iterator[Figure]:
 
 def _tax_value(row: RecipeResult) -> str:
     interval = row.quantization_tax_interval
-    between = f" ({interval.lower:.1%} to {interval.upper:.1%})" if interval else ""
-    return f"{row.quantization_tax or 0.0:.1%}{between}"
+    low, high = (f"{interval.lower:.1%}", f"{interval.upper:.1%}") if interval else ("", "")
+    return f"{row.quantization_tax or 0.0:.1%}{f' ({low} to {high})' if low != high else ''}"
 
 
 def _tax_source(row: RecipeResult) -> str:

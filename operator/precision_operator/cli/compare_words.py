@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from precision_operator.core.results.compare import UNKNOWN, Comparison, ComparisonRow
+from precision_operator.core.results.intervals import bounds_text
 from precision_operator.core.results.ratios import EQUAL_WITHIN, ComparisonOutcome, Ratio
 
 _RATE: Mapping[ComparisonOutcome, str] = {
@@ -114,5 +115,5 @@ def ratio_text(ratio: Ratio | None) -> str:
     """`0.982 [0.976, 0.988]`."""
     if ratio is None:
         return "-"
-    bounds = f" [{ratio.interval.lower:.3f}, {ratio.interval.upper:.3f}]" if ratio.interval else " (no interval)"
-    return f"{ratio.value:.3f}{bounds}"
+    bounds = bounds_text(ratio.interval.lower, ratio.interval.upper) if ratio.interval else "(no interval)"
+    return f"{ratio.value:.3f} {bounds}".rstrip()

@@ -34,8 +34,9 @@ from precision_operator.cli.results import (
 from precision_operator.cli.terminal import say
 from precision_operator.cluster import Cluster, paths
 from precision_operator.core.observe.observed import ProfileView, ReportView
+from precision_operator.core.results.intervals import bounds_text
 from precision_operator.core.results.outliers import Judged
-from precision_operator.core.results.reading import Reading, RecipeRow, driver_of
+from precision_operator.core.results.reading import Reading, RecipeRow, best_text, driver_of
 
 
 class Only(StrEnum):
@@ -256,12 +257,12 @@ def _gpus_by(node: _NodeResult) -> str | None:
 
 
 def _best(row: OutputRow) -> str:
-    return " ".join(filter(None, (row["best"], figure("speedup", ".2f", "x")(row))))
+    return best_text(row["best"] or "", row["speedup"], row["lastLayersBF16"])
 
 
 def _interval(row: OutputRow) -> str:
     bounds = (row["speedupLower"], row["speedupUpper"])
-    return "-" if None in bounds else f"[{bounds[0]:.3f}, {bounds[1]:.3f}]"
+    return "-" if None in bounds else bounds_text(*bounds) or f"{bounds[0]:.3f}"
 
 
 COLUMNS: Columns[_NodeResult] = (
@@ -274,6 +275,7 @@ COLUMNS: Columns[_NodeResult] = (
     Column("speedup", _of_best(lambda best: best.speedup)),
     Column("speedupLower", _of_best(lambda best: best.speedup_lower)),
     Column("speedupUpper", _of_best(lambda best: best.speedup_upper)),
+    Column("lastLayersBF16", _of_best(lambda best: best.last_layers_bf16)),
     Column("tokensPerSecond", _of_best(lambda best: best.tokens_per_second)),
     Column(header="tokens/s", cell=figure("tokensPerSecond", ",.0f")),
     Column("tokensPerJoule", _of_best(lambda best: best.tokens_per_joule)),

@@ -23,6 +23,12 @@ class Spread:
     kind: Literal["interval", "range", "point"]
 
 
+def bounds_text(lower: float, upper: float, digits: int = 3) -> str:
+    """`[0.976, 0.988]`; empty where both print alike."""
+    low, high = f"{lower:,.{digits}f}", f"{upper:,.{digits}f}"
+    return f"[{low}, {high}]" if low != high else ""
+
+
 def median_spread(values: Sequence[float]) -> Spread:
     """The median of several nodes with its 95 % interval from order statistics, which supposes no distribution.
 

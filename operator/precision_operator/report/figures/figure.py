@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from precision_api.exchange.result import Interval, MeasurementResult
-from precision_operator.core.results.intervals import Spread
+from precision_operator.core.results.intervals import Spread, bounds_text
 from precision_operator.core.results.reading import Reading
 from precision_operator.drawing.svg import FAIL, FAINT, SMALL, words
 from precision_operator.report.facts import PoolFigures, PoolRow
@@ -18,10 +18,9 @@ def spread_text(spread: Spread | Interval | None, digits: int = 2, unit: str = "
         return "–"
     text = f"{spread.value:,.{digits}f}{unit}"
     kind = getattr(spread, "kind", "interval")
-    low, high = (f"{bound:,.{digits}f}" for bound in (spread.lower, spread.upper))
-    if kind == "point" or low == high:
+    bounds = bounds_text(spread.lower, spread.upper, digits)
+    if kind == "point" or not bounds:
         return text
-    bounds = f"[{low}, {high}]"
     return f"{text} {bounds}" + (f" (range of {spread.n})" if kind == "range" else "")
 
 
