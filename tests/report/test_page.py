@@ -19,6 +19,7 @@ from precision_operator.drawing.palette import RECIPE_COLOURS, RECIPE_DASHES
 from precision_operator.report.facts import Given, reading_of_result
 from precision_operator.report.figures import figures
 from precision_operator.report.figures.cost import dollars
+from precision_operator.report.figures.table import table
 from precision_operator.report.page import NODES_LISTED, page
 from precision_operator.report.verdict import verdict
 from tests.report.sample import MADE_AT, fleet, fleet_page, full_result, gemms, node_page, status, sums
@@ -213,6 +214,12 @@ def test_the_page_of_a_slow_node_leads_with_it_and_its_gpus() -> None:
     shown = next(figures(given))
     assert (shown.key, shown.rows[2]) == ("gpus", ("2", "GPU-2", "31,200", "81.0%", "1,200", "3"))
     assert shown.rows[0][3:] == ("101.3%", "1,200", "–")
+
+
+def test_the_estimate_of_memory_stands_beside_what_the_gpu_has() -> None:
+    gpus = [gpu.model_copy(update={"memory_bytes": 186 * 10**9}) for gpu in full_result().gpus]
+    assert "The GPU has 186.0 GB: a full model that takes more must be" in table(full_result(gpus=gpus)).caption
+    assert "The GPU has" not in table(full_result()).caption
 
 
 def test_what_somebody_must_look_after_is_said_before_what_speedups_mean() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from precision_api.exchange.result import DeviceMemory, MeasurementResult, RecipeResult, Training
+from precision_api.exchange.result import MeasurementResult, RecipeResult, Training
 from precision_api.exchange.summary import USABLE, first_failure
 from precision_operator.drawing.figure import Figure
 from precision_operator.report.figures.figure import cell, of_result, spread_text
@@ -35,21 +35,21 @@ def table(result: MeasurementResult) -> Figure:
         svg="",
         caption="Intervals are of 95 %. synchronous: GPUs x slowest GPU, the pace of a job that waits for all of them. "
         "Memory is one GPU's, estimated by a formula that fits what the short model took."
-        f"{_memory_text(result.device_memory)} A dash: not measured, or the figure does not stand."
-        + _peaks_text(result),
+        f"{_memory_text(result)} A dash: not measured, or the figure does not stand." + _peaks_text(result),
         source=of_result(result),
         head=("", *(recipe.recipe for recipe in result.recipes)),
         rows=tuple(zip(LINES, *(_column(recipe, bool(result.gpus)) for recipe in result.recipes), strict=True)),
     )
 
 
-def _memory_text(memory: DeviceMemory | None) -> str:
-    """What NVML counted in the run, beside all that the GPU has."""
+def _memory_text(result: MeasurementResult) -> str:
+    """What a GPU has, and what NVML counted in the run."""
+    memory, total = result.device_memory, result.gpus[0].memory_bytes if result.gpus else None
+    has = f" The GPU has {total / 1e9:.1f} GB: a full model that takes more must be sharded." if total else ""
     if memory is None:
-        return ""
-    total = f" of the GPU's {memory.total_bytes / 1e9:.1f} GB" if memory.total_bytes else ""
-    used = f"{memory.used_bytes / 1e9:.1f} GB{total}" + (f" ({memory.counted})" if memory.counted else "")
-    return f" While the short model trained, all recipes in one process, NVML counted up to {used} as used."
+        return has
+    used = f"{memory.used_bytes / 1e9:.1f} GB" + (f" ({memory.counted})" if memory.counted else "")
+    return f"{has} While the short model trained, all recipes in one process, NVML counted up to {used} as used."
 
 
 def _peaks_text(result: MeasurementResult) -> str:
