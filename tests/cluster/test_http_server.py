@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import tracemalloc
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import aiohttp
 import pytest
 
-from precision_operator.cluster.http_server import MOST, MOST_OF_ADDRESS, Connections, probes, serving
+from precision_operator.cluster.http_server import MOST, MOST_OF_ADDRESS, probes, serving
 from precision_operator.exporter.self_metrics import OwnMetrics
 from precision_operator.exporter.server import Scrapes, application
 from tests.support.eventually import eventually
@@ -29,9 +31,9 @@ class LargeScrapes(Scrapes):
 
 
 @asynccontextmanager
-async def metrics_served(connections: Connections | None = None) -> AsyncIterator[int]:
+async def metrics_served(request_seconds: float = 5.0, response_seconds: float = 30.0) -> AsyncIterator[int]:
     app = application(LargeScrapes(store_of(), OwnMetrics()))
-    async with serving(app, "127.0.0.1", 0, connections) as port:
+    async with serving(app, "127.0.0.1", 0, request_seconds, response_seconds) as port:
         yield port
 
 
@@ -68,7 +70,8 @@ async def answer(port: int, path: str = "/healthz") -> int:
         return response.status
 
 
-HALF, SLOW = b"GET /metr", b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
+HEAD_END = b"Host: x\r\n\r\n"
+HALF, SLOW = b"GET /metr", b"GET /metrics HTTP/1.1\r\n" + HEAD_END
 
 
 @pytest.mark.parametrize(
@@ -84,24 +87,23 @@ HALF, SLOW = b"GET /metr", b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
 async def test_connections_are_bounded_and_another_address_is_still_answered(
     words: bytes, count: int, addresses: int, most: int
 ) -> None:
-    async with metrics_served(Connections(60.0, 60.0)) as port, connected(port, count, addresses, words):
+    async with metrics_served(60.0, 60.0) as port, connected(port, count, addresses, words):
         await asyncio.to_thread(eventually, lambda: open_at(port) == most, 15.0)
         assert [await answer(port), await answer(port, "/metrics")] == [200, 200]
 
 
 async def test_of_an_address_the_oldest_half_request_makes_room() -> None:
-    async with metrics_served() as port, connected(port, MOST_OF_ADDRESS, 1, HALF) as streams:
-        source = ("127.0.0.2", 0)
-        reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=source)
-        writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
-        assert b"200 OK" in await reader.readline()
-        assert [stream[0].at_eof() for stream in streams[:2]] == [True, False]
-        writer.close()
+    async with (
+        metrics_served() as port,
+        connected(port, 1, 1, SLOW) as [asked],
+        connected(port, MOST_OF_ADDRESS, 1, HALF) as streams,
+    ):
+        assert [stream[0].at_eof() for stream in (asked, *streams[:2])] == [False, True, False]
 
 
 @pytest.mark.parametrize("words", [HALF, SLOW, b""], ids=["half", "slow", "silent"])
 async def test_who_is_late_is_closed(words: bytes) -> None:
-    async with metrics_served(Connections(0.5, 1.0)) as port, connected(port, 4, 1, words):
+    async with metrics_served(0.5, 1.0) as port, connected(port, 4, 1, words):
         assert open_at(port) == 4
         await asyncio.to_thread(eventually, lambda: open_at(port) == 0, 5.0)
 
@@ -122,10 +124,41 @@ async def test_a_crowd_on_the_metrics_leaves_the_probes_alone() -> None:
         assert [await answer(probe_port), await answer(probe_port, "/readyz")] == [200, 503]
 
 
-@pytest.mark.parametrize("words", [b"GET /nowhere HTTP/1.1\r\nHost: x\r\n\r\n", b"nonsense\r\n\r\n"])
-async def test_an_error_ends_its_connection_too(words: bytes) -> None:
-    async with metrics_served(Connections(0.5, 0.5)) as port, connected(port, 1, 1, words):
-        await asyncio.to_thread(eventually, lambda: open_at(port) == 0, 5.0)
+ENDLESS = b" /metrics HTTP/1.1\r\nContent-Length: 999999999\r\n" + HEAD_END + b"x" * (1 << 20)
+REFUSED = {
+    "an unknown path": (b"GET /nowhere HTTP/1.1\r\n" + HEAD_END, b"404"),
+    "an endless body": (b"POST" + ENDLESS, b"405"),
+    "no HTTP": (b"nonsense\r\n\r\n", b"400"),
+    "a line without end": (b"GET /" + b"a" * (1 << 20), b"400"),
+    "many headers": (b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 40 + HEAD_END, b"400"),
+    "a large header": (b"GET / HTTP/1.1\r\na: " + b"b" * 5000 + b"\r\n" + HEAD_END, b"400"),
+}
+
+
+@pytest.mark.parametrize(("words", "status"), REFUSED.values(), ids=REFUSED)
+async def test_what_is_refused_ends_its_connection_at_once_and_fills_no_log(
+    words: bytes, status: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with metrics_served() as port, connected(port, 1, 1, words) as [(reader, _)]:
+        with suppress(ConnectionError):  # what is still sent meets a closed port
+            assert status in await reader.readline()
+        await asyncio.to_thread(eventually, lambda: open_at(port) == 0, 2.0)
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+async def test_what_is_refused_is_held_no_longer_than_it_is_read() -> None:
+    """aiohttp's errors are cycles, with what was read at once in them: few bytes, until they are collected."""
+    gc.disable()
+    tracemalloc.start()
+    try:
+        async with metrics_served() as port:
+            for _ in range(4):
+                async with connected(port, 16, 4, REFUSED["a line without end"][0]):
+                    pass
+            assert tracemalloc.get_traced_memory()[0] < 64 * 256 << 10
+    finally:
+        tracemalloc.stop()
+        gc.enable()
 
 
 def resident_bytes() -> int:

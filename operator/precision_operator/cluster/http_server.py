@@ -3,84 +3,46 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Container
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from functools import partial
-from time import monotonic
+from weakref import WeakSet
 
 from aiohttp import web
-from aiohttp.typedefs import Handler
+from aiohttp.http import HttpProcessingError
+from aiohttp.log import server_logger
 
 CLOSE_SECONDS = 2.0
 """How long a scrape that is being answered may keep a process that ends."""
 MOST_OF_ADDRESS, MOST = 16, 256
-SEND_BUFFER_BYTES = 1 << 18
-"""Of a socket: the kernel's own choice grows to megabytes, which count as the container's memory."""
-
-
-@dataclass
-class Connections:
-    """Those of one port, each for one request."""
-
-    request_seconds: float = 5.0
-    """Until the head of a request is there,"""
-    response_seconds: float = 30.0
-    """and from then on until its answer is read."""
-    _open: dict[asyncio.Transport, tuple[bool, float]] = field(default_factory=dict)
-    """Oldest first: whether its request is there, and when it is closed."""
-
-    def admit(self, new: asyncio.Transport) -> None:
-        """Take one more: where it is too many, the oldest without a request makes room, best of the largest crowd."""
-        self.close_late()
-        near = [other for other in self._open if _address(other) == _address(new)]
-        crowd = near if len(near) >= MOST_OF_ADDRESS else [*self._open] if len(self._open) >= MOST else []
-        if crowd:
-            counts = Counter(map(_address, crowd))
-            self._close(min(crowd, key=lambda other: (self._open[other][0], -counts[_address(other)])))
-        new.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
-        self._open[new] = False, monotonic() + self.request_seconds
-
-    @web.middleware
-    async def ask(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """A request is there; its answer ends the connection."""
-        if request.transport in self._open:
-            self._open[request.transport] = True, monotonic() + self.response_seconds
-        response = await handler(request)
-        response.force_close()
-        return response
-
-    async def keep_time(self) -> None:
-        """Close what is late, for ever."""
-        while True:
-            self.close_late()
-            await asyncio.sleep(1.0)
-
-    def close_late(self) -> None:
-        """Close what is beyond its time, and forget what is closed."""
-        for transport, (_, deadline) in [*self._open.items()]:
-            if deadline < monotonic() or transport.get_extra_info("socket").fileno() < 0:
-                self._close(transport)
-
-    def _close(self, transport: asyncio.Transport) -> None:
-        transport.abort()
-        del self._open[transport]
+MOST_HEADERS, HEADER_BYTES = 32, 4096
+SOCKET_BYTES = {socket.SO_SNDBUF: 1 << 18, socket.SO_RCVBUF: 1 << 14}
+"""The kernel's own choice grows to megabytes, which count as the container's memory."""
 
 
 class _Arrival(asyncio.Protocol):
-    """A connection that has just come, and is handed to aiohttp."""
+    """A connection that has just come: where it is too many, another makes room; then it is handed to aiohttp."""
 
-    def __init__(self, connections: Connections, server: Callable[[], asyncio.Protocol]) -> None:
-        self._connections, self._server = connections, server
+    def __init__(self, server: web.Server, answered: Container[asyncio.BaseTransport]) -> None:
+        self._server, self._answered = server, answered
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._connections.admit(transport)
+        self._make_room(_address(transport))
         protocol = self._server()
         transport.set_protocol(protocol)
         protocol.connection_made(transport)
+
+    def _make_room(self, address: str) -> None:
+        """Close the oldest without a request, best of the largest crowd, if this address or all have too many."""
+        others = [one.transport for one in self._server.connections if one.transport and not _is_over(one.transport)]
+        near = [other for other in others if _address(other) == address]
+        crowd = near if len(near) >= MOST_OF_ADDRESS else others if len(others) >= MOST else []
+        if crowd:
+            counts = Counter(map(_address, crowd))
+            min(crowd, key=lambda other: (other in self._answered, -counts[_address(other)])).abort()
 
 
 def probes(readiness: Callable[[], tuple[int, str]]) -> web.Application:
@@ -100,24 +62,55 @@ def probes(readiness: Callable[[], tuple[int, str]]) -> web.Application:
 
 @asynccontextmanager
 async def serving(
-    app: web.Application, host: str, port: int, connections: Connections | None = None
+    app: web.Application, host: str, port: int, request_seconds: float = 5.0, response_seconds: float = 30.0
 ) -> AsyncIterator[int]:
-    """Serve for the length of the block; gives the port, which the system chooses where it is 0. OSError if taken."""
-    connections = connections or Connections()
-    app.middlewares.append(connections.ask)
-    runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=CLOSE_SECONDS)
+    """Serve for the length of the block; gives the port, which the system chooses where it is 0. OSError if taken.
+
+    A connection has `request_seconds` for one request and `response_seconds` to read its answer.
+    """
+    loop = asyncio.get_running_loop()
+    answered: WeakSet[asyncio.BaseTransport] = WeakSet()
+
+    async def end_connection(request: web.Request, response: web.StreamResponse) -> None:
+        response.headers["Connection"] = "close"
+        response.force_close()
+        if request.transport is not None:
+            answered.add(request.transport)
+            loop.call_later(response_seconds, request.transport.abort)
+
+    server_logger.addFilter(_is_ours)
+    app.on_response_prepare.append(end_connection)
+    runner = web.AppRunner(
+        app,
+        access_log=None,
+        handle_signals=False,
+        shutdown_timeout=CLOSE_SECONDS,
+        keepalive_timeout=request_seconds,
+        lingering_time=0.0,
+        max_headers=MOST_HEADERS,
+        max_field_size=HEADER_BYTES,
+    )
     await runner.setup()
     assert runner.server is not None
-    arrival = partial(_Arrival, connections, runner.server)
-    listener = await asyncio.get_running_loop().create_server(arrival, host, port)
-    timing = asyncio.create_task(connections.keep_time())
+    listener = await loop.create_server(partial(_Arrival, runner.server, answered), host, port)
+    for listening in listener.sockets:  # what comes by it has the same
+        for option, count in SOCKET_BYTES.items():
+            listening.setsockopt(socket.SOL_SOCKET, option, count)
     try:
         yield int(listener.sockets[0].getsockname()[1])
     finally:
-        timing.cancel()
         listener.close()
         await runner.cleanup()
 
 
-def _address(transport: asyncio.Transport) -> str:
+def _address(transport: asyncio.BaseTransport) -> str:
     return str((transport.get_extra_info("peername") or ("",))[0])
+
+
+def _is_over(transport: asyncio.Transport) -> bool:
+    return transport.is_closing() and not transport.get_write_buffer_size()
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    """Whether an error is not a client's: these would fill the log."""
+    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
