@@ -12,12 +12,11 @@ from typing import Any, Self
 from precision_lab.builds.binaries import binaries as find_binaries
 from precision_lab.builds.programs import CLUSTER
 from precision_lab.cluster.control_plane import ControlPlane, new_control_plane, run_blocking, start_control_plane
-from precision_lab.cluster.kubeconfig import Credentials, administrator, write
+from precision_lab.cluster.kubeconfig import Credentials, write
 from precision_lab.cluster.kwok import start_kwok
 from precision_lab.cluster.objects import is_so
-from precision_lab.fleet import nodes as cluster_nodes
 from precision_lab.fleet.fleet import NodeSpec, manifests, node_manifest
-from precision_lab.kubelet.agent_process import AGENT
+from precision_lab.fleet.nodes import create_nodes
 from precision_lab.kubelet.start import start_fake_kubelet
 from precision_lab.processes.ports import free_ports
 from precision_lab.processes.processes import Processes, launch, named, ticks
@@ -36,7 +35,6 @@ class LabSettings:
     """How a lab is started. Without `simulate` it is a control plane alone: no kwok, no stand-in, no nodes."""
 
     agent_seconds: float = 2.0
-    agent_program: str = AGENT
     simulate: bool = True
     name: str = ""
     """A named lab can be found again (`Lab.find`), also by other processes."""
@@ -120,21 +118,21 @@ class Lab:
     def add_nodes(self, specs: Iterable[NodeSpec]) -> list[str]:
         """Adds a fleet; returns the nodes' names when all are Ready and the busy ones are busy."""
         made = list(manifests(specs))
-        run_blocking(cluster_nodes.create_nodes(self.kubeconfig, made))
+        run_blocking(create_nodes(self.kubeconfig, made))
         return [node["metadata"]["name"] for node in made]
 
     def add_node(self, spec: NodeSpec, name: str) -> str:
         """Adds one node under this name, also one that was there before; returns the name."""
-        run_blocking(cluster_nodes.create_nodes(self.kubeconfig, [node_manifest(spec, name, 0)]))
+        run_blocking(create_nodes(self.kubeconfig, [node_manifest(spec, name, 0)]))
         return name
 
     def delete_node(self, name: str) -> None:
         """Takes a node away at once, as a cloud does; its pods stay until the cluster collects them."""
-        run_blocking(cluster_nodes.delete_node(self.kubeconfig, name))
+        self.kubectl("delete", "node", name, "--wait=false")
 
     def free_node(self, name: str) -> None:
-        """Ends the training pod of a busy node."""
-        run_blocking(cluster_nodes.free_node(self.kubeconfig, name))
+        """Ends the training pod of a busy node; returns when its GPUs are free."""
+        self.kubectl("delete", "pod", f"training-{name}", "--namespace=default", "--force", "--grace-period=0")
 
     def annotate_node(self, name: str, **annotations: str | None) -> None:
         """Sets the lab's annotations of a node (`fault="crash"`, `fault_runs="1"`, `scale="0.8"`); None removes one."""
@@ -166,9 +164,9 @@ class Lab:
 
     def service_account_kubeconfig(self, namespace: str, name: str, hours: int = 24) -> Path:
         """A kubeconfig with a new token of an existing service account: what a program in its pod could do."""
-        token = run_blocking(_token(self.kubeconfig, namespace, name, hours * 3600))
+        token = self.kubectl("create", "token", name, f"--namespace={namespace}", f"--duration={hours}h")
         path = self.run_dir / f"sa-{namespace}-{name}.kubeconfig"
-        return write(path, Credentials(self.plane.url, self.plane.ca, token=token), namespace)
+        return write(path, Credentials(self.plane.url, self.plane.ca, token=token.strip()), namespace)
 
 
 def start_lab(specs: Sequence[NodeSpec] = (), settings: LabSettings = LabSettings()) -> Lab:
@@ -193,7 +191,7 @@ def fill(plane: ControlPlane, programs: Mapping[str, Path], specs: Sequence[Node
     if settings.simulate:
         (log_port,) = free_ports(1)
         start_kwok(plane, programs, log_port)
-        start_fake_kubelet(plane, log_port, settings.agent_seconds, settings.agent_program)
+        start_fake_kubelet(plane, log_port, settings.agent_seconds)
         lab.add_nodes(specs)
     description = {
         "port": plane.port,
@@ -203,10 +201,3 @@ def fill(plane: ControlPlane, programs: Mapping[str, Path], specs: Sequence[Node
     }
     (plane.run_dir / DESCRIPTION).write_text(json.dumps(description))
     return lab
-
-
-async def _token(kubeconfig: Path, namespace: str, name: str, seconds: int) -> str:
-    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
-    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": seconds}}
-    async with administrator(kubeconfig) as cluster:
-        return str((await cluster.create(path, body))["status"]["token"])

@@ -1,4 +1,4 @@
-"""Puts a fleet's nodes into a cluster and takes them out again."""
+"""Puts a fleet's nodes into a cluster."""
 
 from __future__ import annotations
 
@@ -47,27 +47,6 @@ async def _publish(cluster: Cluster, nodes: Sequence[NodeManifest]) -> None:
     for item in (item for node in nodes for item in claimant(node)):
         plural = "pods" if item["kind"] == "Pod" else "resourceclaims"
         await cluster.create(paths.collection(item["apiVersion"], plural, "default"), item)
-
-
-async def free_node(kubeconfig: Path, name: str) -> None:
-    """Ends the training pod of a busy node; returns when its GPUs are free."""
-    path = paths.item(paths.pods("default"), f"training-{name}")
-    async with administrator(kubeconfig) as cluster:
-        await cluster.delete(path, grace_seconds=0)
-        while True:
-            try:
-                await cluster.get(path)
-            except ApiError as problem:
-                if problem.status == 404:
-                    return
-                raise
-            await asyncio.sleep(0.05)
-
-
-async def delete_node(kubeconfig: Path, name: str) -> None:
-    """Takes a node away, as a cloud does: its pods are left for the garbage collector."""
-    async with administrator(kubeconfig) as cluster:
-        await cluster.delete(paths.item(paths.NODES, name))
 
 
 def _stays_unready(node: NodeManifest) -> bool:

@@ -22,15 +22,15 @@ from typing import Any, NoReturn
 
 from precision_lab.processes.supervisor import die_with
 
-PRELOADED = {"precision_agent": ("precision_agent.run.cli", "precision_agent.backends.replay")}
+AGENT = "precision_agent"
+PRELOADED = ("precision_agent.run.cli", "precision_agent.backends.replay")
 """Modules that each child has ready: all that a replay imports."""
 
 
 class Host:
     """The living children: process id -> the id of the run."""
 
-    def __init__(self, program: str) -> None:
-        self.program = program
+    def __init__(self) -> None:
         self.runs: dict[int, str] = {}
 
     def serve(self) -> None:
@@ -60,7 +60,7 @@ class Host:
         if request["do"] == "run":
             pid = os.fork()
             if pid == 0:
-                run_here(self.program, request, os.getppid())
+                run_here(request, os.getppid())
             self.runs[pid] = request["id"]
             return
         for pid, run in self.runs.items():
@@ -76,7 +76,7 @@ class Host:
             os.write(1, json.dumps(answer).encode() + b"\n")
 
 
-def run_here(program: str, request: dict[str, Any], parent: int) -> NoReturn:
+def run_here(request: dict[str, Any], parent: int) -> NoReturn:
     """Becomes the agent: environment, folder, output and arguments as its container would have them. Never returns."""
     code = 1
     try:
@@ -87,8 +87,8 @@ def run_here(program: str, request: dict[str, Any], parent: int) -> NoReturn:
         os.chdir(request["folder"])
         os.environ.clear()
         os.environ.update(request["env"])
-        sys.argv = [program, *request["argv"]]
-        _run(program)
+        sys.argv = [AGENT, *request["argv"]]
+        runpy.run_module(AGENT, run_name="__main__", alter_sys=True)
         code = 0
     except SystemExit as end:
         code = _exit_code(end.code)
@@ -116,21 +116,8 @@ def _redirect(log: str) -> None:
         os.dup2(source, place)
 
 
-def _run(program: str) -> None:
-    if program.endswith(".py"):
-        runpy.run_path(program, run_name="__main__")
-    else:
-        runpy.run_module(program, run_name="__main__", alter_sys=True)
-
-
-def main() -> None:
-    """Serves the program given as the only argument: a module's name or the path of a Python file."""
-    program = sys.argv[1]
-    for name in PRELOADED.get(program, ()):
+if __name__ == "__main__":
+    for name in PRELOADED:
         importlib.import_module(name)
     gc.freeze()
-    Host(program).serve()
-
-
-if __name__ == "__main__":
-    main()
+    Host().serve()

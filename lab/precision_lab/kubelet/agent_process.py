@@ -16,7 +16,6 @@ from pathlib import Path
 from precision_lab.kubelet.faults import MESSAGE_BYTES
 from precision_lab.processes.supervisor import die_with
 
-AGENT = "precision_agent"
 TERMINATION_LOG_ENV = "PRECISION_TERMINATION_LOG"
 """Where the agent writes its message instead of /dev/termination-log, which only a container has for itself."""
 
@@ -79,10 +78,10 @@ class AgentHost:
 
 
 @asynccontextmanager
-async def agent_host(program: str = AGENT) -> AsyncIterator[AgentHost]:
-    """A warm agent process; it and its agents die with this process. `program`: a module or a Python file."""
+async def agent_host() -> AsyncIterator[AgentHost]:
+    """A warm agent process; it and its agents die with this process."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "precision_lab.kubelet.agent_host", program),
+        *(sys.executable, "-m", "precision_lab.kubelet.agent_host"),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         preexec_fn=die_with(os.getpid()),

@@ -11,21 +11,19 @@ import logging
 import os
 import shutil
 import signal
+import sys
 from collections import Counter
 from collections.abc import Awaitable
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from precision_api.facts.names import AGENT_APP, AGENT_CONTAINER, LABEL_APP
 from precision_lab.cluster.kubeconfig import administrator
 from precision_lab.cluster.objects import Object
 from precision_lab.kubelet.agent_pod import DELETED, AgentPod, Whereabouts, first_of
-from precision_lab.kubelet.agent_process import AGENT, AgentHost, agent_host
+from precision_lab.kubelet.agent_process import AgentHost, agent_host
 from precision_lab.kubelet.faults import Plan, plan_of
-from precision_lab.kubelet.log_server import PodLog, log_server
+from precision_lab.kubelet.log_server import log_server
 from precision_lab.names import FAULT, KWOK_NODE
 from precision_operator.cluster import ApiError, Cluster, paths
 from precision_operator.cluster.watch_loop import WatchLoop, WatchTarget
@@ -74,7 +72,7 @@ class Kubelets(WatchLoop):
             if pod["metadata"].get("deletionTimestamp"):
                 self._pods[uid][0].interrupt(DELETED)
 
-    def log_of(self, namespace: str, pod: str) -> PodLog | None:
+    def log_of(self, namespace: str, pod: str) -> AgentPod | None:
         """The log of the pod that has this name now."""
         uid = self._uids.get((namespace, pod))
         return self._pods[uid][0] if uid in self._pods else None
@@ -171,13 +169,16 @@ def _report(task: asyncio.Task[None]) -> None:
         log.error("handling a pod: %s", task.exception(), exc_info=task.exception())
 
 
-async def serve(kubeconfig: Path, port: int, folder: Path, seconds: float, program: str) -> None:
-    """Runs the stand-in until SIGTERM."""
+async def serve(kubeconfig: Path, port: int, folder: Path, seconds: float) -> None:
+    """Runs the stand-in until SIGTERM. `port`: where the API server asks for logs; `folder`: for the agents' files.
+
+    An agent takes `seconds` before it measures.
+    """
     pki = kubeconfig.parent / "pki"
     shutil.rmtree(folder, ignore_errors=True)
-    async with administrator(kubeconfig) as cluster, agent_host(program) as agents:
+    async with administrator(kubeconfig) as cluster, agent_host() as agents:
         kubelets = Kubelets(cluster, agents, folder, seconds)
-        async with log_server(kubelets, port, pki / "apiserver.crt", pki / "apiserver.key"):
+        async with log_server(kubelets.log_of, port, pki / "apiserver.crt", pki / "apiserver.key"):
             this = asyncio.current_task()
             assert this
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, this.cancel)
@@ -185,17 +186,7 @@ async def serve(kubeconfig: Path, port: int, folder: Path, seconds: float, progr
                 await first_of(kubelets.run(), agents.listen())
 
 
-def main(
-    kubeconfig: Annotated[Path, typer.Option()],
-    port: Annotated[int, typer.Option(help="Where the API server asks for logs.")],
-    folder: Annotated[Path, typer.Option(help="For the agents' files.")],
-    agent_seconds: Annotated[float, typer.Option(help="How long an agent takes before it measures.")] = 2.0,
-    program: Annotated[str, typer.Option(help="Module or Python file to run as the agent.")] = AGENT,
-) -> None:
-    """Stands in for the kubelets of all simulated nodes."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    asyncio.run(serve(kubeconfig, port, folder, agent_seconds, program))
-
-
 if __name__ == "__main__":
-    typer.run(main)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    kubeconfig, port, folder, seconds = sys.argv[1:]
+    asyncio.run(serve(Path(kubeconfig), int(port), Path(folder), float(seconds)))

@@ -2,46 +2,31 @@
 
 from __future__ import annotations
 
-import asyncio
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Protocol
 
 from aiohttp import web
 
+from precision_lab.kubelet.agent_pod import AgentPod
 from precision_lab.kubelet.runtime_log import pieces, rendered
 
 LOST = "unable to retrieve container logs for {container}"
 """What a kubelet says when the log's file is gone."""
 
 
-class PodLog(Protocol):
-    """One pod's log, while its agent runs and after."""
-
-    @property
-    def ended(self) -> asyncio.Event:
-        """Set when no more is written."""
-
-    def written(self) -> bytes | None:
-        """All output so far; None when it is lost."""
-
-
-class LogSource(Protocol):
-    """Where the logs of this machine's simulated pods are found."""
-
-    def log_of(self, namespace: str, pod: str) -> PodLog | None:
-        """The log of a pod that is here now."""
+LogOf = Callable[[str, str], AgentPod | None]
+"""The pod of this namespace and name that is here now: it is its own log."""
 
 
 @asynccontextmanager
-async def log_server(source: LogSource, port: int, certificate: Path, key: Path) -> AsyncIterator[None]:
+async def log_server(log_of: LogOf, port: int, certificate: Path, key: Path) -> AsyncIterator[None]:
     """Serves logs by HTTPS on a loopback port for as long as the block runs."""
     app = web.Application()
 
     async def answer(request: web.Request) -> web.StreamResponse:
-        return await _answer(source, request)
+        return await _answer(log_of, request)
 
     app.router.add_get("/containerLogs/{namespace}/{pod}/{container}", answer)
     runner = web.AppRunner(app, access_log=None)
@@ -55,9 +40,9 @@ async def log_server(source: LogSource, port: int, certificate: Path, key: Path)
         await runner.cleanup()
 
 
-async def _answer(source: LogSource, request: web.Request) -> web.Response:
+async def _answer(log_of: LogOf, request: web.Request) -> web.Response:
     where = request.match_info
-    log = source.log_of(where["namespace"], where["pod"])
+    log = log_of(where["namespace"], where["pod"])
     if log is None:
         return web.Response(text="")  # a pod that kwok plays: it runs nothing and says nothing
     if request.query.get("follow") == "true":

@@ -9,14 +9,8 @@ from precision_lab.cluster.control_plane import ControlPlane
 NAME = "kubelets"
 
 
-def start_fake_kubelet(plane: ControlPlane, log_port: int, agent_seconds: float, program: str) -> None:
+def start_fake_kubelet(plane: ControlPlane, log_port: int, agent_seconds: float) -> None:
     """Starts it; it takes up all agent pods that are there, so nothing has to wait for it."""
-    options = {
-        "kubeconfig": plane.kubeconfig,
-        "port": log_port,
-        "folder": plane.run_dir / "pods",
-        "agent-seconds": agent_seconds,
-        "program": program,
-    }
-    flags = [f"--{name}={value}" for name, value in options.items()]
-    plane.processes.start(NAME, [sys.executable, "-m", "precision_lab.kubelet.fake_kubelet", *flags], grace_seconds=2.0)
+    command = [sys.executable, "-m", "precision_lab.kubelet.fake_kubelet", str(plane.kubeconfig), str(log_port)]
+    command += [str(plane.run_dir / "pods"), str(agent_seconds)]
+    plane.processes.start(NAME, command, grace_seconds=2.0)

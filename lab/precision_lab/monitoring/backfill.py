@@ -74,8 +74,10 @@ def sample(name: str, labels: Mapping[str, str], value: str, at: float) -> str:
 def _hourly(history: Sequence[Scraped], end: float) -> Iterator[str]:
     for body, following in zip(history, (*(sweep.at for sweep in history[1:]), end), strict=True):
         samples = [_with_labels(line, body.labels) for line in body.text.decode().splitlines() if line[0] != "#"]
-        for at in _hours(body.at, following):
+        at = body.at
+        while at < following:
             yield from (f"{sample} {at:.3f}\n" for sample in samples)
+            at += STEP_SECONDS
 
 
 def import_samples(lines: Iterable[str], data: Path) -> None:
@@ -84,23 +86,12 @@ def import_samples(lines: Iterable[str], data: Path) -> None:
         file.writelines(lines)
         file.write("# EOF\n")
         file.flush()
-        _import(file.name, data)
-
-
-def _import(name: str, data: Path) -> None:
-    program = binaries(["promtool"])["promtool"]
-    options = ["--quiet", "--max-block-duration=30d"]
-    command = [str(program), "tsdb", "create-blocks-from", "openmetrics", *options, name, str(data)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+        program = binaries(["promtool"])["promtool"]
+        options = ["--quiet", "--max-block-duration=30d"]
+        command = [str(program), "tsdb", "create-blocks-from", "openmetrics", *options, file.name, str(data)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise ProcessError(f"writing history: promtool ended with {done.returncode}: {done.stderr.strip()[-500:]}")
-
-
-def _hours(start: float, end: float) -> Iterator[float]:
-    at = start
-    while at < end:
-        yield at
-        at += STEP_SECONDS
 
 
 def _with_labels(line: str, labels: Mapping[str, str]) -> str:

@@ -1,12 +1,10 @@
-"""Draws the report and a plan's page in Chromium: `python -m precision_lab.pictures.pages OUT` writes a PNG of each.
+"""Draws the report and a plan's page in Chromium, for the pictures of `precision_lab.pictures.screenshots`.
 
 They are those of the simulated fleet that the dashboards show, and say so: light, dark, on a phone and on paper.
 """
 
 from __future__ import annotations
 
-import argparse
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,10 +14,11 @@ from playwright.sync_api import Browser
 
 from precision_api.kinds.report import ReportStatus
 from precision_lab.builds.go_build import say
-from precision_lab.pictures.browser import chromium
 from precision_lab.pictures.sweep_plans import SOLVED
-from precision_lab.pictures.sweeps import DAY, NAMESPACE, PROFILE, Sweep, sweeps
+from precision_lab.pictures.sweeps import NAMESPACE, PROFILE, Sweep
 from precision_operator.core.results.reading import read
+from precision_operator.planner.answer.document import status
+from precision_operator.planner.answer.page import page as plan_page
 from precision_operator.report.facts import Given
 from precision_operator.report.page import page as report_page
 
@@ -55,7 +54,8 @@ def given(sweep: Sweep) -> Given:
 def texts(sweep: Sweep) -> Iterator[tuple[str, str, tuple[View, ...]]]:
     """File name, HTML, and how it is looked at."""
     yield "report", report_page(given(sweep)), VIEWS
-    yield "plan", sweep.plan_page(SOLVED), VIEWS[:1]
+    answer = sweep.answer(SOLVED)
+    yield "plan", plan_page(SOLVED, status(answer), answer), VIEWS[:1]
 
 
 def draw_pages(browser: Browser, sweep: Sweep, out: Path) -> None:
@@ -69,18 +69,3 @@ def draw_pages(browser: Browser, sweep: Sweep, out: Path) -> None:
             tab.screenshot(path=path, full_page=True)
             tab.close()
             say(str(path))
-
-
-def main() -> None:
-    """Entry point."""
-    parser = argparse.ArgumentParser(prog="python -m precision_lab.pictures.pages", description=__doc__)
-    parser.add_argument("out", type=Path)
-    options = parser.parse_args()
-    options.out.mkdir(parents=True, exist_ok=True)
-    last = sweeps(NODES, SWEEPS, start=time.time() - SHOWN * DAY, every=DAY)[SHOWN - 1]
-    with chromium() as browser:
-        draw_pages(browser, last, options.out)
-
-
-if __name__ == "__main__":
-    main()

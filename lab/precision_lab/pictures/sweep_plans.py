@@ -13,7 +13,6 @@ from precision_api.facts.names import API_VERSION, PLAN_KIND
 from precision_api.kinds.capacity_plan import PlanSpec, PlanStatus
 from precision_operator.planner.answer.conditions import finished
 from precision_operator.planner.answer.document import status
-from precision_operator.planner.answer.page import page
 from precision_operator.planner.answer.planning import PlanAnswer, plan
 from precision_operator.planner.inputs.fleet import Fleet
 from precision_operator.planner.inputs.snapshot import fleet_of, profile_facts, report_facts
@@ -28,33 +27,21 @@ _SECONDS = 60
 """More than a plan takes on a busy machine: the same plans are drawn everywhere."""
 
 
-def plans(
-    namespace: str, reports: Iterable[Raw], profiles: Iterable[Raw], racks: Mapping[str, str], now: datetime
-) -> tuple[Raw, ...]:
-    """Two plans with their answers at `now`: one that is solved, one whose deadline is too near. `racks` are by UID."""
-    fleet = _fleet(reports, profiles, racks, now)
-    answers = {name: status(plan(_spec(jobs), fleet, now)) for name, jobs in _jobs(len(racks)).items()}
-    return tuple(_object(namespace, name, answer, now) for name, answer in answers.items())
-
-
-def plan_page(
-    name: str, reports: Iterable[Raw], profiles: Iterable[Raw], racks: Mapping[str, str], now: datetime
-) -> str:
-    """The HTML page of one of these plans."""
-    document = answer(name, reports, profiles, racks, now)
-    return page(name, status(document), document)
-
-
-def answer(
-    name: str, reports: Iterable[Raw], profiles: Iterable[Raw], racks: Mapping[str, str], now: datetime
-) -> PlanAnswer:
-    """The planner's answer to one of these plans."""
-    return plan(_spec(_jobs(len(racks))[name]), _fleet(reports, profiles, racks, now), now)
-
-
-def _fleet(reports: Iterable[Raw], profiles: Iterable[Raw], racks: Mapping[str, str], now: datetime) -> Fleet:
+def swept_fleet(reports: Iterable[Raw], profiles: Iterable[Raw], racks: Mapping[str, str], now: datetime) -> Fleet:
+    """What a plan knows of the fleet at `now`; `racks` are by UID."""
     campaigns = [facts for raw in profiles if (facts := profile_facts(raw)) is not None]
     return fleet_of(map(report_facts, reports), campaigns, racks, now, "a simulated fleet")
+
+
+def plans(namespace: str, fleet: Fleet, nodes: int, now: datetime) -> tuple[Raw, ...]:
+    """Two plans with their answers at `now`: one that is solved, one whose deadline is too near."""
+    names = (SOLVED, INFEASIBLE)
+    return tuple(_object(namespace, name, status(answer(name, fleet, nodes, now)), now) for name in names)
+
+
+def answer(name: str, fleet: Fleet, nodes: int, now: datetime) -> PlanAnswer:
+    """The planner's answer to one of these plans, for a fleet of so many nodes."""
+    return plan(_spec(_jobs(nodes)[name]), fleet, now)
 
 
 def _object(namespace: str, name: str, answer: PlanStatus, now: datetime) -> Raw:

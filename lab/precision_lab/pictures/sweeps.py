@@ -16,11 +16,12 @@ from random import Random
 from precision_api.facts.names import API_VERSION, PROFILE_KIND, REPORT_KIND, report_name
 from precision_api.facts.products import ProductClass
 from precision_lab.fleet.hardware import HARDWARE
-from precision_lab.pictures.sweep_plans import Raw, answer, plan_page, plans
+from precision_lab.pictures.sweep_plans import Raw, answer, plans, swept_fleet
 from precision_operator.exporter.body import Body, build
 from precision_operator.exporter.self_metrics import OwnMetrics
 from precision_operator.exporter.store import Store
 from precision_operator.planner.answer.planning import PlanAnswer
+from precision_operator.planner.inputs.fleet import Fleet
 
 NAMESPACE, PROFILE, WORKLOAD = "ml", "nightly", "llama3-8b"
 DAY = 86_400.0
@@ -100,24 +101,21 @@ class Sweep:
     @cached_property
     def plans(self) -> tuple[Raw, ...]:
         """The CapacityPlans: one that is solved, one that can't be."""
-        return plans(NAMESPACE, self.reports, self.profiles, self._racks, self._now)
+        return plans(NAMESPACE, self._fleet, len(self.nodes), self._now)
 
     def answer(self, name: str) -> PlanAnswer:
         """The planner's answer to the CapacityPlan of this name, and to no other."""
-        return answer(name, self.reports, self.profiles, self._racks, self._now)
-
-    def plan_page(self, name: str) -> str:
-        """The HTML page of the CapacityPlan of this name."""
-        return plan_page(name, self.reports, self.profiles, self._racks, self._now)
+        return answer(name, self._fleet, len(self.nodes), self._now)
 
     @property
     def finished_at(self) -> str:
         """`at`, as objects tell it."""
         return _time(self.at)
 
-    @property
-    def _racks(self) -> Mapping[str, str]:
-        return {f"uid-{node.name}": f"{node.product}.{node.rack}" for node in self.nodes}
+    @cached_property
+    def _fleet(self) -> Fleet:
+        racks = {f"uid-{node.name}": f"{node.product}.{node.rack}" for node in self.nodes}
+        return swept_fleet(self.reports, self.profiles, racks, self._now)
 
     @property
     def _now(self) -> datetime:

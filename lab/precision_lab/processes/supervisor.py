@@ -124,8 +124,6 @@ class Supervisor:
                 stop(self.children[request["name"]], request["signal"])
             case "signal":
                 send(self.children[request["name"]], request["signal"])
-            case "end":
-                self.end()
         return {"processes": {name: child.state() for name, child in self.children.items()}}
 
     def _start(self, request: dict[str, Any]) -> None:

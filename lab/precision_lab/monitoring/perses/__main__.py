@@ -1,12 +1,12 @@
 """Serves the page and the dashboards on 127.0.0.1.
 
-`python -m precision_lab.monitoring.perses --page DIR --prometheus URL`.
+`python -m precision_lab.monitoring.perses DIR PROMETHEUS PORT [POOL ...]`: the pools get panels of their own.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
+import sys
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
@@ -55,17 +55,6 @@ def app(page: Path, prometheus: str, pools: Sequence[str] = ()) -> web.Applicati
     return made
 
 
-def main() -> None:
-    """Serves until it is ended."""
-    parser = argparse.ArgumentParser(prog="python -m precision_lab.monitoring.perses", description=__doc__)
-    parser.add_argument("--page", type=Path, required=True)
-    parser.add_argument("--prometheus", required=True)
-    parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--pools", default="", help="Pools that get panels of their own, with commas between.")
-    options = parser.parse_args()
-    made = app(options.page, options.prometheus.rstrip("/"), [*filter(None, options.pools.split(","))])
-    web.run_app(made, host="127.0.0.1", port=options.port, print=None, access_log=None)
-
-
 if __name__ == "__main__":
-    main()
+    folder, prometheus, port, *pools = sys.argv[1:]
+    web.run_app(app(Path(folder), prometheus, pools), host="127.0.0.1", port=int(port), print=None, access_log=None)

@@ -19,9 +19,8 @@ def start_site(processes: Processes, page: Path, prometheus: str, pools: Sequenc
     Panels that are repeated by pool are drawn for each of `pools`: Perses 0.50 repeats none by itself.
     """
     (port,) = free_ports(1)
-    options = {"page": page, "prometheus": prometheus, "port": port, "pools": ",".join(pools)}
-    flags = [f"--{name}={value}" for name, value in options.items()]
-    processes.start(NAME, [sys.executable, "-m", "precision_lab.monitoring.perses", *flags])
+    command = [sys.executable, "-m", "precision_lab.monitoring.perses", str(page), prometheus.rstrip("/"), str(port)]
+    processes.start(NAME, [*command, *pools])
     url = f"http://127.0.0.1:{port}"
     wait_until_answered(processes, NAME, url)
     return url
