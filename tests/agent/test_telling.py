@@ -135,7 +135,7 @@ def test_a_gpu_without_known_peaks_has_no_share_of_one() -> None:
 def test_the_verdict_ends_with_the_recommendation() -> None:
     lines = verdict_text(replayed()).splitlines()
     assert lines[0] == "tiny on 4 x NVIDIA GB200: replay, simulated"
-    assert lines[2].split()[:2] == ["RECIPE", "TOKENS/S"]
+    assert lines[2].split()[:2] == ["RECIPE", "TFLOP/S/GPU"]
     assert replayed().recommendation.sentence.split()[0] in "\n".join(lines[-3:])
     assert max(map(len, lines)) <= 120
 

@@ -101,7 +101,7 @@ def test_the_shares_are_the_gemms_and_a_named_rest_and_sum_to_the_formula(model:
     met = Fraction(model.moe.top_k, model.moe.num_experts) if model.moe else Fraction(1)
     forward = [gemm for gemm in model_gemms(model, TOKENS) if gemm.pass_ == "fprop"]
     listed = sum(gemm.k * gemm.n * gemm.count * (met if gemm.groups > 1 else 1) for gemm in forward)
-    assert shares[GEMMS] == 6 * listed == 6 * weights_in_gemms(model)
+    assert shares[GEMMS] == 6 * listed == 6 * sum(weights_in_gemms(model).values())
     contexts = model.attention_layers * Fraction(sequence, 2)
     width = model.query_width + model.attention_width
     assert shares["attention products"] == pytest.approx(float(6 * width * contexts), abs=1)

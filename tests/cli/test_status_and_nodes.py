@@ -148,7 +148,7 @@ def test_a_table_tells_reasons_and_counts(api: Api) -> None:
     assert (lines["broken"][1], lines["broken"][-1]) == ("Failed", "AgentCrashed")
     assert table.rstrip().splitlines()[-1] == "10 nodes: 8 Measured, 1 Failed, 1 Stale"
     wide = api.run("nodes", "-o", "wide").stdout.splitlines()[0]
-    shown = "NAMESPACE PROFILE NODE POOL STATE BEST TOKENS/S OF MEDIAN NOTES TOKENS/J"
+    shown = "NAMESPACE PROFILE NODE POOL STATE BEST TFLOP/S/GPU OF MEDIAN NOTES TOKENS/S TOKENS/J"
     assert wide.split() == f"{shown} 95 % INTERVAL WATTS GPUS BY DRIVER FINISHED REPORT".split()
 
 
@@ -289,14 +289,15 @@ def test_status_of_one_profile_tells_its_conditions_reasons_and_pools(api: Api) 
     }
     accepted = {"type": "Accepted", "status": "True", "reason": "Accepted", "message": "ok", "lastTransitionTime": "t"}
     pool = {"name": "NVIDIA-GB200", "nodes": 10, "slowNodes": ["a", "b"], "simulated": True, "bestRecipe": "nvfp4"}
-    pool |= {"speedup": "1.6", "tokensPerSecond": "153986", "tokensPerJoule": "34"}
+    pool |= {"speedup": "1.6", "teraflopsPerGPU": "1554.39", "tokensPerSecond": "153986", "tokensPerJoule": "34"}
     api.profiles(profile_object(status=status | {"conditions": [accepted], "pools": [pool]}))
     told = api.run("status", "nightly").stdout
     assert told.startswith("ml/nightly: Running\n")
     for words in (
         "24 matched, 22 eligible, 6 queued",
         "1 node Busy, for example n7: A pod holds its GPUs.",
-        "NVIDIA-GB200: 10 nodes; nvfp4 1.60x, 153,986 tokens/s a node; 34.0 tokens/J with nvfp4; slow: a, b; SIMULATED",
+        "NVIDIA-GB200: 10 nodes; nvfp4 1.60x, 1,550 TFLOP/s per GPU, 154,000 tokens/s a node; "
+        "34.0 tokens/J with nvfp4; slow: a, b; SIMULATED",
         "of an older spec",
     ):
         assert words in told

@@ -31,6 +31,7 @@ GIVEN: dict[str, Any] = {
     "power_invalid": ("PhaseLocked",),
     "model_memory_bytes": 8,
     "allocated_peak_bytes": 4,
+    "teraflops_per_gpu": 812.5,
     "throttled": 0.2,
     "throttle_reason": "power_brake",
     "diverged_step": 31,

@@ -275,6 +275,7 @@ def test_no_name_or_label_is_one_that_histograms_and_summaries_have_for_themselv
 
 
 UNITS = {
+    "FLOP/s": "_flops_per_second",
     "tokens/s": "_tokens_per_second",
     "tokens/J": "_tokens_per_joule",
     "W": "_watts",

@@ -67,6 +67,7 @@ def recipe_result(recipe: Recipe, speed: float = 1.0, **changes: Any) -> results
             tokens_per_second=interval(123456.789 * speed),
             step_seconds=interval(0.0123456789 / speed),
             model_flops_per_second=1.23e15 * speed,
+            teraflops_per_gpu=307.5 * speed,
             speedup=speedup,
             energy=results.Energy(
                 valid=True, watts=4321.98765, tokens_per_joule=28.5648 * speed, tokens_per_joule_ratio=speedup

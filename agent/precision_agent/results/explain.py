@@ -231,6 +231,8 @@ def _training(training: Training, result: MeasurementResult) -> Iterator[Figure]
         failure = training.failure
         yield ("training", "none", f"{failure.reason}: {failure.message}" if failure else "")
         return
+    if training.teraflops_per_gpu:
+        yield ("TFLOP/s per GPU", f"{training.teraflops_per_gpu:,.4g}", "tokens/s x FLOPs a token, by GPU")
     yield ("tokens/s", _interval(training.tokens_per_second), _full_depth(training))
     if training.synchronous_tokens_per_second:
         spread = f", at {training.gpu_spread:.1%} of their mean" if training.gpu_spread is not None else ""
@@ -242,8 +244,10 @@ def _training(training: Training, result: MeasurementResult) -> Iterator[Figure]
         source = f"tokens/s over {result.baseline}'s, {_paired(training.speedup, result)}{verdict}"
         yield ("speedup", _interval(training.speedup), source)
     if training.mfu:
-        source = f"tokens/s x FLOPs a token, by GPU, over {training.mfu.peak}"
-        yield ("MFU", f"{training.mfu.value:.1%}", source)
+        source = "FLOPs, each part's over the dense peak of the format that it ran in, over the step's time"
+        yield ("MFU", f"{training.mfu.value:.1%}", f"{source}: {training.mfu.peak}")
+        if training.mfu.of_bf16_peak is not None:
+            yield ("of BF16 peak", f"{training.mfu.of_bf16_peak:.1%}", "TFLOP/s of one GPU over its dense BF16 peak")
     elif result.gpus:
         yield ("MFU", "unknown", f"the peak of {result.gpus[0].name} is unknown")
     if training.depth_check is not None:

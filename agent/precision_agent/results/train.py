@@ -29,7 +29,8 @@ from precision_agent.results.power_windows import NodePower
 from precision_agent.sampling.sample import LEAST_ABBA_BLOCKS, CaseKey, Samples
 from precision_api.exchange import result, stats
 from precision_api.facts.products import Part
-from precision_api.facts.recipes import RECIPES, layers_in_bf16
+from precision_api.facts.recipes import layers_in_bf16
+from precision_api.models.flop_shares import flops_by_format, mfu
 from precision_api.models.resolution import ResolvedWorkload
 
 PowerOrReason = NodePower | tuple[Reason, ...] | result.Failure
@@ -45,6 +46,8 @@ class Measured:
     workload: ResolvedWorkload
     names: tuple[str, ...]
     part: Part | None = None
+    gpus: int = 0
+    """None in a trial on a CPU, whatever the names."""
     control: result.Interval | None = None
     layers_bf16: int | None = None
     """Last layers that stay in BF16 with NVFP4, as asked: computed from BF16's layer times, not run."""
@@ -137,7 +140,8 @@ def training_of(
         tokens_per_second_by_gpu=rates.by_gpu if several else {},
         step_seconds=stats.mean_interval(steps.seconds[slowest]),
         model_flops_per_second=flops,
-        mfu=_mfu(variant, flops / len(run.names), run.part),
+        teraflops_per_gpu=flops / run.gpus / 1e12 if run.gpus else None,
+        mfu=_mfu(variant, flops / len(run.names), run),
         speedup=ratio,
         difference=difference(ratio, run.control) if ratio else None,
         regions=tuple(
@@ -174,16 +178,19 @@ def _trial_rate(variant: Variant, run: Measured) -> float | None:
     return sum(case.tokens / seconds for seconds in device_seconds) / run.workload.workload.tensor_parallel
 
 
-def _mfu(variant: Variant, flops: float, part: Part | None) -> result.Utilisation | None:
-    """Of one GPU, over the dense peak of the recipe's number format; None where no peak is known."""
-    if part is None:
+def _mfu(variant: Variant, flops: float, run: Measured) -> result.Utilisation | None:
+    """Of one GPU that makes `flops` a second, by the formats that its parts run in; None where a peak is unknown."""
+    model, part, sequence = run.workload.model, run.part, run.workload.workload.sequence_length
+    if model is None or part is None or sequence is None:
         return None
-    kind = RECIPES[variant.recipe].format
-    peak = {"bf16": part.bf16_flops, "fp8": part.fp8_flops, "fp4": part.fp4_flops}[kind]
-    if not peak:
+    by_format = flops_by_format(model, sequence, lambda gemm: run.cases.recipe_of(gemm, variant), run.kept_by(variant))
+    value = mfu(by_format, part.peaks, sum(by_format.values()) / flops)
+    if value is None:
         return None
-    name = f"{part.name} dense {kind.upper()}: {part.source}"
-    return result.Utilisation(value=flops / peak, peak_flops_per_second=peak, peak=name)
+    name = f"{part.name} dense {' and '.join(map(str.upper, by_format))}: {part.source}"
+    return result.Utilisation(
+        value=value, of_bf16_peak=flops / part.bf16_flops, peak_flops_per_second=flops / value, peak=name
+    )
 
 
 def _void(reasons: tuple[Reason, ...] | result.Failure) -> result.Energy:

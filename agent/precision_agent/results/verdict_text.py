@@ -50,6 +50,11 @@ def _rate(row: RecipeResult) -> str:
     return f"{rate.value:,.0f} {_percent(rate)}" if rate else "-"
 
 
+def _teraflops(row: RecipeResult) -> str:
+    rate = row.training.teraflops_per_gpu if row.training else None
+    return f"{rate:,.4g}" if rate else "-"
+
+
 def _speedup(row: RecipeResult) -> str:
     speedup = row.training.speedup if row.training else None
     return f"{speedup.value:.3f}x {_percent(speedup)}" if speedup else "-"
@@ -86,6 +91,7 @@ def _ran(row: RecipeResult) -> str:
 
 COLUMNS: Mapping[str, Cell] = {
     "RECIPE": lambda row: row.recipe,
+    "TFLOP/S/GPU": _teraflops,
     "TOKENS/S": _rate,
     "SPEEDUP": _speedup,
     "GEMMS+CAST": _gemms("autocast"),

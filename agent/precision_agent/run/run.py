@@ -226,7 +226,13 @@ class _Run:
             asked=self.asked,
             request=self.request,
             run=Measured(
-                cases, sample.Samples(0, {}, {}), workload, names, product, layers_bf16=self.request.last_layers_bf16
+                cases,
+                sample.Samples(0, {}, {}),
+                workload,
+                names,
+                product,
+                len(machine.gpus),
+                layers_bf16=self.request.last_layers_bf16,
             ),
             backend=opened.devices.name,
             machine=machine,

@@ -45,6 +45,7 @@ class RecipeSummary(Record):
     quantization_tax: float | None = None
     model_memory_bytes: result.Count | None = None
     allocated_peak_bytes: result.Count | None = None
+    teraflops_per_gpu: float | None = None
 
 
 class Detail(Record):

@@ -285,10 +285,11 @@ class ModelMemory(FigureOrReason):
 
 
 class Utilisation(Record):
-    """Model FLOP/s of one GPU over a named peak."""
+    """The time that a step's FLOPs would take, each part at the dense peak of the format it ran in, over the step's."""
 
     value: float
-    peak_flops_per_second: float = Field(gt=0)
+    of_bf16_peak: float | None = Field(None, description="Model FLOP/s of one GPU over its dense BF16 peak.")
+    peak_flops_per_second: float = Field(gt=0, description="Model FLOP/s of one GPU at which `value` would be 1.")
     peak: Note
 
 
@@ -317,6 +318,7 @@ class Training(FigureOrReason):
     tokens_per_second_by_gpu: dict[Uuid, float] = Field(default_factory=dict, max_length=16)
     step_seconds: Interval | None = Field(None, description="One micro batch through the full-depth model.")
     model_flops_per_second: float | None = None
+    teraflops_per_gpu: float | None = Field(None, description="The same of one GPU, in 1e12: the mean of the node's.")
     mfu: Utilisation | None = None
     speedup: Interval | None = Field(None, description="Against the baseline of the same run.")
     difference: Difference | None = None

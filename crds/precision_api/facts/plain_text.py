@@ -6,6 +6,7 @@ Whoever can run code on a node writes the agent's message and its log; they end 
 from __future__ import annotations
 
 import re
+from math import floor, log10
 
 _TERMINAL = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.?)")
 """What colours a terminal, moves its cursor or names its window (ECMA-48)."""
@@ -37,6 +38,12 @@ def shortened(text: str, limit: int) -> str:
         return text
     cut = text[: limit - 3]  # its last word may go on
     return f"{cut.rpartition(' ')[0].rstrip() or cut[:-1]} ..."
+
+
+def three_digits(value: float) -> str:
+    """A figure for sentences, thousands with commas: `1.60`, `812`, `121,000`."""
+    rounded = float(f"{value:.3g}")
+    return f"{rounded:,.{max(0, 2 - floor(log10(abs(rounded) or 100)))}f}"
 
 
 def one_line(text: str) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, get_args
 
-from precision_api.facts.recipes import Compute
+from precision_api.facts.recipes import Compute, Format
 
 ProductClass = Literal["GB200", "GB300", "H100", "H200", "B200", "B300"]
 PRODUCT_CLASSES: tuple[ProductClass, ...] = get_args(ProductClass)
@@ -43,6 +43,11 @@ class Part:
     def name(self) -> str:
         """The name under which a peak or a baseline of this part is quoted, for example "H100 NVL"."""
         return self.product if self.form == "Grace" else f"{self.product} {self.form}"
+
+    @property
+    def peaks(self) -> Mapping[Format, float | None]:
+        """The dense peaks by format, FLOP/s."""
+        return {"bf16": self.bf16_flops, "fp8": self.fp8_flops, "fp4": self.fp4_flops}
 
 
 _H100 = "NVIDIA H100 datasheet, Tensor Core rows (with sparsity) halved"

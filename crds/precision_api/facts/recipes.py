@@ -13,6 +13,7 @@ from typing import Literal, get_args
 
 Recipe = Literal["bf16", "fp8_delayed", "fp8_current", "fp8_block", "mxfp8", "nvfp4", "nvfp4_no_rht"]
 Support = Literal["native", "emulated"]
+Format = Literal["bf16", "fp8", "fp4"]
 Compute = tuple[int, int]
 """CUDA compute capability, (major, minor)."""
 
@@ -24,8 +25,8 @@ class RecipeFacts:
     recipe: Recipe
     te_class: str | None
     """Class in transformer_engine.common.recipe; None where no quantisation happens."""
-    format: Literal["bf16", "fp8", "fp4"]
-    """Number format of the multiplication: names the peak that a rate is held against."""
+    format: Format
+    """Number format of the multiplication: names the peak that its FLOPs are held against."""
     kernels: Literal["bf16", "fp8", "fp8_block", "mxfp8", "nvfp4"]
     """Class of GEMM kernels that must be seen in a profile."""
     operand_bytes: float

@@ -340,6 +340,9 @@ class JobPlan(StatusDocument):
     start: Time = Field(description="When it starts.")
     end: Time = Field(description="When it ends, by the middle of the band.")
     days: PlanDays = Field(description="How long it takes.")
+    teraflops_per_gpu: Decimal | None = Field(
+        None, alias="teraflopsPerGPU", description="Model TFLOP/s of one GPU at that rate."
+    )
     tokens_per_second: Decimal = Field(description="Rate, all factors in.")
     straggler: Decimal = Field(description="What waiting for the slowest node leaves of the median rate.")
     megawatts: Decimal | None = Field(None, description="Facility power by enforced limits.")

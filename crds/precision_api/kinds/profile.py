@@ -452,6 +452,9 @@ class PoolStatus(StatusDocument):
     best_recipe_by_energy: Recipe | None = Field(None, description="Recipe with the most tokens per joule.")
     last_layers_bf16: int | None = Field(None, ge=0, alias="lastLayersBF16", description="Its last layers in BF16.")
     speedup: Decimal | None = Field(None, description="Median training speedup of the best recipe over the baseline.")
+    teraflops_per_gpu: Decimal | None = Field(
+        None, alias="teraflopsPerGPU", description="Median model TFLOP/s of one GPU in training with the best recipe."
+    )
     tokens_per_second: Decimal | None = Field(None, description="Median tokens/s of a node with the best recipe.")
     tokens_per_joule_p10: Decimal | None = Field(None, description="10th percentile of tokens per joule, best recipe.")
     tokens_per_joule: Decimal | None = Field(None, description="Median tokens per joule (= tokens/s per W).")

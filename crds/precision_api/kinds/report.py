@@ -171,6 +171,9 @@ class RecipeReport(StatusDocument):
     verdict: result.Verdict = Field(
         description="Whether the precision really ran; assumed: of replayed or simulated figures, no kernel was seen."
     )
+    teraflops_per_gpu: Decimal | None = Field(
+        None, alias="teraflopsPerGPU", description="Model TFLOP/s of one GPU in training, full-depth model."
+    )
     tokens_per_second: Decimal | None = Field(None, description="Training tokens/s of the node, full-depth model.")
     tokens_per_second_error: Decimal | None = Field(
         None, description="Half-width of its 95 % interval, as a share of it (0.003 is 0.3 %)."

@@ -6,13 +6,14 @@ those that are added or multiplied one by one (norms, biases, the convolution of
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
+from precision_api.facts.recipes import RECIPES, Format, Recipe
 from precision_api.models.flops import parameters, scan_multiply_adds, training_flops_per_token
 from precision_api.models.model import ModelSpec
-from precision_api.models.shapes import model_gemms
+from precision_api.models.shapes import Gemm, model_gemms
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ def flop_shares(model: ModelSpec, sequence_length: int) -> tuple[FlopShare, ...]
 
 
 def _parts(model: ModelSpec, sequence: int, total: int) -> Iterator[tuple[str, int]]:
-    by_weights, gemms = 6 * parameters(model).active_without_embedding, 6 * weights_in_gemms(model)
+    by_weights, gemms = 6 * parameters(model).active_without_embedding, 6 * int(sum(weights_in_gemms(model).values()))
     scan, convolution = 0, 0
     if model.hybrid is not None:
         scan = round(6 * model.mamba_layers * scan_multiply_adds(model))
@@ -54,12 +55,33 @@ ROUTING = "choice of experts, permutation of tokens"
 """Moves data: it takes time, but the formula counts no FLOPs of it. The router's own product is a GEMM."""
 
 
-def weights_in_gemms(model: ModelSpec) -> int:
-    """Weights of the listed GEMMs that one token meets: of a layer's experts as many as the router chooses."""
+def weights_in_gemms(model: ModelSpec) -> dict[Gemm, Fraction]:
+    """Weights of each listed forward GEMM that one token meets: of a layer's experts as many as the router chooses."""
     share = Fraction(model.moe.top_k, model.moe.num_experts) if model.moe else Fraction(1)
-    met = sum(
-        gemm.k * gemm.n * gemm.count * (share if gemm.groups > 1 else 1)
-        for gemm in model_gemms(model, 1)
-        if gemm.pass_ == "fprop"
-    )
-    return int(met)
+    forward = (gemm for gemm in model_gemms(model, 1) if gemm.pass_ == "fprop")
+    return {gemm: gemm.k * gemm.n * gemm.count * (share if gemm.groups > 1 else Fraction(1)) for gemm in forward}
+
+
+def flops_by_format(
+    model: ModelSpec, sequence_length: int, recipe_of: Callable[[Gemm], Recipe], layers_bf16: int = 0
+) -> dict[Format, float]:
+    """Training FLOPs of a token by the format that they run in: each GEMM in its recipe's, all else in BF16.
+
+    So do the last `layers_bf16` layers, taken to be like the others. They add up to `training_flops_per_token`.
+    """
+    flops: dict[Format, float] = {}
+    for gemm, weights in weights_in_gemms(model).items():
+        kind = RECIPES[recipe_of(gemm)].format
+        low = 6 * weights * (1 - Fraction(layers_bf16, model.num_hidden_layers))
+        flops[kind] = flops.get(kind, 0.0) + float(low)
+    low_precision = sum(flops[kind] for kind in flops if kind != "bf16")
+    return flops | {"bf16": training_flops_per_token(model, sequence_length) - low_precision}
+
+
+def mfu(flops: Mapping[Format, float], peaks: Mapping[Format, float | None], seconds: float) -> float | None:
+    """The time that FLOPs would take, each at the dense peak of its format, over `seconds`; None where one is unknown.
+
+    `peaks` in FLOP/s. No recipe is ever ranked by it: it tells how much is left, not what is fast.
+    """
+    at_peak = [count / peak if (peak := peaks.get(kind)) else None for kind, count in flops.items()]
+    return None if None in at_peak else sum(filter(None, at_peak)) / seconds

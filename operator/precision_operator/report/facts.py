@@ -81,6 +81,8 @@ class PoolRow:
     recipe: Recipe
     nodes: int
     speedup: Spread | None = None
+    teraflops: Spread | None = None
+    """Model TFLOP/s of one GPU in training."""
     rate: Spread | None = None
     """Training tokens/s of a node."""
     tokens_per_joule: Spread | None = None
@@ -153,6 +155,7 @@ def _row(recipe: Recipe, pool: core_pool.Pool) -> PoolRow:
         recipe,
         len(rates),
         speedup=_spread(pool.rows("speedup", recipe), lambda row: row.speedup, _speedup_bounds),
+        teraflops=_spread(pool.rows("teraflops_per_gpu", recipe), lambda row: row.teraflops_per_gpu, lambda row: None),
         rate=_spread(pool.rows("tokens_per_second", recipe), lambda row: row.tokens_per_second, _rate_bounds),
         tokens_per_joule=_spread(
             pool.rows("tokens_per_joule", recipe), lambda row: row.tokens_per_joule, lambda row: None

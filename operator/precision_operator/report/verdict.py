@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from precision_api.exchange.stats import LEAST_ENERGY_DIFFERENCE
+from precision_api.facts.plain_text import three_digits
 from precision_api.facts.recipes import risk_of
 from precision_operator.core.results.intervals import Spread
 from precision_operator.drawing.document import Notice, NoticeKind
@@ -62,20 +63,21 @@ def _count(pool: PoolFigures) -> str:
 
 
 def _fastest(pool: PoolFigures, best: PoolRow) -> str:
-    rate = f"{best.rate.value:,.0f} tokens/s a node" if best.rate else ""
+    figures = ((best.teraflops, "TFLOP/s per GPU"), (best.rate, "tokens/s a node"))
+    rate = ", ".join(f"{three_digits(spread.value)} {unit}" for spread, unit in figures if spread)
     if best.recipe == pool.baseline or best.speedup is None:
         return f"nothing trains faster than {best.recipe}: {rate}."
     kept = f" with its last {best.layers_bf16} layers in BF16" if best.layers_bf16 else ""
-    by = f"{best.speedup.value:.2f}x {pool.baseline}, {_bounds(best.speedup)}"
-    return f"{best.recipe}{kept} trains fastest: {by}, {rate}."
+    by = f"{three_digits(best.speedup.value)}x {pool.baseline}, {_bounds(best.speedup)}"
+    return f"{best.recipe}{kept} trains fastest: {rate}, {by}."
 
 
 def _bounds(spread: Spread) -> str:
     """The interval or range in words."""
     if spread.kind == "point":
         return "without an interval"
-    low, high = f"{spread.lower:.3f}", f"{spread.upper:.3f}"
-    bounds = f"{low} to {high}" if low != high else "narrower than 0.001"
+    low, high = three_digits(spread.lower), three_digits(spread.upper)
+    bounds = f"{low} to {high}" if low != high else "narrower than 0.01"
     return f"95 % interval {bounds}" if spread.kind == "interval" else f"{bounds} on its {spread.n} nodes"
 
 
@@ -85,9 +87,10 @@ def _most_efficient(pool: PoolFigures, best: PoolRow, efficient: PoolRow) -> str
     gain = efficient.tokens_per_joule.value / base.value if base and efficient.recipe != pool.baseline else None
     if gain is not None and gain <= 1 + LEAST_ENERGY_DIFFERENCE:
         return f"No recipe gives {LEAST_ENERGY_DIFFERENCE:.0%} more tokens per joule than {pool.baseline}."
-    against = f", {gain:.2f}x {pool.baseline}" if gain is not None else ""
+    against = f", {three_digits(gain)}x {pool.baseline}" if gain is not None else ""
     who = "It is also" if efficient is best else f"{efficient.recipe} is"
-    return f"{who} the most energy-efficient: {efficient.tokens_per_joule.value:.1f} tokens per joule{against}."
+    joules = three_digits(efficient.tokens_per_joule.value)
+    return f"{who} the most energy-efficient: {joules} tokens per joule{against}."
 
 
 LOSS_WORDS: Mapping[str, str] = {

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from precision_api.facts.plain_text import plain as without_controls
+from precision_api.facts.plain_text import three_digits
 from precision_api.facts.recipes import risk_of
 from precision_api.kinds.profile import PoolStatus, ProfileStatus
 from precision_operator.cli.columns import Column, Columns, OutputRow, as_cells, as_row, figure, keys
@@ -193,12 +194,13 @@ def _lines(view: ProfileView, profile_status: ProfileStatus) -> Iterator[tuple[s
 def _pool(pool: PoolStatus) -> str:
     best = best_text(pool.best_recipe or "", number(pool.speedup), pool.last_layers_bf16)
     risk = risk_of(pool.best_recipe, pool.last_layers_bf16) if pool.best_recipe else ""
-    rate = f", {float(pool.tokens_per_second):,.0f} tokens/s a node" if pool.tokens_per_second else ""
-    joules = float(pool.tokens_per_joule or 0)
+    figures = ((pool.teraflops_per_gpu, "TFLOP/s per GPU"), (pool.tokens_per_second, "tokens/s a node"))
+    rate = "".join(f", {three_digits(float(text))} {unit}" for text, unit in figures if text)
+    joules = three_digits(float(pool.tokens_per_joule or 0))
     parts = (
         (f"{pool.name}: {pool.nodes} nodes", True),
         (f"{best}{rate}", pool.best_recipe),
-        (f"{joules:.1f} tokens/J with {pool.best_recipe}", pool.tokens_per_joule),
+        (f"{joules} tokens/J with {pool.best_recipe}", pool.tokens_per_joule),
         (f"risk of {pool.best_recipe}: {risk}", risk),
         (f"slow: {', '.join(pool.slow_nodes)}", pool.slow_nodes),
         ("SIMULATED", pool.simulated),

@@ -22,7 +22,7 @@ from precision_operator.core.observe.clock import parse_time
 from precision_operator.core.results.reading import MedianGroup, Reading, RecipeRow
 
 T = TypeVar("T")
-PoolFigure = Literal["tokens_per_second", "speedup", "tokens_per_joule", "watts"]
+PoolFigure = Literal["teraflops_per_gpu", "tokens_per_second", "speedup", "tokens_per_joule", "watts"]
 ENERGY: frozenset[PoolFigure] = frozenset({"tokens_per_joule", "watts"})
 
 

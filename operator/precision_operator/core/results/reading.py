@@ -60,6 +60,7 @@ class RecipeRow(NamedTuple):
     """Whether heat or the power brake slowed the clocks in this row's own windows."""
     baseline_throttled: bool = False
     """Whether they did in the windows of the baseline, which the speedups are over."""
+    teraflops_per_gpu: float | None = None
     tokens_per_second: float | None = None
     error: float | None = None
     """Half-width of the rate's 95 % interval, as a share of it."""
@@ -138,7 +139,8 @@ OTHERS: tuple[str, ...] = tuple(
     if field.annotation in _NUMBERS and name not in _OF_ROWS
 )
 """Numbers of a report's row that `RecipeRow` has no field for."""
-_RATES = ("tokens_per_second", "tokens_per_second_error", "gpu_spread", "speedup", "speedup_lower", "speedup_upper")
+_SPEEDUPS = ("speedup", "speedup_lower", "speedup_upper")
+_RATES = ("teraflops_per_gpu", "tokens_per_second", "tokens_per_second_error", "gpu_spread", *_SPEEDUPS)
 _POWER = ("watts", "tokens_per_joule", "tokens_per_joule_net")
 _numbers_of = attrgetter(*_RATES, *_POWER, "throttled_share", *OTHERS)
 
@@ -317,7 +319,9 @@ def read_rows(results: Iterable[report.RecipeReport], baseline: Recipe) -> dict[
 
 def _row(result: report.RecipeReport, baseline_throttled: bool) -> RecipeRow:
     numbers = [None if text is None else float(text) for text in _numbers_of(result)]
-    rate, error, spread, speedup, lower, upper, watts, per_joule, per_joule_net, throttled_share, *others = numbers
+    teraflops, rate, error, spread, speedup, lower, upper, watts, per_joule, per_joule_net, throttled_share, *others = (
+        numbers
+    )
     valid = _power_valid(result, watts)
     return RecipeRow(
         recipe=result.recipe,
@@ -325,6 +329,7 @@ def _row(result: report.RecipeReport, baseline_throttled: bool) -> RecipeRow:
         availability=result.availability,
         throttled=throttled_share is not None,
         baseline_throttled=baseline_throttled,
+        teraflops_per_gpu=teraflops,
         tokens_per_second=rate,
         error=error,
         gpu_spread=spread,

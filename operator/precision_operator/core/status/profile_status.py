@@ -199,6 +199,7 @@ def _pool(name: str, group: Sequence[Reading], slow: Sequence[Judged]) -> PoolSt
         best_recipe_by_energy=pool.best_by_energy,
         last_layers_bf16=pool.layers_bf16(best),
         speedup=decimal(pool.median("speedup", best)),
+        teraflops_per_gpu=decimal(pool.median("teraflops_per_gpu", best)),
         tokens_per_second=decimal(pool.median("tokens_per_second", best)),
         tokens_per_joule_p10=decimal(pool.quantile("tokens_per_joule", best, 0.1)),
         tokens_per_joule=decimal(pool.median("tokens_per_joule", best)),

@@ -142,6 +142,11 @@ _speedup_of: RowFigure = attrgetter("speedup")
 _tax_of = other_figure("quantization_tax")
 
 
+def flops_of(row: RecipeRow) -> float | None:
+    """Model FLOP/s of one GPU."""
+    return None if row.teraflops_per_gpu is None else row.teraflops_per_gpu * 1e12
+
+
 def _one(_: RecipeRow) -> float:
     return 1.0
 
@@ -172,19 +177,21 @@ powered_rate = _powered(_rate_of)
 powered_watts = _powered(attrgetter("watts"))
 
 
-def member(of: RowContext) -> Iterator[tuple[Labels, RowFigure]]:
-    """That the node is one of the recipe's, free or throttled."""
-    yield (*of.labels, *of.marks), _one
+def _marked(figure: RowFigure) -> RowMeasure:
+    """The figure by recipe, free or throttled."""
+
+    def measure(of: RowContext) -> Iterator[tuple[Labels, RowFigure]]:
+        yield (*of.labels, *of.marks), figure
+
+    return measure
+
+
+member, free_rate, free_flops, free_tax = map(_marked, (_one, _rate_of, flops_of, _tax_of))
 
 
 def ratio_member(of: RowContext) -> Iterator[tuple[Labels, RowFigure]]:
-    """The same for ratios over the baseline."""
+    """That the node is one of the recipe's, for ratios over the baseline."""
     yield (*of.labels, *of.ratio_marks), _one
-
-
-def free_rate(of: RowContext) -> Iterator[tuple[Labels, RowFigure]]:
-    """Training tokens/s."""
-    yield (*of.labels, *of.marks), _rate_of
 
 
 def free_tokens_per_joule(of: RowContext) -> Iterator[tuple[Labels, RowFigure]]:
@@ -215,11 +222,6 @@ def _gemm_speedup(mode: Mode, row: RecipeRow) -> float | None:
     return row.gemm_speedup.get(mode)
 
 
-def free_tax(of: RowContext) -> Iterator[tuple[Labels, RowFigure]]:
-    """Quantisation's share."""
-    yield (*of.labels, *of.marks), _tax_of
-
-
 NODE_MEASURES: tuple[NodeMeasure, ...] = (state, mark, group, data, driver)
 ROW_MEASURES: tuple[RowMeasure, ...] = (
     rate,
@@ -229,6 +231,7 @@ ROW_MEASURES: tuple[RowMeasure, ...] = (
     member,
     ratio_member,
     free_rate,
+    free_flops,
     free_tokens_per_joule,
     free_driver_tokens_per_joule,
     free_speedup,

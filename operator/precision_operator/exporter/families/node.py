@@ -7,6 +7,7 @@ from operator import attrgetter
 
 from precision_api.kinds.report import ReportAttempt, ReportRun
 from precision_operator.core.results.reading import Reading, RecipeRow, other_figure
+from precision_operator.exporter.families import measures
 from precision_operator.exporter.families.family import NODE, RECIPE, Family
 from precision_operator.exporter.families.node_state import NODE_STATE_FAMILIES
 from precision_operator.exporter.reading import RelativeRate, seconds
@@ -129,6 +130,14 @@ NODE_FAMILIES: tuple[Family[Reading], ...] = (
         (*NODE, "UUID"),
         "node",
         _slowest_gpu,
+    ),
+    Family(
+        "precision_node_training_gpu_flops_per_second",
+        "Model FLOPs per second of one GPU in training, the mean of the node's; no MFU: it is over no peak.",
+        RECIPE,
+        "node",
+        _by_recipe(measures.flops_of),
+        "FLOP/s",
     ),
     Family(
         "precision_node_training_tokens_per_second",

@@ -208,6 +208,14 @@ POOL_FAMILIES: tuple[Family[PoolNodes], ...] = (
         "nodes",
     ),
     Family(
+        "precision_pool_training_gpu_flops_per_second",
+        "Median model FLOPs per second of one GPU in training, over the nodes on which the recipe was not throttled.",
+        POOL_RECIPE,
+        "pool",
+        _free(measures.free_flops, _median),
+        "FLOP/s",
+    ),
+    Family(
         "precision_pool_training_tokens_per_second",
         "Training tokens per second of a node, over all nodes whose precision is proved, throttled ones too; stat min "
         "is the slowest node, p50 the median.",

@@ -88,7 +88,9 @@ def _now() -> tuple[Panel, ...]:
 
 def _recipe_table() -> Panel:
     by = "max by (recipe)"
-    rate = f"{by} ({once('precision_node_training_tokens_per_second', ONE_NODE)})"
+    flops, rate = (
+        f"{by} ({once(f'precision_node_training_{name}_per_second', ONE_NODE)})" for name in ("gpu_flops", "tokens")
+    )
     speedup = [
         f"{by} ({once(f'precision_node_training_speedup{end}_ratio', ONE_NODE)})" for end in ("", "_lower", "_upper")
     ]
@@ -99,6 +101,7 @@ def _recipe_table() -> Panel:
         "tokens_per_second",
         NO_RESULT,
         label("recipe", sort="asc"),
+        value(f"{flops} / 1e12", "TFLOP/s per GPU", "flops_per_second"),
         value(rate, "Tokens/s", "tokens_per_second"),
         value(f"min by (recipe) ({over_pool_median(ONE_NODE)})", "Of the pool's median", "percent"),
         value(speedup[0], "Speedup", "speedup"),

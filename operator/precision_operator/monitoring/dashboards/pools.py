@@ -9,6 +9,7 @@ from precision_operator.monitoring.dashboards.expressions import (
     COMMON_CHOICES,
     PROFILE,
     RECIPE_CHOICE,
+    once,
     recorded,
 )
 from precision_operator.monitoring.dashboards.panel import Dashboard, Panel, PanelRow, Query, Step, Variable
@@ -22,6 +23,7 @@ GPU_HOUR = Variable("gpu_hour", "$ per GPU hour", "Price of one GPU for one hour
 KWH = Variable("kwh", "$ per kWh", "Price of energy.", default="0.08")
 
 PER_GPU = f"{BY} ({recorded('pool_tokens_per_second_per_gpu', CHOSEN_RECIPE)})"
+FLOPS = f"{BY} ({once('precision_pool_training_gpu_flops_per_second', CHOSEN_RECIPE)})"
 PER_JOULE = f"{BY} ({recorded('pool_tokens_per_joule', CHOSEN_RECIPE)})"
 PER_MEGAWATT = f"{PER_JOULE} * 1e6 / $pue"
 DOLLARS = f"$gpu_hour / 3600 * 1e6 / {PER_GPU} + $kwh / 3.6 * $pue / {PER_JOULE}"
@@ -42,6 +44,7 @@ def _now() -> tuple[Panel, ...]:
             fleet.NO_RESULT,
             label("pool", sort="asc"),
             *labels("recipe", "profile", "profile_namespace", "cluster"),
+            value(f"{FLOPS} / 1e12", "TFLOP/s per GPU", "flops_per_second"),
             value(PER_GPU, "Tokens/s per GPU", "tokens_per_second_per_gpu"),
             value(f"{BY} ({recorded('pool_speedup_ratio:median', CHOSEN_RECIPE)})", "Speedup", "speedup"),
             value(PER_JOULE, "Tokens/J", "tokens_per_joule"),

@@ -141,6 +141,9 @@ def _job(answer: PlanAnswer, slot: JobSlot, paid: Mapping[str, float]) -> JobPla
         start=_moment(answer, slot.start),
         end=_moment(answer, slot.end),
         days=PlanDays(low=_always(option.days_low), mid=_always(option.days), high=_always(option.days_high)),
+        teraflops_per_gpu=decimal(
+            option.speed.tokens_per_second * option.job.target.flops_per_token / option.gpus / 1e12
+        ),
         tokens_per_second=_always(option.speed.tokens_per_second),
         straggler=_always(round(option.speed.straggler, 5)),
         megawatts=decimal(None if option.limit_watts is None else option.limit_watts / WATTS_PER_MEGAWATT),

@@ -40,6 +40,7 @@ def wide(job: JobPlan) -> dict[str, Any]:
     return narrow(job) | {
         "start": job.start[:10],
         "end": job.end[:10],
+        "TFLOP/s per GPU": _short(job.teraflops_per_gpu),
         "tokens/s": _short(job.tokens_per_second),
         "tokens/J": _short(job.tokens_per_joule),
         "straggler": _short(job.straggler),

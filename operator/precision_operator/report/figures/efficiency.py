@@ -32,11 +32,12 @@ def efficiency(facts: Given, drawn: Sequence[PoolFigures]) -> Iterator[Figure]:
         caption="Up is more energy-efficient, right is faster; the axes do not begin at 0. "
         f"Tokens per joule are tokens/s per watt; watts of: {' and '.join(scopes) or 'nothing valid'}.{without}",
         source=of_nodes(nodes),
-        head=("pool", "recipe", "tokens/s", "tokens/J", "watts", "why not"),
+        head=("pool", "recipe", "TFLOP/s per GPU", "tokens/s", "tokens/J", "watts", "why not"),
         rows=tuple(
             (
                 pool.name,
                 row.recipe,
+                spread_text(row.teraflops, 0),
                 spread_text(row.rate, 0),
                 spread_text(row.tokens_per_joule, 2),
                 cell(row.watts),

@@ -32,11 +32,12 @@ def speedup(facts: Given, drawn: Sequence[PoolFigures], heading: str = "") -> It
         svg=_drawing(facts, shown, expected, heading),
         caption=_caption(shown, any(expected.values())),
         source=of_nodes(nodes),
-        head=("pool", "recipe", "speedup", "tokens/s", "nodes", "verdict", "reason"),
+        head=("pool", "recipe", "TFLOP/s per GPU", "speedup", "tokens/s", "nodes", "verdict", "reason"),
         rows=tuple(
             (
                 pool.name,
                 row.recipe,
+                spread_text(row.teraflops, 0),
                 spread_text(row.speedup, 3, "x"),
                 spread_text(row.rate, 0),
                 str(row.nodes),

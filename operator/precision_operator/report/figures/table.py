@@ -9,6 +9,7 @@ from precision_operator.report.figures.figure import cell, of_result, spread_tex
 
 LINES = (
     "verdict",
+    "TFLOP/s per GPU",
     "tokens/s",
     "synchronous tokens/s",
     "speedup",
@@ -16,6 +17,7 @@ LINES = (
     "GEMMs, prequantized",
     "quantisation tax",
     "MFU",
+    "of BF16 peak",
     "watts",
     "tokens/J",
     "net tokens/J",
@@ -57,7 +59,7 @@ def _peaks_text(result: MeasurementResult) -> str:
     trained = [recipe.training for recipe in result.recipes if recipe.training and recipe.training.tokens_per_second]
     peaks = sorted({training.mfu.peak for training in trained if training.mfu})
     if peaks:
-        return f" MFU over: {'; '.join(peaks)}."
+        return f" MFU: FLOPs, each part's over its format's peak, over the step's time: {'; '.join(peaks)}."
     return f" MFU: the peak of {result.gpus[0].name} is unknown." if trained and result.gpus else ""
 
 
@@ -69,6 +71,7 @@ def _column(recipe: RecipeResult, by_gpus: bool) -> tuple[str, ...]:
     memory, taken = recipe.model_memory.bytes if recipe.model_memory else None, recipe.memory.allocated_peak_bytes
     return (
         recipe.verification.verdict if recipe.availability in ("ok", "emulated") else recipe.availability,
+        cell(training.teraflops_per_gpu if training else None, ",.4g"),
         spread_text(training.tokens_per_second if training else None, 0),
         spread_text(training.synchronous_tokens_per_second if training else None, 0),
         spread_text(training.speedup if training else None, 3, "x"),
@@ -76,6 +79,7 @@ def _column(recipe: RecipeResult, by_gpus: bool) -> tuple[str, ...]:
         spread_text(sums.get("prequantized"), 2, "x"),
         cell(recipe.quantization_tax, ".1%"),
         _mfu(training, by_gpus),
+        cell(training.mfu.of_bf16_peak if training and training.mfu else None, ".1%"),
         cell(energy.watts if energy else None, ",.0f"),
         cell(energy.tokens_per_joule if energy else None, ".2f"),
         cell(energy.tokens_per_joule_net if energy else None, ".2f"),
