@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from precision_operator.cli.commands.support_bundle import Bundle
 from precision_operator.cli.redaction import REMOVED, without_secrets
-from precision_operator.cluster import paths
+from precision_operator.cluster import ApiError, paths
+from precision_operator.cluster.errors import TIMEOUT
 from tests.cli.api import Api
 from tests.support.node_objects import node_object
 from tests.support.report_objects import profile_object, report_object
@@ -134,6 +136,19 @@ def test_what_may_not_be_read_is_named_and_the_rest_is_there(api: Api, tmp_path:
     assert "operator-pods.json is left out" in found["problems.txt"]
     assert "operator-pods.json is left out" in done.stderr
     assert json.loads(found["profiles.json"])
+
+
+async def test_a_program_that_does_not_answer_costs_its_own_files_and_a_server_that_does_not_all() -> None:
+    bundle = Bundle()
+
+    async def hung() -> None:
+        raise ApiError(0, TIMEOUT, "GET metrics: no answer within 30 s")
+
+    with pytest.raises(ApiError):
+        await bundle.take("version.json", hung())
+    bundle.add("version.json", {})
+    assert await bundle.take("metrics/a.txt", hung()) is None
+    assert bundle.problems == ["metrics/a.txt is left out: GET metrics: no answer within 30 s"]
 
 
 @pytest.mark.parametrize("rights", [(), ("clusterrolebindings",)], ids=["all", "no bindings"])

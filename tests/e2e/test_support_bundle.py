@@ -15,7 +15,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from precision_lab.lab import Lab
-from precision_operator.cli.commands.support_bundle import gathered_bundle
+from precision_operator.cli.commands.support_bundle import Bundle, gathered_bundle
 from precision_operator.cluster import ApiError, Cluster, paths
 from tests.support.eventually import eventually
 
@@ -90,6 +90,11 @@ async def test_the_bundle_holds_what_the_releases_pods_say_and_no_secret(cluster
             assert bundle.files[f"metrics/{own}-operator.txt"] == "precision_up 1\n"
             assert not any("lookalike" in name for name in bundle.files)
         assert asked == []
+        limited = await bundle_of_editor(cluster, tenant)
+        assert {"pods.json", "jobs.json", "events.json", "version.json"} <= set(limited.files)
+        problems = limited.files["problems.txt"]
+        assert "releases.json is left out: GET /apis/rbac.authorization.k8s.io/v1/clusterrolebindings: " in problems
+        assert f"logs and metrics are left out: no pod of the operator was seen in {tenant}: " in problems
 
         proxied = f"{paths.item(paths.pods(tenant), 'lookalike')}:{port}/proxy/metrics"
         with pytest.raises(ApiError, match=r"a redirect to .*secrets.*, which is not followed"):
@@ -99,6 +104,20 @@ async def test_the_bundle_holds_what_the_releases_pods_say_and_no_secret(cluster
         api._rest.pool_manager = None
         assert PLANTED in await api.get_text(proxied)
     cluster.kubectl("delete", "namespace", tenant, "--wait=false")
+
+
+async def bundle_of_editor(cluster: Lab, tenant: str) -> Bundle:
+    """That of who may edit this namespace, and nothing else."""
+    granted = ("rolebinding", "dev", "--clusterrole=edit", f"--serviceaccount={tenant}:default")
+    cluster.kubectl("-n", tenant, "create", *granted)
+    async with (
+        Cluster.connect(str(await asyncio.to_thread(cluster.service_account_kubeconfig, tenant, "default"))) as api,
+        asyncio.timeout(30),
+    ):
+        bundle = await gathered_bundle(api, tenant)
+        while "jobs.json" not in bundle.files:  # the API server has not seen the binding yet
+            bundle = await gathered_bundle(api, tenant)
+    return bundle
 
 
 async def install(api: Cluster, namespace: str, port: int) -> None:

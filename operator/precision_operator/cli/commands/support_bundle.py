@@ -95,12 +95,12 @@ class Bundle:
     async def take(self, name: str, reading: Awaitable[Any]) -> Any:
         """What was read, put into the file; None where it could not be read, with a problem.
 
-        Raises ApiError where the cluster gives no answer at all, or does not know the user.
+        Raises ApiError where the first is not answered, or the cluster does not know the user.
         """
         try:
             content = await reading
         except ApiError as error:
-            if error.status in (0, 401):
+            if not self.files and error.status in (0, 401):
                 raise
             self.problems.append(without_secrets(f"{name} is left out: {error}"))
             return None
@@ -157,7 +157,10 @@ async def _pods_of_release(cluster: Cluster, bundle: Bundle, place: str | None) 
         by = partial(_is_owned, frozenset(raw["metadata"]["uid"] for raw in owned))
         owned = await bundle.take(f"operator-{plural}.json", read(api_version, plural, by)) or []
     if not owned:
-        bundle.problems.append("logs and metrics are left out: no pod of the operator was seen (-n: its namespace)")
+        where = ", ".join(namespaces) or "any namespace"
+        bundle.problems.append(
+            f"logs and metrics are left out: no pod of the operator was seen in {where}: name its -n"
+        )
     return owned
 
 
