@@ -198,10 +198,14 @@ def test_agents_are_made_by_the_operator_and_the_job_controller_alone(
 
 
 def test_a_jobs_pod_template_bears_the_agents_label_only_by_the_operator(cluster: Lab, tenant: str) -> None:
-    """The Job itself is plain: its pods would be refused one by one, and the Job would try without end."""
-    assert said(cluster, tenant, "jobs", {}, OPERATOR, inner={LABEL_APP: AGENT_APP}) == ""
-    assert said(cluster, tenant, "jobs", {}, inner={LABEL_APP: "trainer"}) == ""
-    assert "may not make jobs" in said(cluster, tenant, "jobs", {}, inner={LABEL_APP: AGENT_APP})
+    """The Job itself is plain: its pods would be refused one by one, and the Job would try without end.
+
+    It has a label of its own: of one without any the API server takes those of its template.
+    """
+    plain = {"team": "a"}
+    assert said(cluster, tenant, "jobs", plain, OPERATOR, inner={LABEL_APP: AGENT_APP}) == ""
+    assert said(cluster, tenant, "jobs", plain, inner={LABEL_APP: "trainer"}) == ""
+    assert "may not make jobs" in said(cluster, tenant, "jobs", plain, inner={LABEL_APP: AGENT_APP})
 
 
 def test_the_job_controller_makes_no_agent_of_another_job_than_its_own(cluster: Lab, tenant: str) -> None:
@@ -336,7 +340,10 @@ def users(cluster: Lab, agent: Agent) -> None:
     cluster.kubectl("create", "role", "reports", f"--verb={verbs}", f"--resource={resources}", *namespace)
     cluster.kubectl("create", "rolebinding", "reports", "--role=reports", f"--user={ADMIN}", *namespace)
     make(
-        cluster, agent.namespace, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "trainer"}, "spec": POD}, "a"
+        cluster,
+        agent.namespace,
+        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "pp-train-0"}, "spec": POD},
+        "a",
     )
     eventually(lambda: "may not run commands" in command(cluster, agent.namespace, "exec", TENANT, agent.pod))
 
@@ -351,7 +358,7 @@ def test_a_tenant_runs_no_command_in_an_agent_and_whoever_writes_reports_may(
     assert f"agent: {TENANT} {expected} {ASK}" in refusal
     through = [
         command(cluster, agent.namespace, verb, ADMIN, agent.pod),
-        command(cluster, agent.namespace, verb, TENANT, "trainer"),
+        command(cluster, agent.namespace, verb, TENANT, "pp-train-0"),
     ]
     assert all("ValidatingAdmissionPolicy" not in text for text in through), through
 

@@ -103,16 +103,7 @@ OLD = NOW - timedelta(seconds=61)
 ELSEWHERE = {"nodeNames": ["another"]}
 THEIR_JOB = job("n0", "b0", namespace="b", created=OLD)
 MEMORY = {THEIR_JOB.uid: "n0"}
-LOST = job("n0", "gone", namespace="b", created=OLD)
 COUNTS: dict[str, tuple[bool, bool, dict[str, Any]]] = {
-    "a gated pod that only names the node": (True, False, {"pods": (pod(LOST, "Pending"),), "own_jobs": {}}),
-    "a bound pod without GPUs": (True, False, {"pods": (pod(LOST, holds_gpus=False),), "own_jobs": {}}),
-    "a Job that somebody else has made just now": (
-        True,
-        False,
-        {"jobs": (replace(THEIR_JOB, created=NOW),), "own_jobs": {}},
-    ),
-    "a suspended Job of somebody else": (True, False, {"jobs": (replace(THEIR_JOB, suspended=True),), "own_jobs": {}}),
     "a Job that Kueue has not admitted": (True, True, {"jobs": (replace(THEIR_JOB, suspended=True),)}),
     "a Job without a pod": (True, True, {"jobs": (THEIR_JOB,)}),
     "a Job whose pod is not bound": (True, True, {"jobs": (THEIR_JOB,), "pods": (pod(THEIR_JOB, "Pending"),)}),

@@ -21,9 +21,9 @@ _SAME = f"{_PROPERTIES}test_others_fare_the_same_with_a_tenants_objects_and_with
 _ENDED = (
     "tests/shell/test_non_interference.py::test_a_pod_that_names_an_ended_job_of_another_namespace_is_not_its_agent"
 )
-_PINNED = (
-    "tests/shell/test_pinned_pods.py::"
-    "test_a_pod_that_a_tenant_binds_itself_and_that_gets_no_gpu_keeps_no_node_from_others"
+_SAME_IN_MEMORY = (
+    "tests/shell/test_non_interference.py::"
+    "test_what_lies_in_other_namespaces_and_their_lines_are_the_same_with_objects_and_shadow"
 )
 USER_LEFT_OUT = f"{_MANIFEST}test_a_user_that_the_cluster_chooses_is_not_named"
 _IMAGE = f"{_REQUEST}test_a_prefix_allows_whole_parts_of_a_path_only"
@@ -39,8 +39,6 @@ OWN_OBJECT = "hold up another tenant's profiles by what stands in an object of i
 MANY_PLANS = "hold up another tenant's plans by the number of its own"
 FORGED = "hold up or mislead another tenant by Jobs, pods, reports or profiles"
 WAITING = "keep another tenant waiting by a queue, or by agents that never start"
-IN_VAIN = "end another tenant's agents in vain"
-THEIR_PODS = "read the names of other tenants' pods in a status"
 MANY_PROFILES = "hold up another tenant by the number of its profiles"
 POWER = "move the fleet's power cap by what its agents report"
 OTHERS_REPORTS = "read another tenant's reports by a plan"
@@ -87,7 +85,6 @@ TENANT: tuple[Control, ...] = (
     ),
     *controls(
         ROOT_HOST_TOKEN,
-        (MANIFEST, "`runAsNonRoot`", '"runAsNonRoot": True,', "", USER_LEFT_OUT, NO_RIGHTS, WHOLE_JOB),
         (
             "operator/precision_operator/core/observe/agent_defaults.py",
             "the default of `runAsUser`",
@@ -96,44 +93,37 @@ TENANT: tuple[Control, ...] = (
             WHOLE_JOB,
         ),
         (
-            MANIFEST,
-            "`seccompProfile: RuntimeDefault`",
-            '"seccompProfile": {"type": "RuntimeDefault"},',
-            "",
-            USER_LEFT_OUT,
-        ),
-        (MANIFEST, "`allowPrivilegeEscalation: false`", '"allowPrivilegeEscalation": False,', "", NO_RIGHTS),
-        (MANIFEST, "`readOnlyRootFilesystem`", '"readOnlyRootFilesystem": True,', "", NO_RIGHTS),
-        (MANIFEST, "`capabilities: {drop: [ALL]}`", '"capabilities": {"drop": ["ALL"]},', "", NO_RIGHTS),
-        (
-            MANIFEST,
-            "emptyDir alone: the agent's /tmp is the node's",
-            '{"name": "tmp", "emptyDir": {"sizeLimit": agent.resources.ephemeral_storage}}',
-            '{"name": "tmp", "hostPath": {"path": "/tmp"}}',
-            WHOLE_JOB,
-        ),
-        (
-            MANIFEST,
-            "the pod's own network and processes",
-            '"restartPolicy": "Never",',
-            '"restartPolicy": "Never", "hostPID": True, "hostNetwork": True,',
-            WHOLE_JOB,
-        ),
-        (
-            MANIFEST,
-            "`automountServiceAccountToken: false` of the pod",
-            '"automountServiceAccountToken": False,',
-            "",
-            NO_RIGHTS,
-        ),
-        (
             "charts/precision-profiler/templates/agents.yaml",
             "`automountServiceAccountToken: false` of the account",
             "automountServiceAccountToken: false",
             "automountServiceAccountToken: true",
             "tests/chart/test_render.py::test_the_render_is_the_one_that_was_looked_at",
         ),
-        (MANIFEST, "`enableServiceLinks: false`", '"enableServiceLinks": False,', "", WHOLE_JOB),
+    ),
+    control(
+        ROOT_HOST_TOKEN,
+        "what the pod's spec leaves out or asks for so that it has no rights on its node",
+        (
+            *(
+                replaced(MANIFEST, words)
+                for words in (
+                    '"runAsNonRoot": True,',
+                    '"seccompProfile": {"type": "RuntimeDefault"},',
+                    '"allowPrivilegeEscalation": False,',
+                    '"readOnlyRootFilesystem": True,',
+                    '"capabilities": {"drop": ["ALL"]},',
+                    '"automountServiceAccountToken": False,',
+                    '"enableServiceLinks": False,',
+                )
+            ),
+            replaced(
+                MANIFEST, '"emptyDir": {"sizeLimit": agent.resources.ephemeral_storage}', '"hostPath": {"path": "/tmp"}'
+            ),
+            replaced(MANIFEST, '"restartPolicy": "Never",', '"hostPID": True, "hostNetwork": True,'),
+        ),
+        USER_LEFT_OUT,
+        NO_RIGHTS,
+        WHOLE_JOB,
     ),
     *controls(
         SCHEDULER,
@@ -203,13 +193,6 @@ TENANT: tuple[Control, ...] = (
             f"{_HELD_TEST}[a Job that Kueue has not admitted-its node]",
         ),
         (
-            TENANTS,
-            "the operator's memory of the Jobs that it made",
-            "not is_stuck(pod, observed.now) and pod.job_uid in observed.own_jobs:",
-            "not is_stuck(pod, observed.now):",
-            f"{_TENANTS}test_pods_of_unknown_profiles_are_seen_and_hold_nothing_of_anybody",
-        ),
-        (
             "operator/precision_operator/core/admission/others.py",
             "one place a node",
             "agents = {node: Agent(",
@@ -221,14 +204,15 @@ TENANT: tuple[Control, ...] = (
             "what a claim that was never made holds",
             'frozenset() if error.reason == "NotFound" else None',
             "None",
-            f"{_PINNED}[a claim that was never made]",
+            _SAME_IN_MEMORY,
         ),
         (
             "operator/precision_operator/core/observe/views.py",
             "the look at what the node offers",
             "if offered is None or key in offered",
             "if True",
-            f"{_PINNED}[a resource that no node has]",
+            _SAME,
+            _SAME_IN_MEMORY,
         ),
     ),
     *controls(
@@ -238,6 +222,7 @@ TENANT: tuple[Control, ...] = (
             "the count of agents that were ended in vain",
             "return len(unhelped) < MOST_IN_VAIN",
             "return True",
+            f"{_PROPERTIES}test_three_agents_an_hour_are_ended_in_vain_for_pods_that_come_and_go",
             "tests/core/test_yielding.py::"
             "test_of_one_namespace_three_agents_at_a_time_may_turn_out_to_have_been_ended_in_vain",
         ),
@@ -258,6 +243,7 @@ TENANT: tuple[Control, ...] = (
             "return pod if is_own or observed.settings.show_other_namespaces else ANOTHERS_POD",
             "return pod",
             "tests/core/test_why.py::test_why_gives_each_reason_and_exactly_its_sentence",
+            "tests/core/test_why.py::test_what_came_of_an_agent_that_was_ended_for_a_pod_is_told",
         ),
     ),
     *controls(
@@ -290,27 +276,6 @@ TENANT: tuple[Control, ...] = (
             "min(waiting, key=lambda waiter: self._has[waiter[0]])",
             "waiting[0]",
             "tests/planner/test_solver_processes.py::test_the_plans_of_one_namespace_take_turns_with_those_of_another",
-        ),
-    ),
-    *controls(
-        IN_VAIN,
-        (
-            "operator/precision_operator/core/attempts/yielding.py",
-            "how many agents may be ended in vain",
-            "MOST_IN_VAIN = 3",
-            "MOST_IN_VAIN = 30",
-            "tests/core/test_yielding.py::"
-            "test_of_one_namespace_three_agents_at_a_time_may_turn_out_to_have_been_ended_in_vain",
-        ),
-    ),
-    *controls(
-        THEIR_PODS,
-        (
-            TENANTS,
-            "the words in place of another tenant's pod",
-            "return pod if is_own or observed.settings.show_other_namespaces else ANOTHERS_POD",
-            "return pod",
-            "tests/core/test_why.py::test_what_came_of_an_agent_that_was_ended_for_a_pod_is_told",
         ),
     ),
     *controls(
@@ -377,8 +342,10 @@ TENANT: tuple[Control, ...] = (
         (
             replaced(TENANTS, "observed.own_jobs[job.uid]", "job.node_name"),
             replaced(TENANTS, "if job.uid in observed.own_jobs and", "if"),
+            replaced(TENANTS, " and pod.job_uid in observed.own_jobs:", ":"),
         ),
         _SAME,
+        f"{_TENANTS}test_pods_of_unknown_profiles_are_seen_and_hold_nothing_of_anybody",
     ),
     *controls(
         WAITING,

@@ -14,7 +14,6 @@ _LISTED = f"{_TOKENS}test_the_rights_of_a_token_of_the_running_release_are_those
 _RIGHTS = "tests/chart/test_rbac.py::"
 _POLICIES = "tests/api/test_policies.py::"
 _PROTECTED = f"{_POLICIES}test_what_an_agent_runs_and_measures_is_changed_by_nobody"
-HELD = "keep a node or a place from another tenant by pods and Jobs that hold no GPUs"
 CHANGED = "change what an agent runs, enter it, or make one, where [`policies.agents`](policies.md#policies) is on"
 ALL_RIGHTS = "  cluster:\n  - {apiGroups: ['*'], resources: ['*'], verbs: ['*']}\n"
 OTHERS = (
@@ -186,17 +185,6 @@ ON_CLUSTER: tuple[Control, ...] = (
         "the rule of `policies.agents` that commands are for whoever writes reports",
         replaced(POLICIES, '(printf "!variables.agent || %s" $admin)', '"true"'),
         f"{_POLICIES}test_an_agent_gets_no_ephemeral_container_but_by_whoever_writes_reports",
-        needs="cluster",
-    ),
-    control(
-        HELD,
-        "that a pod counts against others by its GPUs and the leader's own memory",
-        replaced(
-            "operator/precision_operator/core/observe/tenants.py",
-            "if is_there and pod.holds_gpus and not is_stuck(pod, observed.now) and pod.job_uid in observed.own_jobs:",
-            "if pod:",
-        ),
-        "tests/e2e/test_held.py::test_labelled_pods_and_jobs_that_hold_nothing_take_no_node_and_no_place",
         needs="cluster",
     ),
 )

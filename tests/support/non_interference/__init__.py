@@ -1,5 +1,5 @@
 """Whether one tenant interferes with others, as properties over random worlds.
 
 What it makes changes nothing for others but by what it holds (worlds, in_memory). Beside its profiles others start as
-soon, and have their share (shared_fleet). For its pods few agents are ended in vain (hostile_waits).
+soon, and have their share (shared_fleet). For its pods few agents are ended in vain (hostile_waits). No policy of the chart stands before any of its objects.
 """

@@ -113,7 +113,7 @@ def _requests(pod: Raw) -> Raw:
 
 
 def _claims(pod: Raw) -> list[str]:
-    return [row["resourceClaimName"] for row in pod["spec"].get("resourceClaims", ())]
+    return [row.get("resourceClaimName", NEVER_MADE) for row in pod["spec"].get("resourceClaims", ())]
 
 
 def _is_bound(pod: Raw) -> bool:
@@ -258,7 +258,8 @@ def bound_by_claim(tenant: Tenant, made: Hostile) -> None:
     raw = tenant.pod(made, tenant.bound(0), {"phase": "Running", "conditions": [tenant.condition("PodScheduled")]})
     own, node = f"c-{raw['metadata']['name']}", raw["spec"]["nodeName"]
     name = tenant.rng.choice([own, own, NEVER_MADE, *made.claims])
-    raw["spec"]["resourceClaims"] = [{"name": "gpus", "resourceClaimName": name}]
+    key = "resourceClaimTemplateName" if name == NEVER_MADE and tenant.rng.random() < 0.5 else "resourceClaimName"
+    raw["spec"]["resourceClaims"] = [{"name": "gpus", key: name}]
     if name == own:
         there, elsewhere = Device(DRIVER, node, "gpu-0"), Device(DRIVER, tenant.node()[1], "gpu-1")
         made.claims[own] = tenant.rng.choice([there, there, elsewhere, Device("nic.example", node, "nic-0")])
