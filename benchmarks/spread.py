@@ -1,6 +1,7 @@
 """How far apart the speedups of repeated runs lie, and what the agent itself costs.
 
     python -m benchmarks.spread simulate                          what the order and the statistics can give
+    python -m benchmarks.spread rates                             how often rates' intervals hold over several days
     python -m benchmarks.spread overhead                          sampling and statistics for each timed window
     python -m benchmarks.spread repeat --runs 5 [OPTIONS]         repeated local runs here, beside NVIDIA's method
 
@@ -11,6 +12,7 @@ that means anything; with --device cpu it shows the way only.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import subprocess
 import sys
@@ -25,15 +27,20 @@ from benchmarks.plan import five_recipes
 from precision_agent.run.run import run_request
 from precision_api.exchange.request import TIMINGS, Timing, request_json
 from precision_api.exchange.result import Interval, MeasurementResult
+from precision_api.exchange.stats import mean_interval, rate_interval
 from tests.support.noise import (
+    DAYS,
     DRIFT,
     HALF_WIDTH_GOALS,
     KINDS,
     NOISES,
+    RUNS,
     abba_order,
     called_different,
     coverage,
     half_width,
+    holds,
+    rates_of_runs,
     ratios,
     seconds_by_variant,
     units_of,
@@ -61,6 +68,19 @@ def simulate() -> None:
     for preset, timing in TIMINGS.items():
         rows = [f"{own:.2%}: {drifting(timing, own):.2%}" for own in OWN_CHANCES]
         print(f"{preset:<10}{'   '.join(rows)}   (goal {HALF_WIDTH_GOALS[preset]:.2%})")
+
+
+def rates() -> None:
+    """How often 95 % intervals of tokens/s hold the long-run rate: 4,000 nodes, each with a run on a day of its own."""
+    print(f"Simulated, not measured: a rate differs by {DAYS:.1%} between days, and within a run as named.")
+    print(f"{'WITHIN A RUN':<22}SIZE  {'TIMING':<10}{'HALF-WIDTH':>10}{'HELD':>7}{'T-INTERVAL':>12}{'SAME DAY':>10}")
+    for (name, noise), size in itertools.product(RUNS.items(), (1, 2)):
+        for preset, timing in TIMINGS.items():
+            days, same_day = rates_of_runs(noise, timing, seed=1, size=size)
+            held, half = holds(days, rate_interval)
+            within = [f"{holds(runs, mean_interval)[0]:.1%}" for runs in (days, same_day)]
+            print(f"{name:<22}{size:>3}x  {preset:<10}{half:>10.2%}{held:>7.1%}{within[0]:>12}{within[1]:>10}")
+    print("T-INTERVAL: of the run's blocks alone, as ratios have it; SAME DAY: of these, where no day differs.")
 
 
 def drifting(timing: Timing, chance: float) -> float:
@@ -128,13 +148,13 @@ def repeat(runs: int, options: Sequence[str]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("simulate", "overhead", "repeat"))
+    parser.add_argument("what", choices=("simulate", "rates", "overhead", "repeat"))
     parser.add_argument("--runs", type=int, default=5)
     arguments, options = parser.parse_known_args()
     if arguments.what == "repeat":
         repeat(arguments.runs, options)
     else:
-        {"simulate": simulate, "overhead": overhead}[arguments.what]()
+        {"simulate": simulate, "rates": rates, "overhead": overhead}[arguments.what]()
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from precision_agent.method import full_depth as depths
 from precision_agent.protocol import Part, RegionName
 from precision_api.exchange.result import Failure
+from precision_api.exchange.stats import BETWEEN_RUNS, Z_975
 from precision_api.models.flops import parameters, training_flops_per_token
 from precision_api.models.resolution import resolve
 from precision_api.models.workload import Workload
@@ -98,7 +99,9 @@ def test_the_short_models_own_ratio_would_have_been_another_one() -> None:
 
 def test_an_interval_is_as_wide_as_the_regions_make_it() -> None:
     narrow, wide = (rates("bf16", 32, (1.0, 1 + d, 1 - d)).tokens_per_second for d in (0.001, 0.01))
-    assert (wide.upper - wide.lower) / (narrow.upper - narrow.lower) == pytest.approx(10, rel=0.01)
+    between = Z_975 * BETWEEN_RUNS
+    within = [math.log(one.upper / one.value) ** 2 - between**2 for one in (narrow, wide)]
+    assert within[1] / within[0] == pytest.approx(100, rel=0.02)
     assert narrow.n == 3
 
 

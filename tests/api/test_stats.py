@@ -52,6 +52,16 @@ def test_the_mean_interval_of_a_worked_example() -> None:
     assert found.value / found.lower == pytest.approx(2.201390, abs=1e-6)
 
 
+def test_the_interval_of_a_rate_has_the_spread_between_runs_and_the_change_within_this_one() -> None:
+    still, moving = stats.rate_interval([100.0] * 4), stats.rate_interval([98.0, 99.0, 101.0, 102.0])
+    assert math.log(still.upper / 100) == pytest.approx(stats.Z_975 * stats.BETWEEN_RUNS)
+    # logarithms over that of 100: s = 0.018268, of the mean 0.009134; the halves -0.015127 and 0.014877
+    assert math.log(moving.upper / 100) == pytest.approx(stats.Z_975 * math.hypot(0.005, 0.009134, 0.030003), rel=1e-4)
+    assert (moving.value, moving.n) == (100.0, 4)
+    with pytest.raises(ValueError):
+        stats.rate_interval([1.0])
+
+
 def test_the_interval_of_noisy_seconds_stays_above_0_where_the_plain_one_does_not() -> None:
     seconds = [0.4, 1.0, 0.2, 3.0]
     plain = fmean(seconds) - stats.t_quantile(3) * stdev(seconds) / 2

@@ -7,9 +7,10 @@ arithmetic by that test. Every slot is a whole one: discarded seconds, GEMMs, tr
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from statistics import fmean, median
 from typing import Literal, get_args
 
 import numpy as np
@@ -20,6 +21,7 @@ from precision_agent.method.abba_block import abba_blocks
 from precision_agent.method.slot import slot_of
 from precision_api.exchange import stats
 from precision_api.exchange.request import Timing
+from precision_api.exchange.result import Interval
 
 Array = npt.NDArray[np.float64]
 Order = npt.NDArray[np.int64]
@@ -76,6 +78,42 @@ NOISES = {
     "white 0.3 %": Noise(nothing, 0.003),
     "recipe noise x3": Noise(nothing, 0.003, of_noisy_variant=3.0),
 }
+
+
+def warming_drift(moments: Array, nodes: int, chance: np.random.Generator) -> Array:
+    return drift(moments, nodes, chance) + warm_up(moments, nodes, chance)
+
+
+DAYS = 0.005
+"""Standard deviation of a node's rate between runs: H100 SXM in training went up and down by 1 to 2 % over a day (The
+Llama 3 Herd of Models, 3.3.4), 0.35 to 0.7 % as a sine; ../design/GATE.md assumes 0.3 % by day and 0.3 % by run."""
+RUNS = {
+    "drift": Noise(drift, 0.001),
+    "warm-up": Noise(warm_up, 0.001),
+    "warm-up and drift": Noise(warming_drift, 0.001),
+    "as noisy as an H100": Noise(warming_drift, 0.003),
+}
+"""What moves the rate within a run. Standard deviations of an H100's blocks in `benchmarks/results` are 0.08 to 0.86 %,
+their median 0.33 %: that is the last one."""
+
+
+def rates_of_runs(noise: Noise, timing: Timing, seed: int, size: float = 1.0) -> tuple[Array, Array]:
+    """Tokens/s by block of a run on each node, (nodes, ABBA blocks), and what they would be on a usual day.
+
+    The long-run rate is 1; `size` multiplies all that moves it, by day and within the run.
+    """
+    larger = Noise(lambda *of: size * noise.shared(*of), size * noise.own)
+    seconds = units_of(seconds_by_variant(larger, abba_order(timing), timing, seed, equal=True)["training"])
+    rates = 1 / seconds[:, :, BASELINE]
+    days = np.exp(np.random.default_rng([seed, 1]).normal(0, size * DAYS, (len(rates), 1)))
+    return rates * days, rates
+
+
+def holds(rates: Array, interval: Callable[[Sequence[float]], Interval]) -> tuple[float, float]:
+    """(share of runs whose interval holds the long-run rate, median half-width), by an estimator of the product."""
+    of_runs = [interval(blocks) for blocks in rates.tolist()]
+    held = [run.lower <= 1 <= run.upper for run in of_runs]
+    return fmean(held), median((run.upper - run.lower) / 2 for run in of_runs)
 
 
 @cache

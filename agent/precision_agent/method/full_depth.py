@@ -236,8 +236,8 @@ def node_rates(
     slowest = min(means, key=lambda uuid: (means[uuid], uuid))
     return NodeRates(
         per_abba_block=summed,
-        tokens_per_second=stats.mean_interval(summed),
-        synchronous=stats.mean_interval([len(rates) * rate for rate in rates[slowest]]),
+        tokens_per_second=stats.rate_interval(summed),
+        synchronous=stats.rate_interval([len(rates) * rate for rate in rates[slowest]]),
         slowest_gpu=slowest,
         gpu_spread=means[slowest] / fmean(means.values()),
         by_gpu=means,

@@ -138,7 +138,7 @@ def training_of(
         slowest_gpu=slowest if several else None,
         gpu_spread=rates.gpu_spread if several else None,
         tokens_per_second_by_gpu=rates.by_gpu if several else {},
-        step_seconds=stats.mean_interval(steps.seconds[slowest]),
+        step_seconds=stats.rate_interval(steps.seconds[slowest]),
         model_flops_per_second=flops,
         teraflops_per_gpu=flops / run.gpus / 1e12 if run.gpus else None,
         mfu=_mfu(variant, flops / len(run.names), run),

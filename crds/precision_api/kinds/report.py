@@ -176,7 +176,7 @@ class RecipeReport(StatusDocument):
     )
     tokens_per_second: Decimal | None = Field(None, description="Training tokens/s of the node, full-depth model.")
     tokens_per_second_error: Decimal | None = Field(
-        None, description="Half-width of its 95 % interval, as a share of it (0.003 is 0.3 %)."
+        None, description="Half-width of its 95 % interval for any day, as a share of it (0.011 is 1.1 %)."
     )
     gpu_spread: Decimal | None = Field(
         None,

@@ -71,7 +71,7 @@ def _to_know(comparison: Comparison) -> str:
     several = [rate for rate in open_ if rate.nodes > 1]
     wide = f"the intervals are wider than {EQUAL_WITHIN:.0%} and hold 1"
     if not several:
-        return f"{wide}; measure with benchmarks.preset Standard, or compare more nodes"
+        return f"{wide}; compare more nodes"
     needed = [rate.nodes_needed for rate in several]
     if None in needed:
         return f"{wide}, and the nodes differ too much for more of them to tell; look at the slow ones first"

@@ -7,6 +7,7 @@ never used, nor a trial on a CPU.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import get_args
 
 import numpy as np
 
-from precision_api.exchange.stats import Z_975, t_quantile
+from precision_api.exchange.stats import BETWEEN_RUNS, Z_975, t_quantile
 from precision_api.exchange.summary import USABLE
 from precision_api.facts.recipes import Recipe, risk_of
 from precision_api.kinds.capacity_plan import Doubt
@@ -296,9 +297,14 @@ def _sample(
 
 
 def _noise(row: _Row) -> float:
-    """Relative standard deviation behind a 95 % interval; without the number of passes it is taken for a normal one."""
-    passes = row.result.passes
-    return (row.rate.error or 0.0) / (t_quantile(passes - 1) if passes else Z_975)
+    """Relative standard deviation within a run; what differs between runs stays in the nodes' spread: jobs meet it.
+
+    A narrower interval than that between runs is of the run alone, as older results have it.
+    """
+    error, passes, between = row.rate.error or 0.0, row.result.passes, Z_975 * BETWEEN_RUNS
+    if error > between:
+        return math.sqrt(error**2 - between**2) / Z_975
+    return error / (t_quantile(passes - 1) if passes else Z_975)
 
 
 def _watts(rows: Sequence[_Row], terms: Terms) -> tuple[float | None, str, int]:
