@@ -251,7 +251,7 @@ def test_wrong_input_ends_with_code_2_and_a_sentence_on_stderr(arguments: tuple[
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("a: [", ["not YAML"]),
+        ("a: [", ["nor YAML"]),
         ("kind: PrecisionProfile", ["no spec.workload"]),
         ("kind: PrecisionProfile\nspec: {workload: [1]}", ["no spec.workload"]),
         (f"kind: PrecisionProfile\nspec: {FROM_CONFIG_MAP}", ["--hf-config"]),

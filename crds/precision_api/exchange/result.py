@@ -567,6 +567,13 @@ class MeasurementResult(Record):
     recipes: tuple[RecipeResult, ...] = Field(max_length=len(RECIPE_NAMES))
     recommendation: Recommendation = Recommendation()
 
+    @property
+    def limit_watts(self) -> int | None:
+        """Enforced limits of all GPUs together; None unless every GPU tells its own."""
+        limits = [gpu.enforced_limit_watts for gpu in self.gpus]
+        present = [limit for limit in limits if limit is not None]
+        return round(sum(present)) if present and len(present) == len(limits) else None
+
     @model_validator(mode="after")
     def _honest(self) -> MeasurementResult:
         if self.simulated and self.provenance != "simulated":

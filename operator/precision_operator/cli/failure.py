@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from typing import NoReturn
 
 import typer
@@ -45,11 +46,9 @@ def did_you_mean(name: str, names: Sequence[str], see: str = "") -> str:
     Names that have the given one in them come first (GB200 for NVIDIA-GB200), then those that are spelt alike. Where
     nothing is near, a few names are all told. `see` is a sentence of its own, where there is more to say.
     """
-    from precision_operator.core.status.why import nearest  # only here: most commands end well
-
     every = [candidate for candidate in dict.fromkeys(names) if candidate]
     within = [candidate for candidate in every if name and name.lower() in candidate.lower()]
-    near = list(dict.fromkeys([*within, *nearest(name, every)]))[:NEAR_TOLD]
+    near = list(dict.fromkeys([*within, *get_close_matches(name, every)]))[:NEAR_TOLD]
     if near:
         return f"; did you mean {' or '.join(near)}?{see and f' {see}'}"
     there = f" (there is {', '.join(every)})" if 0 < len(every) <= FEW else ""

@@ -12,12 +12,18 @@ from precision_api.facts.names import API_VERSION, PROFILE_KIND
 Document = dict[str, Any]
 
 
-def saved_profile(path: str) -> Document:
+def first_profile(path: str) -> Document:
     """The first PrecisionProfile of a file (`-`: stdin). ValueError, fit for the user, where there is none."""
     documents = objects(path)
     profile = next((item for item in documents if item.get("kind") == PROFILE_KIND), None)
     if profile is None:
         raise ValueError(f"{path}: there is no {PROFILE_KIND} in it, only {_kinds(documents)}")
+    return profile
+
+
+def saved_profile(path: str) -> Document:
+    """The same, with all that an object of the cluster needs."""
+    profile = first_profile(path)
     if profile.get("apiVersion") != API_VERSION:
         raise ValueError(f"{path}: apiVersion is {profile.get('apiVersion')!r}; this version reads {API_VERSION}")
     if not profile.get("spec"):

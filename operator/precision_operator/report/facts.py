@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -154,12 +153,10 @@ def _row(recipe: Recipe, pool: core_pool.Pool) -> PoolRow:
     return PoolRow(
         recipe,
         len(rates),
-        speedup=_spread(pool.rows("speedup", recipe), lambda row: row.speedup, _speedup_bounds),
-        teraflops=_spread(pool.rows("teraflops_per_gpu", recipe), lambda row: row.teraflops_per_gpu, lambda row: None),
-        rate=_spread(pool.rows("tokens_per_second", recipe), lambda row: row.tokens_per_second, _rate_bounds),
-        tokens_per_joule=_spread(
-            pool.rows("tokens_per_joule", recipe), lambda row: row.tokens_per_joule, lambda row: None
-        ),
+        speedup=_spread(pool.rows("speedup", recipe), lambda row: (row.speedup, row.speedup_lower, row.speedup_upper)),
+        teraflops=_spread(pool.rows("teraflops_per_gpu", recipe), lambda row: (row.teraflops_per_gpu, None, None)),
+        rate=_spread(pool.rows("tokens_per_second", recipe), _rate),
+        tokens_per_joule=_spread(pool.rows("tokens_per_joule", recipe), lambda row: (row.tokens_per_joule, None, None)),
         watts=pool.median("watts", recipe),
         verdict=_most(row.verdict for row in rates),
         reason=_why_not(rates) if all(row.tokens_per_second is None for row in rates) else "",
@@ -196,39 +193,33 @@ def _why_not(rows: Sequence[NodeRow]) -> str:
     return f"precision not proved: {_most(row.verdict for row in rows)}"
 
 
-Pick = Callable[[NodeRow], float | None]
-Bounds = Callable[[NodeRow], tuple[float, float] | None]
+Bounded = tuple[float | None, float | None, float | None]
+"""A figure with its bounds."""
 
 
-def _spread(rows: Sequence[NodeRow], pick: Pick, bounds: Bounds) -> Spread | None:
+def _spread(rows: Sequence[NodeRow], figure: Callable[[NodeRow], Bounded]) -> Spread | None:
     """Of one node: with its own interval. Of several: the median, with its interval over nodes."""
-    measured = [(row, value) for row in rows if (value := pick(row)) is not None]
+    measured = [(value, lower, upper) for value, lower, upper in map(figure, rows) if value is not None]
     if len(measured) != 1:
-        return median_spread([value for _, value in measured]) if measured else None
-    row, value = measured[0]
-    interval = bounds(row)
-    return Spread(value, *interval, 1, "interval") if interval else Spread(value, value, value, 1, "point")
+        return median_spread([value for value, *_ in measured]) if measured else None
+    value, lower, upper = measured[0]
+    if lower is None or upper is None:
+        return Spread(value, value, value, 1, "point")
+    return Spread(value, lower, upper, 1, "interval")
 
 
-def _speedup_bounds(row: NodeRow) -> tuple[float, float] | None:
-    if row.speedup_lower is None or row.speedup_upper is None:
-        return None
-    return row.speedup_lower, row.speedup_upper
-
-
-def _rate_bounds(row: NodeRow) -> tuple[float, float] | None:
-    if row.error is None or row.tokens_per_second is None:
-        return None
+def _rate(row: NodeRow) -> Bounded:
+    if row.tokens_per_second is None or row.error is None:
+        return row.tokens_per_second, None, None
     half = row.tokens_per_second * row.error
-    return row.tokens_per_second - half, row.tokens_per_second + half
+    return row.tokens_per_second, row.tokens_per_second - half, row.tokens_per_second + half
 
 
 def reading_of_result(result: MeasurementResult) -> Reading:
     """A saved result as the operator's report would tell it."""
-    limits = [gpu.enforced_limit_watts for gpu in result.gpus]
-    watts = round(math.fsum(limit for limit in limits if limit)) if limits and None not in limits else None
+    hardware = {"product": result.product, "gpus": len(result.gpus), "pool": result.product}
     status = ReportStatus(
-        hardware=ReportHardware(product=result.product, gpus=len(result.gpus), pool=result.product, limit_watts=watts),
+        hardware=ReportHardware(**hardware, limit_watts=result.limit_watts),
         software=ReportSoftware.model_validate(result.software.model_dump()),
         run=run_of_result(result),
         results=tuple(map(recipe_report, recipe_summaries(result))),

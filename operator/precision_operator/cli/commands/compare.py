@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from pydantic.alias_generators import to_camel
 
 from precision_operator.cli.codes import NO_ANSWER, SLOWER
 from precision_operator.cli.compare_words import ratio_text, verdict
@@ -18,16 +19,9 @@ from precision_operator.cli.output import OutputFormat, as_columns, printed
 from precision_operator.cli.terminal import say
 from precision_operator.core.observe.observed import ReportView
 from precision_operator.core.results.compare import Comparison, ComparisonRow, Refused, compare
-from precision_operator.core.results.ratios import ComparisonOutcome, Ratio
+from precision_operator.core.results.ratios import Ratio
 from precision_operator.core.results.sides import DIMENSIONS, Side
 
-_ANSWERS: Mapping[ComparisonOutcome, str] = {
-    "more": "more",
-    "less": "less",
-    "no_difference": "noDifference",
-    "not_known": "notKnown",
-}
-"""As JSON and CSV spell them."""
 HEADER = ("recipe", "figure", "ratio", "lower", "upper", "nodes", "answer", "nodesNeeded")
 _HELP = "A file of saved reports or results, or pool/, driver/, run/, node/ or pp/ and a name."
 
@@ -142,7 +136,7 @@ def _ratio(ratio: Ratio | None) -> dict[str, Any] | None:
         "lower": round(bounds.lower, 6) if bounds else None,
         "upper": round(bounds.upper, 6) if bounds else None,
         "nodes": ratio.nodes,
-        "answer": _ANSWERS[ratio.answer],
+        "answer": to_camel(ratio.answer),
         "nodesNeeded": ratio.nodes_needed if ratio.answer == "not_known" else None,
     }
 

@@ -23,7 +23,7 @@ from precision_api.models.workload import Workload
 from precision_operator.cli.failure import fail, sentences
 from precision_operator.cli.options import FormOf
 from precision_operator.cli.output import OutputFormat, as_columns, printed
-from precision_operator.cli.saved import read
+from precision_operator.cli.saved import first_profile, read
 from precision_operator.cli.terminal import say
 
 _SOURCES = "--hf-config, --model, --preset, --shape and -f"
@@ -122,17 +122,7 @@ def _scalar(text: str) -> Any:
 
 def _profile_workload(path: str) -> dict[str, Any]:
     """spec.workload of the first PrecisionProfile in the file."""
-    import yaml  # only here: the other sources start without it
-
-    try:
-        documents = [document for document in yaml.safe_load_all(read(path)) if isinstance(document, dict)]
-    except yaml.YAMLError as error:
-        raise ValueError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
-    profiles = [document for document in documents if document.get("kind") == "PrecisionProfile"]
-    if not profiles:
-        kinds = ", ".join(str(document.get("kind")) for document in documents) or "nothing"
-        raise ValueError(f"{path}: there is no PrecisionProfile in it, only {kinds}")
-    spec = profiles[0].get("spec")
+    spec = first_profile(path).get("spec")
     workload = spec.get("workload") if isinstance(spec, dict) else None
     source = workload.get("huggingFaceConfig") if isinstance(workload, dict) else None
     if isinstance(source, dict) and "configMapKeyRef" in source:

@@ -116,7 +116,7 @@ def _hardware(finding: Finding, place: Place) -> ReportHardware:
         gpus_by="claim" if place.by_claim else None,
         pool=place.pool[:253] or summary.product,
         nvlink_domain=place.nvlink_domain,
-        limit_watts=_limit_watts(finding.result),
+        limit_watts=finding.result.limit_watts if finding.result else None,
         slowest_gpu=summary.slowest_gpu,
         sensor_accuracy=summary.sensor_accuracy,
     )
@@ -229,13 +229,6 @@ def _failures(job: JobView, report: ReportView) -> int:
     """Failed attempts of the job's run before this one."""
     old = report.status.attempt if report.status is not None else None
     return old.failures if old is not None and old.run == job.run else 0
-
-
-def _limit_watts(result: MeasurementResult | None) -> int | None:
-    """Enforced limits of all GPUs together; None unless every GPU tells its own."""
-    limits = [gpu.enforced_limit_watts for gpu in result.gpus] if result is not None else []
-    known_limits = [watts for watts in limits if watts is not None]
-    return round(sum(known_limits)) if known_limits and len(known_limits) == len(limits) else None
 
 
 def marked_status(mark: MarkStale | MarkFresh, now: datetime) -> ReportStatus:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from difflib import get_close_matches
 
 from precision_api.facts import names
 from precision_api.kinds.profile import Condition
@@ -27,8 +26,6 @@ from precision_operator.core.results.slowness import PeerComparison, compared
 from precision_operator.core.status.node_readings import readings
 from precision_operator.core.status.profile_status import standings
 
-NEAREST = 3
-"""How many names are suggested for one that does not exist."""
 BLOCKERS_SHOWN = 5
 
 
@@ -95,11 +92,6 @@ def why(decided: Plan, observed: Observed, node: str) -> tuple[NodeAnswer, ...]:
     """
     answers = [answer for plan in decided.profiles for answer in _answers(plan, decided, observed, node)]
     return tuple(sorted(answers, key=lambda answer: (answer.kind == "unmatched", answer.profile.key)))
-
-
-def nearest(name: str, names: list[str]) -> tuple[str, ...]:
-    """Names that somebody may have meant, best first."""
-    return tuple(get_close_matches(name, names, NEAREST))
 
 
 def _answers(plan: ProfilePlan, decided: Plan, observed: Observed, node: str) -> Iterator[NodeAnswer]:

@@ -20,7 +20,7 @@ from precision_operator.report.facts import Given
 from precision_operator.report.figures.figure import of_result, spread_text
 
 LEFT, RIGHT, BAR = 84, 14, 15
-MODES: tuple[tuple[Mode, str], ...] = (("autocast", "autocast"), ("prequantized", "prequantized"))
+MODES: tuple[Mode, ...] = ("autocast", "prequantized")
 CUT = 36
 
 
@@ -37,7 +37,7 @@ class Stack:
 
 def gemms(facts: Given, result: MeasurementResult) -> Iterator[Figure]:
     """The figure of the one node whose full result is known."""
-    stacks = [stack for recipe in result.recipes for mode, _ in MODES if (stack := _stack(recipe, mode, result))]
+    stacks = [stack for recipe in result.recipes for mode in MODES if (stack := _stack(recipe, mode, result))]
     if not any(stack.parts for stack in stacks):
         return
     layers = layers_of(result)
@@ -151,7 +151,7 @@ def _legend(names: Sequence[str]) -> tuple[str, float]:
 
 
 def _bar(stack: Stack, y: float, scale: svg.Scale, names: Sequence[str]) -> str:
-    mode = svg.words(LEFT - 6, y + BAR - 4, dict(MODES)[stack.mode], "end", svg.SMALL, svg.FAINT)
+    mode = svg.words(LEFT - 6, y + BAR - 4, stack.mode, "end", svg.SMALL, svg.FAINT)
     pale = 1.0 if stack.total else 0.25
     parts, x = [mode], scale(0)
     for name, seconds in stack.parts:

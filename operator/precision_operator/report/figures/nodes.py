@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from precision_api.facts.recipes import Recipe
 from precision_operator.core.results.outliers import LEAST_REFERENCE, Judged
@@ -22,44 +21,28 @@ NAMED = 12
 """Names that the drawing has room for; the table has all that stand apart."""
 
 
-@dataclass(frozen=True)
-class RelativeNode:
-    """One node against the median of its pool; `apart` says why it is named."""
-
-    node: str
-    relative: float
-    apart: str = ""
-
-
 def distribution(facts: Given, pool: PoolFigures) -> Iterator[Figure]:
     """A histogram of the nodes against their peers; nothing where there are too few to compare."""
-    places = _places(facts, pool)
-    recipe = pool.recipe
+    nodes, recipe = {node.node: node for node in pool.nodes}, pool.recipe
+    places = [node for node in facts.judged if node.pool == pool.name and node.node in nodes]
     if len(places) < LEAST_REFERENCE or recipe is None:
         return
     name = next((named(row) for row in pool.rows if row.recipe == recipe), recipe)
-    apart = [place for place in places if place.apart]
+    apart = {place: why for place in places if (why := _apart(place, nodes[place.node]))}
     missing = len(pool.nodes) - len(places)
     who = f"{len(apart)} are outliers and are named." if apart else "There are no outliers."
     without = f" {missing} of {len(pool.nodes)} nodes can't be compared: no such figure, or out of date."
     yield Figure(
         key=f"nodes-{pool.name}",
         title=f"Nodes of {pool.name}",
-        svg=_drawing(facts, places, apart, recipe, name),
+        svg=_drawing(facts, places, list(apart), recipe, name),
         caption=f"{len(places)} nodes with {name} by the rate of a synchronous job (GPUs x slowest GPU), over the "
         "median of their peers: same product, power limit, software, driver and workload; throttled nodes are not in "
         f"the median. {who}{without if missing else ''}",
         source=of_nodes(pool.nodes),
         head=("node", "of the median", "why it is named"),
-        rows=tuple((place.node, f"{place.relative:.1%}", place.apart) for place in apart),
+        rows=tuple((place.node, f"{place.relative:.1%}", why) for place, why in apart.items()),
     )
-
-
-def _places(facts: Given, pool: PoolFigures) -> list[RelativeNode]:
-    """The slowest first."""
-    nodes = {node.node: node for node in pool.nodes}
-    mine = (node for node in facts.judged if node.pool == pool.name and node.node in nodes)
-    return [RelativeNode(node.node, node.relative, _apart(node, nodes[node.node])) for node in mine]
 
 
 def _apart(judged: Judged, reading: Reading) -> str:
@@ -74,9 +57,7 @@ def _apart(judged: Judged, reading: Reading) -> str:
     return "; ".join(filter(None, reasons))
 
 
-def _drawing(
-    facts: Given, places: Sequence[RelativeNode], apart: Sequence[RelativeNode], recipe: Recipe, name: str
-) -> str:
+def _drawing(facts: Given, places: Sequence[Judged], apart: Sequence[Judged], recipe: Recipe, name: str) -> str:
     low, high = min(place.relative for place in places), max(place.relative for place in places)
     step = svg.round_step(max(high - low, 0.01) / BINS)
     first, last = math.floor(low / step), math.floor(high / step) + 1
@@ -107,7 +88,7 @@ def _drawing(
     return svg.drawing(below, axis + bars + marks + names, "Nodes by their share of the median", facts.watermark)
 
 
-def _names(apart: Sequence[RelativeNode]) -> tuple[str, float]:
+def _names(apart: Sequence[Judged]) -> tuple[str, float]:
     """Who stands apart, in a list below; and where the drawing ends."""
     top, parts = BOTTOM + 42.0, []
     for y, place in zip(range(0, 14 * NAMED, 14), apart, strict=False):

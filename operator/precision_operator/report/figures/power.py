@@ -21,7 +21,7 @@ def power(facts: Given, result: MeasurementResult) -> Iterator[Figure]:
     if trace is None or not measured:
         return
     gaps = len(trace.watts) - len(measured)
-    limit = limit_of(result)
+    limit = result.limit_watts
     accuracy = result.sensor.accuracy if result.sensor else "unverified"
     caption = f"A sample every {trace.interval_seconds:g} s from {trace.started_at}; sensor {accuracy}."
     caption += f" {gaps} samples are missing: the hatched times." if gaps else ""
@@ -42,13 +42,6 @@ def power(facts: Given, result: MeasurementResult) -> Iterator[Figure]:
             ),
         ),
     )
-
-
-def limit_of(result: MeasurementResult) -> float | None:
-    """Enforced limits of all GPUs together; None unless each tells its own."""
-    limits = [gpu.enforced_limit_watts for gpu in result.gpus]
-    present = [limit for limit in limits if limit is not None]
-    return sum(present) if present and len(present) == len(limits) else None
 
 
 def _drawing(facts: Given, interval: float, watts: tuple[float | None, ...], limit: float | None) -> str:

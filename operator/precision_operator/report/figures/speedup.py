@@ -19,8 +19,8 @@ CUT = 40
 Expected = dict[Recipe, float]
 
 
-def speedup(facts: Given, drawn: Sequence[PoolFigures], heading: str = "") -> Iterator[Figure]:
-    """All pools on one axis, so that equal lengths are equal speedups; `heading` is written into the drawing."""
+def speedup(facts: Given, drawn: Sequence[PoolFigures]) -> Iterator[Figure]:
+    """All pools on one axis, so that equal lengths are equal speedups."""
     shown = [(pool, rows) for pool in drawn if (rows := [row for row in pool.rows if row.recipe != pool.baseline])]
     if not shown:
         return
@@ -29,7 +29,7 @@ def speedup(facts: Given, drawn: Sequence[PoolFigures], heading: str = "") -> It
     yield Figure(
         key="speedup",
         title="Training speedup over the baseline",
-        svg=_drawing(facts, shown, expected, heading),
+        svg=_drawing(facts, shown, expected),
         caption=_caption(shown, any(expected.values())),
         source=of_nodes(nodes),
         head=("pool", "recipe", "TFLOP/s per GPU", "speedup", "tokens/s", "nodes", "verdict", "reason"),
@@ -80,13 +80,10 @@ def _expected(facts: Given, pool: PoolFigures) -> Expected:
     }
 
 
-def _drawing(
-    facts: Given, shown: Sequence[tuple[PoolFigures, list[PoolRow]]], expected: dict[str, Expected], heading: str
-) -> str:
+def _drawing(facts: Given, shown: Sequence[tuple[PoolFigures, list[PoolRow]]], expected: dict[str, Expected]) -> str:
     marks = [mark for by_recipe in expected.values() for mark in by_recipe.values()]
     scale = _scale([row for _, rows in shown for row in rows], marks)
-    parts, y = [svg.words(2, 16, heading)] if heading else [], TOP + (18.0 if heading else 0.0)
-    top = y
+    parts, y = [], float(TOP)
     for pool, rows in shown:
         parts.append(pool_head(pool, y + 11))
         y += HEAD
@@ -97,7 +94,7 @@ def _drawing(
             parts.append(_row(row, y, scale, expected[pool.name].get(row.recipe)))
             y += 2 * svg.ROW
     baselines = sorted({pool.baseline for pool, _ in shown})
-    axis = svg.bottom_axis(scale, top, y, f"training tokens/s over {' or '.join(baselines)}", "x")
+    axis = svg.bottom_axis(scale, TOP, y, f"training tokens/s over {' or '.join(baselines)}", "x")
     return svg.drawing(y + 32, axis + "".join(parts), "Training speedup by pool and recipe", facts.watermark)
 
 
