@@ -40,8 +40,8 @@ def summarize(result: MeasurementResult, detail: Detail) -> Summary:
         node=result.node,
         backend=result.backend,
         provenance=result.provenance,
-        simulated=simulated_fields(result),
-        partial=partial_text(result),
+        simulated=tuple(made_up.field for made_up in result.simulated),
+        partial=_told(result.partial),
         product=result.product,
         gpus=len(result.gpus),
         software=result.software,
@@ -63,16 +63,6 @@ def summarize(result: MeasurementResult, detail: Detail) -> Summary:
 def recipe_summaries(result: MeasurementResult) -> tuple[RecipeSummary, ...]:
     """Each recipe's figures, rounded to six digits."""
     return tuple(_summary_of(recipe) for recipe in result.recipes)
-
-
-def simulated_fields(result: MeasurementResult) -> tuple[str, ...]:
-    """Names of the fields that nobody measured."""
-    return tuple(made_up.field for made_up in result.simulated)
-
-
-def partial_text(result: MeasurementResult) -> str | None:
-    """Why the run ended early, in words; None where it did not."""
-    return _told(result.partial)
 
 
 def fitted(summary: Summary, limit: int = MESSAGE_MAX_BYTES) -> Summary:

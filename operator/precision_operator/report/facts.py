@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from precision_api.exchange.message import Detail
 from precision_api.exchange.result import MeasurementResult
-from precision_api.exchange.summary import recipe_summaries
+from precision_api.exchange.summary import summarize
 from precision_api.facts.recipes import RECIPE_NAMES, Recipe
 from precision_api.kinds.profile import Thresholds
 from precision_api.kinds.report import Origin, ReportHardware, ReportSoftware, ReportStatus
@@ -18,10 +19,11 @@ from precision_operator.core.results.outliers import Judged, judged
 from precision_operator.core.results.provenance import provenance_of
 from precision_operator.core.results.reading import Reading, read
 from precision_operator.core.results.reading import RecipeRow as NodeRow
-from precision_operator.core.results.rows import recipe_report, run_of_result
+from precision_operator.core.results.rows import recipe_report, report_run
 from precision_operator.core.results.slowness import PeerComparison
 
 DEFAULT_SLOW_PERCENT = float(Thresholds().slow_node_percent)
+_NO_DETAIL = Detail(lines=1, bytes=1, sha256="0" * 64)
 NOT_FASTER = ("no_difference", "slower")
 """Of a recipe against the baseline of the same run."""
 WATERMARKS = {"measured": "", "replayed": "REPLAYED", "simulated": "SIMULATED", "trial": "CPU TRIAL"}
@@ -58,10 +60,6 @@ class Given:
     def judged(self) -> tuple[Judged, ...]:
         """Nodes against their peers, the slowest first: the same judgement as the operator's."""
         return judged(self.nodes, self.slow_node_percent)
-
-    @property
-    def slow(self) -> tuple[str, ...]:
-        return tuple(node.node for node in self.judged if node.slow)
 
     @property
     def slow_node(self) -> PeerComparison | None:
@@ -217,11 +215,12 @@ def _rate(row: NodeRow) -> Bounded:
 
 def reading_of_result(result: MeasurementResult) -> Reading:
     """A saved result as the operator's report would tell it."""
+    summary = summarize(result, _NO_DETAIL)
     hardware = {"product": result.product, "gpus": len(result.gpus), "pool": result.product}
     status = ReportStatus(
         hardware=ReportHardware(**hardware, limit_watts=result.limit_watts),
         software=ReportSoftware.model_validate(result.software.model_dump()),
-        run=run_of_result(result),
-        results=tuple(map(recipe_report, recipe_summaries(result))),
+        run=report_run(summary, result.finished_at, workload=result.workload_name),
+        results=tuple(map(recipe_report, summary.recipes)),
     )
     return read(result.node, result.product, status)

@@ -128,7 +128,7 @@ def _odd(facts: Given) -> Iterator[Notice]:
     return _about(
         "warning",
         {
-            "Slow against their pool:": facts.slow,
+            "Slow against their pool:": [node.node for node in facts.judged if node.slow],
             "Throttled by heat or the power brake:": [node.node for node in nodes if node.throttled],
             "A recipe silently fell back to another precision on": [node.node for node in nodes if node.fallen_back],
             f"Out of date ({', '.join(reasons)}):": [node.node for node in nodes if node.stale],

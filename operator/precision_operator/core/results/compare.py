@@ -206,11 +206,10 @@ def _told(
     notes: list[str],
     points: tuple[Sequence[Point], Sequence[Point]],
 ) -> Comparison:
-    unknown = [name for name in DIMENSIONS if all(getattr(p.setting, name) is None for p in points[0])]
-    unknown += [name for name in DIMENSIONS if all(getattr(p.setting, name) is None for p in points[1])]
+    recorded = [{name for name in DIMENSIONS for p in side if getattr(p.setting, name) is not None} for side in points]
+    unknown = [name for name in DIMENSIONS if name not in recorded[0] & recorded[1]]
     if unknown:
-        missing = _listed(list(dict.fromkeys(unknown)))
-        notes.append(f"not recorded on one side or both, so not compared: {missing}")
+        notes.append(f"not recorded on one side or both, so not compared: {_listed(unknown)}")
     was, now = (_valued(side, difference) for side in points)
     kinds = {p.setting.data for side in points for p in side}
     simulated = bool(kinds & {"simulated", "replayed"})

@@ -87,11 +87,6 @@ def best_recipe(readings: Iterable[Reading]) -> Recipe | None:
     return _voted(reading.best for reading in readings)
 
 
-def best_recipe_by_energy(readings: Iterable[Reading]) -> Recipe | None:
-    """The recipe that gives the most tokens per joule on most nodes; ties go to the first by name."""
-    return _voted(reading.best_by_energy for reading in readings)
-
-
 def _voted(rows: Iterable[RecipeRow | None]) -> Recipe | None:
     votes = Counter(row.recipe for row in rows if row is not None)
     return min(votes, key=lambda recipe: (-votes[recipe], recipe), default=None)
@@ -113,7 +108,7 @@ class Pool:
 
     @cached_property
     def best_by_energy(self) -> Recipe | None:
-        return best_recipe_by_energy(self.population)
+        return _voted(reading.best_by_energy for reading in self.population)
 
     def layers_bf16(self, recipe: Recipe | None) -> int | None:
         """The last layers that stay in BF16 on the first node whose result says so: one workload has one number."""

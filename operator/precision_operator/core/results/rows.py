@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from precision_api.exchange.message import RecipeSummary, Summary
-from precision_api.exchange.result import Interval, MeasurementResult
-from precision_api.exchange.summary import partial_text, recipe_summaries, simulated_fields
+from precision_api.exchange.result import Interval
 from precision_api.facts.schema import decimal
 from precision_api.kinds.report import RecipeReport, ReportMemory, ReportRun
 
@@ -66,45 +65,23 @@ FIELDS: Mapping[str, tuple[str, Convert]] = {
 
 
 def report_run(summary: Summary, finished_at: str, **more: Any) -> ReportRun:
-    """The run as the report holds it; `more` is what the operator knows beside the summary."""
-    return _run(summary, summary.recipes, summary.simulated, summary.partial, finished_at, **more)
-
-
-def run_of_result(result: MeasurementResult) -> ReportRun:
-    """The run of a saved result as its report would hold it."""
-    return _run(
-        result,
-        recipe_summaries(result),
-        simulated_fields(result),
-        partial_text(result),
-        result.finished_at,
-        workload=result.workload_name,
-    )
-
-
-def _run(
-    source: Summary | MeasurementResult,
-    recipes: Iterable[RecipeSummary],
-    simulated: tuple[str, ...],
-    partial: str | None,
-    finished_at: str,
-    **more: Any,
-) -> ReportRun:
+    """The run as the report holds it; `more` is what its reader knows beside the summary."""
+    memory = summary.device_memory
     return ReportRun(
-        run=source.run,
-        request_hash=source.request_hash,
-        backend=source.backend,
-        provenance=source.provenance,
-        simulated=simulated,
-        partial=partial,
+        run=summary.run,
+        request_hash=summary.request_hash,
+        backend=summary.backend,
+        provenance=summary.provenance,
+        simulated=summary.simulated,
+        partial=summary.partial,
         finished_at=finished_at,
-        duration_seconds=decimal(source.duration_seconds) or "0",
-        passes=_passes(recipes),
-        workload_hash=source.workload_hash,
-        baseline=source.baseline,
-        scope=source.recipe_scope,
-        training_flops_per_token=decimal(source.training_flops_per_token, DIGITS),
-        device_memory=ReportMemory.model_validate(source.device_memory.model_dump()) if source.device_memory else None,
+        duration_seconds=decimal(summary.duration_seconds) or "0",
+        passes=_passes(summary.recipes),
+        workload_hash=summary.workload_hash,
+        baseline=summary.baseline,
+        scope=summary.recipe_scope,
+        training_flops_per_token=decimal(summary.training_flops_per_token, DIGITS),
+        device_memory=ReportMemory.model_validate(memory.model_dump()) if memory else None,
         **more,
     )
 

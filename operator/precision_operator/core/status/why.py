@@ -17,7 +17,7 @@ from precision_operator.core.attempts.yielding import told
 from precision_operator.core.eligibility.checks import mismatch
 from precision_operator.core.observe.clock import format_time
 from precision_operator.core.observe.nodes import Way, node_facts
-from precision_operator.core.observe.observed import JobView, Observed, ProfileView, ReportView
+from precision_operator.core.observe.observed import Observed, ProfileView, ReportView
 from precision_operator.core.observe.tenants import held_nodes
 from precision_operator.core.plan import Plan
 from precision_operator.core.reasons import REASONS, Kind, Said, said, sentence
@@ -104,13 +104,12 @@ def _answers(plan: ProfilePlan, decided: Plan, observed: Observed, node: str) ->
         yield _unmatched(plan, observed, uid)
         return
     what = _closing(plan, decided, uid) or node_state
-    job = _job(plan, observed, uid)
     begins = node_state.current.begins if node_state.current is not None else None
     yield NodeAnswer(
         profile=plan.profile,
         reason=what.reason,
         message=what.message,
-        job=job.name if job is not None else None,
+        job=_job(plan, observed, uid),
         due=begins.reason if begins is not None else None,
         due_message=begins.message if begins is not None else "",
         blocked_by=_blockers(plan, decided, observed, node_state),
@@ -127,14 +126,13 @@ def _unmatched(plan: ProfilePlan, observed: Observed, uid: str) -> NodeAnswer:
     spec, profile = plan.profile.spec, plan.profile
     mine = (r for r in observed.reports if (r.profile_uid, r.node_uid) == (profile.uid, uid))
     job, past = _job(plan, observed, uid), _past(next(mine, None))
-    name = job.name if job is not None else None
     if spec is None:
         why_not = plan.asked.message if isinstance(plan.asked, Said) else profile.problem
         message = sentence("ProfileNotAccepted", why=why_not)
-        return NodeAnswer(profile, "ProfileNotAccepted", message, job=name, past=past)
+        return NodeAnswer(profile, "ProfileNotAccepted", message, job=job, past=past)
     facts = node_facts(observed.nodes[uid], spec.pool_label, observed.slices)
     message = sentence("NotMatched", why=mismatch(spec.target, facts))
-    return NodeAnswer(profile, "NotMatched", message, job=name, past=past)
+    return NodeAnswer(profile, "NotMatched", message, job=job, past=past)
 
 
 def _of_gone_node(plan: ProfilePlan, decided: Plan, observed: Observed, node: str) -> Iterator[NodeAnswer]:
@@ -143,12 +141,11 @@ def _of_gone_node(plan: ProfilePlan, decided: Plan, observed: Observed, node: st
     for uid in dict.fromkeys([*(job.node_uid for job in jobs), *(report.node_uid for report in mine)]):
         closing = _closing(plan, decided, uid)
         what = closing.said if closing is not None else said("NodeGone", node=node)
-        job = _job(plan, observed, uid)
         yield NodeAnswer(
             profile=plan.profile,
             reason=what.reason,
             message=what.message,
-            job=job.name if job is not None else None,
+            job=_job(plan, observed, uid),
             past=_past(next((report for report in mine if report.node_uid == uid), None)),
         )
 
@@ -178,8 +175,9 @@ def _standing(plan: ProfilePlan, node_state: NodeState) -> PeerComparison | None
     return compared(judged, reading, plan.profile.namespace, plan.profile.name)
 
 
-def _job(plan: ProfilePlan, observed: Observed, node_uid: str) -> JobView | None:
-    mine = (job for job in observed.jobs if (job.profile_uid, job.node_uid) == (plan.profile.uid, node_uid))
+def _job(plan: ProfilePlan, observed: Observed, node_uid: str) -> str | None:
+    """The name of the Job that is on the node for the profile."""
+    mine = (job.name for job in observed.jobs if (job.profile_uid, job.node_uid) == (plan.profile.uid, node_uid))
     return next(mine, None)
 
 

@@ -13,12 +13,11 @@ from precision_operator.report.facts import Given, pools
 from precision_operator.report.figures.cost import cost
 from precision_operator.report.figures.efficiency import efficiency
 from precision_operator.report.figures.gemms import gemms
-from precision_operator.report.figures.gpus import gpus
 from precision_operator.report.figures.loss import loss
 from precision_operator.report.figures.nodes import distribution
 from precision_operator.report.figures.power import power
 from precision_operator.report.figures.speedup import speedup
-from precision_operator.report.figures.table import table
+from precision_operator.report.figures.table import gpus, table
 
 POOLS_DRAWN = 4
 """Pools that get figures of their own; the table of nodes has all."""

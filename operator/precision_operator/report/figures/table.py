@@ -1,9 +1,12 @@
-"""All that is known of each recipe on the one node whose full result is at hand, as a table: a column for each."""
+"""What is known of the one node whose full result is at hand, as tables: of each recipe, and of a slow node's GPUs."""
 
 from __future__ import annotations
 
-from precision_api.exchange.result import MeasurementResult, RecipeResult, Training
+from collections.abc import Iterator
+
+from precision_api.exchange.result import Clocks, MeasurementResult, RecipeResult, Training
 from precision_api.exchange.summary import USABLE, first_failure
+from precision_operator.core.results.slowness import PeerComparison
 from precision_operator.drawing.figure import Figure
 from precision_operator.report.figures.figure import cell, of_result, spread_text
 
@@ -27,6 +30,7 @@ LINES = (
     "last layers in BF16",
     "failure",
 )
+GPU_HEAD = ("GPU", "UUID", "tokens/s", "of peers", "limit, W", "ECC")
 
 
 def table(result: MeasurementResult) -> Figure:
@@ -105,3 +109,46 @@ def _failure(recipe: RecipeResult) -> str:
     if recipe.verification.verdict not in USABLE:
         return f"{recipe.verification.verdict}: its figures are not this recipe's"
     return "–"
+
+
+def gpus(result: MeasurementResult, slow: PeerComparison) -> Figure:
+    """A row for each GPU with the recipe that the node was compared in; a dash for what was not measured."""
+    recipe = next((row for row in result.recipes if row.recipe == slow.judged.recipe), None)
+    product = result.gpus[0].name if result.gpus else result.product
+    return Figure(
+        key="gpus",
+        title=f"GPUs of {result.node}",
+        svg="",
+        caption=f"{len(result.gpus)} x {product}, numbered as the agent saw them, with {slow.judged.recipe}. Of peers: "
+        f"over one GPU's share of their median rate. ECC: uncorrected errors of its memory so far. {_state(recipe)}",
+        source=of_result(result),
+        head=GPU_HEAD,
+        rows=tuple(_gpu_rows(result, recipe, slow.peers_rate)),
+    )
+
+
+def _gpu_rows(result: MeasurementResult, recipe: RecipeResult | None, peers_rate: float) -> Iterator[tuple[str, ...]]:
+    rates = recipe.training.tokens_per_second_by_gpu if recipe and recipe.training else {}
+    errors = {gpu.uuid: gpu.ecc_aggregate_uncorrectable for gpu in result.health}
+    for index, gpu in enumerate(result.gpus):
+        rate = rates.get(gpu.uuid)
+        share = rate / peers_rate * len(result.gpus) if rate else None
+        yield (
+            str(index),
+            gpu.uuid,
+            cell(rate),
+            cell(share, ".1%"),
+            cell(gpu.enforced_limit_watts),
+            cell(errors.get(gpu.uuid)),
+        )
+
+
+def _state(recipe: RecipeResult | None) -> str:
+    """Clock, heat, power and throttling of all GPUs while the recipe was timed."""
+    clocks = (recipe and recipe.clocks) or Clocks()
+    energy = recipe.training.energy if recipe and recipe.training else None
+    throttled = [f"{held.reason} {held.share:.1%} of the time" for held in (recipe.throttle if recipe else ())]
+    return (
+        f"While it was timed: mean SM clock {cell(clocks.sm_mhz)} MHz, hottest GPU {cell(clocks.celsius)} °C, all GPUs "
+        f"{cell(energy.watts if energy else None)} W, throttled: {', '.join(throttled) or '–'}."
+    )
