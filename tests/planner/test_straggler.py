@@ -9,7 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from precision_operator.planner.inputs.spec_terms import terms
+from precision_operator.planner.rates.evidence import pools
 from precision_operator.planner.rates.straggler import Rates, Straggler, escape, fastest, quiet, stragglers, stretched
+from tests.support import fleets
 
 
 def pool(nodes: int, slow: int, by: float = 0.2) -> Rates:
@@ -58,6 +61,15 @@ def test_noise_does_not_hide_slow_nodes(seed: int) -> None:
     known = quiet(noisy, 0.01)
     wanted = straggler(np.sort(truth), 1.0, 256).days
     assert straggler(known, float(np.median(known)), 256).days == pytest.approx(wanted, abs=0.01)
+
+
+@pytest.mark.parametrize(("error", "noise"), [(0.003, 0.003 / 3.182), (0.0107, 0.0022), (0.0197, 0.0087)])
+def test_what_differs_between_runs_is_no_noise_of_a_run(error: float, noise: float) -> None:
+    """0.98 % of a rate's half-width is the spread between runs: it is in the nodes' rates, and a job meets it."""
+    nodes = fleets.pool("H100", fleets.node(rates=[fleets.rate(error=error)], count=4, passes=4))
+    (found,) = pools(fleets.fleet(nodes), terms(fleets.spec(), fleets.NOW), fleets.NOW)
+    (sample,) = found.samples.values()
+    assert sample.noise == pytest.approx(noise, rel=0.01)
 
 
 DISTRIBUTIONS = {

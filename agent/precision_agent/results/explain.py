@@ -260,7 +260,7 @@ def _training(training: Training, result: MeasurementResult) -> Iterator[Figure]
 def _full_depth(training: Training) -> str:
     """The formula with this run's numbers in it, where the regions are there."""
     seconds = {region.name: region.seconds.value for region in training.regions}
-    source = "of the full-depth model: layers x layer + head + optimizer's share"
+    source = "of the full-depth model, its interval for any day: layers x layer + head + optimizer's share"
     if training.layers and training.layers_measured and {"layers_forward", "layers_backward"} <= set(seconds):
         source += (
             f"; a micro batch is {_layers(training, seconds)}"
