@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from precision_api.facts.plain_text import three_digits
 from precision_operator.core.reasons import begun, said
 from precision_operator.core.results.outliers import Judged
 from precision_operator.core.results.reading import Reading
@@ -38,7 +39,7 @@ class PeerComparison:
     def headline(self) -> str:
         """The first that is said of a slow node."""
         judged = self.judged
-        rates = f"{_digits(self.rate)} against {_digits(self.peers_rate)} tokens/s"
+        rates = f"{three_digits(self.rate)} against {three_digits(self.peers_rate)} tokens/s"
         return f"{judged.node} is slow: {judged.relative:.1%} of its peers' rate, {rates} ({judged.recipe})"
 
     @property
@@ -49,10 +50,6 @@ class PeerComparison:
             f"A synchronous job waits for its slowest node in every step: {JOB_NODES} nodes with this one do the work "
             f"of {left:.1f}, {JOB_NODES - left:.1f} fewer, where the others run as its peers and compute sets the pace."
         )
-
-
-def _digits(rate: float) -> str:
-    return f"{float(f'{rate:.3g}'):,.0f}"
 
 
 def compared(judged: Judged, reading: Reading, namespace: str, profile: str) -> PeerComparison:
