@@ -77,7 +77,7 @@ def test_the_gap_is_split_into_quantisation_and_the_rest() -> None:
     assert found.expected_speedup == pytest.approx(10 / 6.5)
     assert found.quantization_part == pytest.approx(0.875 / 3.5)
     assert found.other_part == pytest.approx(0.625 / 3.5)
-    assert "overhead eats 43% of the gain, 25% by quantisation and 18% by the rest" in found.sentence
+    assert "overhead eats 43% of the time saved, 25% by quantisation and 18% by the rest" in found.sentence
 
 
 def test_quantisation_takes_no_more_than_the_gap() -> None:

@@ -132,7 +132,7 @@ def _overhead(facts: Facts, share: float, speedup: float, measured: float, expec
     quantization = _quantization(facts, share, speedup, saved, gap)
     other = None if quantization is None else gap - quantization
     trained = f"{facts.recipe} trains {measured:.2f}x as fast as {facts.baseline}"
-    lost = f"overhead eats {min(gap, 1):.0%} of the gain" + (" and more" if gap > 1 else "")
+    lost = f"overhead eats {min(gap, 1):.0%} of the time saved" + (" and more" if gap > 1 else "")
     said = f"{trained}; its GEMMs alone would give {expected:.2f}x: {lost}"
     if facts.tax_in_speedup:
         said += ", quantisation not among it (the GEMMs were timed with theirs)."
