@@ -23,7 +23,7 @@ from precision_operator.planner.rates.laws import Predicted, model_band, publish
 from precision_operator.planner.rates.predict import Transfer, recipe_transfer, transfer
 from precision_operator.planner.rates.published import PublishedModel, described
 from tests.support.fleets import NOW, fleet, job, node, pool, rate, spec, workload
-from tests.support.published_rows import MODULE, module_text, read, with_partners
+from tests.support.published_rows import OUT, document, read, with_partners
 
 DENSE_RECIPES, EXPERT_RECIPES = 1.16, 1.40
 """Widest bands that are of use: recipes of dense models, and of mixtures of experts."""
@@ -100,8 +100,7 @@ def test_classes_are_not_mixed(steps: tuple[Tried, ...]) -> None:
 
 
 def test_the_planners_rows_are_those_of_the_reference() -> None:
-    lines = module_text(with_partners(read())).splitlines()
-    assert [line for line in MODULE.read_text().splitlines() if line] == [line for line in lines if line]
+    assert OUT.read_text() == document(with_partners(read()))
 
 
 def test_nothing_is_fitted_to_fp4_or_to_experts() -> None:

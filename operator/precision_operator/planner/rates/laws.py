@@ -31,9 +31,9 @@ from precision_operator.planner.rates.published import (
     PublishedRow,
     PublishedStep,
     model_steps,
+    published_rows,
     recipe_steps,
 )
-from precision_operator.planner.rates.published_rows import MODELS, ROWS
 
 CONTENT, CONFIDENCE = 0.90, 0.90
 MOST_RECIPE_FACTOR: Mapping[ModelClass, float] = {
@@ -116,7 +116,7 @@ def evidence(rows: Sequence[PublishedRow], described: Mapping[str, PublishedMode
 @lru_cache(maxsize=1)
 def published() -> Evidence:
     """What the published rows of this package say."""
-    return evidence(ROWS, MODELS)
+    return evidence(*published_rows())
 
 
 @dataclass(frozen=True)

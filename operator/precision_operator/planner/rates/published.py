@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from importlib.resources import files
 from operator import attrgetter
 from typing import Literal, NamedTuple
 
@@ -60,6 +62,16 @@ class PublishedRow(NamedTuple):
     setup: str
     partly_higher: bool
     """Whether a part of the layers runs in a higher precision than `recipe`."""
+
+
+def published_rows() -> tuple[tuple[PublishedRow, ...], Mapping[str, PublishedModel]]:
+    """Rows to predict from, and their models: what `python -m tests.support.published_rows` wrote.
+
+    Pretraining, product and recipe stated, with a partner of the same source, release and product.
+    """
+    data = json.loads(files(__package__).joinpath("published_rows.json").read_text(encoding="utf-8"))
+    models = {name: PublishedModel(*fields) for name, fields in data["models"].items()}
+    return tuple(PublishedRow(*fields) for fields in data["rows"]), models
 
 
 @dataclass(frozen=True, slots=True)
