@@ -27,6 +27,7 @@ SHOWN_AS = {
     "tokens/s": {"tokens_per_second", "tokens_per_second_per_gpu"},
     "tokens/J": {"tokens_per_joule"},
     "nodes": {"nodes", "count"},
+    "GPUs": {"count"},
     "ratio": {"percent", "speedup"},
     "seconds": {"seconds", "long_seconds"},
     "W": {"kilowatts"},

@@ -22,23 +22,46 @@ NODE = (*PROFILE, "node", "pool", "workload")
 RECIPE = (*NODE, "recipe")
 
 
+_UNITS = {
+    "tokens_per_second": "tokens/s",
+    "tokens_per_joule": "tokens/J",
+    "flops_per_second": "FLOP/s",
+    "ratio": "ratio",
+    "seconds": "seconds",
+    "nodes": "nodes",
+    "gpus": "GPUs",
+    "bytes": "bytes",
+    "watts": "W",
+    "joules": "J",
+}
+"""By the ends of names."""
+
+
 @dataclass(frozen=True)
 class Family(Generic[Subject]):
-    """One metric family, a gauge. `level` says from which metricsLevel on it is shown.
+    """One metric family, a gauge. `detail`: it is shown from that metricsLevel on.
 
     `rows` leave out the labels of the node, which all rows of a node family share.
     A figure over several nodes has the label `stat` (min, p10, p50 ...): promlint leaves `quantile` to summaries, whose
-    sums and counts never fall. `unit` and `stability` are for the readers of
-    docs and dashboards.
+    sums and counts never fall. `stability` is for the readers of docs.
     """
 
     name: str
     help: str
     labels: tuple[str, ...]
-    level: Level
     rows: Callable[[Subject], Iterable[SampleRow]]
-    unit: str = ""
+    detail: bool = False
     stability: Stability = "alpha"
+
+    @cached_property
+    def level(self) -> Level:
+        """From which metricsLevel on it is shown."""
+        return "detail" if self.detail else "node" if self._of_nodes else "pool"
+
+    @property
+    def unit(self) -> str:
+        """What the end of the name says, for the readers of docs and dashboards; empty where it says none."""
+        return next((unit for end, unit in _UNITS.items() if self.name.endswith(f"_{end}")), "")
 
     @cached_property
     def head(self) -> bytes:

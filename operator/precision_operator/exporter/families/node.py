@@ -119,7 +119,6 @@ NODE_FAMILIES: tuple[Family[Reading], ...] = (
         "trial (of a CPU): only measured figures are this hardware's own. nvlink_domain is a rack as a rule, empty "
         "outside of any.",
         (*NODE, *INFO),
-        "node",
         _info,
         stability="stable",
     ),
@@ -128,43 +127,34 @@ NODE_FAMILIES: tuple[Family[Reading], ...] = (
         "Always 1; the UUID of the GPU that falls behind the most. Absent where a run did not compare the GPUs. The "
         "label is written as dcgm-exporter writes it.",
         (*NODE, "UUID"),
-        "node",
         _slowest_gpu,
     ),
     Family(
         "precision_node_training_gpu_flops_per_second",
         "Model FLOPs per second of one GPU in training, the mean of the node's; no MFU: it is over no peak.",
         RECIPE,
-        "node",
         _by_recipe(measures.flops_of),
-        "FLOP/s",
     ),
     Family(
         "precision_node_training_tokens_per_second",
         "Training tokens per second of the whole node (all GPUs, full-depth model, no communication between nodes or "
         "experts).",
         RECIPE,
-        "node",
         _by_recipe(attrgetter("tokens_per_second")),
-        "tokens/s",
         stability="stable",
     ),
     Family(
         "precision_node_training_power_watts",
         "Mean draw of all GPUs of the node while training; absent where the power reading is not valid.",
         (*RECIPE, "power_scope"),
-        "node",
         _by_recipe_and(_power_scope, attrgetter("watts")),
-        "W",
         stability="stable",
     ),
     Family(
         "precision_node_training_tokens_per_joule",
         "Training tokens per joule = tokens/s per watt; x1e6 = tokens/s per MW. Absent where power is not valid.",
         (*RECIPE, "power_scope"),
-        "node",
         _by_recipe_and(_power_scope, attrgetter("tokens_per_joule")),
-        "tokens/J",
         stability="stable",
     ),
     Family(
@@ -172,27 +162,21 @@ NODE_FAMILIES: tuple[Family[Reading], ...] = (
         "Training speedup over the baseline recipe, paired within the same run (1.31 = 31 % more tokens per second). "
         "scope says which linear layers ran in the recipe: all, or those of the MLP.",
         SPEEDUP,
-        "node",
         _speedup(attrgetter("speedup")),
-        "ratio",
         stability="stable",
     ),
     Family(
         "precision_node_training_speedup_lower_ratio",
         "Lower end of the 95 % interval of the training speedup.",
         SPEEDUP,
-        "node",
         _speedup(attrgetter("speedup_lower")),
-        "ratio",
         stability="stable",
     ),
     Family(
         "precision_node_training_speedup_upper_ratio",
         "Upper end of the 95 % interval of the training speedup.",
         SPEEDUP,
-        "node",
         _speedup(attrgetter("speedup_upper")),
-        "ratio",
         stability="stable",
     ),
     Family(
@@ -201,7 +185,6 @@ NODE_FAMILIES: tuple[Family[Reading], ...] = (
         "fallback, unknown; assumed where figures are replayed or simulated. Absent for recipes that the GPUs "
         "do not support.",
         (*RECIPE, "verdict"),
-        "node",
         _by_recipe_and(attrgetter("verdict"), lambda recipe: None if recipe.availability == "unsupported" else 1.0),
         stability="stable",
     ),
@@ -211,14 +194,12 @@ NODE_FAMILIES: tuple[Family[Reading], ...] = (
         "diverged. Absent where they were healthy, and where none ran (benchmarks.loss). A smoke test: it shows no "
         "parity.",
         (*RECIPE, "verdict"),
-        "node",
         _by_recipe_and(attrgetter("loss_verdict"), lambda recipe: None if recipe.learns else 1.0),
     ),
     Family(
         "precision_node_power_valid",
         "1 where the power reading was valid, 0 where it was not; reason is the first thing wrong with it.",
         (*RECIPE, "reason"),
-        "node",
         _by_recipe_and(lambda recipe: next(iter(recipe.power_reasons), ""), _power_valid),
         stability="stable",
     ),
@@ -227,36 +208,28 @@ NODE_FAMILIES: tuple[Family[Reading], ...] = (
         "Share of the timed windows (0 to 1) in which heat or the power brake held the clocks back, on the GPU it hit "
         "most. Only where it was more than 0.001: absent means that the figures are not marked.",
         (*RECIPE, "reason"),
-        "node",
         _by_recipe_and(_throttle_reason, attrgetter("throttled_share")),
-        "ratio",
         stability="stable",
     ),
     Family(
         "precision_node_last_success_timestamp_seconds",
         "When the newest run with a result ended, seconds since 1970.",
         NODE,
-        "node",
         _of_run(lambda run: seconds(run.finished_at)),
-        "seconds",
         stability="stable",
     ),
     Family(
         "precision_node_last_attempt_timestamp_seconds",
         "When the newest attempt ended, good or bad, seconds since 1970.",
         NODE,
-        "node",
         _of_attempt(lambda attempt: seconds(attempt.finished_at)),
-        "seconds",
         stability="stable",
     ),
     Family(
         "precision_node_last_duration_seconds",
         "How long the newest run with a result took.",
         NODE,
-        "node",
         _of_run(lambda run: run.duration_seconds),
-        "seconds",
         stability="stable",
     ),
     Family(
@@ -264,51 +237,43 @@ NODE_FAMILIES: tuple[Family[Reading], ...] = (
         "Speedup of all matrix multiplications of the workload over the baseline; mode autocast includes quantisation, "
         "prequantized does not.",
         (*RECIPE, "mode"),
-        "detail",
         _gemm_speedup,
-        "ratio",
+        detail=True,
     ),
     Family(
         "precision_node_quantization_tax_ratio",
         "Quantisation kernels' share of the time of GEMM and quantisation kernels.",
         RECIPE,
-        "detail",
         _by_recipe(other_figure("quantization_tax")),
-        "ratio",
+        detail=True,
     ),
     Family(
         "precision_node_gpu_spread_ratio",
         "Slowest GPU's rate over the mean of the node's GPUs; times tokens per second it is a synchronous job's rate.",
         RECIPE,
-        "detail",
         _by_recipe(attrgetter("gpu_spread")),
-        "ratio",
+        detail=True,
     ),
     Family(
         "precision_node_training_net_tokens_per_joule",
         "Training tokens per joule with the idle draw taken off. Absent where power is not valid.",
         (*RECIPE, "power_scope"),
-        "detail",
         _by_recipe_and(_power_scope, attrgetter("tokens_per_joule_net")),
-        "tokens/J",
+        detail=True,
     ),
     Family(
         "precision_node_model_memory_bytes",
         "Memory of one GPU that trains the full model in this recipe: an estimate from the model's dimensions, by a "
         "formula that was checked against the short model. Absent where they disagree or nothing was trained.",
         RECIPE,
-        "node",
         _by_recipe(other_figure("model_memory_bytes")),
-        "bytes",
     ),
     Family(
         "precision_node_allocated_peak_bytes",
         "The allocator's peak of one GPU in this recipe alone, of the benchmark's short model: a few layers, not the "
         "model's memory.",
         RECIPE,
-        "node",
         _by_recipe(other_figure("allocated_peak_bytes")),
-        "bytes",
     ),
     Family(
         "precision_node_gpu_memory_bytes",
@@ -316,9 +281,7 @@ NODE_FAMILIES: tuple[Family[Reading], ...] = (
         "and all that it has (total): of the run, whose recipes lie in one process. counted is nvml, or says that the "
         "driver's reserve or, on a NUMA node, the system's pages are among it, or that what was in use before is not.",
         (*NODE, "state", "counted"),
-        "node",
         _gpu_memory,
-        "bytes",
     ),
     *NODE_STATE_FAMILIES,
 )
@@ -329,7 +292,6 @@ STANDING_FAMILIES: tuple[Family[RelativeRate], ...] = (
         "1 where the operator judged the node slow, 0 where it is not: its best recipe's synchronous rate against the "
         "nodes of its kind. Absent while the figures are out of date or fewer than three nodes can be compared.",
         NODE,
-        "node",
         _judged(lambda standing: float(standing.slow)),
         stability="stable",
     ),
@@ -338,9 +300,7 @@ STANDING_FAMILIES: tuple[Family[RelativeRate], ...] = (
         "The node's synchronous rate over the median of the nodes of its kind, best recipe; what precision_node_slow "
         "is decided by.",
         NODE,
-        "node",
         _judged(lambda standing: standing.relative),
-        "ratio",
         stability="stable",
     ),
 )

@@ -36,14 +36,12 @@ NODE_STATE_FAMILIES: tuple[Family[Reading], ...] = (
         "precision_node_failed",
         "1 while the node's newest attempt is one that failed; reason is why. pool is empty before a first result.",
         (*NODE, "reason"),
-        "node",
         _failed,
     ),
     Family(
         "precision_node_quarantined",
         "1 while the node is left alone since run after run failed; reason is that of the last failure.",
         (*NODE, "reason"),
-        "node",
         _quarantined,
     ),
     Family(
@@ -51,7 +49,6 @@ NODE_STATE_FAMILIES: tuple[Family[Reading], ...] = (
         "1 while the node's figures describe it no longer; reason is what has changed: SpecChange, DriverChange, "
         "AgentChange, HardwareChange, or NodeGone. A new run that was only asked for makes nothing outdated.",
         (*NODE, "reason"),
-        "node",
         _outdated,
     ),
 )

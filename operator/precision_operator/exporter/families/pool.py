@@ -184,9 +184,7 @@ POOL_FAMILIES: tuple[Family[PoolNodes], ...] = (
         "ones), stale (something has changed since), failed (the newest attempt gave none). They add up. Before a "
         "first result pool is empty.",
         (*POOL_OF, "phase"),
-        "pool",
         _states,
-        "nodes",
         stability="stable",
     ),
     Family(
@@ -194,53 +192,41 @@ POOL_FAMILIES: tuple[Family[PoolNodes], ...] = (
         "Nodes of which something is to be said: slow, fallback, throttled, power_invalid, simulated. A node may have "
         "several marks.",
         (*POOL_OF, "mark"),
-        "pool",
         _marked,
-        "nodes",
         stability="stable",
     ),
     Family(
         "precision_pool_data_nodes",
         "Nodes by what the figures of their newest result are: measured, replayed, simulated or trial (of a CPU).",
         (*POOL_OF, "data"),
-        "pool",
         _data,
-        "nodes",
     ),
     Family(
         "precision_pool_training_gpu_flops_per_second",
         "Median model FLOPs per second of one GPU in training, over the nodes on which the recipe was not throttled.",
         POOL_RECIPE,
-        "pool",
         _free(measures.free_flops, _median),
-        "FLOP/s",
     ),
     Family(
         "precision_pool_training_tokens_per_second",
         "Training tokens per second of a node, over all nodes whose precision is proved, throttled ones too; stat min "
         "is the slowest node, p50 the median.",
         (*POOL_RECIPE, "stat"),
-        "pool",
         _each(measures.rate, _stats(TAIL_STATS)),
-        "tokens/s",
         stability="stable",
     ),
     Family(
         "precision_pool_training_total_tokens_per_second",
         "Training tokens per second of the same nodes together, without communication between them.",
         POOL_RECIPE,
-        "pool",
         _each(measures.rate, _total),
-        "tokens/s",
         stability="stable",
     ),
     Family(
         "precision_pool_training_nodes",
         "Nodes behind precision_pool_training_tokens_per_second.",
         POOL_RECIPE,
-        "pool",
         _each(measures.rate, _count),
-        "nodes",
         stability="stable",
     ),
     Family(
@@ -249,9 +235,7 @@ POOL_FAMILIES: tuple[Family[PoolNodes], ...] = (
         "should give. Like all medians it is of one workload, and leaves out nodes whose figures are out of date while "
         "there are others.",
         POOL_RECIPE,
-        "pool",
         _free(measures.free_rate, _median),
-        "tokens/s",
         stability="stable",
     ),
     Family(
@@ -259,26 +243,20 @@ POOL_FAMILIES: tuple[Family[PoolNodes], ...] = (
         "Nodes that the pool's medians are of, with what these have in common: join it for the workload hash and the "
         "scope of a median. One series a pool.",
         (*POOL_OF, "workload_hash", "scope", "baseline"),
-        "pool",
         _reference_nodes,
-        "nodes",
     ),
     Family(
         "precision_pool_training_gpus",
         "GPUs of the nodes behind precision_pool_training_tokens_per_second.",
         POOL_RECIPE,
-        "pool",
         _each(measures.gpus, _total),
-        "GPUs",
         stability="stable",
     ),
     Family(
         "precision_pool_training_powered_tokens_per_second",
         "Training tokens per second of the nodes with a valid power reading, together.",
         (*POOL_RECIPE, "power_scope"),
-        "pool",
         _each(measures.powered_rate, _total),
-        "tokens/s",
         stability="stable",
     ),
     Family(
@@ -286,9 +264,7 @@ POOL_FAMILIES: tuple[Family[PoolNodes], ...] = (
         "Mean draw while training of the nodes with a valid power reading, together. Tokens per joule of the pool = "
         "precision_pool_training_powered_tokens_per_second over this, never a mean of ratios.",
         (*POOL_RECIPE, "power_scope"),
-        "pool",
         _each(measures.powered_watts, _total),
-        "W",
         stability="stable",
     ),
     Family(
@@ -296,18 +272,14 @@ POOL_FAMILIES: tuple[Family[PoolNodes], ...] = (
         "Training tokens per joule of a node, over the nodes on which the recipe was not throttled and has a valid "
         "power reading.",
         (*POOL_RECIPE, "power_scope", "stat"),
-        "pool",
         _free(measures.free_tokens_per_joule, _stats(STATS)),
-        "tokens/J",
         stability="stable",
     ),
     Family(
         "precision_pool_training_speedup_ratio",
         "Training speedup of a node over the baseline recipe, over the nodes on which neither was throttled.",
         (*POOL_RECIPE, "scope", "baseline", "stat"),
-        "pool",
         _free(measures.free_speedup, _stats(STATS), measures.ratio_member),
-        "ratio",
         stability="stable",
     ),
     Family(
@@ -315,76 +287,59 @@ POOL_FAMILIES: tuple[Family[PoolNodes], ...] = (
         "Speedup of all matrix multiplications over the baseline, over the nodes on which neither was throttled; mode "
         "autocast includes quantisation, prequantized does not.",
         (*POOL_RECIPE, "mode", "stat"),
-        "pool",
         _free(measures.free_gemm_speedup, _stats(STATS), measures.ratio_member),
-        "ratio",
     ),
     Family(
         "precision_pool_gemm_seconds",
         "Time of one matrix multiplication of the workload, over a sample of the pool's nodes; pass is fprop, "
         "dgrad or wgrad. Only where the exporter reads full results (--gemm-samples).",
         (*POOL_RECIPE, "gemm", "pass", "mode", "stat"),
-        "pool",
         _gemm_seconds,
-        "seconds",
     ),
     Family(
         "precision_pool_quantization_tax_ratio",
         "Quantisation kernels' share of the time of GEMM and quantisation kernels, over the nodes on which the recipe "
         "was not throttled.",
         (*POOL_RECIPE, "stat"),
-        "pool",
         _free(measures.free_tax, _stats(STATS)),
-        "ratio",
     ),
     Family(
         "precision_pool_relative_performance_nodes",
         "Nodes whose synchronous rate is at most at_most times the median of the nodes of its kind, best recipe, fresh "
         "figures. Each band includes those below it; +Inf: all that can be compared.",
         (*POOL, "at_most"),
-        "pool",
         _relative,
-        "nodes",
     ),
     Family(
         "precision_pool_slowest_ratio",
         "The slowest node's synchronous rate over the median: of all nodes, and of those that are not slow. A "
         "synchronous job over the whole pool gains not_slow / all - 1 when the slow nodes are drained.",
         (*POOL, "nodes"),
-        "pool",
         _slowest,
-        "ratio",
     ),
     Family(
         "precision_pool_slow_below_ratio",
         "A node below this share of the median of its kind is judged slow: 1 - thresholds.slowNodePercent / 100 of the "
         "profile. Where a pool's nodes differ by more than that among themselves, the limit is lower.",
         POOL_OF,
-        "pool",
         lambda pool: iter([(pool.labels, 1 - pool.percent / 100)]),
-        "ratio",
     ),
     Family(
         "precision_pool_driver_training_tokens_per_joule",
         "Median training tokens per joule of the nodes with one GPU driver; absent with fewer than 5 of them.",
         (*POOL_RECIPE, "power_scope", "driver", "workload_hash", "scope"),
-        "pool",
         _free_of_drivers,
-        "tokens/J",
     ),
     Family(
         "precision_pool_driver_nodes",
         "Nodes by the GPU driver of their newest result.",
         (*POOL_OF, "driver"),
-        "pool",
         _each(measures.driver, _count),
-        "nodes",
     ),
     Family(
         "precision_pool_driver_order",
         "A number that grows with the driver's version, for rules to tell the newer of two.",
         (*POOL_OF, "driver"),
-        "pool",
         _driver_orders,
     ),
 )
