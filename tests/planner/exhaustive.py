@@ -24,7 +24,8 @@ from precision_operator.planner.inputs.fleet import Fleet
 from precision_operator.planner.inputs.spec_terms import terms
 from precision_operator.planner.inputs.terms import Terms
 from precision_operator.planner.rates.evidence import pools
-from precision_operator.planner.solving.options import Tried, offers
+from precision_operator.planner.solving.catalog import Catalog
+from precision_operator.planner.solving.options import offers
 from tests.support.fleets import NOW, fleet, job, node, pool, rate, spec
 
 NEAR = 1e-6
@@ -110,7 +111,7 @@ def problem(seed: int, wide: bool = False) -> tuple[Fleet, PlanSpec]:
 
 def choices(known: Fleet, read: Terms) -> list[list[Choice]]:
     """By job, all of them."""
-    offered = offers(pools(known, read, NOW), read, Tried(every=True))
+    offered = offers(Catalog(pools(known, read, NOW), read), every=True)
     return [
         [
             Choice(

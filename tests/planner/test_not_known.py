@@ -18,8 +18,9 @@ from precision_operator.planner.answer.document import status
 from precision_operator.planner.answer.planning import PlanAnswer, plan
 from precision_operator.planner.inputs.spec_terms import terms
 from precision_operator.planner.rates.evidence import pools
+from precision_operator.planner.solving.catalog import Catalog
 from precision_operator.planner.solving.highs import process_id, run
-from precision_operator.planner.solving.options import Tried, offers, sizes
+from precision_operator.planner.solving.options import offers, sizes
 from precision_operator.planner.solving.program import AssignmentProgram
 from tests.support.fleets import NOW, fleet, job, node, pool, spec
 from tests.support.plan_checker import broken, in_every_order
@@ -100,7 +101,7 @@ def test_a_plan_that_only_another_order_holds_is_not_called_impossible_and_the_l
     found, told = answered(*HIGH_FIRST)
     assert found.terms is not None
     terms_of = found.terms
-    offered = offers(pools(fleet(), terms_of, NOW), terms_of)
+    offered = offers(Catalog(pools(fleet(), terms_of, NOW), terms_of))
     chosen = [max(offer.options, key=lambda option: option.gpus) for offer in offered]
     assert any(not broken(slots, terms_of) for slots in in_every_order(chosen, terms_of))
     assert told.phase == "NotFound"
@@ -139,7 +140,7 @@ def test_conditions_and_events_tell_what_is_proved_from_what_is_not() -> None:
 
 def test_a_solver_that_fails_has_proved_nothing() -> None:
     read = terms(spec(), NOW)
-    program = AssignmentProgram(offers(pools(fleet(), read, NOW), read), read)
+    program = AssignmentProgram(offers(Catalog(pools(fleet(), read, NOW), read)), read)
     model = program.model(-program.objective("time"), 0.01, 10.0)
     odd = replace(model, low=np.full(len(model.low), 2.0), high=np.full(len(model.high), 1.0))
     assert run(odd).state != "optimal"
@@ -147,7 +148,7 @@ def test_a_solver_that_fails_has_proved_nothing() -> None:
 
 def test_whoever_ends_the_solver_loses_the_proof_and_not_the_operator() -> None:
     read = terms(spec(), NOW)
-    program = AssignmentProgram(offers(pools(fleet(), read, NOW), read), read)
+    program = AssignmentProgram(offers(Catalog(pools(fleet(), read, NOW), read)), read)
     model = program.model(program.objective("time"), 0.01, 120.0)
     assert run(model).state == "optimal"
     before = process_id()
@@ -171,7 +172,7 @@ def test_every_size_is_offered_only_where_it_is_asked_for() -> None:
     read = terms(spec(), NOW)
     found = pools(fleet(pool("H100", node("n", count=20))), read, NOW)
     usual, every = (
-        [option.gpus // 8 for option in offers(found, read, Tried(every=all_))[0].options] for all_ in (False, True)
+        [option.gpus // 8 for option in offers(Catalog(found, read), every=all_)[0].options] for all_ in (False, True)
     )
     assert (usual, every) == ([*range(1, 9), 12, 16, 20], [*range(1, 21)])
     assert sizes(found, read) == len(every)

@@ -23,6 +23,7 @@ from precision_operator.planner.inputs.clock import clock_of
 from precision_operator.planner.inputs.spec_terms import terms
 from precision_operator.planner.rates.evidence import pools
 from precision_operator.planner.solving.budgets import BUDGETS
+from precision_operator.planner.solving.catalog import Catalog
 from precision_operator.planner.solving.conflict import conflict
 from precision_operator.planner.solving.options import offers
 from precision_operator.planner.solving.solve import solve
@@ -249,7 +250,7 @@ def test_gpu_hours_that_are_paid_for_cost_nothing_more() -> None:
 @pytest.mark.parametrize("objective", [["cost"], ["energy"], ["time"]])
 def test_without_time_there_is_the_greedy_answer_and_nothing_is_proved_of_it(objective: list[str]) -> None:
     read = terms(spec(job(), objective=objective, pools=[{"name": "H100", "dollarsPerGPUHour": "2"}]), NOW)
-    found = offers(pools(fleet(), read, NOW), read)
+    found = offers(Catalog(pools(fleet(), read, NOW), read))
     hurried, whole = (solve(found, read, clock_of(seconds)) for seconds in (0.0, read.seconds))
     assert hurried.timed_out or hurried.values[0] == pytest.approx(whole.values[0])
     assert hurried.values[0] * (1 - hurried.gap) <= whole.values[0] * (1 + 1e-9)

@@ -19,6 +19,7 @@ from precision_operator.planner.answer.work import DATA_BYTES, NO_MEMORY, Work
 from precision_operator.planner.inputs.clock import clock_of
 from precision_operator.planner.inputs.spec_terms import terms
 from precision_operator.planner.rates.evidence import pools
+from precision_operator.planner.solving.catalog import Catalog
 from precision_operator.planner.solving.highs import SolverProcess, process_id, run
 from precision_operator.planner.solving.highs_process import Model
 from precision_operator.planner.solving.options import offers
@@ -33,7 +34,7 @@ from tests.support.unruly_plans import acts_by_name, takes_memory
 
 def model(seconds: float) -> Model:
     read = terms(spec(), NOW)
-    program = AssignmentProgram(offers(pools(fleet(), read, NOW), read), read)
+    program = AssignmentProgram(offers(Catalog(pools(fleet(), read, NOW), read)), read)
     return program.model(program.objective("time"), 0.01, seconds)
 
 

@@ -12,13 +12,14 @@ from precision_api.facts.recipes import risk_of
 from precision_api.facts.schema import decimal
 from precision_api.kinds.capacity_plan import JobPlan, PlanDays, PlanStatus, PlanTotals, PoolUse, WhatIfAnswer
 from precision_operator.core.observe.clock import format_time
+from precision_operator.planner.answer.odds import upper_bounds
 from precision_operator.planner.answer.planning import PlanAnswer, Totals, binding, greedy_text
 from precision_operator.planner.answer.what_if import Difference, in_words
 from precision_operator.planner.inputs.quantities import WATTS_PER_MEGAWATT, age, readable_days, readable_dollars
 from precision_operator.planner.rates.candidate_pool import CandidatePool, verdict_counts
 from precision_operator.planner.solving.budgets import paid_dollars, paid_shares
 from precision_operator.planner.solving.conflict import clash_words, told, words
-from precision_operator.planner.solving.schedule import SLACK, JobSlot, ends, peak, schedule, watts
+from precision_operator.planner.solving.schedule import SLACK, JobSlot, peak, schedule, watts
 
 LINES = 32
 LONG = 1024
@@ -33,7 +34,8 @@ def status(answer: PlanAnswer, differences: Sequence[Difference] = ()) -> PlanSt
         return _refused(answer)
     slots = sorted(solution.slots, key=lambda slot: (slot.start, slot.option.job.name))
     paid = paid_shares([slot.option for slot in slots])
-    jobs = tuple(_job(answer, slot, paid) for slot in slots)
+    kept = _kept(answer)
+    jobs = tuple(_job(answer, slot, paid, kept) for slot in slots)
     wanted = [job for job in jobs if job.deadline != "none"]
     power = f"{totals.peak_megawatts:.3g} MW" if totals.peak_megawatts is not None else None
     return PlanStatus(
@@ -128,11 +130,12 @@ def _moment(answer: PlanAnswer, days: float) -> str:
     return format_time(answer.terms.start + timedelta(days=days))
 
 
-def _job(answer: PlanAnswer, slot: JobSlot, paid: Mapping[str, float]) -> JobPlan:
+def _job(answer: PlanAnswer, slot: JobSlot, paid: Mapping[str, float], kept: set[str]) -> JobPlan:
     option = slot.option
     dollars = paid_dollars(option, paid)
     energy = option.megawatt_hours
     joules = None if energy is None else energy * 3.6e9
+    deadline = "promised" if option.job.name in kept else "notPromised"
     return JobPlan(
         name=option.job.name,
         pool=option.pool.name,
@@ -153,7 +156,7 @@ def _job(answer: PlanAnswer, slot: JobSlot, paid: Mapping[str, float]) -> JobPla
         tokens_per_joule=decimal(None if not joules else option.job.tokens / joules),
         basis=option.source.basis,
         upper_bound=option.source.upper_bound,
-        deadline=_deadline(answer, slot),
+        deadline="none" if option.job.deadline_days is None else deadline,
         probability=_share(answer.odds.by_job.get(option.job.name) if answer.odds else None),
         binding=binding(answer, slot)[:253],
         source=_cut(option.source.text),
@@ -165,27 +168,15 @@ def _share(value: float | None) -> str | None:
     return None if value is None else f"{min(max(value, 0.001), 0.999):.3f}"
 
 
-def _deadline(answer: PlanAnswer, slot: JobSlot) -> str:
-    """promised where it, and all that it waits for, end in time nine times in ten, and no rate is an upper bound."""
-    job = slot.option.job
-    if job.deadline_days is None:
-        return "none"
+def _kept(answer: PlanAnswer) -> set[str]:
+    """Jobs that, with all that they wait for, end in time nine times in ten, where no rate is an upper bound."""
     assert answer.solution is not None
     assert answer.terms is not None
-    by_name = {placed.option.job.name: placed for placed in answer.solution.slots}
-    waiting, chain = [job.name], set[str]()
-    while waiting:
-        name = waiting.pop()
-        if name not in chain:
-            chain.add(name)
-            waiting += by_name[name].option.job.after
-    if any(by_name[name].option.source.upper_bound for name in chain):
-        return "notPromised"
-    careful = schedule(
-        answer.solution.chosen, answer.terms.limits, lambda option: option.deadline_days, answer.solution.ranks
-    )
-    late = careful is None or ends(careful)[job.name] > job.deadline_days * (1 + SLACK)
-    return "notPromised" if late else "promised"
+    chosen = [slot.option for slot in answer.solution.slots]
+    careful = schedule(chosen, answer.terms.limits, lambda option: option.deadline_days, answer.solution.rank) or ()
+    due = ((slot.option.job.name, slot.end, slot.option.job.deadline_days) for slot in careful)
+    in_time = {name for name, end, day in due if day is not None and end <= day * (1 + SLACK)}
+    return in_time - upper_bounds(answer.solution.slots)
 
 
 def _pool(answer: PlanAnswer, pool: CandidatePool, slots: Sequence[JobSlot]) -> PoolUse:

@@ -17,6 +17,7 @@ from precision_operator.planner.inputs.clock import ENDLESS, PlanClock
 from precision_operator.planner.rates.bands import Z_95, BandPart
 from precision_operator.planner.solving.options import Option
 from precision_operator.planner.solving.schedule import SLACK, JobSlot
+from precision_operator.planner.solving.windows import followers
 
 SEED = 20_260
 DRAWS = 2_000
@@ -38,7 +39,7 @@ def odds(slots: Sequence[JobSlot], across_pools: bool, clock: PlanClock = ENDLES
     Raises OutOfTime.
     """
     due = {slot.option.job.name: day for slot in slots if (day := slot.option.job.deadline_days) is not None}
-    bounded = _bounded(slots)
+    bounded = upper_bounds(slots)
     judged = [name for name in due if name not in bounded]
     if not judged:
         return Odds({}, None)
@@ -49,14 +50,10 @@ def odds(slots: Sequence[JobSlot], across_pools: bool, clock: PlanClock = ENDLES
     return Odds(by_job, float(np.mean(together)) if len(judged) == len(due) else None)
 
 
-def _bounded(slots: Sequence[JobSlot]) -> frozenset[str]:
+def upper_bounds(slots: Sequence[JobSlot]) -> set[str]:
     """Jobs whose rate is an upper bound, and all that wait for one."""
-    bounded = {slot.option.job.name for slot in slots if slot.option.source.upper_bound}
-    while True:
-        more = {s.option.job.name for s in slots if bounded & {*s.option.job.after}} - bounded
-        if not more:
-            return frozenset(bounded)
-        bounded |= more
+    options = [slot.option for slot in slots]
+    return followers([option.job for option in options], [o.job.name for o in options if o.source.upper_bound])
 
 
 def _ends(slots: Sequence[JobSlot], across_pools: bool, clock: PlanClock) -> Mapping[str, Values]:

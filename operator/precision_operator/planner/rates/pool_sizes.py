@@ -17,7 +17,7 @@ from precision_operator.planner.rates.bands import Figures
 from precision_operator.planner.rates.candidate_pool import CandidatePool
 from precision_operator.planner.rates.memory_fit import SizeLimits, size_limits
 from precision_operator.planner.rates.size_rates import size_rates
-from precision_operator.planner.rates.speed import RateSource, Speed, goodput_of, speed
+from precision_operator.planner.rates.speed import RateSource, goodput_of, speed
 from precision_operator.planner.rates.straggler import Counts
 
 
@@ -31,19 +31,7 @@ class Electric:
 
 
 @dataclass(frozen=True, slots=True)
-class Configuration:
-    """One pool, recipe and size with its rate: what jobs of one workload have in common."""
-
-    source: RateSource
-    gpus: int
-    block_gpus: int
-    tier: int
-    speed: Speed
-    electric: Electric
-
-
-@dataclass(frozen=True, slots=True)
-class _Recipe:
+class OfferedRecipe:
     """One recipe of a pool and what a job may get of it."""
 
     source: RateSource
@@ -62,7 +50,7 @@ class Sizes:
 
     pool: CandidatePool
     block_gpus: int
-    recipes: tuple[_Recipe, ...]
+    recipes: tuple[OfferedRecipe, ...]
     recipe: Counts
     """Places in `recipes`."""
     gpus: Counts
@@ -74,13 +62,6 @@ class Sizes:
 
     def __len__(self) -> int:
         return len(self.gpus)
-
-    def configuration(self, place: int, job: JobTerms, terms: Terms) -> Configuration:
-        """One of them."""
-        offered, gpus, tier = self.recipes[int(self.recipe[place])], int(self.gpus[place]), int(self.tier[place])
-        made = speed(offered.source, gpus, goodput_of(job, self.pool, terms), tier)
-        assert not isinstance(made, str), "sizes without a rate are left out"
-        return Configuration(offered.source, gpus, self.block_gpus, tier, made, offered.electric)
 
 
 class SizeArrays:
@@ -107,7 +88,7 @@ class SizeArrays:
         self.dollars = figures("dollars") * self.gpus * self.days * 24
 
 
-def _figure(row: _Recipe, name: str, terms: Terms) -> float:
+def _figure(row: OfferedRecipe, name: str, terms: Terms) -> float:
     """Of one GPU: watts beyond idle, mean watts, or dollars per hour; NaN where it is not known.
 
     GPU hours that are paid for cost nothing, as a bound.
@@ -140,7 +121,7 @@ def sizes_of(
 ) -> Sizes:
     """What a job may get of these numbers of blocks (ascending). Raises OutOfTime."""
     block, refusals = block_of(job, pool), dict[str, str]()
-    recipes, rows = list[_Recipe](), list[_Rows]()
+    recipes, rows = list[OfferedRecipe](), list[_Rows]()
     for recipe, source in sources.items():
         clock.check()
         electric = source if isinstance(source, str) else electric_of(source, terms)
@@ -148,7 +129,7 @@ def sizes_of(
             refusals[f"{pool.name} {recipe}"] = str(electric)
             continue
         limits = SizeLimits() if job.running else size_limits(job, pool, source.recipe)
-        row = _Recipe(source, electric, limits, known_gpus(source))
+        row = OfferedRecipe(source, electric, limits, known_gpus(source))
         offered, why = _rows(row, numbers * block, block, goodput_of(job, pool, terms), clock)
         rows.append(offered)
         recipes.append(row)
@@ -158,18 +139,11 @@ def sizes_of(
     return Sizes(pool, block, tuple(recipes), *made, refusals)
 
 
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """What one recipe offers, each array as in Sizes."""
-
-    gpus: Counts
-    tier: Counts
-    rates: Figures
-    promised: Figures
-    deadline_rates: Figures
+_Rows = tuple[Figures, ...]
+"""What one recipe offers: GPUs, tiers, rates, what nine in ten pass, and what deadlines are held against."""
 
 
-def _rows(row: _Recipe, gpus: Counts, block: int, goodput: Goodput | None, clock: PlanClock) -> tuple[_Rows, str]:
+def _rows(row: OfferedRecipe, gpus: Counts, block: int, goodput: Goodput | None, clock: PlanClock) -> tuple[_Rows, str]:
     """(what can be had, why the smallest size that can't be had can't)."""
     pool, sample = row.source.pool, row.source.sample
     allowed = (gpus >= row.limits.least) & (gpus <= min(row.known, row.limits.most or row.known))
@@ -180,16 +154,16 @@ def _rows(row: _Recipe, gpus: Counts, block: int, goodput: Goodput | None, clock
     columns = []
     for tier in pool.tiers if pool.fastest and sample else (0,):
         inside = mine[-(-mine // pool.gpus_per_node) <= tier] if tier else mine
-        made = size_rates(row.source, inside, goodput, tier, clock)
-        held = ~np.isnan(made.middle)
+        middle, promised = size_rates(row.source, inside, goodput, tier, clock)
+        held = ~np.isnan(middle)
         refusals += [(size, str(speed(row.source, size, goodput, tier))) for size in inside[~held][:1].tolist()]
-        deadline = made.middle if row.source.upper_bound else made.promised
+        deadline = middle if row.source.upper_bound else promised
         tiers = np.full(len(inside), tier)
-        columns.append([column[held] for column in (inside, tiers, made.middle, made.promised, deadline)])
-    return _Rows(*(np.concatenate(column) for column in zip(*columns, strict=True))), min(refusals, default=(0, ""))[1]
+        columns.append([column[held] for column in (inside, tiers, middle, promised, deadline)])
+    return tuple(map(np.concatenate, zip(*columns, strict=True))), min(refusals, default=(0, ""))[1]
 
 
-def _refusal(row: _Recipe, gpus: int) -> str:
+def _refusal(row: OfferedRecipe, gpus: int) -> str:
     if gpus > row.known:
         return f"{gpus} GPUs are more than the {row.known} that have a usable figure for {row.source.recipe}"
     return row.limits.problem(gpus)
@@ -203,11 +177,8 @@ def _undominated(rows: Sequence[_Rows], means: Sequence[float | None]) -> _Colum
 
     Of equal ones the first.
     """
-    recipe = np.concatenate([np.zeros(0), *(np.full(len(row.gpus), i) for i, row in enumerate(rows))]).astype(np.int64)
-    gpus, tier, rates, promised, deadline = (
-        np.concatenate([np.zeros(0), *(getattr(row, name) for row in rows)])
-        for name in ("gpus", "tier", "rates", "promised", "deadline_rates")
-    )
+    recipe = np.concatenate([np.zeros(0), *(np.full(len(row[0]), i) for i, row in enumerate(rows))]).astype(np.int64)
+    gpus, tier, rates, promised, deadline = map(np.concatenate, zip((np.zeros(0),) * 5, *rows, strict=True))
     watts = np.array([math.inf if mean is None else mean for mean in means] or [0.0])[recipe]
     burden = np.stack([1 / rates, 1 / promised, watts * gpus / rates])
     order = np.lexsort((recipe, tier, gpus))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from precision_operator.planner.inputs.clock import PlanClock
@@ -16,12 +14,8 @@ CELLS = 1 << 17
 """Sizes times nodes that are worked out between two looks at the clock: some ten ms."""
 
 
-@dataclass(frozen=True, slots=True)
-class SizeRates:
-    """Tokens/s by size: the middle, and what nine in ten pass; NaN for a size that can't be had."""
-
-    middle: Figures
-    promised: Figures
+SizeRates = tuple[Figures, Figures]
+"""Tokens/s by size: the middle, and what nine in ten pass; NaN for a size that can't be had."""
 
 
 def size_rates(
@@ -29,15 +23,11 @@ def size_rates(
 ) -> SizeRates:
     """As `speed` for each of these numbers of GPUs. Raises OutOfTime."""
     rows = max(1, CELLS // max(source.pool.nodes, 1)) if source.sample else max(1, len(gpus))
-    parts = []
+    parts: list[SizeRates] = [(np.zeros(0), np.zeros(0))]
     for at in range(0, len(gpus), rows):
         clock.check()
         parts.append(_size_rates(source, gpus[at : at + rows], goodput, fastest_of))
-    none = np.zeros(0)
-    return SizeRates(
-        np.concatenate([none, *(part.middle for part in parts)]),
-        np.concatenate([none, *(part.promised for part in parts)]),
-    )
+    return np.concatenate([middle for middle, _ in parts]), np.concatenate([promised for _, promised in parts])
 
 
 def _size_rates(source: RateSource, gpus: Counts, goodput: Goodput | None, fastest_of: int) -> SizeRates:
@@ -48,7 +38,7 @@ def _size_rates(source: RateSource, gpus: Counts, goodput: Goodput | None, faste
     elif source.sample is not None:
         law = drawn(source.pool, source.sample, gpus)
         middle *= law.days
-    return SizeRates(middle, middle * _promised(source, gpus, goodput, law))
+    return middle, middle * _promised(source, gpus, goodput, law)
 
 
 def _promised(source: RateSource, gpus: Counts, goodput: Goodput | None, law: Stragglers | None) -> Figures:

@@ -17,6 +17,7 @@ from precision_operator.planner.inputs.clock import OutOfTime
 from precision_operator.planner.solving.options import Offer, Option
 from precision_operator.planner.solving.schedule import JobSlot, PoolRoom, in_turn
 from precision_operator.planner.solving.search import ALL_ORDERS, Candidate, Rank, Search
+from precision_operator.planner.solving.windows import days_of
 
 WASTES = (math.inf, 0.3, 0.1, 0.05, 0.02, 0.0)
 """Parts by which a choice may take more GPU hours than the job's least in the same pool."""
@@ -139,22 +140,9 @@ def _ranks(offers: Sequence[Offer]) -> Iterator[Rank]:
     """Orders by the longest chain and by the most work that begins with a job, and by what must end first."""
     figures: tuple[Callable[[Option], float], ...] = (lambda option: option.days, lambda option: option.gpu_hours)
     for figure in figures:
-        chains = _chains(offers, {offer.job.name: min(map(figure, offer.options)) for offer in offers})
-        ordered = sorted((-longest, name) for name, longest in chains.items())
+        least = {offer.job.name: min(map(figure, offer.options)) for offer in offers}
+        _, latest = days_of([offer.job for offer in offers], least, False, 0.0)
+        ordered = sorted((latest[name] - amount, name) for name, amount in least.items())
         yield {name: place for place, (_, name) in enumerate(ordered)}
     if any(offer.job.deadline_days for offer in offers):
         yield {option.job.name: place for place, option in enumerate(in_turn([offer.options[0] for offer in offers]))}
-
-
-def _chains(offers: Sequence[Offer], figures: Mapping[str, float]) -> Mapping[str, float]:
-    """By job its own figure, and the largest sum along what waits for it."""
-    longest = dict(figures)
-    moved = [*figures]
-    before = {offer.job.name: offer.job.after for offer in offers}
-    while moved:
-        name = moved.pop()
-        for earlier in before[name]:
-            if longest[earlier] < figures[earlier] + longest[name]:
-                longest[earlier] = figures[earlier] + longest[name]
-                moved.append(earlier)
-    return longest

@@ -10,8 +10,8 @@ from precision_operator.planner.inputs.clock import PlanClock
 from precision_operator.planner.inputs.quantities import WATTS_PER_MEGAWATT
 from precision_operator.planner.inputs.terms import MOST_DAYS, JobTerms, Terms
 from precision_operator.planner.rates.candidate_pool import CandidatePool
-from precision_operator.planner.rates.pool_sizes import Configuration
-from precision_operator.planner.rates.speed import NOT_MEASURED, RateSource, Speed, days
+from precision_operator.planner.rates.pool_sizes import Sizes
+from precision_operator.planner.rates.speed import NOT_MEASURED, RateSource, Speed, days, goodput_of, speed
 from precision_operator.planner.solving.catalog import Catalog, block_counts, may_use
 
 
@@ -71,28 +71,19 @@ class Offer:
         return reasons or "There is no pool: profile one, or describe one"
 
 
-@dataclass(frozen=True)
-class Tried:
-    """Which sizes are offered: every one, or a spread with the break points and, of some jobs and pools, more."""
-
-    every: bool = False
-    picked: Mapping[str, frozenset[int]] | None = None
-    """By job, the places of its choices in the arrays of all; None: all of them."""
+Picked = Mapping[str, frozenset[int]]
+"""By job, the places of some of its choices in the arrays of all."""
 
 
 def offers(
-    pools: Sequence[CandidatePool],
-    terms: Terms,
-    tried: Tried | None = None,
-    catalog: Catalog | None = None,
-    clock: PlanClock | None = None,
+    catalog: Catalog, picked: Picked | None = None, every: bool = False, clock: PlanClock | None = None
 ) -> tuple[Offer, ...]:
     """One offer for each job, in the jobs' order; of one pool and size no recipe is worse than another one.
 
-    `clock` limits the making of options, else the catalog's. Raises OutOfTime.
+    Of sizes those that are `picked`, or `every` one; else a spread with the break points. `clock` limits the making of
+    options, else the catalog's. Raises OutOfTime.
     """
-    made = catalog or Catalog(pools, terms)
-    return tuple(_offer(made, job, tried or Tried(), clock or made.clock) for job in terms.jobs)
+    return tuple(offer_of(catalog, job, picked, every, clock or catalog.clock) for job in catalog.terms.jobs)
 
 
 def sizes(pools: Sequence[CandidatePool], terms: Terms) -> int:
@@ -103,21 +94,22 @@ def sizes(pools: Sequence[CandidatePool], terms: Terms) -> int:
     return sum((most - least + 1) * many for (least, most, _), many in counts)
 
 
-def _offer(catalog: Catalog, job: JobTerms, tried: Tried, clock: PlanClock) -> Offer:
+def offer_of(catalog: Catalog, job: JobTerms, picked: Picked | None, every: bool, clock: PlanClock) -> Offer:
+    """The offer of one job, as in `offers`."""
     options: list[Option] = []
     refusals = dict(_unknown(job, catalog.pools))
-    picked = sorted(tried.picked.get(job.name, ())) if tried.picked is not None else None
+    places = sorted(picked.get(job.name, ())) if picked is not None else None
     at = 0
     for pool in catalog.pools:
         if not may_use(job, pool):
             continue
-        mine = catalog.every(pool, job) if tried.every else catalog.spread(pool, job)
+        mine = catalog.every(pool, job) if every or places is not None else catalog.spread(pool, job)
         refusals |= mine.refusals
         first, at = at, at + len(mine)
-        wanted = range(len(mine)) if picked is None else [place - first for place in picked if first <= place < at]
+        wanted = range(len(mine)) if places is None else [place - first for place in places if first <= place < at]
         for place in wanted:
             clock.check()
-            option = _option(job, mine.configuration(place, job, catalog.terms), catalog.terms)
+            option = _option(job, mine, place, catalog.terms)
             problem = _problem(option, catalog.terms)
             if problem:
                 refusals[f"{pool.name} {option.recipe}"] = problem
@@ -155,35 +147,39 @@ def _problem(option: Option, terms: Terms) -> str:
     return ""
 
 
-def _option(job: JobTerms, configuration: Configuration, terms: Terms) -> Option:
-    made, electric, pool_terms = configuration.speed, configuration.electric, configuration.source.pool.terms
+def _option(job: JobTerms, sizes: Sizes, place: int, terms: Terms) -> Option:
+    """The choice at this place of a pool's sizes."""
+    offered, gpus, tier = sizes.recipes[int(sizes.recipe[place])], int(sizes.gpus[place]), int(sizes.tier[place])
+    source, electric, pool_terms = offered.source, offered.electric, sizes.pool.terms
+    made = speed(source, gpus, goodput_of(job, sizes.pool, terms), tier)
+    assert not isinstance(made, str), "sizes without a rate are left out"
     middle = days(job.tokens, made.tokens_per_second)
     hours = middle * 24
-    energy = None if electric.mean is None else electric.mean * configuration.gpus * hours / WATTS_PER_MEGAWATT
+    energy = None if electric.mean is None else electric.mean * gpus * hours / WATTS_PER_MEGAWATT
     price = terms.dollars_per_kilowatt_hour
     free = pool_terms.price_includes_power or price is None
     electricity = 0.0 if free else None if energy is None else energy * 1000 * (price or 0.0)
     of_gpus = 0.0 if terms.electricity_alone else pool_terms.dollars_per_gpu_hour
-    dollars = None if of_gpus is None else configuration.gpus * hours * of_gpus
+    dollars = None if of_gpus is None else gpus * hours * of_gpus
     dollars = None if dollars is None or electricity is None else dollars + electricity
-    watts = None if electric.limit is None else electric.limit * configuration.gpus
+    watts = None if electric.limit is None else electric.limit * gpus
     slowest = days(job.tokens, made.low)
     return Option(
         job=job,
-        source=configuration.source,
-        gpus=configuration.gpus,
-        block_gpus=configuration.block_gpus,
-        tier=configuration.tier,
+        source=source,
+        gpus=gpus,
+        block_gpus=sizes.block_gpus,
+        tier=tier,
         speed=made,
         days=middle,
         days_low=days(job.tokens, made.high),
         days_high=slowest,
-        gpu_hours=configuration.gpus * hours,
+        gpu_hours=gpus * hours,
         limit_watts=watts,
-        idle_watts=electric.idle * configuration.gpus,
+        idle_watts=electric.idle * gpus,
         megawatt_hours=energy,
         gpu_dollars_per_hour=of_gpus,
         power_dollars=electricity,
         dollars=dollars,
-        deadline_days=middle if configuration.source.upper_bound else days(job.tokens, made.promised),
+        deadline_days=middle if source.upper_bound else days(job.tokens, made.promised),
     )

@@ -9,8 +9,7 @@ from below (Lagrange), so the bound is proved whenever the search is ended.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -20,18 +19,19 @@ from precision_operator.planner.inputs.terms import MOST_DAYS
 from precision_operator.planner.solving.catalog import Catalog
 from precision_operator.planner.solving.highs import run
 from precision_operator.planner.solving.highs_process import Model, Vector
+from precision_operator.planner.solving.options import Picked
 from precision_operator.planner.solving.size_picks import best_places, offered_places
 from precision_operator.planner.solving.size_work import (
     SizedJob,
     WorkRow,
     by_pool,
     have_deadlines,
-    longest_chain,
     one_by_one,
     pool_speeds,
     sized_spans,
     work_rows,
 )
+from precision_operator.planner.solving.windows import longest_chain
 
 ROUNDS = 30
 ADDED = 2
@@ -41,15 +41,6 @@ NEARLY = 1e-6
 """Above 1, a room that is filled so far may be full."""
 PENALTY = 20.0
 """What a day's room beyond the room costs, as a multiple of the dearest job: enough to be left unused."""
-
-
-@dataclass(frozen=True, slots=True)
-class Priced:
-    """`bound` is proved for the objective; `picked` are places in the arrays, by job."""
-
-    bound: float
-    infeasible: bool
-    picked: Mapping[str, frozenset[int]]
 
 
 class _Master:
@@ -224,7 +215,7 @@ class Market:
         """Whether some job has no size at all that ends in time."""
         return not all(job.allowed.any() for job in self.jobs)
 
-    def quick(self) -> Mapping[str, frozenset[int]]:
+    def quick(self) -> Picked:
         """By job a few choices from which a first plan can be made."""
         return {job.job.name: frozenset(best_places(job)) for job in self.jobs}
 
@@ -238,26 +229,29 @@ class Market:
             return 0.0
 
 
-def priced(market: Market, clock: PlanClock, most: float = math.inf) -> Priced:
-    """The bound of the first objective, and the choices to put into the program; `most` is a plan's value, if known.
+def priced(market: Market, clock: PlanClock) -> tuple[float, Picked]:
+    """(the bound that is proved of the first objective, the choices to put into the program).
 
-    Raises OutOfTime where nothing was proved in time.
+    Not of an infeasible market. Raises OutOfTime where nothing was proved in time.
     """
     jobs, catalog = market.jobs, market.catalog
-    if market.infeasible:
-        return Priced(math.inf, True, {})
     if market.name == "time":
-        return _priced_time(jobs, catalog, clock, most)
+        return _priced_time(jobs, catalog, clock)
     rows = work_rows(jobs, catalog.pools, catalog.terms, True, math.inf)
     master = _Master(jobs, rows, clock, False)
     master.start()
     bound, used = master.bounded()
-    return Priced(bound, False, offered_places(jobs, used, master.picked, False))
+    return bound, offered_places(jobs, used, master.picked, False)
+
+
+def _longest_chain(jobs: list[SizedJob]) -> float:
+    """The end of the longest chain of the shortest choices."""
+    return longest_chain([job.job for job in jobs], {job.job.name: float(job.days[job.allowed].min()) for job in jobs})
 
 
 def _room(jobs: list[SizedJob], catalog: Catalog, clock: PlanClock) -> float:
     """The first day by which the work of all jobs has room, and the longest chain has ended."""
-    first = longest_chain(jobs)
+    first = _longest_chain(jobs)
     end = max(first, 1.0)
     rows = [row for row in work_rows(jobs, catalog.pools, catalog.terms, False, end) if row.end == end]
     if not rows:
@@ -266,15 +260,14 @@ def _room(jobs: list[SizedJob], catalog: Catalog, clock: PlanClock) -> float:
     return max(first, begin + _Master(jobs, rows, clock, True).least() * (end - begin))
 
 
-def _priced_time(jobs: list[SizedJob], catalog: Catalog, clock: PlanClock, most: float) -> Priced:
+def _priced_time(jobs: list[SizedJob], catalog: Catalog, clock: PlanClock) -> tuple[float, Picked]:
     """The first day by which all can have ended: the room of all work by then must do.
 
     If the fullest room is filled to a share v <= 1 where all end by day T, none end before v T: with an earlier end
     there are no more choices, and each row's room shrinks at least as much as the end. From there on days are tried.
     """
-    low = longest_chain(jobs)
-    picked: Mapping[str, frozenset[int]] = {}
-    high = most if math.isfinite(most) else one_by_one(jobs)
+    low, high = _longest_chain(jobs), one_by_one(jobs)
+    picked: Picked = {}
     try:
         filled, picked = _filled(jobs, catalog, high, clock, False)
         while filled > 1 + NEARLY and high < MOST_DAYS:
@@ -291,12 +284,12 @@ def _priced_time(jobs: list[SizedJob], catalog: Catalog, clock: PlanClock, most:
             tried += 1
     except OutOfTime:
         pass
-    return Priced(low, False, picked)
+    return low, picked
 
 
 def _filled(
     jobs: list[SizedJob], catalog: Catalog, end: float, clock: PlanClock, deadlines: bool
-) -> tuple[float, Mapping[str, frozenset[int]]]:
+) -> tuple[float, Picked]:
     """(share of the fullest room that the work of all jobs by `end` fills at least, the choices that matter).
 
     With `deadlines` their rows too; it is enough to know of a share above 1 that it is. Raises OutOfTime.

@@ -31,7 +31,7 @@ from precision_operator.planner.solving.catalog import blocks
 from precision_operator.planner.solving.highs_process import Model, Vector
 from precision_operator.planner.solving.options import Offer, Option
 from precision_operator.planner.solving.schedule import watts
-from precision_operator.planner.solving.windows import WorkWindow, windows
+from precision_operator.planner.solving.windows import WorkWindow, followers, windows
 
 Places = NDArray[np.int64]
 TOLERANCE = 1e-9
@@ -242,20 +242,12 @@ class AssignmentProgram:
         for window in windows(self.offers, True):
             deadlines = [_deadline(job) for job in self.jobs.values() if job.deadline_days is not None]
             part = 1 / (window.end - window.begin)
-            related = self._followers(window.jobs)
+            related = followers(self.jobs.values(), window.jobs)
             easing = tuple((group, group.limit * part) for group in deadlines if group.of in related)
             yield from self._room(window, self.deadline_days * part, easing)
         if self.last_end is not None:
             for window in windows(self.offers, False, self.last_end):
                 yield from self._room(window, self.days / (window.end - window.begin), ())
-
-    def _followers(self, names: Sequence[str]) -> set[str]:
-        """These jobs and all that wait for them."""
-        followers, moved = {*names}, True
-        while moved:
-            more = {name for name, job in self.jobs.items() if followers & {*job.after}} - followers
-            followers, moved = followers | more, bool(more)
-        return followers
 
     def _room(
         self, window: WorkWindow, part: Vector, easing: tuple[tuple[RelaxableLimit, float], ...]

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from precision_operator.planner.inputs.clock import ENDLESS, PlanClock
-from precision_operator.planner.inputs.terms import JobTerms, PlanLimits
+from precision_operator.planner.inputs.terms import PlanLimits
 from precision_operator.planner.rates.candidate_pool import CandidatePool
 from precision_operator.planner.solving.options import Option
+from precision_operator.planner.solving.windows import days_of
 
 SLACK = 1e-6
 """Relative tolerance of limits: what a sum of floats may be off."""
@@ -186,7 +187,8 @@ def schedule(
 def in_turn(chosen: Sequence[Option], rank: Mapping[str, int] | None = None) -> list[Option]:
     """The options in the order in which their jobs are placed."""
     if rank is None:
-        latest = latest_ends(option.job for option in chosen)
+        jobs = [option.job for option in chosen]
+        _, latest = days_of(jobs, {job.name: 0.0 for job in jobs}, True, math.inf)
         waiting = sorted(chosen, key=lambda o: (not o.job.running, -o.job.priority, latest[o.job.name], o.job.name))
     else:
         waiting = sorted(chosen, key=lambda o: (not o.job.running, -o.job.priority, rank[o.job.name]))
@@ -197,20 +199,6 @@ def in_turn(chosen: Sequence[Option], rank: Mapping[str, int] | None = None) -> 
         placed.add(option.job.name)
         ordered.append(option)
     return ordered
-
-
-def latest_ends(jobs: Iterable[JobTerms]) -> Mapping[str, float]:
-    """By job, the day on which it must have ended: its deadline, or the first one of what waits for it; infinity."""
-    by_name = {job.name: job for job in jobs}
-    ends = {name: job.deadline_days or math.inf for name, job in by_name.items()}
-    moved = [*by_name]
-    while moved:
-        name = moved.pop()
-        for before in by_name[name].after:
-            if ends[name] < ends[before]:
-                ends[before] = ends[name]
-                moved.append(before)
-    return ends
 
 
 def fits(together: Sequence[Option], limits: PlanLimits) -> bool:
@@ -234,8 +222,3 @@ def peak(slots: Sequence[JobSlot], value: Callable[[Option], float]) -> float:
     for slot in slots:
         line.add(slot.start, slot.end, value(slot.option))
     return max(line.used)
-
-
-def ends(slots: Sequence[JobSlot]) -> Mapping[str, float]:
-    """By job, the day on which it ends."""
-    return {slot.option.job.name: slot.end for slot in slots}

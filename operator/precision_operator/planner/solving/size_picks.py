@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from precision_operator.planner.solving.options import Picked
 from precision_operator.planner.solving.size_work import SizedJob, by_pool
 
 SPREAD = 4
@@ -43,7 +44,7 @@ def _spread(job: SizedJob, wanted: set[int], everywhere: bool) -> list[int]:
 
 def offered_places(
     jobs: Sequence[SizedJob], used: Sequence[dict[int, None]], picked: Sequence[dict[int, None]], everywhere: bool
-) -> Mapping[str, frozenset[int]]:
+) -> Picked:
     """By job the choices that count, those beside them in the arrays, the last ones that were picked, and a spread."""
     offered = {}
     for job, mine, every in zip(jobs, used, picked, strict=True):

@@ -100,13 +100,6 @@ def pool_speeds(jobs: Sequence[SizedJob]) -> Mapping[int, float]:
     return {pool: sum(rates) / len(rates) for pool, rates in speeds.items()}
 
 
-def longest_chain(jobs: Sequence[SizedJob]) -> float:
-    """The end of the longest chain of the shortest choices."""
-    ready, latest = sized_spans(jobs, False, 0.0)
-    least = {job.job.name: float(job.days[job.allowed].min()) for job in jobs}
-    return max(ready[name] + least[name] - latest[name] for name in ready)
-
-
 def have_deadlines(jobs: Sequence[SizedJob]) -> bool:
     return any(job.job.deadline_days is not None for job in jobs)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from precision_api.kinds.capacity_plan import Objective
 from precision_operator.planner.inputs.clock import OutOfTime, PlanClock
 from precision_operator.planner.inputs.quantities import InputProblem
 from precision_operator.planner.inputs.terms import Terms
@@ -16,8 +17,8 @@ from precision_operator.planner.rates.candidate_pool import CandidatePool
 from precision_operator.planner.solving.catalog import Catalog
 from precision_operator.planner.solving.earliest import EarliestEnds
 from precision_operator.planner.solving.highs import begin
-from precision_operator.planner.solving.options import Offer, Tried, offers, sizes
-from precision_operator.planner.solving.prices import Market, Priced, priced
+from precision_operator.planner.solving.options import Offer, offer_of, offers, sizes
+from precision_operator.planner.solving.prices import Market, priced
 from precision_operator.planner.solving.schedule import in_turn
 from precision_operator.planner.solving.search import Search
 from precision_operator.planner.solving.solve import (
@@ -48,33 +49,32 @@ def solve_sizes(pools: Sequence[CandidatePool], terms: Terms, clock: PlanClock) 
     catalog = Catalog(pools, terms, clock)
     if sizes(pools, terms) <= MOST:
         try:
-            every = offers(pools, terms, Tried(every=True), catalog, clock.part(OF_OPTIONS))
+            every = offers(catalog, every=True, clock=clock.part(OF_OPTIONS))
         except OutOfTime:
             clock.check()
         else:
             return every, solve(every, terms, clock) if all(offer.options for offer in every) else None, ()
-    usual = offers(pools, replace(terms, jobs=terms.jobs[:1]), None, catalog)
-    if not all(offer.options for offer in usual):
-        return offers(pools, terms, None, catalog), None, ()
-    return _priced(pools, terms, clock, catalog, usual)
+    usual = offer_of(catalog, terms.jobs[0], None, False, clock)
+    if not usual.options:
+        return offers(catalog), None, ()
+    return _priced(catalog, objectives_of([usual], terms))
 
 
-def _priced(
-    pools: Sequence[CandidatePool], terms: Terms, clock: PlanClock, catalog: Catalog, usual: tuple[Offer, ...]
-) -> SizesSolution:
-    names = objectives_of(usual, terms)
+def _priced(catalog: Catalog, names: tuple[Objective, ...]) -> SizesSolution:
+    terms, clock = catalog.terms, catalog.clock
     if not terms.objectives and not all(job.deadline_days for job in terms.jobs):
         names = ("time",)
     market = Market(catalog, names[0])
     if market.infeasible:
-        return _clashing(pools, terms, catalog), None, ()
-    quick = offers(pools, terms, Tried(every=True, picked=market.quick()), catalog)
+        return _clashing(catalog), None, ()
+    quick = offers(catalog, market.quick())
     least = market.least(clock)
     search = _first(Search(quick, terms, names, clock.part(OF_FIRST)))
     try:
-        prices = priced(market, clock.part(OF_PRICES))
-        bound = max(prices.bound, least)
-        made = _picked(pools, terms, catalog, prices, quick if search.best else None)
+        proved, picked = priced(market, clock.part(OF_PRICES))
+        bound = max(proved, least)
+        # Where prices picked none, those of a first plan, else a spread.
+        made = quick if search.best and not picked else offers(catalog, picked or None)
         if not all(offer.options for offer in made):
             return made, None, ()
         solution = solve(made, terms, clock, search.best, names, bound)
@@ -93,19 +93,10 @@ def _priced(
     return made, replace(solution, gap=gap, timed_out=solution.timed_out or clock.over), ()
 
 
-def _picked(
-    pools: Sequence[CandidatePool], terms: Terms, catalog: Catalog, prices: Priced, quick: tuple[Offer, ...] | None
-) -> tuple[Offer, ...]:
-    """The choices for the program: what the prices picked, else those of a first plan, else a spread."""
-    if prices.picked:
-        return offers(pools, terms, Tried(every=True, picked=prices.picked), catalog)
-    return quick or offers(pools, terms, None, catalog)
-
-
-def _clashing(pools: Sequence[CandidatePool], terms: Terms, catalog: Catalog) -> tuple[Offer, ...]:
+def _clashing(catalog: Catalog) -> tuple[Offer, ...]:
     """What was offered where it is proved that there is no plan, to say why; none where time does not suffice."""
     try:
-        return offers(pools, terms, None, catalog)
+        return offers(catalog)
     except OutOfTime:
         return ()
 

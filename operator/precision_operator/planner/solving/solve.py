@@ -26,8 +26,8 @@ from precision_operator.planner.solving.highs_process import Solved, Vector
 from precision_operator.planner.solving.options import Offer, Option
 from precision_operator.planner.solving.program import PREFER_SHORT, AssignmentProgram, Constraint
 from precision_operator.planner.solving.schedule import SLACK, JobSlot
-from precision_operator.planner.solving.search import Candidate, Search
-from precision_operator.planner.solving.windows import spans_of
+from precision_operator.planner.solving.search import Candidate, Rank, Search
+from precision_operator.planner.solving.windows import longest_chain, spans_of
 
 HELD = 1e-6
 """Relative slack by which a later objective may spoil an earlier one."""
@@ -57,18 +57,8 @@ class Solution:
     values: tuple[float, ...]
     gap: float
     timed_out: bool
-    rank: tuple[str, ...] = ()
-    """Jobs in the order in which they were placed, within one priority."""
-
-    @property
-    def chosen(self) -> tuple[Option, ...]:
-        """The options."""
-        return tuple(slot.option for slot in self.slots)
-
-    @property
-    def ranks(self) -> dict[str, int]:
-        """The order as `schedule` takes it."""
-        return {name: place for place, name in enumerate(self.rank)}
+    rank: Rank
+    """The order in which jobs were placed, as `schedule` takes it."""
 
 
 def objectives_of(offers: Sequence[Offer], terms: Terms) -> tuple[Objective, ...]:
@@ -80,12 +70,8 @@ def objectives_of(offers: Sequence[Offer], terms: Terms) -> tuple[Objective, ...
     return ("cost",) if priced and all(offer.job.deadline_days for offer in offers) else ("time",)
 
 
-@dataclass(frozen=True, slots=True)
-class _Bound:
-    """What is proved of one objective, and whether time ended the proof."""
-
-    value: float
-    timed_out: bool
+_Bound = tuple[float, bool]
+"""What is proved of one objective, and whether time ended the proof."""
 
 
 class _Infeasible(Exception):
@@ -114,12 +100,12 @@ def solve(
         for number, name in enumerate(names):
             mine = clock.part(1 / (len(names) - number))
             known = proved if number == 0 else 0.0
-            reached = _time(search, number, mine, known) if name == "time" else _least(search, number, mine, known)
-            late = late or reached.timed_out
-            bound = reached.value if number == 0 else bound
+            reached, ended = (_time if name == "time" else _least)(search, number, mine, known)
+            late = late or ended
+            bound = reached if number == 0 else bound
             if search.best is None:
                 break
-            most = max(search.best.values[number] * (1 + HELD), reached.value * (1 + terms.gap))
+            most = max(search.best.values[number] * (1 + HELD), reached * (1 + terms.gap))
             search.held[number] = most if math.isfinite(most) else search.best.values[number] * (1 + HELD)
     except _Infeasible:
         if search.best is None:
@@ -133,8 +119,7 @@ def solution_of(search: Search, best: Candidate, bound: float, late: bool) -> So
     """A plan with its gap to what is proved of the first objective; `late`: whether time ended the proof."""
     first_value = best.values[0]
     gap = max(0.0, first_value - bound) / abs(first_value) if first_value else 0.0
-    ranked = tuple(sorted(best.rank, key=lambda name: best.rank[name]))
-    return Solution(best.slots, search.objectives, best.values, gap, late, ranked)
+    return Solution(best.slots, search.objectives, best.values, gap, late, best.rank)
 
 
 def _asked(
@@ -173,7 +158,7 @@ def _least(search: Search, number: int, clock: PlanClock, proved: float) -> _Bou
     except OutOfTime:
         if search.best is None:
             _simple(search, number)
-        return _Bound(bound, True)
+        return bound, True
     scale = float(np.abs(wanted).max()) or 1.0
     for attempt in range(TRIES):
         try:
@@ -181,12 +166,12 @@ def _least(search: Search, number: int, clock: PlanClock, proved: float) -> _Bou
         except OutOfTime:
             if attempt == 0 and search.best is None:
                 _roomier(search, number, wanted, clock)
-            return _Bound(bound, True)
+            return bound, True
         except _Infeasible:
             # All that is left was forbidden: each of these choices was put into every order.
             if attempt == 0:
                 raise
-            return _Bound(search.best.values[number] if search.best else bound, False)
+            return search.best.values[number] if search.best else bound, False
         assert solution.x is not None
         proved = (solution.bound - PREFER_SHORT * len(search.offers)) * scale
         bound = max(bound, proved) if attempt == 0 or len(search.offers) <= SMALL else bound
@@ -194,7 +179,7 @@ def _least(search: Search, number: int, clock: PlanClock, proved: float) -> _Bou
         candidate = search.try_choice(chosen, number)
         best = search.best
         if best is not None and best.values[number] <= bound + terms.gap * abs(bound) + HELD * abs(bound):
-            return _Bound(bound, solution.state == "limit")
+            return bound, solution.state == "limit"
         if attempt == 0:
             search.improve(candidate, number, 0.3 if len(search.offers) <= SMALL else 1.0)
         if len(search.offers) > SMALL or clock.over:
@@ -203,7 +188,7 @@ def _least(search: Search, number: int, clock: PlanClock, proved: float) -> _Bou
         cuts.append(Constraint(places, np.ones(len(places)), 0.0, len(places) - 1.0))
     if search.best is None or len(search.offers) > SMALL:
         _roomier(search, number, wanted, clock)
-    return _Bound(bound, clock.over)
+    return bound, clock.over
 
 
 def _roomier(search: Search, number: int, wanted: Vector, clock: PlanClock) -> None:
@@ -258,10 +243,8 @@ def _time(search: Search, number: int, clock: PlanClock, proved: float) -> _Boun
     offers, terms = tuple(search.offers), search.terms
     if not all(offer.options for offer in offers):
         raise _Infeasible
-    ready, latest = spans_of(offers, False, 0.0)
     least = {offer.job.name: min(option.days for option in offer.options) for offer in offers}
-    # Each job with what it waits for, and what waits for it.
-    low = max(proved, room_bound(offers), *(ready[name] + least[name] - latest[name] for name in ready))
+    low = max(proved, room_bound(offers), longest_chain([offer.job for offer in offers], least))
     late = False
     for chosen in (greedy_choice(offers, "time"), shortest_of_each(offers)):
         if chosen is not None:
@@ -293,7 +276,7 @@ def _time(search: Search, number: int, clock: PlanClock, proved: float) -> _Boun
             continue
         except OutOfTime:
             late = True
-    return _Bound(low, late)
+    return low, late
 
 
 def _halved(search: Search, number: int, low: float, high: float, whole: bool, clock: PlanClock) -> tuple[float, bool]:

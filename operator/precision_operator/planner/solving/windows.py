@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from precision_operator.planner.inputs.terms import JobTerms
@@ -57,6 +57,20 @@ def spans_of(
         for offer in offers
     }
     return days_of([offer.job for offer in offers], least, deadlines, last_end)
+
+
+def longest_chain(jobs: Sequence[JobTerms], least: Mapping[str, float]) -> float:
+    """The day on which the longest chain has ended at the earliest; `least` as in `days_of`."""
+    ready, latest = days_of(jobs, least, False, 0.0)
+    return max(ready[name] + least[name] - latest[name] for name in ready)
+
+
+def followers(jobs: Iterable[JobTerms], names: Iterable[str]) -> set[str]:
+    """These jobs and all that wait for them."""
+    waiting, followed = {job.name: {*job.after} for job in jobs}, {*names}
+    while more := {name for name, after in waiting.items() if followed & after} - followed:
+        followed |= more
+    return followed
 
 
 def days_of(
