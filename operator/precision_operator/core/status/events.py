@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
@@ -67,14 +67,19 @@ STRANGER = Note(
 
 
 def event(of: ProfileView | Stranger, note: Note, now: datetime) -> dict[str, Any]:
-    """A core/v1 Event; its name depends on what it says, so that a repetition is counted, not added."""
-    mark = hashlib.sha256(f"{of.uid}/{note.reason}/{note.message}".encode()).hexdigest()[:12]
+    """A core/v1 Event about a profile, or about what bears the agents' label."""
     api, kind = (of.api, of.kind) if isinstance(of, Stranger) else (names.API_VERSION, names.PROFILE_KIND)
     about = {"apiVersion": api, "kind": kind, "name": of.name, "namespace": of.namespace, "uid": of.uid}
+    return event_about(about, note, now)
+
+
+def event_about(about: Mapping[str, str], note: Note, now: datetime) -> dict[str, Any]:
+    """A core/v1 Event; its name depends on what it says, so that a repetition is counted, not added."""
+    mark = hashlib.sha256(f"{about['uid']}/{note.reason}/{note.message}".encode()).hexdigest()[:12]
     return {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"name": f"{of.name[:200].rstrip('-.')}.{mark}", "namespace": of.namespace},
+        "metadata": {"name": f"{about['name'][:200].rstrip('-.')}.{mark}", "namespace": about["namespace"]},
         "involvedObject": about,
         "type": note.type,
         "reason": note.reason,

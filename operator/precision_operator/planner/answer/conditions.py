@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -13,6 +12,7 @@ from precision_api.facts import names
 from precision_api.kinds.capacity_plan import PlanStatus
 from precision_operator.core.conditions import condition
 from precision_operator.core.observe.clock import format_time
+from precision_operator.core.status.events import Note, event_about
 
 _WARN = {(names.ACCEPTED, "False"), (names.SOLVED, "False"), (names.DEADLINES_PROMISED, "False")}
 UNUSABLE = "InputsUnusable"
@@ -90,40 +90,13 @@ def _promised(answer: PlanStatus) -> tuple[bool, str, str]:
 def events(raw: Mapping[str, Any], before: PlanStatus, after: PlanStatus, now: datetime) -> list[dict[str, Any]]:
     """One event for each condition that turned or has another reason, and one for a plan that says something else."""
     old = {c.type: (c.status, c.reason) for c in before.conditions}
-    happened = [
-        _event(raw, "Warning" if (c.type, c.status) in _WARN else "Normal", c.reason, c.message, now)
+    notes = [
+        Note("Warning" if (c.type, c.status) in _WARN else "Normal", c.reason, c.message)
         for c in after.conditions
         if old.get(c.type) != (c.status, c.reason) and c.reason not in ("NoPlan", "NoDeadlines")
     ]
-    solved_again = before.phase == after.phase == "Solved" and before.recommendation != after.recommendation
-    return (
-        [*happened, _event(raw, "Normal", "PlanChanged", after.recommendation or "", now)] if solved_again else happened
-    )
-
-
-def _event(
-    raw: Mapping[str, Any], kind: Literal["Normal", "Warning"], reason: str, message: str, now: datetime
-) -> dict[str, Any]:
-    """A core/v1 Event; its name depends on what it says, so that a repetition is counted, not added."""
-    meta = raw["metadata"]
-    mark = hashlib.sha256(f"{meta['uid']}/{reason}/{message}".encode()).hexdigest()[:12]
-    return {
-        "apiVersion": "v1",
-        "kind": "Event",
-        "metadata": {"name": f"{meta['name'][:200].rstrip('-.')}.{mark}", "namespace": meta["namespace"]},
-        "involvedObject": {
-            "apiVersion": names.API_VERSION,
-            "kind": names.PLAN_KIND,
-            "name": meta["name"],
-            "namespace": meta["namespace"],
-            "uid": meta["uid"],
-        },
-        "type": kind,
-        "reason": reason,
-        "message": message[:1000],
-        "source": {"component": names.MANAGED_BY},
-        "reportingComponent": names.MANAGED_BY,
-        "firstTimestamp": format_time(now),
-        "lastTimestamp": format_time(now),
-        "count": 1,
-    }
+    if before.phase == after.phase == "Solved" and before.recommendation != after.recommendation:
+        notes.append(Note("Normal", "PlanChanged", after.recommendation or ""))
+    identity = {key: raw["metadata"][key] for key in ("name", "namespace", "uid")}
+    about = {"apiVersion": names.API_VERSION, "kind": names.PLAN_KIND, **identity}
+    return [event_about(about, note, now) for note in notes]

@@ -11,9 +11,10 @@ import asyncio
 import hashlib
 import json
 import logging
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -25,7 +26,7 @@ from precision_api.kinds.capacity_plan import PlanSpec, PlanStatus
 from precision_operator.cluster import ApiError, Cluster, paths
 from precision_operator.cluster.client import PAGE_TENANT
 from precision_operator.cluster.object_store import identity
-from precision_operator.core.attempts.faults import Fault, Where
+from precision_operator.core.attempts.faults import Fault
 from precision_operator.core.observe.observed import Raw
 from precision_operator.core.observe.views import spec_problem
 from precision_operator.planner.answer.conditions import UNUSABLE, events, finished, refused, status_before
@@ -54,12 +55,17 @@ CHUNK = 50
 
 
 @dataclass
-class _Facts:
-    """What the reports hold, each read once; the object itself tells whether it is still the same."""
+class _Plan:
+    """One plan as it was seen last, and what is known of its answer."""
 
-    by_uid: dict[str, tuple[Raw, bytes]] = field(default_factory=dict)
-    changed_at: float = 0.0
-    changes: int = 0
+    raw: Raw
+    inputs: str = ""
+    """Hash of what the answer was made from that was written last; empty before the first one."""
+    solved_at: float = -math.inf
+    waits: tuple[float, int | None] = 0.0, None
+    """Of one that failed, until when it is left alone, and the generation that failed."""
+    look: int | None = None
+    """What the world looked like when its answer was last found to be up to date."""
 
 
 class Planning:
@@ -85,14 +91,11 @@ class Planning:
         self._cache = cache
         self._namespaces = namespaces
         self._unserved = unserved
-        self._plans: dict[str, Raw] = {}
-        self._facts = _Facts()
-        self._told: dict[str, str] = {}
-        self._solved_at: dict[str, float] = {}
-        self._waits: dict[str, tuple[float, int | None]] = {}
-        """By plan that failed, until when it is left alone, and the generation that failed."""
-        self._looked: dict[str, int] = {}
-        """By plan, what the world looked like when its answer was last found to be up to date."""
+        self._plans: dict[str, _Plan] = {}
+        self._facts: dict[str, tuple[Raw, bytes]] = {}
+        """What the reports hold, each read once; the object itself tells whether it is still the same."""
+        self._facts_changed_at = 0.0
+        self._facts_changes = 0
         self._moved = asyncio.Event()
         self._busy: dict[str, asyncio.Task[None]] = {}
         self._processes = processes or PlanProcesses(limit=container_bytes())
@@ -102,26 +105,20 @@ class Planning:
         raw = _slim(event["object"])
         uid = raw["metadata"]["uid"]
         if event["type"] == "DELETED" or raw["metadata"].get("deletionTimestamp"):
-            self._forget(uid)
-        elif identity(raw).version >= identity(self._plans.get(uid, raw)).version:  # not older than our own write
-            self._plans[uid] = raw
+            self._plans.pop(uid, None)
+        else:
+            plan = self._plans.setdefault(uid, _Plan(raw))
+            if identity(raw).version >= identity(plan.raw).version:  # not older than our own write
+                plan.raw = raw
         self._moved.set()
-
-    def _forget(self, uid: str) -> None:
-        """The plan is gone."""
-        self._plans.pop(uid, None)
-        self._told.pop(uid, None)
-        self._solved_at.pop(uid, None)
-        self._waits.pop(uid, None)
-        self._looked.pop(uid, None)
 
     async def list_one(self, namespace: str) -> None:
         """Take in a complete list of one namespace's CapacityPlans. Raises ApiError."""
-        before = {uid for uid, raw in self._plans.items() if raw["metadata"]["namespace"] == namespace}
+        before = {uid for uid, plan in self._plans.items() if plan.raw["metadata"]["namespace"] == namespace}
         collection = paths.collection(API_VERSION, PLAN_PLURAL, namespace)
         items, _ = await self._cluster.list_trimmed(collection, _slim, limit=PAGE_TENANT)
         for uid in before - {item["metadata"]["uid"] for item in items}:
-            self._forget(uid)
+            self._plans.pop(uid, None)
         for item in items:
             if item["metadata"]["uid"] not in self._plans:
                 await self.see({"type": None, "object": item})
@@ -155,10 +152,10 @@ class Planning:
         if not self._plans:
             return []
         await self._read_reports()
-        for uid, raw in [*self._plans.items()]:
+        for uid, plan in self._plans.items():
             busy = self._busy.get(uid)
-            if (busy is None or busy.done()) and not self._waiting(uid, raw):
-                self._busy[uid] = asyncio.create_task(self._try(uid, raw))
+            if (busy is None or busy.done()) and not _is_left_alone(plan):
+                self._busy[uid] = asyncio.create_task(self._try(uid, plan, plan.raw))
         return [*self._busy.values()]
 
     def _ended(self, tasks: Sequence[asyncio.Task[None]]) -> None:
@@ -168,34 +165,29 @@ class Planning:
                 task.result()
         self._busy = {uid: task for uid, task in self._busy.items() if not task.done()}
 
-    async def _try(self, uid: str, raw: Raw) -> None:
+    async def _try(self, uid: str, plan: _Plan, raw: Raw) -> None:
         """Bring one plan up to date; what fails is logged and tried again later, and never ends the operator."""
         try:
-            await self._one(uid, raw)
+            await self._one(plan, raw)
             return
         except LeaseLost:
             raise
         except ApiError as error:
             if error.status == 404:
-                self._forget(uid)
+                self._plans.pop(uid, None)
                 return
             _log.warning("plan %s: %s", raw["metadata"]["name"], error)
         except BrokenProcessPool:
             _log.warning("the planner's process ended at plan %s", raw["metadata"]["name"])
         except Exception as error:
-            self._log_fault("capacityplan", raw, error)
-        until = asyncio.get_running_loop().time() + RETRY_SECONDS
-        self._waits[uid] = (until, raw["metadata"].get("generation"))
-
-    def _waiting(self, uid: str, raw: Raw) -> bool:
-        """Whether the plan failed a short while ago, and its spec is still the same."""
-        until, generation = self._waits.get(uid, (0.0, None))
-        return generation == raw["metadata"].get("generation") and asyncio.get_running_loop().time() < until
+            meta = raw.get("metadata") or {}
+            key = f"{meta.get('namespace')}/{meta.get('name')}"
+            self._faults.looked(f"capacityplan {key}", [Fault("capacityplan", key, error)])
+        plan.waits = (asyncio.get_running_loop().time() + RETRY_SECONDS, raw["metadata"].get("generation"))
 
     async def _read_reports(self) -> None:
         """Take in reports that are new or have changed, a few at a time; forget those that are gone."""
-        there = dict(self._cache.all("reports"))
-        reports = self._facts.by_uid
+        there, reports = dict(self._cache.all("reports")), self._facts
         gone = reports.keys() - there.keys()
         fresh = [uid for uid, raw in there.items() if uid not in reports or reports[uid][0] is not raw]
         changed = False
@@ -203,40 +195,26 @@ class Planning:
             changed = changed or bool(reports.pop(uid)[1])
         for number, uid in enumerate(fresh):
             before = reports.get(uid)
-            facts = self._facts_of(there[uid])
+            facts = report_facts(there[uid])
             changed = changed or facts != (before[1] if before else b"")
             reports[uid] = (there[uid], facts)
             if number % CHUNK == CHUNK - 1:
                 await asyncio.sleep(0)
         if changed:
-            self._facts.changed_at = asyncio.get_running_loop().time()
-            self._facts.changes += 1
+            self._facts_changed_at = asyncio.get_running_loop().time()
+            self._facts_changes += 1
 
-    def _facts_of(self, report: Raw) -> bytes:
-        """What a report tells plans; nothing where reading it raises, which costs the others nothing."""
-        try:
-            facts = report_facts(report)
-        except Exception as error:
-            self._log_fault("report", report, error)
-            return b""
-        return facts
-
-    def _log_fault(self, where: Where, raw: Raw, error: Exception) -> None:
-        meta = raw.get("metadata") or {}
-        key = f"{meta.get('namespace')}/{meta.get('name')}"
-        self._faults.looked(f"{where} {key}", [Fault(where, key, error)])
-
-    async def _one(self, uid: str, raw: Raw) -> None:
+    async def _one(self, plan: _Plan, raw: Raw) -> None:
         """Solve one plan if its inputs are others than those of its answer."""
         meta, now = raw["metadata"], datetime.now(UTC)
-        generation = int(meta.get("generation") or 1)
         before = status_before(raw)
+        answered = plan.inputs or before.inputs
         try:
             spec = PlanSpec.model_validate(raw.get("spec") or {})
         except ValidationError as error:
             inputs = _hash(json.dumps(raw.get("spec"), sort_keys=True, default=str).encode())
-            if self._told.get(uid, before.inputs) != inputs:
-                await self._tell(raw, before, refused(spec_problem(error)), inputs, generation, now)
+            if answered != inputs:
+                await self._tell(plan, raw, refused(spec_problem(error)), inputs, now)
             return
         others = sorted(set(spec.fleet.namespaces) - {meta["namespace"]})
         if others and meta["namespace"] not in self._across:
@@ -244,24 +222,24 @@ class Planning:
                 f"spec.fleet.namespaces: plans of {meta['namespace']} may not read reports of {', '.join(others)}. "
                 f"Leave it out, or ask an administrator to add {meta['namespace']} to the chart value {ACROSS}"
             )
-            inputs = _hash(f"{generation} {text}".encode())
-            if self._told.get(uid, before.inputs) != inputs:
-                await self._tell(raw, before, refused(text), inputs, generation, now, "NamespacesNotAllowed")
+            inputs = _hash(f"{_generation(raw)} {text}".encode())
+            if answered != inputs:
+                await self._tell(plan, raw, refused(text), inputs, now, "NamespacesNotAllowed")
             return
         look = self._sight(raw, now)
-        settled = before.observed_generation == generation
-        if self._looked.get(uid) == look or (settled and not self._quiet(uid)):
+        settled = before.observed_generation == _generation(raw)
+        if plan.look == look or (settled and not self._quiet(plan)):
             return
         unserved = self._unserved()
         lost = sorted((set(spec.fleet.namespaces) or {meta["namespace"]}) & unserved.keys())
         if lost:
-            await self._tell_lost(raw, before, lost[0], unserved[lost[0]], generation)
+            await self._tell_lost(plan, raw, lost[0], unserved[lost[0]])
             return
         unwatched = sorted(set(spec.fleet.namespaces) - set(self._namespaces))
         work = await asyncio.to_thread(self._work(raw, spec, now))
         inputs = await asyncio.to_thread(inputs_of, work)
-        if self._told.get(uid, before.inputs) == inputs and settled:
-            self._looked[uid] = look
+        if answered == inputs and settled:
+            plan.look = look
             return
         if unwatched:
             watched = ", ".join(self._namespaces)
@@ -269,31 +247,30 @@ class Planning:
             answer = refused(text)
         else:
             answer = PlanStatus.model_validate_json(await self._processes.answer(work, str(meta["namespace"])))
-        self._solved_at[uid] = asyncio.get_running_loop().time()
-        await self._tell(raw, before, answer, inputs, generation, now)
+        plan.solved_at = asyncio.get_running_loop().time()
+        await self._tell(plan, raw, answer, inputs, now)
 
-    async def _tell_lost(self, raw: Raw, before: PlanStatus, namespace: str, why: str, generation: int) -> None:
+    async def _tell_lost(self, plan: _Plan, raw: Raw, namespace: str, why: str) -> None:
         """An answer stands while a namespace can't be read: without its nodes it would be wrong. A new plan is told."""
-        inputs = _hash(f"{namespace} can't be read".encode())
-        if before.inputs and before.observed_generation == generation:
+        before, inputs = status_before(raw), _hash(f"{namespace} can't be read".encode())
+        if before.inputs and before.observed_generation == _generation(raw):
             return
-        if self._told.get(raw["metadata"]["uid"]) != inputs:
+        if plan.inputs != inputs:
             answer = refused(f"namespace {namespace} can't be read now: the operator may not list {why}")
-            await self._tell(raw, before, answer, inputs, generation, datetime.now(UTC))
+            await self._tell(plan, raw, answer, inputs, datetime.now(UTC))
 
     def _sight(self, raw: Raw, now: datetime) -> int:
         """A number that changes when anything does that the inputs might hang on; by identity, so it is quick."""
         others = [id(raw) for kind in ("nodes", "profiles") for raw in self._cache.all(kind).values()]
-        return hash((self._facts.changes, id(raw), now.date(), tuple(others)))
+        return hash((self._facts_changes, id(raw), now.date(), tuple(others)))
 
-    def _quiet(self, uid: str) -> bool:
+    def _quiet(self, plan: _Plan) -> bool:
         now = asyncio.get_running_loop().time()
-        rested = now - self._facts.changed_at >= PAUSE_SECONDS
-        return rested or now - self._solved_at.get(uid, -PATIENCE_SECONDS) >= PATIENCE_SECONDS
+        return now - self._facts_changed_at >= PAUSE_SECONDS or now - plan.solved_at >= PATIENCE_SECONDS
 
     def _work(self, raw: Raw, spec: PlanSpec, now: datetime) -> Callable[[], Work]:
         """What makes the work, in any thread: caches are copied here, since watch events change them in the loop."""
-        reports, nodes = [*self._facts.by_uid.items()], [*self._cache.all("nodes").items()]
+        reports, nodes = [*self._facts.items()], [*self._cache.all("nodes").items()]
         return partial(_work_of, raw["metadata"], spec, now, reports, nodes, [*self._cache.all("profiles").values()])
 
     def end(self) -> None:
@@ -304,31 +281,34 @@ class Planning:
         self._processes.end()
 
     async def _tell(
-        self,
-        raw: Raw,
-        before: PlanStatus,
-        answer: PlanStatus,
-        inputs: str,
-        generation: int,
-        now: datetime,
-        refusal: str = UNUSABLE,
+        self, plan: _Plan, raw: Raw, answer: PlanStatus, inputs: str, now: datetime, refusal: str = UNUSABLE
     ) -> None:
         """Write the status, then the events; `refusal` is the reason where the answer refuses the spec."""
-        meta = raw["metadata"]
-        after = finished(answer, before, inputs, generation, now, refusal)
+        meta, before = raw["metadata"], status_before(raw)
+        after = finished(answer, before, inputs, _generation(raw), now, refusal)
         path = paths.item(paths.collection(API_VERSION, PLAN_PLURAL, meta["namespace"]), meta["name"], "status")
         body_status = after.model_dump(mode="json", by_alias=True, exclude_none=True)
         body = whole_status(meta["uid"], str(meta.get("resourceVersion", "")), body_status)
         seen = await self._cluster.patch(path, body, "json")
-        self._told[meta["uid"]] = inputs
-        if self._plans.get(meta["uid"]) is raw:
-            self._plans[meta["uid"]] = _slim(seen)
+        plan.inputs = inputs
+        if plan.raw is raw:
+            plan.raw = _slim(seen)
         _log.info("plan %s/%s: %s: %s", meta["namespace"], meta["name"], after.phase, after.recommendation)
         for event in events(raw, before, after, now):
             try:
                 await write_event(self._cluster, event)
             except ApiError as error:
                 _log.warning("event %s of plan %s: %s", event["reason"], meta["name"], error)
+
+
+def _is_left_alone(plan: _Plan) -> bool:
+    """Whether it failed a short while ago, and its spec is still the same."""
+    until, generation = plan.waits
+    return generation == plan.raw["metadata"].get("generation") and asyncio.get_running_loop().time() < until
+
+
+def _generation(raw: Raw) -> int:
+    return int(raw["metadata"].get("generation") or 1)
 
 
 def _work_of(
