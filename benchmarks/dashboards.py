@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from precision_api.facts.names import PROFILE_PLURAL, REPORT_PLURAL
 from precision_lab.monitoring.backfill import import_samples, sample
 from precision_lab.monitoring.prometheus import Prometheus, PrometheusSettings, Target, start_prometheus
 from precision_lab.pictures.sweep_server import serve
@@ -58,9 +59,9 @@ def node_level(sweep: Sweep) -> NodeLevel:
     """Rendered and built by the exporter's own code."""
     store = Store("node")
     for profile in sweep.profiles:
-        store.see_profile(profile)
+        store.see(PROFILE_PLURAL, profile)
     for report in sweep.reports:
-        store.see_report(report)
+        store.see(REPORT_PLURAL, report)
     body = build(store.view(), SHARDS)
     own_metrics = OwnMetrics(process=False)
     own_metrics.tell(body)

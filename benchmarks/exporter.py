@@ -24,10 +24,12 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from benchmarks import exporter_process
+from precision_api.facts.names import REPORT_PLURAL
 from precision_operator.core.results.reading import Reading
 from precision_operator.exporter.body import LIMIT_BYTES, Body, build
 from precision_operator.exporter.chunks import gzipped
-from precision_operator.exporter.families.family import LEVELS, Level, shown_at
+from precision_operator.exporter.families.family import LEVELS, Level
+from precision_operator.exporter.families.selection import Selection
 from precision_operator.exporter.families.table import NODE_FAMILIES
 from precision_operator.exporter.reading import read_report
 from precision_operator.exporter.store import Store
@@ -54,7 +56,7 @@ class Theirs:
 
     def __init__(self, results: list[Reading], level: Level) -> None:
         self._results = results
-        self._families = [family for family in NODE_FAMILIES if shown_at(level, family.level)]
+        self._families = [family for family in NODE_FAMILIES if Selection(level).shows(family)]
 
     def collect(self) -> Iterator[Metric]:
         for family in self._families:
@@ -104,7 +106,7 @@ def ours(nodes: int, pools: int, shards: int, level: Level) -> Figures:
 
     def see(objects: Iterable[dict[str, Any]]) -> None:
         for raw in objects:
-            store.see_report(raw)
+            store.see(REPORT_PLURAL, raw)
 
     seconds["read and render all reports (once in a process)"] = quickest(lambda: see(reports(nodes, pools)), 1)
     seconds["first scrape of all bodies, gzip"] = quickest(lambda: scraped(build(store.view(), shards)), 1)

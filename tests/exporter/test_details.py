@@ -11,6 +11,7 @@ import pytest
 
 from precision_api.exchange.request import canonical
 from precision_api.exchange.result import GemmResult, MeasurementResult, Verification
+from precision_api.facts.names import REPORT_PLURAL
 from precision_operator.cluster import ApiError
 from precision_operator.exporter.__main__ import arguments
 from precision_operator.exporter.body import build
@@ -86,7 +87,7 @@ async def test_a_new_run_is_read_anew() -> None:
     details = Details(shelf, store, 4)
     await details.take()
     shelf.held["d0"] = config_map(timed(5e-3))
-    store.see_report(report(0, "r2", "102"))
+    store.see(REPORT_PLURAL, report(0, "r2", "102"))
     await details.take()
     assert shown(store) == {"qkv": 5e-3}
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric, Sample
 
+from precision_api.facts.names import REPORT_PLURAL
 from precision_api.kinds.report import ReportStatus
 from precision_lab.builds.binaries import binaries
 from precision_operator.core.results.reading import read
@@ -335,7 +336,7 @@ def test_a_report_that_cannot_be_read_is_counted_and_the_others_are_shown(status
     broken = report_object("broken") | {"status": status}
     body = body_of([report_object("good"), broken])
     assert {sample.labels["node"] for sample in parsed(body) if "node" in sample.labels} == {"good"}
-    assert (body.shown_reports, body.unreadable_reports) == (1, 1)
+    assert (body.shown_reports, body.unreadable[REPORT_PLURAL]) == (1, 1)
 
 
 def test_a_report_of_a_newer_operator_with_further_fields_is_shown() -> None:
@@ -345,7 +346,8 @@ def test_a_report_of_a_newer_operator_with_further_fields_is_shown() -> None:
 
 def test_a_report_without_a_result_yet_is_no_error() -> None:
     body = body_of([report_object(status={})])
-    assert ([s for s in parsed(body) if "node" in s.labels], body.empty_reports, body.unreadable_reports) == ([], 1, 0)
+    assert [sample for sample in parsed(body) if "node" in sample.labels] == []
+    assert (body.empty_reports, body.unreadable[REPORT_PLURAL]) == (1, 0)
 
 
 # What JSON in UTF-8 can carry: everything but lone surrogates.

@@ -10,6 +10,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from precision_api.facts.names import PROFILE_PLURAL, REPORT_PLURAL
 from precision_operator.core.results.reading import Reading
 from precision_operator.exporter.body import Body, build
 from precision_operator.exporter.chunks import gzipped
@@ -139,7 +140,7 @@ class World:
                 raw = profile_object(event.profile, resourceVersion=str(self.version))
                 raw["spec"]["thresholds"] = {"slowNodePercent": event.percent}
                 self.profiles[event.profile] = raw
-                self.store.see_profile(raw)
+                self.store.see(PROFILE_PLURAL, raw)
             case Gemms():
                 key = ("ml", "nightly", event.node)
                 times = (GemmTime("bf16", "qkv", "fprop", "autocast", event.seconds),)
@@ -162,15 +163,15 @@ class World:
         found["metadata"]["uid"] = (before or found)["metadata"]["uid"]
         found["status"] = change.status
         self.left[found["metadata"]["name"]] = found
-        self.store.see_report(found)
+        self.store.see(REPORT_PLURAL, found)
 
     def anew(self) -> Body:
         """What an exporter shows that starts now, and gets the reports in another order."""
         store = Store("detail")
         for raw in self.profiles.values():
-            store.see_profile(raw)
+            store.see(PROFILE_PLURAL, raw)
         for _, raw in sorted(self.left.items(), reverse=True):
-            store.see_report(raw)
+            store.see(REPORT_PLURAL, raw)
         store.put_gemms(self.gemms)
         return build(store.view(), SHARDS)
 

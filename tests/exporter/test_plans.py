@@ -61,8 +61,8 @@ def phases(body: Body) -> dict[str, str]:
 def test_a_plan_is_shown_changed_and_forgotten_with_its_object() -> None:
     store = store_of(at(100), at(100, "q2"))
     assert phases(build(store.view())) == {"q1": "Solved", "q2": "Solved"}
-    store.see_plan(at(102, phase="Infeasible"))
-    store.see_plan(at(101))
+    store.see(PLAN_PLURAL, at(102, phase="Infeasible"))
+    store.see(PLAN_PLURAL, at(101))
     assert phases(build(store.view())) == {"q1": "Infeasible", "q2": "Solved"}
     store.forget(at(103))
     assert phases(build(store.view())) == {"q2": "Solved"}
@@ -91,11 +91,11 @@ def test_a_broken_plan_loses_its_series_says_why_once_and_leaves_the_others(
 ) -> None:
     store = store_of(profile_object(), at(10, "good"), at(10, "bad"))
     with caplog.at_level(logging.WARNING):
-        store.see_plan(at(11, "bad", **status))
-        store.see_plan(at(12, "bad", **status))
+        store.see(PLAN_PLURAL, at(11, "bad", **status))
+        store.see(PLAN_PLURAL, at(12, "bad", **status))
     body = build(store.view())
     assert phases(body) == {"good": "Solved"}
-    assert body.unreadable_plans == 1
+    assert body.unreadable[PLAN_PLURAL] == 1
     assert b"precision_profile_phase{" in body.fleet
     assert [record.getMessage().partition(": ")[0] for record in caplog.records] == ["ml/bad is not shown"]
 
@@ -103,7 +103,7 @@ def test_a_broken_plan_loses_its_series_says_why_once_and_leaves_the_others(
 def test_a_plan_that_waits_for_its_answer_has_no_series_and_is_no_problem() -> None:
     body = build(store_of(plan_object(status={})).view())
     assert b"precision_plan_" not in body.text
-    assert body.unreadable_plans == 0
+    assert body.unreadable[PLAN_PLURAL] == 0
 
 
 def test_the_kind_of_plans_may_be_lacking() -> None:

@@ -12,6 +12,7 @@ import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from precision_api.facts.names import REPORT_PLURAL
 from precision_operator.cluster import http_server
 from precision_operator.exporter.__main__ import arguments
 from precision_operator.exporter.self_metrics import OwnMetrics
@@ -99,7 +100,7 @@ async def test_gzip_gives_the_same_text_as_one_member_again_after_a_change() -> 
     store = store_of(PROFILE, N1)
     async with serving(store) as url, client() as http:
         for node in ("n2", "n3"):
-            store.see_report(report_object(node))
+            store.see(REPORT_PLURAL, report_object(node))
             async with http.get(f"{url}/metrics/shard/0", headers={"Accept-Encoding": "gzip"}) as response:
                 assert response.headers["Content-Encoding"] == "gzip"
                 unpacked = gzip.decompress(await response.read()).decode()

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from precision_api.facts.names import REPORT_PLURAL
 from precision_operator.exporter.__main__ import arguments
 from precision_operator.exporter.body import LIMIT_BYTES, Body, build, shards_needed, size_warning
 from precision_operator.exporter.chunks import NOTHING, combined, gzipped, piece
@@ -82,7 +83,7 @@ def test_a_changed_report_has_its_group_made_anew_and_no_other() -> None:
     store = fleet_store(NODES)
     before = build(store.view(), shards=2)
     changed = report_status([recipe_row("bf16", 1.001), recipe_row("mxfp8", 1.372)])
-    store.see_report(report_object(NODES[7], status=changed, resourceVersion="200"))
+    store.see(REPORT_PLURAL, report_object(NODES[7], status=changed, resourceVersion="200"))
     after = build(store.view(), 2, before)
     anew = {at for at, group in after.groups.items() if group is not before.groups[at]}
     assert anew == {place(NODES[7], 2)}
@@ -101,9 +102,9 @@ def test_a_pool_in_which_nothing_has_changed_is_not_worked_out_again() -> None:
         status["hardware"]["pool"] = "other"
         return report_object("o1", status=status, resourceVersion=str(version))
 
-    store.see_report(elsewhere(1.0, 100))
+    store.see(REPORT_PLURAL, elsewhere(1.0, 100))
     before = build(store.view())
-    store.see_report(elsewhere(1.1, 200))
+    store.see(REPORT_PLURAL, elsewhere(1.1, 200))
     after = build(store.view(), 1, before)
     same = {labels[2] for labels in before.pools if after.pools.get(labels) is before.pools[labels]}
     assert same == {"NVIDIA-GB200"}
@@ -117,12 +118,12 @@ def test_a_node_that_became_slow_has_its_standing_shown_although_its_own_report_
 
     store = fleet_store([])
     for number, node in enumerate(NODES[:9]):
-        store.see_report(report_object(node, status=status(0.96 + number / 100000)))
+        store.see(REPORT_PLURAL, report_object(node, status=status(0.96 + number / 100000)))
     before = build(store.view())
     assert b'precision_node_slow{node="gb200-0000"' in before.text
     assert b" 1.0\n" not in b"".join(line for line in before.text.splitlines(True) if b"node_slow{" in line)
     for node in NODES[1:9]:
-        store.see_report(report_object(node, status=status(1.2), resourceVersion="200"))
+        store.see(REPORT_PLURAL, report_object(node, status=status(1.2), resourceVersion="200"))
     slow = [
         line for line in build(store.view(), 1, before).text.splitlines() if b"node_slow{" in line and b" 1.0" in line
     ]
@@ -179,7 +180,7 @@ async def test_the_warning_is_logged_before_a_scrape_fails_and_the_sizes_are_sho
     for number in range(600):
         status = report_status(rows, workload=long)
         status["hardware"]["pool"] = long
-        store.see_report(report_object(f"n{number}{'y' * 200}", namespace=long, status=status))
+        store.see(REPORT_PLURAL, report_object(f"n{number}{'y' * 200}", namespace=long, status=status))
     own = OwnMetrics()
     scrapes = Scrapes(store, own, 1)
     with caplog.at_level(logging.WARNING):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from precision_api.facts.names import REPORT_PLURAL
+from precision_api.facts.names import PROFILE_PLURAL, REPORT_PLURAL
 from precision_operator.exporter.body import build
 from precision_operator.exporter.store import Store
 from tests.support.exposition import store_of
@@ -30,7 +30,7 @@ def at(version: int, node: str = "n1", **changes: Any) -> dict[str, Any]:
 def test_a_list_drops_what_vanished_and_leaves_what_is_younger_or_elsewhere_and_brings_nothing_back() -> None:
     store = Store()
     for report in (at(10), at(11, "n2"), at(20, "younger"), at(10, "far", namespace="other"), at(10, "deleted")):
-        store.see_report(report)
+        store.see(REPORT_PLURAL, report)
     store.forget(at(12, "deleted"))
     take(store, [at(11, "n2"), at(10, "deleted")], "15")
     assert held(store) == {"n2", "younger", "far"}
@@ -47,9 +47,9 @@ def test_reports_of_a_deleted_profile_are_not_shown_as_those_of_another_one_of_i
     owners = {"n1": "uid-of-the-deleted-one", "n2": profile_object()["metadata"]["uid"], "n3": ""}
     for node, uid in owners.items():
         refs = [{"kind": "PrecisionProfile", "name": "nightly", "uid": uid}] if uid else []
-        store.see_report(at(10, node, ownerReferences=refs))
+        store.see(REPORT_PLURAL, at(10, node, ownerReferences=refs))
     assert build(store.view()).nodes == 3, "before its successor is seen the deleted one's are shown"
-    store.see_profile(profile_object())
+    store.see(PROFILE_PLURAL, profile_object())
     body = build(store.view())
     assert (body.nodes, body.shown_reports, body.replaced_reports, body.empty_reports) == (2, 2, 1, 0)
     assert b'node="n1"' not in body.text
@@ -98,7 +98,7 @@ def test_a_workload_is_named_whatever_comes_first_and_loses_its_name_with_its_pr
 def test_a_report_that_was_rendered_before_its_workload_was_renamed_is_taken_in_under_the_new_name() -> None:
     store = store_of(profile_object())
     early = store.entry(REPORT_PLURAL, at(100))
-    store.see_profile(profile_object(workload={"name": "ours"}, resourceVersion="101"))
+    store.see(PROFILE_PLURAL, profile_object(workload={"name": "ours"}, resourceVersion="101"))
     store.take(REPORT_PLURAL, "ml", [early], "102")
     assert b'workload="llama3-8b"' not in build(store.view()).text
 
@@ -106,7 +106,7 @@ def test_a_report_that_was_rendered_before_its_workload_was_renamed_is_taken_in_
 def test_progress_of_a_profile_renders_no_report_again() -> None:
     store = store_of(profile_object(), at(100))
     (before,) = store.view().reports
-    store.see_profile(profile_object(resourceVersion="101", status={"phase": "Complete"}))
+    store.see(PROFILE_PLURAL, profile_object(resourceVersion="101", status={"phase": "Complete"}))
     assert store.view().reports[0] is before
 
 
@@ -121,7 +121,7 @@ def test_why_a_report_is_not_shown_is_logged_once(caplog: pytest.LogCaptureFixtu
     store = Store()
     with caplog.at_level(logging.WARNING):
         for version in (10, 11):
-            store.see_report(at(version, status={"results": "all"}))
+            store.see(REPORT_PLURAL, at(version, status={"results": "all"}))
     assert [record.getMessage().partition(": ")[2] for record in caplog.records] == [
         "status.results: Input should be a valid tuple"
     ]
@@ -131,4 +131,4 @@ def test_a_report_that_became_unreadable_loses_its_old_series() -> None:
     store = store_of(at(10), at(11, status={"results": "all"}))
     body = build(store.view())
     assert b'node="n1"' not in body.text
-    assert body.unreadable_reports == 1
+    assert body.unreadable[REPORT_PLURAL] == 1

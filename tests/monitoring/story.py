@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, cast
 
+from precision_api.facts.names import PROFILE_PLURAL, REPORT_PLURAL
 from precision_operator.cluster.watch_loop import WatchState
 from precision_operator.exporter.body import build
 from precision_operator.exporter.self_metrics import OwnMetrics
@@ -117,9 +118,9 @@ def exposed(profiles: Sequence[Profile]) -> bytes:
     """The exporter's text of these profiles: its store, its families, its own metrics."""
     store, own = Store("node"), OwnMetrics(process=False)
     for profile in profiles:
-        store.see_profile(profile.raw())
+        store.see(PROFILE_PLURAL, profile.raw())
         for node in profile.nodes:
-            store.see_report(node.report(profile.name))
+            store.see(REPORT_PLURAL, node.report(profile.name))
     body = build(store.view())
     own.tell(body)
     return body.text + own.text()

@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 
 from precision_api.exchange.result import MeasurementResult
 from precision_api.exchange.wire import encode, read_message
-from precision_api.facts.names import API_VERSION, PLAN_KIND, PROFILE_KIND
+from precision_api.facts.names import API_VERSION, PLAN_KIND, PROFILE_KIND, PROFILE_PLURAL, REPORT_PLURAL
 from precision_api.kinds.profile import ProfileSpec
 from precision_api.models.resolution import resolve
 from precision_operator.cli import app
@@ -76,9 +76,9 @@ def report_of(result: MeasurementResult, node: str) -> Object:
 def metrics_of(profile: Object, reports: Sequence[Object]) -> str:
     """The exporter's text of these objects, in all detail that reports have."""
     store = Store("node")
-    store.see_profile(profile)
+    store.see(PROFILE_PLURAL, profile)
     for report in reports:
-        store.see_report(report)
+        store.see(REPORT_PLURAL, report)
     return build(store.view()).text.decode()
 
 

@@ -25,6 +25,7 @@ from precision_api.exchange.message import Refusal
 from precision_api.exchange.request import canonical
 from precision_api.exchange.result import Failure, MeasurementResult
 from precision_api.exchange.wire import encode, read_message
+from precision_api.facts.names import PROFILE_PLURAL, REPORT_PLURAL
 from precision_api.facts.plain_text import one_line, plain
 from precision_api.kinds.report import ReportStatus
 from precision_operator.cli.output import as_columns, as_csv, as_json, as_yaml
@@ -252,11 +253,11 @@ def test_metrics_hold_no_message_no_image_and_no_log() -> None:
     attempt |= {"message": PLANTED, "log": PLANTED, "basis": {"agent": PLANTED}}
     condition = {"type": "Succeeded", "status": "False", "reason": "AgentCrashed", "message": PLANTED}
     store = Store("detail")
-    store.see_profile(profile_object(agent={"image": PLANTED, "imagePullSecrets": [{"name": PLANTED}]}))
+    store.see(PROFILE_PLURAL, profile_object(agent={"image": PLANTED, "imagePullSecrets": [{"name": PLANTED}]}))
     rows = [recipe_row("bf16"), recipe_row("mxfp8", failure=PLANTED)]
     partial = report_status(rows, partial=PLANTED)
     conditions = [condition | {"lastTransitionTime": FINISHED_AT}]
-    store.see_report(report_object(status=partial | {"attempt": attempt, "conditions": conditions}))
+    store.see(REPORT_PLURAL, report_object(status=partial | {"attempt": attempt, "conditions": conditions}))
     text = build(store.view()).text.decode()
     assert "precision_node_failed{" in text
     assert 'reason="AgentCrashed"' in text

@@ -13,7 +13,15 @@ from datetime import UTC, datetime
 from functools import cached_property
 from random import Random
 
-from precision_api.facts.names import API_VERSION, PROFILE_KIND, REPORT_KIND, report_name
+from precision_api.facts.names import (
+    API_VERSION,
+    PLAN_PLURAL,
+    PROFILE_KIND,
+    PROFILE_PLURAL,
+    REPORT_KIND,
+    REPORT_PLURAL,
+    report_name,
+)
 from precision_api.facts.products import ProductClass
 from precision_lab.fleet.hardware import HARDWARE
 from precision_lab.pictures.sweep_plans import Raw, answer, plans, swept_fleet
@@ -139,11 +147,11 @@ class Sweep:
     def _built(self) -> Body:
         store = Store("detail")
         for profile in self.profiles:
-            store.see_profile(profile)
+            store.see(PROFILE_PLURAL, profile)
         for report in self.reports:
-            store.see_report(report)
+            store.see(REPORT_PLURAL, report)
         for plan in self.plans:
-            store.see_plan(plan)
+            store.see(PLAN_PLURAL, plan)
         return build(store.view(), self.shards)
 
 

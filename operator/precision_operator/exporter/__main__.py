@@ -10,6 +10,7 @@ import re
 import signal
 import sys
 from collections.abc import Coroutine, Sequence
+from functools import partial
 from typing import Any
 
 from precision_operator.cluster import Cluster, ConnectionProblem
@@ -42,15 +43,9 @@ def _namespaces(text: str) -> tuple[str, ...]:
     return namespaces
 
 
-def _shards(text: str) -> int:
-    if not (text.isdecimal() and 1 <= int(text) <= MOST_SHARDS):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 to {MOST_SHARDS}")
-    return int(text)
-
-
-def _samples(text: str) -> int:
-    if not (text.isdecimal() and int(text) <= MOST_SAMPLES):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 0 to {MOST_SAMPLES}")
+def _number(text: str, least: int, most: int) -> int:
+    if not (text.isdecimal() and least <= int(text) <= most):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from {least} to {most}")
     return int(text)
 
 
@@ -92,7 +87,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument(
         "--shards",
-        type=_shards,
+        type=partial(_number, least=1, most=MOST_SHARDS),
         default=1,
         metavar="N",
         help="Node series are served by /metrics/shard/0 to N-1, each of which must be scraped (none at level pool). "
@@ -100,7 +95,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument(
         "--gemm-samples",
-        type=_samples,
+        type=partial(_number, least=0, most=MOST_SAMPLES),
         default=0,
         metavar="N",
         help="Nodes of each pool whose full results are read for precision_pool_gemm_seconds; needs the right to get "

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Any, Protocol
+from typing import Any
 
 from precision_api.facts.grouping import grouped
+from precision_api.facts.names import PLAN_PLURAL, PROFILE_PLURAL, REPORT_PLURAL
 from precision_operator.exporter.chunks import NOTHING, CompressedChunk, joined, piece, unpacked
 from precision_operator.exporter.entries import Entry, count_lines, newest_of_each, of_profiles_there
 from precision_operator.exporter.families import table
@@ -31,13 +32,6 @@ NEAR = 0.8
 
 _SHARD_SERIES = "precision_exporter_shard_series"
 _SHARD_HELP = "Node series in this shard; index is its number."
-
-
-class Counted(Protocol):
-    """Whatever knows the number of its series."""
-
-    @property
-    def series(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -113,9 +107,8 @@ class Body:
     replaced_reports: int
     shown_reports: int
     empty_reports: int
-    unreadable_reports: int
-    unreadable_profiles: int
-    unreadable_plans: int
+    unreadable: Mapping[str, int]
+    """By plural."""
 
     @property
     def text(self) -> bytes:
@@ -148,7 +141,8 @@ def build(view: StoreSnapshot, shards: int = 1, before: Body | None = None) -> B
             *_families(table.PLAN_FAMILIES, [entry.lines for entry in plans]),
         )
     )
-    unreadable = sum(1 for entry in view.reports if entry.problem)
+    entries = {REPORT_PLURAL: view.reports, PROFILE_PLURAL: view.profiles, PLAN_PLURAL: view.plans}
+    unreadable = {plural: sum(1 for entry in of if entry.problem) for plural, of in entries.items()}
     return Body(
         generation=view.generation,
         fleet=fleet,
@@ -156,14 +150,14 @@ def build(view: StoreSnapshot, shards: int = 1, before: Body | None = None) -> B
         shards=made,
         groups=groups,
         pools=rendered,
-        series=_series(made, rendered.values(), profiles, plans),
+        series=sum(shard.series for shard in made)
+        + sum(pool.series for pool in rendered.values())
+        + sum(entry.series for entry in (*profiles, *plans)),
         nodes=len({entry.key[2] for entry in reports}),
         replaced_reports=replaced,
         shown_reports=len(reports),
-        empty_reports=len(view.reports) - len(reports) - replaced - unreadable,
-        unreadable_reports=unreadable,
-        unreadable_profiles=sum(1 for entry in view.profiles if entry.problem),
-        unreadable_plans=sum(1 for entry in view.plans if entry.problem),
+        empty_reports=len(view.reports) - len(reports) - replaced - unreadable[REPORT_PLURAL],
+        unreadable=unreadable,
     )
 
 
@@ -259,17 +253,13 @@ def _shard(
         *(tuple(part.pieces[number] for part in standings) for number in range(len(table.STANDING_FAMILIES))),
     )
     columns = tuple(map(_column, _HEADS, parts, columns_before))
-    series = _series(mine, standings)
+    series = sum(group.series for group in mine) + sum(standing.series for standing in standings)
     series_lines = piece(shard_series(index, series))
     return Shard(index, columns, joined((*(column.packed for column in columns), series_lines)), series)
 
 
-_NODE_HEADS: tuple[Family[Any], ...] = (*table.NODE_FAMILIES, *table.STANDING_FAMILIES)
-_HEADS = tuple(piece(family.head) for family in _NODE_HEADS)
-
-
-def _series(*parts: Iterable[Counted]) -> int:
-    return sum(counted.series for part in parts for counted in part)
+_NODE_FAMILIES: tuple[Family[Any], ...] = (*table.NODE_FAMILIES, *table.STANDING_FAMILIES)
+_HEADS = tuple(piece(family.head) for family in _NODE_FAMILIES)
 
 
 def _column(head: CompressedChunk, parts: tuple[CompressedChunk, ...], before: FamilyColumn | None) -> FamilyColumn:

@@ -21,6 +21,7 @@ from precision_operator.exporter.body import LIMIT_BYTES, Body
 
 KINDS: Mapping[str, str] = {PROFILE_PLURAL: "profiles", REPORT_PLURAL: "reports", PLAN_PLURAL: "plans"}
 """By plural: what the operator's metrics call the kind, too."""
+_OBJECTS = {REPORT_PLURAL: "Reports", PROFILE_PLURAL: "Profiles", PLAN_PLURAL: "CapacityPlans"}
 REPORT_STATES = ("shown", "without_result", "replaced")
 
 
@@ -59,21 +60,14 @@ class OwnMetrics:
             ["state"],
             registry=registry,
         )
-        self._unreadable_reports = Gauge(
-            "precision_exporter_unreadable_reports",
-            "Reports that are not shown because they can't be read; the log says why.",
-            registry=registry,
-        )
-        self._unreadable_profiles = Gauge(
-            "precision_exporter_unreadable_profiles",
-            "Profiles that are not shown because they can't be read; the log says why.",
-            registry=registry,
-        )
-        self._unreadable_plans = Gauge(
-            "precision_exporter_unreadable_plans",
-            "CapacityPlans that are not shown because they can't be read; the log says why.",
-            registry=registry,
-        )
+        self._unreadable = {
+            plural: Gauge(
+                f"precision_exporter_unreadable_{KINDS[plural]}",
+                f"{objects} that are not shown because they can't be read; the log says why.",
+                registry=registry,
+            )
+            for plural, objects in _OBJECTS.items()
+        }
         self._forbidden = Gauge(
             "precision_exporter_forbidden",
             "1 while the API server refuses to list a kind in a namespace for want of rights.",
@@ -101,9 +95,8 @@ class OwnMetrics:
         counts = (body.shown_reports, body.empty_reports, body.replaced_reports)
         for state, count in zip(REPORT_STATES, counts, strict=True):
             self._reports.labels(state).set(count)
-        self._unreadable_reports.set(body.unreadable_reports)
-        self._unreadable_profiles.set(body.unreadable_profiles)
-        self._unreadable_plans.set(body.unreadable_plans)
+        for plural, count in body.unreadable.items():
+            self._unreadable[plural].set(count)
 
     def text(self) -> bytes:
         """These metrics in the text format."""

@@ -65,22 +65,10 @@ class Store:
         return (profile_entry if plural == PROFILE_PLURAL else plan_entry)(raw, self._selection)
 
     def see(self, plural: str, raw: Raw) -> None:
-        """Take in an object that was added or changed."""
+        """Take in an object that was added or changed; with a profile the workload's name in its reports."""
         self._put(plural, self.entry(plural, raw))
         if plural == PROFILE_PLURAL:
             self._name_workloads()
-
-    def see_report(self, raw: Raw) -> None:
-        """Take in a report that was added or changed."""
-        self.see(REPORT_PLURAL, raw)
-
-    def see_profile(self, raw: Raw) -> None:
-        """Take in a profile that was added or changed, and with it the workload's name in its reports."""
-        self.see(PROFILE_PLURAL, raw)
-
-    def see_plan(self, raw: Raw) -> None:
-        """Take in a plan that was added or changed."""
-        self.see(PLAN_PLURAL, raw)
 
     def forget(self, raw: Raw) -> None:
         """Drop an object that was deleted."""

@@ -89,8 +89,3 @@ class Family(Generic[Subject]):
     @cached_property
     def _template(self) -> Template:
         return sample_template(self.name, self.labels, shared=len(NODE) if self._of_nodes else 0)
-
-
-def shown_at(level: Level, family_level: Level) -> bool:
-    """Whether a family of `family_level` is shown at metricsLevel `level`."""
-    return LEVELS.index(family_level) <= LEVELS.index(level)

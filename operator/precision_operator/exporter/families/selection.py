@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from precision_operator.exporter.families.family import Family, Level, shown_at
+from precision_operator.exporter.families.family import LEVELS, Family, Level
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,8 @@ class Selection:
         """Whether the family is shown."""
         is_shown = self._answers.get(family.name)
         if is_shown is None:
-            is_shown = shown_at(self.level, family.level) and self._lists(family.name)
-            self._answers[family.name] = is_shown
+            at_level = LEVELS.index(family.level) <= LEVELS.index(self.level)
+            is_shown = self._answers[family.name] = at_level and self._lists(family.name)
         return is_shown
 
     def unmatched(self, names: Iterable[str]) -> tuple[str, ...]:
