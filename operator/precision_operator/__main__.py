@@ -56,7 +56,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser("python -m precision_operator", description=__doc__)
     add = parser.add_argument
     add_settings(parser)
-    add("--host", default="127.0.0.1", help="Address of probes and metrics: %(default)s.")
+    add("--host", default="127.0.0.1", help="Address of probes and metrics; empty: any. Default: %(default)s.")
     add("--port", type=int, default=8080, help="Port of /healthz, /readyz and /metrics: %(default)s.")
     add("--probe-port", type=int, default=0, help="Port of /healthz and /readyz alone; 0, the default: any.")
     add("--kubeconfig", help="Default: $KUBECONFIG, the pod's service account, ~/.kube/config.")

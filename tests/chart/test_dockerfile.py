@@ -137,7 +137,7 @@ def test_the_operator_understands_what_the_chart_tells_it(helm: Helm) -> None:
     assert read.agent_image == "registry.example.com/precision-profiler/agent:0.3.0"
     assert read.allowed_images == ("registry.example.com/precision-profiler/agent",)
     assert (read.priority_class, read.agent_service_account) == (DEFAULT_PRIORITY_CLASS, "precision-profiler-agent")
-    assert (read.host, {read.probe_port}) == ("0.0.0.0", probed_ports(found))
+    assert (read.host, {read.probe_port}) == ("", probed_ports(found))
 
 
 def test_the_operator_understands_what_agents_get_by_default(helm: Helm) -> None:
@@ -170,4 +170,4 @@ def test_the_exporter_understands_what_the_chart_tells_it(helm: Helm) -> None:
     assert found["command"] == ["python", "-m", "precision_operator.exporter"]
     assert tuple(read.watch_namespaces) == ("a", "b")
     assert (read.metrics_level, read.shards) == ("node", 1)
-    assert (read.host, {read.probe_port}) == ("0.0.0.0", probed_ports(found))
+    assert (read.host, {read.probe_port}) == ("", probed_ports(found))

@@ -12,6 +12,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from precision_lab.processes.ports import free_ports
 from precision_operator.cluster.http_server import MOST, MOST_OF_ADDRESS, probes, serving
 from precision_operator.exporter.self_metrics import OwnMetrics
 from precision_operator.exporter.server import Scrapes, application
@@ -20,6 +21,7 @@ from tests.support.exposition import store_of
 
 BODY = b"precision_up 1\n" * (1 << 20)
 PAGE_BYTES = 4096
+HEAD_END = b"Host: x\r\n\r\n"
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
@@ -70,7 +72,16 @@ async def answer(port: int, path: str = "/healthz") -> int:
         return response.status
 
 
-HEAD_END = b"Host: x\r\n\r\n"
+async def test_no_host_is_every_address_of_ipv4_and_ipv6() -> None:
+    (port,) = free_ports(1)
+    async with serving(probes(lambda: (200, "")), "", port):
+        for host in ("127.0.0.1", "::1"):
+            reader, writer = await asyncio.open_connection(host, port)
+            writer.write(b"GET /healthz HTTP/1.1\r\n" + HEAD_END)
+            assert b"200 OK" in await reader.readline()
+            writer.close()
+
+
 HALF, SLOW = b"GET /metr", b"GET /metrics HTTP/1.1\r\n" + HEAD_END
 
 
@@ -142,7 +153,7 @@ async def test_what_is_refused_ends_its_connection_at_once_and_fills_no_log(
     async with metrics_served() as port, connected(port, 1, 1, words) as [(reader, _)]:
         with suppress(ConnectionError):  # what is still sent meets a closed port
             assert status in await reader.readline()
-        await asyncio.to_thread(eventually, lambda: open_at(port) == 0, 2.0)
+        await asyncio.to_thread(eventually, lambda: open_at(port) == 0, 4.0)
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 

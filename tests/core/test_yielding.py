@@ -151,6 +151,8 @@ def test_a_namespace_whose_pods_were_ended_for_in_vain_ends_no_more_agents() -> 
     assert may_ask(waiting(), vain[1:])
     assert not may_ask(waiting(), vain)
     assert may_ask(replace(waiting(), key="other/train-0"), vain)
+    unnamed = [replace(each, pod=ANOTHERS_POD) for each in vain]
+    assert may_ask(waiting(), unnamed), "of another leader's status: it would hold up whom it was not for"
 
 
 def test_of_one_namespace_three_agents_at_a_time_may_turn_out_to_have_been_ended_in_vain() -> None:

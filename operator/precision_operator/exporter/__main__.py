@@ -67,7 +67,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--port", type=int, default=9464, help="Port to serve on; 0: any. Default: %(default)s.")
     parser.add_argument("--probe-port", type=int, default=0, help="Port of /healthz and /readyz alone. Default: any.")
-    parser.add_argument("--host", default="127.0.0.1", help="Address to serve on. Default: %(default)s.")
+    parser.add_argument("--host", default="127.0.0.1", help="Address to serve on; empty: any. Default: %(default)s.")
     parser.add_argument("--kubeconfig", help="Default: $KUBECONFIG, the pod's service account, ~/.kube/config.")
     parser.add_argument(
         "--deployment", default="", help="Our own: once it is deleted, no request follows. Default: none is watched."
