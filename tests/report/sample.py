@@ -24,7 +24,9 @@ from precision_api.exchange.result import (
 )
 from precision_api.facts.recipes import RECIPE_NAMES, Recipe
 from precision_api.kinds.report import ReportStatus
+from precision_operator.core.results.outliers import Judged
 from precision_operator.core.results.reading import Reading, read
+from precision_operator.core.results.slowness import compared
 from precision_operator.report.facts import Given, reading_of_result
 from tests.support.report_objects import fresh_no_more, recipe_row, report_status, without_energy
 from tests.support.result_objects import interval, recipe_result, result
@@ -138,6 +140,22 @@ def node_page(**changes: Any) -> Given:
     found = full_result()
     given = Given(f"Node {found.node}, profile ml/nightly", MADE_AT, (reading_of_result(found),), found, price=10.5)
     return replace(given, **changes)
+
+
+def slow_page() -> Given:
+    """The page of one node of which one GPU runs at 80 % of the others."""
+    rates = {f"GPU-{i}": 0.8 * 39_000 if i == 2 else 39_000.0 for i in range(4)}
+    rows = [row if row.recipe != "nvfp4" else row.model_copy(update={"training": row.training.model_copy(
+        update={"tokens_per_second_by_gpu": rates})}) for row in full_result().recipes]  # fmt: skip
+    found = full_result(recipes=rows, health=[{"uuid": "GPU-2", "ecc_aggregate_uncorrectable": 3}])
+    reading = read(found.node, "NVIDIA-GB200", status())
+    slow = replace(
+        reading,
+        rows={recipe: row._replace(gpu_spread=0.8) for recipe, row in reading.rows.items()},
+        hardware=reading.hardware.model_copy(update={"slowest_gpu": "GPU-2"}),
+    )
+    judged = Judged(found.node, "NVIDIA-GB200", 0.8, True, 0.95, "nvfp4", 7)
+    return node_page(result=found, standing=compared(judged, slow, "ml", "nightly"))
 
 
 def status(speed: float = 1.0, **changes: Any) -> ReportStatus:

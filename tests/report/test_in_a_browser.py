@@ -12,12 +12,12 @@ from playwright.sync_api import Browser, Page
 
 from precision_lab.pictures.browser import chromium
 from precision_operator.report.page import page
-from tests.report.sample import fleet_page, node_page
+from tests.report.sample import fleet_page, node_page, slow_page
 
 NARROW, PHONE, DESKTOP = (420, 800), (375, 812), (1280, 900)
 LEAST_PIXELS = 9.0
 """Height of the smallest letters on a phone."""
-PAGES = {"node": node_page, "fleet": fleet_page}
+PAGES = {"node": node_page, "slow": slow_page, "fleet": fleet_page}
 
 
 @dataclass

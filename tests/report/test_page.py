@@ -12,9 +12,7 @@ import pytest
 
 from precision_api.exchange.result import Failure, GemmSum, MeasurementResult, Verification
 from precision_api.facts.recipes import RECIPE_NAMES
-from precision_operator.core.results.outliers import Judged
 from precision_operator.core.results.reading import read
-from precision_operator.core.results.slowness import compared
 from precision_operator.drawing.palette import RECIPE_COLOURS, RECIPE_DASHES
 from precision_operator.report.facts import Given, reading_of_result
 from precision_operator.report.figures import figures
@@ -22,7 +20,7 @@ from precision_operator.report.figures.cost import dollars
 from precision_operator.report.figures.table import table
 from precision_operator.report.page import NODES_LISTED, page
 from precision_operator.report.verdict import verdict
-from tests.report.sample import MADE_AT, fleet, fleet_page, full_result, gemms, node_page, status, sums
+from tests.report.sample import MADE_AT, fleet, fleet_page, full_result, gemms, node_page, slow_page, status, sums
 from tests.support.report_objects import recipe_row, without_energy
 from tests.support.result_objects import recipe_result
 
@@ -191,18 +189,7 @@ def test_slow_throttled_and_fallen_back_nodes_are_named_in_picture_and_words() -
 
 
 def test_the_page_of_a_slow_node_leads_with_it_and_its_gpus() -> None:
-    rates = {f"GPU-{i}": 0.8 * 39_000 if i == 2 else 39_000.0 for i in range(4)}
-    rows = [row if row.recipe != "nvfp4" else row.model_copy(update={"training": row.training.model_copy(
-        update={"tokens_per_second_by_gpu": rates})}) for row in full_result().recipes]  # fmt: skip
-    found = full_result(recipes=rows, health=[{"uuid": "GPU-2", "ecc_aggregate_uncorrectable": 3}])
-    judged = Judged(found.node, "NVIDIA-GB200", 0.8, True, 0.95, "nvfp4", 7)
-    slow = read(found.node, "NVIDIA-GB200", status())
-    slow = replace(
-        slow,
-        rows={recipe: row._replace(gpu_spread=0.8) for recipe, row in slow.rows.items()},
-        hardware=slow.hardware.model_copy(update={"slowest_gpu": "GPU-2"}),
-    )
-    given = node_page(result=found, standing=compared(judged, slow, "ml", "nightly"))
+    given = slow_page()
     first, cost, what, to_do, recipes = [each.text for each in verdict(given)][:5]
     assert first == "node-1 is slow: 80.0% of its peers' rate, 123,000 against 154,000 tokens/s (nvfp4)."
     assert "64 nodes with this one do the work of 51.2, 12.8 fewer" in cost
