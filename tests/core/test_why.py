@@ -64,6 +64,8 @@ def test_a_result_that_nobody_measured_is_called_so(data: str) -> None:
         if line.startswith("  last result")
     )  # fmt: skip
     assert line.endswith(f", {data.upper()}") is (data != "measured")
+    first = text("n1", [replace(slow, past=replace(slow.past, data=data))]).splitlines()[0]
+    assert first.startswith(f"ml/nightly, {data.upper()}: n1 is slow") is (data != "measured")
 
 
 def test_what_the_last_attempt_alone_is_told_of_is_a_disruption_and_no_failure_of_the_node() -> None:
@@ -159,7 +161,7 @@ def test_a_slow_node_stays_measured_and_its_figure_stands_in_the_text_and_in_the
     found = answer(SITUATIONS["Slow"])
     assert (found.kind, found.reason) == ("succeeded", "Measured")
     assert text("n1", [found]).splitlines()[:3] == [
-        "ml/nightly: n1 is slow: 80.0% of its peers' rate, 800 against 1,000 tokens/s (bf16)",
+        "ml/nightly, SIMULATED: n1 is slow: 80.0% of its peers' rate, 800 against 1,000 tokens/s (bf16)",
         "  A synchronous job waits for its slowest node in every step: 64 nodes with this one do the work of 51.2, "
         "12.8 fewer, where the others run as its peers and compute sets the pace.",
         f"  Slow: {found.standing.what}",

@@ -199,8 +199,8 @@ def test_the_page_of_a_slow_node_leads_with_it_and_its_gpus() -> None:
     assert "dcgmi diag -r 3" in to_do
     assert "trains fastest" in recipes
     shown = next(figures(given))
-    assert (shown.key, shown.rows[2]) == ("gpus", ("2", "GPU-2", "31,200", "81.0%", "1,200", "3"))
-    assert shown.rows[0][3:] == ("101.3%", "1,200", "–")
+    assert (shown.key, shown.rows[2]) == ("gpus", ("2", "31,200", "81.0%", "1,200", "3", "GPU-2"))
+    assert shown.rows[0][2:] == ("101.3%", "1,200", "–", "GPU-0")
 
 
 def test_the_estimate_of_memory_stands_beside_what_the_gpu_has() -> None:

@@ -65,7 +65,7 @@ figure details{font-size:.85rem;margin-top:.4rem}
 table{border-collapse:collapse;font-size:.82rem;width:100%}
 th,td{text-align:left;padding:.2rem .5rem;border-bottom:1px solid var(--grid);vertical-align:top}
 td{font-variant-numeric:tabular-nums}
-#gpus :is(th,td){white-space:nowrap;font-size:.72rem;padding:.2rem .25rem}
+#gpus :is(th,td){white-space:nowrap;font-size:.68rem;padding:.2rem .25rem}
 footer{margin-top:2rem;font-size:.8rem;color:var(--faint)}
 @media(max-width:30rem){body{padding:.6rem}figure{padding:.5rem}.fold>figure{padding:.5rem 0}}
 @media print{

@@ -84,7 +84,12 @@ def _head(answer: NodeAnswer) -> str:
     if standing is None or not standing.judged.slow:
         return f"{answer.profile.key}: {state}"
     told = (standing.headline, standing.cost, f"{standing.reason}: {standing.what}", standing.to_do, state)
-    return f"{answer.profile.key}: " + "\n  ".join(told)
+    return ", ".join((answer.profile.key, *_made_up(answer))) + ": " + "\n  ".join(told)
+
+
+def _made_up(answer: NodeAnswer) -> tuple[str, ...]:
+    """What the result is in capitals where nobody measured it on a GPU."""
+    return () if answer.past.data in (None, "measured") else (answer.past.data.upper(),)
 
 
 def _lines(answer: NodeAnswer) -> Iterator[tuple[str, str]]:
@@ -102,8 +107,7 @@ def _lines(answer: NodeAnswer) -> Iterator[tuple[str, str]]:
         yield "last attempt", _attempt(answer.past.attempt, answer.message)
         yield from zip(chain(("log",), repeat("")), (answer.past.attempt.log or "").splitlines(), strict=False)
     if answer.past.result_at is not None:
-        mark = "" if answer.past.data in (None, "measured") else f", {str(answer.past.data).upper()}"
-        yield "last result", f"{answer.past.result_at}, in {answer.past.report}{mark}"
+        yield "last result", ", ".join((answer.past.result_at, f"in {answer.past.report}", *_made_up(answer)))
     if answer.standing is not None and not answer.standing.judged.slow:
         yield "not slow", _stands(answer.standing.judged)
     if answer.past.detail_problem is not None:

@@ -30,7 +30,7 @@ LINES = (
     "last layers in BF16",
     "failure",
 )
-GPU_HEAD = ("GPU", "UUID", "tokens/s", "of peers", "limit, W", "ECC")
+GPU_HEAD = ("GPU", "tokens/s", "of peers", "limit, W", "ECC", "UUID")
 
 
 def table(result: MeasurementResult) -> Figure:
@@ -135,11 +135,11 @@ def _gpu_rows(result: MeasurementResult, recipe: RecipeResult | None, peers_rate
         share = rate / peers_rate * len(result.gpus) if rate else None
         yield (
             str(index),
-            gpu.uuid,
             cell(rate),
             cell(share, ".1%"),
             cell(gpu.enforced_limit_watts),
             cell(errors.get(gpu.uuid)),
+            gpu.uuid,
         )
 
 
@@ -150,5 +150,5 @@ def _state(recipe: RecipeResult | None) -> str:
     throttled = [f"{held.reason} {held.share:.1%} of the time" for held in (recipe.throttle if recipe else ())]
     return (
         f"While it was timed: mean SM clock {cell(clocks.sm_mhz)} MHz, hottest GPU {cell(clocks.celsius)} °C, all GPUs "
-        f"{cell(energy.watts if energy else None)} W, throttled: {', '.join(throttled) or '–'}."
+        f"{cell(energy.watts if energy else None)} W, {', '.join(throttled) or 'no throttling seen'}."
     )
