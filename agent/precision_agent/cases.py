@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
 from precision_api.exchange.request import MeasurementRequest, Mode
@@ -68,12 +67,6 @@ class Cases:
     gemms: tuple[GemmCase, ...]
     training: TrainingCase | None
     no_training: Failure | None
-    higher: Mapping[str, Recipe] = field(default_factory=dict)
-    """The recipe of each GEMM that the request's scope keeps out of the variants', by its name."""
-
-    def recipe_of(self, gemm: Gemm, variant: Variant) -> Recipe:
-        """The recipe that a step in the variant really runs the GEMM in."""
-        return (self.higher.get(gemm.name) or variant.recipe) if gemm.quantized else UNQUANTIZED
 
     @property
     def baseline(self) -> Variant:
@@ -124,7 +117,6 @@ def cases_of(request: MeasurementRequest, workload: ResolvedWorkload) -> Cases:
         gemms=gemms,
         training=training if isinstance(training, TrainingCase) else None,
         no_training=training if isinstance(training, Failure) else None,
-        higher=mixers,
     )
 
 

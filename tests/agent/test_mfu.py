@@ -11,7 +11,7 @@ from precision_agent.results.explain import explain
 from precision_agent.results.recommend import recommend
 from precision_agent.results.train import RecipePower, training_of
 from precision_api.exchange.message import RecipeSummary
-from precision_api.exchange.result import MeasurementResult, Training, Utilisation
+from precision_api.exchange.result import Gpu, MeasurementResult, Training, Utilisation
 from precision_api.facts.products import part
 from precision_api.facts.recipes import RECIPE_NAMES
 from precision_api.kinds.report import RecipeReport
@@ -44,7 +44,8 @@ def test_parts_are_counted_in_the_format_that_they_ran_in(
 ) -> None:
     asked = request(recipes=(recipe,), baseline=baseline, recipe_scope=scope)
     cases, variant = cases_of(asked, resolve(asked.workload)), Variant(recipe, recipe)
-    flops = flops_by_format(MODEL, 8192, lambda gemm: cases.recipe_of(gemm, variant), kept)
+    names = {case.name: case.recipe_of(variant) for case in cases.gemms}
+    flops = flops_by_format(MODEL, 8192, names, recipe, kept)
     assert flops == pytest.approx({**low, "bf16": TOTAL - sum(low.values())}), "attention, head and kept layers in BF16"
     peaks = part("GB200").peaks
     assert mfu(flops, peaks, 1e-3) == pytest.approx(sum(count / peaks[kind] for kind, count in flops.items()) / 1e-3)
@@ -52,7 +53,8 @@ def test_parts_are_counted_in_the_format_that_they_ran_in(
 
 def test_without_a_peak_there_is_no_mfu_and_never_a_zero() -> None:
     assert mfu({"fp4": 1.0, "bf16": 1.0}, part("H100").peaks, 1.0) is None
-    for run in (replace(run_of(), gpus=4), replace(run_of(), gpus=4, part=part("H200"))):
+    for name in ("NVIDIA GH200 480GB", "NVIDIA H200"):
+        run = replace(run_of(), gpus=(Gpu(uuid="GPU-0", name=name, memory_bytes=1),) * 4)
         training = training_of(NVFP4, run, RecipePower(POWER, {}))
         assert training.mfu is None
         assert training.teraflops_per_gpu == pytest.approx(training.model_flops_per_second / 4e12)

@@ -297,7 +297,7 @@ def test_status_of_one_profile_tells_its_conditions_reasons_and_pools(api: Api) 
         "24 matched, 22 eligible, 6 queued",
         "1 node Busy, for example n7: A pod holds its GPUs.",
         "NVIDIA-GB200: 10 nodes; nvfp4 1.60x, 1,550 TFLOP/s per GPU, 154,000 tokens/s a node; "
-        "34.0 tokens/J with nvfp4; slow: a, b; SIMULATED",
+        "34 tokens/J with nvfp4; slow: a, b; SIMULATED",
         "of an older spec",
     ):
         assert words in told

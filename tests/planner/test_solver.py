@@ -186,7 +186,7 @@ def test_what_a_running_job_has_done_is_held_against_its_rate() -> None:
     started = {"tokensDone": "400B", "startedAt": "2026-11-21T00:00:00Z"}
     running = job(tokens="1T", running={"pool": "H100", "recipe": "bf16", "gpus": 64, **started})
     notes = plan(spec(running), fleet(), NOW).notes
-    assert any("train has run at 462,963 tokens/s for 10 days, 27.7% below" in note for note in notes)
+    assert any("train has run at 463,000 tokens/s for 10 days, 27.7% below" in note for note in notes)
 
 
 def test_the_answer_stands_in_five_lines() -> None:

@@ -28,7 +28,7 @@ from precision_agent.protocol import RegionName
 from precision_agent.results.power_windows import NodePower
 from precision_agent.sampling.sample import LEAST_ABBA_BLOCKS, CaseKey, Samples
 from precision_api.exchange import result, stats
-from precision_api.facts.products import Part
+from precision_api.facts.products import part
 from precision_api.facts.recipes import layers_in_bf16
 from precision_api.models.flop_shares import flops_by_format, mfu
 from precision_api.models.resolution import ResolvedWorkload
@@ -39,14 +39,13 @@ PowerOrReason = NodePower | tuple[Reason, ...] | result.Failure
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """All that the samples say, and what they were taken of; `part` names the peaks, None for an unknown product."""
+    """All that the samples say, and what they were taken of."""
 
     cases: Cases
     samples: Samples
     workload: ResolvedWorkload
     names: tuple[str, ...]
-    part: Part | None = None
-    gpus: int = 0
+    gpus: tuple[result.Gpu, ...] = ()
     """None in a trial on a CPU, whatever the names."""
     control: result.Interval | None = None
     layers_bf16: int | None = None
@@ -140,7 +139,7 @@ def training_of(
         tokens_per_second_by_gpu=rates.by_gpu if several else {},
         step_seconds=stats.rate_interval(steps.seconds[slowest]),
         model_flops_per_second=flops,
-        teraflops_per_gpu=flops / run.gpus / 1e12 if run.gpus else None,
+        teraflops_per_gpu=flops / len(run.gpus) / 1e12 if run.gpus else None,
         mfu=_mfu(variant, flops / len(run.names), run),
         speedup=ratio,
         difference=difference(ratio, run.control) if ratio else None,
@@ -180,17 +179,17 @@ def _trial_rate(variant: Variant, run: Measured) -> float | None:
 
 def _mfu(variant: Variant, flops: float, run: Measured) -> result.Utilisation | None:
     """Of one GPU that makes `flops` a second, by the formats that its parts run in; None where a peak is unknown."""
-    model, part, sequence = run.workload.model, run.part, run.workload.workload.sequence_length
-    if model is None or part is None or sequence is None:
+    kind, sequence = run.gpus and part(run.gpus[0].name), run.workload.workload.sequence_length
+    if not kind or run.workload.model is None or sequence is None:
         return None
-    by_format = flops_by_format(model, sequence, lambda gemm: run.cases.recipe_of(gemm, variant), run.kept_by(variant))
-    value = mfu(by_format, part.peaks, sum(by_format.values()) / flops)
+    recipes = {case.name: case.recipe_of(variant) for case in run.cases.gemms}
+    by_format = flops_by_format(run.workload.model, sequence, recipes, variant.recipe, run.kept_by(variant))
+    value = mfu(by_format, kind.peaks, sum(by_format.values()) / flops)
     if value is None:
         return None
-    name = f"{part.name} dense {' and '.join(map(str.upper, by_format))}: {part.source}"
-    return result.Utilisation(
-        value=value, of_bf16_peak=flops / part.bf16_flops, peak_flops_per_second=flops / value, peak=name
-    )
+    name = f"{kind.name} dense {' and '.join(map(str.upper, by_format))}: {kind.source}"
+    of_bf16 = flops / kind.bf16_flops
+    return result.Utilisation(value=value, of_bf16_peak=of_bf16, peak_flops_per_second=flops / value, peak=name)
 
 
 def _void(reasons: tuple[Reason, ...] | result.Failure) -> result.Energy:

@@ -38,7 +38,6 @@ from precision_api.exchange import exits
 from precision_api.exchange.request import MeasurementRequest
 from precision_api.exchange.result import Failure, MeasurementResult, Memory, Steadiness
 from precision_api.exchange.wire import Published, WireError, encode, encode_refusal
-from precision_api.facts.products import part
 from precision_api.models.resolution import resolve
 
 PROBE_SECONDS = 60.0
@@ -220,8 +219,6 @@ class _Run:
         answers = opened.devices.spread(calls)
         probes = dict(zip(by_recipe, map(_probe, answers), strict=True))
         self._note(*probe_notes(probes))
-        names = machine.names
-        product = part(machine.gpus[0].name) if machine.gpus else None
         return RunFacts(
             asked=self.asked,
             request=self.request,
@@ -229,9 +226,8 @@ class _Run:
                 cases,
                 sample.Samples(0, {}, {}),
                 workload,
-                names,
-                product,
-                len(machine.gpus),
+                machine.names,
+                machine.gpus,
                 layers_bf16=self.request.last_layers_bf16,
             ),
             backend=opened.devices.name,

@@ -6,7 +6,6 @@ Whoever can run code on a node writes the agent's message and its log; they end 
 from __future__ import annotations
 
 import re
-from math import floor, log10
 
 _TERMINAL = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.?)")
 """What colours a terminal, moves its cursor or names its window (ECMA-48)."""
@@ -41,9 +40,8 @@ def shortened(text: str, limit: int) -> str:
 
 
 def three_digits(value: float) -> str:
-    """A figure for sentences, thousands with commas: `1.60`, `812`, `121,000`."""
-    rounded = float(f"{value:.3g}")
-    return f"{rounded:,.{max(0, 2 - floor(log10(abs(rounded) or 100)))}f}"
+    """A figure for sentences, thousands with commas: `1.6`, `812`, `121,000`."""
+    return f"{float(f'{value:.3g}'):,.15g}"
 
 
 def one_line(text: str) -> str:

@@ -6,7 +6,7 @@ those that are added or multiplied one by one (norms, biases, the convolution of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -63,17 +63,19 @@ def weights_in_gemms(model: ModelSpec) -> dict[Gemm, Fraction]:
 
 
 def flops_by_format(
-    model: ModelSpec, sequence_length: int, recipe_of: Callable[[Gemm], Recipe], layers_bf16: int = 0
+    model: ModelSpec, sequence_length: int, recipes: Mapping[str, Recipe], recipe: Recipe, layers_bf16: int = 0
 ) -> dict[Format, float]:
-    """Training FLOPs of a token by the format that they run in: each GEMM in its recipe's, all else in BF16.
+    """Training FLOPs of a token by the format they run in, all of `training_flops_per_token`.
 
-    So do the last `layers_bf16` layers, taken to be like the others. They add up to `training_flops_per_token`.
+    A quantized GEMM runs in the recipe that `recipes` has for its name, else in `recipe`; all else runs in BF16, and
+    the last `layers_bf16` layers too, taken to be like the others.
     """
     flops: dict[Format, float] = {}
     for gemm, weights in weights_in_gemms(model).items():
-        kind = RECIPES[recipe_of(gemm)].format
-        low = 6 * weights * (1 - Fraction(layers_bf16, model.num_hidden_layers))
-        flops[kind] = flops.get(kind, 0.0) + float(low)
+        if gemm.quantized:
+            kind = RECIPES[recipes.get(gemm.name, recipe)].format
+            low = 6 * weights * (1 - Fraction(layers_bf16, model.num_hidden_layers))
+            flops[kind] = flops.get(kind, 0.0) + float(low)
     low_precision = sum(flops[kind] for kind in flops if kind != "bf16")
     return flops | {"bf16": training_flops_per_token(model, sequence_length) - low_precision}
 

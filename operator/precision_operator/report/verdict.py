@@ -118,7 +118,9 @@ def _standing(facts: Given) -> Iterator[Notice]:
         yield from (Notice("warning", words) for words in (slow.cost, slow.what, slow.to_do))
     elif standing is not None:
         node, share, pool = standing.judged.node, standing.judged.relative, standing.judged.pool
-        yield Notice("note", f"{node} gives {share:.1%} of the median of its peers in {pool}: it is not slow.")
+        yield Notice(
+            "note", f"{node} gives {three_digits(100 * share)}% of the median of its peers in {pool}: it is not slow."
+        )
 
 
 def _odd(facts: Given) -> Iterator[Notice]:

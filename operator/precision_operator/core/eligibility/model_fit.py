@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from precision_api.facts.plain_text import three_digits
 from precision_api.models.memory import WEIGHT_BYTES, too_large, training_memory
 from precision_api.models.resolution import ResolvedWorkload
 from precision_api.models.room import layer_room
@@ -38,8 +39,8 @@ def _too_large_gemms(workload: ResolvedWorkload, smallest: Mapping[str, tuple[No
     largest = max(workload.gemms, key=_bytes_of)
     return tuple(
         f"{product}: GEMM {largest.name} ({largest.m} x {largest.k} x {largest.n}, {largest.pass_}) does not fit: its "
-        f"three matrices take {_bytes_of(largest) / 1e9:,.1f} GB in BF16, a GPU has {mib * MIB / 1e9:,.1f} GB. It "
-        "would fail with out_of_memory: make the shape smaller"
+        f"three matrices take {three_digits(_bytes_of(largest) / 1e9)} GB in BF16, a GPU has "
+        f"{three_digits(mib * MIB / 1e9)} GB. It would fail with out_of_memory: make the shape smaller"
         for product, (_, mib) in smallest.items()
         if _bytes_of(largest) > mib * MIB
     )

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from math import ceil
 
-from precision_api.facts.plain_text import shortened
+from precision_api.facts.plain_text import shortened, three_digits
 from precision_api.facts.recipes import risk_of
 from precision_api.facts.schema import decimal
 from precision_api.kinds.capacity_plan import JobPlan, PlanDays, PlanStatus, PlanTotals, PoolUse, WhatIfAnswer
@@ -239,7 +239,7 @@ def _recommendation(slots: Sequence[JobSlot], totals: Totals) -> str:
     if totals.dollars is not None:
         ending.append(f"for {readable_dollars(totals.dollars)}")
     if totals.megawatt_hours is not None:
-        ending.append(f"with {totals.megawatt_hours:,.3g} MWh")
+        ending.append(f"with {three_digits(totals.megawatt_hours)} MWh")
     doubt = data(slots)
     warning = "" if doubt in SURE else f"{doubt} figures: "
     risks = sorted({(s.option.recipe, risk) for s in slots if (risk := risk_of(s.option.recipe, _layers_bf16(s)))})

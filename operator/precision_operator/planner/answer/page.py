@@ -10,7 +10,7 @@ from precision_operator.core.observe.clock import parse_time
 from precision_operator.drawing.document import Notice, NoticeKind, banner, document, figure, folded, sentences, table
 from precision_operator.planner.answer import charts
 from precision_operator.planner.answer.planning import PlanAnswer
-from precision_operator.planner.answer.table import ABSENT, lines
+from precision_operator.planner.answer.table import ABSENT, lines, short
 from precision_operator.planner.inputs.quantities import (
     WATTS_PER_MEGAWATT,
     readable_days,
@@ -74,7 +74,7 @@ def _kind(line: str, status: PlanStatus) -> NoticeKind:
     return "warning" if line.startswith("problem:") else "note"
 
 
-def _row(job: JobPlan, short: bool) -> tuple[str, ...]:
+def _row(job: JobPlan, is_short: bool) -> tuple[str, ...]:
     bound = "at least " if job.upper_bound else ""
     days = job.days
     return (
@@ -82,13 +82,13 @@ def _row(job: JobPlan, short: bool) -> tuple[str, ...]:
         job.pool,
         job.recipe,
         f"{job.gpus:,}",
-        _date(job.start, short),
-        _date(job.end, short),
+        _date(job.start, is_short),
+        _date(job.end, is_short),
         bound + readable_days(*map(float, (days.mid, days.low, days.high))).replace(" to ", f"{NO_BREAK}to{NO_BREAK}"),
         ABSENT if job.megawatts is None else readable_watts(float(job.megawatts) * WATTS_PER_MEGAWATT),
-        _number(job.megawatt_hours),
+        short(job.megawatt_hours),
         ABSENT if job.dollars is None else readable_dollars(float(job.dollars)),
-        _number(job.dollars_per_million_tokens),
+        short(job.dollars_per_million_tokens),
         DEADLINES[job.deadline],
         ABSENT if job.probability is None else f"{float(job.probability) * 100:.3g} %",
         job.binding or ABSENT,
@@ -99,11 +99,3 @@ def _date(time: str, short: bool) -> str:
     """`1 Dec 2026`, in a short plan `1 Dec 06:30`: never broken at a line's end."""
     at = parse_time(time)
     return f"{at.day} {at:%b} {f'{at:%H:%M}' if short else at.year}".replace(" ", NO_BREAK)
-
-
-def _number(text: str | None) -> str:
-    """Three digits; thousands with commas."""
-    if text is None:
-        return ABSENT
-    value = float(text)
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Literal
 
 from precision_api.facts.grouping import grouped
+from precision_api.facts.plain_text import three_digits
 from precision_api.kinds.capacity_plan import Objective, PlanSpec
 from precision_operator.planner.answer.assumptions import assumptions
 from precision_operator.planner.answer.odds import Odds, odds
@@ -247,7 +248,7 @@ def _notes(read: Terms, candidates: Sequence[CandidatePool], solution: Solution 
             actual = running.tokens_done / running.days / SECONDS_PER_DAY
             planned = option.speed.tokens_per_second
             yield (
-                f"{option.job.name} has run at {actual:,.0f} tokens/s for {running.days:.3g} days, "
+                f"{option.job.name} has run at {three_digits(actual)} tokens/s for {readable_days(running.days)}, "
                 f"{abs(actual / planned - 1):.1%} {'above' if actual >= planned else 'below'} "
                 "the rate it is planned with"
             )
@@ -368,13 +369,13 @@ def greedy_text(answered: PlanAnswer) -> str:
         s for s in answered.greedy if s.option.job.deadline_days and s.end > s.option.job.deadline_days * (1 + SLACK)
     ]
     more = (theirs / ours - 1) * 100 if ours else 0.0
-    verdict = "as good" if abs(more) < 0.05 else f"{abs(more):.1f} % {'worse' if more > 0 else 'better'}"
+    verdict = "as good" if abs(more) < 0.05 else f"{three_digits(abs(more))} % {'worse' if more > 0 else 'better'}"
     missed = f", and misses {len(late)} deadline{'s' if len(late) > 1 else ''}" if late else ""
     return f"the greedy answer (best rate first) comes to {_amount(name, theirs)}: {verdict}{missed}"
 
 
 def _amount(objective: str, value: float) -> str:
-    """`$11,300`, `80 days`, `12,345 MWh`."""
+    """`$11,300`, `80 days`, `12,300 MWh`."""
     if objective != "energy":
         return readable_dollars(value) if objective == "cost" else readable_days(value)
-    return f"{value:,.0f} MWh" if value >= 1000 else f"{value:.3g} MWh"
+    return f"{three_digits(value)} MWh"

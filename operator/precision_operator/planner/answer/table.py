@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from precision_api.facts.plain_text import three_digits
 from precision_api.kinds.capacity_plan import JobPlan, PlanStatus, PlanTotals
 from precision_operator.planner.answer.document import SURE
 from precision_operator.planner.inputs.quantities import (
@@ -27,10 +28,10 @@ def narrow(job: JobPlan) -> dict[str, Any]:
         "recipe": job.recipe,
         "gpus": job.gpus,
         "time": bound + readable_days(float(job.days.mid), float(job.days.low), float(job.days.high)),
-        "mw": _short(job.megawatts),
-        "mwh": _short(job.megawatt_hours),
+        "mw": short(job.megawatts),
+        "mwh": short(job.megawatt_hours),
         "cost": ABSENT if job.dollars is None else readable_dollars(float(job.dollars)),
-        "$/mtoken": _short(job.dollars_per_million_tokens),
+        "$/mtoken": short(job.dollars_per_million_tokens),
         "deadline": {"promised": "promised", "notPromised": "not promised", "none": ABSENT}[job.deadline],
     }
 
@@ -40,10 +41,10 @@ def wide(job: JobPlan) -> dict[str, Any]:
     return narrow(job) | {
         "start": job.start[:10],
         "end": job.end[:10],
-        "TFLOP/s per GPU": _short(job.teraflops_per_gpu),
-        "tokens/s": _short(job.tokens_per_second),
-        "tokens/J": _short(job.tokens_per_joule),
-        "straggler": _short(job.straggler),
+        "TFLOP/s per GPU": short(job.teraflops_per_gpu),
+        "tokens/s": short(job.tokens_per_second),
+        "tokens/J": short(job.tokens_per_joule),
+        "straggler": short(job.straggler),
         "basis": job.basis,
         "chance": ABSENT if job.probability is None else f"{float(job.probability) * 100:.3g} %",
         "bound by": job.binding or ABSENT,
@@ -57,8 +58,9 @@ def flat(job: JobPlan) -> dict[str, Any]:
     return {**document, "daysLow": days["low"], "daysMid": days["mid"], "daysHigh": days["high"]}
 
 
-def _short(text: str | None) -> str:
-    return ABSENT if text is None else f"{float(text):.3g}" if abs(float(text)) < 1000 else f"{float(text):,.0f}"
+def short(text: str | None) -> str:
+    """Three digits, thousands with commas."""
+    return ABSENT if text is None else three_digits(float(text))
 
 
 def lines(status: PlanStatus) -> Iterator[str]:
@@ -86,8 +88,8 @@ def _answer(status: PlanStatus, totals: PlanTotals) -> Iterator[str]:
     """Below the recommendation: what it costs, how sure that is, what binds, and the nearest alternative."""
     figures = (
         (None if totals.dollars is None else readable_dollars(float(totals.dollars)), ""),
-        (totals.gpu_hours and f"{float(f'{float(totals.gpu_hours):.3g}'):,.0f}", " GPU hours"),
-        (totals.megawatt_hours and _short(totals.megawatt_hours), " MWh"),
+        (totals.gpu_hours and three_digits(float(totals.gpu_hours)), " GPU hours"),
+        (totals.megawatt_hours and short(totals.megawatt_hours), " MWh"),
         (totals.peak_megawatts and readable_watts(float(totals.peak_megawatts) * WATTS_PER_MEGAWATT), " at most"),
     )
     yield "costs: " + ", ".join(f"{text}{unit}" for text, unit in figures if text)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from precision_api.facts.plain_text import three_digits
 from precision_api.facts.recipes import RECIPE_NAMES, Recipe
 from precision_api.kinds.capacity_plan import LostRack, MoreNodes, PlanSpec, WhatIf
 from precision_operator.planner.answer.planning import PlanAnswer, Totals, answer, binding
@@ -233,7 +234,7 @@ def in_words(difference: Difference) -> str:
     figures = (
         (difference.days, "days", readable_days),
         (difference.dollars, "dollars", readable_dollars),
-        (difference.megawatt_hours, "MWh", lambda value: f"{value:,.3g} MWh"),
+        (difference.megawatt_hours, "MWh", lambda value: f"{three_digits(value)} MWh"),
     )
     parts = [_signed(value, unit, readable) for value, unit, readable in figures if value is not None]
     binds = f"; {difference.binds}" if difference.binds else ""

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from datetime import datetime
 
+from precision_api.facts.plain_text import three_digits
 from precision_operator.core.observe.clock import parse_time
 
 COUNT_UNITS = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
@@ -99,7 +100,7 @@ def readable_watts(value: float) -> str:
     """`258 kW`, `1.25 MW`: three digits."""
     for size, unit in ((WATTS_PER_MEGAWATT, "MW"), (1e3, "kW")):
         if value >= size:
-            return f"{value / size:.3g} {unit}" if value < 1e3 * size else f"{value / size:,.0f} {unit}"
+            return f"{three_digits(value / size)} {unit}"
     return f"{value:.0f} W"
 
 
@@ -108,14 +109,12 @@ def readable_days(days: float, low: float | None = None, high: float | None = No
     size = abs(days)
     unit, scale = ("days", 1.0) if size >= 2 else ("hours", 24.0) if size >= 1 / 24 else ("minutes", 1440.0)
     value = days * scale
-    text = f"{value:,.0f} {unit}" if abs(value) >= 10 else f"{value:.2g} {unit}"
+    text = f"{three_digits(round(value))} {unit}" if abs(value) >= 10 else f"{value:.2g} {unit}"
     if low is None or high is None:
         return text
-    bounds = [f"{bound:,.0f}" if bound >= 100 else f"{bound:.3g}" for bound in (low * scale, high * scale)]
-    return f"{text} ({bounds[0]} to {bounds[1]})"
+    return f"{text} ({three_digits(low * scale)} to {three_digits(high * scale)})"
 
 
 def readable_dollars(value: float) -> str:
     """`$1,230,000`, `-$0.0123`: three digits."""
-    rounded = float(f"{abs(value):.3g}")
-    return f"{'-' if value < 0 else ''}${rounded:,.0f}" if rounded >= 100 else f"{'-' if value < 0 else ''}${rounded:g}"
+    return f"{'-' if value < 0 else ''}${three_digits(abs(value))}"

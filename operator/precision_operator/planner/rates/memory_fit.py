@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
+from precision_api.facts.plain_text import three_digits
 from precision_api.facts.products import part
 from precision_api.facts.recipes import Recipe
 from precision_api.models.memory import (
@@ -144,8 +145,9 @@ def _fits(needed: TrainingMemory, memory: int) -> bool:
 def _too_few(job: JobTerms, pool: CandidatePool, recipe: Recipe, least: int, memory: int) -> str:
     whole = _memory(job.target, recipe, 1, None).state / GIBIBYTE
     needs = (
-        f"weights, gradients and optimizer of {job.target.name} take {whole:,.0f} GiB, and {recipe} more beside; "
-        f"a GPU of {pool.product} has {memory / GIBIBYTE:,.0f} GiB, of which they may take {MOST_STATE_SHARE:.0%}"
+        f"weights, gradients and optimizer of {job.target.name} take {three_digits(whole)} GiB, and {recipe} more "
+        f"beside; a GPU of {pool.product} has {three_digits(memory / GIBIBYTE)} GiB, of which they may take "
+        f"{MOST_STATE_SHARE:.0%}"
     )
     if least > MOST_GPUS:
         return f"no number of GPUs holds it with gpusPerReplica {job.fit.gpus_per_replica}: {needs}. Raise it"

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from precision_api.exchange.result import MeasurementResult
+from precision_api.facts.plain_text import three_digits
 from precision_operator.drawing import svg
 from precision_operator.drawing.figure import Figure
 from precision_operator.report.facts import Given
@@ -29,7 +30,7 @@ def power(facts: Given, result: MeasurementResult) -> Iterator[Figure]:
         key="power",
         title=f"Power through the run, node {result.node}",
         svg=_drawing(facts, trace.interval_seconds, trace.watts, limit),
-        caption=caption + (f" Dashed: enforced limits of all GPUs together, {limit:,.0f} W." if limit else ""),
+        caption=caption + (f" Dashed: enforced limits of all GPUs together, {three_digits(limit)} W." if limit else ""),
         source=of_result(result),
         head=("least, W", "mean, W", "most, W", "limit, W", "samples"),
         rows=(

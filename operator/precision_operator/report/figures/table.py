@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from precision_api.exchange.result import Clocks, MeasurementResult, RecipeResult, Training
 from precision_api.exchange.summary import USABLE, first_failure
+from precision_api.facts.plain_text import three_digits
 from precision_operator.core.results.slowness import PeerComparison
 from precision_operator.drawing.figure import Figure
 from precision_operator.report.figures.figure import cell, of_result, spread_text
@@ -51,19 +52,19 @@ def table(result: MeasurementResult) -> Figure:
 def _memory_text(result: MeasurementResult) -> str:
     """What a GPU has, and what NVML counted in the run."""
     memory, total = result.device_memory, result.gpus[0].memory_bytes if result.gpus else None
-    has = f" The GPU has {total / 1e9:.1f} GB: a full model that takes more must be sharded." if total else ""
+    has = f" The GPU has {three_digits(total / 1e9)} GB: a full model that takes more must be sharded." if total else ""
     if memory is None:
         return has
-    used = f"{memory.used_bytes / 1e9:.1f} GB" + (f" ({memory.counted})" if memory.counted else "")
+    used = f"{three_digits(memory.used_bytes / 1e9)} GB" + (f" ({memory.counted})" if memory.counted else "")
     return f"{has} While the short model trained, all recipes in one process, NVML counted up to {used} as used."
 
 
 def _peaks_text(result: MeasurementResult) -> str:
     """What MFU is a share of; that it is of nothing known where the product has no peaks in the table of products."""
     trained = [recipe.training for recipe in result.recipes if recipe.training and recipe.training.tokens_per_second]
-    peaks = sorted({training.mfu.peak for training in trained if training.mfu})
+    peaks = sorted({training.mfu.peak.partition(": ")[2] for training in trained if training.mfu})
     if peaks:
-        return f" MFU: FLOPs, each part's over its format's peak, over the step's time: {'; '.join(peaks)}."
+        return f" MFU: FLOPs, each part's over its format's dense peak, over the step's time; by {'; '.join(peaks)}."
     return f" MFU: the peak of {result.gpus[0].name} is unknown." if trained and result.gpus else ""
 
 
