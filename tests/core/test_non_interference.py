@@ -2,35 +2,30 @@
 
 from __future__ import annotations
 
-from random import Random
-
 import pytest
 
 from precision_operator.core.admission import others, turns
 from precision_operator.core.admission.budget_view import FleetView
 from precision_operator.core.attempts import yielding
 from precision_operator.core.attempts.yielding import MOST_IN_VAIN
-from precision_operator.core.observe.fleet_limits import FleetLimits
 from precision_operator.core.observe.nodes import NodeFacts
 from precision_operator.core.observe.observed import Observed
 from precision_operator.core.plan import Plan, plan
 from tests.support.non_interference import worlds
-from tests.support.non_interference.hostile_objects import TENANT, TRICKS
+from tests.support.non_interference.hostile_objects import TRICKS
 from tests.support.non_interference.hostile_waits import most_in_vain
 from tests.support.non_interference.shared_fleet import (
     BOUND,
     NEVER_BOUND,
-    NODES_OF,
-    QUEUE,
     SOON,
     Behaviour,
+    Slow,
     fleet,
     late,
     longest_short_of_its_share,
 )
 from tests.support.non_interference.worlds import Drawn, check, first_differing
 from tests.support.situations import SITUATIONS
-from tests.support.world import MINUTE, profile
 
 WORLDS = 1000
 FLEETS = 12
@@ -50,21 +45,40 @@ def test_each_kind_of_object_is_in_a_fifth_of_the_worlds_and_each_reason_in_some
     assert set(SITUATIONS) - drawn.reasons.keys() == set()
 
 
+def late_beside(number: int, behaves: Behaviour) -> list[str]:
+    return late(fleet(f"late/{number}", behaves, False), fleet(f"late/{number}", behaves, True))
+
+
 @pytest.mark.parametrize("behaves", NEVER_BOUND)
 def test_nobody_starts_late_beside_a_tenant_whose_agents_get_no_node(behaves: Behaviour) -> None:
-    assert {number: why for number in range(FLEETS) if (why := late(f"late/{number}", behaves))} == {}
+    assert {number: why for number in range(FLEETS) if (why := late_beside(number, behaves))} == {}
 
 
-def test_a_queue_that_takes_its_time_gets_its_agents_beside_a_tenant_whose_agents_get_no_node() -> None:
-    """Each of these takes the node for a minute, without a queue: a Job that waits for Kueue must not go for it."""
-    shared = fleet(Random("queue"), "unschedulable", True)
-    shared.limits, shared.admits_after = FleetLimits(), 4 * MINUTE
-    queued = profile(target={"nodeNames": [*NODES_OF["ml"]]}, rollout={"maxConcurrent": 10}, agent={"queueName": QUEUE})
-    shared.profiles = (queued, *(each for each in shared.profiles if each.namespace == TENANT))
-    for _ in range(20):
-        shared.step()
-    measured = [report for (uid, _), report in shared.reports.items() if uid == queued.uid and report.status]
-    assert len(measured) == len(NODES_OF["ml"])
+SLOW = {
+    "a queue of eight minutes": Slow({"ml": 8}),
+    "a queue of four minutes, four at once": Slow({"ml": 4}, cap=4),
+    "a queue of eight minutes, four at once": Slow({"ml": 8}, cap=4, nodes=9),
+    "a queue of eight minutes, one at once": Slow({"ml": 8}, cap=1),
+    "a scheduler of two minutes": Slow({"ml": 2}, queued=False),
+    "a scheduler of four minutes, two at once": Slow({"ml": 4}, cap=2, queued=False),
+    "a scheduler of eight minutes, four at once": Slow({"ml": 8}, cap=4, queued=False),
+    "a slow one and a fast one": Slow({"ml": 0, "lab": 8}, nodes=3),
+    "a slow one and a fast one, two at once": Slow({"ml": 0, "lab": 8}, cap=2, nodes=3),
+    "two slow ones, one at once": Slow({"ml": 4, "lab": 8}, cap=1, nodes=2),
+    "four of each kind, four at once": Slow({"ml": 0, "lab": 2, "ops": 4, "web": 8}, cap=4, nodes=2, queued=False),
+}
+
+
+@pytest.mark.parametrize("behaves", ["runs", *NEVER_BOUND])
+@pytest.mark.parametrize("slow", SLOW.values(), ids=SLOW)
+def test_whose_agents_wait_for_a_node_get_it_beside_a_tenant(slow: Slow, behaves: Behaviour) -> None:
+    assert slow.unmeasured(behaves, steps=120) == {}
+
+
+@pytest.mark.parametrize("slow", [slow for slow in SLOW.values() if len(slow.waits) == 1])
+@pytest.mark.parametrize("behaves", NEVER_BOUND)
+def test_whose_agents_wait_for_a_node_start_no_later_beside_a_tenant(slow: Slow, behaves: Behaviour) -> None:
+    assert late(slow.fleet(behaves, False), slow.fleet(behaves, True)) == []
 
 
 @pytest.mark.parametrize("behaves", BOUND)
@@ -109,7 +123,7 @@ def test_watts_of_the_fleet_that_reports_tell_are_found_out(monkeypatch: pytest.
 
 def test_a_queue_that_admits_nothing_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(others, "held_nodes", _by_what_they_say)
-    assert late("late/0", "queued")
+    assert late_beside(0, "queued")
 
 
 def test_agents_that_are_ended_for_pods_without_end_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,11 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from precision_operator.core.admission.others import QUEUE_TURN
 from precision_operator.core.attempts.actions import Drop, Start
 from precision_operator.core.observe.fleet_limits import FleetLimits
 from precision_operator.core.observe.observed import Observed, ProfileView
-from precision_operator.core.observe.tenants import pods_within_namespace, within_namespace
+from precision_operator.core.observe.tenants import (
+    COMES_LAST,
+    TURN,
+    YOUNG,
+    fruitless_turns,
+    pods_within_namespace,
+    within_namespace,
+)
 from precision_operator.core.plan import Plan, plan
 from tests.support.examples import examples
 from tests.support.node_objects import EIGHT_H100, node_object
@@ -154,10 +160,14 @@ def test_against_another_namespace_counts_what_is_held(
     assert withdrawn(decided) == ([THEIR_JOB.name] if makes_room and not waits_beside else [])
 
 
-@pytest.mark.parametrize(("suspended", "ends"), [(False, 0), (True, 600)], ids=["a Job", "a Job in a queue"])
-def test_the_plan_is_made_again_when_a_job_stops_counting(suspended: bool, ends: int) -> None:
-    there = replace(THEIR_JOB, created=NOW - timedelta(seconds=59 + ends - 60 * bool(ends)), suspended=suspended)
-    world = seen(profile(target=ELSEWHERE), profile("b0", namespace="b"), jobs=(there,))
+FRUITLESS = {"b": (NOW - TURN,)}
+"""The last turn of namespace b got no node, so that its next one is longer."""
+
+
+@pytest.mark.parametrize(("fruitless", "turn"), [({}, YOUNG), (FRUITLESS, TURN)], ids=["at first", "after that"])
+def test_the_plan_is_made_again_when_a_job_stops_counting(fruitless: dict[str, Any], turn: timedelta) -> None:
+    there = replace(THEIR_JOB, created=NOW - turn + timedelta(seconds=1))
+    world = seen(profile(target=ELSEWHERE), profile("b0", namespace="b"), jobs=(there,), fruitless=fruitless)
     assert plan(world).look_again_at == NOW + timedelta(seconds=1)
 
 
@@ -172,20 +182,51 @@ def test_in_its_own_namespace_a_job_that_holds_nothing_counts() -> None:
     assert withdrawn(decided) == []
 
 
-@pytest.mark.parametrize(("age", "starts"), [(OLD, 0), (NOW - QUEUE_TURN, 2)], ids=["in its turn", "after it"])
-def test_of_two_namespaces_that_wait_for_kueue_each_keeps_its_places_for_a_turn(age: datetime, starts: int) -> None:
-    """Both wait on one node side by side: whoever Kueue lets go first has it."""
-    waiting = tuple(job(n, "b0", namespace="b", created=age, suspended=True) for n in ("n0", "n1"))
-    ours = profile(target={"nodeNames": ["n0", "n2"]}, rollout={"maxConcurrent": 2}, agent={"queueName": "q"})
-    world = seen(ours, profile("b0", namespace="b", target=ELSEWHERE), jobs=waiting)
-    world = replace(world, queues={("ml", "q"): True})
-    capped = replace(world, settings=replace(SETTINGS, fleet_limits=FleetLimits(max_concurrent=2)))
-    decided = plan(capped)
+@pytest.mark.parametrize(("fruitless", "starts"), [({}, 2), (FRUITLESS, 0)], ids=["at first", "after that"])
+def test_a_namespace_whose_last_turn_got_no_node_keeps_its_places_longer(
+    fruitless: dict[str, Any], starts: int
+) -> None:
+    waiting = tuple(job(n, "b0", namespace="b", created=OLD) for n in ("n0", "n1"))
+    ours = profile(target={"nodeNames": ["n0", "n2"]}, rollout={"maxConcurrent": 2})
+    world = seen(ours, profile("b0", namespace="b", target=ELSEWHERE), jobs=waiting, fruitless=fruitless)
+    decided = plan(replace(world, settings=replace(SETTINGS, fleet_limits=FleetLimits(max_concurrent=2))))
     assert len([a for a in decided.actions if isinstance(a, Start)]) == starts
     assert len(withdrawn(decided)) == starts
-    free = plan(world)
-    assert len([a for a in free.actions if isinstance(a, Start)]) == 2
-    assert withdrawn(free) == []
+
+
+MINUTE = timedelta(minutes=1)
+BEFORE = {"b": (NOW - 2 * TURN,)}
+TWICE = {"b": (NOW - 2 * TURN, NOW)}
+TURNS: dict[str, tuple[dict[str, Any], timedelta, dict[str, Any], dict[str, Any]]] = {
+    "its Job went without a node": ({}, MINUTE, {}, {"b": (NOW,)}),
+    "its Job went at once": ({}, MINUTE / 2, {}, {}),
+    "its Job still waits": ({}, MINUTE, {"jobs": (THEIR_JOB,)}, {}),
+    "so did one of the next turn": (BEFORE, TURN, {}, TWICE),
+    "so did another one of the same turn": (BEFORE, 3 * TURN, {}, BEFORE),
+    "its pod is bound": (TWICE, MINUTE, {"pods": (pod(THEIR_JOB),)}, {"b": (NOW,)}),
+    "its pod is bound without GPUs": (BEFORE, TURN, {"pods": (pod(THEIR_JOB, holds_gpus=False),)}, TWICE),
+    "that was long ago": ({"b": (NOW - COMES_LAST,)}, MINUTE / 2, {}, {}),
+}
+
+
+@pytest.mark.parametrize(("before", "age", "there", "after"), TURNS.values(), ids=TURNS)
+def test_turns_without_a_node_are_remembered_until_a_pod_is_bound(
+    before: dict[str, Any], age: timedelta, there: dict[str, Any], after: dict[str, Any]
+) -> None:
+    waited = {THEIR_JOB.uid: replace(THEIR_JOB, created=NOW - age)}
+    assert fruitless_turns(before, waited, seen(**there)) == after
+
+
+@pytest.mark.parametrize(
+    ("turns", "first"),
+    [((), "b"), ((NOW,), "ml"), ((NOW - TURN,), "b"), ((NOW - TURN, NOW - TURN), "ml")],
+    ids=["none", "one just now", "one long ago", "two"],
+)
+def test_a_namespace_whose_turns_got_no_node_comes_last(turns: tuple[datetime, ...], first: str) -> None:
+    target = {"nodeNames": ["n0"]}
+    theirs = replace(profile("b0", namespace="b", target=target), created=NOW - timedelta(days=99))
+    world = seen(profile(target=target), theirs, fruitless={"b": turns} if turns else {})
+    assert [a.profile.namespace for a in plan(world).actions if isinstance(a, Start)] == [first]
 
 
 def test_pods_of_unknown_profiles_are_seen_and_hold_nothing_of_anybody() -> None:

@@ -187,8 +187,8 @@ TENANT: tuple[Control, ...] = (
         (
             TENANTS,
             "the end of the minute that a Job may be without a pod",
-            "YOUNG = timedelta(seconds=60)",
-            "YOUNG = timedelta(days=1)",
+            "YOUNG, TURN = timedelta(seconds=60)",
+            "YOUNG, TURN = timedelta(days=1)",
             f"{_HELD_TEST}[a Job without a pod-its place]",
             f"{_HELD_TEST}[a Job that Kueue has not admitted-its node]",
         ),
@@ -350,11 +350,19 @@ TENANT: tuple[Control, ...] = (
     *controls(
         WAITING,
         (
-            ADMISSION,
-            "the last turn of a namespace whose Job made room",
-            "COMES_LAST = timedelta(hours=1)",
-            "COMES_LAST = timedelta()",
+            TENANTS,
+            "the last turn of a namespace whose agents get no node",
+            "return ends is not None and ",
+            "return False and ",
             f"{_PROPERTIES}test_nobody_starts_late_beside_a_tenant_whose_agents_get_no_node[queued]",
+        ),
+        (
+            TENANTS,
+            "the longer time of a namespace whose queue is slow",
+            "return TURN if job.namespace in observed.fruitless else YOUNG",
+            "return YOUNG",
+            f"{_PROPERTIES}test_whose_agents_wait_for_a_node_get_it_beside_a_tenant"
+            "[a queue of eight minutes, one at once-runs]",
         ),
         (
             TENANTS,

@@ -19,6 +19,7 @@ from precision_operator.core.attempts.actions import Close, Collect, Drop, Start
 from precision_operator.core.observe.clock import format_time
 from precision_operator.core.observe.fleet_limits import FleetLimits
 from precision_operator.core.observe.observed import JobView, Observed, Occupancy, PodView, ProfileView, ReportView
+from precision_operator.core.observe.tenants import fruitless_turns, waiting_jobs
 from precision_operator.core.observe.views import job_view, report_view
 from precision_operator.core.plan import Plan, plan
 from precision_operator.core.results import ingest
@@ -29,8 +30,10 @@ from tests.support.world import IDLE, MINUTE, NOW, SETTINGS, measured, nodes, po
 Behaviour = Literal["runs", "queued", "unschedulable", "unpullable", "endless"]
 NEVER_BOUND: tuple[Behaviour, ...] = ("queued", "unschedulable")
 BOUND: tuple[Behaviour, ...] = ("runs", "unpullable", "endless")
-STEP, RUNS, LATE = 2 * MINUTE, 6 * MINUTE, 15 * MINUTE
-SOON: Mapping[Behaviour, timedelta] = {"runs": LATE, "unpullable": 35 * MINUTE, "endless": 35 * MINUTE}
+STEP, RUNS = 2 * MINUTE, 6 * MINUTE
+LATE = 15 * MINUTE + 2 * STEP
+"""Fifteen minutes; each of the two turns of the tenant that cost a place ends at a step."""
+SOON: Mapping[Behaviour, timedelta] = {"runs": 15 * MINUTE, "unpullable": 35 * MINUTE, "endless": 35 * MINUTE}
 """How long a namespace may be short of its share: an agent has half an hour to start, and until its deadline to end."""
 NODES_OF = {namespace: tuple(f"{namespace}-{count}" for count in range(9)) for namespace in ("ml", "lab")}
 NODES = tuple(chain.from_iterable(NODES_OF.values()))
@@ -48,8 +51,8 @@ class SharedFleet:
     profiles: tuple[ProfileView, ...]
     behaves: Behaviour
     """How the agents of the tenant fare."""
-    admits_after: timedelta = timedelta(0)
-    """How long the queue of others takes; the tenant's never admits where it is `queued`."""
+    slow: Mapping[str, timedelta] = field(default_factory=dict)
+    """How long after its creation a Job is admitted by its queue, else its pod bound; at once where none is named."""
     now: datetime = NOW
     jobs: dict[str, JobView] = field(default_factory=dict)
     """By UID."""
@@ -59,15 +62,16 @@ class SharedFleet:
     """By UID of profile and node."""
     starts: dict[tuple[str, str], datetime] = field(default_factory=dict)
     """By UID of profile and node."""
-    withdrawn: dict[str, datetime] = field(default_factory=dict)
-    """When a Job had to make room last, by namespace."""
+    fruitless: dict[str, tuple[datetime, ...]] = field(default_factory=dict)
+    waited: dict[str, JobView] = field(default_factory=dict)
+    """What the operator remembers of turns."""
     serial: int = 0
 
     def observed(self) -> Observed:
         """What the operator sees; it has looked at every node."""
         holders = {pod.node_name: pod for pod in self.pods.values() if pod.live and pod.scheduled_at is not None}
         busy = {name: Occupancy(f"{holder.namespace}/{holder.name}", 8) for name, holder in holders.items()}
-        return Observed(
+        seen = Observed(
             now=self.now,
             settings=replace(SETTINGS, fleet_limits=self.limits),
             profiles=self.profiles,
@@ -78,8 +82,10 @@ class SharedFleet:
             occupancy={name: busy.get(name, IDLE) for name in NODES},
             queues={(profile.namespace, QUEUE): True for profile in self.profiles},
             own_jobs={uid: job.node_name for uid, job in self.jobs.items()},
-            withdrawn=dict(self.withdrawn),
         )
+        self.fruitless = fruitless_turns(self.fruitless, self.waited, seen)
+        self.waited = waiting_jobs(seen)
+        return replace(seen, fruitless=self.fruitless)
 
     def step(self) -> Plan:
         """The operator's turn, then everybody else's."""
@@ -100,8 +106,6 @@ class SharedFleet:
                 self._start(action)
             case Drop(kind="Job"):
                 self._end(action.uid)
-                if action.reason == "Withdrawn":
-                    self.withdrawn[action.namespace] = self.now
             case Withdraw():
                 self._end(action.job.uid)
             case Collect() | Close():
@@ -125,7 +129,7 @@ class SharedFleet:
         job = action.job
         key = job.profile_uid, job.node_uid
         if isinstance(action, Collect):
-            status = measured(ago=NOW - self.now, run=job.run)
+            status = measured(ago=NOW - self.now, run=job.run, startedAt=format_time(job.created))
         else:
             problem = NoResult(action.said, action.outcome)
             status = ingest.failed_status(problem, job, self.reports[key], self.now, action.keeping)
@@ -137,32 +141,38 @@ class SharedFleet:
         self.pods.pop(uid, None)
 
     def _run(self) -> None:
-        for uid, job in list(self.jobs.items()):
-            fares = self.behaves if job.namespace == TENANT else "runs"
-            if job.suspended and fares != "queued" and self.now - job.created >= self.admits_after:
+        """Agents that have run end, then queues admit, then pods are bound, those of the tenant first."""
+        for uid, there in self.pods.items():
+            is_done = there.started_at is not None and self.now - there.started_at >= RUNS
+            if is_done and self._fares(there.namespace) == "runs":
+                self.jobs[uid] = replace(self.jobs[uid], finished="Complete", finished_at=self.now)
+                self.pods[uid] = replace(there, phase="Succeeded")
+        for uid, job in sorted(self.jobs.items(), key=lambda item: item[1].namespace != TENANT):
+            fares = self._fares(job.namespace)
+            is_up = self.now - job.created >= self.slow.get(job.namespace, timedelta())
+            if job.suspended and is_up and fares != "queued":
                 self.jobs[uid] = job = replace(job, suspended=False, active_since=self.now)
-            if job.live and not job.suspended:
-                self._run_pod(uid, job, fares)
+            is_bound = uid in self.pods and self.pods[uid].scheduled_at is not None
+            if job.live and not job.suspended and not is_bound:
+                self.pods[uid] = self._pod(job, fares if is_up else "unschedulable")
 
-    def _run_pod(self, uid: str, job: JobView, fares: Behaviour) -> None:
-        there = self.pods.get(uid)
+    def _fares(self, namespace: str) -> Behaviour:
+        return self.behaves if namespace == TENANT else "runs"
+
+    def _pod(self, job: JobView, fares: Behaviour) -> PodView:
         taken = {pod.node_name for pod in self.pods.values() if pod.scheduled_at is not None and pod.live}
-        if there is None or there.scheduled_at is None:
-            if job.node_name in taken or fares == "unschedulable":
-                self.pods[uid] = pod(job, "Pending", unschedulable="0/4 nodes are available", **UNBOUND)
-            else:
-                phase, started = ("Pending", None) if fares == "unpullable" else ("Running", self.now)
-                self.pods[uid] = pod(job, phase, scheduled_at=self.now, started_at=started)
-        elif fares == "runs" and self.now - there.scheduled_at >= RUNS:
-            self.jobs[uid] = replace(job, finished="Complete", finished_at=self.now)
-            self.pods[uid] = replace(there, phase="Succeeded")
+        if job.node_name in taken or fares == "unschedulable":
+            return pod(job, "Pending", unschedulable="0/4 nodes are available", **UNBOUND)
+        phase, started = ("Pending", None) if fares == "unpullable" else ("Running", self.now)
+        return pod(job, phase, scheduled_at=self.now, started_at=started)
 
 
 UNBOUND: dict[str, Any] = {"node_name": "", "holds_gpus": False}
 
 
-def fleet(rng: Random, behaves: Behaviour, with_tenant: bool) -> SharedFleet:
+def fleet(seed: str, behaves: Behaviour, with_tenant: bool) -> SharedFleet:
     """Two namespaces that want their nodes measured, and a tenant that always wants all of them."""
+    rng = Random(seed)
     others = [
         profile(
             namespace,
@@ -190,9 +200,48 @@ def fleet(rng: Random, behaves: Behaviour, with_tenant: bool) -> SharedFleet:
     return SharedFleet(limits, (*others, *(tenants if with_tenant else ())), behaves)
 
 
-def starts(seed: str, behaves: Behaviour, with_tenant: bool, steps: int) -> dict[str, list[datetime]]:
+@dataclass(frozen=True)
+class Slow:
+    """Namespaces whose agents take their time to get a node, all on the same nodes."""
+
+    waits: Mapping[str, int]
+    """Minutes from a Job's creation until its queue admits it or its pod is bound, by namespace."""
+    cap: int | None = None
+    queued: bool = True
+    """Whether it is their queues that are slow, else the scheduler."""
+    nodes: int = 4
+
+    def fleet(self, behaves: Behaviour, with_tenant: bool) -> SharedFleet:
+        """Beside it a tenant that always wants all nodes, which has no queue unless that admits nothing."""
+        target, at_once = {"nodeNames": [*NODES[: self.nodes]]}, {"maxConcurrent": 10}
+        way = {"agent": {"queueName": QUEUE}} if self.queued else {"idle": PATIENT}
+        queue = {"agent": {"queueName": QUEUE}} if behaves == "queued" else {}
+        profiles = [profile(name, namespace=name, target=target, rollout=at_once, **way) for name in self.waits]
+        tenant = profile(
+            "evil",
+            namespace=TENANT,
+            created=NOW - timedelta(days=9),
+            target=target,
+            rollout=at_once,
+            schedule={"maxAge": "1s"},
+            idle=PATIENT,
+            **queue,
+        )
+        waits = {name: minutes * MINUTE for name, minutes in self.waits.items()}
+        everybody = (*profiles, tenant) if with_tenant else (*profiles,)
+        return SharedFleet(FleetLimits(max_concurrent=self.cap), everybody, behaves, waits)
+
+    def unmeasured(self, behaves: Behaviour, steps: int) -> Counter[str]:
+        """How many nodes have no result beside the tenant, by namespace."""
+        shared = self.fleet(behaves, True)
+        for _ in range(steps):
+            shared.step()
+        done = Counter(report.namespace for report in shared.reports.values() if report.status and report.status.run)
+        return Counter({name: self.nodes - done[name] for name in self.waits if done[name] < self.nodes})
+
+
+def starts(shared: SharedFleet, steps: int) -> dict[str, list[datetime]]:
     """When candidates of other namespaces were started first, in order, by namespace."""
-    shared = fleet(Random(seed), behaves, with_tenant)
     for _ in range(steps):
         shared.step()
     homes = {profile.uid: profile.namespace for profile in shared.profiles}
@@ -200,17 +249,16 @@ def starts(seed: str, behaves: Behaviour, with_tenant: bool, steps: int) -> dict
     return {namespace: sorted(times) for namespace, times in begun.items() if namespace != TENANT}
 
 
-def late(seed: str, behaves: Behaviour, steps: int = 60) -> list[str]:
+def late(alone: SharedFleet, beside: SharedFleet, steps: int = 60) -> list[str]:
     """Starts of other namespaces that come more than fifteen minutes later beside the tenant, or never.
 
     The first start of a namespace is held against its first without the tenant, the second against the second.
     """
-    alone, beside = (starts(seed, behaves, with_tenant, steps) for with_tenant in (False, True))
-    end = NOW + steps * STEP
+    end, started = NOW + steps * STEP, starts(beside, steps)
     pairs = [
         (namespace, count, at, later)
-        for namespace, times in alone.items()
-        for count, (at, later) in enumerate(zip_longest(times, beside.get(namespace, ()), fillvalue=end))
+        for namespace, times in starts(alone, steps).items()
+        for count, (at, later) in enumerate(zip_longest(times, started.get(namespace, ()), fillvalue=end))
     ]
     return [f"{namespace} {count}: {at - NOW} and {later - NOW}" for namespace, count, at, later in pairs
             if at + LATE < later]  # fmt: skip
@@ -218,7 +266,7 @@ def late(seed: str, behaves: Behaviour, steps: int = 60) -> list[str]:
 
 def longest_short_of_its_share(seed: str, behaves: Behaviour, steps: int = 60) -> timedelta:
     """How long a namespace waits for the fleet's cap with fewer agents than its share of it, at most."""
-    shared = fleet(Random(seed), behaves, True)
+    shared = fleet(seed, behaves, True)
     shared.limits = FleetLimits(max_concurrent=Random(f"{seed}/cap").choice([3, 4]))
     share = (shared.limits.max_concurrent or 0) // len({profile.namespace for profile in shared.profiles})
     since: dict[str, datetime] = {}

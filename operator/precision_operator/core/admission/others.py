@@ -8,18 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from precision_api.facts.grouping import grouped
 from precision_operator.core.admission.budget_view import AdmissionRequest, Agent, Cap, FleetView, Unit
 from precision_operator.core.attempts.actions import Drop
 from precision_operator.core.observe.observed import JobView, Observed, PodView, ProfileView
-from precision_operator.core.observe.tenants import ANOTHERS_PROFILE, YOUNG, held_nodes
+from precision_operator.core.observe.tenants import ANOTHERS_PROFILE, held_nodes, turn_of, waiting_jobs
 from precision_operator.core.reasons import Said
 
 LOST = "a deleted profile"
-QUEUE_TURN = timedelta(minutes=10)
-"""So long Kueue's Jobs are not withdrawn for one another: each would lose its place in the queue again and again."""
 _MAKES_ROOM = Said("Withdrawn", words="it has no node yet, and it is another namespace's turn")
 
 
@@ -36,11 +34,11 @@ class Others:
         """Namespace and profile of the agents that hold a node, by its name."""
         agents = {node: Agent(of.profile_uid, of.namespace, uids.get(node, "")) for node, of in holders}  # one a node
         self._fleet = None if caps.empty else FleetView((*agents.values(),), observed.facts_of(caps.pool_label), caps)
-        self._pending = {job: agent for (_, job), agent in live.items() if job not in held}
+        self._pending = {job: agent for (_, job), agent in live.items() if job not in held and items[job].live}
         waiting = (job for job in observed.jobs if job.uid in observed.own_jobs and job.live and not job.deleting)
         self._loose = {job.uid: job for job in waiting if job.uid not in held}
         """Jobs that hold nothing, and may get it yet."""
-        self._facing: dict[tuple[str, bool], FleetView] = {}
+        self._facing: dict[str, FleetView] = {}
 
     def taken_by(self, namespace: str, node: str) -> str | None:
         """Who of another namespace holds the node, in words; None: nobody."""
@@ -51,12 +49,11 @@ class Others:
         """The agents that count against the profile's, where the operator's own limits are for them."""
         if self._fleet is None:
             return None
-        key = profile.namespace, _is_queued(profile)
-        if key not in self._facing:
-            counts = self._loose.keys() - self._loose_for(profile).keys()
-            live = [a for job, a in self._pending.items() if a.namespace == profile.namespace or job in counts]
-            self._facing[key] = FleetView(tuple(live), self._fleet.nodes, self._fleet.caps)
-        return replace(self._fleet, pending=self._facing[key])
+        namespace = profile.namespace
+        if namespace not in self._facing:
+            live = tuple(agent for agent in self._pending.values() if agent.namespace == namespace)
+            self._facing[namespace] = FleetView(live, self._fleet.nodes, self._fleet.caps)
+        return replace(self._fleet, pending=self._facing[namespace])
 
     def take(self, agent: Agent, profile: ProfileView, node: str) -> None:
         """One more agent is about to start."""
@@ -65,8 +62,7 @@ class Others:
 
     def make_room(self, start: AdmissionRequest) -> Iterator[Drop]:
         """The Jobs of other namespaces on whose node or in whose place an agent starts, which counts already."""
-        profile, own_jobs = start.view.profile, self._observed.own_jobs
-        loose = self._loose_for(profile)
+        own_jobs, loose = self._observed.own_jobs, self._loose_for(start.view.profile.namespace)
         there = (job for uid, job in loose.items() if own_jobs[uid] == start.facts.name)
         out = {job.uid for job in there if not job.suspended}
         for cap in start.fleet_caps if loose else ():
@@ -75,20 +71,16 @@ class Others:
         for job in [self._loose.pop(uid) for uid in loose if uid in out]:
             yield Drop("Job", job.namespace, job.name, job.uid, _MAKES_ROOM)
 
-    def _loose_for(self, profile: ProfileView) -> dict[str, JobView]:
-        """The loose Jobs that do not count against the profile's candidates."""
-        turn = self._observed.now - (QUEUE_TURN if _is_queued(profile) else timedelta(0))
-        others = {uid: job for uid, job in self._loose.items() if job.namespace != profile.namespace}
-        return {uid: job for uid, job in others.items() if not job.suspended or job.created <= turn}
+    def _loose_for(self, namespace: str) -> dict[str, JobView]:
+        """The loose Jobs of others, which do not count against the namespace's candidates."""
+        return {uid: job for uid, job in self._loose.items() if job.namespace != namespace}
 
 
 def next_release(observed: Observed) -> datetime | None:
     """When the next Job without a bound pod stops counting against other namespaces; None: there is none."""
     if len({profile.namespace for profile in observed.profiles}) < 2:
         return None
-    bound = {pod.job_uid for pod in observed.pods if pod.node_name}
-    jobs = [job for job in observed.jobs if job.uid in observed.own_jobs and job.live and job.uid not in bound]
-    ends = [job.created + wait for job in jobs for wait in (YOUNG, QUEUE_TURN)]
+    ends = [job.created + turn_of(job, observed) for job in waiting_jobs(observed).values()]
     return min((at for at in ends if at > observed.now), default=None)
 
 
@@ -103,7 +95,3 @@ def _over(fleet: FleetView | None, cap: Cap, agents: Mapping[str, Agent]) -> Ite
             used += fleet.amount(unit, agent)
             if most is not None and used > most:
                 yield uid
-
-
-def _is_queued(profile: ProfileView) -> bool:
-    return profile.spec is not None and profile.spec.agent.queue_name is not None

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from precision_api.facts.grouping import grouped
-from precision_operator.core.admission.budget_view import AdmissionRequest, Agent, BudgetView, recent
+from precision_operator.core.admission.budget_view import AdmissionRequest, Agent, BudgetView
 from precision_operator.core.admission.limits import NODE_CHECKS, PROFILE_CHECKS, blocked_by, has_physical_limits
 from precision_operator.core.admission.others import LOST, Others
 from precision_operator.core.attempts import manifest
@@ -22,10 +22,9 @@ from precision_operator.core.attempts.refusal import mark_of
 from precision_operator.core.observe.images import is_cold
 from precision_operator.core.observe.nodes import NodeFacts
 from precision_operator.core.observe.observed import JobView, Observed, PodView, ProfileView, ReportView
+from precision_operator.core.observe.tenants import comes_last
 from precision_operator.core.reasons import REASONS, Said, said
 
-COMES_LAST = timedelta(hours=1)
-"""So long a namespace has its turns after the others when its Job got no node: each may cost them a minute."""
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
 
@@ -275,9 +274,8 @@ def _rank(profile: ProfileView, in_flight: _InFlight) -> tuple[bool, int, dateti
     Namespaces have their turns before profiles: many profiles of one keep nobody of another waiting.
     """
     uid, namespace = profile.uid, profile.namespace
-    withdrawn = in_flight.observed.withdrawn.get(namespace)
     return (
-        withdrawn is not None and recent(withdrawn, COMES_LAST, in_flight.observed.now),
+        comes_last(namespace, in_flight.observed),
         in_flight.of[namespace],
         in_flight.newest.get((namespace, ""), _NEVER),
         in_flight.agents[uid],

@@ -333,8 +333,8 @@ class Observed:
     """Pods of others that wait for GPUs by claim; looked at while agents hold such GPUs."""
     yields: tuple[Yield, ...] = ()
     """Agents that were ended for such pods within the last hour."""
-    withdrawn: Mapping[str, datetime] = field(default_factory=dict)
-    """When a Job had to make room for another namespace last, by its own."""
+    fruitless: Mapping[str, tuple[datetime, ...]] = field(default_factory=dict)
+    """When turns of a namespace ended without a bound pod, within the last hour and since one was bound: a memory."""
     own_jobs: Mapping[str, str] = field(default_factory=dict)
     """Node by UID of the Jobs that this leader has created, or found when it began: a memory, nothing that they say."""
 

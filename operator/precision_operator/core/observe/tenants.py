@@ -14,8 +14,11 @@ from typing import NamedTuple, TypeVar
 from precision_api.kinds.profile import Idle
 from precision_operator.core.observe.observed import JobView, Observed, PodView, ReportView
 
-YOUNG = timedelta(seconds=60)
-"""So long a Job that this leader has created has its node without a pod there: it is on the way."""
+YOUNG, TURN = timedelta(seconds=60), timedelta(minutes=10)
+"""How long a Job that this leader has created has its node without a pod there: at first, and where that was too short
+for its namespace, whose queue or scheduler may be slow."""
+COMES_LAST = timedelta(hours=2)
+"""So long a namespace comes after the others when the longer time was too short as well, and `TURN` before that."""
 STARTED_WITHIN = timedelta(seconds=Idle().start_timeout_seconds)
 ANOTHERS_POD, ANOTHERS_PROFILE = "a pod of another namespace", "a profile of another namespace"
 """What a status says in place of a name, unless the admin has names shown."""
@@ -57,13 +60,13 @@ def held_nodes(observed: Observed) -> dict[str, str]:
     """Node by UID of the Jobs that hold one, and a place under the operator's limits, against other namespaces.
 
     Of those that this leader knows by its own memory: the node where its pod is bound with GPUs and not over, unless
-    its container has not started for long; without such a pod for a minute the node that it was created for. Anybody
+    its container has not started for long; without such a pod for a while the node that it was created for. Anybody
     can write labels, annotations and owners.
     """
     held = {
         job.uid: observed.own_jobs[job.uid]
         for job in observed.jobs
-        if job.uid in observed.own_jobs and job.live and abs(observed.now - job.created) < YOUNG
+        if job.uid in observed.own_jobs and job.live and abs(observed.now - job.created) < turn_of(job, observed)
     }
     late = observed.now - observed.settings.unresponsive_grace
     for pod in observed.pods:
@@ -71,6 +74,43 @@ def held_nodes(observed: Observed) -> dict[str, str]:
         if is_there and pod.holds_gpus and not is_stuck(pod, observed.now) and pod.job_uid in observed.own_jobs:
             held[pod.job_uid] = pod.node_name
     return held
+
+
+def turn_of(job: JobView, observed: Observed) -> timedelta:
+    """How long it counts against other namespaces without a bound pod."""
+    return TURN if job.namespace in observed.fruitless else YOUNG
+
+
+def comes_last(namespace: str, observed: Observed) -> bool:
+    """Whether its turns have been fruitless of late, so that the others go first."""
+    ends = observed.fruitless.get(namespace)
+    return ends is not None and abs(observed.now - ends[-1]) < (TURN if len(ends) == 1 else COMES_LAST)
+
+
+def waiting_jobs(observed: Observed) -> dict[str, JobView]:
+    """The leader's own Jobs that no pod with GPUs has been bound for yet, by UID."""
+    bound = {pod.job_uid for pod in observed.pods if pod.holds_gpus}
+    own = (job for job in observed.jobs if job.uid in observed.own_jobs and job.live and not job.deleting)
+    return {job.uid: job for job in own if job.uid not in bound}
+
+
+def fruitless_turns(
+    before: Mapping[str, tuple[datetime, ...]], waited: Mapping[str, JobView], seen: Observed
+) -> dict[str, tuple[datetime, ...]]:
+    """When turns of a namespace ended without a bound pod, by its name: the last, and those before since one was bound.
+
+    `waited` are the Jobs that waited at the look before. A turn is of all Jobs of the namespace that wait together.
+    """
+    turns = {name: ends for name, ends in before.items() if abs(seen.now - ends[-1]) < COMES_LAST}
+    bound, waiting = {pod.job_uid for pod in seen.pods if pod.holds_gpus}, waiting_jobs(seen)
+    for uid, job in waited.items():
+        ends = turns.get(job.namespace, ())
+        is_over = uid not in bound and uid not in waiting and abs(seen.now - job.created) >= YOUNG
+        if uid in bound and ends:
+            turns[job.namespace] = ends[-1:]
+        elif is_over and (not ends or job.created > ends[-1] - YOUNG):
+            turns[job.namespace] = (*ends, seen.now)
+    return turns
 
 
 def is_stuck(pod: PodView, now: datetime) -> bool:

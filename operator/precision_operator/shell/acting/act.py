@@ -135,8 +135,6 @@ class Actor:
                     self._gave_way(action.record)
                 await self._close(action)
             case Drop():
-                if action.reason == "Withdrawn":
-                    self._refusals.made_room[action.namespace] = self._now()
                 await delete(self._cluster, self._cache, action.kind, action.namespace, action.name, action.uid)
             case MarkStale() | MarkFresh():
                 status = ingest.marked_status(action, self._now())

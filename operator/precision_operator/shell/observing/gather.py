@@ -18,7 +18,13 @@ from precision_operator.core.observe import observed
 from precision_operator.core.observe.device_class import DeviceClass
 from precision_operator.core.observe.gpu_slices import DRA_DRIVER
 from precision_operator.core.observe.stop import Stop, strictest
-from precision_operator.core.observe.tenants import Stranger, pods_within_namespace, within_namespace
+from precision_operator.core.observe.tenants import (
+    Stranger,
+    fruitless_turns,
+    pods_within_namespace,
+    waiting_jobs,
+    within_namespace,
+)
 from precision_operator.core.observe.views import (
     job_uid,
     job_view,
@@ -113,6 +119,9 @@ class Gatherer:
         self._now = clock
         self._creating = creating
         self._own_jobs: Mapping[str, str] | None = None
+        self._waited: Mapping[str, observed.JobView] = {}
+        """Own Jobs without a bound pod at the last look, by UID."""
+        self._fruitless: Mapping[str, tuple[datetime, ...]] = {}
         self._stop = stop
         self._cluster = cluster
         self._reader = reader or Reader(cluster)
@@ -234,9 +243,10 @@ class Gatherer:
             slices=(slices := self._cache.slices()),
             device_class=await self._seen_class(now) if slices else DeviceClass(),
             own_jobs=self._own_jobs,
-            withdrawn=dict(self._refusals.made_room),
         )
-        seen = replace(seen, refusals=self._refusals.standing(seen))
+        self._fruitless = fruitless_turns(self._fruitless, self._waited, seen)
+        self._waited = waiting_jobs(seen)
+        seen = replace(seen, refusals=self._refusals.standing(seen), fruitless=self._fruitless)
         return self._with_yields(seen, yields_told(profiles))
 
     def _own(self, jobs: Jobs, creating: Jobs, pods: Pods, readable: Collection[str]) -> Mapping[str, str]:

@@ -24,8 +24,6 @@ class RefusedCreations:
         """Jobs of ours whose pod, with its claim, has not been seen yet: profile UID and node UID by Job UID."""
         self.made: dict[str, tuple[str, str]] = {}
         """Namespace and node of the Jobs that this replica has created, by UID, while they or their pods are there."""
-        self.made_room: dict[str, datetime] = {}
-        """When a Job had to make room for another namespace last, by its own."""
 
     def refused(self, key: tuple[str, str], answer: Answer, stage: Stage, mark: str, agents: int) -> bool:
         """Take an answer that was no. Returns whether such answers concern all nodes of the profile."""
