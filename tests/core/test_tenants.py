@@ -15,6 +15,7 @@ from precision_operator.core.observe.fleet_limits import FleetLimits
 from precision_operator.core.observe.observed import Observed, ProfileView
 from precision_operator.core.observe.tenants import (
     COMES_LAST,
+    STARTED_WITHIN,
     TURN,
     YOUNG,
     fruitless_turns,
@@ -235,6 +236,22 @@ def test_pods_of_unknown_profiles_are_seen_and_hold_nothing_of_anybody() -> None
     assert pods_within_namespace([pod(own), pod(lost)], {"uid-nightly": "ml"}, {own.uid: "ml"}) == (pod(own), pod(lost))
     beside = seen(profile(target={"nodeNames": ["n0"]}), pods=(pod(lost),), own_jobs={})
     assert [a.facts.name for a in plan(beside).actions if isinstance(a, Start)] == ["n0"], "who holds GPUs is looked at"
+
+
+@pytest.mark.parametrize(("cap", "stuck", "kept"), [(4, 2, 2), (4, 3, 2), (4, 4, 2), (1, 1, 0)])
+def test_agents_that_do_not_start_keep_their_namespaces_share_of_the_places(cap: int, stuck: int, kept: int) -> None:
+    """Their image is pulled for longer than half an hour, from a slow registry or from none."""
+    begun = NOW - STARTED_WITHIN - MINUTE
+    theirs = tuple(job(name, "b0", namespace="b", created=begun) for name in NAMES[:stuck])
+    pods = tuple(pod(there, "Pending", scheduled_at=begun) for there in theirs)
+    ours = profile(target={"nodeNames": list(NAMES)}, rollout={"maxConcurrent": 6})
+    waits = {"startTimeoutSeconds": 86_400}
+    world = seen(ours, profile("b0", namespace="b", target=ELSEWHERE, idle=waits), jobs=theirs, pods=pods)
+    decided = plan(replace(world, settings=replace(SETTINGS, fleet_limits=FleetLimits(max_concurrent=cap))))
+    started = [a.facts.name for a in decided.actions if isinstance(a, Start)]
+    assert len(started) == min(cap - kept, len(NAMES) - stuck)
+    assert not {*started} & {*NAMES[:stuck]}
+    assert stuck - len(withdrawn(decided)) == kept
 
 
 def test_pods_on_one_node_are_one_place_however_many_agents_they_name() -> None:

@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 from precision_operator.cluster import paths
+from precision_operator.core.observe.clock import format_time
 from tests.support.non_interference.hostile_objects import TENANT
 from tests.support.non_interference.in_memory import check_in_memory
 from tests.support.operator_in_memory import OperatorInMemory
+from tests.support.world import MINUTE
 
 WORLDS = 100
 
 
 def test_what_lies_in_other_namespaces_and_their_lines_are_the_same_with_objects_and_shadow() -> None:
     assert check_in_memory(range(WORLDS)).differing == {}
+
+
+async def test_the_leader_remembers_whose_agents_got_no_node() -> None:
+    loop = OperatorInMemory("n1", namespaces=("ml", TENANT))
+    loop.cluster.created = format_time(datetime.now(UTC) - 2 * MINUTE)
+    loop.apply("theirs", TENANT)
+    await loop.once()
+    assert not (await loop.gatherer.observe()).fruitless
+    loop.apply("nightly")
+    await loop.once()
+    assert (loop.jobs(TENANT).keys(), loop.jobs().keys()) == (set(), {"n1"})
+    assert [*(await loop.gatherer.observe()).fruitless] == [TENANT]
 
 
 async def test_a_pod_that_names_an_ended_job_of_another_namespace_is_not_its_agent() -> None:

@@ -141,10 +141,10 @@ class Tenant:
     rng: Random
     of: Victims
 
-    def objects(self, without: str = "") -> Hostile:
+    def objects(self) -> Hostile:
         """Two to six tricks, and often several objects of each."""
         made = Hostile()
-        for kind in self.rng.sample([trick for trick in TRICKS if trick != without], self.rng.randint(2, 6)):
+        for kind in self.rng.sample([*TRICKS], self.rng.randint(2, 6)):
             made.kinds.add(kind)
             for _ in range(self.rng.choice([1, 1, 2, 6])):
                 TRICKS[kind](self, made)

@@ -14,7 +14,13 @@ from precision_api.facts.grouping import grouped
 from precision_operator.core.admission.budget_view import AdmissionRequest, Agent, Cap, FleetView, Unit
 from precision_operator.core.attempts.actions import Drop
 from precision_operator.core.observe.observed import JobView, Observed, PodView, ProfileView
-from precision_operator.core.observe.tenants import ANOTHERS_PROFILE, held_nodes, turn_of, waiting_jobs
+from precision_operator.core.observe.tenants import (
+    ANOTHERS_PROFILE,
+    held_nodes,
+    stuck_beyond_share,
+    turn_of,
+    waiting_jobs,
+)
 from precision_operator.core.reasons import Said
 
 LOST = "a deleted profile"
@@ -32,7 +38,10 @@ class Others:
         holders = [(node, items[job]) for job, node in held.items()]
         self._nodes = grouped((node, (of.namespace, owners.get(of.profile_uid, LOST))) for node, of in holders)
         """Namespace and profile of the agents that hold a node, by its name."""
-        agents = {node: Agent(of.profile_uid, of.namespace, uids.get(node, "")) for node, of in holders}  # one a node
+        for job in stuck_beyond_share(held, observed):
+            del held[job]
+        places = [(node, items[job]) for job, node in held.items()]
+        agents = {node: Agent(of.profile_uid, of.namespace, uids.get(node, "")) for node, of in places}  # one a node
         self._fleet = None if caps.empty else FleetView((*agents.values(),), observed.facts_of(caps.pool_label), caps)
         self._pending = {job: agent for (_, job), agent in live.items() if job not in held and items[job].live}
         waiting = (job for job in observed.jobs if job.uid in observed.own_jobs and job.live and not job.deleting)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import NamedTuple, TypeVar
 
+from precision_api.facts.grouping import grouped
 from precision_api.kinds.profile import Idle
 from precision_operator.core.observe.observed import JobView, Observed, PodView, ReportView
 
@@ -59,9 +60,8 @@ def pods_within_namespace(
 def held_nodes(observed: Observed) -> dict[str, str]:
     """Node by UID of the Jobs that hold one, and a place under the operator's limits, against other namespaces.
 
-    Of those that this leader knows by its own memory: the node where its pod is bound with GPUs and not over, unless
-    its container has not started for long; without such a pod for a while the node that it was created for. Anybody
-    can write labels, annotations and owners.
+    Of those that this leader knows by its own memory: the node where its pod is bound with GPUs and not over; without
+    such a pod for a while the node that it was created for. Anybody can write labels, annotations and owners.
     """
     held = {
         job.uid: observed.own_jobs[job.uid]
@@ -71,7 +71,7 @@ def held_nodes(observed: Observed) -> dict[str, str]:
     late = observed.now - observed.settings.unresponsive_grace
     for pod in observed.pods:
         is_there = pod.live and (pod.deleting_since is None or pod.deleting_since > late)
-        if is_there and pod.holds_gpus and not is_stuck(pod, observed.now) and pod.job_uid in observed.own_jobs:
+        if is_there and pod.holds_gpus and pod.job_uid in observed.own_jobs:
             held[pod.job_uid] = pod.node_name
     return held
 
@@ -113,8 +113,20 @@ def fruitless_turns(
     return turns
 
 
-def is_stuck(pod: PodView, now: datetime) -> bool:
-    """Whether its container has not started by when it must as a rule: a tenant may wait a day for its own image."""
+def stuck_beyond_share(held: Mapping[str, str], observed: Observed) -> set[str]:
+    """UIDs of the Jobs whose places others may have: their containers have not started by when they must as a rule.
+
+    A tenant may wait a day for its own image; beyond its namespace's share of the places, until others want them.
+    """
+    stuck = {pod.job_uid for pod in observed.pods if _is_stuck(pod, observed.now)}
+    namespaces = {profile.namespace for profile in observed.profiles}
+    share = (observed.settings.fleet_limits.max_concurrent or 0) // max(1, len(namespaces))
+    homes = {pod.job_uid: pod.namespace for pod in observed.pods}
+    agents = grouped((homes[job], job) for job in sorted(held.keys() & homes, key=lambda job: (job in stuck, job)))
+    return {job for jobs in agents.values() for job in jobs[share:] if job in stuck}
+
+
+def _is_stuck(pod: PodView, now: datetime) -> bool:
     return pod.started_at is None and abs(now - (pod.scheduled_at or pod.created)) > STARTED_WITHIN
 
 

@@ -217,7 +217,7 @@ class Gatherer:
         pods = pods_within_namespace(readable, homes, job_homes)
         pods = (*pods, *self._gone_pods(jobs, {pod.job_uid for pod in pods}, job_homes))
         missing: dict[tuple[str, str, str], ApiError] = {}
-        self._own_jobs = self._own(jobs, creating, pods, {p.uid for p in profiles if p.spec is not None})
+        self._own_jobs = self._own(jobs, creating, pods, {p.uid for p in profiles if _may_have_agents(p)})
         pods = await self._with_claim_problems(pods, now, missing)
         self._refusals.seen({job.uid: job for job in jobs}, pods)
         self._forget_unnamed(served)
@@ -249,15 +249,15 @@ class Gatherer:
         seen = replace(seen, refusals=self._refusals.standing(seen), fruitless=self._fruitless)
         return self._with_yields(seen, yields_told(profiles))
 
-    def _own(self, jobs: Jobs, creating: Jobs, pods: Pods, readable: Collection[str]) -> Mapping[str, str]:
+    def _own(self, jobs: Jobs, creating: Jobs, pods: Pods, active: Collection[str]) -> Mapping[str, str]:
         """Node by UID of the Jobs that this replica has made; at the first look also what another leader may have.
 
-        No other leader has made one for a profile that cannot be read; `readable` are the UIDs of the others.
+        `active` are the UIDs of the profiles that it may have made them for.
         """
         made = self._refusals.made
         if self._own_jobs is None:
-            made |= {pod.job_uid: (pod.namespace, pod.node_name) for pod in pods if pod.profile_uid in readable}
-            made |= {job.uid: (job.namespace, job.node_name) for job in jobs if job.profile_uid in readable}
+            made |= {pod.job_uid: (pod.namespace, pod.node_name) for pod in pods if pod.profile_uid in active}
+            made |= {job.uid: (job.namespace, job.node_name) for job in jobs if job.profile_uid in active}
         for gone in made.keys() - self._cache.all("jobs").keys() - {pod.job_uid for pod in pods}:
             del made[gone]
         # A watch may show a Job before its creation is answered.
@@ -466,6 +466,12 @@ class Gatherer:
             problems = await self._reader.creation_problems(namespace)
             self._problems[namespace] = (now, problems)
         return problems
+
+
+def _may_have_agents(profile: observed.ProfileView) -> bool:
+    """Whether another leader may have made its Jobs. None but a leader writes its status."""
+    is_suspended = profile.spec is not None and profile.spec.suspend
+    return profile.spec is not None and (not is_suspended or bool((profile.status.get("nodes") or {}).get("running")))
 
 
 def _begun(job: observed.JobView) -> datetime:
