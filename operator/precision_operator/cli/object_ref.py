@@ -17,15 +17,14 @@ KINDS: Mapping[str, str] = {
     "run": "run",
 }
 """What may stand before a slash, as kubectl users write it -> what it means."""
-NODE_KINDS = ("node/", "nodes/", "no/")
 SHORT = {"profile": "pp", "node": "node", "pool": "pool", "driver": "driver", "run": "run"}
 """What we write before the slash."""
 
 
 def bare_node(text: str) -> str:
     """The name of a node that is written as NAME or node/NAME."""
-    prefix = next((kind for kind in NODE_KINDS if text.lower().startswith(kind)), "")
-    return text[len(prefix) :]
+    prefix, slash, name = text.partition("/")
+    return name if slash and prefix.lower() in ("node", "nodes", "no") else text
 
 
 def resolve_name(text: str, of_kind: Mapping[str, Sequence[str]], where: str = "", see: str = "") -> tuple[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -13,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from precision_api.facts.names import LABEL_ATTEMPT
+from precision_api.facts.plain_text import shortened
 from precision_api.kinds.profile import ProfileSpec
 from precision_operator.cli.allowed import strictly
 from precision_operator.cli.columns import Column, Columns, as_cells, as_row, keys
@@ -269,14 +269,7 @@ def _table(rows: Sequence[Mapping[str, Any]], wide: bool) -> str:
     if not wide:
         header, *_ = as_columns([row | {"message": ""} for row in cells]).splitlines()
         left = max(_LEAST, WIDTH - header.index("MESSAGE"))
-        cells = [row | {"message": _cut(row["message"], left)} for row in cells]
+        cells = [row | {"message": shortened(row["message"], left)} for row in cells]
     counts = Counter(row["decision"] for row in rows)
     parts = [f"{counts[word]} {word}" for word in dict.fromkeys((*DECISIONS.values(), GONE)) if counts[word]]
     return f"{as_columns(cells)}\n\n{len(rows)} nodes: {', '.join(parts)}"
-
-
-def _cut(message: str, left: int) -> str:
-    """`message`, or as many of its words as `left` characters hold."""
-    return (
-        message if len(message) <= left else textwrap.shorten(message, left, placeholder=" ...", break_on_hyphens=False)
-    )
