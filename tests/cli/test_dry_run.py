@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -127,6 +128,12 @@ def test_the_table_cuts_messages_and_counts_and_wide_shows_all(tmp_path: Path) -
     assert not wide[2].endswith("...")
 
 
+def test_the_time_of_the_next_run_stands_in_the_first_80_columns(tmp_path: Path) -> None:
+    asked = ("-f", profile_file(tmp_path, schedule={"cron": "0 3 * * 0"}))
+    line = run(*asked, "--nodes", nodes_file(tmp_path, node_object(name="gb200-0000"))).stdout.splitlines()[1]
+    assert re.search(r"It starts at \d{4}-\d\d-\d\dT03:00:00Z:", line[:80])
+
+
 def test_a_config_map_is_given_as_a_file_and_missed_by_name_where_it_is_not(tmp_path: Path) -> None:
     config = tmp_path / "config.json"
     config.write_text(json.dumps(SMALL_LLAMA))
@@ -153,8 +160,12 @@ WRONG: dict[str, tuple[str, str]] = {
         "spec.maxConcurrent is no field here: check the spelling",
     ),
     "a preset that is unknown": (
-        yaml.safe_dump(PROFILE | {"spec": {"workload": {"preset": "llama9"}}}),
+        yaml.safe_dump(PROFILE | {"spec": {"workload": {"preset": "bert"}}}),
         "spec.workload.preset: input should be 'codonfm-5b',",
+    ),
+    "a preset that is misspelt": (
+        yaml.safe_dump(PROFILE | {"spec": {"workload": {"preset": "lama3-8b"}}}),
+        "error: spec.workload.preset: there is no 'lama3-8b'; did you mean llama3-8b or",
     ),
 }
 

@@ -223,7 +223,10 @@ def test_the_table_is_for_people() -> None:
     [
         ((), "give exactly one of --hf-config, --model, --preset, --shape and -f; none is given"),
         (("--preset", "llama3-8b", "--shape", "1x1x1"), "--preset and --shape are given"),
-        (("--preset", "llama9"), "workload.preset: input should be 'codonfm-5b'"),
+        (
+            ("--preset", "llama9"),
+            "workload.preset: there is no 'llama9'; did you mean llama3-8b? Input should be 'codonfm-5b'",
+        ),
         (("--shape", "64x64"), "write MxKxN"),
         (
             ("--shape", "64x64x64", *SIZES),

@@ -85,5 +85,6 @@ def sentences(error: ValueError, root: str = "", model: type[BaseModel] | None =
             lines.append(f"{where}: {what}" if of_several_fields else what)
         else:
             near = did_you_mean(str(detail["input"]), re.findall(r"'([^']+)'", what)) if got else ""
-            lines.append(f"{where}: {what[:1].lower()}{what[1:]}{got}{near if near.startswith(';') else ''}")
+            nearest_first = f"there is no {detail['input']!r:.60}{near} {what}"
+            lines.append(f"{where}: {nearest_first if near.startswith(';') else what[:1].lower() + what[1:] + got}")
     return "\n".join(dict.fromkeys(lines))
