@@ -7,17 +7,25 @@ from typing import Any
 import pytest
 
 from precision_api.kinds.report import ReportStatus
-from precision_operator.core.results.outliers import judged
+from precision_operator.core.results.outliers import Peers, judged
 from precision_operator.core.results.reading import Reading, read
-from tests.support.report_objects import recipe_row, report_status
+from tests.support.report_objects import FINISHED, recipe_row, report_status
 
 PERCENT = 5
 
 
-def node(name: str, rate: float, pool: str = "a", driver: str = "580.95.05", **row: Any) -> Reading:
+def node(name: str, rate: float, profile: str = "nightly", driver: str = "580.95.05", **row: Any) -> Reading:
     found = report_status([recipe_row("bf16", **({"tokensPerSecond": f"{rate:.0f}"} | row))])
     found["software"]["driver"] = driver
-    return read(name, pool, ReportStatus.model_validate(found))
+    return read(name, "a", ReportStatus.model_validate(found), "ml", profile)
+
+
+def like(name: str, rate: float = 1000, at: str = FINISHED, **changes: Any) -> Reading:
+    """The same with changes of what it is compared by, as its report has them; `at`: when its run ended."""
+    found = report_status([recipe_row("bf16", tokensPerSecond=f"{rate:.0f}")], timing="1/quick", finishedAt=at)
+    for part in ("hardware", "software", "run"):
+        found[part] |= changes.get(part, {})
+    return read(name, "a", ReportStatus.model_validate(found), changes.get("namespace", "ml"), "repair")
 
 
 def slow(*nodes: Reading) -> list[str]:
@@ -56,9 +64,69 @@ def test_the_slowest_comes_first_with_its_rate_over_the_median() -> None:
     assert [(one.node, round(one.relative, 2), one.slow) for one in found[:2]] == [("c", 0.7, True), ("b", 0.8, True)]
 
 
-@pytest.mark.parametrize("count", [0, 1, 2])
-def test_with_fewer_than_three_to_compare_with_nobody_is_judged(count: int) -> None:
+@pytest.mark.parametrize("count", [0, 1, 2, 3])
+def test_with_fewer_than_three_others_nobody_is_judged_and_that_is_said(count: int) -> None:
     assert judged(EVEN[:count], PERCENT) == ()
+    assert [(one.peers, one.differs) for one in Peers(EVEN[:count]).alone(EVEN[:count])] == [(count - 1, "")] * count
+
+
+def test_a_repaired_node_alone_in_its_profile_is_held_against_those_of_another() -> None:
+    repaired = node("n4", 800, profile="repair")
+    peers = Peers((*EVEN[:3], repaired))
+    [one] = peers.judged((repaired,), PERCENT)
+    assert (one.node, round(one.relative, 2), one.slow, one.peers) == ("n4", 0.8, True, ("n1", "n2", "n3"))
+
+
+def test_of_a_node_with_two_results_of_one_kind_the_newest_counts_in_both_profiles() -> None:
+    before, after = (like("n4", rate, at) for rate, at in ((800, FINISHED), (1000, "2027-01-01T00:00:00Z")))
+    fleet = [like(f"n{i}") for i in range(3)]
+    for mine in (before, after):
+        assert [one.slow for one in Peers((*fleet, after, before)).judged((mine,), PERCENT)] == [False]
+
+
+DIFFERENT: dict[str, tuple[dict[str, Any], str]] = {
+    "power limit": (
+        {"hardware": {"limitWatts": 2400}},
+        "4 others differ: its power limit is 2,400 W, theirs unknown",
+    ),
+    "GPUs": ({"hardware": {"gpus": 2}}, "4 others differ: it has 2 GPUs, they have 4"),
+    "product": ({"hardware": {"product": "H100"}}, "4 others differ: its GPUs are H100, theirs GB200"),
+    "driver": ({"software": {"driver": "590.1"}}, "4 others differ: its driver is 590.1, theirs 580.95.05"),
+    "image": (
+        {"software": {"stackHash": "ab12"}},
+        "4 others differ: its software (agent image) is ab12, theirs unknown",
+    ),
+    "workload": ({"run": {"workloadHash": "ff"}}, "4 others differ: its workload is ff, theirs 5ad1f0c2"),
+    "timing": ({"run": {"timing": "1/standard"}}, "4 others differ: its timing is 1/standard, theirs 1/quick"),
+    "two things": (
+        {"hardware": {"gpus": 2}, "software": {"driver": "590.1"}},
+        "4 others differ: it has 2 GPUs, they have 4, its driver is 590.1, theirs 580.95.05",
+    ),
+    "namespace": ({"namespace": "other"}, ""),
+}
+
+
+@pytest.mark.parametrize(("changes", "differs"), DIFFERENT.values(), ids=DIFFERENT)
+def test_a_node_that_differs_is_compared_with_nobody_and_is_told_in_what(changes: dict[str, Any], differs: str) -> None:
+    fleet = [like(f"n{i}") for i in range(4)]
+    odd = like("odd", 500, **changes)
+    peers = Peers((*fleet, odd))
+    assert "odd" not in {one.node for one in peers.judged((*fleet, odd), PERCENT)}
+    assert [(one.node, one.peers, one.differs) for one in peers.alone((*fleet, odd))] == [("odd", 0, differs)]
+
+
+@pytest.mark.parametrize("changes", [{"software": {"agent": "0.2.0"}}, {"hardware": {"pool": "rack-7"}}])
+def test_our_own_version_and_the_pool_part_nobody(changes: dict[str, Any]) -> None:
+    odd = like("odd", 500, **changes)
+    assert [one.node for one in Peers((*(like(f"n{i}") for i in range(4)), odd)).judged((odd,), PERCENT)] == ["odd"]
+
+
+def test_a_group_of_which_nothing_changed_is_kept() -> None:
+    before = Peers(EVEN)
+    other = node("n9", 1, driver="590.1")
+    after = Peers((*EVEN, other), before)
+    assert after.groups[EVEN[0].peers] is before.groups[EVEN[0].peers]
+    assert Peers(EVEN[:3], before).groups[EVEN[0].peers] is not before.groups[EVEN[0].peers]
 
 
 def test_a_node_without_a_figure_is_not_judged() -> None:

@@ -252,11 +252,13 @@ def test_the_generation_that_was_judged_is_on_the_status_and_its_conditions() ->
 
 def test_reasons_are_counted_most_frequent_first_with_an_example_each() -> None:
     status = rolled("Busy", "MIGEnabled", "Busy", "Measured", "AgentRunning", "AgentCrashed")
-    assert [(row.reason, row.count, row.example, row.message) for row in status.reasons] == [
+    *reasons, alone = ((row.reason, row.count, row.example, row.message) for row in status.reasons)
+    assert reasons == [
         ("Busy", 2, "n0", "because 0"),
         ("AgentCrashed", 1, "n5", "because 5"),
         ("MIGEnabled", 1, "n1", "because 1"),
     ]
+    assert alone[:3] == ("NoPeers", 1, "n3")
 
 
 def test_reasons_and_pools_are_bounded_whatever_the_fleet() -> None:

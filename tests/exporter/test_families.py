@@ -148,7 +148,7 @@ def test_a_replay_has_the_driver_that_its_run_was_begun_for_and_the_peers_of_the
     status = report_status(MIXED) | {"attempt": begun, "software": {"agent": "0.1.0"}}
     result = read_report(report_object(status=status), "w")
     assert result.driver == "570.1"
-    assert result.peers == read("gb200-0001", "NVIDIA-GB200", ReportStatus.model_validate(status)).peers
+    assert result.peers == read("gb200-0001", "", ReportStatus.model_validate(status), "ml").peers
 
 
 def test_every_family_has_help_its_own_name_and_labels_without_repetition() -> None:

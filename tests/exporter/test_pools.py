@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from precision_api.kinds.report import ReportStatus
 from precision_operator.core.attempts.node_state import draft
-from precision_operator.core.status.profile_status import standings
+from precision_operator.core.status.profile_status import profile_status
 from precision_operator.exporter.body import build
 from precision_operator.exporter.families.pool import TAIL_STATS, driver_order
 from tests.support import world
@@ -73,13 +73,14 @@ def test_the_exporter_and_the_profile_status_that_kubectl_shows_name_the_same_sl
         status["hardware"]["pool"] = "NVIDIA-H100-80GB-HBM3"  # as the nodes' label says
     views = tuple(world.report(name, status=ReportStatus.model_validate(status)) for name, status in statuses.items())
     seen = world.observed([world.profile()], world.nodes(*statuses), reports=views)
-    judged = {one.node for one in standings(draft(seen.profiles[0], seen)) if one.slow}
+    pools = profile_status(draft(seen.profiles[0], seen), seen.now, len(seen.nodes)).pools
+    judged = {name for pool in pools for name in pool.slow_nodes}
     found = shown(report_object(name, status=status) for name, status in statuses.items())
     assert {name for (metric, name), value in found.items() if metric == "precision_node_slow" and value} == judged
 
 
-def test_two_nodes_are_too_few_to_call_one_slow() -> None:
-    found = shown([node("a"), node("b", 0.5)])
+def test_three_nodes_are_too_few_to_call_one_slow() -> None:
+    found = shown([node("a"), node("b"), node("c", 0.5)])
     assert not [key for key in found if key[0] == "precision_node_slow"]
 
 

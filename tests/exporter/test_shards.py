@@ -99,7 +99,7 @@ def test_a_pool_in_which_nothing_has_changed_is_not_worked_out_again() -> None:
 
     def elsewhere(rate: float, version: int) -> dict[str, Any]:
         status = report_status([recipe_row("bf16", rate)])
-        status["hardware"]["pool"] = "other"
+        status["hardware"] |= {"pool": "other", "product": "H100"}
         return report_object("o1", status=status, resourceVersion=str(version))
 
     store.see(REPORT_PLURAL, elsewhere(1.0, 100))

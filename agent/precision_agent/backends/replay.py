@@ -111,7 +111,7 @@ class Replay:
             memory_bytes=self.part.memory_gb * 10**9,
             enforced_limit_watts=float(self.part.power_limit_watts),
         )
-        stack = digest({"agent": __version__, "replay": tables.data()}, 16)
+        stack = digest({"replay": tables.data()}, 16)
         return Device(self.part.product, Software(agent=__version__, stack_hash=stack), gpu)
 
     def provenance(self) -> ResultProvenance:

@@ -59,12 +59,9 @@ class TorchGemm:
 
     def device(self) -> protocol.Device:
         """The CPU as product "CPU", or the one GPU that this process sees."""
-        versions = {
-            "agent": __version__,
-            "torch": torch.__version__,
-            "cuda": torch.version.cuda if self._cuda else None,
-        }
+        versions = {"torch": torch.__version__, "cuda": torch.version.cuda if self._cuda else None}
         stack = digest(versions, 16)
+        versions |= {"agent": __version__}
         variables = {name: value for name, value in os.environ.items() if name.startswith(TOLD_VARIABLES)}
         if not self._cuda:
             return protocol.Device("CPU", Software(**versions, stack_hash=stack), environment=variables)

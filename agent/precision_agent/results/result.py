@@ -25,7 +25,7 @@ from precision_agent.sampling.devices import Machine
 from precision_agent.sampling.profiles import LoadProfiles
 from precision_agent.sampling.sample import Samples
 from precision_api.exchange import stats
-from precision_api.exchange.request import PLAIN, MeasurementRequest, request_hash
+from precision_api.exchange.request import PLAIN, MeasurementRequest, request_hash, timing_title
 from precision_api.exchange.result import Backend as BackendName
 from precision_api.exchange.result import GpuHealth, KernelProfiles, MeasurementResult, Memory, Steadiness
 from precision_api.models.model import ModelSpec
@@ -88,6 +88,7 @@ def result_of(facts: RunFacts, finished_at: float) -> MeasurementResult:
         phase_seconds=_phase_seconds(facts.phases, finished_at),
         workload_name=workload.name,
         workload_hash=workload.hash,
+        timing=timing_title(request.timing),
         formula=f"{formula.name}/{formula.version}" if formula else None,
         training_flops_per_token=workload.training_flops_per_token,
         baseline=request.baseline,

@@ -73,6 +73,7 @@ class Summary(Record):
     finished_at: result.Word
     duration_seconds: float = Field(ge=0)
     workload_hash: result.Word
+    timing: result.Word | None = None
     baseline: Recipe = "bf16"
     recipe_scope: result.RecipeScope = "all"
     training_flops_per_token: float | None = None

@@ -110,6 +110,17 @@ half-widths of 0.22 % and 0.11 % for GEMMs and training alike, both in each visi
 `python -m benchmarks.spread simulate`)."""
 
 
+TIMED_LOOP = 1
+"""Grows when the agent's timed loop changes so that its figures can't be held against those of before."""
+
+
+def timing_title(timing: Timing) -> str:
+    """The timed loop and its timing, equal for results that may be compared: `1/quick`."""
+    asked = timing.model_copy(update={"seed": 0})
+    name = next((name for name, usual in TIMINGS.items() if usual == asked), "")
+    return f"{TIMED_LOOP}/{name or digest(asked.model_dump(), 8)}"
+
+
 LOSS_BY_DEFAULT: dict[str, LossRuns | None] = {"quick": None, "standard": LossRuns(seeds=3)}
 """By preset, where nothing is said of loss runs and the model has a vocabulary."""
 

@@ -131,14 +131,14 @@ class Gpu(Record):
 
 
 class Software(Record):
-    """Versions that the figures depend on; the driver stays apart from `stack_hash`."""
+    """Versions that the figures depend on; the driver and our own version stay apart from `stack_hash`."""
 
     agent: Word
     driver: Word | None = None
     cuda: Word | None = None
     torch: Word | None = None
     transformer_engine: Word | None = None
-    stack_hash: Word = Field(description="Hash over everything here but the driver.")
+    stack_hash: Word = Field(description="Hash over all versions but those of driver and agent.")
 
 
 class KernelSeen(Record):
@@ -550,6 +550,7 @@ class MeasurementResult(Record):
     )
     training_flops_per_token: float | None = None
     method: Method = "agent"
+    timing: Word | None = Field(None, description="Number of the timed loop, and its timing: 1/quick.")
     baseline: Recipe = "bf16"
     recipe_scope: RecipeScope = "all"
     health: tuple[GpuHealth, ...] = Field((), max_length=16)

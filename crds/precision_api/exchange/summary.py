@@ -48,6 +48,7 @@ def summarize(result: MeasurementResult, detail: Detail) -> Summary:
         finished_at=result.finished_at,
         duration_seconds=_round(result.duration_seconds),
         workload_hash=result.workload_hash,
+        timing=result.timing,
         baseline=result.baseline,
         recipe_scope=result.recipe_scope,
         training_flops_per_token=result.training_flops_per_token,

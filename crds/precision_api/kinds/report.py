@@ -65,7 +65,7 @@ class ReportSoftware(StatusDocument):
     torch: ShortText | None = Field(None, description="PyTorch version.")
     transformer_engine: ShortText | None = Field(None, description="Transformer Engine version.")
     agent: ShortText | None = Field(None, description="Agent version.")
-    stack_hash: ShortText | None = Field(None, description="Hash over these versions but the driver's.")
+    stack_hash: ShortText | None = Field(None, description="Hash over all versions but those of driver and agent.")
 
 
 class ReportMemory(StatusDocument):
@@ -92,6 +92,7 @@ class ReportRun(StatusDocument):
     passes: int | None = Field(None, ge=2, description="Complete palindromes: the units behind each interval.")
     workload: ShortText | None = Field(None, description="Name of the workload.")
     workload_hash: ShortText = Field(description="Hash of the workload's shapes.")
+    timing: ShortText | None = Field(None, description="Number of the agent's timed loop, and its timing: 1/quick.")
     baseline: Recipe = Field("bf16", description="Recipe that speedups are relative to.")
     scope: result.RecipeScope = Field("all", description="Which linear layers ran in the recipe: all or mlp.")
     training_flops_per_token: Decimal | None = Field(None, description="Training FLOPs of one token.")
@@ -140,7 +141,7 @@ class ReportPast(StatusDocument):
         None, description="What its figures are; absent: not recorded, so unknown whether measured."
     )
     workload_hash: ShortText | None = Field(None, description="Hash of the workload's shapes.")
-    stack_hash: ShortText | None = Field(None, description="Hash over the software's versions but the driver's.")
+    stack_hash: ShortText | None = Field(None, description="Hash over all versions but those of driver and agent.")
     throttled: bool | None = Field(None, description="True where heat or the power brake held the node back.")
     recipe_tokens_per_second: dict[Recipe, Decimal] = Field(
         {},

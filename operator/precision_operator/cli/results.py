@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from pydantic import ValidationError
 
@@ -15,7 +16,7 @@ from precision_operator.cli.failure import fail, no_profile
 from precision_operator.cluster import Cluster, paths
 from precision_operator.core.observe.observed import ProfileView, Raw, ReportView
 from precision_operator.core.observe.views import profile_view, report_view
-from precision_operator.core.results.outliers import Judged, judged
+from precision_operator.core.results.outliers import Judged, Peers
 from precision_operator.core.results.reading import Reading, read
 
 
@@ -32,6 +33,12 @@ class Results:
     def where(self) -> str:
         """` in namespace ml`, or nothing where all are read."""
         return f" in namespace {self.place}" if self.place else ""
+
+    @cached_property
+    def peers(self) -> Peers:
+        """All results of these profiles, by who may be compared with whom."""
+        uids = {"", *(profile.uid for profile in self.profiles)}
+        return Peers(reading_of(report) for report in self.reports if report.profile_uid in uids)
 
 
 async def results(cluster: Cluster, place: str | None) -> Results:
@@ -101,7 +108,8 @@ def pool_of(report: ReportView) -> str:
     return report.status.hardware.pool if report.status and report.status.hardware else ""
 
 
-def compared_with_peers(reports: Sequence[ReportView], profile: ProfileView) -> dict[str, Judged]:
-    """Nodes by name, each against its peers: the same judgement as the operator's and the alerts'."""
+def compared_with_peers(fleet: Results, profile: ProfileView) -> dict[str, Judged]:
+    """The profile's nodes by name, each against its peers: the same judgement as the operator's and the alerts'."""
     thresholds = profile.spec.thresholds if profile.spec else Thresholds()
-    return {node.node: node for node in judged(map(reading_of, reports), thresholds.slow_node_percent)}
+    own = map(reading_of, of_profile(fleet.reports, profile))
+    return {node.node: node for node in fleet.peers.judged(own, thresholds.slow_node_percent)}

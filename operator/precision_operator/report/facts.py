@@ -15,7 +15,7 @@ from precision_api.kinds.profile import Thresholds
 from precision_api.kinds.report import Origin, ReportHardware, ReportSoftware, ReportStatus
 from precision_operator.core.results import pool as core_pool
 from precision_operator.core.results.intervals import Spread, median_spread
-from precision_operator.core.results.outliers import Judged, judged
+from precision_operator.core.results.outliers import Judged, Peers
 from precision_operator.core.results.provenance import provenance_of
 from precision_operator.core.results.reading import Reading, read
 from precision_operator.core.results.reading import RecipeRow as NodeRow
@@ -41,6 +41,8 @@ class Given:
     result_problem: str = ""
     slow_node_percent: float = DEFAULT_SLOW_PERCENT
     """The profile's threshold for slow nodes."""
+    peers: Peers | None = None
+    """What the nodes are compared with; None: with each other."""
     standing: PeerComparison | None = None
     """On the page of one node: how it compares with its peers, which are not on the page."""
     unmeasured: tuple[str, ...] = ()
@@ -59,7 +61,7 @@ class Given:
     @cached_property
     def judged(self) -> tuple[Judged, ...]:
         """Nodes against their peers, the slowest first: the same judgement as the operator's."""
-        return judged(self.nodes, self.slow_node_percent)
+        return (self.peers or Peers(self.nodes)).judged(self.nodes, self.slow_node_percent)
 
     @property
     def slow_node(self) -> PeerComparison | None:

@@ -20,8 +20,14 @@ from precision_operator.core.observe.observed import Observed, ProfileView
 from precision_operator.core.plan import Plan, plan
 from precision_operator.core.reasons import REASONS
 from precision_operator.core.results.ingest import status_json
+from precision_operator.core.results.outliers import Peers
 from precision_operator.core.status.events import Note, notes
-from precision_operator.core.status.profile_status import profile_status, status_before, unplanned_status
+from precision_operator.core.status.profile_status import (
+    peers_by_namespace,
+    profile_status,
+    status_before,
+    unplanned_status,
+)
 from precision_operator.core.status.stopped import with_stop
 from precision_operator.shell.acting.act import Actor
 from precision_operator.shell.fault_log import FaultLog
@@ -79,6 +85,7 @@ class Reconciler:
         self._telemetry = telemetry
         self._watched = watched
         self._written: dict[str, float] = {}
+        self._peers: dict[str, Peers] = {}
         self._failures = 0
         self._faults = FaultLog(telemetry.fault)
         self._problem = ""
@@ -246,6 +253,7 @@ class Reconciler:
         there = {item.profile.uid for item in decided.profiles}
         self._written = {uid: at for uid, at in self._written.items() if uid in there}
         self._gatherer.faults.clear()
+        self._peers = peers_by_namespace(decided.profiles, self._peers)
         for item in sorted(decided.profiles, key=lambda item: len(item.node_states)):
             await asyncio.sleep(0)
             try:
@@ -267,7 +275,8 @@ class Reconciler:
         One that has no answer is not waited for: its end wakes the loop.
         """
         try:
-            status = profile_status(item, observed.now, len(observed.nodes))
+            peers = self._peers.get(item.profile.namespace)
+            status = profile_status(item, observed.now, len(observed.nodes), peers)
         except Exception as error:
             faults.append(Fault("status", item.profile.key, error))
             status = unplanned_status(item, observed.now, fault_text(error))

@@ -191,7 +191,7 @@ def rows(fleet: Results, only: str | None) -> list[dict[str, Any]]:
     listed = []
     for profile in sorted(profiles, key=lambda view: view.key):
         mine = of_profile(fleet.reports, profile)
-        like = compared_with_peers(mine, profile)
+        like = compared_with_peers(fleet, profile)
         listed += [row(report, like.get(report.node_name)) for report in mine]
     return listed
 

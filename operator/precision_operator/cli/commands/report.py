@@ -116,16 +116,16 @@ async def _of_cluster(
         subject, unmeasured, standing = f"Profile {owner.key}", _unmeasured(owner), None
     else:
         owner = _profile_of(fleet, bare, only)
-        every = of_profile(fleet.reports, owner)
-        chosen = tuple(r for r in every if r.node_name == bare)
-        judged = compared_with_peers(every, owner).get(bare)
-        standing = compared(judged, reading_of(chosen[0]), owner.namespace, owner.name) if judged else None
+        chosen = tuple(r for r in of_profile(fleet.reports, owner) if r.node_name == bare)
+        judged = compared_with_peers(fleet, owner).get(bare)
+        standing = compared(judged, owner.namespace, owner.name) if judged else None
         subject, unmeasured = f"Node {bare}, profile {owner.key}", _failed(chosen)
     facts = Given(
         subject,
         made_at,
         tuple(map(reading_of, filter(finished, chosen))),
         slow_node_percent=float(owner.spec.thresholds.slow_node_percent) if owner.spec else DEFAULT_SLOW_PERCENT,
+        peers=fleet.peers,
         standing=standing,
         unmeasured=unmeasured,
         price=price,
@@ -147,7 +147,7 @@ def _profile_of(fleet: Results, node: str, only: str | None) -> ProfileView:
 
 def _unmeasured(profile: ProfileView) -> tuple[str, ...]:
     """Why nodes of a profile have no result, as its status tells."""
-    reasons = status_of(profile).reasons[:REASONS_TOLD]
+    reasons = [row for row in status_of(profile).reasons if row.reason != "NoPeers"][:REASONS_TOLD]
     return tuple(
         f"{reason.count} {'node' if reason.count == 1 else 'nodes'}: "
         f"{reason.reason}, for example {reason.example}. {reason.message}"

@@ -110,6 +110,8 @@ def _lines(answer: NodeAnswer) -> Iterator[tuple[str, str]]:
         yield "last result", ", ".join((answer.past.result_at, f"in {answer.past.report}", *_made_up(answer)))
     if answer.standing is not None and not answer.standing.judged.slow:
         yield "not slow", _stands(answer.standing.judged)
+    if answer.no_peers:
+        yield "no peers", answer.no_peers
     if answer.past.detail_problem is not None:
         yield "no detail", answer.past.detail_problem
     if answer.past.stale is not None:
@@ -172,6 +174,7 @@ def columns(node: str) -> Columns[NodeAnswer]:
         Column("resultAt", lambda answer: answer.past.result_at),
         Column("report", lambda answer: answer.past.report),
         Column("standing", lambda answer: _standing(answer.standing)),
+        Column("noPeers", lambda answer: answer.no_peers or None),
         Column("detailProblem", lambda answer: answer.past.detail_problem),
         Column("stale", lambda answer: _json(answer.past.stale)),
         Column("quarantine", lambda answer: _json(answer.past.quarantine)),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from precision_operator.core.reasons.row import Reason
 
 _AGAINST_PEERS = (
-    "it reaches {relative} of the median of {count} comparable nodes (pool {pool}, same GPUs, power limit, software, "
-    "driver and workload; {recipe}, GPUs x slowest GPU), and less than {limit} is slow"
+    "it reaches {relative} of the median of {count} comparable nodes ({peers}; same GPUs, power limit, software, "
+    "driver, workload and timing; {recipe}, GPUs x slowest GPU), and less than {limit} is slow"
 )
 _AGAIN = "kubectl precision rerun {node} -n {namespace} --profile {profile}"
 
@@ -30,6 +30,14 @@ ROWS = (
         f"{_AGAINST_PEERS}; {{recipes}} silently ran in another precision",
         "Compare Transformer Engine, CUDA and the environment with a good node's (runbook "
         f"PrecisionSilentFallback), then {_AGAIN}.",
+    ),
+    Reason(
+        "NoPeers",
+        "alone",
+        "it is not called slow or sound: {peers} other nodes of the namespace have a result like its own (same GPUs, "
+        "power limit, software, driver, workload and timing), and {needed} are needed{differs}",
+        "Measure more nodes of its kind, by whichever profile of the namespace; or make equal what differs, and "
+        "measure again.",
     ),
     # The profile as a whole.
     Reason(

@@ -16,12 +16,14 @@ Kind = Literal[
     "succeeded",
     "partial",
     "slow",
+    "alone",
     "failed",
     "due",
     "profile",
 ]
 """skipped: can't be measured as it is; waiting: will be, by itself, when something passes; queued: its turn comes;
 partial: measured, but the full result is lost and the summary stands alone; slow: measured, and well below its peers;
+alone: measured, and too few others are like it;
 profile: said of the profile as a whole."""
 
 POLL_SECONDS = 5.0

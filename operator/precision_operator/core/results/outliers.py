@@ -1,26 +1,27 @@
 """Which measured nodes are slow: one decision for the profile's status, the metrics and the alerts.
 
-A node is compared with its peers: same pool, product, power limit, software, driver and workload. A peer that heat or
-the power brake held back, or that ran another precision, stays out of the reference, but not out of the judgement:
-leaving it out would hide the worst. What is compared is the rate of a synchronous job, GPUs x slowest GPU: one slow GPU
-in eight costs such a job a fifth, and the node's sum only a fortieth.
+A node is compared with its peers: the newest result of each node of its namespace that has the same PeerKey, of
+whichever profile. A peer that heat or the power brake held back, or that ran another precision, stays out of the
+reference, but not out of the judgement: leaving it out would hide the worst. What is compared is the rate of a
+synchronous job, GPUs x slowest GPU: one slow GPU in eight costs such a job a fifth, and the node's sum only a fortieth.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import is_
 
 from precision_api.exchange.stats import MAD_TO_SIGMA, mad
 from precision_api.facts.grouping import grouped
 from precision_api.facts.recipes import Recipe
 from precision_operator.core.results.pool import best_recipe, median
-from precision_operator.core.results.reading import Reading
+from precision_operator.core.results.reading import PeerKey, Reading
 
 SLOW_DEVIATIONS = 4
 """A node must be this many robust deviations below its peers to be called slow."""
-LEAST_REFERENCE = 3
-"""With fewer nodes to compare with nobody can say which one is the odd one."""
+LEAST_PEERS = 3
+"""With fewer others to compare with nobody can say which one is the odd one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,46 +38,136 @@ class Judged:
     """Whose rates are compared."""
     reference: int
     """How many nodes the median is of."""
+    reading: Reading
+    """The result that decided."""
+    peers: tuple[str, ...] = ()
+    """The others among them, by name, where the node is slow."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoPeers:
+    """A measured node of which nothing can be said, since too few others are like it."""
+
+    node: str
+    peers: int
+    """Other nodes that have its key and a rate that counts."""
+    differs: str
+    """Who comes nearest, and in what it differs; empty where no other kind was measured in the namespace."""
+
+
+class PeerGroup:
+    """The results of one namespace that may be compared with each other; of each node the newest counts."""
+
+    def __init__(self, readings: Sequence[Reading]) -> None:
+        self.readings = tuple(readings)
+        self._in_order = sorted(readings, key=lambda reading: (reading.finished_at or "", reading.profile))
+        self.nodes = {reading.node: reading for reading in self._in_order}
+        self._best = best_recipe(self.nodes.values())
+        self._rates: dict[Recipe, _Rates] = {}
+
+    def judge(self, reading: Reading, percent: float) -> Judged | int | None:
+        """The reading's node; how many peers it has where these are too few, None where it has no rate."""
+        own = reading.best.recipe if reading.best is not None else None
+        recipe = self._best if self._best in reading.rows else own
+        if recipe is None:
+            return None
+        rates = self._rates.get(recipe) or self._rates.setdefault(recipe, _Rates.of(self._in_order, recipe))
+        rate, peers = rates.rate.get(reading.node), rates.count - (reading.node in rates.reference)
+        if rate is None or peers < LEAST_PEERS:
+            return None if rate is None else peers
+        margin = max(rates.center * percent / 100, rates.spread)
+        slow, limit = rate < rates.center - margin, 1 - margin / rates.center
+        names = tuple(sorted(rates.reference - {reading.node})) if slow else ()
+        decisive = rates.newest[reading.node]
+        share = rate / rates.center
+        return Judged(reading.node, reading.pool, share, slow, limit, recipe, rates.count, decisive, names)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rates:
+    """The newest synchronous rates with one recipe, and the center and spread of those that count."""
+
+    newest: Mapping[str, Reading]
+    """By node."""
+    rate: Mapping[str, float]
+    reference: frozenset[str]
+    center: float
+    spread: float
+
+    @classmethod
+    def of(cls, in_order: Sequence[Reading], recipe: Recipe) -> _Rates:
+        newest = {reading.node: reading for reading in in_order if recipe in reading.rows}
+        rows = {node: reading.rows[recipe] for node, reading in newest.items()}
+        rates = {node: rate for node, row in rows.items() if (rate := row.synchronous_rate) is not None}
+        steady = frozenset(node for node in rates if rows[node].usable and not rows[node].throttled)
+        reference = sorted(rates[node] for node in steady)
+        return cls(newest, rates, steady, median(reference) or 0.0, _spread(reference))
+
+    @property
+    def count(self) -> int:
+        return len(self.reference)
+
+
+class Peers:
+    """All results that hold, by who may be compared with whom."""
+
+    def __init__(self, readings: Iterable[Reading], before: Peers | None = None) -> None:
+        """A group of which nothing has changed is the one of `before`, with what was worked out of it."""
+        old = before.groups if before is not None else {}
+        members = grouped((reading.peers, reading) for reading in readings if reading.holds)
+        self.groups: dict[PeerKey, PeerGroup] = {
+            key: _same(old.get(key), group) or PeerGroup(group) for key, group in members.items()
+        }
+
+    def judged(self, readings: Iterable[Reading], percent: float) -> tuple[Judged, ...]:
+        """The nodes of these readings that can be compared, the slowest first."""
+        nodes = (self._judge(reading, percent) for reading in readings)
+        found = (node for node in nodes if isinstance(node, Judged))
+        return tuple(sorted(found, key=lambda node: (node.relative, node.node)))
+
+    def alone(self, readings: Iterable[Reading]) -> tuple[NoPeers, ...]:
+        """Those that have a rate and too few peers, in their order."""
+        counts = ((reading, self._judge(reading, 0.0)) for reading in readings)
+        rows = ((reading, peers) for reading, peers in counts if isinstance(peers, int))
+        return tuple(NoPeers(reading.node, peers, self._nearest(reading)) for reading, peers in rows)
+
+    def _judge(self, reading: Reading, percent: float) -> Judged | int | None:
+        return self.groups[reading.peers].judge(reading, percent) if reading.holds else None
+
+    def _nearest(self, reading: Reading) -> str:
+        """The kind of node that differs in the least, the largest of these, in words."""
+        own = reading.peers
+        others = [key for key in self.groups if key != own and key.namespace == own.namespace]
+        if not others:
+            return ""
+        nearest = min(others, key=lambda key: (len(own.differing(key)), -len(self.groups[key].nodes), key))
+        count = len(self.groups[nearest].nodes)
+        return f"{count} {'others differ' if count > 1 else 'other differs'}: {own.against(nearest)}"
 
 
 def judged(readings: Iterable[Reading], slow_node_percent: float) -> tuple[Judged, ...]:
-    """Every node that can be compared, the slowest first; nodes without a figure or without peers are left out.
+    """Every node that can be compared with others of these, the slowest first."""
+    readings = tuple(readings)
+    return Peers(readings).judged(readings, slow_node_percent)
 
-    Only readings that hold are compared.
-    """
-    groups = grouped((reading.peers, reading) for reading in readings if reading.holds)
-    nodes = (node for group in groups.values() for node in _judge(group, slow_node_percent))
-    return tuple(sorted(nodes, key=lambda node: (node.relative, node.node)))
+
+def _same(before: PeerGroup | None, readings: Sequence[Reading]) -> PeerGroup | None:
+    """The group of before, where it is of the very same readings."""
+    if before is None or len(before.readings) != len(readings):
+        return None
+    return before if all(map(is_, before.readings, readings)) else None
 
 
 def outliers_of(figures: Mapping[str, float], percent: float) -> list[tuple[str, float]]:
     """Nodes that are slow or fast beyond all others, the furthest first, each with its share of the median."""
     center = median(figures.values())
-    if center is None or len(figures) <= LEAST_REFERENCE:
+    if center is None or len(figures) <= LEAST_PEERS:
         return []
-    margin = _margin(center, list(figures.values()), percent)
+    margin = max(center * percent / 100, _spread(list(figures.values())))
     shares = [(node, figure / center) for node, figure in figures.items() if abs(figure - center) > margin]
     return sorted(shares, key=lambda share: (-abs(share[1] - 1), share[0]))
 
 
-def _margin(center: float, reference: Sequence[float], percent: float) -> float:
-    """How far from the median of these values one must be to stand apart: beyond `percent` and beyond their spread."""
-    return max(center * percent / 100, SLOW_DEVIATIONS * MAD_TO_SIGMA * mad(reference))
-
-
-def _judge(group: Sequence[Reading], slow_node_percent: float) -> Iterable[Judged]:
-    recipe = best_recipe(group)
-    if recipe is None:
-        return ()
-    rows = [(reading, reading.rows[recipe]) for reading in group if recipe in reading.rows]
-    rates = [(reading, row, rate) for reading, row in rows if (rate := row.synchronous_rate) is not None]
-    reference = [rate for _, row, rate in rates if row.usable and not row.throttled]
-    center = median(reference)
-    if center is None or len(reference) < LEAST_REFERENCE:
-        return ()
-    margin = _margin(center, reference, slow_node_percent)
-    pool, limit = group[0].pool, 1 - margin / center
-    return [
-        Judged(reading.node, pool, rate / center, rate < center - margin, limit, recipe, len(reference))
-        for reading, _, rate in rates
-    ]
+def _spread(reference: Sequence[float]) -> float:
+    """How far from the median of these values one must be to stand apart by their own spread."""
+    return SLOW_DEVIATIONS * MAD_TO_SIGMA * mad(reference) if reference else 0.0

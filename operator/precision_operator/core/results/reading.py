@@ -43,7 +43,44 @@ class MedianGroup(NamedTuple):
     baseline: Recipe = "bf16"
 
 
-_NO_GROUP = MedianGroup()
+class PeerKey(NamedTuple):
+    """Results that share it may be compared node by node."""
+
+    namespace: str = ""
+    product: str = ""
+    gpus: str = ""
+    limit_watts: str = ""
+    """Enforced, of all GPUs together."""
+    driver: str = ""
+    software: str = ""
+    """A hash over versions, our own aside."""
+    timing: str = ""
+    """The agent's timed loop, and its timing."""
+    workload: str = ""
+
+    def differing(self, other: PeerKey) -> list[str]:
+        """Names of the parts in which the two differ."""
+        return [name for name in self._fields if getattr(self, name) != getattr(other, name)]
+
+    def against(self, other: PeerKey) -> str:
+        """In what it differs from the other, in words: `its power limit is 2,400 W, theirs 4,800 W`."""
+        return ", ".join(
+            _KEY_WORDS[name].format(*(getattr(key, name) or "unknown" for key in (self, other)))
+            for name in self.differing(other)
+        )
+
+
+_KEY_WORDS = {
+    "namespace": "its namespace is {}, theirs {}",
+    "product": "its GPUs are {}, theirs {}",
+    "gpus": "it has {} GPUs, they have {}",
+    "limit_watts": "its power limit is {}, theirs {}",
+    "driver": "its driver is {}, theirs {}",
+    "software": "its software (agent image) is {}, theirs {}",
+    "timing": "its timing is {}, theirs {}",
+    "workload": "its workload is {}, theirs {}",
+}
+_NO_GROUP, _NO_KEY = MedianGroup(), PeerKey()
 _NO_MODES: Mapping[Mode, float] = {}
 
 
@@ -159,8 +196,7 @@ class Reading:
     pool: str
     """As its reader sees it: the node's pool now, or when it was measured (empty before the first result)."""
     rows: Mapping[Recipe, RecipeRow]
-    peers: tuple[str, ...] = ()
-    """Nodes that share it may be compared node by node; its first part is the pool."""
+    peers: PeerKey = _NO_KEY
     group: MedianGroup = _NO_GROUP
     stale: str = ""
     """Why a new run replaces these figures; empty where none does."""
@@ -239,7 +275,7 @@ def read(
         node=node,
         pool=pool,
         rows=rows,
-        peers=_peers(pool, status, driver),
+        peers=_peers(namespace, status, driver),
         group=MedianGroup(
             holds=_holds(status),
             workload_hash=run.workload_hash if run is not None else "",
@@ -296,13 +332,17 @@ def driver_of(status: report.ReportStatus | None) -> str | None:
     return begun_for or next((past.driver for past in status.history if past.run == run), None)
 
 
-def _peers(pool: str, status: report.ReportStatus, driver: str | None) -> tuple[str, ...]:
-    """Pool, GPUs and their power limit, driver and software, workload."""
+def _peers(namespace: str, status: report.ReportStatus, driver: str | None) -> PeerKey:
     hardware, software, run = status.hardware, status.software, status.run
-    return (
-        pool,
-        f"{hardware.product}/{hardware.gpus}/{hardware.limit_watts}" if hardware else "",
-        f"{driver}/{software.stack_hash}" if software else "",
+    limit = hardware.limit_watts if hardware else None
+    return PeerKey(
+        namespace,
+        hardware.product if hardware else "",
+        str(hardware.gpus) if hardware else "",
+        "" if limit is None else f"{limit:,} W",
+        driver or "",
+        (software.stack_hash if software else None) or "",
+        (run.timing if run else None) or "",
         run.workload_hash if run else "",
     )
 

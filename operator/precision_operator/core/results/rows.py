@@ -78,6 +78,7 @@ def report_run(summary: Summary, finished_at: str, **more: Any) -> ReportRun:
         duration_seconds=decimal(summary.duration_seconds) or "0",
         passes=_passes(summary.recipes),
         workload_hash=summary.workload_hash,
+        timing=summary.timing,
         baseline=summary.baseline,
         scope=summary.recipe_scope,
         training_flops_per_token=decimal(summary.training_flops_per_token, DIGITS),

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from precision_api.facts.plain_text import three_digits
 from precision_operator.core.reasons import begun, said
 from precision_operator.core.results.outliers import Judged
-from precision_operator.core.results.reading import Reading
 
 ONE_SLOW_GPU = 0.97
 """Below this share of its node's mean a GPU is named as the slow one: the agent's own limit."""
@@ -52,8 +51,9 @@ class PeerComparison:
         )
 
 
-def compared(judged: Judged, reading: Reading, namespace: str, profile: str) -> PeerComparison:
-    """With the cause that the node's report knows: a fallback, or throttling, explains the rest."""
+def compared(judged: Judged, namespace: str, profile: str) -> PeerComparison:
+    """With the cause that the result knows: a fallback, or throttling, explains the rest."""
+    reading, peers = judged.reading, judged.peers
     row = reading.rows[judged.recipe]
     rate = row.synchronous_rate or 0.0
     if not judged.slow:
@@ -67,7 +67,7 @@ def compared(judged: Judged, reading: Reading, namespace: str, profile: str) -> 
         relative=f"{judged.relative:.1%}",
         limit=f"{judged.limit:.1%}",
         count=judged.reference,
-        pool=judged.pool,
+        peers=", ".join([*peers[:3], *([f"{len(peers) - 3} more"] if len(peers) > 3 else [])]),
         recipe=judged.recipe,
         recipes=", ".join(fallen),
         cause=", ".join(causes),

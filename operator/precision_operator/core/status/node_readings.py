@@ -21,8 +21,9 @@ def readings(plan: ProfilePlan) -> tuple[Reading, ...]:
     once = _READINGS.setdefault(plan.profile.uid, Memo())
     once.next_round()
     reports = ((node_state.facts, node_state.report) for node_state in plan.node_states if _holds(node_state))
+    owner = (plan.profile.namespace, plan.profile.name)
     readings = (
-        once.of(facts.uid, (facts, report.status), partial(read, facts.name, facts.pool, report.status))
+        once.of(facts.uid, (facts, report.status), partial(read, facts.name, facts.pool, report.status, *owner))
         for facts, report in reports
         if report is not None and report.status is not None
     )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 from typing import Literal
 
@@ -20,8 +22,8 @@ from precision_operator.core.conditions import condition
 from precision_operator.core.eligibility.request import ResolvedProfile
 from precision_operator.core.eligibility.schedule import next_tick
 from precision_operator.core.observe.clock import format_time
-from precision_operator.core.reasons import REASONS, Said, sentence
-from precision_operator.core.results.outliers import Judged, judged
+from precision_operator.core.reasons import REASONS, Said, said, sentence
+from precision_operator.core.results.outliers import LEAST_PEERS, Judged, NoPeers, Peers
 from precision_operator.core.results.pool import Pool
 from precision_operator.core.results.reading import Reading, best_text, number
 from precision_operator.core.status.ended import ended
@@ -42,13 +44,19 @@ _RELEASE = "Fix them, then release each with kubectl precision rerun NODE."
 Phase = Literal["Pending", "Running", "Suspended", "Complete", "Degraded", "Invalid"]
 
 
-def profile_status(plan: ProfilePlan, now: datetime, nodes_in_cluster: int) -> ProfileStatus:
-    """The status of one profile, whole: what it says replaces what was there."""
+def profile_status(
+    plan: ProfilePlan, now: datetime, nodes_in_cluster: int, peers: Peers | None = None
+) -> ProfileStatus:
+    """The status of one profile, whole: what it says replaces what was there.
+
+    `peers` are the results of its namespace (`peers_by_namespace`); left out, the profile's alone.
+    """
     if isinstance(plan.asked, Said) and REASONS[plan.asked.reason].undecided:
         return unplanned_status(plan, now, plan.asked.message, plan.asked.reason)
     before = status_before(plan)
     measured = readings(plan)
-    slow = tuple(node for node in _standings(plan, measured) if node.slow)
+    peers = peers or Peers(measured)
+    slow = tuple(node for node in _standings(plan, measured, peers) if node.slow)
     counts = _counts(plan, measured, slow)
     pools = _pools(measured, slow)
     run = plan.asked.run if isinstance(plan.asked, ResolvedProfile) else None
@@ -72,7 +80,7 @@ def profile_status(plan: ProfilePlan, now: datetime, nodes_in_cluster: int) -> P
         if largest is not None and largest.tokens_per_joule
         else None,
         data=_data(measured),
-        reasons=_reasons(plan.node_states),
+        reasons=_reasons([*plan.node_states, *_alone(plan, measured, peers)]),
         refusals=_refusals(plan),
         yields=yield_rows(plan.yields),
         pools=tuple(pools),
@@ -144,7 +152,7 @@ def _reasons(node_states: Iterable[NodeState]) -> tuple[ReasonCount, ...]:
     groups = grouped(
         (node_state.reason, node_state)
         for node_state in node_states
-        if node_state.state in TOLD or keeps_from_measuring(node_state)
+        if node_state.state in TOLD or node_state.reason == "NoPeers" or keeps_from_measuring(node_state)
     )
     ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))[:REASONS_SHOWN]
     return tuple(
@@ -172,15 +180,35 @@ def _refusals(plan: ProfilePlan) -> tuple[NodeRefusal, ...]:
     )
 
 
-def standings(plan: ProfilePlan) -> tuple[Judged, ...]:
-    """How each measured node of the profile compares with its peers, worst first."""
-    return _standings(plan, readings(plan))
+def peers_by_namespace(plans: Iterable[ProfilePlan], before: Mapping[str, Peers] | None = None) -> dict[str, Peers]:
+    """Who may be compared with whom in each namespace; `before` spares what has not changed.
+
+    A profile whose reports can't be read is left out: its own status tells.
+    """
+    old, results = before or {}, []
+    for plan in plans:
+        with suppress(Exception):
+            results += [(plan.profile.namespace, reading) for reading in readings(plan)]
+    return {namespace: Peers(group, old.get(namespace)) for namespace, group in grouped(results).items()}
 
 
-def _standings(plan: ProfilePlan, measured: Sequence[Reading]) -> tuple[Judged, ...]:
+def _standings(plan: ProfilePlan, measured: Sequence[Reading], peers: Peers) -> tuple[Judged, ...]:
     if plan.profile.spec is None:
         return ()
-    return judged(measured, plan.profile.spec.thresholds.slow_node_percent)
+    return peers.judged(measured, plan.profile.spec.thresholds.slow_node_percent)
+
+
+def _alone(plan: ProfilePlan, measured: Sequence[Reading], peers: Peers) -> Iterator[NodeState]:
+    """The measured nodes that too few others are like, with that as their reason."""
+    of = {node_state.facts.name: node_state for node_state in plan.node_states}
+    for node in peers.alone(measured):
+        yield replace(of[node.node], said=no_peers(node))
+
+
+def no_peers(node: NoPeers) -> Said:
+    """That a node is compared with nobody, and who comes nearest."""
+    differs = f"; {node.differs}" if node.differs else ""
+    return said("NoPeers", peers=node.peers, needed=LEAST_PEERS, differs=differs)
 
 
 def _pools(measured: Sequence[Reading], slow: Sequence[Judged]) -> list[PoolStatus]:

@@ -34,6 +34,10 @@ SECTIONS: Mapping[Kind, tuple[str, str]] = {
         "Measured, and slow",
         "The node is well below its peers. `kubectl precision why` says so beside its state.",
     ),
+    "alone": (
+        "Measured, and compared with nobody",
+        "Too few other nodes are like it. `kubectl precision why` says so beside its state.",
+    ),
     "failed": ("Failed", "The newest attempt had no result. The report keeps an older one."),
     "due": (
         "Measured again",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from precision_api.facts import names
@@ -21,10 +21,12 @@ from precision_operator.core.observe.observed import Observed, ProfileView, Repo
 from precision_operator.core.observe.tenants import held_nodes
 from precision_operator.core.plan import Plan
 from precision_operator.core.reasons import REASONS, Kind, Said, said, sentence
+from precision_operator.core.results.outliers import Peers
 from precision_operator.core.results.provenance import provenance_of
+from precision_operator.core.results.reading import Reading
 from precision_operator.core.results.slowness import PeerComparison, compared
 from precision_operator.core.status.node_readings import readings
-from precision_operator.core.status.profile_status import standings
+from precision_operator.core.status.profile_status import no_peers, peers_by_namespace
 
 BLOCKERS_SHOWN = 5
 
@@ -65,7 +67,9 @@ class NodeAnswer:
     due_message: str = ""
     past: Past = NOTHING
     standing: PeerComparison | None = None
-    """None where the node has no figure of this run, or too few of its peers have one."""
+    """None where the node has no figure of this run, or too few peers."""
+    no_peers: str = ""
+    """Why it is compared with nobody, though it has a figure."""
     blocked_by: tuple[str, ...] = ()
     """Pods, nodes or profiles that stand in the way, by name."""
     yielded: tuple[str, ...] = ()
@@ -90,11 +94,14 @@ def why(decided: Plan, observed: Observed, node: str) -> tuple[NodeAnswer, ...]:
 
     A node that has gone is answered for by what is left of it: its reports and Jobs.
     """
-    answers = [answer for plan in decided.profiles for answer in _answers(plan, decided, observed, node)]
+    peers = peers_by_namespace(decided.profiles)
+    answers = [answer for plan in decided.profiles for answer in _answers(plan, decided, observed, node, peers)]
     return tuple(sorted(answers, key=lambda answer: (answer.kind == "unmatched", answer.profile.key)))
 
 
-def _answers(plan: ProfilePlan, decided: Plan, observed: Observed, node: str) -> Iterator[NodeAnswer]:
+def _answers(
+    plan: ProfilePlan, decided: Plan, observed: Observed, node: str, peers: Mapping[str, Peers]
+) -> Iterator[NodeAnswer]:
     uid = next((uid for uid, raw in observed.nodes.items() if raw["metadata"]["name"] == node), None)
     if uid is None:
         yield from _of_gone_node(plan, decided, observed, node)
@@ -114,7 +121,8 @@ def _answers(plan: ProfilePlan, decided: Plan, observed: Observed, node: str) ->
         due_message=begins.message if begins is not None else "",
         blocked_by=_blockers(plan, decided, observed, node_state),
         past=_past(node_state.report),
-        standing=_standing(plan, node_state),
+        standing=_standing(plan, node_state, peers),
+        no_peers=_no_peers(plan, node_state, peers),
         yielded=tuple(f"{format_time(record.at)}, {told(record)}" for record in plan.yields if record.node_uid == uid),
         gpus=node_state.facts.gpus,
         way=node_state.facts.way if node_state.facts.gpus else None,
@@ -165,14 +173,25 @@ def _past(report: ReportView | None) -> Past:
     )
 
 
-def _standing(plan: ProfilePlan, node_state: NodeState) -> PeerComparison | None:
+def _no_peers(plan: ProfilePlan, node_state: NodeState, peers: Mapping[str, Peers]) -> str:
+    reading = _reading(plan, node_state)
+    alone = peers[plan.profile.namespace].alone((reading,)) if reading is not None else ()
+    return no_peers(alone[0]).message if alone else ""
+
+
+def _reading(plan: ProfilePlan, node_state: NodeState) -> Reading | None:
+    return next((reading for reading in readings(plan) if reading.node == node_state.facts.name), None)
+
+
+def _standing(plan: ProfilePlan, node_state: NodeState, peers: Mapping[str, Peers]) -> PeerComparison | None:
     """The same judgement as that of the profile's status and of the alerts."""
-    name = node_state.facts.name
-    reading = next((reading for reading in readings(plan) if reading.node == name), None)
-    judged = next((judged for judged in standings(plan) if judged.node == name), None)
-    if judged is None or reading is None:
+    reading, spec = _reading(plan, node_state), plan.profile.spec
+    if reading is None or spec is None:
         return None
-    return compared(judged, reading, plan.profile.namespace, plan.profile.name)
+    judged = next(iter(peers[plan.profile.namespace].judged((reading,), spec.thresholds.slow_node_percent)), None)
+    if judged is None:
+        return None
+    return compared(judged, plan.profile.namespace, plan.profile.name)
 
 
 def _job(plan: ProfilePlan, observed: Observed, node_uid: str) -> str | None:

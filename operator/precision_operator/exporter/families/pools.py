@@ -12,7 +12,7 @@ from operator import is_
 
 from precision_api.facts.grouping import grouped
 from precision_api.kinds.profile import Thresholds
-from precision_operator.core.results.outliers import judged
+from precision_operator.core.results.outliers import Peers
 from precision_operator.core.results.pool import main_group
 from precision_operator.core.results.reading import MedianGroup, Reading
 from precision_operator.exporter.families.measures import NONE, GroupedValues, group, group_of, updated
@@ -29,6 +29,8 @@ class PoolNodes:
     results: tuple[Reading, ...]
     percent: float
     """The profile's threshold for slow nodes."""
+    peers: Peers
+    """All that may be compared, of all namespaces."""
     gemms: Mapping[str, tuple[GemmTime, ...]] = field(default_factory=dict)
     """By node: the GEMM times of those whose full results were read."""
     figures: GroupedValues = field(default_factory=lambda: NONE, repr=False)
@@ -40,9 +42,9 @@ class PoolNodes:
 
     @cached_property
     def standings(self) -> Mapping[str, RelativeRate]:
-        """By node: those that can be compared. Nodes are compared with others of their pool only."""
+        """By node: those that can be compared."""
         by_node = {result.node: result for result in self.results}
-        ranked = judged(self.results, self.percent)
+        ranked = self.peers.judged(self.results, self.percent)
         return {node.node: RelativeRate(by_node[node.node], node.relative, node.slow) for node in ranked}
 
     @cached_property
@@ -68,12 +70,14 @@ def pools(results: Iterable[Reading], beside: Beside, before: KnownPools = _NONE
 
     A pool of which nothing has changed is the very one in `known`, with all that was worked out of it.
     """
+    results = tuple(results)
     members = grouped(((result.namespace, result.profile, result.pool), result) for result in results)
-    return tuple(_pool(key, tuple(members[key]), beside, before.get(key)) for key in sorted(members))
+    peers = Peers(results, next((pool.peers for pool in before.values()), None))
+    return tuple(_pool(key, tuple(members[key]), beside, peers, before.get(key)) for key in sorted(members))
 
 
 def _pool(
-    key: tuple[str, str, str], results: tuple[Reading, ...], beside: Beside, before: PoolNodes | None
+    key: tuple[str, str, str], results: tuple[Reading, ...], beside: Beside, peers: Peers, before: PoolNodes | None
 ) -> PoolNodes:
     percent = beside.percents.get(key[:2], float(Thresholds().slow_node_percent))
     times_of_node = (
@@ -81,13 +85,15 @@ def _pool(
     )
     gemms = {node: times for node, times in times_of_node.items() if times}
     if before is None:
-        return PoolNodes(*key, results, percent, gemms, updated(NONE, (), results))
+        return PoolNodes(*key, results, percent, peers, gemms, updated(NONE, (), results))
     if (before.percent, before.gemms) == (percent, gemms) and same(before.results, results):
-        return before
+        keys = {result.peers for result in results}
+        if all(before.peers.groups.get(key) is peers.groups.get(key) for key in keys):
+            return before
     old, now = set(map(id, before.results)), set(map(id, results))
     gone = [result for result in before.results if id(result) not in now]
     come = [result for result in results if id(result) not in old]
-    return PoolNodes(*key, results, percent, gemms, updated(before.figures, gone, come))
+    return PoolNodes(*key, results, percent, peers, gemms, updated(before.figures, gone, come))
 
 
 def same(before: Sequence[object], now: Sequence[object]) -> bool:

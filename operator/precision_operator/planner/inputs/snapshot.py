@@ -18,7 +18,7 @@ from precision_api.kinds.report import ReportHardware, ReportRun, ReportStatus
 from precision_api.models.resolution import resolve
 from precision_operator.core.observe.clock import format_time, parse_time
 from precision_operator.core.observe.observed import Raw
-from precision_operator.core.results.outliers import judged
+from precision_operator.core.results.outliers import Peers
 from precision_operator.core.results.pool import population
 from precision_operator.core.results.provenance import provenance_of
 from precision_operator.core.results.reading import Reading, RecipeRow, number, read
@@ -195,10 +195,11 @@ def _read(document: Any, rack_of: Mapping[str, str]) -> tuple[str, str, Reading]
 
 def _slow(readings: Iterable[Reading], profiles: Mapping[tuple[str, str], ProfileFacts]) -> set[tuple[str, str, str]]:
     """(namespace, profile, node) of the slow ones: the decision of kubectl and the alerts."""
-    slow = set()
+    readings, slow = tuple(readings), set()
+    peers = Peers(readings)
     for key, group in grouped(((reading.namespace, reading.profile), reading) for reading in readings).items():
         percent = profiles[key].slow_node_percent if key in profiles else Thresholds().slow_node_percent
-        slow |= {(*key, node.node) for node in judged(group, percent) if node.slow}
+        slow |= {(*key, node.node) for node in peers.judged(group, percent) if node.slow}
     return slow
 
 

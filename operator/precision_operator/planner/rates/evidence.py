@@ -24,7 +24,7 @@ from precision_api.kinds.profile import Thresholds
 from precision_operator.core.observe.clock import parse_time
 from precision_operator.core.results.outliers import judged
 from precision_operator.core.results.pool import median, of_one_scope, steady
-from precision_operator.core.results.reading import Reading, RecipeRow
+from precision_operator.core.results.reading import PeerKey, Reading, RecipeRow
 from precision_operator.planner.inputs.fleet import Fleet, FleetNode, PoolFacts, RateFacts, ResultFacts, WorkloadFacts
 from precision_operator.planner.inputs.quantities import InputProblem, UnusableInput
 from precision_operator.planner.inputs.terms import PoolTerms, Terms
@@ -250,7 +250,7 @@ def _unjudged_slow(facts: PoolFacts) -> frozenset[tuple[str, str, str]]:
             for number in range(node.count):
                 name = f"{node.name}/{number}"
                 of[peers, name] = (node.name, result.profile, result.workload)
-                readings.append(Reading(name, peers, rows, (peers,)))
+                readings.append(Reading(name, peers, rows, PeerKey(peers)))
     slow = judged(readings, Thresholds().slow_node_percent)
     return frozenset(of[node.pool, node.node] for node in slow if node.slow)
 

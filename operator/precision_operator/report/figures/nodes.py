@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from precision_api.facts.recipes import Recipe
-from precision_operator.core.results.outliers import LEAST_REFERENCE, Judged
+from precision_operator.core.results.outliers import LEAST_PEERS, Judged
 from precision_operator.core.results.reading import Reading
 from precision_operator.drawing import svg
 from precision_operator.drawing.figure import Figure
@@ -25,7 +25,7 @@ def distribution(facts: Given, pool: PoolFigures) -> Iterator[Figure]:
     """A histogram of the nodes against their peers; nothing where there are too few to compare."""
     nodes, recipe = {node.node: node for node in pool.nodes}, pool.recipe
     places = [node for node in facts.judged if node.pool == pool.name and node.node in nodes]
-    if len(places) < LEAST_REFERENCE or recipe is None:
+    if len(places) <= LEAST_PEERS or recipe is None:
         return
     name = next((named(row) for row in pool.rows if row.recipe == recipe), recipe)
     apart = {place: why for place in places if (why := _apart(place, nodes[place.node]))}
@@ -37,8 +37,8 @@ def distribution(facts: Given, pool: PoolFigures) -> Iterator[Figure]:
         title=f"Nodes of {pool.name}",
         svg=_drawing(facts, places, list(apart), recipe, name),
         caption=f"{len(places)} nodes with {name} by the rate of a synchronous job (GPUs x slowest GPU), over the "
-        "median of their peers: same product, power limit, software, driver and workload; throttled nodes are not in "
-        f"the median. {who}{without if missing else ''}",
+        "median of their peers: same GPUs, power limit, software, driver, workload and timing; throttled ones stay "
+        f"out of it. {who}{without if missing else ''}",
         source=of_nodes(pool.nodes),
         head=("node", "of the median", "why it is named"),
         rows=tuple((place.node, f"{place.relative:.1%}", why) for place, why in apart.items()),

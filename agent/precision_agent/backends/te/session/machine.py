@@ -42,12 +42,12 @@ def library_versions() -> dict[str, str]:
 def device_of(te_version: str, product: str, uuid: str, memory_bytes: int, reading: nvml.GpuReadings) -> Device:
     """The device. Without NVML's word on it, what CUDA says."""
     versions = {
-        "agent": __version__,
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
         "transformer_engine": te_version,
     }
-    software = Software(**versions, driver=reading.driver, stack_hash=digest(versions | library_versions(), 16))
+    stack = digest(versions | library_versions(), 16)
+    software = Software(agent=__version__, **versions, driver=reading.driver, stack_hash=stack)
     seen = next((gpu for gpu in reading.gpus if gpu.uuid.removeprefix("GPU-") == uuid), None)
     gpu = seen or Gpu(uuid=f"GPU-{uuid}"[:64], name=product[:128], memory_bytes=memory_bytes)
     return Device(product[:64], software, gpu, environment(os.environ))
