@@ -16,7 +16,19 @@ from tests.support.situation_worlds import Situation, beside_like
 from tests.support.situations import SITUATIONS
 from tests.support.world import job, nodes, observed, pod, profile, report, tried
 
-OF_A_NODE = ("unmatched", "skipped", "waiting", "queued", "running", "succeeded", "failed", "partial", "slow", "due")
+OF_A_NODE = (
+    "unmatched",
+    "skipped",
+    "waiting",
+    "queued",
+    "running",
+    "succeeded",
+    "failed",
+    "partial",
+    "slow",
+    "alone",
+    "due",
+)
 """Kinds of reasons that are said of one node."""
 
 
@@ -33,6 +45,8 @@ def told(situation: Situation) -> tuple[str | None, str | None]:
         return found.due, found.due_message
     if situation.told == "slow":
         return found.standing.reason, found.standing.message
+    if situation.told == "alone":
+        return "NoPeers", found.no_peers
     if situation.told == "attempt":
         return found.past.attempt.reason, found.past.attempt.message
     if situation.told == "detail":

@@ -33,7 +33,7 @@ from tests.support.report_objects import recipe_row, report_status
 from tests.support.result_objects import recipe_result, result
 from tests.support.world import MINUTE, NOW, job, nodes, observed, pod, profile, report, tried
 
-Told = Literal["stand", "attempt", "due", "detail", "slow"]
+Told = Literal["stand", "attempt", "due", "detail", "slow", "alone"]
 LATER = 30 * MINUTE
 NVLINK = "nvidia.com/gpu.clique"
 H100 = "NVIDIA-H100-80GB-HBM3"
@@ -41,7 +41,7 @@ H100 = "NVIDIA-H100-80GB-HBM3"
 
 @dataclass(frozen=True)
 class Situation:
-    """A world in which `facts` fill the sentence; `told` says where: stand, last attempt, due, detail, or slow."""
+    """A world in which `facts` fill the sentence; `told` says where: stand, attempt, due, detail, slow or alone."""
 
     seen: Observed
     facts: Mapping[str, object]
@@ -259,13 +259,24 @@ def old_result() -> Observed:
     return replace(seen, reports=(report(status=status),))
 
 
+def like_nobody() -> Situation:
+    """n1 was measured with 8 GPUs, three nodes with 4."""
+    seen = beside_like(1000).seen
+    n1, *others = seen.reports
+    hardware = n1.status.hardware.model_copy(update={"gpus": 8}) if n1.status and n1.status.hardware else None
+    assert n1.status is not None
+    odd = replace(n1, status=n1.status.model_copy(update={"hardware": hardware}))
+    facts = {"peers": 0, "needed": 3, "differs": "; 3 others differ: it has 8 GPUs, they have 4"}
+    return Situation(replace(seen, reports=(odd, *others)), facts, "alone")
+
+
 def beside_like(rate: int, *others: dict[str, Any], **changes: Any) -> Situation:
     """n1 gives `rate` tokens/s in BF16, three nodes like it 1,000; `changes` are of that row, `others` more rows."""
     rows = {"n1": [recipe_row("bf16", tokensPerSecond=str(rate), **changes), *others]}
     rows |= {name: [recipe_row("bf16", tokensPerSecond="1000")] for name in ("n2", "n3", "n4")}
     statuses = {name: ReportStatus.model_validate(report_status(found)) for name, found in rows.items()}
     reports = tuple(report(name, status=status) for name, status in statuses.items())
-    facts = {"relative": f"{rate / 1000:.1%}", "limit": "95.0%", "count": 3 if changes else 4, "pool": H100}
+    facts = {"relative": f"{rate / 1000:.1%}", "limit": "95.0%", "count": 3 if changes else 4, "peers": "n2, n3, n4"}
     facts |= {"recipe": "bf16", "node": "n1", "namespace": "ml", "profile": "nightly"}
     facts |= {"gpus": "its GPUs were not compared with each other"}
     facts |= {"cause": changes.get("throttleReason"), "recipes": ", ".join(other["recipe"] for other in others)}

@@ -31,6 +31,7 @@ from tests.support.situation_worlds import (
     gone,
     left,
     left_on,
+    like_nobody,
     measured_for,
     node_with,
     old_result,
@@ -245,5 +246,6 @@ SLOW: dict[str, Situation] = {
     "Slow": beside_like(800),
     "SlowThrottled": beside_like(800, throttledShare="0.2", throttleReason="power_brake"),
     "SlowFallback": beside_like(800, recipe_row("fp8_current", verdict="fallback")),
+    "NoPeers": like_nobody(),
 }
-"""Measured, and well below its peers."""
+"""Measured, and well below its peers, or compared with nobody."""

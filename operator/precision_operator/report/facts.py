@@ -45,6 +45,8 @@ class Given:
     """What the nodes are compared with; None: with each other."""
     standing: PeerComparison | None = None
     """On the page of one node: how it compares with its peers, which are not on the page."""
+    no_peers: str = ""
+    """Why the page's one node is compared with nobody, where it is."""
     unmeasured: tuple[str, ...] = ()
     """One sentence for each group of nodes without a result."""
     price: float | None = None

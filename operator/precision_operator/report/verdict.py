@@ -121,6 +121,8 @@ def _standing(facts: Given) -> Iterator[Notice]:
         yield Notice(
             "note", f"{node} gives {three_digits(100 * share)}% of the median of its peers in {pool}: it is not slow."
         )
+    elif facts.no_peers:
+        yield Notice("note", facts.no_peers)
 
 
 def _odd(facts: Given) -> Iterator[Notice]:

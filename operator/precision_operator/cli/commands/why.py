@@ -111,7 +111,7 @@ def _lines(answer: NodeAnswer) -> Iterator[tuple[str, str]]:
     if answer.standing is not None and not answer.standing.judged.slow:
         yield "not slow", _stands(answer.standing.judged)
     if answer.no_peers:
-        yield "no peers", answer.no_peers
+        yield "not compared", f"NoPeers: {answer.no_peers}"
     if answer.past.detail_problem is not None:
         yield "no detail", answer.past.detail_problem
     if answer.past.stale is not None:

@@ -9,7 +9,7 @@ synchronous job, GPUs x slowest GPU: one slow GPU in eight costs such a job a fi
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import is_
 
 from precision_api.exchange.stats import MAD_TO_SIGMA, mad
@@ -38,7 +38,7 @@ class Judged:
     """Whose rates are compared."""
     reference: int
     """How many nodes the median is of."""
-    reading: Reading
+    reading: Reading = field(compare=False)
     """The result that decided."""
     peers: tuple[str, ...] = ()
     """The others among them, by name, where the node is slow."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from precision_api.facts.plain_text import three_digits
-from precision_operator.core.reasons import begun, said
-from precision_operator.core.results.outliers import Judged
+from precision_operator.core.reasons import Said, begun, said
+from precision_operator.core.results.outliers import LEAST_PEERS, Judged, NoPeers
 
 ONE_SLOW_GPU = 0.97
 """Below this share of its node's mean a GPU is named as the slow one: the agent's own limit."""
@@ -87,3 +87,9 @@ def _gpus(spread: float | None, slowest: str | None) -> str:
     if spread < ONE_SLOW_GPU:
         return f"one GPU{f' ({slowest})' if slowest else ''} is slower than the others, at {spread:.1%} of their mean"
     return f"all its GPUs are equally slow (the slowest is at {spread:.1%} of their mean)"
+
+
+def no_peers(node: NoPeers) -> Said:
+    """That a node is compared with nobody, and who comes nearest."""
+    differs = f"; {node.differs}" if node.differs else ""
+    return said("NoPeers", peers=node.peers, needed=LEAST_PEERS, differs=differs)

@@ -22,10 +22,11 @@ from precision_operator.core.conditions import condition
 from precision_operator.core.eligibility.request import ResolvedProfile
 from precision_operator.core.eligibility.schedule import next_tick
 from precision_operator.core.observe.clock import format_time
-from precision_operator.core.reasons import REASONS, Said, said, sentence
-from precision_operator.core.results.outliers import LEAST_PEERS, Judged, NoPeers, Peers
+from precision_operator.core.reasons import REASONS, Said, sentence
+from precision_operator.core.results.outliers import Judged, Peers
 from precision_operator.core.results.pool import Pool
 from precision_operator.core.results.reading import Reading, best_text, number
+from precision_operator.core.results.slowness import no_peers
 from precision_operator.core.status.ended import ended
 from precision_operator.core.status.node_readings import readings
 from precision_operator.core.status.progress import eta, eta_text, keeps_from_measuring, waits_for
@@ -203,12 +204,6 @@ def _alone(plan: ProfilePlan, measured: Sequence[Reading], peers: Peers) -> Iter
     of = {node_state.facts.name: node_state for node_state in plan.node_states}
     for node in peers.alone(measured):
         yield replace(of[node.node], said=no_peers(node))
-
-
-def no_peers(node: NoPeers) -> Said:
-    """That a node is compared with nobody, and who comes nearest."""
-    differs = f"; {node.differs}" if node.differs else ""
-    return said("NoPeers", peers=node.peers, needed=LEAST_PEERS, differs=differs)
 
 
 def _pools(measured: Sequence[Reading], slow: Sequence[Judged]) -> list[PoolStatus]:

@@ -24,9 +24,9 @@ from precision_operator.core.reasons import REASONS, Kind, Said, said, sentence
 from precision_operator.core.results.outliers import Peers
 from precision_operator.core.results.provenance import provenance_of
 from precision_operator.core.results.reading import Reading
-from precision_operator.core.results.slowness import PeerComparison, compared
+from precision_operator.core.results.slowness import PeerComparison, compared, no_peers
 from precision_operator.core.status.node_readings import readings
-from precision_operator.core.status.profile_status import no_peers, peers_by_namespace
+from precision_operator.core.status.profile_status import peers_by_namespace
 
 BLOCKERS_SHOWN = 5
 

@@ -1,0 +1,65 @@
+"""Who is compared with whom: profiles by kubectl in, status, metric, page and `why` out."""
+
+from __future__ import annotations
+
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from precision_lab.fleet.fleet import NodeSpec
+from tests.support.eventually import eventually
+from tests.support.exposition import samples_in
+from tests.support.plugin import Plugin
+from tests.support.site import Profile, Scene, reasons, specs
+
+pytestmark = pytest.mark.cluster
+
+TRAINED = {"workload": {"preset": "llama3-8b"}, "benchmarks": {}}
+
+
+def slow_by_metric(profile: Profile, node: str) -> float | None:
+    """What the exporter says of the node in the profile; None where it does not judge it."""
+    with urllib.request.urlopen(f"{profile.site.exporter.url}/metrics/shard/0", timeout=10) as answer:
+        rows = samples_in(answer.read())
+    mine = {"profile": profile.name, "node": node}
+    return next((s.value for s in rows if s.name == "precision_node_slow" and mine.items() <= s.labels.items()), None)
+
+
+def alone(profile: Profile) -> Any:
+    """The row of the status that says that nodes are compared with nobody; empty where none does."""
+    return next((row for row in profile.status().get("reasons", ()) if row["reason"] == "NoPeers"), {})
+
+
+def test_a_repaired_node_is_held_against_its_like_and_who_has_no_like_is_told_so(scene: Scene, tmp_path: Path) -> None:
+    *like, repaired = scene.add_nodes(*specs(4, products=("GB200",)), *specs(1, "scale:0.8", products=("GB200",)))
+    pair = scene.add_nodes(*specs(2, products=("H100",)))
+    [driver] = scene.add_nodes(NodeSpec("GB200", traits=("driver:590.1.1",)))
+    plugin = Plugin.of(scene.lab, tmp_path)
+    scene.apply("fleet", target={"nodeNames": like}, rollout={"maxConcurrent": 4}, **TRAINED).completes()
+    repair = scene.apply("repair", target={"nodeNames": [repaired]}, **TRAINED)
+    repair.completes()
+    assert [pool["slowNodes"] for pool in repair.status()["pools"]] == [[repaired]]
+    assert repair.counts()["slow"] == 1
+    [why] = plugin.json("why", repaired, "--profile", "repair", "-n", scene.site.namespace)
+    assert (why["standing"]["reason"], why["standing"]["comparedNodes"]) == ("Slow", 5)
+    assert ", ".join(sorted(like)[:3]) in why["standing"]["message"]
+    eventually(lambda: slow_by_metric(repair, repaired) == 1.0)
+    page = tmp_path / "page.html"
+    plugin("report", repaired, "--profile", "repair", "-n", scene.site.namespace, "-o", str(page))
+    assert f"{repaired} is slow" in page.read_text()
+
+    for name, nodes, words in (
+        ("pair", pair, "1 other nodes of the namespace have a result like its own"),
+        ("driver", [driver], "5 others differ: its driver is 590.1.1, theirs 5"),
+    ):
+        profile = scene.apply(name, target={"nodeNames": nodes}, **TRAINED)
+        profile.completes()
+        assert reasons(profile.status()) == {"NoPeers": len(nodes)}
+        assert words in alone(profile)["message"]
+        [why] = plugin.json("why", nodes[0], "--profile", name, "-n", scene.site.namespace)
+        assert (why["standing"], why["noPeers"]) == (None, alone(profile)["message"])
+        assert slow_by_metric(profile, nodes[0]) is None
+        plugin("report", nodes[0], "--profile", name, "-n", scene.site.namespace, "-o", str(page))
+        assert words in page.read_text()
