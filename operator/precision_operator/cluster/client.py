@@ -53,9 +53,9 @@ class Cluster:
         self.server: str = connection.configuration.host
         self.user_agent = USER_AGENT
         """How audit logs name this process; what is before the slash is the field manager of what it writes."""
-        self.before_write: Callable[[], None] = _allowed
+        self.before_write: Callable[[], None] = lambda: None
         """Called just before each request that changes something; what it raises is raised instead of the request."""
-        self.answered: Callable[[str, int], None] = _uncounted
+        self.answered: Callable[[str, int], None] = lambda method, status: None
         """Told of each request how it ended: method and HTTP status, 0 where there was no answer."""
         self.server_time = ServerTime()
         """What its answers tell of the API server's clock."""
@@ -107,13 +107,35 @@ class Cluster:
         label_selector: str | None = None,
         field_selector: str | None = None,
         limit: int = PAGE_ITEMS,
+        progress: Callable[[int, bool], None] = lambda count, more: None,
     ) -> tuple[list[View], str]:
         """As `list_all`, with `view` of every item in its place; None drops one.
 
-        No more than a page is held as it came. Where the list must be begun again, `view` sees items twice.
+        No more than a page is held as it came. Where the list must be begun again, `view` sees items twice. `progress`
+        is called after each page with the number of views so far and whether more pages follow.
         """
         query = {"labelSelector": label_selector, "fieldSelector": field_selector}
-        return await self._list(path, query, limit, view, lambda count, more: None)
+        views: list[View] = []
+        token: str | None = None
+        restarts = 0
+        while True:
+            try:
+                page = await self._json("GET", path, {**query, "limit": str(limit), "continue": token})
+            except ApiError as error:
+                if error.reason == TOO_LARGE and limit > 1:
+                    limit = max(1, limit // 4)
+                elif error.status == 410 and restarts < _LIST_RESTARTS:
+                    views, token, restarts = [], None, restarts + 1
+                else:
+                    raise
+                continue
+            views += [seen for item in page.get("items") or () if (seen := view(item)) is not None]
+            meta = page.get("metadata") or {}
+            token, version = meta.get("continue") or None, str(meta.get("resourceVersion", ""))
+            del page  # or two pages would be held while the next one is read
+            progress(len(views), token is not None)
+            if token is None:
+                return views, version
 
     async def list_views(
         self,
@@ -122,11 +144,8 @@ class Cluster:
         label_selector: str | None = None,
         progress: Callable[[int, bool], None] = lambda count, more: None,
     ) -> list[View]:
-        """`view` of every item of a collection; None drops one. No more than a page is held as it came.
-
-        `progress` is called after each page with the number of views so far and whether more pages follow.
-        """
-        return (await self._list(path, {"labelSelector": label_selector}, PAGE_ITEMS, view, progress))[0]
+        """As `list_trimmed`, without the resourceVersion."""
+        return (await self.list_trimmed(path, view, label_selector, progress=progress))[0]
 
     async def watch(
         self,
@@ -231,37 +250,6 @@ class Cluster:
         path = f"/api/v1/namespaces/{namespace}/pods/{pod}/log"
         return await self._bytes("GET", path, query, limit=limit_bytes)
 
-    async def _list(
-        self,
-        path: str,
-        query: Mapping[str, str | None],
-        limit: int,
-        view: Callable[[Json], View | None],
-        progress: Callable[[int, bool], None],
-    ) -> tuple[list[View], str]:
-        """The views and the list's resourceVersion; begun again when its continue token has expired."""
-        views: list[View] = []
-        token: str | None = None
-        restarts = 0
-        while True:
-            try:
-                page = await self._json("GET", path, {**query, "limit": str(limit), "continue": token})
-            except ApiError as error:
-                if error.reason == TOO_LARGE and limit > 1:
-                    limit = max(1, limit // 4)
-                elif error.status == 410 and restarts < _LIST_RESTARTS:
-                    views, token, restarts = [], None, restarts + 1
-                else:
-                    raise
-                continue
-            views += [seen for item in page.get("items") or () if (seen := view(item)) is not None]
-            meta = page.get("metadata") or {}
-            token, version = meta.get("continue") or None, str(meta.get("resourceVersion", ""))
-            del page  # or two pages would be held while the next one is read
-            progress(len(views), token is not None)
-            if token is None:
-                return views, version
-
     async def _json(
         self,
         method: str,
@@ -326,7 +314,8 @@ class Cluster:
                     refusal = await _read(response, _TEXT_LIMIT_BYTES)
         except TimeoutError as error:
             self.answered(method, 0)
-            raise ApiError(0, TIMEOUT, f"{act}: no answer within {_seconds_of(deadline):g} s") from error
+            seconds = deadline.total or deadline.sock_read
+            raise ApiError(0, TIMEOUT, f"{act}: no answer within {seconds:g} s") from error
         except (aiohttp.ClientError, ConfigException, OSError) as error:
             self.answered(method, 0)
             raise ApiError(0, UNREACHABLE, f"{act}: {error or type(error).__name__}") from error
@@ -353,14 +342,6 @@ class _Request(aiohttp.ClientRequest):
         await super().write_bytes(writer, conn, content_length)
 
 
-def _allowed() -> None:
-    """Nothing stands against a write."""
-
-
-def _uncounted(method: str, status: int) -> None:
-    """Nobody counts requests."""
-
-
 async def _read(response: aiohttp.ClientResponse, limit: int) -> bytes:
     """The body, or what was read of it until it had more than `limit` bytes."""
     content = bytearray()
@@ -377,20 +358,12 @@ async def _events(response: aiohttp.ClientResponse, act: str) -> AsyncIterator[J
     async for chunk in response.content.iter_any():
         *lines, rest = (rest + chunk).split(b"\n")
         for line in lines:
-            yield _event(line, act)
+            try:
+                document = from_json(line)
+            except ValueError:
+                document = None
+            if not (isinstance(document, dict) and "type" in document and isinstance(document.get("object"), dict)):
+                raise ApiError(0, UNREACHABLE, f"{act}: this is no event: {line[:100]!r}")
+            yield document
         if len(rest) > BODY_LIMIT_BYTES:
             raise ApiError(0, UNREACHABLE, f"{act}: an event is larger than {BODY_LIMIT_BYTES:,} bytes")
-
-
-def _event(line: bytes, act: str) -> Json:
-    try:
-        document = from_json(line)
-    except ValueError:
-        document = None
-    if not (isinstance(document, dict) and "type" in document and isinstance(document.get("object"), dict)):
-        raise ApiError(0, UNREACHABLE, f"{act}: this is no event: {line[:100]!r}")
-    return document
-
-
-def _seconds_of(deadline: aiohttp.ClientTimeout) -> float:
-    return deadline.total or deadline.sock_read or 0.0

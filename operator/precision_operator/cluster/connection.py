@@ -43,7 +43,8 @@ async def connection(kubeconfig: str | None = None, context: str | None = None) 
     Raises ConnectionProblem when there is none, or it can't be read.
     """
     path = kubeconfig or os.environ.get("KUBECONFIG")
-    if not path and not context and _in_a_pod():
+    in_a_pod = os.environ.get("KUBERNETES_SERVICE_HOST") and (SERVICE_ACCOUNT / "token").is_file()
+    if not path and not context and in_a_pod:
         return _from_service_account()
     return await _from_file(path or str(Path.home() / ".kube" / "config"), context)
 
@@ -86,10 +87,6 @@ async def refuse_redirects(
     raise ApiError(answer.status, "Redirected", f"{request.method} {request.url.path}: {words}")
 
 
-def _in_a_pod() -> bool:
-    return bool(os.environ.get("KUBERNETES_SERVICE_HOST")) and (SERVICE_ACCOUNT / "token").is_file()
-
-
 def _from_service_account() -> Connection:
     configuration = Configuration()
     try:
@@ -104,7 +101,7 @@ def _from_service_account() -> Connection:
 
 def _any_file(path: str) -> bool:
     """$KUBECONFIG may be a list of files, of which some are missing; the loader merges those that are there."""
-    return any(Path(part).expanduser().is_file() for part in path.split(os.pathsep) if part)
+    return any(Path(part).expanduser().is_file() for part in path.split(os.pathsep))
 
 
 async def _from_file(path: str, context: str | None) -> Connection:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from urllib.parse import quote
 
 from precision_api.facts.names import API_VERSION, PROFILE_PLURAL, REPORT_PLURAL
@@ -20,31 +21,9 @@ def item(collection_path: str, name: str, subresource: str = "") -> str:
     return f"{collection_path}/{quote(name, safe='')}" + (f"/{subresource}" if subresource else "")
 
 
-def profiles(namespace: str | None = None) -> str:
-    """Path of the PrecisionProfiles."""
-    return collection(API_VERSION, PROFILE_PLURAL, namespace)
-
-
-def reports(namespace: str | None = None) -> str:
-    """Path of the NodePrecisionReports."""
-    return collection(API_VERSION, REPORT_PLURAL, namespace)
-
-
-def jobs(namespace: str | None = None) -> str:
-    """Path of the Jobs."""
-    return collection("batch/v1", "jobs", namespace)
-
-
-def pods(namespace: str | None = None) -> str:
-    """Path of the Pods."""
-    return collection("v1", "pods", namespace)
-
-
-def config_maps(namespace: str | None = None) -> str:
-    """Path of the ConfigMaps."""
-    return collection("v1", "configmaps", namespace)
-
-
-def leases(namespace: str | None = None) -> str:
-    """Path of the Leases."""
-    return collection("coordination.k8s.io/v1", "leases", namespace)
+profiles = partial(collection, API_VERSION, PROFILE_PLURAL)
+reports = partial(collection, API_VERSION, REPORT_PLURAL)
+jobs = partial(collection, "batch/v1", "jobs")
+pods = partial(collection, "v1", "pods")
+config_maps = partial(collection, "v1", "configmaps")
+leases = partial(collection, "coordination.k8s.io/v1", "leases")

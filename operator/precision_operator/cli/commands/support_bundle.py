@@ -89,6 +89,7 @@ class Bundle:
 
     def add(self, name: str, content: Any) -> None:
         """A file of this name: text as it is, anything else as JSON; without secrets."""
+        content = content.decode(errors="replace") if isinstance(content, bytes) else content
         text = content if isinstance(content, str) else json.dumps(content, indent=1, ensure_ascii=False) + "\n"
         self.files[name] = without_secrets(text)
 
@@ -182,16 +183,11 @@ async def _of_pod(cluster: Cluster, bundle: Bundle, pod: Raw) -> None:
     namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
     for container in pod.get("spec", {}).get("containers", ()):
         label = f"{name}-{container['name']}"
-        await bundle.take(f"logs/{label}.log", _log(cluster, namespace, name, container["name"]))
+        await bundle.take(f"logs/{label}.log", cluster.read_log(namespace, name, container["name"], LOG_LINES))
         ports = [port["containerPort"] for port in container.get("ports") or () if "containerPort" in port]
         for port in ports[:1]:
             proxied = f"{paths.item(paths.pods(namespace), name)}:{port}/proxy/metrics"
             await bundle.take(f"metrics/{label}.txt", cluster.get_text(proxied))
-
-
-async def _log(cluster: Cluster, namespace: str, pod: str, container: str) -> str:
-    content = await cluster.read_log(namespace, pod, container, LOG_LINES)
-    return content.decode(errors="replace")
 
 
 def _own_event(raw: dict[str, Any]) -> dict[str, Any] | None:
