@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from precision_api.facts import names
 from precision_operator.core.observe.clock import format_time
-from precision_operator.core.observe.waiting_pods import NO_DEVICES, could_be_helped
+from precision_operator.core.observe.waiting_pods import NO_DEVICES
 from tests.support.report_objects import report_object, report_status
 
 Raw = dict[str, Any]
@@ -77,7 +77,7 @@ class Hostile:
 
     def shadow(self, offered: Mapping[str, Container[str]]) -> Hostile:
         """The pods that are left when nobody believes what an object says; `offered` are resources by node."""
-        kept = [pod for pod in self.pods if _is_bound(pod) or could_be_helped(pod)]
+        kept = [pod for pod in self.pods if _is_bound(pod) or _waits(pod)]
         return Hostile(pods=[self._got(_shadow(pod), offered) for pod in kept], claims=self.claims)
 
     def _got(self, pod: Raw, offered: Mapping[str, Container[str]]) -> Raw:
@@ -118,6 +118,14 @@ def _claims(pod: Raw) -> list[str]:
 
 def _is_bound(pod: Raw) -> bool:
     return bool(pod["spec"].get("nodeName")) and pod["status"].get("phase") not in ("Succeeded", "Failed")
+
+
+def _waits(pod: Raw) -> bool:
+    """Whether the scheduler has too few GPUs for it, and would preempt for it; what is called an agent gets none."""
+    meta, spec, status = pod["metadata"], pod["spec"], pod["status"]
+    told = any(NO_DEVICES in row["message"] for row in status.get("conditions", ()))
+    is_held = meta.keys() & {"deletionTimestamp"} or spec.keys() & {"nodeName", "schedulingGates", "preemptionPolicy"}
+    return told and not is_held and meta["labels"].get(names.LABEL_APP) != names.AGENT_APP
 
 
 def _shadow(pod: Raw) -> Raw:
@@ -281,10 +289,12 @@ def deleted(tenant: Tenant, made: Hostile) -> None:
 
 
 def waiting(tenant: Tenant, made: Hostile) -> None:
-    """A pod that waits for GPUs by claim, with an agent's labels or without."""
+    """A pod that waits for GPUs by claim, with an agent's labels or without; or is gated, deleted, never preempts."""
     condition = {"type": "PodScheduled", "status": "False", "message": f"0/3 nodes are available: 3 {NO_DEVICES}."}
     spec = NOTHING_ASKED | {"resourceClaims": [{"name": "gpus", "resourceClaimName": "wanted"}]}
-    raw = tenant.pod(made, spec, {"phase": "Pending", "conditions": [condition]})
+    held = tenant.rng.choice([{}, {}, {"preemptionPolicy": "Never"}, {"schedulingGates": [{"name": "example.com/x"}]}])
+    going = tenant.rng.choice([{}, {}, {}, {"deletionTimestamp": tenant.ago()}])
+    raw = tenant.pod(made, spec | held, {"phase": "Pending", "conditions": [condition]}, **going)
     if tenant.rng.random() < 0.7:
         raw["metadata"] |= {"labels": {}, "annotations": {}}
 
