@@ -290,7 +290,7 @@ STANDING_FAMILIES: tuple[Family[RelativeRate], ...] = (
     Family(
         "precision_node_slow",
         "1 where the operator judged the node slow, 0 where it is not: its best recipe's synchronous rate against the "
-        "nodes of its kind. Absent while the figures are out of date or fewer than three nodes can be compared.",
+        "nodes of its kind. Absent while the figures are out of date or it has fewer than three peers.",
         NODE,
         _judged(lambda standing: float(standing.slow)),
         stability="stable",
