@@ -151,9 +151,20 @@ def _one(_: RecipeRow) -> float:
     return 1.0
 
 
-def rate(of: RowContext) -> Iterator[tuple[Labels, RowFigure]]:
-    """Training tokens/s."""
-    yield of.labels, _rate_of
+def _measure(figure: RowFigure, labels: Callable[[RowContext], Labels]) -> RowMeasure:
+    """The figure of each row, under these labels."""
+    return lambda of: iter([(labels(of), figure)])
+
+
+def _marked(figure: RowFigure) -> RowMeasure:
+    """The figure by recipe, free or throttled."""
+    return _measure(figure, lambda of: (*of.labels, *of.marks))
+
+
+rate = _measure(_rate_of, attrgetter("labels"))
+member, free_rate, free_flops, free_tax = map(_marked, (_one, _rate_of, flops_of, _tax_of))
+ratio_member = _measure(_one, lambda of: (*of.labels, *of.ratio_marks))
+free_tokens_per_joule = _measure(_tokens_per_joule_of, lambda of: (*of.labels, of.power_scope, *of.marks))
 
 
 def gpus(of: RowContext) -> Iterator[tuple[Labels, RowFigure]]:
@@ -167,36 +178,11 @@ def _powered(figure: RowFigure) -> RowMeasure:
     def powered(row: RecipeRow) -> float | None:
         return None if row.watts is None or row.tokens_per_second is None else figure(row)
 
-    def measure(of: RowContext) -> Iterator[tuple[Labels, RowFigure]]:
-        yield (*of.labels, of.power_scope), powered
-
-    return measure
+    return _measure(powered, lambda of: (*of.labels, of.power_scope))
 
 
 powered_rate = _powered(_rate_of)
 powered_watts = _powered(attrgetter("watts"))
-
-
-def _marked(figure: RowFigure) -> RowMeasure:
-    """The figure by recipe, free or throttled."""
-
-    def measure(of: RowContext) -> Iterator[tuple[Labels, RowFigure]]:
-        yield (*of.labels, *of.marks), figure
-
-    return measure
-
-
-member, free_rate, free_flops, free_tax = map(_marked, (_one, _rate_of, flops_of, _tax_of))
-
-
-def ratio_member(of: RowContext) -> Iterator[tuple[Labels, RowFigure]]:
-    """That the node is one of the recipe's, for ratios over the baseline."""
-    yield (*of.labels, *of.ratio_marks), _one
-
-
-def free_tokens_per_joule(of: RowContext) -> Iterator[tuple[Labels, RowFigure]]:
-    """Training tokens/J, by power scope."""
-    yield (*of.labels, of.power_scope, *of.marks), _tokens_per_joule_of
 
 
 def free_driver_tokens_per_joule(of: RowContext) -> Iterator[tuple[Labels, RowFigure]]:

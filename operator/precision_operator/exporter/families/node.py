@@ -14,42 +14,29 @@ from precision_operator.exporter.reading import RelativeRate, seconds
 from precision_operator.exporter.text import SampleRow
 
 ReportFigure = Callable[[RecipeRow], float | None]
+Labels = tuple[str, ...]
 NodeRows = Callable[[Reading], Iterable[SampleRow]]
 
 SPEEDUP = (*RECIPE, "scope", "baseline")
 INFO = ("gpu_product", "gpus", "nvlink_domain", "driver", "cuda", "te", "data", "backend")
 
 
-def _by_recipe(figure: ReportFigure) -> NodeRows:
+def _by_recipe(figure: ReportFigure, labels: Callable[[RecipeRow], Labels] = lambda row: (row.recipe,)) -> NodeRows:
     """Rows of each recipe that has the figure."""
 
     def rows(result: Reading) -> list[SampleRow]:
         rows = result.rows.values()
-        return [((recipe.recipe,), float(value)) for recipe in rows if (value := figure(recipe)) is not None]
+        return [(labels(row), float(value)) for row in rows if (value := figure(row)) is not None]
 
     return rows
 
 
 def _by_recipe_and(label: Callable[[RecipeRow], str], figure: ReportFigure) -> NodeRows:
     """The same with the label that follows `recipe`."""
-
-    def rows(result: Reading) -> list[SampleRow]:
-        rows = result.rows.values()
-        return [((row.recipe, label(row)), float(value)) for row in rows if (value := figure(row)) is not None]
-
-    return rows
-
-
-def _power_valid(recipe: RecipeRow) -> float | None:
-    """1 or 0; None where the recipe ran without any word on power."""
-    return None if recipe.power_valid is None else float(recipe.power_valid)
+    return _by_recipe(figure, lambda row: (row.recipe, label(row)))
 
 
 _power_scope = attrgetter("power_scope")
-
-
-def _throttle_reason(recipe: RecipeRow) -> str:
-    return recipe.throttle_reason or ""
 
 
 def _speedup(figure: ReportFigure) -> NodeRows:
@@ -200,7 +187,7 @@ NODE_FAMILIES: tuple[Family[Reading], ...] = (
         "precision_node_power_valid",
         "1 where the power reading was valid, 0 where it was not; reason is the first thing wrong with it.",
         (*RECIPE, "reason"),
-        _by_recipe_and(lambda recipe: next(iter(recipe.power_reasons), ""), _power_valid),
+        _by_recipe_and(lambda recipe: next(iter(recipe.power_reasons), ""), attrgetter("power_valid")),
         stability="stable",
     ),
     Family(
@@ -208,7 +195,7 @@ NODE_FAMILIES: tuple[Family[Reading], ...] = (
         "Share of the timed windows (0 to 1) in which heat or the power brake held the clocks back, on the GPU it hit "
         "most. Only where it was more than 0.001: absent means that the figures are not marked.",
         (*RECIPE, "reason"),
-        _by_recipe_and(_throttle_reason, attrgetter("throttled_share")),
+        _by_recipe_and(lambda row: row.throttle_reason or "", attrgetter("throttled_share")),
         stability="stable",
     ),
     Family(

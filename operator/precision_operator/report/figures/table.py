@@ -11,31 +11,12 @@ from precision_operator.core.results.slowness import PeerComparison
 from precision_operator.drawing.figure import Figure
 from precision_operator.report.figures.figure import cell, of_result, spread_text
 
-LINES = (
-    "verdict",
-    "TFLOP/s per GPU",
-    "tokens/s",
-    "synchronous tokens/s",
-    "speedup",
-    "GEMMs, autocast",
-    "GEMMs, prequantized",
-    "quantisation tax",
-    "MFU",
-    "of BF16 peak",
-    "watts",
-    "tokens/J",
-    "net tokens/J",
-    "memory of the full model (estimate), GB",
-    "memory of the short model (allocator's peak), GB",
-    "throttled",
-    "last layers in BF16",
-    "failure",
-)
 GPU_HEAD = ("GPU", "tokens/s", "of peers", "limit, W", "ECC", "UUID")
 
 
 def table(result: MeasurementResult) -> Figure:
     """A line for each figure; what is absent, or is not this recipe's own, is a dash."""
+    columns = [_column(recipe, bool(result.gpus)) for recipe in result.recipes]
     return Figure(
         key="table",
         title=f"Node {result.node} in figures",
@@ -45,7 +26,7 @@ def table(result: MeasurementResult) -> Figure:
         f"{_memory_text(result)} A dash: not measured, or the figure does not stand." + _peaks_text(result),
         source=of_result(result),
         head=("", *(recipe.recipe for recipe in result.recipes)),
-        rows=tuple(zip(LINES, *(_column(recipe, bool(result.gpus)) for recipe in result.recipes), strict=True)),
+        rows=tuple((line, *(column[line] for column in columns)) for line in (columns[0] if columns else ())),
     )
 
 
@@ -68,32 +49,33 @@ def _peaks_text(result: MeasurementResult) -> str:
     return f" MFU: the peak of {result.gpus[0].name} is unknown." if trained and result.gpus else ""
 
 
-def _column(recipe: RecipeResult, by_gpus: bool) -> tuple[str, ...]:
+def _column(recipe: RecipeResult, by_gpus: bool) -> dict[str, str]:
     stands = recipe.verification.verdict in USABLE
     training = recipe.training if stands else None
     energy = training.energy if training else None
     sums = {total.mode: total.speedup for total in recipe.sums if stands}
     memory, taken = recipe.model_memory.bytes if recipe.model_memory else None, recipe.memory.allocated_peak_bytes
-    return (
-        recipe.verification.verdict if recipe.availability in ("ok", "emulated") else recipe.availability,
-        cell(training.teraflops_per_gpu if training else None, ",.4g"),
-        spread_text(training.tokens_per_second if training else None, 0),
-        spread_text(training.synchronous_tokens_per_second if training else None, 0),
-        spread_text(training.speedup if training else None, 3, "x"),
-        spread_text(sums.get("autocast"), 2, "x"),
-        spread_text(sums.get("prequantized"), 2, "x"),
-        cell(recipe.quantization_tax, ".1%"),
-        _mfu(training, by_gpus),
-        cell(training.mfu.of_bf16_peak if training and training.mfu else None, ".1%"),
-        cell(energy.watts if energy else None, ",.0f"),
-        cell(energy.tokens_per_joule if energy else None, ".2f"),
-        cell(energy.tokens_per_joule_net if energy else None, ".2f"),
-        cell(memory / 1e9 if memory and stands else None, ".1f"),
-        cell(taken / 1e9 if taken and stands else None, ".1f"),
-        f"{recipe.throttled.share:.1%} {recipe.throttled.reason}" if recipe.throttled else "–",
-        cell(recipe.last_layers_bf16, "d"),
-        _failure(recipe),
-    )
+    ran = recipe.verification.verdict if recipe.availability in ("ok", "emulated") else recipe.availability
+    return {
+        "verdict": ran,
+        "TFLOP/s per GPU": cell(training.teraflops_per_gpu if training else None, ",.4g"),
+        "tokens/s": spread_text(training.tokens_per_second if training else None, 0),
+        "synchronous tokens/s": spread_text(training.synchronous_tokens_per_second if training else None, 0),
+        "speedup": spread_text(training.speedup if training else None, 3, "x"),
+        "GEMMs, autocast": spread_text(sums.get("autocast"), 2, "x"),
+        "GEMMs, prequantized": spread_text(sums.get("prequantized"), 2, "x"),
+        "quantisation tax": cell(recipe.quantization_tax, ".1%"),
+        "MFU": _mfu(training, by_gpus),
+        "of BF16 peak": cell(training.mfu.of_bf16_peak if training and training.mfu else None, ".1%"),
+        "watts": cell(energy.watts if energy else None, ",.0f"),
+        "tokens/J": cell(energy.tokens_per_joule if energy else None, ".2f"),
+        "net tokens/J": cell(energy.tokens_per_joule_net if energy else None, ".2f"),
+        "memory of the full model (estimate), GB": cell(memory / 1e9 if memory and stands else None, ".1f"),
+        "memory of the short model (allocator's peak), GB": cell(taken / 1e9 if taken and stands else None, ".1f"),
+        "throttled": f"{recipe.throttled.share:.1%} {recipe.throttled.reason}" if recipe.throttled else "–",
+        "last layers in BF16": cell(recipe.last_layers_bf16, "d"),
+        "failure": _failure(recipe),
+    }
 
 
 def _mfu(training: Training | None, by_gpus: bool) -> str:
