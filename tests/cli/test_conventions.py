@@ -195,7 +195,7 @@ def test_json_is_in_camel_case(name: str, api: Api) -> None:
     done = runner.invoke(app, [name, *words, *options, "-o", "json"])
     assert done.exit_code == 0, done.stderr
     keys = keys_of(json.loads(done.stdout))
-    assert {key for key in keys if not re.fullmatch("[a-z]+([A-Z]?[a-z0-9]+)*(BF16)?", key)} == set()
+    assert {key for key in keys if not re.fullmatch("[a-z]+([A-Z]?[a-z0-9]+)*(BF16|GPU)?", key)} == set()
 
 
 PROFILE_FILE = str(EXAMPLES_FOLDER / "quick-llama3-8b.yaml")

@@ -8,15 +8,7 @@ from textwrap import wrap
 
 from precision_agent.power.reasons import REASONS as POWER_REASONS
 from precision_agent.protocol import RegionName
-from precision_api.exchange.result import (
-    Backend,
-    Energy,
-    GemmSum,
-    Interval,
-    MeasurementResult,
-    RecipeResult,
-    Training,
-)
+from precision_api.exchange.result import Backend, Energy, GemmSum, Interval, MeasurementResult, RecipeResult, Training
 from precision_api.models.flops import TRAINING_FLOPS
 
 WIDTH = 110

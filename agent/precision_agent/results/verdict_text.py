@@ -5,12 +5,13 @@ Pure. Nothing here is computed: it is the result's own figures, rounded. A figur
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from textwrap import wrap
 
 from precision_agent.method.learning import in_words
 from precision_api.exchange.result import Interval, MeasurementResult, RecipeResult
 from precision_api.facts.grouping import grouped
+from precision_api.facts.plain_text import three_digits
 
 WIDTH = 110
 NOT_ASKED = frozenset({"not_requested", "no_model"})
@@ -21,6 +22,8 @@ by 1 or 2 %."""
 WIDE = 0.1
 """From here on an interval, which is as far from its figure on a scale of ratios, is told by both of its ends."""
 MEASURED = frozenset({"ok", "emulated"})
+DOUBTED = frozenset({"partial", "fallback", "unknown"})
+"""Verdicts by which another precision may have run: what was seen is told then."""
 Cell = Callable[[RecipeResult], str]
 
 
@@ -48,11 +51,6 @@ def _percent(interval: Interval) -> str:
 def _rate(row: RecipeResult) -> str:
     rate = row.training.tokens_per_second if row.training else None
     return f"{rate.value:,.0f} {_percent(rate)}" if rate else "-"
-
-
-def _teraflops(row: RecipeResult) -> str:
-    rate = row.training.teraflops_per_gpu if row.training else None
-    return f"{rate:,.4g}" if rate else "-"
 
 
 def _speedup(row: RecipeResult) -> str:
@@ -85,20 +83,16 @@ def _loss(row: RecipeResult) -> str:
     return row.loss.verdict or (row.loss.failure.reason if row.loss.failure else "-")
 
 
-def _ran(row: RecipeResult) -> str:
-    return row.verification.verdict if row.availability in MEASURED else row.availability
-
-
 COLUMNS: Mapping[str, Cell] = {
     "RECIPE": lambda row: row.recipe,
-    "TFLOP/S/GPU": _teraflops,
+    "TFLOP/S/GPU": lambda row: f"{rate:,.4g}" if row.training and (rate := row.training.teraflops_per_gpu) else "-",
     "TOKENS/S": _rate,
     "SPEEDUP": _speedup,
     "GEMMS+CAST": _gemms("autocast"),
     "GEMMS ALONE": _gemms("prequantized"),
     "TOKENS/J": _energy,
     "LOSS": _loss,
-    "RAN": _ran,
+    "RAN": lambda row: row.verification.verdict if row.availability in MEASURED else row.availability,
 }
 
 
@@ -127,21 +121,12 @@ def _said(row: RecipeResult, shared: Sequence[str]) -> list[str]:
     failures = [failure for failure in failures if failure.reason not in NOT_ASKED]
     said = [row.meaning.sentence] if row.meaning and row.meaning.kind != "baseline" else []
     said += [f"{row.availability}: {row.availability_reason}"] if row.availability_reason else []
-    said += [f"{row.verification.verdict}: {row.verification.message}"] if _needs_proof(row) else []
+    if row.availability in MEASURED and row.verification.verdict in DOUBTED and row.verification.message:
+        said.append(f"{row.verification.verdict}: {row.verification.message}")
     said += [f"{failure.reason}: {failure.message}" for failure in dict.fromkeys(failures)]
     said += [note for note in row.notes if note not in shared]
     said += [in_words(row.loss)] if in_words(row.loss) else []
     return said
-
-
-def _needs_proof(row: RecipeResult) -> bool:
-    """Whether another precision may have run than the recipe's: then what was seen is told."""
-    verification = row.verification
-    return (
-        row.availability in MEASURED
-        and verification.verdict in ("partial", "fallback", "unknown")
-        and bool(verification.message)
-    )
 
 
 def _shared_notes(result: MeasurementResult) -> tuple[str, ...]:
@@ -169,16 +154,11 @@ def _doubts(result: MeasurementResult) -> list[str]:
             doubts.append(f"{row.recipe}: without {', '.join(row.training.missing)}, which did not fit.")
         if row.cpu_bound and result.product != "CPU":
             doubts.append(f"{row.recipe} was CPU-bound: the GPU was busy less than 95 % of the time.")
-    if result.method == "agent" and result.control_ratio is None and any(_ratios(result)):
+    ratios = [part.speedup for row in result.recipes for part in (row.training, *row.sums) if part and part.speedup]
+    if result.method == "agent" and result.control_ratio is None and ratios:
         doubts.append("The control has no figure: how much noise there was is not known, 0.5 % is assumed.")
     doubts += [*_slow_gpus(result), *_without_energy(result)]
     return ["", *(line for text in doubts for line in wrap(text, WIDTH))] if doubts else []
-
-
-def _ratios(result: MeasurementResult) -> Iterator[bool]:
-    """Whether each recipe has a speedup, of training or of GEMMs."""
-    for row in result.recipes:
-        yield bool(row.training and row.training.speedup) or any(part.speedup for part in row.sums)
 
 
 def _slow_gpus(result: MeasurementResult) -> list[str]:
@@ -186,15 +166,10 @@ def _slow_gpus(result: MeasurementResult) -> list[str]:
     slowest: dict[str, tuple[float, str]] = {}
     for row in result.recipes:
         training = row.training
-        if (
-            training is None
-            or training.slowest_gpu is None
-            or training.gpu_spread is None
-            or training.gpu_spread >= SLOW_GPU
-        ):
+        if not (training and training.slowest_gpu and training.gpu_spread) or training.gpu_spread >= SLOW_GPU:
             continue
         rate = training.synchronous_tokens_per_second
-        in_step = f", and a job that waits for all GPUs gets {rate.value:,.0f} tokens/s" if rate else ""
+        in_step = f", and a job that waits for all GPUs gets {three_digits(rate.value)} tokens/s" if rate else ""
         said = (
             f"{training.slowest_gpu} is slow: {training.gpu_spread:.1%} of the GPUs' mean with {row.recipe}{in_step}."
         )

@@ -219,17 +219,11 @@ class _Run:
         answers = opened.devices.spread(calls)
         probes = dict(zip(by_recipe, map(_probe, answers), strict=True))
         self._note(*probe_notes(probes))
+        kept = self.request.last_layers_bf16
         return RunFacts(
             asked=self.asked,
             request=self.request,
-            run=Measured(
-                cases,
-                sample.Samples(0, {}, {}),
-                workload,
-                machine.names,
-                machine.gpus,
-                layers_bf16=self.request.last_layers_bf16,
-            ),
+            run=Measured(cases, sample.Samples(0, {}, {}), workload, machine.names, machine.gpus, layers_bf16=kept),
             backend=opened.devices.name,
             machine=machine,
             provenance=opened.devices.provenance(),

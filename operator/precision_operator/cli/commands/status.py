@@ -26,7 +26,8 @@ from precision_operator.core.observe.observed import ProfileView
 from precision_operator.core.observe.views import profile_view
 from precision_operator.core.results.reading import best_text, number
 
-_FIGURES = ("speedup", "tokensPerSecond", "tokensPerJouleP10", "tokensPerJoule", "tokensPerJouleP90", "watts")
+_PER_JOULE = ("tokensPerJouleP10", "tokensPerJoule", "tokensPerJouleP90")
+_FIGURES = ("teraflopsPerGPU", "speedup", "tokensPerSecond", *_PER_JOULE, "watts")
 _FOLDS = (("waits for", "namespace"), ("profile",))
 """Columns that go on in the next line where a table is too wide, in this order, and that of last resort."""
 UNSEEN = "Unseen"

@@ -35,14 +35,6 @@ def _text(value: Any) -> Any:
     return _figure(value) if isinstance(value, float) else value
 
 
-def _lower(interval: Interval | None) -> str | None:
-    return _figure(interval.lower) if interval else None
-
-
-def _upper(interval: Interval | None) -> str | None:
-    return _figure(interval.upper) if interval else None
-
-
 def _relative_error(interval: Interval | None) -> str | None:
     """Half the interval's width as a share of its value; three digits are enough of an error."""
     if interval is None or interval.value <= 0:
@@ -52,8 +44,8 @@ def _relative_error(interval: Interval | None) -> str | None:
 
 _OWN: Mapping[str, tuple[str, Convert]] = {
     "tokens_per_second_error": ("tokens_per_second", _relative_error),
-    "speedup_lower": ("speedup", _lower),
-    "speedup_upper": ("speedup", _upper),
+    "speedup_lower": ("speedup", lambda speedup: _figure(speedup.lower) if speedup else None),
+    "speedup_upper": ("speedup", lambda speedup: _figure(speedup.upper) if speedup else None),
     "throttled_share": ("throttled", _text),
 }
 """Fields of the report's row that are made from a field of another name."""

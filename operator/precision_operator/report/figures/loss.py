@@ -78,15 +78,10 @@ def _panel(runs: Runs, series: Series, top: float, title: str, floor: float | No
         inside += svg.polyline(points, RECIPE_COLOURS[recipe], RECIPE_DASHES[recipe])
         last = next((point for point in reversed(points) if point is not None), None)
         if run.diverged_step is not None and last is not None:
-            inside += svg.cross(*last, 5) + _beside(*last, f"{recipe} diverged")
+            beside, anchor = (9, "start") if last[0] < svg.WIDTH / 2 else (-9, "end")
+            text = svg.words(last[0] + beside, last[1] + 4, f"{recipe} diverged", anchor, svg.SMALL, svg.FAIL)
+            inside += svg.cross(*last, 5) + text
     return inside
-
-
-def _beside(x: float, y: float, text: str) -> str:
-    """Words beside a mark, on the side that has room."""
-    if x < svg.WIDTH / 2:
-        return svg.words(x + 9, y + 4, text, size=svg.SMALL, fill=svg.FAIL)
-    return svg.words(x - 9, y + 4, text, "end", svg.SMALL, svg.FAIL)
 
 
 def _legend(recipes: Iterable[Recipe], emulated: Set[Recipe], top: float) -> tuple[str, float]:
