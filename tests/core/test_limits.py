@@ -149,8 +149,6 @@ ORDER = [
     "ImagePullLimitReached",
     "Busy",
     "InsufficientCPUAndMemory",
-    "InsufficientCPU",
-    "InsufficientMemory",
     "CheckingIdle",
 ]
 """Of several reasons the first is told."""

@@ -20,22 +20,16 @@ def full(view: Agents | None, caps: Iterable[Cap]) -> Cap | None:
     return next(counted, None)
 
 
-def too_small(view: Agents | None, facts: NodeFacts, caps: Iterable[Cap], name: str) -> Facts | None:
-    """Of the first that allows fewer watts than the node alone may draw; `name` is the fact that names it."""
-    if view is None or (stated := view.watts(facts)) is None:
-        return None
-    watts, origin = stated
-    cap = next((cap for cap in caps if cap.watts is not None and cap.watts < watts), None)
-    return {"watts": watts, "origin": origin, name: cap.name, "budget": cap.watts} if cap is not None else None
-
-
-def drawn(view: Agents | None, facts: NodeFacts, caps: Iterable[Cap], name: str) -> Facts | None:
-    """Of the first that has not the watts left that the node may draw."""
+def beyond_watts(
+    view: Agents | None, facts: NodeFacts, caps: Iterable[Cap], name: str, alone: bool = False
+) -> Facts | None:
+    """Of the first that has not the watts left that the node may draw, or `alone` never has; `name` is its fact."""
     if view is None or (stated := view.watts(facts)) is None:
         return None
     watts, origin = stated
     for cap in caps:
-        used = view.used(cap, "watts") if cap.watts is not None else 0
+        used = view.used(cap, "watts") if cap.watts is not None and not alone else 0
         if cap.watts is not None and used + watts > cap.watts:
-            return {"drawn": used, "watts": watts, "origin": origin, name: cap.name, "budget": cap.watts}
+            others = {} if alone else {"drawn": used}
+            return {**others, "watts": watts, "origin": origin, name: cap.name, "budget": cap.watts}
     return None

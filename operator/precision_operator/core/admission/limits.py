@@ -19,11 +19,11 @@ from precision_api.kinds.profile import Rollout
 from precision_operator.core.admission import blockers
 from precision_operator.core.admission.blockers import Blockers
 from precision_operator.core.admission.budget_view import POOL, AdmissionRequest, recent
-from precision_operator.core.admission.caps import drawn, full, too_small
+from precision_operator.core.admission.caps import beyond_watts, full
 from precision_operator.core.attempts.refusal import refusal_facts
 from precision_operator.core.attempts.retry import rest_over
 from precision_operator.core.observe.clock import format_time, parse_time
-from precision_operator.core.observe.pod_requests import Requests, cpu_text, memory_text
+from precision_operator.core.observe.pod_requests import cpu_text, memory_text
 from precision_operator.core.observe.quantities import millis, quantity
 from precision_operator.core.observe.stop import stopped
 from precision_operator.core.observe.tenants import shown_pod, words
@@ -39,7 +39,7 @@ class Limit:
     code: str
     """How soon to look again while it holds a node back stands in the row of this reason.
 
-    What the cluster refuses has one reason for each kind of answer: its check bears the name of one of them.
+    A check with several answers (what the cluster refuses, what a node lacks) bears the name of one of them.
     """
     check: LimitCheck
     blockers: Blockers | None = None
@@ -127,7 +127,7 @@ def fleet_limit_reached(request: AdmissionRequest) -> Said | None:
 
 
 def power_budget_too_small(request: AdmissionRequest) -> Said | None:
-    facts = too_small(request.view, request.facts, request.caps, "name")
+    facts = beyond_watts(request.view, request.facts, request.caps, "name", alone=True)
     return Said("PowerBudgetTooSmall", facts) if facts is not None else None
 
 
@@ -139,17 +139,17 @@ def fleet_power_unknown(request: AdmissionRequest) -> Said | None:
 
 
 def fleet_power_too_small(request: AdmissionRequest) -> Said | None:
-    facts = too_small(request.fleet, request.facts, request.fleet_caps, "where")
+    facts = beyond_watts(request.fleet, request.facts, request.fleet_caps, "where", alone=True)
     return Said("FleetPowerTooSmall", facts) if facts is not None else None
 
 
 def power_budget_reached(request: AdmissionRequest) -> Said | None:
-    facts = drawn(request.view, request.facts, request.caps, "name")
+    facts = beyond_watts(request.view, request.facts, request.caps, "name")
     return Said("PowerBudgetReached", facts) if facts is not None else None
 
 
 def fleet_power_reached(request: AdmissionRequest) -> Said | None:
-    facts = drawn(request.fleet, request.facts, request.fleet_caps, "where")
+    facts = beyond_watts(request.fleet, request.facts, request.fleet_caps, "where")
     return Said("FleetPowerReached", facts) if facts is not None else None
 
 
@@ -236,43 +236,31 @@ def not_looked_at(request: AdmissionRequest) -> Said | None:
 
 def insufficient_cpu_and_memory(request: AdmissionRequest) -> Said | None:
     """Both at once: who lowers one of them would only learn of the other then."""
-    cpus, memory = insufficient_cpu(request), insufficient_memory(request)
-    if cpus is None or memory is None:
-        return None
-    facts = [("cpus", cpus.facts), ("memory", memory.facts)]
-    shortages = {name: shortage["wanted"] for name, shortage in facts}
-    for name, shortage in facts:
-        shortages |= {f"{name}_{key}": shortage[key] for key in ("requested", "allocatable")}
-    return Said("InsufficientCPUAndMemory", shortages)
+    shortages = _shortages(request)
+    if len(shortages) < 2:
+        codes = {"cpus": "InsufficientCPU", "memory": "InsufficientMemory"}
+        return next((Said(codes[name], facts) for name, facts in shortages.items()), None)
+    both = {name: facts["wanted"] for name, facts in shortages.items()}
+    for name, facts in shortages.items():
+        both |= {f"{name}_{key}": facts[key] for key in ("requested", "allocatable")}
+    return Said("InsufficientCPUAndMemory", both)
 
 
-def insufficient_cpu(request: AdmissionRequest) -> Said | None:
-    wanted = millis(request.view.profile.spec.agent.resources.cpu)
-    shortage = _shortage(request, wanted, request.facts.cpu_millis, lambda requests: requests.cpu_millis, cpu_text)
-    return Said("InsufficientCPU", shortage) if shortage is not None else None
-
-
-def insufficient_memory(request: AdmissionRequest) -> Said | None:
-    wanted, there = quantity(request.view.profile.spec.agent.resources.memory), request.facts.memory_bytes
-    shortage = _shortage(request, wanted, there, lambda requests: requests.memory_bytes, memory_text)
-    return Said("InsufficientMemory", shortage) if shortage is not None else None
-
-
-def _shortage(
-    request: AdmissionRequest,
-    wanted: int | None,
-    allocatable: int | None,
-    part: Callable[[Requests], int],
-    shown: Callable[[int], str],
-) -> Facts | None:
-    """As the scheduler would find it: what is allocatable, less what the node's pods request; as users write it."""
+def _shortages(request: AdmissionRequest) -> dict[str, Facts]:
+    """As the scheduler would find them: what is allocatable, less what the node's pods request; as users write it."""
     occupancy = request.view.observed.occupancy.get(request.facts.name)
-    if not _idle_required(request) or occupancy is None or wanted is None or allocatable is None:
-        return None
-    requested = part(occupancy.requests)
-    if requested + wanted <= allocatable:
-        return None
-    return {"wanted": shown(wanted), "requested": shown(requested), "allocatable": shown(allocatable)}
+    if not _idle_required(request) or occupancy is None:
+        return {}
+    resources, requests, facts = request.view.profile.spec.agent.resources, occupancy.requests, request.facts
+    rows = (
+        ("cpus", cpu_text, millis(resources.cpu), requests.cpu_millis, facts.cpu_millis),
+        ("memory", memory_text, quantity(resources.memory), requests.memory_bytes, facts.memory_bytes),
+    )
+    return {
+        name: {"wanted": text(wanted), "requested": text(requested), "allocatable": text(allocatable)}
+        for name, text, wanted, requested, allocatable in rows
+        if wanted is not None and allocatable is not None and requested + wanted > allocatable
+    }
 
 
 def _idle_required(request: AdmissionRequest) -> bool:
@@ -320,8 +308,6 @@ NODE_CHECKS: tuple[Limit, ...] = (
     Limit("ImagePullLimitReached", image_pull_limit_reached, blockers.own_agents),
     Limit("Busy", busy, blockers.gpu_holder),
     Limit("InsufficientCPUAndMemory", insufficient_cpu_and_memory),
-    Limit("InsufficientCPU", insufficient_cpu),
-    Limit("InsufficientMemory", insufficient_memory),
     Limit("CheckingIdle", not_looked_at),
 )
 """What stops one candidate; the next one may go."""

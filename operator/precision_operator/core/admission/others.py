@@ -71,7 +71,8 @@ class Others:
 
     def make_room(self, start: AdmissionRequest) -> Iterator[Drop]:
         """The Jobs of other namespaces on whose node or in whose place an agent starts, which counts already."""
-        own_jobs, loose = self._observed.own_jobs, self._loose_for(start.view.profile.namespace)
+        own_jobs, namespace = self._observed.own_jobs, start.view.profile.namespace
+        loose = {uid: job for uid, job in self._loose.items() if job.namespace != namespace}
         there = (job for uid, job in loose.items() if own_jobs[uid] == start.facts.name)
         out = {job.uid for job in there if not job.suspended}
         for cap in start.fleet_caps if loose else ():
@@ -79,10 +80,6 @@ class Others:
             out |= set(_over(start.fleet, cap, agents))
         for job in [self._loose.pop(uid) for uid in loose if uid in out]:
             yield Drop("Job", job.namespace, job.name, job.uid, _MAKES_ROOM)
-
-    def _loose_for(self, namespace: str) -> dict[str, JobView]:
-        """The loose Jobs of others, which do not count against the namespace's candidates."""
-        return {uid: job for uid, job in self._loose.items() if job.namespace != namespace}
 
 
 def next_release(observed: Observed) -> datetime | None:
@@ -100,7 +97,7 @@ def _over(fleet: FleetView | None, cap: Cap, agents: Mapping[str, Agent]) -> Ite
     limits: tuple[tuple[Unit, int | None], ...] = (("agents", cap.agents), ("watts", cap.watts))
     for unit, most in limits:
         used = fleet.used(cap, unit)
-        for uid, agent in inside.items() if most is not None else ():
+        for uid, agent in inside.items():
             used += fleet.amount(unit, agent)
             if most is not None and used > most:
                 yield uid

@@ -47,10 +47,8 @@ class _InFlight:
     """When the newest agent was created, by namespace and profile UID, and without a UID of the whole namespace."""
     limited: tuple[AcceptedPlan, ...]
     """Profiles that limit places, so that others of their namespace on their nodes are bound too."""
-    agents: Counter[str]
-    """How many agents each profile has, by its UID."""
-    of: Counter[str]
-    """How many agents each namespace has."""
+    agents: Counter[tuple[str, str]]
+    """How many agents there are, by the same."""
     trying: Counter[str]
     """How many of them have no pod yet."""
     pulling: Counter[str]
@@ -198,8 +196,7 @@ def _in_flight(observed: Observed, drafts: Sequence[ProfilePlan], attempts: Sequ
         limits=_limits_by_namespace(observed),
         newest=newest,
         limited=tuple(draft for draft in drafts if isinstance(draft, AcceptedPlan) and _limits_others(draft)),
-        agents=Counter(profile for profile, _ in live),
-        of=Counter(agent.namespace for agent in live.values()),
+        agents=Counter((agent.namespace, uid) for agent in live.values() for uid in (agent.profile_uid, "")),
         trying=Counter(a.job.profile_uid for a in attempts if _may_be_refused(a)),
         pulling=Counter(a.job.profile_uid for a in attempts if _may_pull(a)),
     )
@@ -276,9 +273,9 @@ def _rank(profile: ProfileView, in_flight: _InFlight) -> tuple[bool, int, dateti
     uid, namespace = profile.uid, profile.namespace
     return (
         comes_last(namespace, in_flight.observed),
-        in_flight.of[namespace],
+        in_flight.agents[namespace, ""],
         in_flight.newest.get((namespace, ""), _NEVER),
-        in_flight.agents[uid],
+        in_flight.agents[namespace, uid],
         in_flight.newest.get((namespace, uid), _NEVER),
         profile.created,
         profile.key,
@@ -289,8 +286,7 @@ def _take(in_flight: _InFlight, draft: AcceptedPlan, candidate: NodeState) -> No
     now, profile, facts = in_flight.observed.now, draft.profile, candidate.facts
     agent = Agent(profile.uid, profile.namespace, facts.uid)
     in_flight.live[profile.uid, facts.uid] = agent
-    in_flight.agents[profile.uid] += 1
-    in_flight.of[profile.namespace] += 1
+    in_flight.agents.update([(profile.namespace, profile.uid), (profile.namespace, "")])
     in_flight.trying[profile.uid] += 1
     in_flight.pulling[profile.uid] += _is_cold(draft, candidate)
     in_flight.taken.setdefault((profile.namespace, facts.name), f"profile {profile.key}")

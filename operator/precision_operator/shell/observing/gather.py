@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from itertools import chain
+from typing import Any, Generic, TypeVar
 
 from precision_api.facts.grouping import grouped
 from precision_api.facts.names import AGENT_APP, LABEL_APP, LABEL_MANAGED_BY, MANAGED_BY
@@ -45,9 +46,12 @@ from precision_operator.shell.observing.reader import (
 from precision_operator.shell.observing.refusals import RefusedCreations
 from precision_operator.shell.observing.yields import Yields
 
+K = TypeVar("K")
 T = TypeVar("T")
-Jobs = Sequence[observed.JobView]
-Pods = Sequence[observed.PodView]
+Jobs = tuple[observed.JobView, ...]
+Pods = tuple[observed.PodView, ...]
+Missing = dict[tuple[str, str, str], ApiError]
+"""Why what profiles need could not be read, by kind, namespace and name."""
 
 FRESH_SECONDS = 10.0
 """How long a look at a ConfigMap, a PriorityClass or a busy node serves. An idle node is looked at just before."""
@@ -95,6 +99,40 @@ async def list_into(cache: Cache, cluster: Cluster, kind: ObjectKind, namespace:
     cache.end_list(kind, listed, version, namespace)
 
 
+class _Kept(Generic[K, T]):
+    """What was read, by what was asked for; it serves for `seconds`."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._values: dict[K, tuple[float, T]] = {}
+
+    async def get(self, key: K, read: Callable[[K], Awaitable[T]]) -> T:
+        now = asyncio.get_running_loop().time()
+        if key not in self._values or now - self._values[key][0] >= self._seconds:
+            self._values[key] = now, await read(key)
+        return self._values[key][1]
+
+    def forget_all_but(self, keys: Collection[K]) -> None:
+        self._values = {key: value for key, value in self._values.items() if key in keys}
+
+
+async def _each(
+    kind: str,
+    keys: Iterable[tuple[str, str]],
+    kept: _Kept[tuple[str, str], T],
+    read: Callable[..., Awaitable[T]],
+    missing: Missing,
+) -> dict[tuple[str, str], T]:
+    """By namespace and name (events: of a namespace); what can't be read holds up alone the profiles that need it."""
+    values: dict[tuple[str, str], T] = {}
+    for key in keys:
+        try:
+            values[key] = await kept.get(key, lambda named: read(*filter(None, named)))
+        except ApiError as error:
+            missing[(kind, *key)] = error
+    return values
+
+
 class Gatherer:
     """Reads the cluster into `Observed`: what the cache holds, and what the reader finds, which is kept for a while."""
 
@@ -129,17 +167,17 @@ class Gatherer:
         self._settings = settings
         self._namespaces = tuple(namespaces)
         self._probes: dict[str, tuple[float, observed.Occupancy]] = {}
-        self._texts: dict[tuple[str, str], tuple[float, Mapping[str, str] | None]] = {}
+        self._texts: _Kept[tuple[str, str], Mapping[str, str] | None] = _Kept(FRESH_SECONDS)
         self._namers: Mapping[tuple[str, str], frozenset[tuple[str, int]]] = {}
         """Which profiles named each ConfigMap in the last look: UID and generation."""
         self._refusals = refusals or RefusedCreations()
-        self._problems: dict[str, tuple[float, Mapping[str, str]]] = {}
-        """Why Jobs have no pod, by Job UID, and when it was read, by namespace."""
-        self._claim_problems: dict[str, tuple[float, ClaimProblems]] = {}
-        """Why pods wait for their claim, by event and pod UID, and when it was read, by namespace."""
-        self._priority_class: tuple[float, bool] = (-FRESH_SECONDS, False)
-        self._queues: dict[tuple[str, str], tuple[float, bool]] = {}
-        self._device_class: tuple[float, DeviceClass] = (-FRESH_SECONDS, DeviceClass())
+        self._problems: _Kept[tuple[str, str], Mapping[str, str]] = _Kept(PROBLEMS_SECONDS)
+        """Why Jobs have no pod, by Job UID, by namespace."""
+        self._claim_problems: _Kept[tuple[str, str], ClaimProblems] = _Kept(PROBLEMS_SECONDS)
+        """Why pods wait for their claim, by event and pod UID, by namespace."""
+        self._class: _Kept[str, bool] = _Kept(FRESH_SECONDS)
+        self._queues: _Kept[tuple[str, str], bool] = _Kept(FRESH_SECONDS)
+        self._gpus: _Kept[str, DeviceClass] = _Kept(FRESH_SECONDS)
         self._read: dict[ObjectKind, dict[str, tuple[observed.Raw, Any]]] = {}
         """What each object was read as, by UID: what has not changed since is not read again."""
         self._forbidden: dict[tuple[ObjectKind, str], str] = {}
@@ -207,7 +245,7 @@ class Gatherer:
         served = tuple(profile for profile in profiles if profile.namespace not in unserved)
         homes = {uid: str(raw["metadata"].get("namespace")) for uid, raw in self._cache.all("profiles").items()}
         everywhere = tuple(job for job in self._views("jobs", job_view) if job.namespace not in unserved)
-        creating = tuple(self._not_yet_seen(everywhere))  # at the same moment, or one would be in neither
+        creating = (*self._not_yet_seen(everywhere),)  # at the same moment, or one would be in neither
         jobs = within_namespace(everywhere, homes)
         # Pods may outlive our Jobs, and anybody may name one that is gone.
         job_homes = {uid: namespace for uid, (namespace, _) in self._refusals.made.items()}
@@ -216,19 +254,20 @@ class Gatherer:
         readable = (p for p in self._views("pods", pod_view) if ("pods", p.namespace) not in self._forbidden)
         pods = pods_within_namespace(readable, homes, job_homes)
         pods = (*pods, *self._gone_pods(jobs, {pod.job_uid for pod in pods}, job_homes))
-        missing: dict[tuple[str, str, str], ApiError] = {}
+        missing: Missing = {}
         self._own_jobs = self._own(jobs, creating, pods, {p.uid for p in profiles if _may_have_agents(p)})
-        pods = await self._with_claim_problems(pods, now, missing)
+        pods = await self._with_claim_problems(pods, missing)
         self._refusals.seen({job.uid: job for job in jobs}, pods)
         self._forget_unnamed(served)
-        texts = await self._each("ConfigMap", wanted_texts(served), self._config_map, now, missing)
-        queues = await self._each("LocalQueue", _wanted_queues(served), self._has_queue, now, missing)
+        texts = await _each("ConfigMap", wanted_texts(served), self._texts, self._reader.config_map, missing)
+        queues = await _each("LocalQueue", _wanted_queues(served), self._queues, self._reader.has_queue, missing)
+        has_class, device_class = self._reader.has_priority_class, self._reader.device_class
         seen = observed.Observed(
             now=self._now(),
             settings=self._settings,
             profiles=profiles,
             nodes=dict(self._cache.all("nodes")),
-            jobs=(*await self._with_problems(jobs, pods, now, missing), *creating),
+            jobs=(*await self._with_problems(jobs, pods, missing), *creating),
             pods=pods,
             reports=within_namespace(
                 (report for report in self._views("reports", report_view) if report.namespace not in unserved), homes
@@ -236,12 +275,12 @@ class Gatherer:
             occupancy={name: seen for name, (at, seen) in self._probes.items() if now - at < _keeps(seen)},
             config_maps=texts,
             stop=strictest(self._settings.stop, self._stop()),
-            priority_class_exists=await self._has_priority_class(now) if profiles else True,
+            priority_class_exists=not profiles or await self._class.get(self._settings.priority_class, has_class),
             queues=queues,
             unread={p.uid: error for p in served if (error := _unread(p, missing)) is not None},
             unserved=unserved,
             slices=(slices := self._cache.slices()),
-            device_class=await self._seen_class(now) if slices else DeviceClass(),
+            device_class=await self._gpus.get(self._settings.device_class, device_class) if slices else DeviceClass(),
             own_jobs=self._own_jobs,
         )
         self._fruitless = fruitless_turns(self._fruitless, self._waited, seen)
@@ -278,27 +317,10 @@ class Gatherer:
         self._yields.remember(records)
         return replace(seen, yields=self._yields.records, waiting_pods=self._yields.pods)
 
-    def _not_yet_seen(self, jobs: Sequence[observed.JobView]) -> Iterator[observed.JobView]:
+    def _not_yet_seen(self, jobs: Jobs) -> Iterator[observed.JobView]:
         """Jobs whose creation has no answer yet, and that no watch has shown either."""
         there = {(job.namespace, job.name) for job in jobs}
         return (job for job in self._creating() if (job.namespace, job.name) not in there)
-
-    async def _each(
-        self,
-        kind: str,
-        keys: Iterable[tuple[str, str]],
-        read: Callable[[str, str, float], Awaitable[T]],
-        now: float,
-        missing: dict[tuple[str, str, str], ApiError],
-    ) -> dict[tuple[str, str], T]:
-        """What profiles name, each read; what can't be read goes to `missing`, and holds up those profiles alone."""
-        texts: dict[tuple[str, str], T] = {}
-        for key in keys:
-            try:
-                texts[key] = await read(*key, now)
-            except ApiError as error:
-                missing[(kind, *key)] = error
-        return texts
 
     def _views(self, kind: ObjectKind, view: Callable[[observed.Raw], T | None]) -> tuple[T, ...]:
         """All objects of a kind as decisions see them, in the cache's order; an unchanged one as the very same view."""
@@ -329,9 +351,7 @@ class Gatherer:
             self.faults.append(Fault(PLACES[kind], f"{meta.get('namespace')}/{meta.get('name')}", error))
             return {}, before[1] if before is not None else None
 
-    def _gone_pods(
-        self, jobs: Sequence[observed.JobView], with_pods: set[str], job_homes: Mapping[str, str]
-    ) -> Iterator[observed.PodView]:
+    def _gone_pods(self, jobs: Jobs, with_pods: set[str], job_homes: Mapping[str, str]) -> Iterator[observed.PodView]:
         """The pods of Jobs that ended when somebody took their pod away: who did stands there alone."""
         ended = {job.uid for job in jobs if not job.live and job.uid not in with_pods}
         for raw in self._cache.gone_pods() if ended else ():
@@ -379,93 +399,33 @@ class Gatherer:
         """
         before, self._namers = self._namers, _namers(profiles)
         named = {key for key, namers in self._namers.items() if namers <= before.get(key, frozenset())}
-        self._texts = {key: text for key, text in self._texts.items() if key in named}
-        queues = _wanted_queues(profiles)
-        self._queues = {key: there for key, there in self._queues.items() if key in queues}
+        self._texts.forget_all_but(named)
+        self._queues.forget_all_but(_wanted_queues(profiles))
 
-    async def _config_map(self, namespace: str, name: str, now: float) -> Mapping[str, str] | None:
-        at, data = self._texts.get((namespace, name), (-FRESH_SECONDS, None))
-        if now - at >= FRESH_SECONDS:
-            data = await self._reader.config_map(namespace, name)
-            self._texts[namespace, name] = (now, data)
-        return data
-
-    async def _has_priority_class(self, now: float) -> bool:
-        at, there = self._priority_class
-        if now - at >= FRESH_SECONDS:
-            there = await self._reader.has_priority_class(self._settings.priority_class)
-            self._priority_class = (now, there)
-        return there
-
-    async def _has_queue(self, namespace: str, name: str, now: float) -> bool:
-        at, there = self._queues.get((namespace, name), (-FRESH_SECONDS, False))
-        if now - at >= FRESH_SECONDS:
-            there = await self._reader.has_queue(namespace, name)
-            self._queues[namespace, name] = (now, there)
-        return there
-
-    async def _seen_class(self, now: float) -> DeviceClass:
-        at, seen = self._device_class
-        if now - at >= FRESH_SECONDS:
-            seen = await self._reader.device_class(self._settings.device_class)
-            self._device_class = (now, seen)
-        return seen
-
-    async def _with_claim_problems(
-        self, pods: tuple[observed.PodView, ...], now: float, missing: dict[tuple[str, str, str], ApiError]
-    ) -> tuple[observed.PodView, ...]:
-        """The pods; those that wait for their claim for a while with what was said of it.
-
-        A namespace whose events can't be read goes to `missing`.
-        """
+    async def _with_claim_problems(self, pods: Pods, missing: Missing) -> Pods:
+        """The pods; those that wait for their claim for a while with what was said of it."""
         seen = self._now()
         waiting = [pod for pod in pods if _waits_for_claim(pod) and (seen - pod.created).total_seconds() > BARE_SECONDS]
-        problem_of: dict[str, str] = {}
-        for namespace in {pod.namespace for pod in waiting}:
-            at, problems = self._claim_problems.get(namespace, (-PROBLEMS_SECONDS, {}))
-            if now - at >= PROBLEMS_SECONDS:
-                try:
-                    problems = await self._reader.claim_problems(namespace)
-                except ApiError as error:
-                    missing["Events", namespace, ""] = error
-                    continue
-                self._claim_problems[namespace] = (now, problems)
-            keys = {pod.uid: (NOT_PREPARED if pod.claims_created else NOT_CREATED, pod.uid) for pod in waiting}
-            problem_of |= {uid: problems[key] for uid, key in keys.items() if key in problems}
+        namespaces = {(pod.namespace, "") for pod in waiting}
+        events = await _each("Events", namespaces, self._claim_problems, self._reader.claim_problems, missing)
+        problems = dict(chain.from_iterable(said.items() for said in events.values()))
+        keys = {pod.uid: (NOT_PREPARED if pod.claims_created else NOT_CREATED, pod.uid) for pod in waiting}
+        problem_of = {uid: problems[key] for uid, key in keys.items() if key in problems}
         return tuple(replace(pod, claim_problem=problem_of[pod.uid]) if pod.uid in problem_of else pod for pod in pods)
 
-    async def _with_problems(
-        self,
-        jobs: Sequence[observed.JobView],
-        pods: Sequence[observed.PodView],
-        now: float,
-        missing: dict[tuple[str, str, str], ApiError],
-    ) -> tuple[observed.JobView, ...]:
-        """The Jobs; those that have no pod or claim after a while with what the cluster said when it refused one.
-
-        A namespace whose events can't be read goes to `missing`.
-        """
+    async def _with_problems(self, jobs: Jobs, pods: Pods, missing: Missing) -> Jobs:
+        """The Jobs; those that have no pod or claim after a while with what the cluster said when it refused one."""
         with_pods = {pod.job_uid for pod in pods}
         claims = {pod.job_uid: pod.claim_problem for pod in pods if pod.claim_problem and not pod.claims_created}
         bare = [job for job in jobs if job.live and not job.suspended and job.uid not in with_pods]
         late = [job for job in bare if (self._now() - _begun(job)).total_seconds() > BARE_SECONDS]
-        problems: dict[str, str] = {}
-        for namespace in {job.namespace for job in late}:
-            try:
-                problems.update(await self._creation_problems(namespace, now))
-            except ApiError as error:
-                missing["Events", namespace, ""] = error
+        namespaces = {(job.namespace, "") for job in late}
+        events = await _each("Events", namespaces, self._problems, self._reader.creation_problems, missing)
+        problems = dict(chain.from_iterable(said.items() for said in events.values()))
         problem_of = {job.uid: problems[job.uid] for job in late if job.uid in problems} | claims
         return tuple(
             replace(job, creation_problem=problem_of[job.uid]) if job.uid in problem_of else job for job in jobs
         )
-
-    async def _creation_problems(self, namespace: str, now: float) -> Mapping[str, str]:
-        at, problems = self._problems.get(namespace, (-PROBLEMS_SECONDS, {}))
-        if now - at >= PROBLEMS_SECONDS:
-            problems = await self._reader.creation_problems(namespace)
-            self._problems[namespace] = (now, problems)
-        return problems
 
 
 def _may_have_agents(profile: observed.ProfileView) -> bool:
@@ -513,7 +473,7 @@ def _keeps(seen: observed.Occupancy) -> float:
     return FRESH_SECONDS if seen.holder is None else BUSY_SECONDS
 
 
-def _unread(profile: observed.ProfileView, missing: Mapping[tuple[str, str, str], ApiError]) -> ApiError | None:
+def _unread(profile: observed.ProfileView, missing: Missing) -> ApiError | None:
     """Why something that the profile names could not be read; None where all was."""
     wanted = [("ConfigMap", *key) for key in wanted_texts([profile])]
     wanted += [("LocalQueue", *key) for key in _wanted_queues([profile])]
