@@ -21,11 +21,8 @@ _MARKS: tuple[tuple[str, str], ...] = (
     ("#8C6BB1", "12 2 2 2"),
 )
 """Colour and dash of each recipe, in the order of the table of recipes. BF16 is grey: light and dark show it."""
-RECIPE_COLOURS: Mapping[Recipe, str] = {
-    recipe: colour for recipe, (colour, _) in zip(RECIPE_NAMES, cycle(_MARKS), strict=False)
-}
-RECIPE_DASHES: Mapping[Recipe, str] = {
-    recipe: dash for recipe, (_, dash) in zip(RECIPE_NAMES, cycle(_MARKS), strict=False)
-}
+_BY_RECIPE = dict(zip(RECIPE_NAMES, cycle(_MARKS), strict=False))
+RECIPE_COLOURS: Mapping[Recipe, str] = {recipe: colour for recipe, (colour, _) in _BY_RECIPE.items()}
+RECIPE_DASHES: Mapping[Recipe, str] = {recipe: dash for recipe, (_, dash) in _BY_RECIPE.items()}
 PARTS = ("#0072B2", "#56B4E9", "#E69F00", "#F0E442", "#009E73", "#CC79A7", "#D55E00", "#999999")
 """For the parts of a stack, in their order."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Literal
 
 from precision_api.facts.names import COMPLETE
 from precision_operator.core.reasons import REASONS
@@ -30,23 +29,19 @@ def _phase(campaign: ProfileProgress) -> Iterator[SampleRow]:
         yield (*_campaign(campaign), campaign.status.phase), 1.0
 
 
-def _count(name: Literal["slow", "simulated"]) -> Callable[[ProfileProgress], Iterator[SampleRow]]:
+def _figure(figure: Callable[[ProfileProgress], float | None]) -> Callable[[ProfileProgress], Iterator[SampleRow]]:
+    """One row, where there is the figure."""
+
     def rows(campaign: ProfileProgress) -> Iterator[SampleRow]:
-        if campaign.status.nodes:
-            yield _campaign(campaign), float(getattr(campaign.status.nodes, name))
+        if (value := figure(campaign)) is not None:
+            yield _campaign(campaign), float(value)
 
     return rows
 
 
-def _progress(campaign: ProfileProgress) -> Iterator[SampleRow]:
+def _progress(campaign: ProfileProgress) -> float | None:
     nodes = campaign.status.nodes
-    if nodes and nodes.eligible:
-        yield _campaign(campaign), (nodes.succeeded + nodes.failed) / nodes.eligible
-
-
-def _eta(campaign: ProfileProgress) -> Iterator[SampleRow]:
-    if campaign.status.eta_time:
-        yield _campaign(campaign), seconds(campaign.status.eta_time)
+    return (nodes.succeeded + nodes.failed) / nodes.eligible if nodes and nodes.eligible else None
 
 
 def _completed(campaign: ProfileProgress) -> Iterator[SampleRow]:
@@ -56,11 +51,6 @@ def _completed(campaign: ProfileProgress) -> Iterator[SampleRow]:
             yield _campaign(campaign), seconds(condition.last_transition_time)
 
 
-def _newest(campaign: ProfileProgress) -> Iterator[SampleRow]:
-    if campaign.status.last_run:
-        yield _campaign(campaign), seconds(campaign.status.last_run)
-
-
 def _waiting(campaign: ProfileProgress) -> Iterator[SampleRow]:
     """What keeps nodes from being measured: also AgentUnschedulable, with which a node counts as running."""
     for reason in campaign.status.reasons:
@@ -68,11 +58,6 @@ def _waiting(campaign: ProfileProgress) -> Iterator[SampleRow]:
         if row is not None and row.kind in ("waiting", "queued", "running"):
             node = reason.example if reason.count == 1 else ""
             yield (*_campaign(campaign), reason.reason, node), float(reason.count)
-
-
-def _refresh(campaign: ProfileProgress) -> Iterator[SampleRow]:
-    if campaign.refresh_seconds is not None:
-        yield _campaign(campaign), campaign.refresh_seconds
 
 
 PROFILE_FAMILIES: tuple[Family[ProfileProgress], ...] = (
@@ -94,28 +79,28 @@ PROFILE_FAMILIES: tuple[Family[ProfileProgress], ...] = (
         "precision_profile_slow_nodes",
         "Measured nodes far below their pool's median, as the operator judged.",
         PROFILE,
-        _count("slow"),
+        _figure(lambda campaign: campaign.status.nodes.slow if campaign.status.nodes else None),
         stability="stable",
     ),
     Family(
         "precision_profile_simulated_nodes",
         "Measured nodes whose result holds replayed or simulated figures.",
         PROFILE,
-        _count("simulated"),
+        _figure(lambda campaign: campaign.status.nodes.simulated if campaign.status.nodes else None),
         stability="stable",
     ),
     Family(
         "precision_profile_progress_ratio",
         "Finished (succeeded or failed) of eligible nodes; absent while no node is eligible.",
         PROFILE,
-        _progress,
+        _figure(_progress),
         stability="stable",
     ),
     Family(
         "precision_profile_eta_timestamp_seconds",
         "When the run will end, by measured durations, seconds since 1970; absent while nothing runs.",
         PROFILE,
-        _eta,
+        _figure(lambda campaign: seconds(campaign.status.eta_time) if campaign.status.eta_time else None),
         stability="stable",
     ),
     Family(
@@ -129,7 +114,7 @@ PROFILE_FAMILIES: tuple[Family[ProfileProgress], ...] = (
         "precision_profile_last_result_timestamp_seconds",
         "When the newest result of any node came in, seconds since 1970.",
         PROFILE,
-        _newest,
+        _figure(lambda campaign: seconds(campaign.status.last_run) if campaign.status.last_run else None),
         stability="stable",
     ),
     Family(
@@ -144,6 +129,6 @@ PROFILE_FAMILIES: tuple[Family[ProfileProgress], ...] = (
         "Longest time between two results that the profile's schedule or its maxAge asks for; absent for a profile "
         "that is measured once, and while it is suspended.",
         PROFILE,
-        _refresh,
+        _figure(lambda campaign: campaign.refresh_seconds),
     ),
 )

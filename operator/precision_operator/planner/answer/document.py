@@ -18,7 +18,7 @@ from precision_operator.planner.answer.what_if import Difference, in_words
 from precision_operator.planner.inputs.quantities import WATTS_PER_MEGAWATT, age, readable_days, readable_dollars
 from precision_operator.planner.rates.candidate_pool import CandidatePool, verdict_counts
 from precision_operator.planner.solving.budgets import paid_dollars, paid_shares
-from precision_operator.planner.solving.conflict import clash_words, told, words
+from precision_operator.planner.solving.conflict import clash_words, told, way_out
 from precision_operator.planner.solving.schedule import SLACK, JobSlot, peak, schedule, watts
 
 LINES = 32
@@ -76,8 +76,8 @@ def _refused(answer: PlanAnswer) -> PlanStatus:
             late = "was not found in time: raise spec.solver.timeLimitSeconds"
             why = late if conflict.out_of_time else "can't be told"
             problems.append(f"The limits can't all hold; which of them clash {why}")
-        if conflict.smallest is not None:
-            problems.append(f"{words(conflict, answer.not_known is not None).relaxation}: {told(conflict.smallest)}")
+        if way := way_out(conflict, answer.not_known is not None):
+            problems.append(way)
         others = [told(other) for other in conflict.others if other != conflict.smallest]
         if others:
             problems.append(f"Or by one limit alone: {'; '.join(others)}")

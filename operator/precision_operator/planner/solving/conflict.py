@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 
@@ -177,28 +176,22 @@ def told(relaxation: Relaxation) -> str:
     return " and ".join(words)
 
 
-class Words(NamedTuple):
-    """How a clash and the way out of it are told."""
-
-    clash: str
-    relaxation: str
-
-
-_ENOUGH = Words("These limits clash", "The smallest relaxation that would do")
-_QUEUED = Words(_ENOUGH.clash, "At least this is needed, and it may not be enough for jobs that wait for room")
-_TRIED = Words("With the sizes that were tried, these limits clash", "What they would have to give with these sizes")
-_TRIED_QUEUED = Words(
-    _TRIED.clash, "At least this they would have to give, and it may not be enough for jobs that wait"
-)
+_WAYS_OUT = {
+    (False, False): "The smallest relaxation that would do",
+    (False, True): "At least this is needed, and it may not be enough for jobs that wait for room",
+    (True, False): "What they would have to give with these sizes",
+    (True, True): "At least this they would have to give, and it may not be enough for jobs that wait",
+}
+"""What the smallest relaxation is, by whether only some sizes were tried, and whether jobs wait."""
 
 
-def words(clash: Conflict, tried: bool) -> Words:
-    """The words that are true of this clash; `tried`: only some sizes were, and nothing is proved."""
-    proved, not_known = (_QUEUED, _TRIED_QUEUED) if clash.queued else (_ENOUGH, _TRIED)
-    return not_known if tried else proved
+def way_out(conflict: Conflict, tried: bool) -> str:
+    """The smallest relaxation, in one sentence; `tried`: only some sizes were, and nothing is proved. Empty: none."""
+    return f"{_WAYS_OUT[tried, conflict.queued]}: {told(conflict.smallest)}" if conflict.smallest else ""
 
 
 def clash_words(conflict: Conflict, tried: bool) -> str:
     """Which limits clash, in one sentence; empty where none is known."""
     clash = " and ".join(named(group) for group in conflict.clashing)
-    return f"{words(conflict, tried).clash}: {clash}" if clash else ""
+    begin = "With the sizes that were tried, these limits clash" if tried else "These limits clash"
+    return f"{begin}: {clash}" if clash else ""
