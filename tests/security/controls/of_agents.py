@@ -240,7 +240,7 @@ READERS: tuple[Control, ...] = (
     *controls(
         METRICS,
         (
-            "operator/precision_operator/exporter/families/node_state.py",
+            "operator/precision_operator/exporter/families/node.py",
             "the reason alone as label: it is the message",
             'yield (attempt.reason or "",), 1.0',
             'yield (attempt.message or "",), 1.0',

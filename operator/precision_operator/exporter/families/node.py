@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterable, Iterator
 from operator import attrgetter
 
 from precision_api.kinds.report import ReportAttempt, ReportRun
-from precision_operator.core.results.reading import Reading, RecipeRow, other_figure
+from precision_operator.core.results.reading import HOLDS_UNTIL_REPLACED, Reading, RecipeRow, other_figure
 from precision_operator.exporter.families import measures
 from precision_operator.exporter.families.family import NODE, RECIPE, Family
-from precision_operator.exporter.families.node_state import NODE_STATE_FAMILIES
 from precision_operator.exporter.reading import RelativeRate, seconds
 from precision_operator.exporter.text import SampleRow
 
@@ -18,6 +17,8 @@ Labels = tuple[str, ...]
 NodeRows = Callable[[Reading], Iterable[SampleRow]]
 
 SPEEDUP = (*RECIPE, "scope", "baseline")
+GONE = "NodeGone"
+"""A node that is gone has neither failed nor is in quarantine: its report is only kept for a while."""
 INFO = ("gpu_product", "gpus", "nvlink_domain", "driver", "cuda", "te", "data", "backend")
 
 
@@ -93,6 +94,23 @@ def _info(result: Reading) -> Iterator[SampleRow]:
 def _slowest_gpu(result: Reading) -> Iterator[SampleRow]:
     if result.hardware and result.hardware.slowest_gpu:
         yield (result.hardware.slowest_gpu,), 1.0
+
+
+def _failed(result: Reading) -> Iterator[SampleRow]:
+    attempt = result.attempt
+    if attempt is not None and attempt.outcome == "failed" and result.stale != GONE:
+        yield (attempt.reason or "",), 1.0
+
+
+def _quarantined(result: Reading) -> Iterator[SampleRow]:
+    if result.quarantine is not None and result.stale != GONE:
+        yield (result.quarantine.reason,), 1.0
+
+
+def _outdated(result: Reading) -> Iterator[SampleRow]:
+    reason = result.stale
+    if reason and reason not in HOLDS_UNTIL_REPLACED:
+        yield (reason,), 1.0
 
 
 def _judged(figure: Callable[[RelativeRate], float]) -> Callable[[RelativeRate], Iterable[SampleRow]]:
@@ -270,7 +288,25 @@ NODE_FAMILIES: tuple[Family[Reading], ...] = (
         (*NODE, "state", "counted"),
         _gpu_memory,
     ),
-    *NODE_STATE_FAMILIES,
+    Family(
+        "precision_node_failed",
+        "1 while the node's newest attempt is one that failed; reason is why. pool is empty before a first result.",
+        (*NODE, "reason"),
+        _failed,
+    ),
+    Family(
+        "precision_node_quarantined",
+        "1 while the node is left alone since run after run failed; reason is that of the last failure.",
+        (*NODE, "reason"),
+        _quarantined,
+    ),
+    Family(
+        "precision_node_outdated",
+        "1 while the node's figures describe it no longer; reason is what has changed: SpecChange, DriverChange, "
+        "AgentChange, HardwareChange, or NodeGone. A new run that was only asked for makes nothing outdated.",
+        (*NODE, "reason"),
+        _outdated,
+    ),
 )
 
 STANDING_FAMILIES: tuple[Family[RelativeRate], ...] = (

@@ -13,12 +13,28 @@ from precision_api.facts.recipes import Recipe
 from precision_operator.planner.inputs.clock import PlanClock
 from precision_operator.planner.inputs.quantities import SECONDS_PER_DAY, WATTS_PER_MEGAWATT
 from precision_operator.planner.inputs.terms import Goodput, JobTerms, Terms
-from precision_operator.planner.rates.bands import Figures
+from precision_operator.planner.rates.bands import Figures, combined, promised
 from precision_operator.planner.rates.candidate_pool import CandidatePool
 from precision_operator.planner.rates.memory_fit import SizeLimits, size_limits
-from precision_operator.planner.rates.size_rates import size_rates
-from precision_operator.planner.rates.speed import RateSource, goodput_of, speed
-from precision_operator.planner.rates.straggler import Counts
+from precision_operator.planner.rates.speed import (
+    ALONE,
+    RateSource,
+    band_parts,
+    drawn,
+    goodput_of,
+    placed_on,
+    scaling,
+    slowest,
+    speed,
+)
+from precision_operator.planner.rates.straggler import Counts, Stragglers
+
+CELLS = 1 << 17
+"""Sizes times nodes that are worked out between two looks at the clock: some ten ms."""
+
+
+SizeRates = tuple[Figures, Figures]
+"""Tokens/s by size: the middle, and what nine in ten pass; NaN for a size that can't be had."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,13 +170,52 @@ def _rows(row: OfferedRecipe, gpus: Counts, block: int, goodput: Goodput | None,
     columns = []
     for tier in pool.tiers if pool.fastest and sample else (0,):
         inside = mine[-(-mine // pool.gpus_per_node) <= tier] if tier else mine
-        middle, promised = size_rates(row.source, inside, goodput, tier, clock)
+        middle, certain = size_rates(row.source, inside, goodput, tier, clock)
         held = ~np.isnan(middle)
         refusals += [(size, str(speed(row.source, size, goodput, tier))) for size in inside[~held][:1].tolist()]
-        deadline = middle if row.source.upper_bound else promised
+        deadline = middle if row.source.upper_bound else certain
         tiers = np.full(len(inside), tier)
-        columns.append([column[held] for column in (inside, tiers, middle, promised, deadline)])
+        columns.append([column[held] for column in (inside, tiers, middle, certain, deadline)])
     return tuple(map(np.concatenate, zip(*columns, strict=True))), min(refusals, default=(0, ""))[1]
+
+
+def size_rates(
+    source: RateSource, gpus: Counts, goodput: Goodput | None, fastest_of: int, clock: PlanClock
+) -> SizeRates:
+    """As `speed` for each of these numbers of GPUs. Raises OutOfTime."""
+    rows = max(1, CELLS // max(source.pool.nodes, 1)) if source.sample else max(1, len(gpus))
+    parts: list[SizeRates] = [(np.zeros(0), np.zeros(0))]
+    for at in range(0, len(gpus), rows):
+        clock.check()
+        parts.append(_size_rates(source, gpus[at : at + rows], goodput, fastest_of))
+    return np.concatenate([middle for middle, _ in parts]), np.concatenate([certain for _, certain in parts])
+
+
+def _size_rates(source: RateSource, gpus: Counts, goodput: Goodput | None, fastest_of: int) -> SizeRates:
+    middle = gpus * source.per_gpu * scaling(source, gpus) * (1.0 if goodput is None else goodput.share)
+    law = None
+    if source.sample is not None and placed_on(source.pool, source.sample, fastest_of):  # known, whatever the size
+        middle *= slowest(source, int(gpus[0]), fastest_of).days
+    elif source.sample is not None:
+        law = drawn(source.pool, source.sample, gpus)
+        middle *= law.days
+    return middle, middle * _promised(source, gpus, goodput, law)
+
+
+def _promised(source: RateSource, gpus: Counts, goodput: Goodput | None, law: Stragglers | None) -> Figures:
+    """What nine in ten pass, relative to the middle; `law` of the slowest node, where it has a band."""
+    made = np.ones(len(gpus))
+    rate = source.job_rate
+    unscaled = gpus <= source.pool.gpus_per_node if rate is None else gpus == rate.gpus
+    for group in (np.flatnonzero(unscaled), np.flatnonzero(~unscaled)):
+        if not len(group):
+            continue
+        parts = tuple(band_parts(source, int(gpus[group[0]]), goodput, ALONE))
+        made[group] = combined(parts).promised
+        if law is not None and (law.low != law.high)[group].any():
+            uncertain = group[(law.low != law.high)[group]]
+            made[uncertain] = np.minimum(1.0, promised(parts, law.values[uncertain]) / law.days[uncertain])
+    return made
 
 
 def _refusal(row: OfferedRecipe, gpus: int) -> str:
@@ -178,9 +233,9 @@ def _undominated(rows: Sequence[_Rows], means: Sequence[float | None]) -> _Colum
     Of equal ones the first.
     """
     recipe = np.concatenate([np.zeros(0), *(np.full(len(row[0]), i) for i, row in enumerate(rows))]).astype(np.int64)
-    gpus, tier, rates, promised, deadline = map(np.concatenate, zip((np.zeros(0),) * 5, *rows, strict=True))
+    gpus, tier, rates, certain, deadline = map(np.concatenate, zip((np.zeros(0),) * 5, *rows, strict=True))
     watts = np.array([math.inf if mean is None else mean for mean in means] or [0.0])[recipe]
-    burden = np.stack([1 / rates, 1 / promised, watts * gpus / rates])
+    burden = np.stack([1 / rates, 1 / certain, watts * gpus / rates])
     order = np.lexsort((recipe, tier, gpus))
     places, sizes = _by_size(recipe[order], gpus[order], tier[order])
     table = np.full((max(len(rows), 1), sizes, 3), np.nan)

@@ -20,12 +20,13 @@ from precision_operator.planner.solving.catalog import Catalog
 from precision_operator.planner.solving.highs import run
 from precision_operator.planner.solving.highs_process import Model, Vector
 from precision_operator.planner.solving.options import Picked
-from precision_operator.planner.solving.size_picks import best_places, offered_places
 from precision_operator.planner.solving.size_work import (
     SizedJob,
     WorkRow,
+    best_places,
     by_pool,
     have_deadlines,
+    offered_places,
     one_by_one,
     pool_speeds,
     sized_spans,
