@@ -81,7 +81,16 @@ class PlanAnswer:
         """What the plan comes to."""
         if self.solution is None or self.terms is None:
             return None
-        return totals(self.solution.slots, sum(idle_watts(pool, self.terms) for pool in self.pools))
+        slots, chosen = self.solution.slots, [slot.option for slot in self.solution.slots]
+        idle = sum(idle_watts(pool, self.terms) for pool in self.pools)
+        limits_known = all(option.limit_watts is not None for option in chosen)
+        return Totals(
+            days=max(slot.end for slot in slots),
+            dollars=cost(chosen),
+            megawatt_hours=energy(chosen),
+            peak_megawatts=(peak(slots, watts) + idle) / WATTS_PER_MEGAWATT if limits_known else None,
+            gpu_hours=sum(option.gpu_hours for option in chosen),
+        )
 
 
 def plan(spec: PlanSpec, fleet: Fleet, now: datetime, start: datetime | None = None) -> PlanAnswer:
@@ -180,19 +189,6 @@ def _empty(candidates: Sequence[CandidatePool], read: Terms) -> Iterator[InputPr
         ask = ", ".join(word for word in refused if word in ALLOWABLE)
         remedy = f": measure again, or set spec.fleet.allow: [{ask}]" if ask else ": profile the fleet first"
         yield InputProblem("spec.fleet.allow" if refused else "spec.fleet", words + remedy)
-
-
-def totals(slots: Sequence[JobSlot], idle: float = 0.0) -> Totals:
-    """What these slots come to; `idle` watts are drawn by GPUs that no job uses."""
-    chosen = [slot.option for slot in slots]
-    limits_known = all(option.limit_watts is not None for option in chosen)
-    return Totals(
-        days=max(slot.end for slot in slots),
-        dollars=cost(chosen),
-        megawatt_hours=energy(chosen),
-        peak_megawatts=(peak(slots, watts) + idle) / WATTS_PER_MEGAWATT if limits_known else None,
-        gpu_hours=sum(option.gpu_hours for option in chosen),
-    )
 
 
 def _notes(read: Terms, candidates: Sequence[CandidatePool], solution: Solution | None) -> Iterator[str]:

@@ -166,11 +166,6 @@ class CandidatePool:
         return frozenset[str]().union(*(sample.slow for sample in self.samples.values()))
 
     @cached_property
-    def measured(self) -> int:
-        """Nodes with a usable figure of any recipe, the most of them."""
-        return max((len(sample.rates) for sample in self.samples.values()), default=0)
-
-    @cached_property
     def marks(self) -> Mapping[str, int]:
         """What is doubtful about the pool's figures, with the largest number of nodes of any recipe."""
         largest: dict[str, int] = {}

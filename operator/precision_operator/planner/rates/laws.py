@@ -77,12 +77,11 @@ class RecipeLaw:
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """A ratio of rates with the band that is meant to hold nine in ten of what is real; `pairs` is behind it."""
+    """A ratio of rates with the band that is meant to hold nine in ten of what is real."""
 
     ratio: float
     low: float
     high: float
-    pairs: int
 
     @property
     def decided(self) -> int:
@@ -143,7 +142,7 @@ class RecipeBook:
         half_width = max(spread * tolerance(len(misses)), *misses)
         if half_width > math.log(MOST_RECIPE_FACTOR[model.kind]):
             return f"published pairs lie too far apart (a factor of {math.exp(half_width):.2f} either way)"
-        return _banded(self.law.ratio(recipes, model.width), half_width, len(misses))
+        return _banded(self.law.ratio(recipes, model.width), half_width)
 
     def _unknown(self, model: PublishedModel, recipe: Recipe) -> str:
         """Why nothing is known of `recipe` for models like this one; empty where something is."""
@@ -226,8 +225,7 @@ def model_band(first: PublishedModel, second: PublishedModel) -> Predicted | str
         )
     if first.kind not in MODEL_FACTOR:
         return f"no pair of two models of this class ({first.kind}) is published"
-    steps = [step for step in published().models if published().described[step.models[0]].kind == first.kind]
-    return _banded(0.0, math.log(MODEL_FACTOR[first.kind]), len({step.pairs for step in steps}))
+    return _banded(0.0, math.log(MODEL_FACTOR[first.kind]))
 
 
 def _article(kind: ModelClass) -> str:
@@ -238,8 +236,8 @@ def _has_experts(kind: ModelClass) -> bool:
     return kind != "dense"
 
 
-def _banded(middle: float, half_width: float, pairs: int) -> Predicted:
-    return Predicted(math.exp(middle), math.exp(middle - half_width), math.exp(middle + half_width), pairs)
+def _banded(middle: float, half_width: float) -> Predicted:
+    return Predicted(math.exp(middle), math.exp(middle - half_width), math.exp(middle + half_width))
 
 
 def tolerance(number: int) -> float:

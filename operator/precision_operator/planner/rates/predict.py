@@ -36,8 +36,6 @@ class Transfer:
     factor: float
     low: float
     high: float
-    pairs: int = 0
-    """Published pairs behind it."""
 
     @property
     def width(self) -> float:
@@ -53,13 +51,13 @@ def transfer(measured: WorkloadFacts | JobWorkload, wanted: JobWorkload) -> Tran
     refusal = band if isinstance(band, str) else _too_far(measured, wanted)
     if isinstance(band, str) or refusal:
         return refusal
-    return Transfer(measured.flops_per_token / wanted.flops_per_token, band.low, band.high, band.pairs)
+    return Transfer(measured.flops_per_token / wanted.flops_per_token, band.low, band.high)
 
 
 def _class_band(measured: WorkloadFacts | JobWorkload, wanted: JobWorkload) -> Predicted | str:
     if measured.model is None or wanted.model is None:
         widest = MODEL_FACTOR[UNKNOWN_CLASS]
-        return Predicted(1.0, 1 / widest, widest, 0)
+        return Predicted(1.0, 1 / widest, widest)
     band = model_band(described(measured.model), described(wanted.model))
     return f"{wanted.name} can't be predicted from {measured.name}: {band}" if isinstance(band, str) else band
 
@@ -71,7 +69,7 @@ def recipe_transfer(wanted: JobWorkload, measured: Recipe, recipe: Recipe) -> Tr
     ratio = published_recipes().predicted(described(wanted.model), (measured, recipe))
     if isinstance(ratio, str):
         return f"{recipe} can't be predicted from {measured}: {ratio}; profile it"
-    return Transfer(ratio.ratio, ratio.low / ratio.ratio, ratio.high / ratio.ratio, ratio.pairs)
+    return Transfer(ratio.ratio, ratio.low / ratio.ratio, ratio.high / ratio.ratio)
 
 
 def _too_far(measured: WorkloadFacts | JobWorkload, wanted: JobWorkload) -> str:

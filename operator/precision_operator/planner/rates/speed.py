@@ -44,7 +44,7 @@ def days(tokens: float, tokens_per_second: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """A job's rate at one size: tokens/s, its 90 % band, its factors, and what the band is made of.
+    """A job's rate at one size: tokens/s, its 90 % band, the factor of its slowest node, and what the band is made of.
 
     `promised` is reached or passed nine times in ten.
     """
@@ -53,8 +53,6 @@ class Speed:
     low: float
     high: float
     straggler: float
-    scaling: float
-    goodput: float
     promised: float
     parts: tuple[bands.BandPart, ...] = ()
 
@@ -231,8 +229,7 @@ def _speed(source: RateSource, gpus: int, goodput: Goodput | None, fastest_of: i
     if math.isnan(kept):
         return _unscaled(source, gpus)
     slow = slowest(source, gpus, fastest_of)
-    progress = 1.0 if goodput is None else goodput.share
-    middle = gpus * source.per_gpu * kept * slow.days * progress
+    middle = gpus * source.per_gpu * kept * slow.days * (1.0 if goodput is None else goodput.share)
     parts = tuple(band_parts(source, gpus, goodput, slow))
     band = bands.combined(parts)
     return Speed(
@@ -240,8 +237,6 @@ def _speed(source: RateSource, gpus: int, goodput: Goodput | None, fastest_of: i
         low=middle * band.low,
         high=middle * band.high,
         straggler=slow.days,
-        scaling=kept,
-        goodput=progress,
         promised=middle * band.promised,
         parts=parts,
     )

@@ -25,7 +25,6 @@ from precision_operator.planner.solving.size_work import (
     WorkRow,
     best_places,
     by_pool,
-    have_deadlines,
     offered_places,
     one_by_one,
     pool_speeds,
@@ -302,7 +301,7 @@ def _filled(
         for job in jobs:
             job.allowed = job.allowed & (first[job.job.name] + job.days <= last[job.job.name] * (1 + 1e-6))
         rows = work_rows(jobs, catalog.pools, catalog.terms, False, end)
-        if deadlines and have_deadlines(jobs):
+        if deadlines and any(job.job.deadline_days is not None for job in jobs):
             rows += work_rows(jobs, catalog.pools, catalog.terms, True, math.inf)
         master = _Master(jobs, rows, clock, True)
         if not master.start():

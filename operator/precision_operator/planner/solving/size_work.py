@@ -108,10 +108,6 @@ def pool_speeds(jobs: Sequence[SizedJob]) -> Mapping[int, float]:
     return {pool: sum(rates) / len(rates) for pool, rates in speeds.items()}
 
 
-def have_deadlines(jobs: Sequence[SizedJob]) -> bool:
-    return any(job.job.deadline_days is not None for job in jobs)
-
-
 def one_by_one(jobs: Sequence[SizedJob]) -> float:
     """A day by which all can have ended, whatever they wait for: each at its shortest, one by one."""
     shortest = sum(float(job.days[job.allowed].min()) for job in jobs)

@@ -111,10 +111,6 @@ class PlanProcesses:
             finally:
                 self._end(pool)
 
-    def ids(self) -> set[int]:
-        """The processes that solve."""
-        return {number for pool in self._running for number in (pool._processes or {})}
-
     def end(self) -> None:
         """End all of them, whatever they are at."""
         for pool in [*self._running]:
