@@ -394,12 +394,5 @@ TENANT: tuple[Control, ...] = (
             f"{_RIGHTS}test_the_table_grants_what_is_pinned_here[operator-cluster]",
             f"{_RIGHTS}test_the_charts_roles_are_the_table[operator]",
         ),
-        (
-            RIGHTS,
-            "the operator's table of rights: any verb on nodes",
-            '("nodes",), _READ,',
-            '("nodes",), ("*",),',
-            f"{_RIGHTS}test_the_table_has_no_wildcard_and_no_power_over_rights",
-        ),
     ),
 )

@@ -115,75 +115,41 @@ ON_CLUSTER: tuple[Control, ...] = (
         needs="cluster",
     ),
     control(
-        "run as root, on host files, or with a token",
-        "`automountServiceAccountToken: false` of the pod: it asks for one",
-        replaced(
-            "operator/precision_operator/core/attempts/manifest.py",
-            '"automountServiceAccountToken": False,',
-            '"automountServiceAccountToken": True,',
-        ),
-        "tests/e2e/test_agents.py::test_an_agents_pod_has_no_token_and_no_rights",
-        needs="cluster",
-    ),
-    control(
         "It can't read Secrets, make pods or Jobs elsewhere, change nodes or profiles, make tokens, or give itself "
         "rights.",
-        "the operator's own rows of rights: it may do everything",
-        replaced(RIGHTS, "operator:\n  cluster:\n", f"operator:\n{ALL_RIGHTS}"),
-        f"{_LISTED}[operator]",
-        *(f"{_ACT}[{act}]" for act in OTHERS),
-        needs="cluster",
-    ),
-    control(
-        "reads profiles, reports and plans, and is refused everything else",
-        "the exporter's own rows of rights: it may do everything",
-        replaced(RIGHTS, "exporter:\n", f"exporter:\n{ALL_RIGHTS}"),
-        f"{_LISTED}[exporter]",
+        "the programs' own rows of rights: they may do everything",
+        (
+            replaced(RIGHTS, "operator:\n  cluster:\n", f"operator:\n{ALL_RIGHTS}"),
+            replaced(RIGHTS, "exporter:\n", f"exporter:\n{ALL_RIGHTS}"),
+        ),
+        _LISTED,
         *(f"{_ACT}[{act}]" for act in (*OTHERS, "list all pods", "make a Job in the watched namespace")),
         needs="cluster",
     ),
     control(
-        "make one that the operator takes for an agent of the tenant's own profile",
-        "the rule of `policies.agents` that the operator alone makes them: the Job controller may too",
-        replaced(
-            POLICIES,
-            "request.userInfo.username == 'system:serviceaccount:%s:%s-operator'",
-            "request.userInfo.username in ['system:serviceaccount:%s:%s-operator', "
-            "'system:serviceaccount:kube-system:job-controller']",
+        CHANGED,
+        "the rules of `policies.agents`: who makes agents, that images and Jobs stay, who enters them",
+        (
+            replaced(
+                POLICIES,
+                "request.userInfo.username == 'system:serviceaccount:%s:%s-operator'",
+                "request.userInfo.username in ['system:serviceaccount:%s:%s-operator', "
+                "'system:serviceaccount:kube-system:job-controller']",
+            ),
+            replaced(POLICIES, " && variables.job in variables.jobs"),
+            replaced(
+                POLICIES,
+                "variables.job == oldObject.metadata.?labels['batch.kubernetes.io/controller-uid'].orValue('')",
+                "true",
+            ),
+            replaced(POLICIES, " + (variables.images ? [] : ['images of spec.containers'])"),
+            replaced(POLICIES, '(printf "!variables.agent || %s" $admin)', '"true"'),
         ),
         f"{_POLICIES}test_agents_are_made_by_the_operator_and_the_job_controller_alone"
         "[jobs-system:serviceaccount:profiling:fleet-operator-system:serviceaccount:kube-system:job-controller]",
-        needs="cluster",
-    ),
-    control(
-        "make one that the operator takes for an agent of the tenant's own profile",
-        "the rule of `policies.agents` that a new pod's label names the Job that owns it",
-        replaced(POLICIES, " && variables.job in variables.jobs", ""),
         f"{_POLICIES}test_the_job_controller_makes_no_agent_of_another_job_than_its_own",
-        needs="cluster",
-    ),
-    control(
-        CHANGED,
-        "the rule of `policies.agents` that a pod's Job never changes",
-        replaced(
-            POLICIES,
-            "variables.job == oldObject.metadata.?labels['batch.kubernetes.io/controller-uid'].orValue('')",
-            "true",
-        ),
         f"{_PROTECTED}[the pod's Job]",
-        needs="cluster",
-    ),
-    control(
-        CHANGED,
-        "the rule of `policies.agents` that images stay",
-        replaced(POLICIES, " + (variables.images ? [] : ['images of spec.containers'])", ""),
         f"{_PROTECTED}[the pod's image]",
-        needs="cluster",
-    ),
-    control(
-        CHANGED,
-        "the rule of `policies.agents` that commands are for whoever writes reports",
-        replaced(POLICIES, '(printf "!variables.agent || %s" $admin)', '"true"'),
         f"{_POLICIES}test_an_agent_gets_no_ephemeral_container_but_by_whoever_writes_reports",
         needs="cluster",
     ),
