@@ -44,8 +44,8 @@ RULES = controls(
     (
         f"{OPERATOR}core/results/outliers.py",
         "that throttled nodes are no reference",
-        "if row.usable and not row.throttled",
-        "if row.usable",
+        "if rows[node].usable and not rows[node].throttled)",
+        "if rows[node].usable)",
         "tests/core/test_outliers.py::test_throttled_nodes_shift_no_reference_and_are_judged_all_the_same",
     ),
     (

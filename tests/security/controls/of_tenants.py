@@ -341,7 +341,7 @@ TENANT: tuple[Control, ...] = (
         "the leader's memory of its own Jobs",
         (
             replaced(TENANTS, "observed.own_jobs[job.uid]", "job.node_name"),
-            replaced(TENANTS, "if job.uid in observed.own_jobs and", "if"),
+            replaced(TENANTS, "if job.uid in observed.own_jobs and job.live and abs", "if job.live and abs"),
             replaced(TENANTS, " and pod.job_uid in observed.own_jobs:", ":"),
         ),
         _SAME,
