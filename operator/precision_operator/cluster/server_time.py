@@ -46,9 +46,6 @@ class ServerTime:
         except (TypeError, ValueError):
             return
         self._ahead.append(least if least > SLACK_SECONDS else most if most < -SLACK_SECONDS else 0.0)
-        self._tell()
-
-    def _tell(self) -> None:
         ahead = self.ahead_seconds
         if bool(ahead) != self._told:
             where = f"{abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'}" if ahead else "again the same as"

@@ -26,8 +26,6 @@ IDENTITY = "precision-profiler"
 """kopf would ask for the user's name, which an arbitrary UID has none of; it serves peering, which we don't use."""
 KOPF_IDLE_SECONDS = 0.1
 """How long kopf keeps an object as it came after its event: at its own 5 s, a whole list of 10,000 nodes."""
-
-
 Take = Callable[[WatchTarget], Awaitable[None]]
 """List a target's objects completely and take them in. Raises ApiError."""
 
@@ -68,9 +66,11 @@ class Watches(WatchLoop):
 
     async def _watch(self, target: WatchTarget) -> None:
         """Watch by a kopf operator of this target alone, until it ends. Always raises, at least WatchEnded."""
-        stop, insights = asyncio.Event(), Insights()
+        stop, insights, registry = asyncio.Event(), Insights(), kopf.OperatorRegistry()
+        kopf.on.login(registry=registry)(self._login)
+        self._register(target, registry)
         tasks = await kopf.spawn_tasks(
-            registry=self._registry(target),
+            registry=registry,
             settings=settings_of(target, self._pace),
             insights=insights,
             identity=IDENTITY,
@@ -106,13 +106,6 @@ class Watches(WatchLoop):
         except ApiError as error:
             if error.status == 403:
                 raise
-
-    def _registry(self, target: WatchTarget) -> kopf.OperatorRegistry:
-        registry = kopf.OperatorRegistry()
-
-        kopf.on.login(registry=registry)(self._login)
-        self._register(target, registry)
-        return registry
 
     async def _login(self, **_: Any) -> kopf.AiohttpSession:
         """A session of its own for each watch, which kopf closes; kopf asks again after a 401."""
