@@ -44,8 +44,8 @@ class Limit:
     check: LimitCheck
     blockers: Blockers | None = None
     """Who stands in the way while it holds a node back; None where nobody can be named."""
-    binds_others: Callable[[Rollout], bool] | None = None
-    """Whether a rollout sets it, for a limit of what is physical, which binds other profiles of its namespace too."""
+    field: str | None = None
+    """Of a rollout, for a limit of what is physical, which binds other profiles of its namespace too."""
 
 
 def concurrency_limit(limit: IntOrPercent, eligible: int) -> int:
@@ -158,7 +158,7 @@ def limit_of_another_profile(request: AdmissionRequest) -> Said | None:
     for other in request.elsewhere:
         if power_budget_too_small(other) is not None:
             continue
-        physical = (limit for limit in NODE_CHECKS if limit.binds_others is not None)
+        physical = (limit for limit in NODE_CHECKS if limit.field is not None)
         reached = next((reached for limit in physical if (reached := limit.check(other)) is not None), None)
         if reached is not None:
             return said("LimitOfAnotherProfile", profile=other.view.profile.key, detail=reached.clause)
@@ -167,7 +167,7 @@ def limit_of_another_profile(request: AdmissionRequest) -> Said | None:
 
 def has_physical_limits(rollout: Rollout) -> bool:
     """Whether the profile limits a place, so that others on its nodes are bound too."""
-    return any(limit.binds_others(rollout) for limit in NODE_CHECKS if limit.binds_others is not None)
+    return any(getattr(rollout, limit.field) for limit in NODE_CHECKS if limit.field is not None)
 
 
 def kept_for_pod(request: AdmissionRequest) -> Said | None:
@@ -288,19 +288,9 @@ NODE_CHECKS: tuple[Limit, ...] = (
     Limit("MeasuredByAnotherProfile", measured_by_another_profile, blockers.agents_on_node),
     Limit("KeptForPod", kept_for_pod, blockers.waiting_pod),
     Limit("BackingOff", backing_off),
-    Limit("PoolLimitReached", pool_limit_reached, blockers.agents_in_pool, lambda rollout: bool(rollout.pools)),
-    Limit(
-        "TopologyLimitReached",
-        topology_limit_reached,
-        blockers.agents_in_topology,
-        lambda rollout: bool(rollout.per_topology),
-    ),
-    Limit(
-        "PowerBudgetReached",
-        power_budget_reached,
-        blockers.agents_on_nodes,
-        lambda rollout: bool(rollout.power_budget_watts),
-    ),
+    Limit("PoolLimitReached", pool_limit_reached, blockers.agents_in_pool, "pools"),
+    Limit("TopologyLimitReached", topology_limit_reached, blockers.agents_in_topology, "per_topology"),
+    Limit("PowerBudgetReached", power_budget_reached, blockers.agents_on_nodes, "power_budget_watts"),
     Limit("LimitOfAnotherProfile", limit_of_another_profile),
     Limit("FleetLimitReached", fleet_limit_reached),
     Limit("FleetPowerReached", fleet_power_reached),

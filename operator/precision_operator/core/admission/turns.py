@@ -257,12 +257,9 @@ def _limits_by_namespace(observed: Observed) -> dict[str, dict[str, int]]:
 
 def _limits(reports: Iterable[ReportView]) -> dict[str, int]:
     """Enforced watts of each node's GPUs, as the newest of these reports tells them."""
-    newest: dict[str, tuple[str, int | None]] = {}
-    for report in reports:
-        before = newest.get(report.node_uid)
-        if report.reported_limit is not None and (before is None or report.reported_limit[0] >= before[0]):
-            newest[report.node_uid] = report.reported_limit
-    return {uid: watts for uid, (_, watts) in newest.items() if watts}
+    rows = ((*limit, report.node_uid) for report in reports if (limit := report.reported_limit) is not None)
+    newest = {uid: watts for _, watts, uid in sorted(rows, key=lambda row: row[0])}
+    return {uid: watts for uid, watts in newest.items() if watts}
 
 
 def _rank(profile: ProfileView, in_flight: _InFlight) -> tuple[bool, int, datetime, int, datetime, datetime, str]:

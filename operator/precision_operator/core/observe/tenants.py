@@ -118,12 +118,11 @@ def stuck_beyond_share(held: Mapping[str, str], observed: Observed) -> set[str]:
 
     A tenant may wait a day for its own image; beyond its namespace's share of the places, until others want them.
     """
-    stuck = {pod.job_uid for pod in observed.pods if _is_stuck(pod, observed.now)}
     namespaces = {profile.namespace for profile in observed.profiles}
     share = (observed.settings.fleet_limits.max_concurrent or 0) // max(1, len(namespaces))
-    homes = {pod.job_uid: pod.namespace for pod in observed.pods}
-    agents = grouped((homes[job], job) for job in sorted(held.keys() & homes, key=lambda job: (job in stuck, job)))
-    return {job for jobs in agents.values() for job in jobs[share:] if job in stuck}
+    holders = (pod for pod in observed.pods if pod.job_uid in held)
+    agents = grouped((pod.namespace, (_is_stuck(pod, observed.now), pod.job_uid)) for pod in holders)
+    return {job for pods in agents.values() for stuck, job in sorted(pods)[share:] if stuck}
 
 
 def _is_stuck(pod: PodView, now: datetime) -> bool:

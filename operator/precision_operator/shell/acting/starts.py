@@ -119,7 +119,6 @@ class Starts:
             agents = max(0, agents - 1)
             self._templates.clear()
         answer = Answer(job.creation_problem)
-        self._refusals.withdrawn(job.uid)
         self._refusals.refused((job.profile_uid, job.node_uid), answer, action.stage, action.mark, agents)
         self.refused = True
         self._cache.changed.set()

@@ -211,15 +211,12 @@ class Gatherer:
             await list_into(self._cache, self._cluster, kind, namespace)
         except ApiError as error:
             if error.status == 403 and namespace is not None:
-                self._refused(kind, namespace, error)
+                if (kind, namespace) not in self._forbidden:
+                    self._cache.changed.set()
+                self._forbidden[kind, namespace] = error.words or error.message
             raise
         if namespace is not None and self._forbidden.pop((kind, namespace), None) is not None:
             self._cache.changed.set()
-
-    def _refused(self, kind: ObjectKind, namespace: str, error: ApiError) -> None:
-        if (kind, namespace) not in self._forbidden:
-            self._cache.changed.set()
-        self._forbidden[kind, namespace] = error.words or error.message
 
     @property
     def unserved(self) -> Mapping[str, str]:
@@ -325,14 +322,7 @@ class Gatherer:
     def _views(self, kind: ObjectKind, view: Callable[[observed.Raw], T | None]) -> tuple[T, ...]:
         """All objects of a kind as decisions see them, in the cache's order; an unchanged one as the very same view."""
         before = self._read.get(kind, {})
-        now: dict[str, tuple[observed.Raw, T | None]] = {}
-        for uid, raw in self._cache.all(kind).items():
-            before_pair = before.get(uid)
-            now[uid] = (
-                before_pair
-                if before_pair is not None and before_pair[0] is raw
-                else self._seen(kind, raw, view, before_pair)
-            )
+        now = {uid: self._seen(kind, raw, view, before.get(uid)) for uid, raw in self._cache.all(kind).items()}
         self._read[kind] = now
         return tuple(seen for _, seen in now.values() if seen is not None)
 
@@ -344,6 +334,8 @@ class Gatherer:
         before: tuple[observed.Raw, T | None] | None,
     ) -> tuple[observed.Raw, T | None]:
         """The object and how decisions see it; as it was seen before where reading it raises, and then read again."""
+        if before is not None and before[0] is raw:
+            return before
         try:
             return raw, view(raw)
         except Exception as error:
@@ -418,7 +410,7 @@ class Gatherer:
         with_pods = {pod.job_uid for pod in pods}
         claims = {pod.job_uid: pod.claim_problem for pod in pods if pod.claim_problem and not pod.claims_created}
         bare = [job for job in jobs if job.live and not job.suspended and job.uid not in with_pods]
-        late = [job for job in bare if (self._now() - _begun(job)).total_seconds() > BARE_SECONDS]
+        late = [job for job in bare if (self._now() - (job.active_since or job.created)).total_seconds() > BARE_SECONDS]
         namespaces = {(job.namespace, "") for job in late}
         events = await _each("Events", namespaces, self._problems, self._reader.creation_problems, missing)
         problems = dict(chain.from_iterable(said.items() for said in events.values()))
@@ -432,11 +424,6 @@ def _may_have_agents(profile: observed.ProfileView) -> bool:
     """Whether another leader may have made its Jobs. None but a leader writes its status."""
     is_suspended = profile.spec is not None and profile.spec.suspend
     return profile.spec is not None and (not is_suspended or bool((profile.status.get("nodes") or {}).get("running")))
-
-
-def _begun(job: observed.JobView) -> datetime:
-    """When its pod could be created first."""
-    return job.active_since or job.created
 
 
 def _waits_for_claim(pod: observed.PodView) -> bool:
@@ -462,11 +449,8 @@ def wanted_texts(profiles: Sequence[observed.ProfileView]) -> set[tuple[str, str
 
 def _namers(profiles: Sequence[observed.ProfileView]) -> Mapping[tuple[str, str], frozenset[tuple[str, int]]]:
     """UID and generation of the profiles that name each ConfigMap."""
-    namers_of: dict[tuple[str, str], set[tuple[str, int]]] = {}
-    for profile in profiles:
-        for key in wanted_texts([profile]):
-            namers_of.setdefault(key, set()).add((profile.uid, profile.generation))
-    return {key: frozenset(namers) for key, namers in namers_of.items()}
+    named = grouped((key, (profile.uid, profile.generation)) for profile in profiles for key in wanted_texts([profile]))
+    return {key: frozenset(namers) for key, namers in named.items()}
 
 
 def _keeps(seen: observed.Occupancy) -> float:

@@ -38,10 +38,6 @@ class RefusedCreations:
             self._known = accepted(self._known, key, "Job", agents_of(jobs, key[0]))
         self._awaited[job_uid] = key
 
-    def withdrawn(self, job_uid: str) -> None:
-        """A Job is gone before it had a pod."""
-        self._awaited.pop(job_uid, None)
-
     def seen(self, jobs: Mapping[str, JobView], pods: tuple[PodView, ...]) -> None:
         """Take what the cluster shows: a pod that was awaited is there with its claim, or its Job is gone."""
         if not self._awaited:
