@@ -163,8 +163,8 @@ TENANT: tuple[Control, ...] = (
         (
             ADMISSION,
             "the rule that a suspended profile's limits bind no other one",
-            "return not spec.suspend and has_physical_limits(spec.rollout)",
-            "return has_physical_limits(spec.rollout)",
+            "if not d.profile.spec.suspend and has_physical_limits(d.profile.spec.rollout)",
+            "if has_physical_limits(d.profile.spec.rollout)",
             f"{_TENANTS}test_a_suspended_profile_binds_nobody_of_its_own_namespace_either",
         ),
         (
@@ -313,7 +313,7 @@ TENANT: tuple[Control, ...] = (
         FORGED,
         (
             TENANTS,
-            "the namespace of the profile that a Job or report names",
+            "the namespace of the profile that an object names",
             "profiles.get(item.profile_uid, item.namespace) == item.namespace",
             "item",
             _SAME,
@@ -325,16 +325,13 @@ TENANT: tuple[Control, ...] = (
             "job_homes: dict[str, str] = {}",
             _ENDED,
         ),
-    ),
-    control(
-        FORGED,
-        "the namespace of the profile and the Job that a pod names",
         (
-            replaced(TENANTS, "profiles.get(pod.profile_uid, pod.namespace) == pod.namespace", "pod"),
-            replaced(TENANTS, "and jobs.get(pod.job_uid, pod.namespace) == pod.namespace"),
+            TENANTS,
+            "the namespace of the Job that a pod names",
+            "jobs.get(pod.job_uid, pod.namespace) == pod.namespace",
+            "pod",
+            _ENDED,
         ),
-        _SAME,
-        _ENDED,
     ),
     control(
         FORGED,

@@ -182,6 +182,7 @@ def _in_flight(observed: Observed, drafts: Sequence[ProfilePlan], attempts: Sequ
     abandoned = {pod.job_uid for pod in observed.pods if is_abandoned(pod, observed.settings, observed.now)}
     agents: list[JobView | PodView] = [*observed.jobs, *(pod for pod in observed.pods if pod.live)]
     starts, newest = _starts(observed, drafts)
+    accepted = (draft for draft in drafts if isinstance(draft, AcceptedPlan))
     live = {
         (i.profile_uid, _job_uid(i)): Agent(i.profile_uid, i.namespace, i.node_uid)
         for i in agents
@@ -195,16 +196,13 @@ def _in_flight(observed: Observed, drafts: Sequence[ProfilePlan], attempts: Sequ
         starts=starts,
         limits=_limits_by_namespace(observed),
         newest=newest,
-        limited=tuple(draft for draft in drafts if isinstance(draft, AcceptedPlan) and _limits_others(draft)),
+        limited=tuple(
+            d for d in accepted if not d.profile.spec.suspend and has_physical_limits(d.profile.spec.rollout)
+        ),
         agents=Counter((agent.namespace, uid) for agent in live.values() for uid in (agent.profile_uid, "")),
         trying=Counter(a.job.profile_uid for a in attempts if _may_be_refused(a)),
         pulling=Counter(a.job.profile_uid for a in attempts if _may_pull(a)),
     )
-
-
-def _limits_others(draft: AcceptedPlan) -> bool:
-    spec = draft.profile.spec
-    return not spec.suspend and has_physical_limits(spec.rollout)
 
 
 def _may_be_refused(attempt: Attempt) -> bool:
@@ -238,10 +236,8 @@ def _starts(
     for (namespace, profile, node), at in starts.items():
         if first < at < last and namespace in recent_starts:
             recent_starts[namespace][profile, node] = at
-        if at <= observed.now and at > newest.get((namespace, profile), _NEVER):
-            newest[namespace, profile] = at
-    for (namespace, _), at in tuple(newest.items()):
-        newest[namespace, ""] = max(at, newest.get((namespace, ""), at))
+        for key in ((namespace, profile), (namespace, "")) if at <= observed.now else ():
+            newest[key] = max(at, newest.get(key, at))
     return recent_starts, newest
 
 
@@ -321,12 +317,8 @@ def _admit_candidate(draft: AcceptedPlan, candidate: NodeState, in_flight: _InFl
 
 def _elsewhere(draft: AcceptedPlan, candidate: NodeState, in_flight: _InFlight) -> tuple[AdmissionRequest, ...]:
     """The candidate's node as other profiles of the namespace see it that match it and limit places."""
-    uid, profile = candidate.facts.uid, draft.profile
-    others = [
-        other
-        for other in in_flight.limited
-        if other.profile.namespace == profile.namespace and other.profile.uid != profile.uid
-    ]
+    uid, own = candidate.facts.uid, draft.profile
+    others = [o for o in in_flight.limited if o.profile.namespace == own.namespace and o.profile.uid != own.uid]
     return tuple([in_flight.request(o, o.nodes[uid]) for o in others if uid in in_flight.view(o).matched])
 
 

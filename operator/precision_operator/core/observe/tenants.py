@@ -23,7 +23,7 @@ COMES_LAST = timedelta(hours=2)
 STARTED_WITHIN = timedelta(seconds=Idle().start_timeout_seconds)
 ANOTHERS_POD, ANOTHERS_PROFILE = "a pod of another namespace", "a profile of another namespace"
 """What a status says in place of a name, unless the admin has names shown."""
-Claim = TypeVar("Claim", JobView, ReportView)
+Claim = TypeVar("Claim", JobView, PodView, ReportView)
 
 
 class Stranger(NamedTuple):
@@ -49,12 +49,8 @@ def pods_within_namespace(
     pods: Iterable[PodView], profiles: Mapping[str, str], jobs: Mapping[str, str]
 ) -> tuple[PodView, ...]:
     """Those that name neither a profile nor a Job of another namespace than theirs; both by UID."""
-    return tuple(
-        pod
-        for pod in pods
-        if profiles.get(pod.profile_uid, pod.namespace) == pod.namespace
-        and jobs.get(pod.job_uid, pod.namespace) == pod.namespace
-    )
+    of_own = within_namespace(pods, profiles)
+    return tuple(pod for pod in of_own if jobs.get(pod.job_uid, pod.namespace) == pod.namespace)
 
 
 def held_nodes(observed: Observed) -> dict[str, str]:
