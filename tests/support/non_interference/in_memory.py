@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from random import Random
 from typing import Any
 
@@ -22,7 +23,7 @@ from tests.support.non_interference.hostile_objects import TENANT, Hostile, Raw,
 from tests.support.non_interference.neighbours import NAMESPACES, fleet_limits
 from tests.support.non_interference.worlds import SEED, Drawn, first_difference
 from tests.support.operator_in_memory import CLASSES, OperatorInMemory
-from tests.support.world import NOW, SETTINGS
+from tests.support.world import SETTINGS
 
 RESOURCE = "resource.k8s.io/v1"
 GPU_CLASS = {"spec": {"selectors": [{"cel": {"expression": "device.driver == 'gpu.nvidia.com'"}}]}}
@@ -96,7 +97,7 @@ def _victims(operator: OperatorInMemory) -> Victims:
     metas = {path: raw["metadata"] for path, raw in operator.cluster.objects.items()}
     jobs = [raw for namespace in NAMESPACES for raw in operator.jobs(namespace).values()]
     return Victims(
-        now=NOW,
+        now=datetime.now(UTC),
         nodes={meta["uid"]: meta["name"] for path, meta in metas.items() if path.startswith(f"{paths.NODES}/")},
         profiles={meta["uid"]: f"ml/{meta['name']}" for path, meta in metas.items() if "/precisionprofiles/" in path},
         jobs={raw["metadata"]["uid"]: raw["metadata"]["name"] for raw in jobs},
