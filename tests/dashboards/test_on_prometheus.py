@@ -23,6 +23,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "count": (0, 1e6),
     "percent": (-0.1, 1.3),
     "speedup": (0.5, 6),
+    "teraflops": (100, 15e3),
     "tokens_per_second": (1e3, 1e6),
     "tokens_per_second_per_gpu": (1e3, 1e5),
     "tokens_per_second_per_mw": (1e6, 1e8),

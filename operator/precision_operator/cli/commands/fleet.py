@@ -49,6 +49,7 @@ def fleet(
 
 COLUMNS: Columns[Any] = (
     *(Column(name, header=name) for name in ("pool", "product", "workload", "recipe", "nodes")),
+    Column("teraflopsPerGPU", header="TFLOP/s per GPU"),
     Column("tokensPerSecondPerGpu", header="tokens/s per GPU"),
     Column("slowestTokensPerSecondPerGpu", header="slowest"),
     Column("data", header="data"),
@@ -77,20 +78,22 @@ async def fleet_of_cluster(cluster: Cluster, places: Sequence[str | None]) -> Fl
 
 def rows(snapshot: Fleet) -> list[dict[str, Any]]:
     """One row for each pool, workload and recipe."""
-    names = {workload.key: workload.name for workload in snapshot.workloads}
+    workloads = {workload.key: workload for workload in snapshot.workloads}
     return [
         {
             "pool": pool.name,
             "product": pool.product,
-            "workload": names[key],
+            "workload": workloads[key].name,
             "recipe": recipe,
             "nodes": len(rates),
-            "tokensPerSecondPerGpu": round(sorted(rates)[len(rates) // 2], 1),
+            "teraflopsPerGPU": (flops := workloads[key].flops_per_token) and float(f"{middle * flops / 1e12:.4g}"),
+            "tokensPerSecondPerGpu": round(middle, 1),
             "slowestTokensPerSecondPerGpu": round(min(rates), 1),
             "data": ", ".join(sorted(kinds)),
         }
         for pool in snapshot.pools
         for (key, recipe), (rates, kinds) in _grouped(pool.nodes).items()
+        for middle in [sorted(rates)[len(rates) // 2]]
     ]
 
 

@@ -101,7 +101,7 @@ def _recipe_table() -> Panel:
         "tokens_per_second",
         NO_RESULT,
         label("recipe", sort="asc"),
-        value(f"{flops} / 1e12", "TFLOP/s per GPU", "flops_per_second"),
+        value(f"{flops} / 1e12", "TFLOP/s per GPU", "teraflops"),
         value(rate, "Tokens/s", "tokens_per_second"),
         value(f"min by (recipe) ({over_pool_median(ONE_NODE)})", "Of the pool's median", "percent"),
         value(speedup[0], "Speedup", "speedup"),

@@ -37,7 +37,7 @@ UNITS: dict[str, Unit] = {
     "dimensionless": Unit("none", "decimal", 3),
     "percent": Unit("percentunit", "percent-decimal", 1, scale=100, scale_header="%"),
     "speedup": Unit("suffix:×", "decimal", 2, "×"),
-    "flops_per_second": Unit("suffix: TFLOP/s", "decimal", 0, "TFLOP/s"),
+    "teraflops": Unit("suffix: TFLOP/s", "decimal", 0, "TFLOP/s"),
     "tokens_per_second": Unit("si: tok/s", "decimal", 0, "tokens/s"),
     "tokens_per_second_per_gpu": Unit("si: tok/s/GPU", "decimal", 0, "tokens/s per GPU"),
     "tokens_per_second_per_mw": Unit("si: tok/s/MW", "decimal", 1, "tokens/s per MW", 1e-6, "million"),

@@ -44,7 +44,7 @@ def _now() -> tuple[Panel, ...]:
             fleet.NO_RESULT,
             label("pool", sort="asc"),
             *labels("recipe", "profile", "profile_namespace", "cluster"),
-            value(f"{FLOPS} / 1e12", "TFLOP/s per GPU", "flops_per_second"),
+            value(f"{FLOPS} / 1e12", "TFLOP/s per GPU", "teraflops"),
             value(PER_GPU, "Tokens/s per GPU", "tokens_per_second_per_gpu"),
             value(f"{BY} ({recorded('pool_speedup_ratio:median', CHOSEN_RECIPE)})", "Speedup", "speedup"),
             value(PER_JOULE, "Tokens/J", "tokens_per_joule"),
