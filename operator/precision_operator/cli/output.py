@@ -45,9 +45,9 @@ def read_output(text: str) -> OutputFormat:
 
 
 WIDTH = 120
+"""Characters of a line that tables keep to; -o wide does not."""
 FORMULA = re.compile(r"[=@+-](?!\d+(\.\d+)?%?$).")
 """What a spreadsheet would take for a formula: as CSV it begins with an apostrophe."""
-"""Characters of a line that tables keep to; -o wide does not."""
 
 
 def printed(

@@ -13,7 +13,8 @@ from precision_api.facts.recipes import Recipe
 from precision_operator.planner.inputs.clock import PlanClock
 from precision_operator.planner.inputs.quantities import SECONDS_PER_DAY, WATTS_PER_MEGAWATT
 from precision_operator.planner.inputs.terms import Goodput, JobTerms, Terms
-from precision_operator.planner.rates.bands import Figures, combined, promised
+from precision_operator.planner.rates import bands
+from precision_operator.planner.rates.bands import Figures
 from precision_operator.planner.rates.candidate_pool import CandidatePool
 from precision_operator.planner.rates.memory_fit import SizeLimits, size_limits
 from precision_operator.planner.rates.speed import (
@@ -170,12 +171,12 @@ def _rows(row: OfferedRecipe, gpus: Counts, block: int, goodput: Goodput | None,
     columns = []
     for tier in pool.tiers if pool.fastest and sample else (0,):
         inside = mine[-(-mine // pool.gpus_per_node) <= tier] if tier else mine
-        middle, certain = size_rates(row.source, inside, goodput, tier, clock)
+        middle, promised = size_rates(row.source, inside, goodput, tier, clock)
         held = ~np.isnan(middle)
         refusals += [(size, str(speed(row.source, size, goodput, tier))) for size in inside[~held][:1].tolist()]
-        deadline = middle if row.source.upper_bound else certain
+        deadline = middle if row.source.upper_bound else promised
         tiers = np.full(len(inside), tier)
-        columns.append([column[held] for column in (inside, tiers, middle, certain, deadline)])
+        columns.append([column[held] for column in (inside, tiers, middle, promised, deadline)])
     return tuple(map(np.concatenate, zip(*columns, strict=True))), min(refusals, default=(0, ""))[1]
 
 
@@ -188,7 +189,7 @@ def size_rates(
     for at in range(0, len(gpus), rows):
         clock.check()
         parts.append(_size_rates(source, gpus[at : at + rows], goodput, fastest_of))
-    return np.concatenate([middle for middle, _ in parts]), np.concatenate([certain for _, certain in parts])
+    return np.concatenate([middle for middle, _ in parts]), np.concatenate([promised for _, promised in parts])
 
 
 def _size_rates(source: RateSource, gpus: Counts, goodput: Goodput | None, fastest_of: int) -> SizeRates:
@@ -211,10 +212,10 @@ def _promised(source: RateSource, gpus: Counts, goodput: Goodput | None, law: St
         if not len(group):
             continue
         parts = tuple(band_parts(source, int(gpus[group[0]]), goodput, ALONE))
-        made[group] = combined(parts).promised
+        made[group] = bands.combined(parts).promised
         if law is not None and (law.low != law.high)[group].any():
             uncertain = group[(law.low != law.high)[group]]
-            made[uncertain] = np.minimum(1.0, promised(parts, law.values[uncertain]) / law.days[uncertain])
+            made[uncertain] = np.minimum(1.0, bands.promised(parts, law.values[uncertain]) / law.days[uncertain])
     return made
 
 
@@ -233,9 +234,9 @@ def _undominated(rows: Sequence[_Rows], means: Sequence[float | None]) -> _Colum
     Of equal ones the first.
     """
     recipe = np.concatenate([np.zeros(0), *(np.full(len(row[0]), i) for i, row in enumerate(rows))]).astype(np.int64)
-    gpus, tier, rates, certain, deadline = map(np.concatenate, zip((np.zeros(0),) * 5, *rows, strict=True))
+    gpus, tier, rates, promised, deadline = map(np.concatenate, zip((np.zeros(0),) * 5, *rows, strict=True))
     watts = np.array([math.inf if mean is None else mean for mean in means] or [0.0])[recipe]
-    burden = np.stack([1 / rates, 1 / certain, watts * gpus / rates])
+    burden = np.stack([1 / rates, 1 / promised, watts * gpus / rates])
     order = np.lexsort((recipe, tier, gpus))
     places, sizes = _by_size(recipe[order], gpus[order], tier[order])
     table = np.full((max(len(rows), 1), sizes, 3), np.nan)
