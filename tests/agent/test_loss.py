@@ -80,6 +80,26 @@ def test_a_run_diverges_by_the_rules_of_the_method(
     assert divergence(loss, norms) == expected
 
 
+EARLY = [5.1, 4.4, 4.0, 3.95, 4.1, 4.68, 3.3, 3.0, 2.8, 2.6, 2.4]
+"""The first steps of a sound run of 256 tokens a step, which goes to 1.05."""
+
+
+@pytest.mark.parametrize(
+    ("loss", "expected"),
+    [
+        (EARLY, None),
+        (changed(EARLY, 6, [5.2]), Divergence(6, "loss_rose")),
+        (changed(EARLY, 10, [5.0]), None),
+        (changed(EARLY, 11, [4.6]), Divergence(11, "loss_rose")),
+    ],
+    ids=["a jump", "above the first step", "the tenth step", "the eleventh"],
+)
+def test_in_its_first_ten_steps_a_run_diverges_above_the_first_ones_loss_only(
+    loss: list[float], expected: Divergence | None
+) -> None:
+    assert divergence(loss) == expected
+
+
 def test_steps_that_jump_by_half_a_nat_all_along_are_no_divergence() -> None:
     """As with few tokens a step; a rise beyond that is one all the same."""
     chance = Random(0)

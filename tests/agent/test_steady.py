@@ -45,6 +45,21 @@ def test_what_a_driver_does_not_tell_holds_nothing_up() -> None:
     assert moving([Slice(one.at, one.step_seconds) for one in slices()]) == ()
 
 
+def test_all_readings_of_a_slice_count_and_none_from_before_it() -> None:
+    """The clock of each slice ends lower than that of the slice before, 1 of 40 readings; its mean is still."""
+    device = FakeBackend()
+    rows = [SensorRow(-1.0, "GPU-0", celsius=20, sm_mhz=300)]
+
+    def recorded() -> dict[str, Recording]:
+        at = device.now
+        rows.extend(SensorRow(at - 0.05 * (39 - n), "GPU-0", celsius=60, sm_mhz=1800) for n in range(39))
+        rows.append(SensorRow(at, "GPU-0", celsius=60, sm_mhz=1800 - 10 * round(at)))
+        return recordings(rows)
+
+    found = warm_up(devices_of(device), BF16, recorded, lambda: None, lambda spent: None, WarmUp(40.0, 2.0))
+    assert (found.state, found.seconds) == ("steady", 2.0 * LEAST_POINTS)
+
+
 def warmed(device: FakeBackend, recorded: dict[str, Recording] | None = None) -> tuple[str, float]:
     found = warm_up(
         devices_of(device), BF16, lambda: recorded or {}, lambda: None, lambda spent: None, WarmUp(60.0, 2.0)

@@ -12,10 +12,15 @@ import pytest
 import torch
 
 from precision_agent.backends.te.api import NEEDS
+from precision_agent.backends.te.problem import Problem, problem_of
 from precision_agent.backends.te.session.graphs import declined
-from precision_agent.backends.te.sizes import Trial
+from precision_agent.backends.te.sizes import Trial, unit_bytes
 from precision_agent.backends.te.steps import recipes
+from precision_agent.backends.te.steps.modules import LinearShape
+from precision_agent.backends.te.tiers.gemm_tier import Unit
+from precision_agent.backends.te.tiers.loss_runs import INIT_STD, LossModel
 from precision_agent.backends.te.tiers.plain import plain
+from precision_agent.backends.te.tiers.training_tier import Shared
 from precision_agent.backends.transformer_engine import TransformerEngine
 from precision_agent.cases import GemmCase, TrainingCase, Variant, cases_of
 from precision_agent.method.full_depth import Depth, depth_check, depth_of, full_depth
@@ -196,6 +201,46 @@ def test_kernels_are_seen_without_the_gaps_between_them(l2_bytes: int, rotated: 
     assert us(timed.seconds) == pytest.approx(us(seen.seconds) + 2 * 5.0)
     assert seen.kernels == 2
     assert any(not isinstance(unit, Failure) and unit.rotated > 1 for unit in bench.backend._units.values()) is rotated
+
+
+def test_each_module_that_takes_its_turn_has_a_gradient_of_its_own() -> None:
+    bench, variant = Bench(l2_bytes=24_000), Variant("fp8_current", "fp8_current")
+    bench.backend.prepare(bench.gemm("qkv", "dgrad"), variant)
+    [unit] = (unit for unit in bench.backend._units.values() if not isinstance(unit, Failure))
+    met = list[int]()
+    for module in unit.modules:
+        module.register_full_backward_pre_hook(lambda _, gradients: met.append(gradients[0].data_ptr()))
+    unit.program.once()
+    assert len(set(met)) == len(unit.modules) == unit.rotated > 1
+    shape, held = unit.shape, sum(tensor.nbytes for tensor in (*unit.gradients, *unit.inputs))
+    assert held < unit_bytes(shape.m, shape.k, shape.n, shape.groups, 24_000)
+
+
+def test_data_are_drawn_from_other_numbers_than_weights() -> None:
+    """Transformer Engine draws weights from torch's own generator, with the same seed."""
+    bench = Bench()
+    problem = problem_of(bench.request, bench.api)
+    assert isinstance(problem, Problem)
+    unit = Unit(bench.api, bench.engine, LinearShape(64, 64, 64), "bf16", 1, problem.seed)
+    drawn = {
+        "GEMM": unit.inputs[0],
+        "training": Shared(bench.api, bench.engine, problem, Trial(1)).x,
+        "loss": LossModel(bench.api, bench.engine, problem, "bf16", problem.seed).embedding / INIT_STD,
+    }
+    torch.manual_seed(problem.seed)
+    weights = torch.randn(64 * 64)
+    for name, data in drawn.items():
+        same = torch.corrcoef(torch.stack([data.detach().float().flatten()[:1024], weights[:1024]]))[0, 1]
+        assert abs(same) < 0.2, name
+
+
+@pytest.mark.parametrize(("sequence", "rows"), [(32, 64), (300, 7), (2048, 1), (4096, 1)])
+def test_a_loss_step_has_at_least_2048_tokens(sequence: int, rows: int) -> None:
+    bench = Bench(asked=request(workload={"sequenceLength": sequence}))
+    problem = problem_of(bench.request, bench.api)
+    assert isinstance(problem, Problem)
+    model = LossModel(bench.api, bench.engine, problem, "bf16", 0)
+    assert (model.sequence, model.rows) == (sequence, rows)
 
 
 @pytest.mark.parametrize("load", ["gemms", "training"])

@@ -19,7 +19,7 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812 -- its usual name
 
 from precision_agent.backends.torch_fp8 import product
-from precision_agent.method.loss import divergence, sequence, source
+from precision_agent.method.loss import LEAST_TOKENS, divergence, sequence, source
 from precision_agent.protocol import LossPlan, LossTrack, Part, RegionName, Sample
 from precision_api.facts.recipes import Recipe
 from precision_api.models.model import ModelSpec
@@ -27,8 +27,6 @@ from precision_api.models.model import ModelSpec
 LEARNING_RATE = 1e-3
 """Adam's usual one for small models."""
 INITIAL_SPREAD = 0.02
-LOSS_TOKENS = 512
-"""Tokens of one step of a loss run: with 64 the loss of a healthy run jumps by the half nat that means divergence."""
 
 
 class _Multiply(torch.autograd.Function):  # type: ignore[misc]
@@ -277,7 +275,7 @@ def loss_track(
 def _batches(model: ModelSpec, plan: LossPlan, length: int, device: torch.device) -> Iterator[torch.Tensor]:
     """Sequences for each step: input and, shifted by one, its labels."""
     chain = source(model.vocab_size or 0, plan.seed)
-    sequences = max(1, LOSS_TOKENS // length)
+    sequences = -(-LEAST_TOKENS // length)
     tokens = sequence(chain, plan.steps * sequences * length + 1, plan.seed)
     for step in range(plan.steps):
         starts = range(step * sequences, (step + 1) * sequences)

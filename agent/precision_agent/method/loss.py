@@ -25,6 +25,10 @@ RISE_NATS, RISE_SIGMAS = 0.5, 10.0
 """With few tokens a step a healthy run jumps by half a nat: its steps' own noise is allowed for."""
 LEAST_DIFFERENCES = 8
 """From one step to the next, for their spread to say anything."""
+LEAST_TOKENS = 2048
+"""Of one step: of 256 a sound run's loss rose by 0.7 nats within its first steps."""
+EARLY_STEPS = 10
+"""A run that has just begun may jump, and its noise is not known yet: it diverges above its first step's loss only."""
 NORM_FACTOR, NORM_STEPS = 10.0, 3
 MAD_TO_SIGMA = 1.4826
 """Of a normal distribution."""
@@ -91,15 +95,16 @@ def divergence(loss: Sequence[float], norms: Sequence[float] = ()) -> Divergence
     """When and why this run diverged; None while it is healthy (docs/development/method.md, "What figures mean").
 
     Loss or norm is no finite number; the loss is more than 0.5 nat, and 10 times the noise of its steps, above its
-    minimum so far; or the gradient norm is for the third step in a row more than 10 times its median so far. `norms`
-    may be shorter than `loss`, or empty.
+    minimum so far, in the first ten steps above the first one's too; or the gradient norm is for the third step in a
+    row more than 10 times its median so far. `norms` may be shorter than `loss`, or empty.
     """
     least, above = math.inf, 0
     for step, value in enumerate(loss, start=1):
         norm = norms[step - 1] if step <= len(norms) else 0.0
         if not (math.isfinite(value) and math.isfinite(norm)):
             return Divergence(step, "non_finite")
-        if value > least + RISE_NATS and value > least + RISE_SIGMAS * noise(loss[: step - 1]):
+        bound = least + max(RISE_NATS, RISE_SIGMAS * noise(loss[: step - 1]))
+        if value > (max(bound, loss[0]) if step <= EARLY_STEPS else bound):
             return Divergence(step, "loss_rose")
         least = min(least, value)
         before = norms[: min(step - 1 - above, len(norms))]

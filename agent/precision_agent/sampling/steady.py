@@ -10,9 +10,11 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
+from typing import Any
 
 from precision_agent.cases import Variant
-from precision_agent.power.sensor_sampling import Recording
+from precision_agent.power.energy import Window
+from precision_agent.power.sensor_sampling import Recording, values_within
 from precision_agent.sampling.devices import Call, Devices, Stop
 from precision_agent.sampling.sample import STOPPED, first_failure
 from precision_api.exchange.result import Failure, Steadiness
@@ -29,7 +31,8 @@ step of the clock (15 MHz), 0.3 % of the step time."""
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """What one slice of warm-up showed: the hottest GPU, the slowest clock, the step's seconds. None: not told."""
+    """What one slice of warm-up showed: the hottest GPU and the slowest clock by the mean of all readings in it, the
+    step's seconds. None: not told."""
 
     at: float
     step_seconds: float
@@ -113,12 +116,13 @@ def warm_up(
 
 
 def _slice(answers: Sequence[object], recordings: Mapping[str, Recording]) -> Slice:
-    samples = [answer for answer in answers if not isinstance(answer, Failure)]
-    celsius = [recording.celsius[-1][1] for recording in recordings.values() if recording.celsius]
-    mhz = [recording.sm_mhz[-1][1] for recording in recordings.values() if recording.sm_mhz]
+    samples: list[Any] = [answer for answer in answers if not isinstance(answer, Failure)]
+    span = [Window(min(sample.start for sample in samples), max(sample.end for sample in samples))]
+    celsius = [fmean(values) for one in recordings.values() if (values := values_within(one.celsius, span))]
+    mhz = [fmean(values) for one in recordings.values() if (values := values_within(one.sm_mhz, span))]
     return Slice(
-        at=max(sample.end for sample in samples),  # type: ignore[attr-defined]
-        step_seconds=max(sample.seconds for sample in samples),  # type: ignore[attr-defined]
-        celsius=float(max(celsius)) if celsius else None,
-        sm_mhz=float(min(mhz)) if mhz else None,
+        at=span[0].end,
+        step_seconds=max(sample.seconds for sample in samples),
+        celsius=max(celsius, default=None),
+        sm_mhz=min(mhz, default=None),
     )

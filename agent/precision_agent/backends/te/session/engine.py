@@ -18,6 +18,11 @@ Mark = Any
 """A moment in the order of the device's work."""
 
 
+def generator(device: torch.device, seed: int) -> torch.Generator:
+    """For data: other random numbers than those from which Transformer Engine, seeded alike, draws its weights."""
+    return torch.Generator(device=device).manual_seed(seed ^ 0x5EED)
+
+
 class Engine(Protocol):
     """What the tiers need of a device. All work, also a graph's, is on one stream: captured and eager work agree."""
 

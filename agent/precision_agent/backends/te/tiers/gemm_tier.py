@@ -17,7 +17,7 @@ import torch
 
 from precision_agent.backends.te.api import Api, Owner
 from precision_agent.backends.te.session import graphs
-from precision_agent.backends.te.session.engine import Engine
+from precision_agent.backends.te.session.engine import Engine, generator
 from precision_agent.backends.te.sizes import rotations, working_set_bytes
 from precision_agent.backends.te.steps import recipes
 from precision_agent.backends.te.steps.modules import DTYPE, LinearShape, call_linear, linear
@@ -87,8 +87,8 @@ class Unit:
     _shapes: tuple[LinearShape, ...] = field(init=False)
     inputs: list[torch.Tensor] = field(init=False)
     """Of each module."""
-    gradient: torch.Tensor = field(init=False)
-    """Of every module's output."""
+    gradients: list[torch.Tensor] = field(init=False)
+    """Of each module's output: one for all would lie in the cache when the next module casts it."""
     _y: dict[str, list[torch.Tensor]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -97,7 +97,7 @@ class Unit:
         self.rotated = rotations(working_set_bytes(shape.m, shape.k, shape.n, shape.groups), self.engine.l2_bytes)
         calls = grouped_calls(shape.groups, self.recipe)
         self._shapes = tuple(replace(shape, groups=groups) for _ in range(self.rotated) for groups in calls)
-        chance = torch.Generator(device=self.engine.device).manual_seed(self.seed)
+        chance = generator(self.engine.device, self.seed)
 
         def normal(rows: int, columns: int) -> torch.Tensor:
             return torch.randn(rows, columns, generator=chance, device=self.engine.device).to(DTYPE)
@@ -106,7 +106,7 @@ class Unit:
             self.te_recipe = recipes.make(self.api, self.recipe)
             self.modules = tuple(linear(self.api, shape, self.engine.device) for shape in self._shapes)
             self.inputs = [normal(shape.rows, shape.k).requires_grad_() for shape in self._shapes]
-            self.gradient = normal(shape.rows, shape.n)
+            self.gradients = [normal(shape.rows, shape.n) for shape in self._shapes]
             cycle = graphs.cycle_of(PASSES, 1 if self.recipe == "bf16" else self.accumulation)
             self.program = graphs.Program(self.engine, self._regions(), cycle)
             self.program.warm_up()
@@ -197,8 +197,9 @@ class Unit:
 
     def _backward(self, batch_kind: str) -> None:
         # as in a model: the first module's comes last, and updates the scales
-        for y in reversed(self._y.pop(batch_kind)):
-            y.backward(self.gradient[: len(y)])
+        calls = zip(self._y.pop(batch_kind), self.gradients, strict=True)
+        for y, gradient in reversed(tuple(calls)):
+            y.backward(gradient)
 
     def _weight_gradients(self) -> None:
         for module in reversed(self.modules):
@@ -247,7 +248,7 @@ class Unit:
 
     def _errors(self) -> dict[str, float]:
         """Errors of y, dx and dW against FP32, of the first rows of the first module's first group; may be NaN."""
-        shape, x, dy = self.shape, self.inputs[0], self.gradient
+        shape, x, dy = self.shape, self.inputs[0], self.gradients[0]
         batch_kind = self._batch_kinds[0][0]
         self.program.go(("fprop", batch_kind))
         y = self._y[batch_kind][0].detach()

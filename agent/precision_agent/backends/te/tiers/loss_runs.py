@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from precision_agent.backends.te.api import Api, Owner
 from precision_agent.backends.te.problem import Problem
-from precision_agent.backends.te.session.engine import Engine
+from precision_agent.backends.te.session.engine import Engine, generator
 from precision_agent.backends.te.sizes import Trial, trials_of
 from precision_agent.backends.te.steps import recipes
 from precision_agent.backends.te.steps.modules import DTYPE, Stack, layer_plans, rotary, stack
@@ -49,14 +49,14 @@ class LossModel:
         kept = recipes.make(self.api, problem.baseline) if problem.scope == "mlp" else None
         te_recipe = recipes.make(self.api, self.recipe)
         self.sequence = min(problem.sequence, MOST_TOKENS)
-        self.rows = max(1, min(problem.micro_batch, MOST_TOKENS // self.sequence))
+        self.rows = max(-(-loss.LEAST_TOKENS // self.sequence), min(problem.micro_batch, MOST_TOKENS // self.sequence))
         dense = trials_of(problem.model)[0].dense
         trial = Trial(min(LAYERS, problem.model.num_hidden_layers) - dense, dense=dense)
         plans = layer_plans(problem.model, problem.split, trial, self.sequence * self.rows)
         self.layers = stack(self.api, plans, self.recipe, te_recipe, problem.scope, kept, device)
         self.layers.rotary = rotary(self.api, problem.model, self.sequence, device)
         hidden, vocabulary = problem.model.hidden_size, problem.model.vocab_size or loss.STATES
-        chance = torch.Generator(device=device).manual_seed(self.seed)
+        chance = generator(self.engine.device, self.seed)
 
         def drawn() -> torch.Tensor:
             values = torch.randn(vocabulary, hidden, generator=chance, device=device) * INIT_STD

@@ -79,7 +79,7 @@ def _quantised(unit: Unit, place: int) -> dict[str, Any]:
     """The operands of one of the unit's equal modules, as its own quantizers leave them."""
     module = unit.modules[place]
     weight = next(module.parameters()).detach()
-    plain = {"input": unit.inputs[place].detach(), "weight": weight, "gradient": unit.gradient}
+    plain = {"input": unit.inputs[place].detach(), "weight": weight, "gradient": unit.gradients[place]}
     quantizers = recipes.quantizers(module)
     if not quantizers:
         return dict(plain)

@@ -18,7 +18,7 @@ from torch.nn import functional
 from precision_agent.backends.te.api import Api, Owner
 from precision_agent.backends.te.problem import Problem
 from precision_agent.backends.te.session import graphs
-from precision_agent.backends.te.session.engine import Engine
+from precision_agent.backends.te.session.engine import Engine, generator
 from precision_agent.backends.te.sizes import Trial
 from precision_agent.backends.te.steps import recipes
 from precision_agent.backends.te.steps.modules import (
@@ -68,7 +68,7 @@ class Shared:
     def __post_init__(self) -> None:
         problem, device = self.problem, self.engine.device
         model, split = problem.model, problem.split
-        chance = torch.Generator(device=device).manual_seed(problem.seed)
+        chance = generator(self.engine.device, problem.seed)
         self.plans = layer_plans(model, split, self.trial, problem.tokens, problem.weight_gradients)
         size = (problem.sequence, problem.micro_batch, model.hidden_size)
         self.x = torch.randn(size, generator=chance, device=device).to(DTYPE).requires_grad_()
