@@ -26,6 +26,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "teraflops": (100, 15e3),
     "tokens_per_second": (1e3, 1e6),
     "tokens_per_second_per_gpu": (1e3, 1e5),
+    "flops_per_second": (100, 5000),
     "tokens_per_second_per_mw": (1e6, 1e8),
     "tokens_per_joule": (1, 100),
     "dollars_per_million_tokens": (1e-3, 10),
