@@ -37,10 +37,7 @@ class Limit:
     """One row: a check, its reason, and what else there is to know of it."""
 
     code: str
-    """How soon to look again while it holds a node back stands in the row of this reason.
-
-    A check with several answers (what the cluster refuses, what a node lacks) bears the name of one of them.
-    """
+    """Of several answers (what the cluster refuses, what a node lacks) one."""
     check: LimitCheck
     blockers: Blockers | None = None
     """Who stands in the way while it holds a node back; None where nobody can be named."""

@@ -42,7 +42,7 @@ class _InFlight:
     starts: Mapping[str, dict[tuple[str, str], datetime]]
     """Recent creations by namespace, then by profile UID and node UID, those of this plan included."""
     limits: Mapping[str, Mapping[str, int]]
-    """Enforced watts of each node's GPUs, as reports of one namespace tell them; by namespace."""
+    """Enforced watts of each node's GPUs by namespace: what one tenant's reports tell bears on its own limits alone."""
     newest: dict[tuple[str, str], datetime]
     """When the newest agent was created, by namespace and profile UID, and without a UID of the whole namespace."""
     limited: tuple[AcceptedPlan, ...]
@@ -50,9 +50,9 @@ class _InFlight:
     agents: Counter[tuple[str, str]]
     """How many agents there are, by the same."""
     trying: Counter[str]
-    """How many of them have no pod yet."""
+    """How many of each profile have no pod yet, by its UID: the cluster may still refuse that."""
     pulling: Counter[str]
-    """How many agents of each profile may be pulling their image, by its UID."""
+    """How many of each profile may be pulling their image."""
     views: dict[str, BudgetView] = field(default_factory=dict)
     """The agents of its namespace as each profile sees them, by its UID, until the next one starts."""
 
@@ -182,6 +182,7 @@ def _in_flight(observed: Observed, drafts: Sequence[ProfilePlan], attempts: Sequ
     abandoned = {pod.job_uid for pod in observed.pods if is_abandoned(pod, observed.settings, observed.now)}
     agents: list[JobView | PodView] = [*observed.jobs, *(pod for pod in observed.pods if pod.live)]
     starts, newest = _starts(observed, drafts)
+    reports = grouped((report.namespace, report) for report in observed.reports)
     accepted = (draft for draft in drafts if isinstance(draft, AcceptedPlan))
     live = {
         (i.profile_uid, _job_uid(i)): Agent(i.profile_uid, i.namespace, i.node_uid)
@@ -194,20 +195,15 @@ def _in_flight(observed: Observed, drafts: Sequence[ProfilePlan], attempts: Sequ
         taken={(item.namespace, item.node_name): owners.get(item.profile_uid, LOST) for item in reversed(agents)},
         others=Others(observed, live, owners),
         starts=starts,
-        limits=_limits_by_namespace(observed),
+        limits={namespace: _limits(there) for namespace, there in reports.items()},
         newest=newest,
         limited=tuple(
             d for d in accepted if not d.profile.spec.suspend and has_physical_limits(d.profile.spec.rollout)
         ),
         agents=Counter((agent.namespace, uid) for agent in live.values() for uid in (agent.profile_uid, "")),
-        trying=Counter(a.job.profile_uid for a in attempts if _may_be_refused(a)),
+        trying=Counter(a.job.profile_uid for a in attempts if a.job.live and not a.job.suspended and a.pod is None),
         pulling=Counter(a.job.profile_uid for a in attempts if _may_pull(a)),
     )
-
-
-def _may_be_refused(attempt: Attempt) -> bool:
-    """Whether it waits for its pod: the cluster may still refuse that."""
-    return attempt.job.live and not attempt.job.suspended and attempt.pod is None
 
 
 def _may_pull(attempt: Attempt) -> bool:
@@ -243,12 +239,6 @@ def _starts(
 
 def _job_uid(item: JobView | PodView) -> str:
     return item.uid if isinstance(item, JobView) else item.job_uid
-
-
-def _limits_by_namespace(observed: Observed) -> dict[str, dict[str, int]]:
-    """Enforced watts of each node's GPUs by namespace: what one tenant's reports tell bears on its own limits alone."""
-    reports = grouped((report.namespace, report) for report in observed.reports)
-    return {namespace: _limits(there) for namespace, there in reports.items()}
 
 
 def _limits(reports: Iterable[ReportView]) -> dict[str, int]:

@@ -50,6 +50,8 @@ K = TypeVar("K")
 T = TypeVar("T")
 Jobs = tuple[observed.JobView, ...]
 Pods = tuple[observed.PodView, ...]
+Read = tuple[observed.Raw, Any]
+"""An object, and what it was read as."""
 Missing = dict[tuple[str, str, str], ApiError]
 """Why what profiles need could not be read, by kind, namespace and name."""
 
@@ -178,8 +180,8 @@ class Gatherer:
         self._class: _Kept[str, bool] = _Kept(FRESH_SECONDS)
         self._queues: _Kept[tuple[str, str], bool] = _Kept(FRESH_SECONDS)
         self._gpus: _Kept[str, DeviceClass] = _Kept(FRESH_SECONDS)
-        self._read: dict[ObjectKind, dict[str, tuple[observed.Raw, Any]]] = {}
-        """What each object was read as, by UID: what has not changed since is not read again."""
+        self._read: dict[ObjectKind, dict[str, Read]] = {}
+        """By UID: what has not changed since is not read again."""
         self._forbidden: dict[tuple[ObjectKind, str], str] = {}
         """What the API server said to the last list of a kind in a namespace, where that was 403."""
         self.faults: list[Fault] = []
@@ -258,6 +260,7 @@ class Gatherer:
         self._forget_unnamed(served)
         texts = await _each("ConfigMap", wanted_texts(served), self._texts, self._reader.config_map, missing)
         queues = await _each("LocalQueue", _wanted_queues(served), self._queues, self._reader.has_queue, missing)
+        reports = (report for report in self._views("reports", report_view) if report.namespace not in unserved)
         has_class, device_class = self._reader.has_priority_class, self._reader.device_class
         seen = observed.Observed(
             now=self._now(),
@@ -266,9 +269,7 @@ class Gatherer:
             nodes=dict(self._cache.all("nodes")),
             jobs=(*await self._with_problems(jobs, pods, missing), *creating),
             pods=pods,
-            reports=within_namespace(
-                (report for report in self._views("reports", report_view) if report.namespace not in unserved), homes
-            ),
+            reports=within_namespace(reports, homes),
             occupancy={name: seen for name, (at, seen) in self._probes.items() if now - at < _keeps(seen)},
             config_maps=texts,
             stop=strictest(self._settings.stop, self._stop()),
@@ -327,12 +328,8 @@ class Gatherer:
         return tuple(seen for _, seen in now.values() if seen is not None)
 
     def _seen(
-        self,
-        kind: ObjectKind,
-        raw: observed.Raw,
-        view: Callable[[observed.Raw], T | None],
-        before: tuple[observed.Raw, T | None] | None,
-    ) -> tuple[observed.Raw, T | None]:
+        self, kind: ObjectKind, raw: observed.Raw, view: Callable[[observed.Raw], Any], before: Read | None
+    ) -> Read:
         """The object and how decisions see it; as it was seen before where reading it raises, and then read again."""
         if before is not None and before[0] is raw:
             return before

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any
 
 from precision_api.facts.names import LABEL_PROFILE_UID
 from precision_operator.core.attempts.refusal import Answer, Refusals, accepted, hold_of, noted, standing
@@ -60,9 +59,5 @@ class RefusedCreations:
 
 def agents_of(raws: Mapping[str, Raw], profile_uid: str) -> int:
     """How many of these objects belong to agents of a profile and have not ended."""
-    return sum(_is_of(raw, profile_uid) for raw in raws.values())
-
-
-def _is_of(raw: Mapping[str, Any], profile_uid: str) -> bool:
-    ended = (raw.get("status") or {}).get("phase") in ("Succeeded", "Failed")
-    return not ended and (raw["metadata"].get("labels") or {}).get(LABEL_PROFILE_UID) == profile_uid
+    live = (raw for raw in raws.values() if (raw.get("status") or {}).get("phase") not in ("Succeeded", "Failed"))
+    return sum((raw["metadata"].get("labels") or {}).get(LABEL_PROFILE_UID) == profile_uid for raw in live)
