@@ -76,6 +76,7 @@ def _reasons(seen: Mapping[str, Sequence[Any]]) -> set[str]:
         attempt, standing = answer.past.attempt, answer.standing
         said |= {answer.reason, answer.due, attempt and attempt.reason, standing and standing.reason}
         said.add((answer.past.detail_problem or "").partition(":")[0])
+        said |= {"NoPeers"} if answer.no_peers else set()
     return said - {None, ""}
 
 
