@@ -10,7 +10,7 @@ import pytest
 
 from precision_agent.cases import Variant
 from precision_agent.power.energy import Window
-from precision_agent.power.sensor_sampling import SensorRow, recordings
+from precision_agent.power.sensor_sampling import SensorRow, Tape
 from precision_agent.protocol import Sample
 from precision_agent.sampling.calibrate import calibrated, counter_scope, disagrees, idle_watts, period, square_wave
 from precision_api.exchange.result import Failure, Sensor
@@ -71,7 +71,7 @@ def test_a_square_wave_that_must_end_tells_nothing() -> None:
 
 
 def test_a_counter_that_agrees_under_a_square_wave_is_calibrated() -> None:
-    found = calibrated(recordings(rows()), WINDOW)
+    found = calibrated(Tape(rows()).recordings(), WINDOW)
     assert (found.accuracy, found.message) == ("calibrated", "")
     assert found.agreement == pytest.approx(1.0, abs=0.02)
     assert found.counter_update_seconds == pytest.approx(0.1, rel=0.02)
@@ -80,12 +80,14 @@ def test_a_counter_that_agrees_under_a_square_wave_is_calibrated() -> None:
 
 @pytest.mark.parametrize("factor", [0.9, 1.1])
 def test_a_counter_ten_percent_off_is_not(factor: float) -> None:
-    found = calibrated(recordings([*rows(factor), *rows(uuid="GPU-1")]), WINDOW)
+    found = calibrated(Tape([*rows(factor), *rows(uuid="GPU-1")]).recordings(), WINDOW)
     assert (found.accuracy, disagrees(found)) == ("unverified", True)
 
 
 def test_a_gpu_without_a_counter_leaves_the_accuracy_unverified_with_the_reason() -> None:
-    found = calibrated(recordings([SensorRow(row.at, row.gpu, milliwatts=row.milliwatts) for row in rows()]), WINDOW)
+    found = calibrated(
+        Tape([SensorRow(row.at, row.gpu, milliwatts=row.milliwatts) for row in rows()]).recordings(), WINDOW
+    )
     assert (found.accuracy, found.message, disagrees(found)) == ("unverified", "no_energy_counter", False)
 
 
@@ -111,20 +113,20 @@ def on_a_module(factor: float, uuid: str = "GPU-0", cpu_watts: int = 150) -> lis
 def test_a_counter_between_the_gpus_draw_and_its_modules_covers_more(
     factor: float, cpu_watts: int, scope: str | None
 ) -> None:
-    found = calibrated(recordings(on_a_module(factor, cpu_watts=cpu_watts)), WINDOW)
+    found = calibrated(Tape(on_a_module(factor, cpu_watts=cpu_watts)).recordings(), WINDOW)
     assert found.counter_scope == scope
     assert disagrees(found) == (scope is None)
     assert found.agreement == pytest.approx(factor, rel=0.03)
 
 
 def test_a_counter_that_covers_more_leaves_the_accuracy_unverified_and_says_how_energy_is_taken() -> None:
-    found = calibrated(recordings([*on_a_module(1.375), *on_a_module(1.375, "GPU-1")]), WINDOW)
+    found = calibrated(Tape([*on_a_module(1.375), *on_a_module(1.375, "GPU-1")]).recordings(), WINDOW)
     assert (found.accuracy, counter_scope(found)) == ("unverified", "more")
     assert "integral of the GPU's power alone" in found.message
 
 
 def test_one_gpu_whose_counter_is_its_own_leaves_the_node_without_an_explanation() -> None:
-    found = calibrated(recordings([*on_a_module(1.375), *rows(uuid="GPU-1")]), WINDOW)
+    found = calibrated(Tape([*on_a_module(1.375), *rows(uuid="GPU-1")]).recordings(), WINDOW)
     assert (found.counter_scope, disagrees(found)) == (None, True)
 
 
@@ -136,14 +138,14 @@ def test_the_period_is_that_of_the_sensor_that_energy_is_taken_from() -> None:
 
 
 def test_idle_power_adds_up_over_gpus_and_counts_a_module_once() -> None:
-    two = recordings([*rows(module=900_000), *rows(uuid="GPU-1", module=900_000)])
+    two = Tape([*rows(module=900_000), *rows(uuid="GPU-1", module=900_000)]).recordings()
     found = idle_watts(two, {"GPU-0": "board", "GPU-1": "board"}, WINDOW)
     assert found["gpu"] == pytest.approx(800, rel=0.05)
     assert found["module"] == pytest.approx(900)
 
 
 def test_a_scope_that_one_gpu_lacks_has_no_idle_power() -> None:
-    two = recordings([*rows(module=900_000), *rows(uuid="GPU-1")])
+    two = Tape([*rows(module=900_000), *rows(uuid="GPU-1")]).recordings()
     assert set(idle_watts(two, {}, WINDOW)) == {"gpu"}
 
 

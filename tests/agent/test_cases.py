@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from precision_agent.cases import CONTROL, Cases, GemmCase, TrainingCase, Variant, cases_of, refusal_of
-from precision_agent.method.abba_block import abba_blocks
+from precision_agent.method.slot import abba_blocks
 from precision_api.facts.recipes import RECIPE_NAMES, Recipe
 from precision_api.models.gemm_text import Shape
 from precision_api.models.resolution import resolve

@@ -9,7 +9,8 @@ import pytest
 
 from precision_agent.power.energy import Window
 from precision_agent.power.preflight import Health
-from precision_agent.power.sensor_sampling import Recording, SensorRow, recordings
+from precision_agent.power.sensing import SensorFacts
+from precision_agent.power.sensor_sampling import Recording, SensorRow, Tape
 from precision_agent.power.throttle import KINDS
 from precision_agent.protocol import Part
 from precision_agent.results import power_windows
@@ -49,11 +50,11 @@ def recorded(
         if not module:
             told["millijoules"] = round(joules * 1000)
         rows.append(SensorRow(at, uuid, **told))  # type: ignore[arg-type]
-    return recordings(rows)
+    return Tape(rows).recordings()
 
 
 def powers(recorded: dict[str, Recording], made: list[PowerWindow]) -> object:
-    return power_windows.node_power_by_part(recorded, made, list(recorded), power_windows.WindowSensors({}, 0.1))
+    return power_windows.node_power_by_part(recorded, made, list(recorded), SensorFacts(sensor_seconds=0.1))
 
 
 def test_each_part_has_its_own_power_and_validity_is_pooled_over_all_of_them() -> None:
@@ -121,7 +122,7 @@ def test_a_lock_of_the_gpus_mean_alone_voids_nothing() -> None:
 def test_a_gpu_without_recording_or_with_another_scope_voids_the_power() -> None:
     both = recorded(windows())
     assert names(
-        power_windows.node_power_by_part(both, windows(), ["GPU-0", "GPU-1"], power_windows.WindowSensors({}, 0.1))
+        power_windows.node_power_by_part(both, windows(), ["GPU-0", "GPU-1"], SensorFacts(sensor_seconds=0.1))
     ) == ["no_sampler"]
     mixed = both | recorded(windows(), "GPU-1", module=True)
     assert names(powers(mixed, windows())) == ["module_shared"]
@@ -133,9 +134,9 @@ def test_throttling_is_told_of_the_gpu_that_it_hit_most() -> None:
         for n in range(31)
         for uuid, share in (("GPU-0", 0.0), ("GPU-1", 0.2))
     ]
-    held_back = power_windows.held_back(recordings(rows), [Window(0.0, 1.0), Window(2.0, 3.0)])
+    held_back = power_windows.held_back(Tape(rows).recordings(), [Window(0.0, 1.0), Window(2.0, 3.0)])
     assert (held_back.marked.reason, held_back.marked.share) == ("hardware_thermal", pytest.approx(0.2))
-    assert power_windows.held_back(recordings(rows[::2]), [Window(0.0, 1.0)]).marked is None
+    assert power_windows.held_back(Tape(rows[::2]).recordings(), [Window(0.0, 1.0)]).marked is None
 
 
 def test_a_gpu_of_which_nothing_tells_of_heat_or_brake_is_named() -> None:
@@ -143,14 +144,14 @@ def test_a_gpu_of_which_nothing_tells_of_heat_or_brake_is_named() -> None:
     masks = [SensorRow(0.1 * n, "GPU-1", reasons=0) for n in range(31)]
     dumb = [SensorRow(0.1 * n, "GPU-2", sm_mhz=1800, throttle_ns={"74": 0}) for n in range(31)]
     windows_ = [Window(0.0, 1.0), Window(2.0, 3.0)]
-    found = recordings([*hot, *masks, *dumb])
+    found = Tape([*hot, *masks, *dumb]).recordings()
     assert power_windows.blind(found, windows_, ["GPU-0", "GPU-1", "GPU-2", "GPU-3"]) == ("GPU-2", "GPU-3")
     assert power_windows.held_back(found, windows_).marked is None, "it would pass for a cool one"
 
 
 def test_clocks_are_means_and_heat_is_the_hottest_within_the_windows() -> None:
     rows = [SensorRow(float(n), "GPU-0", celsius=50 + n, sm_mhz=1000 + n) for n in range(10)]
-    clocks = power_windows.clocks(recordings(rows), [Window(1.0, 3.0)])
+    clocks = power_windows.clocks(Tape(rows).recordings(), [Window(1.0, 3.0)])
     assert (clocks.sm_mhz, clocks.celsius) == (1002.0, 53.0)
     assert power_windows.clocks({}, [Window(1.0, 3.0)]) is None
 
@@ -176,15 +177,15 @@ def test_memory_in_use_is_the_fullest_gpus_highest_within_the_windows(
     gpus = [Gpu(uuid=f"GPU-{n}", name="GPU", memory_bytes=total) for n, total in ((0, 80), (1, 90))]
     idle = {"memory_used_bytes": 7, "memory_with_reserve": with_reserve, "numa_node": numa_node}
     health = [Health(f"GPU-{n}", **idle) for n in range(2)]
-    found = power_windows.device_memory(recordings(rows), [Window(1.0, 3.0)], gpus, health, product)
+    found = power_windows.device_memory(Tape(rows).recordings(), [Window(1.0, 3.0)], gpus, health, product)
     assert found == DeviceMemory(used_bytes=used, total_bytes=90, counted=counted)
-    assert power_windows.device_memory(recordings(rows), [], gpus, health, product) is None, "nothing trained"
+    assert power_windows.device_memory(Tape(rows).recordings(), [], gpus, health, product) is None, "nothing trained"
 
 
 def test_the_trace_is_thinned_and_what_one_gpu_did_not_tell_is_no_number() -> None:
     rows = [SensorRow(n * 0.5, uuid, milliwatts=100_000) for n in range(4000) for uuid in ("GPU-0", "GPU-1")]
     rows = [row for row in rows if not (row.gpu == "GPU-1" and 500 < row.at < 700)]
-    trace = power_windows.power_trace(recordings(rows), "2026-11-21T09:00:00Z", 0.0)
+    trace = power_windows.power_trace(Tape(rows).recordings(), "2026-11-21T09:00:00Z", 0.0)
     assert len(trace.watts) <= 600
     assert set(trace.watts) == {200.0, None}
     assert power_windows.power_trace({}, "2026-11-21T09:00:00Z", 0.0) is None

@@ -18,7 +18,7 @@ from precision_agent.cases import Case, GemmCase, TrainingCase, Variant
 from precision_agent.power.energy import Trace
 from precision_agent.power.preflight import Health
 from precision_agent.power.sensing import SensorFacts
-from precision_agent.power.sensor_sampling import Recordings, SensorRow, recordings
+from precision_agent.power.sensor_sampling import Recordings, SensorRow, Tape
 from precision_agent.protocol import LossPlan, LossTrack, Profile, ProfiledKernel
 from precision_agent.run.open import Opened, Wanted
 from precision_agent.run.run import Clock, Outcome, Surroundings, run_request, run_wanted
@@ -307,7 +307,7 @@ def with_sensors(change: Callable[[Recordings], Recordings], sensor: Sensor | No
 
 def lost(found: Recordings) -> Recordings:
     first = next(iter(found.gpus))
-    gone = recordings([SensorRow(0.0, first, lost="GPU is lost")])[first]
+    gone = Tape([SensorRow(0.0, first, lost="GPU is lost")]).recordings()[first]
     return Recordings({**found.gpus, first: gone})
 
 

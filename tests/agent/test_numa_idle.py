@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from precision_agent.power import preflight
-from precision_agent.power.numa import system_bytes
-from precision_agent.power.preflight import Health, findings, read_health
+from precision_agent.power.preflight import Health, findings, read_health, system_bytes
 
 GIB = 1 << 30
 MEMINFO = """Node 2 MemTotal:       196608000 kB

@@ -17,9 +17,10 @@ from precision_agent.power import aliasing
 from precision_agent.power import reasons as why
 from precision_agent.power.energy import EnergyReading, PowerSample, Trace, Window, without_pauses
 from precision_agent.power.reasons import Reason
+from precision_agent.power.sensing import SensorFacts
 from precision_agent.power.sensor_sampling import Recording
 from precision_agent.protocol import Part, Sample
-from precision_agent.results.power_windows import NodePower, WindowSensors, node_power_by_part
+from precision_agent.results.power_windows import NodePower, node_power_by_part
 from precision_agent.sampling.calibrate import rest_watts
 from precision_agent.sampling.sample import PowerWindow, take
 from precision_api.exchange.request import Timing
@@ -43,7 +44,10 @@ def told(step: float, seed: int, busy: float = 0.7) -> tuple[float, float]:
     steps = Steps(step, busy, aliasing.pauses(seed, longest), calls)
     gpu = SeldomSensor(steps)
     found = node_power_by_part(
-        {"GPU-0": gpu.recording()}, windows(gpu, steps, longest), ["GPU-0"], WindowSensors({}, 0.1, gpu.rests)
+        {"GPU-0": gpu.recording()},
+        windows(gpu, steps, longest),
+        ["GPU-0"],
+        SensorFacts(sensor_seconds=0.1, rests=gpu.rests),
     )
     assert isinstance(found, NodePower), found
     return found.watts["layers"], steps.watts
@@ -62,7 +66,7 @@ def test_the_windows_mean_is_no_steps_power(step: float) -> None:
     gpu = SeldomSensor(steps)
     [window] = windows(gpu, steps, 0.025)
     found = node_power_by_part(
-        {"GPU-0": gpu.recording()}, [replace(window, running={})], ["GPU-0"], WindowSensors({}, 0.1)
+        {"GPU-0": gpu.recording()}, [replace(window, running={})], ["GPU-0"], SensorFacts(sensor_seconds=0.1)
     )
     assert found.watts["layers"] / steps.watts < 0.97, "this test can tell the two apart"
 
@@ -73,7 +77,9 @@ def test_the_powers_of_all_gpus_lose_each_its_own_pauses() -> None:
     running = {name: gpu.running(SEEN) for name, gpu in gpus.items()}
     window = PowerWindow("layers", SEEN, 0.15, 0.025, running)
     recorded = {name: gpu.recording() for name, gpu in gpus.items()}
-    found = node_power_by_part(recorded, [window], list(gpus), WindowSensors({}, 0.1, gpus["GPU-0"].rests))
+    found = node_power_by_part(
+        recorded, [window], list(gpus), SensorFacts(sensor_seconds=0.1, rests=gpus["GPU-0"].rests)
+    )
     assert found.watts["layers"] == pytest.approx(sum(steps.watts for steps in made), rel=0.03)
     assert found.seconds == pytest.approx(12.0), "the windows are as long as they were"
 
@@ -87,8 +93,8 @@ def test_pauses_whose_power_was_not_measured_leave_no_figure_but_the_reason() ->
     steps = Steps(0.15, 0.7, aliasing.pauses(1, 0.025))
     gpu = SeldomSensor(steps)
     recorded, made = {"GPU-0": gpu.recording()}, windows(gpu, steps, 0.025)
-    assert names(node_power_by_part(recorded, made, ["GPU-0"], WindowSensors({}, 0.1))) == ["rest_unknown"]
-    slow = WindowSensors({}, 0.3, gpu.rests)
+    assert names(node_power_by_part(recorded, made, ["GPU-0"], SensorFacts(sensor_seconds=0.1))) == ["rest_unknown"]
+    slow = SensorFacts(sensor_seconds=0.3, rests=gpu.rests)
     assert rest_watts(recorded["GPU-0"].gpu, gpu.rests, 0.3) is None, "no reading is surely free of the load"
     assert "rest_unknown" in names(node_power_by_part(recorded, made, ["GPU-0"], slow))
 
@@ -96,7 +102,9 @@ def test_pauses_whose_power_was_not_measured_leave_no_figure_but_the_reason() ->
 def test_without_pauses_nothing_is_taken_off_and_the_power_at_rest_is_not_asked_for() -> None:
     steps = Steps(0.233, 0.7, repeat(0.0))
     gpu = SeldomSensor(steps)
-    found = node_power_by_part({"GPU-0": gpu.recording()}, windows(gpu, steps, 0.0), ["GPU-0"], WindowSensors({}, 0.1))
+    found = node_power_by_part(
+        {"GPU-0": gpu.recording()}, windows(gpu, steps, 0.0), ["GPU-0"], SensorFacts(sensor_seconds=0.1)
+    )
     assert found.watts["layers"] == pytest.approx(steps.watts, rel=0.02)
 
 
@@ -112,7 +120,7 @@ def test_a_module_loses_the_pauses_of_all_its_gpus_in_the_mean() -> None:
     power = tuple(PowerSample(0.05 * n, watts[n > 100] + n % 2 / 1e3) for n in range(500))
     module = Recording(Trace(), Trace(power, scope="module"), (), (), ())
     window = PowerWindow("layers", Window(8.0, 20.0), 0.233, 0.025, {"GPU-0": 0.9, "GPU-1": 0.7})
-    known = WindowSensors({"GPU-0": "board", "GPU-1": "board"}, 0.05, (Window(0.0, 4.0),))
+    known = SensorFacts(modules={"GPU-0": "board", "GPU-1": "board"}, sensor_seconds=0.05, rests=(Window(0.0, 4.0),))
     found = node_power_by_part({"GPU-0": module, "GPU-1": module}, [window], ["GPU-0", "GPU-1"], known)
     assert found.watts["layers"] == pytest.approx((500 - 0.2 * 200) / 0.8, rel=1e-3)
 

@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from precision_agent.cases import variants_of
-from precision_agent.method.abba_block import abba_blocks
 from precision_agent.method.duration import as_document, as_text, phases, timed_share, total_seconds
-from precision_agent.method.slot import BETWEEN_SECONDS
+from precision_agent.method.slot import BETWEEN_SECONDS, abba_blocks
 from precision_api.exchange.request import LOSS_BY_DEFAULT, TIMINGS, LossRuns, MeasurementRequest, Timing
 from precision_api.facts.recipes import RECIPE_NAMES, Recipe
 from precision_api.models.workload import Workload

@@ -19,7 +19,7 @@ from precision_agent.power import reasons as why
 from precision_agent.power import sensor_sampling
 from precision_agent.power.energy import StepPace, Window, mean_power, sensor_period
 from precision_agent.power.preflight import Health, findings
-from precision_agent.power.sensor_sampling import Recording, Sampler, SensorRow, recordings
+from precision_agent.power.sensor_sampling import Recording, Sampler, SensorRow, Tape
 from precision_agent.power.throttle import marking, shares
 from precision_agent.power.token_energy import node_power, token_energy
 from tests.support.eventually import eventually
@@ -71,7 +71,7 @@ def scripted(library: Path, by: subprocess.Popen[str], tmp_path: Path) -> Script
 
 
 def sampled(fake: FakeNvml, seconds: float, *uuids: str) -> dict[str, Recording]:
-    return recordings(SensorRow(**row) for row in fake.run(VIRTUAL, str(seconds), *(uuids or ("GPU-0",))))
+    return Tape(SensorRow(**row) for row in fake.run(VIRTUAL, str(seconds), *(uuids or ("GPU-0",)))).recordings()
 
 
 TWO = "driver 999.1\ngpu GPU-b\nname NVIDIA GB200\nlimit_mw 1200000\nmemory 200000000000 400000000\ngpu GPU-a\n"
@@ -195,7 +195,7 @@ def test_a_step_locked_to_the_period_that_the_sensor_shows_is_caught(scripted: S
 def test_a_sampler_that_comes_late_makes_no_ticks_up_and_the_energy_stays_right(scripted: Scripted) -> None:
     fake = scripted("gpu GPU-0\npower 0 100\npower 15 700\n")
     rows = fake.run("from tests.support.fake_nvml.virtual import main; main(15.0, ['GPU-0'], late=0.22)")
-    trace = recordings(SensorRow(**row) for row in rows)["GPU-0"].gpu
+    trace = Tape(SensorRow(**row) for row in rows).recordings()["GPU-0"].gpu
     times = [sample.at for sample in trace.power]
     assert min(later - earlier for earlier, later in pairwise(times)) > 0.02
     assert max(later - earlier for earlier, later in pairwise(times)) > 0.22

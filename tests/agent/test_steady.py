@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from precision_agent.cases import Variant
-from precision_agent.power.sensor_sampling import Recording, SensorRow, recordings
+from precision_agent.power.sensor_sampling import Recording, SensorRow, Tape
 from precision_agent.protocol import Sample
 from precision_agent.sampling.steady import LEAST_POINTS, Slice, WarmUp, moving, warm_up
 from precision_api.exchange.result import Failure
@@ -109,7 +109,7 @@ def test_the_hottest_gpu_and_the_slowest_clock_are_watched(uuid: str, expected: 
             SensorRow(device.now, "GPU-0", celsius=70 + moved, sm_mhz=1900),
             SensorRow(device.now, "GPU-1", celsius=50, sm_mhz=1800 - slowed),
         ]
-        return recordings(rows)
+        return Tape(rows).recordings()
 
     found = warm_up(devices_of(device), BF16, recorded, lambda: None, lambda spent: None, WarmUp(40.0, 2.0))
     assert (found.state, found.message) == ("not_steady", f"still moving: {expected}")

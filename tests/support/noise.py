@@ -17,8 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from precision_agent.cases import Variant
-from precision_agent.method.abba_block import abba_blocks
-from precision_agent.method.slot import slot_of
+from precision_agent.method.slot import abba_blocks, slot_of
 from precision_api.exchange import stats
 from precision_api.exchange.request import Timing
 from precision_api.exchange.result import Interval

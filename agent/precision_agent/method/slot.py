@@ -1,12 +1,17 @@
-"""How one slot of a variant is spent: a stretch is discarded, then training step, power window and GEMMs. Pure.
+"""The order of measuring, ABBA blocks (A B C ... C B A), and how one slot of a variant in them is spent. Pure.
+
+A stretch is discarded, then training step, power window and GEMMs.
 
 Taking samples, planning a run and simulating its intervals all count with this.
 """
 
 from __future__ import annotations
 
+import random
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from precision_agent.cases import Variant
 from precision_api.exchange.request import Timing
 
 POWER_SECONDS = 10.6
@@ -57,3 +62,11 @@ def power_share(timing: Timing) -> float:
     """Of a training segment: what gives the variant's windows their seconds, within bounds."""
     wanted = POWER_SECONDS / (2 * timing.passes * timing.segment_seconds)
     return min(MOST_POWER_SHARE, max(LEAST_POWER_SHARE, wanted))
+
+
+def abba_blocks(variants: tuple[Variant, ...], passes: int, seed: int) -> Iterator[tuple[Variant, ...]]:
+    """`passes` ABBA blocks over the variants: each twice, mirrored, so that a linear drift falls out of every ratio."""
+    chance = random.Random(f"order/{seed}")
+    for _ in range(passes):
+        there = chance.sample(variants, len(variants))
+        yield (*there, *reversed(there))

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from precision_agent.power.numa import system_bytes
 from precision_api.exchange import exits
 
 
@@ -75,6 +76,9 @@ IDLE_UTILISATION_PERCENT = 5
 STILL_BYTES = 64 << 20
 """Assumed, not tried on a GPU: what the used memory of an idle GPU may change by within a second."""
 READ_AGAIN_SECONDS = 1.0
+NODES = Path("/sys/devices/system/node")
+_OWN = ("AnonPages", "FilePages", "Slab")
+"""Pages of processes, of files, and of the kernel. What CUDA allocates is in none of them."""
 
 
 def _full(gpu: Health) -> bool:
@@ -211,3 +215,18 @@ def _health(nvml: Any, uuid: str) -> Health:
         system_bytes=None if node is None else system_bytes(node),
         processes=None if processes is None else len(processes),
     )
+
+
+def system_bytes(node: int, nodes: Path = NODES) -> int | None:
+    """Bytes of a GPU that is a NUMA node, as on Grace superchips, that hold the system's own pages; None: not told.
+
+    There NVML's figure of used memory is the operating system's accounting: "pages allocated from FB memory are not
+    released even after the process terminates", and under pressure the system puts pages of its own there (NVML API
+    Reference, Known Issues). So much of it may be in use on a GPU that nobody uses.
+    """
+    try:
+        text = (nodes / f"node{node}" / "meminfo").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return None
+    sizes = {name: int(kib) for name, kib in re.findall(r"^Node \d+ (\w+):\s+(\d+) kB$", text, re.MULTILINE)}
+    return sum(sizes[name] for name in _OWN) * 1024 if set(_OWN) <= set(sizes) else None

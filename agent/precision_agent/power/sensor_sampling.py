@@ -174,18 +174,12 @@ def start(uuids: Sequence[str], folder: Path, interval: float = LEAST_INTERVAL_S
     return Failure(reason=answer.get("failure", why.NO_SAMPLER.name), message=str(message)[:1024])
 
 
-def recordings(rows: Iterable[SensorRow]) -> dict[str, Recording]:
-    """The rows as recordings by UUID."""
-    tape = Tape()
-    tape.add(rows)
-    return tape.recordings()
-
-
 class Tape:
     """Rows as they come, kept by GPU and kind: what was added before is not gone through again."""
 
-    def __init__(self) -> None:
+    def __init__(self, rows: Iterable[SensorRow] = ()) -> None:
         self._gpus: dict[str, _Kept] = {}
+        self.add(rows)
 
     def add(self, rows: Iterable[SensorRow]) -> None:
         """Later rows; of any GPU."""

@@ -48,64 +48,55 @@ class Rule:
 
     name: str
     part: Literal["head", "function", "full"]
-    pattern: re.Pattern[str]
+    pattern: str
     read: KernelClass | Callable[[Named], KernelClass]
-
-
-def _rule(
-    name: str,
-    part: Literal["head", "function", "full"],
-    pattern: str,
-    read: KernelClass | Callable[[Named], KernelClass],
-) -> Rule:
-    return Rule(name, part, re.compile(pattern), read)
 
 
 _MULTIPLIES = r"gemm|gemv|matmul|(?:^|_)b?mm(?:_|$)|einsum|linear|mlp|ffn"
 
 RULES: tuple[Rule, ...] = (
     # Moves and talks.
-    _rule("memory", "full", r"^\[?(?:cuda )?mem(?:cpy|set)\b", "not_a_gemm"),
-    _rule("collective", "full", r"^nccl|^nvshmem|^(?!.*(?:gemm|matmul)).*(?:all_?reduce|all_?gather|reduce_?scatter|"
+    Rule("memory", "full", r"^\[?(?:cuda )?mem(?:cpy|set)\b", "not_a_gemm"),
+    Rule("collective", "full", r"^nccl|^nvshmem|^(?!.*(?:gemm|matmul)).*(?:all_?reduce|all_?gather|reduce_?scatter|"
           r"all_?to_?all|userbuffers|ncclkernel|nccldevkernel|deep_ep::)", "not_a_gemm"),
     # Attention multiplies too, but no linear layer's weights.
-    _rule("attention", "full", r"fmha|sdpa|flash_?attn|flash_?attention|flash_(?:fwd|bwd)|\bflash::|flash_fprop|"
+    Rule("attention", "full", r"fmha|sdpa|flash_?attn|flash_?attention|flash_(?:fwd|bwd)|\bflash::|flash_fprop|"
           r"flash_bprop|attentionkernel|pagedkv|paged_attention|mqa_logits|unified_attention|(?:^|_)attn_(?:fwd|bwd)|"
           r"flash_?mla|attentionmla|cudnn::fusion::(?:compute_dot_do_o|convert_dq_to)", "not_a_gemm"),
     # What surrounds a library's GEMM.
-    _rule("splitk-reduction", "full", r"split_?k_?reduce|reduce_?split_?k", "not_a_gemm"),
-    _rule("cublaslt-epilogue", "head", r"^cublaslt::epilogue", "not_a_gemm"),
-    _rule("convolution", "full", r"implicit_?(?:convolve_)?s?gemm|winograd|convolve|conv[123]d|depthwise|"
+    Rule("splitk-reduction", "full", r"split_?k_?reduce|reduce_?split_?k", "not_a_gemm"),
+    Rule("cublaslt-epilogue", "head", r"^cublaslt::epilogue", "not_a_gemm"),
+    Rule("convolution", "full", r"implicit_?(?:convolve_)?s?gemm|winograd|convolve|conv[123]d|depthwise|"
           r"\d(?:fprop|dgrad|wgrad)_(?:optimized|analytic|fixed|few)", "not_a_gemm"),
     # Transformer Engine has no GEMM kernel of its own: cuBLAS and CUTLASS multiply for it.
-    _rule(EMULATION_RULE, "function", r"^swizzle_block_scaling_\w*to_mxfp8", "not_a_gemm"),
-    _rule("hadamard", "function", r"rht_gemm_device|hadamard", "not_a_gemm"),
-    _rule("transformer-engine", "head", r"^transformer_engine::", "not_a_gemm"),
+    Rule(EMULATION_RULE, "function", r"^swizzle_block_scaling_\w*to_mxfp8", "not_a_gemm"),
+    Rule("hadamard", "function", r"rht_gemm_device|hadamard", "not_a_gemm"),
+    Rule("transformer-engine", "head", r"^transformer_engine::", "not_a_gemm"),
     # Libraries' GEMMs. Each reader returns `unknown` for what its grammar doesn't explain.
-    _rule("cublas-nvjet", "full", r"^nvjet_", cublas_jet),
-    _rule("cublas-xmma", "function", r"^[a-z0-9_]*?xmma_gemm_", xmma),
-    _rule("cutlass3-library", "head", r"^cutlass3x_", cutlass3),
-    _rule("trtllm-gen", "full", r"^b?(?:mm|gemm)_(?:mx)?(?:bfloat16|fp16|e[245]m[123]|fp32|int)", trtllm),
-    _rule("deep-gemm", "head", r"^deep_gemm::|^sm\d+_(?:fp8|bf16)_\w*gemm_\w*impl$", deep_gemm),
-    _rule("cutlass2-library", "function", r"^(?:cutlass|trt|ampere|volta|turing|maxwell|pascal|hopper|sm\d+)_\w*gemm",
+    Rule("cublas-nvjet", "full", r"^nvjet_", cublas_jet),
+    Rule("cublas-xmma", "function", r"^[a-z0-9_]*?xmma_gemm_", xmma),
+    Rule("cutlass3-library", "head", r"^cutlass3x_", cutlass3),
+    Rule("trtllm-gen", "full", r"^b?(?:mm|gemm)_(?:mx)?(?:bfloat16|fp16|e[245]m[123]|fp32|int)", trtllm),
+    Rule("deep-gemm", "head", r"^deep_gemm::|^sm\d+_(?:fp8|bf16)_\w*gemm_\w*impl$", deep_gemm),
+    Rule("cutlass2-library", "function", r"^(?:cutlass|trt|ampere|volta|turing|maxwell|pascal|hopper|sm\d+)_\w*gemm",
           cutlass2),
-    _rule("cublas-small", "head", r"^(?:internal::)?(?:gemv\w*|gemmsn_\w+|gemmk1_\w+|gemvx::kernel)$", small_gemm),
-    _rule("fp8-blockwise", "full", r"^cutlass::device_kernel<(?:vllm::cutlass_3x_gemm_fp8_blockwise<|"
+    Rule("cublas-small", "head", r"^(?:internal::)?(?:gemv\w*|gemmsn_\w+|gemmk1_\w+|gemvx::kernel)$", small_gemm),
+    Rule("fp8-blockwise", "full", r"^cutlass::device_kernel<(?:vllm::cutlass_3x_gemm_fp8_blockwise<|"
           r"dpsk::grouped_gemm::cuda::(?:m_grouped_)?fp8_d?ptp128c(?:_acc)?::gemmkernel\b)", "fp8_block"),
-    _rule("cutlass-atom", "full", r"^cutlass::(?:device_kernel|kernel2?)<", cutlass_atom),
-    _rule("triton-block-fp8", "function", r"^_w8a8_(?:block_fp8_matmul|triton_block_scaled_mm)(?:_unrolledx4)?$",
+    Rule("cutlass-atom", "full", r"^cutlass::(?:device_kernel|kernel2?)<", cutlass_atom),
+    Rule("triton-block-fp8", "function", r"^_w8a8_(?:block_fp8_matmul|triton_block_scaled_mm)(?:_unrolledx4)?$",
           "fp8_block"),
     # Everything else that surely multiplies nothing.
-    _rule("cub", "head", r"^(?:at_cuda_detail::)?cub::", "not_a_gemm"),  # sorts, scans, selects
-    _rule("gemm-preparation", "function", r"^_*(?:setup|get|prepare|compute)_\w*gemm|"
+    Rule("cub", "head", r"^(?:at_cuda_detail::)?cub::", "not_a_gemm"),  # sorts, scans, selects
+    Rule("gemm-preparation", "function", r"^_*(?:setup|get|prepare|compute)_\w*gemm|"
           r"(?:quant\w*|cast|swizzle\w*|transpose|pack\w*|pad\w*)_for_\w*gemm|"
           r"(?:^|_)(?:quanti[sz]e|cast|swizzle)_(?:\w+_)?gemm_(?:swizzled|inputs?|operands?|scales)(?:_|$)",
           "not_a_gemm"),
-    _rule("quantisation", "function", rf"^(?!.*(?:{_MULTIPLIES})).*(?:quanti[sz](?!ed)|"
+    Rule("quantisation", "function", rf"^(?!.*(?:{_MULTIPLIES})).*(?:quanti[sz](?!ed)|"
           r"(?:^|_)(?:quant|cast|cvt|unswizzle|swizzle|amax|transpose|compute_\w*scale)(?=_|\d|$))", "not_a_gemm"),
-    _rule("inductor-pointwise", "function", r"^triton_(?:poi|red|per|for|foreach)_", "not_a_gemm"),
-    _rule("pytorch-native", "head", rf"^at::native::(?!.*(?:{_MULTIPLIES}))", "not_a_gemm"),
-    _rule("framework", "function", rf"^(?!.*(?:{_MULTIPLIES}))(?:.*(?:rms_?norm|layer_?norm|softmax|elementwise|"
+    Rule("inductor-pointwise", "function", r"^triton_(?:poi|red|per|for|foreach)_", "not_a_gemm"),
+    Rule("pytorch-native", "head", rf"^at::native::(?!.*(?:{_MULTIPLIES}))", "not_a_gemm"),
+    Rule("framework", "function", rf"^(?!.*(?:{_MULTIPLIES}))(?:.*(?:rms_?norm|layer_?norm|softmax|elementwise|"
           r"multi_tensor_apply|rotary|embedding|dropout|cross_entropy|(?:^|_)adamw?_|topk|cat_?array|reduce_kernel|"
           r"attention|(?:silu|gelu|swiglu|act)_and_mul|swiglu_(?:forward|backward)|nchwtonhwc|nhwctonchw|"
           r"reshape_and_cache|routingindices)|ln_(?:fwd|bwd)_|fused_rope_|moe_(?:un)?permute)", "not_a_gemm"),
@@ -122,7 +113,7 @@ def classify(name: str) -> Classified:
 def _classify(name: str) -> tuple[KernelClass, str]:
     named = Named.of(name)
     for rule in RULES:
-        if rule.pattern.search(getattr(named, rule.part)):
+        if re.search(rule.pattern, getattr(named, rule.part)):
             return (rule.read if isinstance(rule.read, str) else rule.read(named)), rule.name
     return "unknown", "none"
 

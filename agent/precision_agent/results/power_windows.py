@@ -17,11 +17,12 @@ from precision_agent.power import reasons as why
 from precision_agent.power.aliasing import lock_with_pauses
 from precision_agent.power.preflight import Health
 from precision_agent.power.reasons import Reason
+from precision_agent.power.sensing import SensorFacts
 from precision_agent.power.sensor_sampling import Recording, values_within
 from precision_agent.power.throttle import MARKING, ThrottleReading, marking, pooled, shares
 from precision_agent.power.token_energy import node_power
 from precision_agent.protocol import Part
-from precision_agent.sampling.calibrate import rest_watts
+from precision_agent.sampling.calibrate import counter_scope, rest_watts
 from precision_agent.sampling.sample import PowerWindow
 from precision_api.exchange.result import Clocks, DeviceMemory, Gpu, PowerScope, PowerTrace, ThrottleShare
 from precision_api.facts import products
@@ -61,19 +62,8 @@ class NodePower:
         return self.by_abba_block[min(places, key=lambda other: (abs(other - place), other))][part]
 
 
-@dataclass(frozen=True, slots=True)
-class WindowSensors:
-    """What is known of the sensors: the board of each GPU (UUIDs), their period, when the GPUs were at rest, and what
-    their energy counters cover."""
-
-    modules: Mapping[str, str]
-    sensor_seconds: float
-    rests: tuple[energy.Window, ...] = ()
-    counter_scope: energy.CounterScope = "gpu"
-
-
 def node_power_by_part(
-    recordings: Mapping[str, Recording], windows: Sequence[PowerWindow], names: Sequence[str], sensors: WindowSensors
+    recordings: Mapping[str, Recording], windows: Sequence[PowerWindow], names: Sequence[str], sensors: SensorFacts
 ) -> NodePower | tuple[Reason, ...]:
     """The power of all GPUs (`names`, UUIDs) while a variant's parts were replayed, or all reasons why not."""
     if not windows:
@@ -81,7 +71,7 @@ def node_power_by_part(
     missing = [name for name in names if name not in recordings]
     if missing:
         return (why.NO_SAMPLER,)
-    traces = {name: energy.in_order(_trace(recordings[name], sensors.counter_scope)) for name in names}
+    traces = {name: energy.in_order(_trace(recordings[name], counter_scope(sensors.sensor))) for name in names}
     if len({trace.scope for trace in traces.values()}) > 1:
         return (why.MODULE_SHARED,)
     # over all windows, pauses with them: is there enough to judge by, and does it agree?
@@ -103,7 +93,7 @@ def node_power_by_part(
 
 
 def _by_abba_block(
-    traces: Mapping[str, energy.Trace], windows: Sequence[PowerWindow], sensors: WindowSensors
+    traces: Mapping[str, energy.Trace], windows: Sequence[PowerWindow], sensors: SensorFacts
 ) -> dict[int, dict[Part, float]]:
     """The power of each part from the windows of one ABBA block; a part whose windows don't stand alone is left out."""
     chosen = grouped(((window.abba_block, window.part), window) for window in windows)
@@ -115,15 +105,15 @@ def _by_abba_block(
     return powers
 
 
-def _trace(recording: Recording, counter_scope: energy.CounterScope) -> energy.Trace:
+def _trace(recording: Recording, scope: energy.CounterScope) -> energy.Trace:
     """The GPU's own sensor, else the module's where only that one tells."""
     if recording.module.power and not recording.gpu.power:
         return recording.module
-    return replace(recording.gpu, counter_scope=counter_scope)
+    return replace(recording.gpu, counter_scope=scope)
 
 
 def _steps(
-    traces: Mapping[str, energy.Trace], windows: Sequence[PowerWindow], sensors: WindowSensors
+    traces: Mapping[str, energy.Trace], windows: Sequence[PowerWindow], sensors: SensorFacts
 ) -> energy.EnergyReading:
     """The node while the steps of one part's windows ran, its pauses taken off."""
     energies = {}
@@ -135,7 +125,7 @@ def _steps(
 
 
 def _mean_power(
-    name: str, trace: energy.Trace, windows: Sequence[PowerWindow], sensors: WindowSensors, limits: energy.Limits
+    name: str, trace: energy.Trace, windows: Sequence[PowerWindow], sensors: SensorFacts, limits: energy.Limits
 ) -> energy.EnergyReading:
     first, last = windows[0], windows[-1]
     cut = energy.near(trace, energy.Window(first.window.start, last.window.end))

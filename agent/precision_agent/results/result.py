@@ -20,7 +20,7 @@ from precision_agent.results.model_memory import model_memory
 from precision_agent.results.profiling import LOADS, After
 from precision_agent.results.recommend import recommend
 from precision_agent.results.train import Measured, PowerOrReason, RecipePower
-from precision_agent.sampling.calibrate import counter_scope, disagrees
+from precision_agent.sampling.calibrate import disagrees
 from precision_agent.sampling.devices import Machine
 from precision_agent.sampling.profiles import LoadProfiles
 from precision_agent.sampling.sample import Samples
@@ -289,10 +289,7 @@ def _power(variant: Variant, facts: RunFacts) -> PowerOrReason:
     if disagrees(sensing.sensor):
         return (COUNTER_DISAGREES,)
     windows = samples.windows.get(variant.label, ())
-    sensors = power_windows.WindowSensors(
-        sensing.modules, sensing.sensor_seconds, sensing.rests, counter_scope(sensing.sensor)
-    )
-    return power_windows.node_power_by_part(facts.recordings.gpus, windows, facts.run.names, sensors)
+    return power_windows.node_power_by_part(facts.recordings.gpus, windows, facts.run.names, sensing)
 
 
 def _environment(variables: Mapping[str, str]) -> dict[str, str]:

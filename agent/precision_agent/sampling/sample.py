@@ -9,9 +9,8 @@ from statistics import fmean
 from typing import Any, TypeVar
 
 from precision_agent.cases import Case, Cases, GemmCase, TrainingCase, Variant, refusal_of
-from precision_agent.method.abba_block import abba_blocks
 from precision_agent.method.full_depth import REGIONS
-from precision_agent.method.slot import slot_of
+from precision_agent.method.slot import abba_blocks, slot_of
 from precision_agent.power.aliasing import sure_pause
 from precision_agent.power.energy import Window
 from precision_agent.protocol import Load, Part, RegionName, Sample, parts_of
