@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,11 +18,12 @@ from precision_lab.cluster.kwok import start_kwok
 from precision_lab.cluster.objects import is_so
 from precision_lab.fleet.fleet import NodeSpec, manifests, node_manifest
 from precision_lab.fleet.nodes import create_nodes
-from precision_lab.kubelet.start import start_fake_kubelet
 from precision_lab.processes.ports import free_ports
 from precision_lab.processes.processes import Processes, launch, named, ticks
 
 DESCRIPTION = "lab.json"
+KUBELETS = "kubelets"
+"""The process that stands in for those of simulated nodes."""
 KUBECTL_SECONDS = 300
 ESTABLISHED_SECONDS = 60
 
@@ -162,9 +164,9 @@ class Lab:
         self.kubectl("wait", "--for=create", "serviceaccount/default", f"--namespace={name}", "--timeout=30s")
         return name
 
-    def service_account_kubeconfig(self, namespace: str, name: str, hours: int = 24) -> Path:
+    def service_account_kubeconfig(self, namespace: str, name: str) -> Path:
         """A kubeconfig with a new token of an existing service account: what a program in its pod could do."""
-        token = self.kubectl("create", "token", name, f"--namespace={namespace}", f"--duration={hours}h")
+        token = self.kubectl("create", "token", name, f"--namespace={namespace}", "--duration=24h")
         path = self.run_dir / f"sa-{namespace}-{name}.kubeconfig"
         return write(path, Credentials(self.plane.url, self.plane.ca, token=token.strip()), namespace)
 
@@ -191,7 +193,10 @@ def fill(plane: ControlPlane, programs: Mapping[str, Path], specs: Sequence[Node
     if settings.simulate:
         (log_port,) = free_ports(1)
         start_kwok(plane, programs, log_port)
-        start_fake_kubelet(plane, log_port, settings.agent_seconds)
+        stand_in = [sys.executable, "-m", "precision_lab.kubelet.fake_kubelet", str(plane.kubeconfig), str(log_port)]
+        stand_in += [str(plane.run_dir / "pods"), str(settings.agent_seconds)]
+        # It takes up all agent pods that are there, so nothing has to wait for it.
+        plane.processes.start(KUBELETS, stand_in, grace_seconds=2.0)
         lab.add_nodes(specs)
     description = {
         "port": plane.port,

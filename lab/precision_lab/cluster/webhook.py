@@ -18,7 +18,7 @@ from precision_lab.cluster.certificates import issue, new_authority, write_pair
 from precision_lab.cluster.objects import Object
 
 PATIENCE_SECONDS = 1
-"""How long the API server waits for an answer, unless a configuration says other."""
+"""How long the API server waits for an answer."""
 AGENTS: Sequence[Object] = [
     {"apiGroups": [group], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": [resource]}
     for group, resource in (("batch", "jobs"), ("", "pods"))
@@ -47,15 +47,8 @@ class Webhook:
     url: str
     ca: bytes
 
-    def configuration(
-        self,
-        name: str,
-        namespace: str,
-        labels: Mapping[str, str],
-        rules: Sequence[Object] = AGENTS,
-        patience_seconds: int = PATIENCE_SECONDS,
-    ) -> Object:
-        """The ValidatingWebhookConfiguration for what the rules match that has these labels, in one namespace."""
+    def configuration(self, name: str, namespace: str, labels: Mapping[str, str]) -> Object:
+        """The ValidatingWebhookConfiguration for new Jobs and pods that have these labels, in one namespace."""
         return {
             "apiVersion": "admissionregistration.k8s.io/v1",
             "kind": "ValidatingWebhookConfiguration",
@@ -64,10 +57,10 @@ class Webhook:
                 {
                     "name": f"{name}.lab.precisionprofiler.io",
                     "clientConfig": {"url": self.url, "caBundle": base64.b64encode(self.ca).decode()},
-                    "rules": list(rules),
+                    "rules": AGENTS,
                     "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
                     "objectSelector": {"matchLabels": dict(labels)},
-                    "timeoutSeconds": patience_seconds,
+                    "timeoutSeconds": PATIENCE_SECONDS,
                     "failurePolicy": "Fail",
                     "sideEffects": "None",
                     "admissionReviewVersions": ["v1"],

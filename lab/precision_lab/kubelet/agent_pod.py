@@ -7,7 +7,7 @@ import shutil
 import signal
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -53,14 +53,6 @@ class Machine(Protocol):
         """Deletes the pod's object for good."""
 
 
-@dataclass(slots=True)
-class _Interrupt:
-    """Why the pod shall end before its time, once somebody wants that."""
-
-    wanted: asyncio.Event
-    why: str = ""
-
-
 class AgentPod:
     """One pod. `handle` is its life; `interrupt` asks it to end; it is its own log."""
 
@@ -69,14 +61,15 @@ class AgentPod:
         self.machine = machine
         self.folder = folder
         self.ended = asyncio.Event()
-        self._interrupt = _Interrupt(asyncio.Event())
+        self._wanted, self._why = asyncio.Event(), ""
+        """Somebody wants the pod to end before its time, and why."""
         self._kept: bytes | None = b""
 
     def interrupt(self, why: str) -> None:
         """Asks the pod to end, as deleting it or its deadline does; the first reason stays, but deletion wins."""
-        if why == DELETED or not self._interrupt.why:
-            self._interrupt.why = why
-        self._interrupt.wanted.set()
+        if why == DELETED or not self._why:
+            self._why = why
+        self._wanted.set()
 
     def written(self) -> bytes | None:
         """The agent's output so far; None when a fault lost it."""
@@ -118,9 +111,9 @@ class AgentPod:
         return await self._until_end(plan), started
 
     async def _removed(self) -> None:
-        while self._interrupt.why != DELETED:
-            self._interrupt.wanted.clear()
-            await self._interrupt.wanted.wait()
+        while self._why != DELETED:
+            self._wanted.clear()
+            await self._wanted.wait()
         await self.machine.remove(self.pod)
 
     async def _until_end(self, plan: Plan) -> Ended:
@@ -133,12 +126,12 @@ class AgentPod:
         finally:
             if timer:
                 timer.cancel()
-        if self._interrupt.why == DEADLINE:
+        if self._why == DEADLINE:
             return replace(ended, pod_reason=DEADLINE)
         return ended
 
     async def _container(self, plan: Plan) -> Ended:
-        wanted = self._interrupt.wanted
+        wanted = self._wanted
         if plan.fault.waiting:
             await wanted.wait()
             return LOST
@@ -169,7 +162,7 @@ class AgentPod:
             ender.cancel()
 
     async def _end_agent(self, send: Callable[[int], None]) -> None:
-        await self._interrupt.wanted.wait()
+        await self._wanted.wait()
         send(signal.SIGTERM)
         await asyncio.sleep(self.pod["spec"].get("terminationGracePeriodSeconds", DEFAULT_GRACE_SECONDS))
         send(signal.SIGKILL)

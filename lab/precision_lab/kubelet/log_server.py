@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 from aiohttp import web
@@ -25,10 +26,7 @@ async def log_server(log_of: LogOf, port: int, certificate: Path, key: Path) -> 
     """Serves logs by HTTPS on a loopback port for as long as the block runs."""
     app = web.Application()
 
-    async def answer(request: web.Request) -> web.StreamResponse:
-        return await _answer(log_of, request)
-
-    app.router.add_get("/containerLogs/{namespace}/{pod}/{container}", answer)
+    app.router.add_get("/containerLogs/{namespace}/{pod}/{container}", partial(_answer, log_of))
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)

@@ -78,9 +78,9 @@ class Prometheus:
             answer_text = problem.read().decode(errors="replace")
             raise ValueError(f"asking Prometheus for {parameters or path}: {answer_text}") from problem
 
-    def query(self, expr: str, at: float | None = None) -> list[Sample]:
-        """What an instant query gives now or `at`; a scalar is one sample without labels."""
-        answer = self.ask("query", query=expr, **({"time": str(at)} if at is not None else {}))
+    def query(self, expr: str) -> list[Sample]:
+        """What an instant query gives now; a scalar is one sample without labels."""
+        answer = self.ask("query", query=expr)
         if answer["resultType"] == "scalar":
             return [Sample({}, float(answer["result"][1]))]
         return [Sample(row["metric"], float(row["value"][1])) for row in answer["result"]]
@@ -158,9 +158,9 @@ def _job(target: Target, shard: int) -> dict[str, Any]:
     }
 
 
-def wait_until_answered(processes: Processes, name: str, url: str, seconds: float = START_SECONDS) -> None:
+def wait_until_answered(processes: Processes, name: str, url: str) -> None:
     """Returns when a GET of `url` succeeds. Raises ProcessError when the process ends before, or time is over."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + START_SECONDS
     while True:
         try:
             with urllib.request.urlopen(url, timeout=5):
@@ -168,7 +168,9 @@ def wait_until_answered(processes: Processes, name: str, url: str, seconds: floa
         except OSError as problem:
             processes.check(name)
             if time.monotonic() > deadline:
-                raise ProcessError(f"{name} does not answer at {url} after {seconds:.0f} s: {problem}") from problem
+                raise ProcessError(
+                    f"{name} does not answer at {url} after {START_SECONDS:.0f} s: {problem}"
+                ) from problem
             time.sleep(0.05)
 
 

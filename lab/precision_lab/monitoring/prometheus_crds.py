@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Sequence
 from pathlib import Path
 
 from precision_lab.builds.binaries import cache_folder
@@ -17,8 +16,8 @@ PLURALS = ("servicemonitors", "prometheusrules")
 """What our chart makes use of; the other kinds are large."""
 
 
-def definitions(plurals: Sequence[str] = PLURALS) -> list[Path]:
-    """The CustomResourceDefinitions of these kinds as files, in this order, from the pinned Go module.
+def definitions() -> list[Path]:
+    """The CustomResourceDefinitions of PLURALS as files, in this order, from the pinned Go module.
 
     Fetched where Go's own cache lacks it, and held against go.sum. Raises BuildFailed, NoToolchain.
     """
@@ -31,4 +30,4 @@ def definitions(plurals: Sequence[str] = PLURALS) -> list[Path]:
             "Run the same command again. Go needs its module proxy (GOPROXY) to be reached."
         )
     definitions_folder = Path(json.loads(done.stdout)["Dir"]) / "example" / "prometheus-operator-crd"
-    return [definitions_folder / f"monitoring.coreos.com_{plural}.yaml" for plural in plurals]
+    return [definitions_folder / f"monitoring.coreos.com_{plural}.yaml" for plural in PLURALS]

@@ -118,10 +118,10 @@ def pools_of(sweep: Sweep) -> list[str]:
 
 
 @contextmanager
-def shown_fleet(nodes: int, days: float = DAYS) -> Iterator[Shown]:
+def shown_fleet(nodes: int) -> Iterator[Shown]:
     """Dashboards over a fleet that has been swept daily, scraped from two exporters, as in a rolling update."""
     end = time.time()
-    history = sweeps(nodes, SWEEPS, start=end - days * DAY, every=days * DAY / SHOWN)[:SHOWN]
+    history = sweeps(nodes, SWEEPS, start=end - DAYS * DAY, every=DAYS * DAY / SHOWN)[:SHOWN]
     processes = launch()
     try:
         with serve(history) as exporter, serve(history) as second:

@@ -25,7 +25,7 @@ from precision_api.facts.names import (
 from precision_api.facts.products import ProductClass
 from precision_lab.fleet.hardware import HARDWARE
 from precision_lab.pictures.sweep_plans import Raw, answer, plans, swept_fleet
-from precision_operator.exporter.body import Body, build
+from precision_operator.exporter.body import build
 from precision_operator.exporter.self_metrics import OwnMetrics
 from precision_operator.exporter.store import Store
 from precision_operator.planner.answer.planning import PlanAnswer
@@ -96,7 +96,6 @@ class Sweep:
     """Seconds since 1970 at which the sweep has ended."""
     nodes: tuple[SweptNode, ...]
     planted: Planted
-    shards: int = 1
 
     @cached_property
     def reports(self) -> tuple[Raw, ...]:
@@ -133,20 +132,7 @@ class Sweep:
 
     @cached_property
     def bodies(self) -> Mapping[str, bytes]:
-        """What the exporter gives, uncompressed, by path: /metrics, /metrics/shard/0 and on."""
-        body = self._built
-        own_metrics = OwnMetrics(process=False)
-        own_metrics.tell(body)
-        shards = {f"/metrics/shard/{shard.index}": shard.text() for shard in body.shards}
-        return {"/metrics": body.fleet + own_metrics.text(), **shards}
-
-    @property
-    def body(self) -> bytes:
-        """All bodies in one; no family stands in it twice where there is one shard."""
-        return b"".join(self.bodies.values())
-
-    @cached_property
-    def _built(self) -> Body:
+        """What an exporter of one shard gives, uncompressed, by path."""
         store = Store("detail")
         for profile in self.profiles:
             store.see(PROFILE_PLURAL, profile)
@@ -154,12 +140,19 @@ class Sweep:
             store.see(REPORT_PLURAL, report)
         for plan in self.plans:
             store.see(PLAN_PLURAL, plan)
-        return build(store.view(), self.shards)
+        body = build(store.view(), 1)
+        own_metrics = OwnMetrics(process=False)
+        own_metrics.tell(body)
+        (shard,) = body.shards
+        return {"/metrics": body.fleet + own_metrics.text(), "/metrics/shard/0": shard.text()}
+
+    @property
+    def body(self) -> bytes:
+        """All bodies in one; no family stands in it twice."""
+        return b"".join(self.bodies.values())
 
 
-def sweeps(
-    nodes: int = 24, count: int = 7, start: float = 0.0, every: float = DAY, shards: int = 1
-) -> tuple[Sweep, ...]:
+def sweeps(nodes: int = 24, count: int = 7, start: float = 0.0, every: float = DAY) -> tuple[Sweep, ...]:
     """`count` sweeps over a fleet of `nodes`, the first one over at `start` (seconds since 1970), `every` s apart.
 
     ValueError for a fleet below 24 nodes: its pools would be too small for rules that ask for five of a kind.
@@ -169,7 +162,7 @@ def sweeps(
     fleet = tuple(_fleet(nodes))
     planted = _plant(fleet)
     return tuple(
-        Sweep(number, start + number * every, tuple(_swept(fleet, planted, number, count)), planted, shards)
+        Sweep(number, start + number * every, tuple(_swept(fleet, planted, number, count)), planted)
         for number in range(count)
     )
 
