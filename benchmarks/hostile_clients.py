@@ -21,7 +21,7 @@ import resource
 import sys
 import time
 from collections import Counter
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -292,11 +292,11 @@ def large(kind: str, number: int, size: int) -> tuple[str, dict[str, Any]]:
     container = {"name": "agent", "image": "x", "env": [{"name": "LARGE", "value": "x" * size}]}
     claims = [{"name": "gpus", "resourceClaimName": "none"}]
     spec = {"containers": [container], "restartPolicy": "Never"}
-    job = {LABEL_PROFILE_UID: "none", "batch.kubernetes.io/job-name": "none"}
-    meta = {"name": name, "labels": {LABEL_APP: AGENT_APP, **job}}
+    meta = {"name": name, "labels": {LABEL_APP: AGENT_APP, LABEL_PROFILE_UID: "none"}}
     if kind == "jobs":
         template = {"metadata": {"labels": meta["labels"]}, "spec": spec}
         return paths.jobs(LARGE), {"metadata": meta, "spec": {"suspend": True, "template": template}}
+    meta["labels"]["batch.kubernetes.io/job-name"] = "none"
     return paths.pods(LARGE), {"metadata": meta, "spec": spec | {"resourceClaims": claims}}
 
 
@@ -311,10 +311,10 @@ async def fill(kubeconfig: Path, kind: str, count: int, size: int) -> None:
         await asyncio.gather(*map(create, range(count)))
 
 
-def objects(count: int, size: int) -> bool:
+def objects(count: int, size: int, kinds: Sequence[str] = KINDS) -> bool:
     """Whether memory stays below half of the limits beside so many objects of each kind; the figures are printed."""
     held = True
-    for kind in KINDS:
+    for kind in kinds:
         with start_lab(settings=LabSettings(simulate=False)) as lab:
             running = started(lab)
             asyncio.run(fill(lab.kubeconfig, kind, count, size))
@@ -335,10 +335,11 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=0.0)
     parser.add_argument("--reports", type=int, default=1000)
     parser.add_argument("--objects", type=int, default=0)
+    parser.add_argument("--kind", choices=KINDS, action="append", help="of the objects; default: each")
     parser.add_argument("--bytes", type=int, default=1_000_000)
     options = parser.parse_args()
     held = [crowds(options.minutes, options.reports)] if options.minutes else []
-    held += [objects(options.objects, options.bytes)] if options.objects else []
+    held += [objects(options.objects, options.bytes, options.kind or KINDS)] if options.objects else []
     print("all held" if all(held) else "NOT HELD")
     return 0 if all(held) else 1
 
