@@ -33,8 +33,6 @@ from precision_operator.planner.inputs.fleet import Fleet
 
 NAMESPACE, PROFILE, WORKLOAD = "ml", "nightly", "llama3-8b"
 DAY = 86_400.0
-TERAFLOPS_A_TOKEN = 0.05147
-"""Of llama3-8b in training."""
 NEW_DRIVER = "580.142.09"
 
 _SHARES: Mapping[str, tuple[float, float]] = {
@@ -277,7 +275,6 @@ def _row(node: SweptNode, recipe: str) -> Raw:
         "verdict": "fallback" if fell_back else "assumed",
         "teraflopsPerGPU": f"{rate / HARDWARE[node.product].gpus * 51.472e-3:.1f}",
         "tokensPerSecond": f"{rate:.1f}",
-        "teraflopsPerGPU": f"{rate * TERAFLOPS_A_TOKEN / HARDWARE[node.product].gpus:.5g}",
         "tokensPerSecondError": "0.003",
         "gpuSpread": "0.995",
         "speedup": f"{speedup:.4f}",
