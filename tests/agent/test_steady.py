@@ -54,7 +54,7 @@ def test_all_readings_of_a_slice_count_and_none_from_before_it() -> None:
         at = device.now
         rows.extend(SensorRow(at - 0.05 * (39 - n), "GPU-0", celsius=60, sm_mhz=1800) for n in range(39))
         rows.append(SensorRow(at, "GPU-0", celsius=60, sm_mhz=1800 - 10 * round(at)))
-        return recordings(rows)
+        return Tape(rows).recordings()
 
     found = warm_up(devices_of(device), BF16, recorded, lambda: None, lambda spent: None, WarmUp(40.0, 2.0))
     assert (found.state, found.seconds) == ("steady", 2.0 * LEAST_POINTS)
