@@ -273,6 +273,7 @@ def _row(node: SweptNode, recipe: str) -> Raw:
         "recipe": recipe,
         "availability": "ok",
         "verdict": "fallback" if fell_back else "assumed",
+        "teraflopsPerGPU": f"{rate / HARDWARE[node.product].gpus * 51.472e-3:.1f}",
         "tokensPerSecond": f"{rate:.1f}",
         "tokensPerSecondError": "0.003",
         "gpuSpread": "0.995",
