@@ -54,11 +54,10 @@ class Others:
         owner = next((owner for of, owner in self._nodes.get(node, ()) if of != namespace), None)
         return owner if owner is None or self._observed.settings.show_other_namespaces else ANOTHERS_PROFILE
 
-    def fleet_facing(self, profile: ProfileView) -> FleetView | None:
-        """The agents that count against the profile's, where the operator's own limits are for them."""
+    def fleet_facing(self, namespace: str) -> FleetView | None:
+        """The agents that count against the namespace's, where the operator's own limits are for them."""
         if self._fleet is None:
             return None
-        namespace = profile.namespace
         if namespace not in self._facing:
             live = tuple(agent for agent in self._pending.values() if agent.namespace == namespace)
             self._facing[namespace] = FleetView(live, self._fleet.nodes, self._fleet.caps)
@@ -71,10 +70,9 @@ class Others:
 
     def make_room(self, start: AdmissionRequest) -> Iterator[Drop]:
         """The Jobs of other namespaces on whose node or in whose place an agent starts, which counts already."""
-        own_jobs, namespace = self._observed.own_jobs, start.view.profile.namespace
-        loose = {uid: job for uid, job in self._loose.items() if job.namespace != namespace}
-        there = (job for uid, job in loose.items() if own_jobs[uid] == start.facts.name)
-        out = {job.uid for job in there if not job.suspended}
+        own_jobs, own, node = self._observed.own_jobs, start.view.profile.namespace, start.facts.name
+        loose = {uid: job for uid, job in self._loose.items() if job.namespace != own}
+        out = {uid for uid, job in loose.items() if own_jobs[uid] == node and not job.suspended}
         for cap in start.fleet_caps if loose else ():
             agents = {uid: self._pending[uid] for uid in loose if uid not in out and uid in self._pending}
             out |= set(_over(start.fleet, cap, agents))

@@ -77,7 +77,7 @@ class _InFlight:
 
     def request(self, draft: AcceptedPlan, facts: NodeFacts) -> AdmissionRequest:
         """What bears on a start on this node, as one profile sees it; without its attempt."""
-        namespace, fleet = draft.profile.namespace, self.others.fleet_facing(draft.profile)
+        namespace, fleet = draft.profile.namespace, self.others.fleet_facing(draft.profile.namespace)
         taken_by = self.taken.get((namespace, facts.name)) or self.others.taken_by(namespace, facts.name)
         return AdmissionRequest(self.view(draft), facts, taken_by, fleet=fleet)
 

@@ -281,8 +281,7 @@ class Gatherer:
             device_class=await self._gpus.get(self._settings.device_class, device_class) if slices else DeviceClass(),
             own_jobs=self._own_jobs,
         )
-        self._fruitless = fruitless_turns(self._fruitless, self._waited, seen)
-        self._waited = waiting_jobs(seen)
+        self._fruitless, self._waited = fruitless_turns(self._fruitless, self._waited, seen), waiting_jobs(seen)
         seen = replace(seen, refusals=self._refusals.standing(seen), fruitless=self._fruitless)
         return self._with_yields(seen, yields_told(profiles))
 
@@ -378,8 +377,7 @@ class Gatherer:
 
         So do those in `but`, which have no room for an agent: else nodes behind many such ones are never looked at.
         """
-        kept = {name: look for name, look in self._probes.items() if look[1].holder is not None or name in but}
-        self._probes = kept
+        self._probes = {name: look for name, look in self._probes.items() if look[1].holder or name in but}
 
     def _forget_unnamed(self, profiles: Sequence[observed.ProfileView]) -> None:
         """Keep no text or queue that no profile names any more: a tenant can name any number, one after the other.
