@@ -10,6 +10,7 @@ import pytest
 
 from precision_agent.cases import Case, Cases, GemmCase, TrainingCase, Variant, cases_of
 from precision_agent.power.reasons import COUNTER_DISAGREES
+from precision_agent.precision.evidence import Tax
 from precision_agent.protocol import Probe, RegionName, Sample
 from precision_agent.results.assess import RecipeEvidence, control_ratio, recipe_result, with_meanings
 from precision_agent.results.power_windows import NodePower
@@ -91,6 +92,14 @@ def test_a_tax_below_nothing_is_noise_and_no_measured_zero(alone: float, tax: fl
         return alone if isinstance(case, GemmCase) and case.mode == "prequantized" else 0.5
 
     assert assessed(seconds).quantization_tax == tax
+
+
+@pytest.mark.parametrize(("most", "notes"), [(0.1, ()), (0.3, ("the quantisation tax is 10.0% to 30.0%: ",))])
+def test_a_tax_whose_kernels_nobody_knows_is_told_as_a_bound(most: float, notes: tuple[str, ...]) -> None:
+    seen = RecipeEvidence(ASSUMED, RecipePower(POWER, {}), taxes=(Tax(0.09, most - 0.01), Tax(0.11, most + 0.01)))
+    found = recipe_result(NVFP4, run_of(twice_as_fast), seen)
+    assert found.quantization_tax == pytest.approx(0.1)
+    assert tuple(note[: len(start)] for note, start in zip(found.notes, notes, strict=True)) == notes
 
 
 def test_the_baseline_has_no_speedup_over_itself() -> None:

@@ -21,6 +21,7 @@ from precision_api.exchange.result import (
     GemmSum,
     Gpu,
     Interval,
+    KernelProfiles,
     Loss,
     MeasurementResult,
     Region,
@@ -223,6 +224,9 @@ def test_each_backends_own_way_to_the_gemms_alone_is_told(backend: str, words: s
     found = result(recipes=rows, provenance="measured", backend=backend)
     assert words in told(found, "GEMMs (prequantized)")[1]
     assert told(found, "quantisation tax")[1].startswith("no kernels were seen")
+    profiled = {"kernel_profiles": (KernelProfiles(load="training", profiles=3),)}
+    seen = found.model_copy(update={"recipes": tuple(row.model_copy(update=profiled) for row in rows)})
+    assert told(seen, "quantisation tax")[1].startswith("in profiled steps, non-GEMM kernel time beyond bf16's")
 
 
 def test_nvidias_method_is_not_told_as_ours() -> None:

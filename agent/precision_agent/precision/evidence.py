@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from precision_agent.precision.kernels import EMULATION_RULE, Classified, classify, emulation_seen, share_by_class
+from precision_agent.precision.kernels import classify, emulation_seen, share_by_class
 from precision_agent.precision.verification import verdict
 from precision_agent.protocol import Inspection, Probe, Profile, ProfiledKernel
 from precision_api.exchange.request import MeasurementRequest
@@ -22,52 +21,68 @@ CORE = "core_attention"
 ROUTER = "router"
 """The module that chooses experts: its scores are FP32 in every recipe."""
 UNQUANTIZED_MODULES = frozenset({"head", CORE, ROUTER})
-_QUANTISES = frozenset({EMULATION_RULE, "hadamard", "quantisation"})
-_TE_QUANTISES = re.compile(r"quanti[sz]|cast|amax|swizzle|scal(?:e|ing)|transpose|dispatch::fp8::detail::identity")
-"""Among Transformer Engine's own kernels, which are norms and activations too. A norm that casts its output counts."""
-
-
-def quantises(kernel: Classified) -> bool:
-    """Whether the kernel belongs to the quantisation: it casts, transposes for it, rotates, or looks for scales."""
-    if kernel.kernel_class != "not_a_gemm":
-        return False
-    if kernel.rule in _QUANTISES:
-        return True
-    return kernel.rule == "transformer-engine" and bool(_TE_QUANTISES.search(kernel.name.lower()))
 
 
 @dataclass(frozen=True, slots=True)
 class Repeats:
-    """How many times the full model has the layers that were profiled; `dense`: of dense ones beside others."""
+    """How many times the full model has the layers that were profiled; `dense`: of dense ones beside others.
+
+    `forwards`: how often a step runs their forward pass, of which the profiled one ran a single one.
+    """
 
     layers: float = 1.0
     dense: float = 1.0
+    forwards: int = 1
+
+    def of(self, kernel: ProfiledKernel) -> float:
+        """How often a step has the kernel; the head is there once."""
+        if kernel.module == "head":
+            return 1.0
+        return (self.dense if kernel.dense else self.layers) * (self.forwards if kernel.pass_ == "forward" else 1)
 
 
 ONCE = Repeats()
+Seen = tuple[Profile, Repeats]
+"""A profile, and how often the full model's step has what it saw."""
 
 
-def quantization_tax(
-    recipe: Recipe, kernels: Sequence[ProfiledKernel], forwards: int = 1, depth: Repeats = ONCE
-) -> float | None:
-    """Quantisation kernels' share of the time of GEMM and quantisation kernels; None without GEMMs and for bf16.
+@dataclass(frozen=True, slots=True)
+class Tax:
+    """What a recipe spends on casts, as a share of that and the GEMMs; `most`: if what no rule knows casts too."""
 
-    `forwards`: how often a step runs the layers' forward pass, of which the profiled one ran a single one. `depth`
-    counts the layers; the head is there once. Attention's core is no GEMM of it.
+    least: float
+    most: float
+
+
+def quantization_tax(recipe: Recipe, seen: Seen, baseline: Seen) -> Tax | None:
+    """Time of kernels that are no GEMMs beyond the baseline's, as a share of it and the GEMMs; None without GEMMs and
+    for bf16.
+
+    By difference: names tell nothing of a kernel that casts and does something else too, nor of one that only could.
+    Head, attention's core and router, BF16 or FP32 in every recipe, add nothing but noise.
     """
     if RECIPES[recipe].format == "bf16":
         return None
+    placed = not seen[0].unplaced and not baseline[0].unplaced
+    gemms, other, unknown = _seconds(*seen, placed)
+    _, plain, unknown_there = _seconds(*baseline, placed)
+    tax, unsplit = max(0.0, other - plain), max(0.0, unknown - unknown_there)
+    return Tax(tax / (gemms + tax), (tax + unsplit) / (gemms + tax)) if gemms > 0 else None
 
-    def seconds_of(kernel: ProfiledKernel) -> float:
-        if kernel.module == "head":
-            return kernel.seconds
-        times = depth.dense if kernel.dense else depth.layers
-        return kernel.seconds * times * (forwards if kernel.pass_ == "forward" else 1)
 
-    read = [(classify(kernel.name), seconds_of(kernel)) for kernel in kernels if kernel.module not in (CORE, ROUTER)]
-    gemms = sum(seconds for kernel, seconds in read if kernel.kernel_class not in ("not_a_gemm", "unknown"))
-    tax = sum(seconds for kernel, seconds in read if quantises(kernel))
-    return tax / (gemms + tax) if gemms > 0 else None
+def _seconds(profile: Profile, repeats: Repeats, placed: bool) -> tuple[float, float, float]:
+    """Of the full step: GEMMs, what no rule knows among them; the layers' other kernels; what no rule knows."""
+    gemms = other = unknown = 0.0
+    for kernel in profile.kernels:
+        kind, spent = classify(kernel.name).kernel_class, kernel.seconds * repeats.of(kernel)
+        if placed and kernel.module in (CORE, ROUTER):
+            continue
+        if kind != "not_a_gemm":
+            gemms += spent
+            unknown += spent if kind == "unknown" else 0.0
+        elif kernel.module != "head":
+            other += spent
+    return gemms, other, unknown
 
 
 UNFUSED = (

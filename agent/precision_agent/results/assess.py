@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 from precision_agent.cases import BF16, GemmCase, Variant
-from precision_agent.precision.evidence import CPU_BOUND
+from precision_agent.precision.evidence import CPU_BOUND, Tax
 from precision_agent.protocol import GemmName, Probe
 from precision_agent.results.meaning import facts_of, meaning
 from precision_agent.results.power_windows import HeldBack
@@ -39,6 +39,8 @@ MOST_NOTES = 8
 NAMED = frozenset({"no_prequantized_mode", "too_few_palindromes"})
 """Reasons that a sum tells as its own: they are of all its parts."""
 
+TAX_TOLD = 0.001
+"""So far apart are the bounds of a tax that are told."""
 SHARE_ROUNDING = 1e-9
 """So much above 1 a share may come out by rounding alone."""
 
@@ -54,7 +56,7 @@ class RecipeEvidence:
     verification: Verification | None = None
     held_back: HeldBack = field(default_factory=HeldBack)
     clocks: Clocks | None = None
-    taxes: tuple[float, ...] = ()
+    taxes: tuple[Tax, ...] = ()
     """Quantisation tax by each profile."""
     gradient_quantization_share: float | None = None
     kernel_time_share: float | None = None
@@ -81,6 +83,7 @@ def recipe_result(variant: Variant, run: Measured, evidence: RecipeEvidence) -> 
         )
     sums = tuple(_sum(variant, mode, run) for mode in run.cases.modes)
     gemms = tuple(_gemm(variant, case, run, evidence) for case in run.cases.gemms)
+    taxes = [tax.least for tax in evidence.taxes]
     return RecipeResult(
         recipe=variant.recipe,
         availability=probe.availability,
@@ -88,8 +91,8 @@ def recipe_result(variant: Variant, run: Measured, evidence: RecipeEvidence) -> 
         verification=evidence.verification or probe.verification,
         gemms=gemms,
         sums=sums,
-        quantization_tax=fmean(evidence.taxes) if evidence.taxes else _tax(variant, run),
-        quantization_tax_interval=_interval(evidence.taxes),
+        quantization_tax=fmean(taxes) if taxes else _tax(variant, run),
+        quantization_tax_interval=_interval(taxes),
         gradient_quantization_share=evidence.gradient_quantization_share,
         cpu_bound=_cpu_bound(variant, run, evidence.kernel_time_share),
         kernel_time_share=evidence.kernel_time_share,
@@ -103,8 +106,18 @@ def recipe_result(variant: Variant, run: Measured, evidence: RecipeEvidence) -> 
         loss=evidence.loss,
         last_layers_bf16=run.kept_by(variant) if run.cases.training and variant.recipe in KEEPING else None,
         listed=evidence.listed,
-        notes=(*disagreements(gemms), *evidence.notes)[:MOST_NOTES],
+        notes=(*disagreements(gemms), *_bound(evidence.taxes), *evidence.notes)[:MOST_NOTES],
     )
+
+
+def _bound(taxes: Sequence[Tax]) -> tuple[str, ...]:
+    """That kernels which no rule knows, and the baseline lacks, may be casts or GEMMs or both."""
+    if not taxes:
+        return ()
+    least, most = fmean(tax.least for tax in taxes), fmean(tax.most for tax in taxes)
+    if most - least < TAX_TOLD:
+        return ()
+    return (f"the quantisation tax is {least:.1%} to {most:.1%}: no rule knows what some of its kernels do",)
 
 
 def with_meanings(results: tuple[RecipeResult, ...], run: Measured) -> tuple[RecipeResult, ...]:

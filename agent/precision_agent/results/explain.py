@@ -145,7 +145,7 @@ def _recipe(row: RecipeResult, result: MeasurementResult) -> Iterator[Figure]:
         for part in row.sums:
             yield from _sum(part, row, result)
         if row.quantization_tax is not None:
-            yield ("quantisation tax", _tax_value(row), _tax_source(row))
+            yield ("quantisation tax", _tax_value(row), _tax_source(row, result))
         if row.training:
             yield from _training(row.training, result)
         yield from _conditions(row)
@@ -184,9 +184,10 @@ def _tax_value(row: RecipeResult) -> str:
     return f"{row.quantization_tax or 0.0:.1%}{f' ({low} to {high})' if low != high else ''}"
 
 
-def _tax_source(row: RecipeResult) -> str:
-    if any(load.profiles for load in row.kernel_profiles):
-        return "quantisation kernels' share of the time of GEMM and quantisation kernels in profiled steps"
+def _tax_source(row: RecipeResult, result: MeasurementResult) -> str:
+    both = [one for one in result.recipes if one.recipe in (row.recipe, result.baseline)]
+    if all(any(not load.failure for load in one.kernel_profiles) for one in both):
+        return f"in profiled steps, non-GEMM kernel time beyond {result.baseline}'s, as a share of it and the GEMM time"
     return "no kernels were seen: what the GEMMs alone take less than those with quantisation, as a share of the latter"
 
 

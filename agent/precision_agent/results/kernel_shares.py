@@ -11,7 +11,7 @@ from dataclasses import replace
 from statistics import fmean
 
 from precision_agent.cases import CONTROL, GemmCase, Variant
-from precision_agent.precision.evidence import CPU_BOUND, Repeats, quantization_tax
+from precision_agent.precision.evidence import CPU_BOUND, Repeats, Tax, quantization_tax
 from precision_agent.protocol import GemmName, KernelSeconds, Profile, ProfiledKernel, Sample
 from precision_agent.results.train import Measured
 from precision_agent.sampling.profiles import LoadKey, LoadProfiles
@@ -166,14 +166,20 @@ def _name(case: GemmCase) -> GemmName:
     return case.name, case.pass_
 
 
-def taxes(recipe: Recipe, profiles: LoadProfiles, forwards: int, depth: Repeats) -> tuple[float, ...]:
-    """The quantisation tax by each profile, mean of its devices; empty without profiles at the clock of the windows."""
-    if profiles.failure:
+def taxes(
+    recipe: Recipe, profiles: LoadProfiles, repeats: Repeats, baseline: LoadProfiles, baseline_repeats: Repeats
+) -> tuple[Tax, ...]:
+    """The quantisation tax by each profile, mean of its devices; empty without both at the clock of their windows."""
+    if profiles.failure or baseline.failure:
         return ()
-    by_profile = [
-        [quantization_tax(recipe, profile.kernels, forwards, depth) for profile in devices] for devices in profiles.runs
-    ]
-    return tuple(fmean(present) for devices in by_profile if (present := [tax for tax in devices if tax is not None]))
+    means: list[Tax] = []
+    for mine, plain in zip(profiles.runs, baseline.runs, strict=False):
+        pairs = zip(mine, plain, strict=True)
+        by_device = [quantization_tax(recipe, (own, repeats), (its, baseline_repeats)) for own, its in pairs]
+        present = [tax for tax in by_device if tax]
+        if present:
+            means.append(Tax(fmean(tax.least for tax in present), fmean(tax.most for tax in present)))
+    return tuple(means)
 
 
 def merged(profiles: LoadProfiles | None) -> Profile | None:

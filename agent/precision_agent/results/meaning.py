@@ -27,8 +27,8 @@ class Facts:
     """What is known of one recipe. Ratios are baseline seconds / recipe seconds; None where nothing was measured.
 
     `gemm_speedup` is that of the GEMM kernels alone; where only GEMMs with their quantisation were timed,
-    `tax_in_speedup` is set, and the expectation then holds the tax already. `quantization_tax` is the share of the
-    quantisation kernels in the time of GEMM and quantisation kernels.
+    `tax_in_speedup` is set, and the expectation then holds the tax already. `quantization_tax` is what
+    kernels other than GEMMs take beyond the baseline's, as a share of it and the GEMMs'.
     """
 
     recipe: Recipe
@@ -150,7 +150,7 @@ def _quantization(facts: Facts, share: float, speedup: float, saved: float, gap:
     tax = facts.quantization_tax
     if tax is None or not 0 <= tax < 1:
         return None
-    # the recipe's GEMM kernels last share / speedup of a baseline step; tax is a share of them and quantisation
+    # the recipe's GEMM kernels last share / speedup of a baseline step; tax is a share of them and the tax
     return min(share * (1 - facts.kept_share) / speedup * tax / (1 - tax) / saved, gap)
 
 

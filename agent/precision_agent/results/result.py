@@ -12,7 +12,15 @@ from precision_agent.method.full_depth import depth_agrees, other_windows
 from precision_agent.power.reasons import COUNTER_DISAGREES
 from precision_agent.power.sensing import SensorFacts
 from precision_agent.power.sensor_sampling import Recordings
-from precision_agent.precision.evidence import CPU_BOUND, ONCE, UNFUSED, Repeats, unfused_attention, verification_of
+from precision_agent.precision.evidence import (
+    CPU_BOUND,
+    ONCE,
+    UNFUSED,
+    Repeats,
+    Tax,
+    unfused_attention,
+    verification_of,
+)
 from precision_agent.protocol import Inspection, Load, Probe, ResultProvenance, Sample
 from precision_agent.results import kernel_shares, power_windows
 from precision_agent.results.assess import RecipeEvidence, control_ratio, recipe_result, with_meanings
@@ -149,7 +157,7 @@ def _evidence(variant: Variant, facts: RunFacts, powers: Mapping[Variant, PowerO
         verification=verification_of(variant.recipe, facts.request, probe, profile, inside),
         held_back=power_windows.held_back(recordings, windows),
         clocks=power_windows.clocks(recordings, windows),
-        taxes=_taxes(variant, facts.run, training or gemms),
+        taxes=_taxes(variant, facts),
         gradient_quantization_share=kernel_shares.gradient_share(facts.run, variant, profiles),
         kernel_time_share=kernel_shares.kernel_time_share(timed, variant, profiles),
         kernel_profiles=tuple(
@@ -175,14 +183,21 @@ def _told(load: Load, profiles: LoadProfiles) -> KernelProfiles:
     )
 
 
-def _taxes(variant: Variant, run: Measured, profiles: LoadProfiles | None) -> tuple[float, ...]:
+def _taxes(variant: Variant, facts: RunFacts) -> tuple[Tax, ...]:
     """Of the full-depth step, all of its layers in the recipe; they were profiled by the few of the short model."""
-    if profiles is None:
-        return ()
+    run, baseline = facts.run, facts.run.cases.baseline
+    loads: tuple[Load, ...] = ("training", "gemms")
+    for load in loads:
+        mine, plain = (facts.after.profiles.get((side.label, load)) for side in (variant, baseline))
+        if mine and plain and variant != baseline:
+            return kernel_shares.taxes(variant.recipe, mine, _repeats(variant, run), plain, _repeats(baseline, run))
+    return ()
+
+
+def _repeats(variant: Variant, run: Measured) -> Repeats:
     fact = _training_fact(variant, run)
     depth = repeats(run.workload.model, fact.layers_measured, fact.dense_measured) if fact else ONCE
-    forwards = 2 if run.cases.training and run.workload.workload.recompute == "Full" else 1
-    return kernel_shares.taxes(variant.recipe, profiles, forwards, depth)
+    return replace(depth, forwards=2 if run.cases.training and run.workload.workload.recompute == "Full" else 1)
 
 
 def repeats(model: ModelSpec | None, measured: int | None, dense_measured: int) -> Repeats:

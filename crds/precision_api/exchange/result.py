@@ -440,7 +440,7 @@ class RecipeResult(Record):
     gemms: tuple[GemmResult, ...] = Field((), max_length=512)
     sums: tuple[GemmSum, ...] = Field((), max_length=2)
     quantization_tax: float | None = Field(
-        None, ge=0, le=1, description="Quantisation kernels' share of the time of GEMM and quantisation kernels."
+        None, ge=0, le=1, description="Non-GEMM kernel time beyond the baseline's, as a share of it and the GEMM time."
     )
     quantization_tax_interval: Interval | None = Field(
         None, description="Of the tax, over the profiles; absent with fewer than two, or where a profile saw no cast."

@@ -191,7 +191,7 @@ class RecipeReport(StatusDocument):
         None, description="faster, slower, or no_difference from the baseline beyond the run's noise."
     )
     quantization_tax: Decimal | None = Field(
-        None, description="Quantisation's share of the time of GEMM and quantisation kernels."
+        None, description="Non-GEMM kernel time beyond the baseline's, as a share of it and the GEMM time."
     )
     gemm_speedup: dict[Mode, Decimal] = Field({}, max_length=2, description="Speedup of all GEMMs, by mode.")
     watts: Decimal | None = Field(None, description="Mean draw of all GPUs; absent where power is not valid.")

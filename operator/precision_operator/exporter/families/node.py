@@ -247,7 +247,7 @@ NODE_FAMILIES: tuple[Family[Reading], ...] = (
     ),
     Family(
         "precision_node_quantization_tax_ratio",
-        "Quantisation kernels' share of the time of GEMM and quantisation kernels.",
+        "Non-GEMM kernel time beyond the baseline's (casts, fused or not), as a share of it and the GEMM time.",
         RECIPE,
         _by_recipe(other_figure("quantization_tax")),
         detail=True,

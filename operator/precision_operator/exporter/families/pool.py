@@ -298,8 +298,8 @@ POOL_FAMILIES: tuple[Family[PoolNodes], ...] = (
     ),
     Family(
         "precision_pool_quantization_tax_ratio",
-        "Quantisation kernels' share of the time of GEMM and quantisation kernels, over the nodes on which the recipe "
-        "was not throttled.",
+        "Non-GEMM kernel time beyond the baseline's (casts, fused or not), as a share of it and the GEMM time, "
+        "over the nodes on which the recipe was not throttled.",
         (*POOL_RECIPE, "stat"),
         _free(measures.free_tax, _stats(STATS)),
     ),

@@ -56,7 +56,7 @@ def _gemms() -> tuple[Panel, ...]:
         Panel(
             "bars",
             "Quantisation tax",
-            "Share of kernel time that quantising takes while training: median over the pool's nodes.",
+            "Non-GEMM kernel time beyond the baseline's, as a share of it and the GEMM time: pool median.",
             "percent",
             fleet.NO_RESULT,
             (Query(_bar(tax), "tax"),),
