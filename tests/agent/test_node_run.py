@@ -322,7 +322,8 @@ def test_sensors_that_can_not_be_trusted_take_the_energy_and_say_so_and_nothing_
     assert energy_reasons(with_sensors(lambda sensor: sensor)) == (), "the same sensors without tampering give energy"
     assert "sensor_lost" in energy_reasons(with_sensors(lost))
     assert energy_reasons(with_sensors(lambda kept: Recordings(dict(list(kept.gpus.items())[1:])))) == ("no_sampler",)
-    assert energy_reasons(with_sensors(lambda sensor: sensor, Sensor(agreement=1.2))) == ("counter_disagrees",)
+    apart = with_sensors(lambda sensor: sensor, Sensor(agreement=1.2))
+    assert energy_reasons(apart) == (), "a square wave alone may lock to the sensor"
     assert energy_reasons(replayed("power_invalid")) == ("counter_disagrees",), "the arithmetic finds a fast counter"
 
 

@@ -24,7 +24,7 @@ COUNTER_RESET = Reason(
     "counter_reset", "The energy counter went back (wrap, or a driver that was reloaded): its difference is void."
 )
 COUNTER_DISAGREES = Reason(
-    "counter_disagrees", "Energy counter and integrated power are more than 5 % apart: one of them is wrong."
+    "counter_disagrees", "Energy counter and integrated power are apart by more than 2.5 %: one of them is wrong."
 )
 TOO_FEW_UPDATES = Reason("too_few_updates", "The sensor was renewed fewer than 60 times while the recipe was timed.")
 TOO_SHORT = Reason("too_short", "The recipe was timed for less than 10 s: ask for more palindromes or longer segments.")

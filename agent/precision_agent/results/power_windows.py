@@ -28,7 +28,7 @@ from precision_api.exchange.result import Clocks, DeviceMemory, Gpu, PowerScope,
 from precision_api.facts import products
 from precision_api.facts.grouping import grouped
 
-PART_LIMITS = energy.Limits(updates=1, seconds=0.0, disagreement=math.inf)
+PART_LIMITS = energy.Limits(updates=1, seconds=0.0)
 """Of one part's windows alone: what docs/development/method.md, "Power and energy", asks for is asked of all windows of
 the recipe together."""
 TRACE_POINTS = 600
@@ -74,7 +74,7 @@ def node_power_by_part(
     traces = {name: energy.in_order(_trace(recordings[name], counter_scope(sensors.sensor))) for name in names}
     if len({trace.scope for trace in traces.values()}) > 1:
         return (why.MODULE_SHARED,)
-    # over all windows, pauses with them: is there enough to judge by, and does it agree?
+    # over all windows, pauses with them: is there enough to judge by?
     energies = {name: _mean_power(name, trace, windows, sensors, energy.Limits()) for name, trace in traces.items()}
     whole = node_power(energies, sensors.modules)
     locked = [why.PHASE_LOCKED] if any(_locked(window, sensors.sensor_seconds) for window in windows) else []

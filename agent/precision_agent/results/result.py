@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 from precision_agent.cases import BF16, Variant
 from precision_agent.method.full_depth import depth_agrees, other_windows
+from precision_agent.power import energy
 from precision_agent.power.reasons import COUNTER_DISAGREES
 from precision_agent.power.sensing import SensorFacts
 from precision_agent.power.sensor_sampling import Recordings
@@ -28,7 +29,7 @@ from precision_agent.results.model_memory import model_memory
 from precision_agent.results.profiling import LOADS, After
 from precision_agent.results.recommend import recommend
 from precision_agent.results.train import Measured, PowerOrReason, RecipePower
-from precision_agent.sampling.calibrate import disagrees
+from precision_agent.sampling.calibrate import counter_scope
 from precision_agent.sampling.devices import Machine
 from precision_agent.sampling.profiles import LoadProfiles
 from precision_agent.sampling.sample import Samples
@@ -72,7 +73,8 @@ def result_of(facts: RunFacts, finished_at: float) -> MeasurementResult:
     facts = replace(facts, timed=facts.run, run=kernel_shares.with_kernel_shares(facts.run, facts.after.profiles))
     run = replace(facts.run, control=control_ratio(facts.run))
     variants = [variant for variant in facts.probes if variant != run.cases.control]
-    powers = {variant: _power(variant, facts) for variant in variants}
+    is_off = _counter_off(facts)
+    powers = {variant: _power(variant, facts, is_off) for variant in variants}
     made = (recipe_result(variant, run, _evidence(variant, facts, powers)) for variant in variants)
     recipes = with_meanings(tuple(made), run)
     request, workload, formula = facts.asked, run.workload, run.workload.formula
@@ -293,7 +295,18 @@ def _doubts(depth_check: float | None) -> tuple[str, ...]:
     return (f"a second depth was predicted at {depth_check:.3f} of what it took: full depth is that far off",)
 
 
-def _power(variant: Variant, facts: RunFacts) -> PowerOrReason:
+def _counter_off(facts: RunFacts) -> bool:
+    """Whether any GPU's counter is off, by the windows of all recipes together."""
+    samples, spans = facts.run.samples, {"gemms": list[energy.Window](), "training": list[energy.Window]()}
+    for (_, load), windows in samples.loads.items():
+        spans[load] += windows
+    spans["training"] += [made.window for of_variant in samples.windows.values() for made in of_variant]
+    whole = [window for windows in spans.values() for window in energy.joined(windows)]
+    own = counter_scope(facts.sensing.sensor) == "gpu"
+    return own and any(energy.counter_off(recording.gpu, whole) for recording in facts.recordings.gpus.values())
+
+
+def _power(variant: Variant, facts: RunFacts, is_off: bool) -> PowerOrReason:
     sensing, samples = facts.sensing, facts.run.samples
     if sensing.sensors is None:
         return sensing.failure
@@ -301,7 +314,7 @@ def _power(variant: Variant, facts: RunFacts) -> PowerOrReason:
         return (facts.recordings.failure,)
     if variant.label in samples.power_failures:
         return samples.power_failures[variant.label]
-    if disagrees(sensing.sensor):
+    if is_off:
         return (COUNTER_DISAGREES,)
     windows = samples.windows.get(variant.label, ())
     return power_windows.node_power_by_part(facts.recordings.gpus, windows, facts.run.names, sensing)

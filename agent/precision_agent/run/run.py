@@ -269,7 +269,7 @@ class _Run:
             return replace(facts, steadiness=Steadiness(state="not_checked", message=message))
         variant = facts.run.cases.baseline if facts.run.cases.baseline in variants else variants[0]
         self.around.progress("sensor", 0.0, math.nan)
-        wave = square_wave(opened.devices, variant, self.stop, self.around.waves)
+        wave = square_wave(opened.devices, variant, self.stop, self.request.timing.seed, self.around.waves)
         if wave:
             sensor = calibrated(sensors.recordings().gpus, wave.window)
             seconds = period(sensor) or sensing.sensor_seconds

@@ -11,9 +11,9 @@ from __future__ import annotations
 import math
 import time
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 from operator import attrgetter
 from statistics import median
 from typing import Any, TypeVar
@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 from precision_agent.cases import Variant
 from precision_agent.power import energy
 from precision_agent.power import reasons as why
+from precision_agent.power.aliasing import pauses
 from precision_agent.power.reasons import Reason
 from precision_agent.power.sensor_sampling import Recording
 from precision_agent.protocol import Sample
@@ -29,7 +30,10 @@ from precision_api.exchange.result import PowerScope, Sensor
 
 IDLE_SECONDS = 3.0
 HALF_WAVE_SECONDS = 0.37
-"""Off every small ratio of a 100 ms sensor."""
+"""Of each load, at least: it ends with a whole layer, so that equal pauses would make some waves whole sensor periods.
+A pause is drawn at random, as long in the mean."""
+PAUSE_SPREAD_SECONDS = 0.1
+"""By how much a pause is shorter or longer, at most: together as much as the slowest sensor's period."""
 WAVES = 10
 EDGE_UPDATES = 2
 """Sensor periods after the end of a load in which a reading may still hold some of it."""
@@ -78,22 +82,28 @@ def idle_watts(
     return watts
 
 
+def wave_pauses(seed: int) -> Iterator[float]:
+    """Seconds of the waves' stretches without load, without end; the same for the same seed."""
+    return (HALF_WAVE_SECONDS - PAUSE_SPREAD_SECONDS + drawn for drawn in pauses(seed, 2 * PAUSE_SPREAD_SECONDS))
+
+
 def square_wave(
     devices: Devices,
     variant: Variant,
     stop: Stop,
+    seed: int,
     waves: int = WAVES,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Wave | None:
     """Loads all GPUs on and off; when that was, or None where the load failed or the run must end."""
     start = time.monotonic()
     rests: list[energy.Window] = []
-    for _ in range(waves):
+    for pause in islice(wave_pauses(seed), waves):
         answers = _loaded(devices, variant)
         if stop() or any(not hasattr(answer, "seconds") for answer in answers):
             return None
         ended = time.monotonic()
-        sleep(HALF_WAVE_SECONDS)
+        sleep(pause)
         rests.append(energy.Window(ended, time.monotonic()))
     end = time.monotonic()
     sleep(0.3)  # the samples around the end: a window's edge lies between two of them
@@ -146,14 +156,6 @@ def period(sensor: Sensor) -> float | None:
     both = (sensor.counter_update_seconds, sensor.power_update_seconds)
     first, second = both if counter_scope(sensor) == "gpu" else both[::-1]
     return first or second
-
-
-def disagrees(sensor: Sensor | None) -> bool:
-    """Whether the calibration found counter and integral further apart than energy allows, and both of one GPU."""
-    if sensor is None or counter_scope(sensor) == "more":
-        return False
-    apart = sensor.agreement is not None and abs(sensor.agreement - 1) > energy.LIMITS.disagreement
-    return apart or why.COUNTER_DISAGREES.name in sensor.message
 
 
 def _agreement(trace: energy.Trace, window: energy.Window) -> float | Reason:

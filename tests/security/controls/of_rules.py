@@ -77,11 +77,12 @@ RULES = controls(
         "tests/cluster/test_watching.py::test_a_right_that_is_lost_while_the_watch_goes_on_is_shown_by_the_second_list",
     ),
     (
-        "agent/precision_agent/power/energy.py",
+        "agent/precision_agent/results/result.py",
         "that power whose counter disagrees does not count",
-        "reasons.append(why.COUNTER_DISAGREES)",
+        "return (COUNTER_DISAGREES,)",
         "pass",
-        "tests/agent/test_power.py::test_what_can_not_be_trusted_gives_no_figure_but_its_reason",
+        "tests/agent/test_node_run.py::"
+        "test_sensors_that_can_not_be_trusted_take_the_energy_and_say_so_and_nothing_else",
     ),
     (
         "crds/precision_api/exchange/wire.py",
