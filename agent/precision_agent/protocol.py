@@ -138,14 +138,14 @@ class KernelSeconds:
     """Seconds of the kernels of one GEMM, kernels that run at the same time counted once.
 
     `gemm`: in which a GEMM kernel ran; `other`: in which only others did. `launches` GEMM kernels ran, on `streams`
-    streams; `kernels` of any kind, one after another.
+    streams. `gaps`: seconds between kernels in replays of the graph that is timed; None of eager steps.
     """
 
     gemm: float
     other: float
     launches: float = 1.0
     streams: int = 1
-    kernels: float = 1.0
+    gaps: float | None = None
 
     @property
     def seconds(self) -> float:

@@ -32,6 +32,8 @@ UPDATE_SECONDS = (0.015, 0.12)
 KERNEL_TIME = (0.95, 1.05)
 """Of a training step: on two H100 0.98 to 1.03."""
 OWN_CALL = (0.95, 1.05)
+LAUNCH_GAPS = (0.0, 0.3)
+"""Of the GEMMs' time: NVFP4's nine or ten kernels of a linear layer are some 1 us apart, of 90 us."""
 NAMES_KEPT = 60
 
 
@@ -162,6 +164,15 @@ def _recipe_checks(row: RecipeResult, baseline: str, goal: float) -> Iterator[Ch
         )
     yield between(f"{row.recipe}: kernel time over the timed step", row.kernel_time_share, *KERNEL_TIME)
     yield between(f"{row.recipe}: the library's own GEMM call over kernel-only time", own_call(row), *OWN_CALL)
+    alone = next((part for part in row.sums if part.mode == "prequantized"), None)
+    if alone and row.availability == "ok":
+        gaps = (
+            alone.launch_gaps / (alone.seconds.value + alone.launch_gaps)
+            if alone.seconds and alone.launch_gaps
+            else None
+        )
+        why = "graphs' replays tell their kernels by region"
+        yield between(f"{row.recipe}: launch gaps beside kernel-only time", gaps, *LAUNCH_GAPS, "", why)
     if row.training and row.availability == "ok":
         failed = row.training.failure
         yield holds(f"{row.recipe}: a training step", "a rate", failed is None, failed.message if failed else "a rate")

@@ -14,7 +14,6 @@ from precision_agent.backends.transformer_engine import TransformerEngine
 from precision_agent.cases import Variant
 from precision_agent.power.sensing import SensorFacts
 from precision_agent.protocol import Sample
-from precision_agent.results import kernel_shares
 from precision_agent.run.open import Opened, Wanted
 from precision_agent.run.run import Outcome, Surroundings, run_wanted
 from precision_agent.sampling.devices import LocalDevices, Stop
@@ -52,11 +51,13 @@ def probed(recipe: Recipe) -> Ended:
     return Ended(0, json.dumps(probe), "")
 
 
-def ran(asked: MeasurementRequest) -> Outcome:
-    """A whole run on one made-up GPU."""
+def ran(asked: MeasurementRequest, gap: float = 0.0, tells_graphs: bool = True) -> Outcome:
+    """A whole run on one made-up GPU, which waits `gap` microseconds before each kernel."""
 
     def opener(wanted: Wanted, tried: MeasurementRequest, stop: Stop) -> Opened:
-        return Opened(LocalDevices([Probed(tried).backend]), SensorFacts())
+        bench = Probed(tried)
+        bench.world.gpu.gap, bench.engine.tells_graphs = gap, tells_graphs
+        return Opened(LocalDevices([bench.backend]), SensorFacts())
 
     around = Surroundings(opener=opener, leads=Leads(0.0005, 0.0005, 0.0005))
     return run_wanted(request_json(asked), Wanted("transformer-engine", "cuda"), around)
@@ -87,10 +88,8 @@ def test_what_was_tried_and_failed_is_not_built_again_at_each_slot() -> None:
 
 @pytest.fixture(scope="module")
 def short() -> Outcome:
-    """One run in which all goes well; it is only read. Its kernels last a few microseconds, less than real gaps."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kernel_shares, "GAP_SECONDS", 0.0)
-        return ran(request(**SHORT))
+    """One run in which all goes well; it is only read."""
+    return ran(request(**SHORT))
 
 
 def test_delayed_scaling_has_kernel_only_figures_and_a_share_of_gradient_quantisation(short: Outcome) -> None:
@@ -98,6 +97,26 @@ def test_delayed_scaling_has_kernel_only_figures_and_a_share_of_gradient_quantis
     assert {part.mode: part.failure for part in delayed.sums} == {"autocast": None, "prequantized": None}
     assert delayed.gradient_quantization_share == pytest.approx(1 / 7)  # 1 us beside a GEMM of 6 us
     assert of(short, "bf16").gradient_quantization_share is None
+
+
+def test_the_gaps_of_a_graph_void_no_kernel_only_time_and_are_a_figure_beside_it(short: Outcome) -> None:
+    """A microsecond before each kernel of 1 to 10: as NVFP4's nine short kernels on Blackwell."""
+    gapped = of(ran(request(**SHORT), gap=1.0), "fp8_delayed")
+    alone, free = (
+        next(part for part in row.sums if part.mode == "prequantized") for row in (gapped, of(short, "fp8_delayed"))
+    )
+    assert gapped.kernel_time_share < 0.9
+    assert alone.seconds.value == pytest.approx(free.seconds.value, rel=1e-3)
+    kernels = sum((2 if row.pass_ != "wgrad" and row.name != "lm_head" else 1) * row.count for row in gapped.gemms) / 2
+    assert alone.launch_gaps == pytest.approx(kernels * 1e-6, rel=0.01)
+    assert free.launch_gaps == pytest.approx(0.0, abs=1e-7)
+
+
+def test_where_the_profiler_does_not_tell_graphs_apart_kernel_only_time_is_a_bound(short: Outcome) -> None:
+    gapped = of(ran(request(**SHORT), gap=1.0, tells_graphs=False), "fp8_delayed")
+    failures = {row.failure.reason: row.failure.message for row in gapped.gemms if row.failure}
+    assert set(failures) == {"kernel_gaps"}
+    assert "its graph's replays were not told apart; kernel-only time is" in failures["kernel_gaps"]
 
 
 def test_what_the_layer_has_no_switch_for_is_in_the_notes(short: Outcome) -> None:

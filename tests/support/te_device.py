@@ -38,12 +38,16 @@ ADAM = ("void multi_tensor_apply_kernel<adam_functor>(int)", 5.0)
 
 @dataclass
 class FakeGpu:
-    """Microseconds of made-up work, and its trace while a profiler looks. Each launch takes no time on the CPU."""
+    """Microseconds of made-up work, and its trace while a profiler looks. Each launch takes no time on the CPU.
+
+    All kernels of a graph carry the one launch of it: `graph` is its number while it is replayed, 0 else.
+    """
 
     now: float = 0.0
     gap: float = 0.0
     events: list[dict[str, Any]] | None = None
     seconds_of_sleep: float = 0.0
+    graph: int = 0
 
     def kernel(self, name: str, microseconds: float) -> None:
         """Runs a kernel after all others."""
@@ -51,17 +55,28 @@ class FakeGpu:
         if self.events is not None:
             launch = {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": launched, "dur": 0.0}
             work = {"ph": "X", "cat": "kernel", "name": name, "ts": self.now, "dur": microseconds}
-            number = len(self.events)
-            self.events += [event | {"args": {"correlation": number}} for event in (launch, work)]
+            number = self.graph or len(self.events) + 1
+            events = (work,) if self.graph else (launch, work)
+            self.events += [event | {"args": {"correlation": number}} for event in events]
         self.now += microseconds
+
+    def replay(self, work: Work, told: bool) -> None:
+        """Launches a graph; of one that is not `told` the profiler knows no launch."""
+        self.graph = -1
+        if self.events is not None and told:
+            self.graph = len(self.events) + 1
+            launch = {"ph": "X", "cat": "cuda_runtime", "name": "cudaGraphLaunch", "ts": self.now, "dur": 0.0}
+            self.events.append(launch | {"args": {"correlation": self.graph}})
+        work()
+        self.graph = 0
 
 
 @dataclass
 class FakeEngine:
     """The made-up GPU as an engine. `capture_as`: ok, refused, or frozen (scales and rounding are baked in).
 
-    So many profiles as `no_room_to_profile` says end in a lack of memory; a `blind` profiler sees no kernel. `profiles`
-    were begun.
+    Without `tells_graphs` the profiler can't say which graph launched a kernel. So many profiles as
+    `no_room_to_profile` says end in a lack of memory; a `blind` profiler sees no kernel. `profiles` were begun.
     """
 
     gpu: FakeGpu = field(default_factory=FakeGpu)
@@ -74,6 +89,7 @@ class FakeEngine:
     released: int = 0
     no_room_to_profile: int = 0
     blind: bool = False
+    tells_graphs: bool = True
     profiles: int = 0
     _bytes: int = 0
 
@@ -94,7 +110,8 @@ class FakeEngine:
             raise RuntimeError("CUDA error: operation not permitted when stream is capturing")
         self.captured += 1
         work()
-        return self._frozen(work) if self.capture_as == "frozen" else work
+        captured = self._frozen(work) if self.capture_as == "frozen" else work
+        return lambda: self.gpu.replay(captured, self.tells_graphs)
 
     def _frozen(self, work: Work) -> Work:
         def replay() -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import groupby
+from statistics import median
 from typing import Any
 
 from precision_agent.precision.kernels import classify
@@ -17,6 +19,7 @@ from precision_agent.protocol import KernelSeconds, ProfiledKernel, RegionName, 
 PREFIX = "pp"
 GPU_WORK = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
 LAUNCHES = frozenset({"cuda_runtime", "cuda_driver"})
+GRAPH_LAUNCHES = frozenset({"cudaGraphLaunch", "cuGraphLaunch"})
 US = 1e-6
 DENSE_REGIONS: frozenset[RegionName] = frozenset({"dense_forward", "dense_backward"})
 OF_A_GEMM = frozenset({"splitk-reduction", "cublaslt-epilogue"})
@@ -79,6 +82,12 @@ def launches(trace: Mapping[str, Any]) -> tuple[Launch, ...]:
     }
     ranges_or_none = [_range(event) for event in events]
     ranges = sorted((range_ for range_ in ranges_or_none if range_), key=lambda range_: range_.start)
+    replays = sorted(
+        (float(event["ts"]), event["args"]["correlation"]) for event in events if event.get("name") in GRAPH_LAUNCHES
+    )
+    regions = [range_ for range_ in ranges if range_.region]
+    if len(replays) == len(regions):  # a graph each: by their order, for two clocks may be microseconds apart
+        called |= {number: range_.start for (_, number), range_ in zip(replays, regions, strict=True)}
     work = [event for event in events if event.get("cat") in GPU_WORK]
     if not any(event["cat"] == "kernel" for event in work):
         return ()
@@ -89,15 +98,27 @@ def launches(trace: Mapping[str, Any]) -> tuple[Launch, ...]:
 def shares(launched: Iterable[Launch], region: str, steps: int) -> KernelSeconds:
     """Kernel seconds of a region in one of `steps` steps, kernels that run at the same time counted once.
 
-    Where a cast runs beside a GEMM, that time is the GEMM's. Of GEMMs on several streams the gaps run side by side too.
+    Where a cast runs beside a GEMM, that time is the GEMM's.
     """
     inside = [launch for launch in launched if launch.region == region]
     gemms = [launch for launch in inside if launch.multiplies]
     alone = union([launch.span for launch in gemms])
     whole = union([launch.span for launch in inside])
     streams = len({launch.stream for launch in gemms})  # 1 where the trace does not tell them
-    in_turn = len(inside) - len(gemms) + len(gemms) / max(1, streams)
-    return KernelSeconds(alone / steps, (whole - alone) / steps, len(gemms) / steps, streams, in_turn / steps)
+    return KernelSeconds(alone / steps, (whole - alone) / steps, len(gemms) / steps, streams)
+
+
+def gaps(launched: Iterable[Launch]) -> dict[str, float]:
+    """By region the seconds in which no kernel ran from its first one to the next region's: the median of its runs.
+
+    Regions are told by their order: `launched` are sorted by their start, and each replays one graph.
+    """
+    runs = [tuple(run) for _, run in groupby(launched, key=lambda launch: launch.region)]
+    starts = [run[0].start for run in runs[1:]] + [max((one.end for run in runs[-1:] for one in run), default=0.0)]
+    idle: dict[str, list[float]] = {}
+    for run, end in zip(runs, starts, strict=False):
+        idle.setdefault(run[0].region, []).append(end - run[0].start - union([launch.span for launch in run]))
+    return {region: max(0.0, median(seconds)) for region, seconds in idle.items()}
 
 
 def kernel_seconds(launched: Iterable[Launch], steps: int, regions: Iterable[str] | None = None) -> float:

@@ -334,4 +334,12 @@ def _sum(variant: Variant, mode: Mode, run: Measured) -> GemmSum:
         mode=mode,
         seconds=stats.widened(stats.mean_interval(totals), _repeats(variant, mode, run)),
         speedup=None if alike or isinstance(baseline, Failure) else _ratio(variant, mode, run, baseline, totals),
+        launch_gaps=_launch_gaps(variant, mode, run),
     )
+
+
+def _launch_gaps(variant: Variant, mode: Mode, run: Measured) -> float | None:
+    """What lies between the kernels of all GEMMs of a mode; None where no replays showed it."""
+    gaps = [(run.gaps.get((variant.label, case)), case.count) for case in run.cases.gemms if case.mode == mode]
+    seen = [gap * count for gap, count in gaps if gap is not None]
+    return sum(seen) if len(seen) == len(gaps) else None

@@ -214,6 +214,9 @@ def _sum(part: GemmSum, row: RecipeResult, result: MeasurementResult) -> Iterato
         how, timed = "forward calls only", "in each repeated run"
     kinds = f"{len(measured)} kinds, each timed {timed} and counted as often as the workload has it"
     yield (name, f"{_interval(part.seconds, 1e3)} ms", f"one GPU's GEMMs of a micro batch, {how}: {kinds}")
+    if part.launch_gaps is not None:
+        source = "between the kernels of the timed graphs, seen in their replays: in no kernel-only time"
+        yield ("launch gaps", f"{part.launch_gaps * 1e3:.4g} ms", source)
     if part.speedup:
         source = f"{result.baseline}'s seconds over these, {_paired(part.speedup, result)}"
         yield (f"{name} speedup", f"{_interval(part.speedup)}", source)

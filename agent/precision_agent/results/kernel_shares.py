@@ -20,22 +20,18 @@ from precision_api.exchange.result import Execution, Failure, GroupedPath
 from precision_api.facts.recipes import RECIPES, Recipe
 
 LEAST_KERNEL_TIME, MOST_KERNEL_TIME = 0.8, 1.25
-"""Kernels that were profiled one by one, over the graph's timed step that holds them. On H100 at their power cap it was
-0.89 to 0.94 for the largest FP8 GEMMs of a layer, 0.98 to 1.03 for training steps, 1.06 for a small layer: supposedly
-the clock, which follows what runs. Shares stand for all that; further off, something is wrong."""
-GAP_SECONDS = 1.5e-6
-"""After each kernel of a graph, before the next one starts: measured between queued kernels of an H100 (median 1.6 us,
-eight of ten from 1.0 to 2.2; its traces were not kept)."""
-MOST_GAPS = 0.1
-"""Of a graph's step: with more, what is assumed of each gap weighs too much."""
+"""Kernels, at least with their gaps, over the timed step. Of eager ones on H100 at their power cap it was 0.89 to 0.94
+for the largest FP8 GEMMs of a layer, 0.98 to 1.03 for training steps, 1.06 for a small layer: supposedly the clock,
+which follows what runs. Shares stand for all that; further off, something is wrong."""
 Profiles = Mapping[LoadKey, LoadProfiles]
-NONE = KernelSeconds(0.0, 0.0, 0.0, 0, 0.0)
+NONE = KernelSeconds(0.0, 0.0, 0.0, 0)
 
 
 def with_kernel_shares(run: Measured, profiles: Profiles) -> Measured:
     """The same with kernel-only seconds where steps with their quantisation were timed; without shares a failure."""
     samples = run.samples
     seconds, failures, repeats = dict(samples.seconds), dict(samples.failures), dict[CaseKey, tuple[float, ...]]()
+    gaps = dict[CaseKey, float | None]()
     baseline = run.cases.baseline.label
     for key, fact in samples.facts.items():
         label, case = key
@@ -49,14 +45,14 @@ def with_kernel_shares(run: Measured, profiles: Profiles) -> Measured:
             failures[key] = applied
             del seconds[key]
         else:
-            seconds[key], repeats[key] = applied
-    return replace(run, samples=replace(samples, seconds=seconds, failures=failures), repeats=repeats)
+            seconds[key], repeats[key], gaps[key] = applied
+    return replace(run, samples=replace(samples, seconds=seconds, failures=failures), repeats=repeats, gaps=gaps)
 
 
 def _applied(
     timed: Sequence[Sequence[float]], case: GemmCase, fact: Sample, profiles: LoadProfiles | None
-) -> tuple[tuple[tuple[float, ...], ...], tuple[float, ...]] | Failure:
-    """Kernel-only seconds by ABBA block and device, and their mean by each profile alone."""
+) -> tuple[tuple[tuple[float, ...], ...], tuple[float, ...], float | None] | Failure:
+    """Kernel-only seconds by ABBA block and device, their mean by each profile alone, and the gaps beside them."""
     if profiles is None:
         return Failure(reason="not_profiled", message="the run ended before its kernels were seen")
     if profiles.failure:
@@ -66,36 +62,45 @@ def _applied(
     if any(len(seen) < len(devices) for seen, devices in zip(kernels, by_profile, strict=True)):
         return Failure(reason="no_kernels", message=f"{case.name} {case.pass_}: the profiler saw no kernel")
     device_seconds = [fmean(values) for values in zip(*timed, strict=True)]
-    wrong = _gaps(kernels, device_seconds, fact.execution)
+    wrong = _misfit(kernels, device_seconds, fact.execution)
     if wrong:
         return wrong
-    gap = GAP_SECONDS if fact.execution == "graph" else 0.0
-    shares = [[spent.gemm / (spent.seconds + gap * spent.kernels) for spent in devices] for devices in kernels]
+    gaps = [[_between(*pair) for pair in zip(devices, device_seconds, strict=True)] for devices in kernels]
+    pairs = [list(zip(*rows, strict=True)) for rows in zip(kernels, gaps, strict=True)]
+    shares = [[spent.gemm / (spent.seconds + gap) for spent, gap in devices] for devices in pairs]
     mean_shares = [fmean(values) for values in zip(*shares, strict=True)]
     return (
         tuple(tuple(t * share for t, share in zip(block, mean_shares, strict=True)) for block in timed),
         tuple(fmean(t * share for t, share in zip(device_seconds, devices, strict=True)) for devices in shares),
+        fmean(map(fmean, gaps)) if all(seen.gaps is not None for devices in kernels for seen in devices) else None,
     )
 
 
-def _gaps(
+def _between(seen: KernelSeconds, timed: float) -> float:
+    """Seconds between the kernels of a timed graph: what a replay showed, but no more than its kernels leave.
+
+    A profiler may make gaps longer than they are without it. Of eager steps nothing: kernels all but fill them.
+    """
+    return min(seen.gaps or 0.0, max(0.0, timed - seen.seconds))
+
+
+def _misfit(
     kernels: Sequence[Sequence[KernelSeconds]], timed: Sequence[float], execution: Execution | None
 ) -> Failure | None:
     """Why the GEMMs' share of the kernels says nothing of the timed step: they are too small or too large a part."""
-    busy = [fmean(kernel.seconds for kernel in device) for device in zip(*kernels, strict=True)]
-    least = min(spent / whole for spent, whole in zip(busy, timed, strict=True))
-    most = max(spent / whole for spent, whole in zip(busy, timed, strict=True))
-    if execution != "graph" and least < CPU_BOUND:
-        message = f"kernels ran in {least:.1%} of the timed step: kernel-only time is unknown"
-        return Failure(reason="cpu_bound", message=f"{message}; the host launched them too slowly")
-    number = max(kernel.kernels for device in kernels for kernel in device)
-    gaps = number * GAP_SECONDS / min(timed)
-    if execution == "graph" and gaps > MOST_GAPS:
-        message = f"the gaps after its {number:.0f} kernels are about {gaps:.0%} of the timed step"
-        return Failure(reason="kernel_gaps", message=f"{message}: kernel-only time is unknown")
+    devices = list(zip(zip(*kernels, strict=True), timed, strict=True))
+    busy = [fmean(seen.seconds for seen in device) / whole for device, whole in devices]
+    filled = [fmean(seen.seconds + (seen.gaps or 0.0) for seen in device) / whole for device, whole in devices]
+    if min(busy) < CPU_BOUND and any(seen.gaps is None for device, _ in devices for seen in device):
+        low = min(fmean(seen.gemm for seen in device) for device, _ in devices)
+        high = max(whole * fmean(seen.gemm / seen.seconds for seen in device) for device, whole in devices)
+        cause = "its graph's replays were not told apart" if execution == "graph" else "the host launched too slowly"
+        message = f"kernels ran in {min(busy):.1%} of the timed step, eager ones: {cause}; kernel-only time is"
+        reason = "kernel_gaps" if execution == "graph" else "cpu_bound"
+        return Failure(reason=reason, message=f"{message} {low * 1e6:.3g} to {high * 1e6:.3g} us")
     for reason, ratio, wrong in (
-        ("kernels_too_short", least, least < LEAST_KERNEL_TIME),
-        ("kernels_exceed_step", most, most > MOST_KERNEL_TIME),
+        ("kernels_too_short", min(filled), min(filled) < LEAST_KERNEL_TIME),
+        ("kernels_exceed_step", max(busy), max(busy) > MOST_KERNEL_TIME),
     ):
         if wrong:
             message = f"the profiled kernels lasted {ratio:.2f} times as long as the timed step that holds them"

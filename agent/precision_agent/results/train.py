@@ -51,6 +51,8 @@ class Measured:
     layers_bf16: int | None = None
     """Last layers that stay in BF16 with NVFP4, as asked: computed from BF16's layer times, not run."""
     repeats: Mapping[CaseKey, tuple[float, ...]] = field(default_factory=dict)
+    gaps: Mapping[CaseKey, float | None] = field(default_factory=dict)
+    """Seconds between the kernels of a graph."""
     """Of kernel-only times: their mean by each profile alone, seconds."""
 
     def kept_by(self, variant: Variant) -> int:

@@ -209,6 +209,9 @@ class GemmSum(FigureOrReason):
     mode: Mode
     seconds: Interval | None = None
     speedup: Interval | None = Field(None, description="Baseline seconds / these seconds, paired within palindromes.")
+    launch_gaps: float | None = Field(
+        None, ge=0, description="Seconds between the kernels of the timed graphs, beside prequantized `seconds`."
+    )
     failure: Failure | None = None
 
     FIGURE: ClassVar = ("gemm sum ({0.mode})", "seconds")

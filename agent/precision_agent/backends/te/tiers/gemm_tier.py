@@ -140,8 +140,11 @@ class Unit:
         """Kernels of one eager step, forward and backward. Starts a profiler: of no unit that is timed later."""
         return kernels(launches(self.engine.profile(partial(self.steps, ""))), PROFILED_STEPS)
 
-    def steps(self, mark: str) -> None:
-        """PROFILED_STEPS eager steps of the cycle's common kind, each pass in a range called `mark` and its name."""
+    def steps(self, mark: str, replayed: bool = False) -> None:
+        """PROFILED_STEPS steps of the cycle's common kind, each pass in a range called `mark` and its name.
+
+        Eager, or `replayed` as they are timed: graphs with marks between them, where there are graphs.
+        """
         with self._owner.present():
             for _ in range(PROFILED_STEPS):
                 for region in self.program.regions:
@@ -149,7 +152,11 @@ class Unit:
                         continue
                     passing = "forward" if region.name == "fprop" else "backward"
                     with self.engine.annotate(range_name(passing, region=mark + region.name)):
-                        region.work()
+                        if replayed:
+                            self.program.go((region.name, region.batch_kind))
+                            self.engine.mark()
+                        else:
+                            region.work()
 
     def measure(self, seconds: float) -> graphs.Timings:
         """One loop over all passes."""

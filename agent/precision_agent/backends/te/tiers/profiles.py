@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +13,7 @@ from precision_agent.backends.te.session.graphs import fatal
 from precision_agent.backends.te.steps.modules import told_parts
 from precision_agent.backends.te.tiers.gemm_tier import PROFILED_STEPS, Unit
 from precision_agent.backends.te.tiers.training_tier import VariantModel
-from precision_agent.backends.trace import Launch, shares
+from precision_agent.backends.trace import Launch, gaps, shares
 from precision_agent.protocol import KernelSeconds, Profile
 from precision_api.exchange.result import Failure
 from precision_api.models.shapes import PASSES, Pass
@@ -25,34 +25,45 @@ STEPS_PROFILED = 3
 def profile_of_units(
     engine: Engine, units: Sequence[Unit], lead_seconds: float, trace: Path | None
 ) -> tuple[Profile, Sequence[dict[Pass, KernelSeconds]]] | Failure:
-    """Kernels of eager steps of each unit in turn, after all units ran in turn; by unit and pass, of a single GEMM."""
+    """Kernels of steps of each unit in turn, as they are timed, after all units ran in turn; by unit and pass, of a
+    single GEMM.
+
+    Where a profiler does not tell which graph launched what, of eager steps, which have no gaps of graphs.
+    """
 
     def lead() -> None:
         for unit in units:
             unit.measure(lead_seconds / len(units))
 
-    def steps() -> None:
-        for place, unit in enumerate(units):
-            unit.steps(f"{place} ")
+    for replayed in (True, False):
 
-    outcome = profile_under_load(engine.profile, engine.synchronize, lead, steps, PROFILED_STEPS, trace)
-    if isinstance(outcome, Failure):
-        return outcome
-    profile, launched = outcome
-    return profile, [
-        {pass_: _of_one(shares(launched, f"{place} {pass_}", PROFILED_STEPS), unit) for pass_ in PASSES}
-        for place, unit in enumerate(units)
-    ]
+        def steps(replayed: bool = replayed) -> None:
+            for place, unit in enumerate(units):
+                unit.steps(f"{place} ", replayed)
+
+        outcome = profile_under_load(engine.profile, engine.synchronize, lead, steps, PROFILED_STEPS, trace)
+        if isinstance(outcome, Failure):
+            return outcome
+        profile, launched = outcome
+        idle = gaps(launched) if replayed else {}
+        by_unit = [
+            {pass_: _of_one(launched, f"{place} {pass_}", unit, idle) for pass_ in PASSES}
+            for place, unit in enumerate(units)
+        ]
+        if all(seen.gemm > 0 and seen.launches % 1 == 0 for passes in by_unit for seen in passes.values()):
+            break
+    return profile, by_unit
 
 
-def _of_one(kernels: KernelSeconds, unit: Unit) -> KernelSeconds:
-    copies = unit.copies
+def _of_one(launched: Sequence[Launch], region: str, unit: Unit, idle: Mapping[str, float]) -> KernelSeconds:
+    kernels = shares(launched, region, PROFILED_STEPS)
+    graph = unit.program.execution == "graph" and region in idle
     return KernelSeconds(
-        gemm=kernels.gemm / copies,
-        other=kernels.other / copies,
+        gemm=kernels.gemm / unit.copies,
+        other=kernels.other / unit.copies,
         launches=kernels.launches / unit.rotated,
         streams=kernels.streams,
-        kernels=kernels.kernels / copies,
+        gaps=idle[region] / unit.copies if graph else None,
     )
 
 
