@@ -204,6 +204,11 @@ def test_a_recipe_that_ran_in_bf16_is_a_fallback_with_its_kernels_told() -> None
     assert [(kernel.name, kernel.class_, kernel.rule) for kernel in verdict.kernels] == [(BF16, "bf16", "cublas-nvjet")]
 
 
+def test_unknown_names_are_told_the_longest_first() -> None:
+    seen = [ProfiledKernel(name, spent, "forward", "mlp") for name, spent in ((FP8, 9.0), ("one", 0.1), ("two", 0.2))]
+    assert verified(*seen).message.endswith("; unknown kernels: two, one")
+
+
 def test_errors_lower_a_verdict_and_flags_stand_beside_it() -> None:
     inside = Inspection({"with_rht": True}, NumericErrors(y=0.001, dx=0.04, dw=0.04), 0.52)
     verdict = verified(ProfiledKernel(FP8, 1.0), inside=inside)

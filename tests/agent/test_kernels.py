@@ -32,6 +32,41 @@ def test_a_name_seen_in_public_gets_the_class_that_its_evidence_shows(name: str,
     assert kernels.classify(name).kernel_class == true
 
 
+H100 = FOLDER.parents[1] / "benchmarks/results/h100/2026-11-26-97695a8d/quick-llama3-8b.json"
+ATTENTION = "cudnn_generated_fort_native_sdpa_sm100_flash"
+PUBLISHED = {
+    "Llama 3 8B on an H100, Transformer Engine 2.20, four recipes": [
+        (seen["name"], seen["seconds"])
+        for recipe in json.loads(H100.read_text(encoding="utf-8"))["recipes"]
+        for seen in recipe["verification"]["kernels"]
+    ],
+    "cuDNN's attention on sm100, forward and backward, us": [
+        (f"{ATTENTION}_fprop_f16_knob_7_128x128x128_4x1x1_cga1x1x1_kernel0_0", 23.3),
+        (f"{ATTENTION}_bprop_f16_knob_31_128x128x128_1x4x1_cga1x1x1_kernel0_0", 38.9),
+        ("compute_dot_do_o_specialized", 14.2),
+        ("convert_dq_to_16bits", 7.8),
+        ("fmha_reduce_head", 5.0),
+    ],
+    "experts on B200 (Qwen3 235B), permutation and attention, ms": [
+        ("_sort_chunks_by_map_kernel", 198.4),
+        (f"{ATTENTION}_fprop_f16_knob_7_128x128x128_4x1x1_cga1x1x1_kernel0_0", 264.8),
+    ],
+    "torch.compile's FP8 casts beside its FP8 and BF16 products, ms": [
+        ("nvjet_tst_192x8_64x8_4x1_v_bz_TNT", 193.1),
+        ("nvjet_sm100_qqtst_128x256_128x6_2x1_2cta_v_bz_bias_TNT", 192.1),
+        ("triton_poi_fused__to_copy_clamp_div_view_2", 29.0),
+        ("triton_red_fused_abs_amax_0", 24.8),
+    ],
+}
+
+
+@pytest.mark.parametrize("profile", PUBLISHED)
+def test_at_most_one_percent_of_a_published_profiles_time_is_unknown(profile: str) -> None:
+    rows = PUBLISHED[profile]
+    unknown = [(name, spent) for name, spent in rows if kernels.classify(name).kernel_class == "unknown"]
+    assert sum(spent for _, spent in unknown) <= 0.01 * sum(spent for _, spent in rows), unknown
+
+
 def test_the_classes_are_those_of_the_reference() -> None:
     assert SEEN["classes"] == list(get_args(kernels.KernelClass)) == list(get_args(kernel_grammars.GemmClass))
 

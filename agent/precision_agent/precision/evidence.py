@@ -131,7 +131,9 @@ def _by_kernels(recipe: Recipe, request: MeasurementRequest, profile: Profile, i
     names = [kernel.name for kernel in profile.kernels]
     errors = [error for error in (inside.errors.model_dump().values() if inside.errors else ()) if error is not None]
     shares = share_by_class((kernel.name, kernel.seconds) for kernel in claimed)
-    verification = verdict(recipe, shares, emulation_seen(names), errors)
+    longest = sorted(claimed, key=lambda kernel: -kernel.seconds)
+    unknown = [kernel.name for kernel in longest if classify(kernel.name).kernel_class == "unknown"]
+    verification = verdict(recipe, shares, emulation_seen(names), errors, unknown=unknown)
     if profile.unplaced and verification.verdict in ("partial", "fallback"):
         message = f"{verification.message}; which of it is the head's or attention's is unknown: {profile.unplaced}"
         return verification.model_copy(update={"verdict": "unknown", "message": message[:1024]})

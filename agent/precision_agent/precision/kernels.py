@@ -62,7 +62,8 @@ RULES: tuple[Rule, ...] = (
     # Attention multiplies too, but no linear layer's weights.
     Rule("attention", "full", r"fmha|sdpa|flash_?attn|flash_?attention|flash_(?:fwd|bwd)|\bflash::|flash_fprop|"
           r"flash_bprop|attentionkernel|pagedkv|paged_attention|mqa_logits|unified_attention|(?:^|_)attn_(?:fwd|bwd)|"
-          r"flash_?mla|attentionmla|cudnn::fusion::(?:compute_dot_do_o|convert_dq_to)", "not_a_gemm"),
+          r"flash_?mla|attentionmla|\b(?:compute_dot_do_o|convert_dq_to_|lean_reduction_kernel|qkv_tma_setup)",
+          "not_a_gemm"),
     # What surrounds a library's GEMM.
     Rule("splitk-reduction", "full", r"split_?k_?reduce|reduce_?split_?k", "not_a_gemm"),
     Rule("cublaslt-epilogue", "head", r"^cublaslt::epilogue", "not_a_gemm"),
@@ -72,6 +73,8 @@ RULES: tuple[Rule, ...] = (
     Rule(EMULATION_RULE, "function", r"^swizzle_block_scaling_\w*to_mxfp8", "not_a_gemm"),
     Rule("hadamard", "function", r"rht_gemm_device|hadamard", "not_a_gemm"),
     Rule("transformer-engine", "head", r"^transformer_engine::", "not_a_gemm"),
+    Rule("te-triton", "function", r"^_?(?:row_id_map_pass_\d|(?:un)?permute(?:_bwd_with_merging_probs)?|grouped_dbias|"
+         r"make_chunk_sort_map|sort_chunks_by_(?:map|idxs)|element_mul|zero_pad)_kernel$", "not_a_gemm"),
     # Libraries' GEMMs. Each reader returns `unknown` for what its grammar doesn't explain.
     Rule("cublas-nvjet", "full", r"^nvjet_", cublas_jet),
     Rule("cublas-xmma", "function", r"^[a-z0-9_]*?xmma_gemm_", xmma),
@@ -93,7 +96,8 @@ RULES: tuple[Rule, ...] = (
           r"(?:^|_)(?:quanti[sz]e|cast|swizzle)_(?:\w+_)?gemm_(?:swizzled|inputs?|operands?|scales)(?:_|$)",
           "not_a_gemm"),
     Rule("quantisation", "function", rf"^(?!.*(?:{_MULTIPLIES})).*(?:quanti[sz](?!ed)|"
-          r"(?:^|_)(?:quant|cast|cvt|unswizzle|swizzle|amax|transpose|compute_\w*scale)(?=_|\d|$))", "not_a_gemm"),
+          r"(?:^|_)(?:quant|cast|cvt|unswizzle|swizzle|amax|transpose|compute_\w*scale)(?=_|\d|$)|"
+          r"^to_(?:mxfp8|nvfp4)_|fp8_per_group_\w+_scales)", "not_a_gemm"),
     Rule("inductor-pointwise", "function", r"^triton_(?:poi|red|per|for|foreach)_", "not_a_gemm"),
     Rule("pytorch-native", "head", rf"^at::native::(?!.*(?:{_MULTIPLIES}))", "not_a_gemm"),
     Rule("framework", "function", rf"^(?!.*(?:{_MULTIPLIES}))(?:.*(?:rms_?norm|layer_?norm|softmax|elementwise|"

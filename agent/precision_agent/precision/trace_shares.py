@@ -110,7 +110,8 @@ kernels, and so do NVFP4 with and without Hadamard transforms: names can't tell 
 
 def claim_verdict(claimed: str, trace: TraceShares, least_share: float = FULL_SHARE) -> Verification:
     """The verdict on a claim of the table; `least_share` of the GEMMs' time must prove it."""
-    verification = verdict(CLAIMS[claimed], trace.shares, trace.emulated, full_share=least_share)
+    unknown = [row.kernel.name for row in trace.unknown]
+    verification = verdict(CLAIMS[claimed], trace.shares, trace.emulated, (), least_share, unknown)
     doubt = trace.shares.get("unknown", 0.0)
     if verification.verdict in ("verified", "emulated") or not doubt or verification.share is None:
         return verification

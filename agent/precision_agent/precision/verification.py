@@ -18,6 +18,8 @@ FULL_SHARE = 0.98
 """Share of GEMM time from which a recipe counts as run in full. To be calibrated on a GPU: a stray small kernel (a
 router, an unknown name of some microseconds) must not turn a run into `partial`, a higher-precision layer must."""
 
+NAMES_TOLD = 5
+
 EXPECTED_CLASS: Mapping[Recipe, KernelClass] = {recipe: row.kernels for recipe, row in RECIPES.items()}
 EMULATED_THROUGH: Mapping[Recipe, KernelClass] = {"fp8_block": "mxfp8"}
 """On Blackwell, Transformer Engine turns FP8 block scales into MXFP8's and runs MXFP8's kernels."""
@@ -58,14 +60,19 @@ def verdict(
     emulated: bool = False,
     errors: Iterable[float] = (),
     full_share: float = FULL_SHARE,
+    unknown: Iterable[str] = (),
 ) -> Verification:
     """The verdict on one recipe's GEMMs, from `shares` of their time by class and, where measured, numerical errors.
 
     `emulated`: a kernel of the emulation was seen. Errors only ever lower a verdict: names are the stronger proof of
     what ran, but a product more exact than its format can be, or wrong, is no pass whatever the names say.
-    `full_share`: from which share of the GEMMs' time on the recipe counts as run in full.
+    `full_share`: from which share of the GEMMs' time on the recipe counts as run in full. `unknown`: names that no rule
+    knows, the longest first; the message has them.
     """
     by_names = _by_names(claimed, shares, emulated, full_share)
+    names = ", ".join(name[:80] for name in list(dict.fromkeys(unknown))[:NAMES_TOLD])
+    if names:
+        by_names = _told(by_names.verdict, by_names.share, f"{by_names.message}; unknown kernels: {names}")
     fits = {numeric_verdict(claimed, error) for error in errors}
     if by_names.verdict not in ("verified", "emulated", "partial") or fits <= {"within"}:
         return by_names
