@@ -75,8 +75,8 @@ class FakeGpu:
 class FakeEngine:
     """The made-up GPU as an engine. `capture_as`: ok, refused, or frozen (scales and rounding are baked in).
 
-    Without `tells_graphs` the profiler can't say which graph launched a kernel. So many profiles as
-    `no_room_to_profile` says end in a lack of memory; a `blind` profiler sees no kernel. `profiles` were begun.
+    Of every `untold` graphs the profiler misses the launch of one, of 0 none. So many profiles as `no_room_to_profile`
+    says end in a lack of memory; a `blind` profiler sees no kernel. `profiles` were begun.
     """
 
     gpu: FakeGpu = field(default_factory=FakeGpu)
@@ -89,7 +89,8 @@ class FakeEngine:
     released: int = 0
     no_room_to_profile: int = 0
     blind: bool = False
-    tells_graphs: bool = True
+    untold: int = 0
+    replays: int = 0
     profiles: int = 0
     _bytes: int = 0
 
@@ -111,7 +112,12 @@ class FakeEngine:
         self.captured += 1
         work()
         captured = self._frozen(work) if self.capture_as == "frozen" else work
-        return lambda: self.gpu.replay(captured, self.tells_graphs)
+
+        def replay() -> None:
+            self.replays += 1
+            self.gpu.replay(captured, not self.untold or self.replays % self.untold != 0)
+
+        return replay
 
     def _frozen(self, work: Work) -> Work:
         def replay() -> None:
