@@ -121,6 +121,48 @@ def test_our_own_version_and_the_pool_part_nobody(changes: dict[str, Any]) -> No
     assert [one.node for one in Peers((*(like(f"n{i}") for i in range(4)), odd)).judged((odd,), PERCENT)] == ["odd"]
 
 
+def rows(name: str, profile: str = "deep", at: str = FINISHED, **rates: float | None) -> Reading:
+    """A node with these rates by recipe; None: its recipe failed."""
+    found = [
+        recipe_row(recipe, tokensPerSecond=None if rate is None else f"{rate:.0f}") for recipe, rate in rates.items()
+    ]
+    return read(name, "a", ReportStatus.model_validate(report_status(found, finishedAt=at)), "ml", profile)
+
+
+FAST = {"bf16": 1000.0, "mxfp8": 1500.0}
+DEEP = [rows(f"n{i}", **FAST) for i in range(4)]
+ODD: dict[str, tuple[list[Reading], Reading, tuple[str, float]]] = {
+    "another list of recipes": (DEEP, rows("odd", "repair", bf16=800, fp8_current=900), ("bf16", 0.8)),
+    "the best recipe failed": (DEEP, rows("odd", bf16=500, mxfp8=None), ("bf16", 0.5)),
+    "a later profile of another list": (
+        [*DEEP, *(rows(f"n{i}", "shallow", "2027-01-01T00:00:00Z", bf16=1000) for i in range(4))],
+        rows("odd", bf16=1000, mxfp8=750),
+        ("mxfp8", 0.5),
+    ),
+}
+
+
+@pytest.mark.parametrize(("fleet", "odd", "judgement"), ODD.values(), ids=ODD)
+def test_a_node_is_judged_by_its_own_profiles_best_recipe_that_enough_others_have(
+    fleet: list[Reading], odd: Reading, judgement: tuple[str, float]
+) -> None:
+    [one] = Peers((*fleet, odd)).judged((odd,), PERCENT)
+    assert (one.recipe, round(one.relative, 2), one.slow) == (*judgement, True)
+
+
+def test_figures_with_other_layers_in_bf16_are_not_compared() -> None:
+    fleet = [node(f"n{i}", 1000, lastLayersBF16=0) for i in range(4)]
+    odd = node("odd", 800, lastLayersBF16=5)
+    peers = Peers((*fleet, odd))
+    assert "odd" not in {one.node for one in peers.judged((*fleet, odd), PERCENT)}
+
+
+def test_that_like_nodes_were_throttled_is_said() -> None:
+    hot = [node(f"hot{i}", 900, throttledShare="0.2", throttleReason="hardware_thermal") for i in range(5)]
+    alone = {one.node: (one.peers, one.differs) for one in Peers(hot).alone(hot)}
+    assert alone["hot0"] == (0, "4 more like it were throttled, fell back or lack its recipes")
+
+
 def test_a_group_of_which_nothing_changed_is_kept() -> None:
     before = Peers(EVEN)
     other = node("n9", 1, driver="590.1")

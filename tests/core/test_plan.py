@@ -317,3 +317,27 @@ def test_reasons_whose_end_no_watch_shows() -> None:
         *("DeviceClassMissing", "DeviceClassShares"),
         *("NotDueYet", "ProfileNotAccepted", "Ramping", "Retrying", "WaitsInQueue"),
     }
+
+
+@pytest.mark.parametrize(
+    ("changes", "wakes"),
+    [
+        ({"schedule": {"cron": "30 * * * *"}}, True),
+        ({"schedule": {"maxAge": "1h"}}, True),
+        ({"schedule": {"cron": "30 * * * *"}, "suspend": True}, False),
+        ({}, False),
+    ],
+    ids=["a tick", "an age", "suspended", "measured once"],
+)
+def test_a_run_that_time_alone_begins_wakes_the_operator_though_nothing_else_happens(
+    changes: dict[str, Any], wakes: bool
+) -> None:
+    basis = {"spec": resolve_profile(profile(**changes), observed()).run}
+    seen = observed([profile(**changes)], nodes("n1"), reports=(report(status=measured(10 * MINUTE, basis=basis)),))
+    decided = plan(seen)
+    assert [state.reason for state in decided.profiles[0].node_states] == ["Measured"]
+    at = decided.look_again_at
+    assert (at is not None) == wakes
+    if at is not None:
+        later = plan(replace(seen, now=at))
+        assert [state.current.due for state in later.profiles[0].node_states] != [None]

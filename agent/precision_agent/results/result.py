@@ -98,7 +98,7 @@ def result_of(facts: RunFacts, finished_at: float) -> MeasurementResult:
         phase_seconds=_phase_seconds(facts.phases, finished_at),
         workload_name=workload.name,
         workload_hash=workload.hash,
-        timing=timing_title(request.timing),
+        timing=timing_title(request),
         formula=f"{formula.name}/{formula.version}" if formula else None,
         training_flops_per_token=workload.training_flops_per_token,
         baseline=request.baseline,

@@ -114,11 +114,13 @@ TIMED_LOOP = 1
 """Grows when the agent's timed loop changes so that its figures can't be held against those of before."""
 
 
-def timing_title(timing: Timing) -> str:
-    """The timed loop and its timing, equal for results that may be compared: `1/quick`."""
-    asked = timing.model_copy(update={"seed": 0})
-    name = next((name for name, usual in TIMINGS.items() if usual == asked), "")
-    return f"{TIMED_LOOP}/{name or digest(asked.model_dump(), 8)}"
+def timing_title(request: MeasurementRequest) -> str:
+    """The timed loop, its timing and what else bears on rates, equal for results that may be compared: `1/quick`."""
+    asked = request.timing.model_copy(update={"seed": 0})
+    name = next((name for name, usual in TIMINGS.items() if usual == asked), "") or digest(asked.model_dump(), 8)
+    scope = "" if request.recipe_scope == "all" else f"/{request.recipe_scope}"
+    gradients = "/separate" if request.weight_gradients == "separate" else ""
+    return f"{TIMED_LOOP}/{name}{scope}{gradients}"
 
 
 LOSS_BY_DEFAULT: dict[str, LossRuns | None] = {"quick": None, "standard": LossRuns(seeds=3)}

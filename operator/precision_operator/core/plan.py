@@ -17,7 +17,7 @@ from precision_operator.core.attempts.actions import Action, Close, Collect, Wit
 from precision_operator.core.attempts.attempt import attempts
 from precision_operator.core.attempts.cleanup import cleanup, next_end
 from precision_operator.core.attempts.faults import Fault, fault_text
-from precision_operator.core.attempts.node_state import ProfilePlan, draft, drained_nodes
+from precision_operator.core.attempts.node_state import ProfilePlan, draft, drained_nodes, next_run
 from precision_operator.core.attempts.yielding import give_way
 from precision_operator.core.observe import nodes
 from precision_operator.core.observe.observed import Observed, ProfileView
@@ -35,7 +35,7 @@ class Plan:
     faults: tuple[Fault, ...] = ()
     """What could not be planned for: to be logged, counted and tried again."""
     look_again_at: datetime | None = None
-    """When time alone will end an attempt, or the wait for a pod that nobody ends; None: it ends none."""
+    """When time alone will end an attempt, or the wait for a pod that nobody ends, or begin a run; None: never."""
 
 
 def plan(observed: Observed) -> Plan:
@@ -49,7 +49,8 @@ def plan(observed: Observed) -> Plan:
     ends = tuple(cleanup(observed, admission.plans, jobs, faults))
     gives = give_way(observed, jobs, {end.job.uid for end in ends if isinstance(end, Close | Collect | Withdraw)})
     actions = (*ends, *gives, *admission.withdrawn, *admission.starts)
-    again = [at for at in (next_end(observed, jobs), next_release(observed)) if at is not None]
+    moments = (next_end(observed, jobs), next_release(observed), *(next_run(each, observed.now) for each in drafts))
+    again = [at for at in moments if at is not None]
     return Plan(admission.plans, actions, admission.nodes_to_probe, tuple(faults), min(again, default=None))
 
 

@@ -22,12 +22,8 @@ from precision_operator.core.reasons import REASONS
 from precision_operator.core.results.ingest import status_json
 from precision_operator.core.results.outliers import Peers
 from precision_operator.core.status.events import Note, notes
-from precision_operator.core.status.profile_status import (
-    peers_by_namespace,
-    profile_status,
-    status_before,
-    unplanned_status,
-)
+from precision_operator.core.status.node_readings import peers_by_namespace
+from precision_operator.core.status.profile_status import profile_status, status_before, unplanned_status
 from precision_operator.core.status.stopped import with_stop
 from precision_operator.shell.acting.act import Actor
 from precision_operator.shell.fault_log import FaultLog
@@ -253,7 +249,7 @@ class Reconciler:
         there = {item.profile.uid for item in decided.profiles}
         self._written = {uid: at for uid, at in self._written.items() if uid in there}
         self._gatherer.faults.clear()
-        self._peers = peers_by_namespace(decided.profiles, self._peers)
+        self._peers = peers_by_namespace(decided.profiles, observed.reports, self._peers)
         for item in sorted(decided.profiles, key=lambda item: len(item.node_states)):
             await asyncio.sleep(0)
             try:

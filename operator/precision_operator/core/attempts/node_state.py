@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from precision_api.kinds.profile import ProfileSpec
 from precision_api.kinds.report import ReportAttempt
@@ -268,6 +268,21 @@ def _aged(spec: ProfileSpec, report: ReportView | None, now: datetime) -> bool:
     """Whether the newest good result is older than the profile allows."""
     limit, run = spec.schedule.max_age, report.status.run if report is not None and report.status is not None else None
     return limit is not None and run is not None and now - parse_time(run.finished_at) > duration(limit)
+
+
+def next_run(plan: ProfilePlan, now: datetime) -> datetime | None:
+    """When time alone begins a run of the profile: at its schedule's next tick, or when a result is too old."""
+    if not isinstance(plan, AcceptedPlan) or plan.profile.spec.suspend:
+        return None
+    schedule = plan.profile.spec.schedule
+    moments = [next_tick(schedule, plan.profile.uid, now)]
+    if schedule.max_age is not None:
+        limit = duration(schedule.max_age)
+        statuses = (state.report.status for state in plan.node_states if state.report and state.state == "succeeded")
+        times = [status.run.finished_at for status in statuses if status is not None and status.run is not None]
+        young = [time for time in times if time >= format_time(now - limit)]
+        moments += [parse_time(min(young)) + limit + timedelta(seconds=1)] if young else []
+    return min((moment for moment in moments if moment is not None), default=None)
 
 
 def newest_attempt(report: ReportView | None) -> ReportAttempt | None:

@@ -34,8 +34,8 @@ ROWS = (
     Reason(
         "NoPeers",
         "alone",
-        "it is not called slow or sound: {peers} other nodes of the namespace have a result like its own (same GPUs, "
-        "power limit, software, driver, workload and timing), and {needed} are needed{differs}",
+        "it is not called slow or sound: {peers} other nodes of the namespace have a rate that counts beside its own "
+        "(same GPUs, power limit, software, driver, workload and timing), and {needed} are needed{differs}",
         "Measure more nodes of its kind, by whichever profile of the namespace; or make equal what differs, and "
         "measure again.",
     ),

@@ -56,37 +56,48 @@ class NoPeers:
 
 
 class PeerGroup:
-    """The results of one namespace that may be compared with each other; of each node the newest counts."""
+    """The results of one namespace that may be compared with each other, recipe by recipe."""
 
     def __init__(self, readings: Sequence[Reading]) -> None:
         self.readings = tuple(readings)
         self._in_order = sorted(readings, key=lambda reading: (reading.finished_at or "", reading.profile))
-        self.nodes = {reading.node: reading for reading in self._in_order}
-        self._best = best_recipe(self.nodes.values())
-        self._rates: dict[Recipe, _Rates] = {}
+        self.nodes = {reading.node for reading in readings}
+        by_profile = grouped((reading.profile, reading) for reading in readings)
+        self._best = {profile: best_recipe(group) for profile, group in by_profile.items()}
+        self._rates: dict[tuple[Recipe, int | None], _Rates] = {}
 
     def judge(self, reading: Reading, percent: float) -> Judged | int | None:
-        """The reading's node; how many peers it has where these are too few, None where it has no rate."""
-        own = reading.best.recipe if reading.best is not None else None
-        recipe = self._best if self._best in reading.rows else own
-        if recipe is None:
-            return None
-        rates = self._rates.get(recipe) or self._rates.setdefault(recipe, _Rates.of(self._in_order, recipe))
-        rate, peers = rates.rate.get(reading.node), rates.count - (reading.node in rates.reference)
-        if rate is None or peers < LEAST_PEERS:
-            return None if rate is None else peers
-        margin = max(rates.center * percent / 100, rates.spread)
-        slow, limit = rate < rates.center - margin, 1 - margin / rates.center
-        names = tuple(sorted(rates.reference - {reading.node})) if slow else ()
-        decisive = rates.newest[reading.node]
-        share = rate / rates.center
-        return Judged(reading.node, reading.pool, share, slow, limit, recipe, rates.count, decisive, names)
+        """The reading's node; how many peers it has where these are too few, None where it has no rate.
+
+        By the recipe that is best on most nodes of its profile; where its own has no rate or too few have one, by the
+        fastest of its others that enough have.
+        """
+        fastest = sorted(reading.rows.values(), key=lambda row: -(row.synchronous_rate or 0.0))
+        best = self._best.get(reading.profile)
+        rows = sorted(fastest, key=lambda row: row.recipe != best)
+        most = None
+        for row in rows:
+            rates = self._of(row.recipe, row.last_layers_bf16)
+            if row.synchronous_rate is None or reading.node not in rates.rate:
+                continue
+            peers = rates.count - (reading.node in rates.reference)
+            if peers >= LEAST_PEERS:
+                return rates.judge(reading, percent)
+            most = max(peers, most or 0)
+        return most
+
+    def _of(self, recipe: Recipe, layers: int | None) -> _Rates:
+        key = recipe, layers
+        if key not in self._rates:
+            self._rates[key] = _Rates.of(self._in_order, recipe, layers)
+        return self._rates[key]
 
 
 @dataclass(frozen=True, slots=True)
 class _Rates:
     """The newest synchronous rates with one recipe, and the center and spread of those that count."""
 
+    recipe: Recipe
     newest: Mapping[str, Reading]
     """By node."""
     rate: Mapping[str, float]
@@ -95,17 +106,29 @@ class _Rates:
     spread: float
 
     @classmethod
-    def of(cls, in_order: Sequence[Reading], recipe: Recipe) -> _Rates:
-        newest = {reading.node: reading for reading in in_order if recipe in reading.rows}
+    def of(cls, in_order: Sequence[Reading], recipe: Recipe, layers: int | None) -> _Rates:
+        newest = {
+            reading.node: reading
+            for reading in in_order
+            if recipe in reading.rows and reading.rows[recipe].last_layers_bf16 == layers
+        }
         rows = {node: reading.rows[recipe] for node, reading in newest.items()}
         rates = {node: rate for node, row in rows.items() if (rate := row.synchronous_rate) is not None}
         steady = frozenset(node for node in rates if rows[node].usable and not rows[node].throttled)
         reference = sorted(rates[node] for node in steady)
-        return cls(newest, rates, steady, median(reference) or 0.0, _spread(reference))
+        return cls(recipe, newest, rates, steady, median(reference) or 0.0, _spread(reference))
 
     @property
     def count(self) -> int:
         return len(self.reference)
+
+    def judge(self, reading: Reading, percent: float) -> Judged:
+        """The reading's node, whose newest rate is among these."""
+        rate, margin = self.rate[reading.node], max(self.center * percent / 100, self.spread)
+        slow, limit = rate < self.center - margin, 1 - margin / self.center
+        names = tuple(sorted(self.reference - {reading.node})) if slow else ()
+        share, decisive = rate / self.center, self.newest[reading.node]
+        return Judged(reading.node, reading.pool, share, slow, limit, self.recipe, self.count, decisive, names)
 
 
 class Peers:
@@ -129,14 +152,17 @@ class Peers:
         """Those that have a rate and too few peers, in their order."""
         counts = ((reading, self._judge(reading, 0.0)) for reading in readings)
         rows = ((reading, peers) for reading, peers in counts if isinstance(peers, int))
-        return tuple(NoPeers(reading.node, peers, self._nearest(reading)) for reading, peers in rows)
+        return tuple(NoPeers(reading.node, peers, self._others(reading, peers)) for reading, peers in rows)
 
     def _judge(self, reading: Reading, percent: float) -> Judged | int | None:
         return self.groups[reading.peers].judge(reading, percent) if reading.holds else None
 
-    def _nearest(self, reading: Reading) -> str:
-        """The kind of node that differs in the least, the largest of these, in words."""
+    def _others(self, reading: Reading, peers: int) -> str:
+        """Why nodes like it don't count; where there are none, the kind that differs in the least, in words."""
         own = reading.peers
+        spoiled = len(self.groups[own].nodes) - 1 - peers
+        if spoiled > 0:
+            return f"{spoiled} more like it were throttled, fell back or lack its recipes"
         others = [key for key in self.groups if key != own and key.namespace == own.namespace]
         if not others:
             return ""

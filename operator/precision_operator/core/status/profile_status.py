@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Literal
@@ -179,18 +178,6 @@ def _refusals(plan: ProfilePlan) -> tuple[NodeRefusal, ...]:
         )
         for name, refused in named[:REFUSALS_SHOWN]
     )
-
-
-def peers_by_namespace(plans: Iterable[ProfilePlan], before: Mapping[str, Peers] | None = None) -> dict[str, Peers]:
-    """Who may be compared with whom in each namespace; `before` spares what has not changed.
-
-    A profile whose reports can't be read is left out: its own status tells.
-    """
-    old, results = before or {}, []
-    for plan in plans:
-        with suppress(Exception):
-            results += [(plan.profile.namespace, reading) for reading in readings(plan)]
-    return {namespace: Peers(group, old.get(namespace)) for namespace, group in grouped(results).items()}
 
 
 def _standings(plan: ProfilePlan, measured: Sequence[Reading], peers: Peers) -> tuple[Judged, ...]:

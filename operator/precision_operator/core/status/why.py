@@ -25,8 +25,7 @@ from precision_operator.core.results.outliers import Peers
 from precision_operator.core.results.provenance import provenance_of
 from precision_operator.core.results.reading import Reading
 from precision_operator.core.results.slowness import PeerComparison, compared, no_peers
-from precision_operator.core.status.node_readings import readings
-from precision_operator.core.status.profile_status import peers_by_namespace
+from precision_operator.core.status.node_readings import peers_by_namespace, readings
 
 BLOCKERS_SHOWN = 5
 
@@ -94,7 +93,7 @@ def why(decided: Plan, observed: Observed, node: str) -> tuple[NodeAnswer, ...]:
 
     A node that has gone is answered for by what is left of it: its reports and Jobs.
     """
-    peers = peers_by_namespace(decided.profiles)
+    peers = peers_by_namespace(decided.profiles, observed.reports)
     answers = [answer for plan in decided.profiles for answer in _answers(plan, decided, observed, node, peers)]
     return tuple(sorted(answers, key=lambda answer: (answer.kind == "unmatched", answer.profile.key)))
 
