@@ -6,10 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from precision_agent.backends.replay_tables import ReplayOptions
 from precision_agent.cases import Variant, cases_of
 from precision_agent.results.explain import explain
 from precision_agent.results.recommend import recommend
 from precision_agent.results.train import RecipePower, training_of
+from precision_agent.run.run import run_request
 from precision_api.exchange.message import RecipeSummary
 from precision_api.exchange.result import Gpu, MeasurementResult, Training, Utilisation
 from precision_api.facts.products import part
@@ -20,8 +22,9 @@ from precision_api.models.flops import training_flops_per_token
 from precision_api.models.presets import PRESETS
 from precision_api.models.resolution import resolve
 from tests.agent.test_assess import NVFP4, POWER, run_of
+from tests.agent.test_replay import MOMENT
 from tests.support.golden import FOLDER
-from tests.support.result_objects import recipe_result, request
+from tests.support.result_objects import recipe_result, request, request_text
 
 MODEL = PRESETS["llama3-8b"].model
 TOTAL = training_flops_per_token(MODEL, 8192)
@@ -72,6 +75,18 @@ def test_the_replay_has_tflops_first_and_a_share_of_bf16_peak_beside_mfu() -> No
     assert by_recipe["nvfp4"].mfu.peak.startswith("GB200 dense FP4 and BF16: ")
     told = [row.figure for row in explain(result) if row.of.startswith("nvfp4")]
     assert told.index("TFLOP/s per GPU") < told.index("tokens/s") < told.index("MFU") == told.index("of BF16 peak") - 1
+
+
+def test_what_fell_back_has_no_share_of_the_peak_that_it_never_ran_at() -> None:
+    text = request_text(recipes=("bf16", "nvfp4"), gpus=1)
+    found = run_request(text, "replay", ReplayOptions(fault="silent_fallback"), clock=MOMENT).result
+    rows = {row.recipe: row for row in found.recipes}
+    assert rows["nvfp4"].verification.verdict == "fallback"
+    assert rows["nvfp4"].training.mfu is None
+    assert rows["bf16"].training.mfu.value > 0
+    told = {(row.of, row.figure): row for row in explain(found)}
+    (why,) = (row for (of, figure), row in told.items() if of.startswith("nvfp4") and figure == "MFU")
+    assert (why.value, why.source) == ("unknown", "another format ran than the one asked for")
 
 
 def test_nothing_is_ranked_by_mfu() -> None:

@@ -84,11 +84,15 @@ def recipe_result(variant: Variant, run: Measured, evidence: RecipeEvidence) -> 
     sums = tuple(_sum(variant, mode, run) for mode in run.cases.modes)
     gemms = tuple(_gemm(variant, case, run, evidence) for case in run.cases.gemms)
     taxes = [tax.least for tax in evidence.taxes]
+    verification = evidence.verification or probe.verification
+    training = training_of(variant, run, evidence.metering, evidence.depth_check)
+    if verification.verdict == "fallback":  # the asked format's peak says nothing of the one that ran
+        training = training.model_copy(update={"mfu": None})
     return RecipeResult(
         recipe=variant.recipe,
         availability=probe.availability,
         availability_reason=probe.reason[:1024],
-        verification=evidence.verification or probe.verification,
+        verification=verification,
         gemms=gemms,
         sums=sums,
         quantization_tax=fmean(taxes) if taxes else _tax(variant, run),
@@ -97,7 +101,7 @@ def recipe_result(variant: Variant, run: Measured, evidence: RecipeEvidence) -> 
         cpu_bound=_cpu_bound(variant, run, evidence.kernel_time_share),
         kernel_time_share=evidence.kernel_time_share,
         kernel_profiles=evidence.kernel_profiles,
-        training=training_of(variant, run, evidence.metering, evidence.depth_check),
+        training=training,
         throttle=evidence.held_back.shares,
         throttled=evidence.held_back.marked,
         clocks=evidence.clocks,

@@ -147,7 +147,7 @@ def _recipe(row: RecipeResult, result: MeasurementResult) -> Iterator[Figure]:
         if row.quantization_tax is not None:
             yield ("quantisation tax", _tax_value(row), _tax_source(row, result))
         if row.training:
-            yield from _training(row.training, result)
+            yield from _training(row, row.training, result)
         yield from _conditions(row)
         if row.meaning:
             yield ("meaning", row.meaning.kind, row.meaning.sentence)
@@ -222,7 +222,7 @@ def _sum(part: GemmSum, row: RecipeResult, result: MeasurementResult) -> Iterato
         yield (f"{name} speedup", f"{_interval(part.speedup)}", source)
 
 
-def _training(training: Training, result: MeasurementResult) -> Iterator[Figure]:
+def _training(row: RecipeResult, training: Training, result: MeasurementResult) -> Iterator[Figure]:
     if training.tokens_per_second is None:
         failure = training.failure
         yield ("training", "none", f"{failure.reason}: {failure.message}" if failure else "")
@@ -245,7 +245,11 @@ def _training(training: Training, result: MeasurementResult) -> Iterator[Figure]
         if training.mfu.of_bf16_peak is not None:
             yield ("of BF16 peak", f"{training.mfu.of_bf16_peak:.1%}", "TFLOP/s of one GPU over its dense BF16 peak")
     elif result.gpus:
-        yield ("MFU", "unknown", f"the peak of {result.gpus[0].name} is unknown")
+        fell_back, unknown = (
+            "another format ran than the one asked for",
+            f"the peak of {result.gpus[0].name} is unknown",
+        )
+        yield ("MFU", "unknown", fell_back if row.verification.verdict == "fallback" else unknown)
     if training.depth_check is not None:
         source = "predicted over measured step time of a model of another depth: within 3 % is agreement"
         yield ("depth check", f"{training.depth_check:.3f}", source)
