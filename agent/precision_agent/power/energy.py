@@ -38,7 +38,7 @@ class Limits:
     disagreement: float = 0.05
     """Of a square-wave load, for a sensor to count as calibrated."""
     counter_off: float = 0.025
-    """Of the windows of all recipes. By simulation chance explains 1.5 % there, and a counter 5 % off leaves 3.5 %."""
+    """Of the windows of all recipes. By simulation chance explains more there in 4 of 10,000 nodes."""
     gap_seconds: float = 0.5
     """Assumed, not tried on a GPU: ten samples at 20 Hz, five updates of a sensor. This hole is a third of the shortest
     power window."""
