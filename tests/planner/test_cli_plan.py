@@ -27,7 +27,9 @@ NOT_FOUND = [
 """The job of higher priority goes first, and the other one is late: not found, and not proved."""
 
 
-def run(folder: Path, *arguments: str, jobs: Any = None, name: str = "q1", **changes: Any) -> Result:
+def run(
+    folder: Path, *arguments: str, jobs: Any = None, name: str = "q1", provenance: str = "measured", **changes: Any
+) -> Result:
     document = {
         "apiVersion": "precisionprofiler.io/v1alpha1",
         "kind": "CapacityPlan",
@@ -35,7 +37,7 @@ def run(folder: Path, *arguments: str, jobs: Any = None, name: str = "q1", **cha
         "spec": {"jobs": [job("a"), job("b", after=["a"])] if jobs is None else jobs, "whatIfs": []} | changes,
     }
     (folder / "plan.yaml").write_text(yaml.safe_dump(document))
-    known = fleet(pool("H100", node("n", [rate("bf16"), rate("fp8_current", 1e5)], count=16)))
+    known = fleet(pool("H100", node("n", [rate("bf16"), rate("fp8_current", 1e5)], count=16, provenance=provenance)))
     (folder / "fleet.json").write_text(known.model_dump_json(by_alias=True))
     files = ("-f", str(folder / "plan.yaml"), "--fleet", str(folder / "fleet.json"))
     return CliRunner().invoke(app, ["plan", *files, AT, *arguments])
@@ -44,10 +46,20 @@ def run(folder: Path, *arguments: str, jobs: Any = None, name: str = "q1", **cha
 def test_the_table_says_pool_recipe_gpus_and_days(tmp_path: Path) -> None:
     found = run(tmp_path)
     assert found.exit_code == 0
-    head, first, *_ = found.stdout.splitlines()
+    answer, _, head, first, *_ = found.stdout.splitlines()
     assert head.split() == ["JOB", "POOL", "RECIPE", "GPUS", "TIME", "MW", "MWH", "COST", "$/MTOKEN", "DEADLINE"]
     assert first.split()[:4] == ["a", "H100", "fp8_current", "128"]
-    assert "run a on 128 GPUs of H100 with fp8_current" in found.stdout
+    assert answer.startswith("run a on 128 GPUs of H100 with fp8_current")
+
+
+@pytest.mark.parametrize("jobs", [None, [job("a", workload={"preset": "qwen3-8b"})]], ids=["its own rate", "predicted"])
+def test_a_plan_of_figures_that_nobody_measured_begins_with_that_and_says_it_once(tmp_path: Path, jobs: Any) -> None:
+    found = run(tmp_path, jobs=jobs, fleet={"allow": ["simulated"]}, provenance="simulated")
+    words = found.stdout.lower()
+    assert found.stdout.startswith("SIMULATED")
+    assert words.count("simulated") == 1
+    assert words.count("predicted") == (jobs is not None)
+    assert "measured" not in words
 
 
 def test_json_and_yaml_hold_the_status(tmp_path: Path) -> None:

@@ -136,5 +136,6 @@ def _shown(output: str, answer_status: PlanStatus, answer: PlanAnswer, name: str
 
 
 def _table(answer_status: PlanStatus, row: Callable[[Any], dict[str, Any]]) -> str:
-    head = [as_columns([row(job) for job in answer_status.jobs]), ""] if answer_status.jobs else []
-    return "\n".join([*head, *lines(answer_status)])
+    first, *more = lines(answer_status)
+    jobs = ["", as_columns([row(job) for job in answer_status.jobs]), ""] if answer_status.jobs else []
+    return "\n".join([first, *jobs, *more])

@@ -216,7 +216,7 @@ def _notes(read: Terms, candidates: Sequence[CandidatePool], solution: Solution 
         ),
         (
             any(option.source.basis == "predicted" for option in chosen),
-            "predicted rates are not measured: profile that workload for a narrower band",
+            "the bands of such rates are wide: profile that workload for narrower ones",
         ),
     )
     yield from (note for holds, note in doubts if holds)

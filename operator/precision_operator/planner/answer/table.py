@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,6 +18,8 @@ from precision_operator.planner.inputs.quantities import (
 
 ABSENT = "-"
 """A figure that is not known."""
+_MADE_UP = re.compile(r"(simulated|replayed) \((\d+)/\2\)")
+"""A pool's data where nobody measured any of its nodes: the recommendation begins with the word, and says it once."""
 
 
 def narrow(job: JobPlan) -> dict[str, Any]:
@@ -64,24 +67,22 @@ def short(text: str | None) -> str:
 
 
 def lines(status: PlanStatus) -> Iterator[str]:
-    """What stands below the table: the answer in five lines, questions, provenance, and all that was assumed."""
+    """The answer in five lines, the first above the table, then questions, provenance, and all that was assumed."""
     if status.recommendation:
         yield status.recommendation
     yield from (f"problem: {problem}" for problem in status.problems)
     if status.totals is not None:
         yield from _answer(status, status.totals)
     yield from (f"what if: {answer.answer}" for answer in status.what_ifs)
-    yield from (
-        f"pool {pool.name}: {pool.peak_gpus} of {pool.gpus} GPUs in use; {pool.data}; {pool.provenance}"
-        for pool in status.pools
-    )
-    yield from (f"assumed: {_without_mark(note)}" for note in status.notes)
-
-
-def _without_mark(note: str) -> str:
-    """A note without the word in capitals that the recommendation begins with already."""
-    mark, _, rest = note.partition(": ")
-    return rest if mark.isupper() else note
+    made_up = [_MADE_UP.fullmatch(pool.data) for pool in status.pools]
+    once = bool(made_up) and all(found and found[1].upper() in (status.data or "") for found in made_up)
+    for pool in status.pools:
+        data = "" if once else f"{pool.data}; "
+        yield f"pool {pool.name}: {pool.peak_gpus} of {pool.gpus} GPUs in use; {data}{pool.provenance}"
+    for note in status.notes:
+        mark, _, rest = note.partition(": ")
+        if not (once and mark in ("SIMULATED", "REPLAYED")):
+            yield f"assumed: {rest if mark.isupper() else note}"
 
 
 def _answer(status: PlanStatus, totals: PlanTotals) -> Iterator[str]:
