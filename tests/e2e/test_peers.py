@@ -51,7 +51,7 @@ def test_a_repaired_node_is_held_against_its_like_and_who_has_no_like_is_told_so
     assert f"{repaired} is slow" in page.read_text()
 
     for name, nodes, words in (
-        ("pair", pair, "1 other nodes of the namespace have a result like its own"),
+        ("pair", pair, "1 other nodes of the namespace have a rate that counts beside its own"),
         ("driver", [driver], "5 others differ: its driver is 590.1.1, theirs 5"),
     ):
         profile = scene.apply(name, target={"nodeNames": nodes}, **TRAINED)
