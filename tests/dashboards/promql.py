@@ -71,6 +71,6 @@ def _one_for_all_exporters(node: Any) -> bool:
     return (
         str(node.op) == "max"
         and modifier is not None
-        and str(modifier.type).endswith("Without")
-        and left_out <= set(modifier.labels)
+        and str(modifier.type).endswith("By")
+        and not left_out & set(modifier.labels)
     )

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from precision_operator.monitoring.alerts import ALERTS
-from tests.monitoring.replay import NAMED, OPERATOR, TARGET, firing, with_labels
+from tests.monitoring.replay import NAMED, OPERATOR, TARGET, firing, with_labels, with_stale_markers
 
 PROFILE = 'profile_namespace="ml",profile="nightly"'
 POOL = f'{PROFILE},pool="gb200"'
@@ -60,7 +60,10 @@ class Case:
         given = {**self.alive, **self.series}
         of_cluster = {name: {**labels, "cluster": self.cluster} for name, labels in (("", TARGET), ("o", OPERATOR))}
         return [
-            {"series": with_labels(s, of_cluster["o" if s.startswith("precision_operator") else ""]), "values": values}
+            {
+                "series": with_labels(s, of_cluster["o" if s.startswith("precision_operator") else ""]),
+                "values": with_stale_markers(values),
+            }
             for s, values in given.items()
         ]
 

@@ -22,8 +22,18 @@ PROMTOOLS = ("promtool", "promtool-2.42")
 """Of the Prometheus that the lab runs, and of the oldest one that the rules are promised to."""
 EVERYWHERE = "EVERY_PROMTOOL" in os.environ
 """Whether all runs, and on each promtool (`make test-alerts`); else the long tests run on the newest one alone."""
-TARGET = {"job": "precision-profiler-exporter", "namespace": "precision-system", "endpoint": "metrics"}
-OPERATOR = {**TARGET, "job": "precision-profiler-operator"}
+TARGET = {
+    "job": "precision-profiler-exporter",
+    "namespace": "precision-system",
+    "endpoint": "metrics",
+    "instance": "10.0.0.7:9464",
+    "pod": "exporter-0",
+    "node": "system-1",
+}
+"""What discovery and the relabelings of some clusters put on every series."""
+OPERATOR = {**TARGET, "job": "precision-profiler-operator", "pod": "operator-0"}
+UNSEEN = "?"
+"""No sample, and no stale marker: nobody scraped."""
 LAST_LIST = "precision_exporter_last_list_timestamp_seconds"
 """What grows with time in an exporter that is well."""
 STEP = "30m"
@@ -45,20 +55,21 @@ def samples(body: bytes) -> dict[str, str]:
 
 
 def input_series(
-    bodies: Sequence[bytes],
+    bodies: Sequence[bytes | None],
     steps: int | Sequence[int],
     targets: Sequence[Mapping[str, str]] = (TARGET,),
     rule_text: str | None = None,
 ) -> list[dict[str, str]]:
     """promtool's input: each body's samples for `steps` steps, one body after the other, once for each target.
 
-    `steps` is one number for all bodies, or one for each. Only what the rules read is there.
+    `steps` is one number for all bodies, or one for each; None is a body that nobody asked for.
+    Only what the rules read is there.
     """
     wanted = read_by(rule_text or rule_file.text())
     lasts = [steps] * len(bodies) if isinstance(steps, int) else list(steps)
-    history: dict[str, list[str]] = defaultdict(lambda: ["_"] * len(bodies))
+    history: dict[str, list[str]] = defaultdict(lambda: ["_" if body is not None else UNSEEN for body in bodies])
     for number, body in enumerate(bodies):
-        for series, value in samples(body).items():
+        for series, value in samples(body or b"").items():
             if series.partition("{")[0] in wanted - {LAST_LIST}:
                 history[series][number] = value
     return [
@@ -69,20 +80,33 @@ def input_series(
 
 
 def notation(values: Iterable[str], steps: Iterable[int]) -> str:
-    """Each value for its number of steps, in promtool's words: `1x3` is a value and three more like it."""
-    parts = []
+    """Each value for its number of steps, in promtool's words: `1x3` is a value and three more like it.
+
+    A series that is missing where it was a step before ends with a stale marker, as Prometheus writes it.
+    """
+    parts, seen = [], False
     for value, run in groupby(zip(values, steps, strict=True), key=itemgetter(0)):
         count = sum(lasts for _, lasts in run)
+        if seen and count and value == "_":
+            parts, count = [*parts, "stale"], count - 1
+        seen = seen and not count if value in ("_", UNSEEN) else seen or bool(count)
         if count:
-            parts.append(f"_x{count}" if value == "_" else f"{value}x{count - 1}" if count > 1 else value)
+            parts.append(f"_x{count}" if value in ("_", UNSEEN) else f"{value}x{count - 1}" if count > 1 else value)
     return " ".join(parts)
+
+
+def with_stale_markers(values: str) -> str:
+    """Values written by hand in promtool's words, with a marker where a gap begins."""
+    return re.sub(r"(?<=[\dx]) _(?:x(\d+))?", lambda gap: f" stale _x{int(gap[1] or 1) - 1}", values).replace(
+        " _x0", ""
+    )
 
 
 def with_labels(series: str, labels: Mapping[str, str]) -> str:
     """The series with the labels of its target, as a scrape gives them: a label that the series has itself stands."""
     name, _, rest = series.rstrip("}").partition("{")
     own = dict(re.findall(r'(\w+)="((?:[^"\\]|\\.)*)"', rest))
-    return name + label_text(dict(labels) | {label: value for label, value in own.items() if value})
+    return name + label_text({label: value for label, value in (dict(labels) | own).items() if value})
 
 
 PARTS: Mapping[str, Callable[[Alert], bool]] = {

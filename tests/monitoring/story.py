@@ -6,18 +6,25 @@ promtool's own beginning. Nothing here names a metric, so a metric that is renam
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any, cast
+from unittest.mock import patch
 
 from precision_api.facts.names import PROFILE_PLURAL, REPORT_PLURAL
+from precision_operator.cluster import Cluster
 from precision_operator.cluster.watch_loop import WatchState
 from precision_operator.exporter.body import build
 from precision_operator.exporter.self_metrics import OwnMetrics
 from precision_operator.exporter.store import Store
+from precision_operator.exporter.watch import LIST_SECONDS, Watching
+from precision_operator.exporter.watch import targets as exporter_targets
 from precision_operator.handlers import targets
-from precision_operator.shell.observing.cache import Cache
+from precision_operator.shell.observing.cache import Cache as ObjectCache
 from precision_operator.shell.telemetry import Telemetry
 from tests.monitoring.replay import LAST_LIST, OPERATOR, TARGET, alerting, input_series, with_labels
 from tests.support.report_objects import profile_object, recipe_row, report_object, report_status
@@ -95,6 +102,9 @@ class Programs:
 
     exporter: bool = True
     operator: bool = True
+    prometheus: bool = True
+    pod: str = "exporter-0"
+    """The exporter's: a new one has another."""
 
 
 @dataclass(frozen=True)
@@ -105,13 +115,14 @@ class Moment:
     profiles: tuple[Profile, ...]
     programs: Programs = Programs()
 
-    def exporter(self) -> bytes:
-        """What a scrape of the exporter gives."""
-        return exposed(self.profiles) if self.programs.exporter else b""
+    def exporter(self, pod: str) -> bytes | None:
+        """What a scrape of this exporter gives; None where nobody asks."""
+        there = self.programs.exporter and self.programs.pod == pod
+        return (exposed(self.profiles) if there else b"") if self.programs.prometheus else None
 
-    def operator(self) -> bytes:
-        """What a scrape of the operator gives."""
-        return OPERATOR_TEXT if self.programs.operator else b""
+    def operator(self) -> bytes | None:
+        """What a scrape of the operator gives; None where nobody asks."""
+        return (OPERATOR_TEXT if self.programs.operator else b"") if self.programs.prometheus else None
 
 
 def exposed(profiles: Sequence[Profile]) -> bytes:
@@ -134,11 +145,60 @@ class Heard:
 def operator_text() -> bytes:
     """The text of an operator that leads and is well."""
     telemetry, kinds = Telemetry(), targets([NAMESPACE])
-    telemetry.follow(lambda: True, cast(Cache, Heard()), kinds, {kind: WatchState(watched=True) for kind in kinds})
+    telemetry.follow(
+        lambda: True, cast(ObjectCache, Heard()), kinds, {kind: WatchState(watched=True) for kind in kinds}
+    )
     return telemetry.text()
 
 
 OPERATOR_TEXT = operator_text()
+
+
+class Endless:
+    """A cluster in which nothing happens: each watch ends after ten minutes."""
+
+    async def list_trimmed(self, *_: object, **__: object) -> tuple[list[Any], str]:
+        return [], "1"
+
+    async def watch(self, *_: object, **__: object) -> AsyncIterator[Any]:
+        await asyncio.sleep(10 * MINUTE)
+        return
+        yield
+
+
+class Virtual(asyncio.SelectorEventLoop):
+    """Where it would wait, its clock goes on at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+        self._selector.select = self._go_on
+
+    def time(self) -> float:
+        return self.now
+
+    def _go_on(self, timeout: float | None = None) -> list[Any]:
+        self.now += timeout or 0.0
+        return []
+
+
+@cache
+def last_lists(days: int) -> Sequence[int]:
+    """By minute: what the real watch, with the chart's resync, says of its last list."""
+    loop, own, found = Virtual(), OwnMetrics(process=False), []
+
+    async def look() -> None:
+        watching = Watching(cast(Cluster, Endless()), Store("node"), own, exporter_targets([NAMESPACE]), LIST_SECONDS)
+        task = loop.create_task(watching.run())
+        for minute in range(days * DAY // MINUTE + 1):
+            await asyncio.sleep(minute * MINUTE - loop.time() + 1)
+            found.append(int(own.last_list.collect()[0].samples[0].value))
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    with patch("time.time", loop.time), closing(loop):
+        loop.run_until_complete(look())
+    return found
 
 
 def series(
@@ -149,13 +209,13 @@ def series(
     places = [round(moment.at / step) for moment in ordered] + [round(until / step) + 1]
     steps = [places[number + 1] - places[number] for number in range(len(ordered))]
     own = {"cluster": cluster} if cluster else {}
-    lists = {"series": with_labels(LAST_LIST, TARGET | own), "values": f"0+{step:.0f}x{places[-1]}"}
     text = rule_text or alerting()
-    return [
-        *input_series([moment.exporter() for moment in ordered], steps, (TARGET | own,), text),
-        *input_series([moment.operator() for moment in ordered], steps, (OPERATOR | own,), text),
-        lists,
-    ]
+    made = input_series([moment.operator() for moment in ordered], steps, (OPERATOR | own,), text)
+    for pod in sorted({moment.programs.pod for moment in ordered}):
+        target = TARGET | own | {"pod": pod, "instance": f"{pod}:9464"}
+        made += input_series([moment.exporter(pod) for moment in ordered], steps, (target,), text)
+    lists = " ".join(str(at) for at in last_lists(round(until / DAY))[:: round(step / MINUTE)])
+    return [*made, {"series": with_labels(LAST_LIST, TARGET | own | {"pod": "lists"}), "values": lists}]
 
 
 def text_of(seconds: float) -> str:

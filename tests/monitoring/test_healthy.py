@@ -167,7 +167,7 @@ def moments(events: Events) -> list[Moment]:
     changes = [(at, number, profile) for number, story in enumerate(STORIES) for at, profile in story(events)]
     away = (
         (events.exporter_restarts, events.exporter_away, Programs(exporter=False)),
-        (events.prometheus_restarts, events.prometheus_away, Programs(exporter=False, operator=False)),
+        (events.prometheus_restarts, events.prometheus_away, Programs(prometheus=False)),
         (events.operator_restarts, 2 * MINUTE, Programs(operator=False)),
     )
     times = {at for at, _, _ in changes} | {at for begin, lasts, _ in away for at in (begin, begin + lasts)}
@@ -179,7 +179,8 @@ def moments(events: Events) -> list[Moment]:
             held[number] = profile
         programs = next((p for begin, lasts, p in away if begin <= at < begin + lasts), Programs())
         there = tuple(profile for _, profile in sorted(held.items()) if profile is not None)
-        found.append(Moment(at, there, programs))
+        pod = "exporter-1" if at >= events.exporter_restarts else "exporter-0"
+        found.append(Moment(at, there, replace(programs, pod=pod)))
     return found
 
 

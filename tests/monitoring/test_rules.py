@@ -29,7 +29,10 @@ from tests.monitoring.replay import PROMTOOLS, STEP, TARGET, check, input_series
 ROOT = Path(__file__).parents[2]
 EXPRESSIONS = [(rule.record, rule.expr) for group in GROUPS for rule in group.rules]
 ALL = [*EXPRESSIONS, *((alert.name, alert.expr) for alert in ALERTS)]
-DEDUPLICATED = "max without(instance, pod, endpoint, container) ("
+OVER = r"(?:(?:last_over_time|changes)\()?"
+DEDUPLICATED = re.compile(rf"(?:by \(cluster[^()]*\) \(|on\(cluster[^()]*\) ){OVER}$")
+"""What stands before a raw family: by its own labels, or asked only whether it is there."""
+PLAIN = re.compile(r"max by \([^()]*\) \(last_over_time\((\w+)\[10m\]\)\)")
 NODE_ALERTS = (
     "PrecisionNodeSlow",
     "PrecisionSilentFallback",
@@ -48,9 +51,9 @@ def test_every_expression_is_promql(name: str, expr: str) -> None:
 @each
 def test_every_raw_series_is_read_once_however_many_exporters_are_scraped(name: str, expr: str) -> None:
     for found in re.finditer(r"precision_\w+", expr):
-        before = expr[: found.start()].removesuffix("last_over_time(")
-        counter_or_absence = found.group().startswith("precision_operator_") or before.endswith("absent_over_time(")
-        assert counter_or_absence or before.endswith(DEDUPLICATED), found.group()
+        of_operator = found.group().startswith("precision_operator_")
+        assert of_operator or DEDUPLICATED.search(expr[: found.start()]), found.group()
+    assert not re.search(r"without ?\((?!stat\)|at_most\))", expr), "by whatever labels targets have"
 
 
 def test_every_raw_series_is_one_that_the_exporter_gives() -> None:
@@ -77,7 +80,8 @@ def test_every_recorded_series_that_an_alert_needs_is_there_at_the_default_level
 
 @each
 def test_no_aggregation_and_no_match_loses_the_cluster(name: str, expr: str) -> None:
-    for kept in re.findall(r"\b(?:by|on) ?\(([^)]*)\)", expr):
+    of_all = " / on() group_left() count_over_time(precision:rules_ran["
+    for kept in re.findall(r"\b(?:by|on) ?\(([^)]*)\)", expr.replace(of_all, "")):
         assert kept.split(", ")[0] == CLUSTER, kept
     assert not re.search(r"\b(?:max|min|sum|count|group|topk|avg)\((?!\s*$)", expr), "aggregates everything away"
     assert not re.search(rf"without ?\([^)]*\b{CLUSTER}\b", expr)
@@ -90,7 +94,10 @@ def test_no_look_back_is_longer_than_what_prometheus_keeps_by_default() -> None:
 
 
 def test_only_what_a_person_must_do_now_is_critical() -> None:
-    assert [alert.name for alert in ALERTS if alert.severity == "critical"] == ["PrecisionPoolFarBelowBest"]
+    assert [alert.name for alert in ALERTS if alert.severity == "critical"] == [
+        "PrecisionPoolFarBelowBest",
+        "PrecisionPoolThrottled",
+    ]
 
 
 def test_an_alert_with_a_figure_of_a_measurement_says_it_and_where_it_is_from() -> None:
@@ -198,11 +205,7 @@ def sums_of(body: bytes) -> dict[str, float]:
     totals: Counter[str] = Counter()
     for series, value in samples(body).items():
         totals[series.partition("{")[0]] += float(value)
-    return {record: totals[expr.removeprefix(DEDUPLICATED)[:-1]] for record, expr in EXPRESSIONS if is_plain(expr)}
-
-
-def is_plain(expr: str) -> bool:
-    return re.fullmatch(re.escape(DEDUPLICATED) + r"\w+\)", expr) is not None
+    return {record: totals[plain[1]] for record, expr in EXPRESSIONS if (plain := PLAIN.fullmatch(expr))}
 
 
 @pytest.mark.cluster

@@ -25,7 +25,7 @@ from precision_operator.exporter.self_metrics import OwnMetrics
 from precision_operator.exporter.server import Scrapes, application
 from precision_operator.exporter.shards import MOST_SHARDS
 from precision_operator.exporter.store import Store
-from precision_operator.exporter.watch import Watching, targets
+from precision_operator.exporter.watch import LIST_SECONDS, Watching, targets
 
 _log = logging.getLogger("precision_operator.exporter")
 
@@ -75,7 +75,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--resync-seconds",
         type=float,
-        default=1800.0,
+        default=LIST_SECONDS,
         help="About how often everything is listed again, besides the watches. Default: %(default)s.",
     )
     parser.add_argument(

@@ -24,6 +24,8 @@ from precision_operator.exporter.store import Store
 _log = logging.getLogger(__name__)
 PAGE_REPORTS = 100
 """Reports that are read and rendered in one go (0.5 ms each): the event loop serves in between."""
+LIST_SECONDS = 1800.0
+"""About how often everything is listed again; the alert PrecisionWatchStuck waits for twice as long."""
 LOST_SECONDS = 300.0
 """How long what was last seen of a namespace is shown after its rights are gone: a mishap leaves no gap, and what was
 deleted does not stay for ever."""

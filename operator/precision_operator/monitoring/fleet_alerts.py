@@ -1,8 +1,8 @@
 """The alerts of nodes, pools and profiles.
 
-One alert a node, whatever the number of recipes. A node's alerts are silent while its whole pool has moved, or while
-its whole profile fails: then that is the story. A node that is slow because it is throttled, or because a recipe fell
-back, has that alert alone. Nothing here silences what is in another cluster.
+One alert a node, whatever the number of recipes. A throttled node is silent while its whole pool is throttled, a
+failed one while its whole profile fails: then that is the story. A node that is slow because it is throttled, or
+because a recipe fell back, has that alert alone. Nothing here silences what is in another cluster.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from precision_operator.monitoring.alert import (
     Alert,
 )
 
-UNLESS_POOL = f"unless on({rules.POOL}) (precision:pool_degraded == 1)"
+UNLESS_THROTTLED = f"unless on({rules.POOL}) precision:pool_throttled"
 UNLESS_PROFILE = f"unless on({rules.PROFILE}) precision:profile_failing_ratio"
 OVERDUE_SECONDS = 86_400
 """Beyond the interval of the profile: one night that was missed is made up for in the next."""
@@ -36,7 +36,7 @@ HELD = (
 
 
 def _node_fault(fault: str, further: str = "") -> str:
-    return " ".join(part for part in (rules.matched("precision:node_fault", fault=fault), further, UNLESS_POOL) if part)
+    return f"{rules.matched('precision:node_fault', fault=fault)} {further}".strip()
 
 
 def _of_pool(expr: str) -> str:
@@ -45,8 +45,8 @@ def _of_pool(expr: str) -> str:
 
 
 _DEGRADATION = f"min by ({rules.POOL}) (precision:pool_degradation_ratio)"
-_FAILED = f"max by ({rules.NODE}, reason) ({rules.once('precision_node_failed')})"
-_QUARANTINED = f"max by ({rules.NODE}, reason) ({rules.once('precision_node_quarantined')})"
+_QUARANTINED = f"max by ({rules.NODE}, reason) ({rules.newest('precision_node_quarantined')})"
+_HELD = f'sum by ({rules.PROFILE}) (precision:profile_waiting_nodes{{reason=~"{"|".join(HELD)}"}})'
 _ENERGY = f"min by ({rules.POOL}, driver) (precision:pool_driver_energy_ratio) < {rules.ENERGY_BELOW}"
 _DOMAIN = "{{ with $labels.nvlink_domain }} in NVLink domain {{ . }}{{ end }}"
 _TOGETHER = "The nodes moved together, so look for what they have in common: driver, image, power or cooling."
@@ -64,7 +64,7 @@ FLEET_ALERTS: tuple[Alert, ...] = (
     ),
     Alert(
         "PrecisionPoolDegraded",
-        _of_pool(f"{_DEGRADATION} < {rules.DEGRADED_BELOW} >= {rules.FAR_BELOW}"),
+        _of_pool(f"{_DEGRADATION} < {rules.DEGRADED_BELOW} >= {rules.FAR_BELOW} {UNLESS_THROTTLED}"),
         "30m",
         "warning",
         f"Pool {{{{ $labels.pool }}}} trains at {SHARE} of its best of 7 days{MADE_UP}",
@@ -73,12 +73,21 @@ FLEET_ALERTS: tuple[Alert, ...] = (
     ),
     Alert(
         "PrecisionPoolFarBelowBest",
-        _of_pool(f"{_DEGRADATION} < {rules.FAR_BELOW}"),
+        _of_pool(f"{_DEGRADATION} < {rules.FAR_BELOW} {UNLESS_THROTTLED}"),
         "30m",
         "critical",
         f"Pool {{{{ $labels.pool }}}} trains at {SHARE} of its best of 7 days{MADE_UP}",
         f"{POOL_NAME}: in at least one recipe the median node gives {SHARE} of the best median of the last 7 days. "
         f"Every job of this pool loses that much. {_TOGETHER} Stop a rollout that goes on.{PROVENANCE}",
+    ),
+    Alert(
+        "PrecisionPoolThrottled",
+        "precision:pool_throttled",
+        "30m",
+        "critical",
+        "{{ $value }} nodes of pool {{ $labels.pool }} are throttled and lose more than a tenth",
+        f"{POOL_NAME}: {{{{ $value }}}} nodes, more than a quarter, are throttled and give less than 90 % of the "
+        "pool's best of 7 days. So many at once share their cooling or their power feed.",
     ),
     Alert(
         "PrecisionSilentFallback",
@@ -91,7 +100,7 @@ FLEET_ALERTS: tuple[Alert, ...] = (
     ),
     Alert(
         "PrecisionThrottledInProfile",
-        _node_fault("throttled"),
+        _node_fault("throttled", UNLESS_THROTTLED),
         "10m",
         "warning",
         f"{{{{ $labels.node }}}} was throttled for {SHARE} of the time that it was measured{MADE_UP}",
@@ -100,12 +109,12 @@ FLEET_ALERTS: tuple[Alert, ...] = (
     ),
     Alert(
         "PrecisionNodeFailed",
-        f"{_FAILED} unless on({rules.NODE}) {_QUARANTINED} {UNLESS_PROFILE}",
+        f"precision:node_failed unless on({rules.NODE}) {_QUARANTINED} {UNLESS_PROFILE}",
         "1h",
         "warning",
         "The measurement of {{ $labels.node }} failed: {{ $labels.reason }}",
-        f"{NODE_NAME}: its newest measurement gave no result, for the reason {{{{ $labels.reason }}}}. The node is not "
-        "compared with its peers until it is measured again.",
+        f"{NODE_NAME}: its newest measurement gave no result; it first failed for the reason {{{{ $labels.reason }}}}. "
+        "The node is not compared with its peers until it is measured again.",
     ),
     Alert(
         "PrecisionNodeQuarantined",
@@ -155,9 +164,10 @@ FLEET_ALERTS: tuple[Alert, ...] = (
     ),
     Alert(
         "PrecisionCampaignStuck",
-        "precision:profile_open_nodes > 0 and min_over_time(precision:profile_open_nodes[3h]) > 0 "
-        "and changes(precision:profile_done_nodes[3h]) == 0 and (precision:profile_open_nodes offset 3h) > 0 "
-        f'unless on({rules.PROFILE}) precision:profile_waiting_nodes{{reason=~"{"|".join(HELD)}"}}',
+        f"(precision:profile_open_nodes - on({rules.PROFILE}) {_HELD} > 0 "
+        f"or precision:profile_open_nodes > 0 unless on({rules.PROFILE}) {_HELD}) "
+        "and min_over_time(precision:profile_open_nodes[3h]) > 0 "
+        "and changes(precision:profile_done_nodes[3h]) == 0 and (precision:profile_open_nodes offset 3h) > 0",
         "15m",
         "warning",
         "Profile {{ $labels.profile }} makes no progress: {{ $value }} nodes are queued or running",

@@ -5,57 +5,50 @@ Each is judged by installation (a cluster and the namespace of the programs), so
 
 from __future__ import annotations
 
+from precision_operator.exporter.watch import LIST_SECONDS
 from precision_operator.monitoring.alert import CLUSTER_NAME, INSTALLATION_NAME, SHARE, Alert
-from precision_operator.monitoring.rules import CLUSTER, INSTALLATION, once
+from precision_operator.monitoring.rules import CLUSTER, INSTALLATION, REMEMBERED, newest, once
+from precision_operator.shell.reconcile import LIST_AGAIN_SECONDS
 
-REMEMBERED = "3d"
-"""How long an installation that has vanished whole is missed: then it counts as taken away."""
-STUCK_SECONDS = 1800
-"""Three times as long as the time between two complete lists."""
+STUCK_SECONDS = 3 * LIST_AGAIN_SECONDS
+EXPORTER_STUCK_SECONDS = 2 * LIST_SECONDS
+"""A list is due after 1.1 times LIST_SECONDS, begins when a watch of 10 minutes ends, and waits for its turn."""
 
-_BUILD = once("precision_exporter_build_info")
-_EXPORTER = f"group by ({INSTALLATION}) ({_BUILD})"
-_OPERATOR = f"group by ({INSTALLATION}) (precision_operator_leader)"
-_REMEMBERED = once(f"last_over_time(precision_exporter_build_info[{REMEMBERED}])")
-_SHARDS = f"max by ({INSTALLATION}) ({once('precision_exporter_shards')})"
-_SCRAPED = f"count by ({INSTALLATION}) (count by ({INSTALLATION}, index) ({once('precision_exporter_shard_series')}))"
-_EXPORTER_DOWN = " or ".join(
-    (
-        f"{_OPERATOR} unless on({INSTALLATION}) {_EXPORTER}",
-        f"group by ({INSTALLATION}) ({_REMEMBERED}) unless on({INSTALLATION}) {_EXPORTER}",
-        f"absent_over_time(precision_exporter_build_info[{REMEMBERED}])",
-        f"{_SHARDS} - ({_SCRAPED} or 0 * {_SHARDS}) > 0",
-    )
-)
+
+def _down(program: str) -> str:
+    """Where a program that was scraped two hours ago is missed for 15 minutes, or now and then for an hour."""
+    chosen = f'{{program="{program}"}}'
+    short, long = (f"precision:program_available_ratio:{window}{chosen}" for window in ("30m", "2h"))
+    seen = f"last_over_time(precision:program_seen{chosen}[{REMEMBERED}] offset 2h)"
+    return f"({short} < 0.5 or ({long} < 0.8 and {short} < 0.95)) and {seen}"
 
 
 def _unreadable(kind: str) -> str:
-    count = f"max by ({INSTALLATION}) ({once(f'precision_exporter_unreadable_{kind}')})"
+    count = once(f"precision_exporter_unreadable_{kind}")
     return f'label_replace({count} > 0, "kind", "{kind}", "", "")'
 
 
 _UNREADABLE = " or ".join(map(_unreadable, ("reports", "profiles", "plans")))
 _WATCH = f"{CLUSTER}, namespace, kind"
 _FORBIDDEN = (
-    f"max by ({_WATCH}) (precision_operator_forbidden) == 1 "
-    f"or max by ({_WATCH}) ({once('precision_exporter_forbidden')}) == 1"
+    f"max by ({_WATCH}) ({newest('precision_operator_forbidden')}) == 1 or {once('precision_exporter_forbidden')} == 1"
 )
-_LISTED = f"time() - max by ({INSTALLATION}) ({once('precision_exporter_last_list_timestamp_seconds')})"
-_STUCK = " or ".join(
-    (
-        f'label_replace(max by ({_WATCH}) (precision_operator_watch_age_seconds), "program", "operator", "", "")',
-        f'label_replace({_LISTED}, "program", "exporter", "", "")',
-    )
+_HEARD = f"max by ({_WATCH}) (precision_operator_watch_age_seconds) > {STUCK_SECONDS:.0f}"
+_LISTED = f"time() - min by ({INSTALLATION}) ({newest('precision_exporter_last_list_timestamp_seconds')})"
+_STUCK = (
+    f'label_replace({_HEARD}, "program", "operator", "", "") or '
+    f'label_replace({_LISTED} > {EXPORTER_STUCK_SECONDS:.0f}, "program", "exporter", "", "")'
 )
+"""Of several exporters the one that lags: where figures differ, the higher one is shown, which may be its own."""
 
 HEALTH_ALERTS: tuple[Alert, ...] = (
     Alert(
         "PrecisionOperatorDown",
-        f"{_EXPORTER} unless on({INSTALLATION}) {_OPERATOR}",
-        "15m",
+        _down("operator"),
+        "1m",
         "warning",
         f"The operator of Precision Profiler is down{CLUSTER_NAME}",
-        f"The exporter{INSTALLATION_NAME} is scraped, and no replica of the operator is. Nothing is measured, no "
+        f"No replica of the operator{INSTALLATION_NAME} is scraped, or only now and then. Nothing is measured, no "
         "schedule is kept, and the figures of the other alerts grow old.",
     ),
     Alert(
@@ -69,14 +62,14 @@ HEALTH_ALERTS: tuple[Alert, ...] = (
     ),
     Alert(
         "PrecisionWatchStuck",
-        f"({_STUCK}) > {STUCK_SECONDS} unless on({CLUSTER}, namespace) ({_FORBIDDEN})",
+        f"({_STUCK}) unless on({CLUSTER}, namespace) ({_FORBIDDEN})",
         "10m",
         "warning",
         "The {{ $labels.program }} has heard nothing{{ with $labels.kind }} of {{ . }}{{ end }} for "
         "{{ $value | humanizeDuration }}",
         "The {{ $labels.program }}{{ with $labels.namespace }} (namespace {{ . }}){{ end }}"
         f"{CLUSTER_NAME} has had no event and no complete list{{{{ with $labels.kind }}}} of {{{{ . }}}}{{{{ end }}}} "
-        "for {{ $value | humanizeDuration }}; lists come every ten minutes. It decides by, or shows, what was so then.",
+        "for {{ $value | humanizeDuration }}. It decides by, or shows, what was so then.",
     ),
     Alert(
         "PrecisionReconcileErrors",
@@ -108,17 +101,17 @@ HEALTH_ALERTS: tuple[Alert, ...] = (
     ),
     Alert(
         "PrecisionExporterDown",
-        _EXPORTER_DOWN,
-        "10m",
+        _down("exporter"),
+        "1m",
         "warning",
         f"The metrics of Precision Profiler do not arrive{CLUSTER_NAME}",
-        f"No exporter{INSTALLATION_NAME} is scraped, or not all of its /metrics/shard endpoints are. The alerts of its "
-        "nodes, pools and profiles can't fire meanwhile.",
+        f"No exporter{INSTALLATION_NAME} is scraped, or not all of its /metrics/shard endpoints are, or only now and "
+        "then. The alerts of its nodes, pools and profiles can't fire meanwhile.",
     ),
     Alert(
         "PrecisionExporterNearLimit",
-        f"max by ({INSTALLATION}, path) ({once('precision_exporter_body_bytes')}) / on({INSTALLATION}) group_left() "
-        f"max by ({INSTALLATION}) ({once('precision_exporter_body_limit_bytes')}) > 0.8",
+        f"{once('precision_exporter_body_bytes')} / on({INSTALLATION}) group_left() "
+        f"{once('precision_exporter_body_limit_bytes')} > 0.8",
         "10m",
         "warning",
         "{{ $labels.path }} of the exporter nears the size that scrapers take",

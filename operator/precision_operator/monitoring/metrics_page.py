@@ -105,7 +105,7 @@ Made by the rules in the chart. Panels over time read these: they cost the same 
 _ALERTS = """\
 ## Alerts
 
-One alert a node, whatever the number of recipes. The alerts of nodes are silent while `precision:pool_degraded` is 1
+One alert a node, whatever the number of recipes. Throttled nodes are silent while `precision:pool_throttled` is there
 for their pool: then the pool is the story. [Alerting](alerting.md) says what each severity asks for, how to route them
 and how to silence a maintenance.
 """

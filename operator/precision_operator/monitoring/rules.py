@@ -1,17 +1,21 @@
 """The recording rules as rows.
 
 Only functions that Prometheus 2.42 knows, and no look-back beyond 14 days: Prometheus keeps 15 by default. Two
-exporters may be scraped at once (a rolling update, two replicas), so every raw family is read through `once`: the same
-figure from two pods counts once. Many clusters may be evaluated together, so every aggregation and every match keeps
+exporters may be scraped at once (a rolling update, two replicas), and one twice, so every raw family is read through
+`once`, by its own labels: the same figure counts once. A failed scrape ends all series of its target at once, so `once`
+also bridges GAP. Many clusters may be evaluated together, so every aggregation and every match keeps
 the label that names the cluster; where the series lack it, it is empty and changes nothing. What time-series panels and
 alerts read is recorded; raw node series are read here once a minute and nowhere else over time.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
+
+from precision_operator.exporter.families.table import FAMILIES
 
 CLUSTER = "cluster"
 """The label that names a cluster; a value of the chart puts another one in its place."""
@@ -32,6 +36,9 @@ LEAST_NODES = 3
 FAILING_ABOVE = "0.1"
 GAP = "10m"
 """How long a figure may be missing (an exporter that restarts, a scrape that fails) without being given up."""
+TWICE_THE_GAP = "20m"
+REMEMBERED = "3d"
+"""How long an installation that has vanished whole is missed: then it counts as taken away."""
 
 Severity = Literal["critical", "warning", "info"]
 
@@ -55,9 +62,23 @@ class RuleGroup:
     rules: Sequence[Recording]
 
 
-def once(selector: str) -> str:
-    """The series of a raw family, each once, however many exporters are scraped."""
-    return f"max without(instance, pod, endpoint, container) ({selector})"
+_LABELS = {family.name: ", ".join((CLUSTER, *family.labels)) for family in FAMILIES} | {
+    "precision_exporter_forbidden": f"{INSTALLATION}, kind",
+    "precision_exporter_body_bytes": f"{INSTALLATION}, path",
+    "precision_exporter_shard_series": f"{INSTALLATION}, index",
+}
+"""Own labels by family; all others of the programs have none beside their installation's."""
+
+
+def once(selector: str, over: str = GAP) -> str:
+    """The newest series of a raw family `over` that time (empty: now), each once, whatever labels its targets add."""
+    (family,) = re.findall(r"^\w+", selector)
+    return f"max by ({_LABELS.get(family, INSTALLATION)}) ({newest(selector, over)})"
+
+
+def newest(selector: str, over: str = GAP) -> str:
+    """The series with what they were `over` that time: a gap takes nothing away."""
+    return f"last_over_time({selector}[{over}])" if over else selector
 
 
 def matched(family: str, operator: str = "=", **labels: str) -> str:
@@ -144,6 +165,8 @@ POOLS: tuple[Recording, ...] = (
     Recording("precision:pool_driver_nodes", once("precision_pool_driver_nodes"), "nodes"),
 )
 
+_FAILED = f'sum by ({PROFILE}) (precision:profile_nodes{{phase="failed"}})'
+
 PROFILES: tuple[Recording, ...] = (
     Recording("precision:profile_nodes", once("precision_profile_nodes"), "nodes"),
     Recording("precision:profile_waiting_nodes", once("precision_profile_waiting_nodes"), "nodes"),
@@ -158,11 +181,13 @@ PROFILES: tuple[Recording, ...] = (
         "nodes",
     ),
     Recording(
-        # Only where failing is more than the fault of one or two nodes.
+        # Only where failing is more than the fault of one or two nodes; it ends at half of what it begins with.
         "precision:profile_failing_ratio",
-        f'(sum by ({PROFILE}) (precision:profile_nodes{{phase="failed"}}) / on({PROFILE}) '
-        f'sum by ({PROFILE}) (precision:profile_nodes{{phase!="skipped"}})) > {FAILING_ABOVE} '
-        f'and on({PROFILE}) sum by ({PROFILE}) (precision:profile_nodes{{phase="failed"}}) >= {LEAST_NODES}',
+        f"({_FAILED} / on({PROFILE}) "
+        f'sum by ({PROFILE}) (precision:profile_nodes{{phase!="skipped"}}) > {FAILING_ABOVE} / 2) '
+        f"and on({PROFILE}) ({_FAILED} >= {LEAST_NODES} and on({PROFILE}) {_FAILED} / on({PROFILE}) "
+        f'sum by ({PROFILE}) (precision:profile_nodes{{phase!="skipped"}}) > {FAILING_ABOVE} '
+        f"or {_FAILED} > 1 and on({PROFILE}) {newest('precision:profile_failing_ratio')})",
         "ratio",
     ),
     Recording("precision:profile_progress_ratio", once("precision_profile_progress_ratio"), "ratio"),
@@ -178,19 +203,18 @@ PROFILES: tuple[Recording, ...] = (
 )
 
 _GONE = once(matched("precision_node_outdated", reason="NodeGone"))
-_VERDICT = once(f"last_over_time(precision_node_slow[{GAP}])")
-_RELATIVE = once(f"last_over_time(precision_node_relative_performance_ratio[{GAP}])")
+_VERDICT = once("precision_node_slow")
+_RELATIVE = once("precision_node_relative_performance_ratio")
+_RESULT = newest("precision_node_last_success_timestamp_seconds")
 _SLOW = (
     f"min by ({NODE}) ({_RELATIVE} and on({NODE}, workload) ({_VERDICT} == 1) "
-    f"or last_over_time({matched('precision:node_finding', fault='slow')}[{GAP}]) unless on({NODE}) {_VERDICT}) "
-    f"unless on({NODE}) {_GONE}"
+    f"or {newest(matched('precision:node_finding', fault='slow'))} unless on({NODE}) {_VERDICT} "
+    f"unless on({NODE}) changes(precision_node_last_success_timestamp_seconds[{TWICE_THE_GAP}]) > 0) "
+    f"and on({NODE}) {_RESULT} unless on({NODE}) {_GONE}"
 )
-"""The relative rate of each slow node. A node that has no verdict now keeps the one before until another one replaces
-it: while it is measured again after a change, or when its newest attempt failed. A node that is gone has none."""
-_INFO = (
-    f"topk by ({NODE}) (1, {once('precision_node_info')}) "
-    f"or on({NODE}) group by ({NODE}) ({once('precision_node_last_success_timestamp_seconds')})"
-)
+"""The relative rate of each slow node. A node that has no verdict now keeps the one before for as long as it has the
+result that was judged: until it is measured again, or when its newest attempt failed. A node that is gone has none."""
+_INFO = f"topk by ({NODE}) (1, {once('precision_node_info')}) or on({NODE}) group by ({NODE}) ({_RESULT})"
 """1 for each node with a result; its provenance and its NVLink domain as labels where the report has them."""
 
 
@@ -207,19 +231,31 @@ NODES: tuple[Recording, ...] = (
     _finding("throttled", f"max by ({NODE}) ({once('precision_node_throttled_ratio')} > 0)"),
     _finding("power_invalid", f"count by ({NODE}) ({once('precision_node_power_valid')} == 0)"),
     Recording(
+        # By the reason of the first failure: the alert of a node whose reasons alternate goes on.
+        "precision:node_failed",
+        f"{newest('precision:node_failed')} and on({NODE}) {newest('precision_node_failed')} "
+        f"or on({NODE}) topk by ({NODE}) (1, max by ({NODE}, reason) ({newest('precision_node_failed')}))",
+    ),
+    Recording(
         # Only of nodes that still have a report with a result.
         "precision:node_fault",
         f"precision:node_finding * on({NODE}) group_left(data, nvlink_domain) ({_INFO})",
     ),
 )
 
-_GROUP_NODES = once("precision_pool_reference_nodes")
+_GROUP_NODES = once("precision_pool_reference_nodes", over="")  # hashes of two specs would stand side by side
 _SETTLED = (
     f"topk by ({POOL}) (1, {_GROUP_NODES} >= {LEAST_NODES} and on({POOL}) "
     f"(2 * max by ({POOL}) ({_GROUP_NODES}) >= sum by ({POOL}) (precision:pool_nodes))) ^ 0"
 )
 """1 for what a pool's medians have in common, once half of the pool's nodes and at least three have it: while a changed
 workload is measured for the first time, the median of the first few nodes says more of them than of the pool."""
+
+_OF_BEST = f"on({POOL}) group_left() min by ({POOL}) (precision:pool_degradation_ratio)"
+_THROTTLED_NODES = (
+    f'count by ({POOL}) (precision:node_finding{{fault="throttled"}} and on({NODE}) '
+    f"{_RELATIVE} * {_OF_BEST} < {FAR_BELOW})"
+)
 
 HISTORY: tuple[Recording, ...] = (
     Recording(
@@ -235,8 +271,15 @@ HISTORY: tuple[Recording, ...] = (
     ),
     Recording(
         "precision:pool_degradation_ratio",
-        "precision:pool_tokens_per_second:settled / precision:pool_tokens_per_second:best_7d",
+        f"{newest('precision:pool_tokens_per_second:settled')} / precision:pool_tokens_per_second:best_7d",
         "ratio",
+    ),
+    Recording(
+        # Nodes that are throttled and slower than the pool's best week, where they are more than a quarter of it.
+        "precision:pool_throttled",
+        f"{_THROTTLED_NODES} >= {LEAST_NODES} and on({POOL}) {_THROTTLED_NODES} > on({POOL}) "
+        f'0.25 * sum by ({POOL}) (precision:pool_nodes{{phase="fresh"}})',
+        "nodes",
     ),
     Recording("precision:pool_degraded", f"max by ({POOL}) (precision:pool_degradation_ratio < bool {DEGRADED_BELOW})"),
     Recording(
@@ -271,7 +314,31 @@ HISTORY: tuple[Recording, ...] = (
     ),
 )
 
+_BUILD = once("precision_exporter_build_info", over="")
+_SHARDS = once("precision_exporter_shards", over="")
+_SCRAPED = f"count by ({INSTALLATION}) ({once('precision_exporter_shard_series', over='')})"
+_EXPORTER, _OPERATOR = {"program": "exporter"}, {"program": "operator"}
+
+
+def _available(window: str) -> Recording:
+    """Of the minutes in which the rules ran, the share in which a program was scraped, with all of its shards."""
+    seen, missing = (f"count_over_time(precision:{what}[{window}])" for what in ("program_seen", "missing_shards"))
+    expr = f"({seen} - {missing} or {seen} or 0 * last_over_time(precision:program_seen[{REMEMBERED}]))"
+    ran = f"count_over_time(precision:rules_ran[{window}])"
+    return Recording(f"precision:program_available_ratio:{window}", f"{expr} / on() group_left() {ran}", "ratio")
+
+
+PROGRAMS: tuple[Recording, ...] = (
+    Recording("precision:rules_ran", "vector(1)"),
+    Recording("precision:program_seen", f"group by ({INSTALLATION}) ({_BUILD})", labels=_EXPORTER),
+    Recording("precision:program_seen", f"group by ({INSTALLATION}) (precision_operator_leader)", labels=_OPERATOR),
+    Recording("precision:missing_shards", f"{_SHARDS} - ({_SCRAPED} or 0 * {_SHARDS}) > 0", "", _EXPORTER),
+    _available("30m"),
+    _available("2h"),
+)
+
 GROUPS: tuple[RuleGroup, ...] = (
+    RuleGroup("precision-programs", "1m", PROGRAMS),
     RuleGroup("precision-pools", "1m", POOLS),
     RuleGroup("precision-profiles", "1m", PROFILES),
     RuleGroup("precision-nodes", "1m", NODES),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from precision_operator.drawing.palette import RECIPE_COLOURS
+from precision_operator.monitoring import rules
 from precision_operator.monitoring.dashboards.panel import SeriesColour, Variable
 
 PROFILE = "cluster, profile_namespace, profile"
@@ -44,7 +45,7 @@ COMMON_CHOICES = (CLUSTER_CHOICE, NAMESPACE_CHOICE, PROFILE_CHOICE, POOL_CHOICE)
 
 def once(metric: str, *matchers: str) -> str:
     """The family with one series for all exporters that are scraped: they tell the same."""
-    return f"max without (instance, pod, endpoint, container) ({metric}{_chosen(matchers)})"
+    return rules.once(f"{metric}{_chosen(matchers)}", over="")
 
 
 def recorded(name: str, *matchers: str) -> str:
