@@ -11,16 +11,24 @@ import pytest
 from precision_api.kinds.report import ReportStatus
 from precision_operator.cli.commands.nodes import row as node_row
 from precision_operator.cli.commands.status import _pool as told_pool
+from precision_operator.cli.compare_words import verdict as compare_words
+from precision_operator.cli.operands import _point
+from precision_operator.cli.pool_recipes import pool_recipes, recipes_table
 from precision_operator.core.attempts.node_state import NodeState, ProfilePlan
 from precision_operator.core.eligibility.request import resolve_profile
 from precision_operator.core.eligibility.triggers import CurrentRun
 from precision_operator.core.observe.nodes import NodeFacts
 from precision_operator.core.reasons import Said
+from precision_operator.core.results.compare import compare
 from precision_operator.core.results.ingest import best_row, read_rows
 from precision_operator.core.results.reading import read
+from precision_operator.core.results.sides import Side
 from precision_operator.core.status.profile_status import profile_status
+from precision_operator.drawing.figure import Figure
+from precision_operator.planner.answer.table import narrow
 from precision_operator.planner.inputs.snapshot import fleet_of, profile_facts, racks, report_facts
 from precision_operator.report.facts import Given
+from precision_operator.report.figures import figures
 from precision_operator.report.verdict import verdict
 from tests.support import fleets, world
 from tests.support.report_objects import profile_object, recipe_row, report_object, report_status
@@ -60,11 +68,47 @@ def shown(rows: Rows) -> SimpleNamespace:
         get=row.title if row else "", get_profile=of_profile.best or "", nodes=node_row(view, None)["best"],
         by_energy=of_profile.pools[0].best_recipe_by_energy, status=told_pool(of_profile.pools[0]), page=page,
         plan=plan.recommendation or "", plan_by_name=by_name.recommendation or "",
-        what_if=plan.what_ifs[0].answer if plan.what_ifs else "",
+        what_if=plan.what_ifs[0].answer if plan.what_ifs else "", plan_row=[narrow(job)["recipe"] for job in plan.jobs],
+        recipes=recipes_table(pool_recipes([view])), figures=drawn(status), compared=compared(status),
     )  # fmt: skip
 
 
+def drawn(status: ReportStatus) -> dict[str, Figure]:
+    given = Given("x", "now", (read("n", "GB200", status),), price=1.0)
+    return {figure.key: figure for figure in figures(given)}
+
+
+def compared(status: ReportStatus) -> list[str]:
+    points = (_point(read("n", "GB200", status)),)
+    return [*compare_words(compare(Side("A", points), Side("B", points)))]
+
+
 KEPT = {"lastLayersBF16": 5}
+
+
+def test_layers_in_bf16_are_shown_wherever_a_recipes_figures_are() -> None:
+    found, titled = (
+        shown({"nvfp4": {"speedup": "1.6", "difference": "no_difference", **KEPT}}),
+        "nvfp4 (last 5 in BF16)",
+    )
+    assert f"tokens/J with {titled}" in found.status
+    assert found.plan_row == [titled]
+    for words in (found.recipes, found.page, found.plan, *found.compared[-1:]):
+        assert titled in words
+    for key in ("speedup", "efficiency", "cost"):
+        assert titled in [row[1] for row in found.figures[key].rows], key
+        assert "last 5 in BF16" in found.figures[key].svg, key
+
+
+def test_a_faster_recipe_that_nobody_listed_is_told_apart_in_headline_and_status() -> None:
+    found = shown({"nvfp4": {"speedup": "1.9", "lastLayersBF16": 0}})
+    assert "fp8_delayed trains fastest of the recipes without a known risk: " in found.page
+    assert "most energy-efficient of these: " in found.page
+    barred = [line for line in found.recipes.splitlines() if line.endswith("; not BEST: a risk, not listed")]
+    assert [line.split()[1] for line in barred] == ["nvfp4"]
+    sound = shown({})
+    assert "fp8_delayed trains fastest: " in sound.page
+    assert "not BEST" not in sound.recipes
 
 
 def test_where_nobody_lists_them_no_reader_names_a_risky_recipe() -> None:
@@ -74,15 +118,15 @@ def test_where_nobody_lists_them_no_reader_names_a_risky_recipe() -> None:
     assert (found.get, found.get_profile) == ("nvfp4 1.60x (last 5 in BF16)",) * 2
     assert (found.nodes, found.by_energy) == ("nvfp4", "nvfp4")
     assert "nvfp4 1.60x (last 5 in BF16)" in found.status
-    assert "nvfp4 with its last 5 layers in BF16 trains fastest" in found.page
-    assert "with nvfp4, its last 5 layers in BF16" in found.plan
+    assert "nvfp4 (last 5 in BF16) trains fastest of the recipes without a known risk: " in found.page
+    assert "with nvfp4 (last 5 in BF16)" in found.plan
     for words in (found.get, found.get_profile, found.status, found.plan):
         assert "nvfp4_no_rht" not in words
     assert (
         f'Risk of nvfp4_no_rht (nobody listed it, so nothing here recommends it): NVFP4 without RHT "{NO_RHT}'
         in found.page
     )
-    assert "It is also the most energy-efficient" in found.page
+    assert "It is also the most energy-efficient of these" in found.page
     assert found.what_if.startswith("with nvfp4_no_rht: -"), "allowRecipes names it"
     assert "with nvfp4_no_rht" in found.plan_by_name, "the plan's own list names it"
     assert NO_RHT in found.plan_by_name

@@ -244,12 +244,8 @@ def _training(row: RecipeResult, training: Training, result: MeasurementResult) 
         yield ("MFU", f"{training.mfu.value:.1%}", f"{source}: {training.mfu.peak}")
         if training.mfu.of_bf16_peak is not None:
             yield ("of BF16 peak", f"{training.mfu.of_bf16_peak:.1%}", "TFLOP/s of one GPU over its dense BF16 peak")
-    elif result.gpus:
-        fell_back, unknown = (
-            "another format ran than the one asked for",
-            f"the peak of {result.gpus[0].name} is unknown",
-        )
-        yield ("MFU", "unknown", fell_back if row.verification.verdict == "fallback" else unknown)
+    elif result.gpus and row.verification.verdict != "fallback":
+        yield ("MFU", "unknown", f"the peak of {result.gpus[0].name} is unknown")
     if training.depth_check is not None:
         source = "predicted over measured step time of a model of another depth: within 3 % is agreement"
         yield ("depth check", f"{training.depth_check:.3f}", source)

@@ -336,6 +336,7 @@ class JobPlan(StatusDocument):
     name: ShortText = Field(description="Job.")
     pool: ShortText = Field(description="Pool.")
     recipe: Recipe = Field(description="Recipe.")
+    last_layers_bf16: int | None = Field(None, ge=0, alias="lastLayersBF16", description="Its last layers in BF16.")
     gpus: int = Field(ge=1, description="GPUs.")
     start: Time = Field(description="When it starts.")
     end: Time = Field(description="When it ends, by the middle of the band.")

@@ -48,7 +48,7 @@ def _doubts(comparison: Comparison) -> Iterator[str]:
 
 
 def _headline(comparison: Comparison) -> str:
-    by_answer = {answer: [r.recipe for r in comparison.rows if r.rate.answer == answer] for answer in _RATE}
+    by_answer = {answer: [r.title for r in comparison.rows if r.rate.answer == answer] for answer in _RATE}
     slower, faster = by_answer["less"], by_answer["more"]
     if slower and faster:
         return f"{comparison.b} is slower with {', '.join(slower)} and faster with {', '.join(faster)}."
@@ -95,7 +95,7 @@ def _how(comparison: Comparison) -> str:
 
 
 def _sentence(row: ComparisonRow) -> str:
-    parts = [f"{row.recipe}: {_amount(row.rate, _RATE) or f'tokens per second {ratio_text(row.rate)}'}"]
+    parts = [f"{row.title}: {_amount(row.rate, _RATE) or f'tokens per second {ratio_text(row.rate)}'}"]
     if row.tokens_per_joule is not None:
         parts.append(_amount(row.tokens_per_joule, _ENERGY) or f"tokens per joule {ratio_text(row.tokens_per_joule)}")
     return "; ".join(parts) + "."

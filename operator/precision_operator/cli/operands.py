@@ -131,6 +131,7 @@ def _point(reading: Reading) -> Point | None:
             tokens_per_joule=row.tokens_per_joule,
             throttled=row.throttled,
             power_scope=row.power_scope,
+            layers_bf16=row.last_layers_bf16,
         )
         for row in reading.usable_rows
         if row.tokens_per_second

@@ -58,6 +58,7 @@ def _row(pool: Pool, recipe: Recipe) -> dict[str, Any]:
         "tokensPerSecond": pool.median("tokens_per_second", recipe),
         "speedup": pool.median("speedup", recipe),
         "tokensPerJoule": pool.median("tokens_per_joule", recipe),
+        "barred": any(row.barred for row in pool.usable(recipe)),
         "verdicts": dict(verdicts.most_common()),
         "losses": dict(losses.most_common()),
     }
@@ -84,7 +85,10 @@ COLUMNS: Columns[Any] = (
     Column(header="speedup", cell=figure("speedup", ".2f", "x")),
     Column(header="tokens/s", cell=figure("tokensPerSecond", ",.0f")),
     Column(header="tokens/J", cell=figure("tokensPerJoule", ".1f")),
-    Column(header="verdict", cell=lambda row: _counted(row["verdicts"])),
+    Column(
+        header="verdict",
+        cell=lambda row: _counted(row["verdicts"]) + ("; not BEST: a risk, not listed" if row["barred"] else ""),
+    ),
     Column(header="loss", cell=lambda row: _counted(row["losses"]).replace("_", " ")),
 )
 """The last one is there where a loss run was not healthy."""

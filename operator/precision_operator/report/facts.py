@@ -17,7 +17,7 @@ from precision_operator.core.results import pool as core_pool
 from precision_operator.core.results.intervals import Spread, median_spread
 from precision_operator.core.results.outliers import Judged, Peers
 from precision_operator.core.results.provenance import provenance_of
-from precision_operator.core.results.reading import Reading, read
+from precision_operator.core.results.reading import Reading, best_text, read
 from precision_operator.core.results.reading import RecipeRow as NodeRow
 from precision_operator.core.results.rows import recipe_report, report_run
 from precision_operator.core.results.slowness import PeerComparison
@@ -98,6 +98,11 @@ class PoolRow:
     barred: bool = False
     """As in reading.RecipeRow, of any of the nodes."""
 
+    @property
+    def title(self) -> str:
+        """The recipe, and how many layers stay in BF16."""
+        return best_text(self.recipe, None, self.layers_bf16)
+
 
 @dataclass(frozen=True)
 class PoolFigures:
@@ -118,6 +123,11 @@ class PoolFigures:
         sound = [row for row in self.rows if row.rate and not row.loss and not row.barred]
         beyond = [row for row in sound if row.recipe == self.baseline or row.difference not in NOT_FASTER]
         return max(beyond or sound, key=lambda row: row.rate.value if row.rate else 0, default=None)
+
+    @property
+    def among(self) -> str:
+        """Of which recipes the best are, in words; empty for all, where none with figures is barred."""
+        return " of the recipes without a known risk" if any(row.barred for row in self.rows) else ""
 
     @property
     def most_energy_efficient(self) -> PoolRow | None:

@@ -12,8 +12,6 @@ from precision_operator.drawing.document import Notice, NoticeKind
 from precision_operator.report.facts import Given, PoolFigures, PoolRow, pools
 
 NAMES_TOLD = 5
-
-
 _ORIGINS = {
     "simulated": "SIMULATED: figures on this page were generated from published ones and assumptions, not measured on "
     "this hardware. Don't base decisions on them.",
@@ -42,20 +40,18 @@ def _of_pool(pool: PoolFigures) -> Iterator[Notice]:
     efficiency = f" {_most_efficient(pool, best, efficient)}" if efficient is not None else ""
     yield Notice("answer", f"{where} {_fastest(pool, best)}{efficiency}")
     for row in pool.rows:
-        if row.layers_bf16 and row is not best:
-            yield Notice("note", f"{row.recipe}'s figures are with its last {row.layers_bf16} layers in BF16.")
         if risk := risk_of(row.recipe, row.layers_bf16):
             barred = " (nobody listed it, so nothing here recommends it)" if row.barred else ""
             yield Notice("warning", f"Risk of {row.recipe}{barred}: {risk}.")
         if row.loss in LOSS_WORDS:
-            diverged = f"{row.recipe} {LOSS_WORDS[row.loss]} in the loss runs"
+            diverged = f"{row.title} {LOSS_WORDS[row.loss]} in the loss runs"
             yield Notice("warning", f"On {pool.name} {diverged}: do not train with it as it is.")
         if row.reason:
-            yield Notice("note", f"{row.recipe} has no figure on {pool.name}: {row.reason}.")
+            yield Notice("note", f"{row.title} has no figure on {pool.name}: {row.reason}.")
         elif row.difference == "no_difference" and row.recipe != pool.baseline:
-            yield Notice("note", f"{row.recipe} makes no difference beyond noise on {pool.name}.")
+            yield Notice("note", f"{row.title} makes no difference beyond noise on {pool.name}.")
         elif row.verdict == "emulated":
-            yield Notice("note", f"{row.recipe} is emulated on {pool.name}: its kernels are another recipe's.")
+            yield Notice("note", f"{row.title} is emulated on {pool.name}: its kernels are another recipe's.")
 
 
 def _count(pool: PoolFigures) -> str:
@@ -66,10 +62,9 @@ def _fastest(pool: PoolFigures, best: PoolRow) -> str:
     figures = ((best.teraflops, "TFLOP/s per GPU"), (best.rate, "tokens/s a node"))
     rate = ", ".join(f"{three_digits(spread.value)} {unit}" for spread, unit in figures if spread)
     if best.recipe == pool.baseline or best.speedup is None:
-        return f"nothing trains faster than {best.recipe}: {rate}."
-    kept = f" with its last {best.layers_bf16} layers in BF16" if best.layers_bf16 else ""
+        return f"nothing{pool.among} trains faster than {best.recipe}: {rate}."
     by = f"{three_digits(best.speedup.value)}x {pool.baseline}, {_bounds(best.speedup)}"
-    return f"{best.recipe}{kept} trains fastest: {rate}, {by}."
+    return f"{best.title} trains fastest{pool.among}: {rate}, {by}."
 
 
 def _bounds(spread: Spread) -> str:
@@ -85,12 +80,13 @@ def _most_efficient(pool: PoolFigures, best: PoolRow, efficient: PoolRow) -> str
     assert efficient.tokens_per_joule is not None
     base = next((row.tokens_per_joule for row in pool.rows if row.recipe == pool.baseline), None)
     gain = efficient.tokens_per_joule.value / base.value if base and efficient.recipe != pool.baseline else None
+    of = " of these" if pool.among else ""
     if gain is not None and gain <= 1 + LEAST_ENERGY_DIFFERENCE:
-        return f"No recipe gives {LEAST_ENERGY_DIFFERENCE:.0%} more tokens per joule than {pool.baseline}."
+        return f"No recipe{of} gives {LEAST_ENERGY_DIFFERENCE:.0%} more tokens per joule than {pool.baseline}."
     against = f", {three_digits(gain)}x {pool.baseline}" if gain is not None else ""
-    who = "It is also" if efficient is best else f"{efficient.recipe} is"
+    who = "It is also" if efficient is best else f"{efficient.title} is"
     joules = three_digits(efficient.tokens_per_joule.value)
-    return f"{who} the most energy-efficient: {joules} tokens per joule{against}."
+    return f"{who} the most energy-efficient{of}: {joules} tokens per joule{against}."
 
 
 LOSS_WORDS: Mapping[str, str] = {

@@ -151,7 +151,7 @@ def _text(comparison: Comparison, wide: bool) -> str:
     if not comparison.rows:
         return said
     rows = [
-        {"recipe": row.recipe, "tokens/s": ratio_text(row.rate), "tokens/J": ratio_text(row.tokens_per_joule)}
+        {"recipe": row.title, "tokens/s": ratio_text(row.rate), "tokens/J": ratio_text(row.tokens_per_joule)}
         | (
             {"nodes": row.rate.nodes, "nodes with power": row.tokens_per_joule.nodes if row.tokens_per_joule else 0}
             if wide

@@ -36,8 +36,6 @@ ENDS: Mapping[str | None, Code] = {
     "NotFound": NOT_KNOWN,
 }
 """How the command ends, by the answer's phase."""
-
-
 _DAYS = ("daysLow", "daysMid", "daysHigh")
 HEADER = (*(field.alias or name for name, field in JobPlan.model_fields.items() if name != "days"), *_DAYS)
 """The columns of a job in CSV: its fields."""

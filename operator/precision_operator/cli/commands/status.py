@@ -193,7 +193,7 @@ def _lines(view: ProfileView, profile_status: ProfileStatus) -> Iterator[tuple[s
 
 
 def _pool(pool: PoolStatus) -> str:
-    best = best_text(pool.best_recipe or "", number(pool.speedup), pool.last_layers_bf16)
+    best, title = (best_text(pool.best_recipe or "", x, pool.last_layers_bf16) for x in (number(pool.speedup), None))
     risk = risk_of(pool.best_recipe, pool.last_layers_bf16) if pool.best_recipe else ""
     figures = ((pool.teraflops_per_gpu, "TFLOP/s per GPU"), (pool.tokens_per_second, "tokens/s a node"))
     rate = "".join(f", {three_digits(float(text))} {unit}" for text, unit in figures if text)
@@ -201,8 +201,8 @@ def _pool(pool: PoolStatus) -> str:
     parts = (
         (f"{pool.name}: {pool.nodes} nodes", True),
         (f"{best}{rate}", pool.best_recipe),
-        (f"{joules} tokens/J with {pool.best_recipe}", pool.tokens_per_joule),
-        (f"risk of {pool.best_recipe}: {risk}", risk),
+        (f"{joules} tokens/J with {title}", pool.tokens_per_joule),
+        (f"risk of {title}: {risk}", risk),
         (f"slow: {', '.join(pool.slow_nodes)}", pool.slow_nodes),
         ("SIMULATED", pool.simulated),
     )

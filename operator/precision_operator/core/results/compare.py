@@ -21,11 +21,10 @@ from precision_operator.core.results.intervals import ratio_of_medians
 from precision_operator.core.results.outliers import outliers_of
 from precision_operator.core.results.pool import of_one_scope, steady
 from precision_operator.core.results.ratios import Ratio, of_groups, of_pairs, single
+from precision_operator.core.results.reading import best_text
 from precision_operator.core.results.sides import DIMENSIONS, ComparedFigure, Point, Side, different, same_values
 
 How = Literal["paired", "groups", "single"]
-
-
 NAMED_APART = 3
 """Nodes of one side that a note names."""
 UNKNOWN = "unknown whether measured"
@@ -36,6 +35,8 @@ class ComparisonRow:
     """One recipe that both sides have."""
 
     recipe: Recipe
+    title: str
+    """With how many layers stay in BF16."""
     rate: Ratio
     tokens_per_joule: Ratio | None
 
@@ -291,7 +292,11 @@ def _paired_row(recipe: Recipe, pairs: Pairs) -> ComparisonRow | None:
         and _same_scope(left[node], right[node])
     ]
     rate = single(left[nodes[0]], right[nodes[0]]) if len(nodes) == 1 else of_pairs(rates)
-    return ComparisonRow(recipe, rate, of_pairs(joules) if joules else None)
+    return ComparisonRow(recipe, _title(left[nodes[0]], right[nodes[0]]), rate, of_pairs(joules) if joules else None)
+
+
+def _title(*sides: ComparedFigure) -> str:
+    return " and ".join(dict.fromkeys(best_text(side.recipe, None, side.layers_bf16) for side in sides))
 
 
 def _steady(points: Sequence[Point], recipe: Recipe) -> Sequence[tuple[Point, ComparedFigure]]:
@@ -310,15 +315,13 @@ def _group_row(recipe: Recipe, a: Side, b: Side) -> ComparisonRow | None:
     scoped = [_of_one_power_scope(side) for side in (left, right)]
     joules = [[f.tokens_per_joule for f in side if f.tokens_per_joule is not None] for side in scoped]
     alike = all(joules) and _same_scope(scoped[0][0], scoped[1][0])
-    return ComparisonRow(recipe, rate, of_groups(*joules) if alike else None)
-
-
-_power_scope = attrgetter("power_scope")
+    return ComparisonRow(recipe, _title(left[0], right[0]), rate, of_groups(*joules) if alike else None)
 
 
 def _of_one_power_scope(figures: Sequence[ComparedFigure]) -> Sequence[ComparedFigure]:
     """Those with tokens per joule, whose watts are of the same thing: those behind the median in the status."""
-    return of_one_scope([figure for figure in figures if figure.tokens_per_joule is not None], _power_scope)
+    powered = [figure for figure in figures if figure.tokens_per_joule is not None]
+    return of_one_scope(powered, attrgetter("power_scope"))
 
 
 def _same_scope(a: ComparedFigure, b: ComparedFigure) -> bool:

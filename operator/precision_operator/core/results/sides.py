@@ -34,6 +34,7 @@ class ComparedFigure:
     tokens_per_joule: float | None = None
     throttled: bool = False
     power_scope: str = ""
+    layers_bf16: int | None = None
 
 
 @dataclass(frozen=True)

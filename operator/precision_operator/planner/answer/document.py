@@ -12,6 +12,7 @@ from precision_api.facts.recipes import risk_of
 from precision_api.facts.schema import decimal
 from precision_api.kinds.capacity_plan import JobPlan, PlanDays, PlanStatus, PlanTotals, PoolUse, WhatIfAnswer
 from precision_operator.core.observe.clock import format_time
+from precision_operator.core.results.reading import best_text
 from precision_operator.planner.answer.odds import upper_bounds
 from precision_operator.planner.answer.planning import PlanAnswer, Totals, binding, greedy_text
 from precision_operator.planner.answer.what_if import Difference, in_words
@@ -140,6 +141,7 @@ def _job(answer: PlanAnswer, slot: JobSlot, paid: Mapping[str, float], kept: set
         name=option.job.name,
         pool=option.pool.name,
         recipe=option.recipe,
+        last_layers_bf16=_layers_bf16(slot),
         gpus=option.gpus,
         start=_moment(answer, slot.start),
         end=_moment(answer, slot.end),
@@ -258,8 +260,7 @@ def _layers_bf16(slot: JobSlot) -> int | None:
 def _placed(slot: JobSlot) -> str:
     option = slot.option
     bound = "at least " if option.source.upper_bound else ""
-    layers = _layers_bf16(slot)
-    recipe = f"{option.recipe}, its last {layers} layers in BF16" if layers else option.recipe
+    recipe = best_text(option.recipe, None, _layers_bf16(slot))
     return (
         f"run {option.job.name} on {option.gpus} GPUs of {option.pool.name} with {recipe} "
         f"in {bound}{readable_days(option.days, option.days_low, option.days_high)}"

@@ -7,6 +7,7 @@ from html import escape
 
 from precision_api.kinds.capacity_plan import JobPlan, PlanStatus
 from precision_operator.core.observe.clock import parse_time
+from precision_operator.core.results.reading import best_text
 from precision_operator.drawing.document import Notice, NoticeKind, banner, document, figure, folded, sentences, table
 from precision_operator.planner.answer import charts
 from precision_operator.planner.answer.planning import PlanAnswer
@@ -80,7 +81,7 @@ def _row(job: JobPlan, is_short: bool) -> tuple[str, ...]:
     return (
         job.name,
         job.pool,
-        job.recipe,
+        best_text(job.recipe, None, job.last_layers_bf16),
         f"{job.gpus:,}",
         _date(job.start, is_short),
         _date(job.end, is_short),

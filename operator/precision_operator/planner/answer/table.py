@@ -8,6 +8,7 @@ from typing import Any
 
 from precision_api.facts.plain_text import three_digits
 from precision_api.kinds.capacity_plan import JobPlan, PlanStatus, PlanTotals
+from precision_operator.core.results.reading import best_text
 from precision_operator.planner.answer.document import SURE
 from precision_operator.planner.inputs.quantities import (
     WATTS_PER_MEGAWATT,
@@ -28,7 +29,7 @@ def narrow(job: JobPlan) -> dict[str, Any]:
     return {
         "job": job.name,
         "pool": job.pool,
-        "recipe": job.recipe,
+        "recipe": best_text(job.recipe, None, job.last_layers_bf16),
         "gpus": job.gpus,
         "time": bound + readable_days(float(job.days.mid), float(job.days.low), float(job.days.high)),
         "mw": short(job.megawatts),

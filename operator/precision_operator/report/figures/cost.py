@@ -33,7 +33,7 @@ def cost(facts: Given, drawn: Sequence[PoolFigures]) -> Iterator[Figure]:
         "communication between nodes, failures and restarts are not in it.",
         source=of_nodes(tuple(node for pool in drawn for node in pool.nodes)),
         head=("pool", "recipe", "$ per million tokens"),
-        rows=tuple((pool.name, row.recipe, f"{_dollars(price, pool, row)[0]:.4f}") for pool, row in rows),
+        rows=tuple((pool.name, row.title, f"{_dollars(price, pool, row)[0]:.4f}") for pool, row in rows),
     )
 
 

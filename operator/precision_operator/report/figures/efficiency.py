@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from precision_api.facts.recipes import RECIPE_NAMES, Recipe
 from precision_operator.drawing import svg
@@ -21,7 +21,7 @@ def efficiency(facts: Given, drawn: Sequence[PoolFigures]) -> Iterator[Figure]:
     missing = [(pool, row) for pool in drawn for row in pool.rows if row.rate and not row.tokens_per_joule]
     if not marks and not missing:
         return
-    reasons = [f"{row.recipe} on {pool.name}: {row.power_reason or 'no power was read'}" for pool, row in missing]
+    reasons = [f"{row.title} on {pool.name}: {row.power_reason or 'no power was read'}" for pool, row in missing]
     without = f" No energy figure: {'; '.join(reasons)}." if reasons else ""
     nodes = tuple(node for pool in drawn for node in pool.nodes)
     scopes = sorted({row.power_scope for node in nodes for row in node.rows.values() if row.power_scope})
@@ -36,7 +36,7 @@ def efficiency(facts: Given, drawn: Sequence[PoolFigures]) -> Iterator[Figure]:
         rows=tuple(
             (
                 pool.name,
-                row.recipe,
+                row.title,
                 spread_text(row.teraflops, 0),
                 spread_text(row.rate, 0),
                 spread_text(row.tokens_per_joule, 2),
@@ -68,23 +68,23 @@ def _drawing(facts: Given, drawn: Sequence[PoolFigures], marks: Sequence[tuple[P
         for (pool, row), (x, y) in zip(marks, places, strict=True)
     ]
     names = _names([named(row) for _, row in marks], places, must=len(drawn) == 1)
-    legend = _legend(drawn, [row.recipe for _, row in marks]) if len(drawn) > 1 else []
+    legend = _legend(drawn, {row.recipe: row.title for _, row in marks}) if len(drawn) > 1 else []
     height = BOTTOM + 34 + (15 * len(legend) + 6 if legend else 0)
     return svg.drawing(
         height, axes + "".join(parts + names + legend), "Tokens per joule against tokens per second", facts.watermark
     )
 
 
-def _legend(drawn: Sequence[PoolFigures], recipes: Sequence[Recipe]) -> list[str]:
+def _legend(drawn: Sequence[PoolFigures], titles: Mapping[Recipe, str]) -> list[str]:
     """A line for each: pools by shape on the left, recipes by colour on the right, since not every mark has a name."""
     lines: dict[int, str] = {}
     for at, pool in enumerate(drawn):
         y = BOTTOM + 44 + 15 * at
         lines[at] = _mark(at, 10, y - 4, svg.FAINT) + svg.words(22, y, pool.name, size=svg.SMALL)
-    for at, recipe in enumerate(sorted(set(recipes), key=RECIPE_NAMES.index)):
+    for at, recipe in enumerate(sorted(titles, key=RECIPE_NAMES.index)):
         y = BOTTOM + 44 + 15 * at
         lines[at] = lines.get(at, "") + _mark(0, svg.WIDTH / 2 + 30, y - 4, RECIPE_COLOURS[recipe])
-        lines[at] += svg.words(svg.WIDTH / 2 + 42, y, recipe, size=svg.SMALL)
+        lines[at] += svg.words(svg.WIDTH / 2 + 42, y, titles[recipe], size=svg.SMALL)
     return list(lines.values())
 
 

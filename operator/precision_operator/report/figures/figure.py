@@ -34,12 +34,13 @@ EMULATED = "emulated"
 
 def named(row: PoolRow) -> str:
     """The recipe's name; an emulated one is marked wherever it is drawn."""
-    return f"{row.recipe} ({EMULATED})" if row.verdict == EMULATED else row.recipe
+    return f"{row.title} ({EMULATED})" if row.verdict == EMULATED else row.title
 
 
 def row_name(row: PoolRow, right: float, y: float) -> str:
-    """The recipe beside its bar, `right` being where the name ends and `y` its baseline; marked where emulated."""
-    mark = words(right, y + 11, EMULATED, "end", SMALL, FAIL) if row.verdict == EMULATED else ""
+    """The recipe beside its bar, `right` being where the name ends and `y` its baseline; below it what is special."""
+    below = EMULATED if row.verdict == EMULATED else f"last {row.layers_bf16} in BF16" if row.layers_bf16 else ""
+    mark = words(right, y + 11, below, "end", SMALL, FAIL if below == EMULATED else FAINT) if below else ""
     return words(right, y - (3 if mark else 0), row.recipe, "end") + mark
 
 

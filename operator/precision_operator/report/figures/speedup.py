@@ -36,7 +36,7 @@ def speedup(facts: Given, drawn: Sequence[PoolFigures]) -> Iterator[Figure]:
         rows=tuple(
             (
                 pool.name,
-                row.recipe,
+                row.title,
                 spread_text(row.teraflops, 0),
                 spread_text(row.speedup, 3, "x"),
                 spread_text(row.rate, 0),
