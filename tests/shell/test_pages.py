@@ -20,7 +20,7 @@ from precision_operator.handlers import targets as watched
 from precision_operator.shell.fault_log import FaultLog
 from precision_operator.shell.observing.cache import Cache
 from precision_operator.shell.observing.gather import list_into
-from precision_operator.shell.observing.reader import Reader, slim_pod
+from precision_operator.shell.observing.reader import MOST_EVENTS, Reader, slim_pod
 from precision_operator.shell.observing.yields import Yields
 from precision_operator.shell.plans.capacity_plans import Planning
 from tests.cluster.test_client import facing
@@ -97,6 +97,19 @@ async def test_a_list_of_what_tenants_write_holds_a_small_page_of_it(
     assert limits
     assert max(limits.values()) <= PAGE_TENANT
     assert peak_bytes() - before < MOST_BYTES
+
+
+async def test_so_many_events_of_a_namespace_are_read_and_no_more(tmp_path: Path) -> None:
+    pages = []
+
+    async def server(request: web.Request) -> web.Response:
+        pages.append(request.query["limit"])
+        event = {"involvedObject": {"uid": str(len(pages))}, "message": "no"}
+        token = "more" if len(pages) < COUNT else ""
+        return web.json_response({"metadata": {"continue": token}, "items": [event] * PAGE_TENANT})
+
+    async with facing(server, tmp_path, 60.0) as cluster:
+        assert len(await Reader(cluster).creation_problems("ml")) == len(pages) == MOST_EVENTS / PAGE_TENANT
 
 
 def test_the_watches_list_what_tenants_write_in_small_pages_too() -> None:

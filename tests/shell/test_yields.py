@@ -12,6 +12,7 @@ from precision_operator.core.attempts.yielding import HELP_WITHIN, PATIENCE
 from precision_operator.core.observe.clock import format_time
 from precision_operator.core.observe.views import profile_view
 from precision_operator.core.status.yields import yields_told
+from precision_operator.shell.observing import reader, yields
 from tests.support.node_objects import node_object, slice_object
 from tests.support.operator_in_memory import NAMESPACE, PODS, REPORTS, OperatorInMemory
 
@@ -155,6 +156,60 @@ async def test_another_pod_that_got_the_gpus_is_told_apart_by_its_owner(
     assert [row["outcome"] for row in loop.status("nightly")["yields"]] == [outcome]
     assert loop.metric("precision_operator_yields_total", outcome=outcome) == 1
     assert "YieldInVain" not in events(loop)
+
+
+async def test_a_pod_with_a_claim_on_another_node_has_not_got_the_gpus(loop: OperatorInMemory) -> None:
+    ask(loop)
+    loop.cluster.objects[f"{TEAM}/train-0"]["metadata"]["ownerReferences"] = [{"uid": "uid-train", "controller": True}]
+    await passes(loop)
+    hold(loop, "other-0", "uid-train")
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n99"]}]}
+    allocation = ALLOCATED["allocation"] | {"nodeSelector": {"nodeSelectorTerms": [term]}}
+    loop.cluster.objects[f"{CLAIMS}/other-0"]["status"] = {"allocation": allocation}
+    await passes(loop)
+    await passes(loop, HELP_WITHIN)
+    assert [row["outcome"] for row in loop.status("nightly")["yields"]] == ["NotHelped"]
+
+
+def claims_read(loop: OperatorInMemory) -> int:
+    return sum("resourceclaims/" in path for _, path in loop.cluster.requests)
+
+
+def many(count: int) -> list[dict[str, Any]]:
+    return [{"name": f"g{number}", "resourceClaimName": f"n{number}"} for number in range(count)]
+
+
+async def test_a_pod_with_any_number_of_claims_takes_its_own_node_alone_for_a_bounded_number_of_reads() -> None:
+    loop = OperatorInMemory("n1", "n2")
+    loop.apply("nightly")
+    meta = {"name": "many", "namespace": "team", "uid": "u"}
+    spec = {"nodeName": "n1", "containers": [], "resourceClaims": many(20_000)}
+    loop.cluster._store(f"{TEAM}/many", {"metadata": meta, "spec": spec, "status": {"phase": "Pending"}})
+    await loop.once()
+    assert claims_read(loop) == reader.MOST_CLAIMS
+    assert list(loop.jobs()) == ["n2"]
+
+
+@pytest.mark.parametrize(("pods", "claims", "most"), [(1, 20_000, 0), (40, yields.MOST_CLAIMS, yields.MOST_READ)])
+async def test_a_look_at_pods_with_many_claims_reads_a_bounded_number(
+    loop: OperatorInMemory, pods: int, claims: int, most: int
+) -> None:
+    ask(loop)
+    await passes(loop)
+    del loop.cluster.objects[f"{TEAM}/train-0"]
+    for number in range(pods):
+        ask(loop, f"asks-{number}")
+        hold(loop, f"holds-{number}", "o")
+        for kind in ("asks", "holds"):
+            loop.cluster.objects[f"{TEAM}/{kind}-{number}"]["spec"]["resourceClaims"] = many(claims)
+    for number in range(yields.MOST_CLAIMS):
+        loop.cluster._store(f"{CLAIMS}/n{number}", {"metadata": {"name": f"n{number}", "namespace": "team"}})
+    loop.cluster.requests.clear()
+    await loop.yields._waiting()
+    assert claims_read(loop) == most
+    loop.cluster.requests.clear()
+    assert [holder async for holder in loop.yields._holders("n1")] == []
+    assert claims_read(loop) == most
 
 
 async def test_no_agent_is_ended_for_a_pod_that_has_its_gpus_and_waits_for_another_claim(

@@ -6,6 +6,7 @@ import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from math import inf
 from typing import Any, Literal, TypeVar
 from urllib.parse import urlencode
 
@@ -108,8 +109,9 @@ class Cluster:
         field_selector: str | None = None,
         limit: int = PAGE_ITEMS,
         progress: Callable[[int, bool], None] = lambda count, more: None,
+        most: float = inf,
     ) -> tuple[list[View], str]:
-        """As `list_all`, with `view` of every item in its place; None drops one.
+        """As `list_all`, with `view` of every item in its place; None drops one. After `most` no page is asked for.
 
         No more than a page is held as it came. Where the list must be begun again, `view` sees items twice. `progress`
         is called after each page with the number of views so far and whether more pages follow.
@@ -134,7 +136,7 @@ class Cluster:
             token, version = meta.get("continue") or None, str(meta.get("resourceVersion", ""))
             del page  # or two pages would be held while the next one is read
             progress(len(views), token is not None)
-            if token is None:
+            if token is None or len(views) >= most:
                 return views, version
 
     async def list_views(

@@ -39,6 +39,7 @@ OWN_OBJECT = "hold up another tenant's profiles by what stands in an object of i
 MANY_PLANS = "hold up another tenant's plans by the number of its own"
 FORGED = "hold up or mislead another tenant by Jobs, pods, reports or profiles"
 WAITING = "keep another tenant waiting by a queue, or by agents that never start"
+MANY_OBJECTS = "hold up another tenant by the number of its claims or events"
 MANY_PROFILES = "hold up another tenant by the number of its profiles"
 POWER = "move the fleet's power cap by what its agents report"
 OTHERS_REPORTS = "read another tenant's reports by a plan"
@@ -286,6 +287,24 @@ TENANT: tuple[Control, ...] = (
             "for uid in uids[most:]",
             "for uid in uids[len(uids) :]",
             "tests/core/test_bound.py::test_the_oldest_are_served_and_those_with_an_agent[the youngest]",
+        ),
+    ),
+    *controls(
+        MANY_OBJECTS,
+        (
+            "operator/precision_operator/shell/observing/reader.py",
+            "the bound on a node's claims",
+            "sorted(names)[:MOST_CLAIMS]",
+            "sorted(names)",
+            "tests/shell/test_yields.py::"
+            "test_a_pod_with_any_number_of_claims_takes_its_own_node_alone_for_a_bounded_number_of_reads",
+        ),
+        (
+            "operator/precision_operator/shell/observing/reader.py",
+            "the bound on a namespace's events",
+            ", most=MOST_EVENTS",
+            "",
+            "tests/shell/test_pages.py::test_so_many_events_of_a_namespace_are_read_and_no_more",
         ),
     ),
     *controls(

@@ -21,6 +21,10 @@ MOST_TEXT = MAX_CONFIG_BYTES + 1
 """Characters of a text in a ConfigMap that are kept: one more than a config.json may have, so that it is refused."""
 NOT_CREATED, NOT_PREPARED = "FailedResourceClaimCreation", "FailedPrepareDynamicResources"
 """Reasons of a pod's events: of the controller that creates its claim, and of its kubelet."""
+MOST_EVENTS = 200
+"""A bound: of so many events of a namespace, the first by name, it is read why something was not created."""
+MOST_CLAIMS = 128
+"""A bound: so many claims of a node's pods are read. The others count as a GPU each, so that the node is busy."""
 ClaimProblems = Mapping[tuple[str, str], str]
 
 
@@ -71,7 +75,7 @@ class Reader:
     async def _events(self, namespace: str, chosen: str) -> Mapping[str, str]:
         """The text of the newest of these events, cut, by the UID of the object that it is about."""
         collection = paths.collection("v1", "events", namespace)
-        events, _ = await self._cluster.list_trimmed(collection, _told, None, chosen, PAGE_TENANT)
+        events, _ = await self._cluster.list_trimmed(collection, _told, None, chosen, PAGE_TENANT, most=MOST_EVENTS)
         return {uid: text for _, uid, text in sorted(events)}
 
     async def occupancy(self, node: str, offered: Container[str] | None = None) -> Occupancy:
@@ -84,7 +88,7 @@ class Reader:
         """The GPUs of all claims of these pods on the node, none of one that is not there; None: it may not be read."""
         names = {(str(pod["metadata"].get("namespace")), name) for pod in pods for name in claim_names(pod)}
         gpus: dict[tuple[str, str], Any] = {}
-        for namespace, name in sorted(names):
+        for namespace, name in sorted(names)[:MOST_CLAIMS]:
             try:
                 path = paths.item(paths.collection(RESOURCE_API, "resourceclaims", namespace), name)
                 gpus[namespace, name] = claimed_gpus(await self._cluster.get(path), node)

@@ -28,6 +28,8 @@ PENDING = "spec.nodeName=,status.phase=Pending"
 """Field selector of pods without a node. The API server keeps an index of spec.nodeName."""
 MOST_PODS = 256
 """A bound: of so many pods, those of the highest priority, the claims are read."""
+MOST_CLAIMS, MOST_READ = 32, 512
+"""Bounds: of one pod, which is left out with more; and of what is read for the pods that wait, or for a node's."""
 RESOURCE_API = "resource.k8s.io/v1"
 
 
@@ -55,6 +57,8 @@ class Yields:
         self._records: dict[str, Yield] | None = None
         """By Job UID; None until the statuses of profiles have been read."""
         self.pods: tuple[waiting_pods.WaitingPod, ...] = ()
+        self._left = 0
+        """Objects that may still be read; beyond these each counts as gone."""
         self._planned_for: object = None
         """What the last plan that was asked for hangs on."""
 
@@ -120,6 +124,7 @@ class Yields:
         self._since = {uid: self._since.get(uid, now) for uid in uids}
         self._gpus = {uid: gpus for uid, gpus in self._gpus.items() if uid in self._since}
         classes: dict[str, bool | None] = {}
+        self._left = MOST_READ
         for uid, raw in zip(uids, first, strict=True):
             if uid not in self._gpus and (gpus := await self._gpus_of(raw, classes)) is not None:
                 self._gpus[uid] = gpus
@@ -148,6 +153,9 @@ class Yields:
 
     async def _get(self, kind: str, name: str, namespace: str | None = None) -> Raw | None:
         """The object; None where it is gone or may not be read."""
+        self._left -= 1
+        if self._left < 0:
+            return None
         try:
             return await self._cluster.get(paths.item(paths.collection(RESOURCE_API, kind, namespace), name))
         except ApiError as error:
@@ -190,22 +198,23 @@ class Yields:
         listed, _ = await self._cluster.list_trimmed(
             paths.pods(), _of_others, None, f"spec.nodeName={node}", PAGE_TENANT
         )
+        self._left = MOST_READ
         for raw, at in listed:
             namespace = str(raw["metadata"].get("namespace"))
             claims = [await self._get("resourceclaims", name, namespace) for name in claim_names(raw)]
-            if any(claimed_gpus(claim) for claim in claims if claim is not None):
+            if any(claimed_gpus(claim, node) for claim in claims if claim is not None):
                 yield Holder(waiting_pods.owner_of(raw), at)
 
 
 def _of_others(raw: dict[str, Any]) -> tuple[Raw, datetime] | None:
     """A pod with claims that runs, and when it was scheduled; None for our agents and for those without claims."""
     at = waiting_pods.scheduled_at(raw)
-    return (slim_pod(raw), at) if at is not None and claim_names(raw) else None
+    return (slim_pod(raw), at) if at is not None and 0 < len(claim_names(raw)) <= MOST_CLAIMS else None
 
 
 def _kept(raw: dict[str, Any]) -> Raw | None:
     """A pod that agents may help: the others are dropped as they come."""
-    return slim_pod(raw) if waiting_pods.could_be_helped(raw) else None
+    return slim_pod(raw) if waiting_pods.could_be_helped(raw) and len(claim_names(raw)) <= MOST_CLAIMS else None
 
 
 def _priority(raw: Raw) -> int:
