@@ -15,10 +15,11 @@ from precision_operator.core.observe.observed import Observed, ProfileView
 from precision_operator.core.plan import plan
 from precision_operator.core.reasons import Said
 from precision_operator.core.status.profile_status import profile_status
-from tests.support.world import IDLE, NOW, SETTINGS, job, nodes, observed, profile
+from tests.support.world import IDLE, NOW, SETTINGS, job, nodes, observed, pod, profile
 
 NODES = tuple(f"n{i}" for i in range(6))
 FLEET = nodes(*NODES)
+AGENT = job("n1", "p0")
 
 
 def seen(*profiles: ProfileView, most: int | None = 2, **changes: Any) -> Observed:
@@ -28,6 +29,9 @@ def seen(*profiles: ProfileView, most: int | None = 2, **changes: Any) -> Observ
 
 def of_age(days: int, **changes: Any) -> ProfileView:
     return profile(f"p{days}", created=NOW - timedelta(days=days), **changes)
+
+
+FOUR = tuple(map(of_age, range(4)))
 
 
 def refusals(world: Observed) -> Mapping[str, str]:
@@ -44,7 +48,12 @@ def refusals(world: Observed) -> Mapping[str, str]:
         (seen(of_age(1), of_age(2), of_age(3, suspend=True)), set()),
         (seen(of_age(1), of_age(2), of_age(3, problem="no spec")), set()),
         (seen(of_age(1), of_age(3), of_age(2), profile("theirs", namespace="other")), {"p1"}),
-        (seen(of_age(0), of_age(1), of_age(3), of_age(2), jobs=(job("n1", "p0"),)), {"p1"}),
+        (seen(of_age(0), of_age(1), of_age(3), of_age(2), jobs=(AGENT,), pods=(pod(AGENT),)), {"p1"}),
+        (seen(of_age(0), of_age(1), of_age(3), of_age(2), jobs=(AGENT,)), {"p0", "p1"}),
+        (
+            seen(of_age(0), of_age(1), of_age(3), of_age(2), jobs=(AGENT,), pods=(pod(AGENT),), own_jobs={}),
+            {"p0", "p1"},
+        ),
     ],
     ids=[
         "the youngest",
@@ -54,6 +63,8 @@ def refusals(world: Observed) -> Mapping[str, str]:
         "unreadable",
         "another namespace",
         "an agent runs",
+        "a Job without a pod",
+        "a Job that the tenant made",
     ],
 )
 def test_the_oldest_are_served_and_those_with_an_agent(world: Observed, expected: set[str]) -> None:

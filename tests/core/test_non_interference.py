@@ -11,7 +11,7 @@ from precision_operator.core.attempts.yielding import MOST_IN_VAIN
 from precision_operator.core.observe.nodes import NodeFacts
 from precision_operator.core.observe.observed import Observed
 from precision_operator.core.plan import Plan, plan
-from tests.support.non_interference import worlds
+from tests.support.non_interference import shared_fleet, worlds
 from tests.support.non_interference.hostile_objects import TRICKS
 from tests.support.non_interference.hostile_waits import most_in_vain
 from tests.support.non_interference.shared_fleet import (
@@ -102,6 +102,13 @@ def _by_what_they_say(seen: Observed) -> dict[str, str]:
 def test_jobs_and_pods_that_count_by_what_they_say_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(others, "held_nodes", _by_what_they_say)
     assert first_differing(range(WORLDS)) is not None
+
+
+def test_pods_that_hold_no_gpus_where_they_are_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (worlds, shared_fleet):
+        monkeypatch.setattr(module, "holding", lambda pods, nodes, claimed: tuple(pods))
+    assert first_differing(range(WORLDS)) is not None
+    assert any(late_beside(number, "remade") for number in range(FLEETS))
 
 
 def test_watts_of_the_fleet_that_reports_tell_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,6 +73,8 @@ class Hostile:
     profiles: list[Raw] = field(default_factory=list)
     claims: dict[str, Device] = field(default_factory=dict)
     """What the scheduler has allocated to the claims that there are, by name."""
+    own: dict[str, str] = field(default_factory=dict)
+    """Node by UID of the Jobs that the leader has made for it."""
     kinds: set[str] = field(default_factory=set)
 
     def shadow(self, offered: Mapping[str, Container[str]]) -> Hostile:
@@ -174,8 +176,8 @@ class Tenant:
         return self.rng.choice([*self.of.profiles, "unknown", f"{PROFILE}0", ""])
 
     def job_uid(self, made: Hostile) -> str:
-        jobs = [*self.of.jobs, *(job["metadata"]["uid"] for job in made.jobs), "uid-of-no-job"]
-        return self.rng.choice(jobs)
+        theirs = (job["metadata"]["uid"] for job in made.jobs)
+        return self.rng.choice([*self.of.jobs, *(uid for uid in theirs if uid not in made.own), "uid-of-no-job"])
 
     def marks(self, node: tuple[str, str], profile_uid: str) -> Raw:
         """Labels and annotations as agents have them, for any node, run and attempt."""
@@ -273,6 +275,24 @@ def bound_by_claim(tenant: Tenant, made: Hostile) -> None:
         made.claims[own] = tenant.rng.choice([there, there, elsewhere, Device("nic.example", node, "nic-0")])
 
 
+def remade(tenant: Tenant, made: Hostile) -> None:
+    """The pod of a Job of the leader's own, by hand: where there are no GPUs, or with a claim that has none there."""
+    uid = f"uid-{TENANT}-own-{len(made.own)}"
+    node, at = tenant.node()[1], tenant.rng.choice(["cpu-0", "cpu-1"])
+    made.own[uid] = node
+    if tenant.rng.random() < 0.3:
+        tenant.job(made, {})
+        made.jobs[-1]["metadata"] |= {"uid": uid, "creationTimestamp": format_time(tenant.of.now - timedelta(hours=1))}
+    asked = {"containers": [{"name": "agent", "resources": {"limits": {names.GPU_RESOURCE: "1"}}}]}
+    if tenant.rng.random() < 0.5:
+        asked, at = NOTHING_ASKED | {"resourceClaims": [{"name": "gpus", "resourceClaimName": NEVER_MADE}]}, node
+    state = {"running": {"startedAt": tenant.ago()}}
+    status = {"phase": "Running", "containerStatuses": [{"name": "agent", "state": state}]}
+    raw = tenant.pod(made, {"nodeName": at} | asked, status)
+    raw["metadata"]["labels"] |= {JOB_UID_LABEL: uid, names.LABEL_PROFILE_UID: f"{PROFILE}0"}
+    del raw["metadata"]["ownerReferences"]
+
+
 def over(tenant: Tenant, made: Hostile) -> None:
     """A pod that has ended, with any message, and stays by a finalizer."""
     message = tenant.rng.choice(["", "{}", '{"run":"r1"}', "\x1b[31m", "PPR1 1/1 x"])
@@ -356,6 +376,7 @@ TRICKS: Mapping[str, Callable[[Tenant, Hostile], None]] = {
         bound_agent,
         bound_other,
         bound_by_claim,
+        remade,
         over,
         deleted,
         waiting,

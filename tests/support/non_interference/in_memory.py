@@ -19,7 +19,7 @@ from precision_operator.exporter.body import build
 from precision_operator.exporter.store import Store
 from tests.support.fake_cluster import FakeCluster, agent_pod
 from tests.support.node_objects import node_object, slice_object
-from tests.support.non_interference.hostile_objects import TENANT, Hostile, Raw, Tenant, Victims, offers
+from tests.support.non_interference.hostile_objects import DRIVER, TENANT, Device, Hostile, Raw, Tenant, Victims, offers
 from tests.support.non_interference.neighbours import NAMESPACES, fleet_limits
 from tests.support.non_interference.worlds import SEED, Drawn, first_difference
 from tests.support.operator_in_memory import CLASSES, OperatorInMemory
@@ -119,7 +119,10 @@ def _run_agents(operator: OperatorInMemory, rng: Random, by_claim: bool) -> None
             if path in operator.cluster.objects or rng.random() < 0.2:
                 continue
             if by_claim:
-                raw["spec"] |= {"resourceClaims": [{"name": "gpus", "resourceClaimName": "agent"}], "priority": -10}
+                name = f"agent-{node}"
+                raw["spec"] |= {"resourceClaims": [{"name": "gpus", "resourceClaimName": name}], "priority": -10}
+                claims = paths.collection(RESOURCE, "resourceclaims", namespace)
+                operator.cluster._store(f"{claims}/{name}", Device(DRIVER, node, "gpu-0").claim)
                 raw["spec"]["containers"] = [{"name": "agent"}]
             scheduled = {"type": "PodScheduled", "status": "True"}
             raw["status"]["conditions"] = [scheduled | {"lastTransitionTime": job["metadata"]["creationTimestamp"]}]
@@ -137,6 +140,7 @@ def _put(operator: OperatorInMemory, tenant: Hostile) -> None:
     for collection, objects in kinds:
         for raw in objects:
             store(f"{collection}/{raw['metadata']['name']}", raw)
+    operator.gatherer._refusals.made |= {uid: (TENANT, node) for uid, node in tenant.own.items()}
     claims = paths.collection(RESOURCE, "resourceclaims", TENANT)
     for name, device in tenant.claims.items():
         store(f"{claims}/{name}", device.claim)

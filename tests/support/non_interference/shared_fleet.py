@@ -19,7 +19,7 @@ from precision_operator.core.attempts.actions import Close, Collect, Drop, Start
 from precision_operator.core.observe.clock import format_time
 from precision_operator.core.observe.fleet_limits import FleetLimits
 from precision_operator.core.observe.observed import JobView, Observed, Occupancy, PodView, ProfileView, ReportView
-from precision_operator.core.observe.tenants import fruitless_turns, waiting_jobs
+from precision_operator.core.observe.tenants import fruitless_turns, holding, waiting_jobs
 from precision_operator.core.observe.views import job_view, report_view
 from precision_operator.core.plan import Plan, plan
 from precision_operator.core.results import ingest
@@ -27,8 +27,8 @@ from precision_operator.core.results.endings import NoResult
 from tests.support.non_interference.hostile_objects import TENANT
 from tests.support.world import IDLE, MINUTE, NOW, SETTINGS, measured, nodes, pod, profile
 
-Behaviour = Literal["runs", "queued", "unschedulable", "unpullable", "endless"]
-NEVER_BOUND: tuple[Behaviour, ...] = ("queued", "unschedulable")
+Behaviour = Literal["runs", "queued", "unschedulable", "unpullable", "endless", "remade"]
+NEVER_BOUND: tuple[Behaviour, ...] = ("queued", "unschedulable", "remade")
 BOUND: tuple[Behaviour, ...] = ("runs", "unpullable", "endless")
 STEP, RUNS = 2 * MINUTE, 6 * MINUTE
 LATE = 15 * MINUTE + 2 * STEP
@@ -77,11 +77,11 @@ class SharedFleet:
             profiles=self.profiles,
             nodes=FLEET,
             jobs=tuple(self.jobs.values()),
-            pods=tuple(self.pods.values()),
+            pods=holding(self.pods.values(), FLEET.values(), ()),
             reports=tuple(self.reports.values()),
             occupancy={name: busy.get(name, IDLE) for name in NODES},
             queues={(profile.namespace, QUEUE): True for profile in self.profiles},
-            own_jobs={uid: job.node_name for uid, job in self.jobs.items()},
+            own_jobs={uid: item.node_name for uid, item in (*self.pods.items(), *self.jobs.items())},
         )
         self.fruitless = fruitless_turns(self.fruitless, self.waited, seen)
         self.waited = waiting_jobs(seen)
@@ -138,7 +138,8 @@ class SharedFleet:
 
     def _end(self, uid: str) -> None:
         self.jobs.pop(uid, None)
-        self.pods.pop(uid, None)
+        if uid in self.pods and self.pods[uid].node_name not in WITHOUT_GPUS:
+            del self.pods[uid]
 
     def _run(self) -> None:
         """Agents that have run end, then queues admit, then pods are bound, those of the tenant first."""
@@ -163,10 +164,15 @@ class SharedFleet:
         taken = {pod.node_name for pod in self.pods.values() if pod.scheduled_at is not None and pod.live}
         if job.node_name in taken or fares == "unschedulable":
             return pod(job, "Pending", unschedulable="0/4 nodes are available", **UNBOUND)
+        if fares == "remade":
+            node = WITHOUT_GPUS[len(self.pods) % len(WITHOUT_GPUS)]
+            return pod(job, gpus=1, node_name=node, scheduled_at=self.now, started_at=self.now)
         phase, started = ("Pending", None) if fares == "unpullable" else ("Running", self.now)
-        return pod(job, phase, scheduled_at=self.now, started_at=started)
+        return pod(job, phase, gpus=8, scheduled_at=self.now, started_at=started)
 
 
+WITHOUT_GPUS = tuple(f"cpu-{count}" for count in range(9))
+"""Where a tenant makes the pods of its Jobs anew by hand, which stay when these go."""
 UNBOUND: dict[str, Any] = {"node_name": "", "holds_gpus": False}
 
 

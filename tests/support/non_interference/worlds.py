@@ -13,7 +13,7 @@ from precision_operator.core.attempts.actions import Action, Close, Collect, Dro
 from precision_operator.core.observe.claims import claimed_gpus
 from precision_operator.core.observe.observed import Observed, Occupancy
 from precision_operator.core.observe.pod_requests import NOTHING, Requests
-from precision_operator.core.observe.tenants import pods_within_namespace, within_namespace
+from precision_operator.core.observe.tenants import holding, pods_within_namespace, within_namespace
 from precision_operator.core.observe.views import job_view, occupancy, pod_view, profile_view, report_view
 from precision_operator.core.observe.waiting_pods import WaitingPod, could_be_helped, waiting_pod
 from precision_operator.core.plan import Plan, plan
@@ -21,7 +21,16 @@ from precision_operator.core.results.ingest import status_json
 from precision_operator.core.status.events import notes
 from precision_operator.core.status.profile_status import profile_status, status_before
 from precision_operator.core.status.why import why
-from tests.support.non_interference.hostile_objects import NEVER_MADE, TENANT, Hostile, Raw, Tenant, Victims, offers
+from tests.support.non_interference.hostile_objects import (
+    NEVER_MADE,
+    TENANT,
+    Device,
+    Hostile,
+    Raw,
+    Tenant,
+    Victims,
+    offers,
+)
 from tests.support.non_interference.neighbours import neighbours
 from tests.support.world import MINUTE
 
@@ -97,14 +106,18 @@ def beside(others: Observed, tenant: Hostile, here: Callable[[str], Occupancy]) 
     every_job = (*others.jobs, *_views(job_view, tenant.jobs))
     jobs = within_namespace(every_job, homes)
     job_homes = {job.uid: job.namespace for job in every_job}
+    claims = {(TENANT, name): device for name, device in tenant.claims.items()}
+    claimed = {raw["metadata"]["uid"] for raw in tenant.pods if _has_claimed(raw, claims)}
+    theirs = holding(_views(pod_view, tenant.pods), others.nodes.values(), claimed)
     waits = tuple(_waiting(raw, others) for raw in tenant.pods if could_be_helped(raw))
     return replace(
         others,
         profiles=profiles,
         jobs=jobs,
-        pods=pods_within_namespace((*others.pods, *_views(pod_view, tenant.pods)), homes, job_homes),
+        pods=pods_within_namespace((*others.pods, *theirs), homes, job_homes),
         reports=within_namespace((*others.reports, *_views(report_view, tenant.reports)), homes),
         occupancy={name: _together(before, here(name)) for name, before in others.occupancy.items()},
+        own_jobs={**others.own_jobs, **tenant.own},
         waiting_pods=(*others.waiting_pods, *waits),
     )
 
@@ -122,6 +135,12 @@ def _views(view: Callable[[Raw], T | None], raws: Sequence[Raw]) -> Iterator[T]:
 
 def _waiting(raw: Raw, others: Observed) -> WaitingPod:
     return waiting_pod(raw, int(raw["metadata"]["uid"].rpartition("-")[2]) % 9, others.now - MINUTE)
+
+
+def _has_claimed(raw: Raw, devices: Mapping[tuple[str, str], Device]) -> bool:
+    node = raw["spec"].get("nodeName")
+    claims = {key: claimed_gpus(device.claim, node) for key, device in devices.items()}
+    return occupancy([raw], claims | {(TENANT, NEVER_MADE): frozenset()}, ()).holder is not None
 
 
 def _read(tenant: Hostile, offered: Mapping[str, Container[str]], node: str) -> Occupancy:

@@ -88,7 +88,9 @@ class PodView:
     node_name: str = ""
     """The node that it is bound to; empty where it is bound to none."""
     holds_gpus: bool = False
-    """Whether it is bound, and asks for GPUs or has its claim."""
+    """Whether it is bound, and asks for GPUs or has its claim; what is gathered says whether it has them there."""
+    gpus: int = 0
+    """How many of nvidia.com/gpu it asks for."""
     scheduled_at: datetime | None = None
     """When it was bound to its node."""
     started_at: datetime | None = None
@@ -365,10 +367,11 @@ class Observed:
     @cached_property
     def beyond(self) -> frozenset[str]:
         """UIDs of profiles that are not served: older ones fill their namespace. Suspended ones fill nothing, and none
-        with a Job is dropped."""
+        with a running agent of the leader's own is dropped."""
         asking = [p for p in self.profiles if p.spec is not None and not p.spec.suspend]
         of = grouped((p.namespace, p.uid) for p in sorted(asking, key=lambda p: (p.created, p.key)))
-        busy = {job.profile_uid for job in self.jobs}
+        agents = self.own_jobs.keys() & {pod.job_uid for pod in self.pods if pod.live}
+        busy = {job.profile_uid for job in self.jobs if job.uid in agents}
         most = self.settings.profiles_per_namespace
         return frozenset(uid for uids in of.values() for uid in uids[most:] if uid not in busy) if most else frozenset()
 

@@ -7,13 +7,17 @@ it holds, whatever it says.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import NamedTuple, TypeVar
 
 from precision_api.facts.grouping import grouped
+from precision_api.facts.names import GPU_RESOURCE
 from precision_api.kinds.profile import Idle
-from precision_operator.core.observe.observed import JobView, Observed, PodView, ReportView
+from precision_operator.core.observe.gpu_labels import whole_number
+from precision_operator.core.observe.observed import JobView, Observed, PodView, Raw, ReportView
+from precision_operator.core.observe.raw_object import section
 
 YOUNG, TURN = timedelta(seconds=60), timedelta(minutes=10)
 """How long a Job that this leader has created has its node without a pod there: at first, and where that was too short
@@ -53,6 +57,17 @@ def pods_within_namespace(
     return tuple(pod for pod in of_own if jobs.get(pod.job_uid, pod.namespace) == pod.namespace)
 
 
+def holding(pods: Iterable[PodView], nodes: Iterable[Raw], claimed: Container[str]) -> tuple[PodView, ...]:
+    """The pods, of which those hold GPUs that got them: their node has as many, or their UID is in `claimed`.
+
+    A node's capacity counts: what runs keeps its GPUs when one of them fails, and kubelets end what they can't admit.
+    """
+    sizes = {raw["metadata"]["name"]: section(section(raw, "status"), "capacity").get(GPU_RESOURCE) for raw in nodes}
+    have = {name: whole_number(str(size)) or 0 for name, size in sizes.items()}
+    got = ((pod, 0 < pod.gpus <= have.get(pod.node_name, 0) or pod.uid in claimed) for pod in pods)
+    return tuple(pod if has or not pod.holds_gpus else replace(pod, holds_gpus=False) for pod, has in got)
+
+
 def held_nodes(observed: Observed) -> dict[str, str]:
     """Node by UID of the Jobs that hold one, and a place under the operator's limits, against other namespaces.
 
@@ -86,8 +101,8 @@ def comes_last(namespace: str, observed: Observed) -> bool:
 def waiting_jobs(observed: Observed) -> dict[str, JobView]:
     """The leader's own Jobs that no pod with GPUs has been bound for yet, by UID."""
     bound = {pod.job_uid for pod in observed.pods if pod.holds_gpus}
-    own = (job for job in observed.jobs if job.uid in observed.own_jobs and job.live and not job.deleting)
-    return {job.uid: job for job in own if job.uid not in bound}
+    own = {job.uid: job for job in observed.jobs if job.uid in observed.own_jobs and job.live and not job.deleting}
+    return {uid: job for uid, job in own.items() if uid not in bound}
 
 
 def fruitless_turns(

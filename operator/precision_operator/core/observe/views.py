@@ -131,7 +131,7 @@ def _finish(condition: Mapping[str, Any]) -> Literal["Complete", "Failed"] | Non
 def pod_view(raw: observed.Raw) -> observed.PodView | None:
     """An agent's pod; None when it is not one of a Job of ours."""
     meta, spec, status = section(raw, "metadata"), section(raw, "spec"), section(raw, "status")
-    labels = section(meta, "labels")
+    labels, asked = section(meta, "labels"), asked_gpus(raw, (names.GPU_RESOURCE,))
     job = labels.get("batch.kubernetes.io/job-name") or labels.get("job-name")
     if not job or names.LABEL_PROFILE_UID not in labels:
         return None
@@ -148,8 +148,8 @@ def pod_view(raw: observed.Raw) -> observed.PodView | None:
         phase=str(status.get("phase", "Pending")),
         created=time_or_none(meta.get("creationTimestamp")) or _EPOCH,
         node_name=str(spec.get("nodeName") or ""),
-        holds_gpus=bool(spec.get("nodeName"))
-        and (claims.are_created(raw) or asked_gpus(raw, (names.GPU_RESOURCE,)) > 0),
+        holds_gpus=bool(spec.get("nodeName")) and (claims.are_created(raw) or asked > 0),
+        gpus=asked,
         scheduled_at=turned(conditions.get("PodScheduled", {}), "True"),
         started_at=_started(state),
         deleting_since=time_or_none(meta.get("deletionTimestamp")),
@@ -176,9 +176,8 @@ def job_uid(raw: observed.Raw) -> str:
 
 
 def _started(state: Mapping[str, Any]) -> datetime | None:
-    return time_or_none(section(state, "running").get("startedAt")) or time_or_none(
-        section(state, "terminated").get("startedAt")
-    )
+    times = (time_or_none(section(state, part).get("startedAt")) for part in ("running", "terminated"))
+    return next(filter(None, times), None)
 
 
 def _message(condition: Mapping[str, Any], status: str) -> str:

@@ -22,6 +22,7 @@ from precision_operator.core.observe.stop import Stop, strictest
 from precision_operator.core.observe.tenants import (
     Stranger,
     fruitless_turns,
+    holding,
     pods_within_namespace,
     waiting_jobs,
     within_namespace,
@@ -177,6 +178,8 @@ class Gatherer:
         """Why Jobs have no pod, by Job UID, by namespace."""
         self._claim_problems: _Kept[tuple[str, str], ClaimProblems] = _Kept(PROBLEMS_SECONDS)
         """Why pods wait for their claim, by event and pod UID, by namespace."""
+        self._claims: _Kept[str, bool] = _Kept(FRESH_SECONDS)
+        self._claimed: set[str] = set()
         self._class: _Kept[str, bool] = _Kept(FRESH_SECONDS)
         self._queues: _Kept[tuple[str, str], bool] = _Kept(FRESH_SECONDS)
         self._gpus: _Kept[str, DeviceClass] = _Kept(FRESH_SECONDS)
@@ -254,6 +257,7 @@ class Gatherer:
         pods = pods_within_namespace(readable, homes, job_homes)
         pods = (*pods, *self._gone_pods(jobs, {pod.job_uid for pod in pods}, job_homes))
         missing: Missing = {}
+        pods = holding(pods, self._cache.all("nodes").values(), await self._with_claims(pods))
         self._own_jobs = self._own(jobs, creating, pods, {p.uid for p in profiles if _may_have_agents(p)})
         pods = await self._with_claim_problems(pods, missing)
         self._refusals.seen({job.uid: job for job in jobs}, pods)
@@ -294,7 +298,8 @@ class Gatherer:
         if self._own_jobs is None:
             made |= {pod.job_uid: (pod.namespace, pod.node_name) for pod in pods if pod.profile_uid in active}
             made |= {job.uid: (job.namespace, job.node_name) for job in jobs if job.profile_uid in active}
-        for gone in made.keys() - self._cache.all("jobs").keys() - {pod.job_uid for pod in pods}:
+        named = {pod.job_uid for pod in pods if pod.holds_gpus or not (pod.node_name and pod.live)}
+        for gone in made.keys() - self._cache.all("jobs").keys() - named:
             del made[gone]
         # A watch may show a Job before its creation is answered.
         unanswered = {(job.namespace, job.name) for job in self._creating()}
@@ -389,12 +394,22 @@ class Gatherer:
         self._texts.forget_all_but(named)
         self._queues.forget_all_but(_wanted_queues(profiles))
 
+    async def _with_claims(self, pods: Pods) -> set[str]:
+        """UIDs of pods with GPUs of their node by claim, which they keep; one a Job is looked at. Raises ApiError."""
+        raws, made, read = self._cache.all("pods"), self._refusals.made, self._reader.has_claimed
+        by_claim = (pod for pod in pods if pod.live and pod.holds_gpus and pod.claims and pod.uid not in self._claimed)
+        unread = {p.job_uid: p.uid for p in by_claim if self._own_jobs is None or p.job_uid in made}.values()
+        self._claims.forget_all_but(unread)
+        has = {uid for uid in unread if await self._claims.get(uid, lambda uid: read(raws[uid]))}
+        self._claimed = (self._claimed & raws.keys()) | has
+        return self._claimed
+
     async def _with_claim_problems(self, pods: Pods, missing: Missing) -> Pods:
         """The pods; those that wait for their claim for a while with what was said of it."""
         seen = self._now()
         waiting = [pod for pod in pods if _waits_for_claim(pod) and (seen - pod.created).total_seconds() > BARE_SECONDS]
-        namespaces = {(pod.namespace, "") for pod in waiting}
-        events = await _each("Events", namespaces, self._claim_problems, self._reader.claim_problems, missing)
+        of = {(pod.namespace, "") for pod in waiting}
+        events = await _each("Events", of, self._claim_problems, self._reader.claim_problems, missing)
         problems = dict(chain.from_iterable(said.items() for said in events.values()))
         keys = {pod.uid: (NOT_PREPARED if pod.claims_created else NOT_CREATED, pod.uid) for pod in waiting}
         problem_of = {uid: problems[key] for uid, key in keys.items() if key in problems}
@@ -410,9 +425,7 @@ class Gatherer:
         events = await _each("Events", namespaces, self._problems, self._reader.creation_problems, missing)
         problems = dict(chain.from_iterable(said.items() for said in events.values()))
         problem_of = {job.uid: problems[job.uid] for job in late if job.uid in problems} | claims
-        return tuple(
-            replace(job, creation_problem=problem_of[job.uid]) if job.uid in problem_of else job for job in jobs
-        )
+        return tuple(replace(j, creation_problem=problem_of[j.uid]) if j.uid in problem_of else j for j in jobs)
 
 
 def _may_have_agents(profile: observed.ProfileView) -> bool:
@@ -454,9 +467,8 @@ def _keeps(seen: observed.Occupancy) -> float:
 
 def _unread(profile: observed.ProfileView, missing: Missing) -> ApiError | None:
     """Why something that the profile names could not be read; None where all was."""
-    wanted = [("ConfigMap", *key) for key in wanted_texts([profile])]
+    wanted = [("Events", profile.namespace, ""), *(("ConfigMap", *key) for key in wanted_texts([profile]))]
     wanted += [("LocalQueue", *key) for key in _wanted_queues([profile])]
-    wanted += [("Events", profile.namespace, "")]
     return next((missing[key] for key in wanted if key in missing), None)
 
 

@@ -84,6 +84,10 @@ class Reader:
         pods, _ = await self._cluster.list_trimmed(paths.pods(), slim_pod, None, chosen, PAGE_TENANT)
         return occupancy(pods, await self._claims(pods, node), offered)
 
+    async def has_claimed(self, pod: Raw) -> bool:
+        """Whether a pod's claims are allocated GPUs of its node, or may not be read."""
+        return any(gpus is None or gpus for gpus in (await self._claims([pod], pod["spec"]["nodeName"])).values())
+
     async def _claims(self, pods: Sequence[Raw], node: str) -> Claims:
         """The GPUs of all claims of these pods on the node, none of one that is not there; None: it may not be read."""
         names = {(str(pod["metadata"].get("namespace")), name) for pod in pods for name in claim_names(pod)}
@@ -102,16 +106,8 @@ class Reader:
 def slim_pod(raw: Raw) -> Raw:
     """Of a pod what is read of those that are not ours: where it may run, what it asks for, and who controls it."""
     meta, spec, status = (section(raw, part) for part in ("metadata", "spec", "status"))
-    wanted = (
-        "nodeName",
-        "priority",
-        "nodeSelector",
-        "affinity",
-        "tolerations",
-        "resourceClaims",
-        "resources",
-        "overhead",
-    )
+    placed = ("nodeName", "priority", "nodeSelector", "affinity", "tolerations")
+    wanted = (*placed, "resourceClaims", "resources", "overhead")
     containers = {
         part: [{key: container.get(key) for key in ("resources", "restartPolicy")} for container in entries(spec, part)]
         for part in ("containers", "initContainers")

@@ -22,7 +22,7 @@ class RefusedCreations:
         self._awaited: dict[str, tuple[str, str]] = {}
         """Jobs of ours whose pod, with its claim, has not been seen yet: profile UID and node UID by Job UID."""
         self.made: dict[str, tuple[str, str]] = {}
-        """Namespace and node of the Jobs that this replica has created, by UID, while they or their pods are there."""
+        """Namespace and node, by UID, of the Jobs that this replica has created, while they or their GPUs are held."""
 
     def refused(self, key: tuple[str, str], answer: Answer, stage: Stage, mark: str, agents: int) -> bool:
         """Take an answer that was no. Returns whether such answers concern all nodes of the profile."""
