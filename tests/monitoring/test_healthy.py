@@ -185,7 +185,7 @@ def moments(events: Events) -> list[Moment]:
 
 
 LOOKED_AT = {
-    "nodes": ("count(count by (cluster, profile, pool) (precision:pool_degraded))", 2),
+    "nodes": ("count(count by (cluster, profile, pool) (precision:pool_degradation_ratio))", 2),
     "pools": ("count(count_over_time(precision:pool_driver_energy_ratio[{days}d]))", 1),
     "profiles and programs": (
         "count(group by (cluster, profile) (precision:profile_last_result_timestamp_seconds))",
