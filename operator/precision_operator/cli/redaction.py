@@ -22,7 +22,7 @@ It is tried at the beginning of words alone: at each letter, a megabyte of metri
 """
 _PATTERNS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL), REMOVED),
-    (re.compile(r"\beyJ[\w-]{5,}\.[\w-]{5,}\.[\w-]*"), REMOVED),  # a JSON web token, as service accounts have
+    (re.compile(r"\beyJ[\w-]{5,1000}\.[\w-]{5,}\.[\w-]*"), REMOVED),  # a JSON web token, as service accounts have
     (re.compile(r"(?i)\b(bearer|basic)(\s+)[\w.~+/=-]{8,}"), rf"\1\2{REMOVED}"),
     (re.compile(r"(?i)(\w://)[^/\s:@\"']*:[^/\s@\"']+@"), rf"\1{REMOVED}@"),
     (re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"), REMOVED),
