@@ -79,6 +79,9 @@ def test_every_rule_is_evaluated_without_an_error(shown: Shown) -> None:
 
 
 EMPTY_HERE = {
+    "precision:missing_shards": "no shard is missing",
+    "precision:node_failed": "no node's newest run failed",
+    "precision:pool_throttled": "no pool has three throttled nodes",
     "precision:profile_eta_timestamp_seconds": "the campaign is complete",
     "precision:profile_failing_ratio": "no profile has three nodes that failed",
     "precision:profile_refresh_interval_seconds": "no profile has a schedule or maxAge",
@@ -88,6 +91,7 @@ EMPTY_HERE = {
 
 def test_every_recorded_series_has_samples_or_says_why_not(shown: Shown) -> None:
     assert {name for name in RECORDED if not shown.prometheus.query(name)} == set(EMPTY_HERE)
+    assert not shown.prometheus.query("precision_node_failed")
 
 
 def test_two_exporters_count_every_node_once(shown: Shown) -> None:
