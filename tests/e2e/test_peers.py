@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from tests.support.site import Profile, Scene, reasons, specs
 
 pytestmark = pytest.mark.cluster
 
+MEASURED_OTHERWISE = {"limit": {"hardware": {"limitWatts": 2400}}, "image": {"software": {"stackHash": "another"}}}
 TRAINED = {"workload": {"preset": "llama3-8b"}, "benchmarks": {}}
 
 
@@ -36,6 +38,7 @@ def test_a_repaired_node_is_held_against_its_like_and_who_has_no_like_is_told_so
     *like, repaired = scene.add_nodes(*specs(4, products=("GB200",)), *specs(1, "scale:0.8", products=("GB200",)))
     pair = scene.add_nodes(*specs(2, products=("H100",)))
     [driver] = scene.add_nodes(NodeSpec("GB200", traits=("driver:590.1.1",)))
+    limit, image, rack = scene.add_nodes(*specs(2, products=("GB200",)), *specs(1, products=("GB300",)))
     plugin = Plugin.of(scene.lab, tmp_path)
     scene.apply("fleet", target={"nodeNames": like}, rollout={"maxConcurrent": 4}, **TRAINED).completes()
     repair = scene.apply("repair", target={"nodeNames": [repaired]}, **TRAINED)
@@ -53,10 +56,17 @@ def test_a_repaired_node_is_held_against_its_like_and_who_has_no_like_is_told_so
     for name, nodes, words in (
         ("pair", pair, "1 other nodes of the namespace have a rate that counts beside its own"),
         ("driver", [driver], "5 others differ: its driver is 590.1.1, theirs 5"),
+        ("limit", [limit], "5 others differ: its power limit is 2,400 W, theirs 4,800 W"),
+        ("image", [image], "5 others differ: its software (agent image) is another, theirs "),
+        ("rack", [rack], "; 5 others differ: its GPUs are GB300, theirs GB200, its power limit is "),
     ):
         profile = scene.apply(name, target={"nodeNames": nodes}, **TRAINED)
         profile.completes()
-        assert reasons(profile.status()) == {"NoPeers": len(nodes)}
+        if name in MEASURED_OTHERWISE:  # no stand-in measures so: its report says that one did
+            patch = ("--subresource=status", "--type=merge", "-p", json.dumps({"status": MEASURED_OTHERWISE[name]}))
+            report = profile.report_of(nodes[0])["metadata"]["name"]
+            scene.lab.kubectl("patch", "npr", report, "-n", scene.site.namespace, *patch)
+        eventually(lambda profile=profile, nodes=nodes: reasons(profile.status()) == {"NoPeers": len(nodes)})
         assert words in alone(profile)["message"]
         [why] = plugin.json("why", nodes[0], "--profile", name, "-n", scene.site.namespace)
         assert (why["standing"], why["noPeers"]) == (None, alone(profile)["message"])
