@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -216,6 +217,24 @@ def test_a_node_that_is_not_slow_says_so_with_its_figure() -> None:
     told = "101.0% of the median of 4 comparable nodes (bf16); below 95.0% is slow"
     assert f"\n  not slow     {told}" in text("n1", [found])
     assert as_row(columns("n1"), found)["standing"]["reason"] is None
+
+
+NO_LONGER_MEANT: dict[str, dict[str, Any]] = {
+    "its target is narrowed": {"target": {"nodeNames": ["n9"]}},
+    "it is not accepted": {"schedule": {"cron": "0 2 * * 6", "timeZone": "Mars/Base"}},
+    "it is suspended": {"suspend": True},
+    "nothing": {},
+}
+
+
+@pytest.mark.parametrize("changes", NO_LONGER_MEANT.values(), ids=NO_LONGER_MEANT)
+def test_results_that_hold_stay_peers_whatever_becomes_of_their_profile(changes: dict[str, Any]) -> None:
+    seen = beside_like(800).seen
+    mine, *others = seen.reports
+    wide = [replace(each, profile="wide", profile_uid="uid-wide") for each in others]
+    fix = profile(target={"nodeNames": ["n1"]})
+    found = answer(Situation(replace(seen, profiles=(fix, profile("wide", **changes)), reports=(mine, *wide)), {}))
+    assert (found.standing.reason, found.standing.judged.peers) == ("Slow", ("n2", "n3", "n4"))
 
 
 def test_nothing_is_said_of_slowness_where_there_is_nothing_to_compare_with() -> None:
