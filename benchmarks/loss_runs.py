@@ -43,7 +43,7 @@ def model(width: int) -> ModelSpec:
 
 
 def main() -> int:
-    """One line a run; 1 where one was told wrongly."""
+    """One line a run; 1 where one was judged wrongly."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, usual in (("sound", 500), ("wrong", 100), ("first", 0), ("steps", STEPS)):
         parser.add_argument(f"--{name}", type=int, default=usual)
@@ -65,15 +65,15 @@ def main() -> int:
             began = monotonic()
             with mock.patch.object(loss_runs, "MOST_TOKENS", TOKENS[-1]):
                 track = loss_runs.loss_run(api, engine, problem, "bf16", LossPlan(asked.steps, number, factor))
-            told = loss_run(number, source(VOCABULARY, number), VOCABULARY, track.loss, track.gradient_norm)
+            judged = loss_run(number, source(VOCABULARY, number), VOCABULARY, track.loss, track.gradient_norm)
             last = track.loss[-1] if math.isfinite(track.loss[-1]) else math.nan
             print(
                 f"{kind} {number}: width {width}, {tokens} tokens, rate x {factor:.0f}, "
                 f"loss {track.loss[0]:.2f} to {last:.2f}: "
-                f"{told.verdict} {told.reason or ''} {told.diverged_step or ''} ({monotonic() - began:.0f} s)",
+                f"{judged.verdict} {judged.reason or ''} {judged.diverged_step or ''} ({monotonic() - began:.0f} s)",
                 flush=True,
             )
-            counts[kind, told.verdict or ""] = counts.get((kind, told.verdict or ""), 0) + 1
+            counts[kind, judged.verdict or ""] = counts.get((kind, judged.verdict or ""), 0) + 1
     print(", ".join(f"{kind} {verdict}: {count}" for (kind, verdict), count in sorted(counts.items())))
     bad = [key for key in counts if (key[0] == "sound") == (key[1] == "diverged")]
     return 1 if bad else 0

@@ -14,6 +14,7 @@ from precision_agent.backends.replay_tables import ReplayOptions
 from precision_agent.cases import cases_of
 from precision_agent.run.run import Clock, Outcome, run_request
 from precision_api.exchange.exits import exit_of
+from precision_api.exchange.request import TIMINGS, timing_title
 from precision_api.exchange.wire import AgentRefused, read_log, read_message
 from precision_api.models.resolution import resolve
 from tests.support.result_objects import hash_of, request, request_text
@@ -136,3 +137,30 @@ def test_each_abba_block_that_allows_intervals_is_kept_before_the_next_begins() 
     assert [summary.partial for summary in summaries] == [
         f"unfinished: {n} palindromes were complete" for n in (2, 3, 4)
     ]
+
+
+LIKE: dict[str, tuple[dict[str, Any], str]] = {
+    "the preset": ({}, "1/quick"),
+    "another seed and deadline": ({"timing": TIMINGS["quick"].model_copy(update={"seed": 7})}, "1/quick"),
+    "the longer preset": ({"timing": TIMINGS["standard"]}, "1/standard"),
+    "the MLP alone": ({"recipe_scope": "mlp"}, "1/quick/mlp"),
+    "gradients apart": ({"weight_gradients": "separate"}, "1/quick/separate"),
+    "fused gradients, as by default": ({"weight_gradients": "fused"}, "1/quick"),
+}
+
+
+@pytest.mark.parametrize(("changes", "title"), LIKE.values(), ids=LIKE)
+def test_what_bears_on_rates_beside_the_workload_is_in_the_title_of_the_timing(
+    changes: dict[str, Any], title: str
+) -> None:
+    assert timing_title(request(timing=TIMINGS["quick"]).model_copy(update=changes)) == title
+    other = TIMINGS["quick"].model_copy(update={"segment_seconds": 2.0})
+    assert timing_title(request(timing=other).model_copy(update={**changes, "timing": other})) != title
+
+
+def test_the_result_and_its_summary_tell_the_title_of_the_timing() -> None:
+    outcome = run_request(request_text(timing=TIMINGS["standard"]), "replay", clock=MOMENT)
+    assert outcome.result is not None
+    assert outcome.result.timing == "1/standard"
+    asked = hash_of(timing=TIMINGS["standard"])
+    assert read_message(outcome.message, asked).timing == "1/standard"

@@ -59,7 +59,7 @@ def test_the_page_of_a_slow_node_says_so_and_names_its_peers(api: Api, tmp_path:
     page = unescape(written(api, tmp_path, "node/slow"))
     assert "slow is slow: 73.3% of its peers' rate, 110,000 against 150,000 tokens/s (nvfp4)" in page
     assert page.index("slow is slow:") < page.index("trains fastest")
-    assert "comparable nodes (blind, good-0, good-1, 3 more; " in page
+    assert "comparable nodes (itself, blind, good-0, good-1, 3 more; " in page
     assert "good-0 gives 99.9% of the median of its peers in NVIDIA-GB200: it is not slow." in written(
         api, tmp_path, "node/good-0"
     )

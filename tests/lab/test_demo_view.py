@@ -18,10 +18,13 @@ from precision_lab.fleet.fleet import NodeSpec, node_manifest
 from precision_operator.monitoring.dashboards.catalog import DASHBOARDS
 
 
-def profile(complete: str = "True", generation: int = 2, observed: int = 2, **status: Any) -> dict[str, Any]:
-    """A profile whose condition Complete was written for the generation `observed`."""
-    condition = {"type": "Complete", "status": complete, "observedGeneration": observed}
-    return {"metadata": {"name": "demo", "generation": generation}, "status": {"conditions": [condition], **status}}
+def profile(
+    complete: str = "True", generation: int = 2, observed: int = 2, end: str = "", **status: Any
+) -> dict[str, Any]:
+    """A profile whose condition Complete was written for the generation `observed`; `end` is the one that ends it."""
+    conditions = [{"type": "Complete", "status": complete, "observedGeneration": observed}]
+    conditions += [{"type": end, "status": "True", "observedGeneration": observed}] if end else []
+    return {"metadata": {"name": "demo", "generation": generation}, "status": {"conditions": conditions, **status}}
 
 
 def node(name: str, *traits: str) -> dict[str, Any]:
@@ -61,9 +64,11 @@ def rows(view: RenderableType, width: int = 200) -> list[list[str]]:
         pytest.param([profile(observed=1)], False, id="complete for an older spec"),
         pytest.param([profile(), profile("False")], False, id="one of two"),
         pytest.param([profile(), profile()], True, id="all complete"),
+        pytest.param([profile("False", end="Failed")], True, id="its rollout has stopped"),
+        pytest.param([profile("False", observed=1, end="Failed")], False, id="failed with an older spec"),
     ],
 )
-def test_the_demo_is_finished_when_every_profile_is_complete_for_its_spec(
+def test_the_demo_is_finished_when_every_profile_has_ended_or_is_complete_for_its_spec(
     profiles: list[dict[str, Any]], finished: bool
 ) -> None:
     assert is_finished(profiles) == finished

@@ -276,7 +276,12 @@ def beside_like(rate: int, *others: dict[str, Any], **changes: Any) -> Situation
     rows |= {name: [recipe_row("bf16", tokensPerSecond="1000")] for name in ("n2", "n3", "n4")}
     statuses = {name: ReportStatus.model_validate(report_status(found)) for name, found in rows.items()}
     reports = tuple(report(name, status=status) for name, status in statuses.items())
-    facts = {"relative": f"{rate / 1000:.1%}", "limit": "95.0%", "count": 3 if changes else 4, "peers": "n2, n3, n4"}
+    facts = {
+        "relative": f"{rate / 1000:.1%}",
+        "limit": "95.0%",
+        "count": 3 if changes else 4,
+        "peers": "n2, n3, n4" if changes else "itself, n2, n3, n4",
+    }
     facts |= {"recipe": "bf16", "node": "n1", "namespace": "ml", "profile": "nightly"}
     facts |= {"gpus": "its GPUs were not compared with each other"}
     facts |= {"cause": changes.get("throttleReason"), "recipes": ", ".join(other["recipe"] for other in others)}

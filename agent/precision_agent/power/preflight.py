@@ -218,7 +218,7 @@ def _health(nvml: Any, uuid: str) -> Health:
 
 
 def system_bytes(node: int, nodes: Path = NODES) -> int | None:
-    """Bytes of a GPU that is a NUMA node, as on Grace superchips, that hold the system's own pages; None: not told.
+    """Bytes of a GPU that is a NUMA node, as on Grace superchips, that hold the system's own pages; None: not known.
 
     There NVML's figure of used memory is the operating system's accounting: "pages allocated from FB memory are not
     released even after the process terminates", and under pressure the system puts pages of its own there (NVML API

@@ -94,7 +94,11 @@ def _misfit(
     if min(busy) < CPU_BOUND and any(seen.gaps is None for device, _ in devices for seen in device):
         low = min(fmean(seen.gemm for seen in device) for device, _ in devices)
         high = max(whole * fmean(seen.gemm / seen.seconds for seen in device) for device, whole in devices)
-        cause = "its graph's replays were not told apart" if execution == "graph" else "the host launched too slowly"
+        cause = (
+            "the replays of its graph could not be matched to forward, dgrad and wgrad"
+            if execution == "graph"
+            else "the host launched too slowly"
+        )
         message = f"kernels ran in {min(busy):.1%} of the timed step, eager ones: {cause}; kernel-only time is"
         reason = "kernel_gaps" if execution == "graph" else "cpu_bound"
         return Failure(reason=reason, message=f"{message} {low * 1e6:.3g} to {high * 1e6:.3g} us")

@@ -302,8 +302,10 @@ def _counter_off(facts: RunFacts) -> bool:
         spans[load] += windows
     spans["training"] += [made.window for of_variant in samples.windows.values() for made in of_variant]
     whole = [window for windows in spans.values() for window in energy.joined(windows)]
-    own = counter_scope(facts.sensing.sensor) == "gpu"
-    return own and any(energy.counter_off(recording.gpu, whole) for recording in facts.recordings.gpus.values())
+    has_gpu_counters = counter_scope(facts.sensing.sensor) == "gpu"
+    return has_gpu_counters and any(
+        energy.counter_off(recording.gpu, whole) for recording in facts.recordings.gpus.values()
+    )
 
 
 def _power(variant: Variant, facts: RunFacts, is_off: bool) -> PowerOrReason:

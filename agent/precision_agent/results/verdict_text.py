@@ -23,7 +23,7 @@ WIDE = 0.1
 """From here on an interval, which is as far from its figure on a scale of ratios, is told by both of its ends."""
 MEASURED = frozenset({"ok", "emulated"})
 DOUBTED = frozenset({"partial", "fallback", "unknown"})
-"""Verdicts by which another precision may have run: what was seen is told then."""
+"""Verdicts by which another precision may have run: what ran is named then."""
 Cell = Callable[[RecipeResult], str]
 
 

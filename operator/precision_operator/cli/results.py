@@ -111,5 +111,5 @@ def pool_of(report: ReportView) -> str:
 def compared_with_peers(fleet: Results, profile: ProfileView) -> dict[str, Judged]:
     """The profile's nodes by name, each against its peers: the same judgement as the operator's and the alerts'."""
     thresholds = profile.spec.thresholds if profile.spec else Thresholds()
-    own = map(reading_of, of_profile(fleet.reports, profile))
-    return {node.node: node for node in fleet.peers.judged(own, thresholds.slow_node_percent)}
+    results_of_profile = map(reading_of, of_profile(fleet.reports, profile))
+    return {node.node: node for node in fleet.peers.judged(results_of_profile, thresholds.slow_node_percent)}

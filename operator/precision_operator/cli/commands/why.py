@@ -83,8 +83,8 @@ def _head(answer: NodeAnswer) -> str:
     state, standing = f"{answer.kind}, {answer.reason}\n  {answer.message}", answer.standing
     if standing is None or not standing.judged.slow:
         return f"{answer.profile.key}: {state}"
-    told = (standing.headline, standing.cost, f"{standing.reason}: {standing.what}", standing.to_do, state)
-    return ", ".join((answer.profile.key, *_made_up(answer))) + ": " + "\n  ".join(told)
+    lines = (standing.headline, standing.cost, f"{standing.reason}: {standing.what}", standing.to_do, state)
+    return ", ".join((answer.profile.key, *_made_up(answer))) + ": " + "\n  ".join(lines)
 
 
 def _made_up(answer: NodeAnswer) -> tuple[str, ...]:

@@ -70,8 +70,8 @@ class Others:
 
     def make_room(self, start: AdmissionRequest) -> Iterator[Drop]:
         """The Jobs of other namespaces on whose node or in whose place an agent starts, which counts already."""
-        own_jobs, own, node = self._observed.own_jobs, start.view.profile.namespace, start.facts.name
-        loose = {uid: job for uid, job in self._loose.items() if job.namespace != own}
+        own_jobs, namespace, node = self._observed.own_jobs, start.view.profile.namespace, start.facts.name
+        loose = {uid: job for uid, job in self._loose.items() if job.namespace != namespace}
         out = {uid for uid, job in loose.items() if own_jobs[uid] == node and not job.suspended}
         for cap in start.fleet_caps if loose else ():
             agents = {uid: self._pending[uid] for uid in loose if uid not in out and uid in self._pending}

@@ -307,8 +307,8 @@ def _admit_candidate(draft: AcceptedPlan, candidate: NodeState, in_flight: _InFl
 
 def _elsewhere(draft: AcceptedPlan, candidate: NodeState, in_flight: _InFlight) -> tuple[AdmissionRequest, ...]:
     """The candidate's node as other profiles of the namespace see it that match it and limit places."""
-    uid, own = candidate.facts.uid, draft.profile
-    others = [o for o in in_flight.limited if o.profile.namespace == own.namespace and o.profile.uid != own.uid]
+    uid, profile = candidate.facts.uid, draft.profile
+    others = [o for o in in_flight.limited if o.profile.namespace == profile.namespace and o.profile.uid != profile.uid]
     return tuple([in_flight.request(o, o.nodes[uid]) for o in others if uid in in_flight.view(o).matched])
 
 

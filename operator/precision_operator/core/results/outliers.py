@@ -145,8 +145,8 @@ class Peers:
     def judged(self, readings: Iterable[Reading], percent: float) -> tuple[Judged, ...]:
         """The nodes of these readings that can be compared, the slowest first."""
         nodes = (self._judge(reading, percent) for reading in readings)
-        found = (node for node in nodes if isinstance(node, Judged))
-        return tuple(sorted(found, key=lambda node: (node.relative, node.node)))
+        judgements = (node for node in nodes if isinstance(node, Judged))
+        return tuple(sorted(judgements, key=lambda node: (node.relative, node.node)))
 
     def alone(self, readings: Iterable[Reading]) -> tuple[NoPeers, ...]:
         """Those that have a rate and too few peers, in their order."""
@@ -159,16 +159,16 @@ class Peers:
 
     def _others(self, reading: Reading, peers: int) -> str:
         """Why nodes like it don't count; where there are none, the kind that differs in the least, in words."""
-        own = reading.peers
-        spoiled = len(self.groups[own].nodes) - 1 - peers
+        key_of_node = reading.peers
+        spoiled = len(self.groups[key_of_node].nodes) - 1 - peers
         if spoiled > 0:
             return f"{spoiled} more like it were throttled, fell back or lack its recipes"
-        others = [key for key in self.groups if key != own and key.namespace == own.namespace]
+        others = [key for key in self.groups if key != key_of_node and key.namespace == key_of_node.namespace]
         if not others:
             return ""
-        nearest = min(others, key=lambda key: (len(own.differing(key)), -len(self.groups[key].nodes), key))
+        nearest = min(others, key=lambda key: (len(key_of_node.differing(key)), -len(self.groups[key].nodes), key))
         count = len(self.groups[nearest].nodes)
-        return f"{count} {'others differ' if count > 1 else 'other differs'}: {own.against(nearest)}"
+        return f"{count} {'others differ' if count > 1 else 'other differs'}: {key_of_node.against(nearest)}"
 
 
 def judged(readings: Iterable[Reading], slow_node_percent: float) -> tuple[Judged, ...]:

@@ -63,7 +63,7 @@ class PeerKey(NamedTuple):
         return [name for name in self._fields if getattr(self, name) != getattr(other, name)]
 
     def against(self, other: PeerKey) -> str:
-        """In what it differs from the other, in words: `its power limit is 2,400 W, theirs 4,800 W`."""
+        """In what it differs from one of its namespace, in words: `its power limit is 2,400 W, theirs 4,800 W`."""
         return ", ".join(
             _KEY_WORDS[name].format(*(getattr(key, name) or "unknown" for key in (self, other)))
             for name in self.differing(other)
@@ -71,7 +71,6 @@ class PeerKey(NamedTuple):
 
 
 _KEY_WORDS = {
-    "namespace": "its namespace is {}, theirs {}",
     "product": "its GPUs are {}, theirs {}",
     "gpus": "it has {} GPUs, they have {}",
     "limit_watts": "its power limit is {}, theirs {}",

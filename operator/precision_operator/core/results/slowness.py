@@ -62,12 +62,18 @@ def compared(judged: Judged, namespace: str, profile: str) -> PeerComparison:
     throttled = [row for row in reading.rows.values() if row.throttled]
     causes = dict.fromkeys(row.throttle_reason or "heat or the power brake" for row in throttled)
     reason = "SlowFallback" if fallen else "SlowThrottled" if causes else "Slow"
-    told = said(
+    slow = said(
         reason,
         relative=f"{judged.relative:.1%}",
         limit=f"{judged.limit:.1%}",
         count=judged.reference,
-        peers=", ".join([*peers[:3], *([f"{len(peers) - 3} more"] if len(peers) > 3 else [])]),
+        peers=", ".join(
+            [
+                *(["itself"] if judged.reference > len(peers) else []),
+                *peers[:3],
+                *([f"{len(peers) - 3} more"] if len(peers) > 3 else []),
+            ]
+        ),
         recipe=judged.recipe,
         recipes=", ".join(fallen),
         cause=", ".join(causes),
@@ -76,8 +82,8 @@ def compared(judged: Judged, namespace: str, profile: str) -> PeerComparison:
         namespace=namespace,
         profile=profile,
     )
-    what = f"{begun(told.clause)}."
-    return PeerComparison(judged, rate, reason, what, told.message.removeprefix(what).strip())
+    what = f"{begun(slow.clause)}."
+    return PeerComparison(judged, rate, reason, what, slow.message.removeprefix(what).strip())
 
 
 def _gpus(spread: float | None, slowest: str | None) -> str:
