@@ -73,6 +73,7 @@ def prometheus(installed: Installed) -> Prometheus:
 def test_the_real_node_and_the_simulated_ones_are_measured(fleet: Profile) -> None:
     status = fleet.status()
     assert status["phase"] == "Complete"
+    assert [row["type"] for row in status["conditions"] if row["status"] == "True"][-1] == "Succeeded"
     assert status["nodes"]["succeeded"] == SIMULATED_NODES + 1
     assert conditions(status)["Degraded"] == "False"
 
