@@ -193,7 +193,9 @@ def test_the_page_of_a_slow_node_leads_with_it_and_its_gpus() -> None:
     first, cost, what, to_do, recipes = [each.text for each in verdict(given)][:5]
     assert first == "node-1 is slow: 80.0% of its peers' rate, 123,000 against 154,000 tokens/s (nvfp4)."
     assert "64 nodes with this one do the work of 51.2, 12.8 fewer" in cost
-    assert what.startswith("It reaches 80.0% of the median of 7 comparable nodes (itself, n2, n3, n4, 1 more; same GPUs")
+    assert what.startswith(
+        "It reaches 80.0% of the median of 7 comparable nodes (itself, n2, n3, n4, 1 more; same GPUs"
+    )
     assert what.endswith("one GPU (GPU-2) is slower than the others, at 80.0% of their mean.")
     assert to_do.startswith("kubectl precision rerun node-1 -n ml --profile nightly shows whether it repeats.")
     assert "dcgmi diag -r 3" in to_do
