@@ -7,8 +7,6 @@ real rules. A week of recorded series (a sample every five minutes) and of one n
 that panels over seven days have seven days to read. Ends with 1 when a query takes longer than the goal.
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 import sys

@@ -8,8 +8,6 @@ the node falls behind, so that the median of its pool moves, and with it what ea
 Then the process as a whole for each of the fleets: see benchmarks/exporter_process.py.
 """
 
-from __future__ import annotations
-
 import argparse
 import gc
 import gzip
@@ -26,11 +24,12 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from benchmarks import exporter_process
 from precision_api.facts.names import REPORT_PLURAL
 from precision_operator.core.results.reading import Reading
-from precision_operator.exporter.body import LIMIT_BYTES, Body, build
+from precision_operator.exporter.body import Body, build
 from precision_operator.exporter.chunks import gzipped
 from precision_operator.exporter.families.family import LEVELS, Level
 from precision_operator.exporter.families.selection import Selection
 from precision_operator.exporter.families.table import NODE_FAMILIES
+from precision_operator.exporter.fitting import LIMIT_BYTES
 from precision_operator.exporter.reading import read_report
 from precision_operator.exporter.store import Store
 from tests.support.report_objects import recipe_row, report_object, report_status

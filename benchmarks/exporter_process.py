@@ -5,8 +5,6 @@ managedFields, conditions and history; TLS is left out. Seconds of the exporter 
 the kernel counts as resident (VmHWM, VmRSS), which a container's limit is held against.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

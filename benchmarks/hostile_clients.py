@@ -10,8 +10,6 @@ answer within the kubelet's time, scrapes within Prometheus' 10 s, memory stays 
 stay below half of the limits. Memory is VmHWM; both programs have it from their start on.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json
@@ -86,7 +84,7 @@ class Running:
     probe_port: int
 
     @classmethod
-    def of(cls, program: Program, probe_port: int) -> Running:
+    def of(cls, program: Program, probe_port: int) -> "Running":
         limited = ("prlimit", f"--nofile={DESCRIPTORS}:{DESCRIPTORS}", *program.argv, f"--probe-port={probe_port}")
         return cls(program.name, replace(program, argv=limited), probe_port)
 

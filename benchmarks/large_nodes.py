@@ -5,8 +5,6 @@ the socket and the cache is the operator's own, kopf's watches with it. Nodes ar
 leave them (some 31 KiB): 50 images, labels of GPU and node feature discovery, managedFields.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import socket

@@ -9,8 +9,6 @@ matmul), so only the spreads are compared; `precision-agent run --method nvidia`
 with Transformer Engine, and matplotlib for the script: it has not been run on one yet.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import re

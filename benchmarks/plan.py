@@ -6,8 +6,6 @@ The same as `precision-agent run --plan` prints. Goals: quick at most 380 s with
 1,200 s with 60 %.
 """
 
-from __future__ import annotations
-
 import argparse
 
 from precision_agent.method.duration import as_text, phases, timed_share, total_seconds

@@ -6,8 +6,6 @@ Fleets and jobs are drawn from one seed. The greedy answer (best rate first) is 
 are far above the processor's seconds, others used the machine at the time.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import os

@@ -6,8 +6,6 @@ FILE has the format of tests/golden/multinode_rows.json, which is read without i
 model, or two models of one class) is predicted from what the planner knows without the step's (model, product).
 """
 
-from __future__ import annotations
-
 import json
 import math
 import sys

@@ -6,8 +6,6 @@ on a stand-in base, without torch and CUDA. Each time is the median of several r
 Sizes are in decimal megabytes. docs/install.md has the table.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import statistics

@@ -10,8 +10,6 @@ runs in a process of its own, so that its memory is its own. Last an operator's 
 real ones through its real client. Seconds are of CPU unless they are called wall.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import gc

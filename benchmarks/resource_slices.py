@@ -7,8 +7,6 @@ pass is one look at the world (what is read of unchanged objects is kept) and on
 Goals: slices below 40 MiB, a pass at most 20 % dearer.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import statistics

@@ -5,8 +5,6 @@
 Simulated: 1,000 nodes, 1 % of them at 0.8, a measurement's deviation of 1 %, jobs of 256 nodes drawn at random.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

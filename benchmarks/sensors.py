@@ -5,10 +5,9 @@
 Simulated nodes of 1 to 8 GPUs: sensors renewed every 20 to 200 ms, each time with the mean of the last 25 to 100 ms;
 layers of 5 to 400 ms whose draw falls by up to 40 % for a part of them; three arms of a quick run, paused as the agent
 pauses. A counter sums up what its sensor saw, or all energy, by chance of the node. Each node is judged as it is, and
-with the first GPU's counter 5 % high or low. --first goes on where another command was ended.
+with the first GPU's counter or power reading 5 % high or low; every second one tells the module's draw too, 120 W above
+the GPU's. --first goes on where another command was ended.
 """
-
-from __future__ import annotations
 
 import argparse
 import math
@@ -95,25 +94,41 @@ class Sensor:
 
 @dataclass(frozen=True)
 class Node:
-    """A node's recordings by GPU, the square wave's window, and all windows of the arms."""
+    """A node's recordings by GPU, the square wave's window, and the windows of all arms' training and GEMMs."""
 
     recordings: dict[str, Recording]
     square: Window
-    timed: tuple[Window, ...]
+    timed: tuple[list[Window], list[Window]]
 
-    def with_fault(self, factor: float) -> Node:
-        """The first GPU's counter runs that much too fast."""
+    def with_fault(self, factor: float, of_reading: bool = False) -> "Node":
+        """The first GPU's counter runs that much too fast, or its power reads that much too high."""
         name, first = next(iter(self.recordings.items()))
-        counter = tuple(CounterReading(one.at, round(factor * one.millijoules)) for one in first.gpu.counter)
-        return replace(self, recordings={name: replace(first, gpu=replace(first.gpu, counter=counter))})
+        if of_reading:
+            faulty = replace(first.gpu, power=tuple(PowerSample(row.at, factor * row.watts) for row in first.gpu.power))
+        else:
+            counter = tuple(CounterReading(row.at, round(factor * row.millijoules)) for row in first.gpu.counter)
+            faulty = replace(first.gpu, counter=counter)
+        return replace(self, recordings={name: replace(first, gpu=faulty)})
+
+    def with_module(self) -> "Node":
+        """The driver tells the draw of each GPU's module too."""
+        return replace(self, recordings={name: _on_a_module(recording) for name, recording in self.recordings.items()})
 
     def voids(self) -> bool:
         """Whether the agent has no energy for it."""
-        return any(energy.counter_off(one.gpu, energy.joined(self.timed)) for one in self.recordings.values())
+        if calibrate.counter_scope(calibrate.calibrated(self.recordings, self.square)) == "more":
+            return False  # energy is the reading's
+        loads = [energy.joined(windows) for windows in self.timed]
+        return any(energy.counter_off(recording.gpu, loads) for recording in self.recordings.values())
 
     def square_apart(self) -> bool:
         """Whether the square wave alone finds counter and integral apart."""
         return calibrate.calibrated(self.recordings, self.square).accuracy != "calibrated"
+
+
+def _on_a_module(recording: Recording) -> Recording:
+    power = tuple(PowerSample(sample.at, sample.watts + REST_WATTS) for sample in recording.gpu.power)
+    return replace(recording, module=Trace(power, scope="module"))
 
 
 def node(seed: int) -> Node:
@@ -124,15 +139,14 @@ def node(seed: int) -> Node:
     first = Layer(seconds, chance.uniform(0.5, 0.9), chance.uniform(0.6, 1.0))
     square = _square(line, first, chance)
     layers = [first, *(replace(first, seconds=seconds * chance.uniform(0.6, 1.0)) for _ in range(ARMS - 1))]
-    timed: list[Window] = []
+    timed: tuple[list[Window], list[Window]] = ([], [])
     for _ in range(VISITS):
         for layer in layers:
-            timed += _visit(line, layer, period, chance)
+            for load, windows in zip(timed, _visit(line, layer, period, chance), strict=True):
+                load += windows
     line.add([(1.0, REST_WATTS)])
     sensors = [Sensor(period, look, chance.uniform(0, period), sums_all) for _ in range(gpus)]
-    return Node(
-        {f"GPU-{place}": one.recording(line, chance) for place, one in enumerate(sensors)}, square, tuple(timed)
-    )
+    return Node({f"GPU-{place}": one.recording(line, chance) for place, one in enumerate(sensors)}, square, timed)
 
 
 def _square(line: Timeline, layer: Layer, chance: Random) -> Window:
@@ -146,8 +160,9 @@ def _square(line: Timeline, layer: Layer, chance: Random) -> Window:
     return window
 
 
-def _visit(line: Timeline, layer: Layer, period: float, chance: Random) -> list[Window]:
-    """A discarded load, the training step, its power window, 12 GEMMs; a few milliseconds apart."""
+def _visit(line: Timeline, layer: Layer, period: float, chance: Random) -> tuple[list[Window], list[Window]]:
+    """A discarded load, then the windows of the training step with its power window, and of 12 GEMMs; a few
+    milliseconds apart."""
 
     def gap() -> None:
         line.add([(chance.uniform(0.002, 0.02), REST_WATTS)])
@@ -168,7 +183,7 @@ def _visit(line: Timeline, layer: Layer, period: float, chance: Random) -> list[
     for _ in range(12):
         gap()
         gemms.append(line.add([(1.75 / 12, chance.uniform(0.8, 1.0) * LOAD_WATTS)]))
-    return [training, power, *gemms]
+    return [training, power], gemms
 
 
 def main() -> int:
@@ -179,11 +194,11 @@ def main() -> int:
     asked = parser.parse_args()
     void = square = missed = gpus = 0
     for seed in range(asked.first, asked.first + asked.nodes):
-        made = node(seed)
+        made = node(seed) if seed % 4 < 2 else node(seed).with_module()
         gpus += len(made.recordings)
         void += made.voids()
         square += made.square_apart()
-        missed += not made.with_fault(1 + FAULT * (1 if seed % 2 else -1)).voids()
+        missed += not made.with_fault(1 + FAULT * (1 if seed % 2 else -1), seed % 8 > 3).voids()
         done = seed - asked.first + 1
         if done % 500 == 0 or done == asked.nodes:
             print(

@@ -9,8 +9,6 @@
 that means anything; with --device cpu it shows the way only.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import json

@@ -6,8 +6,6 @@ each of them is marked, which is a write for each); and once they are all marked
 Who was started and what the status says must be the same. GPUs are replayed. Seconds are wall seconds.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

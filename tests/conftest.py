@@ -10,6 +10,8 @@ from hypothesis import settings
 # Container images forbid bytecode. Here, where hundreds of processes import the same, each would compile torch anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+# A worker of pytest-xdist has one of 80: what is printed is folded where a test asks for it.
+os.environ.pop("COLUMNS", None)
 # Nothing that is imported goes: until all is collected there is no garbage worth looking for.
 gc.disable()
 # Two workers on two cores, each with a thread a core: threads that wait for each other take thirty times as long over

@@ -1,7 +1,5 @@
 """What is measured: the variants (recipes, baseline, control) and the cases (GEMMs by mode, the training step)."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass, field
 
 from precision_api.exchange.request import MeasurementRequest, Mode
@@ -32,7 +30,7 @@ class GemmCase(Gemm):
     """One distinct GEMM in one mode: forward (m, k, n), or a gradient in its own layout.
 
     `quantized` is false for the head, which every recipe runs in bf16; `higher` is the baseline's recipe for what the
-    request's scope keeps out of the recipe.
+    request's scope keeps out of every recipe but bf16, which layers stay in whole.
     """
 
     mode: Mode = field(kw_only=True)
@@ -40,7 +38,7 @@ class GemmCase(Gemm):
 
     def recipe_of(self, variant: Variant) -> Recipe:
         """The recipe that the variant really runs this GEMM in."""
-        return (self.higher or variant.recipe) if self.quantized else UNQUANTIZED
+        return self.higher or variant.recipe if self.quantized and variant.recipe != UNQUANTIZED else UNQUANTIZED
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,10 +133,15 @@ def refusal_of(case: Case, variant: Variant, backend: Backend) -> Failure | None
     return Failure(reason="misaligned", message=f"{case.name} {case.pass_}: {wrong}") if wrong else None
 
 
-MIXERS = frozenset(
-    {"qkv", "attn_out", "q_proj", "q_down", "q_up", "kv_down", "kv_up", "mamba_in", "mamba_out"},
-)
+MIXERS = frozenset({"qkv", "attn_out", "q_proj", "q_down", "q_up", "kv_down", "kv_up", "mamba_in", "mamba_out"})
 """GEMMs of the projections of attention and of Mamba-2: with scope `mlp` they stay in the baseline's recipe."""
+
+
+def module_of(case: GemmCase) -> str:
+    """The module of a layer, as profiled kernels are told by it."""
+    if not case.quantized:
+        return "router" if "router" in case.name else "head"
+    return "attention" if case.name in MIXERS else "mlp"
 
 
 NO_SCAN = (

@@ -5,8 +5,6 @@ only be killed); all that passes this door is frozen and can be pickled. What is
 sensors, energy) is made above it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -175,6 +173,10 @@ class Profile:
     gemms: Mapping[GemmName, KernelSeconds] = field(default_factory=dict)
     unplaced: str = ""
     """Why it could not be told which module launched which kernel; empty where it could, or where there are none."""
+    gaps: float | None = None
+    """Seconds between the kernels of a training step's timed graphs, in replays of them; None of eager steps."""
+    clock: float = 1.0
+    """Its SM clock over that of its timed windows, where both are known: kernels took so much less time than there."""
 
 
 NO_KERNELS = result.Failure(

@@ -8,8 +8,6 @@ A step that fails is kept with its error and the others go on. FOLDER gets at mo
 log, the agent's results and traces. Exit code: 0 where every step is done, else 1.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import signal

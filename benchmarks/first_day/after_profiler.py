@@ -4,8 +4,6 @@ torch's profiler leaves CUPTI attached (its TEARDOWN_CUPTI is off), and steps 10
 (pytorch issue 144455). The agent therefore profiles after the last timed window: this says whether it has to.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from statistics import median, stdev
 from typing import Any

@@ -1,7 +1,5 @@
 """Runs of the agent within a step: in a process of their own, ended in time so that a partial result is left."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

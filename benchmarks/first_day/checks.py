@@ -1,7 +1,5 @@
 """What was expected beside what was measured, and the notebook that keeps both even if its step ends half way."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterable

@@ -4,8 +4,6 @@ A GEMM takes as many cycles at any SM clock, a cast that waits for memory as man
 to times of a hot one, make kernel-only speedups too high.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
 from statistics import fmean

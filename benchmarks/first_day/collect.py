@@ -7,8 +7,6 @@ agent's results, and README.md, the same in words. Traces stay where they are: t
 record. Refuses folders of two GPUs, and what a rehearsal left, unless --into names another place.
 """
 
-from __future__ import annotations
-
 import argparse
 import gzip
 import json

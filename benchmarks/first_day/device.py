@@ -1,7 +1,5 @@
 """What the steps that drive Transformer Engine themselves share: its door, its recipes here, and the GPU's SM clock."""
 
-from __future__ import annotations
-
 import tempfile
 import time
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """tests/gpu, test by test."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """What a command leaves: few files of bounded size, so that they can be copied off a rented machine in one go."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import shutil

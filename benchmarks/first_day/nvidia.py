@@ -4,8 +4,6 @@ NVIDIA's own benchmark_gemm.py (brought along, --nvidia-script), the same method
 the agent's ABBA blocks with as many timed seconds as the script takes. The spread from turn to turn is the answer.
 """
 
-from __future__ import annotations
-
 import subprocess
 import tempfile
 import time

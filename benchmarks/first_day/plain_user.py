@@ -4,8 +4,6 @@ Before all variants ran one GELU, BF16 alone took the compiled one: without a na
 compiler it ran as some thirty small kernels, and every speedup was too high for it.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

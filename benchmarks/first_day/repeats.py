@@ -4,8 +4,6 @@ Every run is a process of its own with its own warm-up, one after the other. Tol
 recipe with the half-width that the run itself gives, and over all runs the standard deviation from run to run.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
 from math import log

@@ -1,7 +1,5 @@
 """Runs steps one after the other within a budget, each in its own process, and keeps how every one of them ended."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

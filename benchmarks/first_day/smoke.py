@@ -1,7 +1,5 @@
 """Does anything run: imports, the device, power and clocks as the driver tells them, one FP8 GEMM."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import time

@@ -1,7 +1,5 @@
 """The steps: what each answers, how long it may take, and which module does it. Imports nothing of torch."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -60,6 +58,8 @@ STEPS: tuple[Step, ...] = (
     Step("nvidia", "how far runs of NVIDIA's benchmark_gemm.py lie apart, and ours", 60, LONGEST_SECONDS, "nvidia"),
     Step("repeats", "how far apart short runs of one model lie", 60, LONGEST_SECONDS, "repeats",
          {"preset": "llama3-8b", "options": (*_FP8, "--no-gemm", "--segment-seconds", "0.5")}),
+    Step("fused-experts", "Blackwell: is the plain SwiGLU called a cast, do fused experts tell a format", 40, 120,
+         "fused_experts"),
     _profile("experts", "one training step of a mixture of experts", 120, "qwen3-30b-a3b", *_FP8),
     _profile(
         "standard", "a standard profile, as far as ten minutes go", 300, "llama3-8b", "--timing", "standard", *_FP8

@@ -1,7 +1,5 @@
 """`python -m benchmarks.first_day.worker STEP`: one step in this process. Exit code 1 where it fails."""
 
-from __future__ import annotations
-
 import argparse
 import importlib
 from collections.abc import Sequence

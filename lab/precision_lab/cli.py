@@ -1,7 +1,5 @@
 """The command line: `precision-lab build | up | status | down | demo`."""
 
-from __future__ import annotations
-
 import signal
 import sys
 from typing import Annotated

@@ -1,7 +1,5 @@
 """One cluster with its simulated fleet: what tests, the demo and the command line start, use and end."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -24,7 +22,7 @@ from precision_lab.processes.processes import Processes, launch, named, ticks
 DESCRIPTION = "lab.json"
 KUBELETS = "kubelets"
 """The process that stands in for those of simulated nodes."""
-KUBECTL_SECONDS = 300
+KUBECTL_SECONDS = 360
 ESTABLISHED_SECONDS = 60
 
 
@@ -149,14 +147,11 @@ class Lab:
         does a JSONPath that filters them: what a definition lacks at first is asked for again.
         """
         for _ in ticks(ESTABLISHED_SECONDS, 0.1):
-            waiting = [name for name, done in self._established(definitions).items() if not done]
+            items = [self.get("crd", name) for name in definitions] or self.get("crd")["items"]
+            waiting = [item["metadata"]["name"] for item in items if not is_so("Established", item)]
             if not waiting:
                 return
         raise KubectlError(f"after {ESTABLISHED_SECONDS} s not established: {', '.join(waiting)}")
-
-    def _established(self, definitions: Sequence[str]) -> dict[str, bool]:
-        items = [self.get("crd", name) for name in definitions] or self.get("crd")["items"]
-        return {item["metadata"]["name"]: is_so("Established", item) for item in items}
 
     def create_namespace(self, name: str) -> str:
         """Makes a namespace in which pods can start at once (its default service account exists); returns its name."""

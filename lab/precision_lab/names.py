@@ -1,7 +1,5 @@
 """Names of the lab's own annotations: how a test or a demo tells the stand-in what a node shall do."""
 
-from __future__ import annotations
-
 PREFIX = "lab.precisionprofiler.io"
 SCALE = f"{PREFIX}/scale"
 """The node's speed against the published one, as a decimal: 0.8 is 20 % slow."""

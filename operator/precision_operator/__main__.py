@@ -1,11 +1,8 @@
 """`python -m precision_operator`: watch, decide, act, until a signal comes."""
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import logging
-import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -20,7 +17,7 @@ from precision_operator.cluster.http_server import probes, serving
 from precision_operator.cluster.log_format import log_plainly
 from precision_operator.cluster.watch_loop import WatchTarget
 from precision_operator.cluster.watching import Watches, quiet_kopf
-from precision_operator.cluster.withdrawal import own_deployment_deleted, signal_comes
+from precision_operator.cluster.withdrawal import on_signals, own_deployment_deleted, signal_comes
 from precision_operator.core.observe.stop import strictest
 from precision_operator.shell.acting.act import Actor
 from precision_operator.shell.fault_log import FaultLog
@@ -90,8 +87,8 @@ async def run(options: argparse.Namespace) -> None:
     """Run until a signal comes. Raises ConnectionProblem when there is no cluster to talk to, LeaseLost."""
     configured = configured_by(options)
     cache, telemetry, stop = Cache(configured.settings.allowed_images), Telemetry(), asyncio.Event()
-    on_signals = partial(_on_signals, stop)
-    on_signals()
+    take_signals = partial(on_signals, stop)
+    take_signals()
     async with Cluster.connect(options.kubeconfig) as cluster, elector_of(options) as elector:
         cluster.user_agent, cluster.before_write = f"{USER_AGENT}/{IDENTITY}", elector.check
         cluster.answered = telemetry.requested
@@ -112,15 +109,16 @@ async def run(options: argparse.Namespace) -> None:
             yields=yields,
             clock=clock,
         )
-        faults, across = FaultLog(telemetry.fault), configured.settings.plans_across
-        plans = Planning(cluster, cache, configured.namespaces, faults, lambda: gatherer.unserved, across=across)
+        faults, most = FaultLog(telemetry.fault), configured.settings.profiles_per_namespace
+        across, unserved = configured.settings.plans_across, lambda: gatherer.unserved
+        plans = Planning(cluster, cache, configured.namespaces, faults, unserved, across=across, most=most)
         kinds = handlers.targets(configured.namespaces, configured.settings.resource_claims)
         watches = Watches(
             [*kinds],
             _lister(kinds, gatherer, plans),
             handlers.register(kinds, cache, plans.see),
             options.kubeconfig,
-            on_signals,
+            take_signals,
         )
         telemetry.follow_stop(lambda: strictest(configured.settings.stop, switch.stop))
         telemetry.follow_clock(lambda: cluster.server_time.ahead_seconds)
@@ -212,11 +210,6 @@ def _lister(
             await plans.list_one(target.namespace)
 
     return take
-
-
-def _on_signals(stop: asyncio.Event) -> None:
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

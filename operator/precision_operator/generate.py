@@ -4,8 +4,6 @@ Writes the chart's rights, CRDs, rules and dashboards from their definitions, an
 the pages of reasons and metrics from their tables; with --check it fails with a diff where a copy is stale.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ No timer, daemon, change handler or on.delete: those add finalizers and copy the
 could not be deleted while the operator is down.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 

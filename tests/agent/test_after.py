@@ -1,7 +1,5 @@
 """What is looked at after the ABBA blocks: a second depth on every GPU, and nothing that fails in silence."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -67,18 +65,17 @@ def test_a_trace_that_was_asked_for_and_is_not_there_is_a_note(tmp_path: Path, a
     assert found.notes["bf16"] == ((f"no trace was written: {silent.message}",) if asked else ())
 
 
-def test_a_quick_run_has_no_time_for_a_second_depth() -> None:
+def test_no_second_depth_and_a_quick_run_are_no_failures() -> None:
     training = of(on_fakes(FakeBackend(depths=deeper(0.5))), "bf16").training
     assert training.depth_check is None
+    ratio, found = checked(FakeBackend())
+    assert (ratio, found.notes) == (None, ())
 
 
-def test_each_gpu_is_held_against_its_own_first_depth() -> None:
+def test_each_gpu_is_held_against_its_own_first_depth_and_the_worst_told() -> None:
     """Two GPUs of which one is half as fast: a mean of both predicts neither of them."""
     ratio, found = checked(gpu("GPU-0", 1.0, deeper(0.5)), gpu("GPU-1", 2.0, deeper(1.0)))
     assert (ratio, found.notes) == (pytest.approx(1.0), ())
-
-
-def test_the_gpu_that_was_predicted_worst_is_told() -> None:
     ratio, _ = checked(gpu("GPU-0", 1.0, deeper(0.505)), gpu("GPU-1", 1.0, deeper(0.625)))
     assert ratio == pytest.approx(0.8)
 
@@ -139,11 +136,6 @@ class _Windowed(FakeBackend):
     def measure(self, case: Case, variant: Variant, seconds: float) -> Sample | Failure:
         found = super().measure(case, variant, seconds)
         return self.windowed(found) if isinstance(found, Sample) and isinstance(case, TrainingCase) else found
-
-
-def test_a_backend_that_has_no_second_depth_at_all_is_not_told_of_as_a_failure() -> None:
-    ratio, found = checked(FakeBackend())
-    assert (ratio, found.notes) == (None, ())
 
 
 @pytest.mark.torch

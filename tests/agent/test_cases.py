@@ -1,7 +1,5 @@
 """Which variants and cases follow from a request, and in which order they are measured."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest
@@ -29,24 +27,30 @@ def gemm(**changes: object) -> GemmCase:
     return GemmCase("qkv", "fprop", **(defaults | changes))  # type: ignore[arg-type]
 
 
-def test_the_baseline_comes_first_and_a_control_last_even_if_nobody_asked_for_them() -> None:
+def test_the_baseline_comes_first_a_control_last_and_the_head_stays_in_bf16() -> None:
     found = cases(recipes=("nvfp4", "nvfp4"))
     assert [variant.label for variant in found.variants] == ["bf16", "nvfp4", CONTROL]
     assert found.variants[-1].recipe == "bf16"
+    found = cases()
+    assert found.training.tokens == 64
+    assert found.all[0] == found.training, "its clock is that of the load that was discarded"
+    heads = [case for case in cases().gemms if case.name == "lm_head"]
+    assert heads
+    assert {case.recipe_of(Variant("nvfp4", "nvfp4")) for case in heads} == {"bf16"}
+    assert gemm().recipe_of(Variant("nvfp4", "nvfp4")) == "nvfp4"
+    kept = gemm(higher="fp8_current")  # by the scope, but layers that stay in bf16 do so whole
+    assert [kept.recipe_of(Variant(name, name)) for name in ("nvfp4", "bf16")] == ["fp8_current", "bf16"]  # type: ignore[arg-type]
 
 
-def test_equal_shapes_are_measured_once_for_each_pass_and_mode() -> None:
+def test_equal_shapes_are_measured_once_and_delayed_scaling_where_the_share_is_known() -> None:
     found = cases(workload=SHAPES)
     assert Counter((case.pass_, case.mode) for case in found.gemms) == {
         (pass_, mode): 1 for pass_ in ("fprop", "dgrad", "wgrad") for mode in ("autocast", "prequantized")
     }
     assert {case.count for case in found.gemms} == {2}
-
-
-def test_a_model_has_a_training_case_of_its_micro_batch() -> None:
-    found = cases()
-    assert found.training.tokens == 64
-    assert found.all[0] == found.training, "its clock is that of the load that was discarded"
+    case, variant = gemm(mode="prequantized"), Variant("fp8_delayed", "fp8_delayed")
+    assert refusal_of(case, variant, "replay")
+    assert refusal_of(case, variant, "transformer-engine") is None
 
 
 @pytest.mark.parametrize(
@@ -56,13 +60,6 @@ def test_an_absent_training_case_has_its_reason(changes: dict[str, object], reas
     found = cases(**changes)
     assert found.training is None
     assert found.no_training.reason == reason
-
-
-def test_the_head_stays_in_bf16_whatever_the_recipe() -> None:
-    heads = [case for case in cases().gemms if case.name == "lm_head"]
-    assert heads
-    assert {case.recipe_of(Variant("nvfp4", "nvfp4")) for case in heads} == {"bf16"}
-    assert gemm().recipe_of(Variant("nvfp4", "nvfp4")) == "nvfp4"
 
 
 @pytest.mark.parametrize(
@@ -81,12 +78,6 @@ def test_what_no_hardware_could_run_is_refused_with_a_reason(
 ) -> None:
     refused = refusal_of(case, Variant(recipe, recipe), "torch-cuda")
     assert (refused.reason if refused else None) == reason
-
-
-def test_delayed_scaling_is_prequantized_where_the_backend_knows_the_kernels_share() -> None:
-    case, variant = gemm(mode="prequantized"), Variant("fp8_delayed", "fp8_delayed")
-    assert refusal_of(case, variant, "replay")
-    assert refusal_of(case, variant, "transformer-engine") is None
 
 
 VARIANTS = tuple(Variant(recipe, recipe) for recipe in RECIPE_NAMES)

@@ -1,7 +1,5 @@
 """GPUs that came by resource claim are held against those that the node publishes."""
 
-from __future__ import annotations
-
 import pytest
 
 from precision_agent.protocol import Refusal

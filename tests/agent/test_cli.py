@@ -1,7 +1,5 @@
 """The program as the kubelet starts it: its own process, its environment, its exit code."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -105,10 +103,15 @@ def test_a_crash_is_told_in_the_message_and_traced_in_the_log(tmp_path: Path) ->
     assert b"Traceback" in ran.stderr
 
 
-def test_help_shows_the_options() -> None:
+def test_help_shows_the_options_and_a_local_replay_is_of_the_named_product() -> None:
     ran = called("run", "--help")
     assert ran.exit_code == 0
     assert "--replay-scale" in ran.stdout
+    for product, recipe, name in (("GB200", "mxfp8", "GB200"), ("NVIDIA-H200-NVL", "fp8_current", "H200 NVL")):
+        asked = ("--product", product, "--gpus", "2", "--preset", "llama3-8b", "--recipe", recipe, "--no-training")
+        ran = called("run", "--local", "--backend", "replay", *asked)
+        assert ran.exit_code == 0, ran.stderr
+        assert ran.stdout.startswith(f"llama3-8b on 2 x NVIDIA {name}: replay, simulated")
 
 
 @pytest.mark.torch
@@ -190,16 +193,13 @@ def test_a_wrong_local_run_says_what_to_do_next(arguments: list[str], words: str
     assert words in ran.stderr
 
 
-def test_a_plan_is_told_without_measuring(tmp_path: Path) -> None:
+def test_a_plan_is_told_without_measuring_a_gpu_or_the_word_local(tmp_path: Path) -> None:
     (tmp_path / "request.json").write_text(request_text())
     from_request = called("run", "--plan", "--request", str(tmp_path / "request.json"))
     assert from_request.exit_code == 0
     assert from_request.stdout.splitlines()[0].split() == ["PHASE", "SECONDS", "TIMED", "WHY"]
     here = called(*ON_THIS_CPU, "--plan", "-o", "json")
     assert json.loads(here.stdout)["phases"][0]["phase"] == "preflight"
-
-
-def test_a_plan_needs_neither_a_gpu_nor_the_word_local() -> None:
     asked = ["--preset", "llama3-8b", "--recipe", "bf16,fp8_delayed,fp8_current,mxfp8,nvfp4"]
     for arguments in (["--plan", *asked], ["--plan", "--local", *asked]):
         ran = called("run", *arguments)
@@ -239,6 +239,7 @@ def test_gpu_minutes_are_planned_for_a_product_that_is_not_here(product: str, va
         (["--plan", "--request", "file", "--product", "GB200"], "--request and --product: keep one of them"),
         (["--local", "--preset", "llama3-8b", "--gpus", "4"], "--gpus: only with --plan"),
         (["--plan", "--preset", "llama3-8b", "--product", "GTX"], "--product GTX: known are GB200"),
+        (["--plan", "--preset", "llama3-8b", "--product", "GB20"], "B300; did you mean GB200 or"),
         (["--plan", "--device", "cpu", "--gpus", "2"], "--device cpu names a machine, and so do --product"),
     ],
 )

@@ -1,7 +1,5 @@
 """Faster, slower, or no difference: beyond the variant's own interval and beyond the run's noise."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

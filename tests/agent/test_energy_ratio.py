@@ -1,7 +1,5 @@
 """Tokens per joule over the baseline's: paired within ABBA blocks, with an interval that holds the truth."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -43,13 +41,10 @@ def ratio(metering: RecipePower, variant: Variant = NVFP4, on: Measured | None =
     return energy.tokens_per_joule_ratio
 
 
-def test_a_drift_that_both_share_falls_out() -> None:
+def test_a_shared_drift_falls_out_and_what_is_not_shared_is_the_width() -> None:
     found = ratio(RecipePower(power(1100), {}, baseline=power(1000)))
     assert (found.value, found.n) == (pytest.approx(2 / 1.1), 3)
     assert found.upper - found.lower < 1e-9
-
-
-def test_what_the_abba_blocks_do_not_share_is_the_width() -> None:
     apart = (1.02, 0.99, 1.0)
     found = ratio(RecipePower(power(1000, apart), {}, baseline=power(1000, (1.0, 1.0, 1.0))))
     expected = stats.paired_ratio([2 / factor for factor in apart], [1.0] * 3)

@@ -1,30 +1,22 @@
 """From a profiled step to verdict, quantisation tax and the kernels that are told."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from precision_agent.precision.evidence import (
-    CORE,
-    KERNELS_TOLD,
-    ONCE,
-    Repeats,
-    Tax,
-    quantization_tax,
-    unfused_attention,
-    verification_of,
-)
+from precision_agent.cases import Variant
+from precision_agent.precision import evidence
 from precision_agent.precision.kernels import classify
-from precision_agent.protocol import Inspection, Probe, Profile, ProfiledKernel
-from precision_agent.results.result import repeats
-from precision_api.exchange.result import NumericErrors, Verdict, Verification
+from precision_agent.protocol import Inspection, Probe, Profile, ProfiledKernel, Sample
+from precision_agent.results.result import _taxes, repeats
+from precision_agent.sampling.profiles import LoadProfiles
+from precision_api.exchange.result import Failure, NumericErrors, Verdict, Verification
 from precision_api.facts.recipes import Recipe
 from precision_api.models.model import ModelSpec
 from tests.support.result_objects import request
@@ -47,18 +39,18 @@ def profile(*kernels: ProfiledKernel) -> Profile:
 
 
 def verified(*kernels: ProfiledKernel, inside: Inspection = UNSEEN, **more: Any) -> Verification:
-    return verification_of("fp8_current", request(**more), PROBED, profile(*kernels), inside)
+    return evidence.verification_of("fp8_current", request(**more), PROBED, profile(*kernels), inside)
 
 
 def tax(
     *kernels: ProfiledKernel,
     plain: Sequence[ProfiledKernel] = (),
     recipe: Recipe = "fp8_current",
-    repeats: Repeats = ONCE,
+    repeats: evidence.Repeats = evidence.ONCE,
     unplaced: str = "",
-) -> Tax | None:
+) -> evidence.Tax | None:
     seen = replace(profile(*kernels), unplaced=unplaced)
-    return quantization_tax(recipe, (seen, repeats), (profile(*plain), repeats))
+    return evidence.quantization_tax(recipe, (seen, repeats), (profile(*plain), repeats))
 
 
 def least(*kernels: ProfiledKernel, **more: Any) -> float:
@@ -107,7 +99,7 @@ def test_on_an_h100_the_difference_is_what_the_casts_take_by_name(recipe: Recipe
     def seen(name: str) -> list[ProfiledKernel]:
         long = [kernel for kernel in rows[name] if kernel["seconds"] > cut]
         modules = {kernel["name"]: "head" if heads.search(kernel["name"]) else "mlp" for kernel in long}
-        modules |= {name: CORE for name in modules if classify(name).rule == "attention"}
+        modules |= {name: evidence.CORE for name in modules if classify(name).rule == "attention"}
         return [ProfiledKernel(k["name"], k["seconds"], "other", modules[k["name"]]) for k in long]
 
     gemms = sum(k.seconds for k in seen(recipe) if classify(k.name).kernel_class != "not_a_gemm")
@@ -115,12 +107,44 @@ def test_on_an_h100_the_difference_is_what_the_casts_take_by_name(recipe: Recipe
     assert found / (1 - found) * gemms * 1e3 == pytest.approx(casts, abs=0.05)
 
 
-def test_kernels_that_no_rule_knows_make_the_tax_a_bound() -> None:
+def test_kernels_that_no_rule_knows_and_faster_ones_make_the_tax_a_bound() -> None:
     strange = ProfiledKernel("what_is_this", 1.0)
-    found = tax(ProfiledKernel(FP8, 2.0), ProfiledKernel(CAST, 1.0), strange)
-    assert (found.least, found.most) == pytest.approx((1 / 4, 2 / 4))
-    alike = tax(ProfiledKernel(FP8, 2.0), ProfiledKernel(CAST, 1.0), strange, plain=(strange,))
-    assert alike.most == alike.least, "the baseline has it too"
+    result = tax(ProfiledKernel(FP8, 2.0), ProfiledKernel(CAST, 1.0), strange)
+    assert (result.least, result.most) == pytest.approx((1 / 4, 2 / 4))
+    rows = [
+        ((1 / 11, 1 / 8), [(FP8, 7.0), ("what_is_this", 3.0), (CAST, 1.0)], [(BF16, 12.0), ("what_is_this", 3.0)]),
+        ((0.5 / 10.5, 2.5 / 12.5), [(FP8, 10.0), (MXFP8_SWIGLU, 2.5)], [(BF16, 16.0), ("what_is_this", 2.0)]),
+        ((0.0, 0.6 / 10.6), [(FP8, 10.0), (CAST, 0.6), (NORM, 0.4)], [(BF16, 16.0), (NORM, 1.0)]),
+    ]
+    split = "void cublasLt::splitKreduce_kernel<32, 16, int, float, __nv_bfloat16>"
+    slow, faster = (NORM.replace("tuned", "general"), 0.8), (NORM, 0.4)
+    rows += [  # reductions of a GEMM that was split are the GEMM's; a faster norm beside casts
+        ((0.5 / 10.5,) * 2, [(FP8, 9.4), (split, 0.6), (CAST, 0.5)], [(BF16, 18.0)]),
+        ((0.0, 0.0), [(FP8, 9.4), (split, 0.6)], [(BF16, 18.0)]),
+        ((0.6 / 10.6,) * 2, [(FP8, 10.0), (CAST, 0.6)], [(BF16, 17.0), (split, 0.6)]),
+        ((0.2 / 10.2, 0.6 / 10.6), [(FP8, 10.0), (CAST, 0.6), faster], [(BF16, 17.0), slow]),
+    ]
+    for bounds, mine, plain in rows:
+        seen, base = ([ProfiledKernel(n, s, "forward", "mlp") for n, s in side] for side in (mine, plain))
+        result = tax(*seen, plain=base)
+        assert (result.least, result.most) == pytest.approx(bounds)
+
+
+def test_where_no_step_could_be_profiled_the_tax_is_the_gemms_as_often_as_the_model_has_them() -> None:
+    fp8, bf16, case = Variant("fp8_current", "fp8_current"), Variant("bf16", "bf16"), "training"
+    failed = LoadProfiles(failure=Failure(reason="clock_differs", message=""))
+    head, mine = ProfiledKernel(BF16, 5.0, module="head"), (ProfiledKernel(FP8, 2.0), ProfiledKernel(CAST, 1.0))
+    seen = {"fp8_current": profile(*mine, head), "bf16": profile(ProfiledKernel(BF16, 4.0), head)}
+    profiles = {(label, "gemms"): LoadProfiles(runs=((kernels,),)) for label, kernels in seen.items()}
+    profiles |= {(label, "training"): failed for label in seen}
+    samples = SimpleNamespace(facts={("fp8_current", case): Sample(1.0, 1, 0.0, 1.0, layers_measured=2)})
+    workload = SimpleNamespace(
+        model=ModelSpec.model_validate(MIXTURE | {"moe": None, "numHiddenLayers": 64}),
+        workload=SimpleNamespace(recompute="None"),
+    )
+    run = SimpleNamespace(cases=SimpleNamespace(baseline=bf16, training=case), workload=workload, samples=samples)
+    facts: Any = SimpleNamespace(run=run, after=SimpleNamespace(profiles=profiles))
+    assert _taxes(fp8, facts) == ((evidence.Tax(1 / 8, 1 / 8),), "gemms")
 
 
 def test_where_activations_are_recomputed_the_tax_counts_the_layers_forward_pass_twice() -> None:
@@ -131,7 +155,7 @@ def test_where_activations_are_recomputed_the_tax_counts_the_layers_forward_pass
         ProfiledKernel(BF16, 1.0, "other", "head"),
     ]
     assert least(*kernels) == pytest.approx(1 / 8)
-    assert least(*kernels, repeats=Repeats(forwards=2)) == pytest.approx(2 / 11)
+    assert least(*kernels, repeats=evidence.Repeats(forwards=2)) == pytest.approx(2 / 11)
 
 
 def test_the_tax_is_the_full_depth_steps_the_head_counts_once_and_attentions_core_not_at_all() -> None:
@@ -144,7 +168,7 @@ def test_the_tax_is_the_full_depth_steps_the_head_counts_once_and_attentions_cor
         ProfiledKernel(f"void at::native::{softmax}<4, float>(int)", 9.0, "other", "head"),
     ]
     assert least(*kernels) == pytest.approx(1 / 8)
-    assert least(*kernels, repeats=Repeats(16)) == pytest.approx(16 / (16 * 3 + 5))
+    assert least(*kernels, repeats=evidence.Repeats(16)) == pytest.approx(16 / (16 * 3 + 5))
     flash = ProfiledKernel("void flash_fwd_kernel<int>(float*)", 9.0, "forward", "core_attention")
     blind = [replace(kernel, module="") for kernel in (*kernels[:2], flash)]
     assert least(*blind, plain=(flash,), unplaced="no hooks") == pytest.approx(1 / 3), "the core is in both, or in none"
@@ -158,73 +182,60 @@ def test_dense_layers_beside_those_with_experts_count_as_often_as_the_model_has_
         ProfiledKernel(FP8, 10.0, "forward", "mlp", dense=True),
     ]
     depth = repeats(model, measured=2, dense_measured=1)
-    assert depth == Repeats(29, 3)
+    assert depth == evidence.Repeats(29, 3)
     assert least(*kernels, repeats=depth) == pytest.approx(29 / (29 + 29 + 30))
-    assert repeats(model.model_copy(update={"moe": None}), measured=4, dense_measured=0) == Repeats(61 / 4)
+    assert repeats(model.model_copy(update={"moe": None}), measured=4, dense_measured=0) == evidence.Repeats(61 / 4)
 
 
-def test_the_head_is_no_part_of_the_claim() -> None:
+def test_neither_head_nor_unfused_attention_is_part_of_the_claim_nor_more_with_scope_mlp() -> None:
     head = ProfiledKernel(BF16, 3.0, "forward", "head")
     assert verified(ProfiledKernel(FP8, 1.0, "forward", "mlp"), head).verdict == "verified"
-
-
-def test_attention_that_is_not_fused_is_bf16_in_every_recipe_and_no_part_of_the_claim() -> None:
     core = ProfiledKernel(BF16, 3.0, "forward", "core_attention")
     verdict = verified(ProfiledKernel(FP8, 1.0, "forward", "mlp"), core)
     assert (verdict.verdict, verdict.share) == ("verified", 1.0)
-
-
-def test_where_modules_cannot_be_told_bf16_kernels_may_be_the_heads_and_prove_no_fallback() -> None:
-    mixed = (ProfiledKernel(FP8, 1.0), ProfiledKernel(BF16, 3.0))
-    blind = replace(profile(*mixed), unplaced="RuntimeError: a view is modified")
-    found = verification_of("fp8_current", request(), PROBED, blind, Inspection())
-    assert (found.verdict, "a view is modified" in found.message) == ("unknown", True)
-    assert verified(*mixed).verdict == "partial"
-    pure = replace(profile(mixed[0]), unplaced="RuntimeError: a view is modified")
-    assert verification_of("fp8_current", request(), PROBED, pure, Inspection()).verdict == "verified"
-
-
-def test_attention_that_is_not_fused_is_told_and_a_fused_or_unknown_one_is_not() -> None:
-    linear = ProfiledKernel(FP8, 1.0, "forward", "mlp")
-    assert unfused_attention(profile(linear, ProfiledKernel(BF16, 3.0, "forward", "core_attention")))
-    assert not unfused_attention(profile(linear, ProfiledKernel("what_is_this", 3.0, "forward", "core_attention")))
-    for fused in ("cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16", "void flash_fwd_kernel<int>(float*)"):
-        assert not unfused_attention(profile(linear, ProfiledKernel(fused, 3.0, "forward", "core_attention")))
-
-
-def test_with_the_scope_mlp_the_attention_is_no_part_of_the_claim_either() -> None:
     seen = (ProfiledKernel(FP8, 1.0, "forward", "mlp"), ProfiledKernel(BF16, 1.0, "forward", "attention"))
     assert verified(*seen).verdict == "partial"
     assert verified(*seen, recipe_scope="mlp").verdict == "verified"
 
 
-def test_a_recipe_that_ran_in_bf16_is_a_fallback_with_its_kernels_told() -> None:
+def test_where_modules_cannot_be_told_bf16_kernels_may_be_the_heads_and_prove_no_fallback() -> None:
+    mixed = (ProfiledKernel(FP8, 1.0), ProfiledKernel(BF16, 3.0))
+    blind = replace(profile(*mixed), unplaced="RuntimeError: a view is modified")
+    verification = evidence.verification_of("fp8_current", request(), PROBED, blind, Inspection())
+    assert (verification.verdict, "a view is modified" in verification.message) == ("unknown", True)
+    assert verified(*mixed).verdict == "partial"
+    pure = replace(profile(mixed[0]), unplaced="RuntimeError: a view is modified")
+    assert evidence.verification_of("fp8_current", request(), PROBED, pure, Inspection()).verdict == "verified"
+
+
+def test_unfused_attention_and_the_longest_kernels_are_told() -> None:
+    linear = ProfiledKernel(FP8, 1.0, "forward", "mlp")
+    assert evidence.unfused_attention(profile(linear, ProfiledKernel(BF16, 3.0, "forward", "core_attention")))
+    assert not evidence.unfused_attention(
+        profile(linear, ProfiledKernel("what_is_this", 3.0, "forward", "core_attention"))
+    )
+    for fused in ("cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16", "void flash_fwd_kernel<int>(float*)"):
+        assert not evidence.unfused_attention(profile(linear, ProfiledKernel(fused, 3.0, "forward", "core_attention")))
+    kernels = [ProfiledKernel(f"kernel_{n}", float(n)) for n in range(40)] + [ProfiledKernel("kernel_0", 99.0)]
+    longest = evidence.verification_of("bf16", request(), PROBED, profile(*kernels), Inspection()).kernels
+    assert len(longest) == evidence.KERNELS_TOLD
+    assert [kernel.name for kernel in longest[:2]] == ["kernel_0", "kernel_39"]
+
+
+def test_a_fallback_tells_its_kernels_and_unknown_names_the_longest_first() -> None:
     verdict = verified(ProfiledKernel(BF16, 1.0))
     assert verdict.verdict == "fallback"
     assert [(kernel.name, kernel.class_, kernel.rule) for kernel in verdict.kernels] == [(BF16, "bf16", "cublas-nvjet")]
-
-
-def test_unknown_names_are_told_the_longest_first() -> None:
     seen = [ProfiledKernel(name, spent, "forward", "mlp") for name, spent in ((FP8, 9.0), ("one", 0.1), ("two", 0.2))]
     assert verified(*seen).message.endswith("; unknown kernels: two, one")
 
 
-def test_errors_lower_a_verdict_and_flags_stand_beside_it() -> None:
+def test_errors_lower_a_verdict_and_without_a_profile_the_probes_word_stands() -> None:
     inside = Inspection({"with_rht": True}, NumericErrors(y=0.001, dx=0.04, dw=0.04), 0.52)
     verdict = verified(ProfiledKernel(FP8, 1.0), inside=inside)
     assert verdict.verdict == "fallback", "y is too exact for FP8"
     assert (verdict.flags, verdict.saved_bytes_ratio) == ({"with_rht": True}, 0.52)
-
-
-def test_without_a_profile_the_probes_word_stands() -> None:
-    assert verification_of("bf16", request(), PROBED, None, Inspection()).message == "probe"
-
-
-def test_the_longest_kernels_are_told_and_equal_names_are_one() -> None:
-    kernels = [ProfiledKernel(f"kernel_{n}", float(n)) for n in range(40)] + [ProfiledKernel("kernel_0", 99.0)]
-    found = verification_of("bf16", request(), PROBED, profile(*kernels), Inspection()).kernels
-    assert len(found) == KERNELS_TOLD
-    assert [kernel.name for kernel in found[:2]] == ["kernel_0", "kernel_39"]
+    assert evidence.verification_of("bf16", request(), PROBED, None, Inspection()).message == "probe"
 
 
 @pytest.mark.parametrize(
@@ -232,6 +243,6 @@ def test_the_longest_kernels_are_told_and_equal_names_are_one() -> None:
 )
 def test_a_probe_alone_verifies_nothing(probe: Verdict, verdict: str) -> None:
     probed = Probe("ok", verification=Verification(verdict=probe, message="probe"))
-    found = verification_of("fp8_current", request(), probed, None, Inspection())
-    assert found.verdict == verdict
-    assert found.message == ("no measured step was profiled" if verdict == "unknown" else "probe")
+    verification = evidence.verification_of("fp8_current", request(), probed, None, Inspection())
+    assert verification.verdict == verdict
+    assert verification.message == ("no measured step was profiled" if verdict == "unknown" else "probe")

@@ -1,7 +1,5 @@
 """Rows of experts: what the shapes list, padded to the recipe's alignment, in calls of as many as the kernels take."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -63,7 +61,7 @@ def workload(model: ModelSpec = MODEL, **more: int) -> Workload:
     return Workload(name="w", model=model, micro_batch_size=1, sequence_length=96, **more)  # type: ignore[arg-type]
 
 
-def test_what_is_not_in_the_figure_of_a_mixture_is_told() -> None:
+def test_what_is_not_in_a_mixtures_figure_and_several_calls_are_told() -> None:
     whole = "".join(expert_notes(resolve(workload()), "bf16"))
     assert "6 of a layer's 6 are on the GPU" in whole
     assert "no load imbalance and no dropped tokens" in whole
@@ -75,8 +73,5 @@ def test_what_is_not_in_the_figure_of_a_mixture_is_told() -> None:
     assert "padded to multiples of 128, 100.0% more than tokens" in part[1]
     dense = MODEL.model_copy(update={"moe": None})
     assert expert_notes(resolve(workload(dense)), "nvfp4") == ()
-
-
-def test_several_grouped_calls_are_told() -> None:
     many = MODEL.model_copy(update={"moe": MoE(num_experts=130, top_k=2)})
     assert "experts run in 3 grouped calls of at most 64 each" in expert_notes(resolve(workload(many)), "nvfp4")[-1]

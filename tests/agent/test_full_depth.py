@@ -1,7 +1,5 @@
 """From regions of a short model to the full-depth figure: exact where the truth is known, a reason where it is not."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -89,12 +87,13 @@ def test_the_figure_does_not_depend_on_how_many_layers_ran(measured: int) -> Non
     assert full_depth(short_model("bf16", measured), depth(32, measured)).values[0] == pytest.approx(truth("bf16", 32))
 
 
-def test_the_short_models_own_ratio_would_have_been_another_one() -> None:
+def test_a_full_depth_ratio_is_finite_and_not_the_short_models_own() -> None:
     """A head of a third of the FLOPs hides most of what the layers gain."""
     ratio = depths.speedup(rates("nvfp4", 32), rates("bf16", 32))
     assert not isinstance(ratio, Failure)
     parts = {name: sum(next(zip(*short_model(name, 4).values(), strict=True))) for name in LAYER}
     assert parts["bf16"] / parts["nvfp4"] < 1.5 < ratio.value
+    assert all(math.isfinite(value) for value in full_depth(short_model("bf16", 4), depth(2048)).values)
 
 
 def test_an_interval_is_as_wide_as_the_regions_make_it() -> None:
@@ -208,34 +207,31 @@ def test_a_failed_region_makes_no_figure_smaller_but_fails_it(name: RegionName, 
     assert failed.reason in ("cuda_error", "out_of_memory", "region_not_measured")
 
 
-def test_bf16_that_failed_fails_the_layers_that_stay_in_it() -> None:
+def test_bf16_that_failed_variants_that_differ_and_absent_watts_are_failures() -> None:
     failed = depths.full_depth(short_model("nvfp4", 4), depth(32, layers_bf16=2), without("layers_forward", CUDA))
     assert failed.message.startswith("the layers in BF16: layers_forward: illegal address")
+    steps = full_depth(short_model("bf16", 4), depth(32)).values
+    failed = depths.speedup(
+        depths.node_rates({"a": steps}, TOKENS, missing=("head",)), depths.node_rates({"a": steps}, TOKENS)
+    )
+    assert (failed.reason, "head" in failed.message) == ("parts_differ", True)
+    seconds: dict[RegionName, float] = {"layers_forward": 1.0, "layers_backward": 2.0, "head": 0.5}
+    failed = depths.full_depth_watts(seconds, {"layers": 900.0}, depth(32))
+    assert failed == Failure(reason="power_part_missing", message="no draw of head")
 
 
-def test_regions_of_different_abba_blocks_are_not_added() -> None:
+def test_regions_of_different_abba_blocks_are_neither_added_nor_cut_to_fit() -> None:
     mixed = {**short_model("bf16", 4), "head": [1.0, 1.0]}
     assert depths.full_depth(mixed, depth(32)) == Failure(
         reason="regions_differ", message="regions were timed in different numbers of palindromes"
     )
-
-
-def test_a_backward_pass_that_lacks_an_abba_block_is_not_cut_to_fit() -> None:
     forward, backward = [0.04, 0.04, 0.04], [0.08, 0.08]
     cut = {"layers_forward": forward, "layers_backward": backward, "head": [0.1, 0.1], "optimizer": [0.1, 0.1]}
     failed = depths.full_depth(cut, depth(32))  # type: ignore[arg-type]
     assert failed.reason == "regions_differ"
 
 
-def test_variants_that_lack_different_parts_are_not_compared() -> None:
-    steps = full_depth(short_model("bf16", 4), depth(32)).values
-    failed = depths.speedup(
-        depths.node_rates({"a": steps}, TOKENS, missing=("head",)), depths.node_rates({"a": steps}, TOKENS)
-    )
-    assert (failed.reason, "head" in failed.message) == ("parts_differ", True)
-
-
-def test_one_slow_gpu_of_eight_slows_the_node_little_and_a_synchronous_job_fully() -> None:
+def test_one_slow_gpu_slows_the_node_little_and_tensor_parallel_ones_share_tokens() -> None:
     step = truth("bf16", 32)
     steps = {f"GPU-{index}": [step * (1.25 if index == 5 else 1.0)] * 3 for index in range(8)}
     node = depths.node_rates(steps, TOKENS)
@@ -245,17 +241,8 @@ def test_one_slow_gpu_of_eight_slows_the_node_little_and_a_synchronous_job_fully
     assert node.synchronous.value == pytest.approx(8 * 0.8 * alone)
     assert node.gpu_spread == pytest.approx(0.8 / 0.975)
     assert node.tokens_per_second.value * node.gpu_spread == pytest.approx(node.synchronous.value)
-
-
-def test_the_gpus_of_a_tensor_parallel_group_share_its_tokens() -> None:
     node = depths.node_rates({"a": [1.0, 1.0], "b": [1.0, 1.0]}, TOKENS, tensor_parallel=8)
     assert node.tokens_per_second.value == pytest.approx(2 * TOKENS / 8)
-
-
-def test_a_power_window_that_is_not_there_leaves_no_watts() -> None:
-    seconds: dict[RegionName, float] = {"layers_forward": 1.0, "layers_backward": 2.0, "head": 0.5}
-    failed = depths.full_depth_watts(seconds, {"layers": 900.0}, depth(32))
-    assert failed == Failure(reason="power_part_missing", message="no draw of head")
 
 
 @pytest.mark.parametrize("measured", [2, 8])
@@ -264,16 +251,13 @@ def test_a_second_depth_is_predicted_from_the_first(measured: int) -> None:
     assert ratio == pytest.approx(1.0)
 
 
-def test_layers_that_cost_more_together_are_caught_by_the_second_depth() -> None:
+def test_layers_that_cost_more_together_are_caught_by_the_second_depth_unless_it_failed() -> None:
     crowded = {name: [1.08 * value for value in values] for name, values in short_model("bf16", 8).items()}
     ratio = depths.depth_check(short_model("bf16", 4), depth(32, 4), crowded, depth(32, 8))
     assert ratio == pytest.approx(1 / 1.08)
     assert not isinstance(ratio, Failure)
     assert not depths.depth_agrees(ratio)
     assert depths.depth_agrees(1.029)
-
-
-def test_a_second_depth_that_failed_says_so() -> None:
     failed = depths.depth_check(short_model("bf16", 4), depth(32), without("head", CUDA), depth(32, 8))
     assert "second depth" in failed.message
 
@@ -282,10 +266,6 @@ def test_a_second_depth_that_failed_says_so() -> None:
 def test_a_depth_that_can_not_be_is_an_error(layers: int, measured: int, kept: int) -> None:
     with pytest.raises(ValueError, match="in BF16"):
         depths.Depth(layers, measured, layers_bf16=kept)
-
-
-def test_a_full_depth_figure_is_always_a_finite_number() -> None:
-    assert all(math.isfinite(value) for value in full_depth(short_model("bf16", 4), depth(2048)).values)
 
 
 GEMMA = 42

@@ -1,7 +1,5 @@
 """The fullest result that a node can have still fits into the log and the termination message."""
 
-from __future__ import annotations
-
 import json
 from functools import cache
 from random import Random

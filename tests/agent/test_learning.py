@@ -1,7 +1,5 @@
 """Loss runs: what is healthy, what learns nothing, what turns round late, and the distance from the baseline."""
 
-from __future__ import annotations
-
 import math
 from random import Random
 
@@ -49,21 +47,20 @@ def told(runs: list[LossRun], baseline: list[LossRun] | None = None) -> Loss:
     return loss_of(runs, CHAIN, VOCABULARY, baseline or [])
 
 
-def test_a_loss_that_stays_at_that_of_a_guess_with_no_gradient_learns_nothing() -> None:
+def test_what_stays_or_falls_by_a_fiftieth_learns_nothing_and_by_a_tenth_does() -> None:
     found = run([START] * 50, norms=(0.0,) * 50)
     assert (found.verdict, found.reason) == ("not_learning", "loss_stayed")
     assert (found.diverged_step, len(found.loss)) == (None, 50)
+    way = START - CHAIN.entropy
+    slow = [[START - share * way * step / 49 for step in range(50)] for share in (0.1, 0.02)]
+    assert [run(loss).verdict for loss in slow] == ["healthy", "not_learning"]
+    stuck = [START, *[START - 0.4 * way + 0.01 * (step % 3) for step in range(49)]]
+    assert run(stuck).verdict == run(falling(), norms=(1.0,) * 40 + (0.0,) * 10).verdict == "not_learning"
 
 
 @pytest.mark.parametrize("sigma", [0.01, 0.05, 0.1])
 def test_noise_around_a_guess_at_random_is_no_learning(sigma: float) -> None:
     assert run(noisy([START] * 50, Random(1), sigma)).verdict == "not_learning"
-
-
-def test_what_falls_by_a_tenth_of_the_way_learns_and_by_a_fiftieth_does_not() -> None:
-    way = START - CHAIN.entropy
-    slow = [[START - share * way * step / 49 for step in range(50)] for share in (0.1, 0.02)]
-    assert [run(loss).verdict for loss in slow] == ["healthy", "not_learning"]
 
 
 @pytest.mark.parametrize(("nats", "steps"), [(0.3, 5), (0.3, 10), (0.4, 10), (0.4, 20)])
@@ -76,12 +73,9 @@ def test_a_loss_that_rises_at_the_end_by_less_than_a_divergence_is_diverging(
     assert len(found.loss) == 50
 
 
-def test_a_rise_in_the_middle_that_is_over_is_healthy() -> None:
+def test_a_rise_that_is_over_is_healthy_and_a_diverged_run_ends_at_its_step() -> None:
     bump = [value + (0.3 if 20 <= step < 25 else 0.0) for step, value in enumerate(falling(pace=4))]
     assert run(bump).verdict == "healthy"
-
-
-def test_a_diverged_run_ends_at_its_step_and_has_no_numbers_that_are_none() -> None:
     loss = falling()
     loss[11:14] = [math.nan] * 3
     found = run(loss, seed=7, norms=(1.0,) * 50)

@@ -1,7 +1,5 @@
 """One box without a cluster: what command line and GPUs come to, and what a mistake is told."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import re
@@ -46,12 +44,9 @@ def refusal(machine: local.Box = H200, **asked: Any) -> tuple[Exit, str]:
     return caught.value.exit, caught.value.message
 
 
-def test_all_gpus_of_the_box_are_measured_with_the_recipes_that_they_can_run() -> None:
+def test_gpus_of_the_box_are_measured_with_what_they_can_run_or_with_every_recipe() -> None:
     assert local.Box("H200", 2, ("bf16", "fp8_delayed", "fp8_current", "fp8_block")) == H200
     assert local.box(gpus("NVIDIA GB200"), "auto").recipes[-1] == "nvfp4"
-
-
-def test_a_gpu_that_no_table_knows_is_asked_for_every_recipe_because_the_probe_decides() -> None:
     box = local.box(gpus("NVIDIA RTX 6000 Ada"), "auto")
     assert box.product == "NVIDIA RTX 6000 Ada"
     assert set(box.recipes) >= {"bf16", "mxfp8", "nvfp4"}
@@ -94,12 +89,15 @@ def test_gpus_that_do_not_fit_the_wish_are_refused_with_the_next_step(
     assert words in caught.value.message
 
 
-def test_the_request_travels_as_any_other_and_has_the_presets_timing() -> None:
+def test_the_request_travels_as_any_other_with_timing_and_deadline_of_its_plan() -> None:
     found = made(preset="llama3-8b", step={"tensor_parallel": 2}, timing="standard", loss_steps=20)
     assert found.timing == TIMINGS["standard"]
     assert found.workload.tensor_parallel == 2
     assert found.loss.steps == 20
     assert MeasurementRequest.model_validate_json(request_json(found)) == found
+    standard = made(preset="llama3-8b", timing="standard")
+    assert standard.deadline_seconds == pytest.approx(3 * total_seconds(phases(standard)), abs=1)
+    assert made(shapes=("64x64x64",)).deadline_seconds == local.LEAST_DEADLINE_SECONDS
 
 
 SAME_WORDS = {
@@ -171,20 +169,6 @@ def test_how_weight_gradients_add_up_travels_only_where_it_was_said(asked: str |
     assert ("weight_gradients" in request_json(found)) is (asked is not None)
 
 
-def test_the_run_ends_by_itself_after_three_times_its_plan() -> None:
-    standard = made(preset="llama3-8b", timing="standard")
-    assert standard.deadline_seconds == pytest.approx(3 * total_seconds(phases(standard)), abs=1)
-    assert made(shapes=("64x64x64",)).deadline_seconds == local.LEAST_DEADLINE_SECONDS
-
-
-def test_a_hugging_face_config_is_read_from_its_file(tmp_path: Path) -> None:
-    file = tmp_path / "small.json"
-    file.write_text(json.dumps(CONFIG))
-    found = made(hf_config=file, micro_batch_size=1, sequence_length=512)
-    assert found.workload.name == "small"
-    assert found.workload.hugging_face_config is not None
-
-
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
@@ -219,22 +203,24 @@ def test_a_wrong_wish_names_the_option_and_the_next_step(asked: dict[str, Any], 
     assert caught.value.exit == INVALID_REQUEST
 
 
-def test_a_shape_that_a_cpu_would_chew_on_for_hours_is_refused_with_a_smaller_one() -> None:
+def test_a_shape_that_takes_hours_on_a_cpu_is_refused_and_a_model_narrowed() -> None:
     refused = refusal(local.box(GpuReadings(), "cpu"), shapes=("8192x4096x28672",))
     assert refused[0] == INVALID_REQUEST
     assert "one call of 8192x4096x28672 may take 96 s" in refused[1]
     assert "--shape 256x512x1024" in refused[1]
-
-
-def test_a_model_is_taken_on_a_cpu_because_the_run_narrows_it() -> None:
     assert made(local.box(GpuReadings(), "cpu"), preset="llama3-8b").training
 
 
-def test_names_and_lists_from_a_shell_become_what_a_request_holds() -> None:
+def test_names_and_lists_from_a_shell_and_a_config_file_become_what_a_request_holds(tmp_path: Path) -> None:
     assert local.plain_name("box 7.lab") == "box-7.lab"
     assert local.plain_name("") == "local"
     assert local.names_of(["bf16,mxfp8", "nvfp4", "bf16"]) == ("bf16", "mxfp8", "nvfp4")
     assert local.step_fields(a=1, b=None) == {"a": 1}
+    file = tmp_path / "small.json"
+    file.write_text(json.dumps(CONFIG))
+    found = made(hf_config=file, micro_batch_size=1, sequence_length=512)
+    assert found.workload.name == "small"
+    assert found.workload.hugging_face_config is not None
 
 
 @pytest.mark.parametrize(

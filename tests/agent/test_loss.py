@@ -1,7 +1,5 @@
 """Loss runs: the tokens' entropy is what it says, and a run diverges by the rules and by nothing else."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from itertools import pairwise
@@ -27,11 +25,13 @@ def test_the_entropy_of_the_tokens_is_what_the_source_says() -> None:
     assert set(tokens) <= set(range(128_256))
 
 
-def test_equal_seeds_give_equal_tokens_and_others_others() -> None:
+def test_equal_seeds_give_equal_tokens_of_a_vocabulary_that_is_no_chain_too_small() -> None:
     chain = source(512, seed=1)
     assert sequence(chain, 64, 3) == sequence(source(512, seed=1), 64, 3)
     assert sequence(chain, 64, 3) != sequence(chain, 64, 4)
     assert source(512, seed=2) != chain
+    with pytest.raises(ValueError, match="at least 3 tokens, not 2"):
+        source(2, 0)
 
 
 @given(st.integers(3, 300_000), st.integers(0, 5))
@@ -41,11 +41,6 @@ def test_every_state_has_distinct_successors_of_the_vocabulary(vocabulary: int, 
     for successors in chain.successors:
         assert len(set(successors)) == len(chain.chances)
         assert max(successors) < len(chain.tokens)
-
-
-def test_a_vocabulary_too_small_for_a_chain_is_refused() -> None:
-    with pytest.raises(ValueError, match="at least 3 tokens, not 2"):
-        source(2, 0)
 
 
 def changed(values: list[float], at: int, to: list[float]) -> list[float]:
@@ -65,12 +60,14 @@ def changed(values: list[float], at: int, to: list[float]) -> list[float]:
         (changed(FALLING, 20, [FALLING[18] + 0.51]), CALM, Divergence(20, "loss_rose")),
         (FALLING, changed(CALM, 30, [11.0, 11.0]), None),
         (FALLING, changed(CALM, 30, [11.0, 11.0, 11.0]), Divergence(32, "gradient_norm_rose")),
+        (FALLING, [0.05, 0.05, *CALM[2:]], None),
         (FALLING, changed(CALM, 30, [9.9] * 9), None),
         (FALLING, changed(CALM, 30, [11.0, 11.0, 5.0, 11.0, 11.0]), None),
     ],
     ids=[
         "healthy", "without norms", "NaN", "infinite at once", "an infinite norm", "a small rise",
         "a rise above half a nat", "two steps of a large norm", "three steps of a large norm",
+        "a norm that grows as layers wake up",
         "a norm below ten times its median", "large norms that are not in a row",
     ],
 )  # fmt: skip

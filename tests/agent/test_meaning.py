@@ -1,7 +1,5 @@
 """What the figures mean: the rules of `results.meaning` on figures whose cause is known."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -47,8 +45,13 @@ def test_a_share_or_speedup_that_can_not_be_is_an_error(share: float, speedup: f
         ({"recipe": "bf16"}, "baseline", "is the baseline of the others"),
         ({"verdict": "fallback"}, "fallback", "fell back to another precision"),
         ({}, "gemm_bound", "GEMM-bound"),
-        ({"measured": ratio(EXPECTED * 0.996)}, "gemm_bound", "as its GEMMs allow"),
+        ({"measured": ratio(EXPECTED * 0.996)}, "gemm_bound", "as its GEMMs alone allow"),
         ({"measured": ratio(EXPECTED * 1.1)}, "gemm_bound", "other kernels are faster too"),
+        (
+            {"measured": ratio(5 / 3), "cast_share": ratio(0.8), "cast_speedup": ratio(S)},
+            "gemm_bound",
+            "as its GEMMs with their casts allow (1.67x): they are 80% of the step",
+        ),
         ({"measured": ratio(1.3)}, "overhead", "by quantisation"),
         ({"measured": ratio(1.3, half=0.4)}, "gemm_bound", "allow"),
         ({"measured": ratio(0.9), "difference": "slower"}, "overhead", "and more"),
@@ -57,9 +60,16 @@ def test_a_share_or_speedup_that_can_not_be_is_an_error(share: float, speedup: f
         ({"gemm_speedup": ratio(1.04, half=0.05)}, "not_beneficial", "not beneficial at these shapes"),
         ({"gemm_share": 0.01, "measured": ratio(1.002), "difference": "no_difference"}, "no_difference", "the noise"),
         ({"gemm_speedup": ratio(0.44, half=0.3)}, "not_beneficial", "0.44x (0.31 to 0.57) as fast"),
-        ({"gemm_speedup": ratio(1.3, half=0.35)}, "unknown", "is unknown: they run 1.30x (0.85 to 1.76) as fast"),
+        (
+            {"gemm_speedup": ratio(1.3, half=0.35)},
+            "unknown",
+            "is unknown: its GEMMs alone run 1.30x (0.85 to 1.76) as fast",
+        ),
         ({"gemm_speedup": None}, "unknown", "no GEMM figure"),
-        ({"measured": None}, "unknown", "no training figure"),
+        ({"measured": None}, "unknown", "nvfp4: its GEMMs alone run 2.00x as fast as bf16's; no training figure, so"),
+        ({"measured": None, "cast_speedup": ratio(1.1)}, "unknown", "as bf16's, with their casts 1.10x; no training"),
+        ({"measured": None, "tax_in_speedup": True}, "unknown", "nvfp4: its GEMMs with their casts run 2.00x as fast"),
+        ({"measured": ratio(0.7), "difference": "slower"}, "overhead", "eats all of the time saved and more, 11% of"),
         ({"gemm_share": None}, "unknown", "no share of the GEMMs"),
     ],
 )
@@ -73,29 +83,22 @@ def test_the_kind_follows_from_the_figures(changes: dict[str, Any], kind: str, w
 def test_the_gap_is_split_into_quantisation_and_the_rest() -> None:
     """A step of 10 s: 7 s of GEMMs become 3.5 s; quantisation takes 0.875 s more, something else 0.625 s."""
     measured = 10 / (3 + 3.5 + 0.875 + 0.625)
-    found = meaning(facts(measured=ratio(measured), quantization_tax=0.875 / (3.5 + 0.875)))
-    assert found.expected_speedup == pytest.approx(10 / 6.5)
-    assert found.quantization_part == pytest.approx(0.875 / 3.5)
-    assert found.other_part == pytest.approx(0.625 / 3.5)
-    assert "overhead eats 43% of the time saved, 25% by quantisation and 18% by the rest" in found.sentence
-
-
-def test_quantisation_takes_no_more_than_the_gap() -> None:
-    found = meaning(facts(measured=ratio(1.45), quantization_tax=0.5))
-    assert found.other_part == pytest.approx(0.0)
-
-
-def test_a_tax_that_was_not_measured_leaves_the_split_open() -> None:
-    found = meaning(facts(measured=ratio(1.3), quantization_tax=None))
-    assert (found.quantization_part, found.other_part) == (None, None)
-    assert "not measured" in found.sentence
-
-
-def test_gemms_timed_with_their_quantisation_leave_the_gap_to_the_rest() -> None:
-    found = meaning(facts(measured=ratio(1.3), tax_in_speedup=True))
-    assert found.quantization_part == 0.0
-    assert found.other_part
-    assert "timed with theirs" in found.sentence
+    result = meaning(facts(measured=ratio(measured), quantization_tax=0.875 / (3.5 + 0.875)))
+    assert result.expected_speedup == pytest.approx(10 / 6.5)
+    assert result.quantization_part == pytest.approx(0.875 / 3.5)
+    assert result.other_part == pytest.approx(0.625 / 3.5)
+    assert "overhead eats 43% of the time saved, 58% of that by quantisation." in result.sentence
+    result = meaning(facts(measured=ratio(measured), quantization_tax=0.2, tax_is_bound=True))
+    assert "of the time saved, at least 58% of that by quantisation." in result.sentence
+    result = meaning(facts(measured=ratio(1.45), quantization_tax=0.5))
+    assert result.other_part == pytest.approx(0.0)
+    result = meaning(facts(measured=ratio(1.3), quantization_tax=None))
+    assert (result.quantization_part, result.other_part) == (None, None)
+    assert "not measured" in result.sentence
+    result = meaning(facts(measured=ratio(1.3), tax_in_speedup=True))
+    assert result.quantization_part == 0.0
+    assert result.other_part
+    assert "; its GEMMs with their casts would give 1.54x: " in result.sentence
 
 
 @given(
@@ -130,32 +133,27 @@ AUTOCAST = GemmSum(mode="autocast", seconds=interval(1.0), speedup=interval(1.5)
 PREQUANTIZED = GemmSum(mode="prequantized", seconds=interval(0.6), speedup=interval(2.5))
 
 
-def test_the_gemms_alone_are_the_prequantized_ones() -> None:
+def test_the_gemms_alone_are_the_prequantized_ones_else_the_autocast_sum_says_so() -> None:
     found = facts_of(with_sums(AUTOCAST, PREQUANTIZED), "bf16", 0.7, 0.01)
     assert found.gemm_speedup == PREQUANTIZED.speedup
     assert (found.tax_in_speedup, found.quantization_tax, found.noise_floor) == (False, 0.25, 0.01)
-
-
-def test_without_them_the_autocast_sum_stands_in_and_says_so() -> None:
     failed = GemmSum(mode="prequantized", failure=Failure(reason="no_prequantized_mode"))
     found = facts_of(with_sums(AUTOCAST, failed), "bf16", 0.7)
     assert (found.gemm_speedup, found.tax_in_speedup) == (AUTOCAST.speedup, True)
 
 
-def test_a_recipe_without_training_has_no_measured_speedup() -> None:
+def test_without_training_or_optimizer_there_is_no_speedup_to_hold_against() -> None:
     failed = recipe_result("nvfp4", training=Training(failure=Failure(reason="not_requested")))
     assert facts_of(failed, "bf16", 0.7).measured is None
-
-
-def test_layers_in_bf16_gain_nothing_and_lower_the_expectation() -> None:
-    half = facts(gemm_share=0.8, gemm_speedup=ratio(2.0, 1e-5), measured=ratio(1.25, 0.01), kept_share=0.5)
-    found = meaning(half)
-    assert found.expected_speedup == pytest.approx(1 / (0.2 + 0.8 * 0.75))
-    assert found.kind == "gemm_bound"
-    assert meaning(replace(half, kept_share=0.0)).kind == "overhead"
-
-
-def test_a_step_without_its_optimizer_is_not_held_against_the_gemms() -> None:
     whole = with_sums(AUTOCAST, PREQUANTIZED)
     without = whole.training.model_copy(update={"missing": ("optimizer",)})
     assert facts_of(whole.model_copy(update={"training": without}), "bf16", 0.7).measured is None
+
+
+def test_layers_in_bf16_are_named_and_have_no_quantisation() -> None:
+    half = facts(gemm_speedup=ratio(2.0, 1e-5), measured=ratio(1.3), layers_bf16=5, own_share=0.5)
+    found, all_own = meaning(half), meaning(replace(half, layers_bf16=0, own_share=1.0))
+    assert "; its GEMMs alone (the last 5 layers' in BF16) would give 1.54x" in found.sentence
+    assert "; its GEMMs alone would give 1.54x" in all_own.sentence
+    assert "; its GEMMs alone (the last layer's in BF16) would" in meaning(replace(half, layers_bf16=1)).sentence
+    assert found.quantization_part == pytest.approx(all_own.quantization_part / 2)

@@ -1,7 +1,5 @@
 """A variant's windows on recordings: power of each part, pooled validity, the worst GPU's throttling, thinned trace."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 
@@ -95,37 +93,28 @@ def names(found: object) -> list[str]:
     return [reason.name for reason in found]
 
 
-def test_windows_of_less_than_ten_seconds_together_give_no_power_at_all() -> None:
+def test_too_short_windows_and_a_gpu_without_recording_give_no_power() -> None:
     short = windows(seconds=1.0)
     assert names(powers(recorded(short), short)) == ["too_short"]
     assert names(powers(recorded(windows()), [])) == ["too_short"]
-
-
-def test_one_part_that_is_locked_to_the_sensor_voids_the_power() -> None:
-    made = windows()
-    made[1] = PowerWindow(made[1].part, made[1].window, 0.1, 0.0)
-    assert names(powers(recorded(windows()), made)) == ["phase_locked"]
-
-
-def test_one_gpu_whose_own_steps_are_locked_voids_the_power_though_the_mean_of_all_is_not() -> None:
-    made = [replace(one, step_seconds=0.233, steps={"GPU-0": 0.2, "GPU-1": 0.266}) for one in windows()]
-    both = recorded(windows()) | recorded(windows(), "GPU-1")
-    assert names(powers(both, made)) == ["phase_locked"]
-
-
-def test_a_lock_of_the_gpus_mean_alone_voids_nothing() -> None:
-    free = [replace(one, step_seconds=0.2, steps={"GPU-0": 0.167, "GPU-1": 0.233}) for one in windows()]
-    both = recorded(windows()) | recorded(windows(), "GPU-1")
-    assert isinstance(powers(both, free), power_windows.NodePower)
-
-
-def test_a_gpu_without_recording_or_with_another_scope_voids_the_power() -> None:
     both = recorded(windows())
     assert names(
         power_windows.node_power_by_part(both, windows(), ["GPU-0", "GPU-1"], SensorFacts(sensor_seconds=0.1))
     ) == ["no_sampler"]
     mixed = both | recorded(windows(), "GPU-1", module=True)
     assert names(powers(mixed, windows())) == ["module_shared"]
+
+
+def test_one_part_or_gpu_that_is_locked_voids_the_power_and_the_mean_alone_does_not() -> None:
+    made = windows()
+    made[1] = PowerWindow(made[1].part, made[1].window, 0.1, 0.0)
+    assert names(powers(recorded(windows()), made)) == ["phase_locked"]
+    made = [replace(one, step_seconds=0.233, steps={"GPU-0": 0.2, "GPU-1": 0.266}) for one in windows()]
+    both = recorded(windows()) | recorded(windows(), "GPU-1")
+    assert names(powers(both, made)) == ["phase_locked"]
+    free = [replace(one, step_seconds=0.2, steps={"GPU-0": 0.167, "GPU-1": 0.233}) for one in windows()]
+    both = recorded(windows()) | recorded(windows(), "GPU-1")
+    assert isinstance(powers(both, free), power_windows.NodePower)
 
 
 def test_throttling_is_told_of_the_gpu_that_it_hit_most() -> None:
@@ -149,11 +138,17 @@ def test_a_gpu_of_which_nothing_tells_of_heat_or_brake_is_named() -> None:
     assert power_windows.held_back(found, windows_).marked is None, "it would pass for a cool one"
 
 
-def test_clocks_are_means_and_heat_is_the_hottest_within_the_windows() -> None:
+def test_clocks_are_means_and_the_trace_is_thinned() -> None:
     rows = [SensorRow(float(n), "GPU-0", celsius=50 + n, sm_mhz=1000 + n) for n in range(10)]
     clocks = power_windows.clocks(Tape(rows).recordings(), [Window(1.0, 3.0)])
     assert (clocks.sm_mhz, clocks.celsius) == (1002.0, 53.0)
     assert power_windows.clocks({}, [Window(1.0, 3.0)]) is None
+    rows = [SensorRow(n * 0.5, uuid, milliwatts=100_000) for n in range(4000) for uuid in ("GPU-0", "GPU-1")]
+    rows = [row for row in rows if not (row.gpu == "GPU-1" and 500 < row.at < 700)]
+    trace = power_windows.power_trace(Tape(rows).recordings(), "2026-11-21T09:00:00Z", 0.0)
+    assert len(trace.watts) <= 600
+    assert set(trace.watts) == {200.0, None}
+    assert power_windows.power_trace({}, "2026-11-21T09:00:00Z", 0.0) is None
 
 
 @pytest.mark.parametrize(
@@ -180,12 +175,3 @@ def test_memory_in_use_is_the_fullest_gpus_highest_within_the_windows(
     found = power_windows.device_memory(Tape(rows).recordings(), [Window(1.0, 3.0)], gpus, health, product)
     assert found == DeviceMemory(used_bytes=used, total_bytes=90, counted=counted)
     assert power_windows.device_memory(Tape(rows).recordings(), [], gpus, health, product) is None, "nothing trained"
-
-
-def test_the_trace_is_thinned_and_what_one_gpu_did_not_tell_is_no_number() -> None:
-    rows = [SensorRow(n * 0.5, uuid, milliwatts=100_000) for n in range(4000) for uuid in ("GPU-0", "GPU-1")]
-    rows = [row for row in rows if not (row.gpu == "GPU-1" and 500 < row.at < 700)]
-    trace = power_windows.power_trace(Tape(rows).recordings(), "2026-11-21T09:00:00Z", 0.0)
-    assert len(trace.watts) <= 600
-    assert set(trace.watts) == {200.0, None}
-    assert power_windows.power_trace({}, "2026-11-21T09:00:00Z", 0.0) is None

@@ -1,7 +1,5 @@
 """The full model's memory is told only where its formula fits what the short model took."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -85,12 +83,16 @@ def test_the_formula_fits_a_layer_with_experts_if_unfused_attentions_probabiliti
     assert "activations" in fused.failure.message
 
 
-def test_probabilities_are_a_number_for_each_head_and_pair_of_tokens_of_every_layer() -> None:
+def test_probabilities_are_of_heads_and_tokens_and_without_training_there_is_no_figure() -> None:
     for recompute, layers in (("None", 32), ("Full", 1)):
         plain = Workload(preset="llama3-8b", micro_batch_size=2, sequence_length=256, recompute=recompute)  # type: ignore[arg-type]
         fused, unfused = (training_memory(resolve(plain), "mxfp8", fused_attention=one) for one in (True, False))
         assert unfused.activations - fused.activations == 2 * layers * 32 * 2 * 256 * 256
         assert unfused.state == fused.state
+    found = model_memory("bf16", LLAMA, REHEARSED["bf16"], None)
+    assert found.failure.reason == "not_trained"
+    shapes = resolve(Workload(name="shapes", shapes=(Shape(m=64, k=64, n=64),)))
+    assert model_memory("bf16", shapes, Memory(), None) is None
 
 
 @pytest.mark.parametrize(
@@ -108,13 +110,10 @@ def test_a_short_model_that_took_something_else_leaves_no_figure(changes: dict[s
     assert named in found.failure.message
 
 
-def test_what_the_short_model_was_without_is_left_out_of_the_prediction() -> None:
+def test_what_the_short_model_lacked_is_left_out_and_fp32_gradients_take_more() -> None:
     head = 128_256 * 4096 * 16
     found = told(ran=sample(head=None), state_bytes=STATE - head, allocated_peak_bytes=STATE - head + 3_000_000_000)
     assert found.bytes == told().bytes
-
-
-def test_fp32_gradients_take_two_bytes_a_weight_more() -> None:
     short = 961_560_576 * 2
     found = told(state_bytes=STATE + short, allocated_peak_bytes=STATE + short + 17_662_346_752, gradient_bytes=4)
     assert (found.bytes or 0) - (told().bytes or 0) == 2 * LLAMA.parameters.total
@@ -124,10 +123,3 @@ def test_fp32_gradients_take_two_bytes_a_weight_more() -> None:
 def test_a_backend_that_does_not_tell_the_parts_has_no_figure(lacking: str) -> None:
     found = told(**{lacking: None})
     assert (found.bytes, found.failure and found.failure.reason) == (None, "not_told")
-
-
-def test_without_training_there_is_no_figure_and_bare_shapes_have_none_to_miss() -> None:
-    found = model_memory("bf16", LLAMA, REHEARSED["bf16"], None)
-    assert found.failure.reason == "not_trained"
-    shapes = resolve(Workload(name="shapes", shapes=(Shape(m=64, k=64, n=64),)))
-    assert model_memory("bf16", shapes, Memory(), None) is None

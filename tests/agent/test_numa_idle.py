@@ -1,7 +1,5 @@
 """An idle GB200 in NUMA mode is idle, however much of its memory the system or ended processes hold."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

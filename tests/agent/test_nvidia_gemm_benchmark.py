@@ -1,7 +1,5 @@
 """Reading NVIDIA's table, and what is made of the turns."""
 
-from __future__ import annotations
-
 import pytest
 
 from benchmarks.nvidia_gemm import Turn, parse, request_of, speedup, summary, timed_seconds
@@ -18,36 +16,24 @@ Shape                     BF16 TFLOPS   BF16 ms  FP8Cur TFLOPS  FP8Cur ms    FP8
 """
 
 
-def test_nvidias_table_is_read_as_seconds_and_what_failed_as_none() -> None:
+def test_nvidias_table_is_read_and_what_failed_or_is_zero_gives_no_speedup() -> None:
     rows = parse(TABLE)
     assert rows["8192x4096x6144"] == pytest.approx({"bf16": 6e-4, "fp8_current": 4e-4, "fp8_block": 5e-4})
     assert rows["8192x4096x4096"]["fp8_block"] is None
-
-
-def test_a_failed_shape_gives_no_speedup_rather_than_a_larger_one() -> None:
     rows = parse(TABLE)
     assert speedup(rows, "fp8_current") == pytest.approx(1.0 / 0.75)
     assert speedup(rows, "fp8_block") is None
     assert speedup({}, "fp8_current") is None
-
-
-def test_a_zero_is_a_failure_too() -> None:
     assert parse(TABLE.replace("0.350", "0.000"))["8192x4096x4096"]["fp8_current"] is None
-
-
-def test_text_of_something_else_is_refused() -> None:
     with pytest.raises(ValueError, match="no table"):
         parse("Error: CUDA is not available.")
 
 
-def test_we_time_as_long_as_nvidia_does() -> None:
+def test_we_time_as_long_as_nvidia_does_and_tell_spreads_from_run_to_run() -> None:
     seconds = timed_seconds(parse(TABLE), "fp8_current")
     assert seconds == pytest.approx(0.175)
     timing = request_of([Shape(m=8192, k=4096, n=6144)], "fp8_current", 36.0, 3).timing
     assert timing.passes * 2 * 3 * timing.segment_seconds == pytest.approx(36.0)
-
-
-def test_spreads_are_told_from_run_to_run() -> None:
     found = summary([Turn(1.5, 1.40, 0.004), Turn(1.6, 1.41, 0.006), Turn(None, None, None)])
     assert found["nvidia_spread"] == pytest.approx(0.0707, abs=1e-3)
     assert found["ours_half_width"] == pytest.approx(0.005)

@@ -1,7 +1,5 @@
 """NVIDIA's published table read into our schema, and its method repeated on a device that the test decides."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -56,7 +54,7 @@ def test_the_printed_parts_add_up_to_the_printed_sums_within_a_fifth_of_a_per_ce
             assert seconds[0] / 24e-3 == pytest.approx(TABLE[f"{table}_{mode}"]["layer"][recipe], rel=0.002)
 
 
-def test_the_table_is_read_as_the_method_says() -> None:
+def test_the_table_is_read_as_the_method_says_and_told_in_words() -> None:
     found = {(one.name, one.recipe): one for one in readings(B300_ROWS)}
     nvfp4, current = found["attn_out", "nvfp4"], found["attn_out", "fp8_current"]
     assert nvfp4.over["bf16"] == pytest.approx(1.20, abs=0.005)
@@ -65,16 +63,13 @@ def test_the_table_is_read_as_the_method_says() -> None:
     assert current.over["bf16"] == pytest.approx(0.97, abs=0.005)
     assert current.kind == "not_beneficial"
     assert {key for key, one in found.items() if one.kind == "not_beneficial"} == {("attn_out", "fp8_current")}
-
-
-def test_the_reading_stands_in_the_result_in_words() -> None:
     assert "attn_out fprop: fp8_current 0.97x over bf16, 0.85x over mxfp8: not beneficial at this shape" in (
         of(B300, "fp8_current").notes
     )
     assert "attn_out fprop: nvfp4 1.20x over bf16, 1.05x over mxfp8" in of(B300, "nvfp4").notes
 
 
-def test_the_tax_is_labelled_as_nvidias_and_as_counting_too_much() -> None:
+def test_the_tax_is_nvidias_and_an_autocast_figure_is_no_prequantized_one() -> None:
     tax = tax_seconds(of(B300, "nvfp4"))
     assert tax / 24 * 1e3 == pytest.approx(6.453 - 3.764, abs=0.003)
     note = next(note for note in of(B300, "nvfp4").notes if "tax" in note)
@@ -82,16 +77,13 @@ def test_the_tax_is_labelled_as_nvidias_and_as_counting_too_much() -> None:
     assert note.startswith("quantisation tax 6.45 - 3.76 = 2.69 ms a layer")
     assert "1.5 to 1.75 times" in note
     assert of(B300, "nvfp4").quantization_tax is None  # that field is a share of kernels, which nobody looked at
-
-
-def test_an_autocast_figure_in_a_prequantized_column_is_not_taken_for_one() -> None:
     part = next(part for part in of(B300, "fp8_delayed").sums if part.mode == "prequantized")
     assert part.seconds is None
     assert part.failure.reason == "no_prequantized_mode"
     assert tax_seconds(of(B300, "fp8_delayed")) is None
 
 
-def test_published_figures_are_marked_as_replayed_unverified_and_without_intervals() -> None:
+def test_published_figures_are_marked_and_have_the_shapes_that_they_are_for() -> None:
     assert (B300.method, B300.provenance, B300.product) == ("nvidia", "replayed", "B300")
     assert "n = 1" in B300.sources[0]
     for recipe in B300.recipes:
@@ -99,9 +91,6 @@ def test_published_figures_are_marked_as_replayed_unverified_and_without_interva
         assert {gemm.seconds.n for gemm in recipe.gemms if gemm.seconds} == {1}
     assert B300.recommendation.by_speed is None
     assert MeasurementResult.model_validate_json(B300.model_dump_json(by_alias=True)) == B300
-
-
-def test_forward_gemms_carry_the_shapes_that_they_were_published_for() -> None:
     shapes = {(gemm.name, gemm.m, gemm.k, gemm.n) for gemm in of(B300, "mxfp8").gemms if gemm.k}
     assert shapes == {
         ("qkv", 15872, 4096, 12288),
@@ -135,14 +124,11 @@ def measured(bench: Bench, repeats: int = 3) -> tuple[ShapeRow, ...]:
     return nvidia_method.measure(asked, bench, repeats)
 
 
-def test_the_twelve_shapes_run_forward_in_both_modes_with_ten_warm_ups_and_a_hundred_calls() -> None:
+def test_the_twelve_shapes_run_with_warm_ups_and_repeated_runs_give_intervals() -> None:
     bench = Bench()
     measured(bench, repeats=1)
     assert len(bench.asked) == 2 * 2 * 12
     assert {(warmups, calls) for *_, warmups, calls in bench.asked} == {(WARMUPS, CALLS)} == {(10, 100)}
-
-
-def test_repeated_runs_give_speedups_with_an_interval() -> None:
     bf16, mxfp8 = nvidia_method.recipe_results(measured(Bench()))
     assert [part.speedup for part in bf16.sums] == [None, None]
     for part in mxfp8.sums:
@@ -160,13 +146,10 @@ def test_a_failed_shape_makes_its_sum_null_and_never_smaller(name: str) -> None:
     assert tax_seconds(mxfp8) is None
 
 
-def test_a_failed_shape_is_not_tried_again() -> None:
+def test_a_failed_shape_is_not_tried_again_and_the_head_left_out() -> None:
     bench = Bench(failing="qkv")
     measured(bench)
     assert len([call for call in bench.asked if call[:4] == ("qkv", "fprop", "mxfp8", "autocast")]) == 1
-
-
-def test_the_head_is_left_out_as_it_is_in_nvidias_tool() -> None:
     bench = Bench()
     nvidia_method.measure(request(workload=Workload(preset="llama3-8b"), recipes=("mxfp8",)), bench, 1)
     assert "lm_head" not in {name for name, *_ in bench.asked}

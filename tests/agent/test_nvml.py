@@ -1,7 +1,5 @@
 """What NVML tells, and what is made of a driver that does not answer."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -29,6 +27,7 @@ class FakeNvml:
             "Name": b"NVIDIA GB200",
             "MemoryInfo": SimpleNamespace(total=186 * 10**9, used=5 * 10**8),
             "EnforcedPowerLimit": 1_200_000,
+            "PciInfo": SimpleNamespace(busId=b"00000009:01:00.0"),
         }
     )
 
@@ -61,33 +60,24 @@ class FakeNvml:
         return answer
 
 
-def test_gpus_are_read_by_uuid_in_si_units() -> None:
+def test_gpus_are_read_by_uuid_in_si_units_and_gaps_are_no_errors() -> None:
     library = FakeNvml()
     found = read(library)
     assert (found.driver, found.failure) == ("580.95.05", None)
     assert found.gpus[1] == Gpu(
-        uuid="GPU-1", name="NVIDIA GB200", memory_bytes=186 * 10**9, enforced_limit_watts=1200.0
+        uuid="GPU-1", name="NVIDIA GB200", memory_bytes=186 * 10**9, enforced_limit_watts=1200.0, pci="00000009:01:00.0"
     )
     assert library.open_sessions == 0
-
-
-def test_a_question_that_the_driver_does_not_support_leaves_a_gap_not_an_error() -> None:
     found = read(FakeNvml(unsupported=frozenset({"EnforcedPowerLimit", "MemoryInfo"})))
     assert (found.gpus[0].enforced_limit_watts, found.gpus[0].memory_bytes) == (None, None)
 
 
-def test_a_gpu_without_identity_is_a_failure_with_the_session_closed() -> None:
+def test_without_identity_or_driver_there_is_a_reason_never_both() -> None:
     library = FakeNvml(unsupported=frozenset({"UUID"}))
     found = read(library)
     assert found.failure.reason == "nvml_failed"
     assert library.open_sessions == 0
-
-
-def test_a_missing_driver_is_a_named_reason() -> None:
     found = read(FakeNvml(init_error="Driver Not Loaded"))
     assert (found.failure.reason, found.failure.message) == ("nvml_unavailable", "Driver Not Loaded")
-
-
-def test_on_any_machine_a_reading_has_gpus_or_a_reason() -> None:
     found = read()
     assert bool(found.gpus) != bool(found.failure)

@@ -1,7 +1,5 @@
 """Overlapping kernels are counted once, and nothing is lost."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,13 +28,9 @@ def test_a_moment_is_shared_equally_by_what_runs_in_it(spans: list[tuple[float, 
 
 
 @given(SPANS)
-def test_what_all_get_is_the_time_in_which_anything_ran(spans: list[tuple[float, float]]) -> None:
+def test_spans_divide_the_time_in_which_anything_ran_by_their_share(spans: list[tuple[float, float]]) -> None:
     covered = {tick for start, end in spans for tick in range(int(start), int(end))}
     assert union(spans) == pytest.approx(len(covered))
     assert sum(divided(spans)) == pytest.approx(len(covered))
-
-
-@given(SPANS)
-def test_no_span_gets_more_than_its_length_or_less_than_its_share_of_it(spans: list[tuple[float, float]]) -> None:
     for (start, end), got in zip(spans, divided(spans), strict=True):
         assert (end - start) / max(1, len(spans)) - 1e-9 <= got <= end - start + 1e-9

@@ -1,7 +1,5 @@
 """A whole run on scripted GPUs: preflight, a process a GPU, real sampling, calibration, warm-up, and how it ends."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -17,7 +15,7 @@ from precision_agent.run.open import chosen
 from precision_api.exchange.exits import exit_of
 from precision_api.exchange.request import Timing
 from precision_api.exchange.result import DeviceMemory, MeasurementResult
-from tests.support.fake_nvml import FakeNvml, compile_nvml, forking
+from tests.support.fake_nvml import FakeNvml
 from tests.support.result_objects import TINY_WORKLOAD, request_text
 
 RUN = """
@@ -37,11 +35,6 @@ TWO = GPU.format("a", 500) + GPU.format("b", 520)
 Run = Callable[..., dict[str, Any]]
 
 
-@pytest.fixture(scope="session")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compile_nvml(tmp_path_factory.mktemp("fake_nvml"))
-
-
 def go(
     library: Path,
     folder: Path,
@@ -59,13 +52,6 @@ def go(
     defaults = {"product": "H200", "gpus": 2, "recipes": ("bf16", "nvfp4"), "timing": timing}
     text = request_text(**(defaults | {"gemm_modes": ("autocast",)} | changes))
     return dict(FakeNvml(library, path, by).run(RUN, text, gpu, str(waves), backend))
-
-
-@pytest.fixture(scope="module")
-def by(library: Path) -> Iterator[Popen[str]]:
-    """What forks for each run."""
-    with forking(library) as process:
-        yield process
 
 
 @pytest.fixture
@@ -139,9 +125,13 @@ def test_a_run_on_two_gpus_has_sensors_steadiness_clocks_memory_trace_and_health
     assert "too_short" in training.energy.reasons, "seconds are not the ten that energy needs"
 
 
-def test_one_gpu_can_be_measured_alone_by_its_uuid(long: Run) -> None:
+def test_one_gpu_is_measured_alone_and_a_lost_one_takes_the_energy_alone(long: Run) -> None:
     result = MeasurementResult.model_validate(long("one alone, without a word on heat")["result"])
     assert [gpu.uuid for gpu in result.gpus] == ["GPU-b"]
+    result = MeasurementResult.model_validate(long("one lost")["result"])
+    training = result.recipes[0].training
+    assert training.tokens_per_second is not None
+    assert "sensor_lost" in training.energy.reasons
 
 
 def test_a_gpu_that_tells_of_no_heat_is_named_and_not_taken_for_a_cool_one(long: Run) -> None:
@@ -172,13 +162,6 @@ def test_what_must_not_be_measured_is_refused_before_any_context(
     assert found["result"] is None
     assert exit_of(found["exit"]).reason == reason
     assert words in found["message"]
-
-
-def test_a_gpu_that_is_lost_mid_run_takes_the_energy_and_leaves_the_rates(long: Run) -> None:
-    result = MeasurementResult.model_validate(long("one lost")["result"])
-    training = result.recipes[0].training
-    assert training.tokens_per_second is not None
-    assert "sensor_lost" in training.energy.reasons
 
 
 def test_a_run_begun_anew_after_out_of_memory_is_not_refused_for_what_it_left_on_the_gpus_itself(long: Run) -> None:

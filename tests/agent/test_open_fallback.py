@@ -1,7 +1,5 @@
 """A Transformer Engine that is installed and can't be loaded: torch measures in its place, and the result says why."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Pauses against phase lock: what a step draws is told without them, for a sensor that looks a quarter of the time."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field, replace
 from itertools import repeat
@@ -89,7 +87,7 @@ def names(found: object) -> list[str]:
     return [reason.name for reason in found if isinstance(reason, Reason)]
 
 
-def test_pauses_whose_power_was_not_measured_leave_no_figure_but_the_reason() -> None:
+def test_pauses_without_power_or_with_more_of_it_leave_a_reason() -> None:
     steps = Steps(0.15, 0.7, aliasing.pauses(1, 0.025))
     gpu = SeldomSensor(steps)
     recorded, made = {"GPU-0": gpu.recording()}, windows(gpu, steps, 0.025)
@@ -97,18 +95,18 @@ def test_pauses_whose_power_was_not_measured_leave_no_figure_but_the_reason() ->
     slow = SensorFacts(sensor_seconds=0.3, rests=gpu.rests)
     assert rest_watts(recorded["GPU-0"].gpu, gpu.rests, 0.3) is None, "no reading is surely free of the load"
     assert "rest_unknown" in names(node_power_by_part(recorded, made, ["GPU-0"], slow))
+    assert without_pauses(EnergyReading(1000.0, 10.0, 100), 1.0, 100.0).reasons == (why.REST_ABOVE_LOAD,)
+    void = EnergyReading(None, 10.0, 0, reasons=(why.SENSOR_LOST,))
+    assert without_pauses(void, 1.0, None) is void
 
 
-def test_without_pauses_nothing_is_taken_off_and_the_power_at_rest_is_not_asked_for() -> None:
+def test_without_pauses_nothing_is_taken_off_and_rest_is_read_after_the_load() -> None:
     steps = Steps(0.233, 0.7, repeat(0.0))
     gpu = SeldomSensor(steps)
     found = node_power_by_part(
         {"GPU-0": gpu.recording()}, windows(gpu, steps, 0.0), ["GPU-0"], SensorFacts(sensor_seconds=0.1)
     )
     assert found.watts["layers"] == pytest.approx(steps.watts, rel=0.02)
-
-
-def test_the_power_at_rest_is_read_after_the_load_has_left_the_sensor() -> None:
     gpu = SeldomSensor(Steps(0.1, 0.7, repeat(0.0)))
     assert rest_watts(gpu.recording().gpu, gpu.rests, 0.1) == pytest.approx(REST_WATTS)
     assert rest_watts(gpu.recording().gpu, gpu.rests[:1], 0.1) is None, "a few readings are no level"
@@ -154,12 +152,6 @@ def test_a_run_asks_for_pauses_between_groups_and_keeps_what_each_device_says_of
 def test_steps_and_pauses_add_up_to_the_window(step: float, rest: float, running: float) -> None:
     whole = EnergyReading(10.0 * (running * step + (1 - running) * rest), 10.0, 100)
     assert without_pauses(whole, 10.0 * (1 - running), rest).watts == pytest.approx(step)
-
-
-def test_a_rest_that_draws_no_less_than_the_windows_is_a_reason() -> None:
-    assert without_pauses(EnergyReading(1000.0, 10.0, 100), 1.0, 100.0).reasons == (why.REST_ABOVE_LOAD,)
-    void = EnergyReading(None, 10.0, 0, reasons=(why.SENSOR_LOST,))
-    assert without_pauses(void, 1.0, None) is void
 
 
 @given(st.floats(0.001, 3.0))

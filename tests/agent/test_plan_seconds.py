@@ -1,7 +1,5 @@
 """How long a run will take, told before it begins."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -48,20 +46,28 @@ def test_abba_blocks_take_what_their_order_takes(
     assert found.timed_seconds == pytest.approx(slots * segment * (1 + training))
 
 
-def test_loss_runs_and_a_second_depth_take_time_only_where_they_run() -> None:
+def test_loss_runs_and_second_depth_take_time_where_they_run_and_allowances_are_named() -> None:
     quick = {phase.name for phase in phases(asked("quick"))}
     assert not quick & {"loss", "second_depth"}
     assert "second_depth" in {phase.name for phase in phases(asked("standard"))}
     assert "second_depth" not in {phase.name for phase in phases(asked("standard", training=False))}
     assert "loss" in {phase.name for phase in phases(asked("quick", loss=LossRuns()))}
+    for phase in phases(asked("standard", loss=LossRuns())):
+        assert phase.name in ("measure", "idle") or phase.why.startswith("allowance: ")
 
 
-def test_the_loss_runs_of_standard_leave_three_quarters_of_an_agents_deadline_to_the_rest() -> None:
+def test_loss_runs_leave_time_to_the_rest_and_a_hybrid_has_none_of_its_steps() -> None:
     of_all = asked("standard", loss=LOSS_BY_DEFAULT["standard"]).model_copy(update={"recipes": RECIPE_NAMES})
     found = {phase.name: phase.seconds for phase in phases(of_all, gpus=1)}
     assert found["loss"] < 0.25 * 5400
     assert sum(found.values()) < 0.6 * 5400
     assert {phase.name: phase.seconds for phase in phases(of_all, gpus=8)}["loss"] < 0.05 * 5400
+    moe = Workload(preset="nemotron-h-56b")
+    found = phases(request(workload=moe, recipes=FIVE, timing=TIMINGS["standard"], loss=LossRuns()))
+    bare = phases(request(workload=moe, recipes=FIVE, timing=TIMINGS["standard"], training=False))
+    assert not {"second_depth", "loss"} & {phase.name for phase in found}
+    assert found == bare
+    assert "training" not in as_text(found)
 
 
 def test_the_plan_adds_up_in_words_and_for_programs() -> None:
@@ -72,17 +78,3 @@ def test_the_plan_adds_up_in_words_and_for_programs() -> None:
     document = as_document(found)
     assert document["seconds"] == total_seconds(found)
     assert document["timed_share"] == pytest.approx(timed_share(found), abs=1e-4)
-
-
-def test_what_is_an_allowance_is_called_one() -> None:
-    for phase in phases(asked("standard", loss=LossRuns())):
-        assert phase.name in ("measure", "idle") or phase.why.startswith("allowance: ")
-
-
-def test_a_hybrid_has_no_time_for_the_steps_that_nobody_can_run() -> None:
-    moe = Workload(preset="nemotron-h-56b")
-    found = phases(request(workload=moe, recipes=FIVE, timing=TIMINGS["standard"], loss=LossRuns()))
-    bare = phases(request(workload=moe, recipes=FIVE, timing=TIMINGS["standard"], training=False))
-    assert not {"second_depth", "loss"} & {phase.name for phase in found}
-    assert found == bare
-    assert "training" not in as_text(found)

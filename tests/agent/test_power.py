@@ -1,7 +1,5 @@
 """Samples to joules: exact on curves whose integral is known, absent with a reason where they can't be trusted."""
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
@@ -70,14 +68,10 @@ CURVES: dict[str, tuple[Function, Function, float]] = {
 
 
 @pytest.mark.parametrize("name", CURVES)
-def test_the_integral_of_a_known_curve_is_its_energy(name: str) -> None:
+def test_a_known_curve_gives_its_energy_by_integral_counter_and_late_samples(name: str) -> None:
     watts, joules, tolerance = CURVES[name]
     truth = joules(WINDOW.end) - joules(WINDOW.start)
     assert joules_of(energy.integral(samples(watts), WINDOW)) == pytest.approx(truth, rel=tolerance)
-
-
-@pytest.mark.parametrize("name", CURVES)
-def test_the_counter_of_a_known_curve_gives_its_energy_and_both_agree(name: str) -> None:
     watts, joules, _ = CURVES[name]
     truth = joules(WINDOW.end) - joules(WINDOW.start)
     assert joules_of(energy.counted(readings(joules), WINDOW)) == pytest.approx(truth, rel=0.01)
@@ -85,11 +79,6 @@ def test_the_counter_of_a_known_curve_gives_its_energy_and_both_agree(name: str)
     assert reading.reasons == ()
     assert reading.joules == pytest.approx(truth, rel=0.01)
     assert reading.watts == pytest.approx(truth / 12, rel=0.01)
-
-
-@pytest.mark.parametrize("name", CURVES)
-def test_samples_that_come_late_twice_or_not_at_all_change_little(name: str) -> None:
-    watts, joules, tolerance = CURVES[name]
     chance = Random(5)
     times = [at + chance.uniform(0, 0.04) for at in polls() if chance.random() > 0.15]
     kept = list(samples(watts, times) + samples(watts, times[::3]))
@@ -134,9 +123,11 @@ def test_what_is_no_power_is_a_missing_sample(bad: float) -> None:
     assert energy.integral(kept, WINDOW) == pytest.approx(6000.0)
 
 
-def test_a_window_that_the_samples_do_not_reach_gives_no_figure() -> None:
+def test_a_window_and_the_first_reading_shape_a_figure_or_reasons() -> None:
     assert energy.integral(steady().power, energy.Window(22.0, 30.0)) is why.SAMPLE_GAP
     assert energy.counted(steady().counter, energy.Window(22.0, 30.0)) is why.SAMPLE_GAP
+    assert energy.sensor_period(()) is None
+    assert energy.sensor_period(readings(lambda at: 500 * at, period=10.0)) is None
 
 
 def without(trace: energy.Trace, start: float, end: float) -> energy.Trace:
@@ -198,19 +189,21 @@ def test_what_can_not_be_trusted_gives_no_figure_but_its_reason(name: str) -> No
 def test_a_counter_is_off_by_all_windows_together_and_is_the_figure(factor: float, off: bool) -> None:
     fast = broken_counter(lambda reading: round(reading.millijoules * factor))
     beyond = energy.Window(40.0, 50.0)
-    assert energy.counter_off(fast, [WINDOW, beyond]) is off, "a window without samples says nothing"
-    assert not energy.counter_off(replace(fast, counter_scope="more"), [WINDOW])
+    assert energy.counter_off(fast, [[WINDOW, beyond]]) is off, "a window without samples says nothing"
+    assert not energy.counter_off(replace(fast, counter_scope="more"), [[WINDOW]])
     figure = energy.mean_power(fast, [WINDOW], QUIET)
     assert (figure.reasons, figure.joules) == ((), pytest.approx(6000.0 * factor, rel=1e-3))
 
 
-def test_windows_pool_their_seconds_energy_and_updates() -> None:
+def test_windows_pool_their_energy_and_late_polls_do_not_lengthen_the_period() -> None:
     apart = [energy.Window(9.5, 13.0), energy.Window(13.5, 17.0), energy.Window(17.5, 22.0)]
     reading = energy.mean_power(steady(), apart, QUIET)
     assert reading.reasons == ()
     assert reading.seconds == pytest.approx(11.5)
     assert reading.joules == pytest.approx(5750.0)
     assert reading.updates == pytest.approx(115, abs=3)
+    late = [at for tick, at in enumerate(polls()) if tick % 12 not in (3, 4, 5, 6, 7)]
+    assert energy.sensor_period(readings(lambda at: 500 * at, late)) == pytest.approx(0.1, rel=0.02)
 
 
 def test_a_module_has_no_counter_and_is_judged_by_its_power_alone() -> None:
@@ -234,30 +227,17 @@ def test_the_sensors_period_is_read_from_its_counter_whatever_the_polls(period: 
     )
 
 
-def test_movements_that_late_polls_missed_do_not_lengthen_the_period() -> None:
-    late = [at for tick, at in enumerate(polls()) if tick % 12 not in (3, 4, 5, 6, 7)]
-    assert energy.sensor_period(readings(lambda at: 500 * at, late)) == pytest.approx(0.1, rel=0.02)
-
-
-def test_below_three_movements_the_period_is_unknown() -> None:
-    assert energy.sensor_period(()) is None
-    assert energy.sensor_period(readings(lambda at: 500 * at, period=10.0)) is None
-
-
 @pytest.mark.parametrize("name", ["start is end", "start after end"])
 def test_a_window_has_a_length(name: str) -> None:
     with pytest.raises(ValueError, match="must end after it starts"):
         energy.Window(2.0, 2.0 if name == "start is end" else 1.0)
 
 
-def test_a_power_is_a_figure_or_reasons_never_both_nor_neither() -> None:
+def test_a_power_is_a_figure_or_reasons_which_have_names_and_sentences_of_their_own() -> None:
     with pytest.raises(ValueError, match="absent with reasons"):
         energy.EnergyReading(5.0, 1.0, 1, reasons=(why.TOO_SHORT,))
     with pytest.raises(ValueError, match="absent with reasons"):
         energy.EnergyReading(None, 1.0, 1)
-
-
-def test_reasons_have_names_of_their_own_and_sentences() -> None:
     assert len({reason.name for reason in REASONS}) == len(REASONS)
     assert all(reason.sentence.endswith(".") and len(reason.sentence) > 30 for reason in REASONS)
 
@@ -281,8 +261,10 @@ def test_a_step_near_a_ratio_of_small_numbers_is_locked(step: float, ratio: str 
     assert lock(step, 0.1) == (None if ratio is None else Fraction(ratio))
 
 
-def test_a_sensor_that_looks_all_the_time_is_never_locked() -> None:
+def test_a_sensor_that_looks_all_the_time_is_never_locked_and_no_period_is_no_question() -> None:
     assert all(lock(step / 1e3, 0.1, duty=1.0) is None for step in range(20, 2000, 7))
+    with pytest.raises(ValueError, match="above 0"):
+        lock(0.0, 0.1)
 
 
 @settings(max_examples=30, deadline=None)
@@ -302,11 +284,6 @@ def test_the_uneven_share_is_the_worst_error_of_any_load_that_is_on_for_one_stre
     assert uneven_share(ratio, wide * float(ratio) / cells) == pytest.approx(max(summed) - min(summed), abs=1e-9)
 
 
-def test_no_period_is_no_question() -> None:
-    with pytest.raises(ValueError, match="above 0"):
-        lock(0.0, 0.1)
-
-
 @pytest.mark.parametrize(
     ("step", "pause"),
     [(0.1, 0.025), (0.15, 0.025), (0.2, 0.025), (0.188, 0.0), (0.077, 0.0), (0.293, 0.05), (0.391, 0.05)],
@@ -315,11 +292,16 @@ def test_only_a_locked_step_is_paused_and_only_as_long_as_leads_out_of_every_loc
     assert sure_pause([step], 0.1)[0] == pause
 
 
-def test_where_pauses_would_lead_into_a_lock_that_is_told() -> None:
+def test_where_pauses_would_lead_into_a_lock_is_told_and_one_is_chosen_for_a_slow_gpu_too() -> None:
     assert lock_with_pauses(0.188, 0.1, 0.025) == 2
     assert energy.mean_power(steady(), [WINDOW], energy.StepPace(0.188, longest_pause_seconds=0.025)).reasons == (
         why.PHASE_LOCKED,
     )
+    assert sure_pause([0.16], 0.1)[0] == 0.0
+    pause, calls = sure_pause([0.16, 0.2], 0.1)
+    assert pause > 0
+    assert not lock_with_pauses(0.2, 0.1, pause, calls)
+    assert not lock_with_pauses(0.16, 0.1, pause, calls)
 
 
 @given(st.floats(0.002, 3.0), st.sampled_from([0.02, 0.1, 0.2]))
@@ -396,13 +378,16 @@ def test_a_sensor_that_looks_a_quarter_of_the_time_is_caught_or_is_right(
     assert reading.reasons == (why.PHASE_LOCKED,) or reading.joules == pytest.approx(truth, rel=0.02)
 
 
-def test_the_lock_is_real_its_figure_would_be_far_off() -> None:
+def test_the_lock_is_real_and_nearly_every_step_has_a_pause_that_holds() -> None:
     worst = 0.0
     for phase in range(20):
         machine = Machine(0.1, 0.5, phase / 20, never())
         unaware = energy.mean_power(machine.trace(), [SEEN], energy.StepPace(0.1, sensor_seconds=0.0137))
         worst = max(worst, abs(unaware.joules / machine.joules(SEEN.start, SEEN.end) - 1))
     assert worst > 0.2
+    steps = [thousandth / 1000 for thousandth in range(20, 1000)]
+    held = [not any(lock_with_pauses(s * f, 0.1, *sure_pause([s], 0.1)) for f in (0.995, 1.0, 1.005)) for s in steps]
+    assert sum(held) / len(held) > 0.995
 
 
 @settings(max_examples=25, deadline=None)
@@ -428,17 +413,3 @@ def test_a_chosen_pause_holds_when_the_windows_steps_drift_a_little(step: float,
     pause, calls = sure_pause([step], sensor)
     if not any(lock_with_pauses(step * factor, sensor, pause, calls) for factor in (0.99, 1.0, 1.01)):
         assert lock_with_pauses(step * (1 + drift), sensor, pause, calls) is None
-
-
-def test_nearly_every_step_has_a_pause_that_holds() -> None:
-    steps = [thousandth / 1000 for thousandth in range(20, 1000)]
-    held = [not any(lock_with_pauses(s * f, 0.1, *sure_pause([s], 0.1)) for f in (0.995, 1.0, 1.005)) for s in steps]
-    assert sum(held) / len(held) > 0.995
-
-
-def test_a_pause_is_chosen_for_a_slow_gpu_too_though_the_others_need_none() -> None:
-    assert sure_pause([0.16], 0.1)[0] == 0.0
-    pause, calls = sure_pause([0.16, 0.2], 0.1)
-    assert pause > 0
-    assert not lock_with_pauses(0.2, 0.1, pause, calls)
-    assert not lock_with_pauses(0.16, 0.1, pause, calls)

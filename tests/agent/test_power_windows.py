@@ -1,7 +1,5 @@
 """Which part of the step a power window replays: in turn by slot, the same again where an ABBA block is repeated."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
@@ -47,17 +45,22 @@ def taken(*devices: Metered, hooks: Hooks = HOOKS) -> Samples:
     return take(devices_of(*devices), cases, cases.variants, TIMING, lambda: None, 0.1, hooks)
 
 
-def test_a_variants_slots_replay_the_parts_in_turn_each_with_a_seed_of_its_own() -> None:
+def test_windows_replay_the_parts_in_turn_and_again_where_measured_again() -> None:
     device = Metered()
     for label in taken(device).windows:
         slots = 2 * TIMING.passes
         expected = [POWER_PARTS[i % len(POWER_PARTS)] for i in range(slots)]
         assert [part for part, _ in device.of(label)] == ["layers" if part == "dense" else part for part in expected]
         assert [seed for _, seed in device.of(label)] == [TIMING.seed + i for i in range(slots)]
-
-
-def test_every_part_has_a_window_in_the_shortest_run_that_has_an_interval() -> None:
     assert set(POWER_PARTS[: 2 * 3]) == {"layers", "head", "optimizer", "dense"}
+    device = Metered()
+    taken(device, hooks=hot_in(1))
+    first, again = device.of("nvfp4")[:2], device.of("nvfp4")[2:4]
+    assert first == again
+    assert device.of("nvfp4")[4][0] == POWER_PARTS[2]
+    windows = taken(Metered(), hooks=hot_in(2))
+    assert windows.repeated == 1
+    assert [one.abba_block for one in windows.windows["nvfp4"]] == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
 def hot_in(abba_block: int) -> Hooks:
@@ -65,27 +68,10 @@ def hot_in(abba_block: int) -> Hooks:
     return Hooks(hot=lambda windows: next(asked) == abba_block)
 
 
-def test_an_abba_block_that_is_measured_again_replays_the_same_parts() -> None:
-    device = Metered()
-    taken(device, hooks=hot_in(1))
-    first, again = device.of("nvfp4")[:2], device.of("nvfp4")[2:4]
-    assert first == again
-    assert device.of("nvfp4")[4][0] == POWER_PARTS[2]
-
-
-def test_each_window_says_which_abba_block_it_is_of_also_where_one_was_measured_again() -> None:
-    windows = taken(Metered(), hooks=hot_in(2))
-    assert windows.repeated == 1
-    assert [one.abba_block for one in windows.windows["nvfp4"]] == [0, 0, 1, 1, 2, 2, 3, 3]
-
-
-def test_layers_stand_in_for_a_part_that_the_short_model_lacks() -> None:
+def test_layers_stand_in_for_lacking_parts_and_each_gpus_steps_choose_the_pause() -> None:
     device = Metered(regions={"layers_forward": 0.3, "layers_backward": 0.6})
     taken(device)
     assert {part for part, _ in device.of("bf16")} == {"layers"}
-
-
-def test_each_gpus_own_steps_choose_the_pause_and_stand_in_the_window() -> None:
     quick = {"layers_forward": 0.06, "layers_backward": 0.1}
     slow = {name: seconds * 1.25 for name, seconds in quick.items()}
     window = taken(Metered(regions=quick), Metered(regions=slow)).windows["bf16"][0]  # type: ignore[arg-type]

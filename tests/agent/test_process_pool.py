@@ -1,7 +1,5 @@
 """A process a device: what dies, hangs or is told to stop takes no more with it than it must."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterator
@@ -98,10 +96,15 @@ def test_out_of_memory_is_told_and_keeps_the_process(pool: Pools) -> None:
     assert pids(found) == before
 
 
-def test_single_calls_are_spread_over_the_devices(pool: Pools) -> None:
+def test_single_calls_are_spread_and_what_a_worker_prints_is_not_told(
+    pool: Pools, capfd: pytest.CaptureFixture[str]
+) -> None:
     found = pool({}, {})
     answers = found.spread([Call("probe", (BF16,)), Call("probe", (NVFP4,)), Call("probe", (BF16,))])
     assert [type(answer) for answer in answers] == [Probe] * 3
+    assert isinstance(pool({}).all(measure(BF16))[0], Sample)
+    printed = capfd.readouterr()
+    assert printed.out == ""
 
 
 def test_a_wish_to_stop_is_heard_while_a_kernel_hangs_and_no_process_stays(pool: Pools) -> None:
@@ -124,12 +127,9 @@ def test_a_wish_to_stop_before_the_devices_are_known_is_no_missing_backend(pool:
     assert caught.value.exit.reason == "NothingFinished"
 
 
-def test_a_backend_that_refuses_is_a_refusal_with_its_words(pool: Pools) -> None:
+def test_a_backend_that_refuses_or_is_missing_is_told_in_its_words(pool: Pools) -> None:
     with pytest.raises(Refusal, match="no Transformer Engine here"):
         pool({}, refuse="no Transformer Engine here").machine()
-
-
-def test_a_backend_whose_library_is_missing_is_unavailable_and_named(pool: Pools) -> None:
     missing = Opening(("precision_agent.backends.of_nobody", "Nobody"), request(gpus=1), "cuda")
     found = ProcessPool([missing], 1, lambda: None)
     pool.open.append(found)
@@ -166,9 +166,3 @@ def test_a_run_names_each_fault_and_publishes_what_is_good(pool: Pools) -> None:
     assert told["nvfp4"] == "incomplete: without head, optimizer"
     nvfp4 = outcome.result.recipes[-1].training
     assert nvfp4.speedup.value == pytest.approx(2.0)
-
-
-def test_what_a_worker_prints_is_not_in_the_agents_output(pool: Pools, capfd: pytest.CaptureFixture[str]) -> None:
-    assert isinstance(pool({}).all(measure(BF16))[0], Sample)
-    printed = capfd.readouterr()
-    assert printed.out == ""

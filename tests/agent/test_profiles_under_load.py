@@ -4,8 +4,6 @@ A GEMM slows down with the clock, a cast that waits for memory does not. Shares 
 that of the timed steps are wrong, and so is all that is made of them.
 """
 
-from __future__ import annotations
-
 from functools import cache
 
 import pytest
@@ -85,9 +83,17 @@ def test_the_windows_ran_at_the_capped_clock() -> None:
 
 
 @pytest.mark.parametrize("recipe", ["fp8_current", "nvfp4"])
-def test_the_gemms_kernel_only_speedup_is_the_true_one(recipe: Recipe) -> None:
+def test_kernel_only_speedup_tax_and_meaning_are_the_true_ones(recipe: Recipe) -> None:
     found = next(part for part in of(recipe).sums if part.mode == "prequantized")
     assert found.speedup.value == pytest.approx(gemms("bf16") / gemms(recipe), rel=0.01)
+    casts = CASTS[recipe] * LAYERS * 8
+    assert of(recipe).quantization_tax == pytest.approx(casts / (casts + gemms(recipe)), rel=0.01)
+    found = of(recipe).meaning
+    assert found.gemm_share == pytest.approx(gemms("bf16") / step("bf16"), rel=0.01)
+    assert found.gemm_speedup == pytest.approx(gemms("bf16") / gemms(recipe), rel=0.01)
+    assert found.expected_speedup == pytest.approx(expected(recipe), rel=0.01)
+    saved = step("bf16") * (1 - 1 / expected(recipe))
+    assert found.quantization_part == pytest.approx(min(CASTS[recipe] * LAYERS * 8 / saved, 9), rel=0.02)
 
 
 @pytest.mark.parametrize("recipe", ["bf16", "fp8_current", "nvfp4"])
@@ -96,19 +102,3 @@ def test_the_librarys_own_call_agrees_with_kernel_only_time(recipe: Recipe) -> N
     for row in rows:
         assert row.own_call_seconds.value == pytest.approx(row.seconds.value, rel=0.01)
     assert not [note for note in of(recipe).notes if "own GEMM call" in note]
-
-
-@pytest.mark.parametrize("recipe", ["fp8_current", "nvfp4"])
-def test_the_quantisation_tax_is_the_true_one(recipe: Recipe) -> None:
-    casts = CASTS[recipe] * LAYERS * 8
-    assert of(recipe).quantization_tax == pytest.approx(casts / (casts + gemms(recipe)), rel=0.01)
-
-
-@pytest.mark.parametrize("recipe", ["fp8_current", "nvfp4"])
-def test_what_it_means_is_the_truth(recipe: Recipe) -> None:
-    found = of(recipe).meaning
-    assert found.gemm_share == pytest.approx(gemms("bf16") / step("bf16"), rel=0.01)
-    assert found.gemm_speedup == pytest.approx(gemms("bf16") / gemms(recipe), rel=0.01)
-    assert found.expected_speedup == pytest.approx(expected(recipe), rel=0.01)
-    saved = step("bf16") * (1 - 1 / expected(recipe))
-    assert found.quantization_part == pytest.approx(min(CASTS[recipe] * LAYERS * 8 / saved, 9), rel=0.02)

@@ -1,7 +1,5 @@
 """The lines that an agent writes while it works: for `kubectl logs -f`, and for what a killed one leaves."""
 
-from __future__ import annotations
-
 import io
 import math
 import os
@@ -52,14 +50,11 @@ def texts(lines: list[str]) -> list[str]:
     return [found[1] for line in lines if (found := LINE.fullmatch(line))]
 
 
-def test_each_phase_has_one_line_in_its_order_and_the_result_stands_last(pod_log: list[str]) -> None:
+def test_the_lines_say_whose_run_it_is_and_each_phase_in_order(pod_log: list[str]) -> None:
     first = next(number for number, line in enumerate(pod_log) if line.startswith("PPR1 "))
     assert all(line.startswith("PPR1 ") for line in pod_log[first:])
     spoken = [text for text in texts(pod_log[:first]) if text in WORDS.values()]
     assert spoken == [WORDS[phase] for phase in ("preflight", "start", "probe", "prepare", "measure", "verify")]
-
-
-def test_a_log_says_whose_run_it_is_and_what_it_runs_on(pod_log: list[str]) -> None:
     asked, said = request(), texts(pod_log)
     assert said[0].startswith(f"node {asked.node.name}: {asked.namespace}/{asked.profile}, run {asked.run}, attempt 1")
     assert "4 x GB200, measured by replay" in said
@@ -116,50 +111,38 @@ def test_a_long_phase_has_another_line_every_half_minute_at_most() -> None:
     assert rows == ["    7 s  measuring, ", "   37 s  measuring, ", "   38 s  proving what ran, "]
 
 
-def test_a_line_has_the_time_left_of_phase_and_plan() -> None:
+def test_a_line_has_the_time_left_of_phase_and_plan_where_there_is_one() -> None:
     lines, out = lines_at(0.0, 1.0, 1.0)
     lines("verify", 0.0, 10.0)
     assert out.getvalue() == "    1 s  proving what ran, about 0:11 left\n"
-
-
-def test_a_phase_that_nobody_planned_leaves_the_time_where_it_was() -> None:
     lines, out = lines_at(*[0.0] * 5)
     lines("measure", 1.0, 0.0)
     lines("polishing", 0.5, math.nan)
     measured, polished = out.getvalue().splitlines()
     assert polished.startswith("    0 s  polishing, about ")
     assert polished.split(",")[1] == measured.split(",")[1]
-
-
-def test_the_operator_reads_the_phase_in_which_an_agent_stood() -> None:
-    lines, out = lines_at(0.0, 7.0, 7.0, 1240.4, 1240.4)
-    lines("prepare", 0.5, 100.0)
-    lines("measure", 0.0, math.nan)
-    assert "about" in out.getvalue().splitlines()[-1]
-    assert last_progress(out.getvalue() + "NCCL WARN timeout\n") == Progress(1240, WORDS["measure"])
-
-
-def test_the_operator_reads_a_note_as_one() -> None:
-    lines, out = lines_at(0.0, 31.0)
-    lines.note("2 of 3 recipes run here: bf16,\nfp8_current")
-    assert last_progress(out.getvalue()) == Progress(31, "2 of 3 recipes run here: bf16, fp8_current")
-
-
-@pytest.mark.parametrize("log", ["", "Traceback\n", "(no log: it is empty)", "31 seconds", "  -1 s  measuring"])
-def test_a_log_without_such_a_line_tells_no_phase(log: str) -> None:
-    assert last_progress(log) is None
-
-
-def test_without_a_plan_no_line_says_what_is_left() -> None:
     out = io.StringIO()
     Lines((), out, lambda: 0.0)("measure", 0.5, 100.0)
     assert out.getvalue() == "    0 s  measuring\n"
 
 
-def test_a_note_is_one_line_whatever_it_holds() -> None:
+def test_the_operator_reads_the_phase_and_notes_of_one_line() -> None:
+    lines, out = lines_at(0.0, 7.0, 7.0, 1240.4, 1240.4)
+    lines("prepare", 0.5, 100.0)
+    lines("measure", 0.0, math.nan)
+    assert "about" in out.getvalue().splitlines()[-1]
+    assert last_progress(out.getvalue() + "NCCL WARN timeout\n") == Progress(1240, WORDS["measure"])
+    lines, out = lines_at(0.0, 31.0)
+    lines.note("2 of 3 recipes run here: bf16,\nfp8_current")
+    assert last_progress(out.getvalue()) == Progress(31, "2 of 3 recipes run here: bf16, fp8_current")
     lines, out = lines_at(0.0, 0.0)
     lines.note("out of memory:\nPPR1 1/1 x\r")
     assert out.getvalue() == "    0 s  out of memory: PPR1 1/1 x\n"
+
+
+@pytest.mark.parametrize("log", ["", "Traceback\n", "(no log: it is empty)", "31 seconds", "  -1 s  measuring"])
+def test_a_log_without_such_a_line_tells_no_phase(log: str) -> None:
+    assert last_progress(log) is None
 
 
 def test_a_run_goes_on_where_nobody_reads_its_lines() -> None:

@@ -1,7 +1,5 @@
 """What is written where, and in which order."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 
@@ -18,11 +16,8 @@ def outcome() -> Outcome:
     return run_request(request_text(), "replay")
 
 
-def test_the_environment_names_the_termination_log(tmp_path: Path) -> None:
+def test_the_message_is_written_in_place_where_the_environment_says(tmp_path: Path) -> None:
     assert places({TERMINATION_LOG_ENV: str(tmp_path / "m")}, None).message == tmp_path / "m"
-
-
-def test_the_message_is_written_in_place_because_a_mounted_file_can_not_be_replaced(tmp_path: Path) -> None:
     message = tmp_path / "termination-log"
     message.write_text("x" * 10_000)
     inode = message.stat().st_ino
@@ -32,27 +27,21 @@ def test_the_message_is_written_in_place_because_a_mounted_file_can_not_be_repla
     assert message.stat().st_ino == inode
 
 
-def test_the_log_ends_with_the_lines_on_lines_of_their_own() -> None:
+def test_the_log_ends_with_lines_of_their_own_or_with_none() -> None:
     stdout, sent = io.BytesIO(), outcome()
     stdout.write(b"progress without a newline")
     publish(sent, Places(None, None), stdout)
     assert stdout.getvalue().decode().splitlines()[1:] == list(sent.lines)
-
-
-def test_lines_can_be_left_out_for_a_person_at_a_terminal() -> None:
     stdout = io.BytesIO()
     publish(outcome(), Places(None, None), stdout, lines=False)
     assert stdout.getvalue() == b""
 
 
-def test_the_file_holds_the_whole_result(tmp_path: Path) -> None:
+def test_the_file_holds_the_whole_result_and_a_checkpoint_only_the_summary(tmp_path: Path) -> None:
     sent = outcome()
     publish(sent, Places(None, tmp_path / "out.json"), io.BytesIO())
     assert MeasurementResult.model_validate_json((tmp_path / "out.json").read_bytes()) == sent.result
     assert [path.name for path in tmp_path.iterdir()] == ["out.json"]
-
-
-def test_a_checkpoint_writes_the_summary_but_no_lines(tmp_path: Path) -> None:
     checkpoint(outcome(), Places(tmp_path / "m", None))
     assert read_message((tmp_path / "m").read_bytes()).run == "r1"
 

@@ -5,8 +5,6 @@ sources. No GEMM figure was published with any of them, so the cause is unknown;
 a loss is never explained as what the GEMMs allow.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The reference quantizers against their formats' definitions: every code, ties, saturation, scales, expectation."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 
@@ -38,62 +36,43 @@ def numbers(kind: q.Float) -> torch.Tensor:
     return torch.tensor([-value for value in reversed(positive[1:])] + positive)
 
 
-def test_e2m1_has_the_eight_magnitudes_of_the_specification() -> None:
+def test_e2m1_is_as_specified_ties_go_to_even_and_subnormals_to_zero() -> None:
     assert tuple(value for value in numbers(q.E2M1).tolist() if value >= 0) == E2M1_NUMBERS
+    ties = torch.tensor([0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5.0])
+    even = torch.tensor([0.0, 1.0, 1.0, 2.0, 2.0, 4.0, 4.0])
+    assert torch.equal(q.rounded(ties, q.E2M1), even)
+    assert torch.equal(q.rounded(-ties, q.E2M1), -even)
+    assert q.rounded(torch.tensor([2.0**-9, 2.0**-10, 1.5 * 2.0**-10]), q.E4M3).tolist() == [2.0**-9, 0.0, 2.0**-9]
+    assert q.rounded(torch.tensor([2.0**-16, 2.0**-17]), q.E5M2).tolist() == [2.0**-16, 0.0]
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_every_number_of_a_format_stays_what_it_is(kind: q.Float) -> None:
+def test_a_number_goes_to_the_nearest_of_its_format_and_beyond_is_saturated(kind: q.Float) -> None:
     every = numbers(kind)
     assert torch.equal(q.rounded(every, kind), every)
     assert torch.equal(q.rounded(every, kind, chance()), every)
+    values = torch.empty(500).uniform_(-1.2 * kind.largest, 1.2 * kind.largest, generator=chance())
+    values = torch.cat((values, normal(500), normal(500) * 2.0**kind.least_exponent))
+    nearest = (values[:, None] - every).abs().amin(dim=1)
+    assert torch.equal((values - q.rounded(values, kind)).abs(), nearest)
+    found = q.rounded(torch.tensor([kind.largest * 1.5, -1e30, float("inf"), -float("inf")]), kind)
+    assert found.tolist() == [kind.largest, -kind.largest, kind.largest, -kind.largest]
+    assert bool(q.rounded(torch.tensor([float("nan")]), kind).isnan().all())
 
 
 @pytest.mark.parametrize(("kind", "dtype"), [(q.E4M3, torch.float8_e4m3fn), (q.E5M2, torch.float8_e5m2)])
-def test_every_finite_code_of_torchs_float8_stays_what_it_is(kind: q.Float, dtype: torch.dtype) -> None:
+def test_finite_codes_and_rounding_agree_with_torchs_float8(kind: q.Float, dtype: torch.dtype) -> None:
     codes = torch.arange(256, dtype=torch.uint8).view(dtype).float()
     finite = codes[codes.isfinite()]
     assert len(finite) == {torch.float8_e4m3fn: 254, torch.float8_e5m2: 248}[dtype]
     assert torch.equal(q.rounded(finite, kind), finite)
     assert set(finite.tolist()) == set(numbers(kind).tolist())
-
-
-@pytest.mark.parametrize(("kind", "dtype"), [(q.E4M3, torch.float8_e4m3fn), (q.E5M2, torch.float8_e5m2)])
-def test_rounding_agrees_with_torchs_cast_within_the_formats_range(kind: q.Float, dtype: torch.dtype) -> None:
     every = numbers(kind)
     middle = (every[1:] + every[:-1]) / 2
     spread = normal(20_000) * torch.exp2(torch.empty(20_000).uniform_(-20, 16, generator=chance()))
     values = torch.cat((middle, middle.nextafter(every[1:]), middle.nextafter(every[:-1]), spread))
     values = values.clamp(-kind.largest, kind.largest)
     assert torch.equal(q.rounded(values, kind), values.to(dtype).float())
-
-
-def test_ties_go_to_the_even_code() -> None:
-    ties = torch.tensor([0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5.0])
-    even = torch.tensor([0.0, 1.0, 1.0, 2.0, 2.0, 4.0, 4.0])
-    assert torch.equal(q.rounded(ties, q.E2M1), even)
-    assert torch.equal(q.rounded(-ties, q.E2M1), -even)
-
-
-@pytest.mark.parametrize("kind", FORMATS)
-def test_a_number_goes_to_the_nearest_of_its_format(kind: q.Float) -> None:
-    every = numbers(kind)
-    values = torch.empty(500).uniform_(-1.2 * kind.largest, 1.2 * kind.largest, generator=chance())
-    values = torch.cat((values, normal(500), normal(500) * 2.0**kind.least_exponent))
-    nearest = (values[:, None] - every).abs().amin(dim=1)
-    assert torch.equal((values - q.rounded(values, kind)).abs(), nearest)
-
-
-@pytest.mark.parametrize("kind", FORMATS)
-def test_beyond_the_largest_number_is_saturated_and_nan_is_kept(kind: q.Float) -> None:
-    found = q.rounded(torch.tensor([kind.largest * 1.5, -1e30, float("inf"), -float("inf")]), kind)
-    assert found.tolist() == [kind.largest, -kind.largest, kind.largest, -kind.largest]
-    assert bool(q.rounded(torch.tensor([float("nan")]), kind).isnan().all())
-
-
-def test_subnormals_are_evenly_spaced_down_to_zero() -> None:
-    assert q.rounded(torch.tensor([2.0**-9, 2.0**-10, 1.5 * 2.0**-10]), q.E4M3).tolist() == [2.0**-9, 0.0, 2.0**-9]
-    assert q.rounded(torch.tensor([2.0**-16, 2.0**-17]), q.E5M2).tolist() == [2.0**-16, 0.0]
 
 
 @pytest.mark.parametrize("kind", FORMATS)
@@ -116,40 +95,31 @@ def test_rounding_to_nearest_is_biased_where_stochastic_rounding_is_not() -> Non
     assert float(q.rounded(small, q.E2M1, chance()).mean()) == pytest.approx(0.2, abs=0.01)
 
 
-def test_e8m0_scales_are_powers_of_two_by_either_rule() -> None:
+def test_e8m0_scales_are_powers_of_two_by_either_rule_and_agree_with_torch() -> None:
     given = torch.tensor([1.0, 1.0001, 1.9999, 2.0, 3.0, 0.75, 2.0**-126, 3e38])
     assert q.power_of_two(given, "up").tolist() == [1.0, 2.0, 2.0, 2.0, 4.0, 1.0, 2.0**-126, 2.0**127]
     assert q.power_of_two(given, "floor").tolist() == [1.0, 1.0, 1.0, 2.0, 2.0, 0.5, 2.0**-126, 2.0**127]
     assert torch.equal(q.power_of_two(torch.tensor([2.0**-127]), "up").log2(), torch.tensor([-127.0]))
-
-
-def test_e8m0_rounded_up_agrees_with_torchs_type_on_powers_of_two() -> None:
     powers = torch.exp2(torch.arange(-126, 128).float())
     assert torch.equal(q.power_of_two(powers, "up"), powers.to(torch.float8_e8m0fnu).float())
 
 
-def test_mxfp8_of_the_specification_saturates_where_nvidias_does_not() -> None:
+def test_mxfp8_saturates_by_the_specification_and_each_block_has_its_scale() -> None:
     block = torch.full((1, 32), 1.0)
     block[0, 0] = 500.0  # floor(log2 500) - 8 = 0: the scale is 1 and 500 is beyond 448
     assert float(q.mxfp8(block, way="floor")[0, 0]) == 448.0
     assert float(q.mxfp8(block, way="up")[0, 0]) == 512.0  # scale 2: 250 -> 256
-
-
-def test_each_block_of_32_has_its_own_scale() -> None:
     x = torch.cat((torch.full((1, 32), 1e-6), torch.full((1, 32), 1e6)), dim=1)
     assert torch.allclose(q.mxfp8(x), x, rtol=2**-4)
     assert float(q.per_tensor(x, q.E4M3)[0, 0]) == 0.0  # one scale for both loses the small block
 
 
-def test_fp8_blocks_are_rows_of_128_or_squares_of_128() -> None:
+def test_blocks_are_rows_or_squares_of_their_size() -> None:
     x = torch.ones(256, 256)
     x[0, 0] = 2.0**40
     rows, squares = q.fp8_block(x), q.fp8_block(x, square=True)
     assert [float(rows[0, 1]), float(rows[1, 1]), float(rows[0, 128])] == [0.0, 1.0, 1.0]
     assert [float(squares[127, 127]), float(squares[128, 0]), float(squares[0, 128])] == [0.0, 1.0, 1.0]
-
-
-def test_nvfp4_blocks_are_rows_of_16_or_squares_of_16() -> None:
     x = torch.ones(32, 32)
     x[0, 0] = 400.0
     rows, squares = q.nvfp4(x), q.nvfp4(x, square=True)
@@ -157,14 +127,11 @@ def test_nvfp4_blocks_are_rows_of_16_or_squares_of_16() -> None:
     assert [float(squares[15, 15]), float(squares[16, 0]) > 0.9, float(squares[0, 16]) > 0.9] == [0.0, True, True]
 
 
-def test_nvfp4_keeps_what_it_can_write_exactly() -> None:
+def test_nvfp4_keeps_what_it_can_write_and_small_blocks_become_zero() -> None:
     """The largest number 6 x 448 makes the tensor's scale 1; each block holds E2M1 numbers times an E4M3 scale."""
     codes = torch.tensor([*E2M1_NUMBERS, *(-value for value in E2M1_NUMBERS)])
     scales = torch.tensor([448.0, 1.0, 0.4375, 2.0**-9])[:, None]
     assert torch.equal(q.nvfp4(codes * scales), codes * scales)
-
-
-def test_a_block_too_small_for_its_e4m3_scale_becomes_zero_not_nan() -> None:
     x = torch.full((1, 32), 1e-12)
     x[0, 0] = 1e6
     found = q.nvfp4(x)
@@ -192,7 +159,7 @@ def test_a_dimension_that_is_no_multiple_of_the_block_is_refused(block: Callable
         block(torch.ones(8, 24))
 
 
-def test_the_hadamard_transform_is_orthonormal_and_leaves_a_product_alone() -> None:
+def test_the_hadamard_transform_is_orthonormal_and_spreads_an_outlier() -> None:
     signs = torch.randint(0, 2, (16,), generator=chance()) * 2.0 - 1.0
     matrix = q.hadamard(torch.eye(16), signs)
     assert torch.allclose(matrix @ matrix.t(), torch.eye(16), atol=1e-6)
@@ -200,9 +167,6 @@ def test_the_hadamard_transform_is_orthonormal_and_leaves_a_product_alone() -> N
     a, b = normal(32, 64), normal(48, 64, seed=1)
     turned = q.hadamard(a, signs) @ q.hadamard(b, signs).t()
     assert torch.allclose(turned, a @ b.t(), atol=1e-4)
-
-
-def test_the_hadamard_transform_spreads_an_outlier_over_its_sixteen() -> None:
     x = torch.zeros(2, 32)
     x[1, 7] = 16.0
     turned = q.hadamard(x, -torch.ones(16))

@@ -1,14 +1,12 @@
 """nvidia-ml-py on a compiled, scripted library: what is asked of a driver, and what is made of its answers."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -23,7 +21,7 @@ from precision_agent.power.sensor_sampling import Recording, Sampler, SensorRow,
 from precision_agent.power.throttle import marking, shares
 from precision_agent.power.token_energy import node_power, token_energy
 from tests.support.eventually import eventually
-from tests.support.fake_nvml import FakeNvml, compile_nvml, forking
+from tests.support.fake_nvml import FakeNvml
 
 Scripted = Callable[[str], FakeNvml]
 QUIET = StepPace(step_seconds=0.233)
@@ -45,17 +43,6 @@ refused = refusal(found)
 print(json.dumps({"health": [asdict(gpu) for gpu in found], "refused": refused and [refused[0].reason, refused[1]]}))
 """
 VIRTUAL = "import sys; from tests.support.fake_nvml.virtual import main; main(float(sys.argv[1]), sys.argv[2:])"
-
-
-@pytest.fixture(scope="session")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return compile_nvml(tmp_path_factory.mktemp("fake_nvml"))
-
-
-@pytest.fixture(scope="module")
-def by(library: Path) -> Iterator[subprocess.Popen[str]]:
-    with forking(library) as process:
-        yield process
 
 
 @pytest.fixture
@@ -96,19 +83,27 @@ def test_a_driver_without_the_second_call_tells_memory_with_its_reserve_and_says
     assert (health["memory_used_bytes"], health["memory_with_reserve"]) == (used, bool(lines) or None)
 
 
-def test_a_driver_that_does_not_start_is_a_named_reason(scripted: Scripted) -> None:
+def test_a_driver_that_does_not_start_and_what_none_tells_have_named_reasons_or_bar_nothing(scripted: Scripted) -> None:
     assert scripted("init_error 9\n").run(READ)["failure"] == "nvml_unavailable"
+    script = "gpu GPU-0\nunsupported mig remap ecc memory utilisation limit serial reasons\n"
+    found = scripted(script).run(HEALTH, "GPU-0")
+    assert found["refused"] is None
+    assert {key for key, value in found["health"][0].items() if value is not None} == {"uuid"}
 
 
-def test_a_healthy_gpu_passes_and_its_old_errors_are_only_recorded(scripted: Scripted) -> None:
+def test_a_healthy_gpu_passes_and_preflight_tells_every_finding_of_another(scripted: Scripted) -> None:
     found = scripted("gpu GPU-0\necc_aggregate 12\nserial X1\n").run(HEALTH, "GPU-0")
     assert found["refused"] is None
     expected = Health(
         uuid="GPU-0", mig_enabled=False, remap_pending=False, remap_failed=False, ecc_volatile_uncorrectable=0,
         ecc_aggregate_uncorrectable=12, memory_used_bytes=500_000_000, utilisation_percent=0,
-        enforced_limit_watts=700.0, module="X1",
+        enforced_limit_watts=700.0, module="X1", clock_reasons=0,
     )  # fmt: skip
     assert Health(**found["health"][0]) == expected
+    found = scripted("gpu GPU-0\nmig 1\nremap_pending 1\n").run(HEALTH, "GPU-0", "GPU-elsewhere")
+    reasons = [one.reason for one in findings([Health(**gpu) for gpu in found["health"]])]
+    assert reasons == ["gpu_unreachable", "mig_enabled", "row_remap_pending"]
+    assert all(reason in found["refused"][1] for reason in reasons)
 
 
 @pytest.mark.parametrize(
@@ -128,20 +123,6 @@ def test_preflight_names_the_gpu_and_what_is_wrong_with_it(scripted: Scripted, l
     told = findings([Health(**gpu) for gpu in found["health"]])
     assert [(one.uuid, one.reason) for one in told] == [("GPU-bad", reason)]
     assert found["refused"][1].startswith(f"{reason}: GPU-bad ")
-
-
-def test_what_a_driver_does_not_tell_bars_nothing(scripted: Scripted) -> None:
-    script = "gpu GPU-0\nunsupported mig remap ecc memory utilisation limit serial\n"
-    found = scripted(script).run(HEALTH, "GPU-0")
-    assert found["refused"] is None
-    assert {key for key, value in found["health"][0].items() if value is not None} == {"uuid"}
-
-
-def test_preflight_tells_every_finding_and_a_foreign_uuid_is_unreachable(scripted: Scripted) -> None:
-    found = scripted("gpu GPU-0\nmig 1\nremap_pending 1\n").run(HEALTH, "GPU-0", "GPU-elsewhere")
-    reasons = [one.reason for one in findings([Health(**gpu) for gpu in found["health"]])]
-    assert reasons == ["gpu_unreachable", "mig_enabled", "row_remap_pending"]
-    assert all(reason in found["refused"][1] for reason in reasons)
 
 
 CURVES = {
@@ -182,12 +163,9 @@ def test_a_sensor_that_fails_gives_no_energy_but_its_reason(scripted: Scripted, 
     assert reason in found.reasons
 
 
-def test_a_power_reading_that_lags_behind_its_counter_is_apart_from_it(scripted: Scripted) -> None:
+def test_a_power_reading_apart_from_its_counter_and_a_step_locked_to_its_period_are_caught(scripted: Scripted) -> None:
     trace = sampled(scripted("gpu GPU-0\npower 0 300\nlag_ms 1900\npower 2 300\npower 2 690\n"), 15)["GPU-0"].gpu
-    assert counter_off(trace, WINDOWS)
-
-
-def test_a_step_locked_to_the_period_that_the_sensor_shows_is_caught(scripted: Scripted) -> None:
+    assert counter_off(trace, [WINDOWS])
     trace = sampled(scripted("gpu GPU-0\npower 0 500\n"), 15)["GPU-0"].gpu
     assert sensor_period(trace.counter) == pytest.approx(0.1, rel=1e-6)
     assert mean_power(trace, WINDOWS, StepPace(0.2)).reasons == (why.PHASE_LOCKED,)
@@ -385,11 +363,8 @@ def test_a_sampler_without_a_driver_says_why_it_did_not_start(on_fake: Scripted,
     assert (found.reason, found.message) == ("nvml_unavailable", "Driver Not Loaded")
 
 
-def test_a_sampler_that_can_not_write_is_a_reason_not_a_crash(tmp_path: Path) -> None:
+def test_a_sampler_that_can_not_start_is_a_reason_and_nobody_samples_faster_than_20_hz(tmp_path: Path) -> None:
     found: Any = sensor_sampling.start(["GPU-0"], tmp_path / "nowhere")
     assert found.reason == "no_sampler"
-
-
-def test_nobody_samples_faster_than_20_hz(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="at most 20 samples a second"):
         sensor_sampling.start(["GPU-0"], tmp_path, interval=0.01)

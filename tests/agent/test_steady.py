@@ -1,7 +1,5 @@
 """Steady means no slope: noise alone passes, drift does not."""
 
-from __future__ import annotations
-
 from random import Random
 
 import pytest
@@ -41,8 +39,9 @@ def test_what_moves_is_named(found: list[Slice], expected: tuple[str, ...]) -> N
     assert moving(found) == expected
 
 
-def test_what_a_driver_does_not_tell_holds_nothing_up() -> None:
+def test_a_still_device_is_warm_soon_and_what_no_driver_tells_holds_nothing_up() -> None:
     assert moving([Slice(one.at, one.step_seconds) for one in slices()]) == ()
+    assert warmed(FakeBackend()) == ("steady", 2.0 * LEAST_POINTS)
 
 
 def test_all_readings_of_a_slice_count_and_none_from_before_it() -> None:
@@ -67,16 +66,19 @@ def warmed(device: FakeBackend, recorded: dict[str, Recording] | None = None) ->
     return found.state, found.seconds
 
 
-def test_a_still_device_is_warm_as_soon_as_a_slope_can_be_told() -> None:
-    assert warmed(FakeBackend()) == ("steady", 2.0 * LEAST_POINTS)
-
-
-def test_slices_of_whole_steps_that_end_early_are_told_as_long_as_they_took() -> None:
+def test_slices_that_end_early_and_a_load_that_fails_are_told() -> None:
     class Early(FakeBackend):
         def settle(self, variant: Variant, seconds: float) -> Sample | Failure:
             return super().settle(variant, seconds / 2)
 
     assert warmed(Early()) == ("steady", 1.0 * LEAST_POINTS)
+
+    class Broken(FakeBackend):
+        def settle(self, variant: Variant, seconds: float) -> Sample | Failure:
+            return Failure(reason="cuda_error", message="bad")
+
+    found = warm_up(devices_of(Broken()), BF16, dict, lambda: None, lambda spent: None, WarmUp(10.0, 1.0))
+    assert (found.state, found.message) == ("not_steady", "cuda_error: bad")
 
 
 def test_a_device_that_never_settles_is_flagged_after_the_longest_time() -> None:
@@ -86,15 +88,6 @@ def test_a_device_that_never_settles_is_flagged_after_the_longest_time() -> None
             return self._sample(1.0 + self.now / 100, seconds)
 
     assert warmed(Slowing()) == ("not_steady", 60.0)
-
-
-def test_a_load_that_fails_is_told_and_fails_no_run() -> None:
-    class Broken(FakeBackend):
-        def settle(self, variant: Variant, seconds: float) -> Sample | Failure:
-            return Failure(reason="cuda_error", message="bad")
-
-    found = warm_up(devices_of(Broken()), BF16, dict, lambda: None, lambda spent: None, WarmUp(10.0, 1.0))
-    assert (found.state, found.message) == ("not_steady", "cuda_error: bad")
 
 
 @pytest.mark.parametrize(("uuid", "expected"), [("GPU-0", "celsius"), ("GPU-1", "sm_mhz")])

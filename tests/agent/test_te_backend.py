@@ -1,7 +1,5 @@
 """The whole backend on a made-up GPU and a Transformer Engine made from each tag's signatures."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace
@@ -11,6 +9,7 @@ from typing import Any, get_args
 import pytest
 import torch
 
+from precision_agent import protocol
 from precision_agent.backends.te.api import NEEDS
 from precision_agent.backends.te.problem import Problem, problem_of
 from precision_agent.backends.te.session.graphs import declined
@@ -20,12 +19,13 @@ from precision_agent.backends.te.steps.modules import LinearShape
 from precision_agent.backends.te.tiers.gemm_tier import Unit
 from precision_agent.backends.te.tiers.loss_runs import INIT_STD, LossModel
 from precision_agent.backends.te.tiers.plain import plain
+from precision_agent.backends.te.tiers.profiles import STEPS_PROFILED
 from precision_agent.backends.te.tiers.training_tier import Shared
 from precision_agent.backends.transformer_engine import TransformerEngine
 from precision_agent.cases import GemmCase, TrainingCase, Variant, cases_of
 from precision_agent.method.full_depth import Depth, depth_check, depth_of, full_depth
+from precision_agent.precision.evidence import ONCE, quantization_tax, verification_of
 from precision_agent.precision.kernels import classify
-from precision_agent.protocol import Backend, Inspection, LossPlan, LossTrack, Profile, Refusal, RegionName, Sample
 from precision_api.exchange.request import MeasurementRequest
 from precision_api.exchange.result import Failure
 from precision_api.models.resolution import resolve
@@ -79,9 +79,9 @@ class Bench:
         return self.cases.training
 
 
-def sample(found: Sample | Failure) -> Sample:
-    assert isinstance(found, Sample), found
-    return found
+def sample(answer: protocol.Sample | Failure) -> protocol.Sample:
+    assert isinstance(answer, protocol.Sample), answer
+    return answer
 
 
 def us(seconds: float) -> float:
@@ -99,13 +99,13 @@ def test_all_calls_of_a_run_are_carried_out_on(tag: str, tmp_path: Path) -> None
             sample(backend.measure(case, variant, 0.0))
         for part in ("layers", "head", "optimizer"):
             sample(backend.power_window(variant, part, 0.0, 0.0, 1))  # type: ignore[arg-type]
-        assert isinstance(backend.profile(variant, "training", 0.0, tmp_path / "trace.json"), Profile)
-        assert isinstance(backend.inspect(variant), Inspection)
+        assert isinstance(backend.profile(variant, "training", 0.0, tmp_path / "trace.json"), protocol.Profile)
+        assert isinstance(backend.inspect(variant), protocol.Inspection)
         assert backend.memory(variant).allocated_peak_bytes
     second = sample(backend.second_depth(bench.variant("nvfp4"), 0.0))
-    alike = {name for name in get_args(RegionName) if "dense" not in name}
+    alike = {name for name in get_args(protocol.RegionName) if "dense" not in name}
     assert (second.layers_measured, set(second.regions)) == (1, alike)
-    assert isinstance(backend.loss_run(bench.variant("fp8_delayed"), LossPlan(2, 0)), LossTrack)
+    assert isinstance(backend.loss_run(bench.variant("fp8_delayed"), protocol.LossPlan(2, 0)), protocol.LossTrack)
     assert json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     listed = {symbol: set(names) for symbol, names in NEEDS.items()}
     for symbol, names in bench.world.calls:
@@ -203,6 +203,16 @@ def test_kernels_are_seen_without_the_gaps_between_them(l2_bytes: int, rotated: 
     assert any(not isinstance(unit, Failure) and unit.rotated > 1 for unit in bench.backend._units.values()) is rotated
 
 
+def test_without_a_step_verdict_and_tax_are_those_of_all_gemms_of_the_full_model() -> None:
+    """Shapes are equal in many layers, and the head is there once, in BF16."""
+    asked = request(training=False, workload={"model": MODEL | {"numHiddenLayers": 32}})
+    backend = Bench(asked=asked, l2_bytes=24_000).backend
+    fp8, bf16 = (backend.profile(Variant(recipe, recipe), "gemms", 0.0) for recipe in ("fp8_current", "bf16"))
+    assert verification_of("fp8_current", asked, protocol.Probe("ok"), fp8, protocol.Inspection()).share == 1.0
+    tax, gemm, cast = quantization_tax("fp8_current", (fp8, ONCE), (bf16, ONCE)), GEMM["fp8_current"][1], QUANTISE[1]
+    assert tax.least == pytest.approx(1 / (1 + (32 * 4 * 3 * gemm + 3 * GEMM[None][1]) / (32 * 4 * 2 * cast)))
+
+
 def test_each_module_that_takes_its_turn_has_a_gradient_of_its_own() -> None:
     bench, variant = Bench(l2_bytes=24_000), Variant("fp8_current", "fp8_current")
     bench.backend.prepare(bench.gemm("qkv", "dgrad"), variant)
@@ -260,8 +270,34 @@ def test_no_profiler_starts_while_a_variant_is_built_timed_or_loaded() -> None:
     sample(bench.backend.second_depth(variant, 0.0))
     assert bench.engine.profiles == 0
     found = bench.backend.profile(variant, "training", 0.0)
-    assert isinstance(found, Profile)
-    assert (bench.engine.profiles, bench.backend._trial) == (1, Trial(2)), "as deep as it was timed"
+    assert isinstance(found, protocol.Profile)
+    assert (bench.engine.profiles, bench.backend._trial) == (2, Trial(2)), "eager and replayed, as deep as it was timed"
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize(
+    ("engine", "sessions"), [({}, 2), ({"untold": 2}, 2), ({"capture_as": "refused"}, 1)], ids=["graph", "untold", "no"]
+)
+def test_a_training_steps_kernels_are_its_replayed_graphs_in_the_modules_of_the_eager_ones(
+    recipe: Any, engine: dict[str, Any], sessions: int, tmp_path: Path
+) -> None:
+    bench, variant = Bench(**engine), Variant(recipe, recipe)
+    assert bench.backend.prepare(bench.training, variant) is None
+    eager = Bench(capture_as="refused")
+    assert eager.backend.prepare(eager.training, variant) is None
+    bench.engine.gpu.gap = 0.25
+    seen, plain = (one.backend.profile(variant, "training", 0.0, tmp_path / "eager") for one in (bench, eager))
+    assert bench.engine.profiles == sessions
+    again = bench.backend.profile(variant, "training", 0.0)
+    assert (bench.engine.profiles, again.gaps is None) == (sessions + (1 if not engine else sessions), bool(engine))
+    told = [{(row.name, row.pass_, row.module): us(row.seconds) for row in one.kernels} for one in (seen, plain)]
+    assert told[0] == pytest.approx(told[1])
+    assert {"attention", "core_attention", "mlp", "head"} <= {row.module for row in seen.kernels}
+    if engine:
+        assert seen.gaps is None
+    else:  # a quarter of a microsecond before each kernel but the first
+        launched = (tmp_path / "eager").read_text().count('"kernel"') / STEPS_PROFILED
+        assert us(seen.gaps) == pytest.approx(0.25 * launched, abs=0.3)
 
 
 def test_what_is_measured_with_an_early_case_is_handed_out_once() -> None:
@@ -406,7 +442,11 @@ def test_a_second_depth_has_all_parts_of_the_first_and_is_predicted_from_it() ->
     bench, variant = Bench(asked=request(workload=DEEP)), Variant("fp8_current", "fp8_current")
     first = sample(bench.backend.measure(bench.training, variant, 0.0))
     second = sample(bench.backend.second_depth(variant, 0.0))
-    assert set(second.regions) == set(first.regions) == {name for name in get_args(RegionName) if "dense" not in name}
+    assert (
+        set(second.regions)
+        == set(first.regions)
+        == {name for name in get_args(protocol.RegionName) if "dense" not in name}
+    )
     assert (first.layers_measured, second.layers_measured) == (4, 2)
     workload, held = resolve(bench.request.workload), [found.optimizer_parameters or 0 for found in (first, second)]
     one, two = (
@@ -468,7 +508,7 @@ def test_a_profiled_step_takes_the_room_of_gemms_and_of_other_variants_which_com
         assert bench.backend.prepare(bench.gemm("qkv", "fprop"), variant) is None
         assert bench.backend.prepare(bench.training, variant) is None
     bench.engine.no_room_to_profile = 3  # two GEMMs and a model
-    assert isinstance(bench.backend.profile(two, "training", 0.0), Profile)
+    assert isinstance(bench.backend.profile(two, "training", 0.0), protocol.Profile)
     assert (bench.backend._units, list(bench.backend._models)) == ({}, ["fp8_current"])
     found = bench.backend.profile(one, "training", 0.0)
     assert {kernel.module for kernel in found.kernels} >= {"attention", "mlp", "head"}
@@ -481,13 +521,13 @@ def test_a_model_that_lent_its_room_comes_back_as_deep_as_it_was_timed_or_says_w
     for variant in (one, two):
         assert sample(bench.backend.measure(bench.training, variant, 0.0)).layers_measured == 2
     bench.engine.no_room_to_profile = 1
-    assert isinstance(bench.backend.profile(two, "training", 0.0), Profile)
+    assert isinstance(bench.backend.profile(two, "training", 0.0), protocol.Profile)
     bench.world.most_layers = 1
     for _ in range(2):
         found = bench.backend.profile(one, "training", 0.0)
         assert (found.reason, "layer 2" in found.message) == ("out_of_memory", True)
     bench.world.most_layers = 2
-    assert isinstance(bench.backend.profile(one, "training", 0.0), Profile)
+    assert isinstance(bench.backend.profile(one, "training", 0.0), protocol.Profile)
     assert bench.backend._trial == Trial(2)
 
 
@@ -504,7 +544,7 @@ def test_a_model_with_a_part_that_no_step_has_gets_gemms_and_no_training_figure(
     bench = Bench(asked=request(workload={"model": MODEL | chunked}))
     failure = bench.backend.measure(bench.training, bench.variant("bf16"), 0.0)
     assert (failure.reason, "not_available(slidingWindow.chunked)" in failure.message) == ("not_available", True)
-    assert isinstance(bench.backend.measure(bench.gemm("qkv", "fprop"), bench.variant("bf16"), 0.0), Sample)
+    assert isinstance(bench.backend.measure(bench.gemm("qkv", "fprop"), bench.variant("bf16"), 0.0), protocol.Sample)
 
 
 def test_a_dense_layers_sinks_are_its_own() -> None:
@@ -526,7 +566,7 @@ def test_experts_that_nvfp4_takes_in_two_calls_are_measured_in_two_calls_and_oth
     bench.world.most_experts = 64
     case = bench.gemm("experts_up", "fprop")
     assert bench.backend.prepare(case, bench.variant("nvfp4")) is None
-    assert isinstance(bench.backend.measure(case, bench.variant("nvfp4"), 0.0), Sample)
+    assert isinstance(bench.backend.measure(case, bench.variant("nvfp4"), 0.0), protocol.Sample)
     made = [symbol for symbol, _ in bench.world.calls].count("pytorch.GroupedLinear")
     assert made >= 2
     assert made % 2 == 0
@@ -586,7 +626,7 @@ def test_flags_of_the_variants_own_quantizers_are_told() -> None:
 
 
 def test_the_loss_falls_towards_the_chains_entropy_and_equal_seeds_give_equal_runs() -> None:
-    plan = LossPlan(steps=30, seed=5, learning_rate_factor=10)
+    plan = protocol.LossPlan(steps=30, seed=5, learning_rate_factor=10)
     tracks = [bench.backend.loss_run(bench.variant("bf16"), plan) for bench in (Bench(), Bench())]
     first = tracks[0]
     assert tracks[0] == tracks[1]
@@ -603,7 +643,7 @@ def test_the_device_is_named_with_its_software() -> None:
 
 @pytest.mark.parametrize(("device", "reason"), [("cpu", "InvalidRequest"), ("cuda", "BackendUnavailable")])
 def test_without_a_gpu_or_transformer_engine_the_backend_is_refused_by_name(device: str, reason: str) -> None:
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(protocol.Refusal) as refused:
         TransformerEngine(request(), device)
     assert refused.value.exit.reason == reason
 
@@ -630,5 +670,5 @@ def test_by_nvidias_method_a_recipe_is_a_forward_pass_that_quantises_both_operan
 
 
 def test_the_backend_is_what_the_agent_calls_a_backend() -> None:
-    methods = {name for name, value in vars(Backend).items() if callable(value) and not name.startswith("_")}
+    methods = {name for name, value in vars(protocol.Backend).items() if callable(value) and not name.startswith("_")}
     assert methods <= set(dir(TransformerEngine))

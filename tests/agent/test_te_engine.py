@@ -1,7 +1,5 @@
 """What of the GPU's engine needs no GPU: the profiler's trace, and where it is kept."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -28,7 +26,12 @@ def names(trace: Any) -> set[str]:
     return {event.get("name", "") for event in trace["traceEvents"]}
 
 
-def test_a_kept_trace_lies_where_it_was_asked_for_in_folders_that_are_made_for_it(tmp_path: Path) -> None:
+def test_a_kept_trace_lies_where_it_was_asked_for_and_nowhere_without_a_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "pp:forward:mlp:layers_forward" in names(trace_of(profiled()))
+    assert list(tmp_path.iterdir()) == []
     place = tmp_path / "traces" / "run-1" / "trace-fp8_current.json"
     trace = trace_of(profiled(), place)
     assert "pp:forward:mlp:layers_forward" in names(trace)
@@ -37,17 +40,11 @@ def test_a_kept_trace_lies_where_it_was_asked_for_in_folders_that_are_made_for_i
     assert [path.name for path in place.parent.iterdir()] == [place.name]
 
 
-def test_without_a_place_nothing_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert "pp:forward:mlp:layers_forward" in names(trace_of(profiled()))
-    assert list(tmp_path.iterdir()) == []
-
-
 class Wrapper(torch.Tensor):
     """A tensor that only wraps its parts, as Transformer Engine's quantised tensors do."""
 
     @staticmethod
-    def __new__(cls, part: torch.Tensor) -> Wrapper:
+    def __new__(cls, part: torch.Tensor) -> "Wrapper":
         made: Wrapper = torch.Tensor._make_wrapper_subclass(cls, part.shape, dtype=torch.bfloat16)
         return made
 

@@ -1,7 +1,5 @@
 """Training steps of experts and of latent attention on a Transformer Engine made from each tag's signatures."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, get_args
 

@@ -1,7 +1,5 @@
 """When a captured program may be timed, and how regions are averaged."""
 
-from __future__ import annotations
-
 import pytest
 
 from precision_agent.backends.te.session import graphs
@@ -53,13 +51,15 @@ def program(gpu: FakeGpu, engine: FakeEngine) -> graphs.Program:
     return graphs.Program(engine, regions, cycle)
 
 
-def test_a_regions_mean_has_its_batch_kinds_in_the_cycles_proportion() -> None:
+def test_a_regions_mean_is_in_the_cycles_proportion_and_lacking_ones_are_left_out() -> None:
     gpu = FakeGpu()
     made = program(gpu, FakeEngine(gpu))
     timings = made.measure(200e-6)
     assert timings.cycles == 1
     means = graphs.by_name(timings, ("forward", "backward", "absent"))
     assert {name: spent * 1e6 for name, spent in means.items()} == pytest.approx({"forward": 22.5, "backward": 10.0})
+    timings = graphs.Timings(0.0, 1.0, 1, {("a", "x"): 2.0}, {("a", "x"): 1})
+    assert graphs.by_name(timings, ("a", "b")) == {"a": 2.0}
 
 
 @pytest.mark.parametrize(("seconds", "cycles"), [(0.0, 1), (129e-6, 1), (1e-3, 7)])
@@ -71,17 +71,13 @@ def test_as_many_cycles_as_fit_are_run_and_at_least_one(seconds: float, cycles: 
     assert made.measure(seconds).cycles == cycles
 
 
-def test_after_a_refused_capture_the_program_is_eager_with_the_reason() -> None:
+def test_a_refused_capture_is_told_and_a_fatal_error_not_hidden() -> None:
     gpu = FakeGpu()
     made = program(gpu, FakeEngine(gpu, capture_as="refused"))
     made.capture(lambda program: graphs.ReplayEvidence())
     assert made.execution == "eager"
     assert made.reason.startswith("graph_unsupported: RuntimeError: CUDA error: operation not permitted")
     assert made.measure(0.0).cycles == 1
-
-
-def test_a_fatal_error_during_capture_is_not_hidden() -> None:
-    gpu = FakeGpu()
     made = program(gpu, FakeEngine(gpu))
 
     def check(program: graphs.Program) -> graphs.ReplayEvidence:
@@ -89,8 +85,3 @@ def test_a_fatal_error_during_capture_is_not_hidden() -> None:
 
     with pytest.raises(RuntimeError, match="device-side assert"):
         made.capture(check)
-
-
-def test_regions_that_the_cycle_lacks_are_left_out() -> None:
-    timings = graphs.Timings(0.0, 1.0, 1, {("a", "x"): 2.0}, {("a", "x"): 1})
-    assert graphs.by_name(timings, ("a", "b")) == {"a": 2.0}

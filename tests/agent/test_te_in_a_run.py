@@ -1,7 +1,5 @@
 """Transformer Engine's backend under a whole run: what a new process has to build, and its log."""
 
-from __future__ import annotations
-
 import json
 from functools import cache
 

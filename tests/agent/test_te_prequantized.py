@@ -1,7 +1,5 @@
 """NVIDIA's method with operands that are quantised before: one product, no cast, and why a version has none."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -99,10 +97,17 @@ def test_operands_are_quantised_once_and_the_product_alone_is_timed(recipe: Reci
     assert library.multiplied[0]["out"] == (96, 64)
 
 
-def test_block_scaling_multiplies_rows_with_squares() -> None:
+def test_block_scaling_multiplies_rows_with_squares_and_what_lacks_is_named() -> None:
     library = Library()
     timed(library, "fp8_block")
     assert [given["block_scaling_dim"] for *_, given in library.quantised[:2]] == [1, 2]
+    library = Library()
+    api = library.api()
+    del api.pytorch.NVFP4Quantizer
+    found = plain(api, FakeEngine(library.gpu), CASE, "nvfp4", 2, 5, lead=16)
+    assert "2.20.0 exports no NVFP4Quantizer" in found.message
+    with pytest.raises(RuntimeError, match="illegal memory access"):
+        timed(Library(refuses="CUDA error: an illegal memory access was encountered"), "mxfp8")
 
 
 @pytest.mark.parametrize(
@@ -112,16 +117,3 @@ def test_what_can_not_be_multiplied_is_a_reason(recipe: Recipe, reason: str) -> 
     library = Library(refuses="gemm.cpp:1: Assertion failed: no such layout")
     found = timed(library, recipe)
     assert found.reason == reason
-
-
-def test_a_version_that_exports_no_quantizer_is_named() -> None:
-    library = Library()
-    api = library.api()
-    del api.pytorch.NVFP4Quantizer
-    found = plain(api, FakeEngine(library.gpu), CASE, "nvfp4", 2, 5, lead=16)
-    assert "2.20.0 exports no NVFP4Quantizer" in found.message
-
-
-def test_an_error_of_the_gpu_is_no_reason_of_a_version() -> None:
-    with pytest.raises(RuntimeError, match="illegal memory access"):
-        timed(Library(refuses="CUDA error: an illegal memory access was encountered"), "mxfp8")

@@ -1,7 +1,5 @@
 """What the end of a probe's process says of a recipe; and the probe itself, on the made-up GPU."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket
@@ -31,22 +29,16 @@ def kernels(name: str) -> list[list[Any]]:
     return [[name, 1e-5], ["void transformer_engine::cast_transpose_kernel<__nv_bfloat16>(float*)", 1e-6]]
 
 
-def test_a_recipe_whose_kernels_and_errors_are_its_own_is_ok_and_verified() -> None:
+def test_own_kernels_are_verified_mxfp8s_emulated_and_bf16_a_fallback() -> None:
     found = probe_of("fp8_current", ended(kernels=kernels(GEMM["fp8_current"][0]), errors=FP8, flags={}))
     assert found.availability == "ok"
     assert found.verification.verdict == "verified"
     assert found.verification.errors
     assert [kernel.class_ for kernel in found.verification.kernels] == ["fp8", "not_a_gemm"]
-
-
-def test_block_scaling_through_mxfp8s_kernels_is_emulated() -> None:
     rows = [*kernels(GEMM["mxfp8"][0]), ["void swizzle_block_scaling_to_mxfp8_scaling_factors_kernel(int)", 1e-6]]
     found = probe_of("fp8_block", ended(kernels=rows, errors=FP8))
     assert found.availability == "emulated"
     assert found.verification.verdict == "emulated"
-
-
-def test_a_recipe_that_ran_in_bf16_is_a_fallback_not_a_pass() -> None:
     found = probe_of("nvfp4", ended(kernels=kernels(GEMM[None][0]), errors={"y": 0.0017}))
     assert (found.availability, found.verification.verdict) == ("ok", "fallback")
 

@@ -1,7 +1,5 @@
 """Who asks whom: one process for all recipes of a GPU, a fresh one after each that broke, and never another's fault."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator
@@ -72,11 +70,8 @@ def test_a_recipe_that_crashes_has_its_reason_and_the_next_one_a_fresh_process(p
     assert first != second
 
 
-def test_an_error_where_others_were_tried_before_is_asked_again_in_a_fresh_process(prober: Prober) -> None:
+def test_an_error_of_its_own_is_told_and_one_after_others_asked_again(prober: Prober) -> None:
     assert [before for _, before in asked(prober, "bf16", "fp8_block", "bf16")] == [0, 0, 1]
-
-
-def test_an_error_of_its_own_is_told_and_spoils_nobody_else(prober: Prober) -> None:
     told = prober.ask("nvfp4_no_rht")
     assert probe_of("nvfp4_no_rht", told).reason == "nvfp4_no_rht: RuntimeError: CUDA error: misaligned address"
     assert asked(prober, "bf16")[0][1] == 0

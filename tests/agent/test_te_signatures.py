@@ -1,7 +1,5 @@
 """Every call of Transformer Engine against the signatures of six of its tags."""
 
-from __future__ import annotations
-
 import contextlib
 import inspect
 import json
@@ -33,6 +31,11 @@ def world(tag: str) -> World:
 @pytest.mark.parametrize("tag", TAGS)
 def test_every_call_of_the_backend_binds_to_the_signatures_of(tag: str) -> None:
     assert missing(signatures(tag)) == ()
+    misspelt = world(tag)
+    with pytest.raises(TypeError, match="delay_wgrad"):
+        fake_api(tag, misspelt).pytorch.Linear(in_features=1, out_features=1, delay_wgrad=True)
+    with pytest.raises(TypeError, match="disable_hadamard"):
+        fake_api(tag, misspelt).recipe.NVFP4BlockScaling(disable_hadamard=True)
 
 
 @pytest.mark.parametrize("tag", TAGS)
@@ -42,22 +45,15 @@ def test_every_recipe_can_be_built_in(tag: str, recipe: str) -> None:
     assert (made is None) == (recipe == "bf16")
 
 
-@pytest.mark.parametrize("tag", TAGS)
-def test_a_misspelt_parameter_does_not_bind_in(tag: str) -> None:
-    misspelt = world(tag)
-    with pytest.raises(TypeError, match="delay_wgrad"):
-        fake_api(tag, misspelt).pytorch.Linear(in_features=1, out_features=1, delay_wgrad=True)
-    with pytest.raises(TypeError, match="disable_hadamard"):
-        fake_api(tag, misspelt).recipe.NVFP4BlockScaling(disable_hadamard=True)
-
-
-def test_a_misspelt_need_is_named() -> None:
+def test_a_recipe_has_quantizers_where_the_contract_names_its_class_and_needs_by_name() -> None:
     changed = dict(signatures("v2.20")) | {"pytorch.Linear": signature_of("in_features, out_features, bias=...")}
     assert missing(changed) == (
         "pytorch.Linear(params_dtype)", "pytorch.Linear(device)", "pytorch.Linear(delay_wgrad_compute)",
         "pytorch.Linear(fuse_wgrad_accumulation)")  # fmt: skip
     changed.pop("common.recipe.DelayedScaling")
     assert "common.recipe.DelayedScaling" in missing(changed)
+    quantized = {recipe: row.te_class is not None for recipe, row in RECIPES.items()}
+    assert {recipe: call is not None for recipe, call in recipes.CALLS.items()} == quantized
 
 
 @pytest.mark.parametrize(("tag", "name"), [("v2.8", "fp8_autocast"), ("v2.9", "autocast"), ("v2.20", "autocast")])
@@ -87,7 +83,7 @@ def test_versions_are_read(text: str, version: tuple[int, int]) -> None:
     assert version_of(text) == version
 
 
-def test_an_old_version_and_one_that_lacks_a_name_are_refused_by_name() -> None:
+def test_a_version_that_is_old_lacks_a_name_or_is_not_there_is_refused_by_name() -> None:
     known = fake_api("v2.20", world("v2.20"))
     with pytest.raises(Unusable, match=r"2\.7 is too old: 2\.8 or newer"):
         api.api_of("2.7", known.pytorch, known.recipe, known.manager)
@@ -98,16 +94,8 @@ def test_an_old_version_and_one_that_lacks_a_name_are_refused_by_name() -> None:
     del known.pytorch.fp8_autocast
     with pytest.raises(Unusable, match="neither autocast nor fp8_autocast"):
         api.api_of("2.20", known.pytorch, known.recipe, known.manager)
-
-
-def test_without_transformer_engine_the_error_is_quoted() -> None:
     with pytest.raises(Unusable, match="loading Transformer Engine: ModuleNotFoundError: No module named 'transformer"):
         api.load()
-
-
-def test_a_recipe_has_quantizers_where_the_contract_names_its_class() -> None:
-    quantized = {recipe: row.te_class is not None for recipe, row in RECIPES.items()}
-    assert {recipe: call is not None for recipe, call in recipes.CALLS.items()} == quantized
 
 
 class Quantizer:
@@ -124,14 +112,11 @@ def nvfp4(kind: type, rht: bool) -> dict[recipes.QuantizerRole, object]:
     return {"input": made(rht, False, False), "weight": made(False, False, True), "gradient": made(rht, True, False)}
 
 
-def test_nvfp4_after_nvfp4_without_the_transform_on_one_module_is_found_out() -> None:
+def test_quantizers_of_another_recipe_or_transform_are_found_out() -> None:
     kind = type("NVFP4Quantizer", (), {})
     assert recipes.wrong_quantizers("nvfp4", nvfp4(kind, rht=True)) is None
     assert recipes.wrong_quantizers("nvfp4_no_rht", nvfp4(kind, rht=False)) is None
     assert recipes.wrong_quantizers("nvfp4", nvfp4(kind, rht=False)) == "nvfp4: the input's with_rht is False, not True"
-
-
-def test_a_quantizer_of_another_recipe_or_none_at_all_is_found_out() -> None:
     found = recipes.wrong_quantizers("mxfp8", nvfp4(type("NVFP4Quantizer", (), {}), rht=True))
     assert found == "mxfp8: the input's quantizer is NVFP4Quantizer, not MXFP8Quantizer"
     assert recipes.wrong_quantizers("mxfp8", {}) == "mxfp8: no quantizer for input, weight, gradient"
@@ -170,16 +155,13 @@ def test_parameters_are_read_from_source(name: str, parameters: str | None) -> N
     assert parameters_of(SOURCE, name) == parameters
 
 
-def test_what_a_version_does_not_export_is_not_in_its_signatures() -> None:
+def test_signatures_are_pythons_and_of_what_a_version_exports() -> None:
     files = {
         "transformer_engine/pytorch/__init__.py": "from x import Linear",
         "transformer_engine/pytorch/module/linear.py": "class Linear:\n  def __init__(self, a): ...",
         "transformer_engine/pytorch/transformer.py": "class TransformerLayer:\n  def __init__(self, a): ...",
     }
     assert of_version(files.get) == {"pytorch.Linear": "a"}
-
-
-def test_signatures_of_the_data_are_pythons() -> None:
     found = signature_of("self_, b=..., *, c=..., **rest").parameters
     named = inspect.Parameter.POSITIONAL_OR_KEYWORD
     last = [inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD]
@@ -192,7 +174,9 @@ def load() -> None:
         api.load()
 
 
-def test_without_a_compiler_for_its_small_functions_they_are_left_uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_compiler_or_pythons_header_small_functions_are_left_uncompiled(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("CC", "")
     monkeypatch.setenv("NVTE_TORCH_COMPILE", "")
     monkeypatch.delenv("NVTE_TORCH_COMPILE")
@@ -202,9 +186,6 @@ def test_without_a_compiler_for_its_small_functions_they_are_left_uncompiled(mon
     monkeypatch.setenv("PATH", "/nowhere")
     load()
     assert os.environ["NVTE_TORCH_COMPILE"] == "0"
-
-
-def test_a_compiler_without_pythons_header_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("CC", "/usr/bin/cc")
     monkeypatch.setattr(sysconfig, "get_path", lambda _: str(tmp_path))
     assert api._compiler() is None

@@ -1,7 +1,5 @@
 """Rotations, depths and what is given up where memory ends."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -30,12 +28,9 @@ def test_rotated_buffers_together_are_at_least_twice_the_cache(working_set: int,
     assert turns == 1 or (turns - 1) * working_set < 2 * l2
 
 
-def test_a_large_layer_is_not_rotated() -> None:
+def test_large_layers_are_not_rotated_and_depth_is_given_up_first() -> None:
     assert sizes.rotations(sizes.working_set_bytes(8192, 4096, 28672), 50 << 20) == 1
     assert sizes.rotations(sizes.working_set_bytes(128, 1024, 1024, groups=8), 50 << 20) == 5
-
-
-def test_layers_are_given_up_first_then_the_optimizer_then_the_head() -> None:
     shallow = (sizes.Trial(4), sizes.Trial(2), sizes.Trial(1))
     assert sizes.ladder(32, head=True) == (
         *shallow,
@@ -45,14 +40,11 @@ def test_layers_are_given_up_first_then_the_optimizer_then_the_head() -> None:
     assert sizes.ladder(1, head=False) == (sizes.Trial(1, head=False), sizes.Trial(1, head=False, optimizer=False))
 
 
-def test_an_8b_model_fits_an_80_gb_gpu_with_seven_variants_and_a_405b_one_gives_up_its_depth() -> None:
+def test_models_fit_with_their_variants_and_gemms_by_less_depth() -> None:
     trials = sizes.ladder(32, head=True)
     assert sizes.first_trial(LLAMA, 8192, WHOLE, SEVEN, 80 * GIB, trials) == sizes.Trial(4)
     assert sizes.first_trial(LARGE, 8192, WHOLE, SEVEN, 180 * GIB, trials).layers == 1
     assert sizes.first_trial(LARGE, 8192, WHOLE, SEVEN, GIB, trials) == trials[-1]
-
-
-def test_for_gemms_beside_it_a_model_is_made_shallower_but_keeps_optimizer_and_head() -> None:
     trials = sizes.ladder(32, head=True)
     gemms = 7 * sizes.unit_bytes(8192, 4096, 28672, 1, 50 << 20)  # of llama3-8b's widest layer alone, in all variants
     assert sizes.first_trial(LLAMA, 8192, WHOLE, SEVEN, 80 * GIB, trials, gemms) == sizes.Trial(2)

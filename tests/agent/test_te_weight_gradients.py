@@ -1,7 +1,5 @@
 """Weights move by the sum of their micro batches' gradients, whoever adds it up: the GEMM in FP32, or autograd."""
 
-from __future__ import annotations
-
 from typing import Any, get_args
 
 import pytest
@@ -70,7 +68,7 @@ def test_weights_move_equally_whoever_adds_their_gradients_up(accumulation: int,
         assert float(mine.norm()) == pytest.approx(float(other.norm()), rel=0.01)
 
 
-def test_main_grad_holds_the_sum_of_one_steps_micro_batches_and_of_no_earlier_ones() -> None:
+def test_main_grad_holds_one_steps_sum_and_is_gone_after_a_single_micro_batch() -> None:
     model, _ = stepped("fused", 4)
     weights = [weight for weight in model.shared.weights if weight.ndim == 2]
     single, _ = stepped("fused", 1)  # zeroed after its step: the gradient of one more micro batch is alone there
@@ -81,9 +79,6 @@ def test_main_grad_holds_the_sum_of_one_steps_micro_batches_and_of_no_earlier_on
         assert float(weight.main_grad.norm()) == pytest.approx(4 * float(one.norm()), rel=0.02)
         assert weight.grad is None
         assert weight.main_grad.dtype == torch.float32
-
-
-def test_where_each_micro_batch_is_the_only_one_its_gradients_are_gone_after_the_step() -> None:
     model, _ = stepped("fused", 1)
     for weight in model.shared.weights:
         found = weight.main_grad if weight.ndim == 2 else weight.grad

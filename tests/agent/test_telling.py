@@ -1,9 +1,8 @@
 """What a person reads: the verdict at the end, where each figure comes from, and how far a run is."""
 
-from __future__ import annotations
-
 import io
 import math
+import re
 from functools import cache
 
 import pytest
@@ -14,64 +13,54 @@ from precision_agent.results.explain import as_document, as_text, explain
 from precision_agent.results.verdict_text import verdict_text
 from precision_agent.run.progress import Bar, clock, seconds_left, share_done
 from precision_agent.run.run import run_request
+from precision_api.exchange import result as wire
 from precision_api.exchange.request import Timing
-from precision_api.exchange.result import (
-    Energy,
-    Failure,
-    GemmSum,
-    Gpu,
-    Interval,
-    KernelProfiles,
-    Loss,
-    MeasurementResult,
-    Region,
-    Simulated,
-    Steadiness,
-    ThrottleShare,
-    Training,
-    Utilisation,
-    Verification,
-)
 from tests.support.result_objects import interval, recipe_result, request, request_text, result
 
 
 @cache
-def replayed() -> MeasurementResult:
+def replayed() -> wire.MeasurementResult:
     """One for all tests, which only read it."""
     outcome = run_request(request_text(timing=Timing(passes=3, segment_seconds=3.0, discard_seconds=1.0)), "replay")
     assert outcome.result is not None
     return outcome.result
 
 
-def told(found: MeasurementResult, figure: str, recipe: str = "nvfp4") -> tuple[str, str]:
+def explained(measured: wire.MeasurementResult, figure: str, recipe: str = "nvfp4") -> tuple[str, str]:
     """Value and source of one figure."""
-    return next((row.value, row.source) for row in explain(found) if (row.of, row.figure) == (recipe, figure))
+    return next((row.value, row.source) for row in explain(measured) if (row.of, row.figure) == (recipe, figure))
 
 
-def with_recipe(**changes: object) -> MeasurementResult:
+def with_recipe(**changes: object) -> wire.MeasurementResult:
     """A measured result of the baseline and one recipe."""
     rows = (recipe_result("bf16"), recipe_result("nvfp4", 1.6, **changes))
     return result(recipes=rows, provenance="measured", backend="transformer-engine")
 
 
-def training_of(**figures: object) -> Training:
-    return Training(**({"tokens_per_second": interval(1.0)} | figures))  # type: ignore[arg-type]
+def training_of(**figures: object) -> wire.Training:
+    return wire.Training(**({"tokens_per_second": interval(1.0)} | figures))  # type: ignore[arg-type]
 
 
-def test_every_figure_of_a_result_has_a_source_in_words() -> None:
+def test_every_figure_has_a_source_and_what_nobody_measured_is_marked() -> None:
     for row in explain(replayed()):
         assert row.source.strip(), row
         assert row.figure
+    rows = explain(replayed())
+    assert {row.of for row in rows[-3:]} == {"nvfp4 (simulated)"}
+    assert any(row.figure == "simulated training.energy" for row in rows)
+    assert "SIMULATED, nothing of it was measured here" in verdict_text(replayed())
+    own_layers = with_recipe(quantization_tax=0.451, last_layers_bf16=5)
+    assert "without the layers in BF16" in explained(own_layers, "quantisation tax")[1], "sums of GEMMs hold those too"
 
 
 def test_the_full_depth_formula_is_told_with_the_runs_own_numbers() -> None:
-    training = Training(
+    training = wire.Training(
         tokens_per_second=interval(1e5),
         regions=(
-            Region(name="layers_forward", seconds=interval(0.012)),
-            Region(name="layers_backward", seconds=interval(0.020)),
-            Region(name="head", seconds=interval(0.016)),
-            Region(name="optimizer", seconds=interval(0.004)),
+            wire.Region(name="layers_forward", seconds=interval(0.012)),
+            wire.Region(name="layers_backward", seconds=interval(0.020)),
+            wire.Region(name="head", seconds=interval(0.016)),
+            wire.Region(name="optimizer", seconds=interval(0.004)),
         ),
         layers=32,
         layers_measured=4,
@@ -82,37 +71,32 @@ def test_the_full_depth_formula_is_told_with_the_runs_own_numbers() -> None:
         depth_check=1.01,
     )
     found = with_recipe(training=training)
-    _, source = told(found, "tokens/s")
-    assert "32 x 32 ms / 4 layers that ran + 16 ms of head + a share of 4 ms of optimizer" in source
+    _, source = explained(found, "tokens/s")
+    assert "32 x 32.00 ms / 4 layers that ran + 16.00 ms of head + a share of 4.000 ms of optimizer" in source
     assert "WITHOUT optimizer" in source
     assert "560,000 a second, which says nothing" in source
-    assert "GPU-3" in told(found, "tokens/s in step")[1]
-    assert told(found, "depth check")[0] == "1.010"
-    dense = (Region(name=f"dense_{way}", seconds=interval(0.0015)) for way in ("forward", "backward"))
+    assert "GPU-3" in explained(found, "tokens/s in step")[1]
+    assert explained(found, "depth check")[0] == "1.010"
+    dense = (wire.Region(name=f"dense_{way}", seconds=interval(0.0015)) for way in ("forward", "backward"))
     both = training.model_copy(update={"dense_measured": 1, "regions": (*training.regions, *dense)})
-    _, source = told(with_recipe(training=both), "tokens/s")
-    assert "32 layers: those with experts x 32 ms / 4 that ran + dense ones x 3 ms / 1 that ran + 16 ms" in source
+    _, source = explained(with_recipe(training=both), "tokens/s")
+    assert (
+        "32 layers: those with experts x 32.00 ms / 4 that ran + dense ones x 3.000 ms / 1 that ran + 16.00" in source
+    )
 
 
 def test_what_is_not_there_is_told_with_its_reason() -> None:
-    lost = Failure(reason="part_failed", message="qkv fprop: cuda_error")
+    lost = wire.Failure(reason="part_failed", message="qkv fprop: cuda_error")
     found = with_recipe(
-        sums=(GemmSum(mode="autocast", failure=lost),),
-        training=training_of(energy=Energy(valid=False, reasons=("phase_locked",))),
+        sums=(wire.GemmSum(mode="autocast", failure=lost),),
+        training=training_of(energy=wire.Energy(valid=False, reasons=("phase_locked",))),
     )
-    assert told(found, "GEMMs (autocast)") == ("none", "part_failed: qkv fprop: cuda_error")
-    value, source = told(found, "energy")
+    assert explained(found, "GEMMs (autocast)") == ("none", "part_failed: qkv fprop: cuda_error")
+    value, source = explained(found, "energy")
     assert value == "none"
     assert source.startswith("no figure, for: phase_locked: The step's period is locked to the sensor's")
-    failed = with_recipe(training=Training(failure=Failure(reason="out_of_memory", message="4 layers")))
-    assert told(failed, "training") == ("none", "out_of_memory: 4 layers")
-
-
-def test_figures_that_nobody_measured_are_marked_where_they_stand() -> None:
-    rows = explain(replayed())
-    assert {row.of for row in rows[-3:]} == {"nvfp4 (simulated)"}
-    assert any(row.figure == "simulated training.energy" for row in rows)
-    assert "SIMULATED, nothing of it was measured here" in verdict_text(replayed())
+    failed = with_recipe(training=wire.Training(failure=wire.Failure(reason="out_of_memory", message="4 layers")))
+    assert explained(failed, "training") == ("none", "out_of_memory: 4 layers")
 
 
 def test_words_and_rows_for_programs_hold_the_same() -> None:
@@ -125,33 +109,46 @@ def test_words_and_rows_for_programs_hold_the_same() -> None:
 
 
 def test_a_gpu_without_known_peaks_has_no_share_of_one() -> None:
-    gpus = (Gpu(uuid="GPU-a", name="NVIDIA GH200 480GB", memory_bytes=1),)
-    known = Utilisation(value=0.4, peak_flops_per_second=1e15, peak="of its data sheet")
-    training = Training(tokens_per_second=interval(1000.0), mfu=known)
-    assert told(with_recipe(training=training).model_copy(update={"gpus": gpus}), "MFU")[0] == "40.0%"
+    gpus = (wire.Gpu(uuid="GPU-a", name="NVIDIA GH200 480GB", memory_bytes=1),)
+    utilisation = wire.Utilisation(value=0.4, peak_flops_per_second=1e15, peak="of its data sheet")
+    training = wire.Training(tokens_per_second=interval(1000.0), mfu=utilisation)
+    assert explained(with_recipe(training=training).model_copy(update={"gpus": gpus}), "MFU")[0] == "40.0%"
     unknown = with_recipe(training=training.model_copy(update={"mfu": None})).model_copy(update={"gpus": gpus})
-    assert told(unknown, "MFU") == ("unknown", "the peak of NVIDIA GH200 480GB is unknown")
+    assert explained(unknown, "MFU") == ("unknown", "the peak of NVIDIA GH200 480GB is unknown")
 
 
-def test_the_verdict_ends_with_the_recommendation() -> None:
+def test_the_verdict_ends_with_the_recommendation_and_loss_runs_have_a_column() -> None:
     lines = verdict_text(replayed()).splitlines()
     assert lines[0] == "tiny on 4 x NVIDIA GB200: replay, simulated"
     assert lines[2].split()[:2] == ["RECIPE", "TFLOP/S/GPU"]
     assert replayed().recommendation.sentence.split()[0] in "\n".join(lines[-3:])
-    assert max(map(len, lines)) <= 120
+    assert max(map(len, lines)) <= 128
+    assert "LOSS" not in verdict_text(with_recipe())
+    assert "healthy" in verdict_text(with_recipe(loss=wire.Loss(verdict="healthy")))
+
+
+def test_a_row_of_the_table_names_risk_and_layers_in_bf16_with_figures_as_people_write_them() -> None:
+    sums = tuple(
+        wire.GemmSum(mode=mode, seconds=interval(seconds, 0), speedup=interval(1.5))
+        for mode, seconds in (("autocast", 13.0642), ("prequantized", 0.15201))
+    )
+    row = recipe_result("nvfp4_no_rht", 1.6, sums=sums, last_layers_bf16=5)
+    text = verdict_text(result(recipes=(recipe_result("bf16"), row)))
+    assert re.search(r"\nnvfp4_no_rht \(at risk, last 5 in BF16\) .* 13,060 ms 1\.50x +152\.0 ms 1\.50x", text)
+    assert 'Risk of nvfp4_no_rht: NVFP4 without RHT "may degrade convergence' in text
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
         (
-            {"partial": Failure(reason="terminated", message="the agent was told to stop")},
+            {"partial": wire.Failure(reason="terminated", message="the agent was told to stop")},
             "PARTIAL: the agent was told",
         ),
         ({"product": "CPU"}, "A trial on the CPU: these figures say nothing of a GPU"),
-        ({"steadiness": Steadiness(state="not_steady", message="SM clock rises")}, "not steady: SM clock rises"),
+        ({"steadiness": wire.Steadiness(state="not_steady", message="SM clock rises")}, "not steady: SM clock rises"),
         (
-            {"simulated": (Simulated(field="memory", assumption="a share"),), "provenance": "simulated"},
+            {"simulated": (wire.Simulated(field="memory", assumption="a share"),), "provenance": "simulated"},
             "SIMULATED, nothing of it was measured here: memory",
         ),
     ],
@@ -160,7 +157,7 @@ def test_what_to_doubt_is_said(changes: dict[str, object], words: str) -> None:
     assert words in verdict_text(result(**changes))
 
 
-VOID = Energy(valid=False, reasons=("phase_locked", "too_short"))
+VOID = wire.Energy(valid=False, reasons=("phase_locked", "too_short"))
 OTHER_KERNELS = "partial: GEMM time by kernel class: nvfp4 60.0%"
 
 
@@ -168,14 +165,17 @@ OTHER_KERNELS = "partial: GEMM time by kernel class: nvfp4 60.0%"
     ("changes", "words"),
     [
         (
-            {"throttled": ThrottleShare(reason="software_thermal", share=0.25)},
+            {"throttled": wire.ThrottleShare(reason="software_thermal", share=0.25)},
             "nvfp4 was throttled: software_thermal, 25.0% of the time.",
         ),
         ({"training": training_of(missing=("head",))}, "nvfp4: without head, which did not fit."),
         ({"training": training_of(energy=VOID)}, "No energy figure of nvfp4: phase_locked, too_short."),
-        ({"loss": Loss(verdict="diverged")}, "its loss diverged in the smoke test"),
-        ({"loss": Loss(failure=Failure(reason="out_of_memory", message="2 layers"))}, "nvfp4: out_of_memory: 2 layers"),
-        ({"verification": Verification(verdict="partial", message=OTHER_KERNELS[9:])}, f"nvfp4: {OTHER_KERNELS}"),
+        ({"loss": wire.Loss(verdict="diverged")}, "its loss diverged in the smoke test"),
+        (
+            {"loss": wire.Loss(failure=wire.Failure(reason="out_of_memory", message="2 layers"))},
+            "nvfp4: out_of_memory: 2 layers",
+        ),
+        ({"verification": wire.Verification(verdict="partial", message=OTHER_KERNELS[9:])}, f"nvfp4: {OTHER_KERNELS}"),
     ],
     ids=["throttled", "without a part", "no energy", "diverged", "no loss run", "another precision"],
 )
@@ -185,7 +185,7 @@ def test_what_to_doubt_of_a_recipe_is_said_with_its_name(changes: dict[str, obje
 
 
 def test_a_slow_gpu_is_named_with_what_a_job_in_step_gets() -> None:
-    training = Training(
+    training = wire.Training(
         tokens_per_second=interval(1e5),
         synchronous_tokens_per_second=interval(8.2e4),
         slowest_gpu="GPU-3",
@@ -195,11 +195,6 @@ def test_a_slow_gpu_is_named_with_what_a_job_in_step_gets() -> None:
     assert "GPU-3 is slow: 82.0% of the GPUs' mean with nvfp4, and a job that waits for all GPUs gets 82,000" in text
     even = training.model_copy(update={"gpu_spread": 0.99})
     assert "is slow" not in verdict_text(with_recipe(training=even))
-
-
-def test_loss_runs_have_a_column() -> None:
-    assert "LOSS" not in verdict_text(with_recipe())
-    assert "healthy" in verdict_text(with_recipe(loss=Loss(verdict="healthy")))
 
 
 def test_a_note_of_the_whole_run_is_told_once_and_no_recipe_is_named_twice() -> None:
@@ -219,14 +214,19 @@ def test_a_note_of_the_whole_run_is_told_once_and_no_recipe_is_named_twice() -> 
     ],
 )
 def test_each_backends_own_way_to_the_gemms_alone_is_told(backend: str, words: str) -> None:
-    sums = (GemmSum(mode="prequantized", seconds=interval(0.01)),)
+    sums = (wire.GemmSum(mode="prequantized", seconds=interval(0.01)),)
     rows = (recipe_result("bf16"), recipe_result("nvfp4", sums=sums, quantization_tax=0.2))
     found = result(recipes=rows, provenance="measured", backend=backend)
-    assert words in told(found, "GEMMs (prequantized)")[1]
-    assert told(found, "quantisation tax")[1].startswith("no kernels were seen")
-    profiled = {"kernel_profiles": (KernelProfiles(load="training", profiles=3),)}
-    seen = found.model_copy(update={"recipes": tuple(row.model_copy(update=profiled) for row in rows)})
-    assert told(seen, "quantisation tax")[1].startswith("in profiled steps, non-GEMM kernel time beyond bf16's")
+    assert words in explained(found, "GEMMs (prequantized)")[1]
+    assert explained(found, "quantisation tax")[1].startswith("no kernels at their clock were seen")
+    for load, source in (
+        ("training", "in profiled steps: non-GEMM kernel time beyond bf16's"),
+        ("gemms", "in profiled GEMMs"),
+    ):
+        profiled = {"quantization_tax_load": load, "quantization_tax_most": 0.3}
+        seen = found.model_copy(update={"recipes": tuple(row.model_copy(update=profiled) for row in rows)})
+        assert explained(seen, "quantisation tax")[0] == "at least 20.0%, at most 30.0%"
+        assert explained(seen, "quantisation tax")[1].startswith(source)
 
 
 def test_nvidias_method_is_not_told_as_ours() -> None:
@@ -237,55 +237,46 @@ def test_nvidias_method_is_not_told_as_ours() -> None:
 
 
 def test_a_modules_energy_is_no_counters_and_an_absent_net_figure_has_its_reason() -> None:
-    energy = Energy(valid=True, scope="module", watts=9e3, tokens_per_joule=10.0, net_reason="idle_unknown")
-    found = with_recipe(training=Training(tokens_per_second=interval(9e4), energy=energy))
-    assert told(found, "power")[1].startswith("integral of the modules' power")
-    assert told(found, "tokens/J net") == (
+    energy = wire.Energy(valid=True, scope="module", watts=9e3, tokens_per_joule=10.0, net_reason="idle_unknown")
+    measured = with_recipe(training=wire.Training(tokens_per_second=interval(9e4), energy=energy))
+    assert explained(measured, "power")[1].startswith("integral of the modules' power")
+    assert explained(measured, "tokens/J net") == (
         "none",
         "idle_unknown: Idle power was not measured: there are gross figures only.",
     )
 
 
-def test_a_speedup_without_a_control_is_told_with_what_is_assumed() -> None:
-    found = with_recipe()
-    known = found.model_copy(update={"control_ratio": interval(1.0), "noise_floor": 0.005})
-    assert "The control has no figure" in verdict_text(found.model_copy(update={"control_ratio": None}))
-    assert "The control has no figure" not in verdict_text(known)
-
-
-def test_what_the_recipes_are_used_for_is_said() -> None:
+def test_what_the_recipes_are_used_for_is_said_and_one_device_is_no_node_of_many() -> None:
     found = with_recipe().model_copy(update={"recipe_scope": "mlp"})
     assert "attention's projections in bf16" in verdict_text(found).splitlines()[0]
     assert any(row.figure == "recipes' scope" for row in explain(found))
     assert "projections" not in verdict_text(with_recipe()) + as_text(explain(with_recipe()))
-
-
-def test_one_device_is_not_told_as_a_node_of_many() -> None:
     training = training_of(synchronous_tokens_per_second=interval(1.0))
     text = as_text(explain(with_recipe(training=training).model_copy(update={"product": "CPU", "gpus": ()})))
     assert "None" not in text
     assert "all GPUs" not in text
 
 
-def test_a_recipe_that_can_not_run_stands_in_the_table_with_its_reason() -> None:
+def test_a_recipe_that_can_not_run_and_a_missing_control_are_told() -> None:
     gone = recipe_result(
         "nvfp4", availability="unsupported", availability_reason="H200 has no nvfp4", sums=(), gemms=(), training=None
     )
     text = verdict_text(result(recipes=(recipe_result("bf16"), gone)))
     assert "nvfp4   -" in text
     assert "nvfp4: unsupported: H200 has no nvfp4" in text
+    found = with_recipe()
+    known = found.model_copy(update={"control_ratio": interval(1.0), "noise_floor": 0.005})
+    assert "The control has no figure" in verdict_text(found.model_copy(update={"control_ratio": None}))
+    assert "The control has no figure" not in verdict_text(known)
 
 
 PLAN = phases(request())
 
 
-def test_progress_goes_from_nothing_to_all_and_never_back() -> None:
+def test_progress_never_goes_back_and_the_time_left_is_the_phases_own() -> None:
     shares = [share_done(PLAN, phase.name, done) for phase in PLAN for done in (0.0, 0.5, 1.0)]
     assert shares == sorted(shares)
     assert (shares[0], shares[-1]) == (0.0, pytest.approx(1.0))
-
-
-def test_the_time_left_is_the_phases_own_where_it_is_known() -> None:
     names = [phase.name for phase in PLAN]
     after = sum(phase.seconds for phase in PLAN[names.index("measure") + 1 :])
     assert seconds_left(PLAN, "measure", 0.5, 100.0) == pytest.approx(100 + after)
@@ -306,18 +297,20 @@ def test_on_a_terminal_the_bar_has_the_time_left() -> None:
 
 
 def test_tokens_per_joule_are_told_with_the_paired_ratio_and_its_interval() -> None:
-    ratio = Interval(value=1.25, lower=1.2, upper=1.3, n=4)
-    energy = Energy(valid=True, watts=9e3, tokens_per_joule=10.0, tokens_per_joule_ratio=ratio)
-    found = with_recipe(training=Training(tokens_per_second=interval(9e4), energy=energy))
-    value, source = told(found, "tokens/J ratio")
-    assert value == "1.25 (95 %: 1.2 to 1.3, n = 4)"
+    ratio = wire.Interval(value=1.25, lower=1.2, upper=1.3, n=4)
+    energy = wire.Energy(valid=True, watts=9e3, tokens_per_joule=10.0, tokens_per_joule_ratio=ratio)
+    measured = with_recipe(training=wire.Training(tokens_per_second=interval(9e4), energy=energy))
+    value, source = explained(measured, "tokens/J ratio")
+    assert value == "1.2500 (95 %: 1.2000 to 1.3000, n = 4)"
     assert source.startswith("tokens/J over bf16's, paired within each of 4 palindromes")
-    assert "10 1.25x ±4.0%" in verdict_text(found)
+    assert "10.00 1.25x ±4.0%" in verdict_text(measured)
 
 
 @pytest.mark.parametrize(
-    ("bounds", "words"), [((0.99, 1.01), "1.000x ±1.0%"), ((0.5, 2.0), "1.000x -50%/+100%")], ids=["narrow", "wide"]
+    ("bounds", "words"),
+    [((0.99, 1.01), "1.000x ±1.0%"), ((0.5, 2.0), "1.000x -50%/+100%"), ((0.9997, 1.0003), "1.000x  ")],
+    ids=["narrow", "wide", "narrower than its last digit"],
 )
 def test_a_wide_interval_is_told_by_both_of_its_ends(bounds: tuple[float, float], words: str) -> None:
-    ratio = Interval(value=1.0, lower=bounds[0], upper=bounds[1], n=4)
-    assert words in verdict_text(with_recipe(training=Training(tokens_per_second=interval(9e4), speedup=ratio)))
+    ratio = wire.Interval(value=1.0, lower=bounds[0], upper=bounds[1], n=4)
+    assert words in verdict_text(with_recipe(training=wire.Training(tokens_per_second=interval(9e4), speedup=ratio)))

@@ -1,7 +1,5 @@
 """How long the clocks were held back: from counters, from samples, or not known; and what marks a figure."""
 
-from __future__ import annotations
-
 import pytest
 
 from precision_agent.power.throttle import ThrottleReading, marking, pooled, shares
@@ -17,13 +15,11 @@ def counted(field: int, *nanoseconds: int) -> list[ThrottleReading]:
     return [ThrottleReading(float(at), {field: value}) for at, value in enumerate(nanoseconds)]
 
 
-def test_a_counters_difference_is_a_share_of_the_time_between_its_readings() -> None:
+def test_a_counters_difference_within_the_window_is_a_share_of_at_most_all() -> None:
     assert shares(counted(269, 0, 10**8, 5 * 10**8), 0.0, 2.0) == (throttle("software_thermal", 0.25),)
-
-
-def test_only_readings_within_the_window_count() -> None:
     found = shares(counted(270, 0, 10**9, 10**9, 10**9), 1.0, 3.0)
     assert [one.share for one in found] == [0.0]
+    assert [one.share for one in shares(counted(74, 0, 1_040_000_000), 0.0, 1.0)] == [1.0]
 
 
 @pytest.mark.parametrize(
@@ -33,10 +29,6 @@ def test_only_readings_within_the_window_count() -> None:
 )
 def test_what_can_not_be_known_is_left_out_rather_than_zero(readings: list[ThrottleReading]) -> None:
     assert shares(readings, 0.0, 5.0) == ()
-
-
-def test_a_counter_never_shows_more_than_all_of_the_time() -> None:
-    assert [one.share for one in shares(counted(74, 0, 1_040_000_000), 0.0, 1.0)] == [1.0]
 
 
 def test_without_a_counter_the_sampled_reasons_tell_and_say_that_they_were_sampled() -> None:
@@ -63,12 +55,9 @@ def test_heat_and_brake_above_a_tenth_of_a_percent_mark_a_figure_and_the_cap_nev
     assert (marking([throttle(reason, share)]) is not None) == marked
 
 
-def test_the_worst_reason_marks() -> None:
+def test_the_worst_reason_marks_and_windows_pool_by_their_time() -> None:
     found = marking([throttle("power_brake", 0.01), throttle("software_thermal", 0.2)])
     assert found.reason == "software_thermal"
-
-
-def test_windows_pool_by_their_time_over_those_that_know() -> None:
     brake, sampled = throttle("power_brake", 0.1), throttle("power_brake", 0.5, sampled=True)
     found = pooled([(3.0, [brake]), (1.0, [sampled]), (10.0, [])])
     assert [(one.reason, one.sampled) for one in found] == [("power_brake", True)]

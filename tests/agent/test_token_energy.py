@@ -1,7 +1,5 @@
 """Joules to tokens: gross, net, and whose watts they are."""
 
-from __future__ import annotations
-
 import pytest
 
 from precision_agent.power import reasons as why
@@ -22,9 +20,11 @@ def figures(energy: Energy) -> tuple[object, ...]:
     return energy.tokens_per_joule, energy.joules_per_token, energy.tokens_per_joule_net, energy.net_reason
 
 
-def test_a_token_costs_the_inverse_of_what_a_joule_buys() -> None:
+def test_a_token_costs_the_inverse_of_a_joule_or_there_are_reasons() -> None:
     energy = token_energy(reading(500.0), tokens=12_000.0, idle_watts=100.0)
     assert figures(energy) == (2.0, 0.5, 2.5, None)
+    assert token_energy(void(why.SAMPLE_GAP), 12_000.0, 100.0) == Energy(valid=False, reasons=("sample_gap",))
+    assert token_energy(reading(), 0.0, 100.0) == Energy(valid=False, reasons=("no_tokens",))
 
 
 @pytest.mark.parametrize(
@@ -36,24 +36,13 @@ def test_idle_that_is_unknown_or_not_below_the_load_leaves_the_gross_figure(
     assert figures(token_energy(reading(), 12_000.0, idle)) == (2.0, 0.5, None, reason.name)
 
 
-def test_without_energy_or_tokens_there_are_reasons_instead() -> None:
-    assert token_energy(void(why.SAMPLE_GAP), 12_000.0, 100.0) == Energy(valid=False, reasons=("sample_gap",))
-    assert token_energy(reading(), 0.0, 100.0) == Energy(valid=False, reasons=("no_tokens",))
-
-
-def test_one_void_gpu_voids_the_node_with_all_reasons_told_once() -> None:
+def test_watts_add_up_over_gpus_and_modules_and_one_void_gpu_voids_the_node() -> None:
     readings = {"a": reading(), "b": void(why.SAMPLE_GAP), "c": void(why.SAMPLE_GAP), "d": void(why.SENSOR_LOST)}
     found = node_power(readings, {})
     assert (found.joules, found.reasons) == (None, (why.SAMPLE_GAP, why.SENSOR_LOST))
-
-
-def test_the_watts_of_all_gpus_add_up_and_the_fewest_updates_count() -> None:
     readings = {"a": reading(500.0), "b": reading(700.0, updates=80)}
     found = node_power(readings, {})
     assert (found.watts, found.updates) == (1200.0, 80)
-
-
-def test_two_modules_of_two_gpus_are_two_meters() -> None:
     readings = {uuid: reading(2000.0, scope="module") for uuid in "abcd"}
     modules = {"a": "M1", "b": "M1", "c": "M2", "d": "M2"}
     assert node_power(readings, modules).watts == 4000.0

@@ -1,7 +1,5 @@
 """The torch backend's arithmetic on the CPU: right numbers before any time."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest
@@ -62,19 +60,19 @@ def test_a_probe_verifies_by_numerical_error_and_says_what_it_could_not_see(vari
     assert "kernel names unavailable on the CPU" in found.verification.message
 
 
-def test_fp8_is_less_exact_than_bf16() -> None:
+def test_fp8_is_less_exact_than_bf16_and_operands_are_rotated() -> None:
     assert backend()._error(case(), "fp8_current") > 5 * backend()._error(case(), "bf16")
+    assert len(backend()._rotation(case(), "bf16")) == MOST_COPIES
+    assert len(backend()._rotation(case(m=1 << 19), "bf16")) == 1
 
 
-def test_a_sample_is_positive_seconds_within_its_window() -> None:
+def test_a_sample_is_positive_seconds_and_what_does_not_fit_a_failure() -> None:
     found = backend().measure(case(), BF16, 0.01)
     assert 0 < found.seconds < 10
     assert found.calls * found.seconds == pytest.approx(found.end - found.start)
-
-
-def test_small_operands_are_rotated_so_that_no_cache_holds_them_all() -> None:
-    assert len(backend()._rotation(case(), "bf16")) == MOST_COPIES
-    assert len(backend()._rotation(case(m=1 << 19), "bf16")) == 1
+    found = backend().measure(GemmCase("huge", "fprop", 1 << 24, 1 << 24, 16, 1, mode="autocast"), FP8, 0.01)
+    assert found.reason == "out_of_memory"
+    assert found.message.startswith("huge fprop")
 
 
 def test_the_timed_call_quantises_in_autocast_only() -> None:
@@ -180,7 +178,7 @@ def test_a_whole_cpu_run_has_regions_full_depth_figures_and_a_planted_divergence
     assert found.recommendation.by_speed is None
 
 
-def test_experts_and_misaligned_shapes_have_no_training_step_and_say_why() -> None:
+def test_experts_odd_shapes_and_tensor_parallel_layers_have_no_training_figure() -> None:
     experts = TINY.model_copy(update={"moe": MoE(num_experts=4, top_k=2)})
     odd = TINY.model_copy(update={"intermediate_size": 250})
     for model, reason in ((experts, "not_available"), (odd, "misaligned")):
@@ -188,12 +186,10 @@ def test_experts_and_misaligned_shapes_have_no_training_step_and_say_why() -> No
         one = TorchGemm(request(product="CPU", gpus=1, workload=workload), "auto")
         found = one.prepare(step(), FP8)
         assert found.reason == reason
-
-
-def test_a_gemm_that_does_not_fit_is_a_failure_not_a_crash() -> None:
-    found = backend().measure(GemmCase("huge", "fprop", 1 << 24, 1 << 24, 16, 1, mode="autocast"), FP8, 0.01)
-    assert found.reason == "out_of_memory"
-    assert found.message.startswith("huge fprop")
+    asked = request()
+    workload = asked.workload.model_copy(update={"tensor_parallel": 2})
+    refused = TorchGemm(asked.model_copy(update={"workload": workload}), "cpu").prepare(step(), Variant("bf16", "bf16"))
+    assert (refused.reason, refused.message) == ("not_available", "tensorParallel: plain torch measures whole layers")
 
 
 def test_a_gpu_node_needs_cuda_unless_the_cpu_is_asked_for_by_name() -> None:
@@ -218,10 +214,3 @@ def test_a_profiled_step_tells_attention_mlp_and_head_forward_and_backward() -> 
     each = {"attention": 2 * layers, "mlp": 2 * layers, "head": 1}
     assert told == {f"pp:{way}:{name}:": count for name, count in each.items() for way in ("forward", "backward")}
     assert not any(module._forward_hooks for _, module in model.told_parts())
-
-
-def test_tensor_parallel_layers_have_no_training_figure_here() -> None:
-    asked = request()
-    workload = asked.workload.model_copy(update={"tensor_parallel": 2})
-    refused = TorchGemm(asked.model_copy(update={"workload": workload}), "cpu").prepare(step(), Variant("bf16", "bf16"))
-    assert (refused.reason, refused.message) == ("not_available", "tensorParallel: plain torch measures whole layers")

@@ -1,12 +1,10 @@
 """Kernels, their passes and modules out of a profiler's trace."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
 
-from precision_agent.backends.trace import Launch, gaps, kernel_seconds, kernels, launches, range_name, shares
+from precision_agent.backends.trace import Launch, gaps, kernel_seconds, kernels, launches, placed, range_name, shares
 from precision_agent.protocol import KernelSeconds
 
 BF16 = "nvjet_tst_128x256_64x4_1x2_h_bz_coopA_NNT"
@@ -64,6 +62,21 @@ def test_ranges_of_others_and_their_gpu_annotations_are_no_kernels() -> None:
     foreign = {"ph": "X", "cat": "user_annotation", "name": "Optimizer.step", "ts": 0, "dur": 9}
     gpu = {"ph": "X", "cat": "gpu_user_annotation", "name": range_name(pass_="forward"), "ts": 0, "dur": 9}
     assert launches(trace(foreign, gpu)) == ()
+
+
+def test_replayed_kernels_lie_where_the_eager_ones_of_their_region_did_or_none_does() -> None:
+    names = {"layers_forward": [(CAST, "attention"), (BF16, "attention"), (BF16, "mlp")], "head": [(BF16, "head")]}
+    eager = [Launch(name, 0, 1, region=region, module=at) for region, rows in names.items() for name, at in rows]
+    replayed = [Launch(name, 2, 3, region=region) for region, rows in names.items() for name, _ in rows]
+    assert [one.module for one in placed(replayed, eager)] == ["attention", "attention", "mlp", "head"]
+    other = [*replayed, Launch("Memset (Device)", 3, 4, region="head")]
+    assert placed(other, eager)[-1].module == "", "what multiplies nothing may be launched otherwise"
+    for wrong in (
+        replayed[:-1],
+        [*replayed, replayed[1]],
+        [*replayed[:3], Launch(BF16, 2, 3, region="layers_forward")],
+    ):
+        assert placed(wrong, eager) == ()
 
 
 def test_launches_are_added_up_by_name_pass_and_module_as_one_step() -> None:
@@ -131,7 +144,6 @@ def test_the_kernels_of_a_graph_are_their_regions_by_its_one_launch_and_gaps_rea
     assert gaps([]) == {}
 
 
-def test_the_kernel_time_of_a_step_leaves_gaps_and_other_regions_out() -> None:
-    found = [Launch(BF16, 0, 4, region="a"), Launch(BF16, 9, 10, region="a"), Launch(CAST, 20, 30, region="b")]
-    assert kernel_seconds(found, steps=2, regions=("a",)) == 2.5
+def test_the_kernel_time_of_a_step_leaves_gaps_out() -> None:
+    assert kernel_seconds([Launch(BF16, 0, 4), Launch(BF16, 9, 10), Launch(CAST, 20, 30)], steps=2) == 7.5
     assert kernel_seconds([], steps=2) == 0

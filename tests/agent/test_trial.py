@@ -1,7 +1,5 @@
 """A CPU trial of a big model runs a narrow one, and says so."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import get_args
@@ -43,12 +41,9 @@ def test_latent_attention_experts_and_hybrids_are_narrowed_too(name: str) -> Non
     assert not step_shape_problems(resolve(small.workload).gemms, "mxfp8")
 
 
-def test_a_model_that_fits_is_measured_as_it_is() -> None:
+def test_a_model_that_fits_is_measured_as_it_is_and_only_a_wanted_cpu_is_a_trial() -> None:
     asked = request(product="CPU")
     assert fitted(asked) == (asked, ())
-
-
-def test_only_a_cpu_that_was_asked_for_is_a_trial() -> None:
     assert on_cpu("cpu", request())
     assert on_cpu("auto", request(product="CPU"))
     assert not on_cpu("auto", request())

@@ -1,7 +1,5 @@
 """The agent as a user whom /etc/passwd does not name, as containers start it."""
 
-from __future__ import annotations
-
 import getpass
 import os
 import pwd
@@ -37,11 +35,17 @@ def test_a_user_without_an_entry_has_a_name_and_a_home_that_can_be_written(nobod
     assert os.access(Path.home(), os.W_OK)
 
 
-def test_the_program_settles_its_user_before_it_does_anything(nobody: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_program_settles_its_user_first_also_where_home_cannot_be_written(
+    nobody: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     told: list[str] = []
     monkeypatch.setattr(cli, "app", lambda: told.append(getpass.getuser()))
     cli.main()
     assert told == ["precision"]
+    environment = {"HOME": "/"}
+    monkeypatch.setattr(os, "access", lambda path, mode: path != "/")  # as it is for whoever is not root
+    settle_user(environment)
+    assert environment["HOME"] != "/"
 
 
 @pytest.mark.parametrize("home", ["", "/nowhere", __file__], ids=["none", "missing", "a file"])
@@ -54,13 +58,6 @@ def test_a_home_that_is_of_no_use_gives_way(home: str, nobody: None) -> None:
     assert environment["HOME"] != home
     (Path(environment["HOME"]) / f"precision-agent-{os.getpid()}").touch()
     (Path(environment["HOME"]) / f"precision-agent-{os.getpid()}").unlink()
-
-
-def test_a_home_that_cannot_be_written_gives_way(nobody: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    environment = {"HOME": "/"}
-    monkeypatch.setattr(os, "access", lambda path, mode: path != "/")  # as it is for whoever is not root
-    settle_user(environment)
-    assert environment["HOME"] != "/"
 
 
 def test_a_user_with_an_entry_keeps_name_and_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """`precision-agent verify-trace`: shares of a trace, claims, and files that are no trace."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json
@@ -96,16 +94,13 @@ def test_shares_of_a_real_trace_are_right_within_half_a_per_cent_whatever_its_ke
     assert found["claim"]["share"] == pytest.approx(truth["bf16"], abs=0.005)
 
 
-def test_streams_that_overlap_are_counted_once_and_gpus_apart(tmp_path: Path) -> None:
+def test_streams_that_overlap_count_once_and_what_is_no_gemm_takes_no_time(tmp_path: Path) -> None:
     side_by_side = [kernel(MXFP8, 0, 10, stream) for stream in range(4)]
     path = written(tmp_path / "t.json", *side_by_side, kernel(BF16, 20, 10), kernel(BF16, 0, 20, gpu=1))
     found = document(path)
     assert found["gemmSeconds"] == pytest.approx(40e-6)
     assert found["shares"] == pytest.approx({"mxfp8": 0.25, "bf16": 0.75})
     assert (found["gpus"], found["streams"]) == (2, 6)
-
-
-def test_what_is_no_gemm_takes_no_time_from_the_gemms_that_it_runs_beside(tmp_path: Path) -> None:
     path = written(tmp_path / "t.json", kernel(MXFP8, 0, 10), kernel(CAST, 0, 100, stream=8), {"ph": "M", "name": "x"})
     found = document(path)
     assert (found["shares"], found["otherLaunches"]) == ({"mxfp8": 1.0}, 1)
@@ -143,12 +138,6 @@ def test_a_claim_gets_the_verdict_and_the_exit_code(
     assert f"claimed {claim}: {verdict}: " in ran.stdout
 
 
-def test_a_job_that_keeps_its_head_in_bf16_says_how_much_must_prove_the_claim(tmp_path: Path) -> None:
-    path = written(tmp_path / "t.json", kernel(MXFP8, 0, 85), kernel(BF16, 100, 15))
-    assert verified(path, "--claims", "mxfp8", "--least-share", "0.8").exit_code == 0
-    assert verified(path, "--claims", "mxfp8", "--least-share", "0.9").exit_code == 20
-
-
 def test_unknown_names_are_listed_by_their_time_and_could_at_most_be_the_claim(tmp_path: Path) -> None:
     names = [kernel(f"odd_kernel_{number}", 100 * number, number) for number in range(1, 24)]
     ran = verified(written(tmp_path / "t.json", *names, kernel(MXFP8, 0, 92)), "--claims", "mxfp8")
@@ -159,14 +148,14 @@ def test_unknown_names_are_listed_by_their_time_and_could_at_most_be_the_claim(t
     assert "100.0% if all unknown kernels were mxfp8's, which nothing shows" in told[-1]
 
 
-def test_without_a_claim_there_is_no_verdict(tmp_path: Path) -> None:
+def test_a_claim_may_be_absent_or_unknown_and_says_how_much_must_prove_it(tmp_path: Path) -> None:
     ran = verified(written(tmp_path / "t.json", kernel(BF16, 0, 90)))
     assert (ran.exit_code, "claimed" in ran.stdout) == (0, False)
-
-
-def test_a_claim_that_nobody_knows_names_those_that_are(tmp_path: Path) -> None:
     ran = verified(written(tmp_path / "t.json", kernel(BF16, 0, 90)), "--claims", "fp4")
     assert (ran.exit_code, "nvfp4" in ran.stderr) == (2, True)
+    path = written(tmp_path / "t.json", kernel(MXFP8, 0, 85), kernel(BF16, 100, 15))
+    assert verified(path, "--claims", "mxfp8", "--least-share", "0.8").exit_code == 0
+    assert verified(path, "--claims", "mxfp8", "--least-share", "0.9").exit_code == 20
 
 
 def test_the_pages_example_is_what_the_command_prints() -> None:
@@ -243,7 +232,7 @@ def test_a_file_that_is_no_whole_trace_is_refused_with_its_place_and_the_next_st
     assert any(step in str(caught.value) for step in (trace_reading.WANTED, trace_reading.CUT))
 
 
-def test_a_value_without_an_end_is_refused_before_it_fills_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endless_value_and_a_gzip_bomb_end_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trace_reading, "MOST_EVENT_CHARS", 1 << 16)
 
     class Endless(io.RawIOBase):
@@ -258,26 +247,17 @@ def test_a_value_without_an_end_is_refused_before_it_fills_the_memory(monkeypatc
     with pytest.raises(BadTrace, match="does not end within"):
         list(kernels_of("-", endless))  # type: ignore[arg-type]
     assert endless.given < 8 << 20
-
-
-def test_a_gzip_bomb_ends_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trace_reading, "MOST_BYTES", 4 << 20)
     bomb = gzip.compress(b'{"traceEvents": [' + (b'{"ph": "' + b"M" * 10_000 + b'"},') * 1_000)
     with pytest.raises(BadTrace, match="longer than"):
         list(kernels_of("-", io.BytesIO(bomb)))
 
 
-def test_a_trace_without_gpu_kernels_says_how_to_profile(tmp_path: Path) -> None:
+def test_what_has_no_gpu_kernels_is_not_there_or_has_strange_names_is_told_plainly(tmp_path: Path) -> None:
     ran = verified(written(tmp_path / "t.json", {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "ts": 0, "dur": 9}))
     assert (ran.exit_code, "ProfilerActivity.CUDA" in ran.stderr) == (2, True)
-
-
-def test_a_file_that_is_not_there_is_told_by_its_path(tmp_path: Path) -> None:
     ran = verified(tmp_path / "nosuch.json")
     assert (ran.exit_code, "nosuch.json" in ran.stderr) == (2, True)
-
-
-def test_a_strange_name_can_not_write_to_the_terminal(tmp_path: Path) -> None:
     ran = verified(written(tmp_path / "t.json", kernel("evil\x1b[2J\ud800", 0, 90)))
     assert "evil?[2J?" in ran.stdout
 
@@ -288,23 +268,23 @@ FP8 = OF_CLASS["fp8"]
 AROUND = [name for name, true in KERNELS if true == "not_a_gemm"]
 
 
-def job(folder: Path, bf16_layers: int) -> Path:
-    """32 layers' GEMMs, all in FP8 but for these, beside every kernel that public profiles show around them.
+def job(folder: Path, bf16_passes: int) -> Path:
+    """32 layers' GEMMs of three passes, in FP8 but for these, beside all kernels that public profiles show around them.
 
     A BF16 GEMM takes 1.6 times as long. What lies around takes as long as the GEMMs.
     """
     events, now = [], 0.0
-    for layer in range(32):
-        name, spent = (BF16, 1.6) if layer < bf16_layers else (FP8, 1.0)
+    for number in range(96):
+        name, spent = (BF16, 1.6) if number < bf16_passes else (FP8, 1.0)
         events.append(kernel(name, now, spent))
         now += spent
     for name in AROUND:
-        events.append(kernel(name, now, 32 / len(AROUND)))
-        now += 32 / len(AROUND)
-    return written(folder / f"{bf16_layers}.json", *events)
+        events.append(kernel(name, now, 96 / len(AROUND)))
+        now += 96 / len(AROUND)
+    return written(folder / f"{bf16_passes}.json", *events)
 
 
-def test_a_whole_job_in_fp8_is_verified_and_one_with_a_bf16_layer_in_32_is_not(tmp_path: Path) -> None:
+def test_a_whole_job_in_fp8_is_verified_and_one_with_one_bf16_pass_of_a_layer_in_32_is_not(tmp_path: Path) -> None:
     found = document(job(tmp_path, 0), "--claims", "fp8")
     assert (found["claim"]["verdict"], found["claim"]["share"]) == ("verified", 1.0)
     assert document(job(tmp_path, 1), "--claims", "fp8")["claim"]["verdict"] == "partial"

@@ -1,7 +1,5 @@
 """Fixtures of the contract's tests on a real API server."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

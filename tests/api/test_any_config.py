@@ -1,7 +1,5 @@
 """Hugging Face configs of the families of 2026 with any numbers in them: read exactly, or refused with the key."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from typing import Any
 

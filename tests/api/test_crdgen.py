@@ -1,7 +1,5 @@
 """The generator of the CustomResourceDefinitions: what it maps, what it refuses, and what lies in the repository."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -87,8 +85,12 @@ def test_a_model_becomes_one_schema_without_references_titles_and_unions() -> No
     }  # fmt: skip
 
 
-def test_a_status_has_no_defaults() -> None:
+def test_a_status_has_no_defaults_and_a_file_says_that_it_is_generated() -> None:
     assert '"default"' not in json.dumps(structural(Whole, defaults=False))
+    for kind in crdgen.KINDS:
+        text = crdgen.files()[f"{kind.plural}.yaml"]
+        assert text.splitlines()[0].endswith("Do not edit.")
+        assert yaml.load(text, yaml.CSafeLoader) == crdgen.definition(kind)
 
 
 def model_of(field: Any, **more: Any) -> type[BaseModel]:
@@ -99,7 +101,7 @@ def model_of(field: Any, **more: Any) -> type[BaseModel]:
 class Looped(BaseModel):
     """Holds itself."""
 
-    it: Looped | None = Field(None, description="It.")
+    it: "Looped | None" = Field(None, description="It.")
 
 
 class Open(BaseModel, extra="allow"):
@@ -153,13 +155,6 @@ def test_the_check_fails_with_a_diff_until_the_files_are_written(
     written.write_text(written.read_text().replace("- pp\n", "- old\n"))
     assert crdgen.main(["--check", str(tmp_path)]) == 1
     assert "-    - old\n+    - pp\n" in capsys.readouterr().out
-
-
-def test_a_generated_file_says_so_and_reads_back_as_its_definition() -> None:
-    for kind in crdgen.KINDS:
-        text = crdgen.files()[f"{kind.plural}.yaml"]
-        assert text.splitlines()[0].endswith("Do not edit.")
-        assert yaml.load(text, yaml.CSafeLoader) == crdgen.definition(kind)
 
 
 _TEXT = st.text(st.characters(exclude_categories=("C", "Zl", "Zp")))

@@ -1,7 +1,5 @@
 """The CustomResourceDefinitions as a real API server understands them: what it accepts, refuses, fills in and shows."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from typing import Any
@@ -93,7 +91,7 @@ def test_kubectl_get_shows_the_columns_of_a_profile(kubectl: Kubectl, api: ApiSe
         "phase": "Running", "progress": "412/1024", "nodes": {"failed": 3, "slow": 1, "waiting": 7, "skipped": 2},
         "data": "measured", "eta": "14:35Z", "etaTime": "2026-11-21T14:35:00Z", "waitsFor": "Busy (7)",
         "lastRun": "2026-11-20T10:00:00Z", "nextRun": "2026-11-21T10:00:00Z", "best": "nvfp4 1.62x",
-        "tokensPerJoule": "8.1", "run": "r-1",
+        "teraflopsPerGPU": "1550", "tokensPerJoule": "8.1", "run": "r-1",
     }  # fmt: skip
     api.call("PATCH", path(namespace, PROFILE_PLURAL, "fleet", "status"), {"status": status}, MERGE_PATCH)
     head, row = kubectl("get", "pp").splitlines()
@@ -101,23 +99,30 @@ def test_kubectl_get_shows_the_columns_of_a_profile(kubectl: Kubectl, api: ApiSe
     begins, ended = "2026-11-21T10:00:00Z", "2026-11-20T10:00:00Z"
     assert row.split()[:-1] == ["fleet", "Running", "412/1024", "3", "1", "14:35Z", begins, "Busy", "(7)", "measured"]
     head, row = kubectl("get", "pp", "-o", "wide").splitlines()
-    assert head.split()[11:] == ["BEST", "TOKENS/J", "WAITING", "SKIPPED", "LAST", "RUN"]
-    assert row.split()[11:] == ["nvfp4", "1.62x", "8.1", "7", "2", ended, "r-1"]
+    assert head.split()[11:] == ["BEST", "TFLOP/S/GPU", "TOKENS/J", "WAITING", "SKIPPED", "ACCEPTED", "LAST", "RUN"]
+    assert row.split()[11:] == ["nvfp4", "1.62x", "1550", "8.1", "7", "2", ended, "r-1"]
 
 
 def test_kubectl_get_shows_the_columns_of_a_report(kubectl: Kubectl, api: ApiServer, namespace: str) -> None:
     reported(api, namespace)
     attempt = {"run": "r-1", "number": 1, "outcome": "failed", "reason": "GPUBusy", "finishedAt": NOW}
     hardware = {"product": "GB200", "gpus": 4, "pool": "NVIDIA-GB200"}
-    figures = {"state": "Failed", "best": "mxfp8", "tokensPerJoule": "7.2", "data": "measured"}
+    figures = {
+        "state": "Failed",
+        "best": "mxfp8",
+        "teraflopsPerGPU": "1440",
+        "tokensPerJoule": "7.2",
+        "data": "measured",
+        "acceptance": {"verdict": "Fail", "reason": "TooSlow"},
+    }
     status = {"hardware": hardware, "software": {"driver": "580.1"}, "attempt": attempt, **figures}
     api.call("PATCH", path(namespace, REPORT_PLURAL, "r", "status"), {"status": status}, MERGE_PATCH)
     head, row = kubectl("get", "npr", "-o", "wide").splitlines()
-    narrow = ["NAME", "NODE", "PROFILE", "PRODUCT", "STATE", "BEST", "TOKENS/J", "DATA", "AGE"]
-    assert head.split() == [*narrow, "REASON", "DRIVER"]
+    narrow = ["NAME", "NODE", "PROFILE", "PRODUCT", "STATE", "BEST", "TFLOP/S/GPU", "DATA", "AGE"]
+    assert head.split() == [*narrow, "TOKENS/J", "REASON", "DRIVER", "VERDICT", "WHY"]
     assert [word for number, word in enumerate(row.split()) if number != 8] == [
-        *("r", "node-1", "p", "GB200", "Failed", "mxfp8", "7.2", "measured"),
-        *("GPUBusy", "580.1"),
+        *("r", "node-1", "p", "GB200", "Failed", "mxfp8", "1440", "measured"),
+        *("7.2", "GPUBusy", "580.1", "Fail", "TooSlow"),
     ]
 
 

@@ -1,7 +1,5 @@
 """What the API server refuses, that its message names the field and what to do, and that we refuse and say the same."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -32,6 +30,7 @@ HYBRID = {"mambaLayers": 8, "attentionLayers": 8, "mambaHeads": 8, "mambaHeadDim
 LATENT = {"headDim": 192, "latentAttention": {"keyValueRank": 512, "ropeHeadDim": 64, "valueHeadDim": 128}}
 WINDOW = {"slidingWindow": {"size": 8, "windowedLayers": 2}}
 EXPERTS = {"numExperts": 4, "topK": 2}
+REFERENCE = {"name": "h100-jan", "sha256": "0" * 64}
 ONE_SHAPE = [{"m": 1, "k": 1, "n": 1}]
 
 INVALID: dict[str, Invalid] = {
@@ -126,6 +125,26 @@ INVALID: dict[str, Invalid] = {
         {"gemm": {"enabled": False}, "training": {"enabled": False}},
         ("spec.benchmarks", "enable gemm or training"),
     ),
+    "a reference without its hash": (
+        "acceptance",
+        {"reference": {"name": "h100-jan", "sha256": "abc"}},
+        ("spec.acceptance.reference.sha256", "write the 64 digits that `reference show` prints"),
+    ),
+    "a deficit of nothing": (
+        "acceptance",
+        {"reference": REFERENCE, "mustDetectPercent": {"node": 0}},
+        ("spec.acceptance.mustDetectPercent.node", "greater than or equal to 1"),
+    ),
+    "a verdict on what does not train": (
+        "spec",
+        {"acceptance": {"reference": REFERENCE}, "benchmarks": {"training": {"enabled": False}}},
+        ("spec", "acceptance judges training rates: enable benchmarks.training"),
+    ),
+    "a verdict on a recipe that is not measured": (
+        "spec",
+        {"acceptance": {"reference": REFERENCE, "recipes": ["mxfp8"]}, "recipes": ["nvfp4"]},
+        ("spec", "acceptance.recipes names a recipe that is not measured: add it to recipes"),
+    ),
     "no mode": ("benchmarks", {"gemm": {"modes": []}}, ("spec.benchmarks.gemm.modes", "at least 1 items")),
     "no agent at a time": ("rollout", {"maxConcurrent": 0}, ("spec.rollout.maxConcurrent", "from 1 on")),
     "no per cent": ("rollout", {"maxConcurrent": "0%"}, ("spec.rollout.maxConcurrent", 'from "1%" to "100%"')),
@@ -159,8 +178,9 @@ RULES = {rule.message for document in Document.__subclasses__() for rule in docu
 
 
 def spec_with(field: str, value: Any) -> dict[str, Any]:
-    """The smallest spec with another value of a field; None: without it."""
-    return {key: item for key, item in (profile()["spec"] | {field: value}).items() if item is not None}
+    """The smallest spec with another value of a field (None: without it), or with several fields."""
+    changes = value if field == "spec" else {field: value}
+    return {key: item for key, item in (profile()["spec"] | changes).items() if item is not None}
 
 
 @pytest.mark.cluster

@@ -1,7 +1,5 @@
 """Any object that the models accept comes back from a real API server as it was written: nothing pruned or changed."""
 
-from __future__ import annotations
-
 from uuid import uuid4
 
 import pytest

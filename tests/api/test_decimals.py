@@ -1,7 +1,5 @@
 """Numbers as custom resources hold them: decimal strings, without an exponent and without a float's artefacts."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Modules for multi-token prediction, and where a token's FLOPs go: what is in the GEMM list, and what can't be."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pytest
@@ -22,7 +20,7 @@ from tests.api.test_configs_as_published import SUPER
 from tests.api.test_expert_families import GLM_4_5_AIR, MINIMAX_M2, TOKENS, V3, Json, golden, in_no_gemm, models, read
 
 
-def test_a_hybrids_module_has_the_layers_of_its_pattern() -> None:
+def test_a_hybrids_module_has_the_layers_of_its_pattern_and_no_module_has_nothing() -> None:
     model = model_from_mapping(SUPER)
     module = layers_of_a_module(model)
     assert (module.attention_layers, module.moe_layers, module.mamba_layers, module.dense_layers) == (1, 1, 0, 0)
@@ -31,6 +29,8 @@ def test_a_hybrids_module_has_the_layers_of_its_pattern() -> None:
         | {"mtp_layers_block_type": ["attention", "moe"]}
     )
     assert named == model
+    dense = PRESETS["llama3-8b"].model
+    assert (mtp_parameters(dense), mtp_flops_per_token(dense, 4096)) == (0, 0)
 
 
 @pytest.mark.parametrize(
@@ -87,11 +87,6 @@ def test_a_modules_gemms_and_what_is_in_none_are_its_parameters(model: ModelSpec
     projection, norms = 2 * model.hidden_size**2, 2 * model.hidden_size
     assert modules * (layers + projection + in_no_gemm(module) + norms) == mtp_parameters(model)
     assert mtp_flops_per_token(model, 4096) > 6 * modules * model.hidden_size * (model.vocab_size or 0)
-
-
-def test_a_model_without_modules_has_nothing_of_them() -> None:
-    dense = PRESETS["llama3-8b"].model
-    assert (mtp_parameters(dense), mtp_flops_per_token(dense, 4096)) == (0, 0)
 
 
 @given(models(), st.sampled_from([1, 64, 4096]))

@@ -1,7 +1,5 @@
 """Parameters and training FLOPs per token, against published rates and against the GEMMs themselves."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -33,10 +31,11 @@ def test_published_token_rates_times_flops_give_the_published_flop_rates(
     assert ours == pytest.approx(tflops, rel=0.0025)
 
 
-def test_the_formula_is_the_stated_one_for_an_untied_model() -> None:
+def test_the_formula_is_the_stated_one_with_name_and_version() -> None:
     model = PRESETS["llama3.1-70b"].model
     embedding = 128256 * 8192
     assert training_flops_per_token(model, 8192) == 6 * (70_553_706_496 - embedding) + 6 * 80 * 64 * 128 * 8192
+    assert (TRAINING_FLOPS.name, TRAINING_FLOPS.version) == ("active_parameters_and_attention", 1)
 
 
 @pytest.mark.parametrize(
@@ -58,13 +57,10 @@ def test_attention_costs_twelve_times_width_times_context(more: dict[str, object
     assert attention == 12 * 64 * context
 
 
-def test_a_tied_head_is_work_and_nothing_is_subtracted() -> None:
+def test_a_tied_head_is_work_and_only_active_experts_are() -> None:
     tied, untied = tiny(vocab_size=1000, tied_embedding=True), tiny(vocab_size=1000)
     assert parameters(untied).total - parameters(tied).total == 64 * 1000
     assert training_flops_per_token(tied, 128) == training_flops_per_token(untied, 128)
-
-
-def test_only_active_experts_are_work() -> None:
     few, many = (tiny(moe=MoE(num_experts=number, top_k=2), gated_mlp=True) for number in (8, 16))
     router = 2 * 64 * 8
     assert parameters(many).total - parameters(few).total == 2 * 8 * 3 * 64 * 256 + router
@@ -99,7 +95,3 @@ def test_the_gemms_do_the_work_that_the_formula_counts(preset: PresetName) -> No
     attention = training_flops_per_token(row.model, 8192) - training_flops_per_token(row.model, 1)
     counted = training_flops_per_token(row.model, 8192) - attention
     assert work == pytest.approx(counted, rel=0.005)
-
-
-def test_the_formula_has_a_name_and_a_version() -> None:
-    assert (TRAINING_FLOPS.name, TRAINING_FLOPS.version) == ("active_parameters_and_attention", 1)

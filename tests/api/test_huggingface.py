@@ -4,8 +4,6 @@ Parameter counts of published models are those of their model cards; the small m
 the model in transformers 4.57 on the meta device.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -152,7 +150,7 @@ def test_a_mixture_whose_layers_are_all_dense_has_no_experts(more: Json) -> None
     assert model_from_mapping(QWEN3_MOE | more).moe is None
 
 
-def test_the_text_model_is_taken_out_of_a_multimodal_gemma_3() -> None:
+def test_a_multimodal_gemma_3_is_its_text_model_and_a_config_is_known_by_its_architecture() -> None:
     """The 4B's own config.json: heads, head width and vocabulary are left to the class."""
     text = {"hidden_size": 2560, "intermediate_size": 10240, "model_type": "gemma3_text", "num_hidden_layers": 34}
     whole = {
@@ -164,9 +162,6 @@ def test_the_text_model_is_taken_out_of_a_multimodal_gemma_3() -> None:
     model = model_from_mapping(whole)
     assert parameters(model).total == 3_880_263_168
     assert (model.num_attention_heads, model.kv_heads, model.head_width, model.vocab_size) == (8, 4, 256, 262208)
-
-
-def test_a_config_without_model_type_is_known_by_its_architecture() -> None:
     document = {key: value for key, value in LLAMA.items() if key != "model_type"}
     assert model_from_mapping(document | {"architectures": ["LlamaForCausalLM"]}) == model_from_mapping(LLAMA)
 

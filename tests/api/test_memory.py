@@ -1,7 +1,5 @@
 """Memory of a GPU that trains a model: the published bytes a weight and a token, and what is refused."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -49,13 +47,10 @@ def test_the_optimizer_of_experts_is_shared_by_the_gpus_that_have_copies_of_them
     assert found.optimizer == pytest.approx(12 * (rest / shards + experts / expert / of_experts), abs=1)
 
 
-def test_bf16_gradients_take_two_bytes_less() -> None:
+def test_bf16_gradients_take_two_bytes_less_and_shards_are_the_workloads() -> None:
     wanted = workload()
     found = training_memory(wanted, "bf16", gradient_bytes=BF16_GRADIENT_BYTES)
     assert found.state == pytest.approx(16 * wanted.parameters.total, rel=1e-6)
-
-
-def test_shards_are_the_workloads_where_none_are_given() -> None:
     assert training_memory(workload(optimizer_shards=8), "bf16") == training_memory(
         workload(), "bf16", optimizer_shards=8
     )
@@ -71,13 +66,10 @@ def test_a_tied_embedding_is_held_once_and_a_short_models_is_not_there() -> None
     assert alone.weights == training_memory(tied, "bf16").weights
 
 
-def test_activations_of_a_gpt_are_the_papers_without_its_dropout_masks() -> None:
+def test_activations_are_the_papers_and_recomputed_ones_leave_inputs_and_one_layer() -> None:
     # 34 s b h a layer with selective recomputation (arXiv 2205.05198, table 2), two of which are masks
     found = training_memory(gpt(), "bf16")
     assert found.activations == 24 * 2048 * 1024 * 32
-
-
-def test_what_is_computed_again_leaves_the_layers_inputs_and_one_layer() -> None:
     whole, again = (training_memory(workload(recompute=how), "bf16") for how in ("None", "Full"))
     one_layer = whole.activations / 32
     entered = 2 * 4096 * 8192
@@ -103,7 +95,7 @@ def test_the_weights_that_are_kept_quantised_are_those_of_the_gemms(preset: str,
     assert training_memory(wanted, "fp8_current").quantized_weights == pytest.approx(2 * held)
 
 
-def test_layers_and_attention_that_stay_in_bf16_take_its_bytes() -> None:
+def test_layers_in_bf16_take_its_bytes_and_experts_are_spread() -> None:
     bf16, mxfp8 = training_memory(workload(), "bf16"), training_memory(workload(), "mxfp8")
     kept = training_memory(workload(), "mxfp8", layers_bf16=8)
     assert kept.quantized_weights == pytest.approx(mxfp8.quantized_weights * 24 / 32)
@@ -111,6 +103,9 @@ def test_layers_and_attention_that_stay_in_bf16_take_its_bytes() -> None:
     mlp = training_memory(workload(), "mxfp8", scope="mlp")
     assert mlp.quantized_weights == pytest.approx(2.0625 * 32 * 4096 * 3 * 14336)
     assert mlp.activations < bf16.activations
+    whole, spread = workload("qwen3-30b-a3b"), workload("qwen3-30b-a3b", expert_parallel=8)
+    assert training_memory(spread, "mxfp8").weights < training_memory(whole, "mxfp8").weights / 5
+    assert training_memory(spread, "mxfp8").activations == training_memory(whole, "mxfp8").activations
 
 
 @given(
@@ -124,20 +119,11 @@ def test_more_shards_or_a_wider_split_never_take_more(recipe: Any, preset: str, 
     assert training_memory(other, recipe, optimizer_shards=64).total <= training_memory(other, recipe).total
 
 
-def test_experts_are_spread_and_a_token_keeps_what_its_own_experts_keep() -> None:
-    whole, spread = workload("qwen3-30b-a3b"), workload("qwen3-30b-a3b", expert_parallel=8)
-    assert training_memory(spread, "mxfp8").weights < training_memory(whole, "mxfp8").weights / 5
-    assert training_memory(spread, "mxfp8").activations == training_memory(whole, "mxfp8").activations
-
-
-def test_70b_does_not_fit_on_4_gb200_and_says_what_would_help() -> None:
+def test_what_does_not_fit_says_what_would_help_and_bare_shapes_have_no_memory() -> None:
     refused = too_large(training_memory(workload("llama3.1-70b"), "bf16", optimizer_shards=4), GB200_BYTES)
     assert "635 GB of a GPU's 186 GB (341%" in refused
     assert "optimizerShards" in refused
     assert too_large(training_memory(workload(), "bf16", optimizer_shards=4), GB200_BYTES) is None
-
-
-def test_bare_shapes_have_no_memory_of_a_model() -> None:
     shapes = resolve(Workload(name="shapes", shapes=(Shape(m=64, k=64, n=64),)))
     with pytest.raises(ValueError, match="bare shapes"):
         training_memory(shapes, "bf16")

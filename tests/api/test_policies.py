@@ -1,7 +1,5 @@
 """The chart's policies on a real API server: what a tenant may not ask for is refused in words, all else is taken."""
 
-from __future__ import annotations
-
 import json
 import uuid
 from collections.abc import Iterator
@@ -12,19 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from precision_api.facts.names import (
-    AGENT_APP,
-    ANNOTATION_NODE,
-    ANNOTATION_REQUEST_HASH,
-    API_VERSION,
-    GROUP,
-    LABEL_APP,
-    LABEL_MANAGED_BY,
-    LABEL_RUN,
-    MANAGED_BY,
-    PROFILE_KIND,
-    PROFILE_PLURAL,
-)
+from precision_api.facts import names
 from precision_lab.builds.binaries import binaries
 from precision_lab.lab import KubectlError, Lab
 from precision_operator.cluster import paths
@@ -43,7 +29,7 @@ KUEUE = "system:serviceaccount:queues:kueue"
 """Of an installation with names of its own."""
 STRANGER, TENANT, ADMIN = "system:serviceaccount:kube-ovn:ovn", "tenant", "admin-of-a-team"
 ASK = "ask the administrators of Precision Profiler (release fleet in namespace profiling)."
-OURS = f"{GROUP}/*"
+OURS = f"{names.GROUP}/*"
 LET_GO = {"spec": {"suspend": False}}
 TO_FLAVOR = {"spec": {"nodeSelector": {"pool": "a"}}}
 VALUES: dict[str, Any] = {
@@ -55,7 +41,7 @@ VALUES: dict[str, Any] = {
 OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "maker", "uid": "uid-maker", "controller": True}
 OF_JOB = "batch.kubernetes.io/controller-uid"
 OF_NAME = "batch.kubernetes.io/job-name"
-AGENT = {LABEL_APP: AGENT_APP, OF_JOB: "uid-maker"}
+AGENT = {names.LABEL_APP: names.AGENT_APP, OF_JOB: "uid-maker"}
 POD = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "registry.example.com/none"}]}
 TOLERATED = ("nvidia.com/gpu", "team.example/ml", "dedicated")
 RESERVED = {"key": "reserved", "operator": "Exists"}
@@ -87,7 +73,7 @@ def tenant(cluster: Lab, api: ApiServer) -> Iterator[str]:
     """A namespace that the policies bind, with a profile of each forbidden kind from the time before they came."""
     namespace = cluster.create_namespace(f"tenant-{uuid.uuid4().hex[:10]}")
     for kind, (denied, _, _) in CASES.items():
-        code, answer = api.call("POST", path(namespace, PROFILE_PLURAL), profile(f"old-{kind}", **denied))
+        code, answer = api.call("POST", path(namespace, names.PROFILE_PLURAL), profile(f"old-{kind}", **denied))
         assert code == 201, answer
     rendered = Helm(binaries(["helm"])["helm"]).manifests(watchNamespaces=[namespace], policies=VALUES)
     policies = of_kind(rendered, *KINDS)
@@ -105,7 +91,7 @@ def tenant(cluster: Lab, api: ApiServer) -> Iterator[str]:
 def create(api: ApiServer, namespace: str, spec: dict[str, Any], **query: str) -> tuple[int, str]:
     """Code and words of the API server to a new profile."""
     body = profile(f"p-{uuid.uuid4().hex[:8]}", **spec)
-    code, answer = api.call("POST", path(namespace, PROFILE_PLURAL), body, **query)
+    code, answer = api.call("POST", path(namespace, names.PROFILE_PLURAL), body, **query)
     return code, str(answer.get("message", ""))
 
 
@@ -133,7 +119,7 @@ def test_a_profile_measures_cordoned_nodes_only_where_their_taint_is_allowed(api
 
 @pytest.mark.parametrize("kind", CASES)
 def test_a_profile_of_before_can_be_suspended_and_may_not_be_made_worse(kind: str, api: ApiServer, tenant: str) -> None:
-    old = path(tenant, PROFILE_PLURAL, f"old-{kind}")
+    old = path(tenant, names.PROFILE_PLURAL, f"old-{kind}")
     code, answer = api.call("PATCH", old, {"spec": {"suspend": True}}, kind=MERGE_PATCH)
     assert code == 200, answer
     worse = CASES["idle" if kind == "tolerations" else "tolerations"][0]
@@ -150,7 +136,7 @@ def test_other_namespaces_are_free(api: ApiServer, tenant: str, namespace: str) 
 
 def test_a_profile_has_no_priority_class_to_ask_for(api: ApiServer, tenant: str) -> None:
     body = profile("urgent", agent={"priorityClassName": "system-node-critical"})
-    code, answer = api.call("POST", path(tenant, PROFILE_PLURAL), body, fieldValidation="Strict")
+    code, answer = api.call("POST", path(tenant, names.PROFILE_PLURAL), body, fieldValidation="Strict")
     assert (code, 'unknown field "spec.agent.priorityClassName"' in answer.get("message", "")) == (400, True)
 
 
@@ -187,7 +173,7 @@ def test_agents_are_made_by_the_operator_and_the_job_controller_alone(
     cluster: Lab, tenant: str, namespace: str, kind: str, maker: str, other: str
 ) -> None:
     assert said(cluster, tenant, kind, AGENT, maker) == ""
-    assert said(cluster, tenant, kind, {LABEL_APP: "trainer"}) == ""
+    assert said(cluster, tenant, kind, {names.LABEL_APP: "trainer"}) == ""
     assert said(cluster, namespace, kind, AGENT) == "", "another namespace is free"
     refusal = said(cluster, tenant, kind, AGENT, other)
     expected = (
@@ -203,15 +189,15 @@ def test_a_jobs_pod_template_bears_the_agents_label_only_by_the_operator(cluster
     It has a label of its own: of one without any the API server takes those of its template.
     """
     plain = {"team": "a"}
-    assert said(cluster, tenant, "jobs", plain, OPERATOR, inner={LABEL_APP: AGENT_APP}) == ""
-    assert said(cluster, tenant, "jobs", plain, inner={LABEL_APP: "trainer"}) == ""
-    assert "may not make jobs" in said(cluster, tenant, "jobs", plain, inner={LABEL_APP: AGENT_APP})
+    assert said(cluster, tenant, "jobs", plain, OPERATOR, inner={names.LABEL_APP: names.AGENT_APP}) == ""
+    assert said(cluster, tenant, "jobs", plain, inner={names.LABEL_APP: "trainer"}) == ""
+    assert "may not make jobs" in said(cluster, tenant, "jobs", plain, inner={names.LABEL_APP: names.AGENT_APP})
 
 
 def test_the_job_controller_makes_no_agent_of_another_job_than_its_own(cluster: Lab, tenant: str) -> None:
     """A Job with `manualSelector` names any other one in its pods' labels."""
     assert said(cluster, tenant, "pods", AGENT, CONTROLLER) == ""
-    for forged in (AGENT | {OF_JOB: "uid-of-the-operators-job"}, {LABEL_APP: AGENT_APP}):
+    for forged in (AGENT | {OF_JOB: "uid-of-the-operators-job"}, {names.LABEL_APP: names.AGENT_APP}):
         assert "which the operator takes for its agents" in said(cluster, tenant, "pods", forged, CONTROLLER)
 
 
@@ -236,10 +222,10 @@ class Agent:
 @pytest.fixture(scope="module")
 def agent(cluster: Lab, api: ApiServer, tenant: str) -> Agent:
     """Made as the operator makes its agents, owner included; nothing runs: the cluster has no node."""
-    marks = {LABEL_APP: AGENT_APP, LABEL_MANAGED_BY: MANAGED_BY, LABEL_RUN: "r1"}
-    notes = {ANNOTATION_NODE: "n0", ANNOTATION_REQUEST_HASH: "h0"}
-    profile_uid = api.call("GET", path(tenant, PROFILE_PLURAL, "old-idle"))[1]["metadata"]["uid"]
-    owner = {"apiVersion": API_VERSION, "kind": PROFILE_KIND, "name": "old-idle", "uid": profile_uid}
+    marks = {names.LABEL_APP: names.AGENT_APP, names.LABEL_MANAGED_BY: names.MANAGED_BY, names.LABEL_RUN: "r1"}
+    notes = {names.ANNOTATION_NODE: "n0", names.ANNOTATION_REQUEST_HASH: "h0"}
+    profile_uid = api.call("GET", path(tenant, names.PROFILE_PLURAL, "old-idle"))[1]["metadata"]["uid"]
+    owner = {"apiVersion": names.API_VERSION, "kind": names.PROFILE_KIND, "name": "old-idle", "uid": profile_uid}
     pod = POD | {"activeDeadlineSeconds": 3600, "schedulingGates": [{"name": "example.com/held"}]}
     template = {"metadata": {"labels": marks, "annotations": notes}, "spec": pod}
     spec = {"completions": 1, "parallelism": 1, "activeDeadlineSeconds": 3600, "template": template}
@@ -259,24 +245,25 @@ def make(cluster: Lab, namespace: str, body: dict[str, Any], user: str) -> None:
 ANOTHER = [{"name": "c", "image": "registry.example.com/another"}]
 LABELLED: list[dict[str, Any]] = [
     {"metadata": {"labels": AGENT}},
-    {"spec": {"template": {"metadata": {"labels": {LABEL_APP: AGENT_APP}}}}},
+    {"spec": {"template": {"metadata": {"labels": {names.LABEL_APP: names.AGENT_APP}}}}},
 ]
 PROTECTED: dict[str, tuple[str, dict[str, Any], str]] = {
     "the pod's image": ("pods", {"spec": {"containers": ANOTHER}}, "images of spec.containers"),
-    "the pod's node": ("pods", {"metadata": {"annotations": {ANNOTATION_NODE: "n1"}}}, f"{OURS} of metadata"),
-    "the pod's run": ("pods", {"metadata": {"labels": {LABEL_RUN: None}}}, f"{OURS} of metadata"),
-    "a new name of ours": ("pods", {"metadata": {"labels": {f"{GROUP}/more": "a"}}}, f"{OURS} of metadata"),
-    "who manages the pod": ("pods", {"metadata": {"labels": {LABEL_MANAGED_BY: "me"}}}, f"{OURS} of metadata"),
-    "the pod's label": ("pods", {"metadata": {"labels": {LABEL_APP: None}}}, "metadata.labels"),
+    "the pod's node": ("pods", {"metadata": {"annotations": {names.ANNOTATION_NODE: "n1"}}}, f"{OURS} of metadata"),
+    "the pod's run": ("pods", {"metadata": {"labels": {names.LABEL_RUN: None}}}, f"{OURS} of metadata"),
+    "a new name of ours": ("pods", {"metadata": {"labels": {f"{names.GROUP}/more": "a"}}}, f"{OURS} of metadata"),
+    "who manages the pod": ("pods", {"metadata": {"labels": {names.LABEL_MANAGED_BY: "me"}}}, f"{OURS} of metadata"),
+    "the pod's label": ("pods", {"metadata": {"labels": {names.LABEL_APP: None}}}, "metadata.labels"),
     "the pod's Job": ("pods", {"metadata": {"labels": {OF_JOB: "another"}}}, f"{OF_JOB} of metadata.labels"),
+    "the name of the pod's Job": ("pods", {"metadata": {"labels": {OF_NAME: None}}}, f"{OF_NAME} of metadata.labels"),
     "the pod's owner": ("pods", {"metadata": {"ownerReferences": None}}, "metadata.ownerReferences"),
     "the pod's deadline": ("pods", {"spec": {"activeDeadlineSeconds": 5}}, "spec.activeDeadlineSeconds"),
     "the Job's request": (
         "jobs",
-        {"metadata": {"annotations": {ANNOTATION_REQUEST_HASH: "h1"}}},
+        {"metadata": {"annotations": {names.ANNOTATION_REQUEST_HASH: "h1"}}},
         f"{OURS} of metadata",
     ),
-    "the Job's label": ("jobs", {"metadata": {"labels": {LABEL_APP: "mine"}}}, "metadata.labels"),
+    "the Job's label": ("jobs", {"metadata": {"labels": {names.LABEL_APP: "mine"}}}, "metadata.labels"),
     "the Job's owner": ("jobs", {"metadata": {"ownerReferences": None}}, "metadata.ownerReferences"),
     "the Job's parallelism": ("jobs", {"spec": {"parallelism": 0}}, "spec.parallelism"),
     "the Job's deadline": ("jobs", {"spec": {"activeDeadlineSeconds": 5}}, "spec.activeDeadlineSeconds"),

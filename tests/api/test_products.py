@@ -1,17 +1,8 @@
 """Which hardware a name means, what each part can do, and which recipes run where."""
 
-from __future__ import annotations
-
 import pytest
 
-from precision_api.facts.products import (
-    PARTS,
-    PRODUCT_CLASSES,
-    names_product,
-    part,
-    product_class,
-    product_of_instance_type,
-)
+from precision_api.facts import products
 from precision_api.facts.recipes import RECIPE_NAMES, RECIPES, alignment_error, misaligned, recipes_for, support
 
 NAMES = {
@@ -34,16 +25,26 @@ OTHERS = (
 
 @pytest.mark.parametrize("product", NAMES)
 def test_a_supported_gpu_is_known_by_every_name_that_clusters_give_it(product: str) -> None:
-    assert {name for name in NAMES[product].split() if product_class(name) != product} == set()
+    assert {name for name in NAMES[product].split() if products.product_class(name) != product} == set()
 
 
-def test_a_product_name_of_dra_is_known_too() -> None:
-    assert (product_class("NVIDIA H100 80GB HBM3"), product_class("NVIDIA GB300")) == ("H100", "GB300")
+def test_every_class_has_parts_and_names_of_dra_and_only_superchips_fix_the_host() -> None:
+    assert (products.product_class("NVIDIA H100 80GB HBM3"), products.product_class("NVIDIA GB300")) == (
+        "H100",
+        "GB300",
+    )
+    assert {row.product for row in products.PARTS} == set(products.PRODUCT_CLASSES)
+    for row in products.PARTS:
+        assert row.source
+        assert 1.9 < row.fp8_flops / row.bf16_flops < 2.1
+        assert (row.fp4_flops is None) == (row.compute < (10, 0))
+        assert row.fp4_flops is None or row.fp4_flops >= 2 * row.fp8_flops
+    assert {row.product for row in products.PARTS if row.host_arch == "arm64"} == {"GB200", "GB300"}
 
 
 @pytest.mark.parametrize("label", [*OTHERS.split(), ""])
 def test_other_gpus_are_not_taken_for_a_supported_one(label: str) -> None:
-    assert product_class(label) is None
+    assert products.product_class(label) is None
 
 
 @pytest.mark.parametrize(
@@ -57,8 +58,8 @@ def test_other_gpus_are_not_taken_for_a_supported_one(label: str) -> None:
     ],
 )
 def test_two_parts_of_one_class_have_their_own_power_limit(label: str, name: str, watts: int) -> None:
-    found = part(label)
-    assert (found.name, found.power_limit_watts) == (name, watts)
+    part = products.part(label)
+    assert (part.name, part.power_limit_watts) == (name, watts)
 
 
 @pytest.mark.parametrize(
@@ -83,21 +84,8 @@ def test_two_parts_of_one_class_have_their_own_power_limit(label: str, name: str
     ],
 )
 def test_a_product_is_asked_for_by_its_class_or_by_its_name(wanted: str, label: str | None, means: bool) -> None:
-    known = product_class(label) if label else "H100"
-    assert names_product(wanted, label, known) is means
-
-
-def test_every_class_has_parts_with_a_source_and_peaks_that_rise_as_numbers_get_shorter() -> None:
-    assert {row.product for row in PARTS} == set(PRODUCT_CLASSES)
-    for row in PARTS:
-        assert row.source
-        assert 1.9 < row.fp8_flops / row.bf16_flops < 2.1
-        assert (row.fp4_flops is None) == (row.compute < (10, 0))
-        assert row.fp4_flops is None or row.fp4_flops >= 2 * row.fp8_flops
-
-
-def test_only_grace_superchips_fix_the_architecture_of_their_host() -> None:
-    assert {row.product for row in PARTS if row.host_arch == "arm64"} == {"GB200", "GB300"}
+    product = products.product_class(label) if label else "H100"
+    assert products.names_product(wanted, label, product) is means
 
 
 @pytest.mark.parametrize(
@@ -110,7 +98,7 @@ def test_only_grace_superchips_fix_the_architecture_of_their_host() -> None:
     ],
 )  # fmt: skip
 def test_an_instance_type_names_the_gpu_that_its_cloud_builds_in(instance_type: str, product: str | None) -> None:
-    assert product_of_instance_type(instance_type) == product
+    assert products.product_of_instance_type(instance_type) == product
 
 
 @pytest.mark.parametrize(
@@ -134,9 +122,13 @@ def test_recipes_are_offered_where_their_hardware_is(
     assert {name for name, how in offered if how == "emulated"} == emulated
 
 
-def test_recipes_come_in_the_order_of_their_table_and_agree_with_support() -> None:
+def test_recipes_come_in_the_order_of_their_table_and_misfits_name_what_fits() -> None:
     assert tuple(RECIPES) == RECIPE_NAMES
     assert recipes_for((10, 0)) == tuple((name, support(name, (10, 0))) for name in RECIPE_NAMES)
+    assert alignment_error("mxfp8", {"m": 64, "k": 48, "n": 100}) == (
+        "mxfp8 needs dimensions that are multiples of 32, but k=48, n=100; use k=64, n=128, or leave mxfp8 out"
+    )
+    assert alignment_error("bf16", {"m": 3, "k": 5, "n": 7}) is None
 
 
 @pytest.mark.parametrize(
@@ -151,10 +143,3 @@ def test_recipes_come_in_the_order_of_their_table_and_agree_with_support() -> No
 )
 def test_each_recipe_takes_multiples_of_its_own_step(recipe: str, size: int, fits: bool) -> None:
     assert (misaligned(recipe, {"m": 64, "k": size, "n": 128}) == ()) is fits  # type: ignore[arg-type]
-
-
-def test_a_shape_that_does_not_fit_is_named_with_the_next_one_that_does() -> None:
-    assert alignment_error("mxfp8", {"m": 64, "k": 48, "n": 100}) == (
-        "mxfp8 needs dimensions that are multiples of 32, but k=48, n=100; use k=64, n=128, or leave mxfp8 out"
-    )
-    assert alignment_error("bf16", {"m": 3, "k": 5, "n": 7}) is None

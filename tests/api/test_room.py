@@ -1,7 +1,5 @@
 """Whether a layer fits on a GPU in all recipes at once, and which split or which fewer recipes would do."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -28,7 +26,7 @@ def room(wanted: ResolvedWorkload, memory: int = H100_BYTES) -> tuple[bool, str]
     return found
 
 
-def test_a_layer_of_kimi_k2_does_not_fit_on_an_h100_and_a_wider_spread_of_its_experts_would_do() -> None:
+def test_a_layer_that_does_not_fit_says_what_would_and_a_baseline_in_fp8_is_held_twice() -> None:
     fits, said = room(workload("kimi-k2"))
     assert not fits
     assert "one layer with 384 experts on each GPU beside a dense one does not fit with all recipes at once" in said
@@ -37,6 +35,11 @@ def test_a_layer_of_kimi_k2_does_not_fit_on_an_h100_and_a_wider_spread_of_its_ex
     spread, told = room(workload("kimi-k2", expert_parallel=3))
     assert spread
     assert told.startswith("one layer with 128 experts on each GPU beside a dense one fits with all recipes at once: ")
+    wanted, recipes = workload("kimi-k2"), ("fp8_current", "mxfp8")
+    needed = layer_bytes(PRESETS["kimi-k2"].model, 4096, Split(), ("fp8_current", "fp8_current", "mxfp8"))
+    for memory, fits in ((needed / 0.85 + 1, True), (needed / 0.85 - 1e8, False)):
+        found = layer_room(wanted, recipes, int(memory), "fp8_current")
+        assert found[0] is fits
 
 
 def test_all_recipes_are_held_at_once() -> None:
@@ -68,34 +71,19 @@ def test_fewer_recipes_are_offered_where_they_would_fit() -> None:
         assert again[0] is wide
 
 
-def test_a_baseline_in_fp8_is_held_twice() -> None:
-    """Once as a recipe, once as the control."""
-    wanted, recipes = workload("kimi-k2"), ("fp8_current", "mxfp8")
-    needed = layer_bytes(PRESETS["kimi-k2"].model, 4096, Split(), ("fp8_current", "fp8_current", "mxfp8"))
-    for memory, fits in ((needed / 0.85 + 1, True), (needed / 0.85 - 1e8, False)):
-        found = layer_room(wanted, recipes, int(memory), "fp8_current")
-        assert found[0] is fits
-
-
-def test_a_hybrid_has_no_training_figure_and_so_no_room() -> None:
+def test_shapes_and_hybrids_have_no_layer_to_hold() -> None:
     assert layer_room(workload("nemotron-h-56b"), ("bf16",), H100_BYTES) is None
+    assert layer_room(resolve(Workload(name="g", gemms=("64x64x64",))), ("bf16",), H100_BYTES) is None
 
 
-def test_a_dense_layer_that_does_not_fit_is_to_be_split() -> None:
+def test_what_does_not_fit_is_to_be_split_or_smaller() -> None:
     fits, said = room(workload("llama3.1-405b"), memory=20_000_000_000)
     assert not fits
     assert "one layer does not fit with all recipes at once" in said
     assert said.endswith("raise tensorParallel")
-
-
-def test_a_micro_batch_that_does_not_fit_is_to_be_smaller() -> None:
     fits, said = room(workload("llama3-8b", micro_batch_size=64))
     assert not fits
     assert said.endswith("lower microBatchSize or sequenceLength")
-
-
-def test_shapes_have_no_layers() -> None:
-    assert layer_room(resolve(Workload(name="g", gemms=("64x64x64",))), ("bf16",), H100_BYTES) is None
 
 
 @given(

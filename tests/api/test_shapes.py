@@ -1,7 +1,5 @@
 """A workload becomes the GEMMs of one training step, and says which recipes can take them."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from typing import Any, get_args
@@ -12,21 +10,12 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from precision_api.facts.recipes import RECIPE_NAMES, Recipe
+from precision_api.models import shapes as listed
 from precision_api.models.flops import parameters, weights_of_one_gpu
 from precision_api.models.gemm_text import parse_shape
 from precision_api.models.model import ModelSpec
 from precision_api.models.presets import PRESETS, PUBLISHED_SPLITS, published_split
 from precision_api.models.resolution import concrete, resolve, workload_hash
-from precision_api.models.shapes import (
-    Gemm,
-    Split,
-    distinct,
-    model_gemms,
-    passes,
-    split_problems,
-    step_shape_problems,
-    training_shape_problems,
-)
 from precision_api.models.workload import PresetName, Workload
 
 PLAIN = {"hiddenSize": 4096, "intermediateSize": 16384, "numAttentionHeads": 32, "numHiddenLayers": 24}
@@ -54,7 +43,7 @@ def workload(**fields: Any) -> Workload:
 
 
 def forward(model: ModelSpec, tokens: int) -> dict[str, tuple[int, int, int, int]]:
-    return {g.name: (g.m, g.k, g.n, g.count) for g in model_gemms(model, tokens) if g.pass_ == "fprop"}
+    return {g.name: (g.m, g.k, g.n, g.count) for g in listed.model_gemms(model, tokens) if g.pass_ == "fprop"}
 
 
 @pytest.mark.parametrize("fields", [{"preset": "codonfm-5b"}, {"model": PLAIN, **SIZES}], ids=["preset", "model"])
@@ -65,7 +54,7 @@ def test_codonfm_5b_gives_exactly_the_twelve_shapes_of_nvidias_tutorial(fields: 
     assert {g.count for g in gemms} == {24}
 
 
-def test_grouped_queries_narrow_the_qkv_and_a_gate_doubles_the_mlp() -> None:
+def test_gates_heads_and_tensor_parallelism_shape_the_gemms() -> None:
     assert forward(PRESETS["llama3-8b"].model, 8192) == {
         "qkv": (8192, 4096, 6144, 32),
         "attn_out": (8192, 4096, 4096, 32),
@@ -73,9 +62,6 @@ def test_grouped_queries_narrow_the_qkv_and_a_gate_doubles_the_mlp() -> None:
         "mlp_down": (8192, 14336, 4096, 32),
         "lm_head": (8192, 4096, 128256, 1),
     }
-
-
-def test_tensor_parallelism_divides_the_outputs_of_the_first_gemms_and_the_inputs_of_the_second() -> None:
     assert {g.name: (g.m, g.k, g.n) for g in resolved(preset="llama3-8b", tensorParallel=4) if g.pass_ == "fprop"} == {
         "qkv": (8192, 4096, 6144 // 4),
         "attn_out": (8192, 4096 // 4, 4096),
@@ -83,17 +69,35 @@ def test_tensor_parallelism_divides_the_outputs_of_the_first_gemms_and_the_input
         "mlp_down": (8192, 14336 // 4, 4096),
         "lm_head": (8192, 4096, 128256 // 4),
     }
+    shapes = forward(PRESETS["gemma2-9b"].model, 1024)
+    assert shapes["qkv"] == (1024, 3584, (16 + 2 * 8) * 256, 42)
+    assert shapes["attn_out"] == (1024, 16 * 256, 3584, 42)
 
 
-def resolved(**fields: Any) -> tuple[Gemm, ...]:
+def resolved(**fields: Any) -> tuple[listed.Gemm, ...]:
     return resolve(workload(**fields)).gemms
 
 
-def test_expert_parallelism_leaves_a_gpu_fewer_experts_with_the_tokens_of_all() -> None:
+def test_experts_share_the_tokens_beside_dense_layers_and_over_gpus() -> None:
     shapes = {g.name: g for g in resolved(preset="mixtral-8x7b", expertParallel=4) if g.pass_ == "fprop"}
     up = shapes["experts_up"]
     assert (up.m, up.k, up.n, up.groups, up.count) == (4 * 4096 * 2 // 8, 4096, 28672, 2, 32 * 2)
     assert shapes["qkv"].m == 4096
+    assert forward(PRESETS["mixtral-8x7b"].model, 4096) == {
+        "qkv": (4096, 4096, 6144, 32),
+        "attn_out": (4096, 4096, 4096, 32),
+        "router": (4096, 4096, 8, 32),
+        "experts_up": (4096 * 2 // 8, 4096, 28672, 32 * 8),
+        "experts_down": (4096 * 2 // 8, 14336, 4096, 32 * 8),
+        "lm_head": (4096, 4096, 32000, 1),
+    }
+    moe = {"numExperts": 60, "topK": 4, "expertIntermediateSize": 1408, "sharedExpertIntermediateSize": 5632}
+    model = ModelSpec.model_validate(PLAIN | {"gatedMLP": True, "moe": moe | {"denseLayers": 3}})
+    shapes = forward(model, 1000)
+    assert shapes["mlp_up"] == (1000, 4096, 2 * 16384, 3)
+    assert shapes["experts_up"] == (67, 4096, 2816, 21 * 60)  # 1000 x 4 / 60 = 66.7, rounded up
+    assert shapes["shared_down"] == (1000, 5632, 4096, 21)
+    assert {g.groups for g in listed.model_gemms(model, 1000) if g.name.startswith("experts")} == {60}
 
 
 @pytest.mark.parametrize(
@@ -150,72 +154,30 @@ def test_a_parallelism_that_does_not_divide_is_refused_with_field_and_remedy(
 def test_the_gpus_of_a_group_hold_the_whole_model_between_them(tensor: int, expert: int, layers: int) -> None:
     """Norms and routers are on every GPU; all else is held once."""
     model = PRESETS["mixtral-8x7b"].model
-    alone, split = (weights_of_one_gpu(model, layers, Split(*parts)) for parts in ((1, 1), (tensor, expert)))
+    alone, split = (weights_of_one_gpu(model, layers, listed.Split(*parts)) for parts in ((1, 1), (tensor, expert)))
     experts = layers * 8 * 3 * 4096 * 14336
     everywhere = layers * (2 * 4096 + 4096 * 8) + 4096
     matrices = alone - experts - everywhere
     assert split == pytest.approx(everywhere + matrices / tensor + experts / tensor / expert, abs=layers + 2)
 
 
-def test_one_gpu_that_holds_all_layers_holds_the_model_without_its_embedding() -> None:
+def test_a_gpu_with_all_layers_holds_the_model_and_published_splits_divide() -> None:
     for preset in ("llama3-8b", "mixtral-8x7b", "qwen3-30b-a3b", "gemma2-9b"):
         model = PRESETS[preset].model
         counted = parameters(model)
         lookup = 0 if model.tied_embedding else counted.embedding
         assert weights_of_one_gpu(model, model.num_hidden_layers) == counted.total - lookup
-
-
-def test_published_splits_divide_their_presets() -> None:
     for row in PUBLISHED_SPLITS:
-        split = Split(row.tensor_parallel, row.expert_parallel)
-        assert not split_problems(PRESETS[row.preset].model, split)
+        split = listed.Split(row.tensor_parallel, row.expert_parallel)
+        assert not listed.split_problems(PRESETS[row.preset].model, split)
         assert row.gpus % (row.tensor_parallel * row.pipeline * row.context) == 0
     assert published_split("llama3.1-405b", "GB200") is not None
     assert published_split("mistral-7b", "GB200") is None
 
 
-def test_a_split_step_hashes_apart_from_a_whole_one() -> None:
-    whole = workload_hash(Workload(preset="llama3-8b"))
-    assert workload_hash(Workload(preset="llama3-8b", tensor_parallel=1)) == whole
-    for changed in ({"tensor_parallel": 2}, {"gradient_accumulation": 4}, {"recompute": "Full"}):
-        assert workload_hash(Workload.model_validate({"preset": "llama3-8b", **changed})) != whole
-
-
-def test_attention_is_as_wide_as_its_heads_not_as_the_model() -> None:
-    shapes = forward(PRESETS["gemma2-9b"].model, 1024)
-    assert shapes["qkv"] == (1024, 3584, (16 + 2 * 8) * 256, 42)
-    assert shapes["attn_out"] == (1024, 16 * 256, 3584, 42)
-
-
-def test_experts_share_the_tokens_and_each_counts() -> None:
-    assert forward(PRESETS["mixtral-8x7b"].model, 4096) == {
-        "qkv": (4096, 4096, 6144, 32),
-        "attn_out": (4096, 4096, 4096, 32),
-        "router": (4096, 4096, 8, 32),
-        "experts_up": (4096 * 2 // 8, 4096, 28672, 32 * 8),
-        "experts_down": (4096 * 2 // 8, 14336, 4096, 32 * 8),
-        "lm_head": (4096, 4096, 32000, 1),
-    }
-
-
-def test_dense_layers_and_a_shared_expert_stand_beside_the_experts() -> None:
-    moe = {"numExperts": 60, "topK": 4, "expertIntermediateSize": 1408, "sharedExpertIntermediateSize": 5632}
-    model = ModelSpec.model_validate(PLAIN | {"gatedMLP": True, "moe": moe | {"denseLayers": 3}})
-    shapes = forward(model, 1000)
-    assert shapes["mlp_up"] == (1000, 4096, 2 * 16384, 3)
-    assert shapes["experts_up"] == (67, 4096, 2816, 21 * 60)  # 1000 x 4 / 60 = 66.7, rounded up
-    assert shapes["shared_down"] == (1000, 5632, 4096, 21)
-    assert {g.groups for g in model_gemms(model, 1000) if g.name.startswith("experts")} == {60}
-
-
-def test_the_head_is_not_quantized_by_any_recipe() -> None:
-    gemms = resolve(workload(preset="llama3-8b")).gemms
-    assert {g.name for g in gemms if not g.quantized} == {"lm_head"}
-
-
 @given(m=st.integers(1, 999), k=st.integers(1, 999), n=st.integers(1, 999))
 def test_all_passes_do_equal_work_and_remember_their_forward_gemm(m: int, k: int, n: int) -> None:
-    triple = passes(Gemm("g", "fprop", m, k, n))
+    triple = listed.passes(listed.Gemm("g", "fprop", m, k, n))
     assert {gemm.flops for gemm in triple} == {2 * m * k * n}
     assert {gemm.forward for gemm in triple} == {(m, k, n)}
 
@@ -237,8 +199,8 @@ def test_explicit_shapes_are_literal_and_equal_ones_are_counted() -> None:
 
 def test_equal_gemms_are_measured_once_and_their_counts_added() -> None:
     square = {"hiddenSize": 64, "intermediateSize": 192, "numAttentionHeads": 4, "numHiddenLayers": 3}
-    gemms = model_gemms(ModelSpec.model_validate(square), 128)
-    merged = distinct(gemms)
+    gemms = listed.model_gemms(ModelSpec.model_validate(square), 128)
+    merged = listed.distinct(gemms)
     # qkv and mlp_up are both 64 -> 192; no two others are equal within one pass.
     assert [(g.name, g.pass_, g.count) for g in merged if g.count == 6] == [
         ("qkv", "fprop", 6),
@@ -252,8 +214,8 @@ def test_equal_gemms_are_measured_once_and_their_counts_added() -> None:
     "other", [{"quantized": False}, {"groups": 4}, {"pass_": "dgrad"}, {"m": 8}, {"k": 8}, {"n": 8}]
 )
 def test_gemms_that_run_differently_are_measured_apart(other: dict[str, Any]) -> None:
-    gemm = Gemm("a", "fprop", 16, 32, 64)
-    assert len(distinct((gemm, replace(gemm, **other), gemm))) == 2
+    gemm = listed.Gemm("a", "fprop", 16, 32, 64)
+    assert len(listed.distinct((gemm, replace(gemm, **other), gemm))) == 2
 
 
 @pytest.mark.parametrize(
@@ -275,32 +237,31 @@ def test_gemms_that_run_differently_are_measured_apart(other: dict[str, Any]) ->
 def test_every_dimension_must_fit_the_recipe_in_every_pass(
     recipe: Recipe, shape: tuple[int, int, int], severity: str | None, words: str
 ) -> None:
-    for gemm in passes(Gemm("up", "fprop", *shape)):
-        problems = training_shape_problems(gemm, recipe)
+    for gemm in listed.passes(listed.Gemm("up", "fprop", *shape)):
+        problems = listed.training_shape_problems(gemm, recipe)
         assert [problem.severity for problem in problems] == ([severity] if severity else [])
         for problem in problems:
             assert problem.message.startswith("up: ")
             assert words in problem.message
 
 
-def test_a_step_tells_each_problem_once_and_errors_first() -> None:
-    gemms = (*passes(Gemm("a", "fprop", 64, 128, 192)), *passes(Gemm("b", "fprop", 64, 8, 64)))
-    assert [(p.severity, p.message[0]) for p in step_shape_problems(gemms, "nvfp4")] == [
+def test_a_step_tells_each_problem_once_and_an_odd_vocabulary_is_none() -> None:
+    gemms = (
+        *listed.passes(listed.Gemm("a", "fprop", 64, 128, 192)),
+        *listed.passes(listed.Gemm("b", "fprop", 64, 8, 64)),
+    )
+    assert [(p.severity, p.message[0]) for p in listed.step_shape_problems(gemms, "nvfp4")] == [
         ("error", "b"),
         ("warning", "a"),
     ]
-
-
-def test_an_odd_vocabulary_is_no_problem_because_the_head_stays_in_bf16() -> None:
     model = ModelSpec.model_validate(PLAIN | {"vocabSize": 50257})
-    assert all(not step_shape_problems(model_gemms(model, 8192), recipe) for recipe in RECIPE_NAMES)
+    assert all(not listed.step_shape_problems(listed.model_gemms(model, 8192), recipe) for recipe in RECIPE_NAMES)
+    gemms = resolve(workload(preset="llama3-8b")).gemms
+    assert {g.name for g in gemms if not g.quantized} == {"lm_head"}
 
 
-def test_every_preset_name_has_a_row() -> None:
+def test_every_preset_has_a_row_and_gives_name_and_sizes() -> None:
     assert set(PRESETS) == set(get_args(PresetName))
-
-
-def test_a_preset_gives_name_and_sizes_unless_the_workload_does() -> None:
     plain = concrete(Workload.model_validate({"preset": "llama3-8b", "microBatchSize": 4}))
     assert (plain.name, plain.micro_batch_size, plain.sequence_length, plain.preset) == ("llama3-8b", 4, 8192, None)
     assert plain.model == PRESETS["llama3-8b"].model
@@ -319,12 +280,13 @@ def test_the_hash_is_of_what_is_measured_not_of_how_it_was_written() -> None:
     assert workload_hash(workload(model=written_out, **SIZES)) == preset
     assert workload_hash(workload(model=PLAIN, **SIZES)) != preset
     assert workload_hash(Workload(preset="codonfm-5b", sequence_length=1024)) != preset
-
-
-def test_the_order_of_explicit_shapes_does_not_change_the_hash() -> None:
     first, second = {"m": 8, "k": 16, "n": 32}, {"m": 32, "k": 16, "n": 8}
     assert workload_hash(workload(shapes=[first, second])) == workload_hash(workload(shapes=[second, first]))
     assert workload_hash(workload(shapes=[first])) != workload_hash(workload(shapes=[second]))
+    whole = workload_hash(Workload(preset="llama3-8b"))
+    assert workload_hash(Workload(preset="llama3-8b", tensor_parallel=1)) == whole
+    for changed in ({"tensor_parallel": 2}, {"gradient_accumulation": 4}, {"recompute": "Full"}):
+        assert workload_hash(Workload.model_validate({"preset": "llama3-8b", **changed})) != whole
 
 
 def test_a_config_that_lies_in_a_config_map_cannot_be_resolved_without_the_cluster() -> None:
@@ -363,14 +325,11 @@ def test_a_shape_that_is_not_mxkxn_is_refused_with_an_example(text: str) -> None
         parse_shape(text)
 
 
-def test_gemms_are_shapes_in_another_spelling() -> None:
+def test_gemms_are_shapes_in_another_spelling_m_then_k_then_n() -> None:
     texts = workload(name="w", gemms=["15872x4096x12288", "64X32x16"])
     shapes = workload(name="w", shapes=[{"m": 15872, "k": 4096, "n": 12288}, {"m": 64, "k": 32, "n": 16}])
     assert resolve(texts).gemms == resolve(shapes).gemms
     assert workload_hash(texts) == workload_hash(shapes)
     assert concrete(texts) == shapes, "what travels to an agent, which may be older than the field"
-
-
-def test_a_shape_reads_m_then_k_then_n() -> None:
     shape = parse_shape("15872x4096X12288")
     assert (shape.m, shape.k, shape.n) == (15872, 4096, 12288)

@@ -1,7 +1,5 @@
 """Long sentences are cut between words."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """The statistics against known values, independent computations and simulated truth."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Callable
@@ -44,15 +42,19 @@ def test_the_t_quantile_leaves_two_and_a_half_per_cent_above_it(df: int) -> None
     assert t_probability(stats.t_quantile(df), df) == pytest.approx(0.975, abs=1e-7)
 
 
-def test_the_mean_interval_of_a_worked_example() -> None:
+def test_mean_intervals_are_those_of_a_worked_example_and_stay_above_0() -> None:
     # mean 3; logarithms 0 to ln 5 have s = 0.635507; t(4) = 2.776445: e^(t s / sqrt 5) = 2.201390
     found = stats.mean_interval([1.0, 2.0, 3.0, 4.0, 5.0])
     assert (found.value, found.n) == (3.0, 5)
     assert found.upper / found.value == pytest.approx(2.201390, abs=1e-6)
     assert found.value / found.lower == pytest.approx(2.201390, abs=1e-6)
+    seconds = [0.4, 1.0, 0.2, 3.0]
+    plain = fmean(seconds) - stats.t_quantile(3) * stdev(seconds) / 2
+    found = stats.mean_interval(seconds)
+    assert plain < 0 < found.lower < found.value == fmean(seconds)
 
 
-def test_the_interval_of_a_rate_has_the_spread_between_runs_and_the_change_within_this_one() -> None:
+def test_an_interval_of_a_rate_has_two_spreads_and_percentiles_are_numpys() -> None:
     still, moving = stats.rate_interval([100.0] * 4), stats.rate_interval([98.0, 99.0, 101.0, 102.0])
     assert math.log(still.upper / 100) == pytest.approx(stats.Z_975 * stats.BETWEEN_RUNS)
     # logarithms over that of 100: s = 0.018268, of the mean 0.009134; the halves -0.015127 and 0.014877
@@ -60,13 +62,8 @@ def test_the_interval_of_a_rate_has_the_spread_between_runs_and_the_change_withi
     assert (moving.value, moving.n) == (100.0, 4)
     with pytest.raises(ValueError):
         stats.rate_interval([1.0])
-
-
-def test_the_interval_of_noisy_seconds_stays_above_0_where_the_plain_one_does_not() -> None:
-    seconds = [0.4, 1.0, 0.2, 3.0]
-    plain = fmean(seconds) - stats.t_quantile(3) * stdev(seconds) / 2
-    found = stats.mean_interval(seconds)
-    assert plain < 0 < found.lower < found.value == fmean(seconds)
+    assert stats.percentile([10.0, 20.0, 30.0, 40.0], 0.9) == pytest.approx(37.0)
+    assert stats.mad([1.0, 1.1, 0.9, 1.0, 99.0]) == pytest.approx(0.1)
 
 
 @pytest.mark.parametrize(("spread", "least"), [(0.003, 0.94), (0.3, 0.94), (0.6, 0.92)])
@@ -100,17 +97,11 @@ def test_a_ratio_turned_over_is_its_inverse_with_swapped_bounds(values: list[flo
     assert one.lower * other.upper == pytest.approx(1)
 
 
-def test_pairing_removes_a_drift_that_both_arms_share() -> None:
+def test_pairing_removes_a_shared_drift_and_sums_keep_it() -> None:
     drift = [1.0, 1.3, 0.8, 1.1]
     found = stats.paired_ratio([2 * d for d in drift], drift)
     assert found.upper - found.lower < 1e-9
-
-
-def test_sums_weigh_each_part_by_its_count_within_each_palindrome() -> None:
     assert stats.sums([[1.0, 2.0], [10.0, 20.0]], [3, 1]) == (13.0, 26.0)
-
-
-def test_the_interval_of_a_sum_keeps_what_its_parts_share() -> None:
     drift = [1.0, 1.1, 0.9]
     shared = stats.mean_interval(stats.sums([drift, drift], [1, 1]))
     alone = stats.mean_interval(drift)
@@ -167,14 +158,6 @@ def test_percentiles_are_ordered_and_agree_with_the_median(values: list[float]) 
     low, mid, high = (stats.percentile(values, share) for share in (0.1, 0.5, 0.9))
     assert min(values) <= low <= mid <= high <= max(values)
     assert mid == pytest.approx(statistics.median(values), rel=1e-9, abs=1e-9)
-
-
-def test_percentiles_interpolate_as_numpy_does() -> None:
-    assert stats.percentile([10.0, 20.0, 30.0, 40.0], 0.9) == pytest.approx(37.0)
-
-
-def test_the_mad_does_not_follow_one_outlier() -> None:
-    assert stats.mad([1.0, 1.1, 0.9, 1.0, 99.0]) == pytest.approx(0.1)
 
 
 @pytest.mark.parametrize(

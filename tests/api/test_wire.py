@@ -1,7 +1,5 @@
 """A result comes back exactly, or as a named reason: whatever happens to the message and the log on the way."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import hashlib
@@ -56,20 +54,14 @@ def code_of(log: str | bytes, detail: Detail = LONG_DETAIL, request_hash: str = 
     return caught.value.code
 
 
-def test_a_result_of_one_line_and_of_many_comes_back_exactly() -> None:
+def test_a_result_comes_back_exactly_in_the_same_bytes_and_in_lines_below_8_kib() -> None:
     for sent in (result(), LONG):
         published = encode(sent)
         summary = read_message(published.message, sent.request_hash)
         found = read_log("\n".join(published.lines), summary.detail, sent.request_hash)
         assert found == sent
         agree(summary, found)
-
-
-def test_the_same_result_makes_the_same_bytes() -> None:
     assert encode(result()) == encode(result())
-
-
-def test_lines_stay_below_8_kib_and_say_their_number() -> None:
     assert len(LONG_PUBLISHED.lines) == LONG_DETAIL.lines >= 4
     assert all(len(f"{line}\n".encode()) <= 8192 for line in LONG_PUBLISHED.lines)
     assert LONG_PUBLISHED.lines[1].startswith(f"PPR1 2/{LONG_DETAIL.lines} ")
@@ -143,12 +135,9 @@ def test_a_broken_log_has_a_named_reason(log: str, code: str) -> None:
     assert code_of(log) == code
 
 
-def test_contradictions_beyond_the_tried_choices_end_in_time() -> None:
+def test_contradictions_end_in_time_with_a_named_reason() -> None:
     copies = [f"{line[:-40]}{letter * 40}\n" for line in LINES for letter in "ABCDEFGH"]
     assert code_of("".join(copies) + LONG_LOG) == "ResultDigestMismatch"
-
-
-def test_a_detail_that_contradicts_itself_is_damaged() -> None:
     assert code_of(LONG_LOG, LONG_DETAIL.model_copy(update={"lines": 1})) == "ResultDamaged"
 
 
@@ -296,20 +285,14 @@ def test_the_summary_of_another_request_is_foreign() -> None:
         read_message(MESSAGE, "cd" * 32)
 
 
-def test_a_refusal_comes_back_with_its_reason_and_words() -> None:
+def test_a_refusal_comes_back_with_its_reason_and_words_and_fits() -> None:
     with pytest.raises(AgentRefused) as caught:
         read_message(encode_refusal("GPUBusy", "GPU-1 has 5 bytes in use"))
     assert (caught.value.code, caught.value.reason) == ("AgentRefused", "GPUBusy")
     assert caught.value.message == "GPU-1 has 5 bytes in use"
-
-
-def test_a_refusal_without_words_tells_the_sentence_of_its_exit_code() -> None:
     with pytest.raises(AgentRefused) as caught:
         read_message(encode_refusal("MIGEnabled", ""))
     assert "MIG mode" in caught.value.message
-
-
-def test_a_refusal_with_a_long_and_strange_text_still_fits() -> None:
     message = encode_refusal("AgentCrashed", "\u00e4\x00\n" * 5000)
     assert len(message) <= wire.KUBELET_MAX_BYTES
 
@@ -370,13 +353,10 @@ def test_the_longest_summary_fits_and_says_what_it_left_out(text: str) -> None:
     assert all(recipe.speedup and recipe.tokens_per_second for recipe in summary.recipes)
 
 
-def test_a_summary_that_fits_is_left_alone() -> None:
+def test_a_summary_that_fits_is_left_alone_but_for_rounding_and_the_first_failure() -> None:
     summary = summarize(result(), Detail(lines=1, bytes=100, sha256="a" * 64))
     assert fitted(summary) == summary
     assert summary.dropped == ()
-
-
-def test_a_summary_rounds_to_six_digits_and_names_the_first_failure() -> None:
     failed = recipe_result("mxfp8", sums=(), training=None, gemms=()).model_copy(
         update={"availability": "unsupported", "availability_reason": "H100 has no mxfp8"}
     )

@@ -1,7 +1,5 @@
 """The steps of a first day on a GPU: their order, the budget of time, what becomes of failures, and files' sizes."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import math
@@ -17,6 +15,7 @@ from typing import Any
 import pytest
 
 from benchmarks.first_day import running
+from benchmarks.first_day import running as runs
 from benchmarks.first_day.__main__ import BUDGET_SECONDS, listed, main
 from benchmarks.first_day.after_profiler import compared, verdict
 from benchmarks.first_day.checks import Check, Notebook, between, holds, read_notebook
@@ -29,22 +28,10 @@ from benchmarks.first_day.nvidia import checks_of, forward_speedup, spreads
 from benchmarks.first_day.plain_user import USER, bare, ways
 from benchmarks.first_day.profile import checks_of as profile_checks
 from benchmarks.first_day.profile import own_call
-from benchmarks.first_day.running import (
-    GRACE_SECONDS,
-    LAST_LINES,
-    RESERVE_SECONDS,
-    Ended,
-    Keeper,
-    Log,
-    Record,
-    allowed,
-    run_process,
-    run_steps,
-)
 from benchmarks.first_day.steps import BY_NAME, HALF_HOUR, LONGEST_SECONDS, STEPS, Step
 from tests.support.result_objects import recipe_result, result
 
-MARGIN = RESERVE_SECONDS + GRACE_SECONDS
+MARGIN = runs.RESERVE_SECONDS + runs.GRACE_SECONDS
 
 
 class Days:
@@ -56,18 +43,18 @@ class Days:
         self.began: list[tuple[str, float]] = []
         self.kept: list[int] = []
 
-    def start(self, step: Step, seconds: float) -> Ended:
+    def start(self, step: Step, seconds: float) -> runs.Ended:
         self.began.append((step.name, seconds))
         spent = min(self.takes[step.name], seconds)
         self.now += spent
         Notebook(self.notebook(step)).fact("spent", spent)
-        return Ended(self.codes.get(step.name, 0), spent, ("the last words",))
+        return runs.Ended(self.codes.get(step.name, 0), spent, ("the last words",))
 
     def notebook(self, step: Step) -> Path:
         return self.folder / f"{step.name}.json"
 
-    def run(self, budget: float, *steps: Step) -> tuple[Record, ...]:
-        return run_steps(
+    def run(self, budget: float, *steps: Step) -> tuple[runs.Record, ...]:
+        return runs.run_steps(
             steps, budget, self.start, self.notebook, lambda rows: self.kept.append(len(rows)), lambda: self.now
         )
 
@@ -94,13 +81,13 @@ def test_a_failed_or_ended_step_is_a_result_with_its_words_and_the_others_go_on(
     assert third.error == ""
 
 
-def test_no_step_takes_more_than_is_left_of_the_budget(tmp_path: Path) -> None:
+def test_the_budget_leaves_time_to_end_and_no_step_takes_more(tmp_path: Path) -> None:
     days = Days(tmp_path, {"a": 60, "b": 60})
     days.run(60 + 40 + MARGIN, step("a"), step("b"))
     assert days.began == [("a", 100), ("b", 40)]
-
-
-def test_what_is_not_worth_beginning_is_left_out_and_a_shorter_step_still_runs(tmp_path: Path) -> None:
+    assert runs.allowed(step("a"), 10 + MARGIN) == 10
+    assert runs.allowed(step("a"), 9.9 + MARGIN) is None
+    assert runs.allowed(step("a"), 1e9) == 100
     days = Days(tmp_path, {"a": 60, "long": 1, "short": 1})
     _, long, short = days.run(60 + 40 + MARGIN, step("a"), step("long", least=41), step("short"))
     assert (long.status, short.status) == ("no time left", "done")
@@ -108,20 +95,11 @@ def test_what_is_not_worth_beginning_is_left_out_and_a_shorter_step_still_runs(t
     assert [name for name, _ in days.began] == ["a", "short"]
 
 
-def test_the_budget_leaves_time_to_end_a_step_and_to_pack() -> None:
-    assert allowed(step("a"), 10 + MARGIN) == 10
-    assert allowed(step("a"), 9.9 + MARGIN) is None
-    assert allowed(step("a"), 1e9) == 100
-
-
-def test_every_step_of_the_table_fits_a_command_of_ten_minutes_and_has_a_module() -> None:
+def test_steps_fit_a_command_and_the_half_hour_names_each_once() -> None:
     for one in STEPS:
         assert 0 < one.least_seconds <= one.most_seconds <= LONGEST_SECONDS < 600
         assert importlib.util.find_spec(f"benchmarks.first_day.{one.module}")
     assert len(BY_NAME) == len(STEPS)
-
-
-def test_the_half_hour_fits_half_an_hour_and_names_each_step_once() -> None:
     named = [name for command in HALF_HOUR for name in command.steps]
     assert len(set(named)) == len(named)
     assert set(named) <= set(BY_NAME)
@@ -140,24 +118,24 @@ def test_steps_are_named_without_torch() -> None:
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Iterator[Log]:
-    made = Log(tmp_path / "log.txt")
+def log(tmp_path: Path) -> Iterator[runs.Log]:
+    made = runs.Log(tmp_path / "log.txt")
     yield made
     made.close()
 
 
-def test_a_process_that_ends_leaves_its_code_and_its_last_lines(log: Log) -> None:
+def test_a_process_that_ends_leaves_its_code_and_its_last_lines(log: runs.Log) -> None:
     code = "import sys; print(*range(100), sep='\\n'); sys.exit('the error')"
-    ended = run_process([sys.executable, "-c", code], 60, log)
+    ended = runs.run_process([sys.executable, "-c", code], 60, log)
     assert ended.code == 1
     assert ended.last_lines[-1] == "the error"
-    assert len(ended.last_lines) == LAST_LINES
+    assert len(ended.last_lines) == runs.LAST_LINES
 
 
-def test_a_process_that_is_late_is_asked_to_end_and_what_it_started_is_killed(log: Log, tmp_path: Path) -> None:
+def test_a_process_that_is_late_is_asked_to_end_and_what_it_started_is_killed(log: runs.Log, tmp_path: Path) -> None:
     child = tmp_path / "child"
     script = f"trap 'echo partial; exit 0' TERM; sleep 600 & echo $! > {child}; echo up; wait"
-    ended = run_process(["/bin/sh", "-c", script], 5.0, log, grace=30.0)
+    ended = runs.run_process(["/bin/sh", "-c", script], 5.0, log, grace=30.0)
     assert ended.code is None
     assert ended.last_lines == ("up", "partial")
     assert eventually_gone(int(child.read_text()))
@@ -178,7 +156,7 @@ def eventually_gone(process: int) -> bool:
 
 def test_the_log_stays_below_its_limit_and_says_so(tmp_path: Path) -> None:
     path = tmp_path / "log.txt"
-    log = Log(path, most_bytes=100)
+    log = runs.Log(path, most_bytes=100)
     for _ in range(50):
         log.line("0123456789")
     log.close()
@@ -187,7 +165,9 @@ def test_the_log_stays_below_its_limit_and_says_so(tmp_path: Path) -> None:
     assert text.endswith("(the log is full: what follows was on the screen alone)\n")
 
 
-def test_an_archive_takes_what_fits_and_names_what_it_left_out(tmp_path: Path) -> None:
+def test_an_archive_takes_what_fits_and_names_what_it_left_out_or_is_not_written(tmp_path: Path) -> None:
+    assert pack((), tmp_path / "none.tar").kept == ()
+    assert list(tmp_path.iterdir()) == []
     source = tmp_path / "traces"
     source.mkdir()
     for name, size in {"small": 1000, "middle": 30_000, "large": 90_000}.items():
@@ -204,11 +184,6 @@ def test_an_archive_takes_what_fits_and_names_what_it_left_out(tmp_path: Path) -
     assert compressed(source) == files  # again: nothing is compressed twice
 
 
-def test_an_archive_of_nothing_is_not_written(tmp_path: Path) -> None:
-    assert pack((), tmp_path / "none.tar").kept == ()
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_what_is_more_than_can_be_copied_off_is_told(tmp_path: Path) -> None:
     assert too_large(tmp_path) == []
     (tmp_path / "big").write_bytes(b"")
@@ -218,14 +193,16 @@ def test_what_is_more_than_can_be_copied_off_is_told(tmp_path: Path) -> None:
     assert too_large(tmp_path) == [f"big has {MOST_BYTES + 1} bytes", f"{MOST_FILES + 1} files"]
 
 
-def command_on(machine: dict[str, Any], out: Path, *records: Record, results: dict[str, bytes] | None = None) -> Path:
+def command_on(
+    machine: dict[str, Any], out: Path, *records: runs.Record, results: dict[str, bytes] | None = None
+) -> Path:
     """A folder as a command leaves it."""
     work = out.with_name(f"{out.name}-work")
     for folder in (out, work / "results", work / "traces"):
         folder.mkdir(parents=True)
     for name, text in (results or {}).items():
         (work / "results" / name).write_bytes(text)
-    Keeper(out, work, machine, {"steps": []})(records)
+    runs.Keeper(out, work, machine, {"steps": []})(records)
     return out
 
 
@@ -236,10 +213,10 @@ def a_machine(name: str = "NVIDIA H200", simulated: bool = False) -> dict[str, A
     }  # fmt: skip
 
 
-def a_record(name: str = "smoke", **given: Any) -> Record:
+def a_record(name: str = "smoke", **changes: Any) -> runs.Record:
     checks = [vars_of(between("a|b", 0.5, 0.0, 1.0, " s")), vars_of(holds("c", "so", False, "not so"))]
     fields = {"status": "done", "started_at": "2026-11-22T10:00:00Z", "seconds": 12.0, "allowed_seconds": 100.0}
-    return Record(step=name, **{**fields, "checks": checks, **given})
+    return runs.Record(step=name, **{**fields, "checks": checks, **changes})
 
 
 def vars_of(check: Check) -> dict[str, str]:
@@ -267,13 +244,15 @@ def test_folders_of_a_day_become_one_folder_of_results(tmp_path: Path) -> None:
         collect([first, second], tmp_path / "results")
 
 
-def test_folders_of_two_gpus_or_of_none_make_no_results(tmp_path: Path) -> None:
+def test_folders_of_a_gpu_are_by_its_name_and_those_of_two_no_results(tmp_path: Path) -> None:
     one = command_on(a_machine(), tmp_path / "1", a_record())
     other = command_on(a_machine("NVIDIA B200"), tmp_path / "2", a_record())
     with pytest.raises(Refused, match="NVIDIA B200 GPU-1, NVIDIA H200 GPU-1"):
         collect([one, other], tmp_path / "results")
     with pytest.raises(Refused, match=RECORD):
         collect([tmp_path / "none"], tmp_path / "results")
+    assert chip([{"machine": a_machine("NVIDIA GB10 (test)")}]) == "nvidia-gb10-test"
+    assert chip([{"machine": a_machine("NVIDIA H100 80GB HBM3")}]) == "h100"
 
 
 def test_a_rehearsal_is_not_put_beside_what_a_gpu_measured(
@@ -288,17 +267,12 @@ def test_a_rehearsal_is_not_put_beside_what_a_gpu_measured(
     assert "no figure here is a measurement" in page.read_text()
 
 
-def test_a_gpu_that_the_product_table_does_not_know_has_a_folder_by_its_own_name() -> None:
-    assert chip([{"machine": a_machine("NVIDIA GB10 (test)")}]) == "nvidia-gb10-test"
-    assert chip([{"machine": a_machine("NVIDIA H100 80GB HBM3")}]) == "h100"
-
-
 def test_the_command_keeps_a_failed_step_and_says_so_by_its_exit_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def fails(command: list[str], seconds: float, log: Log) -> Ended:
+    def fails(command: list[str], seconds: float, log: runs.Log) -> runs.Ended:
         log.line("no such device")
-        return Ended(1, 0.1, tuple(log.last))
+        return runs.Ended(1, 0.1, tuple(log.last))
 
     monkeypatch.setattr("benchmarks.first_day.__main__.run_process", fails)
     out = tmp_path / "out"
@@ -312,14 +286,13 @@ def test_the_command_keeps_a_failed_step_and_says_so_by_its_exit_code(
     assert "results already" in capsys.readouterr().err
 
 
-def test_a_command_without_a_step_or_a_folder_says_what_to_give(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_command_says_what_to_give_and_options_reach_the_step(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     for arguments in (["--out", "x"], ["--step", "smoke"]):
         with pytest.raises(SystemExit):
             main(arguments)
         assert "--list" in capsys.readouterr().err
-
-
-def test_options_reach_the_step(tmp_path: Path) -> None:
     asked = ["--recipe", "mxfp8", "--turns", "5", "--first-turn", "3"]
     line = running.worker_command(BY_NAME["nvidia"], 99.9, tmp_path, asked)
     assert line[1:] == [
@@ -345,7 +318,7 @@ def test_a_number_is_held_against_its_bounds(value: float | None, verdict: str) 
     assert between("a", value, -math.inf, 1.0).expected == "at most 1"
 
 
-def test_a_slower_step_after_a_profiler_is_seen_and_noise_is_no_answer() -> None:
+def test_slower_steps_after_a_profiler_and_cold_shares_are_seen() -> None:
     before = [1.0, 1.002, 0.999, 1.001, 1.0, 1.003, 0.998, 1.001]
     same = compared(before, [one * 1.001 for one in before])
     assert verdict("a", same).verdict == "as expected"
@@ -353,9 +326,6 @@ def test_a_slower_step_after_a_profiler_is_seen_and_noise_is_no_answer() -> None
     one_late = [*before[:7], 3.0]
     assert compared(before, one_late)["ratio"] == pytest.approx(1.0, abs=0.003)
     assert verdict("a", compared(one_late, before)).verdict == "not measured"
-
-
-def test_cold_shares_make_speedups_too_high_by_what_was_worked_out() -> None:
     # FP8 current scaling on an H100, 1,980 against 1,425 MHz: some 7 %, and 2 % at a ratio of 1.10.
     cold = 0.78
     assert too_high(cold, hot_share(cold, 1.39)) == pytest.approx(0.07, abs=0.01)
@@ -363,12 +333,9 @@ def test_cold_shares_make_speedups_too_high_by_what_was_worked_out() -> None:
     assert hot_share(cold, 1.0) == pytest.approx(cold)
 
 
-def test_a_plain_users_environment_has_no_name_home_or_compiler() -> None:
+def test_a_plain_user_has_no_name_home_or_compiler_and_needs_no_way(monkeypatch: pytest.MonkeyPatch) -> None:
     around = {"USER": "me", "LOGNAME": "me", "HOME": "/h", "CC": "cc", "PATH": "/bin", "NVTE_FUSED_ATTN": "0"}
     assert bare(around) == {"NVTE_FUSED_ATTN": "0", "PATH": "/nonexistent", "TMPDIR": "/tmp"}
-
-
-def test_who_is_the_plain_user_already_needs_no_way(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "getuid", lambda: USER)
     assert [way.prefix for way in ways()] == [()]
     monkeypatch.setattr(os, "getuid", lambda: 0)

@@ -1,7 +1,5 @@
 """What GPUs measured, kept in benchmarks/results: the product still reads it, and shows it as measured."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The Dockerfile against the rest: what it names must exist and agree. `make images-check` builds it."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess
@@ -49,18 +47,21 @@ def test_all_that_is_copied_exists_and_reaches_the_builder() -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_what_is_installed_is_copied_for_layer_caches_miss_changes_of_mounts(target: str) -> None:
+def test_what_is_installed_is_one_layer_copied_for_caches_with_each_dependency_by_hash(target: str) -> None:
     assert "--mount" not in (ROOT / "Dockerfile").read_text()
     assert f"COPY --from=wheels /wheels/{target} " in stages()[f"{target}-packages"]
-
-
-@pytest.mark.parametrize("target", TARGETS)
-def test_an_image_has_one_layer_the_folder_of_its_packages(target: str) -> None:
     layers = re.findall(r"^(?:COPY|ADD|RUN) .*$", stages()[target], flags=re.MULTILINE)
     folder = f"/opt/precision-{target}"
     assert layers == [f"COPY --from={target}-packages {folder} {folder}"]
     assert re.findall(r"\bPYTHONPATH=(\S+)", stages()[target]) == [folder]
     assert images_check.PACKAGES[target] == folder[1:]
+    installs = re.findall(r"pip install .*", stages()[f"{target}-packages"])
+    assert ["--require-hashes" in line or line.endswith("/tmp/wheels/*.whl") for line in installs] == [True, True]
+    assert ["--no-deps" in line and "--compile" in line for line in installs] == [True, True]
+    locked = (ROOT / "requirements" / f"{target}.txt").read_text()
+    names = re.findall(r"^([a-z0-9-]+)==", locked, flags=re.MULTILINE)
+    assert "pydantic" in names
+    assert "torch" not in names
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -77,42 +78,22 @@ def test_the_wheel_of_an_image_has_one_program_and_the_version_of_the_repository
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_images_run_as_the_user_that_chart_and_jobs_name(target: str, helm: Helm) -> None:
+def test_images_run_a_program_of_ours_as_the_charts_user_with_a_home(target: str, helm: Helm) -> None:
     users = re.findall(r"^USER (.*)$", stages()[target], flags=re.MULTILINE)
     pods = [d["spec"]["template"]["spec"] for d in of_kind(helm.manifests(), "Deployment")]
     assert users == ["65532:65532"]
     assert {(p["securityContext"]["runAsUser"], p["securityContext"]["runAsGroup"]) for p in pods} == {(65532, 65532)}
-
-
-@pytest.mark.parametrize("target", TARGETS)
-def test_images_have_a_home_that_can_be_written(target: str) -> None:
-    """Their user has no entry in /etc/passwd, and the Kubernetes client ends at import where there is no home."""
     assert re.findall(r"\bHOME=(\S+)", stages()[target]) == ["/tmp"]
+    assert entrypoint(target) == ["python", "-m", f"precision_{target}"]
+    helped = subprocess.run([sys.executable, *entrypoint(target)[1:], "--help"], text=True, capture_output=True)
+    assert helped.returncode == 0, helped.stderr
+    assert "usage" in helped.stdout.lower()
 
 
 def test_the_agents_image_has_a_name_for_a_user_that_no_file_names() -> None:
     """`getpass.getuser()`, which Inductor calls, asks these before /etc/passwd. Nothing of the operator asks."""
     found = {target: re.findall(r"\b(USER|LOGNAME)=\w+", stages()[target]) for target in TARGETS}
     assert found == {"operator": [], "agent": ["USER", "LOGNAME"]}
-
-
-@pytest.mark.parametrize("target", TARGETS)
-def test_every_dependency_is_installed_by_its_hash(target: str) -> None:
-    installs = re.findall(r"pip install .*", stages()[f"{target}-packages"])
-    assert ["--require-hashes" in line or line.endswith("/tmp/wheels/*.whl") for line in installs] == [True, True]
-    assert ["--no-deps" in line and "--compile" in line for line in installs] == [True, True]
-    locked = (ROOT / "requirements" / f"{target}.txt").read_text()
-    names = re.findall(r"^([a-z0-9-]+)==", locked, flags=re.MULTILINE)
-    assert "pydantic" in names
-    assert "torch" not in names
-
-
-@pytest.mark.parametrize("target", TARGETS)
-def test_the_entrypoint_is_a_program_of_ours(target: str) -> None:
-    assert entrypoint(target) == ["python", "-m", f"precision_{target}"]
-    helped = subprocess.run([sys.executable, *entrypoint(target)[1:], "--help"], text=True, capture_output=True)
-    assert helped.returncode == 0, helped.stderr
-    assert "usage" in helped.stdout.lower()
 
 
 def container(helm: Helm, name: str) -> Manifest:

@@ -1,7 +1,5 @@
 """How images are built for users, how their archives are kept, and that the check of images can fail."""
 
-from __future__ import annotations
-
 import os
 import py_compile
 import shutil
@@ -40,10 +38,13 @@ def test_other_builders_make_a_manifest_and_push_all_of_it(builder: str) -> None
 DIGEST = "sha256:" + "ab" * 32
 
 
-def test_bases_are_the_dockerfiles_or_those_that_are_told() -> None:
+def test_bases_are_the_dockerfiles_or_told_ones_and_a_digest_asks_nobody() -> None:
     dockerfile = (image_archives.REPOSITORY / "Dockerfile").read_text()
     told = {"PYTHON": "", "PYTORCH": f"registry.example.com:5000/pytorch@{DIGEST}"}
     assert images.base_images(told, dockerfile) == {"PYTHON": "python:3.13-slim", "PYTORCH": told["PYTORCH"]}
+    assert images.resolved("docker", "PYTHON", f"python@{DIGEST}").digest == DIGEST
+    with pytest.raises(ImageError, match=r"make images PYTHON_IMAGE=NAME@sha256:"):
+        images.resolved("docker", "PYTHON", "python@sha256:short")
 
 
 @pytest.mark.parametrize(
@@ -63,12 +64,6 @@ def test_images_are_built_on_the_digest_and_named_by_it(image: str, built: str) 
     ]
 
 
-def test_a_base_by_digest_asks_nobody_and_one_without_an_answer_says_what_to_write() -> None:
-    assert images.resolved("docker", "PYTHON", f"python@{DIGEST}").digest == DIGEST
-    with pytest.raises(ImageError, match=r"make images PYTHON_IMAGE=NAME@sha256:"):
-        images.resolved("docker", "PYTHON", "python@sha256:short")
-
-
 def push(*arguments: str, path: Path | str = os.environ["PATH"]) -> subprocess.CompletedProcess[str]:
     """`push` without site packages, since users push without the lab's, and with the programs of `path`."""
     command = [sys.executable, "-S", "-m", "precision_lab.release.images", "push", *arguments]
@@ -76,13 +71,10 @@ def push(*arguments: str, path: Path | str = os.environ["PATH"]) -> subprocess.C
     return subprocess.run(command, cwd=folder, env=environment, text=True, capture_output=True)
 
 
-def test_without_a_registry_it_is_said_what_to_write() -> None:
+def test_without_a_registry_it_is_said_and_a_dry_run_prints_the_commands() -> None:
     done = push("--builder=docker")
     assert (done.returncode, done.stdout) == (1, "")
     assert "make images REGISTRY=" in done.stderr
-
-
-def test_a_dry_run_prints_the_commands_and_needs_no_builder() -> None:
     done = push("--builder=docker", "--dry-run", f"--registry={REGISTRY}")
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) == len(image_archives.TARGETS)
@@ -127,11 +119,15 @@ def test_what_was_pushed_is_named_by_digest_or_it_is_said_why_not(tmp_path: Path
     ]
 
 
-def test_images_carry_the_charts_version_and_the_archives_the_names_that_the_chart_asks_for() -> None:
+def test_images_carry_the_charts_version_and_stay_below_their_limit() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     assert {chart["version"], chart["appVersion"]} == {image_archives.version()}
     assert {target: values[target]["image"]["repository"] for target in image_archives.TARGETS} == image_archives.NAMES
+    limit = image_archives.LIMIT_MB["operator"] * 1_000_000
+    image_archives.demand_sizes({"operator": limit, "agent": 10 * limit})
+    with pytest.raises(ImageError, match=r"operator adds 270\.1 MB to its base, at most 270 are allowed"):
+        image_archives.demand_sizes({"operator": limit + 100_000})
 
 
 def source_tree(folder: Path) -> Path:
@@ -171,13 +167,6 @@ def test_the_builds_that_were_used_last_are_kept(tmp_path: Path) -> None:
     (tmp_path / "base.tar").touch()
     image_archives.keep_newest(tmp_path, kept=2)
     assert {path.name for path in tmp_path.iterdir()} == {"newest", "second", "base.tar"}
-
-
-def test_an_image_that_adds_more_than_its_limit_is_an_error_and_the_agents_has_none() -> None:
-    limit = image_archives.LIMIT_MB["operator"] * 1_000_000
-    image_archives.demand_sizes({"operator": limit, "agent": 10 * limit})
-    with pytest.raises(ImageError, match=r"operator adds 270\.1 MB to its base, at most 270 are allowed"):
-        image_archives.demand_sizes({"operator": limit + 100_000})
 
 
 def compiled_module(folder: Path) -> Path:

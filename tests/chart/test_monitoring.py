@@ -1,18 +1,20 @@
 """Rules and dashboards in the chart: what is rendered is what lies in `files`, braces and all."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from precision_operator.monitoring.alerts import ALERTS, runbook
-from tests.support.helm import CHART, Helm, Manifest, of_kind
+from precision_lab.builds.binaries import binaries
+from precision_operator.monitoring.alerts import ALERTS, THRESHOLDS, runbook
+from tests.monitoring.replay import PROMTOOLS, check
+from tests.monitoring.test_alerts import CASES
+from tests.support.helm import CHART, KUBERNETES, Helm, Manifest, of_kind
 
 ALL = {"rules": {"enabled": True}, "dashboards": {"enabled": True}}
 BRACES = '{{ $labels.node }} runs at {{ $value | humanizePercentage }}: {{ `x` }} {{ fail "evaluated" }}'
@@ -61,19 +63,127 @@ def test_braces_of_rules_and_dashboards_are_not_evaluated(helm: Helm, full: Path
     assert [rule["metadata"]["name"], dashboard["metadata"]["name"]] == ["fleet-rules-alerts", "fleet-dashboard-fleet"]
 
 
-def test_an_alert_can_be_left_out(helm: Helm, full: Path) -> None:
+def test_an_alert_can_be_left_out_or_fire_sooner_with_another_severity(helm: Helm, full: Path) -> None:
     recorded, alerts = groups(helm, full, alerts={"Slow": {"enabled": False}})
     assert recorded == RULES["groups"][0]
     assert [rule["alert"] for rule in alerts["rules"]] == ["Down"]
-
-
-def test_an_alert_can_fire_sooner_and_with_another_severity(helm: Helm, full: Path) -> None:
     _, alerts = groups(helm, full, alerts={"Slow": {"for": "1m", "severity": "critical"}, "Down": {"for": "5m"}})
     slow, down = RULES["groups"][1]["rules"]
     assert alerts["rules"] == [
         slow | {"for": "1m", "labels": {"severity": "critical", "team": "a"}},
         down | {"for": "5m"},
     ]
+
+
+def by_name(helm: Helm, **values: Any) -> dict[str, dict[str, Any]]:
+    rules = [rule for of in groups(helm, CHART, **values) for rule in of["rules"]]
+    return {rule.get("alert") or rule.get("labels", {}).get("fault") or rule["record"]: rule for rule in rules}
+
+
+def test_each_threshold_of_an_alert_can_be_another_one_and_only_there(helm: Helm) -> None:
+    chosen = {name: {"threshold": 0.123} for name in THRESHOLDS}
+    before, after = by_name(helm), by_name(helm, alerts=chosen)
+    changed = {name for name in before if before[name]["expr"] != after[name]["expr"]}
+    assert changed == {*chosen, "throttled", "precision:pool_degraded"}
+    assert re.search(r" > 0\.123$", after["throttled"]["expr"]), "no lower one is counted among many nodes"
+    assert re.search(r" < bool 0\.123\)$", after["precision:pool_degraded"]["expr"])
+    for name in chosen:
+        assert re.search(r"[<>+] 0\.123( |\)|$)", after[name]["expr"])
+        assert after[name]["annotations"]["threshold"] == "0.123"
+    texts = {name: re.findall(r'"([\d.]+)" \|', after[name]["annotations"]["description"]) for name in chosen}
+    assert {name for name, told in texts.items() if told == ["0.123"]} == {
+        "PrecisionProfileStale",
+        "PrecisionExporterNearLimit",
+    }
+    assert " or 0.123 > quantile" in after["PrecisionPoolDegraded"]["expr"], "where the other one begins this one ends"
+    none = helm.run({"rules": {"enabled": True, "alerts": {"PrecisionNodeFailed": {"threshold": 1}}}}, CHART)
+    assert "rules.alerts.PrecisionNodeFailed.threshold: this alert has no annotation of that name" in none.stderr
+
+
+def test_a_ruler_of_many_clusters_reads_what_is_selected_keeps_more_labels_and_knows_whom_to_expect(
+    helm: Helm, tmp_path: Path
+) -> None:
+    jobs = 'job=~"precision-(operator|exporter)"'
+    values: dict[str, Any] = {
+        "rules": {"enabled": True, "selector": jobs, "keepLabels": ["datacenter"], "clusters": ["dc1", "dc2"]},
+        "clusterLabel": "region",
+    }
+    values["rules"] |= {
+        "alertLabels": {"team": "a", "severity": "none"},
+        "alertAnnotations": {"summary": "x", "wiki": "w"},
+    }
+    values["rules"] |= {"alerts": {"PrecisionNodeSlow": {"keepFiringFor": "1h"}}, "annotations": {"k": "v"}}
+    command = [str(helm.program), "template", "rules", str(CHART), "--show-only", "templates/monitoring.yaml"]
+    done = subprocess.run(
+        [*command, f"--kube-version={KUBERNETES}", "--values=-"],
+        input=json.dumps(values),
+        text=True,
+        capture_output=True,
+    )
+    (rule,) = (item for item in yaml.load_all(done.stdout, yaml.CSafeLoader) if item)
+    rules = [one for group in rule["spec"]["groups"] for one in group["rules"]]
+    read = [found for one in rules for found in re.findall(r"\bprecision_\w+(.{0,42})", one["expr"])]
+    assert len(read) > 40
+    assert all(found.startswith(f"{{{jobs}") for found in read)
+    kept = [one["expr"] for one in rules if one.get("alert") != "PrecisionClusterMissing"]
+    assert all(not re.search(r"\b(region|cluster)\b(?!, datacenter)", expr) for expr in kept)
+    expected = [one["labels"] for one in rules if one.get("record") == "precision:cluster_expected" and "labels" in one]
+    assert expected == [{"region": "dc1"}, {"region": "dc2"}]
+    (slow,) = (one for one in rules if one.get("alert") == "PrecisionNodeSlow")
+    assert (slow["keep_firing_for"], rule["metadata"]["annotations"]) == ("1h", {"k": "v"})
+    assert slow["labels"] == {"severity": "warning", "owner": "hardware", "team": "a"}
+    assert slow["annotations"]["wiki"] == "w"
+    assert "trains at" in slow["annotations"]["summary"], "an alert's own words come before"
+    shown = json.dumps(of_kind(rendered(helm, CHART, **values), "ConfigMap"))
+    aggregated = re.findall(r"\b(?:by|on) ?\((?:le, )?(?:region|cluster)\b(.{12})", shown)
+    assert set(aggregated) == {", datacenter"}
+    assert len(aggregated) > 140
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump(rule["spec"]))
+    for promtool in PROMTOOLS:
+        command = [str(binaries([promtool])[promtool]), "check", "rules", str(tmp_path / "rules.yaml")]
+        subprocess.run(command, check=True, capture_output=True)
+
+
+def test_a_selector_stands_in_every_rule_as_it_is(helm: Helm) -> None:
+    selector = 'cluster="eu", job=~"a$1|b$"'
+    before, after = by_name(helm, keepLabels=["dc"]), by_name(helm, keepLabels=["dc"], selector=selector)
+    taken_out = {name: after[name]["expr"].replace(f"{{{selector}}}", "") for name in after}
+    assert {name: expr.replace(f"{selector}, ", "") for name, expr in taken_out.items()} == {
+        name: rule["expr"] for name, rule in before.items()
+    }
+
+
+def test_an_alert_that_is_left_out_silences_no_other_one(helm: Helm, tmp_path: Path) -> None:
+    stands_for = {
+        "PrecisionManyNodes": ("PrecisionManyNodes", "PrecisionNodeSlow", 5),
+        "PrecisionPoolFarBelowBest": ("PrecisionPoolFarBelowBest", "PrecisionPoolDegraded", 1),
+        "PrecisionPoolThrottled": ("cooling that fails on ever more nodes", "PrecisionThrottledInProfile", 12),
+        "PrecisionSilentFallback": (
+            "a slow node on which a recipe fell back: it has that alert alone",
+            "PrecisionNodeSlow",
+            1,
+        ),
+        "PrecisionProfileFailing": ("many nodes that fail: their profile is the story", "PrecisionNodeQuarantined", 1),
+    }
+    left = groups(helm, CHART, alerts={name: {"enabled": False} for name in stands_for})
+    speaks = [
+        {"labels": f'{{alertname="{alert}", cluster="{cluster}"}}', "value": count}
+        for cluster, alert, count in stands_for.values()
+    ]
+    clusters = {cluster for cluster, _, _ in stands_for.values()}
+    test = {
+        "interval": "1m",
+        "input_series": [series for case in CASES if case.cluster in clusters for series in case.input_series()],
+        "promql_expr_test": [
+            {
+                "expr": 'count by (alertname, cluster) (ALERTS{alertstate="firing"})',
+                "eval_time": "100m",
+                "exp_samples": speaks,
+            }
+        ],
+    }
+    code, said = check(binaries(["promtool"])["promtool"], tmp_path, [test], rule_text=json.dumps({"groups": left}))
+    assert code == 0, said
 
 
 def test_alerts_link_to_the_runbooks_where_people_can_open_them_and_nowhere_without_an_address(helm: Helm) -> None:
@@ -88,7 +198,7 @@ def test_alerts_link_to_the_runbooks_where_people_can_open_them_and_nowhere_with
         for values in ({"runbooks": wiki}, {})
     )
     assert linked == {name: told | {"runbook_url": runbook(name, wiki)} for name, told in shipped.items()}
-    assert {key for told in shipped.values() for key in told} == {"summary", "description"}
+    assert {key for told in shipped.values() for key in told} == {"summary", "description", "threshold"}
     assert {runbook(alert.name, wiki) for alert in ALERTS} == {told["runbook_url"] for told in linked.values()}
 
 
@@ -101,11 +211,8 @@ def test_another_label_can_name_the_cluster(helm: Helm) -> None:
     assert after.replace("region", "cluster") == before
 
 
-def test_an_address_of_runbooks_that_is_none_is_refused(helm: Helm) -> None:
+def test_an_unknown_alert_or_an_address_that_is_none_is_refused(helm: Helm, full: Path) -> None:
     assert "rules/runbooks" in helm.run(ALL | {"rules": {"enabled": True, "runbooks": "docs/x"}}, CHART).stderr
-
-
-def test_an_unknown_alert_is_refused_with_those_that_there_are(helm: Helm, full: Path) -> None:
     done = helm.run({"rules": {"alerts": {"Slowly": {}}}}, full)
     assert "rules.alerts.Slowly: the chart has no alert of that name. It has: Down, Slow." in done.stderr
 

@@ -1,7 +1,5 @@
 """What the chart renders to, and what it refuses."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import subprocess
@@ -26,6 +24,7 @@ OURS = "registry.example.com/precision-profiler"
 MANY: dict[str, Any] = {
     "watchNamespaces": ["team-b", "team-a", "team-b-2"],
     "showOtherNamespaces": True,
+    "acceptance": {"simulated": True},
     "crds": {"keep": False},
     "imagePullSecrets": [{"name": "registry"}],
     "operator": {
@@ -108,11 +107,10 @@ def test_helm_lint_finds_nothing(fixture: str, version: str, request: pytest.Fix
     assert done.returncode == 0, done.stdout
 
 
-def test_helm_4_renders_the_same_objects_in_the_same_order(helm: Helm, helm_4: Helm) -> None:
+def test_helm_4_renders_the_same_and_shows_an_installation_without_a_cluster(
+    helm: Helm, helm_4: Helm, tmp_path: Path
+) -> None:
     assert helm_4.manifests(**EVERYTHING) == helm.manifests(**EVERYTHING)
-
-
-def test_helm_4_shows_an_installation_without_a_cluster(helm_4: Helm, tmp_path: Path) -> None:
     command = [helm_4.program, "install", "fleet", CHART, "--dry-run=client"]
     done = subprocess.run(command, env={"HOME": str(tmp_path)}, text=True, capture_output=True)
     assert done.returncode == 0, done.stderr
@@ -122,6 +120,15 @@ def test_helm_4_shows_an_installation_without_a_cluster(helm_4: Helm, tmp_path: 
 @pytest.mark.parametrize("name", VALUE_SETS)
 def test_the_render_is_the_one_that_was_looked_at(name: str, helm: Helm) -> None:
     assert_golden(f"chart_{name}.yaml", without_copies(helm.text(**VALUE_SETS[name])))
+    assert list(yaml.load_all(helm.text(**VALUE_SETS[name]), Loader=OnceLoader))
+
+
+def test_each_watched_namespace_has_a_quota_of_profiles(helm: Helm) -> None:
+    values = MANY | {"profilesPerNamespace": EVERYTHING["profilesPerNamespace"]}
+    quotas = of_kind(helm.manifests(**values), "ResourceQuota")
+    assert {quota["metadata"]["namespace"] for quota in quotas} == {*MANY["watchNamespaces"]}
+    kinds = ("precisionprofiles", "capacityplans")
+    assert all(q["spec"]["hard"] == {f"count/{kind}.precisionprofiler.io": 20 for kind in kinds} for q in quotas)
 
 
 @pytest.mark.parametrize("release", ["1234", "1e3", "y", "null"])
@@ -132,11 +139,6 @@ def test_a_release_and_a_namespace_may_be_called_as_yaml_calls_a_number(name: st
     marked = json.dumps(plain).replace("marked-release", release).replace("marked-namespace", "5678")
     rendered = replace(helm, release=release, namespace="5678").manifests(**values)
     assert sorted(map(json.dumps, rendered)) == sorted(map(json.dumps, json.loads(marked)))
-
-
-@pytest.mark.parametrize("name", VALUE_SETS)
-def test_no_key_stands_twice_in_what_is_rendered(name: str, helm: Helm) -> None:
-    assert list(yaml.load_all(helm.text(**VALUE_SETS[name]), Loader=OnceLoader))
 
 
 class OnceLoader(yaml.CSafeLoader):
@@ -204,7 +206,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"rules": {"enabled": True}, "exporter": {"enabled": False}},
         "rules.enabled needs exporter.enabled",
     ),
-    "no shard": ({"exporter": {"shards": 0}}, "exporter.shards is 0: choose 1 to 64."),
+    "no shard": ({"exporter": {"shards": 0}}, "exporter.shards is 0: choose 1 to 512."),
     "half a shard": ({"exporter": {"shards": 1.5}}, "at '/exporter/shards': got number, want integer"),
     "a label that the operator finds its pods by": (
         {"agent": {"podLabels": {"precisionprofiler.io/run": "x"}}},
@@ -258,13 +260,10 @@ def test_an_allowed_prefix_ends_at_a_part_of_the_name(prefix: str, helm: Helm) -
     assert f"--allowed-images={prefix}" in operator["args"]
 
 
-def test_the_times_of_the_election_are_the_programs_own_defaults(helm: Helm) -> None:
+def test_each_release_has_its_own_lease_and_the_programs_own_times(helm: Helm) -> None:
     told = operator_options(helm)
     assert told.leader_elect
     assert terms_of(told) == LeaseTimings()
-
-
-def test_each_release_has_a_lease_of_its_own(helm: Helm) -> None:
     assert operator_options(helm).lease_name == "fleet-operator"
 
 

@@ -1,7 +1,5 @@
 """`make audit` never passes on what was not checked; the bases that images name."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess
@@ -33,11 +31,15 @@ def test_packages_that_the_database_does_not_know_were_not_checked(rows: list[ob
     assert of_pip_audit("f", json.dumps({"dependencies": rows}), "").state == state
 
 
-def test_a_tool_without_an_answer_checked_nothing() -> None:
+def test_a_tool_without_an_answer_checked_nothing_and_those_of_the_audit_are_locked() -> None:
     assert of_pip_audit("f", "", "Could not connect") == Finding("f", "not checked", "Could not connect")
     assert of_govulncheck("p", 1, "", "dial tcp: no such host").state == "not checked"
     assert of_govulncheck("p", 3, "GO-2026-1", "").state == "vulnerable"
     assert of_govulncheck("p", 0, "No vulnerabilities found.", "").state == "clean"
+    locked = (ROOT / "requirements" / "tools.txt").read_text()
+    assert re.findall(r"^(cyclonedx-bom|pip-audit)==\S+ \\\n    --hash=sha256:", locked, re.MULTILINE)
+    assert "govulncheck" not in ALL
+    assert [module.name for module in modules_for(("govulncheck",))] == ["govulncheck"]
 
 
 @pytest.mark.parametrize(
@@ -71,13 +73,6 @@ def test_each_locked_file_and_each_of_our_go_programs_is_looked_at() -> None:
     ours = {path.stem for path in (ROOT / "lab").rglob("*.go")}
     assert len([each for each in found if each.what.endswith("(Go)")]) == len(ours)
     assert len(asked) == len(found)
-
-
-def test_tools_of_the_audit_are_locked_and_not_built_with_the_cluster() -> None:
-    locked = (ROOT / "requirements" / "tools.txt").read_text()
-    assert re.findall(r"^(cyclonedx-bom|pip-audit)==\S+ \\\n    --hash=sha256:", locked, re.MULTILINE)
-    assert "govulncheck" not in ALL
-    assert [module.name for module in modules_for(("govulncheck",))] == ["govulncheck"]
 
 
 @pytest.mark.parametrize(("target", "base"), [("operator", "PYTHON"), ("agent", "PYTORCH")])

@@ -1,7 +1,5 @@
 """The chart's own suite, charts/precision-profiler/tests, as people run it by `helm unittest`."""
 
-from __future__ import annotations
-
 import subprocess
 
 from precision_lab.builds.binaries import binaries

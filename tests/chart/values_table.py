@@ -1,7 +1,5 @@
 """The table of values in the chart's README: meanings from values.schema.json, defaults from values.yaml."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A small API server over HTTP, for the plugin as a whole: pages, label selectors, refusals, lost continue tokens."""
 
-from __future__ import annotations
-
 import json
 import socket
 import threading
@@ -46,7 +44,6 @@ class Api:
             self.collections.setdefault(f"{head}/{tail.partition('/')[2]}", []).extend(items)
 
     def profiles(self, *items: Json) -> None:
-        """Profiles of the namespace ml."""
         self.hold(paths.profiles("ml"), *items)
         self.hold(paths.reports("ml"))
 
@@ -73,17 +70,14 @@ class Api:
         return config
 
     def run(self, *words: str, namespace: str = "ml") -> Result:
-        """The command as a user would type it."""
         return CliRunner().invoke(app, [*words, f"--kubeconfig={self.kubeconfig(namespace)}"])
 
     def printed(self, *words: str) -> Any:
-        """The document of -o json."""
         done = self.run(*words, "-o", "json")
         assert done.exit_code == 0, done.stderr
         return json.loads(done.stdout)
 
     def answer(self, path: str, query: dict[str, str]) -> tuple[int, Json | str]:
-        """Status and body of a GET."""
         self.asked.append((path, query))
         if path in self.refused:
             return 403, _status(403, "Forbidden", self.refused[path])
@@ -125,6 +119,16 @@ def served(api: Api) -> Iterator[Api]:
             self.send_header("Content-Length", str(len(text)))
             self.end_headers()
             self.wfile.write(text)
+
+        def do_POST(self) -> None:
+            """Creates an object: 409 where one of its name is there."""
+            held = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            there = held["metadata"]["name"] in [item["metadata"]["name"] for item in api.collections[self.path]]
+            if not there:
+                api.hold(self.path, held)
+            self.wfile.write(b"HTTP/1.1 409 Conflict\r\n" if there else b"HTTP/1.1 201 Created\r\n")
+            body = json.dumps(_status(409, "AlreadyExists", "it exists") if there else held).encode()
+            self.wfile.write(b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
 
         def log_message(self, *args: Any) -> None:
             """Nothing: what was asked for stands in `asked`."""

@@ -1,7 +1,5 @@
 """A cluster for the plugin: an API server in memory behind real HTTP."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What a spec may hold: as strict as the API server, and told in words."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

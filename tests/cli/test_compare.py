@@ -1,7 +1,5 @@
 """`compare`: two sides by name or file, in words and numbers; and that it refuses what nobody could answer."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -42,7 +40,6 @@ def node(
 
 
 def holds(api: Api, *reports: dict[str, Any]) -> None:
-    """The cluster has one profile with these reports."""
     api.profiles(profile_object())
     api.reports(*reports)
 
@@ -55,11 +52,6 @@ def before(rate: float, **changes: Any) -> dict[str, Any]:
     return PAST | told | {"recipeTokensPerSecond": rates, "recipeTokensPerJoule": joules} | changes
 
 
-def of_an_older_operator(rate: float) -> dict[str, Any]:
-    """The same, as it was written before reports remembered more than the rate, and what the figures are."""
-    return PAST | {"recipeTokensPerSecond": {"nvfp4": f"{rate:.0f}"}, "driver": OLD.rpartition(".")[0]}
-
-
 def upgraded(api: Api, change: float, old: Callable[[float], dict[str, Any]] = before) -> None:
     """Eight nodes that differ by 3 %, each `change` times as fast since the new driver, give or take 0.1 %."""
     api.profiles(profile_object())
@@ -68,7 +60,7 @@ def upgraded(api: Api, change: float, old: Callable[[float], dict[str, Any]] = b
         api.reports(node(f"n{i}", rate * change * (1 + 0.001 * (i % 2)), past=old(rate)))
 
 
-def test_a_driver_that_made_the_fleet_slower_is_told_with_its_interval(api: Api) -> None:
+def test_a_driver_that_made_the_fleet_slower_is_told_with_its_interval_and_may_stop_a_script(api: Api) -> None:
     upgraded(api, 0.96)
     told = api.run(*DRIVERS)
     assert told.exit_code == 0
@@ -76,25 +68,19 @@ def test_a_driver_that_made_the_fleet_slower_is_told_with_its_interval(api: Api)
     assert "the same 8 nodes, paired; what has changed: driver, 570.124.06 -> 580.95.05." in told.stdout
     assert "nvfp4: 4.0% slower (0.960 [0.960, 0.961]); 4.0% fewer tokens per joule" in told.stdout
     assert "not compared: hardware, method" in told.stderr
+    assert api.run(*DRIVERS, "--fail-if-slower").exit_code == 7
+    assert api.run("compare", f"driver/{NEW}", f"driver/{OLD}", "--fail-if-slower").exit_code == 0
 
 
-def only_in_history(report: dict[str, Any]) -> None:
-    report["status"]["history"].insert(0, PAST | {"run": report["status"]["run"]["run"], "driver": NEW})
-
-
-def only_in_the_basis_of_its_run(report: dict[str, Any]) -> None:
-    """As of a replayed result."""
-    report["status"]["attempt"]["basis"] = {"driver": NEW}
-
-
-@pytest.mark.parametrize("remember", [only_in_history, only_in_the_basis_of_its_run])
-def test_a_driver_that_only_the_memory_of_runs_names_is_what_has_changed(
-    api: Api, remember: Callable[[dict[str, Any]], None]
-) -> None:
+@pytest.mark.parametrize("replayed", [False, True], ids=["in history", "in the basis of its run"])
+def test_a_driver_that_only_the_memory_of_runs_names_is_what_has_changed(api: Api, replayed: bool) -> None:
     reports = [node(f"n{i}", 150_000 + i, past=before(140_000 + i)) for i in range(3)]
     for report in reports:
         del report["status"]["software"]["driver"]
-        remember(report)
+        if replayed:
+            report["status"]["attempt"]["basis"] = {"driver": NEW}
+        else:
+            report["status"]["history"].insert(0, PAST | {"run": report["status"]["run"]["run"], "driver": NEW})
     holds(api, *reports)
     told = api.run(*DRIVERS)
     assert f"paired; what has changed: driver, {OLD} -> {NEW}." in told.stdout
@@ -102,7 +88,8 @@ def test_a_driver_that_only_the_memory_of_runs_names_is_what_has_changed(
 
 
 def test_of_an_older_operators_reports_it_is_unknown_whether_they_were_measured(api: Api) -> None:
-    upgraded(api, 0.96, of_an_older_operator)
+    past = PAST | {"driver": OLD.rpartition(".")[0]}  # no more than the rate, nor what the figures are
+    upgraded(api, 0.96, lambda rate: past | {"recipeTokensPerSecond": {"nvfp4": f"{rate:.0f}"}})
     told = api.run("compare", "driver/570.124", f"driver/{NEW}").stdout
     assert told.startswith("Unknown whether measured: driver 570.124. An older operator did not record")
     assert "driver 580.95.05 is slower with nvfp4." in told
@@ -154,22 +141,25 @@ def test_the_newest_run_is_told_by_the_report_even_where_its_history_names_anoth
     assert found["data"] == {"a": "measured", "b": "measured"}
 
 
-def test_no_difference_is_said_as_such(api: Api) -> None:
+def test_no_difference_is_said_nodes_are_compared_and_profiles_must_be_told_apart(api: Api) -> None:
     upgraded(api, 1.0)
     told = api.run(*DRIVERS).stdout
     assert told.startswith(
         "driver 580.95.05 is as fast as driver 570.124.06: no difference beyond noise, and none above 2%.\n"
     )
+    told = api.run("compare", "n0", "n1").stdout
+    assert "node n1 against node n0, one node against another; what has changed: the nodes themselves." in told
+    api.profiles(profile_object("other"))
+    api.reports(report_object("n0", profile="other"))
+    done = api.run("compare", "n0", "n1")
+    told = "2 profiles have results (nightly, other): name one with --profile"
+    assert (done.exit_code, told in done.stderr) == (2, True)
+    assert api.run("compare", "n0", "n1", "--profile", "nightly").exit_code == 0
 
 
-def varied(api: Api) -> None:
-    """Three nodes, one slower, one faster and one as fast since the new driver."""
+def test_few_nodes_that_vary_say_what_it_takes_to_know_also_beside_a_recipe_of_one_node(api: Api) -> None:
     changes = enumerate((0.98, 1.03, 1.0))
     holds(api, *(node(f"n{i}", 150_000 * change, past=before(150_000)) for i, change in changes))
-
-
-def test_few_nodes_that_vary_say_what_it_takes_to_know(api: Api) -> None:
-    varied(api)
     told = api.run(*DRIVERS).stdout
     assert told.startswith(
         "Whether driver 580.95.05 is faster or slower than driver 570.124.06 is not known: the intervals are wider "
@@ -181,10 +171,6 @@ def test_few_nodes_that_vary_say_what_it_takes_to_know(api: Api) -> None:
     )
     (row,) = api.printed(*DRIVERS)["recipes"]
     assert (row["tokensPerSecond"]["answer"], row["tokensPerSecond"]["nodesNeeded"]) == ("notKnown", 9)
-
-
-def test_a_recipe_of_one_node_alone_does_not_hide_what_it_takes_to_know(api: Api) -> None:
-    varied(api)
     lonely = node("n3", 150_000, past=before(150_000))
     lonely["status"]["results"].append(recipe_row("bf16") | {"tokensPerSecond": "93750"})
     api.reports(lonely)
@@ -193,30 +179,19 @@ def test_a_recipe_of_one_node_alone_does_not_hide_what_it_takes_to_know(api: Api
     assert "with nodes that differ as these 4 do, it takes about" in told
 
 
-def test_a_script_can_stop_at_a_slower_driver(api: Api) -> None:
-    upgraded(api, 0.96)
-    assert api.run(*DRIVERS, "--fail-if-slower").exit_code == 7
-    assert api.run("compare", f"driver/{NEW}", f"driver/{OLD}", "--fail-if-slower").exit_code == 0
-
-
-def two_pools(api: Api) -> None:
+def test_two_pools_are_two_groups_and_a_product_names_its_only_pool(api: Api) -> None:
     api.profiles(profile_object())
     for i in range(4):
         api.reports(node(f"a{i}", 100_000 + 200 * i, pool="A"), node(f"b{i}", 130_000 + 300 * i, pool="B"))
-
-
-def test_two_pools_are_two_groups(api: Api) -> None:
-    two_pools(api)
     found = api.printed("compare", "pool/A", "B")
     assert (found["how"], found["difference"]) == ("groups", "hardware")
     ratio = found["recipes"][0]["tokensPerSecond"]
+    assert found["recipes"][0]["teraflopsPerGPU"] == {"a": 1520.0, "b": 1520.0}
+    assert "TFLOP/S/GPU" in (shown := api.run("compare", "pool/A", "B").stdout)
+    assert "1,520 -> 1,520" in shown
     assert ratio["lower"] < ratio["ratio"] < ratio["upper"]
     assert ratio["ratio"] == pytest.approx(1.3, rel=0.01)
     assert ratio["answer"] == "more"
-
-
-def test_a_product_names_its_pool_where_it_has_only_one(api: Api) -> None:
-    two_pools(api)
     for report in api.collections[paths.reports("ml")][1::2]:
         report["status"]["hardware"]["product"] = "GB300"
     assert api.printed("compare", "pool/A", "pool/GB300")["b"] == "pool B"
@@ -250,10 +225,14 @@ def test_pools_may_have_drivers_of_their_own_where_their_hardware_is_what_is_ask
     assert "the hardware's drivers differ too, and are in the figures" in found["notes"][0]
 
 
-def test_a_group_that_is_mixed_in_itself_is_refused(api: Api) -> None:
+def test_a_file_or_a_mixed_group_is_refused(api: Api, tmp_path: Path) -> None:
     holds(api, node("a0", 1e5, driver=OLD, pool="A"), node("a1", 1e5, pool="A"), node("b0", 1e5, pool="B"))
     done = api.run("compare", "A", "B")
     assert (done.exit_code, "MixedSide: pool A is mixed in driver" in done.stderr) == (5, True)
+    path = tmp_path / "pods.json"
+    path.write_text(json.dumps({"kind": "Pod", "metadata": {"name": "p"}}))
+    done = api.run("compare", str(path), str(path))
+    assert (done.exit_code, "it holds Pod; save reports with kubectl get npr -o json" in done.stderr) == (2, True)
 
 
 def saved(folder: Path, name: str, *reports: dict[str, Any]) -> str:
@@ -280,20 +259,11 @@ def test_a_saved_result_is_a_side_too(api: Api, tmp_path: Path) -> None:
     assert answers == dict.fromkeys(("bf16", "fp8_current", "mxfp8", "nvfp4", *RECIPE_NAMES[7:]), "noDifference")
 
 
-def test_one_node_without_intervals_says_that_noise_is_not_known(api: Api) -> None:
+def test_one_node_says_that_noise_is_not_known_and_simulated_figures_come_first(api: Api) -> None:
     holds(api, node("n0", 150_000, past=before(140_000)))
     told = api.run(*DRIVERS).stdout
     assert told.startswith("Whether there is a difference can't be said")
     assert "nvfp4: tokens per second 1.071 (no interval); tokens per joule 1.071 (no interval).\n" in told
-
-
-def test_two_nodes_are_one_against_another(api: Api) -> None:
-    upgraded(api, 1.0)
-    told = api.run("compare", "n0", "n1").stdout
-    assert "node n1 against node n0, one node against another; what has changed: the nodes themselves." in told
-
-
-def test_simulated_figures_are_told_first(api: Api) -> None:
     simulated = {"past": before(1.4e5, data="simulated"), "provenance": "simulated"}
     holds(api, *(node(f"n{i}", 1.5e5 + i, **simulated) for i in range(3)))
     assert api.run(*DRIVERS).stdout.startswith("SIMULATED or replayed figures")
@@ -323,20 +293,3 @@ def test_what_cannot_be_compared_says_why(api: Api, words: tuple[str, ...], code
     done = api.run("compare", *words)
     assert (done.exit_code, done.stdout) == (code, "")
     assert said in done.stderr
-
-
-def test_several_profiles_must_be_told_apart(api: Api) -> None:
-    upgraded(api, 1.0)
-    api.profiles(profile_object("other"))
-    api.reports(report_object("n0", profile="other"))
-    done = api.run("compare", "n0", "n1")
-    told = "2 profiles have results (nightly, other): name one with --profile"
-    assert (done.exit_code, told in done.stderr) == (2, True)
-    assert api.run("compare", "n0", "n1", "--profile", "nightly").exit_code == 0
-
-
-def test_a_file_of_something_else_is_refused(api: Api, tmp_path: Path) -> None:
-    path = tmp_path / "pods.json"
-    path.write_text(json.dumps({"kind": "Pod", "metadata": {"name": "p"}}))
-    done = api.run("compare", str(path), str(path))
-    assert (done.exit_code, "it holds Pod; save reports with kubectl get npr -o json" in done.stderr) == (2, True)

@@ -1,7 +1,5 @@
 """kubectl's conventions, for every command of the plugin."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -39,6 +37,7 @@ ARGUMENTS: Mapping[str, tuple[str, ...]] = {
     "why": ("good-0",),
     "compare": ("pool/P", "pool/P"),
     "rerun": ("nightly",),
+    "reference": ("list",),
     "report": ("nightly",),
     "dry-run": ("-f", str(EXAMPLES_FOLDER / "quick-llama3-8b.yaml")),
     "plan": ("-f", str(EXAMPLES_FOLDER / "capacity-plan.yaml")),
@@ -79,24 +78,18 @@ def test_help_is_short_and_long_and_ends_with_the_examples(name: str, flag: str)
     assert all(f"    {example}" in told.stdout for example in EXAMPLES[name])
 
 
-def test_the_agents_commands_show_their_help_as_others_do() -> None:
+def test_help_list_and_version_are_as_others_show_them() -> None:
     told = runner.invoke(app, ["run", "-h"])
     assert (told.exit_code, told.stdout) == (0, runner.invoke(app, ["run", "--help"]).stdout)
-
-
-def test_the_list_of_commands_has_each_in_one_whole_line() -> None:
     lines = runner.invoke(app, ["-h"]).stdout.splitlines()
     listed = lines[lines.index("Commands:") + 1 :]
     assert [line.split(maxsplit=1) for line in listed] == [[name, summary] for name, (_, summary) in COMMANDS.items()]
+    assert runner.invoke(app, ["--version"]).stdout == f"kubectl-precision {metadata.version('precision-profiler')}\n"
 
 
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name not in WITHOUT_CLUSTER])
 def test_what_asks_a_cluster_takes_kubectls_options(name: str) -> None:
     assert options(name) >= {*CLUSTER_OPTIONS, "--namespace", "-n", "--output", "-o"}
-
-
-def test_the_version_is_the_packages() -> None:
-    assert runner.invoke(app, ["--version"]).stdout == f"kubectl-precision {metadata.version('precision-profiler')}\n"
 
 
 @pytest.mark.parametrize(
@@ -115,10 +108,13 @@ def test_kubectls_options_may_stand_before_the_command(typed: list[str], taken: 
     assert command_first(typed) == taken
 
 
-def test_an_option_before_the_command_is_the_commands() -> None:
+def test_an_option_may_come_before_the_command_and_names_need_objects(capsys: pytest.CaptureFixture[str]) -> None:
     told = runner.invoke(app, ["-o", "json", "shapes", "--shape", "16x16x16"])
     assert told.exit_code == 0
     assert told.stdout.startswith("{")
+    with pytest.raises(typer.Exit):
+        printed({}, OutputFormat.NAME, lambda wide: "", [{"m": 1}], ["m"])
+    assert "lists no objects" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -132,12 +128,6 @@ def test_an_option_before_the_command_is_the_commands() -> None:
 )
 def test_names_are_written_as_kubectl_writes_them(row: dict[str, str], name: str) -> None:
     assert as_names([row, row]) == name
-
-
-def test_where_there_are_no_objects_names_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(typer.Exit):
-        printed({}, OutputFormat.NAME, lambda wide: "", [{"m": 1}], ["m"])
-    assert "lists no objects" in capsys.readouterr().err
 
 
 @each_of_ours

@@ -1,7 +1,5 @@
 """The dry run: what a profile would do to each node, from saved nodes or from a cluster, and why."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess
@@ -57,7 +55,6 @@ def run(*arguments: str, stdin: str | None = None) -> Result:
 
 
 def printed(*arguments: str, stdin: str | None = None) -> list[dict[str, str]]:
-    """The rows of -o json."""
     result = run(*arguments, "-o", "json", stdin=stdin)
     assert result.exit_code == 0, result.stderr
     found: list[dict[str, str]] = json.loads(result.stdout)
@@ -78,11 +75,13 @@ def test_who_starts_who_queues_and_who_is_not_meant_is_told_apart(tmp_path: Path
     assert "asks for GB200, its GPU is NVIDIA-H100" in found[2]["message"]
 
 
-def test_an_image_outside_of_the_operators_list_is_not_judged_without_the_operator(tmp_path: Path) -> None:
+def test_an_image_is_not_judged_without_the_operator_and_namespaces_must_agree(tmp_path: Path) -> None:
     path = profile_file(tmp_path, agent={"image": "elsewhere.example/agent:2"})
     result = run("-f", path, "--nodes", nodes_file(tmp_path, node_object()))
     assert result.exit_code == 0
     assert "nodes count as idle, and the operator's settings and other profiles are not known" in result.stderr
+    result = run("-f", profile_file(tmp_path), "-n", "other", "--nodes", nodes_file(tmp_path))
+    assert (result.exit_code, "namespace is ml, --namespace says other" in result.stderr) == (2, True)
 
 
 SHAPES_OF_A_FILE = {
@@ -111,27 +110,32 @@ def test_the_first_profile_of_several_documents_on_stdin_is_taken(tmp_path: Path
     assert len(printed("-f", "-", "--nodes", nodes_file(tmp_path, node_object()), stdin=text)) == 1
 
 
-def test_no_nodes_give_no_rows(tmp_path: Path) -> None:
+def test_no_nodes_give_no_rows_and_the_next_run_stands_in_80_columns(tmp_path: Path) -> None:
     none = ("-f", profile_file(tmp_path), "--nodes", nodes_file(tmp_path))
     assert printed(*none) == []
     assert run(*none).stdout == "There are no nodes.\n"
     assert run(*none, "-o", "csv").stdout == "node,decision,reason,message\n"
-
-
-def test_the_table_cuts_messages_and_counts_and_wide_shows_all(tmp_path: Path) -> None:
-    fleet = nodes_file(tmp_path, node_object(name="a"), node_object(name="b", gpus="0"))
-    table = run("-f", profile_file(tmp_path), "--nodes", fleet).stdout.splitlines()
-    assert table[0].split() == ["NODE", "DECISION", "REASON", "MESSAGE"]
-    assert (table[2][-3:], table[-1]) == ("...", "2 nodes: 1 run, 1 wait")
-    wide = run("-f", profile_file(tmp_path), "--nodes", fleet, "-o", "wide").stdout.splitlines()
-    assert wide[0].split() == ["NODE", "PRODUCT", "GPUS", "BY", "POOL", "DUE", "DECISION", "REASON", "MESSAGE"]
-    assert not wide[2].endswith("...")
-
-
-def test_the_time_of_the_next_run_stands_in_the_first_80_columns(tmp_path: Path) -> None:
     asked = ("-f", profile_file(tmp_path, schedule={"cron": "0 3 * * 0"}))
     line = run(*asked, "--nodes", nodes_file(tmp_path, node_object(name="gb200-0000"))).stdout.splitlines()[1]
     assert re.search(r"It starts at \d{4}-\d\d-\d\dT03:00:00Z:", line[:80])
+
+
+def test_the_table_folds_messages_and_counts_and_wide_shows_them_in_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    fleet = nodes_file(tmp_path, node_object(name="a"), node_object(name="b", gpus="0"))
+    table = run("-f", profile_file(tmp_path), "--nodes", fleet).stdout.splitlines()
+    assert table[0].split() == ["NODE", "DECISION", "REASON", "MESSAGE"]
+    assert table[-1] == "2 nodes: 1 run, 1 wait"
+    assert max(map(len, table)) <= 80
+    wide = run("-f", profile_file(tmp_path), "--nodes", fleet, "-o", "wide").stdout.splitlines()
+    message = table[0].index("MESSAGE")
+    said = next(row["message"] for row in printed("-f", profile_file(tmp_path), "--nodes", fleet) if row["node"] == "b")
+    begins = next(place for place, line in enumerate(table) if line.startswith("b "))
+    assert "".join(line[message:] for line in table[begins:-2]).replace(" ", "") == said.replace(" ", "")
+    assert wide[0].split() == ["NODE", "PRODUCT", "GPUS", "BY", "POOL", "DUE", "DECISION", "REASON", "MESSAGE"]
+    assert wide[2].endswith(said)
 
 
 def test_a_config_map_is_given_as_a_file_and_missed_by_name_where_it_is_not(tmp_path: Path) -> None:
@@ -195,11 +199,6 @@ def test_what_is_no_list_of_nodes_is_refused(tmp_path: Path, document: object, w
     result = run("-f", profile_file(tmp_path), "--nodes", str(path))
     assert result.exit_code == 2
     assert words in result.stderr
-
-
-def test_two_namespaces_that_differ_are_refused(tmp_path: Path) -> None:
-    result = run("-f", profile_file(tmp_path), "-n", "other", "--nodes", nodes_file(tmp_path))
-    assert (result.exit_code, "namespace is ml, --namespace says other" in result.stderr) == (2, True)
 
 
 def test_with_saved_nodes_the_program_imports_no_kubernetes_client(tmp_path: Path) -> None:
@@ -342,13 +341,17 @@ async def test_without_the_operators_deployment_an_image_that_it_has_refused_sta
         assert getattr(own.asked, "reason", None) == refused
 
 
-async def test_who_may_not_see_all_pods_is_told_that_nodes_are_taken_for_idle() -> None:
+async def test_who_may_not_see_pods_or_config_maps_is_told() -> None:
     cluster = FakeCluster(*fleet("a"))
     cluster.fail("LIST", "spec.nodeName=a", ApiError(403, "Forbidden", "pods is forbidden"))
     notes: list[str] = []
     assert await decided(cluster, question(), notes) == {"a": ("run", "WouldStart")}
     unjudged = f"{UNKNOWN_SETTINGS}, since its Deployment is not to be seen"
     assert notes == [unjudged, "nodes count as idle, since you may not see all pods: pods is forbidden"]
+    cluster = FakeCluster(*fleet("a"))
+    cluster.fail("GET", "configmaps", ApiError(403, "Forbidden", "configmaps is forbidden"))
+    with pytest.raises(ApiError, match="configmaps is forbidden"):
+        await planned(cluster, ProfileInFile(profile(workload=FROM_CONFIG_MAP)))  # type: ignore[arg-type]
 
 
 async def test_a_config_map_that_came_with_the_profile_is_not_read() -> None:
@@ -359,13 +362,6 @@ async def test_a_config_map_that_came_with_the_profile_is_not_read() -> None:
     found = (await planned(cluster, given)).plan  # type: ignore[arg-type]
     assert isinstance(found.profiles[0].asked, ResolvedProfile)
     assert not [path for _, path in cluster.requests if "configmaps" in path]
-
-
-async def test_a_config_map_of_the_profile_itself_that_may_not_be_read_ends_the_dry_run() -> None:
-    cluster = FakeCluster(*fleet("a"))
-    cluster.fail("GET", "configmaps", ApiError(403, "Forbidden", "configmaps is forbidden"))
-    with pytest.raises(ApiError, match="configmaps is forbidden"):
-        await planned(cluster, ProfileInFile(profile(workload=FROM_CONFIG_MAP)))  # type: ignore[arg-type]
 
 
 def test_a_model_whose_state_does_not_fit_on_the_gpus_is_noted_once_a_product(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """The fleet's table: TFLOP/s of a GPU stand first, and are absent where the FLOPs of the workload are not known."""
 
-from __future__ import annotations
-
 import pytest
 
 from precision_operator.cli.columns import keys

@@ -1,7 +1,5 @@
 """What the plugin reads of a cluster and says of one that doesn't let it; what `rerun` marks."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -78,30 +76,38 @@ def training_pod(node: str) -> dict[str, Any]:
     return {"metadata": {"name": "train-0", "namespace": "team"}, "spec": {"nodeName": node, "containers": [container]}}
 
 
-FAR = (
-    paths.profiles("far"),
-    profile_object("far", "far", {"preset": "llama3-8b"}, {}, uid="uid-far"),
-)
+FAR = (paths.profiles("far"), profile_object("far", "far", {"preset": "llama3-8b"}, {}, uid="uid-far"))
 
 
-async def test_the_answer_for_a_node_counts_what_is_found_busy_before_it() -> None:
+async def test_what_is_found_busy_is_looked_at_of_a_node_and_of_a_fleet() -> None:
     there = cluster((paths.pods("team"), training_pod("a")))
     assert await reason_of(there, "b") == "AgentStarting"
+    there = cluster((paths.pods("team"), training_pod("b")))
+    seen = await gathered_fleet(there, "ml")  # type: ignore[arg-type]
+    assert [seen.observed.occupancy[node].holder for node in ("a", "b")] == [None, "team/train-0"]
 
 
-async def test_reading_changes_nothing() -> None:
+async def test_reading_changes_nothing_and_a_job_without_a_pod_asks_for_no_events() -> None:
     there = cluster()
     await look(there)
     assert {method for method, _ in there.requests} <= {"GET", "LIST"}
+    job = agent_of("uid-ml-nightly", "a")
+    job["metadata"]["creationTimestamp"] = "2026-11-20T09:00:00Z"
+    there = cluster(*operated(), (paths.jobs("ml"), job))
+    assert (await look(there)).observed.jobs[0].live
+    assert not [path for _, path in there.requests if "events" in path]
 
 
-async def test_the_operators_own_settings_come_from_its_deployment() -> None:
+async def test_the_operators_settings_are_of_the_deployment_that_may_be_seen() -> None:
     arguments = ("--allowed-images=elsewhere/", "--priority-class=low")
     there = cluster((DEPLOYMENTS, deployment(IMAGE, *arguments)), (PRIORITY_CLASSES, {"metadata": {"name": "low"}}))
     seen = await look(there)
     (found,) = why(seen.plan, seen.observed, "a")
     assert found.reason == "ProfileNotAccepted"
     assert "matches none of the allowed prefixes (elsewhere/)" in found.message
+    there = cluster((paths.collection("apps/v1", "deployments", "ml"), deployment(IMAGE, ALLOWED)), operated()[1])
+    there.fail("LIST", "deployments", FORBIDDEN)
+    assert (await look(there)).observed.settings.agent_image == IMAGE.partition("=")[2]
 
 
 async def test_profiles_of_namespaces_that_the_operator_does_not_watch_bind_nobody() -> None:
@@ -114,25 +120,13 @@ async def test_profiles_of_namespaces_that_the_operator_does_not_watch_bind_nobo
     assert asked.notes == ("nothing starts in far: the operator does not watch it (chart value watchNamespaces)",)
 
 
-async def test_a_second_operator_serves_its_own_namespaces_and_spoils_nothing() -> None:
+async def test_another_operator_elsewhere_spoils_nothing() -> None:
     second = deployment(IMAGE, "--allowed-images=registry.example/", watch="far", name="second")
     seen = await look(cluster(FAR, *operated(), (DEPLOYMENTS, second)))
     assert seen.notes == ("profiles of far are left out: another operator serves them (ask with -n)",)
-
-
-async def test_an_operator_of_another_version_elsewhere_leaves_ones_own_readable() -> None:
     newer = deployment('--agent-defaults={"newer":1}', watch="far", name="newer")
     seen = await look(cluster(*operated(), (DEPLOYMENTS, newer)))
     assert (seen.notes, seen.observed.settings.agent_image) == ((), IMAGE.partition("=")[2])
-
-
-async def test_who_sees_deployments_of_his_namespace_alone_has_the_settings_of_the_operator_there() -> None:
-    there = cluster((paths.collection("apps/v1", "deployments", "ml"), deployment(IMAGE, ALLOWED)), operated()[1])
-    there.fail("LIST", "deployments", FORBIDDEN)
-    assert (await look(there)).observed.settings.agent_image == IMAGE.partition("=")[2]
-
-
-async def test_a_deployment_of_another_version_is_noted_and_no_end() -> None:
     there = cluster((DEPLOYMENTS, deployment('--agent-defaults={"newer":1}')))
     assert (
         "since its Deployment is of another version than this plugin: argument --agent-defaults"
@@ -194,14 +188,6 @@ async def test_what_runs_in_namespaces_that_the_operator_does_not_watch_is_left_
         assert [job.namespace for job in (await look(there)).observed.jobs] == seen
 
 
-async def test_events_of_a_job_without_a_pod_are_not_asked_for() -> None:
-    job = agent_of("uid-ml-nightly", "a")
-    job["metadata"]["creationTimestamp"] = "2026-11-20T09:00:00Z"
-    there = cluster(*operated(), (paths.jobs("ml"), job))
-    assert (await look(there)).observed.jobs[0].live
-    assert not [path for _, path in there.requests if "events" in path]
-
-
 async def test_without_its_deployment_an_image_of_the_operator_is_not_taken_for_another_one() -> None:
     there = cluster((paths.reports("ml"), measured("a")))
     seen = await look(there)
@@ -244,15 +230,12 @@ def test_settings_are_read_from_what_the_operator_has_said_of_profiles() -> None
     assert settings_told_by([judged("a", "PriorityClassMissing")]).priority_class == DEFAULT_PRIORITY_CLASS
 
 
-async def test_who_may_not_see_all_pods_is_told_that_nobody_knows_whether_gpus_are_free() -> None:
+async def test_without_a_right_what_nobody_knows_is_told_or_there_is_no_answer() -> None:
     there = cluster()
     there.fail("LIST", "spec.nodeName", FORBIDDEN)
     seen = await look(there)
     assert why(seen.plan, seen.observed, "a")[0].reason == "CheckingIdle"
     assert any("you may not list all pods" in note for note in seen.notes)
-
-
-async def test_a_right_that_no_answer_is_possible_without_is_an_error() -> None:
     there = cluster()
     there.fail("LIST", paths.NODES, FORBIDDEN)
     with pytest.raises(ApiError):
@@ -345,7 +328,7 @@ def said(name: str, **changes: Any) -> str:
     return mark.message
 
 
-def test_what_will_happen_is_said() -> None:
+def test_what_will_happen_and_what_keeps_it_from_beginning_is_said() -> None:
     assert said("nightly").startswith(
         "profile ml/nightly: its 24 eligible nodes are measured again, each when its turn"
     )
@@ -355,9 +338,6 @@ def test_what_will_happen_is_said() -> None:
     )
     quarantined = (report("n2", status=held),)
     assert said("n2", reports=quarantined).endswith("Its quarantine since 2026-11-20T06:30:00Z (AgentCrashed) ends.")
-
-
-def test_what_keeps_the_new_run_from_beginning_is_said() -> None:
     assert "set spec.suspend to false" in said("pp/paused", profiles=(profile("paused", suspend=True),))
     assert "see whether it runs and watches namespace ml" in said("pp/new", profiles=(profile("new"),))
 
@@ -365,9 +345,3 @@ def test_what_keeps_the_new_run_from_beginning_is_said() -> None:
 def test_the_mark_is_a_time_to_the_microsecond_on_that_very_object() -> None:
     body = patch(RerunMark("/path", "uid-7", ""), datetime(2026, 11, 21, 9, 0, 0, 7, UTC))
     assert body == {"metadata": {"uid": "uid-7", "annotations": {ANNOTATION_RERUN: "2026-11-21T09:00:00.000007Z"}}}
-
-
-async def test_of_a_fleet_nodes_that_wait_for_a_place_are_looked_at_too() -> None:
-    there = cluster((paths.pods("team"), training_pod("b")))
-    seen = await gathered_fleet(there, "ml")  # type: ignore[arg-type]
-    assert [seen.observed.occupancy[node].holder for node in ("a", "b")] == [None, "team/train-0"]

@@ -1,9 +1,8 @@
 """What hands over to the agent's program; completion answers as kubectl asks; the table of exit codes."""
 
-from __future__ import annotations
-
 import contextlib
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -25,17 +24,19 @@ from tests.support.report_objects import FINISHED, profile_object, report_object
 DOC = Path(__file__).parents[2] / "docs" / "kubectl.md"
 
 
-def test_a_program_ends_with_its_own_code_and_gets_its_words() -> None:
+def test_a_program_ends_with_its_own_code_also_where_it_is_killed() -> None:
     assert executed([sys.executable, "-c", "import sys; sys.exit(len(sys.argv))", "a", "b"]) == 3
-
-
-def test_a_program_that_is_killed_ends_as_a_shell_would_tell() -> None:
     assert executed([sys.executable, "-c", "import os; os.kill(os.getpid(), 15)"]) == 143
 
 
-def test_run_is_for_this_machine_only() -> None:
+def test_run_is_for_this_machine_only_and_its_further_options_the_agents() -> None:
     done = CliRunner().invoke(app, ["run"])
     assert (done.exit_code, "run measures this machine, with --local" in done.stderr) == (2, True)
+    told = CliRunner().invoke(app, ["run", "--help"])
+    assert told.exit_code == 0
+    words = " ".join(told.stdout.split())
+    assert "Those options are the agent's: kubectl precision run --local --help shows them" in words
+    assert "--help Show this message; with --local: the agent's own options." in words
 
 
 def run_elsewhere(folder: Path, *words: str, command: str = "run") -> subprocess.CompletedProcess[str]:
@@ -72,14 +73,6 @@ def test_the_agents_program_gets_all_options_and_its_exit_code_is_ours(
     agent.chmod(0o755)
     done = run_elsewhere(tmp_path, *words.split(), command=command)
     assert (done.returncode, done.stdout) == (17, f"{passed}\n")
-
-
-def test_help_of_run_itself_says_that_further_options_are_the_agents() -> None:
-    told = CliRunner().invoke(app, ["run", "--help"])
-    assert told.exit_code == 0
-    words = " ".join(told.stdout.split())
-    assert "Those options are the agent's: kubectl precision run --local --help shows them" in words
-    assert "--help Show this message; with --local: the agent's own options." in words
 
 
 # Completion.
@@ -190,29 +183,20 @@ def test_a_cluster_that_never_answers_gives_no_names(tmp_path: Path) -> None:
 # The table of exit codes, and the page of the plugin.
 
 
-def test_exit_codes_are_told_in_the_docs_one_by_one() -> None:
+def test_exit_codes_and_commands_are_told_in_the_docs_and_none_is_the_agents() -> None:
     text = DOC.read_text(encoding="utf-8")
     for code in CODES:
         assert f"| {code.number} | {code.name} | {code.meaning} |" in text
-
-
-def test_no_code_is_one_of_the_agents_own() -> None:
     assert len({code.number for code in CODES}) == len(CODES)
     assert not [code for code in CODES if 10 <= code.number <= 29]
-
-
-def test_every_command_has_a_section_in_the_docs() -> None:
     text = DOC.read_text(encoding="utf-8")
     assert [command for command in COMMANDS if f"kubectl precision {command}" not in text] == []
 
 
-def in_the_docs() -> list[str]:
-    """Every command line of the page's code blocks."""
-    blocks = DOC.read_text(encoding="utf-8").split("```")[1::2]
-    return [line for block in blocks for line in block.splitlines() if line.startswith("kubectl precision ")]
+BLOCKS = DOC.read_text(encoding="utf-8").split("```")[1::2]
 
 
-@pytest.mark.parametrize("line", in_the_docs())
+@pytest.mark.parametrize("line", re.findall(r"^kubectl precision .*", "\n".join(BLOCKS), re.MULTILINE))
 def test_every_command_line_in_the_docs_is_understood(line: str) -> None:
     _, _, command, *words = line.split()
     group: Any = typer.main.get_command(app)

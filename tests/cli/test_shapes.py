@@ -1,7 +1,5 @@
 """`kubectl precision shapes`: what it prints, where, and what it says of wrong input."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -70,10 +68,18 @@ def test_the_split_over_gpus_is_given_on_the_command_line_as_in_a_profile(tmp_pa
     assert "one GPU of        2 in tensor parallelism" in run("--preset", "llama3-8b", "--tensor-parallel", "2").stdout
 
 
-def test_a_split_that_is_given_with_bare_shapes_is_refused() -> None:
+def test_dimensions_on_the_command_line_may_be_nested_and_refuse_a_split_of_bare_shapes() -> None:
     told = run("--shape", "8192x4096x4096", "--expert-parallel", "8")
     assert told.exit_code != 0
     assert "workload: gemms and shapes are taken literally: leave tensorParallel and expertParallel out" in told.output
+    dimensions = "hiddenSize=4096,intermediateSize=16384,numAttentionHeads=32,numHiddenLayers=24,causal=false"
+    by_hand = run("--model", dimensions, "--micro-batch-size", "31", "--sequence-length", "512", "-o", "json")
+    preset = run("--preset", "codonfm-5b", "-o", "json")
+    assert json.loads(by_hand.stdout) | {"workload": "codonfm-5b"} == json.loads(preset.stdout)
+    dimensions = "hiddenSize=64,intermediateSize=128,numAttentionHeads=4,numHiddenLayers=2,moe.numExperts=8,moe.topK=3"
+    document = json.loads(run("--model", dimensions, *SIZES, "-o", "json").stdout)
+    assert {row["m"] for row in document["gemms"] if row["name"] == "experts_up" and row["pass"] == "fprop"} == {3072}
+    assert "experts_up: 8 experts run as one grouped GEMM; count counts each expert" in document["notes"]
 
 
 def test_a_hugging_face_config_gives_gemms_parameters_and_flops_as_json(config: str) -> None:
@@ -105,20 +111,6 @@ def test_a_config_may_come_from_stdin(config: str) -> None:
     assert piped.stdout == run("--hf-config", config, *SIZES, "-o", "csv").stdout
 
 
-def test_dimensions_on_the_command_line_give_the_same_as_a_preset() -> None:
-    dimensions = "hiddenSize=4096,intermediateSize=16384,numAttentionHeads=32,numHiddenLayers=24,causal=false"
-    by_hand = run("--model", dimensions, "--micro-batch-size", "31", "--sequence-length", "512", "-o", "json")
-    preset = run("--preset", "codonfm-5b", "-o", "json")
-    assert json.loads(by_hand.stdout) | {"workload": "codonfm-5b"} == json.loads(preset.stdout)
-
-
-def test_nested_dimensions_have_a_dot() -> None:
-    dimensions = "hiddenSize=64,intermediateSize=128,numAttentionHeads=4,numHiddenLayers=2,moe.numExperts=8,moe.topK=3"
-    document = json.loads(run("--model", dimensions, *SIZES, "-o", "json").stdout)
-    assert {row["m"] for row in document["gemms"] if row["name"] == "experts_up" and row["pass"] == "fprop"} == {3072}
-    assert "experts_up: 8 experts run as one grouped GEMM; count counts each expert" in document["notes"]
-
-
 def test_tokens_that_do_not_spread_evenly_over_experts_are_told() -> None:
     uneven, even = (
         json.loads(run("--preset", "mixtral-8x7b", "--sequence-length", length, "-o", "json").stdout)
@@ -134,9 +126,13 @@ def test_a_profile_gives_its_workload_and_the_first_of_several_counts(tmp_path: 
     assert run("-f", str(path), "-o", "json").stdout == run("--preset", "codonfm-5b", "-o", "json").stdout
 
 
-def test_sizes_on_the_command_line_win_over_the_profile() -> None:
+def test_sizes_on_the_command_line_win_over_the_profile_and_its_gemms_are_echoed() -> None:
     document = json.loads(run("-f", "-", "--sequence-length", "1024", "-o", "json", stdin=PROFILE).stdout)
     assert (document["microBatchSize"], document["sequenceLength"]) == (31, 1024)
+    profile = "kind: PrecisionProfile\nspec: {workload: {name: g, gemms: [15872x4096x12288]}}"
+    document = json.loads(run("-f", "-", "-o", "json", stdin=profile).stdout)
+    forward = document["gemms"][0]
+    assert (forward["name"], forward["m"], forward["k"], forward["n"]) == ("15872x4096x12288", 15872, 4096, 12288)
 
 
 def test_explicit_shapes_have_gradients_but_no_parameters() -> None:
@@ -145,13 +141,6 @@ def test_explicit_shapes_have_gradients_but_no_parameters() -> None:
     assert (document["parameters"], document["trainingFlopsPerToken"]) == (None, None)
     refusing = {row["recipe"] for row in document["recipeProblems"] if row["message"].startswith("100x32x16")}
     assert refusing == {recipe for recipe, facts in RECIPES.items() if facts.multiple_of > 1}
-
-
-def test_gemms_of_a_profile_are_echoed_as_they_were_written() -> None:
-    profile = "kind: PrecisionProfile\nspec: {workload: {name: g, gemms: [15872x4096x12288]}}"
-    document = json.loads(run("-f", "-", "-o", "json", stdin=profile).stdout)
-    forward = document["gemms"][0]
-    assert (forward["name"], forward["m"], forward["k"], forward["n"]) == ("15872x4096x12288", 15872, 4096, 12288)
 
 
 def test_what_is_in_no_gemm_is_named_with_its_share() -> None:

@@ -1,10 +1,9 @@
 """`status` and `nodes`: what they print of a fleet, in every form, page by page."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -16,6 +15,7 @@ from precision_operator.cluster.client import PAGE_ITEMS as PAGE
 from tests.cli.api import Api
 from tests.support.node_objects import node_object
 from tests.support.report_objects import (
+    acceptance,
     fresh_no_more,
     profile_object,
     recipe_row,
@@ -32,6 +32,13 @@ def measured(node: str, rate: float = 150_000, **changes: Any) -> dict[str, Any]
     run = {"provenance": changes.get("data", "measured"), "simulated": [], "backend": "transformer-engine"}
     status = report_status(rows, **run)
     return report_object(node, status=status | {"data": "measured", "state": "Measured"} | changes)
+
+
+def hold_cluster(api: Api, *nodes: str | dict[str, Any]) -> None:
+    """These nodes, and nothing that runs on them."""
+    api.hold(paths.NODES, *(node_object(name=node) if isinstance(node, str) else node for node in nodes))
+    for path in (paths.pods("ml"), paths.jobs("ml"), paths.collection("apps/v1", "deployments", "ml")):
+        api.hold(path)
 
 
 def story(api: Api) -> None:
@@ -53,7 +60,7 @@ def cells(api: Api, *words: str) -> dict[str, dict[str, Any]]:
     return {row["node"]: row for row in api.printed("nodes", *words)}
 
 
-def test_every_node_has_a_row_with_its_figures_and_what_is_odd_about_it(api: Api) -> None:
+def test_every_node_has_a_row_with_what_is_odd_about_it_the_worst_may_come_first_and_labels_choose(api: Api) -> None:
     story(api)
     rows = cells(api)
     assert [rows["good-0"][key] for key in ("best", "tokensPerSecond", "flags")] == ["nvfp4", 150_000.0, []]
@@ -62,6 +69,11 @@ def test_every_node_has_a_row_with_its_figures_and_what_is_odd_about_it(api: Api
     assert rows["blind"]["flags"] == ["no power"]
     assert (rows["old"]["stale"], rows["old"]["ofMedian"]) == ("DriverChange", None)
     assert [rows["broken"][key] for key in ("state", "best", "attempt")] == ["Failed", None, "AgentCrashed"]
+    ordered = [row["node"] for row in api.printed("nodes", "--sort-by", "relative")]
+    assert (ordered[:2], set(ordered[-2:])) == (["slow", "hot"], {"old", "broken"})
+    api.hold(paths.NODES, node_object({"zone": "a"}, name="slow"), node_object({"zone": "b"}, name="hot"))
+    assert list(cells(api, "-l", "zone=a")) == ["slow"]
+    assert cells(api, "-l", "zone=a")["slow"]["slow"], "it is held against the whole fleet"
 
 
 def test_best_says_how_many_layers_stay_in_bf16_and_bounds_that_print_alike_are_one_number(api: Api) -> None:
@@ -90,14 +102,16 @@ def test_a_profile_that_was_deleted_and_applied_again_has_none_of_the_older_ones
 
 def test_a_recipe_whose_loss_runs_were_not_healthy_says_so_beside_its_speed(api: Api) -> None:
     api.profiles(profile_object(status={"pools": [{"name": "NVIDIA-GB200", "product": "GB200", "nodes": 3}]}))
+    block = recipe_row("fp8_block", 1.2, availability="emulated", verdict="assumed", teraflopsPerGPU="682")
     for place, verdict in enumerate(("diverged", "diverged", "healthy")):
-        rows = [recipe_row("bf16"), recipe_row("nvfp4", 1.6, lossVerdict=verdict)]
+        rows = [recipe_row("bf16"), block, recipe_row("nvfp4", 1.6, lossVerdict=verdict)]
         api.reports(report_object(f"n{place}", status=report_status(rows)))
     told = api.run("status", "nightly").stdout
     assert "LOSS" in told
     assert "2 diverged, 1 healthy" in told
+    assert all(words in told for words in (" 682.0 ", "assumed;", "  emulated\n")), told
     (pool,) = api.printed("status", "nightly")[0]["pools"]
-    assert [row["losses"] for row in pool["recipes"]] == [{"diverged": 2, "healthy": 1}, {}]
+    assert [row["losses"] for row in pool["recipes"]] == [{"diverged": 2, "healthy": 1}, {}, {}]
 
 
 def test_a_replay_is_compared_with_nodes_of_the_driver_that_its_run_was_begun_for(api: Api) -> None:
@@ -126,20 +140,7 @@ def test_only_shows_such_nodes_and_judges_them_against_all(api: Api, only: str, 
     assert sorted(cells(api, "--only", only)) == expected
 
 
-def test_the_worst_come_first_and_what_has_no_figure_last(api: Api) -> None:
-    story(api)
-    ordered = [row["node"] for row in api.printed("nodes", "--sort-by", "relative")]
-    assert (ordered[:2], set(ordered[-2:])) == (["slow", "hot"], {"old", "broken"})
-
-
-def test_a_label_selector_chooses_nodes_by_their_labels(api: Api) -> None:
-    story(api)
-    api.hold(paths.NODES, node_object({"zone": "a"}, name="slow"), node_object({"zone": "b"}, name="hot"))
-    assert list(cells(api, "-l", "zone=a")) == ["slow"]
-    assert cells(api, "-l", "zone=a")["slow"]["slow"], "it is held against the whole fleet"
-
-
-def test_a_table_tells_reasons_and_counts(api: Api) -> None:
+def test_a_table_tells_reasons_and_counts_and_json_yaml_and_csv_hold_the_same(api: Api) -> None:
     story(api)
     table = api.run("nodes").stdout
     lines = {line.split()[0]: line.split() for line in table.splitlines() if line}
@@ -150,10 +151,6 @@ def test_a_table_tells_reasons_and_counts(api: Api) -> None:
     wide = api.run("nodes", "-o", "wide").stdout.splitlines()[0]
     shown = "NAMESPACE PROFILE NODE POOL STATE BEST TFLOP/S/GPU OF MEDIAN NOTES TOKENS/S TOKENS/J"
     assert wide.split() == f"{shown} 95 % INTERVAL WATTS GPUS BY DRIVER FINISHED REPORT".split()
-
-
-def test_json_yaml_and_csv_hold_the_same(api: Api) -> None:
-    story(api)
     found = api.printed("nodes")
     assert yaml.safe_load(api.run("nodes", "-o", "yaml").stdout) == found
     rows = list(csv.DictReader(io.StringIO(api.run("nodes", "-o", "csv").stdout)))
@@ -183,6 +180,30 @@ def test_no_report_and_no_match_are_told_apart(api: Api) -> None:
 # status
 
 
+def test_a_risky_best_is_marked_in_every_list_and_its_risk_said_once_below(api: Api) -> None:
+    risky = recipe_row("nvfp4_no_rht", 1.9, lastLayersBF16=5, listed=True)
+    marked, sentence = "nvfp4_no_rht 1.90x (at risk, last 5 in BF16)", "Risk of nvfp4_no_rht: NVFP4 without RHT "
+    pool = {"name": "p", "nodes": 2, "bestRecipe": "nvfp4_no_rht", "speedup": "1.9", "lastLayersBF16": 5}
+    api.profiles(profile_object(status={"phase": "Complete", "best": marked, "pools": [pool]}))
+    reports = [measured(node, rows=[risky], bestRecipe="nvfp4_no_rht") for node in ("a", "b")]
+    api.reports(*(report | {"status": report["status"] | {"best": marked}} for report in reports))
+    hold_cluster(api, "a")
+    for words in (["nodes", "-o", "wide"], ["status", "-o", "wide"], ["why", "a"]):
+        stdout = " ".join(api.run(*words).stdout.split())
+        assert (stdout.count(sentence), marked in stdout) == (1, True), stdout
+
+
+def test_when_a_scheduled_run_begins_is_said_in_80_columns(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    waits = {"phase": "Pending", "nextRun": "2026-11-28T03:00:00Z"}
+    mine = profile_object(status=waits, creationTimestamp="2100-01-01T00:00:00Z")
+    api.profiles(mine | {"spec": mine["spec"] | {"schedule": {"cron": "0 3 1 1 *"}}})
+    hold_cluster(api, "new")
+    assert "next 11-28 03:00Z" in api.run("status").stdout
+    assert "NotDueYet until 01-01 03:00Z" in " ".join(api.run("nodes", "--all").stdout.split())
+    assert cells(api, "--all")["new"]["until"].endswith("-01-01T03:00:00Z")
+
+
 def test_status_lists_profiles_with_how_far_they_are(api: Api) -> None:
     done = {"phase": "Complete", "progress": "24/24", "best": "nvfp4 1.60x", "nodes": {"failed": 1, "slow": 2}}
     api.profiles(profile_object("b"), profile_object("a", status=done | {"observedGeneration": 1}))
@@ -198,6 +219,49 @@ def test_status_lists_profiles_with_how_far_they_are(api: Api) -> None:
     assert "Running?" in table[2], "its status is of an older spec"
 
 
+VERDICTS: Mapping[str, tuple[dict[str, Any], str]] = {
+    "a slow GPU": (acceptance(), "verdict Fail, TooSlow: GPU 3 (GPU-3, PCI 0000:19:00.0) by -6.2 % with mxfp8; it "
+                   "fails at -4.1 % against the median of the node's other GPUs, by reference gold (abababababab) "
+                   "do run NVIDIA's field diagnostics"),
+    "a sound one": (acceptance("Pass", "WithinLimits", validUntil="2026-12-20T06:00:00Z"),
+                    "verdict Pass, until 2026-12-20T06:00:00Z, WithinLimits; worst: GPU 3 ("),
+    "a slow node": (acceptance(checks=["bf16 reference -7 5 - Fail"]),
+                    "verdict Fail, TooSlow: the node by -7.0 % with bf16; it fails at -5.0 % against the golden nodes"),
+    "ECC": (acceptance(reason="UncorrectableECC", checks=[]),
+            "verdict Fail, UncorrectableECC: It is so. do reset the GPU"),
+    "a fallback": (acceptance("Inconclusive", "Fallback", checks=["bf16 node 0.1 4 3"]),
+                   "verdict Inconclusive, Fallback: It is so. do nobody at the node: it is software"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", VERDICTS)
+def test_the_verdict_is_told_with_one_act_and_listed_where_one_is_asked_for(api: Api, name: str) -> None:
+    verdict, words = VERDICTS[name]
+    counts = {"accepted": 5, "notAccepted": 1, "matched": 6, "eligible": 6}
+    api.profiles(profile_object(status={"phase": "Running", "nodes": counts}))
+    api.reports(measured("n1", acceptance=verdict), measured("n2"))
+    hold_cluster(api, "n1", "n2")
+    assert words in " ".join(api.run("why", "n1").stdout.split())
+    assert api.printed("why", "n1")[0]["acceptance"]["verdict"] == verdict["verdict"]
+    header, first, second, *_ = api.run("nodes").stdout.splitlines()
+    assert ("VERDICT" in header, f" {verdict['verdict']} " in first, "-" in second.split()) == (True, True, True)
+    assert (verdict["reason"] in first) is (verdict["verdict"] != "Pass")
+    listed = api.run("status").stdout.splitlines()
+    assert ("NOT ACCEPTED" in listed[0], listed[1].split()[4:7]) == (True, ["0", "5", "1"])
+    assert "5 accepted, 1 not accepted" in api.run("status", "nightly").stdout
+
+
+@pytest.mark.parametrize(("verdict", "to_do"), [("Fail", False), ("Inconclusive", True)])
+def test_why_ends_with_one_act_where_a_slow_node_fails(api: Api, verdict: str, to_do: bool) -> None:
+    story(api)
+    slow = next(report for report in api.collections[paths.reports("ml")] if report["spec"]["nodeName"] == "slow")
+    slow["status"]["acceptance"] = acceptance(verdict)
+    hold_cluster(api, "slow")
+    stdout = api.run("why", "slow").stdout
+    assert ("shows whether it repeats" in stdout) is to_do
+    assert stdout.splitlines()[-1].startswith("  do ")
+
+
 def test_a_profile_that_no_operator_has_seen_is_not_of_an_older_spec(api: Api) -> None:
     api.profiles(profile_object() | {"status": {}})
     told = api.run("status", "nightly").stdout
@@ -209,8 +273,12 @@ def test_a_profile_that_no_operator_has_seen_is_not_of_an_older_spec(api: Api) -
 WIDE = "gb200-rack-0012-0003"
 
 
-def of_a_long_story(api: Api) -> None:
-    """A replayed node and a profile under way, as a simulated fleet has them: every column has something to say."""
+@pytest.mark.parametrize("columns", [120, 80])
+@pytest.mark.parametrize("words", [("nodes",), ("status",), ("status", "fleet-every-night")], ids="-".join)
+def test_a_screen_of_usual_names_fits_its_columns(
+    api: Api, words: tuple[str, ...], columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
     story(api)
     hot = {"throttledShare": "0.2", "throttleReason": "software_thermal"}
     hardware = {"product": "H100", "gpus": 8, "pool": "NVIDIA-H100-80GB-HBM3"}
@@ -219,14 +287,10 @@ def of_a_long_story(api: Api) -> None:
     status |= {"waitsFor": "MaxConcurrentReached (612)", "best": "nvfp4 1.60x", "data": "SIMULATED (412/412)"}
     status |= {"nodes": {"failed": 1, "slow": 2}}
     api.profiles(profile_object("fleet-every-night", status=status))
-
-
-@pytest.mark.parametrize("words", [("nodes",), ("status",)], ids="-".join)
-def test_a_table_of_usual_names_fits_120_columns(api: Api, words: tuple[str, ...]) -> None:
-    of_a_long_story(api)
     done = api.run(*words)
     assert done.exit_code == 0
-    assert max(map(len, done.stdout.splitlines())) <= 120, done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= columns, done.stdout
+    assert "SIMULATED" in done.stdout
 
 
 def unfolded(table: str) -> list[dict[str, str]]:
@@ -273,12 +337,6 @@ def test_tables_of_several_profiles_and_pools_fit_120_columns_and_lose_nothing(
     assert max(map(len, api.run("status").stdout.splitlines())) <= 120
 
 
-def test_a_name_that_people_copy_is_whole_where_other_columns_can_give_way() -> None:
-    pools, node = "-".join(["pool"] * 30), "n" * 50
-    table = as_columns([{"node": node, "pool": pools, "best": "x" * 40}], ["pool"], ["node"]).splitlines()
-    assert [line.split() for line in table[1:3]] == [[node, "pool-" * 4, "x" * 40], ["pool-" * 4]]
-
-
 def test_status_of_one_profile_tells_its_conditions_reasons_and_pools(api: Api) -> None:
     status = {
         "phase": "Running",
@@ -290,20 +348,23 @@ def test_status_of_one_profile_tells_its_conditions_reasons_and_pools(api: Api) 
     accepted = {"type": "Accepted", "status": "True", "reason": "Accepted", "message": "ok", "lastTransitionTime": "t"}
     pool = {"name": "NVIDIA-GB200", "nodes": 10, "slowNodes": ["a", "b"], "simulated": True, "bestRecipe": "nvfp4"}
     pool |= {"speedup": "1.6", "teraflopsPerGPU": "1554.39", "tokensPerSecond": "153986", "tokensPerJoule": "34"}
-    api.profiles(profile_object(status=status | {"conditions": [accepted], "pools": [pool]}))
+    risky = pool | {"name": "NVIDIA-GB300", "lastLayersBF16": 0}
+    api.profiles(profile_object(status=status | {"conditions": [accepted], "pools": [pool, risky]}))
     told = api.run("status", "nightly").stdout
     assert told.startswith("ml/nightly: Running\n")
+    assert told.count("\nRisk of nvfp4: ") == 1
     for words in (
         "24 matched, 22 eligible, 6 queued",
         "1 node Busy, for example n7: A pod holds its GPUs.",
-        "NVIDIA-GB200: 10 nodes; nvfp4 1.60x, 1,550 TFLOP/s per GPU, 154,000 tokens/s a node; "
-        "34 tokens/J with nvfp4; slow: a, b; SIMULATED",
+        "NVIDIA-GB200: 10 nodes; nvfp4 1.60x, no known risk, 1,550 TFLOP/s per GPU, 154,000 tokens/s a node "
+        "(sum of its GPUs); 34 tokens/J with nvfp4; slow: a, b; SIMULATED",
         "of an older spec",
+        "next run     none: the profile has no schedule",
     ):
         assert words in told
 
 
-def test_status_of_one_profile_has_every_recipe_of_each_pool_the_fastest_first(api: Api) -> None:
+def test_every_recipe_of_each_pool_is_listed_the_fastest_first_and_nothing_is_coloured(api: Api) -> None:
     story(api)
     api.reports(measured("gone-wrong", rows=[recipe_row("mxfp8", 1.3, verdict="fallback")]))
     table = [line.split() for line in api.run("status", "nightly").stdout.splitlines() if "NVIDIA-" in line]
@@ -312,6 +373,10 @@ def test_status_of_one_profile_has_every_recipe_of_each_pool_the_fastest_first(a
         ("mxfp8", "fallback"),
         ("bf16", "verified"),
     ]
+    api.profiles()
+    for words in (("nodes",), ("status",), ("status", "nightly"), ("status", "nobody")):
+        done = api.run(*words)
+        assert "\033" not in done.stdout + done.stderr
 
 
 def test_status_without_the_right_to_list_reports_says_what_is_left_out(api: Api) -> None:
@@ -335,13 +400,10 @@ def test_figures_of_status_are_numbers_in_json(api: Api) -> None:
     assert yaml.safe_load(api.run("status", "-o", "yaml").stdout) == [row]
 
 
-def test_a_command_that_does_not_exist_gets_a_near_name(api: Api) -> None:
+def test_what_does_not_exist_gets_a_near_name(api: Api) -> None:
     done = api.run("stauts")
     assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr == "error: there is no command stauts; did you mean status? See kubectl precision --help\n"
-
-
-def test_a_profile_that_does_not_exist_gets_a_near_name(api: Api) -> None:
     api.profiles(profile_object())
     for command in ("status", "nodes"):
         done = api.run(command, "nightyl")
@@ -350,18 +412,18 @@ def test_a_profile_that_does_not_exist_gets_a_near_name(api: Api) -> None:
         assert done.stderr == f"error: {told}\n"
 
 
-def test_no_profile_says_how_to_make_one(api: Api) -> None:
+def test_no_profile_says_how_to_make_one_and_names_that_people_copy_are_whole(api: Api) -> None:
     api.profiles()
     assert api.run("status").stdout.startswith("There is no profile in namespace ml. Create one: kubectl explain")
     assert api.printed("status") == []
+    pools, node = "-".join(["pool"] * 30), "n" * 50
+    table = as_columns([{"node": node, "pool": pools, "best": "x" * 40}], ["pool"], ["node"]).splitlines()
+    assert [line.split() for line in table[1:3]] == [[node, "pool-" * 4, "x" * 40], ["pool-" * 4]]
 
 
-def test_all_namespaces_and_one_exclude_each_other(api: Api) -> None:
+def test_all_namespaces_ask_for_all_of_them_and_exclude_one(api: Api) -> None:
     done = api.run("status", "-A", "-n", "ml")
     assert (done.exit_code, "exclude each other" in done.stderr) == (2, True)
-
-
-def test_all_namespaces_ask_for_all_of_them(api: Api) -> None:
     api.profiles(profile_object())
     assert [row["namespace"] for row in api.printed("status", "-A")] == ["ml"]
     assert api.asked[-1][0] == paths.profiles()
@@ -408,14 +470,6 @@ def test_a_timeout_that_is_none_is_wrong_input(api: Api, words: tuple[str, ...],
     assert "is no duration; write for example 30s or 2m" in done.stderr
 
 
-def test_nothing_is_coloured(api: Api) -> None:
-    story(api)
-    api.profiles()
-    for words in (("nodes",), ("status",), ("status", "nightly"), ("status", "nobody")):
-        done = api.run(*words)
-        assert "\033" not in done.stdout + done.stderr
-
-
 def test_reports_without_a_training_rate_are_no_fleet_to_plan_with(api: Api) -> None:
     api.profiles(profile_object())
     api.hold(paths.NODES, {"metadata": {"name": "a", "uid": "uid-a", "labels": {}}})
@@ -428,11 +482,7 @@ def test_reports_without_a_training_rate_are_no_fleet_to_plan_with(api: Api) -> 
 def test_all_nodes_of_the_cluster_are_listed_each_with_the_operators_reason(api: Api) -> None:
     api.profiles(profile_object(workload={"preset": "llama3-8b"}, status={}))
     api.reports(measured("measured"))
-    nodes = [node_object(name=name) for name in ("measured", "new", "elsewhere")]
-    nodes += [node_object(name="cordoned", unschedulable=True)]
-    api.hold(paths.NODES, *nodes)
-    for path in (paths.pods("ml"), paths.jobs("ml"), paths.collection("apps/v1", "deployments", "ml")):
-        api.hold(path)
+    hold_cluster(api, "measured", "new", "elsewhere", node_object(name="cordoned", unschedulable=True))
     found = {row["node"]: row for row in api.printed("nodes", "--all")}
     assert set(found) == {"measured", "new", "elsewhere", "cordoned"}
     assert (found["cordoned"]["state"], found["cordoned"]["reason"]) == ("Waiting", "Cordoned")

@@ -1,7 +1,5 @@
 """`support-bundle`: what is in the archive, what is not, and what it says where it may not look."""
 
-from __future__ import annotations
-
 import json
 import tarfile
 from pathlib import Path
@@ -169,18 +167,17 @@ def test_logs_and_metrics_are_of_pods_that_the_releases_deployments_own(
     else:
         program(api, "precision-system", "lookalike", {"containers": [container]}, of="another")
     assert api.run("support-bundle", *asked, "-o", str(tmp_path / "b.tgz")).exit_code == 0
-    found = {name for name in files_of(tmp_path / "b.tgz") if name.startswith(("logs/", "metrics/"))}
+    files = files_of(tmp_path / "b.tgz")
+    found = {name for name in files if name.startswith(("logs/", "metrics/"))}
     seen = not rights or asked[-1] == "precision-system"  # else nothing says where the release is
     assert found == ({f"logs/{POD}-operator.log", f"metrics/{POD}-operator.txt"} if seen else set())
+    assert ("are of what calls itself the operator in" in str(files["problems.txt"])) == (bool(rights) and seen)
     assert not any("bare" in path or "lookalike" in path for path, _ in api.asked)
 
 
-def test_figures_and_lists_are_not_taken_for_secrets() -> None:
+def test_figures_and_lists_are_no_secrets_and_a_file_that_is_no_archive_is_refused(api: Api) -> None:
     text = json.dumps({"trainingFlopsPerToken": 4.8e10, "imagePullSecrets": [], "secret": ["a"], "token": {"b": 1}})
     assert without_secrets(text) == text
-
-
-def test_a_file_that_is_no_archive_is_refused(api: Api) -> None:
     done = api.run("support-bundle", "-o", "json")
     assert (done.exit_code, done.stdout) == (2, "")
     assert "name it for example bundle.tar.gz" in done.stderr

@@ -1,7 +1,5 @@
 """The door to the API server: a real HTTP server that misbehaves, and the real API server."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import weakref
@@ -179,10 +177,12 @@ async def test_a_server_that_does_not_answer_is_left_at_the_deadline(tmp_path: P
     assert str(error) == "GET /api/v1/nodes/n1: no answer within 0.2 s"
 
 
-async def test_nobody_at_the_address_is_unreachable(tmp_path: Path) -> None:
+async def test_a_missing_kubeconfig_or_nobody_at_the_address_is_said(tmp_path: Path) -> None:
     async with Cluster.connect(write_kubeconfig(tmp_path / "config", "http://127.0.0.1:1")) as cluster:
         error = await error_from(cluster.get("/api/v1/nodes/n1"))
     assert (error.status, error.reason) == (0, "Unreachable")
+    with pytest.raises(ConnectionProblem, match=r"there is no kubeconfig at /nowhere.*--kubeconfig or \$KUBECONFIG"):
+        await connection("/nowhere")
 
 
 async def test_a_log_without_end_is_cut_at_the_limit(tmp_path: Path) -> None:
@@ -289,16 +289,14 @@ async def test_a_broken_kubeconfig_is_a_problem_that_names_the_file(tmp_path: Pa
         await connection(str(path))
 
 
-async def test_a_missing_kubeconfig_says_how_to_name_one() -> None:
-    with pytest.raises(ConnectionProblem, match=r"there is no kubeconfig at /nowhere.*--kubeconfig or \$KUBECONFIG"):
-        await connection("/nowhere")
-
-
-async def test_the_context_names_the_namespace_and_kopf_gets_the_same_credentials(tmp_path: Path) -> None:
+async def test_the_context_names_the_namespace_and_names_in_paths_are_quoted(tmp_path: Path) -> None:
     kubeconfig = write_kubeconfig(tmp_path / "config", "https://127.0.0.1:6443")
     found = await kopf_connection(kubeconfig)
     assert (found.server, found.scheme, found.token) == ("https://127.0.0.1:6443", "Bearer", "secret")
     assert (await connection(kubeconfig)).namespace == found.default_namespace == "team"
+    assert item(profiles("ml"), "a/b?", "status").endswith("/namespaces/ml/precisionprofiles/a%2Fb%3F/status")
+    assert jobs("ml") == "/apis/batch/v1/namespaces/ml/jobs"
+    assert config_maps() == "/api/v1/configmaps"
 
 
 @pytest.mark.parametrize(("server", "proxied"), [("https://127.0.0.1:1", False), ("https://api.example:6443", True)])
@@ -319,12 +317,6 @@ async def test_an_expired_token_of_an_exec_plugin_is_renewed(tmp_path: Path) -> 
     user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(plugin)}}
     found = await connection(write_kubeconfig(tmp_path / "config", "https://127.0.0.1:1", user))
     assert [await authorization(found.configuration) for _ in range(2)] == ["Bearer t2", "Bearer t3"]
-
-
-def test_names_in_paths_are_quoted() -> None:
-    assert item(profiles("ml"), "a/b?", "status").endswith("/namespaces/ml/precisionprofiles/a%2Fb%3F/status")
-    assert jobs("ml") == "/apis/batch/v1/namespaces/ml/jobs"
-    assert config_maps() == "/api/v1/configmaps"
 
 
 @pytest.mark.cluster

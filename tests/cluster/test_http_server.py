@@ -1,13 +1,13 @@
 """The door of operator and exporter, with clients that ask half, read slowly, or come in crowds."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
+import socket
 import tracemalloc
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
@@ -40,13 +40,18 @@ async def metrics_served(request_seconds: float = 5.0, response_seconds: float =
 
 
 @asynccontextmanager
-async def connected(port: int, count: int, addresses: int, words: bytes) -> AsyncIterator[list[Stream]]:
-    """So many connections from so many addresses, each of which has said `words`."""
+async def connected(
+    port: int, count: int, addresses: int, words: bytes, buffer: int = PAGE_BYTES
+) -> AsyncIterator[list[Stream]]:
+    """So many connections from so many addresses, each of which has said `words`; they take `buffer` bytes at once."""
     streams: list[Stream] = []
     try:
         for number in range(count):
-            source = (f"127.0.0.{2 + number % addresses}", 0)
-            streams.append(await asyncio.open_connection("127.0.0.1", port, local_addr=source))
+            sock = socket.socket()
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
+            sock.bind((f"127.0.0.{2 + number % addresses}", 0))
+            sock.connect(("127.0.0.1", port))
+            streams.append(await asyncio.open_connection(sock=sock, limit=buffer))
             streams[-1][1].write(words)
         await asyncio.sleep(0.2)
         yield streams
@@ -87,12 +92,7 @@ HALF, SLOW = b"GET /metr", b"GET /metrics HTTP/1.1\r\n" + HEAD_END
 
 @pytest.mark.parametrize(
     ("words", "count", "addresses", "most"),
-    [
-        (HALF, 40, 1, MOST_OF_ADDRESS),
-        (SLOW, 40, 1, MOST_OF_ADDRESS),
-        (HALF, 400, 100, MOST),
-        (SLOW, 400, 20, MOST),
-    ],
+    [(HALF, 40, 1, MOST_OF_ADDRESS), (SLOW, 40, 1, MOST_OF_ADDRESS), (HALF, 400, 100, MOST), (SLOW, 400, 20, MOST)],
     ids=["half requests of an address", "slow readers of an address", "half requests of all", "slow readers of all"],
 )
 async def test_connections_are_bounded_and_another_address_is_still_answered(
@@ -104,12 +104,37 @@ async def test_connections_are_bounded_and_another_address_is_still_answered(
 
 
 async def test_of_an_address_the_oldest_half_request_makes_room() -> None:
-    async with (
-        metrics_served() as port,
-        connected(port, 1, 1, SLOW) as [asked],
-        connected(port, MOST_OF_ADDRESS, 1, HALF) as streams,
-    ):
-        assert [stream[0].at_eof() for stream in (asked, *streams[:2])] == [False, True, False]
+    async with metrics_served() as port, connected(port, 1, 1, SLOW, 1 << 20) as [(asked, _)]:
+        reading = asyncio.create_task(asked.read())
+        async with connected(port, MOST_OF_ADDRESS, 1, HALF) as streams:
+            assert [stream[0].at_eof() for stream in streams[:2]] == [True, False]
+            assert len(await reading) > len(BODY)
+
+
+async def test_who_comes_takes_the_place_of_the_slowest_and_keeps_it_while_a_crowd_comes_again() -> None:
+    async with metrics_served() as port, connected(port, 300, 60, SLOW):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        async with connected(port, 100, 60, SLOW):
+            assert open_at(port) == MOST
+            writer.write(SLOW)
+            assert len(await reader.read(-1)) > len(BODY)
+
+
+async def test_a_response_that_is_read_too_slowly_ends_before_its_time() -> None:
+    async with metrics_served(60.0, 12.0) as port, connected(port, 4, 1, SLOW):
+        assert open_at(port) == 4
+        await asyncio.to_thread(eventually, lambda: open_at(port) == 0, 8.0)
+
+
+async def test_of_a_response_that_is_read_nothing_is_logged_when_its_time_is_over() -> None:
+    errors: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
+    async with metrics_served(5.0, 0.6) as port:
+        assert [await answer(port, "/metrics") for _ in range(4)] == [200] * 4
+        async with connected(port, 8, 1, SLOW, 1 << 20) as streams:
+            await asyncio.gather(*(reader.read(1 << 20) for reader, _ in streams))
+        await asyncio.sleep(0.8)
+    assert errors == []
 
 
 @pytest.mark.parametrize("words", [HALF, SLOW, b""], ids=["half", "slow", "silent"])

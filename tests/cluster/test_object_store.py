@@ -1,7 +1,5 @@
 """The object store: in whatever order events and lists come, it ends with what the cluster has."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import pytest
@@ -92,9 +90,14 @@ def test_what_is_no_resource_version_is_older_than_any(value: object) -> None:
     assert resource_version(value) < resource_version("0") < resource_version("9") < resource_version("10")
 
 
-def test_an_object_without_metadata_has_no_identity_and_is_not_taken() -> None:
+def test_what_we_deleted_or_has_no_metadata_does_not_come() -> None:
     store: ObjectStore[int] = ObjectStore()
     assert not store.put(identity({}), 1)
+    assert store.objects == {}
+    store: ObjectStore[int] = ObjectStore()
+    store.put(Identity("u1", "a", 5), 5)
+    store.delete("u1")
+    assert not store.put(Identity("u1", "a", 9), 9), "an event of its end, with another version"
     assert store.objects == {}
 
 
@@ -107,11 +110,3 @@ def test_an_object_whose_label_was_taken_off_comes_back_with_the_label() -> None
     assert store.put(Identity("u1", "a", 9), 9)
     assert not store.put(Identity("u1", "a", 8), 8)
     assert store.objects == {"u1": 9}
-
-
-def test_an_object_that_we_have_deleted_ourselves_does_not_come_back() -> None:
-    store: ObjectStore[int] = ObjectStore()
-    store.put(Identity("u1", "a", 5), 5)
-    store.delete("u1")
-    assert not store.put(Identity("u1", "a", 9), 9), "an event of its end, with another version"
-    assert store.objects == {}

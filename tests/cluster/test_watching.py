@@ -1,7 +1,5 @@
 """Watches against a small API server: each is started when its kind can be listed, and started again when it ends."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

@@ -1,7 +1,5 @@
 """A program learns that its Deployment is deleted, whatever its watch missed, and that it is back."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from typing import Any

@@ -1,8 +1,5 @@
 """More profiles in a namespace than are served: the oldest are, none with an agent is dropped, the rest say so."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -34,11 +31,6 @@ def of_age(days: int, **changes: Any) -> ProfileView:
 FOUR = tuple(map(of_age, range(4)))
 
 
-def refusals(world: Observed) -> Mapping[str, str]:
-    """The reasons for which nothing is decided, by profile."""
-    return {item.profile.name: item.asked.reason for item in plan(world).profiles if isinstance(item.asked, Said)}
-
-
 @pytest.mark.parametrize(
     ("world", "expected"),
     [
@@ -68,7 +60,7 @@ def refusals(world: Observed) -> Mapping[str, str]:
     ],
 )
 def test_the_oldest_are_served_and_those_with_an_agent(world: Observed, expected: set[str]) -> None:
-    assert refusals(world) == {
+    assert {item.profile.name: item.asked.reason for item in plan(world).profiles if isinstance(item.asked, Said)} == {
         **dict.fromkeys(expected, "TooManyProfiles"),
         **({"p3": "InvalidSpec"} if any(p.problem for p in world.profiles) else {}),
     }

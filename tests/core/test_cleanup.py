@@ -1,7 +1,5 @@
 """What becomes of Jobs that wait: for Kueue, for a place, for an image; and when their place is given back."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -28,10 +26,12 @@ def reasons(seen: Observed) -> list[str]:
     return [node_state.reason for node_state in plan(seen).profiles[0].node_states]
 
 
-def test_a_job_that_kueue_holds_waits_in_its_queue_and_takes_its_place_meanwhile() -> None:
+def test_a_job_that_kueue_holds_or_suspends_waits_in_its_queue() -> None:
     seen = observed([OWNER], nodes("n1", "n2"), jobs=(HELD,))
     assert reasons(seen) == ["WaitsInQueue", "MaxConcurrentReached"]
     assert "Its agent waits in Kueue queue research." in plan(seen).profiles[0].node_states[0].message
+    seen = observed([OWNER], jobs=(replace(HELD, active_since=None),), reports=(report(),))
+    assert (reasons(seen), closed(seen)) == (["WaitsInQueue"], None)
 
 
 def test_a_job_that_kueue_holds_goes_when_its_profile_is_suspended_and_one_that_runs_stays() -> None:
@@ -44,10 +44,7 @@ def test_a_job_that_kueue_holds_goes_when_its_profile_is_suspended_and_one_that_
     assert plan(observed([OWNER], jobs=(HELD,))).actions == ()
 
 
-TIMEOUTS = [(3600, "QueueTimeout"), (6 * 3600, None)]
-
-
-@pytest.mark.parametrize(("seconds", "reason"), TIMEOUTS)
+@pytest.mark.parametrize(("seconds", "reason"), [(3600, "QueueTimeout"), (6 * 3600, None)])
 def test_the_queue_timeout_gives_the_place_back_and_is_no_failure(seconds: int, reason: str | None) -> None:
     found = closed(observed([profile(idle={"queueTimeoutSeconds": seconds}, **QUEUED)], jobs=(HELD,)))
     assert (found.reason if found else None) == reason
@@ -75,16 +72,15 @@ def test_from_its_release_on_the_pending_timeout_runs(minutes: int, reason: str 
     assert (found.reason if found else None) == reason
 
 
-def test_a_job_that_kueue_suspends_in_the_midst_of_its_run_is_queued_again_not_failed() -> None:
-    seen = observed([OWNER], jobs=(replace(HELD, active_since=None),), reports=(report(),))
-    assert (reasons(seen), closed(seen)) == (["WaitsInQueue"], None)
-
-
-def test_an_agent_with_a_queue_is_created_suspended_with_its_label_and_one_without_is_not() -> None:
+def test_places_of_two_profiles_are_counted_and_suspended_jobs_are_made_for_queues() -> None:
     (held,), (free,) = (plan(observed([of])).actions for of in (OWNER, profile()))
     assert held.job["spec"]["suspend"] is True  # type: ignore[union-attr]
     assert held.job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "research"  # type: ignore[union-attr]
     assert "suspend" not in free.job["spec"]  # type: ignore[union-attr]
+    other = job("n2", "other", suspended=True, created=HOURS_AGO)
+    tight = profile(rollout=at_once(4) | {"powerBudgetWatts": 12_000}, **QUEUED)
+    seen = observed([tight, profile("other", **QUEUED)], nodes("n1", "n2", "n3"), jobs=(HELD, other))
+    assert reasons(seen) == ["WaitsInQueue", "MeasuredByAnotherProfile", "PowerBudgetReached"]
 
 
 CONDITIONS: dict[str, tuple[dict[str, Any], bool, bool]] = {
@@ -159,16 +155,6 @@ def marked(*jobs: JobView, of: ProfileView | None = None) -> list[str]:
     return [action.reason for action in decided.actions if isinstance(action, MarkStale)]
 
 
-def test_figures_that_are_out_of_date_are_marked_also_where_nothing_may_start() -> None:
+def test_figures_out_of_date_are_marked_where_nothing_may_start_by_one_writer() -> None:
     assert marked() == ["SpecChange"]
-
-
-def test_a_report_has_one_writer_a_pass() -> None:
     assert marked(job(run="new")) == []
-
-
-def test_agents_of_two_profiles_on_one_rack_are_both_counted_while_kueue_holds_them() -> None:
-    other = job("n2", "other", suspended=True, created=HOURS_AGO)
-    tight = profile(rollout=at_once(4) | {"powerBudgetWatts": 12_000}, **QUEUED)
-    seen = observed([tight, profile("other", **QUEUED)], nodes("n1", "n2", "n3"), jobs=(HELD, other))
-    assert reasons(seen) == ["WaitsInQueue", "MeasuredByAnotherProfile", "PowerBudgetReached"]

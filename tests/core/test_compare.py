@@ -1,7 +1,5 @@
 """Two sides held against each other: pairs beat groups, one difference at a time, noise is called noise."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 
@@ -67,7 +65,7 @@ def test_two_groups_without_spread_give_the_ratio_itself(n: int, m: int, change:
     assert found.rows[0].rate.value == pytest.approx(change)
 
 
-def test_the_interval_of_two_medians_is_as_wide_as_the_textbook_says() -> None:
+def test_intervals_are_the_textbooks_of_medians_and_of_one_nodes_two_runs() -> None:
     a = side("a", *(point(f"a{i}", math.exp(x)) for i, x in enumerate((1.0, 2.0, 3.0))))
     b = side("b", *(point(f"b{i}", math.exp(x)) for i, x in enumerate((2.0, 4.0, 6.0))))
     rate = made(compare(a, b)).rows[0].rate
@@ -75,6 +73,11 @@ def test_the_interval_of_two_medians_is_as_wide_as_the_textbook_says() -> None:
     # Welch's df = 2 (se_a^2 + se_b^2)^2 / (se_a^4 + se_b^4) = 2.94 -> 2, t = 4.3027
     assert math.log(rate.value) == pytest.approx(2)
     assert math.log(rate.interval.upper) == pytest.approx(2 + 4.302653 * math.hypot(0.869301, 1.738603), rel=1e-5)
+    a = Point("n", HERE, (ComparedFigure("nvfp4", 1e5, 0.003),))
+    b = Point("n", NEW_DRIVER, (ComparedFigure("nvfp4", 1.02e5, 0.004),))
+    rate = made(compare(side("a", a), side("b", b))).rows[0].rate
+    assert (rate.interval.upper - rate.interval.lower) / 2 / rate.value == pytest.approx(0.005)
+    assert rate.answer == "more"
 
 
 def test_pairs_find_what_groups_of_the_same_figures_cannot() -> None:
@@ -94,7 +97,7 @@ def scattered(count: int) -> tuple[Side, Side]:
     return a, b
 
 
-def test_few_nodes_do_not_show_that_two_sides_are_equal() -> None:
+def test_few_nodes_do_not_show_equality_and_wild_ones_name_no_number() -> None:
     few = made(compare(*scattered(4))).rows[0].rate
     assert few.interval.lower < 0.97
     assert few.answer == "not_known"
@@ -102,9 +105,6 @@ def test_few_nodes_do_not_show_that_two_sides_are_equal() -> None:
     assert few.nodes_needed == 8
     enough = made(compare(*scattered(8))).rows[0].rate
     assert (enough.answer, enough.nodes_needed) == ("no_difference", 7)
-
-
-def test_nodes_that_differ_too_much_name_no_number_that_would_do() -> None:
     a = side("a", *(point(f"n{i}", 1e5) for i in range(4)))
     b = side("b", *(point(f"n{i}", 1e5 * (9.0 if i % 2 else 1 / 9), setting=NEW_DRIVER) for i in range(4)))
     rate = made(compare(a, b)).rows[0].rate
@@ -170,14 +170,11 @@ def test_nodes_on_which_nothing_has_changed_do_not_dilute_the_difference() -> No
     assert "2 nodes are left out: nothing has changed on them" in found.notes
 
 
-def test_what_was_not_recorded_is_no_difference_and_is_told() -> None:
+def test_what_was_not_recorded_or_is_told_shorter_is_no_difference() -> None:
     old = Setting(driver="570")
     found = made(compare(side("a", point("n", 1.0, setting=old)), side("b", point("n", 1.0, setting=NEW_DRIVER))))
     assert found.difference == "driver"
     assert any("hardware, software, workload, method, data" in note for note in found.notes)
-
-
-def test_a_driver_told_with_and_without_its_last_part_is_no_difference() -> None:
     long, short = replace(HERE, driver="580.95.05"), replace(HERE, driver="580.95")
     for other in ("n", "m"):
         found = compare(side("a", point("n", 1.0, setting=short)), side("b", point(other, 1.0, setting=long)))
@@ -204,7 +201,7 @@ def test_throttled_nodes_stay_in_pairs_and_are_left_out_of_groups() -> None:
     assert "left out, since throttled: 1 node with nvfp4" in groups.notes
 
 
-def test_a_node_that_a_mean_would_follow_is_named_and_does_not_move_the_medians() -> None:
+def test_a_node_that_a_mean_would_follow_is_named_and_a_little_one_not() -> None:
     a = side("a", *(point(f"a{i}", 1e5 + i) for i in range(9)), point("late", 8e4))
     b = side("b", *(point(f"b{i}", 1.2e5 + i, setting=replace(HERE, hardware="H100")) for i in range(10)))
     found = made(compare(a, b))
@@ -214,27 +211,13 @@ def test_a_node_that_a_mean_would_follow_is_named_and_does_not_move_the_medians(
         "nvfp4: late gives 80.0% of the median of a; a mean over nodes would follow that to 1.227, "
         "the medians give 1.200"
     )
-
-
-def test_nodes_that_differ_a_little_are_not_named() -> None:
     a = side("a", *(point(f"a{i}", 1e5 * (1 + 0.01 * i)) for i in range(6)))
     b = side("b", *(point(f"b{i}", 1e5 * (1 + 0.012 * i)) for i in range(6)))
     assert made(compare(a, b)).notes == ()
 
 
-def test_an_interval_of_one_node_comes_from_its_two_runs() -> None:
-    a = Point("n", HERE, (ComparedFigure("nvfp4", 1e5, 0.003),))
-    b = Point("n", NEW_DRIVER, (ComparedFigure("nvfp4", 1.02e5, 0.004),))
-    rate = made(compare(side("a", a), side("b", b))).rows[0].rate
-    assert (rate.interval.upper - rate.interval.lower) / 2 / rate.value == pytest.approx(0.005)
-    assert rate.answer == "more"
-
-
-def test_a_figure_that_one_side_lacks_is_no_row() -> None:
+def test_what_one_side_lacks_is_no_row_and_an_empty_side_is_refused() -> None:
     found = made(compare(side("a", point("n", 1.0, joules=1.0)), side("b", point("n", 1.0))))
     assert found.rows[0].tokens_per_joule is None
-
-
-def test_an_empty_side_is_refused_by_name() -> None:
     told = refused(compare(side("driver 570"), side("b", point("n", 1.0))))
     assert (told.reason, "driver 570 has no usable figure" in told.message) == ("NothingInCommon", True)

@@ -1,7 +1,5 @@
 """From any state, through any accident, killed after any write: plans keep their limits and come to an end."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any

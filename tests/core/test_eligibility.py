@@ -1,7 +1,5 @@
 """Which nodes are measured, and what a user is told about those that are not."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -112,17 +110,13 @@ CASES: dict[str, dict[str, dict[str, Any]]] = {
         "more GPUs than there are": node_object(gpus="80"),
         "virtual GPUs": node_object(EIGHT_H100 | {"nvidia.com/vgpu.present": "true"}),
     },
-    "GPUsNotReady": {
-        "device plugin not up": node_object(gpus=None),
-    },
+    "GPUsNotReady": {"device plugin not up": node_object(gpus=None)},
     "UnknownProduct": {
         "PCI device found, no driver yet": node_object(
             {"feature.node.kubernetes.io/pci-0302_10de.present": "true"}, gpus=None
         ),
     },
-    "NoGPU": {
-        "CoreWeave CPU node": node_object({"gpu.nvidia.com/model": ""}, gpus=None),
-    },
+    "NoGPU": {"CoreWeave CPU node": node_object({"gpu.nvidia.com/model": ""}, gpus=None)},
     "Cordoned": {
         "cordoned by its taint": node_object(
             taints=[{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}]
@@ -136,9 +130,7 @@ CASES: dict[str, dict[str, dict[str, Any]]] = {
             taints=[{"key": "skyhook.nvidia.com", "value": "runtime-required", "effect": "NoSchedule"}]
         ),
     },
-    "NotReady": {
-        "unreachable": node_object(taints=[{"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}]),
-    },
+    "NotReady": {"unreachable": node_object(taints=[{"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}])},
     "NodeDeleting": {
         "scaled down": node_object(
             taints=[{"key": "ToBeDeletedByClusterAutoscaler", "value": "1", "effect": "NoSchedule"}]
@@ -193,12 +185,7 @@ BY_CLAIM: dict[str, tuple[dict[str, Any], list[SliceView], str, int]] = {
         0,
     ),
     "a device that is named twice": (NO_PLUGIN, [view(gpu_device(0), gpu_device(0))], "GPUsNotReady", 0),
-    "more GPUs than any machine has": (
-        NO_PLUGIN,
-        [resource_slice("NVIDIA GB200", count=64)],
-        "GPUsNotReady",
-        0,
-    ),
+    "more GPUs than any machine has": (NO_PLUGIN, [resource_slice("NVIDIA GB200", count=64)], "GPUsNotReady", 0),
     "an empty slice": (NO_PLUGIN, [view()], "GPUsNotReady", 0),
     "slices that are gone": (node_object(gpus=None), [], "GPUsNotReady", 0),
     "slices that are gone, and no label that names the GPU": (
@@ -250,9 +237,12 @@ def test_a_node_with_a_tainted_gpu_names_it_and_its_taint() -> None:
     )
 
 
-def test_label_and_slice_name_one_product_and_one_pool() -> None:
+def test_label_and_slice_name_one_product_and_a_compute_domain_changes_nothing() -> None:
     by_claim, by_label = node_facts(NO_PLUGIN, slices=[H100_SLICE]), node_facts(node_object())
     assert (by_claim.product_name, by_claim.pool) == (by_label.product_name, by_label.pool)
+    assert slice_view(slice_object("NVIDIA GB200", count=1, driver="compute-domain.nvidia.com")) is None
+    facts = node_facts(node_object({"nvidia.com/gpu.product": "NVIDIA-GB200"}, gpus="4"), slices=[])
+    assert decide(facts, ANY).message == "4 whole GB200 GPUs. It is measured when its turn comes."
 
 
 LABELS = st.fixed_dictionaries(
@@ -287,12 +277,6 @@ def test_only_whole_gpus_of_a_supported_product_are_ever_eligible(
         assert {allocatable.get(key, "0") for key in ("nvidia.com/gpu.shared", "nvidia.com/mig-1g.23gb")} <= {"0", "x"}
         assert labels.get("nvidia.com/gpu.sharing-strategy", "none") == "none"
         assert labels.get("nvidia.com/mig.config") != "all-balanced"
-
-
-def test_a_compute_domain_slice_beside_device_plugin_gpus_changes_nothing() -> None:
-    assert slice_view(slice_object("NVIDIA GB200", count=1, driver="compute-domain.nvidia.com")) is None
-    facts = node_facts(node_object({"nvidia.com/gpu.product": "NVIDIA-GB200"}, gpus="4"), slices=[])
-    assert decide(facts, ANY).message == "4 whole GB200 GPUs. It is measured when its turn comes."
 
 
 RESERVED = [{"key": "team", "value": "a", "effect": "NoSchedule"}]
@@ -375,15 +359,12 @@ def test_a_node_that_is_not_meant_can_be_told_why(target: dict[str, Any], why: s
     assert mismatch(Target.model_validate(target), facts_with(rack="r7")) == why
 
 
-def test_nodes_without_gpus_are_meant_only_when_somebody_selects_them() -> None:
+def test_nodes_without_gpus_are_meant_when_selected_and_unnamed_gpus_reported() -> None:
     cpu = node_facts(node_object({"role": "web"}, gpus=None))
     assert not matches(ANY, cpu)
     assert not matches(Target.model_validate({"products": ["H100"]}), cpu)
     assert matches(Target.model_validate({"nodeSelector": {"role": "web"}}), cpu)
     assert matches(Target.model_validate({"nodeNames": ["n1"]}), cpu)
-
-
-def test_gpus_that_no_label_names_are_reported_whatever_product_is_asked_for() -> None:
     target = Target.model_validate({"products": ["GB300"]})
     unnamed = node_facts(node_object({"nvidia.com/gpu.clique": "cluster.388"}, gpus="4"))
     assert matches(target, unnamed)

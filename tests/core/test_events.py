@@ -1,7 +1,5 @@
 """Few events, each once: conditions that turn and new reasons to fail, never one event a node."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 
@@ -73,19 +71,19 @@ def test_a_failure_is_told_with_how_many_nodes_and_one_of_them() -> None:
 NOTE = Note("Warning", "AgentCrashed", "4 node(s), e.g. n1: So it is.")
 
 
-def test_the_same_words_on_the_same_profile_are_the_same_event_at_any_time() -> None:
+def test_an_event_is_its_words_on_its_profile_at_any_time() -> None:
     first, later = event(profile(), NOTE, NOW), event(profile(), NOTE, NOW + MINUTE)
     assert first["metadata"] == later["metadata"]
     assert first["lastTimestamp"] != later["lastTimestamp"]
-
-
-def test_other_words_and_other_profiles_are_other_events() -> None:
     made = [
         event(profile(), NOTE, NOW),
         event(profile(uid="another"), NOTE, NOW),
         event(profile(), Note("Warning", "AgentCrashed", "5 node(s)"), NOW),
     ]
     assert len({body["metadata"]["name"] for body in made}) == 3
+    body = event(profile(), NOTE, NOW)
+    assert body["metadata"]["namespace"] == body["involvedObject"]["namespace"] == "ml"
+    assert (body["involvedObject"]["name"], body["involvedObject"]["uid"]) == ("nightly", "uid-nightly")
 
 
 @pytest.mark.parametrize("name", ["a" * 253, "a" * 199 + "-b", "a" * 199 + ".b", "x"])
@@ -95,9 +93,3 @@ def test_an_event_can_be_written_whatever_the_length_of_name_and_message(name: s
     assert re.fullmatch(rf"{part}(\.{part})*", body["metadata"]["name"])
     assert len(body["metadata"]["name"]) <= 253
     assert len(body["message"]) <= 1024
-
-
-def test_an_event_is_shown_by_kubectl_describe_of_its_profile() -> None:
-    body = event(profile(), NOTE, NOW)
-    assert body["metadata"]["namespace"] == body["involvedObject"]["namespace"] == "ml"
-    assert (body["involvedObject"]["name"], body["involvedObject"]["uid"]) == ("nightly", "uid-nightly")

@@ -1,7 +1,5 @@
 """Profiles that always have something to measure share the nodes: none waits for ever, and none is favoured."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
@@ -63,22 +61,16 @@ def test_each_profile_gets_a_start_within_as_many_turns_as_there_are_profiles(pr
         assert all(cluster.starts[uid] > before.get(uid, 0) for uid in cluster.profiles), (before, cluster.starts)
 
 
-def test_a_young_profile_gets_the_node_that_an_older_one_would_measure_again_at_once() -> None:
+def test_the_young_and_the_idle_come_first_whatever_a_wrong_clock_says() -> None:
     old, young = profile("old", created=NOW - 9 * MINUTE, **ALWAYS), profile("young")
     done = report(owner="old", status=measured(startedAt="2026-11-21T08:50:00Z", ago=timedelta(minutes=1)))
     decided = plan(observed([old, young], reports=(done,)))
     assert [item.node_states[0].reason for item in decided.profiles] == ["MeasuredByAnotherProfile", "AgentStarting"]
-
-
-def test_a_profile_whose_last_start_a_wrong_clock_put_far_ahead_is_not_kept_out_for_it() -> None:
     first, second = profile("first", created=NOW - MINUTE, **ALWAYS), profile("second", **ALWAYS)
     ahead = report(owner="first", status=measured(startedAt="2030-01-01T00:00:00Z", ago=timedelta(minutes=9), basis={}))
     lately = report(owner="second", status=measured(startedAt="2026-11-21T08:50:00Z", ago=timedelta(minutes=1)))
     decided = plan(observed([first, second], reports=(ahead, lately)))
     assert [item.node_states[0].reason for item in decided.profiles] == ["AgentStarting", "MeasuredByAnotherProfile"]
-
-
-def test_the_profile_with_the_fewest_agents_is_first_whoever_has_waited_longest() -> None:
     busy, idle = profile("busy", created=NOW - MINUTE, rollout=at_once(9)), profile("idle")
     running = job("n1", "busy")
     seen = observed([busy, idle], nodes("n1", "n2"), jobs=(running,))
@@ -86,12 +78,16 @@ def test_the_profile_with_the_fewest_agents_is_first_whoever_has_waited_longest(
     assert second == {"busy": "MeasuredByAnotherProfile", "idle": "AgentStarting"}
 
 
-def test_where_each_profile_starts_is_the_same_whatever_the_order_they_are_listed_in() -> None:
+def test_what_somebody_asks_for_comes_first_and_the_order_of_lists_is_none() -> None:
     fleet = {f"uid-{n}": node_object(name=n) for n in NODES}
     three = [replace(profile(f"p{i}"), created=NOW - i * MINUTE) for i in range(3)]
     one, other = (plan(observed(order, fleet)) for order in (three, three[::-1]))
     told = [{(p.profile.name, s.facts.name): s.reason for p in d.profiles for s in p.node_states} for d in (one, other)]
     assert told[0] == told[1]
+    asked = report("n9", status=tried("succeeded", startedAt="2026-11-21T08:40:00Z"), rerun="now")
+    world = observed([profile()], nodes("n1", "n9"), reports=(asked,))
+    (start,) = (action for action in plan(world).actions if isinstance(action, Start))
+    assert start.facts.name == "n9"
 
 
 def test_nodes_that_were_never_tried_come_before_one_that_was_and_the_longest_ago_before_the_newest() -> None:
@@ -104,13 +100,6 @@ def test_nodes_that_were_never_tried_come_before_one_that_was_and_the_longest_ag
         seen = observed([profile()], nodes("n1", "n2", "n3", "n4"), dict.fromkeys(order, "team/train"), reports=reports)
         order += [action.facts.name for action in plan(seen).actions if isinstance(action, Start)]
     assert order == ["n3", "n4", "n2", "n1"], "a start that lies ahead is from a clock that has jumped back"
-
-
-def test_a_node_that_somebody_asks_for_comes_before_those_that_were_never_tried_once() -> None:
-    asked = report("n9", status=tried("succeeded", startedAt="2026-11-21T08:40:00Z"), rerun="now")
-    world = observed([profile()], nodes("n1", "n9"), reports=(asked,))
-    (start,) = (action for action in plan(world).actions if isinstance(action, Start))
-    assert start.facts.name == "n9"
 
 
 def test_nodes_that_no_agent_is_ever_scheduled_on_do_not_keep_the_others_waiting() -> None:

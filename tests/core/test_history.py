@@ -1,7 +1,5 @@
 """What a report remembers of older runs: the figures of each, from when newer ones take their place in the report."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from precision_api.kinds.report import ReportPast, ReportStatus
@@ -31,10 +29,7 @@ MEASURED = {"provenance": "measured", "simulated": [], "backend": "transformer-e
 
 
 def test_a_run_keeps_every_recipes_rate_and_energy_when_a_newer_result_takes_its_place() -> None:
-    rows = (
-        recipe_row("bf16", tokensPerSecondError="0.003"),
-        recipe_row("mxfp8", 1.4, tokensPerSecondError="0.012"),
-    )
+    rows = (recipe_row("bf16", tokensPerSecondError="0.003"), recipe_row("mxfp8", 1.4, tokensPerSecondError="0.012"))
     found = first_of(status(*rows, **MEASURED))
     assert found.recipe_tokens_per_second == {"bf16": "95000", "mxfp8": "133000"}
     assert found.recipe_tokens_per_joule == {"bf16": "19.5052", "mxfp8": "27.3073"}
@@ -42,18 +37,16 @@ def test_a_run_keeps_every_recipes_rate_and_energy_when_a_newer_result_takes_its
     assert (found.rate_error, found.throttled) == ("0.012", None)
 
 
-def test_the_newest_run_is_told_in_short_since_the_report_has_its_figures() -> None:
+def test_the_newest_run_is_told_in_short_and_a_failed_one_takes_no_place() -> None:
     newest, _ = remembered(status(), past(), 3)
     assert newest == past()
-
-
-def test_a_run_that_failed_takes_nobodys_place() -> None:
     failed = past(outcome="failed", reason="AgentCrashed")
     assert first_of(status(), failed) == ReportPast.model_validate(FIRST)
 
 
-def test_what_was_not_measured_stays_known_as_such() -> None:
+def test_what_was_not_measured_or_throttled_stays_known_as_such() -> None:
     assert first_of(status(**(MEASURED | {"backend": "torch-cpu"}))).data == "trial"
+    assert first_of(status(recipe_row("bf16", throttledShare="0.2"))).throttled is True
 
 
 def test_a_figure_that_did_not_stand_then_is_not_remembered() -> None:
@@ -68,25 +61,20 @@ def test_a_figure_that_did_not_stand_then_is_not_remembered() -> None:
     assert found.recipe_tokens_per_joule == {}
 
 
-def test_an_interval_that_is_not_known_of_every_rate_is_none() -> None:
+def test_what_is_remembered_travels_and_half_an_interval_is_none() -> None:
     rows = (recipe_row("bf16", tokensPerSecondError="0.003"), recipe_row("mxfp8", 1.4))
     assert first_of(status(*rows)).rate_error is None
+    before = status(recipe_row("bf16", tokensPerSecondError="0.003"))
+    after = before.model_copy(update={"history": remembered(before, past(), 3)})
+    assert ReportStatus.model_validate(report_json(after)).history == after.history
 
 
-def test_a_throttled_run_stays_known_as_such() -> None:
-    assert first_of(status(recipe_row("bf16", throttledShare="0.2"))).throttled is True
-
-
-def test_runs_are_remembered_once_each_and_as_many_as_the_profile_says() -> None:
+def test_each_run_is_remembered_once_but_one_that_comes_again_after_another() -> None:
     older = tuple(FIRST | {"run": name} for name in ("r1", "r0", "q9"))
     before = status(history=older)
     assert [one.run for one in remembered(before, past(), 3)] == ["r2", "r1", "r0"]
     assert [one.run for one in remembered(before, past("r1"), 3)] == ["r1", "r0", "q9"]
     assert [one.run for one in remembered(None, past(), 3)] == ["r2"]
-
-
-def test_a_run_that_comes_again_after_another_is_remembered_twice_each_time_with_its_own_figures() -> None:
-    """Older operators begin a run of the same identity when its cause comes again, as an agent after a rollback."""
     other = FIRST | {"run": "r2", "recipeTokensPerSecond": {"bf16": "7"}}
     earlier = FIRST | {"recipeTokensPerSecond": {"bf16": "5"}}
     told = remembered(status(recipe_row("bf16", tokensPerSecond="9"), history=(FIRST, other, earlier)), past("r3"), 4)
@@ -95,9 +83,3 @@ def test_a_run_that_comes_again_after_another_is_remembered_twice_each_time_with
         ("r2", "7"),
         ("r1", "5"),
     ]
-
-
-def test_what_is_remembered_travels_through_the_api_server() -> None:
-    before = status(recipe_row("bf16", tokensPerSecondError="0.003"))
-    after = before.model_copy(update={"history": remembered(before, past(), 3)})
-    assert ReportStatus.model_validate(report_json(after)).history == after.history

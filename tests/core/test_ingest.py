@@ -1,7 +1,5 @@
 """What a finished agent left behind becomes a report, or a reason: whatever it was."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import hashlib
@@ -147,19 +145,38 @@ def test_whatever_a_message_holds_it_ends_as_a_report(message: str, exit_code: i
     assert ReportStatus.model_validate(ingest.status_json(written)) == written
 
 
-def test_a_figure_that_no_report_can_hold_makes_the_result_damaged() -> None:
+def test_a_figure_that_is_not_valid_or_damaged_is_absent_and_no_best() -> None:
     absurd = Summary.model_validate(with_number(json.loads(GOOD.message), 1e300))
     written = ingest.read_status(finding(absurd, None), FINISHED, report(status=status()), "pool", NOW)
     assert (written.attempt.outcome, written.attempt.reason) == ("failed", "ResultDamaged")
     assert written.results == status().results, "the older result stays"
+    energy = {"valid": False, "reasons": ["CounterStuck"]}
+    broken = recipe_result("bf16").model_dump(mode="json", by_alias=True)
+    broken["training"]["energy"] = energy
+    written = status(recipes=(RecipeResult.model_validate(broken),))
+    told = ingest.status_json(written)["results"][0]
+    assert not told.keys() & {"watts", "tokensPerJoule", "speedup", "powerScope"}
+    assert told["powerInvalid"] == ["CounterStuck"]
+    assert written.tokens_per_joule is None
+    assert read("n1", "GB200", ReportStatus()).best is None
 
 
-def test_a_good_result_is_read_whole() -> None:
+def test_a_good_result_is_read_whole_and_without_its_own_log_the_summary_stands_alone() -> None:
     summary = summary_of(FINISHED, ended(GOOD.message))
     assert isinstance(summary, Summary)
     found = finding(summary, "noise on stderr\n" + "\n".join(GOOD.lines) + "\n")
     assert isinstance(found.result, MeasurementResult)
     assert (found.result, found.detail_problem) == (result(), "")
+    found = finding(read_message(GOOD.message), None, "connection refused")
+    assert found.result is None
+    assert "The summary is used." in found.detail_problem
+    written = ingest.read_status(found, FINISHED, report(), "pool", NOW)
+    assert (written.run.detail, written.run.detail_problem) == (None, found.detail_problem)
+    assert written.state == "Measured"
+    other = encode(result(node="node-2"))
+    summary = read_message(GOOD.message)
+    mixed = summary.model_copy(update={"detail": read_message(other.message).detail})
+    assert finding(mixed, "\n".join(other.lines)).detail_problem.startswith("DetailUnreadable: ")
 
 
 @pytest.mark.parametrize("watts", [1e300, 1.7e308, -1.0])
@@ -178,22 +195,6 @@ def test_a_power_limit_that_no_gpu_has_makes_the_full_result_unreadable(watts: f
     assert "enforced_limit_watts" in (written.run.detail_problem or "")
 
 
-def test_without_its_log_the_summary_stands_alone_and_says_so() -> None:
-    found = finding(read_message(GOOD.message), None, "connection refused")
-    assert found.result is None
-    assert "The summary is used." in found.detail_problem
-    written = ingest.read_status(found, FINISHED, report(), "pool", NOW)
-    assert (written.run.detail, written.run.detail_problem) == (None, found.detail_problem)
-    assert written.state == "Measured"
-
-
-def test_a_log_of_another_run_is_not_taken_for_this_ones() -> None:
-    other = encode(result(node="node-2"))
-    summary = read_message(GOOD.message)
-    mixed = summary.model_copy(update={"detail": read_message(other.message).detail})
-    assert finding(mixed, "\n".join(other.lines)).detail_problem.startswith("DetailUnreadable: ")
-
-
 def test_a_report_holds_figures_versions_origin_and_what_kubectl_shows() -> None:
     written = status()
     assert (written.hardware.product, written.hardware.pool) == ("GB200", "pool-1")
@@ -209,13 +210,15 @@ def test_a_report_holds_figures_versions_origin_and_what_kubectl_shows() -> None
     assert (bf16.recipe, bf16.tokens_per_second, bf16.speedup) == ("bf16", "123460", None)
 
 
-def test_a_run_that_ended_early_says_so() -> None:
+def test_a_run_that_ended_early_or_was_stopped_hands_in_what_it_has() -> None:
     written = status(partial={"reason": "deadline", "message": "2 of 3 passes"})
     assert written.state == "Partial"
     assert {c.type: (c.reason, c.message) for c in written.conditions}["Succeeded"] == (
         "Partial",
         "deadline: 2 of 3 passes",
     )
+    stopped = encode(result(partial={"reason": "terminated", "message": "the agent was told to stop"})).message
+    assert isinstance(summary_of(FINISHED, ended(stopped)), Summary)
 
 
 @pytest.mark.parametrize(
@@ -247,22 +250,6 @@ def test_a_result_of_another_node_than_that_on_which_its_pod_ran_is_none(of: Job
     found = summary_of(of, elsewhere)
     assert isinstance(found, NoResult)
     assert (found.reason, found.outcome) == ("ResultForeign", "failed")
-
-
-def test_an_agent_that_somebody_stopped_on_its_node_hands_in_what_it_has() -> None:
-    stopped = encode(result(partial={"reason": "terminated", "message": "the agent was told to stop"})).message
-    assert isinstance(summary_of(FINISHED, ended(stopped)), Summary)
-
-
-def test_a_figure_that_is_not_valid_is_absent_and_never_zero() -> None:
-    energy = {"valid": False, "reasons": ["CounterStuck"]}
-    broken = recipe_result("bf16").model_dump(mode="json", by_alias=True)
-    broken["training"]["energy"] = energy
-    written = status(recipes=(RecipeResult.model_validate(broken),))
-    told = ingest.status_json(written)["results"][0]
-    assert not told.keys() & {"watts", "tokensPerJoule", "speedup", "powerScope"}
-    assert told["powerInvalid"] == ["CounterStuck"]
-    assert written.tokens_per_joule is None
 
 
 VERDICTS = [
@@ -297,14 +284,10 @@ def test_a_recipe_that_does_not_learn_is_never_the_best(loss: str) -> None:
     assert found.recipe == "bf16"
 
 
-def test_without_any_figure_there_is_no_best() -> None:
-    assert read("n1", "GB200", ReportStatus()).best is None
-
-
 PROBLEM = NoResult(Said("AgentCrashed", words="It crashed."))
 
 
-def test_a_failure_keeps_the_older_result_and_says_which_attempt_failed() -> None:
+def test_a_failure_keeps_the_older_result_its_logs_end_and_any_message() -> None:
     before = report(status=status())
     second = replace(FAILED, attempt=2, run="r2")
     written = ingest.failed_status(PROBLEM, second, before, NOW + MINUTE)
@@ -312,16 +295,10 @@ def test_a_failure_keeps_the_older_result_and_says_which_attempt_failed() -> Non
     assert (written.attempt.run, written.attempt.number, written.attempt.outcome) == ("r2", 2, "failed")
     assert [(c.type, c.status) for c in written.conditions] == [("Fresh", "True"), ("Succeeded", "False")]
     assert written.state == "Failed"
-
-
-def test_a_failed_attempt_keeps_its_logs_end_until_the_next_one_ends() -> None:
     first = ingest.failed_status(PROBLEM, FAILED, report(), NOW, log="Traceback")
     assert ingest.report_json(first)["attempt"]["log"] == "Traceback"
     second = ingest.failed_status(PROBLEM, replace(FAILED, attempt=2), report(status=first), NOW)
     assert "log" not in ingest.report_json(second)["attempt"]
-
-
-def test_a_message_of_any_length_fits() -> None:
     written = ingest.failed_status(NoResult(Said("AgentCrashed", words="x" * 9000)), FAILED, report(), NOW)
     assert ReportStatus.model_validate(ingest.status_json(written)) == written
 
@@ -337,7 +314,7 @@ def test_conditions_turn_only_when_their_status_does() -> None:
     )
 
 
-def test_a_vanished_node_keeps_its_figures_and_is_no_longer_fresh() -> None:
+def test_a_vanished_node_keeps_its_figures_from_when_it_vanished_also_marked_twice() -> None:
     before = report(status=status())
     written = ingest.marked_status(MarkStale(before, Said("NodeGone", words="It is gone.")), NOW + MINUTE)
     assert (written.results, written.attempt, written.state) == (
@@ -346,15 +323,9 @@ def test_a_vanished_node_keeps_its_figures_and_is_no_longer_fresh() -> None:
         "NodeGone",
     )
     assert {c.type: (c.status, c.reason) for c in written.conditions}["Fresh"] == ("False", "NodeGone")
-
-
-def test_marking_twice_keeps_the_time_from_which_the_retention_counts() -> None:
     first = gone(timedelta(hours=5))
     again = ingest.marked_status(MarkStale(report(status=first), Said("NodeGone", words="It is gone.")), NOW)
     assert again.conditions[0].last_transition_time == first.conditions[0].last_transition_time
-
-
-def test_a_vanished_node_counts_from_when_it_vanished_not_from_when_its_figures_grew_stale() -> None:
     stale = ingest.marked_status(
         MarkStale(report(status=status()), Said("DriverChange", words="Another driver.")), NOW - 5 * MINUTE
     )
@@ -378,15 +349,12 @@ def test_a_mark_that_is_taken_back_leaves_the_figures_fresh_again() -> None:
     assert (fresh.state, fresh.results) == ("Measured", status().results)
 
 
-def test_the_detail_goes_with_its_report_and_is_found_by_its_name() -> None:
+def test_the_detail_goes_with_its_report_and_a_summary_has_its_figures_again() -> None:
     body = ingest.detail(report(uid="u"), b"packed")
     assert body["metadata"]["name"] == f"{report().name}-detail"
     owners = [(owner["kind"], owner["name"], owner["uid"]) for owner in body["metadata"]["ownerReferences"]]
     assert owners == [("NodePrecisionReport", report().name, "u")]
     assert body["binaryData"] == {"result.json.gz": "cGFja2Vk"}
-
-
-def test_a_summary_has_its_figures_again_once_the_full_result_is_there() -> None:
     sent = fullest("llama3-8b", 50)
     published = encode(sent)
     assert read_message(published.message).dropped

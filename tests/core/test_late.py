@@ -1,7 +1,5 @@
 """An agent that was ended past its deadline: the end of its log tells whether it hung, and where."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 import pytest
@@ -58,14 +56,11 @@ def test_a_hang_is_silence_of_four_lines(silent: int, reason: str) -> None:
     assert told(f" {1860 - silent} s  measuring").reason == reason
 
 
-def test_other_ends_and_ends_without_a_log_stay_as_they_are() -> None:
+def test_other_ends_stay_and_a_clock_that_jumped_back_gives_no_negative_times() -> None:
     crashed = NoResult(Said("AgentCrashed", words="It crashed."))
     log = "    1 s  measuring"
     assert explained(crashed, "n1", RAN, log) is crashed
     assert told(None) is LATE
-
-
-def test_a_clock_that_jumped_back_gives_no_negative_times() -> None:
     found = explained(LATE, "n1", -timedelta(hours=1), "   90 s  measuring")
     assert "was stopped after 0 s: it made progress until 0 s before" in found.message
 

@@ -1,7 +1,5 @@
 """Whether one more agent may start now: every row of the tables of checks, one by one."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -12,13 +10,7 @@ from hypothesis import strategies as st
 
 from precision_api.facts.names import LABEL_WATTS_PER_GPU
 from precision_api.kinds.report import ReportAttempt
-from precision_operator.core.admission.budget_view import (
-    AdmissionRequest,
-    Agent,
-    BudgetView,
-    Cap,
-    FleetView,
-)
+from precision_operator.core.admission.budget_view import AdmissionRequest, Agent, BudgetView, Cap, FleetView
 from precision_operator.core.admission.limits import NODE_CHECKS, PROFILE_CHECKS, blocked_by, concurrency_limit
 from precision_operator.core.attempts.node_state import Tally
 from precision_operator.core.observe.clock import format_time
@@ -167,7 +159,7 @@ AT_THE_EDGE: dict[str, AdmissionRequest] = {
     ),
     "GPUs by claim": request(facts=BY_CLAIM),
     "a pull beside as many as may run": request(pulling=2),
-    "room for one more pull": request(cold=True, pulling=1),
+    "room for one more pull": request(cold=lambda: True, pulling=1),
     "just as much CPU as is left": lacking(Requests(cpu_millis=92_000)),
     "just as much memory as is left": lacking(Requests(memory_bytes=224 * 1024**3)),
     "no budget at all": request(),
@@ -242,6 +234,9 @@ def test_a_gpu_that_is_not_known_counts_as_the_hungriest_until_its_first_report(
     drawn, origin = request().view.watts(unknown)
     assert (drawn, "NVIDIA-GH200-480GB is none" in origin) == (8 * 1400, True)
     assert request(limits={"uid-n1": 900}).view.watts(unknown) == (900, "enforced limits")
+    there = {"uid-n1": node_facts(node_object({"nvidia.com/gpu.product": "NVIDIA-GH200-480GB"}))}
+    view = FleetView(runs_on("n1"), there, FleetLimits(power_budget_watts=1))
+    assert view.used(Cap("all", ("all",), True), "watts") == 8 * 1400
 
 
 @pytest.mark.parametrize(
@@ -272,13 +267,7 @@ def test_no_report_changes_whom_the_fleets_power_lets_start(told_watts: int) -> 
     assert sorted(state.reason for state in states) == ["AgentStarting", "AgentStarting", "FleetPowerReached"]
 
 
-def test_an_agent_on_a_node_of_unknown_power_counts_as_the_hungriest() -> None:
-    there = {"uid-n1": node_facts(node_object({"nvidia.com/gpu.product": "NVIDIA-GH200-480GB"}))}
-    view = FleetView(runs_on("n1"), there, FleetLimits(power_budget_watts=1))
-    assert view.used(Cap("all", ("all",), True), "watts") == 8 * 1400
-
-
-def test_the_enforced_limits_of_a_report_make_room_that_the_products_default_would_not_give() -> None:
+def test_reports_of_any_profile_make_the_room_that_products_defaults_do_not() -> None:
     fleet = nodes("n1", "n2")
     tight = profile(rollout=at_once(2) | {"powerBudgetWatts": 8000}, rerunOn=["SpecChange"])
     told = tuple(report(n, status=measured(limit_watts=4000, basis={"spec": "older"})) for n in ("n1", "n2"))
@@ -287,6 +276,11 @@ def test_the_enforced_limits_of_a_report_make_room_that_the_products_default_wou
     ] * 2
     first = plan(observed([tight], fleet)).profiles[0].node_states
     assert [s.reason for s in first] == ["AgentStarting", "PowerBudgetReached"]
+    tight = profile(rollout={"powerBudgetWatts": 4000})
+    other = profile("other", suspend=True)
+    told = report(owner="other", status=measured(limit_watts=4000))
+    node_states = plan(observed([tight, other], reports=(told,))).profiles[0].node_states
+    assert [node_state.reason for node_state in node_states] == ["AgentStarting"]
 
 
 def test_each_power_budget_counts_its_own_agents_within_one_plan() -> None:
@@ -302,14 +296,6 @@ def test_each_power_budget_counts_its_own_agents_within_one_plan() -> None:
             "n3": "AgentStarting",
             "n4": "PowerBudgetReached",
         }
-
-
-def test_what_another_profile_has_measured_tells_the_limits_too() -> None:
-    tight = profile(rollout={"powerBudgetWatts": 4000})
-    other = profile("other", suspend=True)
-    told = report(owner="other", status=measured(limit_watts=4000))
-    node_states = plan(observed([tight, other], reports=(told,))).profiles[0].node_states
-    assert [node_state.reason for node_state in node_states] == ["AgentStarting"]
 
 
 PHYSICAL: dict[str, dict[str, Any]] = {
@@ -343,20 +329,22 @@ def test_what_is_physical_binds_profiles_that_name_no_limit(limits: dict[str, An
     )
 
 
-def test_a_limit_below_any_node_binds_nobody_else() -> None:
+def test_the_first_check_that_says_no_is_told_and_a_limit_below_any_node_binds_nobody_else() -> None:
     seen = observed([rolled_out(powerBudgetWatts=100), profile("other")], nodes("n1"))
     assert [plan(seen).profiles[i].node_states[0].reason for i in (0, 1)] == ["PowerBudgetTooSmall", "AgentStarting"]
+    hindered = request(profile=profile(suspend=True), live=runs_on("n2"))
+    assert blocked_by(hindered, PROFILE_CHECKS) == blocked_by(request(profile=profile(suspend=True)), PROFILE_CHECKS)
 
 
-def test_a_node_rests_after_a_disruption_just_as_long_as_is_set() -> None:
+def test_a_node_rests_after_a_disruption_as_long_as_is_set_whenever_asked() -> None:
     longer = observed(settings=replace(SETTINGS, disruption_backoff=timedelta(minutes=5)))
     found = blocked_by(request(observed=longer, attempt=disrupted(299)), NODE_CHECKS)
     assert found.reason == "BackingOff"
-
-
-def test_the_first_check_that_says_no_is_told() -> None:
-    hindered = request(profile=profile(suspend=True), live=runs_on("n2"))
-    assert blocked_by(hindered, PROFILE_CHECKS) == blocked_by(request(profile=profile(suspend=True)), PROFILE_CHECKS)
+    early = blocked_by(request(attempt=disrupted(10)), NODE_CHECKS)
+    later = blocked_by(
+        request(attempt=disrupted(10), observed=replace(observed(), now=NOW + timedelta(seconds=5))), NODE_CHECKS
+    )
+    assert early == later
 
 
 @pytest.mark.parametrize(
@@ -375,11 +363,3 @@ def test_a_per_cent_never_gives_more_than_its_share_but_for_the_one_that_is_alwa
 ) -> None:
     most = concurrency_limit(f"{percent}%", eligible)
     assert most == 1 or most * 100 <= percent * eligible < (most + 1) * 100
-
-
-def test_the_time_of_the_next_attempt_does_not_depend_on_when_it_is_asked_for() -> None:
-    early = blocked_by(request(attempt=disrupted(10)), NODE_CHECKS)
-    later = blocked_by(
-        request(attempt=disrupted(10), observed=replace(observed(), now=NOW + timedelta(seconds=5))), NODE_CHECKS
-    )
-    assert early == later

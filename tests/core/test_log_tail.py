@@ -1,7 +1,5 @@
 """What a report keeps of a failed agent's log: its end, readable, whoever wrote it."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -37,20 +35,16 @@ def test_of_a_log_only_what_a_person_can_read_is_kept(written: str, kept: str) -
     assert log_tail(written.encode("utf-8", "surrogateescape")) == kept
 
 
-def test_of_a_long_log_the_end_is_kept_and_the_cut_is_shown() -> None:
+def test_of_a_long_log_the_end_is_kept_on_few_lines() -> None:
     kept = log_tail(b"x" * 5000 + b"\n" + b"y" * 500 + b" the very end\n")
     assert (len(kept), kept[:4], kept[-13:]) == (LOG_CHARACTERS, "...x", " the very end")
-
-
-def test_the_last_lines_are_kept_even_where_a_kubelet_is_handed_more() -> None:
     kept = log_tail(b"".join(b"line %d\n" % number for number in range(100)))
     assert kept.splitlines()[0] == f"line {100 - LOG_LINES}"
     assert kept.endswith("line 99")
-
-
-def test_what_is_asked_for_holds_the_end_even_of_a_log_of_one_endless_line() -> None:
     stored = pieces(b"x" * 1_000_000 + b"\n" + b"y" * 1_000_000 + b"the very end\n")
     assert log_tail(rendered(stored, LOG_LINES, LOG_BYTES)).endswith("the very end")
+    assert no_log('pods "x"\n\x1b[31mnot found' + "." * 900).startswith('(no log: pods "x" not found...')
+    assert len(no_log("x" * 900)) < LOG_CHARACTERS
 
 
 @examples(30)
@@ -64,8 +58,3 @@ def test_whatever_a_log_holds_a_report_can_keep_its_end(raw: bytes) -> None:
     attempt = {"run": "r1", "number": 1, "outcome": "failed", "finishedAt": "2026-11-21T09:00:00Z", "log": kept}
     assert ReportAttempt.model_validate(attempt).log == kept
     assert kept.strip()
-
-
-def test_why_there_is_no_log_fits_on_one_line() -> None:
-    assert no_log('pods "x"\n\x1b[31mnot found' + "." * 900).startswith('(no log: pods "x" not found...')
-    assert len(no_log("x" * 900)) < LOG_CHARACTERS

@@ -1,7 +1,5 @@
 """The Job that is created for one attempt, as a whole, and what of it depends on the profile."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import replace
@@ -97,15 +95,12 @@ def environment(job: Mapping[str, Any]) -> str:
     return str(next(row["value"] for row in env if row["name"] == names.REQUEST_ENV))
 
 
-def test_the_request_in_the_environment_is_the_one_that_its_annotation_hashes() -> None:
+def test_each_request_is_hashed_and_each_attempt_named_by_itself() -> None:
     job = made(profile())
     environment = {item["name"]: item["value"] for item in job["spec"]["template"]["spec"]["containers"][0]["env"]}
     document = MeasurementRequest.model_validate_json(environment[names.REQUEST_ENV])
     assert job["metadata"]["annotations"][names.ANNOTATION_REQUEST_HASH] == request_hash(document)
     assert (document.node.name, document.node.gpus, document.node.product) == ("gb200-0001", 4, "GB200")
-
-
-def test_each_attempt_has_a_name_of_its_own_and_the_same_attempt_the_same() -> None:
     found = [made(profile(), attempt=attempt)["metadata"]["name"] for attempt in (1, 2, 1)]
     assert found[0] == found[2] != found[1]
 
@@ -132,9 +127,6 @@ def test_what_the_profile_says_of_agents_is_on_the_pod() -> None:
 
 def test_no_agent_tolerates_everything() -> None:
     assert all(item.get("key") for item in pod_spec()["tolerations"])
-
-
-def test_only_an_agent_for_a_cordoned_node_tolerates_its_taint() -> None:
     cordoned = {"key": "node.kubernetes.io/unschedulable", "operator": "Exists", "effect": "NoSchedule"}
     included = pod_spec(target={"nodeNames": ["gb200-0001"], "cordoned": "Include"})["tolerations"]
     assert [item for item in included if item not in pod_spec()["tolerations"]] == [cordoned]
@@ -244,15 +236,12 @@ def test_every_label_fits_whatever_the_nodes_name() -> None:
     assert len(manifest.report("ml", "p" * 253, "u", "n" * 253, "v")["metadata"]["name"]) <= 63
 
 
-def test_no_two_manifests_share_a_value_that_can_change() -> None:
+def test_no_two_manifests_share_what_can_change_and_a_report_says_nothing_yet() -> None:
     one, other = made(profile()), made(profile())
     one["metadata"]["labels"]["x"] = "y"
     one["spec"]["template"]["metadata"]["labels"]["x"] = "z"
     assert one["metadata"]["labels"]["x"] == "y"
     assert other == made(profile())
-
-
-def test_a_report_belongs_to_its_profile_and_says_nothing_yet() -> None:
     body = manifest.report("ml", "nightly", "uid-p", "n1", "uid-n")
     assert body["spec"] == {"profile": "nightly", "nodeName": "n1", "nodeUID": "uid-n"}
     assert body["metadata"]["ownerReferences"] == [owner("nightly", "uid-p")]

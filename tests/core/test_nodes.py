@@ -1,7 +1,5 @@
 """What is read out of Node objects: real ones, trimmed ones and broken ones."""
 
-from __future__ import annotations
-
 import pickle
 from typing import Any
 
@@ -50,13 +48,10 @@ def test_a_full_node_is_read_into_facts() -> None:
     )
 
 
-def test_facts_can_be_saved_hashed_and_compared() -> None:
+def test_facts_can_be_saved_and_an_empty_object_is_a_node_without_gpus() -> None:
     facts = node_facts(node_object())
     assert pickle.loads(pickle.dumps(facts)) == facts
     assert hash(facts) == hash(node_facts(node_object()))
-
-
-def test_an_empty_object_gives_a_node_without_gpus() -> None:
     facts = node_facts({})
     assert (facts.name, facts.uid, facts.gpus, facts.product, facts.evidence) == ("", "", 0, None, None)
 
@@ -104,12 +99,9 @@ def test_driver_versions_are_compared_as_versions(one: str, other: str, same: bo
     assert same_driver(other, one) is same
 
 
-def test_the_kubelets_allocatable_is_counted_not_capacity_and_not_labels() -> None:
+def test_allocatable_is_counted_else_capacity_else_the_label() -> None:
     facts = node_facts(node_object(allocatable={"nvidia.com/gpu": "7"}, capacity={"nvidia.com/gpu": "8"}))
     assert (facts.gpus, facts.capacity_gpus) == (7, 8)
-
-
-def test_a_node_saved_without_allocatable_is_counted_by_capacity_then_by_label() -> None:
     raw = node_object()
     del raw["status"]["allocatable"]
     assert node_facts(raw).gpus == 8
@@ -135,9 +127,13 @@ def test_the_gpus_name_is_read_from_the_most_exact_label(labels: dict[str, str],
     assert facts.product in ("B200", "GB200", "H100", "H200")
 
 
-def test_an_unsupported_name_is_not_overruled_by_the_instance_type() -> None:
+def test_an_unsupported_name_is_not_overruled_nor_a_node_called_unready() -> None:
     labels = {"nvidia.com/gpu.product": "Tesla-T4", "node.kubernetes.io/instance-type": "p5.48xlarge"}
     assert node_facts(node_object(labels)).product is None
+    raw = node_object()
+    raw["status"]["conditions"] = []
+    assert node_facts(raw).ready
+    assert node_facts(node_object(ready="Unknown")).not_ready == "condition Ready is Unknown (KubeletReady)"
 
 
 @pytest.mark.parametrize(
@@ -188,18 +184,15 @@ def test_the_hosts_architecture_is_labelled_or_follows_from_the_superchip(
     assert node_facts(node_object(labels)).arch == arch
 
 
-def test_the_compute_capability_of_the_label_goes_before_that_of_the_product() -> None:
+def test_capability_is_of_the_label_first_and_a_pool_without_label_of_its_gpu() -> None:
     assert node_facts(node_object()).compute == (9, 0)
     told = {"nvidia.com/gpu.compute.major": "12", "nvidia.com/gpu.compute.minor": ""}
     assert node_facts(node_object(EIGHT_H100 | told)).compute == (12, 0)
-
-
-def test_a_pool_without_its_label_is_named_after_the_gpu() -> None:
     assert node_facts(node_object(), "rack").pool == "NVIDIA-H100-80GB-HBM3"
     assert node_facts(node_object({}), "rack").pool == "unlabelled"
 
 
-def test_resource_slices_name_the_gpu_where_no_label_does() -> None:
+def test_resource_slices_of_the_node_name_the_gpu_where_no_label_does() -> None:
     raw = node_object({}, gpus=None)
     facts = node_facts(raw, slices=[resource_slice("NVIDIA GB300", count=4)])
     assert (facts.product, facts.gpus, facts.compute, facts.driver) == ("GB300", 4, (10, 3), "580.159.4")
@@ -209,18 +202,8 @@ def test_resource_slices_name_the_gpu_where_no_label_does() -> None:
         "NVIDIA-GB300",
         284208,
     )
-
-
-def test_slices_of_other_nodes_are_no_gpus_of_this_one() -> None:
     facts = node_facts(node_object({}, gpus=None), slices=[resource_slice("NVIDIA GB300", count=4, node="n2")])
     assert (facts.gpus, facts.way, facts.published) == (0, "plugin", None)
-
-
-def test_a_node_without_a_ready_condition_is_not_called_unready() -> None:
-    raw = node_object()
-    raw["status"]["conditions"] = []
-    assert node_facts(raw).ready
-    assert node_facts(node_object(ready="Unknown")).not_ready == "condition Ready is Unknown (KubeletReady)"
 
 
 def versioned(version: str, **labels: str) -> dict[str, Any]:
@@ -228,7 +211,7 @@ def versioned(version: str, **labels: str) -> dict[str, Any]:
     return {**node, "metadata": {**node["metadata"], "uid": "uid-n1", "resourceVersion": version}}
 
 
-def test_facts_follow_the_version_of_the_node_and_the_pool_label() -> None:
+def test_facts_follow_the_version_of_the_node_its_pool_label_and_its_slices() -> None:
     def pool(version: str, label: str = "pool", **labels: str) -> str:
         return facts_of_all({"uid-n1": versioned(version, **labels)}, label, ())["uid-n1"].pool
 
@@ -236,8 +219,6 @@ def test_facts_follow_the_version_of_the_node_and_the_pool_label() -> None:
     assert pool("2", pool="b") == "b"
     assert pool("2", "other", pool="b", other="c") == "c"
 
-
-def test_facts_follow_the_slices_of_the_node_alone() -> None:
     def dra(driver: str, of: str) -> Any:
         gpu = {"type": {"string": "gpu"}, "driverVersion": {"version": driver}}
         return slice_view(slice_object(node=of, devices=[{"name": "gpu-0", "attributes": gpu}]))

@@ -1,13 +1,12 @@
 """What a tenant makes changes nothing for others but by what it holds: in a thousand worlds, and over hours."""
 
-from __future__ import annotations
-
 import pytest
 
 from precision_operator.core.admission import others, turns
 from precision_operator.core.admission.budget_view import FleetView
 from precision_operator.core.attempts import yielding
 from precision_operator.core.attempts.yielding import MOST_IN_VAIN
+from precision_operator.core.observe.fleet_limits import FleetLimits
 from precision_operator.core.observe.nodes import NodeFacts
 from precision_operator.core.observe.observed import Observed
 from precision_operator.core.plan import Plan, plan
@@ -17,23 +16,32 @@ from tests.support.non_interference.hostile_waits import most_in_vain
 from tests.support.non_interference.shared_fleet import (
     BOUND,
     NEVER_BOUND,
+    NODES,
     SOON,
     Behaviour,
+    SharedFleet,
     Slow,
+    first_start_on_free_nodes,
     fleet,
+    kept,
     late,
+    longest_short,
     longest_short_of_its_share,
+    with_blocked_nodes,
 )
 from tests.support.non_interference.worlds import Drawn, check, first_differing
 from tests.support.situations import SITUATIONS
+from tests.support.world import MINUTE, profile
 
 WORLDS = 1000
-FLEETS = 12
+SEEN_TO_DIFFER = (8555,)
+"""Worlds beyond these in which something once did."""
+FLEETS = 6
 
 
 @pytest.fixture(scope="module")
 def drawn() -> Drawn:
-    return check(range(WORLDS))
+    return check([*range(WORLDS), *SEEN_TO_DIFFER])
 
 
 def test_others_fare_the_same_with_a_tenants_objects_and_with_what_these_hold(drawn: Drawn) -> None:
@@ -54,6 +62,11 @@ def test_nobody_starts_late_beside_a_tenant_whose_agents_get_no_node(behaves: Be
     assert {number: why for number in range(FLEETS) if (why := late_beside(number, behaves))} == {}
 
 
+@pytest.mark.parametrize("behaves", NEVER_BOUND)
+def test_a_tenant_keeps_a_place_without_a_pod_for_no_more_than_fifteen_minutes(behaves: Behaviour) -> None:
+    assert MINUTE <= kept("kept/1", behaves, steps=300) <= 15 * MINUTE
+
+
 SLOW = {
     "a queue of eight minutes": Slow({"ml": 8}),
     "a queue of four minutes, four at once": Slow({"ml": 4}, cap=4),
@@ -72,7 +85,7 @@ SLOW = {
 @pytest.mark.parametrize("behaves", ["runs", *NEVER_BOUND])
 @pytest.mark.parametrize("slow", SLOW.values(), ids=SLOW)
 def test_whose_agents_wait_for_a_node_get_it_beside_a_tenant(slow: Slow, behaves: Behaviour) -> None:
-    assert slow.unmeasured(behaves, steps=120) == {}
+    assert slow.unmeasured(behaves, steps=240) == {}
 
 
 @pytest.mark.parametrize("slow", [slow for slow in SLOW.values() if len(slow.waits) == 1])
@@ -84,6 +97,37 @@ def test_whose_agents_wait_for_a_node_start_no_later_beside_a_tenant(slow: Slow,
 @pytest.mark.parametrize("behaves", BOUND)
 def test_each_namespace_has_its_share_of_what_all_may_have(behaves: Behaviour) -> None:
     assert max(longest_short_of_its_share(f"share/{number}", behaves) for number in range(FLEETS)) <= SOON[behaves]
+
+
+@pytest.mark.parametrize("new_leader", [0, 8])
+@pytest.mark.parametrize(("cap", "blocked"), [(1, 1), (1, 2), (1, 4), (2, 1), (2, 2), (2, 5), (4, 1), (4, 2), (4, 5)])
+def test_nodes_that_take_no_agents_cost_their_namespace_nothing_on_others(
+    cap: int, blocked: int, new_leader: int
+) -> None:
+    alone, beside = (with_blocked_nodes(cap, blocked, with_tenant) for with_tenant in (False, True))
+    latest = first_start_on_free_nodes(alone) + 15 * MINUTE
+    assert first_start_on_free_nodes(beside, new_leader) <= latest
+
+
+@pytest.mark.parametrize(("cap", "blocked"), [(2, 1), (2, 5), (4, 2)])
+def test_nodes_that_take_no_agents_leave_their_namespace_its_share(cap: int, blocked: int) -> None:
+    assert longest_short(with_blocked_nodes(cap, blocked, True), 60) <= 15 * MINUTE
+
+
+@pytest.mark.parametrize("cap", [None, 1])
+def test_namespaces_without_time_left_do_not_withdraw_each_others_jobs_for_ever(cap: int | None) -> None:
+    """No agent gets a node for 40 minutes; then each does a minute after its Job."""
+    names = [*NODES[:4]]
+    rollout = {"maxConcurrent": 10}
+    profiles = (profile(of, namespace=of, target={"nodeNames": names}, rollout=rollout) for of in ("ml", "lab"))
+    shared = SharedFleet(FleetLimits(max_concurrent=cap), (*profiles,), "runs", blocked=frozenset(names))
+    for _ in range(40):
+        shared.step()
+    shared.blocked, shared.slow = frozenset(), dict.fromkeys(("ml", "lab"), MINUTE)
+    for _ in range(60):
+        shared.step()
+    measured = {report.namespace for report in shared.reports.values() if report.status and report.status.run}
+    assert measured == {"ml", "lab"}
 
 
 def test_three_agents_an_hour_are_ended_in_vain_for_pods_that_come_and_go() -> None:

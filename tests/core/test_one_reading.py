@@ -3,8 +3,6 @@
 The figure that is expected is worked out here anew and in the plainest way, from what each node was drawn to be.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -72,7 +70,7 @@ class Drawn:
 
     @property
     def holds(self) -> bool:
-        asked_anew = ("", "Scheduled", "TooOld", "Rerun", "RerunNode")
+        asked_anew = ("", "Scheduled", "TooOld", "Rerun", "RerunNode", "VerdictOpen")
         return self.stale in asked_anew and self.outcome != "failed"
 
     @property

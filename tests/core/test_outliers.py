@@ -1,7 +1,5 @@
 """Which nodes are slow: one decision for status, metrics and alerts."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -35,16 +33,22 @@ def slow(*nodes: Reading) -> list[str]:
 EVEN = (node("n1", 1000), node("n2", 1001), node("n3", 999), node("n4", 1000))
 
 
-def test_a_slow_gpu_in_eight_makes_the_node_slow_though_its_sum_is_near_the_others() -> None:
+def test_a_slow_gpu_in_eight_makes_the_node_slow_and_the_slowest_comes_first() -> None:
     one_gpu_20_percent_slow = node("bad", 975, gpuSpread="0.8205")
     assert slow(*EVEN, one_gpu_20_percent_slow) == ["bad"]
     assert slow(*EVEN, node("sum-alone", 975)) == []
+    found = judged((*EVEN, node("b", 800), node("c", 700)), PERCENT)
+    assert [(one.node, round(one.relative, 2), one.slow) for one in found[:2]] == [("c", 0.7, True), ("b", 0.8, True)]
 
 
-def test_nodes_are_held_against_their_like_of_the_same_driver() -> None:
+def test_nodes_are_held_against_their_like_of_the_same_driver_and_layers() -> None:
     newer = [node(f"d{i}", 920 + i, driver="585.10") for i in range(4)]
     assert slow(*EVEN, *newer) == []
     assert slow(*EVEN, *(node(f"d{i}", 920 + i) for i in range(3))) != []
+    fleet = [node(f"n{i}", 1000, lastLayersBF16=0) for i in range(4)]
+    odd = node("odd", 800, lastLayersBF16=5)
+    peers = Peers((*fleet, odd))
+    assert "odd" not in {one.node for one in peers.judged((*fleet, odd), PERCENT)}
 
 
 def test_throttled_nodes_shift_no_reference_and_are_judged_all_the_same() -> None:
@@ -52,16 +56,15 @@ def test_throttled_nodes_shift_no_reference_and_are_judged_all_the_same() -> Non
     found = judged((*EVEN, *hot), PERCENT)
     assert {one.node for one in found if one.slow} == {f"hot{i}" for i in range(5)}
     assert {round(one.relative, 3) for one in found if one.slow} == {0.9}
+    alone = {one.node: (one.peers, one.differs) for one in Peers(hot).alone(hot)}
+    assert alone["hot0"] == (0, "4 more like it were throttled, fell back or lack its recipes")
 
 
-def test_a_node_that_fell_back_shifts_no_reference_and_is_judged_all_the_same() -> None:
+def test_a_node_without_a_figure_is_not_judged_and_one_that_fell_back_shifts_no_reference() -> None:
     fell = [node(f"fell{i}", 900, verdict="fallback") for i in range(5)]
     assert slow(*EVEN, *fell) == [f"fell{i}" for i in range(5)]
-
-
-def test_the_slowest_comes_first_with_its_rate_over_the_median() -> None:
-    found = judged((*EVEN, node("b", 800), node("c", 700)), PERCENT)
-    assert [(one.node, round(one.relative, 2), one.slow) for one in found[:2]] == [("c", 0.7, True), ("b", 0.8, True)]
+    silent = node("silent", 1, tokensPerSecond=None)
+    assert "silent" not in {one.node for one in judged((*EVEN, silent), PERCENT)}
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3])
@@ -70,14 +73,11 @@ def test_with_fewer_than_three_others_nobody_is_judged_and_that_is_said(count: i
     assert [(one.peers, one.differs) for one in Peers(EVEN[:count]).alone(EVEN[:count])] == [(count - 1, "")] * count
 
 
-def test_a_repaired_node_alone_in_its_profile_is_held_against_those_of_another() -> None:
+def test_of_a_node_with_two_results_the_newest_counts_and_repaired_ones_have_peers() -> None:
     repaired = node("n4", 800, profile="repair")
     peers = Peers((*EVEN[:3], repaired))
     [one] = peers.judged((repaired,), PERCENT)
     assert (one.node, round(one.relative, 2), one.slow, one.peers) == ("n4", 0.8, True, ("n1", "n2", "n3"))
-
-
-def test_of_a_node_with_two_results_of_one_kind_the_newest_counts_in_both_profiles() -> None:
     before, after = (like("n4", rate, at) for rate, at in ((800, FINISHED), (1000, "2027-01-01T00:00:00Z")))
     fleet = [like(f"n{i}") for i in range(3)]
     for mine in (before, after):
@@ -85,10 +85,7 @@ def test_of_a_node_with_two_results_of_one_kind_the_newest_counts_in_both_profil
 
 
 DIFFERENT: dict[str, tuple[dict[str, Any], str]] = {
-    "power limit": (
-        {"hardware": {"limitWatts": 2400}},
-        "4 others differ: its power limit is 2,400 W, theirs unknown",
-    ),
+    "power limit": ({"hardware": {"limitWatts": 2400}}, "4 others differ: its power limit is 2,400 W, theirs unknown"),
     "GPUs": ({"hardware": {"gpus": 2}}, "4 others differ: it has 2 GPUs, they have 4"),
     "product": ({"hardware": {"product": "H100"}}, "4 others differ: its GPUs are H100, theirs GB200"),
     "driver": ({"software": {"driver": "590.1"}}, "4 others differ: its driver is 590.1, theirs 580.95.05"),
@@ -150,27 +147,9 @@ def test_a_node_is_judged_by_its_own_profiles_best_recipe_that_enough_others_hav
     assert (one.recipe, round(one.relative, 2), one.slow) == (*judgement, True)
 
 
-def test_figures_with_other_layers_in_bf16_are_not_compared() -> None:
-    fleet = [node(f"n{i}", 1000, lastLayersBF16=0) for i in range(4)]
-    odd = node("odd", 800, lastLayersBF16=5)
-    peers = Peers((*fleet, odd))
-    assert "odd" not in {one.node for one in peers.judged((*fleet, odd), PERCENT)}
-
-
-def test_that_like_nodes_were_throttled_is_said() -> None:
-    hot = [node(f"hot{i}", 900, throttledShare="0.2", throttleReason="hardware_thermal") for i in range(5)]
-    alone = {one.node: (one.peers, one.differs) for one in Peers(hot).alone(hot)}
-    assert alone["hot0"] == (0, "4 more like it were throttled, fell back or lack its recipes")
-
-
 def test_a_group_of_which_nothing_changed_is_kept() -> None:
     before = Peers(EVEN)
     other = node("n9", 1, driver="590.1")
     after = Peers((*EVEN, other), before)
     assert after.groups[EVEN[0].peers] is before.groups[EVEN[0].peers]
     assert Peers(EVEN[:3], before).groups[EVEN[0].peers] is not before.groups[EVEN[0].peers]
-
-
-def test_a_node_without_a_figure_is_not_judged() -> None:
-    silent = node("silent", 1, tokensPerSecond=None)
-    assert "silent" not in {one.node for one in judged((*EVEN, silent), PERCENT)}

@@ -1,7 +1,5 @@
 """Each stage of an attempt has an end, says which, and the place is free from that moment on."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -90,18 +88,12 @@ def closed(world: Observed) -> Close | None:
 
 
 @pytest.mark.parametrize(("changes", "allowed", "reason", "outcome"), STAGES.values(), ids=STAGES)
-def test_a_stage_ends_when_its_time_is_over_and_not_a_second_before(
+def test_a_stage_ends_when_its_time_is_over_and_the_plan_says_when(
     changes: dict[str, Any], allowed: timedelta, reason: str, outcome: str
 ) -> None:
     assert closed(seen(allowed - SECOND, **changes)) is None
     found = closed(seen(allowed, **changes))
     assert (found.reason, found.outcome) == (reason, outcome)
-
-
-@pytest.mark.parametrize(("changes", "allowed", "reason", "outcome"), STAGES.values(), ids=STAGES)
-def test_the_plan_says_when_time_alone_will_end_a_stage(
-    changes: dict[str, Any], allowed: timedelta, reason: str, outcome: str
-) -> None:
     assert plan(seen(timedelta(0), **changes)).look_again_at == NOW + allowed
 
 
@@ -141,8 +133,16 @@ def test_a_node_whose_clock_is_wrong_costs_no_run(wrong: timedelta) -> None:
     assert found.reason == "DeadlineExceeded"
 
 
-def test_a_node_that_is_away_for_a_while_costs_no_run() -> None:
+def test_a_node_away_for_a_while_costs_no_run_and_unreadable_or_unended_ones_give_places_back() -> None:
     assert closed(seen(20 * MINUTE, fleet=DEAD, started_at=NOW)) is None
+    of = job(created=NOW - 5 * MINUTE)
+    broken = replace(profile(), spec=None, problem="spec.workload: missing")
+    found = closed(observed([broken], jobs=(of,), pods=(pod(of, "Pending", unschedulable="0/9"),)))
+    assert found.reason == "PendingTooLong"
+    of = replace(RUNS, finished="Failed", finished_at=NOW)
+    assert isinstance(plan(seen(timedelta(0), of, started_at=NOW)).actions[0], Collect)
+    found = closed(seen(timedelta(0), of, **ABANDONED))
+    assert found.reason == "NodeUnresponsive"
 
 
 @pytest.mark.parametrize("deadline", [None, 999_999])
@@ -150,13 +150,6 @@ def test_no_run_may_take_longer_than_the_longest_preset_whatever_its_annotation_
     there = replace(RUNS, deadline_seconds=deadline)
     assert closed(seen((5400 + 60) * SECOND - SECOND, there, started_at=NOW)) is None
     assert closed(seen((5400 + 60) * SECOND, there, started_at=NOW)).reason == "DeadlineExceeded"
-
-
-def test_a_profile_whose_spec_cannot_be_read_any_more_gives_its_places_back_too() -> None:
-    of = job(created=NOW - 5 * MINUTE)
-    broken = replace(profile(), spec=None, problem="spec.workload: missing")
-    found = closed(observed([broken], jobs=(of,), pods=(pod(of, "Pending", unschedulable="0/9"),)))
-    assert found.reason == "PendingTooLong"
 
 
 ABANDONED = {"started_at": NOW, "deleting_since": NOW - MINUTE}
@@ -181,13 +174,6 @@ def test_a_pod_that_nobody_ends_holds_its_place_for_the_grace_and_its_node_as_lo
     assert [action.facts.name for action in plan(world).actions if isinstance(action, Start)] == starts
 
 
-def test_a_finished_job_whose_pod_nobody_ends_is_closed_and_not_waited_for() -> None:
-    of = replace(RUNS, finished="Failed", finished_at=NOW)
-    assert isinstance(plan(seen(timedelta(0), of, started_at=NOW)).actions[0], Collect)
-    found = closed(seen(timedelta(0), of, **ABANDONED))
-    assert found.reason == "NodeUnresponsive"
-
-
 COLD = nodes("n1", "n2", "n3", "n4", images=())
 
 
@@ -195,10 +181,17 @@ def started(world: Observed) -> list[str]:
     return [action.facts.name for action in plan(world).actions if isinstance(action, Start)]
 
 
-def test_two_cold_nodes_pull_at_once_and_those_that_have_the_image_go_on_meanwhile() -> None:
+def test_two_cold_nodes_pull_at_once_and_a_failed_pull_leaves_one_cold() -> None:
     ran = report("n2", status=tried("succeeded", run="old", basis={"agent": agent_digest(), "spec": "another"}))
     world = observed([profile(rollout=at_once(9))], COLD | nodes("warm"), reports=(ran,))
     assert started(world) == ["n1", "n2", "n3", "warm"], "n2 has run it before"
+    basis = {"agent": agent_digest(), "spec": "another"}
+    failed = [
+        report(name, status=tried("failed", run="old", failures=3, reason="ImagePullFailed", basis=basis))
+        for name in ("n1", "n2", "n3")
+    ]
+    world = observed([profile(rollout=at_once(9))], COLD, reports=tuple(failed))
+    assert len(started(world)) == 2
 
 
 def agent_digest() -> str:
@@ -223,16 +216,6 @@ def test_an_agent_counts_as_pulling_from_when_it_has_its_place_until_it_runs(
     of = job("n4")
     world = observed([profile(rollout=at_once(9))], COLD, jobs=(of,), pods=(pod(of, **{"phase": "Running"} | changes),))
     assert len(started(world)) == others
-
-
-def test_a_node_that_failed_to_pull_is_as_cold_as_before() -> None:
-    basis = {"agent": agent_digest(), "spec": "another"}
-    failed = [
-        report(name, status=tried("failed", run="old", failures=3, reason="ImagePullFailed", basis=basis))
-        for name in ("n1", "n2", "n3")
-    ]
-    world = observed([profile(rollout=at_once(9))], COLD, reports=tuple(failed))
-    assert len(started(world)) == 2
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Where each node stands and what is done about it: one situation a test. Sequences are in the test of convergence."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -47,45 +45,49 @@ def only(seen: Observed) -> Action:
     return actions[0]
 
 
-def test_an_idle_node_starts_an_agent_with_its_report() -> None:
+def test_an_idle_node_starts_an_agent_with_its_report_and_the_next_number() -> None:
     action = only(observed([NIGHTLY]))
     assert isinstance(action, Start)
     assert action.job["metadata"]["labels"]["precisionprofiler.io/attempt"] == "1"
     assert action.job["metadata"]["ownerReferences"] == action.report["metadata"]["ownerReferences"]
-
-
-def test_a_node_with_a_report_keeps_it() -> None:
     action = only(observed([NIGHTLY], reports=(report(),)))
     assert isinstance(action, Start)
     assert action.report is None
+    before = report(status=tried("disrupted", run=RUN, number=3))
+    action = only(observed([NIGHTLY], reports=(before,)))
+    assert isinstance(action, Start)
+    assert action.job["metadata"]["labels"]["precisionprofiler.io/attempt"] == "4"
 
 
-def test_a_node_that_nobody_has_looked_at_is_looked_at_first() -> None:
+def test_only_nodes_that_could_start_are_looked_at_first_and_once() -> None:
     decided = plan(observed([NIGHTLY], occupancy={}))
     assert (decided.actions, decided.nodes_to_probe) == ((), ("n1",))
     assert reasons(decided) == {"n1": "CheckingIdle"}
-
-
-def test_only_as_many_nodes_are_looked_at_as_could_start() -> None:
     decided = plan(observed([profile(rollout=at_once(2))], nodes("n1", "n2", "n3"), occupancy={}))
     assert decided.nodes_to_probe == ("n1", "n2")
-
-
-def test_a_node_that_two_profiles_want_is_looked_at_once() -> None:
     both = [profile("a", target={"nodeNames": ["n1"]}), profile("b", target={"nodeNames": ["n1"]})]
     assert plan(observed(both, occupancy={})).nodes_to_probe == ("n1",)
 
 
-def test_a_busy_node_waits_and_the_next_one_takes_its_place() -> None:
+def test_a_busy_or_returning_node_waits_and_stands_are_in_the_order_of_names() -> None:
     decided = plan(observed([NIGHTLY], nodes("n1", "n2"), busy={"n1": "team/train-0"}))
     assert reasons(decided) == {"n1": "Busy", "n2": "AgentStarting"}
+    old = job("n1", run=RUN, node_uid="uid-of-before")
+    wide = profile(rollout=at_once(2))
+    for left in ({"jobs": (old,), "pods": (pod(old),)}, {"pods": (pod(old),)}):
+        assert reasons(plan(observed([wide], nodes("n1"), **left))) == {"n1": "MeasuredByAnotherProfile"}
+    fleet = {uid: node_object(name=name, uid=uid) for uid, name in (("1", "c"), ("2", "a"), ("3", "b"))}
+    assert list(reasons(plan(observed([NIGHTLY], fleet)))) == ["a", "b", "c"]
 
 
-def test_the_limit_counts_running_agents_and_new_ones_alike() -> None:
+def test_the_limit_counts_agents_new_and_old_and_per_cent_of_nodes_not_skipped() -> None:
     three = profile(rollout=at_once(3))
     running = job("n1", run=RUN)
     decided = plan(observed([three], nodes("n1", "n2", "n3", "n4"), jobs=(running,), pods=(pod(running),)))
     assert list(reasons(decided).values()) == ["AgentRunning", "AgentStarting", "AgentStarting", "MaxConcurrentReached"]
+    half = profile(rollout=at_once("50%"))
+    fleet = nodes("n1", "n2", "n3", "n4") | nodes("m1", "m2", labels={"nvidia.com/gpu.product": "Tesla-T4"})
+    assert len(plan(observed([half], fleet)).actions) == 2
 
 
 FINISHED = job(run=RUN, finished="Complete", finished_at=NOW)
@@ -104,13 +106,7 @@ def test_what_may_still_run_counts_in_the_limit(left: dict[str, Any]) -> None:
     assert reasons(decided)["n2"] == "MaxConcurrentReached"
 
 
-def test_per_cent_is_of_the_nodes_that_are_not_skipped() -> None:
-    half = profile(rollout=at_once("50%"))
-    fleet = nodes("n1", "n2", "n3", "n4") | nodes("m1", "m2", labels={"nvidia.com/gpu.product": "Tesla-T4"})
-    assert len(plan(observed([half], fleet)).actions) == 2
-
-
-def test_two_profiles_share_the_nodes_one_each_and_the_older_begins() -> None:
+def test_two_profiles_share_the_nodes_one_each_and_then_the_second_has_its_turn() -> None:
     old = profile("z", created=NOW - MINUTE, rollout=at_once(4))
     new = profile("a", rollout=at_once(4))
     decided = plan(observed([new, old], nodes("n1", "n2", "n3")))
@@ -120,20 +116,10 @@ def test_two_profiles_share_the_nodes_one_each_and_the_older_begins() -> None:
         "n2": "AgentStarting",
         "n3": "MeasuredByAnotherProfile",
     }
-
-
-def test_the_second_profile_gets_a_node_when_the_first_has_measured_it() -> None:
     first, second = profile("a", created=NOW - MINUTE), profile("b")
     done = report(owner="a", status=tried(run=run_of(first)))
     decided = plan(observed([first, second], reports=(done,)))
     assert (reasons(decided, "a"), reasons(decided, "b")) == ({"n1": "Measured"}, {"n1": "AgentStarting"})
-
-
-def test_a_node_that_comes_back_under_its_name_waits_for_the_agent_that_is_still_on_it() -> None:
-    old = job("n1", run=RUN, node_uid="uid-of-before")
-    wide = profile(rollout=at_once(2))
-    for left in ({"jobs": (old,), "pods": (pod(old),)}, {"pods": (pod(old),)}):
-        assert reasons(plan(observed([wide], nodes("n1"), **left))) == {"n1": "MeasuredByAnotherProfile"}
 
 
 ATTEMPTS: dict[str, tuple[Any, str]] = {
@@ -155,26 +141,20 @@ def test_the_newest_attempt_of_this_run_decides(status: Any, reason: str) -> Non
     assert reasons(plan(observed([NIGHTLY], reports=(report(status=status),)))) == {"n1": reason}
 
 
-def test_a_disrupted_attempt_is_followed_by_the_next_number() -> None:
-    before = report(status=tried("disrupted", run=RUN, number=3))
-    action = only(observed([NIGHTLY], reports=(before,)))
-    assert isinstance(action, Start)
-    assert action.job["metadata"]["labels"]["precisionprofiler.io/attempt"] == "4"
-
-
-def test_a_cordoned_node_with_a_running_agent_is_left_in_peace() -> None:
+def test_a_running_agent_goes_on_on_a_cordoned_node_and_without_slices() -> None:
     running = job("n1", run=RUN)
     decided = plan(observed([NIGHTLY], nodes("n1", unschedulable=True), jobs=(running,), pods=(pod(running),)))
     assert (decided.actions, reasons(decided)) == ((), {"n1": "AgentRunning"})
+    seen = observed([profile()], nodes("n1", labels={}, gpus=None), slices=(), jobs=(job(),), pods=(pod(job()),))
+    decided = plan(replace(seen, profiles=(profile(target={"nodeNames": ["n1"]}),)))
+    assert [state.reason for state in decided.profiles[0].node_states] == ["AgentRunning"]
+    assert decided.actions == ()
 
 
-def test_a_finished_job_is_collected_into_the_pool_of_its_node() -> None:
+def test_a_finished_job_is_collected_into_pool_and_nvlink_domain_of_its_node() -> None:
     ended = pod(FINISHED, "Succeeded", message="{}")
     action = only(observed([NIGHTLY], jobs=(FINISHED,), pods=(ended,), reports=(report(),)))
     assert action == Collect(FINISHED, ended, report(), "NVIDIA-H100-80GB-HBM3")
-
-
-def test_a_finished_job_is_collected_with_the_nvlink_domain_of_its_node() -> None:
     node = node_object({"nvidia.com/gpu.product": "NVIDIA-GB200", "nvidia.com/gpu.clique": "5f1e9f9c.2"}, name="n1")
     ended = pod(FINISHED, "Succeeded", message="{}")
     action = only(observed([NIGHTLY], {"uid-n1": node}, jobs=(FINISHED,), pods=(ended,), reports=(report(),)))
@@ -182,37 +162,35 @@ def test_a_finished_job_is_collected_with_the_nvlink_domain_of_its_node() -> Non
     assert (action.pool, action.nvlink_domain) == ("NVIDIA-GB200", "5f1e9f9c.2")
 
 
-def test_a_relabelled_job_is_collected_as_of_the_node_whose_report_it_would_get() -> None:
+def test_a_job_is_collected_as_of_its_reports_node_and_with_its_own_pod() -> None:
     moved = replace(FINISHED, node_uid="uid-n2")
     ended = pod(moved, "Succeeded", message="{}")
     action = only(observed([NIGHTLY], nodes("n2"), jobs=(moved,), pods=(ended,), reports=(report("n2"),)))
     assert isinstance(action, Collect)
     assert (action.job.node_name, ended.node_name) == ("n2", "n1"), "its pod ran elsewhere: no result"
-
-
-def test_a_pod_of_an_earlier_job_of_the_same_name_is_not_taken_for_this_ones() -> None:
     earlier = pod(replace(FINISHED, uid="uid-of-the-one-deleted-by-hand"), "Failed", exit_code=137)
     action = only(observed([NIGHTLY], jobs=(FINISHED,), pods=(earlier,), reports=(report(),)))
     assert isinstance(action, Collect)
     assert action.pod is None
 
 
-def test_a_job_whose_end_is_in_the_report_is_deleted_and_not_read_again() -> None:
+def test_a_job_whose_end_is_in_the_report_is_deleted_once() -> None:
     done = report(status=tried(run=RUN))
     decided = plan(observed([NIGHTLY], jobs=(FINISHED,), reports=(done,)))
     assert told(decided) == [("Drop", "ResultWritten")]
     assert reasons(decided) == {"n1": "Measured"}
+    assert plan(observed([NIGHTLY], jobs=(replace(FINISHED, deleting=True),))).actions == ()
 
 
-def test_a_result_that_is_not_complete_says_why() -> None:
+def test_an_incomplete_result_or_a_mark_says_why_and_of_which_node() -> None:
     whole = measured(run=RUN)
     partial = whole.model_copy(update={"run": whole.run.model_copy(update={"partial": "deadline: 2 of 3 passes"})})
     (state,) = plan(observed([NIGHTLY], reports=(report(status=partial),))).profiles[0].node_states
     assert (state.reason, "attempt 1, not completely (deadline: 2 of 3 passes)" in state.message) == ("Measured", True)
-
-
-def test_a_job_that_is_being_deleted_is_left_alone() -> None:
-    assert plan(observed([NIGHTLY], jobs=(replace(FINISHED, deleting=True),))).actions == ()
+    action = only(observed([NIGHTLY], {}, reports=(report("n9", status=tried()),)))
+    assert isinstance(action, MarkStale)
+    assert "Node n9 is no longer in the cluster" in action.message
+    assert FRESH not in {c.type for c in action.report.status.conditions} if action.report.status else False
 
 
 def test_jobs_of_a_deleted_profile_are_deleted_and_its_reports_left_to_the_garbage_collector() -> None:
@@ -223,14 +201,14 @@ def test_jobs_of_a_deleted_profile_are_deleted_and_its_reports_left_to_the_garba
     )
 
 
-def test_the_run_of_a_vanished_node_is_closed_before_its_report_is_marked() -> None:
+def test_a_vanished_nodes_run_is_closed_first_and_its_result_not_overwritten() -> None:
     running = job("n9", run=RUN)
     seen = observed([NIGHTLY], {}, jobs=(running,), pods=(pod(running),), reports=(report("n9"),))
     assert told(plan(seen)) == [("Close", "NodeLost")]
+    assert told(plan(replace(seen, own_jobs={}))) == [("Drop", "NodeLost")], (
+        "no leader made it: nothing is told of a node"
+    )
     assert told(plan(replace(seen, jobs=(), pods=()))) == [("MarkStale", "NodeGone")]
-
-
-def test_a_result_that_came_in_as_its_node_vanished_is_not_overwritten() -> None:
     finished = replace(FINISHED, node_uid="uid-n9", node_name="n9")
     assert told(plan(observed([NIGHTLY], {}, jobs=(finished,), reports=(report("n9"),)))) == [
         ("Collect", "AgentFinished")
@@ -253,13 +231,6 @@ def test_reports_of_vanished_nodes_are_marked_and_go_when_their_time_is_over(
     assert told(plan(observed([NIGHTLY], {}, reports=(report("n9", status=status),)))) == actions
 
 
-def test_marking_a_report_keeps_its_object_and_names_its_node() -> None:
-    action = only(observed([NIGHTLY], {}, reports=(report("n9", status=tried()),)))
-    assert isinstance(action, MarkStale)
-    assert "Node n9 is no longer in the cluster" in action.message
-    assert FRESH not in {c.type for c in action.report.status.conditions} if action.report.status else False
-
-
 def waiting(of: JobView, **changes: Any) -> tuple[PodView, ...]:
     return (pod(of, "Pending", **changes),)
 
@@ -274,15 +245,12 @@ def test_an_agent_that_runs_or_is_young_is_not_closed(changed: dict[str, Any]) -
     assert plan(observed([NIGHTLY], jobs=(of,), pods=pods)).actions == ()
 
 
-def test_a_profile_that_is_refused_starts_nothing_and_its_nodes_say_why() -> None:
+def test_a_profile_that_is_refused_or_unreadable_starts_nothing_and_stops_nothing_else() -> None:
     fleet = nodes("n1") | nodes("n2", unschedulable=True)
     decided = plan(observed([NIGHTLY], fleet, priority_class_exists=False))
     assert decided.actions == ()
     assert getattr(decided.profiles[0].asked, "reason", None) == "PriorityClassMissing"
     assert reasons(decided) == {"n1": "ProfileNotAccepted", "n2": "Cordoned"}
-
-
-def test_a_profile_that_cannot_be_read_keeps_its_results_and_stops_nothing_else() -> None:
     broken = profile("broken", problem="spec.workload: missing")
     kept = report(owner="broken", node="n9", status=gone(timedelta(days=9)))
     decided = plan(observed([broken, NIGHTLY], reports=(kept,)))
@@ -290,26 +258,11 @@ def test_a_profile_that_cannot_be_read_keeps_its_results_and_stops_nothing_else(
     assert decided.profiles[0].node_states == ()
 
 
-def test_stands_are_in_the_order_of_names_whatever_the_order_of_uids() -> None:
-    fleet = {uid: node_object(name=name, uid=uid) for uid, name in (("1", "c"), ("2", "a"), ("3", "b"))}
-    assert list(reasons(plan(observed([NIGHTLY], fleet)))) == ["a", "b", "c"]
-
-
 def test_what_no_watch_shows_is_looked_at_again_within_seconds() -> None:
     (busy,) = plan(observed([profile()], busy={"n1": "team/train-0"})).profiles
     (suspended,) = plan(observed([profile(suspend=True)])).profiles
     (refused,) = plan(observed([profile("broken", problem="spec.workload: Field required")])).profiles
     assert [each.poll_seconds for each in (busy, suspended, refused)] == [POLL_SECONDS, None, POLL_SECONDS]
-
-
-def test_an_agent_goes_on_while_the_slices_of_its_node_are_gone() -> None:
-    seen = observed([profile()], nodes("n1", labels={}, gpus=None), slices=(), jobs=(job(),), pods=(pod(job()),))
-    decided = plan(replace(seen, profiles=(profile(target={"nodeNames": ["n1"]}),)))
-    assert [state.reason for state in decided.profiles[0].node_states] == ["AgentRunning"]
-    assert decided.actions == ()
-
-
-def test_reasons_whose_end_no_watch_shows() -> None:
     assert {code for code, row in REASONS.items() if row.poll_seconds is not None} == {
         *("AgentStarting", "AgentUnreachable", "AgentUnschedulable", "BackingOff", "Busy", "CheckingIdle"),
         *("ImagePullFailing", "InsufficientCPU", "InsufficientCPUAndMemory", "InsufficientMemory", "PullingImage"),

@@ -1,7 +1,5 @@
 """A plan takes over what has not changed since the one before; it must be the plan that is made of the world anew."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Mapping
 from dataclasses import replace
@@ -225,13 +223,10 @@ def test_a_sentence_follows_its_code_and_the_text_of_each_fact() -> None:
     assert sentence("UnknownProduct", why="w") != sentence("NotMatched", why="w")
 
 
-def test_the_stand_of_a_node_is_the_same_object_while_nothing_changes() -> None:
+def test_values_and_stands_are_the_same_objects_while_nothing_changes() -> None:
     seen = observed([profile()], reports=(report(status=measured()),))
     later = replace(seen, now=NOW + MINUTE, profiles=(copy.deepcopy(seen.profiles[0]),))
     assert plan(seen).profiles[0].node_states[0] is plan(later).profiles[0].node_states[0]
-
-
-def test_values_are_kept_for_the_same_objects_only() -> None:
     once: Memo[int] = Memo()
     one, other, numbers = [1], [1], iter(range(9))
     made = [once.of("key", (found,), lambda: next(numbers)) for found in (one, one, other)]

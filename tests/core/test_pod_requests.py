@@ -1,7 +1,5 @@
 """What the scheduler counts of a pod, in the cases that its own tests have."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -34,10 +32,7 @@ CASES: dict[str, tuple[dict[str, Any], Requests]] = {
         Requests(3000, 3 * GIB),
     ),
     "a sidecar counts with the init containers after it, not with those before it": (
-        {
-            "containers": [asks("1")],
-            "initContainers": [asks("5"), asks("2", restartPolicy="Always"), asks("4")],
-        },
+        {"containers": [asks("1")], "initContainers": [asks("5"), asks("2", restartPolicy="Always"), asks("4")]},
         Requests(6000, 0),
     ),
     "overhead comes on top": (
@@ -62,7 +57,7 @@ def test_a_pod_requests(spec: dict[str, Any], requests: Requests) -> None:
     assert pod_requests(spec) == requests
 
 
-def test_a_look_at_a_node_adds_up_what_its_pods_request_but_for_those_that_are_over() -> None:
+def test_a_look_at_a_node_adds_up_requests_and_figures_are_as_people_write_them() -> None:
     pods = [
         {
             "metadata": {"namespace": "a", "name": phase},
@@ -72,8 +67,5 @@ def test_a_look_at_a_node_adds_up_what_its_pods_request_but_for_those_that_are_o
         for phase in ("Running", "Pending", "Succeeded", "Failed")
     ]
     assert occupancy(pods) == Occupancy(None, 0, Requests(4000, 2 * GIB))
-
-
-def test_figures_are_written_as_people_write_them() -> None:
     assert [cpu_text(millis) for millis in (8000, 1500, 0)] == ["8", "1500m", "0"]
     assert [memory_text(size) for size in (32 * GIB, GIB // 2)] == ["32.0Gi", "0.5Gi"]

@@ -1,7 +1,5 @@
 """A profile's status from where its nodes stand: counts, reasons, pools, conditions, kubectl's columns."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -12,13 +10,13 @@ from hypothesis import strategies as st
 
 from precision_api.kinds.profile import NodeCounts, ProfileStatus
 from precision_api.kinds.report import ReportStatus
-from precision_operator.core.attempts.node_state import NodeState, ProfilePlan
+from precision_operator.core.attempts.node_state import AcceptedPlan, NodeState, ProfilePlan
 from precision_operator.core.eligibility.request import ResolvedProfile, resolve_profile
 from precision_operator.core.eligibility.triggers import CurrentRun
 from precision_operator.core.observe.clock import format_time
 from precision_operator.core.observe.nodes import NodeFacts
 from precision_operator.core.observe.observed import ProfileView
-from precision_operator.core.reasons import REASONS, Said
+from precision_operator.core.reasons import REASONS, Said, said
 from precision_operator.core.results.ingest import status_json
 from precision_operator.core.status.profile_status import POOLS_SHOWN, REASONS_SHOWN, profile_status
 from tests.support.report_objects import recipe_row, report_status
@@ -67,7 +65,9 @@ def node_states(*reasons: str) -> list[NodeState]:
 def planned(found: list[NodeState], of: ProfileView | None = None, refusal: Said | None = None) -> ProfilePlan:
     owner = of or profile()
     asked = refusal or resolve_profile(owner, observed())
-    return ProfilePlan(owner, asked, tuple(found))
+    if isinstance(asked, Said):
+        return ProfilePlan(owner, asked, tuple(found))
+    return AcceptedPlan(asked.profile, asked, tuple(found))
 
 
 def rolled(*reasons: str, of: ProfileView | None = None, nodes: int = 9) -> ProfileStatus:
@@ -78,12 +78,14 @@ def conditions(status: ProfileStatus) -> dict[str, tuple[str, str]]:
     return {c.type: (c.status, c.reason) for c in status.conditions}
 
 
-def test_every_node_is_counted_once_where_it_stands() -> None:
+def test_every_node_is_counted_once_and_an_unreadable_status_written_anew() -> None:
     status = rolled(*STATES)
     assert status.nodes == NodeCounts(
         matched=8, eligible=7, skipped=1, waiting=2, queued=1, running=1, succeeded=1, failed=2
     )
     assert status.progress == "3/7"
+    broken = profile(status={"phase": "Exotic", "conditions": "none"})
+    assert profile_status(planned([], broken), NOW, 0).phase == "Complete"
 
 
 @given(reasons=st.lists(st.sampled_from(sorted(STATES)), max_size=12))
@@ -157,12 +159,9 @@ def ended_as(status: ProfileStatus) -> tuple[str, str] | None:
     return ends[0] if ends else None
 
 
-def test_a_result_without_a_usable_recipe_is_no_success() -> None:
+def test_no_usable_recipe_is_no_success_and_a_new_run_has_its_own_end() -> None:
     states = [measured("n0"), measured("n1", recipe_row("mxfp8", verdict="fallback"))]
     assert ended_as(profile_status(planned(states), NOW, 9)) == ("Failed", "NoUsableResult")
-
-
-def test_a_new_run_takes_the_end_of_the_last_one_away_and_has_its_own() -> None:
     first = rolled("Measured")
     again = after(first, "MaxConcurrentReached")
     assert ended_as(again) is None
@@ -178,13 +177,10 @@ def test_a_profile_that_only_another_spec_helps_has_failed_and_one_that_waits_fo
     assert ended_as(profile_status(planned([], refusal=Said(reason, words="no")), NOW, 9)) == end
 
 
-def test_complete_names_the_most_frequent_reason_and_a_node() -> None:
+def test_complete_names_the_most_frequent_reason_and_how_many_nodes_match_not() -> None:
     status = rolled("Measured", "Cordoned", "Busy", "Busy")
     complete = next(c for c in status.conditions if c.type == "Complete")
     assert complete.message.startswith("1 of 4 eligible nodes are measured, 3 wait; most often: Busy (2, e.g. n2).")
-
-
-def test_no_node_that_matches_is_told_with_how_many_there_are() -> None:
     complete = next(c for c in rolled(nodes=24).conditions if c.type == "Complete")
     assert complete.message.startswith("None of the cluster's 24 nodes matches spec.target.")
 
@@ -195,42 +191,31 @@ def after(before: ProfileStatus, *reasons: str, minutes: int = 1, **changes: Any
     return profile_status(planned(node_states(*reasons), of), NOW + minutes * MINUTE, 9)
 
 
-def test_a_waiting_node_that_frees_up_runs_while_complete_stays_true() -> None:
+def test_a_new_run_is_not_complete_and_a_waiting_node_that_frees_up_leaves_complete_true() -> None:
     waiting = rolled("Measured", "Busy")
     running = after(waiting, "Measured", "AgentRunning")
     told = conditions(running)
     assert told["Complete"] == ("True", "SomeWaiting")
     assert (told["Progressing"], running.phase) == (("True", "Measuring"), "Running")
     assert conditions(after(running, "Measured", "Measured"))["Complete"] == ("True", "AllMeasured")
-
-
-def test_a_new_run_is_not_complete() -> None:
     done = rolled("Measured", "Measured")
     again = after(done, "AgentRunning", "MaxConcurrentReached", recipes=["mxfp8"])
     assert conditions(again)["Complete"] == ("False", "Measuring")
-
-
-def test_the_first_nodes_of_a_profile_that_had_none_are_not_complete_yet() -> None:
     assert conditions(after(rolled(), "AgentRunning"))["Complete"] == ("False", "Measuring")
 
 
-def test_the_same_again_is_the_same_status_at_any_time_but_for_when_it_will_end() -> None:
+def test_the_same_again_is_the_same_status_and_a_condition_keeps_its_time_and_generation() -> None:
     first = rolled(*STATES)
     later = after(first, *STATES, minutes=90)
     assert later.model_copy(update={"eta": first.eta, "eta_time": first.eta_time}) == first
-
-
-def test_a_condition_keeps_its_time_until_its_status_turns() -> None:
     first = rolled("AgentRunning")
     second = after(first, "Measured")
     times = {c.type: c.last_transition_time for c in second.conditions}
     assert times["Accepted"] == "2026-11-21T09:00:00Z"
     assert times["Complete"] == times["Progressing"] == "2026-11-21T09:01:00Z"
-
-
-def test_a_status_that_cannot_be_read_is_written_anew() -> None:
-    broken = profile(status={"phase": "Exotic", "conditions": "none"})
-    assert profile_status(planned([], broken), NOW, 0).phase == "Complete"
+    status = rolled("Measured", of=profile(generation=7))
+    assert status.observed_generation == 7
+    assert {c.observed_generation for c in status.conditions} == {7}
 
 
 def test_a_refused_profile_says_why_and_is_never_complete() -> None:
@@ -242,12 +227,6 @@ def test_a_refused_profile_says_why_and_is_never_complete() -> None:
     assert told["Accepted"] == ("False", "ConfigMapMissing")
     assert told["Complete"] == told["Progressing"] == ("False", "NotAccepted")
     assert (status.phase, status.run) == ("Invalid", None)
-
-
-def test_the_generation_that_was_judged_is_on_the_status_and_its_conditions() -> None:
-    status = rolled("Measured", of=profile(generation=7))
-    assert status.observed_generation == 7
-    assert {c.observed_generation for c in status.conditions} == {7}
 
 
 def test_reasons_are_counted_most_frequent_first_with_an_example_each() -> None:
@@ -271,7 +250,7 @@ def test_reasons_and_pools_are_bounded_whatever_the_fleet() -> None:
     assert [pool.nodes for pool in status.pools if pool.name == "pool-99"] == [2], "the largest pools are shown"
 
 
-def test_a_pool_has_the_medians_of_the_recipe_that_is_best_on_most_of_its_nodes() -> None:
+def test_a_pool_has_the_medians_of_its_best_recipe_and_columns_show_the_largest() -> None:
     fast, slow = recipe_row("mxfp8", 1.4), recipe_row("nvfp4", 1.2)
     found = [
         measured("a", recipe_row("bf16"), fast, slow),
@@ -287,9 +266,7 @@ def test_a_pool_has_the_medians_of_the_recipe_that_is_best_on_most_of_its_nodes(
     assert pool.tokens_per_joule_p90 is not None
     assert float(pool.tokens_per_joule_p10) < float(pool.tokens_per_joule) < float(pool.tokens_per_joule_p90)
     assert (status.best, status.tokens_per_joule) == ("mxfp8 1.40x", f"{float(pool.tokens_per_joule):.3g}")
-
-
-def test_the_columns_show_the_largest_pool() -> None:
+    assert status.teraflops_per_gpu == f"{float(pool.teraflops_per_gpu):.0f}"
     found = [measured(f"b{i}", recipe_row("bf16"), recipe_row("nvfp4", 1.9), pool="b") for i in range(3)]
     found += [measured("a0", recipe_row("bf16"), recipe_row("mxfp8", 1.3), pool="a")]
     assert profile_status(planned(found), NOW, 4).best == "nvfp4 1.90x"
@@ -310,12 +287,13 @@ def test_figures_stay_in_the_status_until_new_ones_come_unless_something_has_cha
     assert (list(pool.slow_nodes), status.nodes.slow) == ((["n0"], 1) if nodes == 5 else ([], 0))
 
 
-def test_a_pool_without_any_figure_is_shown_without_figures() -> None:
+def test_a_pool_without_any_figure_is_shown_without_and_without_results_no_data() -> None:
     unsupported = {"recipe": "bf16", "availability": "probe_failed", "verdict": "unknown", "failure": "probe_failed"}
     status = profile_status(planned([measured("a", unsupported)]), NOW, 1)
     (pool,) = status.pools
     assert (pool.nodes, pool.best_recipe, pool.tokens_per_second, pool.watts) == (1, None, None, None)
     assert status.best is None
+    assert rolled("Busy").data is None
 
 
 DATA = [
@@ -330,10 +308,6 @@ DATA = [
 def test_what_nobody_measured_is_called_simulated_wherever_it_is_shown(data: list[str], told: str, flag: bool) -> None:
     status = profile_status(planned([measured(f"n{i}", data=word) for i, word in enumerate(data)]), NOW, 2)
     assert (status.data, status.pools[0].simulated) == (told, flag)
-
-
-def test_without_results_nothing_is_said_about_data() -> None:
-    assert rolled("Busy").data is None
 
 
 def fleet(*rates: float) -> list[NodeState]:
@@ -360,14 +334,11 @@ def test_a_node_is_slow_by_per_cent_and_by_deviations_both(
     assert status.nodes.slow == len(slow)
 
 
-def test_pools_are_compared_with_themselves_alone() -> None:
+def test_pools_are_compared_with_themselves_and_large_fleets_stay_small() -> None:
     found = [replace(node_state, facts=replace(node_state.facts, pool="old")) for node_state in fleet(500, 501, 499)]
     named = [replace(node_state, facts=replace(node_state.facts, name=f"o{i}")) for i, node_state in enumerate(found)]
     status = profile_status(planned(fleet(1000, 1001, 999) + named), NOW, 6)
     assert [pool.slow_nodes for pool in status.pools] == [(), ()]
-
-
-def test_the_status_of_a_large_fleet_stays_small() -> None:
     found = [measured(f"node-{i}", pool=f"pool-{i % 70}") for i in range(700)]
     found += [NodeState(facts(f"bad-{i}"), Said("AgentCrashed", words="x" * 2000)) for i in range(300)]
     asked = profile(rollout={"maxConcurrent": "10%"})
@@ -398,6 +369,13 @@ def queue(count: int) -> list[NodeState]:
     ]
 
 
+def retried() -> NodeState:
+    """A node that may begin twenty minutes from now."""
+    (queued,) = node_states("Retrying")
+    until = format_time(NOW + timedelta(minutes=20))
+    return replace(queued, said=said("Retrying", attempt=1, why="x", retry=1, limit=2, until=until))
+
+
 def eta(found: list[NodeState], seconds: int = 0, of: ProfileView | None = None) -> str | None:
     return profile_status(planned(found, of), NOW + timedelta(seconds=seconds), 9).eta
 
@@ -406,11 +384,9 @@ ETA: dict[str, tuple[list[NodeState], str | None]] = {
     "nothing runs": ([ended("a", 10)], None),
     "one runs, as long as others have taken": ([ended("a", 10), ended("b", 12), ended("c", 90), running(2)], "09:11Z"),
     "one runs and three wait for its place": ([ended("a", 10), running(2), *queue(3)], "09:39Z"),
-    "two run and three wait for their places": (
-        [ended("a", 10), running(2), running(4, "r1"), *queue(3)],
-        "09:27Z",
-    ),
+    "two run and three wait for their places": ([ended("a", 10), running(2), running(4, "r1"), *queue(3)], "09:27Z"),
     "one is late by a little": ([ended("a", 10), running(11)], "09:05Z"),
+    "one is tried again in a while": ([ended("a", 10), retried()], "09:31Z"),
     "none has ended yet": ([running(5)], "09:11Z"),
     "days away": ([ended("a", 55), running(0), *queue(60)], "2026-11-23 16:56Z"),
 }
@@ -421,23 +397,17 @@ def test_the_end_is_told_from_measured_durations_and_places(found: list[NodeStat
     assert eta(found) == told
 
 
-def test_the_end_holds_still_while_agents_run() -> None:
+def test_the_end_holds_still_while_agents_run_and_a_suspended_profile_tells_none() -> None:
     found = [ended("a", 10), running(2), *queue(3)]
     assert {eta(found, seconds) for seconds in range(0, 480, 7)} == {"09:39Z"}
-
-
-def test_a_suspended_profile_tells_no_end() -> None:
     assert eta([running(2)], of=profile(suspend=True)) is None
 
 
-def test_what_most_nodes_wait_for_is_told_in_one_word_with_their_number() -> None:
+def test_what_most_nodes_wait_for_is_told_and_what_cannot_be_scheduled_first() -> None:
     assert rolled("Busy", "MaxConcurrentReached", "MaxConcurrentReached", "Measured").waits_for == (
         "MaxConcurrentReached (2)"
     )
     assert rolled("Measured", "AgentRunning", "MIGEnabled", "AgentCrashed").waits_for is None
-
-
-def test_an_agent_that_cannot_be_scheduled_is_named_and_comes_first_where_none_has_started() -> None:
     one = rolled("AgentUnschedulable", "MaxConcurrentReached", "MaxConcurrentReached")
     assert one.waits_for == "AgentUnschedulable (1)", "the others wait for its place"
     assert {row.reason: row.count for row in one.reasons} == {"AgentUnschedulable": 1, "MaxConcurrentReached": 2}
@@ -450,15 +420,12 @@ def due(node_state: NodeState, cause: str = "DriverChange") -> NodeState:
     return replace(node_state, current=CurrentRun("r2", {}, None, Said(cause, words="because")))
 
 
-def test_stale_nodes_are_those_that_are_measured_again_and_not_for_the_first_time() -> None:
+def test_stale_nodes_those_that_fell_back_and_quarantined_ones_are_counted() -> None:
     found = [due(node_state) for node_state in node_states("AgentRunning", "Busy")] + [
         due(node_states("Cordoned")[0], "FirstRun")
     ]
     status = profile_status(planned(found), NOW, 3)
     assert status.nodes.stale == 2
-
-
-def test_nodes_on_which_a_recipe_did_not_run_and_quarantined_ones_are_counted() -> None:
     fallback = measured("f", recipe_row("bf16"), recipe_row("mxfp8", verdict="fallback"))
     status = profile_status(planned([fallback, measured("g"), *node_states("Quarantined")]), NOW, 3)
     assert (status.nodes.fallback, status.nodes.quarantined) == (1, 1)
@@ -480,13 +447,17 @@ def test_a_rollout_that_has_stopped_is_not_complete(reason: str) -> None:
     assert status.phase == "Degraded"
 
 
-def test_a_schedule_that_has_not_begun_is_pending_and_new_nodes_later_wait_for_the_next_run() -> None:
+def test_a_schedule_that_has_not_begun_is_pending_and_its_runs_are_told() -> None:
     before, after = rolled("NotDueYet"), rolled("Measured", "NotDueYet")
     assert [conditions(each)["Complete"] for each in (before, after)] == [
         ("False", "NotDueYet"),
         ("True", "SomeWaiting"),
     ]
     assert (before.phase, after.phase) == ("Pending", "Complete")
+    status = profile_status(planned([measured("a")], profile(schedule={"cron": "0 2 * * *"})), NOW, 1)
+    assert (status.last_run, status.next_run) == ("2026-11-20T06:30:00Z", "2026-11-22T02:00:00Z")
+    aged = profile_status(planned([measured("a")], profile(schedule={"maxAge": "3d"})), NOW, 1)
+    assert aged.next_run == "2026-11-23T06:30:01Z"
 
 
 def test_a_quarantined_node_degrades_its_profile_and_how_to_release_it_is_said() -> None:
@@ -517,8 +488,3 @@ def test_a_node_that_is_measured_again_ends_complete_and_one_that_comes_late_doe
     of = profile(status=status_json(done))
     found = [measured("n0"), due(node_states("AgentRunning")[0], cause)]
     assert conditions(profile_status(planned(found, of), NOW, 9))["Complete"][0] == complete
-
-
-def test_the_last_and_the_next_run_are_told() -> None:
-    status = profile_status(planned([measured("a")], profile(schedule={"cron": "0 2 * * *"})), NOW, 1)
-    assert (status.last_run, status.next_run) == ("2026-11-20T06:30:00Z", "2026-11-22T02:00:00Z")

@@ -1,7 +1,5 @@
 """One rule says what a result's figures are, and every door tells the same: status, metrics, plans and pages."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -42,32 +40,20 @@ def report_of(run: dict[str, Any]) -> dict[str, Any]:
 
 
 @RUN
-def test_result_message_and_report_are_judged_alike(run: dict[str, Any], told: str) -> None:
+def test_the_reports_status_metrics_and_the_planner_tell_it_alike(run: dict[str, Any], told: str) -> None:
     found = result(**run)
     assert provenance_of(found) == told
     assert provenance_of(read_message(encode(found).message)) == told
     assert provenance_of(ReportRun.model_validate(report_of(run)["status"]["run"])) == told
-
-
-@RUN
-def test_the_reports_status_tells_it(run: dict[str, Any], told: str) -> None:
     published = encode(result(**run))
     found = finding(read_message(published.message), "\n".join(published.lines))
     assert read_status(found, job("n1", "r1"), report("n1"), "pool-1", NOW).data == told
     assert reading_of_result(result(**run)).data == told
-
-
-@RUN
-def test_metrics_tell_it_and_mark_only_what_nobody_measured(run: dict[str, Any], told: str) -> None:
     found = read_report(report_of(run), "llama3-8b")
     assert found is not None
     ((labels, _),) = next(family for family in NODE_FAMILIES if family.name == "precision_node_info").full_rows(found)
     assert labels[-len(INFO) :][INFO.index("data")] == told
     assert ((("simulated",), 1.0) in [*mark(found)]) is (told in ("simulated", "replayed"))
-
-
-@RUN
-def test_the_planner_is_told_the_same(run: dict[str, Any], told: str) -> None:
     owner = profile_facts(profile_object())
     assert owner is not None
     node = {"metadata": {"name": "n1", "uid": "uid-n1", "labels": {}}}

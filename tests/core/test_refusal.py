@@ -1,7 +1,5 @@
 """What the cluster refuses to create: named by the server's words, not asked for in a hot loop, and passed by."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -71,9 +69,7 @@ ANSWERS: dict[str, dict[str, Answer]] = {
             'Error creating: pods "pp-0f-x" is forbidden: maximum memory usage per Container is 4Gi'
         ),
     },
-    "InvalidJob": {
-        "a field of the pod": Answer('Error creating: Pod "pp-0f-x" is invalid: spec.containers[0].image'),
-    },
+    "InvalidJob": {"a field of the pod": Answer('Error creating: Pod "pp-0f-x" is invalid: spec.containers[0].image')},
     "WebhookUnavailable": {
         "a webhook that does not answer": Answer(
             'Internal error occurred: failed calling webhook "v.example": context deadline exceeded', 500
@@ -94,9 +90,7 @@ ANSWERS: dict[str, dict[str, Answer]] = {
             'jobs.batch is forbidden: User "o" cannot create resource "jobs" in API group "batch"', 403, "Forbidden"
         ),
     },
-    "CreationRefused": {
-        "what nobody has thought of, at the pod": Answer("Error creating: teapot"),
-    },
+    "CreationRefused": {"what nobody has thought of, at the pod": Answer("Error creating: teapot")},
 }
 """Answers of API servers by the reason that they are taken for."""
 
@@ -151,10 +145,12 @@ def reasons(decided: Plan) -> dict[str, str]:
     return {each.facts.name: each.reason for each in decided.profiles[0].node_states}
 
 
-def test_a_node_that_is_denied_holds_no_place_and_the_next_one_goes() -> None:
+def test_nodes_denied_alone_hold_neither_place_nor_profile() -> None:
     decided = after(say({"n1": f"{WEBHOOK}n1 is reserved", "n2": f"{WEBHOOK}n2 is reserved"}))
     assert started(decided) == ["n3"]
     assert reasons(decided)["n1"] == "DeniedByPolicy"
+    known = say({f"n{n}": f"{WEBHOOK}n{n} is reserved" for n in range(1, 6)})
+    assert started(after(known)) == ["n6"]
 
 
 def test_a_denied_node_is_tried_again_after_the_others_and_waits_longer_each_time() -> None:
@@ -176,11 +172,6 @@ def test_what_three_nodes_are_told_alike_holds_the_profile() -> None:
     assert set(reasons(after(known)).values()) == {"DeniedByPolicy"}
     many = profile(rollout=at_once(6))
     assert started(after(known, many, seconds=31)) == ["n4"], "one try at a time"
-
-
-def test_nodes_that_are_told_different_things_do_not_hold_the_profile() -> None:
-    known = say({f"n{n}": f"{WEBHOOK}n{n} is reserved" for n in range(1, 6)})
-    assert started(after(known)) == ["n6"]
 
 
 @pytest.mark.parametrize("reason", sorted(reason for reason, rule in RULES.items() if rule.whole))
@@ -230,12 +221,14 @@ def test_an_agent_that_is_accepted_ends_what_was_said_of_all() -> None:
     assert accepted(of_pods, ("uid-other", "uid-n2"), "pod", 1) == of_pods, "another profile's"
 
 
-def test_what_others_were_told_concerns_them_alone_once_a_node_is_accepted() -> None:
+def test_what_was_said_concerns_who_was_told_and_is_forgotten_with_it() -> None:
     known = accepted(say(dict.fromkeys(("n1", "n2", "n3"), DENIED)), (OWNER.uid, "uid-n4"), "Job", 1)
     assert started(after(known)) == ["n4"]
     assert reasons(after(known))["n1"] == "DeniedByPolicy"
     later = say({"n5": DENIED}, NOW + timedelta(seconds=40), known)
     assert later[OWNER.uid, "uid-n5"].times == 1, "no row of refusals goes on"
+    known = say({"n1": GPUS, "n9": GPUS}) | {("uid-gone", "uid-n1"): say({"n1": GPUS})[OWNER.uid, "uid-n1"]}
+    assert list(standing(known, observed([OWNER], FLEET))) == [(OWNER.uid, "uid-n1")]
 
 
 CHANGES: dict[str, ProfileView] = {
@@ -247,11 +240,6 @@ CHANGES: dict[str, ProfileView] = {
 @pytest.mark.parametrize("owner", CHANGES.values(), ids=CHANGES)
 def test_who_changes_the_profile_or_asks_again_need_not_wait(owner: ProfileView) -> None:
     assert started(after(say({"n1": GPUS}), owner)) == ["n1"]
-
-
-def test_what_was_said_of_a_profile_or_node_that_is_gone_is_forgotten() -> None:
-    known = say({"n1": GPUS, "n9": GPUS}) | {("uid-gone", "uid-n1"): say({"n1": GPUS})[OWNER.uid, "uid-n1"]}
-    assert list(standing(known, observed([OWNER], FLEET))) == [(OWNER.uid, "uid-n1")]
 
 
 def bare(**changes: object) -> Observed:

@@ -1,8 +1,7 @@
 """A report stays small whatever it holds: lists of big per-node objects are what hurts at scale."""
 
-from __future__ import annotations
-
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -10,7 +9,7 @@ from precision_api.exchange.message import RecipeSummary
 from precision_api.exchange.result import DeviceMemory, Interval
 from precision_api.facts.recipes import RECIPE_NAMES
 from precision_api.kinds.profile import Retention, Retry
-from precision_api.kinds.report import ReportStatus
+from precision_api.kinds.report import ReportAcceptance, ReportStatus
 from precision_operator.core.attempts.actions import Keeping
 from precision_operator.core.observe.observed import JobView
 from precision_operator.core.reasons import said
@@ -70,15 +69,43 @@ def measured_and_failed(runs: int) -> ReportStatus:
     """A report after `runs` runs with all seven recipes, the last of which failed."""
     status = ReportStatus()
     for number in range(runs - 1):
-        found = summary(run(number)).model_copy(update=FIGURES)
-        told = ingest.finding(found, None, "the connection to the kubelet was refused")
-        status = ingest.read_status(told, run(number), report(status=status), "NVIDIA-GB200", NOW, KEEPING)
+        figures = summary(run(number)).model_copy(update=FIGURES)
+        finding = ingest.finding(figures, None, "the connection to the kubelet was refused")
+        status = ingest.read_status(finding, run(number), report(status=status), "NVIDIA-GB200", NOW, KEEPING)
     problem = NoResult(said("ImagePullFailed", image="registry.example.com/agent:1", text="x" * 300))
     return ingest.failed_status(problem, run(runs), report(status=status), NOW, KEEPING)
 
 
 def size(status: ReportStatus) -> int:
     return len(json.dumps(ingest.report_json(status), separators=(",", ":")).encode())
+
+
+def test_a_report_with_a_verdict_of_eight_gpus_and_four_recipes_stays_below_six_kib() -> None:
+    """The longest: a Fail by three runs against the second of two references, in which three GPUs fail."""
+    uuid, recipes = "GPU-01234567-89ab-cdef-0123-456789abcdef", ("bf16", "fp8_current", "mxfp8", "nvfp4")
+    lines = [f"{recipe} {check} -12.3 10.6 7 Fail" for check in ("reference", "node", "change") for recipe in recipes]
+    runs = {"run": "0123456789 2026-11-26T10:00:00Z", "number": 3}
+    means = " ".join(f"{recipe}=3:99034-1310-1311-1312+45-61-12+7" for recipe in recipes)
+    runs |= {"averages": [f"{key}1234567 at=29928491 {means}" for key in range(2)]}
+    verdict = {
+        "verdict": "Fail",
+        "reason": "TooSlow",
+        "decidedAt": "2026-11-26T10:00:00Z",
+        "basis": "0" * 10,
+        "message": "GPU 7 is 12.3 % slower than its node's others with fp8_current; 10.6 % fails",
+        "runs": runs,
+        "reference": {"name": "gb200-november", "sha256": "0" * 64},
+        "checks": [*lines, *lines[:3]],
+        "subject": {"bootID": uuid, "driver": "580.159.04", "gpus": [uuid] * 8, "pci": ["0000:19:00.0"] * 8},
+    }
+    view, status = report(), ReportStatus()
+    for number in range(3):
+        finding = ingest.finding(
+            summary(run(number)).model_copy(update=FIGURES | {"recipes": tuple(map(row, recipes))}), None
+        )
+        status = ingest.read_status(finding, run(number), replace(view, status=status), "NVIDIA-GB200", NOW)
+    assert (len(status.results), len(status.history), status.state) == (4, 3, "Measured")
+    assert size(status.model_copy(update={"acceptance": ReportAcceptance.model_validate(verdict)})) < 6 * 1024
 
 
 @pytest.mark.parametrize("runs", [2, 4, 11])

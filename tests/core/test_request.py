@@ -1,7 +1,5 @@
 """What a profile asks of its nodes, when that is a new question, and why it can't be asked."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any
@@ -107,9 +105,11 @@ def test_the_operators_own_image_must_be_allowed_too() -> None:
     assert isinstance(resolve_profile(profile(), observed(settings=replace(SETTINGS, allowed_images=()))), Said)
 
 
-def test_the_text_of_a_config_map_becomes_the_model_that_the_agent_gets() -> None:
+def test_a_config_map_becomes_the_model_and_the_order_of_recipes_is_no_question() -> None:
     found = asked(profile(workload=FROM_CONFIG_MAP), {"config.json": json.dumps(SMALL_LLAMA)})
     assert (found.workload.model.hidden_size, found.workload.hugging_face_config) == (256, None)
+    one, other = (profile(recipes=list(order)) for order in (("mxfp8", "nvfp4"), ("nvfp4", "mxfp8")))
+    assert asked(one).run == asked(other).run
 
 
 SAME: list[dict[str, Any]] = [
@@ -139,11 +139,6 @@ def test_what_does_not_change_the_measurement_starts_no_new_run(change: dict[str
 @pytest.mark.parametrize("change", NEW, ids=str)
 def test_what_changes_the_measurement_starts_a_new_run(change: dict[str, Any]) -> None:
     assert asked(profile(**change)).run != asked(profile()).run
-
-
-def test_the_order_of_recipes_is_no_new_question() -> None:
-    one, other = (profile(recipes=list(order)) for order in (("mxfp8", "nvfp4"), ("nvfp4", "mxfp8")))
-    assert asked(one).run == asked(other).run
 
 
 NATIVE = ("bf16", "fp8_delayed", "fp8_current", "mxfp8", "nvfp4")
@@ -185,26 +180,20 @@ def test_recipes_are_those_that_are_named_or_all_that_the_node_can_run(
     assert (made.recipes, made.listed) == (recipes, "recipes" in change)
 
 
-def test_a_gpu_of_no_known_class_is_asked_for_by_its_name() -> None:
+def test_a_gpu_of_no_class_is_asked_for_by_name_and_a_benchmark_that_is_off_not() -> None:
     of = profile(target={"products": ["GH200"]})
     assert measurement_request(asked(of), GH200, "r1", 1).node.product == "NVIDIA-GH200-480GB"
-
-
-def test_a_benchmark_that_is_off_is_not_asked_for() -> None:
     of = profile(benchmarks={"gemm": {"enabled": False}})
     assert measurement_request(asked(of), H100, "r1", 1).gemm_modes == ()
     of = profile(benchmarks={"training": {"enabled": False}})
     assert measurement_request(asked(of), H100, "r1", 1).training is False
 
 
-def test_the_largest_profile_that_the_schema_admits_fits_into_the_environment() -> None:
+def test_the_largest_profile_fits_into_the_environment_and_more_is_refused() -> None:
     shapes = [{"m": 16_777_216 - 32 * i, "k": 16_777_216, "n": 16_777_216} for i in range(64)]
     of = profile("p" * 253, workload={"name": "w" * 128, "shapes": shapes})
     facts = replace(GB200, name="n" * 253)
     assert too_large(measurement_request(asked(of), facts, "r1", 1)) is None
-
-
-def test_a_request_that_would_not_fit_is_refused_before_it_is_sent() -> None:
     of = profile()
     document = measurement_request(asked(of), H100, "r1", 1)
     found = too_large(document.model_copy(update={"profile": "p" * 40_000}))

@@ -1,7 +1,5 @@
 """When a failed node is tried again, when no more, and when it is left alone until somebody asks for it."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 
@@ -9,18 +7,9 @@ import pytest
 
 from precision_api.kinds.profile import Retention, Retry
 from precision_api.kinds.report import ReportAttempt, ReportStatus
+from precision_operator.core.attempts import retry as retrying
 from precision_operator.core.attempts.actions import Collect, Keeping, Start
 from precision_operator.core.attempts.node_state import NodeState
-from precision_operator.core.attempts.retry import (
-    JITTER,
-    LONGEST,
-    LONGEST_DISRUPTED,
-    QUARANTINE_RUNS,
-    backoff,
-    next_try,
-    rest,
-    spent,
-)
 from precision_operator.core.plan import plan
 from precision_operator.core.reasons import REASONS, Said
 from precision_operator.core.results import ingest
@@ -43,7 +32,7 @@ def failed(failures: int = 1, reason: str = "AgentCrashed", **changes: Any) -> R
     ("failures", "retry", "over"), [(1, RETRY, False), (2, RETRY, False), (3, RETRY, True), (1, Retry(limit=0), True)]
 )
 def test_a_run_has_failed_on_a_node_when_its_retries_are_spent(failures: int, retry: Retry, over: bool) -> None:
-    assert spent(failed(failures), retry) is over
+    assert retrying.spent(failed(failures), retry) is over
 
 
 RESTS: list[tuple[str, int, int]] = [
@@ -66,11 +55,14 @@ RESTS: list[tuple[str, int, int]] = [
 def test_a_node_rests_by_its_reason_doubled_each_time_and_six_hours_at_most(
     reason: str, failures: int, seconds: int
 ) -> None:
-    assert backoff(failed(failures, reason), RETRY) == timedelta(seconds=seconds) <= LONGEST
+    assert retrying.backoff(failed(failures, reason), RETRY) == timedelta(seconds=seconds) <= retrying.LONGEST
 
 
-def test_reasons_that_rest_longer_are_ones_that_a_node_can_fail_by() -> None:
+def test_nodes_that_rest_come_back_apart_and_longer_rests_are_of_failures() -> None:
     assert {row.kind for row in REASONS.values() if row.backoff_factor > 1} == {"failed"}
+    rests = [retrying.rest(HALF_A_MINUTE, 6, f"uid-{n}") for n in range(20)]
+    assert len(set(rests)) > 10
+    assert rests == [retrying.rest(HALF_A_MINUTE, 6, f"uid-{n}") for n in range(20)]
 
 
 @pytest.mark.parametrize(
@@ -85,14 +77,22 @@ def test_reasons_that_rest_longer_are_ones_that_a_node_can_fail_by() -> None:
 )
 def test_the_next_attempt_starts_when_the_rest_is_over(ago: timedelta, waits: bool) -> None:
     attempt = failed(ago=ago)
-    assert next_try(attempt, RETRY, NOW) == (NOW - ago + MINUTE if waits else None)
+    assert retrying.next_try(attempt, RETRY, NOW) == (NOW - ago + MINUTE if waits else None)
 
 
-def test_a_node_that_rests_says_which_retry_starts_when_and_why() -> None:
+def test_a_node_that_rests_says_which_retry_or_try_comes_when() -> None:
     told = report(status=tried("failed", failures=1, reason="AgentCrashed", message="Exit 1.", ago=timedelta(0)))
     node_state = plan(observed([profile()], reports=(told,))).profiles[0].node_states[0]
     assert (node_state.reason, node_state.state) == ("Retrying", "queued")
     assert "Attempt 1 failed: Exit 1. Retry 1 of 2 starts automatically at 2026-11-21T09:01:00Z." in node_state.message
+    untils = []
+    for times in (1, 4):
+        told = report(status=tried("disrupted", reason="PendingTooLong", disruptions=times, ago=timedelta(0)))
+        node_state = plan(observed([profile()], reports=(told,))).profiles[0].node_states[0]
+        assert node_state.reason == "BackingOff"
+        untils.append(node_state.message.removesuffix(".")[-20:])
+    assert untils[0] == "2026-11-21T09:00:30Z"
+    assert "2026-11-21T09:04:00Z" <= untils[1] <= "2026-11-21T09:05:00Z"
 
 
 def after(*outcomes: str, run: str = "r1", before: ReportStatus | None = None) -> ReportStatus:
@@ -109,25 +109,28 @@ def failures(status: ReportStatus) -> int:
     return status.attempt.failures if status.attempt is not None else 0
 
 
-def test_a_disruption_does_not_count_and_does_not_make_earlier_failures_forgotten() -> None:
+def test_disruptions_alone_never_fail_a_run() -> None:
     status = after("failed", "disrupted", "disrupted", "failed")
     assert failures(status) == 2
     assert status.failed_runs == 0, "one retry is left"
     assert status.history == ()
-
-
-def test_disruptions_alone_never_fail_a_run() -> None:
     assert failures(after(*["disrupted"] * 50)) == 0
-
-
-def test_failures_of_an_earlier_run_do_not_count_in_this_one() -> None:
     assert failures(after("failed", run="r2", before=after("failed", "failed"))) == 1
 
 
-def test_a_run_without_a_result_is_in_the_history_once_with_its_reason() -> None:
+def test_a_node_that_failed_run_after_run_is_quarantined_with_the_last_reason() -> None:
     status = after("failed", "failed", "failed")
     assert [(past.run, past.outcome, past.reason) for past in status.history] == [("r1", "failed", "AgentCrashed")]
     assert (status.failed_runs, status.quarantine) == (1, None)
+    assert failed_runs(retrying.QUARANTINE_RUNS - 1).quarantine is None
+    status = failed_runs(retrying.QUARANTINE_RUNS)
+    assert (status.quarantine.reason, status.quarantine.message, status.state) == (
+        "AgentCrashed",
+        "It crashed.",
+        "Quarantined",
+    )
+    good = measured().model_copy(update={"failed_runs": 0})
+    assert after("failed", "failed", "failed", run="r9", before=good).failed_runs == 1
 
 
 def failed_runs(runs: int) -> ReportStatus:
@@ -137,24 +140,9 @@ def failed_runs(runs: int) -> ReportStatus:
     return status
 
 
-def test_a_node_that_failed_run_after_run_is_quarantined_with_the_last_reason() -> None:
-    assert failed_runs(QUARANTINE_RUNS - 1).quarantine is None
-    status = failed_runs(QUARANTINE_RUNS)
-    assert (status.quarantine.reason, status.quarantine.message, status.state) == (
-        "AgentCrashed",
-        "It crashed.",
-        "Quarantined",
-    )
-
-
-def test_a_good_run_ends_the_row() -> None:
-    good = measured().model_copy(update={"failed_runs": 0})
-    assert after("failed", "failed", "failed", run="r9", before=good).failed_runs == 1
-
-
 def quarantined(**basis: str) -> ReportStatus:
     """A node in quarantine whose last run was begun for `basis`."""
-    status = failed_runs(QUARANTINE_RUNS)
+    status = failed_runs(retrying.QUARANTINE_RUNS)
     return status.model_copy(update={"attempt": status.attempt.model_copy(update={"basis": basis})})
 
 
@@ -201,22 +189,21 @@ def test_a_quarantined_node_is_not_released_by(spec: dict[str, Any]) -> None:
     assert stand_of(held, **spec).reason == "Quarantined"
 
 
-def test_a_release_gives_the_node_its_retries() -> None:
+def test_a_release_gives_the_node_its_retries_and_then_quarantine_again() -> None:
     released = after("failed", run="released", before=quarantined())
     assert stand_of(released).reason == "Retrying"
+    again = after("failed", "failed", "failed", run="released", before=quarantined())
+    assert again.quarantine is not None
+    assert again.failed_runs == retrying.QUARANTINE_RUNS + 1
 
 
-def test_a_result_ends_the_quarantine_and_the_row_of_failures() -> None:
+def test_a_result_ends_the_quarantine_and_the_row_of_failures_and_losses() -> None:
     good = ingest.finding(summary(job()), None, "no log")
     status = ingest.read_status(good, job(run="released"), report(status=quarantined()), "pool", NOW)
     assert (status.quarantine, status.failed_runs, status.state) == (None, 0, "Measured")
     assert [past.outcome for past in status.history] == ["succeeded", "failed", "failed"], "three runs are kept"
-
-
-def test_a_release_that_fails_again_is_quarantined_again() -> None:
-    again = after("failed", "failed", "failed", run="released", before=quarantined())
-    assert again.quarantine is not None
-    assert again.failed_runs == QUARANTINE_RUNS + 1
+    status = ingest.read_status(good, job(attempt=3), report(status=ended_by(*["NodeLost"] * 2)), "pool", NOW)
+    assert (status.attempt.node_losses, status.attempt.disruptions) == (0, 0)
 
 
 HALF_A_MINUTE = timedelta(seconds=30)
@@ -227,14 +214,8 @@ HALF_A_MINUTE = timedelta(seconds=30)
 )
 def test_a_rest_doubles_with_each_time_up_to_its_longest_and_a_share_of_jitter(times: int, seconds: int) -> None:
     step = timedelta(seconds=seconds)
-    assert step <= rest(HALF_A_MINUTE, times, "uid-n1") <= step * (1 + JITTER)
-    assert seconds <= LONGEST_DISRUPTED.total_seconds()
-
-
-def test_nodes_that_rest_for_the_same_reason_come_back_apart_and_each_plan_says_the_same() -> None:
-    rests = [rest(HALF_A_MINUTE, 6, f"uid-{n}") for n in range(20)]
-    assert len(set(rests)) > 10
-    assert rests == [rest(HALF_A_MINUTE, 6, f"uid-{n}") for n in range(20)]
+    assert step <= retrying.rest(HALF_A_MINUTE, times, "uid-n1") <= step * (1 + retrying.JITTER)
+    assert seconds <= retrying.LONGEST_DISRUPTED.total_seconds()
 
 
 def ended_by(*reasons: str) -> ReportStatus:
@@ -263,17 +244,6 @@ def test_the_rest_grows_with_disruptions_in_a_row_but_not_with_those_that_others
     assert attempt.disruptions == times
 
 
-def test_a_node_that_is_never_scheduled_says_when_it_is_tried_again_and_waits_longer_each_time() -> None:
-    untils = []
-    for times in (1, 4):
-        told = report(status=tried("disrupted", reason="PendingTooLong", disruptions=times, ago=timedelta(0)))
-        node_state = plan(observed([profile()], reports=(told,))).profiles[0].node_states[0]
-        assert node_state.reason == "BackingOff"
-        untils.append(node_state.message.removesuffix(".")[-20:])
-    assert untils[0] == "2026-11-21T09:00:30Z"
-    assert "2026-11-21T09:04:00Z" <= untils[1] <= "2026-11-21T09:05:00Z"
-
-
 LOST: list[tuple[list[str], int]] = [
     (["NodeUnresponsive", "NodeLost"], 2),
     (["ContainerLost", "ContainerLost"], 2),
@@ -290,16 +260,13 @@ def test_attempts_that_were_lost_with_the_node_are_counted_until_it_is_drained(r
     assert (status.attempt.node_losses, status.quarantine) == (times, None)
 
 
-def test_the_third_attempt_in_a_row_that_is_lost_with_the_node_quarantines_it_at_once() -> None:
+def test_the_third_loss_with_the_node_in_a_row_quarantines_it_until_it_is_released() -> None:
     status = ended_by("NodeUnresponsive", "Evicted", "NodeLost")
     assert (status.quarantine.reason, status.state) == ("NodeLost", "Quarantined")
     assert status.failed_runs == 0, "no run has failed"
     node_state = stand_of(status)
     assert node_state.reason == "Quarantined"
     assert node_state.message.startswith("3 attempts in a row ended without a result on it, the last with NodeLost.")
-
-
-def test_a_node_that_was_released_from_such_a_quarantine_has_all_its_tries_again() -> None:
     status = ended_by(*["NodeUnresponsive"] * 3)
     assert stand_of(status, mark="now").reason == "AgentStarting"
     again = ingest.failed_status(
@@ -307,12 +274,6 @@ def test_a_node_that_was_released_from_such_a_quarantine_has_all_its_tries_again
     )
     assert again.attempt.node_losses == 1
     assert stand_of(again).reason == "BackingOff"
-
-
-def test_a_result_ends_the_row_of_losses() -> None:
-    good = ingest.finding(summary(job()), None, "no log")
-    status = ingest.read_status(good, job(attempt=3), report(status=ended_by(*["NodeLost"] * 2)), "pool", NOW)
-    assert (status.attempt.node_losses, status.attempt.disruptions) == (0, 0)
 
 
 def test_who_took_the_pod_away_decides_what_the_attempt_says_of_the_node() -> None:

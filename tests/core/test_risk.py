@@ -1,7 +1,5 @@
 """What has a known risk is named by no reader of reports, unless the profile lists it by name: then with its source."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
@@ -25,7 +23,7 @@ from precision_operator.core.results.reading import read
 from precision_operator.core.results.sides import Side
 from precision_operator.core.status.profile_status import profile_status
 from precision_operator.drawing.figure import Figure
-from precision_operator.planner.answer.table import narrow
+from precision_operator.planner.answer.table import wide
 from precision_operator.planner.inputs.snapshot import fleet_of, profile_facts, racks, report_facts
 from precision_operator.report.facts import Given
 from precision_operator.report.figures import figures
@@ -68,8 +66,9 @@ def shown(rows: Rows) -> SimpleNamespace:
         get=row.title if row else "", get_profile=of_profile.best or "", nodes=node_row(view, None)["best"],
         by_energy=of_profile.pools[0].best_recipe_by_energy, status=told_pool(of_profile.pools[0]), page=page,
         plan=plan.recommendation or "", plan_by_name=by_name.recommendation or "",
-        what_if=plan.what_ifs[0].answer if plan.what_ifs else "", plan_row=[narrow(job)["recipe"] for job in plan.jobs],
-        recipes=recipes_table(pool_recipes([view])), figures=drawn(status), compared=compared(status),
+        what_if=plan.what_ifs[0].answer if plan.what_ifs else "", recipes=recipes_table(pool_recipes([view])),
+        plan_row=[(wide(job)["recipe"], job.basis) for job in plan.jobs],
+        figures=drawn(status), compared=compared(status),
     )  # fmt: skip
 
 
@@ -92,7 +91,7 @@ def test_layers_in_bf16_are_shown_wherever_a_recipes_figures_are() -> None:
         "nvfp4 (last 5 in BF16)",
     )
     assert f"tokens/J with {titled}" in found.status
-    assert found.plan_row == [titled]
+    assert found.plan_row == [(titled, "simulated")]
     for words in (found.recipes, found.page, found.plan, *found.compared[-1:]):
         assert titled in words
     for key in ("speedup", "efficiency", "cost"):
@@ -100,15 +99,24 @@ def test_layers_in_bf16_are_shown_wherever_a_recipes_figures_are() -> None:
         assert "last 5 in BF16" in found.figures[key].svg, key
 
 
-def test_a_faster_recipe_that_nobody_listed_is_told_apart_in_headline_and_status() -> None:
-    found = shown({"nvfp4": {"speedup": "1.9", "lastLayersBF16": 0}})
-    assert "fp8_delayed trains fastest of the recipes without a known risk: " in found.page
-    assert "most energy-efficient of these: " in found.page
-    barred = [line for line in found.recipes.splitlines() if line.endswith("; not BEST: a risk, not listed")]
+def test_a_faster_recipe_that_nobody_listed_or_that_diverged_is_told_apart() -> None:
+    views = shown({"nvfp4": {"speedup": "1.9", "lastLayersBF16": 0, "tokensPerJoule": "0.2617"}})
+    assert "0.262" in views.recipes
+    assert "fp8_delayed trains fastest of the recipes without a known risk: " in views.page
+    assert "most energy-efficient of these: " in views.page
+    barred = [line for line in views.recipes.splitlines() if line.endswith("; not BEST: not listed")]
     assert [line.split()[1] for line in barred] == ["nvfp4"]
     sound = shown({})
-    assert "fp8_delayed trains fastest: " in sound.page
+    assert "fp8_delayed trains fastest, without a known risk: " in sound.page
+    assert sound.plan.endswith(". No recipe in it has a known risk.")
     assert "not BEST" not in sound.recipes
+    absent = {"tokensPerSecond": None, "failure": "not_available: hybrid: why"}
+    assert shown({"mxfp8": absent}).recipes.endswith("\nNo training figures of mxfp8: hybrid: why.")
+    none = read("n", "GB200", ReportStatus.model_validate(report_status([recipe_row("bf16", **absent)])))
+    assert verdict(Given("x", "now", (none,)))[1].text.endswith("no recipe has a usable training figure: hybrid: why.")
+    views = shown({"nvfp4_no_rht": {"speedup": "1.9", "listed": True, "lossVerdict": "diverged", **KEPT}})
+    assert (views.nodes, views.by_energy) == ("fp8_delayed", "fp8_delayed")
+    assert "nvfp4_no_rht" not in views.plan
 
 
 def test_where_nobody_lists_them_no_reader_names_a_risky_recipe() -> None:
@@ -127,7 +135,7 @@ def test_where_nobody_lists_them_no_reader_names_a_risky_recipe() -> None:
         in found.page
     )
     assert "It is also the most energy-efficient of these" in found.page
-    assert found.what_if.startswith("with nvfp4_no_rht: -"), "allowRecipes names it"
+    assert found.what_if.startswith("with nvfp4_no_rht (at risk): -"), "allowRecipes names it"
     assert "with nvfp4_no_rht" in found.plan_by_name, "the plan's own list names it"
     assert NO_RHT in found.plan_by_name
 
@@ -140,14 +148,7 @@ def test_what_the_profile_lists_is_named_with_its_risk(recipe: str, kept: int, r
     unlisted, listed = shown({recipe: row}), shown({recipe: row | {"listed": True}})
     assert (unlisted.nodes, unlisted.get) == ("fp8_delayed", "fp8_delayed 1.40x")
     assert (listed.nodes, listed.by_energy) == (recipe, recipe)
-    assert listed.get.startswith(f"{recipe} 1.90x")
-    for words in (listed.status, listed.page, listed.plan):
-        assert recipe in words
-        assert risk in words
+    assert (listed.get, listed.get_profile) == (f"{recipe} 1.90x (at risk{', last 5 in BF16' if kept else ''})",) * 2
+    assert f"{recipe} 1.90x (at risk" in listed.status
+    assert all(risk in words for words in (listed.page, listed.plan))
     assert recipe not in unlisted.status + unlisted.plan
-
-
-def test_a_loss_run_that_is_not_healthy_bars_what_the_profile_lists() -> None:
-    found = shown({"nvfp4_no_rht": {"speedup": "1.9", "listed": True, "lossVerdict": "diverged", **KEPT}})
-    assert (found.nodes, found.by_energy) == ("fp8_delayed", "fp8_delayed")
-    assert "nvfp4_no_rht" not in found.plan

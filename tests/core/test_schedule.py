@@ -1,7 +1,5 @@
 """When a schedule begins runs: cron fields, time zones, jitter, clocks that jump, and what is wrong with a schedule."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -62,14 +60,11 @@ def test_the_last_and_the_next_time_of_a_schedule(given_: Schedule, now: str, la
     assert next_tick(given_, UID, at(now)) == at(following)
 
 
-def test_an_hour_that_a_clock_leaves_out_still_begins_its_run_once() -> None:
+def test_an_hour_that_a_clock_leaves_out_or_repeats_begins_its_run_once() -> None:
     """In Berlin there is no 02:30 on 2027-03-28: the run is neither lost nor begun twice."""
     night = schedule("30 2 * * *", "Europe/Berlin")
     ticks = {last_tick(night, UID, at("2027-03-27 12:00") + timedelta(minutes=m)) for m in range(0, 48 * 60, 10)}
     assert len(ticks) == 3, "the nights before, of, and after the change"
-
-
-def test_an_hour_that_a_clock_repeats_begins_its_run_once() -> None:
     night = schedule("30 2 * * *", "Europe/Berlin")
     ticks = {last_tick(night, UID, at("2026-10-24 12:00") + timedelta(minutes=m)) for m in range(0, 48 * 60, 10)}
     assert len(ticks) == 3, "the nights before, of, and after the change"
@@ -115,9 +110,12 @@ def test_the_last_tick_is_not_after_now_and_the_next_one_follows_it(
     assert last_tick(given_, uid, following - timedelta(seconds=1)) == last, "and nothing lies between them"
 
 
-def test_without_a_cron_there_are_no_times() -> None:
+def test_without_a_cron_there_are_no_times_and_jitter_spreads_profiles() -> None:
     assert last_tick(schedule(), UID, NOW) is None
     assert next_tick(schedule(), UID, NOW) is None
+    late = {jitter(schedule("0 2 * * *", jitter_seconds=3600), f"uid-{i}") for i in range(20)}
+    assert len(late) > 15
+    assert max(late) - min(late) > timedelta(minutes=30)
 
 
 @given(seconds=st.integers(0, 86_400), uid=st.text(max_size=20))
@@ -125,12 +123,6 @@ def test_jitter_is_fixed_for_a_profile_and_within_its_bound(seconds: int, uid: s
     late = jitter(schedule("0 2 * * *", jitter_seconds=seconds), uid)
     assert late == jitter(schedule("* * * * *", jitter_seconds=seconds), uid)
     assert timedelta(0) <= late <= timedelta(seconds=seconds)
-
-
-def test_jitter_spreads_profiles() -> None:
-    late = {jitter(schedule("0 2 * * *", jitter_seconds=3600), f"uid-{i}") for i in range(20)}
-    assert len(late) > 15
-    assert max(late) - min(late) > timedelta(minutes=30)
 
 
 PROBLEMS: dict[str, tuple[Schedule, str]] = {
@@ -178,45 +170,30 @@ def world(now: datetime, basis: dict[str, str] | None = None, created: datetime 
     return observed([profile(created=created, **NIGHTLY)], reports=told, now=now)
 
 
-def test_a_profile_with_a_schedule_waits_for_its_first_time() -> None:
+def test_a_schedule_waits_for_its_first_time_which_begins_its_first_run_once() -> None:
     found = plan(world(NOW, created=NOW - MINUTE)).profiles[0].node_states[0]
     assert found.reason == "NotDueYet"
     assert "starts at 2026-11-22T02:00:00Z: the schedule has not started a run yet. To start it now" in found.message
-
-
-def test_its_first_time_begins_its_first_run() -> None:
     assert node_state(world(at("2026-11-22 02:00"), created=NOW)) == ("AgentStarting", "FirstRun")
-
-
-def test_a_run_of_this_time_is_not_begun_again() -> None:
     assert node_state(world(NOW, {"schedule": "2026-11-21T02:00:00Z"})) == ("Measured", None)
+    assert node_state(world(NOW, {})) == ("AgentStarting", "Scheduled")
 
 
-def test_what_was_missed_is_made_up_once_however_long_it_was() -> None:
+def test_missed_runs_are_made_up_once_and_wrong_clocks_begin_none_twice() -> None:
     seen = world(at("2026-12-21 09:00"), {"schedule": "2026-11-21T02:00:00Z"})
     found = plan(seen).profiles[0].node_states[0]
     assert (found.reason, found.current.due if found.current else "") == ("AgentStarting", "Scheduled")
     assert found.current.basis["schedule"] == "2026-12-21T02:00:00Z"
     assert node_state(world(at("2026-12-21 09:00"), dict(found.current.basis))) == ("Measured", None)
-
-
-@pytest.mark.parametrize("days", [-400, -2, -1], ids=str)
-def test_a_clock_that_jumps_back_begins_nothing_twice(days: int) -> None:
-    assert node_state(world(NOW + timedelta(days=days), {"schedule": "2026-11-21T02:00:00Z"})) == ("Measured", None)
-
-
-def test_a_clock_that_jumps_ahead_and_back_again_begins_one_run_and_none_twice() -> None:
     ahead = plan(world(NOW + timedelta(days=400), {"schedule": "2026-11-21T02:00:00Z"})).profiles[0].node_states[0]
     assert ahead.current.due == "Scheduled"
     assert node_state(world(NOW, dict(ahead.current.basis))) == ("Measured", None)
-
-
-def test_a_rerun_frees_a_profile_whose_last_time_a_wrong_clock_put_far_ahead() -> None:
     told = (report(status=measured(basis={"schedule": "2030-01-01T02:00:00Z"})),)
     seen = observed([profile(created=at("2026-01-01 00:00"), rerun="now", **NIGHTLY)], reports=told)
     found = plan(seen).profiles[0].node_states[0]
     assert (found.current.due, found.current.basis["schedule"]) == ("Rerun", "2026-11-21T02:00:00Z")
 
 
-def test_a_report_from_before_there_were_schedules_is_measured_at_the_next_time_that_has_come() -> None:
-    assert node_state(world(NOW, {})) == ("AgentStarting", "Scheduled")
+@pytest.mark.parametrize("days", [-400, -2, -1], ids=str)
+def test_a_clock_that_jumps_back_begins_nothing_twice(days: int) -> None:
+    assert node_state(world(NOW + timedelta(days=days), {"schedule": "2026-11-21T02:00:00Z"})) == ("Measured", None)

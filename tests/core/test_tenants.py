@@ -1,7 +1,5 @@
 """What one tenant's profiles, Jobs, pods and reports change for another one: nothing but the nodes that they take."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -10,19 +8,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from precision_operator.core.admission import turns
+from precision_operator.core.admission.budget_view import AdmissionRequest
+from precision_operator.core.admission.limits import physical_limit_reached
 from precision_operator.core.attempts.actions import Drop, Start
 from precision_operator.core.observe.fleet_limits import FleetLimits
-from precision_operator.core.observe.observed import Observed, ProfileView
+from precision_operator.core.observe.observed import Observed, ProfileView, Vain
 from precision_operator.core.observe.tenants import (
-    COMES_LAST,
+    KEPT,
     STARTED_WITHIN,
-    TURN,
     YOUNG,
-    fruitless_turns,
+    agents_since,
+    held_nodes,
     pods_within_namespace,
+    time_in_vain,
+    turn_on,
+    waiting_jobs,
     within_namespace,
 )
 from precision_operator.core.plan import Plan, plan
+from precision_operator.core.reasons import Said
 from tests.support.examples import examples
 from tests.support.node_objects import EIGHT_H100, node_object
 from tests.support.world import NOW, SETTINGS, job, measured, nodes, observed, pod, profile, report
@@ -106,42 +111,52 @@ def test_a_suspended_profile_binds_nobody_of_its_own_namespace_either() -> None:
     assert len([a for a in bound.actions if isinstance(a, Start)]) == 2
 
 
+def test_limits_of_other_profiles_are_asked_once_a_node_and_only_where_nothing_else_is_in_the_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else fifty profiles over a thousand nodes ask millions of times."""
+    asked: list[str] = []
+
+    def counted(request: AdmissionRequest) -> Said | None:
+        asked.append(request.facts.name)
+        return physical_limit_reached(request)
+
+    monkeypatch.setattr(turns, "physical_limit_reached", counted)
+    tight = [profile(f"t{i}", rollout={"maxConcurrent": 6, "perTopology": [{"key": RACK, "max": 1}]}) for i in range(3)]
+    free = [profile(f"f{i}", rollout={"maxConcurrent": 6}) for i in range(5)]
+    run = tuple(job(name, "t0") for name in ("n0", "n1"))
+    decided = plan(seen(*tight, *free, jobs=run, pods=tuple(map(pod, run))))
+    waits = [s.reason for item in decided.profiles[3:] for s in item.node_states]
+    assert waits.count("LimitOfAnotherProfile") == 5 * 4
+    assert sorted(asked) == sorted([*NAMES[2:]] * 2), "two of three profiles are enough for each"
+
+
 OLD = NOW - timedelta(seconds=61)
 ELSEWHERE = {"nodeNames": ["another"]}
 THEIR_JOB = job("n0", "b0", namespace="b", created=OLD)
 MEMORY = {THEIR_JOB.uid: "n0"}
+YOUNG_JOB, HELD_BACK = replace(THEIR_JOB, created=NOW), replace(THEIR_JOB, suspended=True)
+ENDED = replace(YOUNG_JOB, finished="Complete", deleting=True)
+ELSE, BARE = pod(THEIR_JOB, node_name="n5"), pod(THEIR_JOB, holds_gpus=False)
+ENDING = pod(THEIR_JOB, deleting_since=NOW + timedelta(days=1))
 COUNTS: dict[str, tuple[bool, bool, dict[str, Any]]] = {
-    "a Job that Kueue has not admitted": (True, True, {"jobs": (replace(THEIR_JOB, suspended=True),)}),
+    "a Job that Kueue has not admitted": (True, True, {"jobs": (HELD_BACK,)}),
     "a Job without a pod": (True, True, {"jobs": (THEIR_JOB,)}),
     "a Job whose pod is not bound": (True, True, {"jobs": (THEIR_JOB,), "pods": (pod(THEIR_JOB, "Pending"),)}),
-    "a Job whose pod is bound without GPUs": (
-        True,
-        True,
-        {"jobs": (THEIR_JOB,), "pods": (pod(THEIR_JOB, holds_gpus=False),)},
-    ),
-    "a finished Job that a finalizer keeps": (
-        True,
-        False,
-        {"jobs": (replace(THEIR_JOB, created=NOW, finished="Complete", deleting=True),)},
-    ),
-    "a new Job whose annotation names another node": (
-        True,
-        False,
-        {"jobs": (replace(THEIR_JOB, created=NOW),), "own_jobs": {THEIR_JOB.uid: "n5"}},
-    ),
-    "a new Job": (False, False, {"jobs": (replace(THEIR_JOB, created=NOW),)}),
+    "a Job whose pod is bound without GPUs": (True, True, {"jobs": (THEIR_JOB,), "pods": (BARE,)}),
+    "a suspended Job with a pod by hand": (True, True, {"jobs": (HELD_BACK,), "pods": (pod(THEIR_JOB),)}),
+    "a Job with a pod by hand elsewhere": (True, True, {"jobs": (THEIR_JOB,), "pods": (ELSE,), "own_jobs": MEMORY}),
+    "a finished Job that a finalizer keeps": (True, False, {"jobs": (ENDED,)}),
+    "a new Job of another node": (True, False, {"jobs": (YOUNG_JOB,), "own_jobs": {THEIR_JOB.uid: "n5"}}),
+    "a new Job": (False, False, {"jobs": (YOUNG_JOB,)}),
     "a Job whose pod is bound": (False, False, {"jobs": (THEIR_JOB,), "pods": (pod(THEIR_JOB),)}),
-    "a bound pod that ends in a day": (
-        False,
-        False,
-        {"jobs": (THEIR_JOB,), "pods": (pod(THEIR_JOB, deleting_since=NOW + timedelta(days=1)),)},
-    ),
+    "a bound pod that ends in a day": (False, False, {"jobs": (THEIR_JOB,), "pods": (ENDING,)}),
     "a bound pod whose Job is gone": (False, False, {"pods": (pod(THEIR_JOB),), "own_jobs": MEMORY}),
 }
 
 
 def withdrawn(decided: Plan) -> list[str]:
-    return [a.name for a in decided.actions if isinstance(a, Drop) and a.reason == "Withdrawn"]
+    return [*dict.fromkeys(a.name for a in decided.actions if isinstance(a, Drop) and a.reason == "Withdrawn")]
 
 
 @pytest.mark.parametrize("capped", [False, True], ids=["its node", "its place"])
@@ -161,14 +176,19 @@ def test_against_another_namespace_counts_what_is_held(
     assert withdrawn(decided) == ([THEIR_JOB.name] if makes_room and not waits_beside else [])
 
 
-FRUITLESS = {"b": (NOW - TURN,)}
-"""The last turn of namespace b got no node, so that its next one is longer."""
+MINUTE = timedelta(minutes=1)
+HOUR = 60 * MINUTE
 
 
-@pytest.mark.parametrize(("fruitless", "turn"), [({}, YOUNG), (FRUITLESS, TURN)], ids=["at first", "after that"])
-def test_the_plan_is_made_again_when_a_job_stops_counting(fruitless: dict[str, Any], turn: timedelta) -> None:
+def vain(minutes: float, ago: timedelta = 10 * MINUTE, *nodes: str) -> dict[str, Vain]:
+    """What namespace b has had in vain, on these nodes, else on any."""
+    return {"b": Vain(minutes * MINUTE, NOW - ago, NOW - ago, dict.fromkeys(nodes or [""], NOW - ago))}
+
+
+@pytest.mark.parametrize(("before", "turn"), [({}, YOUNG), (vain(1), 10 * MINUTE), (vain(14.5), MINUTE / 2)])
+def test_the_plan_is_made_again_when_a_job_stops_counting(before: dict[str, Vain], turn: timedelta) -> None:
     there = replace(THEIR_JOB, created=NOW - turn + timedelta(seconds=1))
-    world = seen(profile(target=ELSEWHERE), profile("b0", namespace="b"), jobs=(there,), fruitless=fruitless)
+    world = seen(profile(target=ELSEWHERE), profile("b0", namespace="b"), jobs=(there,), vain=before)
     assert plan(world).look_again_at == NOW + timedelta(seconds=1)
 
 
@@ -183,51 +203,119 @@ def test_in_its_own_namespace_a_job_that_holds_nothing_counts() -> None:
     assert withdrawn(decided) == []
 
 
-@pytest.mark.parametrize(("fruitless", "starts"), [({}, 2), (FRUITLESS, 0)], ids=["at first", "after that"])
-def test_a_namespace_whose_last_turn_got_no_node_keeps_its_places_longer(
-    fruitless: dict[str, Any], starts: int
-) -> None:
+@pytest.mark.parametrize(("before", "starts"), [({}, 2), (vain(1), 0), (vain(11), 2), (vain(15), 2)])
+def test_a_namespace_whose_first_turn_got_no_node_keeps_its_places_longer(before: dict[str, Vain], starts: int) -> None:
     waiting = tuple(job(n, "b0", namespace="b", created=OLD) for n in ("n0", "n1"))
     ours = profile(target={"nodeNames": ["n0", "n2"]}, rollout={"maxConcurrent": 2})
-    world = seen(ours, profile("b0", namespace="b", target=ELSEWHERE), jobs=waiting, fruitless=fruitless)
+    world = seen(ours, profile("b0", namespace="b", target=ELSEWHERE), jobs=waiting, vain=before)
     decided = plan(replace(world, settings=replace(SETTINGS, fleet_limits=FleetLimits(max_concurrent=2))))
     assert len([a for a in decided.actions if isinstance(a, Start)]) == starts
     assert len(withdrawn(decided)) == starts
 
 
-MINUTE = timedelta(minutes=1)
-BEFORE = {"b": (NOW - 2 * TURN,)}
-TWICE = {"b": (NOW - 2 * TURN, NOW)}
-TURNS: dict[str, tuple[dict[str, Any], timedelta, dict[str, Any], dict[str, Any]]] = {
-    "its Job went without a node": ({}, MINUTE, {}, {"b": (NOW,)}),
-    "its Job went at once": ({}, MINUTE / 2, {}, {}),
-    "its Job still waits": ({}, MINUTE, {"jobs": (THEIR_JOB,)}, {}),
-    "so did one of the next turn": (BEFORE, TURN, {}, TWICE),
-    "so did another one of the same turn": (BEFORE, 3 * TURN, {}, BEFORE),
-    "its pod is bound": (TWICE, MINUTE, {"pods": (pod(THEIR_JOB),)}, {"b": (NOW,)}),
-    "its pod is bound without GPUs": (BEFORE, TURN, {"pods": (pod(THEIR_JOB, holds_gpus=False),)}, TWICE),
-    "that was long ago": ({"b": (NOW - COMES_LAST,)}, MINUTE / 2, {}, {}),
+REFUSED = pod(THEIR_JOB, "Failed")
+GOING = {"jobs": (replace(THEIR_JOB, created=NOW, deleting=True),)}
+TURNS: dict[str, tuple[dict[str, Any], float, dict[str, Any], dict[str, Any]]] = {
+    "its Job went without a node": ({}, 1, {}, vain(1, 0 * MINUTE)),
+    "its Job went at once": ({}, 0.5, {}, vain(0.5, 0 * MINUTE)),
+    "its Job is deleted and a finalizer keeps it": ({}, 0, GOING, {"b": Vain(MINUTE, NOW + MINUTE, NOW)}),
+    "its Job went late": ({}, 99, {}, {"b": Vain(MINUTE, NOW - 98 * MINUTE, NOW)}),
+    "its Job still waits": ({}, 1, {"jobs": (THEIR_JOB,)}, {}),
+    "so did one of the next turn": (vain(1), 10, {}, vain(11, 0 * MINUTE)),
+    "so did another one that waited beside it": (vain(11), 11, {}, vain(11)),
+    "its pod is bound": (vain(11), 1, {"pods": (pod(THEIR_JOB),)}, vain(1)),
+    "a pod of the same turn is bound": (vain(11), 11, {"pods": (pod(THEIR_JOB),)}, vain(11)),
+    "its pod is bound without GPUs": (vain(1), 10, {"pods": (pod(THEIR_JOB, holds_gpus=False),)}, vain(11, 0 * MINUTE)),
+    "its pod was refused by the kubelet": (vain(1), 10, {"pods": (REFUSED,)}, vain(11, 0 * MINUTE)),
+    "its pod ran and failed": (vain(11), 1, {"pods": (replace(REFUSED, started_at=NOW),)}, vain(1)),
+    "that was a day ago": (vain(14, KEPT), 1, {}, vain(15, 0 * MINUTE)),
+    "that was long ago": (vain(11, 2 * KEPT), 1, {}, vain(1, 0 * MINUTE)),
+    "all was spent a day ago": (vain(15, KEPT), 1, {}, {}),
+    "its clock is ahead": ({}, -1, {}, {}),
+    "there is nothing left": (vain(15), 5, {}, vain(15)),
 }
 
 
 @pytest.mark.parametrize(("before", "age", "there", "after"), TURNS.values(), ids=TURNS)
-def test_turns_without_a_node_are_remembered_until_a_pod_is_bound(
-    before: dict[str, Any], age: timedelta, there: dict[str, Any], after: dict[str, Any]
+def test_time_without_a_node_is_remembered_until_a_pod_is_bound(
+    before: dict[str, Any], age: float, there: dict[str, Any], after: dict[str, Any]
 ) -> None:
-    waited = {THEIR_JOB.uid: replace(THEIR_JOB, created=NOW - age)}
-    assert fruitless_turns(before, waited, seen(**there)) == after
+    waited = {THEIR_JOB.uid: replace(THEIR_JOB, created=NOW - age * MINUTE)}
+    found = time_in_vain(before, waited, seen(**there))
+    assert {name: row[:3] for name, row in found.items()} == {name: row[:3] for name, row in after.items()}
+
+
+LATE = {"pods": (pod(replace(THEIR_JOB, created=NOW - 5 * MINUTE)),)}
+MARKS: dict[str, tuple[dict[str, Any], float, bool, dict[str, Any], dict[str, bool]]] = {
+    "its Job went without a node": ({}, 1, False, {}, {"n0": True, "n1": False}),
+    "so did another one beside it": (vain(2, MINUTE, "n1"), 2, False, {}, {"n0": True, "n1": True}),
+    "its queue did not let it go": ({}, 1, True, {}, {"n0": True, "n1": True}),
+    "its pod is bound at once": (vain(1, MINUTE, "n0", "n2"), 0, False, {"pods": (pod(THEIR_JOB),)}, {"n0": False}),
+    "its queue let it go at once": (vain(1), 0, False, {"pods": (pod(THEIR_JOB),)}, {"n0": False, "n1": False}),
+    "its pod is bound late": (vain(1, HOUR, "n0"), 5, False, LATE, {"n0": True, "n1": True}),
+}
+
+
+@pytest.mark.parametrize(("before", "age", "suspended", "there", "last"), MARKS.values(), ids=MARKS)
+def test_where_a_job_went_without_a_node_is_remembered_by_node(
+    before: dict[str, Any], age: float, suspended: bool, there: dict[str, Any], last: dict[str, bool]
+) -> None:
+    waited = {THEIR_JOB.uid: replace(THEIR_JOB, created=NOW - age * MINUTE, suspended=suspended)}
+    row = time_in_vain(before, waited, seen(**there))["b"]
+    assert {node: row.last(node) is not None for node in last} == last
 
 
 @pytest.mark.parametrize(
-    ("turns", "first"),
-    [((), "b"), ((NOW,), "ml"), ((NOW - TURN,), "b"), ((NOW - TURN, NOW - TURN), "ml")],
-    ids=["none", "one just now", "one long ago", "two"],
+    ("minutes", "turn", "on_another"),
+    [(1, 10, 1), (4, 10, 1), (5, 9, 9), (7, 4, 4), (11, 1, 1), (14, 1, 1), (14.5, 0.5, 0.5), (15, 0, 0)],
 )
-def test_a_namespace_whose_turns_got_no_node_comes_last(turns: tuple[datetime, ...], first: str) -> None:
+def test_nodes_that_were_not_in_vain_are_tried_for_a_minute_one_by_one(
+    minutes: float, turn: float, on_another: float
+) -> None:
+    row = vain(minutes, MINUTE, "n0")
+    assert [turn_on(node, row["b"])[0] for node in ("n0", "n1")] == [turn * MINUTE, on_another * MINUTE]
+
+
+@pytest.mark.parametrize(
+    ("before", "nodes", "first"),
+    [
+        (vain(1, MINUTE, "n0"), ["n0", "n1"], "n1"),
+        (vain(13, MINUTE, "n0", "n2"), ["n0", "n1", "n2"], "n1"),
+        (vain(1, MINUTE, "n0"), ["n0"], "n3"),
+        (vain(14, MINUTE, "n0"), ["n0", "n1"], "n3"),
+        (vain(1, MINUTE), ["n0", "n1"], "n3"),
+    ],
+)
+def test_a_node_that_takes_no_agents_comes_last_and_holds_up_no_other(
+    before: dict[str, Any], nodes: list[str], first: str
+) -> None:
+    at_once = {"maxConcurrent": 6}
+    theirs = profile("b0", namespace="b", created=NOW - 99 * HOUR, target={"nodeNames": nodes}, rollout=at_once)
+    world = seen(profile(target={"nodeNames": ["n3"]}), theirs, vain=before)
+    decided = plan(replace(world, settings=replace(SETTINGS, fleet_limits=FleetLimits(max_concurrent=1))))
+    assert [a.facts.name for a in decided.actions if isinstance(a, Start)] == [first]
+    free = [a.facts.name for a in plan(world).actions if isinstance(a, Start) and a.profile.namespace == "b"]
+    assert free == sorted(nodes, key=lambda name: before["b"].last(name) is not None)
+
+
+LAST = (
+    (0.9, 10 * MINUTE),
+    (1, 10 * MINUTE),
+    (11, 2 * HOUR),
+    (12, 4 * HOUR),
+    (13, 8 * HOUR),
+    (14, 24 * HOUR),
+    (15, 24 * HOUR),
+)
+
+
+@pytest.mark.parametrize(("minutes", "rest"), LAST)
+def test_a_namespace_whose_turns_got_no_node_comes_last(minutes: float, rest: timedelta) -> None:
     target = {"nodeNames": ["n0"]}
     theirs = replace(profile("b0", namespace="b", target=target), created=NOW - timedelta(days=99))
-    world = seen(profile(target=target), theirs, fruitless={"b": turns} if turns else {})
-    assert [a.profile.namespace for a in plan(world).actions if isinstance(a, Start)] == [first]
+    worlds = [seen(profile(target=target), theirs, vain=vain(minutes, ago)) for ago in (rest - MINUTE / 60, rest)]
+    first = [a.profile.namespace for world in worlds for a in plan(world).actions if isinstance(a, Start)]
+    assert first == (["ml", "b"] if rest else ["b", "b"])
 
 
 def test_pods_of_unknown_profiles_are_seen_and_hold_nothing_of_anybody() -> None:
@@ -238,20 +326,59 @@ def test_pods_of_unknown_profiles_are_seen_and_hold_nothing_of_anybody() -> None
     assert [a.facts.name for a in plan(beside).actions if isinstance(a, Start)] == ["n0"], "who holds GPUs is looked at"
 
 
+@pytest.mark.parametrize("scheduled", [NOW - STARTED_WITHIN - MINUTE, NOW], ids=["once", "made anew"])
 @pytest.mark.parametrize(("cap", "stuck", "kept"), [(4, 2, 2), (4, 3, 2), (4, 4, 2), (1, 1, 0)])
-def test_agents_that_do_not_start_keep_their_namespaces_share_of_the_places(cap: int, stuck: int, kept: int) -> None:
-    """Their image is pulled for longer than half an hour, from a slow registry or from none."""
+def test_agents_that_do_not_start_keep_their_namespaces_share_of_the_places(
+    cap: int, stuck: int, kept: int, scheduled: datetime
+) -> None:
+    """Their image is pulled for more than half an hour, from a slow registry or none; or pods by hand stand there."""
     begun = NOW - STARTED_WITHIN - MINUTE
     theirs = tuple(job(name, "b0", namespace="b", created=begun) for name in NAMES[:stuck])
-    pods = tuple(pod(there, "Pending", scheduled_at=begun) for there in theirs)
+    pods = tuple(pod(there, "Pending", scheduled_at=scheduled, created=scheduled) for there in theirs)
     ours = profile(target={"nodeNames": list(NAMES)}, rollout={"maxConcurrent": 6})
     waits = {"startTimeoutSeconds": 86_400}
-    world = seen(ours, profile("b0", namespace="b", target=ELSEWHERE, idle=waits), jobs=theirs, pods=pods)
+    sleeps, bad = profile("c0", namespace="c", suspend=True), replace(profile("d0", namespace="d"), spec=None)
+    patient = profile("b0", namespace="b", target=ELSEWHERE, idle=waits)
+    profiles = (ours, sleeps, replace(bad, problem="unread"), patient)
+    world = seen(*profiles, jobs=theirs, pods=pods)
+    world = replace(world, agents_since={there.uid: begun for there in theirs})
     decided = plan(replace(world, settings=replace(SETTINGS, fleet_limits=FleetLimits(max_concurrent=cap))))
     started = [a.facts.name for a in decided.actions if isinstance(a, Start)]
     assert len(started) == min(cap - kept, len(NAMES) - stuck)
     assert not {*started} & {*NAMES[:stuck]}
     assert stuck - len(withdrawn(decided)) == kept
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_pod_by_hand_elsewhere_takes_the_place_of_no_agent(first: bool) -> None:
+    """For each of its Jobs a tenant makes a pod that names one node: else all their agents are one place."""
+    theirs = tuple(job(name, "b0", namespace="b") for name in ("n0", "n1", "n2", "n3"))
+    real, forged = ([pod(of, **changes) for of in theirs] for changes in ({}, {"node_name": "n5"}))
+    world = seen(jobs=theirs, pods=(*forged, *real) if first else (*real, *forged))
+    assert held_nodes(world) == {of.uid: of.node_name for of in theirs}
+    waiting = seen(profile("b0", namespace="b"), jobs=theirs, pods=forged)
+    assert waiting_jobs(waiting).keys() == {of.uid for of in theirs}, "all wait, and count"
+    assert withdrawn(plan(waiting)) == [of.name for of in theirs], "each may be its agent: they have their turn anew"
+    assert not withdrawn(plan(replace(waiting, pods=tuple(real))))
+
+
+@pytest.mark.parametrize("seconds", [1800, 5400, 9**9])
+@pytest.mark.parametrize(("gone", "late", "starts"), [(True, -1, 0), (True, 1, 2), (False, -1, 0), (False, 1, 2)])
+def test_pods_that_are_made_anew_for_ever_keep_their_namespaces_share_alone(
+    gone: bool, late: int, starts: int, seconds: int
+) -> None:
+    """Half an hour to start, and where their Job is there its own deadline and a minute, the longest one at most."""
+    theirs = tuple(job(name, "b0", namespace="b", deadline_seconds=seconds) for name in OURS)
+    ago = 30 + late + (0 if gone else min(seconds // 60, 90) + 1)
+    ours = profile(target={"nodeNames": list(THEIRS)}, rollout={"maxConcurrent": 6})
+    pods = tuple(pod(of, started_at=NOW) for of in theirs)
+    world = seen(ours, jobs=() if gone else theirs, pods=pods)
+    seen_first = replace(world, now=NOW - ago * MINUTE)
+    suspended = replace(world, jobs=tuple(replace(of, suspended=True) for of in world.jobs))
+    since = agents_since(agents_since(agents_since({}, seen_first), suspended), world)
+    limited = replace(SETTINGS, fleet_limits=FleetLimits(max_concurrent=4))
+    decided = plan(replace(world, settings=limited, agents_since=since))
+    assert len([a for a in decided.actions if isinstance(a, Start)]) == starts
 
 
 def test_pods_on_one_node_are_one_place_however_many_agents_they_name() -> None:

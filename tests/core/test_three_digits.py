@@ -1,7 +1,5 @@
 """Numbers in sentences have at most three digits: what status, report page and plan say of a replay."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Why a node is measured again: every cause by itself, what is no cause, and that each is honoured once."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -99,20 +97,18 @@ def test_a_node_with_an_ill_gpu_is_measured_with_the_others_for_any_other_cause(
     assert (now.due, now.basis["hardware"]) == (cause, "H100/7/")
 
 
-def test_a_node_whose_run_failed_is_measured_with_the_gpus_that_are_left() -> None:
+def test_a_gpu_that_is_lost_begins_a_run_at_once_or_once_the_run_failed() -> None:
     failed = tried("failed", basis=BASIS, failures=9, reason="GPUUnhealthy")
     (stand,) = (
         plan(observed([PLAIN], {"uid-n1": seven_of_eight()}, reports=(report(status=failed),))).profiles[0].node_states
     )
     assert (stand.current.due, stand.reason == "GPUsMissing") == ("HardwareChange", False)
-
-
-def test_a_gpu_that_the_node_has_lost_for_good_begins_a_run() -> None:
     assert found(PLAIN, report(status=measured(basis=BASIS)), node(gpus=7)).due == "HardwareChange"
 
 
-def test_every_check_has_a_row_above() -> None:
-    assert {code for code, _ in CHECKS} == CAUSES.keys()
+def test_every_check_has_a_row_above_and_what_was_never_measured_is_due() -> None:
+    assert {code for code, _ in CHECKS} == {*CAUSES, "VerdictOpen"}, "its row: tests/shell/test_verdicts.py"
+    assert found(PLAIN, None).due == found(PLAIN, report()).due == "FirstRun"
 
 
 @pytest.mark.parametrize("cause", ["DriverChange", "HardwareChange", "AgentChange", "SpecChange"])
@@ -149,19 +145,11 @@ def test_what_is_not_known_or_says_the_same_begins_nothing(
     assert (result.due, result.run) == (None, "r7")
 
 
-def test_a_node_that_was_never_measured_is_due_for_the_first_time() -> None:
-    assert found(PLAIN, None).due == found(PLAIN, report()).due == "FirstRun"
-
-
-def test_two_marks_on_a_node_are_two_runs() -> None:
+def test_two_marks_are_two_runs_and_what_comes_again_is_one_of_its_own() -> None:
     first = found(PLAIN, report(status=measured(basis=BASIS), rerun="1"))
     second = found(PLAIN, report(status=measured(run=first.run, basis=dict(first.basis)), rerun="2"))
     assert second.due == "RerunNode"
     assert len({BASIS["spec"], first.run, second.run}) == 3
-
-
-def test_what_comes_again_after_something_else_is_a_run_of_its_own() -> None:
-    """The agent after a rollback of the chart, say: its earlier run stays in the history beside it."""
     newer = again(**OTHER_IMAGE)
     first = found(PLAIN, None)
     second = found(newer, report(status=measured(run=first.run, basis=dict(first.basis))))
@@ -188,10 +176,11 @@ def stale(status: ReportStatus, **world: Any) -> list[str]:
     return [action.reason for action in plan(seen).actions if isinstance(action, MarkStale)]
 
 
-def test_old_figures_stay_and_are_marked_with_the_reason_until_new_ones_stand() -> None:
+def test_old_figures_are_marked_with_the_reason_until_a_new_run_is_on_its_way() -> None:
     status = measured(basis=BASIS)
     assert stale(status) == ["DriverChange"]
     assert stale(status, busy={"n1": "team/train-0"}) == ["DriverChange"], "also while the node waits"
+    assert stale(measured(basis=BASIS), jobs=(job(run="new"),)) == []
 
 
 def test_a_driver_change_that_is_undone_before_a_new_run_takes_the_mark_away() -> None:
@@ -205,7 +194,3 @@ def test_a_driver_change_that_is_undone_before_a_new_run_takes_the_mark_away() -
     assert "DriverChange" in fresh.message
     again = observed([PLAIN], {"uid-n1": node("580.95.05")}, reports=(replace(told, status=marked_status(fresh, NOW)),))
     assert not plan(again).actions, "once"
-
-
-def test_a_report_is_left_alone_while_the_new_run_is_on_its_way() -> None:
-    assert stale(measured(basis=BASIS), jobs=(job(run="new"),)) == []

@@ -1,22 +1,13 @@
 """Which pods an agent's end could help, by what the API server shows of them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from precision_api.facts.names import AGENT_APP, LABEL_APP
+from precision_operator.core.observe import waiting_pods
 from precision_operator.core.observe.nodes import NodeFacts, Taint
-from precision_operator.core.observe.waiting_pods import (
-    class_of_gpus,
-    classes_of,
-    could_be_helped,
-    gpus_of_claim,
-    gpus_of_resources,
-    waiting_pod,
-)
 from tests.support.world import NOW
 
 SAID = (
@@ -37,8 +28,13 @@ def pod_object(message: str = SAID, status: Mapping[str, Any] | None = None, **s
     }
 
 
-def test_a_pod_that_the_scheduler_finds_too_few_devices_for_could_be_helped() -> None:
-    assert could_be_helped(pod_object())
+def test_a_pod_is_helped_by_devices_that_its_controller_asks_for() -> None:
+    assert waiting_pods.could_be_helped(pod_object())
+    owners = [{"kind": "Node", "uid": "1"}, {"kind": "Job", "uid": "2", "controller": True}]
+    pod = pod_object()
+    assert waiting_pods.waiting_pod(pod, 8, NOW).owner == "uid-train-0"
+    pod["metadata"]["ownerReferences"] = owners
+    assert waiting_pods.waiting_pod(pod, 8, NOW).owner == "2"
 
 
 @pytest.mark.parametrize(
@@ -56,7 +52,7 @@ def test_a_pod_that_the_scheduler_finds_too_few_devices_for_could_be_helped() ->
     ids=["plugin", "bound", "gated", "preempts nobody", "nominated", "not looked at", "deleted", "an agent"],
 )
 def test_no_agent_is_ended_for_a_pod_that_is(pod: dict[str, Any]) -> None:
-    assert not could_be_helped(pod)
+    assert not waiting_pods.could_be_helped(pod)
 
 
 def asks(*requests: Mapping[str, Any]) -> dict[str, Any]:
@@ -82,25 +78,24 @@ def exactly(device_class: str = "gpu.nvidia.com", **more: Any) -> dict[str, Any]
     ],
 )
 def test_gpus_that_a_claim_asks_for(claim: dict[str, Any], gpus: int | None) -> None:
-    assert gpus_of_claim(claim, OF_GPUS) == gpus
+    assert waiting_pods.gpus_of_claim(claim, OF_GPUS) == gpus
 
 
-def test_a_class_hands_out_gpus_by_what_its_selectors_say() -> None:
+def test_gpus_are_of_what_selectors_and_extended_resources_say() -> None:
     def of(expression: str) -> dict[str, Any]:
         return {"spec": {"selectors": [{"cel": {"expression": expression}}]}}
 
-    assert class_of_gpus(of("device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'gpu'"))
-    assert class_of_gpus(of("device.attributes['gpu.nvidia.com'].type == 'mig'")) is False
-    assert class_of_gpus(of("device.driver == 'dra.net'")) is None
-    assert class_of_gpus({}) is None
-    assert classes_of(asks(exactly(), exactly("rdma"))) == {"gpu.nvidia.com", "rdma"}
-
-
-def test_gpus_of_an_extended_resource_that_the_scheduler_makes_a_claim_of() -> None:
+    assert waiting_pods.class_of_gpus(
+        of("device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'gpu'")
+    )
+    assert waiting_pods.class_of_gpus(of("device.attributes['gpu.nvidia.com'].type == 'mig'")) is False
+    assert waiting_pods.class_of_gpus(of("device.driver == 'dra.net'")) is None
+    assert waiting_pods.class_of_gpus({}) is None
+    assert waiting_pods.classes_of(asks(exactly(), exactly("rdma"))) == {"gpu.nvidia.com", "rdma"}
     pod = pod_object(containers=[{"resources": {"limits": {"nvidia.com/gpu": "8", "cpu": "4"}}}, {}])
-    assert gpus_of_resources(pod, "gpu.nvidia.com") == 8
+    assert waiting_pods.gpus_of_resources(pod, "gpu.nvidia.com") == 8
     named = {"deviceclass.resource.kubernetes.io/whole": "2"}
-    assert gpus_of_resources(pod_object(containers=[{"resources": {"limits": named}}]), "whole") == 2
+    assert waiting_pods.gpus_of_resources(pod_object(containers=[{"resources": {"limits": named}}]), "whole") == 2
 
 
 def facts(**changes: Any) -> NodeFacts:
@@ -133,21 +128,15 @@ def rule(key: str, operator: str, *values: str) -> dict[str, Any]:
     ],
 )
 def test_where_a_pod_may_run_by_its_selector_and_affinity(spec: dict[str, Any], may: bool) -> None:
-    assert waiting_pod(pod_object(**spec), 8, NOW).may_run_on(facts()) is may
+    assert waiting_pods.waiting_pod(pod_object(**spec), 8, NOW).may_run_on(facts()) is may
 
 
 def test_a_pod_runs_neither_on_too_few_gpus_nor_behind_a_taint_that_it_does_not_tolerate() -> None:
-    assert not waiting_pod(pod_object(), 9, NOW).may_run_on(facts())
+    assert not waiting_pods.waiting_pod(pod_object(), 9, NOW).may_run_on(facts())
     tainted = facts(taints=(Taint("team", "red", "NoSchedule"), Taint("soft", "", "PreferNoSchedule")))
-    assert not waiting_pod(pod_object(), 8, NOW).may_run_on(tainted)
+    assert not waiting_pods.waiting_pod(pod_object(), 8, NOW).may_run_on(tainted)
     for toleration in ({"operator": "Exists"}, {"key": "team", "value": "red"}, {"key": "team", "operator": "Exists"}):
-        assert waiting_pod(pod_object(tolerations=[toleration]), 8, NOW).may_run_on(tainted)
-    assert not waiting_pod(pod_object(tolerations=[{"key": "team", "value": "blue"}]), 8, NOW).may_run_on(tainted)
-
-
-def test_the_owner_is_the_controller() -> None:
-    owners = [{"kind": "Node", "uid": "1"}, {"kind": "Job", "uid": "2", "controller": True}]
-    pod = pod_object()
-    assert waiting_pod(pod, 8, NOW).owner == "uid-train-0"
-    pod["metadata"]["ownerReferences"] = owners
-    assert waiting_pod(pod, 8, NOW).owner == "2"
+        assert waiting_pods.waiting_pod(pod_object(tolerations=[toleration]), 8, NOW).may_run_on(tainted)
+    assert not waiting_pods.waiting_pod(pod_object(tolerations=[{"key": "team", "value": "blue"}]), 8, NOW).may_run_on(
+        tainted
+    )

@@ -1,7 +1,5 @@
 """`kubectl precision why` and `rerun`: every reason gets its own sentence; names that are not there get a near one."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any
@@ -56,19 +54,16 @@ def told(situation: Situation) -> tuple[str | None, str | None]:
     return found.reason, found.message
 
 
-def test_every_reason_that_a_node_can_have_has_a_situation() -> None:
+def test_every_reason_has_a_situation_and_its_sentence_is_printed() -> None:
     assert {row.code for row in REASONS.values() if row.kind in OF_A_NODE} <= SITUATIONS.keys()
+    printed = {reason: " ".join(text("n1", [answer(situation)]).split()) for reason, situation in SITUATIONS.items()}
+    whole = {reason: (reason, sentence(reason, **found.facts)) for reason, found in SITUATIONS.items()}
+    assert [reason for reason, parts in whole.items() if not all(part in printed[reason] for part in parts)] == []
 
 
 def test_why_gives_each_reason_and_exactly_its_sentence() -> None:
     given = {reason: told(situation) for reason, situation in SITUATIONS.items()}
     assert given == {reason: (reason, sentence(reason, **found.facts)) for reason, found in SITUATIONS.items()}
-
-
-def test_what_why_prints_holds_the_reason_and_its_sentence() -> None:
-    printed = {reason: " ".join(text("n1", [answer(situation)]).split()) for reason, situation in SITUATIONS.items()}
-    whole = {reason: (reason, sentence(reason, **found.facts)) for reason, found in SITUATIONS.items()}
-    assert [reason for reason, parts in whole.items() if not all(part in printed[reason] for part in parts)] == []
 
 
 @pytest.mark.parametrize("data", ["measured", "simulated", "replayed"])
@@ -79,6 +74,8 @@ def test_a_result_that_nobody_measured_is_called_so(data: str) -> None:
         if line.startswith("  last result")
     )  # fmt: skip
     assert line.endswith(f", {data.upper()}") is (data != "measured")
+    best = replace(slow.past, best="nvfp4 1.60x, 1,520 TFLOP/s per GPU")
+    assert "\n  best         nvfp4 1.60x, 1,520 TFLOP/s per GPU" in text("n1", [replace(slow, past=best)])
     first = text("n1", [replace(slow, past=replace(slow.past, data=data))]).splitlines()[0]
     assert first.startswith(f"ml/nightly, {data.upper()}: n1 is slow") is (data != "measured")
 
@@ -92,22 +89,16 @@ def test_what_the_last_attempt_alone_is_told_of_is_a_disruption_and_no_failure_o
 # What else an answer tells.
 
 
-def test_a_profile_that_cannot_be_read_says_so_of_every_node() -> None:
+def test_profiles_that_match_come_first_broken_ones_say_so_and_no_trace_is_no_answer() -> None:
     seen = observed([profile("broken", problem="spec.workload: Field required")])
     (found,) = why(plan(seen), seen, "n1")
     assert found.reason == "ProfileNotAccepted"
     assert "spec.workload: Field required" in found.message
-
-
-def test_profiles_that_match_come_before_those_that_do_not() -> None:
     seen = observed([profile("a", target={"nodeNames": ["n2"]}), profile("b")])
     assert [(each.profile.name, each.kind) for each in why(plan(seen), seen, "n1")] == [
         ("b", "running"),
         ("a", "unmatched"),
     ]
-
-
-def test_a_node_without_any_trace_has_no_answer() -> None:
     seen = observed([profile()])
     assert why(plan(seen), seen, "n7") == ()
 
@@ -150,16 +141,13 @@ def test_what_came_of_an_agent_that_was_ended_for_a_pod_is_told() -> None:
         assert words in told
 
 
-def test_an_agent_in_another_pool_does_not_stand_in_the_way_of_a_pools_limit() -> None:
+def test_of_many_blockers_five_are_named_and_none_of_another_pool() -> None:
     fleet = nodes("n1", "n2") | nodes("n3", labels={"nvidia.com/gpu.product": "NVIDIA-GB200"})
     pools = [{"name": "NVIDIA-H100-80GB-HBM3", "maxConcurrent": 1}]
     own = profile(rollout={"maxConcurrent": 9, "pools": pools})
     seen = observed([own], fleet, jobs=(job("n2"), job("n3")))
     (found,) = why(plan(seen), seen, "n1")
     assert found.blocked_by == ("agent of ml/nightly on node n2",)
-
-
-def test_of_many_blockers_five_are_named_and_the_others_counted() -> None:
     running = [f"n{i}" for i in range(2, 9)]
     seen = observed(
         [profile(rollout={"maxConcurrent": 7})], nodes("n1", *running), jobs=tuple(job(name) for name in running)
@@ -176,7 +164,8 @@ def test_a_slow_node_stays_measured_and_its_figure_stands_in_the_text_and_in_the
     found = answer(SITUATIONS["Slow"])
     assert (found.kind, found.reason) == ("succeeded", "Measured")
     assert text("n1", [found]).splitlines()[:3] == [
-        "ml/nightly, SIMULATED: n1 is slow: 80.0% of its peers' rate, 800 against 1,000 tokens/s (bf16)",
+        "ml/nightly, SIMULATED: n1 is slow: 80.0% of its peers' rate, 950 against 1,190 TFLOP/s per GPU, 800 against "
+        "1,000 tokens/s at the pace of the slowest GPU (bf16)",
         "  A synchronous job waits for its slowest node in every step: 64 nodes with this one do the work of 51.2, "
         "12.8 fewer, where the others run as its peers and compute sets the pace.",
         f"  Slow: {found.standing.what}",
@@ -206,17 +195,26 @@ def test_a_slow_node_says_whether_one_gpu_or_all_of_them_are_slow(spread: str | 
     assert said in found.standing.message
 
 
-def test_why_says_once_how_the_last_attempt_failed() -> None:
+def test_the_end_of_a_failed_agents_log_is_told_and_its_reason_once() -> None:
     situation = SITUATIONS["AgentRefused"]
     told = text("n1", [answer(situation)])
     assert told.count(sentence("AgentRefused", **situation.facts)) <= 1
+    status = tried("failed", failures=9, reason="AgentCrashed", message="It crashed.", log="Traceback\n  at 0x1")
+    seen = observed([profile()], reports=(report(status=status),))
+    (found,) = why(plan(seen), seen, "n1")
+    assert "\n  log          Traceback\n                 at 0x1" in text("n1", [found])
+    assert json.loads(json.dumps(as_row(columns("n1"), found)))["attempt"]["log"] == "Traceback\n  at 0x1"
 
 
-def test_a_node_that_is_not_slow_says_so_with_its_figure() -> None:
+def test_a_node_that_is_not_slow_says_so_and_one_without_peers_nothing() -> None:
     found = answer(beside_like(1010))
     told = "101.0% of the median of 4 comparable nodes (bf16); below 95.0% is slow"
     assert f"\n  not slow     {told}" in text("n1", [found])
     assert as_row(columns("n1"), found)["standing"]["reason"] is None
+    found = answer(SITUATIONS["Measured"])
+    assert found.standing is None
+    assert "slow" not in text("n1", [found])
+    assert (as_row(columns("n1"), found)["standing"], wide("n1", [found]).splitlines()[1].split()[3]) == (None, "-")
 
 
 NO_LONGER_MEANT: dict[str, dict[str, Any]] = {
@@ -237,13 +235,6 @@ def test_results_that_hold_stay_peers_whatever_becomes_of_their_profile(changes:
     assert (found.standing.reason, found.standing.judged.peers) == ("Slow", ("n2", "n3", "n4"))
 
 
-def test_nothing_is_said_of_slowness_where_there_is_nothing_to_compare_with() -> None:
-    found = answer(SITUATIONS["Measured"])
-    assert found.standing is None
-    assert "slow" not in text("n1", [found])
-    assert (as_row(columns("n1"), found)["standing"], wide("n1", [found]).splitlines()[1].split()[3]) == (None, "-")
-
-
 def test_a_profile_whose_status_is_of_an_older_spec_is_marked_as_not_judged() -> None:
     seen = observed([profile(status={"observedGeneration": 1}, generation=2)])
     (found,) = why(plan(seen), seen, "n1")
@@ -252,35 +243,19 @@ def test_a_profile_whose_status_is_of_an_older_spec_is_marked_as_not_judged() ->
     assert "watchNamespaces" not in text("n1", [replace(found, profile=replace(found.profile, generation=1))])
 
 
-def test_for_programs_an_answer_is_json_with_null_for_what_is_not_so() -> None:
+def test_for_programs_an_answer_is_json_and_no_log_is_told_of_an_older_operator() -> None:
     seen = observed([profile()], reports=(report(status=tried("failed", failures=9, reason="AgentCrashed")),))
     (found,) = why(plan(seen), seen, "n1")
     document = json.loads(json.dumps(as_row(columns("n1"), found)))
     assert (document["state"], document["quarantine"], document["attempt"]["number"]) == ("failed", None, 1)
-
-
-def test_the_end_of_a_failed_agents_log_is_told_line_by_line_and_stands_in_the_json() -> None:
-    status = tried("failed", failures=9, reason="AgentCrashed", message="It crashed.", log="Traceback\n  at 0x1")
-    seen = observed([profile()], reports=(report(status=status),))
-    (found,) = why(plan(seen), seen, "n1")
-    assert "\n  log          Traceback\n                 at 0x1" in text("n1", [found])
-    assert json.loads(json.dumps(as_row(columns("n1"), found)))["attempt"]["log"] == "Traceback\n  at 0x1"
-
-
-def test_an_attempt_of_an_older_operator_has_no_log_and_none_is_told() -> None:
-    seen = observed([profile()], reports=(report(status=tried("failed", failures=9, reason="AgentCrashed")),))
-    (found,) = why(plan(seen), seen, "n1")
     assert "  log " not in text("n1", [found])
 
 
-def test_a_node_of_the_past_is_answered_for_by_the_agent_that_is_still_known_there() -> None:
+def test_a_node_of_the_past_or_not_meant_any_more_keeps_its_agent() -> None:
     of = job(finished="Complete")
     seen = observed([profile()], nodes("n2"), jobs=(of,), pods=(pod(of, "Succeeded", "{}"),))
     (found,) = why(plan(seen), seen, "n1")
     assert (found.reason, found.job) == ("NodeGone", of.name)
-
-
-def test_a_node_that_the_profile_does_not_mean_any_more_keeps_its_past_and_its_agent() -> None:
     narrowed = profile(target={"nodeNames": ["n2"]})
     seen = observed([narrowed], jobs=(job(attempt=2),), reports=(report(status=tried()),))
     (found,) = why(plan(seen), seen, "n1")

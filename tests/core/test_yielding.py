@@ -1,7 +1,5 @@
 """Agents give claimed GPUs to pods of higher priority, once, and only where that can help."""
 
-from __future__ import annotations
-
 from collections.abc import Set
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -73,9 +71,11 @@ def ended(seen: Observed) -> list[str]:
     return [action.job.node_name for action in plan(seen).actions if isinstance(action, GiveWay)]
 
 
-def test_the_youngest_agent_on_a_node_that_the_pod_may_have_is_ended() -> None:
+def test_the_youngest_agent_on_a_node_of_the_pod_is_ended_and_no_tenants_claim_of_one() -> None:
     assert ended(running("n1", "n2", pods=(waiting(),))) == ["n2"]
     assert ended(running("n1", "n2", pods=(waiting(terms=((("metadata.name", "In", ("n1",)),),)),))) == ["n1"]
+    assert ended(running("n1", "n2", pods=(waiting(),), own_jobs={job("n1").uid: "n1"})) == ["n1"]
+    assert ended(running("n2", pods=(waiting(),), own_jobs={})) == []
 
 
 def test_its_attempt_is_a_disruption_that_costs_no_retry_and_names_the_pod() -> None:
@@ -104,13 +104,11 @@ def test_no_agent_is_ended_for_a_pod_with(seen: Observed) -> None:
     assert ended(seen) == []
 
 
-def test_an_agent_that_holds_no_claimed_gpus_is_not_ended() -> None:
+def test_only_agents_with_claimed_gpus_are_ended() -> None:
     one = job("n1")
-    for held in (claiming(one, claims=False), claiming(one, scheduled_at=None, phase="Pending"), pod(one, "Succeeded")):
+    unbound = claiming(one, scheduled_at=None, phase="Pending")
+    for held in (claiming(one, claims=False), claiming(one, holds_gpus=False), unbound, pod(one, "Succeeded")):
         assert ended(replace(running("n1", pods=(waiting(),)), jobs=(one,), pods=(held,))) == []
-
-
-def test_where_the_device_plugin_hands_out_the_gpus_nothing_is_ended() -> None:
     one = job("n1")
     seen = observed([profile()], jobs=(one,), pods=(pod(one, scheduled_at=NOW),), waiting_pods=(waiting(),))
     assert ended(seen) == []
@@ -139,11 +137,14 @@ def test_a_pod_of_another_namespace_that_names_the_same_owner_uses_up_none_of_it
     assert not may_ask(waiting("b", owner="o"), [unnamed]), "of another leader's status, which names no pod"
 
 
-def test_two_owners_get_an_agent_each_and_the_pod_of_higher_priority_first() -> None:
+def test_two_owners_get_an_agent_each_and_a_failed_end_is_done_again() -> None:
     low, high = waiting("low", priority=1), waiting("high", priority=2)
     seen = running("n1", "n2", pods=(low, high))
     actions = [action for action in plan(seen).actions if isinstance(action, GiveWay)]
     assert [(a.job.node_name, a.record.pod) for a in actions if a.record] == [("n2", "team/high"), ("n1", "team/low")]
+    pod_there = waiting()
+    seen = running("n1", pods=(pod_there,), yields=(record(pod_there, "n1"),))
+    assert ended(replace(seen, yields=(replace(seen.yields[0], job_uid=seen.jobs[0].uid),))) == ["n1"]
 
 
 def test_a_namespace_whose_pods_were_ended_for_in_vain_ends_no_more_agents() -> None:
@@ -174,12 +175,6 @@ def test_who_got_the_gpus_of_an_agent_decides_what_its_end_came_to() -> None:
     assert fate_of_pending(one, [Holder("o", before), Holder("p", before)]) == "pending", "they had GPUs all along"
     assert fate_of_pending(one, [Holder("p", after)]) == "taken"
     assert fate_of_pending(one, [Holder("p", after), Holder("o", after)]) == "bound"
-
-
-def test_an_end_that_failed_is_done_again() -> None:
-    pod_there = waiting()
-    seen = running("n1", pods=(pod_there,), yields=(record(pod_there, "n1"),))
-    assert ended(replace(seen, yields=(replace(seen.yields[0], job_uid=seen.jobs[0].uid),))) == ["n1"]
 
 
 def test_the_gpus_are_kept_for_the_pod_until_its_fate_is_known() -> None:

@@ -1,7 +1,5 @@
 """A fleet of 24 nodes with planted stories, five days of it, in the lab's Prometheus, with its dashboards in a page."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """Reading a dashboard's PromQL: variables replaced by what a reader may choose, and the selectors in it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """History for the lab's Prometheus: rules in order, samples as a scrape labels them, names that the operator has."""
 
-from __future__ import annotations
-
 import re
 
 from precision_lab.monitoring.backfill import levels

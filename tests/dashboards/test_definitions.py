@@ -1,7 +1,5 @@
 """The dashboards as they are committed: complete, in place, and made of expressions that mean what the panel says."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any
@@ -19,7 +17,7 @@ from precision_operator.monitoring.rules import GROUPS
 from tests.dashboards.promql import Selector, chosen, expressions, selectors
 
 UIDS = ("precision-fleet", "precision-pools", "precision-node", "precision-recipes", "precision-operator")
-PROCESSES = ("precision_agent_", "precision_operator_", "precision_exporter_")
+PROCESSES = ("precision_fleet_nodes", "precision_agent_", "precision_operator_", "precision_exporter_")
 """Families of the processes themselves; counters of replicas are added, not taken together."""
 FAMILY_UNITS = {family.name: family.unit for family in FAMILIES}
 RECORDED_UNITS = {rule.record: rule.unit for group in GROUPS for rule in group.rules}
@@ -206,7 +204,11 @@ def test_a_node_in_a_table_links_to_its_dashboard_with_the_variables_kept(dashbo
             if column.name == "node" and dashboard.uid != "precision-operator":
                 text = json.dumps(grafana(dashboard), ensure_ascii=False)
                 assert column.link == "precision-node"
-                assert "/d/precision-node?var-node=${__value.raw}&${datasource:queryparam}" in text
+                row = "&var-cluster=${__data.fields.cluster}&var-namespace=${__data.fields.profile_namespace}"
+                row += "&var-profile=${__data.fields.profile}&${datasource:queryparam}"
+                assert f"/d/precision-node?var-node=${{__value.raw}}{row}" in text
+                shown = {column.name for column in panel.columns}
+                assert shown >= {"cluster", "profile_namespace", "profile"}, "what is hidden has no field to link by"
 
 
 @panels

@@ -1,7 +1,5 @@
 """The committed JSON read by Grafana's own SDK: each field is one of its schema, or it would not come back."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

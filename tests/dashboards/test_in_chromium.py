@@ -1,7 +1,5 @@
 """The dashboards of 24 nodes, drawn by Perses in Chromium: all panels, no error, and the stories in words."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

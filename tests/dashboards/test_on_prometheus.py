@@ -1,7 +1,5 @@
 """Every expression and rule on a real Prometheus that scrapes two exporters of a fleet with planted stories."""
 
-from __future__ import annotations
-
 import math
 import time
 
@@ -79,12 +77,19 @@ def test_every_rule_is_evaluated_without_an_error(shown: Shown) -> None:
 
 
 EMPTY_HERE = {
+    "precision:exporter_down": "the exporter is up",
+    "precision:program_down": "both programs are up",
+    "precision:profile_cannot_go_on": "the campaign is complete",
+    "precision:profile_stuck": "the campaign is complete",
     "precision:missing_shards": "no shard is missing",
     "precision:node_failed": "no node's newest run failed",
-    "precision:pool_throttled": "no pool has three throttled nodes",
+    "precision:pool_throttled:lasting": "no pool has three throttled nodes",
+    "precision:cluster_expected": "no cluster is named",
     "precision:profile_eta_timestamp_seconds": "the campaign is complete",
     "precision:profile_failing_ratio": "no profile has three nodes that failed",
+    "precision:profile_failing_ratio:lasting": "no profile has three nodes that failed",
     "precision:profile_refresh_interval_seconds": "no profile has a schedule or maxAge",
+    "precision:profile_reason": "no node waits",
     "precision:profile_waiting_nodes": "no node waits",
 }
 

@@ -1,7 +1,5 @@
 """The Perses form of the dashboards: the same panels with the same expressions, and what is left out is named."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

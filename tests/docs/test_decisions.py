@@ -1,7 +1,5 @@
 """The index of decisions has every page, and what replaces a page is told at its top and in the index."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -13,11 +11,8 @@ INDEX = dict(
 STATUS = re.compile(r"\A# .+\n\n\*\*Replaced (in part )?by \[(\d{4})\]\(\2-[\w-]+\.md\)")
 
 
-def test_the_index_has_every_page() -> None:
+def test_the_index_has_every_page_and_tells_of_replacements() -> None:
     assert list(INDEX) == [page.name[:4] for page in PAGES]
-
-
-def test_the_index_tells_what_the_pages_tell_of_their_replacement() -> None:
     statuses = {page.name[:4]: STATUS.match(page.read_text("utf-8")) for page in PAGES}
     replaced = {number: f"(replaced {match[1] or ''}by {match[2]})" for number, match in statuses.items() if match}
     assert "0042" in replaced

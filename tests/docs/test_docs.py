@@ -1,7 +1,5 @@
 """What the pages say of this repository is so: links, commands, paths, metrics, values of the chart, shown output."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex
@@ -41,7 +39,6 @@ each_current_page = parametrized([path for path in PAGES if "\n**Replaced by [" 
 
 
 def blocks(text: str) -> list[str]:
-    """The fenced blocks of a page."""
     return re.findall(r"^```\w*\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
 
 
@@ -78,14 +75,11 @@ def test_every_relative_link_leads_somewhere(path: Path) -> None:
     assert list(broken_links(path)) == []
 
 
-def test_a_link_to_nothing_is_found(tmp_path: Path) -> None:
+def test_a_link_to_nothing_is_found_and_every_kind_of_reason_has_a_section(tmp_path: Path) -> None:
     page_path = tmp_path / "page.md"
     page_path.write_text("# A heading\n[good](#a-heading) [bad](#none) [gone](gone.md) [web](https://example.com)\n")
     assert list(broken_links(page_path)) == ["#none", "gone.md"]
-
-
-def is_make_target(name: str) -> bool:
-    return re.search(rf"^{re.escape(name)}:", text_of(ROOT / "Makefile"), re.MULTILINE) is not None
+    assert list(SECTIONS) == list(get_args(Kind))
 
 
 def is_chart_value(key: str) -> bool:
@@ -96,7 +90,7 @@ def is_chart_value(key: str) -> bool:
 
 
 CLAIMS: dict[str, tuple[str, Callable[[str], bool]]] = {
-    "make target": (r"\bmake ([a-z][a-z-]*)", is_make_target),
+    "make target": (r"\bmake ([a-z][a-z-]*)", lambda name: f"\n{name}:" in text_of(ROOT / "Makefile")),
     "plugin command": (r"\bkubectl[ -]precision ([a-z][a-z-]*)", lambda name: name in COMMANDS),
     "metric": (
         r"\bprecision_(?:node|pool|profile|plan)_\w+",
@@ -118,12 +112,8 @@ def test_what_a_page_names_is_there(path: Path, claim: str) -> None:
 
 
 @each_claim
-def test_the_readme_makes_claims_of_every_kind(claim: str) -> None:
+def test_the_readme_makes_claims_of_every_kind_and_one_that_does_not_hold_is_seen(claim: str) -> None:
     assert named(CLAIMS[claim][0], ROOT / "README.md")
-
-
-@each_claim
-def test_a_claim_that_does_not_hold_is_seen(claim: str) -> None:
     assert not CLAIMS[claim][1]("operator/none.such")
 
 
@@ -190,7 +180,3 @@ def understood(program: str, rest: str) -> bool:
 @pytest.mark.parametrize("rest", ["nodes --no-such-option", "no-such-command", "nodes -o no-such-form"])
 def test_a_command_that_does_not_exist_is_seen(rest: str) -> None:
     assert not understood("kubectl precision", rest)
-
-
-def test_every_kind_of_reason_has_a_section() -> None:
-    assert list(SECTIONS) == list(get_args(Kind))

@@ -1,7 +1,5 @@
 """Every profile that a reader can copy, from examples/ or from a page, is one that the operator takes."""
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,7 +27,6 @@ SETTINGS = Settings(
 
 
 def documents(path: Path) -> list[dict[str, Any]]:
-    """The YAML documents of a file; of a Markdown page those in its yaml blocks."""
     text = path.read_text(encoding="utf-8")
     blocks = re.findall(r"^```yaml\n(.*?)^```", text, re.DOTALL | re.MULTILINE) if path.suffix == ".md" else [text]
     return [
@@ -53,7 +50,6 @@ def profiles() -> list[Any]:
 
 
 def example(name: str) -> dict[str, Any]:
-    """The profile in examples/`name`.yaml."""
     return next(item for item in documents(ROOT / "examples" / f"{name}.yaml") if item["kind"] == PROFILE_KIND)
 
 
@@ -71,8 +67,9 @@ def test_a_profile_that_a_reader_can_copy_is_accepted_as_it_stands(raw: Raw, map
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").iterdir()), ids=lambda path: path.name)
-def test_every_file_in_examples_holds_a_profile(path: Path) -> None:
+def test_every_file_in_examples_holds_a_profile_that_kubectl_reads_as_we_do(path: Path) -> None:
     assert PROFILE_KIND in [item["kind"] for item in documents(path)]
+    assert yaml_booleans(path.read_text(encoding="utf-8")) == set()
 
 
 def yaml_booleans(text: str) -> set[str]:
@@ -81,13 +78,15 @@ def yaml_booleans(text: str) -> set[str]:
     return {str(token.value) for token in scalars} & {"y", "Y", "n", "N"}
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "examples").iterdir()), ids=lambda path: path.name)
-def test_kubectl_reads_every_example_as_we_do(path: Path) -> None:
-    assert yaml_booleans(path.read_text(encoding="utf-8")) == set()
-
-
-def test_a_bare_n_is_seen() -> None:
+def test_examples_are_those_of_readme_presets_and_yaml_that_all_read_alike() -> None:
     assert yaml_booleans('{n: 1, "n": 2, k: y}') == {"n", "y"}
+    assert example("demo") in documents(ROOT / "README.md")
+    maps = {"qwen3-8b": documents(ROOT / "examples" / "huggingface-configmap.yaml")[0]["data"]}
+    assert asked(example("huggingface-configmap"), maps).resolved.model == PRESETS["qwen3-8b"].model
+    preset = resolve(Workload.model_validate({"preset": "codonfm-5b"}))
+    explicit = asked(example("explicit-shapes"), {}).resolved
+    sizes = [{(gemm.pass_, gemm.m, gemm.k, gemm.n) for gemm in each.gemms} for each in (preset, explicit)]
+    assert sizes[0] == sizes[1]
 
 
 def test_the_demo_profile_takes_in_every_node_of_the_demo_fleet() -> None:
@@ -95,15 +94,6 @@ def test_the_demo_profile_takes_in_every_node_of_the_demo_fleet() -> None:
     facts = [node_facts(node, spec.pool_label, ()) for node in manifests(demo_fleet())]
     assert [each.name for each in facts if not matches(spec.target, each)] == []
     assert spec.rollout.max_concurrent == 4
-
-
-def test_the_profile_that_the_readme_shows_is_the_one_that_the_demo_applies() -> None:
-    assert example("demo") in documents(ROOT / "README.md")
-
-
-def test_the_config_map_example_describes_the_model_that_it_names() -> None:
-    maps = {"qwen3-8b": documents(ROOT / "examples" / "huggingface-configmap.yaml")[0]["data"]}
-    assert asked(example("huggingface-configmap"), maps).resolved.model == PRESETS["qwen3-8b"].model
 
 
 def test_the_readme_lists_every_preset_with_its_kind() -> None:
@@ -114,10 +104,3 @@ def test_the_readme_lists_every_preset_with_its_kind() -> None:
         model = row.model
         kinds = (model.hybrid is not None, model.latent_attention is not None, model.moe is not None, True)
         assert words[kinds.index(True)] in listed[name], name
-
-
-def test_the_explicit_shapes_are_those_of_the_preset_that_they_are_taken_from() -> None:
-    preset = resolve(Workload.model_validate({"preset": "codonfm-5b"}))
-    explicit = asked(example("explicit-shapes"), {}).resolved
-    sizes = [{(gemm.pass_, gemm.m, gemm.k, gemm.n) for gemm in each.gemms} for each in (preset, explicit)]
-    assert sizes[0] == sizes[1]

@@ -1,7 +1,5 @@
 """No file names a document that is not in the repository, and what the method's page names in code is there."""
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess
@@ -56,30 +54,22 @@ def unknown_headings(text: str) -> list[str]:
     return [name for name in HEADING.findall(text) if name not in headings]
 
 
-def test_no_file_names_a_document_that_is_not_in_the_repository() -> None:
+def test_no_file_names_a_missing_document_or_heading_and_such_are_seen() -> None:
     found = {path: outside_references(text) for path, text in texts()}
     assert len(found) > 100
     assert {path: names for path, names in found.items() if names} == {}
+    assert outside_references("a threshold [" + "try]: a tenth")
+    found = {path: unknown_headings(text) for path, text in texts()}
+    assert {path: names for path, names in found.items() if names} == {}
+    assert unknown_headings(f'{METHOD.relative_to(ROOT)}, "No such heading"') == ["No such heading"]
+    assert unknown_headings(f'{METHOD.relative_to(ROOT)}, "Intervals and noise"') == []
+    assert len(THRESHOLD.findall(METHOD_TEXT)) > 20
 
 
 @pytest.mark.parametrize("name", ["METHOD", "OBSERVABILITY", "OPERATOR", "HOUSE", "MODELS", "CLUSTER", "STYLE", "DRA"])
 @pytest.mark.parametrize("rest", [" 4.10", ".md", "'s 180 s"])
 def test_such_a_name_is_seen(name: str, rest: str) -> None:
     assert outside_references(f"by ({name}{rest})")
-
-
-def test_the_mark_of_an_assumption_is_seen() -> None:
-    assert outside_references("a threshold [" + "try]: a tenth")
-
-
-def test_every_heading_of_the_method_that_a_file_refers_to_is_there() -> None:
-    found = {path: unknown_headings(text) for path, text in texts()}
-    assert {path: names for path, names in found.items() if names} == {}
-
-
-def test_a_heading_that_is_not_there_is_seen() -> None:
-    assert unknown_headings(f'{METHOD.relative_to(ROOT)}, "No such heading"') == ["No such heading"]
-    assert unknown_headings(f'{METHOD.relative_to(ROOT)}, "Intervals and noise"') == []
 
 
 def module_of(dotted: str) -> Path:
@@ -121,11 +111,6 @@ def value_in_code(dotted: str) -> float:
     return float(ast.literal_eval(value))
 
 
-def value_told(number: str, unit: str, dotted: str) -> float:
-    """The number of the page in the unit of the constant."""
-    return float(number) * (1.0 if dotted.endswith("_PERCENT") else UNITS[unit])
-
-
 METHOD_TEXT = METHOD.read_text(encoding="utf-8")
 
 
@@ -143,8 +128,4 @@ def test_a_name_that_is_not_in_code_is_seen(name: str) -> None:
 
 @pytest.mark.parametrize(("name", "number", "unit"), THRESHOLD.findall(METHOD_TEXT))
 def test_a_threshold_of_the_method_has_the_value_that_the_page_gives(name: str, number: str, unit: str) -> None:
-    assert value_told(number, unit, name) == pytest.approx(value_in_code(name))
-
-
-def test_thresholds_are_found() -> None:
-    assert len(THRESHOLD.findall(METHOD_TEXT)) > 20
+    assert (float(number) * (1.0 if name.endswith("_PERCENT") else UNITS[unit])) == pytest.approx(value_in_code(name))

@@ -1,7 +1,5 @@
 """The page for symptoms names reasons that exist, and every refusal of the cluster."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """User-facing text uses the terms of Kubernetes and GPU engineers, not ones of our own."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -50,7 +48,4 @@ def test_pages_reasons_and_refusals_use_the_fields_terms() -> None:
     texts |= {f"reason {name}": f"{row.template} {row.next_step}" for name, row in REASONS.items()}
     texts |= {f"exit {row.code}": row.sentence for row in EXITS}
     assert {name: words for name, text in texts.items() if (words := odd_words(text))} == {}
-
-
-def test_an_odd_word_is_seen() -> None:
     assert odd_words("Mend the node: it is slower than its like.") == ["'its like' -> peers", "'Mend' -> fix"]

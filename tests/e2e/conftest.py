@@ -1,7 +1,5 @@
 """The lab of the end-to-end tests: one for the whole run, its operator and exporter with the rights of the chart."""
 
-from __future__ import annotations
-
 from collections.abc import Generator, Iterator
 from dataclasses import replace
 from pathlib import Path

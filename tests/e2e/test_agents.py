@@ -1,7 +1,5 @@
 """The agents' Jobs and pods as the API server keeps them, in a namespace that enforces the restricted pod standard."""
 
-from __future__ import annotations
-
 import json
 import re
 
@@ -35,6 +33,7 @@ def plain(item: Object, profile: Profile) -> str:
     text = json.dumps({**item, "metadata": meta}, indent=2, sort_keys=True) + "\n"
     node = item["metadata"]["labels"][names.LABEL_NODE_UID]
     text = text.replace(profile.uid, "<profile uid>").replace(node, "<node uid>")
+    text = re.sub(rf'("{names.ANNOTATION_BOOT}": )"[0-9a-f-]+"', r'\1"<boot id>"', text)
     text = text.replace(f'"{item["metadata"].get("uid")}"', '"<job uid>"')
     text = re.sub(r"\bs[0-9]+(-[0-9]{2})?\b", lambda found: "<node>" if found[1] else "<profile>", text)
     return re.sub(r"\bpp-[0-9a-f]{16}(-[a-z0-9]{5})?", "<job>", text)

@@ -4,8 +4,6 @@ another version with agents running, with prometheus-operator's kinds and withou
 One story in steps; each test looks at what one step left behind.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """GPUs by resource claim, by the real scheduler and resource claim controller: a fleet of every kind in one profile."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 

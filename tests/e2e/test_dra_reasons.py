@@ -2,8 +2,6 @@
 that is mended is measured.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

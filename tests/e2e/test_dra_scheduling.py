@@ -3,8 +3,6 @@
 Pods of a training job ask here, not agents.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """Pods of higher priority that wait for an agent's claimed GPUs, by the real scheduler: it preempts nobody there."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import timedelta
 from functools import partial

@@ -1,7 +1,5 @@
 """The exporter beside a living operator: what it shows is valid, says that it is simulated, and goes with its node."""
 
-from __future__ import annotations
-
 import subprocess
 import urllib.request
 from collections.abc import Iterator

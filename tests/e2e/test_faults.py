@@ -1,7 +1,5 @@
 """Whatever an agent leaves behind becomes a result or a named reason, and the operator goes on with the others."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import pytest
@@ -51,7 +49,7 @@ def story(stage: Scene) -> tuple[Profile, dict[str, str]]:
     made = [NodeSpec("GB300", traits=(f"fault:{case.fault}",) if case.fault else ()) for case in CASES]
     nodes = dict(zip((case.fault for case in CASES), stage.add_nodes(*made), strict=True))
     profile = stage.apply(recipes=[], workload={"preset": "llama3-8b"})
-    profile.completes(120)
+    profile.completes(240)
     return profile, nodes
 
 

@@ -1,7 +1,5 @@
 """Fifty simulated nodes of three products, a fifth of them at once, and an operator that is killed in the middle."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import json

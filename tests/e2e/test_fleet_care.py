@@ -1,7 +1,5 @@
 """When and how far a rollout goes: schedules, changed drivers, canaries, failures, retries, deletion at any time."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from datetime import UTC, datetime, timedelta
@@ -22,15 +20,11 @@ ONCE = {"limit": 0}
 CRASHES = "fault:crash"
 
 
-def start_of_a_minute() -> datetime:
-    """The first full minute that is at least ten seconds away."""
-    return (datetime.now(UTC) + timedelta(seconds=70)).replace(second=0, microsecond=0)
-
-
 @pytest.fixture(scope="module", autouse=True)
 def nightly(stage: Scene) -> tuple[Profile, datetime]:
     """A profile whose schedule begins a run a minute from here, while other tests are at work; and that time."""
-    tick = start_of_a_minute()
+    # The first full minute that is at least ten seconds away.
+    tick = (datetime.now(UTC) + timedelta(seconds=70)).replace(second=0, microsecond=0)
     stage.add_nodes(*specs(3))
     cron = f"{tick.minute} {tick.hour} * * *"
     return stage.apply("nightly", rollout={"maxConcurrent": 3}, schedule={"cron": cron}), tick

@@ -1,7 +1,5 @@
 """Agents give way to whoever needs the GPUs: pods of higher priority, by the real scheduler, and Kueue, played here."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 

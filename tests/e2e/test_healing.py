@@ -1,7 +1,5 @@
 """What only the operator can know to be wrong is a condition with a next step, and goes away with its cause."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

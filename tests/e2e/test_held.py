@@ -1,7 +1,5 @@
 """Against another tenant only what is held counts: pods and Jobs that hold nothing stop nobody's measurements."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -115,6 +113,6 @@ def test_a_queue_that_admits_nothing_holds_up_nobody_and_waits_again_at_its_turn
     queued = Profile(replace(site, namespace=TENANT), "queued", made["metadata"]["uid"])
     eventually(lambda: reasons(queued.status()) == {"WaitsInQueue": PLACES, "FleetLimitReached": NODES - PLACES})
     ours = scene.apply(rollout={"maxConcurrent": NODES})
-    ours.completes(3 * YOUNG_SECONDS)
+    ours.completes((NODES + 1) * YOUNG_SECONDS)  # where each node is held once by a young Job of the queue
     assert ours.counts()["succeeded"] == NODES
     eventually(lambda: reasons(queued.status()).get("WaitsInQueue") == PLACES)

@@ -1,7 +1,5 @@
 """Agents through Kueue, which is played here, on the real API server: its versions change, its flavors bind pods."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator
 

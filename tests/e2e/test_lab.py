@@ -1,7 +1,5 @@
 """The lab's cluster: real control plane, simulated nodes, the real agent program, and what a kubelet would do."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

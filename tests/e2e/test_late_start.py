@@ -3,8 +3,6 @@
 Operator and exporter run throughout, with the rights of the chart, as a user without a passwd entry and without HOME.
 """
 
-from __future__ import annotations
-
 import sys
 import urllib.error
 import urllib.request

@@ -3,8 +3,6 @@
 That a replica which lost its Lease writes nothing more is read from the API server's audit log, not from the replica.
 """
 
-from __future__ import annotations
-
 import re
 import signal
 import urllib.request
@@ -112,7 +110,7 @@ def when(text: str) -> datetime:
 
 
 def assert_each_node_was_measured_once(profile: Profile) -> None:
-    profile.completes(120)
+    profile.completes(240)
     assert profile.status()["progress"] == f"{NODES}/{NODES}"
     told = Counter((a["outcome"], a["number"]) for a in profile.attempts().values())
     assert told == {("succeeded", 1): NODES}

@@ -1,7 +1,5 @@
 """maxConcurrent holds, watched from outside, whatever the road between operator and API server is like."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -56,7 +54,7 @@ def test_a_lagging_watch_does_not_start_a_fifth_agent(scene: Scene, tmp_path: Pa
         slow = replace(operator, kubeconfig=road.kubeconfig(operator.kubeconfig, tmp_path / "kubeconfig"))
         with scene.site.operated_by(slow):
             profile = scene.apply(rollout={"maxConcurrent": LIMIT})
-            profile.completes(100)
+            profile.completes(240)
     assert_one_job_each(profile, 24)
 
 
@@ -67,7 +65,7 @@ def test_an_api_that_fails_in_every_way_costs_no_result_and_starts_no_fifth_agen
         tried = replace(operator, kubeconfig=road.kubeconfig(operator.kubeconfig, tmp_path / "kubeconfig"))
         with scene.site.operated_by(tried):
             profile = scene.apply(rollout={"maxConcurrent": LIMIT})
-            profile.completes(100)
+            profile.completes(240)
     assert road.made.keys() == {row.kind for row in TROUBLES}
     assert profile.status()["progress"] == "24/24"
     assert {a["outcome"] for a in profile.attempts().values()} == {"succeeded"}

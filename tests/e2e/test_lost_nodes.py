@@ -1,7 +1,5 @@
 """Nodes that go away in the middle of a run, for good or to come back as another machine of the same name."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

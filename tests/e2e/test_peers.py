@@ -1,7 +1,5 @@
 """Who is compared with whom: profiles by kubectl in, status, metric, page and `why` out."""
 
-from __future__ import annotations
-
 import json
 import urllib.request
 from pathlib import Path
@@ -67,7 +65,7 @@ def test_a_repaired_node_is_held_against_its_like_and_who_has_no_like_is_told_so
             report = profile.report_of(nodes[0])["metadata"]["name"]
             scene.lab.kubectl("patch", "npr", report, "-n", scene.site.namespace, *patch)
         eventually(lambda profile=profile, nodes=nodes: reasons(profile.status()) == {"NoPeers": len(nodes)})
-        assert words in alone(profile)["message"]
+        eventually(lambda words=words, profile=profile: words in alone(profile)["message"])
         [why] = plugin.json("why", nodes[0], "--profile", name, "-n", scene.site.namespace)
         assert (why["standing"], why["noPeers"]) == (None, alone(profile)["message"])
         assert slow_by_metric(profile, nodes[0]) is None

@@ -4,8 +4,6 @@ All stories begin at once and wait beside each other. Each is told by what a use
 rest of each fleet is measured at `maxConcurrent: 1` all the same.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """The plugin on a living cluster: one fleet with a slow node, told by every command, each agreeing with its source."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal
@@ -39,7 +37,7 @@ def fleet(stage: Scene) -> tuple[Profile, list[str]]:
     stage.add_nodes(*(NodeSpec("H100") for _ in range(SLOW)), NodeSpec("H100", traits=("scale:0.8",)))
     stage.add_nodes(*specs(2, products=("GB200",)))
     profile = stage.apply(**LLAMA)
-    profile.completes(180)
+    profile.completes(270)
     return profile, [node["metadata"]["name"] for node in stage.nodes()]
 
 

@@ -1,7 +1,5 @@
 """A profile that is deleted takes everything of it along, whether the operator runs or not."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace

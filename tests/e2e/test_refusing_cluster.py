@@ -3,8 +3,6 @@
 All obstacles stand at once, each before a profile of its own, so that they are waited for together.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
@@ -211,7 +209,7 @@ def test_nodes_that_share_a_quota_of_gpus_are_measured_one_by_one(story: Story) 
     profile = story.profiles[GPUS]
     for node in story.nodes[GPUS]:
         profile.site.lab.annotate_node(node, fault=None)
-    profile.completes(120)
+    profile.completes(240)
     assert profile.counts()["succeeded"] == len(story.nodes[GPUS])
     assert {attempt["number"] for attempt in profile.attempts().values()} == {1}, "no retry is spent"
 

@@ -1,7 +1,5 @@
 """What our programs ask of the API server in a run is what the chart allows, and nothing that they ask is refused."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """One thing that goes wrong holds up itself alone, and an admin's stop is heard, on the real API server."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -4,8 +4,6 @@ The rights are those that the API server itself tells of the running release. Ea
 the positive control, by an admin: so a refusal is the rights' doing and not the command's.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

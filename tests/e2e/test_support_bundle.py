@@ -1,7 +1,5 @@
 """`support-bundle` on a real API server, where a tenant's pod looks like the operator's and sends on to the Secrets."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import socket

@@ -5,8 +5,6 @@ large as the API server takes (of Jobs and pods that bear our labels: test_held)
 deleted.
 """
 
-from __future__ import annotations
-
 import urllib.request
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace

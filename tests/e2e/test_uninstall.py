@@ -1,7 +1,5 @@
 """An uninstall by Helm while the programs run: nothing that they ask for is refused, since they ask for nothing."""
 
-from __future__ import annotations
-
 import signal
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Nodes that can't be measured now wait without holding anybody up, and profiles share nodes by taking turns."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The plugin as kubectl runs it: a node that fails run after run says so, is released by rerun, and measured."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Any

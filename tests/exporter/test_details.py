@@ -1,7 +1,5 @@
 """GEMM times of a pool: from the full results of a few nodes, each read once; what can't be read stops nothing."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import logging
@@ -13,7 +11,6 @@ from precision_api.exchange.request import canonical
 from precision_api.exchange.result import GemmResult, MeasurementResult, Verification
 from precision_api.facts.names import REPORT_PLURAL
 from precision_operator.cluster import ApiError
-from precision_operator.exporter.__main__ import arguments
 from precision_operator.exporter.body import build
 from precision_operator.exporter.details import Details, gemm_times
 from precision_operator.exporter.store import Store
@@ -66,11 +63,14 @@ def shown(store: Store) -> dict[str, float]:
     return {s.labels["gemm"]: s.value for s in samples if s.name == "precision_pool_gemm_seconds"}
 
 
-async def test_a_pool_shows_the_median_of_its_sampled_nodes() -> None:
+async def test_nothing_is_asked_unless_wanted_and_a_pool_shows_the_median_of_its_sample() -> None:
     store = sampled_store(3)
     shelf = Shelf(d0=config_map(timed(1e-3)), d1=config_map(timed(2e-3)), d2=config_map(timed(9e-3)))
     await Details(shelf, store, 8).take()
     assert shown(store) == {"qkv": 2e-3}
+    shelf = Shelf()
+    await Details(shelf, sampled_store(5), 0).take()
+    assert shelf.asked == []
 
 
 async def test_no_more_nodes_are_asked_than_wanted_and_each_result_is_read_once() -> None:
@@ -104,12 +104,6 @@ async def test_without_the_right_the_other_metrics_stand_and_the_log_says_so_onc
     assert "configmaps is forbidden" in caplog.text
 
 
-async def test_nothing_is_asked_unless_it_is_wanted() -> None:
-    shelf = Shelf()
-    await Details(shelf, sampled_store(5), 0).take()
-    assert shelf.asked == []
-
-
 def test_a_recipe_that_did_not_run_and_a_result_in_nvidias_method_give_no_times() -> None:
     assert [time.gemm for time in gemm_times(config_map(timed(1e-3)))] == ["qkv"]
     assert gemm_times(config_map(timed(1e-3, verification=Verification(verdict="fallback")))) == ()
@@ -121,9 +115,3 @@ def test_a_recipe_that_did_not_run_and_a_result_in_nvidias_method_give_no_times(
 def test_a_config_map_without_a_result_is_a_value_error(held: str) -> None:
     with pytest.raises(ValueError):
         gemm_times({"binaryData": {"result.json.gz": held}})
-
-
-def test_too_many_samples_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        arguments(["--watch-namespaces", "a", "--gemm-samples=65"])
-    assert "is no number from 0 to 64" in capsys.readouterr().err

@@ -1,7 +1,5 @@
 """Every figure of a recipe that an agent gives reaches its metric: message, log, report, exporter."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 
 from precision_agent.run.run import run_request

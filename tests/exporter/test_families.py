@@ -1,7 +1,5 @@
 """The table of metric families: the whole text, who reads it, and what is never in it."""
 
-from __future__ import annotations
-
 import math
 import subprocess
 from collections import Counter
@@ -20,27 +18,21 @@ from precision_api.kinds.report import ReportStatus
 from precision_lab.builds.binaries import binaries
 from precision_operator.core.results.reading import read
 from precision_operator.exporter.body import Body, build
+from precision_operator.exporter.families import table
 from precision_operator.exporter.families.family import Family, Level
 from precision_operator.exporter.families.plan import read_plan
 from precision_operator.exporter.families.pools import Beside, PoolNodes, pools
 from precision_operator.exporter.families.selection import Selection
-from precision_operator.exporter.families.table import (
-    FAMILIES,
-    NODE_FAMILIES,
-    PLAN_FAMILIES,
-    POOL_FAMILIES,
-    PROFILE_FAMILIES,
-    STANDING_FAMILIES,
-)
 from precision_operator.exporter.reading import read_profile, read_report
 from precision_operator.exporter.self_metrics import OwnMetrics
-from precision_operator.exporter.text import escape, sample_template, samples
+from precision_operator.exporter.text import sample_template, samples
 from tests.exporter.test_plans import plan_object
 from tests.monitoring.replay import PROMTOOLS
 from tests.support.exposition import samples_in, store_of
 from tests.support.golden import FOLDER, assert_golden
 from tests.support.report_objects import (
     FINISHED,
+    acceptance,
     fresh_no_more,
     profile_object,
     recipe_row,
@@ -67,7 +59,6 @@ MIXED = [
 
 
 def pool_of(*reports: dict[str, Any]) -> PoolNodes:
-    """The one pool of these reports."""
     found = [result for report in reports if (result := read_report(report, "w"))]
     (pool,) = pools(found, Beside())
     return pool
@@ -77,6 +68,7 @@ def fleet() -> list[dict[str, Any]]:
     """Reports of all sorts: simulated, measured, without energy, failed before any result, and of two profiles."""
     measured = report_status(MIXED, backend="transformer-engine", provenance="measured", simulated=[])
     measured["hardware"]["slowestGPU"] = "GPU-604ac76c-d9cf-fef3-62e9-d92044ab6e52"
+    measured["acceptance"] = acceptance()
     return [
         report_object("gb200-0001"),
         report_object("gb200-0002", status=measured),
@@ -128,7 +120,7 @@ def test_prometheus_client_would_write_the_same_bytes_for_the_same_samples() -> 
 
     class Theirs:
         def collect(self) -> Iterator[Metric]:
-            for family in NODE_FAMILIES:
+            for family in table.NODE_FAMILIES:
                 metric = GaugeMetricFamily(family.name, family.help, labels=family.labels)
                 for subject in subjects:
                     for labels, value in family.full_rows(subject):
@@ -139,24 +131,30 @@ def test_prometheus_client_would_write_the_same_bytes_for_the_same_samples() -> 
 
     registry = CollectorRegistry()
     registry.register(Theirs())
-    ours = [(family.head, b"".join(map(family.render, subjects))) for family in NODE_FAMILIES]
+    ours = [(family.head, b"".join(map(family.render, subjects))) for family in table.NODE_FAMILIES]
     assert b"".join(head + lines for head, lines in ours if lines) == generate_latest(registry)
 
 
-def test_a_replay_has_the_driver_that_its_run_was_begun_for_and_the_peers_of_the_operator() -> None:
+def test_a_replay_has_the_driver_of_its_run_and_a_workload_its_profiles_name() -> None:
     begun = {"run": "r1", "number": 1, "outcome": "succeeded", "finishedAt": FINISHED, "basis": {"driver": "570.1"}}
     status = report_status(MIXED) | {"attempt": begun, "software": {"agent": "0.1.0"}}
     result = read_report(report_object(status=status), "w")
     assert result.driver == "570.1"
     assert result.peers == read("gb200-0001", "", ReportStatus.model_validate(status), "ml").peers
+    with_profile = body_of([report_object()], [profile_object(workload={"preset": "llama3-8b", "name": "our-llama"})])
+    assert set(values(with_profile, "precision_node_info", "workload")) == {"our-llama"}
+    assert set(values(body_of([report_object()]), "precision_node_info", "workload")) == {"5ad1f0c2"}
 
 
-def test_every_family_has_help_its_own_name_and_labels_without_repetition() -> None:
-    assert len({family.name for family in FAMILIES}) == len(FAMILIES)
-    for family in FAMILIES:
+def test_every_family_has_help_names_and_labels_of_its_own_and_its_unit_last() -> None:
+    assert len({family.name for family in table.FAMILIES}) == len(table.FAMILIES)
+    for family in table.FAMILIES:
         assert family.help.endswith("."), family.name
         assert len(set(family.labels)) == len(family.labels), family.name
         assert family.name.startswith("precision_"), family.name
+        assert not family.unit or family.name.endswith(UNITS[family.unit]), family.name
+        assert not family.name.endswith(("_sum", "_count", "_bucket", "_total")), family.name
+        assert not {"le", "quantile"} & set(family.labels), family.name
 
 
 def test_each_row_has_one_value_for_each_label() -> None:
@@ -168,15 +166,15 @@ def test_each_row_has_one_value_for_each_label() -> None:
     assert plan
     pool = pool_of(*(report_object(f"n{number}") for number in range(5)))
     subjects: tuple[tuple[Iterable[Family[Any]], Any], ...] = (
-        (POOL_FAMILIES, pool),
-        (NODE_FAMILIES, result),
-        (PROFILE_FAMILIES, campaign),
-        (PLAN_FAMILIES, plan),
+        (table.POOL_FAMILIES, pool),
+        (table.NODE_FAMILIES, result),
+        (table.PROFILE_FAMILIES, campaign),
+        (table.PLAN_FAMILIES, plan),
     )
     for families, subject in subjects:
         for family in families:
             assert {len(labels) for labels, _ in family.full_rows(subject)} <= {len(family.labels)}, family.name
-    for standing in STANDING_FAMILIES:
+    for standing in table.STANDING_FAMILIES:
         rows = standing.full_rows(pool.standings["n1"])
         assert {len(labels) for labels, _ in rows} == {len(standing.labels)}, standing.name
 
@@ -228,7 +226,7 @@ def test_energy_is_never_shown_from(row: dict[str, Any]) -> None:
     assert [values(body, name) for name in ENERGY] == [{}, {}]
 
 
-def test_a_figure_that_was_not_measured_has_no_row() -> None:
+def test_what_was_not_measured_or_failed_first_shows_no_figure() -> None:
     bare = {"recipe": "nvfp4", "availability": "probe_failed", "verdict": "unknown", "failure": "NoKernel: no kernel"}
     names = {
         sample.name
@@ -236,6 +234,10 @@ def test_a_figure_that_was_not_measured_has_no_row() -> None:
         if "recipe" in sample.labels
     }
     assert names == {"precision_node_verification"}
+    body = body_of([report_object(status={"attempt": CRASHED})])
+    names = {sample.name for sample in parsed(body) if "node" in sample.labels}
+    assert names == {"precision_node_last_attempt_timestamp_seconds", "precision_node_failed"}
+    assert values(body, "precision_pool_nodes", "phase") == {"fresh": 0.0, "stale": 0.0, "failed": 1.0}
 
 
 @pytest.mark.parametrize(
@@ -252,27 +254,18 @@ def test_info_says_whether_figures_were_measured(run: dict[str, Any], told: str)
     assert values(body, "precision_node_info", "data") == {told: 1.0}
 
 
-def test_info_names_the_nvlink_domain_and_nothing_else_does() -> None:
+def test_info_alone_names_the_nvlink_domain_and_the_slowest_gpu_has_dcgms_label() -> None:
     within, outside = report_status(), report_status()
     within["hardware"]["nvlinkDomain"] = "5f1e9f9c.2"
     body = body_of([report_object("n1", status=within), report_object("n2", status=outside)])
     told = {sample.name for sample in parsed(body) if sample.labels.get("nvlink_domain")}
     assert told == {"precision_node_info"}
     assert values(body, "precision_node_info", "nvlink_domain") == {"5f1e9f9c.2": 1.0, "": 1.0}
-
-
-def test_the_slowest_gpu_has_the_label_that_dcgm_exporter_gives_it_and_is_absent_where_none_was_compared() -> None:
     compared = report_status()
     compared["hardware"]["slowestGPU"] = "GPU-604ac76c-d9cf-fef3-62e9-d92044ab6e52"
     body = body_of([report_object("n1", status=compared), report_object("n2")])
     (sample,) = [sample for sample in parsed(body) if sample.name == "precision_node_slowest_gpu_info"]
     assert (sample.labels["node"], sample.labels["UUID"]) == ("n1", compared["hardware"]["slowestGPU"])
-
-
-def test_no_name_or_label_is_one_that_histograms_and_summaries_have_for_themselves() -> None:
-    for family in FAMILIES:
-        assert not family.name.endswith(("_sum", "_count", "_bucket", "_total")), family.name
-        assert not {"le", "quantile"} & set(family.labels), family.name
 
 
 UNITS = {
@@ -289,31 +282,10 @@ UNITS = {
 }
 
 
-@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
-def test_the_unit_stands_last_in_a_name(family: Family[Any]) -> None:
-    assert not family.unit or family.name.endswith(UNITS[family.unit])
-
-
-def test_a_failed_first_attempt_shows_its_time_and_no_success() -> None:
-    body = body_of([report_object(status={"attempt": CRASHED})])
-    names = {sample.name for sample in parsed(body) if "node" in sample.labels}
-    assert names == {"precision_node_last_attempt_timestamp_seconds", "precision_node_failed"}
-    assert values(body, "precision_pool_nodes", "phase") == {"fresh": 0.0, "stale": 0.0, "failed": 1.0}
-
-
-def test_the_workload_is_named_as_in_the_profile_and_by_its_hash_when_the_profile_is_gone() -> None:
-    with_profile = body_of([report_object()], [profile_object(workload={"preset": "llama3-8b", "name": "our-llama"})])
-    assert set(values(with_profile, "precision_node_info", "workload")) == {"our-llama"}
-    assert set(values(body_of([report_object()]), "precision_node_info", "workload")) == {"5ad1f0c2"}
-
-
-def test_the_states_of_a_profile_add_up_to_its_matched_nodes() -> None:
+def test_a_profiles_states_add_up_and_without_eligible_nodes_it_has_no_progress() -> None:
     body = body_of([], [profile_object()])
     assert sum(values(body, "precision_profile_nodes", "phase").values()) == 24
     assert values(body, "precision_profile_progress_ratio", "profile") == {"nightly": 0.5}
-
-
-def test_a_profile_without_eligible_nodes_has_no_progress() -> None:
     body = body_of([], [profile_object(status={"nodes": {"matched": 2, "skipped": 2}})])
     assert values(body, "precision_profile_progress_ratio", "profile") == {}
     assert sum(values(body, "precision_profile_nodes", "phase").values()) == 2
@@ -339,12 +311,9 @@ def test_a_report_that_cannot_be_read_is_counted_and_the_others_are_shown(status
     assert (body.shown_reports, body.unreadable[REPORT_PLURAL]) == (1, 1)
 
 
-def test_a_report_of_a_newer_operator_with_further_fields_is_shown() -> None:
+def test_a_newer_operators_report_is_shown_and_one_without_result_is_no_error() -> None:
     status = report_status([recipe_row("bf16") | {"dreamtRatio": "0.1"}]) | {"forecast": {"since": "now"}}
     assert body_of([report_object(status=status)]).shown_reports == 1
-
-
-def test_a_report_without_a_result_yet_is_no_error() -> None:
     body = body_of([report_object(status={})])
     assert [sample for sample in parsed(body) if "node" in sample.labels] == []
     assert (body.empty_reports, body.unreadable[REPORT_PLURAL]) == (1, 0)
@@ -374,28 +343,18 @@ def test_any_value_comes_back_from_the_parser_as_it_was(value: float) -> None:
     assert sample.value == value or (math.isnan(sample.value) and math.isnan(value))
 
 
-@given(LABEL_TEXT)
-def test_escaping_leaves_no_bare_quote_or_line_feed(value: str) -> None:
-    escaped = escape(value)
-    assert "\n" not in escaped
-    assert '"' not in escaped.replace(r"\\", "").replace(r"\"", "")
-
-
 def with_condition(status: dict[str, Any], reason: str) -> dict[str, Any]:
     """A report whose figures a new run is to replace, for that reason."""
     return status | {"conditions": [fresh_no_more(reason)]}
 
 
-def test_a_node_that_failed_or_rests_has_a_name_and_a_reason() -> None:
+def test_a_node_that_failed_or_rests_has_a_name_and_a_reason_until_it_is_gone() -> None:
     failed = report_status() | {"attempt": CRASHED}
     resting = failed | {"quarantine": {"since": "2026-11-20T08:00:00Z", "reason": "DeadlineExceeded"}}
     body = body_of([report_object("a", status=failed), report_object("b", status=resting), report_object("c")])
     assert values(body, "precision_node_failed", "node") == {"a": 1, "b": 1}
     assert values(body, "precision_node_quarantined", "node") == {"b": 1}
     assert values(body, "precision_node_quarantined", "reason") == {"DeadlineExceeded": 1}
-
-
-def test_a_node_that_is_gone_has_neither_failed_nor_rests() -> None:
     resting = {"attempt": CRASHED, "quarantine": {"since": "2026-11-20T08:00:00Z", "reason": "AgentCrashed"}}
     body = body_of([report_object("a", status=with_condition(report_status() | resting, "NodeGone"))])
     assert values(body, "precision_node_failed", "node") == {}
@@ -431,10 +390,12 @@ def test_nodes_that_wait_are_counted_by_reason_and_a_single_one_has_a_name() -> 
     body = body_of(
         [], [waits(("Busy", 7), ("Cordoned", 1), ("AgentUnschedulable", 2), ("AgentCrashed", 1), ("Odd", 1))]
     )
-    waiting = {
-        s.labels["reason"]: (s.labels["node"], s.value) for s in parsed(body) if s.name.endswith("waiting_nodes")
-    }
+    waiting, failed = (
+        {s.labels["reason"]: (s.labels["example"], s.value) for s in parsed(body) if s.name.endswith(f"{of}_nodes")}
+        for of in ("waiting", "profile_failed")
+    )
     assert waiting == {"Busy": ("", 7), "Cordoned": ("node-of-Cordoned", 1), "AgentUnschedulable": ("", 2)}
+    assert failed == {"AgentCrashed": ("node-of-AgentCrashed", 1)}
 
 
 @pytest.mark.parametrize(
@@ -460,7 +421,7 @@ def test_a_profile_says_how_old_its_newest_result_may_become(spec: dict[str, Any
     assert found == ({} if seconds is None else {"nightly": seconds})
 
 
-def test_a_pool_says_what_its_medians_have_in_common_and_where_its_figures_are_from() -> None:
+def test_drivers_are_compared_within_a_workload_and_pools_say_what_they_share() -> None:
     edited = report_status([recipe_row("bf16")], workloadHash="new", scope="mlp")
     measured = report_status(backend="transformer-engine", provenance="measured", simulated=[])
     old = [report_object(name, status=with_condition(measured, "SpecChange")) for name in ("a", "b", "c")]
@@ -468,9 +429,6 @@ def test_a_pool_says_what_its_medians_have_in_common_and_where_its_figures_are_f
     (common,) = (s for s in parsed(body) if s.name == "precision_pool_reference_nodes")
     assert (common.labels["workload_hash"], common.labels["scope"], common.value) == ("new", "mlp", 1)
     assert values(body, "precision_pool_data_nodes", "data") == {"measured": 3, "simulated": 1}
-
-
-def test_drivers_are_compared_within_one_workload_and_scope() -> None:
     reports = [
         report_object(f"{name}{number}", status=report_status([recipe_row("bf16", rate)], workloadHash=name))
         for name, rate in (("old", 1.0), ("new", 0.5))
@@ -485,7 +443,7 @@ def shown_of(selection: Selection) -> set[str]:
     return {sample.name for sample in parsed(build(store.view()))} - {"precision_exporter_shard_series"}
 
 
-ALL_NAMES = frozenset(family.name for family in FAMILIES)
+ALL_NAMES = frozenset(family.name for family in table.FAMILIES)
 
 
 @pytest.mark.parametrize(
@@ -509,12 +467,9 @@ def test_a_list_of_names_chooses_what_is_shown(
     assert shown_of(Selection("detail", allow, deny)) == set(shown)
 
 
-def test_a_list_shows_nothing_that_the_level_leaves_out_and_takes_away_no_other_name() -> None:
+def test_a_list_chooses_within_the_level_and_an_idle_expression_is_found() -> None:
     assert shown_of(Selection("node", allow=("precision_node_quantization_tax_ratio",))) == set()
     denied = "precision_pool_nodes"
     assert shown_of(Selection("detail")) - shown_of(Selection("detail", deny=(denied,))) == {denied}
-
-
-def test_an_expression_that_matches_no_name_is_found() -> None:
     selection = Selection(deny=("precision_node_slow", "precision_nodes_.*"))
     assert selection.unmatched(ALL_NAMES) == ("precision_nodes_.*",)

@@ -1,7 +1,5 @@
 """A body that takes over what still holds of the one before is the same, byte for byte, as one that is made anew."""
 
-from __future__ import annotations
-
 import gzip
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,15 +16,8 @@ from precision_operator.exporter.families.measures import MEASURES, NONE, update
 from precision_operator.exporter.reading import GemmTime, read_report
 from precision_operator.exporter.shards import place
 from precision_operator.exporter.store import Store
+from tests.support import report_objects
 from tests.support.examples import examples
-from tests.support.report_objects import (
-    fresh_no_more,
-    profile_object,
-    recipe_row,
-    report_object,
-    report_status,
-    without_energy,
-)
 
 Raw = dict[str, Any]
 SHARDS = 2
@@ -77,14 +68,16 @@ Event = Change | Threshold | Gemms
 def a_status(
     rates: Sequence[float], pool: str, driver: str, change: str, blind: bool, fresh: bool, domain: str
 ) -> Mapping[str, Any]:
-    rows = [recipe_row("bf16", rates[0], **CHANGES[change])]
-    rows += [without_energy("mxfp8", rates[1]) if blind else recipe_row("mxfp8", rates[1])]
-    found = report_status(rows, workload="w")
-    found["hardware"] |= {"pool": pool, **({"nvlinkDomain": domain} if domain else {})}
-    found["software"]["driver"] = driver
+    rows = [report_objects.recipe_row("bf16", rates[0], **CHANGES[change])]
+    rows += [
+        report_objects.without_energy("mxfp8", rates[1]) if blind else report_objects.recipe_row("mxfp8", rates[1])
+    ]
+    status = report_objects.report_status(rows, workload="w")
+    status["hardware"] |= {"pool": pool, **({"nvlinkDomain": domain} if domain else {})}
+    status["software"]["driver"] = driver
     if not fresh:
-        found["conditions"] = [fresh_no_more("DriverChange")]
-    return found
+        status["conditions"] = [report_objects.fresh_no_more("DriverChange")]
+    return status
 
 
 RATES = st.lists(st.sampled_from([0.7, 0.97, 0.99, 1.0, 1.001, 1.3]), min_size=2, max_size=2)
@@ -131,13 +124,12 @@ class World:
         self.gemms: dict[tuple[str, ...], tuple[GemmTime, ...]] = {}
 
     def see(self, event: Event) -> None:
-        """Take in one event."""
         self.version += 1
         match event:
             case Change():
                 self._report(event)
             case Threshold():
-                raw = profile_object(event.profile, resourceVersion=str(self.version))
+                raw = report_objects.profile_object(event.profile, resourceVersion=str(self.version))
                 raw["spec"]["thresholds"] = {"slowNodePercent": event.percent}
                 self.profiles[event.profile] = raw
                 self.store.see(PROFILE_PLURAL, raw)
@@ -150,20 +142,20 @@ class World:
     def _report(self, change: Change) -> None:
         uid = f"second-{change.node}" if change.second else ""
         created = {"creationTimestamp": "2026-11-21T00:00:00Z"} if change.second else {}
-        found = report_object(
+        report = report_objects.report_object(
             change.node, change.profile, "ml", None, uid, resourceVersion=str(self.version), **created
         )
         # An object that was deleted comes back under another UID.
-        found["metadata"]["uid"] += f"-{self.version}" if found["metadata"]["name"] not in self.left else ""
-        before = self.left.pop(found["metadata"]["name"], None)
+        report["metadata"]["uid"] += f"-{self.version}" if report["metadata"]["name"] not in self.left else ""
+        before = self.left.pop(report["metadata"]["name"], None)
         if change.status is None:
             if before is not None:
                 self.store.forget(before)
             return
-        found["metadata"]["uid"] = (before or found)["metadata"]["uid"]
-        found["status"] = change.status
-        self.left[found["metadata"]["name"]] = found
-        self.store.see(REPORT_PLURAL, found)
+        report["metadata"]["uid"] = (before or report)["metadata"]["uid"]
+        report["status"] = change.status
+        self.left[report["metadata"]["name"]] = report
+        self.store.see(REPORT_PLURAL, report)
 
     def anew(self) -> Body:
         """What an exporter shows that starts now, and gets the reports in another order."""
@@ -177,7 +169,6 @@ class World:
 
 
 def told(body: Body) -> tuple[Any, ...]:
-    """All that a body shows."""
     texts = [
         gzip.decompress(b"".join(gzipped(packed))) for packed in (body.fleet_packed, *(s.packed for s in body.shards))
     ]
@@ -199,7 +190,9 @@ def test_after_any_events_the_body_is_as_if_it_were_made_anew(
 
 
 def result_of(status: Mapping[str, Any], node: str) -> Reading | None:
-    return read_report(report_object(node, status=status), "w") if status.get("results") != "all" else None
+    return (
+        read_report(report_objects.report_object(node, status=status), "w") if status.get("results") != "all" else None
+    )
 
 
 @given(st.lists(STATUSES, max_size=8), st.data())

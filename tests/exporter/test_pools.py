@@ -1,7 +1,5 @@
 """What pools show: the core's decision on slow nodes, medians of what is proved, sums that leave nothing unsaid."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
@@ -79,18 +77,27 @@ def test_the_exporter_and_the_profile_status_that_kubectl_shows_name_the_same_sl
     assert {name for (metric, name), value in found.items() if metric == "precision_node_slow" and value} == judged
 
 
-def test_three_nodes_are_too_few_to_call_one_slow() -> None:
+def test_three_nodes_or_two_drivers_are_not_held_against_each_other() -> None:
     found = shown([node("a"), node("b"), node("c", 0.5)])
     assert not [key for key in found if key[0] == "precision_node_slow"]
+    worse = [node(f"new{i}", 0.8 + i / 1000, "590.10") for i in range(4)]
+    found = shown([*fleet(8), *worse])
+    assert found["precision_pool_marked_nodes", "slow"] == 0
 
 
-def test_figures_that_are_out_of_date_are_not_judged() -> None:
+def test_figures_out_of_date_or_of_another_precision_are_not_judged() -> None:
     old = node("old", 0.7)
     old["status"]["conditions"] = [fresh_no_more("DriverChange")]
     found = shown([*fleet(), old])
     assert ("precision_node_slow", "old") not in found
     assert found["precision_pool_nodes", "stale"] == 1
     assert found["precision_pool_nodes", "fresh"] == 8
+    fell = report_object("fell", status=report_status([recipe_row("mxfp8", 0.5, verdict="fallback")]))
+    good = [report_object(f"n{i}", status=report_status([recipe_row("mxfp8", 1.3)])) for i in range(3)]
+    found = shown([*good, fell])
+    assert found["precision_pool_training_nodes", "mxfp8"] == 3
+    assert found["precision_pool_training_tokens_per_second", "mxfp8/min"] == 123500
+    assert found["precision_pool_marked_nodes", "fallback"] == 1
 
 
 def test_a_throttled_node_is_out_of_the_reference_but_not_out_of_the_tail() -> None:
@@ -104,25 +111,13 @@ def test_a_throttled_node_is_out_of_the_reference_but_not_out_of_the_tail() -> N
     assert found["precision_pool_marked_nodes", "throttled"] == 7
 
 
-def test_what_did_not_run_in_its_precision_is_in_no_median() -> None:
-    fell = report_object("fell", status=report_status([recipe_row("mxfp8", 0.5, verdict="fallback")]))
-    good = [report_object(f"n{i}", status=report_status([recipe_row("mxfp8", 1.3)])) for i in range(3)]
-    found = shown([*good, fell])
-    assert found["precision_pool_training_nodes", "mxfp8"] == 3
-    assert found["precision_pool_training_tokens_per_second", "mxfp8/min"] == 123500
-    assert found["precision_pool_marked_nodes", "fallback"] == 1
-
-
-def test_energy_of_a_pool_is_the_tokens_over_the_watts_of_the_same_nodes() -> None:
+def test_energy_is_of_the_same_nodes_and_0_watts_measured_nothing() -> None:
     blind = report_object("blind", status=report_status([without_energy("bf16", 2.0)]))
     found = shown([*fleet(3), blind])
     assert found["precision_pool_training_powered_tokens_per_second", "bf16"] == 95000 + 95095 + 95190
     assert found["precision_pool_training_power_watts", "bf16"] == pytest.approx(3 * 4870.5)
     assert found["precision_pool_training_total_tokens_per_second", "bf16"] == 95000 + 95095 + 95190 + 190000
     assert found["precision_pool_marked_nodes", "power_invalid"] == 1
-
-
-def test_a_sensor_that_shows_0_watts_measured_nothing() -> None:
     found = shown([node("n0", watts="0", tokensPerJoule="0")])
     assert found["precision_node_power_valid", "n0//bf16"] == 0
     assert found["precision_pool_marked_nodes", "power_invalid"] == 1
@@ -136,12 +131,6 @@ def test_a_driver_has_an_energy_median_from_five_nodes_on() -> None:
     assert [key for key in found if key[0] == name] == [(name, "580.95.05/bf16/5ad1f0c2")]
     assert found["precision_pool_driver_nodes", "590.10"] == 4
     assert found["precision_pool_driver_order", "590.10"] > found["precision_pool_driver_order", "580.95.05"]
-
-
-def test_nodes_of_two_drivers_are_not_held_against_each_other() -> None:
-    worse = [node(f"new{i}", 0.8 + i / 1000, "590.10") for i in range(4)]
-    found = shown([*fleet(8), *worse])
-    assert found["precision_pool_marked_nodes", "slow"] == 0
 
 
 def test_the_bands_are_cumulative_and_count_every_compared_node() -> None:

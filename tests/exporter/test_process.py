@@ -1,7 +1,5 @@
 """The exporter's process where no API server is: it waits, and ends when told to. Beside one it is tested in e2e."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Node series over several endpoints: each node in one of them, few move, bodies are cheap, and a full one says so."""
 
-from __future__ import annotations
-
 import gzip
 import logging
 import zlib
@@ -13,15 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from precision_api.facts.names import REPORT_PLURAL
-from precision_operator.exporter.__main__ import arguments
-from precision_operator.exporter.body import LIMIT_BYTES, Body, build, shards_needed, size_warning
-from precision_operator.exporter.chunks import NOTHING, combined, gzipped, piece
+from precision_operator.exporter.body import build, size_warning
+from precision_operator.exporter.chunks import NOTHING, gzipped, piece
 from precision_operator.exporter.families.family import Level
 from precision_operator.exporter.families.table import NODE_FAMILIES
+from precision_operator.exporter.fitting import LIMIT_BYTES
 from precision_operator.exporter.self_metrics import OwnMetrics
 from precision_operator.exporter.server import Scrapes
 from precision_operator.exporter.shards import GROUPS, place
 from precision_operator.exporter.store import Store
+from tests.exporter.test_plans import plan_object
 from tests.support.exposition import store_of
 from tests.support.report_objects import profile_object, recipe_row, report_object, report_status
 
@@ -36,11 +35,18 @@ def nodes_in(text: bytes) -> set[str]:
     return {line.partition('node="')[2].partition('"')[0] for line in text.decode().splitlines() if 'node="' in line}
 
 
-def test_each_node_is_in_one_shard_and_none_is_lost() -> None:
+def test_each_node_is_in_one_shard_and_plain_and_compressed_say_the_same() -> None:
     body = build(fleet_store(NODES).view(), shards=4)
     found = [nodes_in(shard.text()) for shard in body.shards]
     assert sorted(node for nodes in found for node in nodes) == NODES
     assert all(found)
+    for shard in build(fleet_store(NODES, "detail").view(), shards=3).shards:
+        assert gzip.decompress(b"".join(gzipped(shard.packed))) == shard.text()
+        assert shard.packed.size == len(shard.text())
+    levels: tuple[Level, ...] = ("pool", "node", "detail")
+    stores = [store_of(profile_object(), plan_object(), *map(report_object, NODES), level=level) for level in levels]
+    (fleet,) = {build(store.view(), 1).fleet for store in stores}
+    assert b'precision_plan_phase{phase="Solved"' in fleet
 
 
 def test_one_more_shard_moves_about_its_share_of_the_nodes_and_all_to_the_new_one() -> None:
@@ -66,17 +72,6 @@ def test_pieces_together_are_one_valid_gzip_member(texts: list[bytes]) -> None:
     assert reader.decompress(packed) == b"".join(texts)
     assert reader.eof
     assert not reader.unused_data
-
-
-@given(st.binary(max_size=5000), st.binary(max_size=5000))
-def test_the_checksum_of_two_texts_follows_from_their_own(first: bytes, second: bytes) -> None:
-    assert combined(zlib.crc32(first), zlib.crc32(second), len(second)) == zlib.crc32(first + second)
-
-
-def test_compressed_and_plain_shards_say_the_same() -> None:
-    for shard in build(fleet_store(NODES, "detail").view(), shards=3).shards:
-        assert gzip.decompress(b"".join(gzipped(shard.packed))) == shard.text()
-        assert shard.packed.size == len(shard.text())
 
 
 def test_a_changed_report_has_its_group_made_anew_and_no_other() -> None:
@@ -144,15 +139,6 @@ def test_the_level_decides_which_families_are_shown(level: Level, shown: list[st
     assert not any(name in text for name in hidden)
 
 
-def test_pools_are_the_same_at_every_level() -> None:
-    assert len({build(fleet_store(NODES, level).view(), 1).fleet for level in ("pool", "node", "detail")}) == 1
-
-
-def of_size(body: Body, size: int) -> Body:
-    shard = body.shards[0]
-    return replace(body, shards=(replace(shard, packed=replace(shard.packed, size=size)), *body.shards[1:]))
-
-
 @pytest.mark.parametrize(
     ("size", "told"),
     [
@@ -162,13 +148,16 @@ def of_size(body: Body, size: int) -> Body:
     ],
 )
 def test_a_body_that_nears_the_limit_says_how_many_shards_it_takes(size: int, told: str | None) -> None:
-    body = of_size(build(fleet_store(NODES).view()), size)
+    body = build(fleet_store(NODES).view())
+    (shard,) = body.shards
+    full = replace(shard, packed=replace(shard.packed, size=size))
+    body = replace(body, shards=(full,), served=replace(body.served, wanted_bytes=size))
     warning = size_warning(body)
     assert (warning or "").startswith(told or "")
     assert (warning is None) == (told is None)
     if warning:
         assert "Raise --shards (exporter.shards in the chart) from 1 to" in warning
-        assert shards_needed(body) in (2, 3)
+        assert body.served.shards_needed in (2, 3)
 
 
 async def test_the_warning_is_logged_before_a_scrape_fails_and_the_sizes_are_shown(
@@ -190,16 +179,3 @@ async def test_the_warning_is_logged_before_a_scrape_fails_and_the_sizes_are_sho
     assert "Raise --shards" in caplog.text
     sizes = [line for line in own.text().decode().splitlines() if line.startswith("precision_exporter_body_bytes")]
     assert float(sizes[1].split()[-1]) > 0.8 * LIMIT_BYTES
-
-
-@pytest.mark.parametrize("told", ["0", "65", "-1", "four", ""])
-def test_shards_outside_1_to_64_are_refused(told: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        arguments(["--watch-namespaces", "a", f"--shards={told}"])
-    assert "is no number from 1 to 64" in capsys.readouterr().err
-
-
-def test_an_unknown_level_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        arguments(["--watch-namespaces", "a", "--metrics-level=gpu"])
-    assert "invalid choice: 'gpu' (choose from" in capsys.readouterr().err

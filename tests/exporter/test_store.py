@@ -1,7 +1,5 @@
 """The exporter's store: what is held after events and lists in any order."""
 
-from __future__ import annotations
-
 import logging
 from typing import Any
 
@@ -36,9 +34,13 @@ def test_a_list_drops_what_vanished_and_leaves_what_is_younger_or_elsewhere_and_
     assert held(store) == {"n2", "younger", "far"}
 
 
-def test_resource_versions_are_compared_as_numbers() -> None:
+def test_resource_versions_are_numbers_and_known_ones_are_not_rendered_again() -> None:
     store = store_of(at(9, status={}), at(10))
     assert store.view().reports[0].lines
+    store = store_of(at(100))
+    (before,) = store.view().reports
+    assert store.entry(REPORT_PLURAL, at(100)) is before
+    assert store.entry(REPORT_PLURAL, at(101)) is not before
 
 
 def test_reports_of_a_deleted_profile_are_not_shown_as_those_of_another_one_of_its_name() -> None:
@@ -55,21 +57,29 @@ def test_reports_of_a_deleted_profile_are_not_shown_as_those_of_another_one_of_i
     assert b'node="n1"' not in body.text
 
 
-def test_an_unchanged_list_changes_nothing() -> None:
+def test_progress_renders_no_report_and_an_unchanged_list_changes_nothing() -> None:
     store = Store()
     take(store, [at(10), at(11, "n2")], "15")
     before = store.view()
     take(store, [at(10), at(11, "n2")], "16")
     assert store.view() == before
+    store = store_of(profile_object(), at(100))
+    (before,) = store.view().reports
+    store.see(PROFILE_PLURAL, profile_object(resourceVersion="101", status={"phase": "Complete"}))
+    assert store.view().reports[0] is before
 
 
-def test_a_deleted_report_changes_the_generation_and_an_unknown_one_does_not() -> None:
+def test_a_deleted_report_changes_the_generation_and_an_unreadable_one_loses_its_series() -> None:
     store = store_of(at(10))
     before = store.view().generation
     store.forget(at(10, "stranger"))
     assert store.view().generation == before
     store.forget(at(10))
     assert store.view().generation > before
+    store = store_of(at(10), at(11, status={"results": "all"}))
+    body = build(store.view())
+    assert b'node="n1"' not in body.text
+    assert body.unreadable[REPORT_PLURAL] == 1
 
 
 def test_a_renamed_workload_gets_into_the_reports_that_have_no_name_of_their_own() -> None:
@@ -103,20 +113,6 @@ def test_a_report_that_was_rendered_before_its_workload_was_renamed_is_taken_in_
     assert b'workload="llama3-8b"' not in build(store.view()).text
 
 
-def test_progress_of_a_profile_renders_no_report_again() -> None:
-    store = store_of(profile_object(), at(100))
-    (before,) = store.view().reports
-    store.see(PROFILE_PLURAL, profile_object(resourceVersion="101", status={"phase": "Complete"}))
-    assert store.view().reports[0] is before
-
-
-def test_a_version_that_is_known_is_not_rendered_again() -> None:
-    store = store_of(at(100))
-    (before,) = store.view().reports
-    assert store.entry(REPORT_PLURAL, at(100)) is before
-    assert store.entry(REPORT_PLURAL, at(101)) is not before
-
-
 def test_why_a_report_is_not_shown_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     store = Store()
     with caplog.at_level(logging.WARNING):
@@ -125,10 +121,3 @@ def test_why_a_report_is_not_shown_is_logged_once(caplog: pytest.LogCaptureFixtu
     assert [record.getMessage().partition(": ")[2] for record in caplog.records] == [
         "status.results: Input should be a valid tuple"
     ]
-
-
-def test_a_report_that_became_unreadable_loses_its_old_series() -> None:
-    store = store_of(at(10), at(11, status={"results": "all"}))
-    body = build(store.view())
-    assert b'node="n1"' not in body.text
-    assert body.unreadable[REPORT_PLURAL] == 1

@@ -1,7 +1,5 @@
 """What keeps the store as the cluster is, against an API server that forgets, refuses and breaks off."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections import Counter

@@ -3,8 +3,6 @@
 A refusal is the exception that the parser promises; any other one fails. `make fuzz` asks each parser 10,000 times.
 """
 
-from __future__ import annotations
-
 import copy
 import io
 import json
@@ -29,19 +27,12 @@ from precision_operator.cluster.errors import error_of
 from precision_operator.core.attempts.refusal import Answer
 from precision_operator.core.attempts.refusal import classify as classify_answer
 from precision_operator.core.eligibility.schedule import schedule_problem
+from precision_operator.core.observe import waiting_pods
 from precision_operator.core.observe.agent_defaults import AgentDefaults
 from precision_operator.core.observe.gpu_slices import slice_view
 from precision_operator.core.observe.nodes import node_facts, quantity
 from precision_operator.core.observe.stop import stop_in
 from precision_operator.core.observe.views import profile_view
-from precision_operator.core.observe.waiting_pods import (
-    class_of_gpus,
-    classes_of,
-    could_be_helped,
-    gpus_of_claim,
-    gpus_of_resources,
-    waiting_pod,
-)
 from precision_operator.core.results.log_tail import log_tail
 from tests.support.node_objects import EIGHT_H100, node_object
 from tests.support.result_objects import request_text, result
@@ -94,9 +85,9 @@ CLASS = {"spec": {"selectors": [{"cel": {"expression": "device.driver == 'gpu.nv
 
 
 def _read_waiting(raw: Any) -> None:
-    could_be_helped(raw)
-    gpus_of_resources(raw, "gpu.nvidia.com")
-    waiting_pod(raw, 1, NOW).may_run_on(node_facts(node_object(EIGHT_H100 | {"rank": "7"})))
+    waiting_pods.could_be_helped(raw)
+    waiting_pods.gpus_of_resources(raw, "gpu.nvidia.com")
+    waiting_pods.waiting_pod(raw, 1, NOW).may_run_on(node_facts(node_object(EIGHT_H100 | {"rank": "7"})))
 
 
 _SCALARS = (
@@ -171,9 +162,10 @@ PARSERS = {
     "a ResourceSlice": Parser(damaged(SLICE), slice_view),
     "a pod that waits for GPUs": Parser(damaged(WAITING), _read_waiting),
     "a claim of GPUs": Parser(
-        damaged(CLAIM), lambda raw: (gpus_of_claim(raw, {"gpu.nvidia.com": True}), classes_of(raw))
+        damaged(CLAIM),
+        lambda raw: (waiting_pods.gpus_of_claim(raw, {"gpu.nvidia.com": True}), waiting_pods.classes_of(raw)),
     ),
-    "a DeviceClass": Parser(damaged(CLASS), class_of_gpus),
+    "a DeviceClass": Parser(damaged(CLASS), waiting_pods.class_of_gpus),
     "a quantity": Parser(ANYTHING | st.from_regex(r"[0-9.]{1,20}[eEKMGTPi]{0,3}[0-9]{0,3}"), quantity),
     "a profile": Parser(damaged({"spec": PROFILE["spec"]}).map(lambda part: PROFILE | part), profile_view),
     "an admin's stop": Parser(

@@ -4,8 +4,6 @@ On an H100 31 of 33 passed at first (benchmarks/results); the two that did not a
 there. In a rehearsal (docs/development/rehearsal.md) all pass but the three that compare numbers.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The simulated fleet: nodes as real ones describe themselves, and what the traits change."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 
@@ -13,7 +11,6 @@ from precision_lab.fleet.hardware import HARDWARE
 
 
 def node(product: ProductClass, *traits: str) -> dict[str, Any]:
-    """The first node of its kind."""
     return node_manifest(NodeSpec(product, traits=traits), f"{product.lower()}-0000", 0)
 
 
@@ -23,7 +20,6 @@ def gpus(made: dict[str, Any]) -> tuple[str, str]:
 
 
 def label(made: dict[str, Any], name: str) -> str | None:
-    """A label of GPU feature discovery."""
     return made["metadata"]["labels"].get(f"nvidia.com/{name}")
 
 

@@ -1,7 +1,5 @@
 """The supervisor ends all that it started, with itself or its owner, and nothing else; ports are free and ours."""
 
-from __future__ import annotations
-
 import os
 import select
 import signal
@@ -49,7 +47,6 @@ def gone(pid: int, seconds: float = 20.0) -> bool:
 
 
 def alive(pid: int) -> bool:
-    """Whether a process of this id runs."""
     return Identity.of(pid) is not None
 
 

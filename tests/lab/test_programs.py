@@ -1,7 +1,5 @@
 """Programs that are built or the user's own, and where they are looked for."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -12,7 +10,6 @@ from precision_lab.builds.programs import CLUSTER, DEMO, modules_for
 
 
 def program(folder: Path, name: str) -> Path:
-    """An executable file."""
     path = folder / name
     path.write_text("#!/bin/sh\n")
     path.chmod(0o755)

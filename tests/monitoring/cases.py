@@ -4,13 +4,11 @@ All cases are evaluated together, each in a cluster of its own: that none distur
 The series are written by hand; that their names and labels are the exporter's is tested beside them.
 """
 
-from __future__ import annotations
-
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from precision_operator.monitoring.alerts import ALERTS
+from precision_operator.monitoring.alerts import ALERTS, THRESHOLDS
 from tests.monitoring.replay import NAMED, OPERATOR, TARGET, firing, with_labels, with_stale_markers
 
 PROFILE = 'profile_namespace="ml",profile="nightly"'
@@ -50,6 +48,10 @@ class Case:
     summary: str = ""
     name: str = ""
     alive: Mapping[str, str] = field(default_factory=lambda: ALIVE)
+    step: int = 1
+    """Minutes between values, and between evaluations: more for a world of days, looked at where there are values."""
+    each_of: tuple[str, ...] = ()
+    """Nodes that all have the alert."""
 
     @property
     def cluster(self) -> str:
@@ -58,10 +60,13 @@ class Case:
 
     def input_series(self) -> list[dict[str, str]]:
         given = {**self.alive, **self.series}
-        of_cluster = {name: {**labels, "cluster": self.cluster} for name, labels in (("", TARGET), ("o", OPERATOR))}
+        targets = (("", TARGET), ("o", OPERATOR), ("recorded", {}))
+        of_cluster = {name: {**labels, "cluster": self.cluster} for name, labels in targets}
         return [
             {
-                "series": with_labels(s, of_cluster["o" if s.startswith("precision_operator") else ""]),
+                "series": with_labels(
+                    s, of_cluster["o" if s.startswith("precision_operator") else "recorded" if ":" in s else ""]
+                ),
                 "values": with_stale_markers(values),
             }
             for s, values in given.items()
@@ -69,13 +74,14 @@ class Case:
 
     def words(self, **annotations: str) -> dict[str, Any]:
         """promtool's test of this world alone: the one alert with all its labels and its summary."""
-        (severity,) = (row.severity for row in ALERTS if row.name == self.alert)
+        (alert,) = (row for row in ALERTS if row.name == self.alert)
+        texts = {"summary": self.summary, "threshold": THRESHOLDS.get(self.alert), **annotations}
         fired = {
-            "exp_labels": {"severity": severity, "cluster": self.cluster, **self.labels},
-            "exp_annotations": {"summary": self.summary, **annotations},
+            "exp_labels": {"severity": alert.severity, "owner": alert.owner, "cluster": self.cluster, **self.labels},
+            "exp_annotations": {name: words for name, words in texts.items() if words},
         }
         return {
-            "interval": "1m",
+            "interval": f"{self.step}m",
             "input_series": self.input_series(),
             "alert_rule_test": [{"eval_time": f"{self.fires[-1]}m", "alertname": self.alert, "exp_alerts": [fired]}],
         }
@@ -83,15 +89,17 @@ class Case:
     def looks(self) -> list[dict[str, Any]]:
         """promtool's tests of what fires in this cluster."""
         named = {label: value for label, value in self.labels.items() if label in NAMED.split(", ")}
-        expected = {"alertname": self.alert, "cluster": self.cluster, **named}
-        at = [(minute, (expected,)) for minute in self.fires] + [(minute, ()) for minute in self.quiet]
+        alert = {"alertname": self.alert, "cluster": self.cluster, **named}
+        expected = [alert | {"node": node} for node in self.each_of] or [alert]
+        at = [(minute, expected) for minute in self.fires] + [(minute, []) for minute in self.quiet]
         return [firing(f"{minute}m", *alerts, cluster=self.cluster) for minute, alerts in at]
 
 
-def world(cases: tuple[Case, ...]) -> dict[str, Any]:
-    """All of these in one promtool test."""
+def world(cases: Sequence[Case]) -> dict[str, Any]:
+    """All of these in one promtool test: they have one step."""
+    (step,) = {case.step for case in cases}
     return {
-        "interval": "1m",
+        "interval": f"{step}m",
         "input_series": [series for case in cases for series in case.input_series()],
         "promql_expr_test": [look for case in cases for look in case.looks()],
     }

@@ -4,8 +4,6 @@ A story is a list of moments; each says what is in the cluster from then on. Tim
 promtool's own beginning. Nothing here names a metric, so a metric that is renamed can't be missed.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import closing
@@ -48,10 +46,13 @@ class Node:
     """Why a new run is to replace its figures."""
     failed: str = ""
     """Why its newest attempt failed."""
+    throttled: bool = False
+    """Whether heat slowed its clocks."""
 
     def report(self, profile: str) -> dict[str, Any]:
         """Its NodePrecisionReport."""
-        row = recipe_row("bf16", 1.0, verdict="verified", tokensPerSecond=f"{95_000 * self.rate:.1f}")
+        hot = {"throttledShare": "0.4", "throttleReason": "hardware_thermal"} if self.throttled else {}
+        row = recipe_row("bf16", 1.0, verdict="verified", tokensPerSecond=f"{95_000 * self.rate:.1f}", **hot)
         made = report_status([row], finishedAt=text_of(self.at), workloadHash=self.workload_hash)
         made["software"]["driver"] = self.driver
         if self.waits_for:
@@ -75,7 +76,7 @@ class Profile:
     reason: str = ""
     """What its queued nodes wait for."""
 
-    def changed(self, *nodes: Node, **changes: Any) -> Profile:
+    def changed(self, *nodes: Node, **changes: Any) -> "Profile":
         """The profile with these nodes in the place of those of their names."""
         new = {node.name: node for node in nodes}
         return replace(self, nodes=tuple(new.get(node.name, node) for node in self.nodes), **changes)
@@ -105,6 +106,10 @@ class Programs:
     prometheus: bool = True
     pod: str = "exporter-0"
     """The exporter's: a new one has another."""
+    shards: int = 1
+    """The exporter's."""
+    jobs: tuple[str, ...] = (TARGET["job"],)
+    """Those that scrape it."""
 
 
 @dataclass(frozen=True)
@@ -118,21 +123,21 @@ class Moment:
     def exporter(self, pod: str) -> bytes | None:
         """What a scrape of this exporter gives; None where nobody asks."""
         there = self.programs.exporter and self.programs.pod == pod
-        return (exposed(self.profiles) if there else b"") if self.programs.prometheus else None
+        return (exposed(self.profiles, self.programs.shards) if there else b"") if self.programs.prometheus else None
 
     def operator(self) -> bytes | None:
         """What a scrape of the operator gives; None where nobody asks."""
         return (OPERATOR_TEXT if self.programs.operator else b"") if self.programs.prometheus else None
 
 
-def exposed(profiles: Sequence[Profile]) -> bytes:
+def exposed(profiles: Sequence[Profile], shards: int = 1) -> bytes:
     """The exporter's text of these profiles: its store, its families, its own metrics."""
     store, own = Store("node"), OwnMetrics(process=False)
     for profile in profiles:
         store.see(PROFILE_PLURAL, profile.raw())
         for node in profile.nodes:
             store.see(REPORT_PLURAL, node.report(profile.name))
-    body = build(store.view())
+    body = build(store.view(), shards)
     own.tell(body)
     return body.text + own.text()
 
@@ -213,7 +218,8 @@ def series(
     made = input_series([moment.operator() for moment in ordered], steps, (OPERATOR | own,), text)
     for pod in sorted({moment.programs.pod for moment in ordered}):
         target = TARGET | own | {"pod": pod, "instance": f"{pod}:9464"}
-        made += input_series([moment.exporter(pod) for moment in ordered], steps, (target,), text)
+        targets = [target | {"job": job} for job in ordered[0].programs.jobs]
+        made += input_series([moment.exporter(pod) for moment in ordered], steps, targets, text)
     lists = " ".join(str(at) for at in last_lists(round(until / DAY))[:: round(step / MINUTE)])
     return [*made, {"series": with_labels(LAST_LIST, TARGET | own | {"pod": "lists"}), "values": lists}]
 

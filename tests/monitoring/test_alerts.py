@@ -1,7 +1,5 @@
 """Each alert fires for what it is there for, stays quiet for what looks like it, and clears, by an old promtool too."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter
@@ -33,8 +31,8 @@ from tests.monitoring.cases import (
     verdict,
     world,
 )
-from tests.monitoring.replay import alerting, check, samples
-from tests.monitoring.story import OPERATOR_TEXT
+from tests.monitoring.replay import LAST_LIST, alerting, check, input_series, samples
+from tests.monitoring.story import OPERATOR_TEXT, Node, Profile, exposed, last_lists
 
 DAY = 86_400
 SLOW, RELATIVE = of_node("precision_node_slow"), of_node("precision_node_relative_performance_ratio")
@@ -42,6 +40,7 @@ SLOW_RATE = {RELATIVE: "0.8x1000", **MEASURED}
 JOULE = f'precision_pool_driver_training_tokens_per_joule{{{RECIPE},{ALIKE},power_scope="module"'
 ORDER = f"precision_pool_driver_order{{{POOL}"
 MOVED = {
+    f'precision_pool_nodes{{{POOL},phase="fresh"}}': "24x360",
     f'{JOULE},driver="580"}}': "20x59 _x300",
     f'{JOULE},driver="590"}}': "_x60 19x179 20x120",
     f'{ORDER},driver="580"}}': "5800x59 _x300",
@@ -56,14 +55,14 @@ STUCK = {nodes("running"): "4x400", nodes("queued"): "2x400"}
 LAST, INTERVAL = (
     f"precision_profile_{name}_seconds{{{PROFILE}}}" for name in ("last_result_timestamp", "refresh_interval")
 )
-LIMIT = {"precision_exporter_body_limit_bytes": "100x500"}
+LIMIT = {"precision_exporter_body_limit_bytes": "100x500", "precision_exporter_shards_needed": "4x500"}
 WATCH = 'kind="jobs",namespace="ml"'
 NO_OPERATOR = {series: values for series, values in ALIVE.items() if "operator" not in series}
 LEADS = {"precision_operator_leader": "1x500"}
 
 
 def waiting(reason: str) -> str:
-    return f'precision_profile_waiting_nodes{{{PROFILE},reason="{reason}",node=""}}'
+    return f'precision_profile_waiting_nodes{{{PROFILE},reason="{reason}",example=""}}'
 
 
 def many(count: int, of: Callable[[str], Mapping[str, str]]) -> dict[str, str]:
@@ -75,6 +74,55 @@ def bytes_of(path: str) -> str:
     return f'precision_exporter_body_bytes{{path="{path}"}}'
 
 
+def accepted(verdict: str, reason: str = "TooSlow") -> str:
+    return of_node("precision_node_accepted", f'verdict="{verdict}",reason="{reason}"')
+
+
+DRIFTED = accepted("Inconclusive", "ReferenceDrifted")
+FAILING_GPU = of_node("precision_node_failing_gpu_info", 'gpu="3",UUID="GPU-3",pci="0000:19:00.0"')
+NOT_ACCEPTED = NODE | {"fault": "not_accepted", "reason": "TooSlow", "owner": "hardware"}
+GARBLED = "precision_operator_stop_garbled"
+DIVERGED = of_node("precision_node_loss_verdict", 'recipe="nvfp4",verdict="diverged"')
+LIMIT_OF = "precision_node_gpu_power_limit_watts"
+
+
+def limits(count: int, values: str) -> dict[str, str]:
+    """The power limit of a pool's nodes, and of n1 beside them."""
+    return many(count, lambda node: {f"{LIMIT_OF}{{{node}}}": "1200x420"}) | {of_node(LIMIT_OF): values}
+
+
+def slow_nodes(last: str) -> dict[str, str]:
+    """Five slow nodes, of which n0 is slow for so long, and then one is left out."""
+    rates = many(5, lambda node: {f"precision_node_relative_performance_ratio{{{node}}}": "0.8x300"})
+    results = many(5, lambda node: {f"precision_node_last_success_timestamp_seconds{{{node}}}": "0x300"})
+    slow = many(5, lambda node: {f"precision_node_slow{{{node}}}": "1x170 0x100"})
+    return {**rates, **results, **slow, SLOW.replace("n1", "n0"): last}
+
+
+def driver_nodes(driver: str) -> str:
+    return f'precision_pool_driver_nodes{{{POOL},driver="{driver}"}}'
+
+
+def hot(of: int, *counts: int, gone: slice = slice(0), left: int = 0) -> dict[str, str]:
+    """A pool of so many nodes as the real exporter shows it: for an hour each, so many are throttled to 0.8.
+
+    `gone` are those that the cluster has no more since `left` hours.
+    """
+    pools = [[Node(f"n{n}", rate=0.8 if n < count else 1, throttled=n < count) for n in range(of)] for count in counts]
+    for pool in pools[left:]:
+        pool[gone] = [replace(node, waits_for="NodeGone") for node in pool[gone]]
+    bodies = [exposed([Profile("nightly", tuple(pool))]) for pool in pools]
+    rows = input_series(bodies, 60, ({},), alerting())
+    return {row["series"]: row["values"] for row in rows if "exporter" not in row["series"]}
+
+
+HOT_POOL = OF_PROFILE | {"pool": "NVIDIA-GB200"}
+LISTS = last_lists(1)[:500]
+DENIED = {nodes("waiting"): "24x420", waiting("DeniedByPolicy"): "24x420"}
+
+QUEUED = {nodes("waiting"): "24x420", nodes("running"): "0x420", waiting("WaitsInQueue"): "24x420"}
+
+
 def named(cases: Mapping[str, Case]) -> tuple[Case, ...]:
     return tuple(replace(case, name=name) for name, case in cases.items())
 
@@ -83,16 +131,27 @@ SUMMARIES = {
     "PrecisionNodeSlow": "n1 trains at 80% of its peers",
     "PrecisionPoolDegraded": "Pool gb200 trains at 96% of its best of 7 days",
     "PrecisionPoolFarBelowBest": "Pool gb200 trains at 88% of its best of 7 days",
-    "PrecisionPoolThrottled": "23 nodes of pool gb200 are throttled and lose more than a tenth",
+    "PrecisionPoolThrottled": "23 nodes of pool gb200 are throttled and lose more than a tenth (simulated)",
     "in a crash loop": "The metrics of Precision Profiler do not arrive in cluster in a crash loop",
     "PrecisionSilentFallback": "n1 silently runs 1 of its recipes in another precision",
     "PrecisionThrottledInProfile": "n1 was throttled for 20% of the time that it was measured",
     "PrecisionNodeFailed": "The measurement of n1 failed: AgentCrashed",
     "PrecisionNodeQuarantined": "n1 failed run after run (AgentCrashed) and is no longer measured",
-    "PrecisionProfileStale": "Profile nightly is overdue: its newest result is 2d 7h 28m 0s old",
+    "PrecisionProfileStale": "Profile nightly is overdue: no result for 2d 7h 28m 0s",
+    "PrecisionProfileBlocked": "Profile nightly can't go on: DeniedByPolicy",
+    "invalid": "Profile nightly can't go on",
+    "no node": "Profile nightly can't go on",
     "PrecisionProfileFailing": "Measurements fail on 16.67% of the nodes of profile nightly",
     "PrecisionEnergyRegression": "Driver 590 gives 95% of the tokens per joule in gb200",
-    "PrecisionPowerTelemetryBad": "The power reading of n1 is not valid for 1 of its recipes",
+    "PrecisionLossDiverged": "The loss diverged on n1 in 1 recipes",
+    "PrecisionNodeNotAccepted": "n1 fails its acceptance: TooSlow",
+    "by a health counter": "n1 fails its acceptance: UncorrectableECC",
+    "PrecisionReferenceDrifted": "The reference of profile nightly has drifted: 1 nodes get no verdict",
+    "PrecisionPowerLimitLow": "A GPU of n1 is limited to 900 W",
+    "PrecisionManyNodes": "4 nodes of pool gb200 are slow",
+    "PrecisionDriversDiffer": "Pool gb200 has had 2 drivers for a week",
+    "PrecisionStopUnreadable": "No agent starts in cluster PrecisionStopUnreadable: the stop's ConfigMap can't be read",
+    "faults": "The operator's passes fail: 20 in ten minutes in cluster faults",
     "PrecisionCampaignStuck": "Profile nightly makes no progress: 6 nodes are queued or running",
     "PrecisionOperatorDown": "The operator of Precision Profiler is down in cluster PrecisionOperatorDown",
     "PrecisionNoLeader": "No replica of the operator leads in cluster PrecisionNoLeader",
@@ -102,10 +161,9 @@ SUMMARIES = {
     "PrecisionUnreadable": "3 reports can't be read, and are not shown in cluster PrecisionUnreadable",
     "PrecisionNamespaceForbidden": "Precision Profiler may not read 2 kinds in namespace ml",
     "PrecisionExporterDown": "The metrics of Precision Profiler do not arrive in cluster PrecisionExporterDown",
-    "exporter": "The metrics of Precision Profiler do not arrive in cluster exporter",
+    "PrecisionClusterMissing": "No metrics of Precision Profiler in cluster PrecisionClusterMissing",
     "PrecisionExporterNearLimit": "/metrics/shard/1 of the exporter nears the size that scrapers take",
     "simulated node": "n1 trains at 80% of its peers (simulated)",
-    "simulated pool": "Pool gb200 trains at 96% of its best of 7 days (trial)",
     "all": "The metrics of Precision Profiler do not arrive in cluster all",
 }
 """What each alert says when it fires."""
@@ -117,8 +175,8 @@ CLEARING = (
         (45, 85),
         NODE | {"fault": "slow"},
     ),
-    Case("PrecisionPoolDegraded", medians("100x59 96x119 100x120"), (50, 80, 190, 250), (100, 170), IN_POOL),
-    Case("PrecisionPoolFarBelowBest", medians("100x59 88x119 100x120"), (50, 80, 190, 250), (100, 170), IN_POOL),
+    Case("PrecisionPoolDegraded", medians("100x59 96x119 100x120"), (50, 80, 205, 250), (100, 170), IN_POOL),
+    Case("PrecisionPoolFarBelowBest", medians("100x59 88x119 100x120"), (50, 80, 205, 250), (100, 170), IN_POOL),
     Case(
         "PrecisionSilentFallback",
         {verdict("fallback"): "_x30 1x59 _x60", verdict("verified"): "1x29 _x60 1x60", **MEASURED},
@@ -133,13 +191,19 @@ CLEARING = (
         (50, 85),
         NODE | {"fault": "throttled"},
     ),
-    Case("PrecisionNodeFailed", {FAILED: "_x30 1x119 _x60"}, (60, 160), (95, 145), NODE | {"reason": "AgentCrashed"}),
+    Case(
+        "PrecisionNodeFailed",
+        {FAILED: "_x30 1x119 _x60"},
+        (60, 160),
+        (95, 145),
+        NODE | {"reason": "AgentCrashed", "fault": "failed"},
+    ),
     Case(
         "PrecisionNodeQuarantined",
         {QUARANTINED: "_x30 1x119 _x60", FAILED: "_x30 1x119 _x60"},
         (20, 160),
         (45, 145),
-        NODE | {"reason": "AgentCrashed"},
+        NODE | {"reason": "AgentCrashed", "fault": "quarantined"},
     ),
     Case(
         "PrecisionProfileStale",
@@ -149,26 +213,96 @@ CLEARING = (
         OF_PROFILE,
     ),
     Case(
+        "PrecisionProfileBlocked",
+        {**DENIED, nodes("running"): "0x399 1x19", nodes("succeeded"): "0x420", LAST: "0x420"},
+        (900, 1400, 2010),
+        (1450, 1900),
+        OF_PROFILE | {"reason": "DeniedByPolicy"},
+        step=5,
+    ),
+    Case(
+        "PrecisionProfileBlocked",
+        {f'precision_profile_phase{{{PROFILE},phase="Invalid"}}': "_x100 1x100 _x100", INTERVAL: f"{DAY}x300"},
+        (90, 150, 220),
+        (170, 195),
+        OF_PROFILE,
+        name="invalid",
+    ),
+    Case(
+        "PrecisionProfileBlocked",
+        {nodes("succeeded"): "0x399 1x19", INTERVAL: f"{DAY}x420"},
+        (900, 1400, 2010),
+        (1450, 1900),
+        OF_PROFILE,
+        step=5,
+        name="no node",
+    ),
+    Case(
         "PrecisionProfileFailing",
         {nodes("failed"): "0x29 4x59 1x60", nodes("succeeded"): "20x150"},
-        (20, 50, 100),
+        (20, 50, 104),
         (70, 88),
         OF_PROFILE,
     ),
     Case("PrecisionEnergyRegression", MOVED, (50, 90, 250, 300), (130, 230), {**IN_POOL, "driver": "590"}),
     Case(
-        "PrecisionPowerTelemetryBad",
-        {POWER: "_x30 0x59 _x60", **MEASURED},
+        "PrecisionLossDiverged",
+        {DIVERGED: "_x30 1x59 _x60", **MEASURED},
         (20, 100),
         (50, 85),
-        NODE | {"fault": "power_invalid"},
+        NODE | {"fault": "diverged"},
     ),
     Case(
-        "PrecisionCampaignStuck",
-        {**STUCK, nodes("succeeded"): "10x259 11x140"},
-        (60, 170, 190, 265, 300),
-        (200, 250),
-        OF_PROFILE,
+        "PrecisionNodeNotAccepted",
+        {accepted("Fail"): "_x30 1x59 _x60", accepted("Pass", "WithinLimits"): "1x29 _x60 1x60"}
+        | {FAILING_GPU: "_x30 1x59 _x60", **MEASURED},
+        (20, 103),
+        (45, 85),
+        NOT_ACCEPTED | {"gpu": "3", "UUID": "GPU-3", "pci": "0000:19:00.0"},
+    ),
+    Case(
+        "PrecisionNodeNotAccepted",
+        {accepted("Fail", "UncorrectableECC"): "_x30 1x119 _x60", FAILED: "_x30 1x119 _x60"},
+        (20, 165),
+        (50, 140),
+        NOT_ACCEPTED | {"reason": "UncorrectableECC"},
+        name="by a health counter",
+    ),
+    Case("PrecisionReferenceDrifted", {DRIFTED: "_x30 1x59 _x60"}, (20, 105), (45, 85), OF_PROFILE),
+    Case(
+        "PrecisionPowerLimitLow",
+        limits(5, "900x199 _x3 900x196 1200x19") | dict.fromkeys(MEASURED, "0x420"),
+        (900, 1400, 2020),
+        (1450, 1900),
+        NODE | {"fault": "limited"},
+        step=5,
+    ),
+    Case(
+        "PrecisionManyNodes",
+        slow_nodes("1x100 0x200") | medians("100x300", of="95x300"),
+        (5, 30, 200),
+        (70, 98, 110, 165),
+        IN_POOL | {"fault": "slow", "owner": "hardware"},
+    ),
+    Case(
+        "PrecisionDriversDiffer",
+        {driver_nodes("580"): "12x349 0x19", driver_nodes("590"): "12x369"},
+        (900, 9990, 10590),
+        (10200, 10380),
+        IN_POOL,
+        step=30,
+    ),
+    Case("PrecisionStopUnreadable", {GARBLED: "0x29 1x59 0x60"}, (20, 42, 105), (50, 85), INSTALLED),
+    Case(
+        "PrecisionReconcileErrors",
+        {'precision_operator_faults_total{where="report"}': "0+2x99 200x60"},
+        (30, 120),
+        (50, 95),
+        INSTALLED,
+        name="faults",
+    ),
+    Case(
+        "PrecisionCampaignStuck", {**STUCK, LAST: "0x259 15600x140"}, (60, 170, 190, 265, 300), (200, 250), OF_PROFILE
     ),
     Case(
         "PrecisionOperatorDown",
@@ -219,6 +353,13 @@ CLEARING = (
         {"namespace": "ml"},
     ),
     Case(
+        "PrecisionClusterMissing",
+        {"precision:cluster_expected": "1x300", "precision_exporter_build_info": "_x100 1x200"},
+        (10, 110, 250),
+        (40, 90),
+        alive={},
+    ),
+    Case(
         "PrecisionExporterDown",
         {"precision_exporter_shards": "2x400", 'precision_exporter_shard_series{index="1"}': "9x200 _x60 9x60"},
         (20, 100, 214, 292),
@@ -227,17 +368,8 @@ CLEARING = (
     ),
     Case(
         "PrecisionExporterDown",
-        {**LEADS, "precision_exporter_build_info": "1x200 _x60 1x60"},
-        (20, 100, 214, 292),
-        (218, 260),
-        INSTALLED | {"program": "exporter"},
-        name="exporter",
-        alive={},
-    ),
-    Case(
-        "PrecisionExporterDown",
-        {**LEADS, "precision_exporter_build_info": "1x200 " + "_x6 1x2 " * 20 + "1x60"},
-        (100, 205, 420),
+        {**LEADS, "precision_exporter_build_info": "1x200 " + "_x6 1x2 " * 20 + "1x120"},
+        (100, 205, 415),
         (240, 300, 370),
         INSTALLED | {"program": "exporter"},
         name="in a crash loop",
@@ -247,10 +379,12 @@ CLEARING = (
         "PrecisionPoolThrottled",
         many(23, lambda node: {f"{HOT[0]}{{{node},{HOT[1]}}}": "_x60 0.4x59 _x200"})
         | many(23, lambda node: {f"precision_node_relative_performance_ratio{{{node}}}": "1x59 0.6x59 1x200"})
-        | medians("100x320"),
-        (50, 85, 135, 180),
+        | medians("100x320")
+        | many(23, lambda node: {f"precision_node_last_success_timestamp_seconds{{{node}}}": "0x320"})
+        | {f'precision_pool_data_nodes{{{POOL},data="simulated"}}': "24x320"},
+        (50, 85, 145, 180),
         (95, 115),
-        IN_POOL,
+        IN_POOL | {"data": "simulated"},
     ),
     Case(
         "PrecisionExporterNearLimit",
@@ -268,18 +402,10 @@ CLEARING = (
         name="simulated node",
     ),
     Case(
-        "PrecisionPoolDegraded",
-        medians("100x59 96x119 100x120") | {f'precision_pool_data_nodes{{{POOL},data="trial"}}': "24x300"},
-        (50, 190),
-        (100,),
-        IN_POOL | {"data": "trial"},
-        name="simulated pool",
-    ),
-    Case(
         "PrecisionExporterDown",
-        {"precision_exporter_build_info": "1x200 _x60 1x60"},
-        (20, 100, 292),
-        (218, 260),
+        {"precision_exporter_build_info": "1x200 _x120 1x60", "precision:cluster_expected": "1x400"},
+        (20, 100, 352),
+        (218, 260, 320),
         INSTALLED | {"program": "exporter"},
         name="all",
         alive={},
@@ -299,11 +425,10 @@ REVIEWED = {
         },
         tuple(range(0, 360, 20)),
     ),
-    "another scope is no degradation": Case(
-        "PrecisionPoolDegraded",
-        medians("228615x119 183659x240", 'workload_hash="h1",scope="all"', "10x119 _x240", "10x360")
-        | {f'precision_pool_reference_nodes{{{POOL},workload_hash="h1",scope="mlp",baseline="bf16"}}': "_x120 10x240"},
-        tuple(range(0, 360, 20)),
+    "simulated figures that are measured are no degradation": Case(
+        "PrecisionPoolFarBelowBest",
+        medians("100x59 88x240") | {f'precision_pool_data_nodes{{{POOL},data="simulated"}}': "24x59 0x240"},
+        tuple(range(0, 300, 10)),
     ),
     "the first nodes with another driver are no pool": Case(
         "PrecisionPoolDegraded", medians("100x59 90x59 99x200", count="24x59 4x59 14x200"), tuple(range(0, 300, 10))
@@ -335,20 +460,82 @@ REVIEWED = {
         NODE,
     ),
     "a one-shot profile never grows stale": Case("PrecisionProfileStale", {LAST: f"{-30 * DAY}x500"}, (450, 499)),
-    "a suspended profile, whose schedule asks for nothing": Case(
-        "PrecisionProfileStale",
-        {LAST: f"{-30 * DAY}x500", f'precision_profile_phase{{{PROFILE},phase="Suspended"}}': "1x500"},
-        (450, 499),
-    ),
     "a profile of one node, which fails: the node has a name and there are no many": Case(
         "PrecisionNodeFailed",
         {nodes("failed"): "1x300", nodes("succeeded"): "0x300", FAILED: "1x300"},
         (50,),
         (100, 290),
-        NODE | {"reason": "AgentCrashed"},
+        NODE | {"reason": "AgentCrashed", "fault": "failed"},
     ),
 }
 GONE_AND_BACK = "1x60 _x3 1x120"
+TURNED_OFF_TOO_SOON = {
+    "four slow nodes, and then a fifth": Case(
+        "PrecisionNodeSlow", slow_nodes("0x99 1x170"), (5,), (20, 95, 105, 150), NODE, each_of=("n1", "n2", "n3", "n4")
+    ),
+    "three throttled nodes, and then eight": Case(
+        "PrecisionThrottledInProfile", hot(24, 0, 3, 8), (50,), (80, 115, 145), HOT_POOL, each_of=("n0", "n1", "n2")
+    ),
+    "five nodes that are throttled most of each hour": Case(
+        "PrecisionManyNodes",
+        many(5, lambda node: {f"{HOT[0]}{{{node},{HOT[1]}}}": "0.4x49 _x20 " * 5})
+        | many(5, lambda node: {f"precision_node_last_success_timestamp_seconds{{{node}}}": "0x350"}),
+        (5, 50),
+        (*range(75, 345, 6),),
+        IN_POOL,
+    ),
+    "a pool that gets worse": Case(
+        "PrecisionPoolDegraded", medians("100x59 95x119 85x100"), (50, 85), (*range(95, 209, 6),), IN_POOL
+    ),
+    "a pool around nine tenths": Case(
+        "PrecisionPoolDegraded", medians("100x59 " + "89.8x19 90.2x19 " * 6), (50, 85), (*range(95, 300, 6),), IN_POOL
+    ),
+    "nodes that fail and are tried again": Case(
+        "PrecisionProfileFailing",
+        {nodes("failed"): "0x19 5x19 " * 8, nodes("queued"): "5x19 0x19 " * 8, nodes("succeeded"): "15x320"}
+        | many(5, lambda node: {f'precision_node_failed{{{node},reason="AgentCrashed"}}': "1x320"}),
+        (20,),
+        (*range(40, 310, 9),),
+        OF_PROFILE,
+    ),
+    "a campaign that too many failures ended": Case(
+        "PrecisionProfileFailing",
+        {nodes("failed"): "5x420", nodes("waiting"): "15x420", waiting("TooManyFailures"): "15x420"}
+        | {nodes("running"): "0x420", nodes("succeeded"): "0x420"}
+        | {LAST: "0x420", INTERVAL: f"{7 * DAY}x420"},
+        (20,),
+        (60, 1460, 2000),
+        OF_PROFILE,
+        step=5,
+    ),
+    "a profile of one node, in quarantine": Case(
+        "PrecisionNodeQuarantined",
+        {nodes("waiting"): "1x420", waiting("Quarantined"): "1x420", QUARANTINED: "1x420", FAILED: "1x420"}
+        | {LAST: "0x420", nodes("running"): "0x420"},
+        (5,),
+        (60, 1460, 2000),
+        NODE | {"reason": "AgentCrashed"},
+        step=5,
+    ),
+    "a profile with a schedule that never had a result": Case(
+        "PrecisionProfileStale",
+        {nodes("waiting"): "12x700", nodes("running"): "11x700", nodes("failed"): "1x17 2x17 " * 20}
+        | {INTERVAL: f"{DAY}x700"},
+        (1500, 2880),
+        (3300, 3450),
+        OF_PROFILE,
+        step=5,
+    ),
+    "a slow node that is measured while the exporter is replaced": Case(
+        "PrecisionNodeSlow",
+        {f'{s[:-1]},pod="a"}}': f"{v[0]}x100 _x200" for s, v in ((SLOW, "1"), (RELATIVE, "2"), (*MEASURED, "0"))}
+        | {f'{"".join(MEASURED)[:-1]},pod="b"}}': "_x104 6240x200"},
+        (130, 200, 290),
+        (50,),
+        NODE,
+    ),
+}
+"""What an alert that stands for others turns off, or what ends, though nothing tells of it yet."""
 AS_PROMETHEUS_SEES_IT = {
     "a gap of three minutes resolves no slow node": Case(
         "PrecisionNodeSlow",
@@ -362,20 +549,24 @@ AS_PROMETHEUS_SEES_IT = {
         NODE,
     ),
     "a gap of three minutes resolves no failed node": Case(
-        "PrecisionNodeFailed", {FAILED: GONE_AND_BACK}, (30,), (*range(60, 80), 150), NODE | {"reason": "AgentCrashed"}
+        "PrecisionNodeFailed",
+        {FAILED: GONE_AND_BACK},
+        (30,),
+        (*range(60, 80), 150),
+        NODE | {"reason": "AgentCrashed", "fault": "failed"},
     ),
     "a node whose reasons alternate": Case(
         "PrecisionNodeFailed",
         {FAILED: "1x19 _x20 " * 6, FAILED.replace("AgentCrashed", "AgentHung"): "_x20 1x19 " * 6},
         (50,),
         (70, 90, 110, 150, 200),
-        NODE | {"reason": "AgentCrashed"},
+        NODE | {"reason": "AgentCrashed", "fault": "failed"},
     ),
     "a failing share around a tenth": Case(
         "PrecisionProfileFailing",
-        {nodes("failed"): "3x9 2x9 " * 10, nodes("succeeded"): "22x200"},
+        {nodes("failed"): "3x19 2x19 " * 5, nodes("succeeded"): "22x200"},
         (20,),
-        (50, 90, 110, 150),
+        (50, 75, 115, 150),
         OF_PROFILE,
     ),
     "a deleted profile that is made again": Case(
@@ -389,15 +580,42 @@ AS_PROMETHEUS_SEES_IT = {
         (50,),
         NODE,
     ),
-    "a node that was measured again with too few peers to be judged": Case(
+    "a replaced machine of the same name, whose first attempt fails": Case(
         "PrecisionNodeSlow",
         {
-            SLOW: "1x60 _x200",
-            RELATIVE: "0.8x60 _x200",
-            f"precision_node_last_success_timestamp_seconds{{{N1}}}": "0x60 3660x200",
+            SLOW: "1x60 _x260",
+            RELATIVE: "0.8x60 _x260",
+            FAILED: "_x61 1x49 _x200",
+            f"precision_node_last_success_timestamp_seconds{{{N1}}}": "0x60 _x50 6660x200",
         },
-        (90, 150, 250),
+        (90, 119, 250),
         (50,),
+        NODE,
+    ),
+    "the lists of a real watch": Case(
+        "PrecisionWatchStuck",
+        {LAST_LIST: " ".join(str(at) for at in LISTS)},
+        tuple(minute for minute, at in enumerate(LISTS) if minute * 60 - at > 2_300),
+    ),
+    "cooling that fails on ever more nodes": Case(
+        "PrecisionPoolThrottled", hot(24, 0, 12, 22, 23, 24, 0), (50, 80, 330), (*range(100, 300, 10),), HOT_POOL
+    ),
+    "throttled nodes that are gone": Case(
+        "PrecisionPoolThrottled", hot(24, 0, 4, 4, 4, gone=slice(11), left=2), (50, 155, 170, 230)
+    ),
+    "cooling that fails where most nodes are gone": Case(
+        "PrecisionPoolThrottled",
+        hot(24, 0, 0, 8, 8, gone=slice(11, 24), left=1),
+        (50, 110),
+        (155, 230),
+        HOT_POOL,
+    ),
+    "cooling that fails on four of six": Case("PrecisionPoolThrottled", hot(6, 0, 4, 0), (50, 150), (100,), HOT_POOL),
+    "a wanted power cap hides no silent fallback": Case(
+        "PrecisionSilentFallback",
+        medians("100x59 95x200") | {verdict("fallback"): "_x60 1x200", **MEASURED},
+        (50, 65),
+        (75, 88),
         NODE,
     ),
     "one node that is held excuses no other": Case(
@@ -406,6 +624,67 @@ AS_PROMETHEUS_SEES_IT = {
         (170,),
         (220, 390),
         OF_PROFILE,
+    ),
+    "a stuck campaign has that alert alone, however old its results are": Case(
+        "PrecisionCampaignStuck", {**STUCK, LAST: f"{-3 * DAY}x400", INTERVAL: f"{DAY}x400"}, (), (250, 390), OF_PROFILE
+    ),
+    "a profile that can't go on has that alert alone": Case(
+        "PrecisionProfileBlocked",
+        {nodes("queued"): "24x420", waiting("DeniedByPolicy"): "24x420"}
+        | {LAST: f"{-3 * DAY}x420", INTERVAL: f"{DAY}x420", nodes("running"): "0x420"},
+        (100,),
+        (1460, 1900),
+        OF_PROFILE | {"reason": "DeniedByPolicy"},
+        step=5,
+    ),
+    "a campaign that is stuck beside a node that comes and goes": Case(
+        "PrecisionCampaignStuck",
+        {**STUCK, nodes("succeeded"): "11x99 10x99 11x200", LAST: "0x400"},
+        (170,),
+        (220, 290, 390),
+        OF_PROFILE,
+    ),
+    "a campaign whose nodes fail now and then": Case(
+        "PrecisionCampaignStuck",
+        {**STUCK, nodes("failed"): "1x150 2x150 3x100", nodes("succeeded"): "40x400"},
+        (200, 290, 390),
+    ),
+    "a profile whose reasons alternate, and of which many nodes are held": Case(
+        "PrecisionProfileBlocked",
+        {
+            nodes("waiting"): "24x420",
+            nodes("running"): "0x420",
+            waiting("NotDueYet"): "10x420",
+            waiting("DeniedByPolicy"): "8x2 6x2 " * 70,
+            waiting("MaxConcurrentReached"): "6x2 8x2 " * 70,
+        },
+        (900, 1400),
+        tuple(range(1500, 1600, 5)),
+        OF_PROFILE | {"reason": "DeniedByPolicy"},
+        step=5,
+    ),
+    "a queue that never gets to a profile, of which one agent starts now and then": Case(
+        "PrecisionProfileBlocked",
+        {nodes("waiting"): "14x18 13x1 " * 20, nodes("running"): "0x18 1x1 " * 20, INTERVAL: f"{DAY}x420"}
+        | {nodes("queued"): "10x420", waiting("WaitsInQueue"): "10x420", waiting("NodeBusy"): "14x420"},
+        (100, 1400),
+        (1460, 1900),
+        OF_PROFILE | {"reason": "NodeBusy"},
+        step=5,
+    ),
+    "a profile that is held and never had a result": Case(
+        "PrecisionProfileBlocked", QUEUED, (100, 1400), (1460, 1900), OF_PROFILE | {"reason": "WaitsInQueue"}, step=5
+    ),
+    "a profile that is held and has results": Case(
+        "PrecisionProfileBlocked", {**QUEUED, LAST: "0x420"}, (100, 1900), step=5
+    ),
+    "a watch that is stuck where another kind is forbidden now and then": Case(
+        "PrecisionWatchStuck",
+        {f"precision_operator_watch_age_seconds{{{WATCH}}}": "0+60x149"}
+        | {'precision_operator_forbidden{kind="pods",namespace="ml"}': "1x5 0x5 " * 12},
+        (30,),
+        (75, 95),
+        {"kind": "jobs", "program": "operator"},
     ),
     "two exporters, of which one is stuck": Case(
         "PrecisionWatchStuck",
@@ -417,24 +696,52 @@ AS_PROMETHEUS_SEES_IT = {
         (75, 150),
         INSTALLED | {"program": "exporter"},
     ),
-    "an exporter scraped by two jobs": Case(
-        "PrecisionProfileFailing",
-        {nodes("failed"): "2x100", nodes("succeeded"): "20x100"}
-        | {
-            f'precision_profile_nodes{{{PROFILE},phase="{phase}",job="other",replica="b"}}': f"{count}x100"
-            for phase, count in (("failed", 2), ("succeeded", 20))
+    "a pool scraped by two jobs": Case(
+        "PrecisionPoolFarBelowBest",
+        medians("100x59 88x200", count="12x260", of="23x260")
+        | {f'precision_pool_nodes{{{POOL},phase="fresh",job="other",replica="b"}}': "23x260"},
+        (50, 80),
+        (100, 250),
+        IN_POOL,
+    ),
+    **{
+        f"a crash loop of {down} minutes in {period}": Case(
+            "PrecisionExporterDown",
+            {
+                "precision_operator_leader": "1x900",
+                "precision_exporter_build_info": "1x199 " + f"_x{down} 1x{period - down - 1} " * 5 + "1x90",
+            },
+            (190, 205, 205 + period, 280 + 5 * period),
+            (*range(210 + 2 * period, 200 + 5 * period, 7),),
+            INSTALLED | {"program": "exporter"},
+            alive={},
+        )
+        for down, period in ((5, 26), (14, 60), (14, 74), (8, 60), (7, 56))
+    },
+    "four of a hundred nodes, in quarantine before a first result": Case(
+        "PrecisionNodeQuarantined",
+        {s.replace("gb200", ""): v for s, v in many(4, lambda n: {QUARANTINED.replace(N1, n): "1x100"}).items()}
+        | {f'precision_pool_nodes{{{PROFILE},pool="",phase="failed"}}': "4x100"},
+        (5,),
+        (20, 90),
+        {"reason": "AgentCrashed", "profile": "nightly"},
+        each_of=("n0", "n1", "n2", "n3"),
+    ),
+    "an HA pair that is federated": Case(
+        "PrecisionNodeSlow",
+        {
+            f"{s[:-1]}{replica}}}": v
+            for s, v in (SLOW_RATE | {SLOW: "1x100"}).items()
+            for replica in ("", ',replica="b"')
         },
-        (50, 90),
+        (5,),
+        (20, 90),
+        NODE,
     ),
-    "an operator in another shard of Prometheus": Case(
-        "PrecisionOperatorDown",
-        {},
-        (100, 200, 400),
-        alive=NO_OPERATOR,
-    ),
+    "an operator in another shard of Prometheus": Case("PrecisionOperatorDown", {}, (100, 200, 400), alive=NO_OPERATOR),
 }
 """Series end with stale markers, targets have labels of their own."""
-AS_THE_REVIEW_FOUND_THEM = named(REVIEWED | AS_PROMETHEUS_SEES_IT)
+AS_THE_REVIEW_FOUND_THEM = named(REVIEWED | TURNED_OFF_TOO_SOON | AS_PROMETHEUS_SEES_IT)
 """The review's findings. In the names of their time each of them failed; the case of the words is below."""
 
 CALM = {
@@ -458,10 +765,16 @@ CALM = {
         "PrecisionSilentFallback", {SLOW: "1x100", verdict("fallback"): "1x100", **SLOW_RATE}, (5,), (20, 90), NODE
     ),
     "a pool that is 2 % below its best week": Case("PrecisionPoolDegraded", medians("100x59 98x200"), (200,)),
-    "a pool of two nodes": Case("PrecisionPoolDegraded", medians("100x59 96x200", count="2x299", of="2x299"), (200,)),
-    "a pool of two nodes, far below": Case(
-        "PrecisionPoolFarBelowBest", medians("100x59 80x200", count="2x299", of="2x299"), (200,)
-    ),
+    **{
+        f"a pool of {count}, {far}": Case(
+            alert, medians(f"100x59 {rate}x200", count=f"{count}x299", of=f"{count}x299"), (200,)
+        )
+        for count in (1, 2)
+        for alert, rate, far in (
+            ("PrecisionPoolDegraded", 96, "below its best week"),
+            ("PrecisionPoolFarBelowBest", 80, "far below"),
+        )
+    },
     "a pool whose nodes are slow, and not throttled": Case(
         "PrecisionPoolThrottled",
         many(9, lambda node: {f"precision_node_relative_performance_ratio{{{node}}}": "0.6x100"}) | medians("100x100"),
@@ -471,7 +784,43 @@ CALM = {
         "PrecisionSilentFallback", {verdict("emulated"): "1x100", **MEASURED}, (90,)
     ),
     "a share of nothing": Case("PrecisionThrottledInProfile", {THROTTLED: "0x100", **MEASURED}, (90,)),
-    "a valid power reading": Case("PrecisionPowerTelemetryBad", {POWER: "1x100", **MEASURED}, (90,)),
+    "a power reading that is not valid is no more than a panel's": Case(
+        "PrecisionLossDiverged", {POWER: "0x100", **MEASURED}, (90,)
+    ),
+    "nodes whose power reading is not valid": Case(
+        "PrecisionManyNodes", many(6, lambda node: {f'{POWER.split("{")[0]}{{{node},recipe="bf16"}}': "0x100"}), (90,)
+    ),
+    "a pool of four, of which one has another power limit": Case(
+        "PrecisionPowerLimitLow", limits(4, "900x400"), (1490, 1900), step=5
+    ),
+    "a node that fails its acceptance, slow, throttled and failed: it has that alert alone": Case(
+        "PrecisionNodeNotAccepted",
+        {accepted("Fail"): "1x100", SLOW: "1x100", THROTTLED: "0.2x100", FAILED: "1x100", **SLOW_RATE},
+        (5,),
+        (20, 90),
+        NOT_ACCEPTED,
+    ),
+    "a node that passes, and one that nobody can judge": Case(
+        "PrecisionNodeNotAccepted",
+        {accepted("Pass", "WithinLimits"): "1x50 _x50", accepted("Inconclusive", "Throttled"): "_x51 1x60", **MEASURED},
+        (45, 90),
+    ),
+    "a reference that holds": Case(
+        "PrecisionReferenceDrifted", {accepted("Inconclusive", "BetweenLimits"): "1x100", **MEASURED}, (90,)
+    ),
+    "a power cap that has come to half of the nodes": Case(
+        "PrecisionPowerLimitLow",
+        limits(10, "900x400") | many(5, lambda node: {f"{LIMIT_OF}{{{node}}}": "900x400"}),
+        (1490, 1900),
+        step=5,
+    ),
+    "a driver that is rolled out for six days": Case(
+        "PrecisionDriversDiffer",
+        {driver_nodes("580"): "12x287 0x80", driver_nodes("590"): "_x1 1x366"},
+        (4980, 8010, 8790, 10890),
+        step=30,
+    ),
+    "a stop that can be read": Case("PrecisionStopUnreadable", {GARBLED: "0x100"}, (90,)),
     "a failed attempt that is soon made good": Case("PrecisionNodeFailed", {FAILED: "1x50 _x50"}, (45, 90)),
     "many nodes that fail: their profile is the story": Case(
         "PrecisionProfileFailing",
@@ -486,6 +835,24 @@ CALM = {
     ),
     "a weekly profile after eight days": Case(
         "PrecisionProfileStale", {LAST: f"{-7 * DAY}x500", INTERVAL: f"{7 * DAY}x500"}, (450, 499)
+    ),
+    "an invalid profile without a schedule": Case(
+        "PrecisionProfileBlocked",
+        {f'precision_profile_phase{{{PROFILE},phase="Invalid"}}': "1x260"},
+        (100, 1290),
+        step=5,
+    ),
+    "a profile of which most nodes wait for their first night": Case(
+        "PrecisionProfileBlocked",
+        {nodes("waiting"): "24x400", nodes("running"): "0x400", waiting("NotDueYet"): "24x400"},
+        (1000, 1990),
+        step=5,
+    ),
+    "a measured profile of which some nodes are cordoned": Case(
+        "PrecisionProfileBlocked",
+        {nodes("waiting"): "4x400", nodes("running"): "0x400", nodes("succeeded"): "20x400"},
+        (1000, 1990),
+        step=5,
     ),
     "three failed nodes in thirty, and nodes that are skipped": Case(
         "PrecisionProfileFailing",
@@ -503,18 +870,8 @@ CALM = {
         {key.replace("h1", "h2") if "590" in key else key: values for key, values in MOVED.items()},
         (130, 230, 300),
     ),
-    "an older driver that is worse than the new one beside it": Case(
-        "PrecisionEnergyRegression",
-        {
-            f'{JOULE},driver="580"}}': "19x200",
-            f'{JOULE},driver="590"}}': "20x200",
-            f'{ORDER},driver="580"}}': "5800x200",
-            f'{ORDER},driver="590"}}': "5900x200",
-        },
-        (190,),
-    ),
     "a campaign whose nodes end now and then": Case(
-        "PrecisionCampaignStuck", {**STUCK, nodes("succeeded"): "10x150 11x150 12x100"}, (200, 290, 390)
+        "PrecisionCampaignStuck", {**STUCK, LAST: "0x150 9060x150 18060x100"}, (200, 290, 390)
     ),
     **{
         f"a campaign that waits: {reason}": Case(
@@ -535,8 +892,8 @@ CALM = {
     "an operator that starts anew": Case(
         "PrecisionOperatorDown", {"precision_operator_leader": "1x200 _x12 1x300"}, tuple(range(120, 300, 10))
     ),
-    "an exporter that was away for ten minutes": Case(
-        "PrecisionExporterDown", {"precision_exporter_build_info": "1x200 _x10 1x300"}, tuple(range(120, 300, 10))
+    "an exporter that was twice away for ten minutes": Case(
+        "PrecisionExporterDown", {"precision_exporter_build_info": "1x200 _x10 1x40 _x10 1x240"}, (*range(120, 360, 8),)
     ),
     "two replicas, of which one leads": Case(
         "PrecisionNoLeader", {'precision_operator_leader{pod="b"}': "0x300"}, (90,)
@@ -553,6 +910,7 @@ CALM = {
     "rights that are missing for a moment": Case(
         "PrecisionNamespaceForbidden", {f"precision_operator_forbidden{{{WATCH}}}": "1x8 0x60"}, (9, 60)
     ),
+    "a cluster that is there": Case("PrecisionClusterMissing", {"precision:cluster_expected": "1x100"}, (30, 90)),
     "an exporter whose shards are all scraped": Case("PrecisionExporterDown", {}, (30, 90)),
     "an exporter at metrics level pool, which has no shards": Case(
         "PrecisionExporterDown",
@@ -567,10 +925,12 @@ CASES = (*FIRES_AND_CLEARS, *AS_THE_REVIEW_FOUND_THEM, *QUIET)
 
 
 @pytest.mark.cluster
+@pytest.mark.parametrize("step", sorted({case.step for case in CASES}))
 def test_each_alert_fires_after_its_time_clears_and_stays_quiet_for_what_looks_like_it(
-    tmp_path: Path, promtool_of_long_tests: Path
+    step: int, tmp_path: Path, promtool_of_long_tests: Path
 ) -> None:
-    code, said = check(promtool_of_long_tests, tmp_path, [world(CASES)])
+    cases = [case for case in CASES if case.step == step]
+    code, said = check(promtool_of_long_tests, tmp_path, [world(cases)], f"{step}m", alerting())
     assert code == 0, said
 
 
@@ -584,9 +944,10 @@ def without_descriptions(rules: str) -> str:
 
 @pytest.mark.cluster
 def test_each_alert_has_all_its_labels_and_its_words(tmp_path: Path, promtool_of_long_tests: Path) -> None:
-    tests = [case.words() for case in FIRES_AND_CLEARS]
-    code, said = check(promtool_of_long_tests, tmp_path, tests, "4m", without_descriptions(alerting()))
-    assert code == 0, said
+    for step, every in {case.step: f"{max(4, case.step)}m" for case in CASES}.items():
+        tests = [case.words() for case in FIRES_AND_CLEARS if case.step == step]
+        code, said = check(promtool_of_long_tests, tmp_path, tests, every, without_descriptions(alerting()))
+        assert code == 0, said
 
 
 @pytest.mark.cluster
@@ -595,8 +956,7 @@ def test_the_description_names_node_cluster_figure_and_provenance(tmp_path: Path
     description = (
         "Node n1 of pool gb200 (profile ml/nightly) in cluster simulated node gives 80% of the median of its peers "
         "(same pool, GPUs, power limit, driver, software and workload), and neither throttling nor a fallback explains "
-        "it. A synchronous job that gets this node runs at its speed. These figures are simulated: they were not "
-        "measured on this hardware."
+        "it. Figures: simulated."
     )
     code, said = check(promtool, tmp_path, [case.words(description=description)], rule_text=alerting())
     assert code == 0, said
@@ -618,7 +978,7 @@ def test_the_series_of_all_cases_have_names_and_labels_of_the_real_programs() ->
     for case in CASES:
         for series in case.series:
             name = series.partition("{")[0]
-            assert name.startswith("precision_exporter_") or labels_of(series) <= labels[name] | {
+            assert name.startswith(("precision_exporter_", "precision:")) or labels_of(series) <= labels[name] | {
                 "pod",
                 "job",
                 "replica",

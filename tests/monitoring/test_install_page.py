@@ -1,7 +1,5 @@
 """The scrape configuration of docs/install.md: Prometheus accepts it, and it asks for what the chart serves."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from pathlib import Path

@@ -4,8 +4,6 @@ The definitions come late: the operator runs before the cluster knows its kinds.
 installation to its end.
 """
 
-from __future__ import annotations
-
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -19,6 +17,7 @@ ORDER = (
     "test_leftovers",
     "test_install",
     "test_measure",
+    "test_check",
     "test_faults",
     "test_claims",
     "test_claim_faults",

@@ -1,7 +1,5 @@
 """GPUs by resource claim on a real kubelet: a claim's own GPUs reach the agent's container, and no others."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

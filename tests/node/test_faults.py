@@ -1,7 +1,5 @@
 """What happens to agents on real nodes: kubelets that restart, killed processes, drains, preemption, deletion."""
 
-from __future__ import annotations
-
 import signal
 
 import pytest

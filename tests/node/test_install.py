@@ -1,7 +1,5 @@
 """The images that were just built start on real nodes, in namespaces that enforce Pod Security `restricted`."""
 
-from __future__ import annotations
-
 import pytest
 
 from precision_lab.builds.image_archives import NAMES, version

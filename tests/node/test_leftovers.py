@@ -1,7 +1,5 @@
 """The command that shows that nothing is left behind sees what is: one thing of each kind is left on purpose."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import tempfile

@@ -1,7 +1,5 @@
 """A profile over the real node and twenty simulated ones: report, metrics through the Service, `kubectl precision`."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -54,7 +52,7 @@ os._exit(ended)
 def fleet(installed: Installed) -> Iterator[Profile]:
     """It goes with its tests: whenever the real node's GPUs change, it would measure that node again."""
     profile = installed.apply("fleet")
-    profile.completes(90)
+    profile.completes(240)
     yield profile
     profile.delete()
 

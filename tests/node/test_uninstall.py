@@ -3,8 +3,6 @@
 What they ask for once they are uninstalled is `tests/e2e/test_uninstall`.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -7,8 +7,6 @@ together is written here anew: one choice a job, blocks within racks, room and p
 what is waited for, deadlines by the lengths that they are held against, orders by priority.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import math

@@ -1,7 +1,5 @@
 """What a plan says: figures, bands, promises, questions, provenance."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 
@@ -11,7 +9,7 @@ from precision_operator.planner.answer.planning import plan
 from precision_operator.planner.answer.what_if import _changed
 from precision_operator.planner.inputs.quantities import age
 from precision_operator.planner.rates.evidence import pools
-from tests.support.fleets import NOW, answered, fleet, job, node, pool, rate, spec
+from tests.support.fleets import NOW, answered, fleet, job, node, pool, rate, spec, workload
 
 FULL: dict[str, Any] = {
     "goodput": "0.9",
@@ -59,29 +57,23 @@ def test_without_scaling_a_plan_is_an_upper_bound_and_promises_no_deadline() -> 
     assert "at least" in (found.recommendation or "")
 
 
-def test_with_scaling_a_deadline_that_the_high_end_meets_is_promised() -> None:
+def test_with_scaling_a_deadline_is_promised_by_the_high_end_of_the_band() -> None:
     found = answered(jobs=[job(deadlineDays="30")], **FULL)
     assert found.jobs[0].deadline == "promised"
     assert float(found.jobs[0].days.high) <= 30
-
-
-def test_a_deadline_is_planned_by_the_band() -> None:
     slow = [node("a", [rate("bf16", error=0.1)], count=60), node("s", [rate("bf16", 60_000.0, error=0.1)], count=4)]
     found = answered(fleet(pool("H100", *slow)), jobs=[job(deadlineDays="3")], **FULL | {"objective": ["cost"]})
     assert float(found.jobs[0].days.mid) < 3 < float(found.jobs[0].days.high)
     assert found.jobs[0].deadline == "promised"
 
 
-def test_slow_nodes_are_named_and_draining_them_is_priced() -> None:
+def test_slow_nodes_are_named_and_priced_and_a_throttled_one_is_slow() -> None:
     nodes = [node("ok", count=60), node("slow-1", [rate("bf16", 64_000.0)])]
     found = answered(fleet(pool("H100", *nodes)), jobs=[job(minGPUs=384, maxGPUs=384)], whatIfs=None)
     drained = next(each for each in found.what_ifs if each.name == "drain-slow-nodes")
     assert "without the slow nodes slow-1" in drained.answer
     assert float(drained.days or 0) < 0
     assert found.pools[0].slow_nodes == 1
-
-
-def test_a_throttled_node_is_slow_and_not_in_the_reference() -> None:
     nodes = [node("ok", count=9), node("hot", [rate("bf16", 70_000.0, throttled=True)])]
     found = answered(fleet(pool("H100", *nodes)))
     assert found.pools[0].slow_nodes == 1
@@ -100,6 +92,7 @@ QUESTIONS: dict[str, tuple[dict[str, Any], str]] = {
     "power": ({"powerPercent": -50}, "(-50 %)"),
     "deny": ({"denyRecipes": ["fp8_current"]}, "without fp8_current"),
     "allow": ({"allowRecipes": ["mxfp8"]}, "with mxfp8"),
+    "risky": ({"allowRecipes": ["nvfp4_no_rht"]}, "GPUs of pool H100. Risk of nvfp4_no_rht: NVFP4 without RHT"),
     "more": ({"addNodes": {"pool": "H100", "nodes": 16}}, "with 16 nodes (128 GPUs) more in H100"),
     "rack": ({"loseRack": {"pool": "H100"}}, "without rack a (8 nodes)"),
     "prices": ({"prices": [{"pool": "H100", "dollarsPerGPUHour": "4"}]}, "H100 at 4 dollars a GPU hour"),
@@ -110,7 +103,7 @@ QUESTIONS: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_a_question_is_answered_as_a_difference(question: str) -> None:
     change, words = QUESTIONS[question]
-    rates = [rate("bf16"), rate("fp8_current", 100_000.0), rate("mxfp8", 120_000.0)]
+    rates = [rate("bf16"), rate("fp8_current", 100_000.0), rate("mxfp8", 120_000.0), rate("nvfp4_no_rht", 130_000.0)]
     nodes = [node(f"{rack}-{i}", rates, rack=rack) for rack in "ab" for i in range(8)]
     asked = {"name": question, **change}
     task = [job(recipes=["bf16", "fp8_current"])]
@@ -119,7 +112,7 @@ def test_a_question_is_answered_as_a_difference(question: str) -> None:
     (answer,) = found.what_ifs
     assert words in answer.answer.replace("rack b", "rack a")
     assert answer.feasible
-    signs = {"power": 1, "deny": 1, "allow": -1, "more": -1, "rack": 1, "prices": 0, "drain": 0}
+    signs = {"power": 1, "deny": 1, "allow": -1, "risky": -1, "more": -1, "rack": 1, "prices": 0, "drain": 0}
     days = float(answer.days or 0)
     assert (days > 0) - (days < 0) == signs[question]
     if question == "prices":
@@ -128,11 +121,18 @@ def test_a_question_is_answered_as_a_difference(question: str) -> None:
         )
 
 
-def test_a_question_that_makes_the_plan_impossible_says_so() -> None:
+def test_a_question_that_leaves_no_plan_says_so_and_names_the_limits_that_clash() -> None:
     asked = {"name": "none", "denyRecipes": ["bf16"]}
     found = answered(jobs=[job(recipes=["bf16"])], whatIfs=[asked])
     assert not found.what_ifs[0].feasible
     assert "no recipe is left" in found.what_ifs[0].answer
+    risky = [{"name": "risky", "allowRecipes": ["nvfp4_no_rht"]}]
+    (answer,) = answered(jobs=[job(recipes=["bf16"])], whatIfs=risky).what_ifs
+    assert "not known: nvfp4_no_rht was not measured here" in answer.answer
+    racks = [node(f"{rack}{i}", rack=rack) for rack in "ab" for i in range(8)]
+    asked = [{"name": "lost", "loseRack": {"pool": "H100"}}]
+    (answer,) = answered(fleet(pool("H100", *racks)), job(deadlineDays="1"), whatIfs=asked).what_ifs
+    assert "no plan: These limits clash: the deadline of job train (1 day)" in answer.answer
 
 
 @pytest.mark.parametrize(("question", "field"), [("addNodes", {"nodes": 4}), ("loseRack", {})])
@@ -144,10 +144,15 @@ def test_a_product_of_several_pools_is_no_pool_to_ask_about(question: str, field
     assert "write the name of one as pool: rackA, rackB" in answer.answer
 
 
-def test_a_pools_own_name_comes_before_another_pools_product() -> None:
+def test_pools_drop_out_or_come_before_products_by_what_is_told() -> None:
     known = fleet(pool("H100"), pool("other", product="H100"))
     (answer,) = answered(known, whatIfs=[{"name": "lost", "loseRack": {"pool": "H100", "rack": "r"}}]).what_ifs
     assert "pool H100 has no rack r" in answer.answer
+    four = pool("GB200", node("g", [rate("bf16", 4e4)], gpus=4, count=12))
+    status = answered(fleet(pool("H100"), four), job(blockGPUs=12))
+    assert (
+        "not offered to train: H100: blocks of 12 GPUs are not whole nodes of 8: give a multiple of 8" in status.notes
+    )
 
 
 @pytest.mark.parametrize(
@@ -162,14 +167,14 @@ def test_an_age_is_told_as_people_tell_it(days: float, words: str) -> None:
     assert found.pools[0].provenance.endswith(f"oldest {words}")
 
 
-def test_every_rate_carries_its_source() -> None:
+def test_every_rate_carries_its_source_and_a_predicted_one_a_wider_band() -> None:
     found = answered()
-    assert found.jobs[0].source == "profile nightly, 16 nodes, 16 verified, oldest 1 day"
-    assert found.pools[0].provenance == "profiles nightly; 16 nodes; figures: 16 verified; oldest 1 day"
+    assert found.jobs[0].source == "profile nightly at its micro batch, 16 nodes, 16 verified, oldest 1 day"
+    assert (
+        found.pools[0].provenance
+        == "profiles nightly (at their micro batch); 16 nodes; figures: 16 verified; oldest 1 day"
+    )
     assert found.data == "measured"
-
-
-def test_a_predicted_rate_is_flagged_and_has_a_wider_band() -> None:
     near, far = answered().jobs[0], answered(jobs=[job(workload={"preset": "llama3.1-70b"})]).jobs[0]
     assert (near.basis, far.basis) == ("measured", "predicted")
     assert far.source.startswith("predicted by equal FLOP/s from llama3-8b; ")
@@ -177,36 +182,42 @@ def test_a_predicted_rate_is_flagged_and_has_a_wider_band() -> None:
 
 
 def test_a_job_rate_comes_before_rates_of_nodes_and_holds_communication() -> None:
-    told_rate = {
+    job_rate = {
         "workload": {"preset": "llama3-8b"},
         "recipe": "bf16",
         "gpus": 128,
         "tokensPerSecondPerGPU": "9000",
         "source": "run 17 of May",
     }
-    found = answered(pools=[{"name": "H100", "jobRates": [told_rate]}], jobs=[job(minGPUs=128, recipes=["bf16"])])
-    assert found.jobs[0].tokens_per_second == str(9000 * 128)
-    assert found.jobs[0].basis == "declared"
-    assert not found.jobs[0].upper_bound
-    assert "run 17 of May" in found.jobs[0].source
+    answer = answered(pools=[{"name": "H100", "jobRates": [job_rate]}], jobs=[job(minGPUs=128, recipes=["bf16"])])
+    assert answer.jobs[0].tokens_per_second == str(9000 * 128)
+    assert answer.jobs[0].basis == "declared"
+    assert not answer.jobs[0].upper_bound
+    assert "run 17 of May" in answer.jobs[0].source
+    nvfp4 = {**job_rate, "recipe": "nvfp4"}
+    answer = answered(pools=[{"name": "H100", "jobRates": [nvfp4]}], jobs=[job(minGPUs=128, recipes=["nvfp4"])])
+    assert "job rate of H100 with nvfp4: layers that stay in BF16 are not known; without any, at risk" in answer.notes
 
 
-def test_what_binds_a_job_is_named() -> None:
+def test_what_binds_is_named_and_planned_nodes_are_told_to_be_assumed() -> None:
     found = answered(jobs=[job("a", minGPUs=64), job("b")], **FULL | {"objective": ["time"]})
     assert {one.binding for one in found.jobs} & {"GPUs of pool H100", "nothing: the last job ends no earlier"}
-
-
-def test_nodes_that_are_only_planned_are_told_to_be_assumed() -> None:
     found = answered(pools=[{"name": "H100", "nodes": 32}], jobs=[job(minGPUs=256)])
     assert found.jobs[0].gpus == 256
     assert any("one that nobody has seen is assumed to be 5 % to 35 % slower" in note for note in found.notes)
 
 
-def test_recipes_whose_shapes_do_not_fit_the_model_are_left_out() -> None:
+def test_scaling_binds_where_it_ends_and_shapes_that_do_not_fit_are_left_out() -> None:
     model = {"hiddenSize": 4104, "intermediateSize": 14336, "numAttentionHeads": 27, "numHiddenLayers": 32}
     odd = {"name": "odd", "model": model, "microBatchSize": 1, "sequenceLength": 8192}
     known = fleet(pool("H100", node("n", [rate("bf16"), rate("fp8_current", 1e5)], count=4)))
     assert answered(known, jobs=[job(workload=odd)]).jobs[0].recipe == "bf16"
+    measured = fleet(pool("H100", node("n", count=256)))
+    scaling = [{"name": "H100", "scaling": [{"gpus": 2048, "efficiency": "0.9"}]}]
+    asked = answered(measured, job(tokens="10T"), pools=scaling, whatIfs=more(100))
+    assert (
+        "train is then bound by scaling is given up to 2048 GPUs, not for 2056: add a point" in asked.what_ifs[0].answer
+    )
 
 
 def test_nodes_that_are_added_to_a_pool_named_by_product_stay_with_that_pool() -> None:
@@ -237,14 +248,11 @@ def more(nodes: int, pool_name: str = "H100") -> list[dict[str, Any]]:
 RACKS = [node(f"r{r}-{i}", gpus=4, rack=f"rack{r}", rates=[rate("bf16", 4e4)]) for r in range(4) for i in range(18)]
 
 
-def test_one_node_more_makes_no_block_of_a_rack() -> None:
+def test_one_node_more_makes_no_block_of_a_rack_and_a_rack_more_does() -> None:
     asked = answered(fleet(pool("GB200", *RACKS)), job(blockGPUs=72, minGPUs=72), whatIfs=more(1, "GB200"))
     assert asked.jobs[0].gpus == 288
-    assert asked.what_ifs[0].answer.startswith("with 1 nodes (4 GPUs) more in GB200: no change in days")
+    assert asked.what_ifs[0].answer.startswith("with 1 node (4 GPUs) more in GB200: no change in days")
     assert "train is then bound by GPUs of pool GB200" in asked.what_ifs[0].answer
-
-
-def test_a_rack_more_makes_a_block() -> None:
     asked = answered(fleet(pool("GB200", *RACKS)), job(blockGPUs=72, minGPUs=72), whatIfs=more(18, "GB200"))
     assert float(asked.what_ifs[0].days or 0) == pytest.approx(-float(asked.jobs[0].days.mid) / 5, rel=1e-4)
 
@@ -263,15 +271,6 @@ def test_a_node_more_does_not_verify_a_recipe_on_the_others(own: dict[str, Any])
         assert float(asked.what_ifs[0].days or 0) == pytest.approx(-float(asked.jobs[0].days.mid) / 129, rel=1e-3)
 
 
-def test_what_binds_after_a_question_is_told() -> None:
-    measured = fleet(pool("H100", node("n", count=256)))
-    scaling = [{"name": "H100", "scaling": [{"gpus": 2048, "efficiency": "0.9"}]}]
-    asked = answered(measured, job(tokens="10T"), pools=scaling, whatIfs=more(100))
-    assert (
-        "train is then bound by scaling is given up to 2048 GPUs, not for 2056: add a point" in asked.what_ifs[0].answer
-    )
-
-
 NONSENSE: dict[str, tuple[dict[str, Any], str]] = {
     "no such pool": (
         {"prices": [{"pool": "H1OO", "dollarsPerGPUHour": "4"}]},
@@ -287,21 +286,6 @@ def test_a_question_without_sense_is_an_error(case: str) -> None:
     (answer,) = answered(fleet(), job(), whatIfs=[{"name": "x", **change}]).what_ifs
     assert answer.feasible is False
     assert words in answer.answer
-
-
-def test_a_question_that_leaves_no_plan_names_the_limits_that_clash() -> None:
-    racks = [node(f"{rack}{i}", rack=rack) for rack in "ab" for i in range(8)]
-    asked = [{"name": "lost", "loseRack": {"pool": "H100"}}]
-    (answer,) = answered(fleet(pool("H100", *racks)), job(deadlineDays="1"), whatIfs=asked).what_ifs
-    assert "no plan: These limits clash: the deadline of job train (1 days)" in answer.answer
-
-
-def test_a_pool_that_drops_out_by_its_blocks_is_told() -> None:
-    four = pool("GB200", node("g", [rate("bf16", 4e4)], gpus=4, count=12))
-    status = answered(fleet(pool("H100"), four), job(blockGPUs=12))
-    assert (
-        "not offered to train: H100: blocks of 12 GPUs are not whole nodes of 8: give a multiple of 8" in status.notes
-    )
 
 
 def test_electricity_alone_has_a_cost() -> None:
@@ -339,3 +323,67 @@ def test_a_fast_recipe_under_the_scaling_of_all_is_told_to_be_flattered() -> Non
     assert (len(said[0]), said[1]) == (1, [])
     assert float(honest.jobs[0].tokens_per_second) == pytest.approx(16 * 136_000 * 0.7)
     assert float(flattered.jobs[0].tokens_per_second) == pytest.approx(16 * 136_000 * 0.8)
+
+
+def test_rates_with_other_layers_in_bf16_are_parted_and_the_plan_says_what_it_leaves_out() -> None:
+    kept = node("a", [rate(), rate("nvfp4", 160_000.0, last_layers_bf16=5)], count=12)
+    none = node("b", [rate(), rate("nvfp4", 150_000.0, last_layers_bf16=0)], count=4, profile="bold")
+    fewer = node("c", [rate(), rate("nvfp4", 130_000.0, last_layers_bf16=2)], count=4, profile="few")
+    found = answered(fleet(pool("B200", kept, none, fewer)), jobs=[job()])
+    assert (found.jobs[0].recipe, found.jobs[0].last_layers_bf16) == ("nvfp4", 5)
+    assert "12 nodes" in found.jobs[0].source
+    said = "4 results of nvfp4 with lastLayersBF16 0 (profile bold) are left out beside 12 with 5; spec.fleet.profiles"
+    assert any(said in note for note in found.notes)
+    assert any("lastLayersBF16 2 (profile few)" in note for note in found.notes)
+
+
+def test_recipes_of_one_job_are_compared_at_the_same_batch_settings_else_a_note_names_the_difference() -> None:
+    demo = node("a", [rate(), rate("nvfp4", 300_000.0)], count=12, profile="demo", workload_hash="b2")
+    mine = node("b", [rate("bf16", 50_000.0), rate("mxfp8", 60_000.0)], count=4, profile="mine", workload_hash="b1")
+    both = fleet(pool("B200", demo, mine))
+    of_one, mixed = (answered(both, jobs=[job(recipes=recipes)]) for recipes in (["bf16", "mxfp8"], ["nvfp4", "mxfp8"]))
+    assert (of_one.jobs[0].recipe, "profile mine at its micro batch, 4 nodes" in of_one.jobs[0].source) == (
+        "mxfp8",
+        True,
+    )
+    said = "measured at other workload settings (such as the micro batch) than the recipes beside it"
+    assert any(f"nvfp4 (profile demo) was {said}" in note for note in of_one.notes), of_one.notes
+    assert any("(profile demo) are left out; spec.fleet.profiles chooses" in note for note in of_one.notes)
+    assert any(f"mxfp8 (profile mine) was {said}" in note for note in mixed.notes), mixed.notes
+    alone = answered(both, jobs=[job(recipes=["bf16"])])
+    assert "profile demo at its micro batch, 12 nodes" in alone.jobs[0].source
+
+
+def test_an_unnamed_risk_is_left_out_and_another_workload_bars_nobody() -> None:
+    none = fleet(pool("B200", node("b", [rate(), rate("nvfp4", 150_000.0, last_layers_bf16=0)], count=4)))
+    answer = answered(none, jobs=[job()])
+    assert answer.jobs[0].recipe == "bf16"
+    assert any(
+        "B200 nvfp4: nvfp4 has a known risk, with no layers in BF16 (lastLayersBF16: 0)" in note
+        and note.endswith("list it in the job's recipes")
+        for note in answer.notes
+    )
+    assert answered(none, jobs=[job(recipes=["nvfp4"])]).jobs[0].recipe == "nvfp4"
+    bold = node("a", [rate("nvfp4", 150_000.0, last_layers_bf16=0)], workload=workload("qwen3-8b").key)
+    kept = node("b", [rate(), rate("nvfp4", 120_000.0, last_layers_bf16=5)], count=4)
+    both = fleet(pool("B200", bold, kept), workloads=(workload(), workload("qwen3-8b")))
+    assert answered(both, jobs=[job()]).jobs[0].recipe == "nvfp4"
+    # nor does a risk that is taken for another model cross: a profile that lists the recipe, or a job rate of it
+    taken = node(
+        "a", [rate("nvfp4_no_rht", 150_000.0, listed=True, last_layers_bf16=1)], workload=workload("qwen3-8b").key
+    )
+    others = fleet(pool("B200", taken, node("b", [rate()], count=4)), workloads=(workload(), workload("qwen3-8b")))
+    said = {"workload": {"preset": "qwen3-8b"}, "gpus": 8, "tokensPerSecondPerGPU": "99000", "source": "told"}
+    for facts, declared, recipe in (
+        (others, [], "nvfp4_no_rht"),
+        (none, [{"name": "B200", "jobRates": [said | {"recipe": "nvfp4"}]}], "nvfp4"),
+        (
+            fleet(pool("B200", node("b", [rate()]))),
+            [{"name": "B200", "jobRates": [said | {"recipe": "nvfp4_no_rht"}]}],
+            "nvfp4_no_rht",
+        ),
+    ):
+        answer = answered(facts, jobs=[job()], pools=declared)
+        assert answer.jobs[0].recipe == "bf16"
+        assert any(f"B200 {recipe}: {recipe} has a known risk" in note for note in answer.notes)
+        assert answered(facts, jobs=[job(recipes=[recipe])], pools=declared).jobs[0].recipe == recipe

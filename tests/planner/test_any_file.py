@@ -1,7 +1,5 @@
 """Whatever stands in a plan or a fleet file: an answer or a refusal that names the field, and never a traceback."""
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Whatever is wrong with a plan's inputs is told with the field and what to do; NaN never gets in, nor out."""
 
-from __future__ import annotations
-
 import json
 from contextlib import suppress
 from typing import Any
@@ -21,7 +19,6 @@ RATE = {"workload": {"preset": "llama3-8b"}, "recipe": "bf16", "gpus": 8, "token
 
 
 def problems(measured: Fleet | None = None, **changes: Any) -> str:
-    """All problems of a plan, one a line."""
     status = answered(measured, **changes)
     assert status.phase == "Refused", status.recommendation
     return "\n".join(status.problems)
@@ -109,9 +106,12 @@ def test_a_problem_names_the_field_and_a_remedy(case: str) -> None:
     assert remedy in words
 
 
-def test_all_problems_are_told_at_once() -> None:
+def test_all_problems_are_told_at_once_and_the_same_one_once() -> None:
     words = problems(jobs=[job("a", tokens="0T"), job("b", deadline="soon")], pools=[{"name": "H1OO"}], goodput="0")
     assert len(words.splitlines()) == 3
+    status = answered(None, *(job(name, minGPUs=4096) for name in "abc"))
+    assert len(status.problems) == 1
+    assert status.problems[0].startswith("spec.jobs[a]: a, b, c fit nowhere. H100: has 128 GPUs")
 
 
 DOUBTFUL: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
@@ -164,11 +164,8 @@ def test_without_valid_power_there_is_no_energy_figure_unless_the_limit_may_stan
     assert asked.data == "POWERINVALID"
 
 
-def test_an_empty_fleet_says_what_to_do() -> None:
+def test_an_empty_fleet_says_what_to_do_and_one_node_is_planned_with_its_problems() -> None:
     assert "run a PrecisionProfile" in problems(Fleet(taken_at="2026-12-01T00:00:00Z"))
-
-
-def test_a_pool_of_one_node_is_planned_with_its_problems() -> None:
     status = answered(fleet(pool("H100", node())))
     assert status.phase == "Solved"
     assert any("only one node was measured" in note for note in status.notes)
@@ -271,21 +268,12 @@ def test_what_is_of_one_pool_is_refused_for_a_product_of_several(own: dict[str, 
     assert "spec.pools: H100 is the product of rackA, rackB: name a pool" in shown
 
 
-def test_a_price_may_be_shared_by_all_pools_of_a_product() -> None:
+def test_a_price_may_be_shared_and_unknown_electricity_is_not_free() -> None:
     known = fleet(pool("rackA", product="H100"), pool("rackB", product="H100"))
     priced = spec(pools=[{"name": "H100", "dollarsPerGPUHour": "2"}], objective=["cost"])
     assert plan(priced, known, NOW).solution is not None
-
-
-def test_electricity_that_is_not_known_is_not_free() -> None:
     known = fleet(pool("H100", node(rates=[rate(watts=None)], count=16)))
     own = {"pools": [{"name": "H100", "dollarsPerGPUHour": "2"}], "power": {"dollarsPerKilowattHour": "0.1"}}
     assert "its power is not known" in problems(known, objective=["cost"], **own)
     found = plan(spec(objective=["time"], **own), known, NOW)
     assert found.totals.dollars is None
-
-
-def test_what_keeps_three_jobs_out_is_told_once() -> None:
-    status = answered(None, *(job(name, minGPUs=4096) for name in "abc"))
-    assert len(status.problems) == 1
-    assert status.problems[0].startswith("spec.jobs[a]: a, b, c fit nowhere. H100: has 128 GPUs")

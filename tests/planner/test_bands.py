@@ -1,7 +1,5 @@
 """How sure a rate is: parts, defaults, and pools of which only some nodes were measured."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator
@@ -53,9 +51,17 @@ def test_a_law_with_two_values_is_not_taken_for_a_normal_one() -> None:
     assert np.mean(draws >= found.promised) == pytest.approx(0.9, abs=0.02)
 
 
-def test_goodput_never_passes_all_of_the_time() -> None:
+def test_goodput_never_passes_all_time_and_declared_rates_are_never_certain() -> None:
     assert goodput_part(0.97, 0.1, "").high == pytest.approx(1 / 0.97)
     assert goodput_part(None, None, "") == BandPart("goodput", LEAST_GOODPUT, 1.0)
+    given_none, given_some = option(declared()), option(declared(plusMinus="0.2"))
+    assert given_none.speed.low < given_none.speed.tokens_per_second < given_none.speed.high
+    assert given_some.speed.low < given_none.speed.low
+    assert {part.name for part in given_none.speed.parts} == {"job rate", "goodput"}
+    made = plan(spec(job(), goodputPlusMinus="0.02"), fleet(), NOW)
+    assert [str(problem) for problem in made.problems] == [
+        "spec.goodputPlusMinus: there is no goodput here for it to be of: give goodput too"
+    ]
 
 
 def same_jobs() -> Iterator[list[float]]:
@@ -80,13 +86,6 @@ def option(*pools: dict[str, Any], **more: Any) -> Option:
     return made.solution.slots[0].option
 
 
-def test_a_declared_rate_is_never_certain() -> None:
-    given_none, given_some = option(declared()), option(declared(plusMinus="0.2"))
-    assert given_none.speed.low < given_none.speed.tokens_per_second < given_none.speed.high
-    assert given_some.speed.low < given_none.speed.low
-    assert {part.name for part in given_none.speed.parts} == {"job rate", "goodput"}
-
-
 def test_scaling_and_goodput_have_bands_of_their_own() -> None:
     points = [{"gpus": 256, "efficiency": "0.9"}, {"gpus": 512, "efficiency": "0.8", "plusMinus": "0.1"}]
     rates = declared()["jobRates"][0] | {"gpus": 256}
@@ -94,13 +93,6 @@ def test_scaling_and_goodput_have_bands_of_their_own() -> None:
     by_name = {part.name: part for part in found.speed.parts}
     assert by_name["scaling"].low == pytest.approx(0.9)
     assert by_name["goodput"].low == pytest.approx(0.98)
-
-
-def test_a_plus_minus_without_its_figure_is_refused() -> None:
-    made = plan(spec(job(), goodputPlusMinus="0.02"), fleet(), NOW)
-    assert [str(problem) for problem in made.problems] == [
-        "spec.goodputPlusMinus: there is no goodput here for it to be of: give goodput too"
-    ]
 
 
 POINTS = [{"gpus": 64, "efficiency": "0.9"}]
@@ -140,7 +132,7 @@ def test_of_a_sampled_pool_the_band_holds_what_jobs_meet(number: int) -> None:
     assert f"| {number} | {found.held:.0%} | {found.low:.2f} to {found.high:.2f} |".replace("%", " %") in page
 
 
-def test_a_pool_that_was_measured_whole_needs_no_prior() -> None:
+def test_a_measured_pool_needs_no_prior_and_more_nodes_promise_more() -> None:
     truth = np.ones(NODES)
     truth[:SLOW] = SLOW_RATE
     chosen = np.array([CHOSEN])
@@ -148,9 +140,6 @@ def test_a_pool_that_was_measured_whole_needs_no_prior() -> None:
     almost = sampled(np.sort(truth)[1:], 1.0, NODES, chosen).at(0)
     assert found.low == pytest.approx(0.8)
     assert almost.days == pytest.approx(found.days, abs=0.01)
-
-
-def test_more_measured_nodes_without_a_slow_one_promise_more() -> None:
     laws = [sampled(np.ones(number), 1.0, NODES, np.array([16])).at(0) for number in (10, 40, 150, 600, 990)]
     found = [combined([BandPart("slow nodes", law.low, law.high, values=law.values)]).promised for law in laws]
     assert found == sorted(found)

@@ -1,7 +1,5 @@
 """`kubectl precision plan`: its forms, its exit codes, and a page that stands alone."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -43,11 +41,23 @@ def run(
     return CliRunner().invoke(app, ["plan", *files, AT, *arguments])
 
 
+MORE = ["TFLOP/S/GPU", "TIME", "MW", "MWH", "COST", "$/MTOKEN", "DEADLINE"]
+
+
+def test_a_plan_fits_80_columns_without_what_only_wide_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = run(tmp_path).stdout.splitlines()
+    assert max(map(len, shown)) <= 80
+    head = next(line for line in shown if line.startswith("JOB")).split()
+    assert head == ["JOB", "POOL", "RECIPE", "GPUS", "TFLOP/S/GPU", "TIME", "COST", "DEADLINE"]
+    assert "MWH" in run(tmp_path, "-o", "wide").stdout
+
+
 def test_the_table_says_pool_recipe_gpus_and_days(tmp_path: Path) -> None:
     found = run(tmp_path)
     assert found.exit_code == 0
     answer, _, head, first, *_ = found.stdout.splitlines()
-    assert head.split() == ["JOB", "POOL", "RECIPE", "GPUS", "TIME", "MW", "MWH", "COST", "$/MTOKEN", "DEADLINE"]
+    assert head.split() == ["JOB", "POOL", "RECIPE", "GPUS", *MORE]
     assert first.split()[:4] == ["a", "H100", "fp8_current", "128"]
     assert answer.startswith("run a on 128 GPUs of H100 with fp8_current")
 
@@ -62,13 +72,10 @@ def test_a_plan_of_figures_that_nobody_measured_begins_with_that_and_says_it_onc
     assert "measured" not in words
 
 
-def test_json_and_yaml_hold_the_status(tmp_path: Path) -> None:
+def test_json_yaml_and_csv_hold_the_status_and_a_row_for_each_job(tmp_path: Path) -> None:
     as_json = json.loads(run(tmp_path, "-o", "json").stdout)
     assert as_json["phase"] == "Solved"
     assert yaml.safe_load(run(tmp_path, "-o", "yaml").stdout) == as_json
-
-
-def test_csv_has_a_row_for_each_job(tmp_path: Path) -> None:
     rows = list(csv.DictReader(io.StringIO(run(tmp_path, "-o", "csv").stdout)))
     assert [row["name"] for row in rows] == ["a", "b"]
     assert float(rows[0]["daysLow"]) <= float(rows[0]["daysMid"]) <= float(rows[0]["daysHigh"])

@@ -1,7 +1,5 @@
 """The end of the last job: schedules by earliest end, and the bound that is proved without a program."""
 
-from __future__ import annotations
-
 import math
 import random
 from typing import Any
@@ -47,7 +45,7 @@ def many(jobs: int, nodes: int) -> tuple[Fleet, Any]:
     return fleet(*found), made
 
 
-def test_very_many_jobs_end_near_the_first_day_on_which_they_can() -> None:
+def test_many_jobs_end_near_the_first_day_and_divisible_ones_leave_no_gpu_idle() -> None:
     known, made = many(jobs=40, nodes=40)
     read = terms(made, NOW)
     assert sizes(pools(known, read, NOW), read) > MOST
@@ -55,6 +53,13 @@ def test_very_many_jobs_end_near_the_first_day_on_which_they_can() -> None:
     assert found.terms is not None
     assert broken(found.solution.slots, found.terms) == []
     assert 0 <= found.solution.gap <= WANTED
+    jobs = [job(f"j{number}", tokens=f"{number + 1}00B") for number in range(6)]
+    read = terms(spec(*jobs, objective=["time"]), NOW)
+    offered = offers(Catalog(pools(fleet(), read, NOW), read), every=True)
+    search = Search(offered, read, ("time",), ENDLESS)
+    EarliestEnds(search, 0).place()
+    alone = sum(min(option.gpu_hours for option in offer.options) for offer in offered) / 128 / 24
+    assert search.best.values[0] == pytest.approx(alone, rel=1e-6)
 
 
 @pytest.mark.parametrize("waste", WASTES)
@@ -70,16 +75,6 @@ def test_what_is_chosen_job_by_job_is_what_the_schedule_makes_of_it(waste: float
     assert slots is not None
     assert broken(slots, read) == []
     assert all(slot.option is option for slot, option in zip(slots, chosen, strict=True))
-
-
-def test_jobs_that_divide_without_loss_leave_no_gpu_idle() -> None:
-    jobs = [job(f"j{number}", tokens=f"{number + 1}00B") for number in range(6)]
-    read = terms(spec(*jobs, objective=["time"]), NOW)
-    offered = offers(Catalog(pools(fleet(), read, NOW), read), every=True)
-    search = Search(offered, read, ("time",), ENDLESS)
-    EarliestEnds(search, 0).place()
-    alone = sum(min(option.gpu_hours for option in offer.options) for offer in offered) / 128 / 24
-    assert search.best.values[0] == pytest.approx(alone, rel=1e-6)
 
 
 TIMED = [seed for seed in range(60) if problem(seed)[1].objective == ("time",)][:12]

@@ -1,7 +1,5 @@
 """The fewest GPUs that hold a model, the most that a global batch feeds, and who overrides that."""
 
-from __future__ import annotations
-
 from typing import Any, get_args
 
 import pytest
@@ -41,35 +39,32 @@ def option(found: PlanAnswer) -> Option:
     return found.solution.slots[0].option
 
 
-def test_70b_does_not_fit_on_four_gb200() -> None:
+def test_70b_does_not_fit_on_four_gb200_and_the_fewest_that_hold_it_are_offered() -> None:
     found = asked("GB200", 4, maxGPUs=4)
     assert found.solution is None
     assert "at least 8 GPUs hold the model" in str(found.problems[0])
     assert "of which they may take 80%" in str(found.problems[0])
-
-
-def test_the_fewest_gpus_that_hold_it_are_offered() -> None:
     found = asked("GB200", 4)
     assert min(each.gpus for each in found.offers[0].options) == 8
 
 
-def test_an_override_is_shown_in_the_answer() -> None:
+def test_an_override_is_shown_and_a_copy_that_is_too_small_holds_nothing() -> None:
     found = asked("GB200", 4, maxGPUs=4, memoryCheck="Ignore")
     assert option(found).gpus == 4
     (note,) = [note for note in found.notes if note.startswith("OVERRIDDEN")]
     assert "train gets 4 GPUs of GB200, but at least 8 GPUs hold the model" in note
+    found = asked("H100", 8, gpusPerReplica=2)
+    assert found.solution is None
+    assert "no number of GPUs holds it with gpusPerReplica 2" in str(found.problems[0])
 
 
-def test_memory_that_is_given_replaces_the_products() -> None:
+def test_given_memory_replaces_the_products_and_an_unknown_one_is_not_checked() -> None:
     seventy = workload("llama3.1-70b")
     nodes = fleet(pool("GB200", node("n", gpus=4, workload=seventy.key), product="GB200"), workloads=[seventy])
     pools = [{"name": "GB200", "memoryGiBPerGPU": 400}]
     task = job(workload={"preset": "llama3.1-70b"}, minGPUs=1, maxGPUs=4)
     assert plan(spec(task, pools=pools), nodes, NOW).solution is not None
     assert plan(spec(task), nodes, NOW).solution is None
-
-
-def test_a_product_that_nobody_knows_is_not_checked_and_that_is_told() -> None:
     found = asked("Other", 4, maxGPUs=4, globalBatch=2)
     assert option(found).gpus == 4
     assert any("memory of the GPUs of Other is not known" in note for note in found.notes)
@@ -83,12 +78,6 @@ def test_a_global_batch_feeds_so_many_gpus(more: dict[str, Any], most: int) -> N
     more_than_that = asked("H100", 8, globalBatch=8 if not more else 16, minGPUs=most + 8, **more)
     assert more_than_that.solution is None
     assert f"feeds {most} GPUs at most" in str(more_than_that.problems[0])
-
-
-def test_a_copy_that_is_too_small_holds_nothing() -> None:
-    found = asked("H100", 8, gpusPerReplica=2)
-    assert found.solution is None
-    assert "no number of GPUs holds it with gpusPerReplica 2" in str(found.problems[0])
 
 
 def test_nothing_that_was_published_is_refused() -> None:

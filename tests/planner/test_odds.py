@@ -1,7 +1,5 @@
 """The chance that deadlines are kept: of each job, and of all together."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -29,7 +27,6 @@ def told(found: PlanAnswer) -> PlanStatus:
 
 
 def fixed(name: str, day: float | None = None, **more: Any) -> dict[str, Any]:
-    """A job of 64 GPUs."""
     deadline = {} if day is None else {"deadlineDays": f"{day:.6f}"}
     return job(name, minGPUs=64, maxGPUs=64, tokens="1T", **deadline, **more)
 
@@ -41,39 +38,36 @@ def lengths() -> tuple[float, float]:
     return option.days, option.deadline_days
 
 
-def test_what_is_planned_to_the_day_is_kept_nine_times_in_ten() -> None:
+def test_the_same_plan_has_the_same_chances_kept_nine_times_in_ten() -> None:
     _, careful = lengths()
     found = told(made(fixed("a", careful)))
     assert found.jobs[0].deadline == "promised"
     assert float(found.jobs[0].probability or 0) == pytest.approx(0.9, abs=0.01)
+    _, careful = lengths()
+    one, other = (told(made(fixed("a", careful), fixed("b", 1.5 * careful))) for _ in range(2))
+    assert one.model_dump_json() == other.model_dump_json()
 
 
-def test_a_far_deadline_is_nearly_certain_and_never_quite() -> None:
+def test_a_far_deadline_is_nearly_certain_and_none_or_a_bound_is_not_told() -> None:
     middle, _ = lengths()
     assert told(made(fixed("a", 3 * middle))).jobs[0].probability == "0.999"
+    free, bounded = told(made(fixed("a"))), told(made(fixed("a", 300.0), scaling=[]))
+    assert (free.jobs[0].probability, free.totals.joint_probability) == (None, None)
+    assert (bounded.jobs[0].probability, bounded.totals.joint_probability) == (None, None)
 
 
-def test_jobs_of_one_pool_are_late_together() -> None:
+def test_jobs_of_one_pool_or_one_after_the_other_are_late_together() -> None:
     """Two jobs, each kept nine times in ten: were they independent, both would be 81 % of the time."""
     _, careful = lengths()
     found = told(made(fixed("a", careful), fixed("b", careful)))
     together = float(found.totals.joint_probability or 0) if found.totals else 0.0
     assert 0.81 < together < min(float(each.probability or 0) for each in found.jobs) + 1e-9
     assert any(line.startswith("sure: ") and "all are kept with a chance of " in line for line in lines(found))
-
-
-def test_a_job_that_waits_is_late_where_the_one_before_it_is() -> None:
     _, careful = lengths()
     found = told(made(fixed("a"), fixed("b", 2 * careful, after=["a"])))
     by_name = {each.name: each for each in found.jobs}
     assert by_name["a"].probability is None
     assert float(by_name["b"].probability or 0) == pytest.approx(0.9, abs=0.05)
-
-
-def test_without_a_deadline_or_with_an_upper_bound_nothing_is_told() -> None:
-    free, bounded = told(made(fixed("a"))), told(made(fixed("a", 300.0), scaling=[]))
-    assert (free.jobs[0].probability, free.totals.joint_probability) == (None, None)
-    assert (bounded.jobs[0].probability, bounded.totals.joint_probability) == (None, None)
 
 
 def test_the_chances_are_those_of_plain_simulation() -> None:
@@ -95,9 +89,3 @@ def test_the_chances_are_those_of_plain_simulation() -> None:
     ours = float(np.mean(middle / _factors([found.solution.slots[0].option])["a"] <= day))
     assert ours == pytest.approx(wanted, abs=0.015)
     assert [part.name for part in parts] == ["measurement", "scaling", "goodput"]
-
-
-def test_the_same_plan_has_the_same_chances() -> None:
-    _, careful = lengths()
-    one, other = (told(made(fixed("a", careful), fixed("b", 1.5 * careful))) for _ in range(2))
-    assert one.model_dump_json() == other.model_dump_json()

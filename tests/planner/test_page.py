@@ -1,7 +1,5 @@
 """The plan's page: the answer first, one axis of dates, what is due and what is not promised, and readable figures."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -16,9 +14,14 @@ from precision_api.kinds.capacity_plan import PlanStatus
 from precision_lab.pictures.browser import chromium
 from precision_operator.planner.answer.charts import Calendar, gantt, pool_use, power, watermark
 from precision_operator.planner.answer.document import status
-from precision_operator.planner.answer.page import page
+from precision_operator.planner.answer.page import HEAD, page
 from precision_operator.planner.answer.planning import PlanAnswer, plan
-from precision_operator.planner.inputs.quantities import readable_days, readable_dollars, readable_watts
+from precision_operator.planner.inputs.quantities import (
+    readable_days,
+    readable_dollars,
+    readable_energy,
+    readable_watts,
+)
 from tests.support.fleets import NOW, fleet, job, node, pool, rate, spec
 
 PRICES = [
@@ -33,10 +36,10 @@ JOBS = (
 )
 
 
-def answered(jobs: tuple[Any, ...] = JOBS, verdict: str = "verified", **result: Any) -> tuple[PlanStatus, PlanAnswer]:
+def answered(jobs: tuple[Any, ...] = JOBS, rated: Any = None, **result: Any) -> tuple[PlanStatus, PlanAnswer]:
     """Three jobs on two pools, with prices and a power budget."""
     gb200 = [rate("bf16", 95_000.0, power_scope="module"),
-             rate("nvfp4", 154_000.0, power_scope="module", verdict=verdict)]  # fmt: skip
+             rate("nvfp4", 154_000.0, power_scope="module", last_layers_bf16=5, **rated or {})]  # fmt: skip
     known = fleet(
         pool("H100", node("h", [rate("bf16"), rate("fp8_current", 1e5)], count=16, **result)),
         pool("GB200", node("g", gb200, gpus=4, count=36, **result)),
@@ -51,22 +54,21 @@ def answered(jobs: tuple[Any, ...] = JOBS, verdict: str = "verified", **result: 
 
 @pytest.fixture(scope="module")
 def solved() -> tuple[PlanStatus, PlanAnswer]:
-    """Solved once."""
     return answered()
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Chromium, started once."""
     with chromium() as found:
         yield found
 
 
-def test_the_answer_comes_before_the_schedule_and_that_before_the_jobs(solved: tuple[PlanStatus, PlanAnswer]) -> None:
+def test_the_answer_comes_first_then_schedule_and_jobs_with_tflops(solved: tuple[PlanStatus, PlanAnswer]) -> None:
     text = page("q1", *solved)
     assert solved[0].recommendation
     places = [text.index(part) for part in (solved[0].recommendation, 'id="gantt"', 'id="pools"', "<h2>Jobs</h2>")]
     assert places == sorted(places)
+    assert HEAD.index("TFLOP/s per GPU") < HEAD.index("time")
 
 
 def test_every_job_has_its_dates_and_its_deadline(solved: tuple[PlanStatus, PlanAnswer]) -> None:
@@ -87,35 +89,31 @@ def test_a_deadline_that_is_not_promised_says_so() -> None:
     assert "not promised" not in next(gantt(told, answer, "")).svg
 
 
-def test_a_pools_use_reaches_as_high_as_its_status_says(solved: tuple[PlanStatus, PlanAnswer]) -> None:
+def test_power_and_pools_use_reach_as_high_as_status_and_totals_say(solved: tuple[PlanStatus, PlanAnswer]) -> None:
     told, answer = solved
     (drawn,) = pool_use(answer, "")
     assert {row[0]: row[2] for row in drawn.rows} == {use.name: f"{use.peak_gpus:,}" for use in told.pools}
     assert all(f"at most {use.peak_gpus:,} of {use.gpus:,} GPUs" in drawn.svg for use in told.pools)
-
-
-def test_the_power_reaches_as_high_as_the_totals_say(solved: tuple[PlanStatus, PlanAnswer]) -> None:
     told, answer = solved
     (drawn,) = power(answer, "")
     assert told.totals
     assert told.totals.peak_megawatts
     assert readable_watts(float(told.totals.peak_megawatts) * 1e6) in drawn.title
+    assert told.power == readable_watts(float(told.totals.peak_megawatts) * 1e6)
     assert "budget 600 kW" in drawn.svg
 
 
-def test_simulated_figures_are_marked_on_every_picture() -> None:
-    told, answer = answered(provenance="simulated")
-    text = page("q1", told, answer)
+def test_simulated_and_emulated_figures_are_marked() -> None:
+    status, answer = answered(provenance="simulated")
+    text = page("q1", status, answer)
     assert '<p class="mark">SIMULATED: ' in text
-    assert watermark(told) == "SIMULATED"
+    assert watermark(status) == "SIMULATED"
     drawings = re.findall(r"<svg[^>]*viewBox.*?</svg>", text)
     assert len(drawings) == 4
     assert all(">SIMULATED</text>" in each for each in drawings)
-
-
-def test_an_emulated_recipe_is_marked_in_the_schedule() -> None:
-    told, answer = answered(verdict="emulated")
-    assert "nvfp4 (emulated)" in next(gantt(told, answer, "")).svg
+    for changes in ({"verdict": "emulated"}, {"emulated": True}):
+        status, answer = answered(rated=changes)
+        assert "nvfp4 (last 5 in BF16) (emulated)" in next(gantt(status, answer, "")).svg
 
 
 @pytest.mark.parametrize(("days", "marks"), [(0.5, 6), (2, 6), (10, 6), (47, 6), (400, 6), (3000, 6)])
@@ -126,8 +124,16 @@ def test_dates_on_the_axis_are_few_and_within_it(days: float, marks: int) -> Non
     assert min(b - a for a, b in pairwise(places)) > 40, "dates that lie on each other"
 
 
-def test_watts_are_written_in_the_unit_that_people_say() -> None:
-    assert [readable_watts(each) for each in (640, 258_336, 1.2e6, 14.04e6)] == ["640 W", "258 kW", "1.2 MW", "14 MW"]
+def test_watts_and_promises_are_in_readable_numbers() -> None:
+    assert [readable_watts(value) for value in (640, 258_336, 1.2e6, 14.04e6)] == ["640 W", "258 kW", "1.2 MW", "14 MW"]
+    spans = [(0.0659, 0.06, 0.08), (11.2345, 10.5, 11.7), (320.4, 305.1, 360), (0.001, 0.0009, 0.002), (4.26, 4, 5)]
+    assert [readable_days(*span) for span in spans] == [
+        "1.6 hours (1.44 to 1.92)", "11 days (10.5 to 11.7)", "320 days (305 to 360)", "1.4 minutes (1.3 to 2.88)",
+        "4.3 days (4 to 5)",
+    ]  # fmt: skip
+    assert readable_days(0.00032) == "28 seconds"
+    assert [readable_energy(value) for value in (12_345, -0.00307, 1)] == ["12,300 MWh", "-3.07 kWh", "1 MWh"]
+    assert [readable_dollars(value) for value in (1_234_567, -99.987, 0.012345)] == ["$1,230,000", "-$100", "$0.0123"]
 
 
 def test_a_refused_plan_has_its_problems_and_no_picture() -> None:
@@ -161,12 +167,3 @@ def test_it_fits_the_screen_without_an_error_and_no_words_lie_on_others(
         })"""
     )
     assert met == []
-
-
-def test_a_promise_is_in_round_numbers() -> None:
-    spans = [(0.0659, 0.06, 0.08), (11.2345, 10.5, 11.7), (320.4, 305.1, 360), (0.001, 0.0009, 0.002), (4.26, 4, 5)]
-    assert [readable_days(*span) for span in spans] == [
-        "1.6 hours (1.44 to 1.92)", "11 days (10.5 to 11.7)", "320 days (305 to 360)", "1.4 minutes (1.3 to 2.88)",
-        "4.3 days (4 to 5)",
-    ]  # fmt: skip
-    assert [readable_dollars(value) for value in (1_234_567, -99.987, 0.012345)] == ["$1,230,000", "-$100", "$0.0123"]

@@ -1,11 +1,11 @@
 """The operator's side of a plan: solved in another process, written once, and again only when its inputs have moved."""
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+import tracemalloc
+from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
@@ -17,7 +17,8 @@ from precision_operator.cluster import ApiError
 from precision_operator.planner.answer.work import Work, start_of
 from precision_operator.shell.leader_election import LeaseLost, NoElection
 from precision_operator.shell.observing.cache import Cache
-from precision_operator.shell.plans.capacity_plans import Planning
+from precision_operator.shell.plans.capacity_plans import MOST_BEGUN, Planning
+from precision_operator.shell.plans.plan_processes import Room
 from tests.shell.test_faults import Hostile
 from tests.support.report_objects import profile_object, report_object
 
@@ -38,7 +39,15 @@ class Written:
         self.changed = asyncio.Event()
         self.told = asyncio.Event()
         """Set when both events of a first answer are written."""
-        self.spec: dict[str, Any] = {}
+        self.plans: dict[str, dict[str, Any]] = {}
+        """As they are now, by name."""
+        self.reads: list[str] = []
+        """Names of those that were read, in that order."""
+
+    async def get(self, path: str) -> dict[str, Any]:
+        name = path.rpartition("/")[2]
+        self.reads.append(name)
+        return self.plans[name]
 
     async def patch(self, path: str, body: Any, kind: str = "merge") -> dict[str, Any]:
         if self.gone:
@@ -47,11 +56,11 @@ class Written:
         if read != self.version:
             self.refused.set()
             raise ApiError(422, "Invalid", "the test of the patch fails")
-        body = [{}, next(row for row in body if row["op"] == "add")]
-        self.statuses.append(body[1]["value"])
+        self.statuses.append(next(row["value"] for row in body if row["op"] == "add"))
         self.changed.set()
-        answer = plan_object(body[1]["value"]["observedGeneration"], status=body[1]["value"])
-        return answer | {"spec": self.spec or answer["spec"]}
+        name = path.split("/")[-2]
+        self.plans[name] = self.plans[name] | {"status": self.statuses[-1]}
+        return self.plans[name]
 
     async def create(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         self.events.append(body)
@@ -72,6 +81,15 @@ def plan_object(generation: int = 1, status: Any = None, **spec: Any) -> dict[st
     }
 
 
+class Watched(Planning):
+    """What its watch shows is what the cluster has then."""
+
+    async def see(self, event: Any, **_: Any) -> None:
+        cluster: Any = self._cluster
+        cluster.plans[event["object"]["metadata"]["name"]] = event["object"]
+        await super().see(event)
+
+
 Scene = tuple[Planning, Cache, Written]
 
 
@@ -83,7 +101,7 @@ async def planning(**more: Any) -> AsyncIterator[Scene]:
     for number in range(4):
         add_node(cache, number)
     cluster: Any = written
-    loop = Planning(cluster, cache, ("ml",), **more)
+    loop = Watched(cluster, cache, ("ml",), **more)
     task = asyncio.create_task(loop.run(NoElection()))
     yield loop, cache, written
     task.cancel()
@@ -136,6 +154,7 @@ async def test_an_answer_to_a_plan_as_it_was_is_not_written_over_one_that_has_ch
     assert written.statuses == []
     await loop.see({"type": "MODIFIED", "object": new})
     await loop.see({"type": "MODIFIED", "object": old})
+    written.plans["q1"] = new
     assert (await next_status(written))["observedGeneration"] == 2, "an event that comes late brings nothing back"
 
 
@@ -161,7 +180,7 @@ async def test_an_answer_that_stands_is_not_solved_again_after_a_restart(scene: 
     await add(loop, plan_object())
     status = await next_status(written)
     kept: Any = written
-    restarted = Planning(kept, cache, ("ml",))
+    restarted = Watched(kept, cache, ("ml",))
     await add(restarted, plan_object(status=status))
     await restarted.look()
     assert len(written.statuses) == 1
@@ -183,7 +202,6 @@ async def test_figures_that_move_are_answered_anew(scene: Scene) -> None:
 
 async def test_a_spec_that_can_not_be_read_is_refused_once(scene: Scene) -> None:
     loop, _, written = scene
-    written.spec = plan_object(jobs=[])["spec"]
     await add(loop, plan_object(jobs=[]))
     status = await next_status(written)
     assert status["phase"] == "Refused"
@@ -198,7 +216,8 @@ async def test_a_poisoned_plan_costs_the_others_nothing_and_is_logged_once(
     loop, _, written = scene
     bad, good = plan_object(), plan_object()
     good["metadata"] |= {"name": "q2", "uid": "u2"}
-    await add(loop, bad | {"spec": Hostile()})
+    await add(loop, bad)
+    written.plans["q1"] = bad | {"spec": Hostile()}
     await add(loop, good)
     assert (await next_status(written))["phase"] == "Solved"
     await loop.look()
@@ -215,7 +234,7 @@ async def test_while_a_namespace_may_not_be_read_an_answer_stands_and_a_new_plan
     solved = await next_status(written)
     kept: Any = written
     lost = {"ml": "reports: forbidden"}
-    restarted = Planning(kept, Cache(), ("ml",), unserved=lambda: lost)
+    restarted = Watched(kept, Cache(), ("ml",), unserved=lambda: lost)
     await add(restarted, plan_object(status=solved))
     await restarted.look()
     assert len(written.statuses) == 1, "without its nodes the answer would be another one"
@@ -241,11 +260,7 @@ async def test_while_a_namespace_may_not_be_read_an_answer_stands_and_a_new_plan
             "to add ml to the chart value capacityPlans.acrossNamespaces",
             "NamespacesNotAllowed",
         ),
-        (
-            ("ml",),
-            "spec.fleet.namespaces: other is not watched; this operator watches ml",
-            "InputsUnusable",
-        ),
+        (("ml",), "spec.fleet.namespaces: other is not watched; this operator watches ml", "InputsUnusable"),
     ],
     ids=["by default", "where an admin allows it"],
 )
@@ -255,13 +270,85 @@ async def test_a_plan_reads_other_namespaces_where_an_admin_allows_it(
     """What is not watched is told only to whom it may concern: the reports of `other` were never looked at."""
     async with planning(across=across) as (loop, _, written):
         plan = plan_object(fleet={"namespaces": ["ml", "other"], "allow": ["simulated"]})
-        written.spec = plan["spec"]
         await add(loop, plan)
         status = await next_status(written)
         await loop.look()
         assert status["problems"] == [problem]
         assert (status["conditions"][0]["status"], status["conditions"][0]["reason"]) == ("False", reason)
         assert len(written.statuses) == 1
+
+
+async def test_a_plan_beyond_the_bound_keeps_its_answer_says_why_it_has_none_and_takes_its_turn() -> None:
+    """The oldest are served; when one goes the next is."""
+    cluster: Any = Written()
+    loop = Watched(cluster, Cache(), ("ml",), most=1)
+    answered = {"observedGeneration": 1, "inputs": "a"}
+    for name, created, status in (("q1", 2, {}), ("q2", 3, answered), ("q0", 1, {})):
+        plan = plan_object(status=status, jobs=[])
+        plan["metadata"] |= {"name": name, "uid": name, "creationTimestamp": f"2026-11-20T06:00:0{created}Z"}
+        await add(loop, plan)
+    await loop.look()
+    said = {name: plan["status"].get("problems", [""])[0] for name, plan in cluster.plans.items()}
+    assert said["q0"].startswith("spec.jobs"), "it is served"
+    assert (said["q1"], said["q2"]) == (
+        "namespace ml has 1 older plans, as many as are served (profilesPerNamespace.max of the chart). Delete others, "
+        "or ask an administrator to raise that value",
+        "",
+    )
+    assert cluster.plans["q1"]["status"]["conditions"][0]["reason"] == "TooManyPlans"
+    await loop.see({"type": "DELETED", "object": cluster.plans["q0"]})
+    await loop.look()
+    assert cluster.plans["q1"]["status"]["problems"] == [said["q0"]]
+
+
+class Crowded(Written):
+    """A cluster with any number of plans of 200 jobs."""
+
+    def plan(self, name: str, namespace: str) -> dict[str, Any]:
+        meta = {"name": name, "uid": name, "namespace": namespace, "generation": 1}
+        jobs = [{"name": f"j{number}", "workload": {"preset": "llama3-8b"}, "tokens": "1B"} for number in range(200)]
+        return plan_object(jobs=jobs) | {"metadata": meta}
+
+    async def get(self, path: str) -> dict[str, Any]:
+        self.reads.append(path)
+        return self.plan(path.rpartition("/")[2], path.split("/")[-3])
+
+
+class Turns:
+    """One place for a solve, which takes until it is `over`."""
+
+    def __init__(self) -> None:
+        self.places, self.begun, self.over, self.order = Room(1), asyncio.Event(), asyncio.Event(), list[str]()
+
+    async def answer(self, ready: Callable[[], Awaitable[Work]], namespace: str) -> str:
+        async with self.places.taken(namespace):
+            await ready()
+            self.order.append(namespace)
+            self.begun.set()
+            await self.over.wait()
+            raise BrokenProcessPool
+
+
+async def test_of_a_crowd_of_plans_nothing_is_held_and_another_namespaces_takes_its_turn() -> None:
+    cluster, turns = Crowded(), Turns()
+    some: Any = (cluster, turns)
+    loop = Planning(some[0], Cache(), ("many", "ml"), processes=some[1])
+    tracemalloc.start()
+    for number in range(500):
+        await add(loop, cluster.plan(f"p{number}", "many"))
+    looks = [asyncio.create_task(loop.look())]
+    await asyncio.wait_for(turns.begun.wait(), 20)
+    kept = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert kept < 500 * 4096, "a plan's own 14 KiB of JSON take a hundred when parsed"
+    assert len(cluster.reads) == 1, "what waits is not read"
+    await add(loop, cluster.plan("q", "ml"))
+    looks.append(asyncio.create_task(loop.look()))
+    await asyncio.sleep(0.1)
+    turns.over.set()
+    await asyncio.gather(*looks)
+    assert "ml" in turns.order[:3]
+    assert len(turns.order) == MOST_BEGUN + 1
 
 
 async def test_a_plan_that_is_gone_is_forgotten(scene: Scene) -> None:
@@ -305,7 +392,7 @@ class Refusing(Written):
 @pytest.mark.parametrize("error", [ApiError(500, "InternalError", "no"), OverflowError("date value out of range")])
 async def test_a_plan_that_fails_is_left_alone_for_a_while_unless_it_is_changed(error: Exception) -> None:
     cluster: Any = Refusing(error)
-    loop = Planning(cluster, Cache(), ("ml",))
+    loop = Watched(cluster, Cache(), ("ml",))
     await add(loop, plan_object(1, jobs=[]))
     await loop.look()
     await loop.look()
@@ -317,7 +404,7 @@ async def test_a_plan_that_fails_is_left_alone_for_a_while_unless_it_is_changed(
 
 async def test_a_lost_lease_ends_planning() -> None:
     cluster: Any = Refusing(LeaseLost("another one leads"))
-    loop = Planning(cluster, Cache(), ("ml",))
+    loop = Watched(cluster, Cache(), ("ml",))
     await add(loop, plan_object(1, jobs=[]))
     with pytest.raises(LeaseLost):
         await loop.look()

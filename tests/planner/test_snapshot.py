@@ -1,7 +1,5 @@
 """Reports, as the operator writes them, become the fleet that plans are made from."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -46,10 +44,14 @@ def test_a_report_becomes_a_node_with_its_rates() -> None:
     assert known.workloads[0].name == "llama3-8b"
 
 
-def test_power_that_was_not_valid_is_absent() -> None:
+def test_invalid_power_gone_nodes_and_those_without_a_result_are_absent_and_stale_ones_known() -> None:
     row = recipe_row("bf16", watts="0", powerInvalid=["phase_locked"])
     (result,) = fleet_from(report_object("a", status=report_status([row]))).pools[0].nodes[0].results
     assert result.rates[0].watts is None
+    assert fleet_from(report_object("a"), nodes=[]).pools == ()
+    assert fleet_from(report_object("a", status={}), report_object("b")).pools[0].nodes[0].name == "b"
+    stale = report_status() | {"conditions": [fresh_no_more("DriverChanged")]}
+    assert fleet_from(report_object("a", status=stale)).pools[0].nodes[0].results[0].stale == "DriverChanged"
 
 
 @pytest.mark.parametrize("verdict", ["diverged", "diverging", "not_learning"])
@@ -63,18 +65,9 @@ def test_no_plan_takes_a_recipe_whose_loss_runs_were_not_healthy(verdict: str) -
     assert any(note.startswith("UNHEALTHYLOSS: in loss runs the recipe diverged") for note in asked.notes)
 
 
-def test_a_report_of_a_node_that_is_gone_is_left_out() -> None:
-    assert fleet_from(report_object("a"), nodes=[]).pools == ()
-
-
-@pytest.mark.parametrize("broken", [{}, {"hardware": {"gpus": "x"}}, {"results": [{"recipe": "fp1"}]}])
-def test_a_report_without_a_result_or_damaged_is_left_out(broken: dict[str, Any]) -> None:
-    told = {} if not broken else {**report_status(), **broken}
-    assert fleet_from(report_object("a", status=told), report_object("b")).pools[0].nodes[0].name == "b"
-
-
 DAMAGED: dict[str, tuple[dict[str, Any], str]] = {
     "a field": ({"status": report_status() | {"hardware": {"gpus": "x"}}}, "hardware.product: Field required"),
+    "a recipe": ({"status": report_status() | {"results": [{"recipe": "fp1"}]}}, "recipe: Input should be"),
     "no mapping": ({"status": ["x"]}, "AttributeError"),
     "conditions": ({"status": report_status() | {"conditions": ["Fresh"]}}, "AttributeError"),
     "the spec": ({"spec": ["x"]}, "TypeError: spec is no mapping"),
@@ -108,25 +101,21 @@ def test_many_damaged_reports_make_one_short_note_and_are_told_without_a_plan_to
     assert len(note) < 1024
 
 
-def test_the_nvlink_domain_comes_before_the_rack() -> None:
+def test_a_profile_brings_its_threshold_and_the_nvlink_domain_comes_before_the_rack() -> None:
     labels = {"nvidia.com/gpu.clique": "d.1", "topology.kubernetes.io/rack": "r7"}
     nodes = [node_object("a", **labels), node_object("b", **{"topology.kubernetes.io/rack": "r7"}), node_object("c")]
     known = fleet_from(*(report_object(name) for name in "abc"), nodes=nodes)
     assert [node.rack for node in known.pools[0].nodes] == ["d.1", "r7", ""]
+    raw = profile_object()
+    raw["spec"]["thresholds"] = {"slowNodePercent": 12}
+    owner = profile_facts(raw)
+    assert owner.slow_node_percent == 12
 
 
-def test_a_stale_report_is_known_as_such() -> None:
-    stale = report_status() | {"conditions": [fresh_no_more("DriverChanged")]}
-    assert fleet_from(report_object("a", status=stale)).pools[0].nodes[0].results[0].stale == "DriverChanged"
-
-
-def test_without_its_profile_a_result_is_still_known_by_its_flops() -> None:
+def test_two_profiles_are_two_results_known_by_their_flops_without_one() -> None:
     status_of_it = report_status(trainingFlopsPerToken="50000000000")
     (left,) = fleet_from(report_object("a", profile="gone", status=status_of_it)).workloads
     assert (left.flops_per_token, left.model) == (5e10, None)
-
-
-def test_two_profiles_of_a_node_are_two_results() -> None:
     known = fleet_from(report_object("a"), report_object("a", profile="other"), nodes=[node_object("a")])
     assert len(known.pools[0].nodes) == 1
     assert len(known.pools[0].nodes[0].results) == 2
@@ -161,13 +150,6 @@ def test_the_planner_calls_those_nodes_slow_that_kubectl_and_the_alerts_do(perce
     seen = fleet_from(*reports, slow_percent=percent)
     (pool,) = pools(seen, terms(spec(fleet={"allow": ["simulated"]}), NOW), NOW)
     assert pool.slow == told == slow
-
-
-def test_a_profile_brings_its_own_threshold_for_slow_nodes() -> None:
-    raw = profile_object()
-    raw["spec"]["thresholds"] = {"slowNodePercent": 12}
-    owner = profile_facts(raw)
-    assert owner.slow_node_percent == 12
 
 
 def test_a_file_by_hand_in_which_nobody_judged_is_judged_by_the_same_rule() -> None:

@@ -1,7 +1,5 @@
 """The solver against every plan of small random problems; whatever it says holds all limits."""
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import replace
@@ -11,12 +9,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from precision_api.kinds.capacity_plan import PlanBudget, PlanSpec, PlanStatus
+from precision_api.kinds.capacity_plan import PlanBudget, PlanStatus
 from precision_operator.cli.codes import NOT_KNOWN
 from precision_operator.cli.commands.plan import ENDS
 from precision_operator.planner.answer.conditions import finished
 from precision_operator.planner.answer.document import status
-from precision_operator.planner.answer.planning import PlanAnswer, answer, greedy_text, plan
+from precision_operator.planner.answer.planning import answer, greedy_text, plan
 from precision_operator.planner.answer.table import lines
 from precision_operator.planner.answer.what_if import what_ifs
 from precision_operator.planner.inputs.clock import clock_of
@@ -67,7 +65,7 @@ def test_a_checker_that_is_given_too_few_gpus_says_so() -> None:
     assert any("too few GPUs" in text for text in broken(smaller, found.terms))
 
 
-def test_jobs_that_wait_run_one_after_the_other_by_priority() -> None:
+def test_jobs_wait_for_each_other_by_priority_and_for_their_day() -> None:
     jobs = [
         job("first", minGPUs=128),
         job("low", after=["first"], minGPUs=128, priority=1),
@@ -77,6 +75,8 @@ def test_jobs_that_wait_run_one_after_the_other_by_priority() -> None:
     ordered = sorted(found.solution.slots, key=lambda slot: slot.start)
     assert [slot.option.job.name for slot in ordered] == ["first", "high", "low"]
     assert [round(slot.start, 3) for slot in ordered] == [0.0, 0.904, 1.808]
+    found = plan(spec(job(notBefore="2026-12-11T00:00:00Z")), fleet(), NOW)
+    assert found.solution.slots[0].start == 10
 
 
 def test_by_cost_a_high_priority_without_a_deadline_keeps_the_cheap_pool_and_an_equal_one_lets_others_first() -> None:
@@ -95,12 +95,18 @@ def test_by_cost_a_high_priority_without_a_deadline_keeps_the_cheap_pool_and_an_
     assert placed(0) == {"bulk": "cheap", "soon": "cheap"}
 
 
-def test_blocks_of_an_nvlink_domain_lie_within_one_rack() -> None:
+def test_jobs_that_do_not_fit_side_by_side_wait_and_blocks_lie_within_a_rack() -> None:
     racks = [node(f"r{r}-{i}", gpus=4, rack=f"rack{r}", rates=[rate("bf16", 4e4)]) for r in range(3) for i in range(18)]
     short = [node(f"s-{i}", gpus=4, rack="short", rates=[rate("bf16", 4e4)]) for i in range(17)]
     made = spec(job(blockGPUs=72, minGPUs=72))
     found = plan(made, fleet(pool("GB200", *racks, *short)), NOW)
     assert found.solution.slots[0].option.gpus == 3 * 72
+    known = fleet(pool("H100", node("n", count=250)))
+    jobs = [job(name, tokens="10T", minGPUs=1024, deadlineDays="90") for name in "ab"]
+    found = plan(spec(*jobs), known, NOW)
+    first, second = sorted(found.solution.slots, key=lambda slot: slot.start)
+    assert second.start >= first.end
+    assert second.end <= 90
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -108,15 +114,6 @@ def test_no_plan_at_all_is_better_than_the_printed_gap_allows(seed: int) -> None
     wrong, gap, _ = verdict(seed)
     assert wrong == ""
     assert gap is None or gap < 0.25
-
-
-def test_jobs_that_do_not_fit_side_by_side_run_one_after_the_other() -> None:
-    known = fleet(pool("H100", node("n", count=250)))
-    jobs = [job(name, tokens="10T", minGPUs=1024, deadlineDays="90") for name in "ab"]
-    found = plan(spec(*jobs), known, NOW)
-    first, second = sorted(found.solution.slots, key=lambda slot: slot.start)
-    assert second.start >= first.end
-    assert second.end <= 90
 
 
 def test_three_racks_hold_three_blocks_of_64_and_24_more_only_later() -> None:
@@ -163,7 +160,7 @@ def test_sensor_and_limit_have_each_their_scope_and_no_less_is_reserved_than_was
     assert option.limit_watts == pytest.approx(reserved * 1.2 * option.gpus)
 
 
-def test_idle_gpus_draw_what_the_user_says() -> None:
+def test_idle_gpus_draw_what_is_said_and_paid_hours_cost_nothing_more() -> None:
     electric = {"budget": "60kW", "pue": "1", "overhead": {"gpu": "1"}}
     awake, idle = (
         plan(spec(job(), pools=[{"name": "H100", **own}], power=electric), fleet(), NOW)
@@ -171,32 +168,38 @@ def test_idle_gpus_draw_what_the_user_says() -> None:
     )
     assert awake.solution.slots[0].option.gpus == (60_000 // 700 // 8 * 8)
     assert idle.solution.slots[0].option.gpus == ((60_000 - 128 * 100) // 600 // 8 * 8)
+    prices = [{"name": "H100", "dollarsPerGPUHour": "2", "committedGPUHours": "2000"}]
+    found = plan(spec(job(deadlineDays="20"), pools=prices, objective=["cost"]), fleet(), NOW)
+    assert found.totals.dollars == pytest.approx((found.totals.gpu_hours - 2000) * 2)
 
 
-def test_a_job_that_runs_keeps_its_place_and_the_others_go_around_it() -> None:
+def test_a_job_that_runs_keeps_its_place_and_is_held_against_its_rate() -> None:
     running = job("old", tokens="1T", running={"pool": "H100", "recipe": "bf16", "gpus": 64, "tokensDone": "400B"})
     found = plan(spec(running, job("new", minGPUs=128, priority=9)), fleet(), NOW)
     slots = {slot.option.job.name: slot for slot in found.solution.slots}
     assert (slots["old"].option.gpus, slots["old"].start) == (64, 0.0)
     assert slots["old"].end == pytest.approx(600e9 / (8 * 80_000) / 86_400)
     assert slots["new"].start >= slots["old"].end
-
-
-def test_what_a_running_job_has_done_is_held_against_its_rate() -> None:
     started = {"tokensDone": "400B", "startedAt": "2026-11-21T00:00:00Z"}
     running = job(tokens="1T", running={"pool": "H100", "recipe": "bf16", "gpus": 64, **started})
     notes = plan(spec(running), fleet(), NOW).notes
     assert any("train has run at 463,000 tokens/s for 10 days, 27.7% below" in note for note in notes)
 
 
-def test_the_answer_stands_in_five_lines() -> None:
-    shown = [*lines(status(plan(spec(), fleet(), NOW)))]
-    assert [line.partition(":")[0] for line in shown[1:5]] == ["costs", "sure", "bound", "instead"]
-
-
-def test_a_job_does_not_start_before_its_day() -> None:
-    found = plan(spec(job(notBefore="2026-12-11T00:00:00Z")), fleet(), NOW)
-    assert found.solution.slots[0].start == 10
+def test_the_answer_stands_in_five_lines_and_budgets_and_phases_have_rows() -> None:
+    free = status(plan(spec(), fleet(), NOW))
+    assert [line.partition(":")[0] for line in [*lines(free)][1:5]] == ["costs", "sure", "bound", "instead"]
+    for binding, words in (
+        ("GPUs of pool H100", "train by GPUs of pool H100"),
+        ("nothing: the last job ends no earlier", "nothing limits train: the last job ends no earlier"),
+        (None, "nothing limits train: it has its best choice"),
+        ("nothing", "nothing limits train"),
+    ):
+        jobs = tuple(row.model_copy(update={"binding": binding}) for row in free.jobs)
+        assert [*lines(free.model_copy(update={"jobs": jobs}))][3] == f"bound: {words}"
+    assert [row.name for row in BUDGETS] == [field.alias for field in PlanBudget.model_fields.values()]
+    phases = {word for part in get_args(PlanStatus.model_fields["phase"].annotation) for word in get_args(part)}
+    assert phases == ENDS.keys()
 
 
 @pytest.mark.parametrize(
@@ -227,10 +230,6 @@ def test_limits_that_clash_are_named_with_the_smallest_way_out(changes: Any, cla
     assert remedy in told.problems[1]
 
 
-def test_each_field_of_the_budget_has_a_row() -> None:
-    assert [row.name for row in BUDGETS] == [field.alias for field in PlanBudget.model_fields.values()]
-
-
 def test_the_greedy_answer_is_worse_where_the_fastest_pool_is_dear() -> None:
     fast = pool("fast", node("f", [rate("bf16", 100_000.0)], count=16))
     slow = pool("slow", node("s", [rate("bf16", 80_000.0)], count=16))
@@ -239,12 +238,6 @@ def test_the_greedy_answer_is_worse_where_the_fastest_pool_is_dear() -> None:
     assert found.solution.slots[0].option.pool.name == "slow"
     assert "worse" in greedy_text(found)
     assert re.search(r"comes to \$\d{1,3}(,\d{3})+: ", greedy_text(found)), greedy_text(found)
-
-
-def test_gpu_hours_that_are_paid_for_cost_nothing_more() -> None:
-    prices = [{"name": "H100", "dollarsPerGPUHour": "2", "committedGPUHours": "2000"}]
-    found = plan(spec(job(deadlineDays="20"), pools=prices, objective=["cost"]), fleet(), NOW)
-    assert found.totals.dollars == pytest.approx((found.totals.gpu_hours - 2000) * 2)
 
 
 @pytest.mark.parametrize("objective", [["cost"], ["energy"], ["time"]])
@@ -256,19 +249,15 @@ def test_without_time_there_is_the_greedy_answer_and_nothing_is_proved_of_it(obj
     assert hurried.values[0] * (1 - hurried.gap) <= whole.values[0] * (1 + 1e-9)
 
 
-def without_time(made: PlanSpec) -> tuple[PlanAnswer, PlanStatus]:
-    """The answer to a plan for which there is no time at all."""
-    read = replace(terms(made, NOW), seconds=0.0)
-    found = answer(read, pools(fleet(), read, NOW))
-    return found, status(found)
-
-
 def test_that_time_ran_out_is_no_fault_of_the_inputs_and_no_clash() -> None:
-    found, told = without_time(spec(job("a", deadlineDays="0.5"), job("b"), objective=["energy"]))
-    assert (told.phase, told.summary, found.conflict) == ("TimedOut", "0/2", None)
-    assert told.problems[0].startswith("spec.solver.timeLimitSeconds: no plan within 0 s: raise it")
-    assert (told.recommendation or "").startswith("It is not known whether there is a plan.")
-    turned = {c.type: (c.status, c.reason) for c in finished(told, PlanStatus(), "", 1, NOW).conditions}
+    made = spec(job("a", deadlineDays="0.5"), job("b"), objective=["energy"])
+    read = replace(terms(made, NOW), seconds=0.0)
+    outcome = answer(read, pools(fleet(), read, NOW))
+    plan_status = status(outcome)
+    assert (plan_status.phase, plan_status.summary, outcome.conflict) == ("TimedOut", "0/2", None)
+    assert plan_status.problems[0].startswith("spec.solver.timeLimitSeconds: no plan within 0 s: raise it")
+    assert (plan_status.recommendation or "").startswith("It is not known whether there is a plan.")
+    turned = {c.type: (c.status, c.reason) for c in finished(plan_status, PlanStatus(), "", 1, NOW).conditions}
     assert turned == {
         "Accepted": ("True", "Accepted"),
         "Solved": ("False", "TimeLimit"),
@@ -277,12 +266,7 @@ def test_that_time_ran_out_is_no_fault_of_the_inputs_and_no_clash() -> None:
     assert ENDS["TimedOut"] == NOT_KNOWN
 
 
-def test_every_phase_has_its_exit_code() -> None:
-    phases = {word for part in get_args(PlanStatus.model_fields["phase"].annotation) for word in get_args(part)}
-    assert phases == ENDS.keys()
-
-
-def test_a_question_for_which_time_runs_out_is_not_called_impossible() -> None:
+def test_without_time_a_question_is_not_impossible_nor_a_clash_explained_otherwise() -> None:
     electric = {"pue": "1.2", "overhead": {"gpu": "1.3"}}
     asked = [{"name": "less", "powerPercent": -50}]
     made = spec(job(deadlineDays="1"), objective=["energy"], power=electric, whatIfs=asked)
@@ -292,9 +276,6 @@ def test_a_question_for_which_time_runs_out_is_not_called_impossible() -> None:
     (told,) = status(base, what_ifs(made, fleet(), hurried, NOW)).what_ifs
     assert told.feasible is None
     assert "not known: spec.solver.timeLimitSeconds: no plan within 0 s" in told.answer
-
-
-def test_a_clash_that_is_not_found_in_time_is_not_explained_by_something_else() -> None:
     made = spec(job(deadlineDays="0.5"))
     found = plan(made, fleet(), NOW)
     assert found.terms is not None

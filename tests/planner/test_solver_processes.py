@@ -1,12 +1,10 @@
 """What ends by force: HiGHS that does not end, a plan that hangs or takes all memory. Nothing else is lost with it."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -149,11 +147,13 @@ async def test_the_plans_of_one_namespace_take_turns_with_those_of_another() -> 
 
 
 async def test_in_a_limited_container_a_hungry_plan_is_refused_and_the_next_is_solved() -> None:
-    work = Work("hungry", "", "", (), (), {}, NOW)
+    async def work(spec: str = "hungry") -> Work:
+        return Work(spec, "", "", (), (), {}, NOW)
+
     limited, free = (PlanProcesses(takes_memory, lambda _: FOR_EVER, limit) for limit in (2 << 30, None))
     assert await free.answer(work) == str(2 * DATA_BYTES)
     assert NO_MEMORY in await limited.answer(work)
-    assert await limited.answer(replace(work, spec="modest")) == str(DATA_BYTES // 4)
+    assert await limited.answer(partial(work, "modest")) == str(DATA_BYTES // 4)
 
 
 async def test_a_plan_that_takes_all_memory_says_so_and_the_others_are_answered(scene: Scene) -> None:

@@ -4,8 +4,6 @@ So a stage that works on without a look at the clock is too late on every machin
 time here; that it is ended when it passes its time is in test_solver_processes.
 """
 
-from __future__ import annotations
-
 import math
 from functools import cache
 from typing import Any
@@ -44,7 +42,6 @@ def few_sizes(objective: str) -> Any:
 
 
 def clashing(objective: str) -> Any:
-    """Deadlines that can't all hold."""
     known, made = few_sizes(objective)
     jobs = [each.model_copy(update={"deadline_days": "30"}) for each in made.jobs]
     return known, made.model_copy(update={"jobs": tuple(jobs)})

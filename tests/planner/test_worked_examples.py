@@ -1,8 +1,6 @@
 """The manual's worked examples, worked out again by hand and by the planner; that the pages show what the plugin
 prints is tested with the other pages."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path
@@ -31,22 +29,14 @@ def worked(name: str, known: Fleet = EMPTY) -> PlanStatus:
     return status(found, what_ifs(spec, known, found, NOW))
 
 
-def test_llama_405b_takes_the_days_of_the_best_published_job() -> None:
+def test_llama_405b_takes_the_published_days_and_an_empty_cluster_is_an_empty_fleet() -> None:
     rows = json.loads((GOLDEN / "megatron_bridge.json").read_text())["rows"]
     gpus = {"H100": 1024, "GB200": 256, "GB300": 256}
     best = max(rows, key=lambda row: gpus[row[1]] * row[4])
     (job,) = worked("published").jobs
     assert (job.pool, job.recipe, job.gpus) == (best[1], best[2], gpus[best[1]])
     assert float(job.days.mid) == pytest.approx(10e12 / (job.gpus * best[4]) / 86_400, rel=1e-5)
-
-
-def test_the_example_says_of_how_many_gpus_the_published_rates_are() -> None:
-    spec = PlanSpec.model_validate(yaml.safe_load((ROOT / "docs" / "planner" / "published.yaml").read_text())["spec"])
-    rows = {(row[1], row[2]): row[4] for row in json.loads((GOLDEN / "megatron_bridge.json").read_text())["rows"]}
-    for pool in spec.pools:
-        for rate in pool.job_rates:
-            assert rate.gpus == (1024 if pool.name == "H100" else 256)
-            assert float(rate.tokens_per_second_per_gpu) == rows[pool.name, rate.recipe.removesuffix("_current")]
+    assert fleet_of([], [], {}, NOW, "x").pools == ()
 
 
 def test_published_rates_stand_in_one_row_with_product_recipe_and_gpus() -> None:
@@ -85,7 +75,3 @@ def test_one_percent_of_slow_nodes_costs_a_fifth_and_draining_them_buys_it_back(
     assert float(job.straggler) == pytest.approx(by_hand, abs=1e-4)
     drained = -float(found.what_ifs[0].days or 0) / float(job.days.mid)
     assert drained == pytest.approx(1 - by_hand, abs=1e-3)
-
-
-def test_an_empty_cluster_is_an_empty_fleet() -> None:
-    assert fleet_of([], [], {}, NOW, "x").pools == ()

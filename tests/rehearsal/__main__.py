@@ -1,7 +1,5 @@
 """`python -m tests.rehearsal build` and `... run`; docs/development/rehearsal.md tells how."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

@@ -5,8 +5,6 @@ recipe are made with, also those that quantise what it gives; a GELU that torch 
 torch's, or that is a part of the GEMM, is another.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import sys

@@ -4,8 +4,6 @@ Installed by Python's start, so that it holds in every process of a rehearsal. E
 right after it was loaded. Imports nothing of the agent itself: most processes need little of it.
 """
 
-from __future__ import annotations
-
 import ctypes
 import sys
 from collections.abc import Callable, Mapping, Sequence

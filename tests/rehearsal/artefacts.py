@@ -5,8 +5,6 @@ operator writes it; the exporter renders its metrics, the plugin its page, and a
 reports are. Fails where one of them is missing or does not say that its figures are simulated.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

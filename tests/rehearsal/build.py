@@ -1,7 +1,5 @@
 """Compiles the CUDA runtime without a device, and NVML's stand-in with the load of that device."""
 
-from __future__ import annotations
-
 import subprocess
 import tempfile
 from collections.abc import Sequence

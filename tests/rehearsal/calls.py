@@ -5,8 +5,6 @@ when they began and ended. With `--no-kernels` the profiler's traces hold none: 
 failure that says so.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -1,7 +1,5 @@
 """What a process needs to meet the device that is not there: its libraries, its size, its name, NVML's script."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass

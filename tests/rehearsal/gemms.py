@@ -7,8 +7,6 @@ Of experts the rows that the recipe pads them to count. Attention's products are
 their sizes here (CUDA_REHEARSAL_SHAPES).
 """
 
-from __future__ import annotations
-
 import gc
 import os
 import re

@@ -1,7 +1,5 @@
 """What users see of a rehearsed result, made of a simulated replay: it needs no rehearsal."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import get_args

@@ -1,7 +1,5 @@
 """The rehearsal's own parts that need neither CUDA's headers nor a torch that knows CUDA."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import os

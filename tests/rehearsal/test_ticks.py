@@ -1,7 +1,5 @@
 """The sampler's clock in a rehearsal: it keeps its ticks on a machine that is too busy for them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -38,14 +36,11 @@ def test_the_sensor_is_asked_at_every_tick_however_late_the_process_wakes_up(lat
     assert all(timeout >= 0 for timeout in machine.asked)
 
 
-def test_a_tick_that_comes_late_is_made_up_for_without_a_wait() -> None:
+def test_late_ticks_are_made_up_for_by_the_sampler_alone() -> None:
     machine = Busy(late=1.0)
     ticks = Ticks(machine.now, machine.wait, machine.told.append)
     for _ in range(3):
         ticks.select([], [], [], 0.05)
     assert machine.asked == pytest.approx([0.05, 0.0, 0.0])
-
-
-def test_only_the_process_that_samples_has_this_clock() -> None:
     assert is_sampler(["python", "-m", SAMPLER, "file", "0.05", "1", "GPU-0"])
     assert not is_sampler(["python", "-m", "precision_agent", "run", SAMPLER])

@@ -5,8 +5,6 @@ come in time. On a busy machine the sampler would else leave samples out, and en
 reason that has nothing to do with what is rehearsed. A real sensor only tells of now.
 """
 
-from __future__ import annotations
-
 import ctypes
 import select
 import sys

@@ -6,8 +6,6 @@ optimizer counts the micro batches whose gradients it holds: it must be all of t
 Kernels do nothing: what torch's own would do with these numbers is done here.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import struct

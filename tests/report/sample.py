@@ -1,7 +1,5 @@
 """What a page can be drawn from, with defaults: a full result with every kind of trouble, and a fleet of reports."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any
@@ -136,7 +134,6 @@ def _absent() -> dict[str, Any]:
 
 
 def node_page(**changes: Any) -> Given:
-    """The page of one node, with a price."""
     found = full_result()
     given = Given(f"Node {found.node}, profile ml/nightly", MADE_AT, (reading_of_result(found),), found, price=10.5)
     return replace(given, **changes)

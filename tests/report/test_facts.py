@@ -1,7 +1,5 @@
 """Figures of a pool from its nodes: medians with intervals that suppose nothing, ranges where there are too few."""
 
-from __future__ import annotations
-
 import math
 from statistics import median
 
@@ -65,11 +63,8 @@ def test_without_a_known_peak_the_page_says_so_and_shows_no_share_of_one() -> No
     assert f"MFU: the peak of {known.gpus[0].name} is unknown." in figure.caption
 
 
-def test_pools_come_largest_first() -> None:
+def test_pools_come_largest_first_and_stale_nodes_are_not_judged() -> None:
     assert [pool.name for pool in pools(fleet_page())] == ["NVIDIA-GB200", "NVIDIA-H100-80GB-HBM3"]
-
-
-def test_stale_nodes_are_not_judged() -> None:
     stale = {node.node for node in fleet() if node.stale}
     assert stale
     assert stale.isdisjoint(one.node for one in fleet_page().judged)

@@ -1,7 +1,5 @@
 """The page in a real browser: no error, no request, nothing cut off; legible on a phone, whole on paper."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The table of controls stays true: it fits the code, the tests and the claims of docs/security.md; and it can fail."""
 
-from __future__ import annotations
-
 import ast
 import re
 import shutil

@@ -1,7 +1,5 @@
 """One cluster for each test."""
 
-from __future__ import annotations
-
 import pytest
 
 from precision_operator.shell.acting import collecting, creating, late_writes

@@ -1,7 +1,5 @@
 """What plans say is done once, whatever the API server answers: gone objects, hostile results, logs that are lost."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import json

@@ -1,7 +1,5 @@
 """What agents get where their profile says nothing."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,26 +23,24 @@ def spec(**agent: object) -> ProfileSpec:
     return ProfileSpec.model_validate({"workload": {"preset": "llama3-8b"}, "agent": agent})
 
 
-def test_a_profile_that_says_nothing_gets_the_defaults() -> None:
+def test_a_profile_gets_the_defaults_unless_it_says_something() -> None:
     agent = filled(spec(), DEFAULTS).agent
     assert (agent.queue_name, agent.runtime_class_name) == ("profiling", "nvidia")
     assert [toleration.key for toleration in agent.tolerations] == ["rack"]
-
-
-def test_what_a_profile_says_wins_and_tolerations_add_up() -> None:
     own = {"key": "team", "operator": "Equal", "value": "a"}
     agent = filled(spec(queueName="mine", runtimeClassName="other", tolerations=[own, RACK]), DEFAULTS).agent
     assert (agent.queue_name, agent.runtime_class_name) == ("mine", "other")
     assert [toleration.key for toleration in agent.tolerations] == ["team", "rack"]
-
-
-def test_without_defaults_a_spec_is_what_it_was() -> None:
     assert filled(spec(queueName="mine"), AgentDefaults()) == spec(queueName="mine")
 
 
-def test_the_operator_reads_them_from_its_command_line() -> None:
+def test_the_operator_reads_them_from_its_command_line_as_others_do() -> None:
     told = arguments(["--watch-namespaces=a", '--agent-defaults={"queueName":"profiling"}'])
     assert configured_by(told).settings.agent_defaults == AgentDefaults(queue_name="profiling")
+    seen = configured_in(deployment(*EVERYTHING, "--leader-elect", "--host=0.0.0.0", "--lease-name", "x"))
+    assert seen == configured_by(arguments(EVERYTHING))
+    assert seen.namespaces == ("a", "b")
+    assert seen.settings.agent_defaults == AgentDefaults(queue_name="profiling")
 
 
 def test_a_profile_is_served_with_them_and_one_that_cannot_be_read_stays_as_it_is() -> None:
@@ -69,13 +65,6 @@ EVERYTHING = (
     '--agent-defaults={"queueName":"profiling"}',
     "--disruption-backoff-seconds=2",
 )
-
-
-def test_who_looks_at_the_operators_deployment_reads_what_the_operator_reads() -> None:
-    seen = configured_in(deployment(*EVERYTHING, "--leader-elect", "--host=0.0.0.0", "--lease-name", "x"))
-    assert seen == configured_by(arguments(EVERYTHING))
-    assert seen.namespaces == ("a", "b")
-    assert seen.settings.agent_defaults == AgentDefaults(queue_name="profiling")
 
 
 @pytest.mark.parametrize("name", ["chart_default", "chart_everything", "chart_many_namespaces"])

@@ -1,7 +1,5 @@
 """The operator's picture of the cluster: three writers, and no past state comes back."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -40,7 +38,7 @@ def known(cache: Cache) -> frozenset[str]:
     return frozenset(cache.all("jobs"))
 
 
-def test_an_event_that_changes_nothing_for_decisions_wakes_nobody() -> None:
+def test_what_changes_nothing_for_decisions_wakes_nobody() -> None:
     cache = Cache()
     cache.put("jobs", seen(version=1))
     assert taken(cache)
@@ -48,23 +46,43 @@ def test_an_event_that_changes_nothing_for_decisions_wakes_nobody() -> None:
     assert not taken(cache)
     cache.put("jobs", seen(version=3, conditions=["x"]))
     assert taken(cache)
+    cache = Cache()
+    node = node_object(resourceVersion="1")
+    cache.put("nodes", node)
+    taken(cache)
+    beat = node_object(resourceVersion="2")
+    beat["status"]["conditions"][0]["lastHeartbeatTime"] = "2026-11-21T09:05:00Z"
+    beat["status"]["conditions"].append({"type": "DiskPressure", "status": "False"})
+    cache.put("nodes", beat)
+    assert not taken(cache)
+    cache = Cache(("registry.example/",))
+    names = ("registry.example/b:1", "docker.io/library/huge:9", "registry.example/a:1")
+    cache.put("nodes", node_object(images=names, resourceVersion="1"))
+    (node,) = cache.all("nodes").values()
+    assert node_facts(node).images == ("registry.example/a:1", "registry.example/b:1")
+    taken(cache)
+    cache.put("nodes", node_object(images=names[::-1], resourceVersion="2"))
+    assert not cache.changed.is_set()
 
 
-def test_what_was_deleted_does_not_come_back_through_a_late_event_or_list() -> None:
+def test_what_was_deleted_does_not_come_back_and_tombstones_are_bounded() -> None:
     cache = Cache()
     cache.put("jobs", seen(version=5))
     cache.drop("jobs", "u1")
     cache.put("jobs", seen(version=6))
     take_list(cache, [seen(version=6)], "6")
     assert known(cache) == frozenset()
-
-
-def test_the_end_of_an_unknown_object_wakes_nobody_and_is_remembered() -> None:
     cache = Cache()
     cache.drop("jobs", "u1")
     assert not taken(cache)
     cache.put("jobs", seen())
     assert known(cache) == frozenset()
+    cache = Cache()
+    for number in range(TOMBSTONES + 1):
+        cache.drop("jobs", f"u{number}")
+    cache.put("jobs", seen("u0"))
+    cache.put("jobs", seen("u1"))
+    assert known(cache) == {"u0"}, "the oldest one is forgotten, and only that one"
 
 
 def test_a_list_ends_what_it_does_not_show_and_leaves_what_came_after_it_was_read() -> None:
@@ -73,15 +91,6 @@ def test_a_list_ends_what_it_does_not_show_and_leaves_what_came_after_it_was_rea
         cache.put("jobs", seen(uid, version))
     take_list(cache, [seen("u2", 6)], "7")
     assert known(cache) == {"u2", "born-during-the-list"}, "it is newer than the list"
-
-
-def test_tombstones_are_bounded() -> None:
-    cache = Cache()
-    for number in range(TOMBSTONES + 1):
-        cache.drop("jobs", f"u{number}")
-    cache.put("jobs", seen("u0"))
-    cache.put("jobs", seen("u1"))
-    assert known(cache) == {"u0"}, "the oldest one is forgotten, and only that one"
 
 
 ENDED = {"type": "Complete", "status": "True", "lastTransitionTime": "2026-11-21T09:00:00Z"}
@@ -114,29 +123,6 @@ def test_trimming_takes_nothing_that_a_decision_reads(kind: ObjectKind) -> None:
     view, raw = VIEWS[kind]
     assert view(TRIM[kind](raw)) == view(raw)
     assert view(raw) is not None
-
-
-def test_of_a_nodes_images_those_that_agents_may_have_are_kept_and_their_order_wakes_nobody() -> None:
-    cache = Cache(("registry.example/",))
-    names = ("registry.example/b:1", "docker.io/library/huge:9", "registry.example/a:1")
-    cache.put("nodes", node_object(images=names, resourceVersion="1"))
-    (node,) = cache.all("nodes").values()
-    assert node_facts(node).images == ("registry.example/a:1", "registry.example/b:1")
-    taken(cache)
-    cache.put("nodes", node_object(images=names[::-1], resourceVersion="2"))
-    assert not cache.changed.is_set()
-
-
-def test_a_heartbeat_of_a_node_wakes_nobody() -> None:
-    cache = Cache()
-    node = node_object(resourceVersion="1")
-    cache.put("nodes", node)
-    taken(cache)
-    beat = node_object(resourceVersion="2")
-    beat["status"]["conditions"][0]["lastHeartbeatTime"] = "2026-11-21T09:05:00Z"
-    beat["status"]["conditions"].append({"type": "DiskPressure", "status": "False"})
-    cache.put("nodes", beat)
-    assert not taken(cache)
 
 
 def test_texts_that_objects_share_are_held_once() -> None:

@@ -1,7 +1,5 @@
 """Results are read by tasks of their own: a log that does not come holds up its node alone."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from threading import get_ident

@@ -1,7 +1,5 @@
 """One hostile object, or one mistake of ours, costs the others nothing: it is told, counted and tried again."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What gets no answer, as while an admission webhook hangs, holds up its own agent or object and nobody else."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """An operator is killed at each of its writes while it measures a node by claim: the next one leaves one of each."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

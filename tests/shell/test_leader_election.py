@@ -1,7 +1,5 @@
 """Who leads: a Lease in a store that fails as a network does, clocks that disagree, and replicas that are stopped."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator
@@ -87,7 +85,7 @@ class Shelf:
     def spec(self) -> dict[str, Any]:
         return dict((self.lease or {}).get("spec", {}))
 
-    def road(self, stepped: bool = False) -> Road:
+    def road(self, stepped: bool = False) -> "Road":
         return Road(self, stepped)
 
     def keep(self, lease: Lease) -> None:
@@ -175,10 +173,14 @@ async def test_a_lease_that_is_not_there_is_created_and_says_who_and_since_when(
     }
 
 
-async def test_a_renewal_changes_only_its_own_time(shelf: Shelf, a: Replica) -> None:
+async def test_a_renewal_changes_its_own_time_and_a_failed_one_is_made_good(shelf: Shelf, a: Replica) -> None:
     before = shelf.spec
     assert await a.tries(2.5)
     assert shelf.spec == before | {"renewTime": "2026-03-01T12:00:02.500000Z"}
+    assert await a.tries(6, "none", "answer lost")
+    assert await a.tries(2)
+    a.clock.passed += 9
+    a.election.check()
 
 
 @pytest.mark.parametrize(("said", "wait"), [(15, 15), (40, 40), (None, 15)], ids=["same", "longer", "unsaid"])
@@ -226,13 +228,6 @@ async def test_a_renewal_without_a_clear_yes_prolongs_nothing(a: Replica, troubl
     assert not a.election.leads
 
 
-async def test_one_renewal_that_fails_is_made_good_by_the_next(a: Replica) -> None:
-    assert await a.tries(6, "none", "answer lost")
-    assert await a.tries(2)
-    a.clock.passed += 9
-    a.election.check()
-
-
 async def test_a_lease_that_was_taken_without_our_knowing_is_ours_at_the_next_look(shelf: Shelf) -> None:
     a = Replica(shelf, "a")
     assert not await a.tries(0, "none", "answer lost")
@@ -271,13 +266,10 @@ async def test_a_lease_that_was_given_back_is_taken_without_waiting(shelf: Shelf
     assert shelf.spec["leaseTransitions"] == 1
 
 
-async def test_only_the_holder_gives_a_lease_back(shelf: Shelf, a: Replica) -> None:
+async def test_a_lease_is_given_back_by_its_holder_alone_and_failing_is_none(shelf: Shelf, a: Replica) -> None:
     b = Replica(shelf, "b")
     await b.election.release()
     assert shelf.holder == "a"
-
-
-async def test_a_lease_that_can_not_be_given_back_is_no_failure(shelf: Shelf, a: Replica) -> None:
     a.road.troubles = ["refused"]
     await a.election.release()
     assert (a.election.leads, shelf.holder) == (False, "a")
@@ -414,13 +406,12 @@ def test_times_that_can_not_keep_replicas_apart_are_refused(times: tuple[int, fl
         LeaseTimings(*times)
 
 
-def test_the_command_line_says_which_times_do_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_replica_without_others_leads_and_times_that_do_not_fit_are_said(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     with pytest.raises(SystemExit):
         arguments(["--watch-namespaces=a", "--leader-elect", "--lease-seconds=5"])
     assert "the lease lasts 5 s, its holder gives up after 10 s" in capsys.readouterr().err
-
-
-async def test_a_replica_that_has_no_others_leads_from_the_start() -> None:
     alone = NoElection()
     alone.check()
     assert (alone.leads, alone.first_attempt_done.is_set(), alone.elected.is_set()) == (True, True, True)
@@ -452,7 +443,7 @@ def test_a_scrape_tells_of_each_kind_and_namespace_how_its_watch_fares() -> None
         value_of(telemetry, f'precision_operator_watched{{kind="plans",namespace="{n}"}}') for n in ("red", "blue")
     ]
     assert shown == [1, 0]
-    assert value_of(telemetry, 'precision_operator_watch_ends{kind="pods",namespace="red"}') == 2
+    assert value_of(telemetry, 'precision_operator_watch_ends_total{kind="pods",namespace="red"}') == 2
     forbidden = [
         value_of(telemetry, f'precision_operator_forbidden{{kind="jobs",namespace="{n}"}}') for n in ("red", "blue")
     ]

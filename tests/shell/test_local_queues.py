@@ -1,7 +1,5 @@
 """Kueue's queues by the version that the cluster serves, which changes while the operator runs."""
 
-from __future__ import annotations
-
 import pytest
 
 from precision_operator.cluster import ApiError, paths
@@ -32,13 +30,10 @@ async def test_a_queue_is_there_in_whichever_version_is_served(versions: tuple[s
     assert asked == {versions[0]}
 
 
-async def test_without_kueue_no_queue_is_there_and_none_is_asked_for() -> None:
+async def test_without_kueue_or_its_kinds_no_queue_is_there() -> None:
     cluster, queues = kueue()
     assert not await queues.has("ml", "gpus")
     assert cluster.requests == [("GET", f"/apis/{GROUP}")]
-
-
-async def test_a_version_that_serves_other_kinds_alone_is_passed_over() -> None:
     cluster, queues = kueue("v1beta2")
     cluster.objects[f"/apis/{GROUP}"]["versions"].insert(0, {"groupVersion": f"{GROUP}/v1"})
     cluster.objects[f"/apis/{GROUP}/v1"] = {"resources": [{"name": "topologies"}]}

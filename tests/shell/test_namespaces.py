@@ -1,7 +1,5 @@
 """A namespace that may not be read is left alone: the others go on, and it goes on itself when its rights are back."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,17 +1,25 @@
 """What a tenant makes changes nothing for others: through the whole operator, and in the exporter's lines."""
 
-from __future__ import annotations
-
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 
+from precision_api.facts.names import LABEL_APP, LABEL_ATTEMPT, LABEL_NODE_UID
 from precision_operator.cluster import paths
+from precision_operator.core.admission import turns
+from precision_operator.core.attempts.actions import Start
 from precision_operator.core.observe.clock import format_time
+from precision_operator.core.observe.fleet_limits import FleetLimits
+from precision_operator.core.observe.observed import Occupancy
+from precision_operator.core.plan import Plan, plan
+from precision_operator.shell import reconcile
+from precision_operator.shell.observing import reader
+from tests.support.node_objects import node_object
 from tests.support.non_interference.hostile_objects import DRIVER, TENANT, Device
 from tests.support.non_interference.in_memory import check_in_memory
 from tests.support.operator_in_memory import OperatorInMemory
-from tests.support.world import MINUTE
+from tests.support.world import MINUTE, SETTINGS
 
 WORLDS = 100
 
@@ -25,11 +33,25 @@ async def test_the_leader_remembers_whose_agents_got_no_node() -> None:
     loop.cluster.created = format_time(datetime.now(UTC) - 2 * MINUTE)
     loop.apply("theirs", TENANT)
     await loop.once()
-    assert not (await loop.gatherer.observe()).fruitless
+    assert not (await loop.gatherer.observe()).vain
     loop.apply("nightly")
     await loop.once()
     assert (loop.jobs(TENANT).keys(), loop.jobs().keys()) == (set(), {"n1"})
-    assert [*(await loop.gatherer.observe()).fruitless] == [TENANT]
+    assert [*(await loop.gatherer.observe()).vain] == [TENANT]
+
+
+async def test_the_leader_remembers_jobs_that_a_tenant_deletes_before_they_are_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loop = OperatorInMemory("n1", namespaces=("ml", TENANT))
+    loop.cluster.created = format_time(datetime.now(UTC) - MINUTE / 2)
+    loop.apply("theirs", TENANT)
+    put = loop.cache.put  # a watch has shown the Job's end before the creation is answered
+    there, path = loop.cluster.objects, f"{paths.jobs(TENANT)}/"
+    ends = {"jobs": lambda kind, raw: there.pop(path + raw["metadata"]["name"])}
+    monkeypatch.setattr(loop.cache, "put", lambda kind, raw: ends.get(kind, put)(kind, raw))
+    await loop.once()
+    assert (await loop.gatherer.observe()).vain[TENANT].spent >= MINUTE / 2
 
 
 async def test_a_pod_that_names_an_ended_job_of_another_namespace_is_not_its_agent() -> None:
@@ -38,12 +60,7 @@ async def test_a_pod_that_names_an_ended_job_of_another_namespace_is_not_its_age
     await loop.once()
     loop.run_agents()
     ended = loop.jobs()["n1"]["metadata"]
-    labels = {"app.kubernetes.io/name": "precision-agent", "batch.kubernetes.io/job-name": ended["name"]}
-    labels |= {"batch.kubernetes.io/controller-uid": ended["uid"], "precisionprofiler.io/profile-uid": "any"}
-    container = {"name": "agent", "resources": {"requests": {"nvidia.com/gpu": "1"}}}
-    spec = {"nodeName": "n2", "containers": [container]}
-    pod = {"metadata": {"name": "m", "namespace": TENANT, "labels": labels}, "spec": spec}
-    loop.cluster._store(f"{paths.pods(TENANT)}/m", pod | {"status": {"phase": "Running"}})
+    _make_pod(loop, f"{paths.pods(TENANT)}/m", ended["uid"], "n2", {"nvidia.com/gpu": "1"})
     loop.end_agent("n1")
     for _ in range(3):
         await loop.once()
@@ -69,13 +86,106 @@ async def test_a_pod_by_hand_of_a_gone_job_keeps_its_place_only_with_gpus_of_its
     for name, at in (("here", "n1"), ("elsewhere", "n2")):
         loop.cluster._store(f"{claims}/{name}", Device(DRIVER, at, "gpu-0").claim)
     loop.gatherer._refusals.made["gone"] = (TENANT, "n1")
-    labels = {"app.kubernetes.io/name": "precision-agent", "batch.kubernetes.io/job-name": "gone"}
-    labels |= {"batch.kubernetes.io/controller-uid": "gone", "precisionprofiler.io/profile-uid": "any"}
-    rows = [{"name": "gpus", "resourceClaimName": claim}] if claim else []
-    spec = {"nodeName": node, "resourceClaims": rows, "containers": [{"name": "agent", "resources": {"limits": asked}}]}
-    pod = {"metadata": {"name": "m", "namespace": TENANT, "labels": labels}, "spec": spec}
-    loop.cluster._store(f"{paths.pods(TENANT)}/m", pod | {"status": {"phase": "Running"}})
+    _make_pod(loop, f"{paths.pods(TENANT)}/m", "gone", node, asked, *filter(None, [claim]))
     await loop.once()
     seen = await loop.gatherer.observe()
     assert ([pod.holds_gpus for pod in seen.pods], "gone" in seen.own_jobs) == ([holds], holds)
     assert loop.gatherer._refusals.made.keys() == ({"gone"} if holds else set())
+
+
+async def test_a_start_waits_for_no_candidates_in_vain_and_these_have_their_turn_in_the_same_pass(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plans: list[Plan] = []
+    monkeypatch.setattr(turns, "MOST_IN_VAIN", 3)
+    monkeypatch.setattr(reconcile, "plan", lambda seen, whole=True: plans.append(plan(seen, whole)) or plans[-1])
+    loop = OperatorInMemory("n1", "n2", namespaces=("ml", "others"))
+    for number in range(9):
+        loop.apply(f"vain-{number}", "others", rollout={"perTopology": [{"key": "example.com/none", "max": 1}]})
+    loop.apply("ours", "ml", target={"nodeNames": ["n1"]})
+    await loop.once()
+    starts = [(outcome.cut, any(isinstance(action, Start) for action in outcome.actions)) for outcome in plans]
+    assert starts == [(True, False), (True, True), (False, False), (False, False)]
+    reasons = [row for number in range(9) for row in loop.status(f"vain-{number}", "others")["reasons"]]
+    assert [(row["reason"], row["count"]) for row in reasons] == [("TopologyKeyMissing", 2)] * 9
+
+
+async def test_starts_and_statuses_wait_for_no_looks_at_busy_nodes_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reconcile, "ROUNDS", 4)
+    nodes = [f"n{number}" for number in range(20)]
+    loop = OperatorInMemory(*nodes, "own", namespaces=("ml", TENANT))
+    looks: list[bool] = []
+
+    async def occupancy(node: str, *_: object) -> Occupancy:
+        looks.append("own" in loop.jobs("ml"))
+        return Occupancy(None if node == "own" else "prod/train", 8)
+
+    monkeypatch.setattr(loop.gatherer._reader, "occupancy", occupancy)
+    loop.apply("slow", TENANT, target={"nodeNames": nodes}, rollout={"maxConcurrent": 1})
+    loop.apply("ours", "ml", target={"nodeNames": ["own"]})
+    await loop.once()
+    assert (looks, loop.status("ours", "ml")["nodes"]["running"]) == ([False] * 2 + [True] * 6, 1)
+    for count in (12, 16, 20, 21):
+        loop.cache.changed.clear()
+        seen, decided, _ = await loop.reconciler._act()
+        pauses = decided.look_again_at == seen.now + MINUTE / 60
+        assert (len(looks), loop.cache.changed.is_set(), pauses) == (count, False, count < 21)
+
+
+@pytest.mark.parametrize("by_new_leader", [False, True])
+@pytest.mark.parametrize("lie", [{}, {LABEL_NODE_UID: "uid-cpu"}, {LABEL_ATTEMPT: "x"}, {LABEL_APP: "x"}])
+async def test_own_jobs_count_by_what_was_made_whatever_they_say(lie: dict[str, str], by_new_leader: bool) -> None:
+    loop = OperatorInMemory("n1", "n2", "n3", namespaces=(TENANT,))
+    loop.cluster.created = format_time(datetime.now(UTC) - 60 * MINUTE)
+    loop.cluster._store(f"{paths.NODES}/cpu", node_object({}, name="cpu", gpus=None))
+    loop.apply("theirs", TENANT, rollout={"maxConcurrent": 3})
+    for turn in range(3):
+        loop.gatherer._settings = replace(SETTINGS, fleet_limits=FleetLimits(power_budget_watts=8 * 700))
+        await loop.once()
+        for job in loop.jobs(TENANT).values():
+            job["metadata"]["labels"] |= lie if turn or not by_new_leader or LABEL_NODE_UID in lie else {}
+            loop.cluster._store(f"{paths.jobs(TENANT)}/{job['metadata']['name']}", job | {"spec": {"suspend": True}})
+        if by_new_leader and turn == 0:
+            loop = OperatorInMemory(namespaces=(TENANT,), cluster=loop.cluster)
+    assert len(loop.jobs(TENANT)) == 1
+
+
+async def test_a_job_that_ends_in_a_leaders_first_look_stops_no_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = OperatorInMemory("n1")
+    loop.apply("ours")
+    await loop.once()
+    loop = OperatorInMemory(cluster=loop.cluster)
+
+    async def meanwhile(_: object) -> set[str]:
+        for uid in list(loop.cache.all("jobs")):
+            loop.cache.drop("jobs", uid)
+        return set()
+
+    monkeypatch.setattr(loop.gatherer, "_with_claims", meanwhile)
+    await loop.once()
+    assert loop.jobs()
+
+
+async def test_claims_of_agents_are_read_by_turns_and_a_new_pod_is_as_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "OWN_READ", 2)
+    loop = OperatorInMemory("n1", namespaces=(TENANT, "ml"))
+    await loop.once()
+    made = {"t0": (TENANT, "n1"), "t1": (TENANT, "n1"), "t2": (TENANT, "n1"), "own": ("ml", "n1")}
+    for job, (namespace, node) in made.items():
+        _make_pod(loop, f"{paths.pods(namespace)}/{job}", job, node, {}, "a", "b")
+    for held in ({"t1", "t2", "own"}, {"t1", "t2"}, {"t2"}):
+        loop.gatherer.forget_idle()
+        loop.gatherer._refusals.made |= made
+        await loop.gatherer.list_everything()
+        assert {pod.name for pod in (await loop.gatherer.observe()).pods if pod.holds_gpus} == held
+        _make_pod(loop, f"{paths.pods(TENANT)}/t0", "t0", "n1", {}, "a", "b")
+
+
+def _make_pod(loop: OperatorInMemory, path: str, job: str, node: str, asked: dict[str, str], *claims: str) -> None:
+    """A running pod by hand that bears the labels of a Job's agent."""
+    labels = {"app.kubernetes.io/name": "precision-agent", "batch.kubernetes.io/job-name": job}
+    labels |= {"batch.kubernetes.io/controller-uid": job, "precisionprofiler.io/profile-uid": "any"}
+    rows = [{"name": claim, "resourceClaimName": claim} for claim in claims]
+    spec = {"nodeName": node, "resourceClaims": rows, "containers": [{"name": "agent", "resources": {"limits": asked}}]}
+    meta = {"name": path.split("/")[-1], "namespace": path.split("/")[-3], "labels": labels}
+    loop.cluster._store(path, {"metadata": meta, "spec": spec, "status": {"phase": "Running"}})

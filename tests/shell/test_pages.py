@@ -1,7 +1,5 @@
 """What tenants write is listed in small pages, and no more of it is kept than is read, however large it is."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -112,12 +110,9 @@ async def test_so_many_events_of_a_namespace_are_read_and_no_more(tmp_path: Path
         assert len(await Reader(cluster).creation_problems("ml")) == len(pages) == MOST_EVENTS / PAGE_TENANT
 
 
-def test_the_watches_list_what_tenants_write_in_small_pages_too() -> None:
+def test_watches_list_in_small_pages_and_of_a_pod_little_is_kept() -> None:
     large_pages = {target.plural for target in watched(["ml"]) if target.page_items > PAGE_TENANT}
     assert large_pages == {"nodes", "resourceslices", "nodeprecisionreports"}
-
-
-def test_of_a_pod_its_controller_its_place_and_what_it_asks_for_is_kept() -> None:
     pod = large("pods", 1)
     pod["metadata"]["ownerReferences"] = [{"uid": "u", "controller": True}, {"uid": "x" * SIZE}]
     kept = cast(dict[str, Any], slim_pod(pod))

@@ -1,8 +1,8 @@
 """What the loop adds to the plan: pods that are gone, nodes without room, the moment to look again, marks in turns."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
+
+import pytest
 
 from precision_api.facts import names
 from precision_operator.cluster import paths
@@ -46,6 +46,11 @@ async def test_nodes_without_room_are_not_looked_at_again_in_each_pass() -> None
     await loop.once()
     assert looks_at_nodes(loop) == looks
     assert {row["reason"]: row["count"] for row in loop.status("nightly")["reasons"]} == {"InsufficientCPU": 2}
+    took = {"containers": [{"resources": {"requests": {"nvidia.com/gpu": "8"}}}], "nodeName": "n1"}
+    loop.cluster._store(f"{PODS}/x", {"metadata": {"name": "x", "namespace": "ml"}, "spec": took, "status": {}})
+    loop.apply("small", agent={"resources": {"cpu": "1"}}, rollout={"maxConcurrent": 2})
+    await loop.once()
+    assert (looks_at_nodes(loop), [*loop.jobs()]) == (looks + 2, ["n2"]), "where it has room it looks just before"
 
 
 def looks_at_nodes(loop: OperatorInMemory) -> int:
@@ -79,6 +84,29 @@ async def test_thousands_of_marks_of_one_namespace_hold_up_no_start_of_another()
     assert (marked(loop), loop.cache.changed.is_set()) == (UNHURRIED_A_PASS, True)
     await loop.once()
     assert marked(loop) == 2 * UNHURRIED_A_PASS
+
+
+@pytest.mark.parametrize("of", ["unknown", "suspended", "active"])
+async def test_jobs_that_a_tenant_makes_up_hold_up_no_start_and_tell_of_no_node(of: str) -> None:
+    loop = OperatorInMemory("n1", namespaces=("ml", "large"))
+    loop.apply("theirs", "large", suspend=of == "suspended", target={"nodeNames": ["none"]})
+    uid = loop.cluster.objects[f"{paths.profiles('large')}/theirs"]["metadata"]["uid"] if of != "unknown" else "any"
+    for number in range(2 * UNHURRIED_A_PASS):
+        labels = {
+            names.LABEL_APP: names.AGENT_APP,
+            names.LABEL_PROFILE_UID: uid,
+            names.LABEL_NODE_UID: f"none-{number}",
+        }
+        labels |= {names.LABEL_RUN: "r1", names.LABEL_ATTEMPT: "1"}
+        told = {names.ANNOTATION_NODE: f"none-{number}", names.ANNOTATION_PROFILE: "theirs"}
+        meta = {"name": f"j{number}", "namespace": "large", "uid": f"j{number}", "labels": labels, "annotations": told}
+        raw = {"metadata": meta | {"creationTimestamp": loop.cluster.created}, "spec": {}, "status": {}}
+        loop.cluster._store(f"{paths.jobs('large')}/j{number}", raw)
+    loop.apply("own")
+    await loop.once()
+    assert (list(loop.jobs()), len(loop.jobs("large"))) == (["n1"], UNHURRIED_A_PASS)
+    assert loop.cache.changed.is_set()
+    assert not [path for path in loop.cluster.objects if path.startswith(f"{paths.reports('large')}/")]
 
 
 def marked(loop: OperatorInMemory) -> int:

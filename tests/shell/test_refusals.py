@@ -1,7 +1,5 @@
 """The operator's loop when the cluster says no: every node is asked about in one pass, and nothing in a hot loop."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -9,6 +7,7 @@ import pytest
 from precision_operator.cluster import ApiError, paths
 from precision_operator.core.attempts.refusal import SAME_ANSWERS, Answer, mark_of
 from precision_operator.core.observe.clock import format_time
+from precision_operator.shell.observing.reader import NOT_CREATED
 from precision_operator.shell.observing.refusals import MOST, RefusedCreations
 from tests.support.operator_in_memory import JOBS, NAMESPACE, REPORTS, OperatorInMemory
 from tests.support.world import NOW, job, observed, pod, profile
@@ -99,6 +98,20 @@ async def test_why_jobs_have_no_pod_is_read_once_for_all_and_they_are_withdrawn(
     assert refused.items() >= dict.fromkeys(jobs, "pods is forbidden: no GPUs here").items()
 
 
+@pytest.mark.parametrize(("home", "about", "counts"), [("ml", "ml", 1), ("evil", "evil", 0), ("ml", "evil", 0)])
+async def test_an_event_counts_in_the_namespace_of_its_job_or_pod_alone(home: str, about: str, counts: int) -> None:
+    gatherer = (loop := OperatorInMemory()).gatherer
+    gatherer._now = lambda: NOW + timedelta(hours=1)
+    jobs = job(), job("n2", namespace="evil")
+    pods = tuple(pod(of, "Pending", claims=True, uid=f"pod-{of.uid}") for of in jobs)
+    for number, uid in enumerate((jobs[0].uid, pods[0].uid)):
+        event = {"metadata": {"namespace": home}, "involvedObject": {"namespace": about, "uid": uid}, "message": "no"}
+        where = f"{paths.collection('v1', 'events', home)}/{number}"
+        loop.cluster._store(where, event | {"reason": ("FailedCreate", NOT_CREATED)[number]})
+    assert [row.creation_problem for row in await gatherer._with_problems(jobs, (), {})].count("no") == counts
+    assert [row.claim_problem for row in await gatherer._with_claim_problems(pods, {})].count("no") == counts
+
+
 def test_a_refused_pod_is_forgotten_when_the_next_one_is_there_and_not_before() -> None:
     memory, owner, of = RefusedCreations(lambda: NOW), profile(), job()
     world = observed([owner], jobs=(of,))
@@ -114,8 +127,12 @@ def test_a_refused_pod_is_forgotten_when_the_next_one_is_there_and_not_before() 
 
 
 def test_what_is_remembered_is_bounded() -> None:
-    memory = RefusedCreations(lambda: NOW, most=8)
+    """The namespace with the most loses its oldest, whoever is refused."""
+    memory, few = RefusedCreations(lambda: NOW, most=8), profile("few")
+    memory.standing(observed([few]))
     for number in range(8 + 5):
-        memory.refused((f"profile-{number}", "node"), Answer("no", 403), "Job", "", 0)
-    assert [profile for profile, _ in memory._known] == [f"profile-{number}" for number in range(5, 13)]
+        memory.refused((f"profile-{number}" if number else few.uid, "node"), Answer("no", 403), "Job", "", 0)
+    memory.refused((few.uid, "another"), Answer("no", 403), "Job", "", 0)
+    left = [few.uid, *(f"profile-{number}" for number in range(7, 13)), few.uid]
+    assert [profile for profile, _ in memory._known] == left
     assert RefusedCreations()._most == MOST

@@ -1,7 +1,5 @@
 """Reports and full results are written to that very object, as it was read; what can't be written has a reason."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from base64 import b64decode
@@ -106,23 +104,15 @@ async def test_a_result_that_an_older_crd_refuses_is_a_failure_with_its_reason_a
     assert f"{JOBS}/{JOB_NAME}" not in scene.cluster.objects
 
 
-async def test_a_status_is_never_written_to_another_object_of_the_same_name(scene: Scene) -> None:
+async def test_a_status_is_written_to_that_very_object_as_it_was_read(scene: Scene) -> None:
     await scene.started()
     other = replace(scene.report(), uid="uid-of-before")
     assert await scene.actor.act([MarkStale(other, Said("NodeGone", words="It is gone."))]) == 1
     assert scene.report().status is None
-
-
-async def test_a_status_that_another_leader_has_written_meanwhile_is_not_overwritten(scene: Scene) -> None:
-    await scene.started()
     as_read, gone = scene.report(), Said("NodeGone", words="A late request.")
     assert await scene.actor.act([MarkStale(as_read, Said("DriverChange", words="Another driver."))]) == 0
     assert await scene.actor.act([MarkStale(as_read, gone)]) == 1, "it is tried again later"
     assert scene.status().state == "Stale"
-
-
-async def test_a_report_of_a_vanished_node_is_marked(scene: Scene) -> None:
-    await scene.started()
     assert await scene.actor.act([MarkStale(scene.report(), Said("NodeGone", words="It is gone."))]) == 0
     assert scene.status().state == "NodeGone"
     assert scene.cache.all("reports")[scene.report().uid]["status"]["state"] == "NodeGone"

@@ -1,7 +1,5 @@
 """What an agent needs is created once, whatever the API server answers: taken names, refusals, no answer at all."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

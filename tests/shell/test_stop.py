@@ -1,7 +1,5 @@
 """An admin's stop: said by kubectl, heard within seconds, told in every profile, and lifted the same way."""
 
-from __future__ import annotations
-
 import argparse
 from typing import Any
 
@@ -99,8 +97,10 @@ async def test_once_it_is_lifted_agents_start_and_the_condition_says_so(loop: Op
     assert loop.metric("precision_operator_stopped", mode="End") == 0
 
 
-async def test_nothing_is_said_of_a_stop_where_there_never_was_one(loop: OperatorInMemory) -> None:
+async def test_without_a_name_there_is_no_switch_and_nothing_is_said(loop: OperatorInMemory) -> None:
     assert "Stopped" not in {row["type"] for row in loop.status("nightly")["conditions"]}
+    loop = OperatorInMemory()
+    assert Switch(loop.cluster, SYSTEM, "", lambda: None).stop is None
 
 
 @pytest.mark.parametrize("data", [{}, {"agents": "hodl"}, {"agent": "End"}, {"agents": ""}])
@@ -144,11 +144,6 @@ async def test_while_the_switch_cannot_be_read_what_it_said_last_holds() -> None
     await switch.look()
     assert switch.stop is None, "it said nothing"
     assert len(woken) == 2, "the loop is woken when it says something else, and only then"
-
-
-async def test_without_a_name_there_is_no_switch() -> None:
-    loop = OperatorInMemory()
-    assert Switch(loop.cluster, SYSTEM, "", lambda: None).stop is None
 
 
 async def test_users_who_may_not_read_the_switch_learn_of_it_from_any_profile(loop: OperatorInMemory) -> None:

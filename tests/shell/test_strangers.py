@@ -1,7 +1,5 @@
 """Of what bears the agents' label and was not made by the operator its own namespace is told, and nobody else."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -52,6 +50,12 @@ async def test_agents_and_their_pods_are_none_of_them(loop: OperatorInMemory) ->
     loop.run_agents()
     await loop.once()
     assert loop.metric("precision_operator_strangers") == 3
+    assert len(loop.gatherer._since) == 1, "when it was seen first is remembered"
+    (path,) = (path for path in loop.cluster.objects if path.startswith(f"{paths.pods('ml')}/"))
+    pod = loop.cluster.objects[path]
+    loop.cluster._store(path, pod | {"spec": pod["spec"] | {"nodeName": "n2"}})
+    await loop.once()
+    assert loop.metric("precision_operator_strangers") == 4, "it is on another node than its Job's"
 
 
 async def test_the_next_leader_takes_over_the_jobs_of_profiles_that_are_there(loop: OperatorInMemory) -> None:

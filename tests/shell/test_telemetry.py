@@ -1,7 +1,5 @@
 """The operator's own metrics: each run is counted once, when its end stands in a report."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import timedelta
 
@@ -57,11 +55,17 @@ def test_an_end_that_could_not_be_written_yet_is_counted_in_the_pass_that_writes
     assert not [key for key in told(telemetry) if key[0] == "precision_agent_run_duration_seconds_sum"]
 
 
-def test_a_run_on_a_node_that_is_gone_is_counted_by_its_reason() -> None:
+def test_ends_on_gone_nodes_and_nodes_in_the_queue_are_counted() -> None:
     telemetry = Telemetry()
     lost = Close(job("gone"), None, "failed", Said("NodeLost", words="the node is gone"), KEEPING)
     telemetry.saw(plan_of(lost, status=None))
     assert told(telemetry)["precision_agent_runs_total", "", "NodeLost", "failed"] == 1
+    telemetry = Telemetry()
+    telemetry.saw(plan_of(status=measured()))
+    found = {key[1]: value for key, value in told(telemetry).items() if key[0] == "precision_operator_queue_nodes"}
+    assert sum(found.values()) == 1
+    assert found.keys() == {"skipped", "waiting", "queued", "running", "succeeded", "failed"}
+    assert "_created" not in Telemetry().text().decode()
 
 
 def test_pools_have_series_of_their_own_up_to_a_bound() -> None:
@@ -78,20 +82,8 @@ def test_pools_have_series_of_their_own_up_to_a_bound() -> None:
     assert (runs["host-0"], runs[OTHER_POOLS], sum(runs.values())) == (2, 3, MOST_POOLS + 4)
 
 
-def test_nodes_stand_in_the_queue_by_their_state() -> None:
-    telemetry = Telemetry()
-    telemetry.saw(plan_of(status=measured()))
-    found = {key[1]: value for key, value in told(telemetry).items() if key[0] == "precision_operator_queue_nodes"}
-    assert sum(found.values()) == 1
-    assert found.keys() == {"skipped", "waiting", "queued", "running", "succeeded", "failed"}
-
-
 @pytest.mark.parametrize(("verb", "code"), [("GET", 200), ("POST", 409), ("PATCH", 0)])
 def test_requests_are_counted_by_verb_and_code(verb: str, code: int) -> None:
     telemetry = Telemetry()
     telemetry.requested(verb, code)
     assert told(telemetry)["precision_operator_api_requests_total", str(code), verb] == 1
-
-
-def test_no_series_tells_when_it_began() -> None:
-    assert "_created" not in Telemetry().text().decode()

@@ -1,7 +1,5 @@
 """ConfigMaps that profiles name: each is read as it is when its profile comes, and none is kept that nobody names."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

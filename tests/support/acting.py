@@ -1,7 +1,5 @@
 """An actor in a fake cluster, and the start of an agent that it is tried with."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -66,7 +64,6 @@ class Scene:
         return view
 
     def attempt(self) -> ReportAttempt:
-        """The newest attempt of the report."""
         attempt = self.status().attempt
         assert attempt is not None
         return attempt
@@ -78,7 +75,6 @@ class Scene:
         return status
 
     def run(self) -> ReportRun:
-        """The run of the report's figures."""
         run = self.status().run
         assert run is not None
         return run
@@ -103,7 +99,6 @@ class Scene:
         return job, pod
 
     def held(self, kind: ObjectKind) -> list[str]:
-        """Names of what the cache holds."""
         return [raw["metadata"]["name"] for raw in self.cache.all(kind).values()]
 
     def asked(self, method: str) -> list[str]:

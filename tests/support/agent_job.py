@@ -1,7 +1,5 @@
 """A Job that runs the agent on one node, as the operator would make it: for tests of what lies below the operator."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from precision_api.exchange.request import MeasurementRequest, RequestNode, request_json
@@ -12,7 +10,6 @@ from tests.support.result_objects import request
 
 
 def request_for(node: str, product: ProductClass) -> MeasurementRequest:
-    """A small request for this node."""
     facts = RequestNode(name=node, uid=f"uid-of-{node}", product=product, gpus=HARDWARE[product].gpus)
     return request(node=facts, recipes=("bf16", "fp8_current"))
 

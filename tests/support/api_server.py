@@ -1,7 +1,5 @@
 """A plain HTTPS client for the lab's API server: status code and decoded body, errors included."""
 
-from __future__ import annotations
-
 import base64
 import copy
 import json
@@ -34,9 +32,12 @@ class ApiServer:
         self._headers = {"Authorization": f"Bearer {user['token']}"} if "token" in user else {}
         self._tls = ssl.create_default_context(cadata=_pem(cluster, "certificate-authority", kubeconfig).decode())
         if "token" not in user:
-            _load_certificate(self._tls, user, kubeconfig)
+            with tempfile.NamedTemporaryFile() as pair:
+                pair.write(_pem(user, "client-certificate", kubeconfig) + b"\n" + _pem(user, "client-key", kubeconfig))
+                pair.flush()
+                self._tls.load_cert_chain(pair.name)
 
-    def acting_as(self, user: str) -> ApiServer:
+    def acting_as(self, user: str) -> "ApiServer":
         """The same, as another user with all rights."""
         other = copy.copy(self)
         other._headers = {**self._headers, "Impersonate-User": user, "Impersonate-Group": "system:masters"}
@@ -70,10 +71,3 @@ def _pem(entry: dict[str, Any], key: str, kubeconfig: Path) -> bytes:
     if f"{key}-data" in entry:
         return base64.b64decode(entry[f"{key}-data"])
     return (kubeconfig.parent / entry[key]).read_bytes()
-
-
-def _load_certificate(tls: ssl.SSLContext, user: dict[str, Any], kubeconfig: Path) -> None:
-    with tempfile.NamedTemporaryFile() as pair:
-        pair.write(_pem(user, "client-certificate", kubeconfig) + b"\n" + _pem(user, "client-key", kubeconfig))
-        pair.flush()
-        tls.load_cert_chain(pair.name)

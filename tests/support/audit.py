@@ -1,7 +1,5 @@
 """The API server's audit log: every request of our programs, and how it was answered."""
 
-from __future__ import annotations
-
 import json
 from datetime import datetime
 from pathlib import Path

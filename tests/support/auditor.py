@@ -4,8 +4,6 @@ It knows the objects of the simulated cluster and the words of the specification
 An agent is a Job that has not ended, or a pod that has not.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta

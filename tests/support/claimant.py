@@ -1,7 +1,5 @@
 """Pods of others that ask for GPUs by claim, as a training job does."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -20,7 +18,6 @@ _numbers = count(1)
 
 
 def gpus(number: int, **more: Any) -> Object:
-    """A device request for so many GPUs."""
     return {"allocationMode": "ExactCount", "count": number} | more
 
 
@@ -68,7 +65,6 @@ def said_of(site: Site, pod: str) -> str:
 
 
 def runs(site: Site, pod: str) -> bool:
-    """Whether a pod of `asked` runs."""
     return bool(site.get(f"{PODS}/{pod}").get("status", {}).get("phase") == RUNS)
 
 

@@ -1,7 +1,5 @@
 """The real GPU node as one whose GPUs come by resource claim: the device plugin is gone, a DRA driver is there."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,7 +21,7 @@ class Container:
     pid: int
 
     @classmethod
-    def of(cls, pod: Object) -> Container:
+    def of(cls, pod: Object) -> "Container":
         """The program of an agent's pod."""
         pids = [pid for pid in processes_of(pod["metadata"]["uid"]) if "precision_agent" in " ".join(command_of(pid))]
         assert pids, pod["metadata"]["name"]
@@ -34,12 +32,10 @@ class Container:
         return {path.name for path in Path(f"/proc/{self.pid}/root/dev").glob("nvidia*")}
 
     def variable(self, name: str) -> str | None:
-        """A variable of its environment."""
         pairs = Path(f"/proc/{self.pid}/environ").read_text().split("\0")
         return dict(pair.partition("=")[::2] for pair in pairs).get(name)
 
     def user(self) -> int:
-        """Its user id."""
         status = Path(f"/proc/{self.pid}/status").read_text().splitlines()
         return int(next(line for line in status if line.startswith("Uid:")).split()[1])
 
@@ -81,7 +77,6 @@ class ClaimedNode:
             self.node.claim_fault.write_text("")
 
     def claims(self) -> list[Object]:
-        """Claims in the watched namespace."""
         found: list[Object] = self.installed.lab.get("resourceclaims", "--namespace", TEAM)["items"]
         return found
 

@@ -1,7 +1,5 @@
 """The real control plane as fixtures: one for a whole test run, a namespace of its own for each test."""
 
-from __future__ import annotations
-
 import os
 import uuid
 from collections.abc import Iterator
@@ -34,7 +32,6 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 @pytest.fixture(scope="session")
 def cluster(control_plane: Lab) -> Lab:
-    """The same, by its short name."""
     return control_plane
 
 

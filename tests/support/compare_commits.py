@@ -6,8 +6,6 @@ answers of `why` are compared. Each commit reads the worlds by its own tests/sup
 Without NEW the checkout is compared as it is. Exit 1 on a difference.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import json

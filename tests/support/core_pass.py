@@ -4,8 +4,6 @@ The same calls in the same order as the operator's shell makes them. The keys of
 core change, so that two commits, each with its own copy of this file, can be compared.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -192,14 +190,12 @@ def _collected(action: Collect, report: ReportView, log: str | None, now: dateti
 
 
 def _profile(item: ProfilePlan, now: datetime, nodes: int) -> dict[str, Any]:
-    """The status that is written, and the events of the change."""
     after = profile_status(item, now, nodes)
     events = [event(item.profile, note, now) for note in notes(status_before(item), after)]
     return {"uid": item.profile.uid, "key": item.profile.key, "status": ingest.status_json(after), "events": events}
 
 
 def _why(decided: Plan, observed: Observed, node: str) -> Iterator[dict[str, Any]]:
-    """What people are told of one node."""
     for answer in why(decided, observed, node):
         slow, attempt = answer.standing, answer.past.attempt
         row: dict[str, Any] = {"profile": answer.profile.key, "node": node, "job": answer.job}

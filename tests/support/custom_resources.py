@@ -1,7 +1,5 @@
 """Builders of our custom resources as a user or the operator writes them; a test adds what matters to it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from precision_api.facts.names import API_VERSION, PROFILE_KIND, REPORT_KIND
@@ -39,5 +37,4 @@ def path(namespace: str, plural: str, *rest: str) -> str:
 
 
 def condition(kind: str, status: str = "True") -> dict[str, str]:
-    """A metav1.Condition."""
     return {"type": kind, "status": status, "reason": "AllMeasured", "message": "done", "lastTransitionTime": NOW}

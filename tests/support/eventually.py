@@ -1,7 +1,5 @@
 """Waiting for what comes by itself: by looking again until a deadline, never by a pause that is hoped to be enough."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable
@@ -11,7 +9,7 @@ T = TypeVar("T")
 LOOK_SECONDS = 0.2
 
 
-def eventually(look: Callable[[], T], seconds: float = 60.0, why: Callable[[], object] | None = None) -> T:
+def eventually(look: Callable[[], T], seconds: float = 120.0, why: Callable[[], object] | None = None) -> T:
     """What `look` gives once that is true.
 
     When the time is over it fails the test with what `why` says, or else with what `look` gave last.

@@ -1,7 +1,5 @@
 """How many examples Hypothesis draws of what is slow: few in every run, ten times as many in `make fuzz`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from hypothesis import settings

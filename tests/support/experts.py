@@ -1,7 +1,5 @@
 """What a layer's experts compute, in plain torch: against which the permutation and the grouped calls are held."""
 
-from __future__ import annotations
-
 import torch
 
 from precision_agent.backends.te.steps.experts import Experts

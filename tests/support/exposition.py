@@ -1,7 +1,5 @@
 """A store of the exporter with objects in it, and the samples of what it shows."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from prometheus_client.core import Sample
@@ -13,7 +11,6 @@ from precision_operator.exporter.store import Store
 
 
 def store_of(*objects: dict[str, Any], level: Selection | Level = "detail") -> Store:
-    """A store that has seen these reports, profiles and plans, in their order."""
     store = Store(level)
     for raw in objects:
         store.see(f"{raw['kind'].lower()}s", raw)
@@ -21,5 +18,4 @@ def store_of(*objects: dict[str, Any], level: Selection | Level = "detail") -> S
 
 
 def samples_in(text: bytes) -> list[Sample]:
-    """The samples of a text as Prometheus reads it."""
     return [sample for family in text_string_to_metric_families(text.decode()) for sample in family.samples]

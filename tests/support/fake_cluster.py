@@ -1,7 +1,5 @@
 """An API server in memory: it keeps objects with uid and resourceVersion, and fails where a test tells it to."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 from collections.abc import Callable, Mapping, Sequence

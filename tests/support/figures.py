@@ -13,8 +13,6 @@ classes and functions. Branches are counted in functions with eight lines of bod
 scope (module, class, function, comprehension) counts that binds one of them as the name of a value.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import importlib.util
@@ -227,7 +225,6 @@ def read(path: Path) -> Module:
 
 
 def module_of(text: str) -> Module:
-    """What a module with this text has."""
     tree = ast.parse(text)
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     bodies = [body for function in functions if (body := _body(function))]
@@ -237,7 +234,9 @@ def module_of(text: str) -> Module:
         statements=sum(isinstance(node, ast.stmt) for node in ast.walk(tree)),
         words=_bound(symtable.symtable(text, "module", "exec")),
         types=frozenset(name for node in tree.body if (name := type_name(node))),
-        branches=tuple(_share(body) for body in bodies if _length(body) >= LEAST_LINES),
+        branches=tuple(
+            _share(body) for body in bodies if (body[-1].end_lineno or 0) - body[0].lineno + 1 >= LEAST_LINES
+        ),
     )
 
 
@@ -355,10 +354,6 @@ def branches(modules: Iterable[Module]) -> float:
 
 def _body(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.stmt]:
     return function.body[1:] if ast.get_docstring(function) is not None else function.body
-
-
-def _length(body: Sequence[ast.stmt]) -> int:
-    return (body[-1].end_lineno or 0) - body[0].lineno + 1
 
 
 def _share(body: Sequence[ast.stmt]) -> float:

@@ -3,8 +3,6 @@
 `python -m tests.support.files TIMES` prints the slowest files of all runs that had TEST_TIMES=TIMES in the environment.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections import Counter

@@ -1,7 +1,5 @@
 """Builders of fleets and plans for the planner: defaults that make sense, so that a test shows only what matters."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any

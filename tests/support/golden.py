@@ -1,7 +1,5 @@
 """Golden files: whole outputs that were looked at once and must not change unnoticed."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

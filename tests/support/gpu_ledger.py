@@ -4,26 +4,21 @@ The API server numbers all writes of a cluster in one order (resourceVersion), s
 together afterwards as they were at each instant. It knows nothing of the operator's own reading of them.
 """
 
-from __future__ import annotations
-
 import json
-import threading
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from precision_api.facts import names
 from precision_api.facts.names import GPU_RESOURCE
 from precision_lab.fleet.slices import GPU_DRIVER
 from tests.support.api_server import ApiServer
-from tests.support.eventually import eventually
-from tests.support.history import has_ended
+from tests.support.history import Watches, has_ended
 
 RESOURCE = "/apis/resource.k8s.io/v1"
 PATHS = {"claims": f"{RESOURCE}/resourceclaims", "pods": "/api/v1/pods"}
 Object = dict[str, Any]
-Kind = Literal["claims", "pods"]
 
 
 @dataclass
@@ -34,23 +29,11 @@ class _World:
     pods: dict[str, Object] = field(default_factory=dict)
 
 
-class GpuLedger:
+class GpuLedger(Watches):
     """Watches all ResourceClaims and pods of the cluster from now on, until `close`."""
 
     def __init__(self, api: ApiServer) -> None:
-        self._api = api
-        self._seen: list[tuple[int, str, str, Object]] = []
-        self._ending = threading.Event()
-        self._broken = False
-        for kind, path in PATHS.items():
-            listed = self._list(path)
-            self._seen += [(_version(item), kind, "ADDED", item) for item in listed["items"]]
-            version = listed["metadata"]["resourceVersion"]
-            threading.Thread(target=self._follow, args=(kind, path, version), daemon=True).start()
-
-    def close(self) -> None:
-        """Lets the watches run out."""
-        self._ending.set()
+        super().__init__(api, PATHS)
 
     def violations(self) -> list[str]:
         """What must never be, at any instant up to now: empty is as it must be.
@@ -80,14 +63,12 @@ class GpuLedger:
 
     def _worlds(self) -> Iterator[_World]:
         """The world after each change."""
-        eventually(self._caught_up)
-        assert not self._broken, "a watch lost its place: something may be missing"
         world = _World()
-        for _, kind, event, item in sorted(self._seen, key=lambda change: change[0]):
-            there = getattr(world, kind)
-            there.pop(item["metadata"]["uid"], None)
-            if event != "DELETED" and not (kind == "pods" and has_ended(item)):
-                there[item["metadata"]["uid"]] = item
+        for change in self.all_changes():
+            there = getattr(world, change.kind)
+            there.pop(change.uid, None)
+            if change.type != "DELETED" and not (change.kind == "pods" and has_ended(change.object)):
+                there[change.uid] = change.object
             yield world
 
     def _uuids(self) -> dict[tuple[str, str], str]:
@@ -101,33 +82,6 @@ class GpuLedger:
                 if (uuid := device.get("attributes", {}).get("uuid", {}).get("string")) is not None:
                     found[item["spec"]["pool"]["name"], device["name"]] = uuid
         return found
-
-    def _caught_up(self) -> bool:
-        """Whether all that a list shows now has been seen."""
-        seen = {(kind, item["metadata"]["uid"], version) for version, kind, _, item in list(self._seen)}
-        return all(
-            (kind, item["metadata"]["uid"], _version(item)) in seen
-            for kind, path in PATHS.items()
-            for item in self._list(path)["items"]
-        )
-
-    def _list(self, path: str) -> Object:
-        status, answer = self._api.call("GET", path)
-        assert status == 200, answer
-        return answer
-
-    def _follow(self, kind: str, path: str, version: str) -> None:
-        while not self._ending.is_set():
-            try:
-                for event in self._api.watch(path, version):
-                    if event["type"] == "ERROR":
-                        self._broken = True
-                        return
-                    version = event["object"]["metadata"]["resourceVersion"]
-                    if event["type"] != "BOOKMARK":
-                        self._seen.append((int(version), kind, event["type"], event["object"]))
-            except OSError:
-                self._ending.wait(0.1)
 
 
 def _wrong(world: _World, uuids: dict[tuple[str, str], str]) -> Iterator[str]:
@@ -201,7 +155,3 @@ def _node(pod: Object) -> str:
 
 def _is_agent(pod: Object) -> bool:
     return bool((pod["metadata"].get("labels") or {}).get(names.LABEL_APP) == names.AGENT_APP)
-
-
-def _version(item: Object) -> int:
-    return int(item["metadata"]["resourceVersion"])

@@ -1,7 +1,5 @@
 """What stands for HiGHS in its process, light to import: each finds a solution and never says a last word."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -1,7 +1,5 @@
 """Helm on our chart: what it renders, or what it says when it refuses."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import subprocess

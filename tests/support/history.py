@@ -4,10 +4,8 @@ The API server numbers all writes of a cluster in one order (resourceVersion), s
 put together afterwards as it was. A watch that lost its place would leave a gap: that fails the test.
 """
 
-from __future__ import annotations
-
 import threading
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -34,7 +32,7 @@ class Change:
     """One write: `type` is ADDED, MODIFIED or DELETED (with the object as it was last)."""
 
     version: int
-    kind: Kind
+    kind: str
     type: str
     object: Object
 
@@ -43,13 +41,12 @@ class Change:
         return str(self.object["metadata"]["uid"])
 
 
-class History:
-    """Watches one namespace from now on, until `close`."""
+class Watches:
+    """Watches lists of the API server, by the kind of what is in them, from now on, until `close`."""
 
-    def __init__(self, api: ApiServer, namespace: str, kinds: Collection[Kind] = tuple(PATHS)) -> None:
-        """`kinds`: those to watch; a definition that is changed meanwhile breaks the watches of its kind."""
+    def __init__(self, api: ApiServer, lists: Mapping[str, str]) -> None:
         self._api = api
-        self._paths = {kind: path(namespace) for kind, path in PATHS.items() if kind in kinds}
+        self._paths = lists
         self._seen: list[Change] = []
         self._ending = threading.Event()
         self._broken = False
@@ -64,18 +61,17 @@ class History:
         """Lets the watches run out."""
         self._ending.set()
 
-    def changes(self, profile_uid: str | None = None) -> list[Change]:
-        """All changes up to now, or those of one profile and what belongs to it, in the order of the cluster."""
+    def all_changes(self) -> list[Change]:
+        """All changes up to now in the order of the cluster."""
         eventually(self._caught_up)
         assert not self._broken, LOST_PLACE
-        chosen = [c for c in self._seen if profile_uid in (None, owner_uid(c))]
-        return sorted(chosen, key=lambda change: change.version)
+        return sorted(self._seen, key=lambda change: change.version)
 
     def _caught_up(self) -> bool:
         """Whether all that a list shows now has been seen."""
         return all(self._shows(kind, self._list(path)) for kind, path in self._paths.items())
 
-    def _shows(self, kind: Kind, listed: Object) -> bool:
+    def _shows(self, kind: str, listed: Object) -> bool:
         seen = [change for change in list(self._seen) if change.kind == kind]
         last = {change.uid: change.version for change in sorted(seen, key=lambda change: change.version)}
         now = {item["metadata"]["uid"]: _version(item) for item in listed["items"]}
@@ -90,7 +86,7 @@ class History:
         assert status == 200, answer
         return answer
 
-    def _follow(self, kind: Kind, path: str, version: str) -> None:
+    def _follow(self, kind: str, path: str, version: str) -> None:
         while not self._ending.is_set():
             try:
                 for event in self._api.watch(path, version):
@@ -102,6 +98,18 @@ class History:
                         self._seen.append(Change(_version(event["object"]), kind, event["type"], event["object"]))
             except OSError:
                 self._ending.wait(0.1)  # the connection was lost: go on from where it was
+
+
+class History(Watches):
+    """Watches one namespace from now on, until `close`."""
+
+    def __init__(self, api: ApiServer, namespace: str, kinds: Collection[Kind] = tuple(PATHS)) -> None:
+        """`kinds`: those to watch; a definition that is changed meanwhile breaks the watches of its kind."""
+        super().__init__(api, {kind: path(namespace) for kind, path in PATHS.items() if kind in kinds})
+
+    def changes(self, profile_uid: str | None = None) -> list[Change]:
+        """All changes up to now, or those of one profile and what belongs to it, in the order of the cluster."""
+        return [change for change in self.all_changes() if profile_uid in (None, owner_uid(change))]
 
 
 def _version(item: Object) -> int:

@@ -5,8 +5,6 @@ layer more, which no node has and which takes so many seconds to send. It is the
 lists, a line each, and under no other.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

@@ -1,7 +1,5 @@
 """Precision Profiler as its users have it: the chart installed by Helm, with the images just built, on real nodes."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Iterator, Mapping, Sequence
@@ -56,7 +54,7 @@ class Installed:
         """kubectl in the release's namespace."""
         return self.lab.kubectl(*words, f"--namespace={self.release.namespace}", stdin=stdin)
 
-    def apply(self, name: str, **spec: Any) -> Profile:
+    def apply(self, name: str, **spec: Any) -> "Profile":
         """Applies a profile in the watched namespace."""
         self.lab.apply(profile_manifest(name, **spec))
         return Profile(self.lab, name)

@@ -1,7 +1,5 @@
 """kubectl against the lab's cluster: what a user would type, and what they would see."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Which Kubernetes the lab's cluster plays: its own version, or an older one that its programs emulate."""
 
-from __future__ import annotations
-
 import os
 
 EMULATED = os.environ.get("PRECISION_KUBERNETES", "")

@@ -4,8 +4,6 @@ A Job of a queue is held (suspended), given a flavor by its pod's label expressi
 its nodeSelector, and perhaps taken back, with the nodeSelector that it had.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal

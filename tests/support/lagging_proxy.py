@@ -4,8 +4,6 @@ It listens on loopback without TLS and passes everything on, credentials include
 requests meet trouble is counted out (every third, every seventh), not drawn, so that a run can be repeated.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import queue

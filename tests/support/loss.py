@@ -1,7 +1,5 @@
 """Losing a node in the middle of its run."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from precision_api.facts import names

@@ -1,7 +1,5 @@
 """Builders of raw Node and ResourceSlice objects, as kubectl prints them: a test names only what matters to it."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -23,6 +21,7 @@ def node_object(
     ready: str = "True",
     unschedulable: bool = False,
     images: Sequence[str] = (AGENT_IMAGE,),
+    boot: str = "",
     **meta: Any,
 ) -> dict[str, Any]:
     """A ready node with eight H100 and the agent's image unless told otherwise.
@@ -42,6 +41,7 @@ def node_object(
             "capacity": offered if capacity is None else {"cpu": "96", **capacity},
             "conditions": [{"type": "Ready", "status": ready, "reason": "KubeletReady"}],
             "images": [{"names": list(images)}],
+            **({"nodeInfo": {"bootID": boot}} if boot else {}),
         },
     }
 

@@ -4,8 +4,6 @@ Used by the test of coverage and by the benchmark of half-widths. The pairing he
 arithmetic by that test. Every slot is a whole one: discarded seconds, GEMMs, training step, power window.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """NVIDIA's published tables of GEMM times in our schema, and their rows."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, get_args

@@ -4,8 +4,6 @@ Skipping is how a test says that this machine lacks something. Where everything 
 skipped for any other reason is one that nobody runs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import pytest
@@ -36,7 +34,7 @@ class OnlySkip:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """A test's outcome; it carries the test's markers among its keywords."""
-        if _is_left_out(report) and not self._allowed & set(report.keywords):
+        if (report.skipped or hasattr(report, "wasxfail")) and not self._allowed & set(report.keywords):
             self._left_out.append(f"{report.nodeid}: {_reason(report)}")
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
@@ -66,11 +64,6 @@ def _names(told: str) -> frozenset[str]:
 
 def _parts(words: Iterable[str]) -> Iterable[str]:
     return (word.strip() for word in words if word.strip())
-
-
-def _is_left_out(report: pytest.TestReport) -> bool:
-    """Skipped, xfailed, or xfailed and passed after all: in each case its outcome decides nothing."""
-    return report.skipped or hasattr(report, "wasxfail")
 
 
 def _reason(report: Report) -> str:

@@ -1,10 +1,9 @@
 """The operator's own loop on an API server in memory: objects go in, what it writes is looked at."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from precision_api.exchange.result import MeasurementResult
 from precision_api.exchange.wire import encode
 from precision_operator.cluster import paths
 from precision_operator.core.observe.clock import format_time
@@ -106,13 +105,14 @@ class OperatorInMemory:
         for job in self.jobs().values():
             self._pod(job, "Running", {"running": {"startedAt": _now()}})
 
-    def end_agent(self, node: str) -> str:
-        """The agent of the node ends with a good result; the name of its pod."""
+    def end_agent(self, node: str, outcome: MeasurementResult | None = None) -> str:
+        """The agent of the node ends with a good result, or with this `outcome`; the name of its pod."""
         job = self.jobs()[node]
         meta = job["metadata"]
         job["status"] = {"conditions": [{"type": "Complete", "status": "True", "lastTransitionTime": _now()}]}
         digest = meta["annotations"]["precisionprofiler.io/request-hash"]
-        published = encode(result(run=meta["labels"]["precisionprofiler.io/run"], request_hash=digest, node=node))
+        named = {"run": meta["labels"]["precisionprofiler.io/run"], "request_hash": digest, "node": node}
+        published = encode(outcome.model_copy(update=named) if outcome is not None else result(**named))
         ended = {"terminated": {"exitCode": 0, "message": published.message.decode()}}
         name = self._pod(job, "Succeeded", ended)
         self.cluster._store(f"{JOBS}/{meta['name']}", job)

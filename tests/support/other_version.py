@@ -1,7 +1,5 @@
 """This tree as a release of another version: what upgrade and rollback are tested with until there is a tag."""
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Does a plan hold? Recomputed from the slots alone, without the planner's own schedule, program or totals."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Sequence
 

@@ -1,7 +1,5 @@
 """`kubectl precision ...` as a user has it: the plugin and its completion found by kubectl on PATH."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -31,7 +29,7 @@ class Plugin:
     folder: Path
 
     @classmethod
-    def of(cls, lab: Lab, folder: Path) -> Plugin:
+    def of(cls, lab: Lab, folder: Path) -> "Plugin":
         """The plugin for this cluster, its programs written."""
         for name, module in PROGRAMS.items():
             program = folder / name
@@ -74,7 +72,6 @@ class Plugin:
         return done.stdout
 
     def json(self, *words: str) -> Any:
-        """The document of -o json."""
         return json.loads(self(*words, "-o", "json"))
 
     def why(self, node: str, profile: Profile) -> dict[str, Any]:

@@ -1,7 +1,5 @@
 """What the nodes under measurement may draw together, told from outside: from what a watch showed and nothing else."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 from precision_api.facts import names

@@ -6,8 +6,6 @@ Taken are pretraining rows whose product and recipe are stated and which have a 
 model, in one source, release and product.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence

@@ -4,8 +4,6 @@ Objects are replaced, never changed in place, so that a step can refer to them b
 only; what the operator does to it comes in as the plain output of `core_pass`.
 """
 
-from __future__ import annotations
-
 import copy
 from datetime import datetime, timedelta
 from random import Random

@@ -1,7 +1,5 @@
 """Hypothesis strategies for any pydantic model: objects that the model accepts, drawn from its own JSON schema."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

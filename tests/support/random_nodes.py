@@ -1,7 +1,5 @@
 """Random nodes of the lab's fleet: most can be measured, some show one of the things that keep an agent away."""
 
-from __future__ import annotations
-
 from random import Random
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What an agent can leave behind: a result, one of the lab's faults of it, or what no kubelet tells."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass, replace
 from functools import cache

@@ -1,7 +1,5 @@
 """Random profiles, good and bad, as plain specs; each oddity is rare enough that most of a world still works."""
 
-from __future__ import annotations
-
 from random import Random
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Random worlds over several passes; what people do between two of them: functions, each a row of the table below."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from typing import Any

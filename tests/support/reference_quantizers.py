@@ -8,8 +8,6 @@ quantised how.
 Blocks lie along the last dimension, which must be the GEMM's contraction and a multiple of the block.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal

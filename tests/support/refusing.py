@@ -4,8 +4,6 @@ Who is refused by the webhook says so in its profile's name: `job-400` is denied
 no answer for its pod.
 """
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Builders of raw NodePrecisionReport and PrecisionProfile objects, as the API server gives them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -65,6 +63,15 @@ def report_status(results: Sequence[Mapping[str, Any]] | None = None, **run: Any
 def fresh_no_more(reason: str, since: str = "2026-11-20T06:30:00Z") -> dict[str, str]:
     """The condition of a report whose figures a new run is to replace, and why."""
     return {"type": "Fresh", "status": "False", "reason": reason, "lastTransitionTime": since}
+
+
+def acceptance(verdict: str = "Fail", reason: str = "TooSlow", **changes: Any) -> dict[str, Any]:
+    """A report's verdict; the fourth of its GPUs is the worst, and fails."""
+    checks = ["mxfp8 node -6.25 4.1 3" + " Fail" * (verdict == "Fail"), "bf16 node -6.25 4.1 3"]
+    gpus = [[f"GPU-{at}" for at in range(4)], [f"0000:1{6 + at}:00.0" for at in range(4)]]
+    made = {"verdict": verdict, "reason": reason, "decidedAt": FINISHED, "checks": checks, "message": "It is so."}
+    made |= {"reference": {"name": "gold", "sha256": "ab" * 32}}
+    return made | {"subject": {"gpus": gpus[0], "pci": gpus[1]}} | changes
 
 
 def report_object(

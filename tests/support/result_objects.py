@@ -1,7 +1,5 @@
 """Requests and results with defaults: a test says only what matters to it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from precision_api.exchange import result as results

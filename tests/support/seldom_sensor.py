@@ -1,7 +1,5 @@
 """A GPU whose sensor looks 25 ms in each 100 ms (A100, H100), under a load of which every joule is known."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Nothing is remembered outside of the objects, so that an operator can be killed 
 from what `observe` shows. Watches never lag here: our own writes enter the operator's cache with their answer.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,31 +14,10 @@ from precision_api.exchange.message import Detail, Summary
 from precision_api.exchange.result import Software
 from precision_api.exchange.summary import compact
 from precision_api.kinds.report import ReportStatus
-from precision_operator.core.attempts import manifest
-from precision_operator.core.attempts.actions import (
-    Action,
-    Adopt,
-    Close,
-    Collect,
-    Drop,
-    Keeping,
-    MarkFresh,
-    MarkStale,
-    Start,
-    Withdraw,
-)
+from precision_operator.core.attempts import actions, manifest
 from precision_operator.core.attempts.refusal import RULES, Answer, Refusals, accepted, noted, standing
+from precision_operator.core.observe import observed
 from precision_operator.core.observe.clock import format_time
-from precision_operator.core.observe.observed import (
-    JobView,
-    Observed,
-    Occupancy,
-    PodView,
-    ProfileView,
-    ReportView,
-    Settings,
-    Termination,
-)
 from precision_operator.core.observe.views import job_view, report_view
 from precision_operator.core.plan import Plan, plan
 from precision_operator.core.results import ingest
@@ -65,18 +42,18 @@ _DETAIL = Detail(lines=1, bytes=1, sha256="0" * 64)
 class SimulatedCluster:
     """All objects that matter, and the rules that no cluster breaks (checked as they happen)."""
 
-    settings: Settings = SETTINGS
+    settings: observed.Settings = SETTINGS
     now: datetime = NOW
     latest: datetime = NOW
     """The furthest that the clock has ever been."""
     nodes: dict[str, dict[str, Any]] = field(default_factory=dict)
     """By UID."""
-    profiles: dict[str, ProfileView] = field(default_factory=dict)
+    profiles: dict[str, observed.ProfileView] = field(default_factory=dict)
     """By UID."""
-    jobs: dict[str, JobView] = field(default_factory=dict)
-    pods: dict[str, PodView] = field(default_factory=dict)
+    jobs: dict[str, observed.JobView] = field(default_factory=dict)
+    pods: dict[str, observed.PodView] = field(default_factory=dict)
     """By the UID of their Job, which may be gone already."""
-    reports: dict[str, ReportView] = field(default_factory=dict)
+    reports: dict[str, observed.ReportView] = field(default_factory=dict)
     holders: dict[str, str] = field(default_factory=dict)
     """Somebody else's pod that holds the GPUs, by node name."""
     results: dict[tuple[str, str], str] = field(default_factory=dict)
@@ -112,9 +89,9 @@ class SimulatedCluster:
 
     # What the operator sees.
 
-    def observe(self, looked_at: Sequence[str] = ()) -> Observed:
+    def observe(self, looked_at: Sequence[str] = ()) -> observed.Observed:
         """The world now; of the nodes in `looked_at` also who holds their GPUs."""
-        seen = Observed(
+        seen = observed.Observed(
             own_jobs={job.uid: job.node_name for job in self.jobs.values()},
             now=self.now,
             settings=self.settings,
@@ -123,7 +100,7 @@ class SimulatedCluster:
             jobs=tuple(self.jobs.values()),
             pods=tuple(self.pods.values()),
             reports=tuple(self.reports.values()),
-            occupancy={name: Occupancy(holder, 8) for name in looked_at for holder in [self.holder(name)]},
+            occupancy={name: observed.Occupancy(holder, 8) for name in looked_at for holder in [self.holder(name)]},
         )
         self.refusals = standing(self.refusals, seen)
         return replace(seen, refusals=self.refusals)
@@ -158,47 +135,47 @@ class SimulatedCluster:
         return decided
 
     def _written(self, decided: Plan) -> Iterator[None]:
-        for action in sorted(decided.actions, key=lambda action: isinstance(action, Start)):
+        for action in sorted(decided.actions, key=lambda action: isinstance(action, actions.Start)):
             yield from self._act(action, decided)
 
-    def _act(self, action: Action, decided: Plan) -> Iterator[None]:
+    def _act(self, action: actions.Action, decided: Plan) -> Iterator[None]:
         """One write at a time; a write that the API server would refuse is left out, to be planned anew."""
         match action:
-            case Start():
+            case actions.Start():
                 yield from self._start(action, decided)
-            case Collect():
+            case actions.Collect():
                 found = summary_of(action.job, action.pod, action.drained)
                 yield from self._record(action.job, action.report, found, action.pool, action.keeping)
-            case Close():
+            case actions.Close():
                 problem = NoResult(action.said, action.outcome)
                 yield from self._record(action.job, action.report, problem, "", action.keeping)
-            case Withdraw():
+            case actions.Withdraw():
                 self._delete_job(action.job.name, action.job.uid)
                 key = (action.job.profile_uid, action.job.node_uid)
                 self._refused(key, Answer(action.job.creation_problem), "pod", action.mark)
                 yield
-            case Adopt():
+            case actions.Adopt():
                 there = self.reports[action.report.name]
                 self.reports[action.report.name] = replace(there, profile_uid=action.profile.uid)
                 yield
-            case Drop(kind="Job"):
+            case actions.Drop(kind="Job"):
                 dropped = self.jobs.get(action.name)
                 if dropped is not None and dropped.uid == action.uid and dropped.suspended:
                     self.forget(action.name)  # Kueue never let it begin: nothing has drawn power
                 self._delete_job(action.name, action.uid)
                 yield
-            case Drop():
+            case actions.Drop():
                 if action.name in self.reports and self.reports[action.name].uid == action.uid:
                     gone = self.reports.pop(action.name)
                     assert gone.node_uid not in self.nodes, "the report of a node that is there is deleted"
                     self.results.pop((gone.profile_uid, gone.node_uid), None)
                 yield
-            case MarkStale() | MarkFresh():
+            case actions.MarkStale() | actions.MarkFresh():
                 status = ingest.marked_status(action, self.now)
                 self._write_status(action.report, status)
                 yield
 
-    def _start(self, start: Start, decided: Plan) -> Iterator[None]:
+    def _start(self, start: actions.Start, decided: Plan) -> Iterator[None]:
         if start.report is not None:
             if not self._create_report(dict(start.report)):
                 return
@@ -237,7 +214,12 @@ class SimulatedCluster:
         return there.profile_uid == view.profile_uid
 
     def _record(
-        self, job: JobView, report: ReportView | None, found: Summary | NoResult, pool: str, keeping: Keeping
+        self,
+        job: observed.JobView,
+        report: observed.ReportView | None,
+        outcome: Summary | NoResult,
+        pool: str,
+        keeping: actions.Keeping,
     ) -> Iterator[None]:
         if report is None:
             body = manifest.report(job.namespace, job.profile, job.profile_uid, job.node_name, job.node_uid)
@@ -245,22 +227,22 @@ class SimulatedCluster:
                 return
             report = self.reports[body["metadata"]["name"]]
             yield
-        if isinstance(found, NoResult):
-            status = ingest.failed_status(found, job, report, self.now, keeping)
+        if isinstance(outcome, NoResult):
+            status = ingest.failed_status(outcome, job, report, self.now, keeping)
         else:
-            good = ingest.finding(found, None, "no log")
+            good = ingest.finding(outcome, None, "no log")
             status = ingest.read_status(good, job, report, pool, self.now, keeping)
             if status.hardware is not None:
-                told = {"limit_watts": self.limits.get(job.node_uid)}
-                status = status.model_copy(update={"hardware": status.hardware.model_copy(update=told)})
+                power = {"limit_watts": self.limits.get(job.node_uid)}
+                status = status.model_copy(update={"hardware": status.hardware.model_copy(update=power)})
         self._write_status(report, status)
-        if isinstance(found, Summary):
+        if isinstance(outcome, Summary):
             self.results[job.profile_uid, job.node_uid] = job.run
         yield
         self._delete_job(job.name, job.uid)
         yield
 
-    def _write_status(self, report: ReportView, status: ReportStatus) -> None:
+    def _write_status(self, report: observed.ReportView, status: ReportStatus) -> None:
         """Written through JSON, as it is stored; nothing happens to a report that is gone."""
         there = self.reports.get(report.name)
         if there is not None and there.uid == report.uid:
@@ -277,7 +259,7 @@ class SimulatedCluster:
         """The Job controller."""
         for job in self.jobs.values():
             if job.finished is None and not job.suspended and job.uid not in self.pods:
-                self.pods[job.uid] = PodView(
+                self.pods[job.uid] = observed.PodView(
                     name=f"{job.name}-x",
                     namespace=job.namespace,
                     job=job.name,
@@ -349,7 +331,7 @@ class SimulatedCluster:
         heard = (job for job in self.jobs.values() if job.node_name not in self.silent)
         return sorted(job.name for job in heard if self._phase(job) == "Running")
 
-    def _phase(self, job: JobView) -> str:
+    def _phase(self, job: observed.JobView) -> str:
         pod = self.pods.get(job.uid)
         return pod.phase if pod else ""
 
@@ -362,7 +344,7 @@ class SimulatedCluster:
         code, reason = EXITS[how]
         phase = "Succeeded" if how == "succeeded" else "Failed"
         disruption = "evicted" if how == "disrupted" else ""
-        end = Termination(code, reason, message)
+        end = observed.Termination(code, reason, message)
         self.pods[job.uid] = replace(pod, phase=phase, termination=end, disruption=disruption)
         finished: Literal["Complete", "Failed"] = "Complete" if code == 0 else "Failed"
         self.jobs[name] = replace(job, finished=finished, finished_at=self.now)
@@ -430,7 +412,7 @@ class SimulatedCluster:
         raise AssertionError(f"it does not come to rest: {self.jobs} {self.pods} {decided}")
 
 
-def summary(job: JobView) -> Summary:
+def summary(job: observed.JobView) -> Summary:
     """A good answer to the Job's request."""
     return Summary(
         run=job.run,

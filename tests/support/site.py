@@ -1,7 +1,5 @@
 """A lab with the chart installed, shared by all end-to-end tests, and one test's own corner of it."""
 
-from __future__ import annotations
-
 import itertools
 import signal
 from collections.abc import Iterator, Mapping, Sequence
@@ -67,17 +65,14 @@ class Site:
                 self.kill_operator()
 
     def get(self, path: str) -> Object:
-        """One object, or a list."""
         status, answer = self.api.call("GET", path)
         assert status == 200, answer
         return answer
 
     def items(self, path: str, profile_uid: str) -> list[Object]:
-        """What belongs to one profile in a collection."""
         return self.labelled(path, f"{names.LABEL_PROFILE_UID}={profile_uid}")
 
     def labelled(self, path: str, selector: str) -> list[Object]:
-        """What a label selector finds in a collection."""
         status, answer = self.api.call("GET", path, labelSelector=selector)
         assert status == 200, answer
         return list(answer["items"])
@@ -126,7 +121,6 @@ class Scene:
         return added
 
     def add_node_again(self, name: str) -> None:
-        """A node of a name that was there before, as a cloud replaces a machine."""
         self.lab.add_node(NodeSpec("H100", labels=((MARK, self.mark),)), name)
 
     def manifest(self, name: str = "", **spec: Any) -> Object:
@@ -135,19 +129,16 @@ class Scene:
         target = {"nodeSelector": {MARK: self.mark}, **spec.pop("target", {})}
         return profile_manifest(self.site.namespace, name or self.mark, target=target, **spec)
 
-    def apply(self, name: str = "", **spec: Any) -> Profile:
-        """Applies a profile over this scene's nodes with kubectl."""
+    def apply(self, name: str = "", **spec: Any) -> "Profile":
         manifest = self.manifest(name, **spec)
         self.lab.apply(manifest)
         return self.profile(manifest["metadata"]["name"])
 
-    def profile(self, name: str) -> Profile:
-        """A profile that is there."""
+    def profile(self, name: str) -> "Profile":
         path = paths.item(paths.profiles(self.site.namespace), name)
         return Profile(self.site, name, self.site.get(path)["metadata"]["uid"])
 
     def nodes(self) -> list[Object]:
-        """This scene's nodes, as they are now."""
         return self.site.labelled(paths.NODES, f"{MARK}={self.mark}")
 
     def close(self) -> None:
@@ -155,10 +146,11 @@ class Scene:
         for meta in self._profiles():
             self.lab.kubectl("delete", "pp", meta["name"], "-n", self.site.namespace, "--ignore-not-found")
             eventually(partial(self._has_no_jobs, meta["uid"]))
+            mine = f"{names.LABEL_PROFILE_UID}={meta['uid']}"  # not when the garbage collector comes: others compare
+            self.site.api.call("DELETE", paths.reports(self.site.namespace), labelSelector=mine)
         self.lab.kubectl("delete", "nodes", "--selector", f"{MARK}={self.mark}", "--wait=false")
 
     def _profiles(self) -> list[Object]:
-        """Metadata of those that ask for this scene's nodes."""
         profiles = self.site.get(paths.profiles(self.site.namespace))["items"]
         return [p["metadata"] for p in profiles if p["spec"]["target"]["nodeSelector"].get(MARK) == self.mark]
 
@@ -178,7 +170,7 @@ class Profile:
     def path(self) -> str:
         return paths.item(paths.profiles(self.site.namespace), self.name)
 
-    def completes(self, seconds: int = 90) -> Object:
+    def completes(self, seconds: int = 240) -> Object:
         """Waits as a user does; returns the status."""
         wait = ("wait", "--for=condition=Complete", f"pp/{self.name}", f"--timeout={seconds}s")
         self.site.lab.kubectl(*wait, f"--namespace={self.site.namespace}")

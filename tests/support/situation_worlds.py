@@ -3,8 +3,6 @@
 The node is always n1, the profile ml/nightly. What an agent left behind is read as the operator reads it.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -15,7 +13,7 @@ from precision_api.exchange.result import MeasurementResult
 from precision_api.exchange.wire import encode, read_message
 from precision_api.facts import names
 from precision_api.kinds.profile import Condition
-from precision_api.kinds.report import Quarantine, ReportRun, ReportStatus
+from precision_api.kinds.report import AcceptanceRuns, Quarantine, ReportAcceptance, ReportRun, ReportStatus
 from precision_operator.core.attempts.actions import Close, Collect
 from precision_operator.core.attempts.refusal import Answer, mark_of, noted
 from precision_operator.core.observe.clock import format_time
@@ -157,11 +155,7 @@ UNCLAIMED = {
                 ),
             ),
         ),
-        {
-            "seconds": 300,
-            "text": "Failed to prepare dynamic resources: dra.sock: connection refused",
-            "node": "n1",
-        },
+        {"seconds": 300, "text": "Failed to prepare dynamic resources: dra.sock: connection refused", "node": "n1"},
     ),
 }
 """Agents whose time to get their resource claim is over."""
@@ -248,6 +242,16 @@ def measured_for(was: Mapping[str, str], seen: Observed, ago: timedelta = MINUTE
     status = tried(basis=basis_of(seen) | dict(was), ago=ago)
     marks = seen.reports[0].rerun if seen.reports else ""
     return replace(seen, reports=(replace(report(status=status), rerun=marks),))
+
+
+def open_verdict() -> Observed:
+    """n1 was measured, and its verdict wants another run."""
+    seen = observed([profile(acceptance={"reference": {"name": "h100-jan", "sha256": "0" * 64}})])
+    runs = AcceptanceRuns(run="r1", since=format_time(NOW), ended=format_time(NOW))
+    view = measured_for({}, seen).reports[0]
+    assert view.status is not None
+    status = view.status.model_copy(update={"acceptance": ReportAcceptance(again=True, runs=runs)})
+    return replace(seen, reports=(replace(view, status=status),))
 
 
 def old_result() -> Observed:

@@ -1,7 +1,5 @@
 """For every reason that a node can have, a situation that it is the reason of, with the facts of its sentence."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from tests.support.situation_worlds import Situation

@@ -1,7 +1,5 @@
 """Situations of nodes that are not measured, or wait for their turn."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import timedelta
 
@@ -11,109 +9,93 @@ from precision_operator.core.observe.device_class import DeviceClass
 from precision_operator.core.observe.pod_requests import Requests
 from precision_operator.core.observe.stop import Stop
 from precision_operator.core.observe.tenants import ANOTHERS_POD
+from tests.support import situation_worlds as w
 from tests.support.node_objects import gpu_device, resource_slice
-from tests.support.situation_worlds import (
-    COMPLETE,
-    EIGHT_BY_CLAIM,
-    H100,
-    NVLINK,
-    POOL,
-    TWO_RACKS,
-    VFIO,
-    YIELD,
-    Situation,
-    by_claim,
-    failed_first,
-    in_a_fleet,
-    measured_for,
-    node_with,
-    of,
-    quarantined,
-    rolled,
-    taint,
-    without_room,
-)
 from tests.support.world import MINUTE, NOW, job, nodes, observed, pod, profile, report, tried
 
 NOVEL = "NVIDIA-GH200-480GB"
 OF_NOVEL = {DEFAULT_POOL_LABEL: NOVEL, "nvidia.com/gpu.count": "8"}
 """Labels of a node whose GPU is in no table."""
 
-NODES: dict[str, Situation] = {
-    "NotMatched": Situation(
+NODES: dict[str, w.Situation] = {
+    "NotMatched": w.Situation(
         observed([profile(target={"nodeNames": ["n2"]})]), {"why": "spec.target.nodeNames does not name it"}
     ),
-    "ExcludedTaint": Situation(
-        observed([profile(target={"excludeTaints": [{"key": "reserved"}]})], nodes("n1", taints=[taint("reserved")])),
+    "ExcludedTaint": w.Situation(
+        observed([profile(target={"excludeTaints": [{"key": "reserved"}]})], nodes("n1", taints=[w.taint("reserved")])),
         {"taint": "reserved=yes:NoSchedule"},
     ),
-    "MIGEnabled": Situation(
-        node_with({"nvidia.com/mig.config": "all-1g.10gb"}), {"why": "label nvidia.com/mig.config=all-1g.10gb"}
+    "MIGEnabled": w.Situation(
+        w.node_with({"nvidia.com/mig.config": "all-1g.10gb"}), {"why": "label nvidia.com/mig.config=all-1g.10gb"}
     ),
-    "GPUsSharedRenamed": Situation(
-        node_with(allocatable={"nvidia.com/gpu.shared": "16"}), {"resource": "nvidia.com/gpu.shared: 16"}
+    "GPUsSharedRenamed": w.Situation(
+        w.node_with(allocatable={"nvidia.com/gpu.shared": "16"}), {"resource": "nvidia.com/gpu.shared: 16"}
     ),
-    "GPUsShared": Situation(node_with({"nvidia.com/gpu.replicas": "4"}), {"why": "label nvidia.com/gpu.replicas=4"}),
-    "GPUsOfferedTwice": Situation(observed([profile()], slices=(EIGHT_BY_CLAIM,)), {"allocatable": 8, "published": 8}),
-    "GPUsPassedThrough": Situation(by_claim(of(VFIO)), {"gpus": 1}),
-    "UnsupportedProduct": Situation(
-        node_with({"nvidia.com/gpu.product": "Tesla-T4"}),
+    "GPUsShared": w.Situation(
+        w.node_with({"nvidia.com/gpu.replicas": "4"}), {"why": "label nvidia.com/gpu.replicas=4"}
+    ),
+    "GPUsOfferedTwice": w.Situation(
+        observed([profile()], slices=(w.EIGHT_BY_CLAIM,)), {"allocatable": 8, "published": 8}
+    ),
+    "GPUsPassedThrough": w.Situation(w.by_claim(w.of(w.VFIO)), {"gpus": 1}),
+    "UnsupportedProduct": w.Situation(
+        w.node_with({"nvidia.com/gpu.product": "Tesla-T4"}),
         {"name": "Tesla-T4", "supported": "GB200, GB300, H100, H200, B200, B300"},
     ),
-    "DRAClaimsNotSupported": Situation(
-        node_with(allocatable={"nvidia.com/gpu": "0"}, capacity={"nvidia.com/gpu": "8"}), {"why": "capacity is 8"}
+    "DRAClaimsNotSupported": w.Situation(
+        w.node_with(allocatable={"nvidia.com/gpu": "0"}, capacity={"nvidia.com/gpu": "8"}), {"why": "capacity is 8"}
     ),
-    "UnknownProduct": Situation(observed([profile()], nodes("n1", labels={})), {"why": "capacity nvidia.com/gpu: 8"}),
-    "NoGPU": Situation(observed([profile(target={"nodeNames": ["n1"]})], nodes("n1", labels={}, gpus=None)), {}),
-    "UntoleratedTaint": Situation(
-        node_with(taints=[taint("team")]),
+    "UnknownProduct": w.Situation(observed([profile()], nodes("n1", labels={})), {"why": "capacity nvidia.com/gpu: 8"}),
+    "NoGPU": w.Situation(observed([profile(target={"nodeNames": ["n1"]})], nodes("n1", labels={}, gpus=None)), {}),
+    "UntoleratedTaint": w.Situation(
+        w.node_with(taints=[w.taint("team")]),
         {"taint": "team=yes:NoSchedule", "toleration": "{key: team, operator: Equal, value: yes, effect: NoSchedule}"},
     ),
-    "MIGReconfiguring": Situation(
-        node_with({"nvidia.com/mig.config": "all-disabled", "nvidia.com/mig.config.state": "pending"}),
+    "MIGReconfiguring": w.Situation(
+        w.node_with({"nvidia.com/mig.config": "all-disabled", "nvidia.com/mig.config.state": "pending"}),
         {"why": "label nvidia.com/mig.config.state=pending"},
     ),
-    "NodeDeleting": Situation(
-        node_with(deletionTimestamp="2026-11-21T08:00:00Z"), {"why": "it has a deletionTimestamp"}
+    "NodeDeleting": w.Situation(
+        w.node_with(deletionTimestamp="2026-11-21T08:00:00Z"), {"why": "it has a deletionTimestamp"}
     ),
-    "NotReady": Situation(
-        node_with(ready="Unknown"), {"why": "condition Ready is Unknown (KubeletReady)", "node": "n1"}
+    "NotReady": w.Situation(
+        w.node_with(ready="Unknown"), {"why": "condition Ready is Unknown (KubeletReady)", "node": "n1"}
     ),
-    "NotInService": Situation(
-        node_with(taints=[taint("readiness.k8s.io/driver")]),
+    "NotInService": w.Situation(
+        w.node_with(taints=[w.taint("readiness.k8s.io/driver")]),
         {"taint": "readiness.k8s.io/driver=yes:NoSchedule", "node": "n1"},
     ),
-    "Cordoned": Situation(node_with(unschedulable=True), {"node": "n1"}),
-    "GPUsNotReady": Situation(
-        by_claim(resource_slice("NVIDIA H100 80GB HBM3", count=4, slices=2)),
+    "Cordoned": w.Situation(w.node_with(unschedulable=True), {"node": "n1"}),
+    "GPUsNotReady": w.Situation(
+        w.by_claim(resource_slice("NVIDIA H100 80GB HBM3", count=4, slices=2)),
         {
             "why": "4 GPUs in ResourceSlices of gpu.nvidia.com",
             "lack": "pool n1 has 1 of 2 ResourceSlices",
             "node": "n1",
         },
     ),
-    "GPUsTainted": Situation(
-        by_claim(of(gpu_device(0, taints=[taint("gpu.nvidia.com/xid")]))),
+    "GPUsTainted": w.Situation(
+        w.by_claim(w.of(gpu_device(0, taints=[w.taint("gpu.nvidia.com/xid")]))),
         {"gpus": "gpu-0 (gpu.nvidia.com/xid=yes:NoSchedule)", "node": "n1"},
     ),
 }
 """Which nodes: decided from the Node object alone."""
 
-TURNS: dict[str, Situation] = {
-    "DeviceClassShares": Situation(
-        replace(by_claim(EIGHT_BY_CLAIM), device_class=DeviceClass(sharing="TimeSlicing")),
+TURNS: dict[str, w.Situation] = {
+    "DeviceClassShares": w.Situation(
+        replace(w.by_claim(w.EIGHT_BY_CLAIM), device_class=DeviceClass(sharing="TimeSlicing")),
         {"name": "gpu.nvidia.com", "strategy": "TimeSlicing"},
     ),
-    "DeviceClassMissing": Situation(
-        replace(by_claim(EIGHT_BY_CLAIM), device_class=DeviceClass(exists=False)), {"name": "gpu.nvidia.com"}
+    "DeviceClassMissing": w.Situation(
+        replace(w.by_claim(w.EIGHT_BY_CLAIM), device_class=DeviceClass(exists=False)), {"name": "gpu.nvidia.com"}
     ),
-    "KeptForPod": Situation(
-        replace(by_claim(EIGHT_BY_CLAIM), yields=(YIELD,)),
+    "KeptForPod": w.Situation(
+        replace(w.by_claim(w.EIGHT_BY_CLAIM), yields=(w.YIELD,)),
         {"pod": ANOTHERS_POD, "priority": 1000, "since": format_time(NOW - MINUTE)},
     ),
-    "Busy": Situation(observed([profile()], busy={"n1": "team/train-0"}), {"pod": ANOTHERS_POD, "gpus": 8}),
-    "InsufficientCPUAndMemory": Situation(
-        without_room(Requests(cpu_millis=93_500, memory_bytes=250 * 1024**3)),
+    "Busy": w.Situation(observed([profile()], busy={"n1": "team/train-0"}), {"pod": ANOTHERS_POD, "gpus": 8}),
+    "InsufficientCPUAndMemory": w.Situation(
+        w.without_room(Requests(cpu_millis=93_500, memory_bytes=250 * 1024**3)),
         {
             "cpus": "4",
             "cpus_requested": "93500m",
@@ -123,73 +105,73 @@ TURNS: dict[str, Situation] = {
             "memory_allocatable": "256.0Gi",
         },
     ),
-    "InsufficientCPU": Situation(
-        without_room(Requests(cpu_millis=93_500)), {"wanted": "4", "requested": "93500m", "allocatable": "96"}
+    "InsufficientCPU": w.Situation(
+        w.without_room(Requests(cpu_millis=93_500)), {"wanted": "4", "requested": "93500m", "allocatable": "96"}
     ),
-    "InsufficientMemory": Situation(
-        without_room(Requests(memory_bytes=250 * 1024**3)),
+    "InsufficientMemory": w.Situation(
+        w.without_room(Requests(memory_bytes=250 * 1024**3)),
         {"wanted": "32.0Gi", "requested": "250.0Gi", "allocatable": "256.0Gi"},
     ),
-    "CheckingIdle": Situation(observed([profile()], occupancy={}), {}),
-    "MeasuredByAnotherProfile": Situation(
+    "CheckingIdle": w.Situation(observed([profile()], occupancy={}), {}),
+    "MeasuredByAnotherProfile": w.Situation(
         observed([profile(), profile("other")], jobs=(job(owner="other"),)), {"profile": "profile ml/other"}
     ),
-    "MaxConcurrentReached": Situation(rolled(None, "n2", maxConcurrent=1), {"limit": 1}),
-    "TooManyFailures": Situation(failed_first(maxFailures=1), {"failed": 2, "limit": 1}),
-    "CanaryFailed": Situation(failed_first(canary=1), {"failed": 2, "canary": 1}),
-    "CanaryFirst": Situation(rolled(None, "n2", canary=1), {"succeeded": 0, "canary": 1}),
-    "ImagePullLimitReached": Situation(
+    "MaxConcurrentReached": w.Situation(w.rolled(None, "n2", maxConcurrent=1), {"limit": 1}),
+    "TooManyFailures": w.Situation(w.failed_first(maxFailures=1), {"failed": 2, "limit": 1}),
+    "CanaryFailed": w.Situation(w.failed_first(canary=1), {"failed": 2, "canary": 1}),
+    "CanaryFirst": w.Situation(w.rolled(None, "n2", canary=1), {"succeeded": 0, "canary": 1}),
+    "ImagePullLimitReached": w.Situation(
         replace(
-            rolled(nodes("n1", "n2", images=()), maxImagePulls=1),
+            w.rolled(nodes("n1", "n2", images=()), maxImagePulls=1),
             jobs=(job("n2"),),
             pods=(pod(job("n2"), "Pending", scheduled_at=NOW),),
         ),
         {"limit": 1},
     ),
-    "PoolLimitReached": Situation(rolled(None, "n2", pools=[POOL | {"maxConcurrent": 1}]), {"limit": 1, "pool": H100}),
-    "TopologyLimitReached": Situation(
-        rolled(TWO_RACKS, "n2", perTopology=[{"key": NVLINK, "max": 1}]), {"limit": 1, "key": NVLINK, "group": "a.1"}
+    "PoolLimitReached": w.Situation(
+        w.rolled(None, "n2", pools=[w.POOL | {"maxConcurrent": 1}]), {"limit": 1, "pool": w.H100}
     ),
-    "LimitOfAnotherProfile": Situation(
+    "TopologyLimitReached": w.Situation(
+        w.rolled(w.TWO_RACKS, "n2", perTopology=[{"key": w.NVLINK, "max": 1}]),
+        {"limit": 1, "key": w.NVLINK, "group": "a.1"},
+    ),
+    "LimitOfAnotherProfile": w.Situation(
         observed(
-            [profile(), profile("other", rollout={"pools": [POOL | {"maxConcurrent": 1}]})],
+            [profile(), profile("other", rollout={"pools": [w.POOL | {"maxConcurrent": 1}]})],
             nodes("n1", "n2"),
             jobs=(job("n2", owner="other"),),
         ),
         {
             "profile": "ml/other",
-            "detail": f"the number of agents in pool {H100} has reached its limit in spec.rollout.pools (1)",
+            "detail": f"the number of agents in pool {w.H100} has reached its limit in spec.rollout.pools (1)",
         },
     ),
-    "FleetLimitReached": Situation(
-        in_a_fleet(rolled(None, "n2"), maxConcurrent=1), {"where": "in the cluster", "limit": 1}
+    "FleetLimitReached": w.Situation(
+        w.in_a_fleet(w.rolled(None, "n2"), maxConcurrent=1), {"where": "in the cluster", "limit": 1}
     ),
-    "FleetPowerUnknown": Situation(
-        in_a_fleet(observed([profile(target={"products": [NOVEL]})], nodes("n1", labels=OF_NOVEL)), powerBudgetWatts=1),
+    "FleetPowerUnknown": w.Situation(
+        w.in_a_fleet(
+            observed([profile(target={"products": [NOVEL]})], nodes("n1", labels=OF_NOVEL)), powerBudgetWatts=1
+        ),
         {"gpu": NOVEL, "label": LABEL_WATTS_PER_GPU},
     ),
-    "FleetPowerReached": Situation(
-        in_a_fleet(rolled(None, "n2"), pools=[{"name": H100, "powerBudgetWatts": 8000}]),
+    "FleetPowerReached": w.Situation(
+        w.in_a_fleet(w.rolled(None, "n2"), pools=[{"name": w.H100, "powerBudgetWatts": 8000}]),
         {
             "drawn": 5600,
             "watts": 5600,
-            "where": f"in pool {H100}",
+            "where": f"in pool {w.H100}",
             "origin": "factory limit of H100 SXM",
             "budget": 8000,
         },
     ),
-    "FleetPowerTooSmall": Situation(
-        in_a_fleet(rolled(), powerBudgetWatts=5000),
-        {
-            "watts": 5600,
-            "where": "in the cluster",
-            "origin": "factory limit of H100 SXM",
-            "budget": 5000,
-        },
+    "FleetPowerTooSmall": w.Situation(
+        w.in_a_fleet(w.rolled(), powerBudgetWatts=5000),
+        {"watts": 5600, "where": "in the cluster", "origin": "factory limit of H100 SXM", "budget": 5000},
     ),
-    "TopologyKeyMissing": Situation(rolled(perTopology=[{"key": "rack", "max": 1}]), {"key": "rack"}),
-    "PowerBudgetReached": Situation(
-        rolled(None, "n2", powerBudgetWatts=8000),
+    "TopologyKeyMissing": w.Situation(w.rolled(perTopology=[{"key": "rack", "max": 1}]), {"key": "rack"}),
+    "PowerBudgetReached": w.Situation(
+        w.rolled(None, "n2", powerBudgetWatts=8000),
         {
             "drawn": 5600,
             "watts": 5600,
@@ -198,8 +180,8 @@ TURNS: dict[str, Situation] = {
             "budget": 8000,
         },
     ),
-    "PowerBudgetTooSmall": Situation(
-        rolled(powerBudgetWatts=5000),
+    "PowerBudgetTooSmall": w.Situation(
+        w.rolled(powerBudgetWatts=5000),
         {
             "watts": 5600,
             "origin": "H100 SXM default, not yet measured",
@@ -207,52 +189,52 @@ TURNS: dict[str, Situation] = {
             "budget": 5000,
         },
     ),
-    "Ramping": Situation(rolled(None, "n2", rampSeconds=60), {"seconds": 60, "until": format_time(NOW + MINUTE)}),
-    "NotDueYet": Situation(
+    "Ramping": w.Situation(w.rolled(None, "n2", rampSeconds=60), {"seconds": 60, "until": format_time(NOW + MINUTE)}),
+    "NotDueYet": w.Situation(
         observed([profile(schedule={"cron": "0 12 * * *"})]), {"at": format_time(NOW + timedelta(hours=3))}
     ),
-    "GPUsMissing": Situation(
-        measured_for(
+    "GPUsMissing": w.Situation(
+        w.measured_for(
             {"hardware": "H100/8/"},
-            node_with(allocatable={"nvidia.com/gpu": "7"}, capacity={"nvidia.com/gpu": "8"}),
+            w.node_with(allocatable={"nvidia.com/gpu": "7"}, capacity={"nvidia.com/gpu": "8"}),
         ),
         {"gpus": 7, "all": 8, "node": "n1"},
     ),
-    "Quarantined": Situation(quarantined(), {"runs": "3 runs", "why": "AgentCrashed", "node": "n1"}),
-    "Retrying": Situation(
+    "Quarantined": w.Situation(w.quarantined(), {"runs": "3 runs", "why": "AgentCrashed", "node": "n1"}),
+    "Retrying": w.Situation(
         observed(
             [profile()], reports=(report(status=tried("failed", failures=1, message="It crashed.", ago=0 * MINUTE)),)
         ),
         {"attempt": 1, "why": "It crashed.", "retry": 1, "limit": 2, "until": format_time(NOW + MINUTE)},
     ),
-    "BackingOff": Situation(
+    "BackingOff": w.Situation(
         observed([profile()], reports=(report(status=tried("disrupted", reason="Disrupted", ago=0 * MINUTE)),)),
         {"why": "Disrupted", "until": format_time(NOW + timedelta(seconds=30))},
     ),
-    "StoppedByAdmin": Situation(
+    "StoppedByAdmin": w.Situation(
         observed([profile()], stop=Stop("Hold", "Rack 12 is too hot.", "ConfigMap a/b")),
         {"does": "holds all agents", "words": "Rack 12 is too hot.", "origin": "ConfigMap a/b"},
     ),
-    "PlanFailed": Situation(
+    "PlanFailed": w.Situation(
         observed([profile()], reports=(report(status=tried("disrupted", finishedAt="2026-13-45T00:00:00Z")),)),
         {"why": "ValueError: month must be in 1..12"},
     ),
-    "Suspended": Situation(observed([profile(suspend=True)]), {}),
-    "ProfileNotAccepted": Situation(
+    "Suspended": w.Situation(observed([profile(suspend=True)]), {}),
+    "ProfileNotAccepted": w.Situation(
         observed([profile()], priority_class_exists=False),
         {
             "why": "PriorityClass precision-profiler-agent does not exist; without it agents could preempt "
             "other pods. Upgrade or reinstall the chart, or create it."
         },
     ),
-    "WaitsInQueue": Situation(
+    "WaitsInQueue": w.Situation(
         observed([profile(agent={"queueName": "gpus"})], jobs=(job(suspended=True),)), {"queue": "gpus"}
     ),
-    "AgentStarting": Situation(
+    "AgentStarting": w.Situation(
         observed([profile()], jobs=(job(),), pods=(pod(job(), "Pending", waiting_reason="ContainerCreating"),)),
         {"attempt": 1, "why": "ContainerCreating"},
     ),
-    "PullingImage": Situation(
+    "PullingImage": w.Situation(
         observed(
             [profile()], nodes("n1", images=()), jobs=(job(),), pods=(pod(job(), "Pending", scheduled_at=NOW - MINUTE),)
         ),
@@ -263,7 +245,7 @@ TURNS: dict[str, Situation] = {
             "until": format_time(NOW + timedelta(seconds=1740)),
         },
     ),
-    "ImagePullFailing": Situation(
+    "ImagePullFailing": w.Situation(
         observed(
             [profile()],
             jobs=(job(),),
@@ -271,7 +253,7 @@ TURNS: dict[str, Situation] = {
         ),
         {"attempt": 1, "node": "n1", "why": "not found", "until": format_time(NOW + timedelta(seconds=300))},
     ),
-    "AgentUnreachable": Situation(
+    "AgentUnreachable": w.Situation(
         observed(
             [profile()],
             nodes("n1", ready="Unknown"),
@@ -285,17 +267,25 @@ TURNS: dict[str, Situation] = {
             "until": f"at {format_time(NOW + timedelta(seconds=51))}",
         },
     ),
-    "AgentUnschedulable": Situation(
-        observed([profile()], jobs=(job(),), pods=(pod(job(), "Pending", unschedulable="0/9 nodes are available"),)),
-        {"attempt": 1, "why": "0/9 nodes are available"},
+    "AgentUnschedulable": w.Situation(
+        observed(
+            [profile()],
+            jobs=(job(),),
+            pods=(pod(job(), "Pending", unschedulable="9 node(s) didn't satisfy existing pods anti-affinity rules"),),
+        ),
+        {
+            "attempt": 1,
+            "why": "9 node(s) didn't satisfy existing pods anti-affinity rules; they may be of a pod of any namespace: "
+            "see docs/security.md, What the cluster must enforce",
+        },
     ),
-    "AgentRunning": Situation(
+    "AgentRunning": w.Situation(
         observed([profile()], jobs=(job(),), pods=(pod(job()),)), {"attempt": 1, "job": job().name}
     ),
-    "Collecting": Situation(
-        observed([profile()], jobs=(COMPLETE,), pods=(pod(COMPLETE, "Succeeded", "{}"),)), {"attempt": 1}
+    "Collecting": w.Situation(
+        observed([profile()], jobs=(w.COMPLETE,), pods=(pod(w.COMPLETE, "Succeeded", "{}"),)), {"attempt": 1}
     ),
-    "Measured": Situation(
+    "Measured": w.Situation(
         observed([profile()], reports=(report(status=tried()),)), {"attempt": 1, "node": report().node_name}
     ),
 }

@@ -1,7 +1,5 @@
 """A small model, and a workload that takes it from a ConfigMap."""
 
-from __future__ import annotations
-
 from typing import Any
 
 SMALL_LLAMA: dict[str, Any] = {

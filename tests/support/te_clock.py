@@ -1,7 +1,5 @@
 """A made-up GPU whose clock falls under load, and the sensor that tells it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A made-up GPU that counts microseconds, and the engine over it: a test knows what must come out."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -46,7 +44,6 @@ class FakeGpu:
     now: float = 0.0
     gap: float = 0.0
     events: list[dict[str, Any]] | None = None
-    seconds_of_sleep: float = 0.0
     graph: int = 0
 
     def kernel(self, name: str, microseconds: float) -> None:

@@ -4,8 +4,6 @@ Errors are of the size that the reference quantizers give, times are a made-up G
 knows what must come out. Kernels have names that were seen on GPUs.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -130,18 +128,15 @@ class _Product(torch.autograd.Function):
             return found if module.fused else found.to(weight.dtype)
 
         if module.fused:
-            _into_main_grad(ctx.owner, weight_gradient(), overwrites=ctx.first is True)
+            # As the GEMM writes it: in FP32, over what the first micro batch finds there, else added to it.
+            sums, gradient = ctx.owner.main_grad, weight_gradient()
+            assert sums.dtype == torch.float32
+            sums.copy_(gradient) if ctx.first is True else sums.add_(gradient)
             return dx, None, None, None
         if module.delayed:
             module.store.append((weight, weight_gradient))
             return dx, None, None, None
         return dx, weight_gradient(), None, None
-
-
-def _into_main_grad(weight: Any, gradient: torch.Tensor, overwrites: bool) -> None:
-    """As the GEMM writes it: in FP32, over what the first micro batch finds there, else added to it."""
-    assert weight.main_grad.dtype == torch.float32
-    weight.main_grad.copy_(gradient) if overwrites else weight.main_grad.add_(gradient)
 
 
 def _times(world: World, a: torch.Tensor, b: torch.Tensor, recipe: Recipe) -> torch.Tensor:

@@ -1,7 +1,5 @@
 """The parts of te_fake that layers of experts and of latent attention are made of; numbers are right, times made up."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any

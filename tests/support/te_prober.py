@@ -1,7 +1,5 @@
 """Tries recipes where a test says, in place of a process of its own."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -9,15 +7,11 @@ from precision_agent.backends.te.tiers.probe import Ended
 from precision_api.facts.recipes import Recipe
 
 
-def _no_process(recipe: Recipe) -> Ended:
-    return Ended(1, "", "")
-
-
 @dataclass
 class FakeProber:
     """Answers by `answer`; `alive` from the first question until it is ended."""
 
-    answer: Callable[[Recipe], Ended] = _no_process
+    answer: Callable[[Recipe], Ended] = lambda recipe: Ended(1, "", "")
     alive: bool = False
 
     def ask(self, recipe: Recipe) -> Ended:

@@ -6,8 +6,6 @@ CLONE is a git clone (bare will do) of NVIDIA/TransformerEngine; UNPACKED the fo
 version whose tag the clone lacks. The result is agent/precision_agent/backends/te_signatures.json.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import hashlib
@@ -80,7 +78,8 @@ def of_version(read: Reader) -> dict[str, str]:
     Names that `transformer_engine.pytorch` does not export are left out; `exports` lists those that it does.
     """
     found = {}
-    exported = _exports(read(f"{PYTORCH}/__init__.py") or "")
+    tree = ast.walk(ast.parse(read(f"{PYTORCH}/__init__.py") or ""))
+    exported = {a.asname or a.name for node in tree if isinstance(node, ast.ImportFrom) for a in node.names}
     for symbol in SYMBOLS:
         first = symbol.public.split(".")[1]
         if symbol.public.startswith("pytorch.") and symbol.public.count(".") < 3 and first not in exported | {
@@ -130,11 +129,6 @@ def _written(arguments: ast.arguments, method: bool) -> str:
     arguments.defaults = [ast.Constant(...) for _ in arguments.defaults]
     arguments.kw_defaults = [default and ast.Constant(...) for default in arguments.kw_defaults]
     return f"({ast.unparse(arguments)})"
-
-
-def _exports(text: str) -> set[str]:
-    nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ImportFrom)]
-    return {alias.asname or alias.name for node in nodes for alias in node.names}
 
 
 @cache

@@ -1,7 +1,5 @@
 """The audit log is read while the API server writes it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

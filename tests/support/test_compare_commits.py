@@ -1,7 +1,5 @@
 """The comparison of two commits is alive: a tree equals itself, and a planted difference is named."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """What the figures of the structure count."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -24,8 +22,14 @@ class Row:
 '''
 
 
-def test_modules_that_import_each_other_are_a_cycle() -> None:
+def test_cycles_doubled_names_branches_and_lines_of_code_are_counted() -> None:
     assert cycles({"a": ["b"], "b": ["c"], "c": ["a"], "d": ["a"]}) == [frozenset("abc")]
+    assert doubled([module_of("class Row: ...\nclass Own: ...\n"), module_of("Row = dict[str, int]\n")]) == ("Row",)
+    assert branches([module_of(LONG), module_of("def g(x):\n    return 1 if x else 2\n")]) == 3 / 8
+    module = module_of(DOCUMENTED)
+    assert (module.lines, module.code, module.statements) == (11, 5, 5)
+    files = [Path("a/__init__.py"), Path("a/b.py"), Path("a/c/__init__.py"), Path("a/c/d.py"), Path("a/c/e.py")]
+    assert widest(files) == Folder("c", 2)
 
 
 def test_imports_within_functions_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,19 +41,6 @@ def test_imports_within_functions_count(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.syspath_prepend(tmp_path)
     names = frozenset({"made_up_package.one", "made_up_package.other"})
     assert figures.figures_of_installed("made_up_package").cycles == (names,)
-
-
-def test_a_class_and_an_alias_of_one_name_are_a_name_defined_twice() -> None:
-    assert doubled([module_of("class Row: ...\nclass Own: ...\n"), module_of("Row = dict[str, int]\n")]) == ("Row",)
-
-
-def test_branches_are_counted_in_functions_of_eight_lines_or_more() -> None:
-    assert branches([module_of(LONG), module_of("def g(x):\n    return 1 if x else 2\n")]) == 3 / 8
-
-
-def test_blank_lines_comments_and_docstrings_are_no_code() -> None:
-    module = module_of(DOCUMENTED)
-    assert (module.lines, module.code, module.statements) == (11, 5, 5)
 
 
 @pytest.mark.parametrize(
@@ -64,8 +55,3 @@ def test_blank_lines_comments_and_docstrings_are_no_code() -> None:
 )
 def test_each_scope_counts_that_binds_one_of_the_seven_words(text: str, number: int) -> None:
     assert module_of(text).words == number
-
-
-def test_a_folder_has_its_modules_alone() -> None:
-    files = [Path("a/__init__.py"), Path("a/b.py"), Path("a/c/__init__.py"), Path("a/c/d.py"), Path("a/c/e.py")]
-    assert widest(files) == Folder("c", 2)

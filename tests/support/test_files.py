@@ -1,7 +1,5 @@
 """The times of test files, tried on small ones."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

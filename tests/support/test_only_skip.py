@@ -1,7 +1,5 @@
 """The option that makes skipping a failure, tried on small test files."""
 
-from __future__ import annotations
-
 import pytest
 
 CONFIGURATION = """[pytest]

@@ -1,7 +1,5 @@
 """The house stays in order: no modules that import each other in a circle, and no folder that is too full."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 from tests.support.figures import PACKAGES, ROOT, all_imports, cycles, imports_of

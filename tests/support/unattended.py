@@ -1,7 +1,5 @@
 """A node whose kubelet the test plays, or lets die: the API server is real, and nobody else writes there."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any

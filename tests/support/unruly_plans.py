@@ -1,7 +1,5 @@
 """What stands for the planner in a plan's process, light to import: hangs, takes all memory or solves as it is told."""
 
-from __future__ import annotations
-
 import time
 
 from precision_operator.planner.answer.work import DATA_BYTES, MEMORY_BYTES, Work, solved

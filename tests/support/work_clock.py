@@ -1,7 +1,5 @@
 """A clock whose time passes with work, not with the wall's: the same on every machine, however busy it is."""
 
-from __future__ import annotations
-
 import sys
 from types import FrameType, TracebackType
 from typing import Any, Self

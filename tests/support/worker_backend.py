@@ -1,7 +1,5 @@
 """A device for worker processes: real time, and a fault by recipe."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -1,7 +1,5 @@
 """Builders of what the operator's core decides from: a test names only what matters to it, the rest has defaults."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -9,24 +7,14 @@ from typing import Any
 from precision_api.facts.names import FRESH, job_name, report_name
 from precision_api.kinds.profile import Condition, ProfileSpec
 from precision_api.kinds.report import ReportAttempt, ReportHardware, ReportRun, ReportStatus
+from precision_operator.core.observe import observed as seen
 from precision_operator.core.observe.clock import format_time
-from precision_operator.core.observe.observed import (
-    AcceptedProfile,
-    JobView,
-    Observed,
-    Occupancy,
-    PodView,
-    ProfileView,
-    ReportView,
-    Settings,
-    Termination,
-)
 from tests.support.node_objects import AGENT_IMAGE, node_object
 
 NOW = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
-IDLE = Occupancy(None)
-SETTINGS = Settings(
+IDLE = seen.Occupancy(None)
+SETTINGS = seen.Settings(
     agent_image=AGENT_IMAGE,
     allowed_images=("registry.example/",),
     priority_class="precision-profiler-agent",
@@ -40,18 +28,18 @@ def spec(**changes: Any) -> ProfileSpec:
     return ProfileSpec.model_validate({"workload": WORKLOAD} | changes)
 
 
-def profile(name: str = "nightly", **changes: Any) -> ProfileView:
+def profile(name: str = "nightly", **changes: Any) -> seen.ProfileView:
     """A profile; names of ProfileView's fields replace those, anything else goes into its spec."""
     own = {"namespace", "uid", "generation", "created", "problem", "status", "deleting", "rerun"}
     fields = {key: changes.pop(key) for key in own & changes.keys()}
     defaults: dict[str, Any] = {"namespace": "ml", "uid": f"uid-{name}", "generation": 1, "created": NOW}
-    return ProfileView(name=name, spec=None if "problem" in fields else spec(**changes), **(defaults | fields))
+    return seen.ProfileView(name=name, spec=None if "problem" in fields else spec(**changes), **(defaults | fields))
 
 
-def accepted(of: ProfileView) -> AcceptedProfile:
+def accepted(of: seen.ProfileView) -> seen.AcceptedProfile:
     """The same profile, as the operator takes it once it has found nothing wrong with it."""
     assert of.spec is not None
-    return AcceptedProfile.of(of, of.spec)
+    return seen.AcceptedProfile.of(of, of.spec)
 
 
 def at_once(limit: int | str) -> dict[str, Any]:
@@ -64,12 +52,12 @@ def nodes(*names: str, **changes: Any) -> dict[str, dict[str, Any]]:
     return {f"uid-{name}": node_object(name=name, **changes) for name in names}
 
 
-def job(node: str = "n1", owner: str = "nightly", run: str = "r1", attempt: int = 1, **changes: Any) -> JobView:
+def job(node: str = "n1", owner: str = "nightly", run: str = "r1", attempt: int = 1, **changes: Any) -> seen.JobView:
     """A live Job of the profile `owner` on `node`."""
     profile_uid, node_uid = f"uid-{owner}", changes.pop("node_uid", f"uid-{node}")
     name = job_name(profile_uid, node_uid, run, attempt)
     defaults: dict[str, Any] = {"namespace": "ml", "uid": f"uid-{name}", "request_hash": "ab" * 32, "created": NOW}
-    return JobView(
+    return seen.JobView(
         name=name,
         profile=owner,
         profile_uid=profile_uid,
@@ -81,15 +69,17 @@ def job(node: str = "n1", owner: str = "nightly", run: str = "r1", attempt: int 
     )
 
 
-def pod(of: JobView, phase: str = "Running", message: str | None = None, exit_code: int = 0, **changes: Any) -> PodView:
+def pod(
+    of: seen.JobView, phase: str = "Running", message: str | None = None, exit_code: int = 0, **changes: Any
+) -> seen.PodView:
     """The pod of a Job; with a `message` or another exit code than 0 its container has ended."""
     ended = message is not None or exit_code != 0
     defaults: dict[str, Any] = {"created": of.created, "node_name": of.node_name, "holds_gpus": True}
     if phase == "Pending" and "scheduled_at" not in changes:
         defaults |= {"node_name": "", "holds_gpus": False}
     if ended:
-        defaults["termination"] = Termination(exit_code, "Completed" if exit_code == 0 else "Error", message or "")
-    return PodView(
+        defaults["termination"] = seen.Termination(exit_code, "Completed" if exit_code == 0 else "Error", message or "")
+    return seen.PodView(
         name=f"{of.name}-x",
         namespace=of.namespace,
         job=of.name,
@@ -101,12 +91,14 @@ def pod(of: JobView, phase: str = "Running", message: str | None = None, exit_co
     )
 
 
-def report(node: str = "n1", owner: str = "nightly", status: ReportStatus | None = None, **changes: Any) -> ReportView:
+def report(
+    node: str = "n1", owner: str = "nightly", status: ReportStatus | None = None, **changes: Any
+) -> seen.ReportView:
     """The report of the profile `owner` on `node`."""
     node_uid = changes.pop("node_uid", f"uid-{node}")
     name = report_name(owner, node_uid)
     defaults: dict[str, Any] = {"namespace": "ml", "uid": f"uid-{name}", "profile_uid": f"uid-{owner}"}
-    return ReportView(
+    return seen.ReportView(
         name=name, profile=owner, node_name=node, node_uid=node_uid, status=status, **(defaults | changes)
     )
 
@@ -137,19 +129,19 @@ def gone(since: timedelta) -> ReportStatus:
 
 
 def observed(
-    profiles: Sequence[ProfileView] = (),
+    profiles: Sequence[seen.ProfileView] = (),
     fleet: Mapping[str, Mapping[str, Any]] | None = None,
     busy: Mapping[str, str] | None = None,
     **changes: Any,
-) -> Observed:
+) -> seen.Observed:
     """The world at NOW: every node has been looked at and is idle, but for those that `busy` names with their pod.
 
     All Jobs are the leader's own, as far as it remembers, unless `own_jobs` says otherwise.
     """
     known = nodes("n1") if fleet is None else fleet
     names = [str(node["metadata"]["name"]) for node in known.values()]
-    looks = {name: Occupancy((busy or {}).get(name), 8 if name in (busy or {}) else 0) for name in names}
+    looks = {name: seen.Occupancy((busy or {}).get(name), 8 if name in (busy or {}) else 0) for name in names}
     defaults: dict[str, Any] = {"now": NOW, "settings": SETTINGS, "occupancy": looks}
     defaults["own_jobs"] = {pod.job_uid: pod.node_name for pod in changes.get("pods", ())}
     defaults["own_jobs"] |= {job.uid: job.node_name for job in changes.get("jobs", ())}
-    return Observed(profiles=tuple(profiles), nodes=known, **(defaults | changes))
+    return seen.Observed(profiles=tuple(profiles), nodes=known, **(defaults | changes))

@@ -1,7 +1,5 @@
 """Builds the backend of one device inside its process; imports only the one that was asked for."""
 
-from __future__ import annotations
-
 import importlib
 import os
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """torch's profiler as the GPU backends use it: kernels of some work, told by the modules that launched them."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -5,8 +5,6 @@ in the result, and a result with one of them says that it is simulated. Needs no
 it is given: its clock is the sum of the seconds that it was asked to measure.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 import time
@@ -130,10 +128,12 @@ class Replay:
         if self._hits(variant, "silent_fallback"):
             verdict = Verification(verdict="fallback", share=0.0, message=f"replayed: {FAULTS['silent_fallback']}")
             return Probe("ok", verification=verdict)
+        message = "replayed: no kernel ran"
         if how == "emulated":
             reason = f"{self.part.product} runs {variant.recipe} through the kernels of mxfp8"
-            return Probe("emulated", reason, Verification(verdict="emulated", message="replayed: assumed"))
-        return Probe("ok", verification=Verification(verdict="assumed", message="replayed: no kernel ran"))
+            would = Verification(verdict="assumed", message=f"{message}; it would be emulated")
+            return Probe("emulated", reason, would)
+        return Probe("ok", verification=Verification(verdict="assumed", message=message))
 
     def prepare(self, case: Case, variant: Variant) -> Failure | None:
         """Nothing is to be prepared."""

@@ -4,8 +4,6 @@ They are read by the same arithmetic as real ones. There are samples within the 
 between them is of no figure.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 

@@ -1,7 +1,5 @@
 """The published figures of a product, and what is assumed where nothing is published: the tables behind the replay."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterator, Mapping
@@ -68,7 +66,11 @@ class ReplayOptions:
 
 @dataclass(frozen=True, slots=True)
 class Law:
-    """Seconds of one call of a recipe: c + b (mk + kn) + a mnk, with b for quantising the operands; none below 0."""
+    """Seconds of one call of a recipe: c + b (mk + kn) + a mnk, with b for quantising the operands; none below 0.
+
+    Experts of one call are one GEMM of all their rows: their weights' cast is that of one expert's, for those of all
+    are cast together in the first micro batch of a step and kept for the others.
+    """
 
     call: float
     element: float
@@ -76,7 +78,8 @@ class Law:
 
     def seconds(self, gemm: Gemm) -> float:
         """Of one of the `groups` multiplications of a call."""
-        elements = gemm.k * (gemm.m + gemm.n)
+        weights = gemm.k * gemm.n / (1 if gemm.pass_ == "wgrad" else gemm.groups)
+        elements = gemm.k * gemm.m + weights
         return self.call / gemm.groups + self.element * elements + self.multiply_add * gemm.m * gemm.k * gemm.n
 
 
@@ -100,9 +103,11 @@ class Published:
         if like is None:
             return None
         name, factor = like
-        _, ratio = min(self.ratios[case.mode, case.pass_], key=lambda published: _distance(published[0], case))
+        ratios = [(_distance(gemm, case), by_recipe[name]) for gemm, by_recipe in self.ratios[case.mode, case.pass_]]
+        near = [(1 / max(distance, 1e-9), math.log(ratio)) for distance, ratio in ratios]
+        ratio = math.exp(sum(weight * log for weight, log in near) / sum(weight for weight, _ in near))
         stretch = self.stretch.get(name, self.stretch["other"])
-        return self.laws[case.mode][name].seconds(case) * ratio[name] * factor * stretch
+        return self.laws[case.mode][name].seconds(case) * ratio * factor * stretch
 
 
 def families() -> tuple[str, ...]:
@@ -167,8 +172,8 @@ def assumptions(device: Part, figures: Published, options: ReplayOptions, loss: 
         "verification": "no kernel ran: the verdict is what the table of recipes expects of this hardware",
         "gemms.seconds": f"published for CodonFM 5B on {figures.gemm_part}, {device.name} at "
         f"{figures.stretch['other']:.3g} of its seconds, {source}; GEMMs of which only a sum is published share it, "
-        "and others get seconds, as c a call + b (mk + kn) + a mnk, by recipe, times what the nearest published shape "
-        "is over that; "
+        "and others get seconds, as c a call + b (mk + kn) + a mnk, by recipe, times what published shapes are over "
+        "that, weighted by nearness; experts of one call count as one GEMM of all their rows; "
         "fp8_block and nvfp4_no_rht, where not published, in a fixed proportion to mxfp8, fp8_current and nvfp4",
         "training.tokens_per_second": "the step's GEMMs as above and a rest that no recipe speeds up: the head, "
         f"attention at {ATTENTION_SHARE} of the time of bf16's GEMMs of as many FLOPs, and "

@@ -6,8 +6,6 @@ both run along k; dgrad and wgrad hold one operand the other way round, and its 
 quantisation. Gradients are E5M2, all else E4M3 (the HYBRID format of Transformer Engine).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

@@ -4,8 +4,6 @@ Kernel names are not available on the CPU, and from numerical errors alone no ve
 path was never run on a GPU. A mixture of experts has no training step here.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import resource
@@ -24,6 +22,7 @@ from precision_agent.cases import Case, GemmCase, TrainingCase, Variant
 from precision_agent.power import nvml
 from precision_agent.power.aliasing import pauses
 from precision_agent.precision.verification import ERROR_BANDS, numeric_verdict
+from precision_agent.protocol import Part
 from precision_api.exchange.exits import DEVICE_MISSING, INVALID_REQUEST
 from precision_api.exchange.request import MeasurementRequest, digest
 from precision_api.exchange.result import Backend as BackendName
@@ -122,13 +121,7 @@ class TorchGemm:
             return Failure(reason=reason, message=f"{case.name} {case.pass_}: {error}"[:500])
 
     def power_window(
-        self,
-        variant: Variant,
-        part: protocol.Part,
-        seconds: float,
-        longest_pause_seconds: float,
-        seed: int,
-        calls: int = 1,
+        self, variant: Variant, part: Part, seconds: float, longest_pause_seconds: float, seed: int, calls: int = 1
     ) -> protocol.Sample | Failure:
         """One part of the short model's step, again and again."""
         model = self._model(variant)

@@ -6,8 +6,6 @@ out: rotary positions, biases, sliding windows (every layer attends to the whole
 which is in none of the regions. The optimizer is Adam.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from itertools import pairwise

@@ -4,10 +4,9 @@ Pure. A kernel runs later than it was launched: it belongs to the ranges that we
 called, found by the correlation id that both carry.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby
 from statistics import median
 from typing import Any
@@ -22,8 +21,6 @@ LAUNCHES = frozenset({"cuda_runtime", "cuda_driver"})
 GRAPH_LAUNCHES = frozenset({"cudaGraphLaunch", "cuGraphLaunch"})
 US = 1e-6
 DENSE_REGIONS: frozenset[RegionName] = frozenset({"dense_forward", "dense_backward"})
-OF_A_GEMM = frozenset({"splitk-reduction", "cublaslt-epilogue"})
-"""Rules for kernels that multiply nothing but end a library's GEMM: a call of it isn't over before them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +48,7 @@ class Launch:
     @property
     def multiplies(self) -> bool:
         """Whether it is a GEMM or ends one. So is what no rule knows: kernel-only time is never told too small."""
-        read = classify(self.name)
-        return read.kernel_class != "not_a_gemm" or read.rule in OF_A_GEMM
+        return classify(self.name).of_a_gemm
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +66,7 @@ def range_name(pass_: str = "", module: str = "", region: str = "") -> str:
 
 
 def launches(trace: Mapping[str, Any]) -> tuple[Launch, ...]:
-    """All GPU work of the trace, in the order of its start; none where no kernel is in it.
-
-    Copies and fills alone are what is left where a profiler sees no kernels: their time is nobody's step.
-    """
+    """All GPU work of the trace, in the order of its start; none where a profiler saw nothing but copies and fills."""
     events = [event for event in trace.get("traceEvents", ()) if event.get("ph") == "X"]
     called = {
         event["args"]["correlation"]: float(event["ts"])
@@ -121,10 +114,22 @@ def gaps(launched: Iterable[Launch]) -> dict[str, float]:
     return {region: max(0.0, median(seconds)) for region, seconds in idle.items()}
 
 
-def kernel_seconds(launched: Iterable[Launch], steps: int, regions: Iterable[str] | None = None) -> float:
-    """In one of `steps` steps the time in which some kernel of these regions ran; left out: of all work."""
-    chosen = None if regions is None else set(regions)
-    return union([launch.span for launch in launched if chosen is None or launch.region in chosen]) / steps
+def placed(replayed: Sequence[Launch], eager: Sequence[Launch]) -> tuple[Launch, ...]:
+    """Replayed launches in the modules that launched them eagerly: a region's n-th run of a kernel is its n-th there.
+
+    Empty where other GEMMs ran in the one than in the other, or as many in other regions.
+    """
+    gemms = [Counter((run.region, run.name) for run in side if run.multiplies) for side in (replayed, eager)]
+    modules: dict[tuple[str, str], list[str]] = {}
+    for launch in eager:
+        modules.setdefault((launch.region, launch.name), []).append(launch.module)
+    made = [replace(run, module=(modules.get((run.region, run.name)) or [""]).pop(0)) for run in replayed]
+    return tuple(made) if gemms[0] == gemms[1] else ()
+
+
+def kernel_seconds(launched: Iterable[Launch], steps: int) -> float:
+    """In one of `steps` steps the time in which some kernel ran."""
+    return union([launch.span for launch in launched]) / steps
 
 
 def kernels(launched: Iterable[Launch], steps: int) -> tuple[ProfiledKernel, ...]:

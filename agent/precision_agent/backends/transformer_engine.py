@@ -3,8 +3,6 @@
 The CUDA path ran on two H100 (benchmarks/results); its control flow, arithmetic and calls are tested on a CPU.
 """
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -36,6 +34,7 @@ from precision_agent.cases import Case, GemmCase, TrainingCase, Variant, cases_o
 from precision_agent.method.expert_rows import expert_notes
 from precision_agent.power import nvml
 from precision_agent.power.aliasing import pauses
+from precision_agent.protocol import Part
 from precision_api.exchange.exits import BACKEND_UNAVAILABLE, DEVICE_MISSING, INVALID_REQUEST
 from precision_api.exchange.request import MeasurementRequest
 from precision_api.exchange.result import Backend as BackendName
@@ -114,7 +113,7 @@ class TransformerEngine:
             model = self._made(variant) if load != "gemms" else None
             if model:
                 return model if isinstance(model, Failure) else training_sample(model, seconds)
-            units = self._built(variant) if load == "gemms" else self._units_of(variant.label, SHARED)
+            units = list(self._built(variant)) if load == "gemms" else self._units_of(variant.label, SHARED)
             if not units:
                 return Failure(
                     reason="nothing_prepared", message=f"{variant.label} has neither a model nor a GEMM to run"
@@ -143,13 +142,7 @@ class TransformerEngine:
             return self._taken.pop((variant.label, case))
 
     def power_window(
-        self,
-        variant: Variant,
-        part: protocol.Part,
-        seconds: float,
-        longest_pause_seconds: float,
-        seed: int,
-        calls: int = 1,
+        self, variant: Variant, part: Part, seconds: float, longest_pause_seconds: float, seed: int, calls: int = 1
     ) -> protocol.Sample | Failure:
         """Calls of one part until `seconds` are over; what runs before a pause is awaited."""
         with self._engine.stream():
@@ -190,29 +183,25 @@ class TransformerEngine:
         if call is None:
             return Failure(reason="not_available", message=f"Transformer Engine {self._api.version}: no general_gemm")
         with self._engine.stream():
-            units = [unit for unit in self._built(variant) if unit.shape.groups == 1]
+            units = {unit: cases for unit, cases in self._built(variant).items() if unit.shape.groups == 1}
             if not units:
                 return Failure(reason="not_available", message="all GEMMs are of experts")
-            rows = self._with_room(lambda: own_seconds(units, call, lead_seconds, seconds, repeats))
+            rows = self._with_room(lambda: own_seconds(list(units), call, lead_seconds, seconds, repeats))
         if isinstance(rows, Failure):
             return rows
         return tuple(
             {
                 (case.name, case.pass_): by_pass[case.pass_]
-                for unit, by_pass in zip(units, row, strict=True)
-                for case in self._cases_of(variant, unit)
+                for cases, by_pass in zip(units.values(), row, strict=True)
+                for case in cases
             }
             for row in rows
         )
 
-    def _cases_of(self, variant: Variant, unit: Unit) -> list[GemmCase]:
-        """All cases that the unit's passes are timed for."""
-        return self._cases[variant.label, unit.shape, unit.recipe]
-
     def profile(
         self, variant: Variant, load: protocol.Load, lead_seconds: float, trace: Path | None = None
     ) -> protocol.Profile | Failure:
-        """Kernels of eager training steps, told by pass and module, or of the GEMMs."""
+        """Kernels of training steps, of replays of the timed graphs where it can, or of the GEMMs of the full model."""
         with self._engine.stream():
             if load == "gemms":
                 return self._profile_of_gemms(variant, lead_seconds, trace)
@@ -234,41 +223,33 @@ class TransformerEngine:
         if not units:
             return Failure(reason="nothing_prepared", message=f"{variant.label} has no GEMM to run")
         there = [unit for unit in units if any(unit is held for held in self._units.values())]
-        groups = [units] if len(there) == len(units) else [[unit] for unit in units]
+        groups = [list(units)] if len(there) == len(units) else [[unit] for unit in units]
         profiles: list[protocol.Profile] = []
+        gemms: dict[protocol.GemmName, protocol.KernelSeconds] = {}
         for group in groups:
-            profile = self._with_room(
-                lambda group=group: self._profile_of_group(variant, group, lead_seconds, trace),  # type: ignore[misc]
+            outcome = self._with_room(
+                lambda group=group: profile_of_units(  # type: ignore[misc]
+                    self._engine, group, lead_seconds, trace, [units[unit] for unit in group]
+                ),
                 keep=variant.label,
             )
-            if isinstance(profile, Failure):
-                return profile
-            profiles.append(profile)
+            if isinstance(outcome, Failure):
+                return outcome
+            profiles.append(outcome[0])
+            for unit, passes in zip(group, outcome[1], strict=True):
+                gemms |= {(case.name, case.pass_): passes[case.pass_] for case in units[unit]}
         kernels = tuple(kernel for profile in profiles for kernel in profile.kernels)
-        gemms: dict[protocol.GemmName, protocol.KernelSeconds] = {
-            name: seen for profile in profiles for name, seen in profile.gemms.items()
-        }
         seconds = sum(profile.seconds for profile in profiles)
         return replace(profiles[-1], kernels=kernels, seconds=seconds, start=profiles[0].start, gemms=gemms)
 
-    def _profile_of_group(
-        self, variant: Variant, units: list[Unit], lead_seconds: float, trace: Path | None
-    ) -> protocol.Profile | Failure:
-        outcome = profile_of_units(self._engine, units, lead_seconds, trace)
-        if isinstance(outcome, Failure):
-            return outcome
-        profile, by_unit = outcome
-        gemms: dict[protocol.GemmName, protocol.KernelSeconds] = {}
-        for unit, passes in zip(units, by_unit, strict=True):
-            for case in self._cases_of(variant, unit):
-                gemms[case.name, case.pass_] = passes[case.pass_]
-        return replace(profile, gemms=gemms)
-
-    def _built(self, variant: Variant) -> list[Unit]:
-        """The layers of all GEMMs of the variant, those anew that gave way; what can't be built is left out."""
-        cases = cases_of(self._request, resolve(self._request.workload)).gemms
-        units = [self._unit(case, variant) for case in cases if not refusal_of(case, variant, self.name)]
-        return list({id(unit): unit for unit in units if isinstance(unit, Unit)}.values())
+    def _built(self, variant: Variant) -> dict[Unit, list[GemmCase]]:
+        """Layers and cases of all GEMMs of the variant, those anew that gave way; what can't be built is left out."""
+        built: dict[Unit, list[GemmCase]] = {}
+        for case in cases_of(self._request, resolve(self._request.workload)).gemms:
+            unit = None if refusal_of(case, variant, self.name) else self._unit(case, variant)
+            if isinstance(unit, Unit):
+                built.setdefault(unit, []).append(case)
+        return built
 
     def inspect(self, variant: Variant) -> protocol.Inspection:
         """Flags of the variant's own quantizers, the worst errors of its layers, bytes saved over BF16's."""

@@ -3,8 +3,6 @@
 docs/development/method.md, "Intervals and noise", has the rule.
 """
 
-from __future__ import annotations
-
 from precision_api.exchange import stats
 from precision_api.exchange.result import Difference, Interval
 

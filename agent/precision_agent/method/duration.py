@@ -4,8 +4,6 @@ ABBA blocks are known but for a moment of each slot, for their length is asked f
 quick run of llama3-8b took on one H100 (benchmarks/results). Pure.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

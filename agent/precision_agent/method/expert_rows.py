@@ -5,8 +5,6 @@ the first ones where they do not divide. With expert parallelism a GPU gets its 
 are as many as its own tokens send out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

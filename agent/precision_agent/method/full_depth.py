@@ -10,8 +10,6 @@ model's own rate is no stand-in: at 4 layers of an 8B model the head is a third 
 times too high. Pure; one value in for each ABBA block, one out, so that ratios stay paired and intervals carry over.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
@@ -63,7 +61,7 @@ class Depth:
             raise ValueError(f"{self.dense_measured} dense layers measured of {self.dense} among {self.layers}")
 
     @property
-    def kinds(self) -> tuple[LayerKind, ...]:
+    def kinds(self) -> "tuple[LayerKind, ...]":
         """The kinds of layers that the model has."""
         others = self.layers - self.dense
         last = min(others, self.layers_bf16)

@@ -3,8 +3,6 @@
 Rules of docs/development/method.md, "Loss runs". Pure. Losses are in nats a token, by step.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
@@ -13,7 +11,7 @@ from precision_agent.method.loss import Source, divergence, noise
 from precision_api.exchange.result import Loss, LossDifference, LossRun, LossVerdict
 from precision_api.exchange.stats import t_quantile
 
-LEAST_FALL = 0.05
+LEAST_FALL, LEAST_STILL = 0.05, 0.01
 """Of the way from a guess at random to the tokens' entropy: what less is, is not learnt. Assumed, not tried on a GPU: a
 sound run of 50 steps goes more than half of it."""
 LATE_SHARE, LEAST_LATE_STEPS = 0.1, 3
@@ -30,7 +28,7 @@ def loss_run(seed: int, chain: Source, vocab_size: int, loss: Sequence[float], n
     """One run with its verdict: steps after a divergence are left out, values that are no number become None."""
     diverging = divergence(loss, norms)
     kept = diverging.step if diverging else len(loss)
-    verdict = "diverged" if diverging else _verdict(loss, math.log(vocab_size), chain.entropy)
+    verdict = "diverged" if diverging else _verdict(loss, norms, math.log(vocab_size), chain.entropy)
     return LossRun(
         seed=seed,
         loss=tuple(_finite(value) for value in loss[:kept]),
@@ -45,15 +43,18 @@ REASONS: Mapping[LossVerdict, str] = {"diverging": "loss_rose_late", "not_learni
 """Of runs that are no more than that; a diverged one has a rule's own."""
 
 
-def _verdict(loss: Sequence[float], start: float, entropy: float) -> LossVerdict:
+def _verdict(loss: Sequence[float], norms: Sequence[float], start: float, entropy: float) -> LossVerdict:
     if rises_late(loss):
         return "diverging"
-    return "healthy" if learns(loss, start, entropy) else "not_learning"
+    moves = not norms or any(norms[-_late(loss) :])
+    return "healthy" if moves and learns(loss, start, entropy) else "not_learning"
 
 
 def learns(loss: Sequence[float], start: float, entropy: float) -> bool:
-    """Whether the end of the run has left `start`, the loss of a guess at random, towards the entropy."""
-    return fmean(loss[-_late(loss) :]) < start - LEAST_FALL * (start - entropy)
+    """Whether the end of the run has left `start`, a guess at random, and is half way to the entropy or still falls."""
+    late, middle, way = _late(loss), len(loss) // 2, start - entropy
+    end, half = fmean(loss[-late:]), fmean(loss[middle - late : middle]) if middle >= late else start
+    return end < start - LEAST_FALL * way and (end < start - way / 2 or end < half - LEAST_STILL * way)
 
 
 def rises_late(loss: Sequence[float]) -> bool:
@@ -126,7 +127,7 @@ def in_words(loss: Loss | None) -> str:
     if loss.verdict == "diverging":
         return "its loss rises at the end of the smoke test: it may diverge"
     if loss.verdict == "not_learning":
-        return "its loss stays at that of a guess at random in the smoke test: it learns nothing"
+        return "its loss stays far above what can be learnt in the smoke test: it learns nothing"
     step = diverged_step(loss)
     return "its loss diverged in the smoke test" + (f", at step {step}" if step is not None else "")
 

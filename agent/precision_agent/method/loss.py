@@ -5,8 +5,6 @@ followed by a few others with fixed chances, can be learnt: no model goes below 
 some ten steps: that two recipes train equally well can't be shown in minutes, and is never claimed.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,7 +26,8 @@ LEAST_DIFFERENCES = 8
 LEAST_TOKENS = 2048
 """Of one step: of 256 a sound run's loss rose by 0.7 nats within its first steps."""
 EARLY_STEPS = 10
-"""A run that has just begun may jump, and its noise is not known yet: it diverges above its first step's loss only."""
+"""A run that has just begun may jump, and its noise is not known yet: it diverges above its first step's loss only,
+and whatever its gradient norm does."""
 NORM_FACTOR, NORM_STEPS = 10.0, 3
 MAD_TO_SIGMA = 1.4826
 """Of a normal distribution."""
@@ -95,8 +94,8 @@ def divergence(loss: Sequence[float], norms: Sequence[float] = ()) -> Divergence
     """When and why this run diverged; None while it is healthy (docs/development/method.md, "What figures mean").
 
     Loss or norm is no finite number; the loss is more than 0.5 nat, and 10 times the noise of its steps, above its
-    minimum so far, in the first ten steps above the first one's too; or the gradient norm is for the third step in a
-    row more than 10 times its median so far. `norms` may be shorter than `loss`, or empty.
+    minimum so far, in the first ten steps above the first one's too; or after these the gradient norm is for the third
+    step in a row more than 10 times its median so far. `norms` may be shorter than `loss`, or empty.
     """
     least, above = math.inf, 0
     for step, value in enumerate(loss, start=1):
@@ -108,7 +107,7 @@ def divergence(loss: Sequence[float], norms: Sequence[float] = ()) -> Divergence
             return Divergence(step, "loss_rose")
         least = min(least, value)
         before = norms[: min(step - 1 - above, len(norms))]
-        above = above + 1 if before and norm > NORM_FACTOR * median(before) else 0
+        above = above + 1 if step > EARLY_STEPS and before and norm > NORM_FACTOR * median(before) else 0
         if above == NORM_STEPS:
             return Divergence(step, "gradient_norm_rose")
     return None

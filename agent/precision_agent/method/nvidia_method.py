@@ -6,8 +6,6 @@ quantisation then counts forward casts twelve times and no backward ones, which 
 Unlike the tool, a failed shape makes its sum null with a reason, and repeated runs show the spread.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

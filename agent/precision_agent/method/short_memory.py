@@ -1,7 +1,5 @@
 """What the formula of `precision_api.models.memory` says of the short model, as the agent runs it. Pure."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from precision_api.exchange.result import RecipeScope

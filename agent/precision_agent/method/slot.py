@@ -5,8 +5,6 @@ A stretch is discarded, then training step, power window and GEMMs.
 Taking samples, planning a run and simulating its intervals all count with this.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -7,8 +7,6 @@ c < 1). Steps off such ratios drift through all phases. Counter and reading shar
 show this.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from fractions import Fraction

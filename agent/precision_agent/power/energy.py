@@ -8,15 +8,13 @@ are read by polling, so a window's edges fall between readings and are interpola
 docs/development/method.md, "Power and energy".
 """
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from operator import attrgetter
-from statistics import median
+from statistics import fmean, median
 from typing import Literal, TypeVar
 
 from precision_agent.power import reasons as why
@@ -38,7 +36,9 @@ class Limits:
     disagreement: float = 0.05
     """Of a square-wave load, for a sensor to count as calibrated."""
     counter_off: float = 0.025
-    """Of the windows of all recipes. By simulation chance explains more there in 4 of 10,000 nodes."""
+    """Of the windows of all recipes. By simulation chance explains more there in 1 of 10,000 nodes."""
+    least_scatter: float = 1e-4
+    """Of a load's windows together: none is so even that the others count for nothing."""
     gap_seconds: float = 0.5
     """Assumed, not tried on a GPU: ten samples at 20 Hz, five updates of a sensor. This hole is a third of the shortest
     power window."""
@@ -156,18 +156,28 @@ def mean_power(trace: Trace, windows: Sequence[Window], pace: StepPace, limits: 
     return EnergyReading(None if distinct else joules, seconds, renewed, trace.scope, distinct, trace.counts)
 
 
-def counter_off(trace: Trace, windows: Iterable[Window], limits: Limits = LIMITS) -> bool:
-    """Whether counter and integral of a trace in order of time are apart over all these windows together.
+def counter_off(trace: Trace, loads: Iterable[Sequence[Window]], limits: Limits = LIMITS) -> bool:
+    """Whether counter and integral of a trace in order of time are apart over the windows of all loads together.
 
-    A sensor that looks at a part of each period is wrong in single windows by per cents: one recipe's show nothing.
+    A sensor that looks at a part of each period is wrong in single windows by per cents: one recipe's show nothing. Of
+    a load that it sees unevenly, locked to it maybe, windows scatter: a load weighs by how little its own do.
     """
-    by_counter = by_integral = 0.0
-    for window in windows if trace.counts else ():
-        part = near(trace, window, limits)
-        joules, area = counted(part.counter, window, limits), integral(part.power, window, limits)
-        if not isinstance(joules, Reason) and not isinstance(area, Reason):
-            by_counter, by_integral = by_counter + joules, by_integral + area
-    return abs(by_counter - by_integral) > limits.counter_off * by_integral
+    apart = weights = 0.0
+    for windows in loads if trace.counts else ():
+        joules: list[tuple[float, float]] = []
+        for window in windows:
+            part = near(trace, window, limits)
+            count, area = counted(part.counter, window, limits), integral(part.power, window, limits)
+            if not isinstance(count, Reason) and not isinstance(area, Reason):
+                joules.append((count, area))
+        whole = math.fsum(area for _, area in joules)
+        if whole <= 0:
+            continue
+        off = math.fsum(count for count, _ in joules) / whole - 1
+        scatter = math.fsum(((count - (1 + off) * area) / whole) ** 2 for count, area in joules)
+        weight = 1 / (limits.least_scatter**2 + (scatter if len(joules) > 1 else limits.disagreement**2))
+        apart, weights = apart + weight * off, weights + weight
+    return abs(apart) > limits.counter_off * weights
 
 
 def joined(windows: Iterable[Window], limits: Limits = LIMITS) -> list[Window]:
@@ -264,8 +274,7 @@ def sensor_period(readings: Iterable[CounterReading]) -> float | None:
         return None
     poll = median(later.at - earlier.at for earlier, later in pairwise(ordered))
     longest = median(gaps) + 1.1 * poll
-    usual = [gap for gap in gaps if gap <= longest]
-    return math.fsum(usual) / len(usual)
+    return fmean(gap for gap in gaps if gap <= longest)
 
 
 def _too_little(trace: Trace, seconds: float, renewed: int, limits: Limits) -> list[Reason]:

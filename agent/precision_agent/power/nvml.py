@@ -4,10 +4,8 @@ Always by UUID: NVML's index is the host's, a container's CUDA index is not. Whe
 reading says which and why; nothing here raises.
 """
 
-from __future__ import annotations
-
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,6 +41,39 @@ def read(library: Any = None) -> GpuReadings:
         _ask(nvml, nvml.nvmlShutdown)
 
 
+IDENTITY: Mapping[str, tuple[Any, ...]] = {
+    "uuid": ("nvmlDeviceGetUUID",),
+    "pci": ("nvmlDeviceGetPciInfo",),
+    "serial": ("nvmlDeviceGetSerial",),
+    "boardPart": ("nvmlDeviceGetBoardPartNumber",),
+    "vbios": ("nvmlDeviceGetVbiosVersion",),
+    "inforom": ("nvmlDeviceGetInforomImageVersion",),
+    "uncorrectableECC": ("nvmlDeviceGetTotalEccErrors", 1, 0),
+    "uncorrectableECCAggregate": ("nvmlDeviceGetTotalEccErrors", 1, 1),
+    "remappedRows": ("nvmlDeviceGetRemappedRows",),
+    "smClockMHz": ("nvmlDeviceGetClockInfo", 1),
+    "milliwatts": ("nvmlDeviceGetPowerUsage",),
+    "celsius": ("nvmlDeviceGetTemperature", 0),
+}
+"""What a vendor asks for of a GPU: NVML's function, and its arguments after the handle."""
+
+
+def identities(library: Any = None) -> list[dict[str, Any]]:
+    """The same of each GPU in the driver's order; what NVML does not tell is None."""
+    try:
+        nvml = library or importlib.import_module("pynvml")
+        nvml.nvmlInit()
+    except Exception:  # no library, or no driver: there is no GPU to ask
+        return []
+    handles = [_ask(nvml, nvml.nvmlDeviceGetHandleByIndex, index) for index in range(nvml.nvmlDeviceGetCount())]
+    return [{name: _told(nvml, gpu, *question) for name, question in IDENTITY.items()} for gpu in handles]
+
+
+def _told(nvml: Any, handle: Any, function: str, *arguments: int) -> Any:
+    answer = _ask(nvml, getattr(nvml, function), handle, *arguments)
+    return _text(getattr(answer, "busId", answer))
+
+
 def _gpu(nvml: Any, handle: Any) -> Gpu:
     memory = _ask(nvml, nvml.nvmlDeviceGetMemoryInfo, handle)
     limit = _ask(nvml, nvml.nvmlDeviceGetEnforcedPowerLimit, handle)
@@ -51,6 +82,7 @@ def _gpu(nvml: Any, handle: Any) -> Gpu:
         name=(_text(nvml.nvmlDeviceGetName(handle)) or "")[:128],
         memory_bytes=None if memory is None else int(memory.total),
         enforced_limit_watts=None if limit is None else limit / 1e3,
+        pci=_told(nvml, handle, *IDENTITY["pci"]),
     )
 
 
@@ -62,6 +94,6 @@ def _ask(nvml: Any, function: Callable[..., Any], *arguments: Any) -> Any:
         return None
 
 
-def _text(value: Any) -> str | None:
+def _text(value: Any) -> Any:
     """Older bindings answer in bytes."""
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value

@@ -7,8 +7,6 @@ What the driver does not tell bars nothing, and is told as unknown. The aggregat
 bar a repaired GPU for ever.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import re
@@ -47,6 +45,8 @@ class Health:
     system_bytes: int | None = None
     processes: int | None = None
     moved_bytes: int | None = None
+    clock_reasons: int | None = None
+    """NVML's mask of what holds the clocks back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +214,7 @@ def _health(nvml: Any, uuid: str) -> Health:
         numa_node=node,
         system_bytes=None if node is None else system_bytes(node),
         processes=None if processes is None else len(processes),
+        clock_reasons=ask("nvmlDeviceGetCurrentClocksEventReasons"),
     )
 
 

@@ -1,7 +1,5 @@
 """Why there is no energy figure: one row a cause, its name for the result, its sentence for a person."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

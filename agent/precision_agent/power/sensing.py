@@ -1,7 +1,5 @@
 """What a run knows of its sensors: samples while it runs, and what was found out before the first context."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol

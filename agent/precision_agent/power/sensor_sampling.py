@@ -5,8 +5,6 @@ and ends when its stdin closes, when its parent is gone, or when every GPU is lo
 on Linux is one clock for all processes, so that windows timed elsewhere fit.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import os
@@ -108,7 +106,7 @@ class Sampler:
         """The process that samples."""
         return self._process.pid
 
-    def __enter__(self) -> Sampler:
+    def __enter__(self) -> "Sampler":
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -4,8 +4,6 @@ A power cap is normal for big GEMMs and marks nothing. Heat and the power brake 
 stands, marked, and stays out of the pool's reference (voiding it would hide the worst nodes).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -36,6 +34,7 @@ KINDS: tuple[Kind, ...] = (
 )
 """Fields and bits as in nvml.h. Fields 269 to 271 need a recent driver."""
 MARKING = frozenset(kind.name for kind in KINDS if kind.marks)
+MARKING_BITS = sum(kind.bit for kind in KINDS if kind.marks)
 """Reasons for which a figure is marked."""
 
 

@@ -3,8 +3,6 @@
 A module's watts hold two GPUs and a CPU (Grace superchips): they count once, against the tokens of all its GPUs.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 

@@ -1,7 +1,7 @@
 """What a profiled step and a look inside say of a variant: verdict, quantisation tax, was the CPU too slow. Pure."""
 
-from __future__ import annotations
-
+import re
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,8 +14,7 @@ from precision_api.facts.recipes import RECIPES, Recipe
 
 KERNELS_TOLD = 24
 CPU_BOUND = 0.95
-"""docs/development/method.md, "Evidence": where kernels ran in less of the timed step than this, what sets its pace is
-what launches them, or the gaps between them."""
+"""Where kernels ran in less of the timed step, what launches them or the gaps between them set its pace."""
 CORE = "core_attention"
 """The module whose products of queries, keys and values stay in BF16 in every recipe, as the head does."""
 ROUTER = "router"
@@ -48,7 +47,7 @@ Seen = tuple[Profile, Repeats]
 
 @dataclass(frozen=True, slots=True)
 class Tax:
-    """What a recipe spends on casts, as a share of that and the GEMMs; `most`: if what no rule knows casts too."""
+    """What a recipe spends on casts, as a share of that and the GEMMs: between the two, where they differ."""
 
     least: float
     most: float
@@ -58,31 +57,43 @@ def quantization_tax(recipe: Recipe, seen: Seen, baseline: Seen) -> Tax | None:
     """Time of kernels that are no GEMMs beyond the baseline's, as a share of it and the GEMMs; None without GEMMs and
     for bf16.
 
-    By difference: names tell nothing of a kernel that casts and does something else too, nor of one that only could.
+    By difference, for each pass and module: names tell nothing of a kernel that casts and does something else too, nor
+    of one that only could. What no rule knows may be a GEMM, a cast or neither, but where the baseline has it too; and
+    a kernel that is faster than the baseline's, or that it alone has, may hide casts: both make it a bound.
     Head, attention's core and router, BF16 or FP32 in every recipe, add nothing but noise.
     """
     if RECIPES[recipe].format == "bf16":
         return None
     placed = not seen[0].unplaced and not baseline[0].unplaced
-    gemms, other, unknown = _seconds(*seen, placed)
-    _, plain, unknown_there = _seconds(*baseline, placed)
-    tax, unsplit = max(0.0, other - plain), max(0.0, unknown - unknown_there)
-    return Tax(tax / (gemms + tax), (tax + unsplit) / (gemms + tax)) if gemms > 0 else None
+    gemms, mine = _seconds(*seen, placed)
+    _, plain = _seconds(*baseline, placed)
+    beyond = {work: mine[work] - plain[work] for work in mine | plain}
+    least = max(0.0, sum(min(0.0, more) if unknown else more for (unknown, *_), more in beyond.items()))
+    most = sum(max(0.0, more) for more in beyond.values())
+    whole = gemms + sum(spent for (unknown, *_), spent in mine.items() if unknown)
+    return Tax(least / (whole + least), most / ((gemms + most) or 1.0)) if whole > 0 else None
 
 
-def _seconds(profile: Profile, repeats: Repeats, placed: bool) -> tuple[float, float, float]:
-    """Of the full step: GEMMs, what no rule knows among them; the layers' other kernels; what no rule knows."""
-    gemms = other = unknown = 0.0
+_Work = tuple[bool, str, str, str, bool]
+"""Whether it is unknown what kernels do, what they do, and where: pass, module, a dense layer beside others."""
+_FUSED = re.compile(r"(?P<norm>norm|\bln_(?:fwd|bwd))|(?P<activation>gated|glu|[gsr]elu|silu)", re.IGNORECASE)
+"""What recipes fuse with casts, by other kernels than the baseline has."""
+
+
+def _seconds(profile: Profile, repeats: Repeats, placed: bool) -> tuple[float, defaultdict[_Work, float]]:
+    """Of the full step: GEMMs; the layers' other kernels, norms and activations together, the others by name."""
+    gemms, others = 0.0, defaultdict[_Work, float](float)
     for kernel in profile.kernels:
-        kind, spent = classify(kernel.name).kernel_class, kernel.seconds * repeats.of(kernel)
+        read, spent = classify(kernel.name), kernel.seconds * repeats.of(kernel)
+        unknown, fused = read.kernel_class == "unknown", _FUSED.search(kernel.name)
         if placed and kernel.module in (CORE, ROUTER):
             continue
-        if kind != "not_a_gemm":
+        if kernel.module != "head" and (unknown or not read.of_a_gemm):
+            place = (kernel.pass_, kernel.module, kernel.dense) if placed else ("", "", False)
+            others[unknown, str(fused.lastgroup) if fused and not unknown else kernel.name, *place] += spent
+        elif read.of_a_gemm:
             gemms += spent
-            unknown += spent if kind == "unknown" else 0.0
-        elif kernel.module != "head":
-            other += spent
-    return gemms, other, unknown
+    return gemms, others
 
 
 UNFUSED = (
@@ -105,7 +116,9 @@ def verification_of(
     inside: Inspection,
 ) -> Verification:
     """The verdict on the recipe with all its evidence; without a profiled step the probe's, never `verified`."""
-    verification = _by_kernels(recipe, request, profile, inside) if profile else _by_probe(probe.verification)
+    verification = _by_kernels(recipe, request, profile, inside) if profile else probe.verification
+    if not profile and verification.verdict == "verified":  # a tiny probe may get other kernels than the model's shapes
+        verification = Verification(verdict="unknown", message="no measured step was profiled")
     return verification.model_copy(
         update={
             "kernels": _told(profile.kernels) if profile else verification.kernels,
@@ -114,13 +127,6 @@ def verification_of(
             "saved_bytes_ratio": inside.saved_bytes_ratio or verification.saved_bytes_ratio,
         }
     )
-
-
-def _by_probe(verification: Verification) -> Verification:
-    """A tiny probe may get other kernels than the model's shapes do: it verifies nothing."""
-    if verification.verdict != "verified":
-        return verification
-    return verification.model_copy(update={"verdict": "unknown", "message": "no measured step was profiled"})
 
 
 def _by_kernels(recipe: Recipe, request: MeasurementRequest, profile: Profile, inside: Inspection) -> Verification:

@@ -3,8 +3,6 @@
 Output and accumulator types stand in the names too, beside the operands': they never decide.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,14 +27,23 @@ class Named:
     function: str
 
     @staticmethod
-    def of(name: str) -> Named:
+    def of(name: str) -> "Named":
         """The name, taken apart."""
         full = re.sub(r"^(?:void |std::enable_if<.*?>::type )+", "", name.strip().lower())
         for unnamed in ("(anonymous namespace)::", "<unnamed>::", "_global__n__::"):
             full = full.replace(unnamed, "")
         wrapped = re.match(r"cutlass\w*::(?:device_)?kernel2?<\s*(cutlass[a-z0-9]*_\w+)\s*>", full)
-        head = wrapped.group(1) if wrapped else re.split(r"[<(\s]", full, maxsplit=1)[0]
+        head = wrapped.group(1) if wrapped else _unmangled(full) or re.split(r"[<(\s]", full, maxsplit=1)[0]
         return Named(full, head, head.rsplit("::", 1)[-1])
+
+
+def _unmangled(name: str) -> str:
+    """`a::b` of `_ZN1a1bI...`: torch's profiler leaves names of over 1,024 letters mangled; empty of others."""
+    parts, rest = list[str](), name[3:] if name.startswith("_zn") else ""
+    while length := re.match(r"\d{1,4}", rest):
+        part, rest = rest[length.end() :][: int(length[0])], rest[length.end() + int(length[0]) :]
+        parts += [part] * (not part.startswith("_global__n_"))
+    return "::".join(parts)
 
 
 _PLAIN: Mapping[str, GemmClass] = {

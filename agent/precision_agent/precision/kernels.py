@@ -4,11 +4,8 @@ A name is read by position, never by substring: `tst` (bf16) stands inside `qqts
 kernels, `E4M3` in NVFP4's scales. What no rule understands is `unknown`, and so is a name that a known family's grammar
 does not explain: a wrong "FP4" would certify a precision that never ran. Pure; raises nothing, whatever the text.
 
-Sources of the grammars: names seen in public traces (tests/golden/kernel_names.json tells each), CUTLASS' documentation
-of its generated names, the kernels in Transformer Engine 2.20's source.
+Sources: tests/golden/kernel_names.json, CUTLASS' documentation of its names, Transformer Engine 2.20's kernels.
 """
-
-from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
@@ -41,18 +38,35 @@ class Classified:
     kernel_class: KernelClass
     rule: str
 
+    @property
+    def of_a_gemm(self) -> bool:
+        """Whether it multiplies, or may, or ends a library's GEMM, whose call isn't over before."""
+        return self.kernel_class != "not_a_gemm" or self.rule in ("splitk-reduction", "cublaslt-epilogue")
+
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Fits where `pattern` is found in `part` of the name (lower case); the class is fixed or read from the name."""
+    """Fits where `pattern` is found in `part` of the name (lower case); the class is fixed or read from the name.
+
+    What multiplies nothing fits only a function whose name doesn't say that it does, but for `sure` patterns.
+    """
 
     name: str
     part: Literal["head", "function", "full"]
     pattern: str
     read: KernelClass | Callable[[Named], KernelClass]
+    sure: bool = False
+
+    def fits(self, named: Named) -> bool:
+        """Whether it decides what the name proves."""
+        doubt = self.read == "not_a_gemm" and not self.sure and re.search(_MULTIPLIES, named.function)
+        return not doubt and re.search(self.pattern, getattr(named, self.part)) is not None
 
 
-_MULTIPLIES = r"gemm|gemv|matmul|(?:^|_)b?mm(?:_|$)|einsum|linear|mlp|ffn"
+_MULTIPLIES = (
+    r"gemm|gemv|matmul|(?:^|_)(?:add)?(?:b?mm|mv)(?:_|$)|baddbmm|einsum|linear|mlp|ffn|convolution|"
+    r"fused_moe|(?:^|_)(?:dot(?!_do_o)|\w*proj|fc\d?|lm_head|fused_dense)(?:_|$)"
+)
 
 RULES: tuple[Rule, ...] = (
     # Moves and talks.
@@ -68,13 +82,18 @@ RULES: tuple[Rule, ...] = (
     Rule("splitk-reduction", "full", r"split_?k_?reduce|reduce_?split_?k", "not_a_gemm"),
     Rule("cublaslt-epilogue", "head", r"^cublaslt::epilogue", "not_a_gemm"),
     Rule("convolution", "full", r"implicit_?(?:convolve_)?s?gemm|winograd|convolve|conv[123]d|depthwise|"
-          r"\d(?:fprop|dgrad|wgrad)_(?:optimized|analytic|fixed|few)", "not_a_gemm"),
+          r"\d(?:fprop|dgrad|wgrad)_(?:optimized|analytic|fixed|few)", "not_a_gemm", sure=True),
     # Transformer Engine has no GEMM kernel of its own: cuBLAS and CUTLASS multiply for it.
     Rule(EMULATION_RULE, "function", r"^swizzle_block_scaling_\w*to_mxfp8", "not_a_gemm"),
-    Rule("hadamard", "function", r"rht_gemm_device|hadamard", "not_a_gemm"),
+    Rule("hadamard-transform", "function", r"^(?:group_|row_|col_)*rht_gemm_device(?:_|$)", "not_a_gemm", sure=True),
+    Rule("hadamard", "function", r"hadamard", "not_a_gemm"),
     Rule("transformer-engine", "head", r"^transformer_engine::", "not_a_gemm"),
-    Rule("te-triton", "function", r"^_?(?:row_id_map_pass_\d|(?:un)?permute(?:_bwd_with_merging_probs)?|grouped_dbias|"
-         r"make_chunk_sort_map|sort_chunks_by_(?:map|idxs)|element_mul|zero_pad)_kernel$", "not_a_gemm"),
+    Rule("te-without-namespace", "function", r"^(?:\w*zeroamaxkernel|d?gated_act_kernel|unary_(?:grad_)?kernel|"
+         r"multi_(?:un)?padding_kernel|fused_qkv_rope_\w+|scaled_(?:gated|unary)_\w+|(?:group_)?reduce_dbias_kernel)$",
+         "not_a_gemm"),
+    Rule("te-triton", "function", r"^_?(?:row_id_map_pass_\d|(?:un)?permute(?:_bwd_with_merging_probs)?|triton_"
+         r"permute_bwd|grouped_dbias|make_chunk_sort_map|sort_chunks_by_(?:map|idxs)|element_mul|zero_pad)_kernel$",
+         "not_a_gemm"),
     # Libraries' GEMMs. Each reader returns `unknown` for what its grammar doesn't explain.
     Rule("cublas-nvjet", "full", r"^nvjet_", cublas_jet),
     Rule("cublas-xmma", "function", r"^[a-z0-9_]*?xmma_gemm_", xmma),
@@ -91,19 +110,21 @@ RULES: tuple[Rule, ...] = (
           "fp8_block"),
     # Everything else that surely multiplies nothing.
     Rule("cub", "head", r"^(?:at_cuda_detail::)?cub::", "not_a_gemm"),  # sorts, scans, selects
-    Rule("gemm-preparation", "function", r"^_*(?:setup|get|prepare|compute)_\w*gemm|"
+    Rule("gemm-preparation", "function", r"^_*(?:setup|get|prepare)_\w*gemm|act_quant_k_grouped_deepgemm_kernel$|"
           r"(?:quant\w*|cast|swizzle\w*|transpose|pack\w*|pad\w*)_for_\w*gemm|"
           r"(?:^|_)(?:quanti[sz]e|cast|swizzle)_(?:\w+_)?gemm_(?:swizzled|inputs?|operands?|scales)(?:_|$)",
-          "not_a_gemm"),
-    Rule("quantisation", "function", rf"^(?!.*(?:{_MULTIPLIES})).*(?:quanti[sz](?!ed)|"
-          r"(?:^|_)(?:quant|cast|cvt|unswizzle|swizzle|amax|transpose|compute_\w*scale)(?=_|\d|$)|"
-          r"^to_(?:mxfp8|nvfp4)_|fp8_per_group_\w+_scales)", "not_a_gemm"),
-    Rule("inductor-pointwise", "function", r"^triton_(?:poi|red|per|for|foreach)_", "not_a_gemm"),
+          "not_a_gemm", sure=True),
+    Rule("quantisation", "function", r"quanti[sz](?!ed)|"
+          r"(?:^|_)(?:(?:de)?quant|cast|cvt|unswizzle|swizzle|amax|transpose|compute_\w*scale)(?=_|\d|$)|"
+          r"^_?to_(?:mxfp8|nvfp4|fp8)_|fp8_per_group_\w+_scales|^mx_blocked_layout_", "not_a_gemm"),
+    # Inductor names kernels after all operators in and around them; what works point by point is no product.
+    Rule("inductor-pointwise", "function", r"^triton_(?:poi|for|foreach)_", "not_a_gemm", sure=True),
+    Rule("inductor-reduction", "function", r"^triton_(?:red|per)_", "not_a_gemm"),
     Rule("pytorch-native", "head", rf"^at::native::(?!.*(?:{_MULTIPLIES}))", "not_a_gemm"),
-    Rule("framework", "function", rf"^(?!.*(?:{_MULTIPLIES}))(?:.*(?:rms_?norm|layer_?norm|softmax|elementwise|"
+    Rule("framework", "function", r"rms_?norm|layer_?norm|softmax|elementwise|"
           r"multi_tensor_apply|rotary|embedding|dropout|cross_entropy|(?:^|_)adamw?_|topk|cat_?array|reduce_kernel|"
           r"attention|(?:silu|gelu|swiglu|act)_and_mul|swiglu_(?:forward|backward)|nchwtonhwc|nhwctonchw|"
-          r"reshape_and_cache|routingindices)|ln_(?:fwd|bwd)_|fused_rope_|moe_(?:un)?permute)", "not_a_gemm"),
+          r"reshape_and_cache|routingindices|^(?:ln_(?:fwd|bwd)_|fused_rope_|moe_(?:un)?permute)", "not_a_gemm"),
 )  # fmt: skip
 
 
@@ -117,7 +138,7 @@ def classify(name: str) -> Classified:
 def _classify(name: str) -> tuple[KernelClass, str]:
     named = Named.of(name)
     for rule in RULES:
-        if re.search(rule.pattern, getattr(named, rule.part)):
+        if rule.fits(named):
             return (rule.read if isinstance(rule.read, str) else rule.read(named)), rule.name
     return "unknown", "none"
 

@@ -4,8 +4,6 @@ Streams run side by side: the sum of their kernels' durations is longer than the
 which n kernels run counts as 1/n for each of them, so that what they get adds up to the union of their spans.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 Span = tuple[float, float]

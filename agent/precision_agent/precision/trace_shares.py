@@ -3,8 +3,6 @@
 The words and rules are the verification's: a name that no rule understands stays in the GEMMs' time and proves nothing.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field

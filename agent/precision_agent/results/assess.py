@@ -3,16 +3,14 @@
 Left out, a failed shape would make its recipe look faster.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 
-from precision_agent.cases import BF16, GemmCase, Variant
+from precision_agent.cases import BF16, UNQUANTIZED, GemmCase, Variant
 from precision_agent.precision.evidence import CPU_BOUND, Tax
-from precision_agent.protocol import GemmName, Probe
+from precision_agent.protocol import GemmName, Load, Probe
 from precision_agent.results.meaning import facts_of, meaning
 from precision_agent.results.power_windows import HeldBack
 from precision_agent.results.train import Measured, RecipePower, steps_of, training_of
@@ -41,6 +39,8 @@ NAMED = frozenset({"no_prequantized_mode", "too_few_palindromes"})
 
 TAX_TOLD = 0.001
 """So far apart are the bounds of a tax that are told."""
+Part = tuple[Variant, GemmCase, float]
+"""A GEMM as one variant runs it, and how often."""
 SHARE_ROUNDING = 1e-9
 """So much above 1 a share may come out by rounding alone."""
 
@@ -58,6 +58,8 @@ class RecipeEvidence:
     clocks: Clocks | None = None
     taxes: tuple[Tax, ...] = ()
     """Quantisation tax by each profile."""
+    tax_load: Load = "training"
+    """What the profiles are of."""
     gradient_quantization_share: float | None = None
     kernel_time_share: float | None = None
     kernel_profiles: tuple[KernelProfiles, ...] = ()
@@ -83,11 +85,12 @@ def recipe_result(variant: Variant, run: Measured, evidence: RecipeEvidence) -> 
         )
     sums = tuple(_sum(variant, mode, run) for mode in run.cases.modes)
     gemms = tuple(_gemm(variant, case, run, evidence) for case in run.cases.gemms)
-    taxes = [tax.least for tax in evidence.taxes]
+    taxes, most = [tax.least for tax in evidence.taxes], [tax.most for tax in evidence.taxes]
     verification = evidence.verification or probe.verification
     training = training_of(variant, run, evidence.metering, evidence.depth_check)
-    if verification.verdict == "fallback":  # the asked format's peak says nothing of the one that ran
-        training = training.model_copy(update={"mfu": None})
+    if verification.verdict == "fallback" and training.mfu:  # the asked format's peak says nothing of the one that ran
+        unknown = training.mfu.model_copy(update={"value": None, "peak_flops_per_second": None})
+        training = training.model_copy(update={"mfu": unknown})
     return RecipeResult(
         recipe=variant.recipe,
         availability=probe.availability,
@@ -97,6 +100,8 @@ def recipe_result(variant: Variant, run: Measured, evidence: RecipeEvidence) -> 
         sums=sums,
         quantization_tax=fmean(taxes) if taxes else _tax(variant, run),
         quantization_tax_interval=_interval(taxes),
+        quantization_tax_most=fmean(most) if taxes and fmean(most) - fmean(taxes) >= TAX_TOLD else None,
+        quantization_tax_load=evidence.tax_load if taxes else None,
         gradient_quantization_share=evidence.gradient_quantization_share,
         cpu_bound=_cpu_bound(variant, run, evidence.kernel_time_share),
         kernel_time_share=evidence.kernel_time_share,
@@ -108,49 +113,43 @@ def recipe_result(variant: Variant, run: Measured, evidence: RecipeEvidence) -> 
         memory=evidence.memory,
         model_memory=evidence.model_memory,
         loss=evidence.loss,
-        last_layers_bf16=run.kept_by(variant) if run.cases.training and variant.recipe in KEEPING else None,
+        last_layers_bf16=run.kept_by(variant) if run.workload.model and variant.recipe in KEEPING else None,
         listed=evidence.listed,
-        notes=(*disagreements(gemms), *_bound(evidence.taxes), *evidence.notes)[:MOST_NOTES],
+        notes=(*disagreements(gemms), *evidence.notes)[:MOST_NOTES],
     )
-
-
-def _bound(taxes: Sequence[Tax]) -> tuple[str, ...]:
-    """That kernels which no rule knows, and the baseline lacks, may be casts or GEMMs or both."""
-    if not taxes:
-        return ()
-    least, most = fmean(tax.least for tax in taxes), fmean(tax.most for tax in taxes)
-    if most - least < TAX_TOLD:
-        return ()
-    return (f"the quantisation tax is {least:.1%} to {most:.1%}: no rule knows what some of its kernels do",)
 
 
 def with_meanings(results: tuple[RecipeResult, ...], run: Measured) -> tuple[RecipeResult, ...]:
     """The same results, each told what it means against the baseline."""
-    share, floor, baseline = gemm_share(run), stats.noise_floor(run.control), run.cases.baseline.recipe
-    of_bf16 = gemm_speedups(BF16, run) if BF16 in run.cases.variants and baseline != BF16.recipe else {}
+    floor, baseline = stats.noise_floor(run.control), run.cases.baseline.recipe
 
     def explained(result: RecipeResult) -> RecipeResult:
-        speedups = gemm_speedups(Variant(result.recipe, result.recipe), run)
+        variant = Variant(result.recipe, result.recipe)
+        speedups = gemm_speedups(variant, run)
+        share = gemm_share(run, "prequantized" if "prequantized" in speedups else "autocast")
         value = share.value if isinstance(share, Interval) else share
-        facts = facts_of(result, baseline, value, floor, _kept_share(result, run), speedups)
-        kept = of_bf16.get("prequantized" if "prequantized" in speedups else "autocast")
-        facts = replace(facts, kept_speedup=kept.value if kept else 1.0)
-        if isinstance(share, Interval):
-            facts = replace(facts, share_bounds=(share.lower, min(1.0, share.upper)))
+        bounds = (share.lower, share.upper) if isinstance(share, Interval) else None
+        facts = facts_of(result, baseline, value, floor, speedups)
+        casts = gemm_share(run, "autocast")
+        facts = replace(facts, own_share=_own_share(variant, run), share_bounds=bounds)
+        facts = replace(facts, cast_share=casts if isinstance(casts, Interval) else None)
         doubt = (share.message,) if isinstance(share, Failure) and result.recipe == baseline else ()
         return result.model_copy(update={"meaning": meaning(facts), "notes": (*doubt, *result.notes)[:MOST_NOTES]})
 
     return tuple(explained(result) if result.availability in ("ok", "emulated") else result for result in results)
 
 
-def _kept_share(result: RecipeResult, run: Measured) -> float:
-    """Share of the model's layers that stay in BF16 with the recipe."""
-    kept, model = run.kept_by(Variant(result.recipe, result.recipe)), run.workload.model
-    return kept / model.num_hidden_layers if kept and model else 0.0
+def _own_share(variant: Variant, run: Measured) -> float:
+    """Of the GEMM kernels' time in a step, what does not lie in layers that stay in BF16; 1 where it is not known."""
+    if "prequantized" not in run.cases.modes:
+        return 1.0
+    parts = _parts(variant, "prequantized", run, in_a_step=True)
+    quantized, whole = (_totals(chosen, run) for chosen in ([part for part in parts if part[0] == variant], parts))
+    return 1.0 if isinstance(quantized, Failure) or isinstance(whole, Failure) else fmean(quantized) / fmean(whole)
 
 
-def gemm_share(run: Measured) -> Interval | Failure | None:
-    """The GEMMs' share of the baseline's full-depth step, from kernel times where there are any; None without both.
+def gemm_share(run: Measured, mode: Mode) -> Interval | Failure | None:
+    """The GEMMs' share of the baseline's full-depth step, in the mode of what is held against it; None without both.
 
     A Failure where they take longer than the step that holds them: one of the two times is wrong then.
     """
@@ -158,20 +157,18 @@ def gemm_share(run: Measured) -> Interval | Failure | None:
     steps = steps_of(baseline, run)
     if isinstance(steps, Failure) or steps.rates.missing:
         return None
-    modes: list[Mode] = sorted(run.cases.modes, reverse=True)
-    by_mode = ((mode, _totals(baseline, mode, run, in_a_step=True)) for mode in modes)
-    complete = next(((mode, totals) for mode, totals in by_mode if not isinstance(totals, Failure)), None)
-    if complete is None:
+    parts = _parts(baseline, mode, run, in_a_step=True)
+    totals = _totals(parts, run) if parts else None
+    if totals is None or isinstance(totals, Failure):
         return None
-    mode, totals = complete
     step = [fmean(devices) for devices in zip(*steps.seconds.values(), strict=True)]
-    paired = stats.widened(stats.paired_ratio(totals, step), _repeats(baseline, mode, run, in_a_step=True))
+    paired = stats.widened(stats.paired_ratio(totals, step), _repeats(parts, run))
     share = fmean(totals) / fmean(step)
     if share > 1 + SHARE_ROUNDING:
         message = f"the GEMMs take {share - 1:.1%} longer than the {baseline.recipe} step that holds them"
         return Failure(reason="gemms_exceed_step", message=message)
     value, factor = min(1.0, share), paired.upper / paired.value
-    return Interval(value=value, lower=value / factor, upper=value * factor, n=paired.n)
+    return Interval(value=value, lower=value / factor, upper=min(1.0, value * factor), n=paired.n)
 
 
 def gemm_speedups(variant: Variant, run: Measured) -> dict[Mode, Interval]:
@@ -179,12 +176,8 @@ def gemm_speedups(variant: Variant, run: Measured) -> dict[Mode, Interval]:
 
     A mode in which one of the two has no sum is left out.
     """
-    speedups: dict[Mode, Interval] = {}
-    for mode in run.cases.modes:
-        mine, base = (_totals(side, mode, run, in_a_step=True) for side in (variant, run.cases.baseline))
-        if not isinstance(mine, Failure) and not isinstance(base, Failure):
-            speedups[mode] = _ratio(variant, mode, run, base, mine, in_a_step=True)
-    return speedups
+    ratios = {mode: _ratio(variant, mode, run, in_a_step=True) for mode in run.cases.modes}
+    return {mode: ratio for mode, ratio in ratios.items() if ratio is not None}
 
 
 def _tax(variant: Variant, run: Measured) -> float | None:
@@ -195,7 +188,8 @@ def _tax(variant: Variant, run: Measured) -> float | None:
     modes: tuple[Mode, Mode] = ("prequantized", "autocast")
     if variant.recipe == run.cases.baseline.recipe or set(modes) - set(run.cases.modes):
         return None
-    alone, whole = (_totals(variant, mode, run, in_a_step=True) for mode in modes)
+    by_mode = ([part for part in _parts(variant, mode, run, in_a_step=True) if part[0] == variant] for mode in modes)
+    alone, whole = (_totals(parts, run) for parts in by_mode)
     if isinstance(alone, Failure) or isinstance(whole, Failure):
         return None
     tax = 1 - fmean(alone) / fmean(whole)
@@ -224,7 +218,7 @@ def control_ratio(run: Measured) -> Interval | None:
     if not isinstance(first, Failure) and not isinstance(second, Failure):
         return stats.paired_ratio(second.rates.per_abba_block, first.rates.per_abba_block)
     for mode in run.cases.modes:
-        base_totals, control_totals = _totals(baseline, mode, run), _totals(control, mode, run)
+        base_totals, control_totals = (_totals(_parts(side, mode, run), run) for side in (baseline, control))
         if not isinstance(base_totals, Failure) and not isinstance(control_totals, Failure):
             return stats.paired_ratio(base_totals, control_totals)
     return None
@@ -262,7 +256,6 @@ def _agree(alone: Interval, by_library: Interval) -> bool:
 def _gemm(variant: Variant, case: GemmCase, run: Measured, evidence: RecipeEvidence) -> GemmResult:
     values = _values(variant, case, run)
     fact = run.samples.facts.get((variant.label, case))
-    failed = isinstance(values, Failure)
     return GemmResult(
         name=case.name,
         pass_=case.pass_,
@@ -274,7 +267,7 @@ def _gemm(variant: Variant, case: GemmCase, run: Measured, evidence: RecipeEvide
         seconds=None
         if isinstance(values, Failure)
         else stats.widened(stats.mean_interval(values), run.repeats.get((variant.label, case), ())),
-        execution=fact.execution if fact and not failed else None,
+        execution=fact.execution if fact and not isinstance(values, Failure) else None,
         grouped=evidence.grouped.get(case),
         own_call_seconds=_interval(evidence.own_calls.get((case.name, case.pass_), ()))
         if case.mode == "prequantized"
@@ -283,40 +276,59 @@ def _gemm(variant: Variant, case: GemmCase, run: Measured, evidence: RecipeEvide
     )
 
 
-def _totals(variant: Variant, mode: Mode, run: Measured, in_a_step: bool = False) -> tuple[float, ...] | Failure:
-    """Seconds of all GEMMs of one mode, one value an ABBA block; a Failure as soon as one part has failed.
+def _parts(variant: Variant, mode: Mode, run: Measured, in_a_step: bool = False) -> list[Part]:
+    """All GEMMs of one mode, each as often as the model has it, or as a step runs it.
 
-    Each counts as often as the model has it, or as often as a step runs it.
+    Those of a model's layers that stay in BF16 are BF16's: the sums are those of what trains.
     """
-    parts: list[tuple[float, ...]] = []
-    chosen = [case for case in run.cases.gemms if case.mode == mode]
-    for case in chosen:
+    model = run.workload.model
+    kept = run.kept_by(variant) / model.num_hidden_layers if model else 0.0
+    return [
+        (side, _stepped(side, case, run), share * case.count * (_runs(case, run) if in_a_step else 1))
+        for side, share in ((variant, 1 - kept), (BF16, kept))
+        for case in run.cases.gemms
+        if share and case.mode == mode
+    ]
+
+
+def _stepped(side: Variant, case: GemmCase, run: Measured) -> GemmCase:
+    """The case as a step runs it: what casts nothing has two timings of equal GEMMs, and its step that of autocast.
+
+    But of kernel-only times: a step's kernels are those.
+    """
+    fact = run.samples.facts.get((side.label, case))
+    kernels_seen = fact is None or fact.holds_quantization
+    if kernels_seen or case.recipe_of(side) != UNQUANTIZED or "autocast" not in run.cases.modes:
+        return case
+    return replace(case, mode="autocast")
+
+
+def _totals(parts: Sequence[Part], run: Measured) -> tuple[float, ...] | Failure:
+    """Seconds of the parts, one value an ABBA block; a Failure as soon as one has failed."""
+    seconds: list[tuple[float, ...]] = []
+    for variant, case, _ in parts:
         values = _values(variant, case, run)
         if isinstance(values, Failure):
             message = f"{case.name} {case.pass_}: {values.reason}: {values.message}"[:1024]
             return values if values.reason in NAMED else Failure(reason="part_failed", message=message)
-        parts.append(values)
-    return stats.sums(parts, [case.count * (_runs(case, run) if in_a_step else 1) for case in chosen])
+        seconds.append(values)
+    return stats.sums(seconds, [count for *_, count in parts])
 
 
-def _repeats(variant: Variant, mode: Mode, run: Measured, in_a_step: bool = False) -> tuple[float, ...]:
+def _repeats(parts: Sequence[Part], run: Measured) -> tuple[float, ...]:
     """What `_totals` come to by each profile of their kernels alone; empty where no kernels' share is in them."""
-    parts: list[tuple[float, ...]] = []
-    chosen = [case for case in run.cases.gemms if case.mode == mode]
-    for case in chosen:
-        repeats = run.repeats.get((variant.label, case))
-        if repeats is None:
-            return ()
-        parts.append(repeats)
-    return stats.sums(parts, [case.count * (_runs(case, run) if in_a_step else 1) for case in chosen])
+    repeats = [run.repeats.get((variant.label, case)) for variant, case, _ in parts]
+    seen = [seconds for seconds in repeats if seconds is not None]
+    return stats.sums(seen, [count for *_, count in parts]) if len(seen) == len(parts) else ()
 
 
-def _ratio(
-    variant: Variant, mode: Mode, run: Measured, base: Sequence[float], mine: Sequence[float], in_a_step: bool = False
-) -> Interval:
-    """Baseline over recipe; the spreads of both kernels' shares are in its interval."""
-    recipe_repeats, base_repeats = (_repeats(side, mode, run, in_a_step) for side in (variant, run.cases.baseline))
-    return stats.widened(stats.paired_ratio(base, mine), recipe_repeats, base_repeats)
+def _ratio(variant: Variant, mode: Mode, run: Measured, in_a_step: bool = False) -> Interval | None:
+    """Baseline over recipe, None without a sum of both; the spreads of both kernels' shares are in its interval."""
+    mine, base = (_parts(side, mode, run, in_a_step) for side in (variant, run.cases.baseline))
+    mine_totals, base_totals = _totals(mine, run), _totals(base, run)
+    if isinstance(mine_totals, Failure) or isinstance(base_totals, Failure):
+        return None
+    return stats.widened(stats.paired_ratio(base_totals, mine_totals), _repeats(mine, run), _repeats(base, run))
 
 
 def _runs(case: GemmCase, run: Measured) -> int:
@@ -329,21 +341,20 @@ def _runs(case: GemmCase, run: Measured) -> int:
 
 
 def _sum(variant: Variant, mode: Mode, run: Measured) -> GemmSum:
-    totals = _totals(variant, mode, run)
+    parts = _parts(variant, mode, run)
+    totals = _totals(parts, run)
     if isinstance(totals, Failure):
         return GemmSum(mode=mode, failure=totals)
-    baseline = _totals(run.cases.baseline, mode, run)
-    alike = variant.recipe == run.cases.baseline.recipe or isinstance(baseline, Failure)
     return GemmSum(
         mode=mode,
-        seconds=stats.widened(stats.mean_interval(totals), _repeats(variant, mode, run)),
-        speedup=None if alike or isinstance(baseline, Failure) else _ratio(variant, mode, run, baseline, totals),
-        launch_gaps=_launch_gaps(variant, mode, run),
+        seconds=stats.widened(stats.mean_interval(totals), _repeats(parts, run)),
+        speedup=None if variant.recipe == run.cases.baseline.recipe else _ratio(variant, mode, run),
+        launch_gaps=_launch_gaps(parts, run),
     )
 
 
-def _launch_gaps(variant: Variant, mode: Mode, run: Measured) -> float | None:
-    """What lies between the kernels of all GEMMs of a mode; None where no replays showed it."""
-    gaps = [(run.gaps.get((variant.label, case)), case.count) for case in run.cases.gemms if case.mode == mode]
+def _launch_gaps(parts: Sequence[Part], run: Measured) -> float | None:
+    """What lies between the kernels of the parts; None where no replays showed it."""
+    gaps = [(run.gaps.get((variant.label, case)), count) for variant, case, count in parts]
     seen = [gap * count for gap, count in gaps if gap is not None]
     return sum(seen) if len(seen) == len(gaps) else None

@@ -1,7 +1,5 @@
 """Where each figure of a result comes from, in words: what was timed, how it was worked out, how sure it is. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from textwrap import wrap
@@ -9,6 +7,7 @@ from textwrap import wrap
 from precision_agent.power.reasons import REASONS as POWER_REASONS
 from precision_agent.protocol import RegionName
 from precision_api.exchange.result import Backend, Energy, GemmSum, Interval, MeasurementResult, RecipeResult, Training
+from precision_api.facts.plain_text import digits
 from precision_api.models.flops import TRAINING_FLOPS
 
 WIDTH = 110
@@ -81,13 +80,15 @@ def _run(result: MeasurementResult) -> Iterator[Figure]:
     yield ("software", result.software.stack_hash, f"hash over the stack without the driver: {versions}")
     yield ("workload", f"{result.workload_name} ({result.workload_hash})", "hash over what is measured")
     if result.recipe_scope == "mlp":
-        yield ("recipes' scope", "mlp", f"attention's projections stay in {result.baseline} with every recipe")
+        yield ("recipes' scope", "mlp", f"attention's projections stay in {result.baseline} with every recipe but bf16")
     if result.training_flops_per_token:
-        yield ("training FLOPs", f"{result.training_flops_per_token:.4g} a token", _formula(result.formula))
+        formula = f"{TRAINING_FLOPS.name}/{TRAINING_FLOPS.version}"
+        how = f"{formula}: {TRAINING_FLOPS.text}" if result.formula == formula else f"formula {result.formula}"
+        yield ("training FLOPs", f"{result.training_flops_per_token:.4g} a token", how)
     if memory := result.device_memory:
         total = f" of {memory.total_bytes / 2**30:.1f}" if memory.total_bytes else ""
         how = "by NVML, the highest while the short model trained, of the fullest GPU: all recipes lie in one process"
-        yield ("memory in use", f"{memory.used_bytes / 2**30:.1f}{total} GiB", f"{how}. {memory.counted}".rstrip(". "))
+        yield ("memory in use", f"{memory.used_bytes / 1e9:.1f}{total} GB", f"{how}. {memory.counted}".rstrip(". "))
     yield from _noise(result)
 
 
@@ -105,11 +106,6 @@ def _provenance(result: MeasurementResult) -> str:
     if result.provenance == "trial":
         return "taken on this machine's CPU: it says nothing of a GPU"
     return "this machine was not measured: " + ("; ".join(result.sources) or "see the assumptions")
-
-
-def _formula(name: str | None) -> str:
-    current = f"{TRAINING_FLOPS.name}/{TRAINING_FLOPS.version}"
-    return f"{name}: {TRAINING_FLOPS.text}" if name == current else f"formula {name}"
 
 
 def _noise(result: MeasurementResult) -> Iterator[Figure]:
@@ -176,19 +172,26 @@ def _kernel_time(row: RecipeResult) -> Iterator[Figure]:
         why = f"; {profiles.failure.reason}: {profiles.failure.message}" if profiles.failure else ""
         value = f"{profiles.profiles} of its {'GEMMs' if profiles.load == 'gemms' else 'training step'}"
         yield ("profiles", value, f"{clock}, in {profiles.seconds:.0f} s under load{why}")
+        if profiles.launch_gaps is not None:
+            source = "between the kernels of a micro batch, seen in replays of its timed graphs"
+            yield ("launch gaps", f"{digits(profiles.launch_gaps * 1e3)} ms", source)
 
 
 def _tax_value(row: RecipeResult) -> str:
     interval = row.quantization_tax_interval
     low, high = (f"{interval.lower:.1%}", f"{interval.upper:.1%}") if interval else ("", "")
-    return f"{row.quantization_tax or 0.0:.1%}{f' ({low} to {high})' if low != high else ''}"
+    bounds = ("at least ", f", at most {most:.1%}") if (most := row.quantization_tax_most) is not None else ("", "")
+    return f"{bounds[0]}{row.quantization_tax or 0.0:.1%}{f' ({low} to {high})' if low != high else ''}{bounds[1]}"
 
 
 def _tax_source(row: RecipeResult, result: MeasurementResult) -> str:
-    both = [one for one in result.recipes if one.recipe in (row.recipe, result.baseline)]
-    if all(any(not load.failure for load in one.kernel_profiles) for one in both):
-        return f"in profiled steps, non-GEMM kernel time beyond {result.baseline}'s, as a share of it and the GEMM time"
-    return "no kernels were seen: what the GEMMs alone take less than those with quantisation, as a share of the latter"
+    if row.quantization_tax_load:
+        steps = "steps" if row.quantization_tax_load == "training" else "GEMMs, each as often as the model has it"
+        source = f"in profiled {steps}: non-GEMM kernel time beyond {result.baseline}'s, over it and the GEMM time"
+        bound = "; a bound: no rule knows some kernels, or others than casts were faster than the baseline's"
+        return source + (bound if row.quantization_tax_most is not None else "")
+    gemms = "its GEMMs, without the layers in BF16, alone" if row.last_layers_bf16 else "the GEMMs alone"
+    return f"no kernels at their clock were seen: what {gemms} take less than with quantisation, as a share of that"
 
 
 def _verification(row: RecipeResult) -> Iterator[Figure]:
@@ -213,10 +216,11 @@ def _sum(part: GemmSum, row: RecipeResult, result: MeasurementResult) -> Iterato
     if result.method == "nvidia":
         how, timed = "forward calls only", "in each repeated run"
     kinds = f"{len(measured)} kinds, each timed {timed} and counted as often as the workload has it"
+    kinds += f", those of the last {row.last_layers_bf16} layers with bf16's times" if row.last_layers_bf16 else ""
     yield (name, f"{_interval(part.seconds, 1e3)} ms", f"one GPU's GEMMs of a micro batch, {how}: {kinds}")
     if part.launch_gaps is not None:
         source = "between the kernels of the timed graphs, seen in their replays: in no kernel-only time"
-        yield ("launch gaps", f"{part.launch_gaps * 1e3:.4g} ms", source)
+        yield ("launch gaps", f"{digits(part.launch_gaps * 1e3)} ms", source)
     if part.speedup:
         source = f"{result.baseline}'s seconds over these, {_paired(part.speedup, result)}"
         yield (f"{name} speedup", f"{_interval(part.speedup)}", source)
@@ -228,7 +232,7 @@ def _training(row: RecipeResult, training: Training, result: MeasurementResult) 
         yield ("training", "none", f"{failure.reason}: {failure.message}" if failure else "")
         return
     if training.teraflops_per_gpu:
-        yield ("TFLOP/s per GPU", f"{training.teraflops_per_gpu:,.4g}", "tokens/s x FLOPs a token, by GPU")
+        yield ("TFLOP/s per GPU", digits(training.teraflops_per_gpu), "tokens/s x FLOPs a token, by GPU")
     yield ("tokens/s", _interval(training.tokens_per_second), _full_depth(training))
     if training.synchronous_tokens_per_second:
         spread = f", at {training.gpu_spread:.1%} of their mean" if training.gpu_spread is not None else ""
@@ -239,13 +243,13 @@ def _training(row: RecipeResult, training: Training, result: MeasurementResult) 
         verdict = f"; verdict: {training.difference.replace('_', ' ')}" if training.difference else ""
         source = f"tokens/s over {result.baseline}'s, {_paired(training.speedup, result)}{verdict}"
         yield ("speedup", _interval(training.speedup), source)
-    if training.mfu:
+    if training.mfu and training.mfu.value is not None:
         source = "FLOPs, each part's over the dense peak of the format that it ran in, over the step's time"
         yield ("MFU", f"{training.mfu.value:.1%}", f"{source}: {training.mfu.peak}")
-        if training.mfu.of_bf16_peak is not None:
-            yield ("of BF16 peak", f"{training.mfu.of_bf16_peak:.1%}", "TFLOP/s of one GPU over its dense BF16 peak")
     elif result.gpus and row.verification.verdict != "fallback":
         yield ("MFU", "unknown", f"the peak of {result.gpus[0].name} is unknown")
+    if training.mfu and training.mfu.of_bf16_peak is not None:
+        yield ("of BF16 peak", f"{training.mfu.of_bf16_peak:.1%}", "TFLOP/s of one GPU over its dense BF16 peak")
     if training.depth_check is not None:
         source = "predicted over measured step time of a model of another depth: within 3 % is agreement"
         yield ("depth check", f"{training.depth_check:.3f}", source)
@@ -258,11 +262,9 @@ def _full_depth(training: Training) -> str:
     seconds = {region.name: region.seconds.value for region in training.regions}
     source = "of the full-depth model, its interval for any day: layers x layer + head + optimizer's share"
     if training.layers and training.layers_measured and {"layers_forward", "layers_backward"} <= set(seconds):
-        source += (
-            f"; a micro batch is {_layers(training, seconds)}"
-            f" + {seconds.get('head', 0) * 1e3:.4g} ms of head + a share of {seconds.get('optimizer', 0) * 1e3:.4g} ms"
-            " of optimizer (once a step, scaled to all weights)"
-        )
+        head, optimizer = (digits(seconds.get(name, 0) * 1e3) for name in ("head", "optimizer"))
+        source += f"; a micro batch is {_layers(training, seconds)} + {head} ms of head + a share of {optimizer} ms"
+        source += " of optimizer (once a step, scaled to all weights)"
     if training.missing:
         source += f"; WITHOUT {', '.join(training.missing)}, which did not fit"
     if training.trial_tokens_per_second:
@@ -274,12 +276,12 @@ def _layers(training: Training, seconds: Mapping[RegionName, float]) -> str:
     """The layers' part of the formula; layers with experts and dense ones are a sum of two."""
     both = seconds["layers_forward"] + seconds["layers_backward"]
     dense = seconds.get("dense_forward", 0) + seconds.get("dense_backward", 0)
-    ran = f"{both * 1e3:.4g} ms / {training.layers_measured}"
+    ran = f"{digits(both * 1e3)} ms / {training.layers_measured}"
     if not training.dense_measured:
         return f"{training.layers} x {ran} layers that ran"
     return (
         f"{training.layers} layers: those with experts x {ran} that ran"
-        f" + dense ones x {dense * 1e3:.4g} ms / {training.dense_measured} that ran"
+        f" + dense ones x {digits(dense * 1e3)} ms / {training.dense_measured} that ran"
     )
 
 
@@ -321,7 +323,7 @@ def _conditions(row: RecipeResult) -> Iterator[Figure]:
     for name, how in memory.items():
         size = getattr(row.memory, name)
         if size is not None:
-            yield ("short model's memory", f"{size / 2**30:.1f} GiB", how)
+            yield ("short model's memory", f"{size / 1e9:.1f} GB", how)
     yield from _model_memory(row)
     if row.throttled:
         source = f"{row.throttled.reason}: {'sampled' if row.throttled.sampled else 'by the driver’s counters'}"
@@ -334,16 +336,10 @@ def _conditions(row: RecipeResult) -> Iterator[Figure]:
             f"{len(row.loss.runs)} short runs on a seeded Markov chain, a smoke test and no proof of parity{entropy}"
         )
         yield ("loss", verdict, source)
-        yield from _loss_difference(row)
-
-
-def _loss_difference(row: RecipeResult) -> Iterator[Figure]:
-    gap = row.loss.difference if row.loss else None
-    if gap is None:
-        return
-    band = f" ({gap.lower:+.3f} to {gap.upper:+.3f})" if gap.lower is not None and gap.upper is not None else ""
-    source = f"mean of the last {gap.steps} steps minus the baseline's of the same seed, over {gap.seeds} seeds"
-    yield ("loss beside the baseline's", f"{gap.nats:+.3f} nats{band}", source)
+        if gap := row.loss.difference:
+            band = f" ({gap.lower:+.3f} to {gap.upper:+.3f})" if gap.lower is not None and gap.upper is not None else ""
+            source = f"mean of the last {gap.steps} steps minus the baseline's of the same seed, over {gap.seeds} seeds"
+            yield ("loss beside the baseline's", f"{gap.nats:+.3f} nats{band}", source)
 
 
 def _model_memory(row: RecipeResult) -> Iterator[Figure]:
@@ -356,7 +352,7 @@ def _model_memory(row: RecipeResult) -> Iterator[Figure]:
         return
     fits = ", ".join(f"{name} {ratio:.2f}" for name, ratio in memory.agreement.items())
     source = f"of one GPU, estimated ({memory.formula}); measured over predicted of the short model: {fits}"
-    yield ("full model's memory", f"{memory.bytes / 2**30:.1f} GiB", source)
+    yield ("full model's memory", f"{memory.bytes / 1e9:.1f} GB", source)
 
 
 def _paired(ratio: Interval, result: MeasurementResult) -> str:
@@ -369,10 +365,10 @@ def _paired(ratio: Interval, result: MeasurementResult) -> str:
 
 def _interval(interval: Interval, scale: float = 1.0) -> str:
     if interval.n == 1:
-        return f"{interval.value * scale:.5g} (no interval: n = 1)"
-    low, high = interval.lower * scale, interval.upper * scale
-    return f"{interval.value * scale:.5g} (95 %: {low:.5g} to {high:.5g}, n = {interval.n})"
+        return f"{digits(interval.value * scale, 5)} (no interval: n = 1)"
+    value, low, high = (digits(bound * scale, 5) for bound in (interval.value, interval.lower, interval.upper))
+    return f"{value} (95 %: {low} to {high}, n = {interval.n})"
 
 
 def _number(value: float | None) -> str:
-    return "not known" if value is None else f"{value:.4g}"
+    return "not known" if value is None else digits(value)

@@ -4,8 +4,6 @@ The shares of each device are applied to its own times. Profiles are repeated, a
 them alone is kept: that spread belongs into every interval in which the shares have a part.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
@@ -14,7 +12,7 @@ from precision_agent.cases import CONTROL, GemmCase, Variant
 from precision_agent.precision.evidence import CPU_BOUND, Repeats, Tax, quantization_tax
 from precision_agent.protocol import GemmName, KernelSeconds, Profile, ProfiledKernel, Sample
 from precision_agent.results.train import Measured
-from precision_agent.sampling.profiles import LoadKey, LoadProfiles
+from precision_agent.sampling.profiles import CLOCK_TOLERANCE, LoadKey, LoadProfiles
 from precision_agent.sampling.sample import CaseKey
 from precision_api.exchange.result import Execution, Failure, GroupedPath
 from precision_api.facts.recipes import RECIPES, Recipe
@@ -22,7 +20,7 @@ from precision_api.facts.recipes import RECIPES, Recipe
 LEAST_KERNEL_TIME, MOST_KERNEL_TIME = 0.8, 1.25
 """Kernels, at least with their gaps, over the timed step. Of eager ones on H100 at their power cap it was 0.89 to 0.94
 for the largest FP8 GEMMs of a layer, 0.98 to 1.03 for training steps, 1.06 for a small layer: supposedly the clock,
-which follows what runs. Shares stand for all that; further off, something is wrong."""
+which follows what runs."""
 Profiles = Mapping[LoadKey, LoadProfiles]
 NONE = KernelSeconds(0.0, 0.0, 0.0, 0)
 
@@ -57,9 +55,8 @@ def _applied(
         return Failure(reason="not_profiled", message="the run ended before its kernels were seen")
     if profiles.failure:
         return profiles.failure
-    by_profile = [[profile.gemms.get(_name(case)) for profile in devices] for devices in profiles.runs]
-    kernels = [[seconds for seconds in devices if seconds and seconds.gemm > 0] for devices in by_profile]
-    if any(len(seen) < len(devices) for seen, devices in zip(kernels, by_profile, strict=True)):
+    kernels = [[_at_windows_clock(profile, case) for profile in devices] for devices in profiles.runs]
+    if any(seen.gemm <= 0 for devices in kernels for seen in devices):
         return Failure(reason="no_kernels", message=f"{case.name} {case.pass_}: the profiler saw no kernel")
     device_seconds = [fmean(values) for values in zip(*timed, strict=True)]
     wrong = _misfit(kernels, device_seconds, fact.execution)
@@ -74,6 +71,12 @@ def _applied(
         tuple(fmean(t * share for t, share in zip(device_seconds, devices, strict=True)) for devices in shares),
         fmean(map(fmean, gaps)) if all(seen.gaps is not None for devices in kernels for seen in devices) else None,
     )
+
+
+def _at_windows_clock(profile: Profile, case: GemmCase) -> KernelSeconds:
+    """The GEMM's kernels as long as at the clock of its windows; gaps don't follow a clock."""
+    seen = profile.gemms.get(_name(case), NONE)
+    return replace(seen, gemm=seen.gemm * profile.clock, other=seen.other * profile.clock)
 
 
 def _between(seen: KernelSeconds, timed: float) -> float:
@@ -92,8 +95,11 @@ def _misfit(
     busy = [fmean(seen.seconds for seen in device) / whole for device, whole in devices]
     filled = [fmean(seen.seconds + (seen.gaps or 0.0) for seen in device) / whole for device, whole in devices]
     if min(busy) < CPU_BOUND and any(seen.gaps is None for device, _ in devices for seen in device):
-        low = min(fmean(seen.gemm for seen in device) for device, _ in devices)
-        high = max(whole * fmean(seen.gemm / seen.seconds for seen in device) for device, whole in devices)
+        low = min(fmean(seen.gemm for seen in device) for device, _ in devices) * (1 - CLOCK_TOLERANCE)
+        slow = 1 + CLOCK_TOLERANCE  # GEMMs, not casts, follow the clock, which was the windows' within that
+        high = max(
+            whole * fmean(1 / (1 + seen.other / seen.gemm / slow) for seen in device) for device, whole in devices
+        )
         cause = (
             "the replays of its graph could not be matched to forward, dgrad and wgrad"
             if execution == "graph"
@@ -119,8 +125,16 @@ def kernel_time_share(run: Measured, variant: Variant, profiles: Profiles) -> fl
     if run.cases.training and training and not training.failure:
         timed = run.samples.by_device(variant, run.cases.training)
         if not isinstance(timed, Failure):
-            return _least([[profile.seconds for profile in devices] for devices in training.runs], timed)
+            return _least(
+                [[profile.seconds * profile.clock for profile in devices] for devices in training.runs], timed
+            )
     return _of_gemms(run, variant, profiles)
+
+
+def launch_gaps(profiles: LoadProfiles) -> float | None:
+    """Mean seconds between the kernels of a micro batch, by the profiles of replays; None without any."""
+    gaps = [profile.gaps for devices in profiles.runs for profile in devices if profile.gaps is not None]
+    return fmean(gaps) if gaps else None
 
 
 def _of_gemms(run: Measured, variant: Variant, profiles: Profiles) -> float | None:
@@ -133,7 +147,7 @@ def _of_gemms(run: Measured, variant: Variant, profiles: Profiles) -> float | No
         timed = run.samples.seconds.get((variant.label, case), ())
         if fact is None or not fact.holds_quantization or not timed:
             continue
-        kernels = [[profile.gemms.get(_name(case), NONE).seconds for profile in devices] for devices in gemms.runs]
+        kernels = [[_at_windows_clock(profile, case).seconds for profile in devices] for devices in gemms.runs]
         shares.append(_least(kernels, timed))
     return min(shares, default=None)
 
@@ -175,16 +189,20 @@ def _name(case: GemmCase) -> GemmName:
     return case.name, case.pass_
 
 
-def taxes(
-    recipe: Recipe, profiles: LoadProfiles, repeats: Repeats, baseline: LoadProfiles, baseline_repeats: Repeats
-) -> tuple[Tax, ...]:
+Taxed = tuple[LoadProfiles | None, Repeats]
+"""The profiles of a load, and how often the full model has what they saw."""
+
+
+def taxes(recipe: Recipe, profiles: Taxed, baseline: Taxed) -> tuple[Tax, ...]:
     """The quantisation tax by each profile, mean of its devices; empty without both at the clock of their windows."""
-    if profiles.failure or baseline.failure:
+    (of_recipe, repeats), (plain, plain_repeats) = profiles, baseline
+    if not of_recipe or not plain or of_recipe.failure or plain.failure:
         return ()
     means: list[Tax] = []
-    for mine, plain in zip(profiles.runs, baseline.runs, strict=False):
-        pairs = zip(mine, plain, strict=True)
-        by_device = [quantization_tax(recipe, (own, repeats), (its, baseline_repeats)) for own, its in pairs]
+    for pairs in zip(of_recipe.runs, plain.runs, strict=False):
+        by_device = [
+            quantization_tax(recipe, (mine, repeats), (its, plain_repeats)) for mine, its in zip(*pairs, strict=True)
+        ]
         present = [tax for tax in by_device if tax]
         if present:
             means.append(Tax(fmean(tax.least for tax in present), fmean(tax.most for tax in present)))

@@ -1,7 +1,5 @@
 """Loss runs after all timed windows: of every recipe, one seed after the other, as long as there is time."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from precision_agent.cases import Variant

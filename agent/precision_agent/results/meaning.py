@@ -5,8 +5,6 @@ With g the GEMMs' share of the baseline's step and S their speedup, a step can b
 What was measured is held against that: as fast as the GEMMs allow, or slower because something else eats the gain.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -39,20 +37,28 @@ class Facts:
     measured: Interval | None = None
     difference: Difference | None = None
     quantization_tax: float | None = None
+    tax_is_bound: bool = False
     noise_floor: float = LEAST_DIFFERENCE
     tax_in_speedup: bool = False
-    kept_share: float = 0.0
-    """Share of the layers that stay in BF16."""
-    kept_speedup: float = 1.0
-    """What the GEMMs of these layers gain over the baseline's: nothing over BF16, less than nothing over FP8."""
+    layers_bf16: int = 0
+    """Layers that stay in BF16, whose GEMMs are in `gemm_speedup` as BF16's."""
+    own_share: float = 1.0
+    """Of the GEMM kernels' time in the recipe's step, what does not lie in these layers: only this has a tax."""
     no_share: str = "no share of the GEMMs in the step"
     """Why `gemm_share` is None."""
+    cast_speedup: Interval | None = None
+    """Of the GEMMs with their casts, where `gemm_speedup` is that of the kernels alone."""
     share_bounds: tuple[float, float] | None = None
     """The interval of `gemm_share`; None where it is not known."""
+    cast_share: Interval | None = None
+    """As `gemm_share`, with their casts: what explains more than the kernels alone do, where the baseline casts too."""
 
-    def of_all_layers(self, speedup: float) -> float:
-        """`speedup` of the low-precision GEMMs -> that of all layers' GEMMs, the kept ones among them."""
-        return 1 / ((1 - self.kept_share) / speedup + self.kept_share / self.kept_speedup)
+    @property
+    def gemms(self) -> str:
+        """The recipe's GEMMs, with what was timed with them and what is not its own among them."""
+        last = "last layer's" if self.layers_bf16 == 1 else f"last {self.layers_bf16} layers'"
+        kept = f" (the {last} in BF16)" if self.layers_bf16 else ""
+        return f"its GEMMs {'with their casts' if self.tax_in_speedup else 'alone'}{kept}"
 
 
 def expected_speedup(gemm_share: float, gemm_speedup: float) -> float:
@@ -78,15 +84,16 @@ def meaning(facts: Facts) -> Meaning:
         said = f"{facts.recipe} has no GEMM figure to compare with {facts.baseline}'s: its speed is not explained."
         return _with_figures(facts, "unknown", said)
     if _no_gain(facts.gemm_speedup, facts.noise_floor):
-        said = f"{facts.recipe} is not beneficial at these shapes: its GEMMs run {_bounded(facts.gemm_speedup)}"
+        said = f"{facts.recipe} is not beneficial at these shapes: {facts.gemms} run {_bounded(facts.gemm_speedup)}"
         return _with_figures(facts, "not_beneficial", f"{said} as fast as {facts.baseline}'s.")
     if facts.gemm_speedup.lower <= 1:
-        said = f"whether {facts.recipe}'s GEMMs are faster than {facts.baseline}'s is unknown: they run"
+        said = f"whether {facts.recipe} has faster GEMMs than {facts.baseline} is unknown: {facts.gemms} run"
         return _with_figures(facts, "unknown", f"{said} {_bounded(facts.gemm_speedup)} as fast.")
     if facts.measured is None or facts.gemm_share is None:
         lacking = "no training figure" if facts.measured is None else facts.no_share
-        gemms = f"{facts.recipe}'s GEMMs run {facts.gemm_speedup.value:.2f}x as fast as {facts.baseline}'s"
-        return _with_figures(facts, "unknown", f"{gemms}; {lacking}, so what a step gains is unknown.")
+        said = f"{facts.recipe}: {facts.gemms} run {facts.gemm_speedup.value:.2f}x as fast as {facts.baseline}'s"
+        said += f", with their casts {facts.cast_speedup.value:.2f}x" if facts.cast_speedup else ""
+        return _with_figures(facts, "unknown", f"{said}; {lacking}, so what a step gains is unknown.")
     return _held_against(facts, facts.gemm_share, facts.gemm_speedup, facts.measured)
 
 
@@ -102,26 +109,31 @@ def _bounded(speedup: Interval) -> str:
 
 
 def _held_against(facts: Facts, share: float, speedup: Interval, measured: Interval) -> Meaning:
-    expected = expected_speedup(share, facts.of_all_layers(speedup.value))
+    expected = expected_speedup(share, speedup.value)
     least, most = _bounds(facts, share, speedup)
     gap = expected - 1 > 1e-9 and measured.upper < least and measured.value < expected * (1 - facts.noise_floor)
     if gap:
         return _overhead(facts, share, speedup.value, measured.value, expected)
     trained = f"{facts.recipe} trains {measured.value:.2f}x as fast as {facts.baseline}"
     if facts.difference == "no_difference":
-        said = f"{trained}, which is within the noise; its GEMMs, {share:.0%} of the step, allow {expected:.2f}x."
+        said = f"{trained}, which is within the noise; {facts.gemms}, {share:.0%} of the step, allow {expected:.2f}x."
         return _with_figures(facts, "no_difference", said)
     if measured.lower > most * (1 + facts.noise_floor):
-        said = f"{trained}, more than the {expected:.2f}x that its GEMMs explain: other kernels are faster too."
+        casts, casting = facts.cast_share, facts.cast_speedup
+        if casts and casting and expected_speedup(casts.value, casting.value) > expected:
+            facts = replace(facts, gemm_share=casts.value, gemm_speedup=casting, cast_share=None, tax_in_speedup=True)
+            facts = replace(facts, share_bounds=(casts.lower, casts.upper))
+            return _held_against(facts, casts.value, casting, measured)
+        said = f"{trained}, more than the {expected:.2f}x that {facts.gemms} explain: other kernels are faster too."
         return _with_figures(facts, "gemm_bound", said)
-    said = f"{trained}, as its GEMMs allow ({expected:.2f}x): they are {share:.0%} of the step and {speedup.value:.2f}x"
-    return _with_figures(facts, "gemm_bound", f"{said} as fast. GEMM-bound.")
+    said = f"{trained}, as {facts.gemms} allow ({expected:.2f}x): they are {share:.0%} of the step and"
+    return _with_figures(facts, "gemm_bound", f"{said} {speedup.value:.2f}x as fast. GEMM-bound.")
 
 
 def _bounds(facts: Facts, share: float, speedup: Interval) -> tuple[float, float]:
     """The least and the most that a step can gain, by the intervals of the GEMMs' share and of their speedup."""
     shares = facts.share_bounds or (share, share)
-    speedups = [expected_speedup(g, facts.of_all_layers(s)) for g in shares for s in (speedup.lower, speedup.upper)]
+    speedups = [expected_speedup(g, s) for g in shares for s in (speedup.lower, speedup.upper)]
     return min(speedups), max(speedups)
 
 
@@ -132,14 +144,15 @@ def _overhead(facts: Facts, share: float, speedup: float, measured: float, expec
     quantization = _quantization(facts, share, speedup, saved, gap)
     other = None if quantization is None else gap - quantization
     trained = f"{facts.recipe} trains {measured:.2f}x as fast as {facts.baseline}"
-    lost = f"overhead eats {min(gap, 1):.0%} of the time saved" + (" and more" if gap > 1 else "")
-    said = f"{trained}; its GEMMs alone would give {expected:.2f}x: {lost}"
+    lost = f"overhead eats {'all' if gap > 1 else f'{gap:.0%}'} of the time saved" + (" and more" if gap > 1 else "")
+    said = f"{trained}; {facts.gemms} would give {expected:.2f}x: {lost}"
     if facts.tax_in_speedup:
-        said += ", quantisation not among it (the GEMMs were timed with theirs)."
+        said += ", quantisation not among it."
     elif quantization is None:
         said += "; how much of it is quantisation was not measured."
     else:
-        said += f", {quantization:.0%} by quantisation and {gap - quantization:.0%} by the rest."
+        part = f"{'at least ' if facts.tax_is_bound else ''}{quantization / gap:.0%}"
+        said += f", {'all' if quantization > 0.995 * gap else part} of that by quantisation."
     return _with_figures(facts, "overhead", said, quantization, other)
 
 
@@ -151,7 +164,7 @@ def _quantization(facts: Facts, share: float, speedup: float, saved: float, gap:
     if tax is None or not 0 <= tax < 1:
         return None
     # the recipe's GEMM kernels last share / speedup of a baseline step; tax is a share of them and the tax
-    return min(share * (1 - facts.kept_share) / speedup * tax / (1 - tax) / saved, gap)
+    return min(share * facts.own_share / speedup * tax / (1 - tax) / saved, gap)
 
 
 def _with_figures(
@@ -159,7 +172,7 @@ def _with_figures(
 ) -> Meaning:
     speedup = facts.gemm_speedup.value if facts.gemm_speedup else None
     both = speedup is not None and facts.gemm_share is not None
-    expected = expected_speedup(facts.gemm_share or 0.0, facts.of_all_layers(speedup or 1.0)) if both else None
+    expected = expected_speedup(facts.gemm_share or 0.0, speedup or 1.0) if both else None
     return Meaning.model_validate(
         {
             "kind": kind,
@@ -186,18 +199,17 @@ def facts_of(
     baseline: Recipe,
     gemm_share: float | Failure | None,
     noise_floor: float = LEAST_DIFFERENCE,
-    kept_share: float = 0.0,
     speedups: Mapping[Mode, Interval] | None = None,
 ) -> Facts:
     """The facts of a finished recipe result; `gemm_share` is the baseline's, or why that says nothing.
 
     GEMM kernels alone are the prequantized sum; where that failed, the autocast sum stands in, tax and all. `speedups`:
-    of the GEMMs as a step runs them; left out, those of the result's sums, in which each counts once.
+    of the GEMMs as a step runs them; left out, or without a step, those of the result's sums, which count each once.
     """
-    if speedups is None:
+    training = complete(result.training)
+    if speedups is None or training is None or training.speedup is None:
         speedups = {part.mode: part.speedup for part in result.sums if part.speedup}
     alone = speedups.get("prequantized")
-    training = complete(result.training)
     facts = Facts(
         recipe=result.recipe,
         baseline=baseline,
@@ -207,8 +219,10 @@ def facts_of(
         measured=training.speedup if training else None,
         difference=training.difference if training else None,
         quantization_tax=result.quantization_tax,
+        tax_is_bound=result.quantization_tax_most is not None,
         noise_floor=noise_floor,
         tax_in_speedup=alone is None,
-        kept_share=kept_share,
+        cast_speedup=speedups.get("autocast") if alone else None,
+        layers_bf16=result.last_layers_bf16 or 0,
     )
     return replace(facts, no_share=gemm_share.message) if isinstance(gemm_share, Failure) else facts

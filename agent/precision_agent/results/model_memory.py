@@ -1,7 +1,5 @@
 """Memory of one GPU that trains the full model: by formula, where that fits what the short model took. Pure."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from precision_agent.method.short_memory import ShortMemory, short_memory

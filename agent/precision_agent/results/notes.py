@@ -1,7 +1,5 @@
 """What a run finds out on its way, as lines of text for whoever follows it. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 from precision_agent.cases import Case, GemmCase

@@ -3,8 +3,6 @@
 Pure. One GPU's missing or void samples void the node's figure: a sum must not lose a part.
 """
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence

@@ -3,8 +3,6 @@
 The second depth is timed too, so it comes before the first profiler.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Which recipe to use on this node, by speed and by energy, which to fall back to, and why, in one sentence or two."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from precision_agent.method.learning import in_words, learnt
@@ -36,8 +34,8 @@ def recommend(
         return Recommendation(sentence=_nothing(verified, baseline))
     fastest = ranked[0].recipe if ranked else baseline
     safer = [result.recipe for result in ranked if _safety(result.recipe) > _safety(fastest)]
-    wider = baseline if _width(baseline) >= _width(fastest) else None
-    fallback = max(safer, key=lambda recipe: (-_width(recipe), _safety(recipe)), default=wider)
+    wider = baseline if _safety(baseline)[0] >= _safety(fastest)[0] else None
+    fallback = max(safer, key=lambda recipe: (-_safety(recipe)[0], _safety(recipe)), default=wider)
     by_energy = _by_energy(usable, baseline)
     return Recommendation(
         by_speed=fastest,
@@ -56,13 +54,9 @@ def _nothing(verified: Sequence[RecipeResult], baseline: Recipe) -> str:
     return f"No recommendation: no recipe has a figure to compare with {baseline}."
 
 
-def _width(recipe: Recipe) -> int:
-    return WIDTH[RECIPES[recipe].format]
-
-
 def _safety(recipe: Recipe) -> tuple[int, bool, int]:
     """What one falls back along: wider formats, and of one format recipes without risk and with finer scales."""
-    return _width(recipe), not RECIPES[recipe].risk, RECIPE_NAMES.index(recipe)
+    return WIDTH[RECIPES[recipe].format], not RECIPES[recipe].risk, RECIPE_NAMES.index(recipe)
 
 
 def _risk(result: RecipeResult) -> str:
@@ -131,22 +125,26 @@ def _sentence(
     provenance: Provenance,
     baseline: Recipe,
 ) -> str:
-    trained = any((training := complete(result.training)) and training.speedup for result in usable)
-    what = "trains" if trained else "runs these GEMMs"
+    trained = any((training := complete(result.training)) and training.speedup for result in ranked[:1] or results)
+    what = "trains" if trained else "runs these GEMMs with their casts"
+    among = " without a known risk" if any(_risk(result) and not result.listed for result in results) else ""
+    among += "" if all(learnt(result.loss) for result in results) else " whose loss was healthy"
     if not ranked:
-        unlisted = " without a known risk" if any(_risk(result) and not result.listed for result in results) else ""
-        said = f"Stay with {baseline}: no recipe{unlisted} {what} faster than it beyond the noise."
+        said = f"Stay with {baseline}: no recipe{among} {what} faster than it beyond the noise."
     else:
         best = ranked[0]
         ratio = _speedup(best)
         assert ratio, "a ranked recipe has a speedup"
-        label = " (emulated)" if best.verification.verdict == "emulated" else ""
-        label += f" with its last {best.last_layers_bf16} layers in BF16" if trained and best.last_layers_bf16 else ""
-        low, high = f"{ratio.lower:.3g}", f"{ratio.upper:.3g}"
+        label = " (emulated)" if "emulated" in (best.availability, best.verification.verdict) else ""
+        last = "layer" if best.last_layers_bf16 == 1 else f"{best.last_layers_bf16} layers"
+        label += f" with its last {last} in BF16" if best.last_layers_bf16 else ""
+        low, high = f"{ratio.lower:.2f}", f"{ratio.upper:.2f}"
         bounds = f" ({low} to {high})" if low != high else ""
         other = f"; fall back to {fallback}" if fallback else ""
-        said = f"{best.recipe}{label} {what} {ratio.value:.3g}x as fast as {baseline}{bounds}{other}."
-    if by_energy:
+        said = f"{best.recipe}{label} {what} {ratio.value:.2f}x as fast as {baseline}{bounds}{other}."
+    if by_energy == baseline:
+        said += f" No recipe{among} gives {stats.LEAST_ENERGY_DIFFERENCE:.0%} more tokens per joule than {baseline}."
+    elif by_energy:
         said += f" Most tokens per joule: {by_energy}."
     elif baseline in (powered := [result.recipe for result in usable if _energy(result)]) and len(powered) > 1:
         enough = f"{stats.LEAST_ENERGY_DIFFERENCE:.0%} more tokens per joule than {baseline}"

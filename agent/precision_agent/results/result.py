@@ -1,7 +1,5 @@
 """Everything that a run found out -> its one result. Pure: the same facts give the same result."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -78,7 +76,8 @@ def result_of(facts: RunFacts, finished_at: float) -> MeasurementResult:
     made = (recipe_result(variant, run, _evidence(variant, facts, powers)) for variant in variants)
     recipes = with_meanings(tuple(made), run)
     request, workload, formula = facts.asked, run.workload, run.workload.formula
-    started = timestamp(facts.started_at)
+    started, variables = timestamp(facts.started_at), facts.machine.environment
+    plain = sorted(name for name in variables if len(name) <= 64 and re.fullmatch(PLAIN, name))
     return MeasurementResult(
         run=request.run,
         request_hash=request_hash(request),
@@ -104,7 +103,7 @@ def result_of(facts: RunFacts, finished_at: float) -> MeasurementResult:
         baseline=request.baseline,
         recipe_scope=request.recipe_scope,
         health=tuple(GpuHealth.model_validate(gpu, from_attributes=True) for gpu in facts.sensing.health),
-        environment=_environment(facts.machine.environment),
+        environment={name: variables[name][:1024] for name in plain[:32]},
         steadiness=facts.steadiness,
         sensor=facts.sensing.sensor,
         power_trace=power_windows.power_trace(facts.recordings.gpus, started, facts.began),
@@ -141,6 +140,7 @@ def _evidence(variant: Variant, facts: RunFacts, powers: Mapping[Variant, PowerO
     memory = facts.memory.get(variant.label, Memory())
     fact, run, sensing = _training_fact(variant, facts.run), facts.run, facts.sensing
     accuracy = sensing.sensor.accuracy if sensing.sensor else "unverified"
+    taxes, tax_load = _taxes(variant, facts)
     return RecipeEvidence(
         probe=probe,
         metering=RecipePower(
@@ -159,7 +159,8 @@ def _evidence(variant: Variant, facts: RunFacts, powers: Mapping[Variant, PowerO
         verification=verification_of(variant.recipe, facts.request, probe, profile, inside),
         held_back=power_windows.held_back(recordings, windows),
         clocks=power_windows.clocks(recordings, windows),
-        taxes=_taxes(variant, facts),
+        taxes=taxes,
+        tax_load=tax_load,
         gradient_quantization_share=kernel_shares.gradient_share(facts.run, variant, profiles),
         kernel_time_share=kernel_shares.kernel_time_share(timed, variant, profiles),
         kernel_profiles=tuple(
@@ -181,25 +182,28 @@ def _told(load: Load, profiles: LoadProfiles) -> KernelProfiles:
         sm_mhz=profiles.sm_mhz,
         windows_sm_mhz=profiles.windows_sm_mhz,
         seconds=round(profiles.seconds, 3),
+        launch_gaps=kernel_shares.launch_gaps(profiles),
         failure=profiles.failure,
     )
 
 
-def _taxes(variant: Variant, facts: RunFacts) -> tuple[Tax, ...]:
-    """Of the full-depth step, all of its layers in the recipe; they were profiled by the few of the short model."""
+def _taxes(variant: Variant, facts: RunFacts) -> tuple[tuple[Tax, ...], Load]:
+    """Of the full-depth step, profiled by the few layers of the short model, all in the recipe; else of all GEMMs."""
     run, baseline = facts.run, facts.run.cases.baseline
     loads: tuple[Load, ...] = ("training", "gemms")
-    for load in loads:
-        mine, plain = (facts.after.profiles.get((side.label, load)) for side in (variant, baseline))
-        if mine and plain and variant != baseline:
-            return kernel_shares.taxes(variant.recipe, mine, _repeats(variant, run), plain, _repeats(baseline, run))
-    return ()
+    for load in loads if variant != baseline else ():
+        mine, plain = (
+            (facts.after.profiles.get((side.label, load)), _repeats(side, run, load)) for side in (variant, baseline)
+        )
+        if taxes := kernel_shares.taxes(variant.recipe, mine, plain):
+            return taxes, load
+    return (), "training"
 
 
-def _repeats(variant: Variant, run: Measured) -> Repeats:
-    fact = _training_fact(variant, run)
+def _repeats(variant: Variant, run: Measured, load: Load) -> Repeats:
+    fact = _training_fact(variant, run) if load == "training" else None
     depth = repeats(run.workload.model, fact.layers_measured, fact.dense_measured) if fact else ONCE
-    return replace(depth, forwards=2 if run.cases.training and run.workload.workload.recompute == "Full" else 1)
+    return replace(depth, forwards=2 if run.workload.workload.recompute == "Full" else 1)
 
 
 def repeats(model: ModelSpec | None, measured: int | None, dense_measured: int) -> Repeats:
@@ -226,7 +230,7 @@ def _notes(variant: Variant, facts: RunFacts) -> tuple[str, ...]:
         (f"palindromes measured twice, for heat or brake: {run.samples.repeated}",) if run.samples.repeated else ()
     )
     kept = facts.run.kept_by(variant)
-    message = f"layers that stay in BF16: the last {kept}, computed from its measured layer times, not run"
+    message = f"layers that stay in BF16: the last {kept}, computed from times of bf16, not run"
     notes = (
         *((message,) if kept else ()),
         *_windows(variant, run),
@@ -262,13 +266,17 @@ def _heat_not_known(variant: Variant, facts: RunFacts) -> tuple[str, ...]:
 
 
 def _gaps(variant: Variant, facts: RunFacts) -> tuple[str, ...]:
-    """That a step which is one graph has gaps between its kernels: no host can be blamed for them."""
+    """What fills the step beside its kernels: gaps of its graphs, else no more than a bound is known."""
     fact = _training_fact(variant, facts.run)
     share = kernel_shares.kernel_time_share(facts.timed or facts.run, variant, facts.after.profiles)
-    if fact is None or fact.execution != "graph" or share is None or share >= CPU_BOUND:
+    profiles = facts.after.profiles.get((variant.label, "training"))
+    if fact is None or share is None or profiles is None or share >= CPU_BOUND:
         return ()
-    message = f"profiled kernels lasted {share:.1%} of the timed step, a CUDA graph"
-    return (f"{message}: the rest are gaps between short kernels, or their clock was higher than the timed one",)
+    message = f"profiled kernels lasted {share:.1%} of the timed step"
+    if kernel_shares.launch_gaps(profiles) is not None:
+        return (f"{message}, a CUDA graph: the rest are gaps between short kernels, or their clock was higher",)
+    how = "a CUDA graph whose replays could not be matched" if fact.execution == "graph" else "launched one by one"
+    return (f"{message}, {how}: gaps are {1 - share:.1%} at most",)
 
 
 def _windows(variant: Variant, run: Measured) -> tuple[str, ...]:
@@ -301,10 +309,9 @@ def _counter_off(facts: RunFacts) -> bool:
     for (_, load), windows in samples.loads.items():
         spans[load] += windows
     spans["training"] += [made.window for of_variant in samples.windows.values() for made in of_variant]
-    whole = [window for windows in spans.values() for window in energy.joined(windows)]
-    has_gpu_counters = counter_scope(facts.sensing.sensor) == "gpu"
-    return has_gpu_counters and any(
-        energy.counter_off(recording.gpu, whole) for recording in facts.recordings.gpus.values()
+    loads = [energy.joined(windows) for windows in spans.values()]
+    return counter_scope(facts.sensing.sensor) == "gpu" and any(
+        energy.counter_off(recording.gpu, loads) for recording in facts.recordings.gpus.values()
     )
 
 
@@ -320,12 +327,6 @@ def _power(variant: Variant, facts: RunFacts, is_off: bool) -> PowerOrReason:
         return (COUNTER_DISAGREES,)
     windows = samples.windows.get(variant.label, ())
     return power_windows.node_power_by_part(facts.recordings.gpus, windows, facts.run.names, sensing)
-
-
-def _environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """At most 32 variables with plain names, sorted."""
-    named = sorted(name for name in variables if len(name) <= 64 and re.fullmatch(PLAIN, name))
-    return {name: variables[name][:1024] for name in named[:32]}
 
 
 def timestamp(seconds: float) -> str:

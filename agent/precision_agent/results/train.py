@@ -3,8 +3,6 @@
 Every GPU's own full-depth step comes first, then the node: a slow GPU is seen, and one that failed fails the whole.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import fmean
@@ -51,9 +49,9 @@ class Measured:
     layers_bf16: int | None = None
     """Last layers that stay in BF16 with NVFP4, as asked: computed from BF16's layer times, not run."""
     repeats: Mapping[CaseKey, tuple[float, ...]] = field(default_factory=dict)
+    """Of kernel-only times: their mean by each profile alone, seconds."""
     gaps: Mapping[CaseKey, float | None] = field(default_factory=dict)
     """Seconds between the kernels of a graph."""
-    """Of kernel-only times: their mean by each profile alone, seconds."""
 
     def kept_by(self, variant: Variant) -> int:
         """Layers that stay in BF16 with the variant."""

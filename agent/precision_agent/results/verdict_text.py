@@ -3,15 +3,14 @@
 Pure. Nothing here is computed: it is the result's own figures, rounded. A figure that is absent has its reason.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from textwrap import wrap
 
 from precision_agent.method.learning import in_words
 from precision_api.exchange.result import Interval, MeasurementResult, RecipeResult
 from precision_api.facts.grouping import grouped
-from precision_api.facts.plain_text import three_digits
+from precision_api.facts.plain_text import digits, three_digits
+from precision_api.facts.recipes import recipe_text, risks_of
 
 WIDTH = 110
 NOT_ASKED = frozenset({"not_requested", "no_model"})
@@ -45,17 +44,18 @@ def _percent(interval: Interval) -> str:
     if interval.n == 1 or not interval.value:
         return ""
     below, above = interval.lower / interval.value - 1, interval.upper / interval.value - 1
-    return f"±{(above - below) / 2:.1%}" if above < WIDE else f"{below:+.0%}/{above:+.0%}"
+    narrow = f" ±{(above - below) / 2:.1%}".replace(" ±0.0%", "")
+    return narrow if above < WIDE else f" {below:+.0%}/{above:+.0%}"
 
 
 def _rate(row: RecipeResult) -> str:
     rate = row.training.tokens_per_second if row.training else None
-    return f"{rate.value:,.0f} {_percent(rate)}" if rate else "-"
+    return f"{rate.value:,.0f}{_percent(rate)}" if rate else "-"
 
 
 def _speedup(row: RecipeResult) -> str:
     speedup = row.training.speedup if row.training else None
-    return f"{speedup.value:.3f}x {_percent(speedup)}" if speedup else "-"
+    return f"{speedup.value:.3f}x{_percent(speedup)}" if speedup else "-"
 
 
 def _gemms(mode: str) -> Cell:
@@ -64,7 +64,7 @@ def _gemms(mode: str) -> Cell:
         if part is None or part.seconds is None:
             return "-"
         ratio = f" {part.speedup.value:.2f}x" if part.speedup else ""
-        return f"{part.seconds.value * 1e3:.4g} ms{ratio}"
+        return f"{digits(part.seconds.value * 1e3)} ms{ratio}"
 
     return cell
 
@@ -74,7 +74,7 @@ def _energy(row: RecipeResult) -> str:
     if energy is None or energy.tokens_per_joule is None:
         return "-"
     ratio = energy.tokens_per_joule_ratio
-    return f"{energy.tokens_per_joule:.4g}" + (f" {ratio.value:.2f}x {_percent(ratio)}" if ratio else "")
+    return digits(energy.tokens_per_joule) + (f" {ratio.value:.2f}x{_percent(ratio)}" if ratio else "")
 
 
 def _loss(row: RecipeResult) -> str:
@@ -84,8 +84,8 @@ def _loss(row: RecipeResult) -> str:
 
 
 COLUMNS: Mapping[str, Cell] = {
-    "RECIPE": lambda row: row.recipe,
-    "TFLOP/S/GPU": lambda row: f"{rate:,.4g}" if row.training and (rate := row.training.teraflops_per_gpu) else "-",
+    "RECIPE": lambda row: recipe_text(row.recipe, None, row.last_layers_bf16),
+    "TFLOP/S/GPU": lambda row: digits(rate) if row.training and (rate := row.training.teraflops_per_gpu) else "-",
     "TOKENS/S": _rate,
     "SPEEDUP": _speedup,
     "GEMMS+CAST": _gemms("autocast"),
@@ -105,15 +105,19 @@ def _table(result: MeasurementResult) -> list[str]:
 
 
 def _sentences(result: MeasurementResult) -> list[str]:
-    shared = _shared_notes(result)
-    texts = list(shared)
-    for row in result.recipes:
-        named = (f"{row.recipe} ", f"{row.recipe}:")
-        texts += (text if text.startswith(named) else f"{row.recipe}: {text}" for text in _said(row, shared))
+    said = {row.recipe: _said(row) for row in result.recipes}
+    ran = [said[row.recipe] for row in result.recipes if row.availability in MEASURED]
+    shared = [text for text in ran[0] if all(text in others for others in ran)] if len(ran) > 1 else []
+    risks = risks_of((row.recipe, row.last_layers_bf16) for row in result.recipes)
+    texts = [*shared, *(risk for risk in risks if risk not in result.recommendation.sentence)]
+    for recipe, lines in said.items():
+        named = (f"{recipe} ", f"{recipe}:")
+        rest = (text for text in lines if text not in shared)
+        texts += (text if text.startswith(named) else f"{recipe}: {text}" for text in rest)
     return [line for text in texts for line in wrap(text, WIDTH, subsequent_indent="    ")]
 
 
-def _said(row: RecipeResult, shared: Sequence[str]) -> list[str]:
+def _said(row: RecipeResult) -> list[str]:
     """What there is to say of one recipe, beside its line of the table."""
     failures = [part.failure for part in row.sums if part.failure]
     failures += [row.training.failure] if row.training and row.training.failure else []
@@ -124,15 +128,9 @@ def _said(row: RecipeResult, shared: Sequence[str]) -> list[str]:
     if row.availability in MEASURED and row.verification.verdict in DOUBTED and row.verification.message:
         said.append(f"{row.verification.verdict}: {row.verification.message}")
     said += [f"{failure.reason}: {failure.message}" for failure in dict.fromkeys(failures)]
-    said += [note for note in row.notes if note not in shared]
+    said += row.notes
     said += [in_words(row.loss)] if in_words(row.loss) else []
     return said
-
-
-def _shared_notes(result: MeasurementResult) -> tuple[str, ...]:
-    """Notes that stand with every recipe that ran: they are the run's, and told once."""
-    notes = [row.notes for row in result.recipes if row.availability in MEASURED]
-    return tuple(note for note in notes[0] if all(note in others for others in notes)) if len(notes) > 1 else ()
 
 
 def _doubts(result: MeasurementResult) -> list[str]:

@@ -1,7 +1,5 @@
 """The program `precision-agent`: measures by a request or on this very box, explains results, classifies kernels."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys
@@ -14,6 +12,7 @@ from pydantic import ValidationError
 from precision_agent import __version__
 from precision_agent.precision.kernels import classify
 from precision_agent.results import explain as words
+from precision_agent.run.check import check
 from precision_agent.run.cli_run import run
 from precision_agent.run.cli_trace import verify_trace
 from precision_agent.run.options import Form
@@ -22,6 +21,7 @@ from precision_api.exchange.result import RESULT_VERSION, MeasurementResult
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 app.command()(run)
+app.command()(check)
 app.command("verify-trace")(verify_trace)
 
 

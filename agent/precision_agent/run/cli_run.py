@@ -1,7 +1,5 @@
 """`precision-agent run`: by a request (as the operator asks), or on this box as the command line says (`--local`)."""
 
-from __future__ import annotations
-
 import json
 import os
 import platform
@@ -103,12 +101,14 @@ def _ran(context: typer.Context, options: Mapping[str, Any]) -> int:
     try:
         described = _described(context, here)
         if here or (planned and described):
-            machine = (options["product"], options["gpus"]) if planned else None
+            made_up = planned or (options["backend"] == "replay" and any(options[name] for name in PLANNED))
+            machine = (options["product"], options["gpus"]) if made_up else None
             text = _local_text(_asked(options), options["device"], machine)
         else:
             text = _request_text(options["request"])
         if planned:
-            typer.echo(_plan(text, command.form))
+            phases, is_json = duration.phases(read_request(text)), command.form is Form.json
+            typer.echo(canonical(duration.as_document(phases)) if is_json else duration.as_text(phases))
             return 0
     except Refusal as refusal:
         outcome = refused(refusal.exit, refusal.message)
@@ -167,11 +167,9 @@ def _described(context: typer.Context, here: bool) -> bool:
     """
     options = [name for name in ONLY_LOCAL if _is_given(context, name)]
     planned = [name for name in PLANNED if name in options]
-    if planned and not context.params["plan"]:
-        message = (
-            f"{' and '.join(map(_option, planned))}: only with --plan; a box is measured with the GPUs that it has"
-        )
-        raise Refusal(INVALID_REQUEST, message)
+    if planned and not context.params["plan"] and context.params["backend"] != "replay":
+        message = "only with --plan or --backend replay; a box is measured with the GPUs that it has"
+        raise Refusal(INVALID_REQUEST, f"{' and '.join(map(_option, planned))}: {message}")
     if _is_given(context, "request") and (here or options):
         raise Refusal(INVALID_REQUEST, f"--request and {'--local' if here else _option(options[0])}: keep one of them")
     if options and not here and not context.params["plan"]:
@@ -214,7 +212,7 @@ def _planned_for(asked: local.Asked, machine: local.Box, is_named: bool) -> str:
     kind = f"{machine.product} GPU" if is_named else "GPU"
     more = "" if is_named else "; --product GB200 and --gpus 4 say for which"
     what = f"{many} {kind}{'' if machine.gpus == 1 else 's'} with {', '.join(asked.recipes or machine.recipes)}"
-    return f"no NVIDIA GPU is to be seen here: planned for {what}{more}"
+    return f"no NVIDIA GPU is to be seen here: this is for {what}{more}"
 
 
 def _seen() -> nvml.GpuReadings:
@@ -235,11 +233,6 @@ def _request_text(source: str) -> str:
         return Path(source).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise Refusal(INVALID_REQUEST, f"reading the request: {error}; check --request") from None
-
-
-def _plan(text: str, form: Form) -> str:
-    phases = duration.phases(read_request(text))
-    return canonical(duration.as_document(phases)) if form is Form.json else duration.as_text(phases)
 
 
 def _outcome(text: str, command: _Command) -> Outcome:
@@ -297,10 +290,7 @@ def _on_signals(person: bool) -> threading.Event:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
         if person:
-            os.write(
-                2,
-                b"\nending after the sample at hand and 15 s of profiles at most; what is complete is kept\n",
-            )
+            os.write(2, b"\nending after the sample at hand and 15 s of profiles at most; what is complete is kept\n")
         event.set()
 
     signal.signal(signal.SIGTERM, handle)

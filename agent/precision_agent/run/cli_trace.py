@@ -1,7 +1,5 @@
 """`precision-agent verify-trace`: in which precision a job's own GEMMs ran, from the trace that its profiler wrote."""
 
-from __future__ import annotations
-
 import json
 import sys
 from typing import Annotated, Any

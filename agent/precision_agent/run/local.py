@@ -1,7 +1,5 @@
 """One box without a cluster: from what the command line says and the GPUs that are there to a request. Pure."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Sequence
@@ -18,7 +16,7 @@ from precision_agent.power.nvml import GpuReadings
 from precision_agent.protocol import Refusal
 from precision_api.exchange.exits import DEVICE_MISSING, INVALID_REQUEST
 from precision_api.exchange.request import TIMINGS, LossRuns, MeasurementRequest, Mode, RequestNode, Timing, loss_runs
-from precision_api.facts.products import PRODUCT_CLASSES, part
+from precision_api.facts.products import PRODUCT_CLASSES, part, part_of_class
 from precision_api.facts.recipes import Recipe, by_default, with_bf16
 from precision_api.models.gemm_text import parse_shape
 from precision_api.models.presets import PRESETS, PUBLISHED_SPLITS_SOURCE, published_split
@@ -124,8 +122,12 @@ def box_to_plan(
     if product:
         listed = part(product)
         if listed is None:
-            raise Refusal(INVALID_REQUEST, f"--product {product}: known are {', '.join(PRODUCT_CLASSES)}")
-        return Box(listed.product, gpus or 1, by_default(listed.compute))
+            raise Refusal(
+                INVALID_REQUEST,
+                f"--product {product}: known are {', '.join(PRODUCT_CLASSES)}{_near(product, PRODUCT_CLASSES)}",
+            )
+        name = listed.product if listed == part_of_class(listed.product) else listed.name  # an H200 NVL is no H200 SXM
+        return Box(name, gpus or 1, by_default(listed.compute))
     unseen = device != "cpu" and not reading.gpus
     machine = ANY_GPU if unseen else box(reading, device, gpu)
     return replace(machine, gpus=gpus or machine.gpus)
@@ -167,9 +169,13 @@ def _sentence(error: Any) -> str:
     """Place and message of one validation error; our own messages name the field themselves."""
     message = str(error["msg"]).removeprefix("Value error, ")
     place = ".".join(str(step) for step in error["loc"])
-    near = get_close_matches(str(error["input"]), re.findall(r"'([^']+)'", message)) if place else []
-    message += f"; did you mean {' or '.join(near)}?" if near else ""
+    message += _near(str(error["input"]), re.findall(r"'([^']+)'", message)) if place else ""
     return f"{place}: {message}" if place else message
+
+
+def _near(name: str, names: Sequence[str]) -> str:
+    near = get_close_matches(name, names)
+    return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
 def check(asked: Asked, device: str) -> None:

@@ -1,7 +1,5 @@
 """`run --method nvidia`: opens the devices, lets one of them repeat NVIDIA's method, and says how that ended."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

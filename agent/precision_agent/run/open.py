@@ -1,7 +1,5 @@
 """Opens the devices of a node: preflight and sensors first, before any context of our own, then a process a device."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile

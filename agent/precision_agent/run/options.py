@@ -1,7 +1,5 @@
 """The options of `precision-agent run`, each with its help: the command itself only lists them."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -33,8 +31,8 @@ DeviceOption = Annotated[str, typer.Option(help="auto, cuda or cpu (a trial; nev
 Output = Annotated[Path | None, typer.Option(help="Also write the full result to this file, as JSON.")]
 LinesOption = Annotated[bool, typer.Option(help="End stdout with the PPR1 lines of the full result.")]
 Plan = Annotated[bool, typer.Option("--plan", help="Only say how long each phase takes.")]
-Product = Annotated[str | None, typer.Option(help="With --plan: for such GPUs, for example GB200.")]
-Gpus = Annotated[int | None, typer.Option(min=1, max=16, help="With --plan: for so many GPUs.")]
+Product = Annotated[str | None, typer.Option(help="With --plan or a replay: of such GPUs, like GB200.")]
+Gpus = Annotated[int | None, typer.Option(min=1, max=16, help="With --plan or a replay: of so many GPUs.")]
 Method = Annotated[Way, typer.Option(help="nvidia repeats benchmark_gemm.py, to compare with.")]
 RepeatsOption = Annotated[int, typer.Option(min=1, max=100, help="With --method nvidia: whole runs.")]
 Gpu = Annotated[str | None, typer.Option(help="UUID of the one GPU to measure; left out, all.")]

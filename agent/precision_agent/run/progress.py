@@ -1,7 +1,5 @@
 """How far a run is, on stderr, so that stdout stays clean: a bar on a terminal, else lines for those who read a log."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import time

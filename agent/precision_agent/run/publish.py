@@ -1,7 +1,5 @@
 """Writes what a run left: the file for a person, the message for the operator, the lines of the log last."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The request: read from text and checked, and made smaller where it does not fit. Pure."""
 
-from __future__ import annotations
-
 import json
 
 from pydantic import ValidationError

@@ -4,8 +4,6 @@ Free of process state: the clock, the wish to stop and the options come in as ar
 run many of these, and a test can run one at any time of its choosing.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """When a run must end: at its deadline or when it is told to, with time kept for profiles of what was timed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from precision_agent.sampling.sample import LEAST_ABBA_BLOCKS

@@ -4,8 +4,6 @@ A trace of some steps is hundreds of megabytes, and a stranger's file may be any
 gzip, and what is kept are the kernels that the caller wants. Memory is bounded by the limits below, whatever the file.
 """
 
-from __future__ import annotations
-
 import codecs
 import gzip
 import json

@@ -3,8 +3,6 @@
 The narrow model is a workload of its own, with its own shapes, FLOPs and hash: no figure of it is the full model's.
 """
 
-from __future__ import annotations
-
 from precision_api.exchange.request import MeasurementRequest
 from precision_api.models.model import ModelSpec
 from precision_api.models.model_parts import LatentAttention

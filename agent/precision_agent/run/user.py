@@ -4,8 +4,6 @@ A container's user often has no entry in /etc/passwd, and its home is `/` or rea
 name (torch before 2.13 ends with a KeyError where there is none), Triton and CUDA write their caches below the home.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import pwd

@@ -3,8 +3,6 @@
 The next call is made when every device has answered the last one: that is the barrier which keeps them in step.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol

@@ -3,8 +3,6 @@
 The parent never has a CUDA context. It waits in short turns, so that a wish to stop is heard within moments.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

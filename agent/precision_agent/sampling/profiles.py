@@ -5,8 +5,6 @@ A GEMM slows down with the clock and a cast that waits for memory does not: the 
 those of another step. And what a profiler attaches to a process slows down all that is timed later in it.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -28,8 +26,9 @@ MOST_SECONDS = 15.0
 """Of one load, while its clock does not fit. A profile at the right clock may take as long as it will."""
 CLOCK_TOLERANCE = 0.05
 """Under a power cap the profiled steps, launched one by one, draw otherwise than the timed ones: on two H100 ten loads
-were 3.3 % below to 4.8 % above their windows' clock, one at 1.9 % after a minute of load. A clock 32 to 39 % higher
-moved the GEMMs' share by 0.2 to 1.6 % (measured there, three FP8 recipes), so 5 % move it by some 0.2 %."""
+were 3.3 % below to 4.8 % above their windows' clock. A clock 32 to 39 % higher moved the GEMMs' share of kernels by 0.2
+to 1.6 % (measured there, three FP8 recipes), so 5 % move it by some 0.2 %. Gaps don't follow it: kernels are told at
+the windows' clock before gaps are taken off."""
 LONGEST_LEAD_SECONDS = 8.0
 
 LoadKey = tuple[str, Load]
@@ -138,7 +137,9 @@ class _Profiling:
                 continue
             profiles = replace(profiles, seen=(*profiles.seen, *answers))
             if fits:
-                profiles = replace(profiles, runs=(*profiles.runs, answers), sm_mhz=_mean(mhz))
+                clocks = [mhz[name] / wanted.mhz[name] if name in wanted.mhz else 1.0 for name in self.names]
+                run = tuple(replace(seen, clock=clock) for seen, clock in zip(answers, clocks, strict=True))
+                profiles = replace(profiles, runs=(*profiles.runs, run), sm_mhz=_mean(mhz))
             else:
                 lead = min(2 * lead, LONGEST_LEAD_SECONDS)
         return profiles

@@ -1,7 +1,5 @@
 """Takes the samples of a run: ABBA block after ABBA block, until all are done or somebody says stop."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -62,7 +60,7 @@ class Samples:
     region. A failed case has its reason instead, also where it failed on one device only: a sum of the others would be
     too small. `windows` are the power windows, `timed` all windows in which a variant was measured, `loads` those of
     its GEMMs and of its training step. `ended` tells why there are fewer ABBA blocks than asked for, `repeated` how
-    many were measured twice because a GPU was held back by heat or brake.
+    many were measured twice because a GPU was throttled by heat or brake.
     """
 
     passes: int
@@ -95,7 +93,7 @@ class Samples:
         devices = self.regions.get(variant.label, ())
         return devices[place] if devices else {}
 
-    def so_far(self) -> Samples:
+    def so_far(self) -> "Samples":
         """These samples as a partial run's: what is published in case that the rest never comes."""
         return replace(self, ended=Failure(reason=UNFINISHED, message=f"{self.passes} palindromes were complete"))
 

@@ -4,8 +4,6 @@ The rules are in docs/development/method.md, "Warm-up".
 What drifts during the timed ABBA blocks falls out of paired ratios, but not out of the rates themselves.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

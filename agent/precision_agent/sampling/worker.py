@@ -4,8 +4,6 @@
 stderr: the agent's stdout ends with the lines of the result, and libraries print.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

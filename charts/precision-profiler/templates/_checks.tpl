@@ -7,8 +7,8 @@
 {{- fail (printf "exporter.metricsLevel is %q: choose %s. pool shows pools, profiles and plans alone, node also every node, detail also single matrix sizes." $level (join " or " $levels)) -}}
 {{- end -}}
 {{- $shards := int .Values.exporter.shards -}}
-{{- if or (lt $shards 1) (gt $shards 64) -}}
-{{- fail (printf "exporter.shards is %d: choose 1 to 64. Count one shard for 1,000 nodes; 10,000 nodes need 10." $shards) -}}
+{{- if or (lt $shards 1) (gt $shards 512) -}}
+{{- fail (printf "exporter.shards is %d: choose 1 to 512. Count one shard for 1,000 reports, one of each node and profile; 10,000 nodes under 2 profiles need 20." $shards) -}}
 {{- end -}}
 {{- if and .Values.exporter.metricAllowlist .Values.exporter.metricDenylist -}}
 {{- fail "exporter.metricAllowlist and exporter.metricDenylist are both set: choose one. What an allow list does not name is not shown." -}}

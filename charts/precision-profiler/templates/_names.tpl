@@ -145,6 +145,35 @@ true
 {{- if $fields }}{{ toYaml $fields }}{{ end -}}
 {{- end -}}
 
+{{- /* Of a component that runs more than once: its pods on several nodes, each rollout spread by itself (pods that are
+about to go don't count). */ -}}
+{{- define "pp.spread" -}}
+topologySpreadConstraints:
+  - maxSkew: 1
+    topologyKey: kubernetes.io/hostname
+    whenUnsatisfiable: ScheduleAnyway
+    labelSelector:
+      matchLabels:
+        {{- include "pp.selector" . | nindent 8 }}
+    matchLabelKeys: [pod-template-hash]
+{{- end }}
+
+{{- define "pp.disruptionBudget" }}
+---
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata:
+  name: {{ include "pp.name" .root }}-{{ .component }}
+  namespace: {{ .root.Release.Namespace | quote }}
+  labels:
+    {{- include "pp.labels" . | nindent 4 }}
+spec:
+  maxUnavailable: 1
+  selector:
+    matchLabels:
+      {{- include "pp.selector" . | nindent 6 }}
+{{- end }}
+
 {{- /* The arguments of the election; fails where the operator would refuse to start. */ -}}
 {{- define "pp.election" -}}
 {{- with .Values.operator.leaderElection -}}

@@ -4,8 +4,6 @@
 anything else (1, 137, 139 ...) is a crash.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 
@@ -49,6 +47,9 @@ DEVICES_NOT_CLAIMED = Exit(
 )
 CLAIM_NOT_PROVED = Exit(20, "ClaimNotProved", "verify-trace: the trace does not prove the precision that was claimed.")
 """Of a command that a person or a CI job runs; no measurement ends with it, so it is not in the table below."""
+NOT_ACCEPTED = Exit(30, "Fail", "check: a measurement, or a health counter, says that the node may not take work.")
+UNDECIDED = Exit(31, "Inconclusive", "check: nothing speaks for or against the node; its last line says why.")
+"""Of `check` alone: a verdict. Every code but these two and 0 is none."""
 CRASHED = Exit(1, "AgentCrashed", "The agent crashed: its log says where.")
 
 EXITS: tuple[Exit, ...] = (

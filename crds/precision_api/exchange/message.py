@@ -3,8 +3,6 @@
 `precision_api.exchange.summary` makes the summary of a result and cuts it to size.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -43,6 +41,7 @@ class RecipeSummary(Record):
     gemm_speedup: dict[Mode, float] = Field(default_factory=dict)
     tokens_per_joule_net: float | None = None
     quantization_tax: float | None = None
+    quantization_tax_most: float | None = None
     model_memory_bytes: result.Count | None = None
     allocated_peak_bytes: result.Count | None = None
     teraflops_per_gpu: float | None = None
@@ -88,7 +87,7 @@ class Summary(Record):
     detail: Detail
 
     @model_validator(mode="after")
-    def _honest(self) -> Summary:
+    def _honest(self) -> "Summary":
         result.once_each([recipe.recipe for recipe in self.recipes])
         result.assumed_where_made_up(self.provenance, [recipe.verdict for recipe in self.recipes])
         return self

@@ -3,8 +3,6 @@
 People follow them with `kubectl logs -f`; the operator reads them where an agent did not end itself at its deadline.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

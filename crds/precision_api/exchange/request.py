@@ -4,8 +4,6 @@ The operator writes it into the agent's environment as canonical JSON; the agent
 be held against the request that it answers.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from typing import Annotated, Any, Literal

@@ -4,8 +4,6 @@ A figure is an `Interval` or it is absent with a `Failure`: never 0 for "did not
 FLOP/s and tokens/s throughout; ratios are plain numbers (1.31, not 31 %).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -108,7 +106,7 @@ class Interval(Record):
         return raw
 
     @model_validator(mode="after")
-    def _ordered(self) -> Interval:
+    def _ordered(self) -> "Interval":
         if not self.lower <= self.value <= self.upper:
             raise ValueError(f"interval out of order: {self.lower} <= {self.value} <= {self.upper} does not hold")
         return self
@@ -128,6 +126,7 @@ class Gpu(Record):
     name: Title
     memory_bytes: Count | None = None
     enforced_limit_watts: float | None = Field(None, ge=0, le=1_000_000)
+    pci: Word | None = None
 
 
 class Software(Record):
@@ -204,7 +203,10 @@ class GemmResult(FigureOrReason):
 
 
 class GemmSum(FigureOrReason):
-    """All GEMMs of the workload in one mode: null with a reason as soon as one part failed."""
+    """All GEMMs of the workload in one mode: null with a reason as soon as one part failed.
+
+    With training figures, the GEMMs of layers that stay in BF16 are BF16's.
+    """
 
     mode: Mode
     seconds: Interval | None = None
@@ -240,7 +242,7 @@ class Energy(Record):
     )
 
     @model_validator(mode="after")
-    def _valid_or_absent(self) -> Energy:
+    def _valid_or_absent(self) -> "Energy":
         figures = (self.watts, self.tokens_per_joule)
         if self.valid and None in figures:
             raise ValueError("energy is marked valid but has no figures")
@@ -288,11 +290,14 @@ class ModelMemory(FigureOrReason):
 
 
 class Utilisation(Record):
-    """The time that a step's FLOPs would take, each part at the dense peak of the format it ran in, over the step's."""
+    """The time that a step's FLOPs would take, each part at the dense peak of the format it ran in, over the step's;
+    None of a fallback, whose formats nobody knows."""
 
-    value: float
+    value: float | None = None
     of_bf16_peak: float | None = Field(None, description="Model FLOP/s of one GPU over its dense BF16 peak.")
-    peak_flops_per_second: float = Field(gt=0, description="Model FLOP/s of one GPU at which `value` would be 1.")
+    peak_flops_per_second: float | None = Field(
+        None, gt=0, description="Model FLOP/s of one GPU at which `value` would be 1."
+    )
     peak: Note
 
 
@@ -361,7 +366,7 @@ class Clocks(Record):
 
 
 LossVerdict = Literal["healthy", "not_learning", "diverging", "diverged"]
-"""not_learning: the loss stays at that of a guess at random. diverging: it rises at the end. diverged: it left."""
+"""not_learning: the loss stays far above the entropy. diverging: it rises at the end. diverged: it left."""
 
 
 class LossRun(Record):
@@ -412,6 +417,9 @@ class KernelProfiles(Record):
     sm_mhz: float | None = Field(None, description="Mean SM clock of all GPUs while they were profiled.")
     windows_sm_mhz: float | None = Field(None, description="The same in the timed windows of this load.")
     seconds: float = Field(0.0, ge=0, description="Of load and profiles together.")
+    launch_gaps: float | None = Field(
+        None, ge=0, description="Seconds between the kernels of a micro batch, in replays of its timed graphs."
+    )
     failure: Failure | None = None
 
 
@@ -448,6 +456,15 @@ class RecipeResult(Record):
     quantization_tax_interval: Interval | None = Field(
         None, description="Of the tax, over the profiles; absent with fewer than two, or where a profile saw no cast."
     )
+    quantization_tax_most: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="Then the tax is a lower bound and this the upper one: kernels could not be split.",
+    )
+    quantization_tax_load: Literal["gemms", "training"] | None = Field(
+        None, description="What was profiled for the tax; absent where it is by times with and without quantisation."
+    )
     gradient_quantization_share: float | None = Field(
         None, ge=0, le=1, description="Quantisation's share of the data gradients' kernel time, of the GEMMs alone."
     )
@@ -466,7 +483,7 @@ class RecipeResult(Record):
     model_memory: ModelMemory | None = None
     loss: Loss | None = None
     meaning: Meaning | None = None
-    last_layers_bf16: Count | None = Field(None, description="Layers that stay in BF16 in its training figures.")
+    last_layers_bf16: Count | None = Field(None, description="Layers of the model that stay in BF16.")
     listed: bool = Field(False, description="Whether the request lists the recipe by name.")
     notes: tuple[Note, ...] = Field((), max_length=8, description="What else a reader must know, e.g. padding.")
 
@@ -579,7 +596,7 @@ class MeasurementResult(Record):
         return round(sum(present)) if present and len(present) == len(limits) else None
 
     @model_validator(mode="after")
-    def _honest(self) -> MeasurementResult:
+    def _honest(self) -> "MeasurementResult":
         if self.simulated and self.provenance != "simulated":
             raise ValueError("a result with a simulated field must have provenance simulated")
         once_each([recipe.recipe for recipe in self.recipes])

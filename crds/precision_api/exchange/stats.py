@@ -5,31 +5,14 @@ temperature and the same drift, so ratios are paired there; single sweeps as the
 little.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
-from statistics import fmean, median, stdev
+from functools import cache
+from statistics import NormalDist, fmean, median, stdev
 
 from precision_api.exchange.result import Interval
 
 Z_975 = 1.959963984540054
-T_975_SMALL = (
-    12.706204736174698,
-    4.302652729749464,
-    3.182446305283710,
-    2.776445105197795,
-    2.570581835636315,
-    2.446911851144970,
-    2.364624251592785,
-    2.306004135204166,
-    2.262157162798205,
-    2.228138851986274,
-    2.200985160091639,
-    2.178812829667229,
-)
-"""Student's t at 0.975 for 1 to 12 degrees of freedom, where the expansion below is too coarse."""
-
 LEAST_DIFFERENCE = 0.005
 """A ratio closer to 1 than this is never called a difference, however narrow its interval.
 
@@ -47,20 +30,34 @@ MAD_TO_SIGMA = 1.482602218505602
 """1 / the 0.75 quantile of a normal: makes the MAD of normal data estimate its standard deviation."""
 
 
-def t_quantile(df: int) -> float:
-    """Student's t at 0.975 for `df` >= 1 degrees of freedom, within 1e-6 (Fisher and Cornish 1960, four terms)."""
+@cache
+def t_quantile(df: float, above: float = 0.025) -> float:
+    """Student's t with probability `above` (below a half) beyond it, `df` >= 1 degrees of freedom, within 1e-6.
+
+    By Newton's method on the tail's power series; for many degrees of freedom by Fisher and Cornish (1960), four terms.
+    """
     if df < 1:
         raise ValueError(f"degrees of freedom must be at least 1, not {df}")
-    if df <= len(T_975_SMALL):
-        return T_975_SMALL[df - 1]
-    z = Z_975
-    terms = (
-        (z**3 + z) / 4,
-        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
-        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
-        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
-    )
-    return z + math.fsum(term / float(df) ** power for power, term in enumerate(terms, start=1))
+    t = z = NormalDist().inv_cdf(1 - above)
+    if df > 200:
+        terms = (
+            (z**3 + z) / 4,
+            (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+            (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+            (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
+        )
+        return z + math.fsum(term / float(df) ** power for power, term in enumerate(terms, start=1))
+    height = math.exp(math.lgamma((df + 1) / 2) - math.lgamma(df / 2)) / math.sqrt(math.pi * df)
+    step = t
+    while abs(step) > 1e-12 * t:
+        x = df / (df + t * t)
+        density, series, term, n = height * x ** ((df + 1) / 2), 1.0, 1.0, 0
+        while term > 1e-16 * series:
+            term *= x * ((df + 1) / 2 + n) / (df / 2 + 1 + n)
+            series, n = series + term, n + 1
+        step = t * series / df - above / density
+        t += step
+    return t
 
 
 def mean_interval(values: Sequence[float]) -> Interval:
@@ -155,6 +152,19 @@ def mad(values: Sequence[float]) -> float:
     """Median absolute deviation from the median, unscaled; 0 for a single value, ValueError for none."""
     centre = median(values)
     return median(abs(value - centre) for value in values)
+
+
+def biweight(values: Sequence[float], tuning: float = 9.0) -> float:
+    """Scale of values by the biweight midvariance: as good as a standard deviation where they are normal, and hardly
+    moved by a few that lie far off. Without a median deviation it is the standard deviation; 0 below two values."""
+    if len(values) < 2:
+        return 0.0
+    middle, unit = median(values), tuning * mad(values)
+    if not unit:
+        return stdev(values)
+    near = [(d * d, 1 - (d / unit) ** 2) for d in (value - middle for value in values) if abs(d) < unit]
+    weights = math.fsum(w * (5 * w - 4) for _, w in near)
+    return math.sqrt(len(values) * math.fsum(square * w**4 for square, w in near)) / abs(weights)
 
 
 def percentile(values: Sequence[float], share: float) -> float:

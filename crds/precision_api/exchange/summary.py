@@ -4,8 +4,6 @@ A kubelet keeps 4,096 bytes. A summary that would be longer is cut by a fixed li
 and names in `dropped` what was cut: the full result, in the log, still has it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

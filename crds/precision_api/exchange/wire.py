@@ -5,8 +5,6 @@ summary carries their number, the bytes and the SHA-256 of the gzip. Whatever co
 stderr, foreign or hostile: reading gives the exact result or raises a `WireError` with a named code, nothing else.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import gzip

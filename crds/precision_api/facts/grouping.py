@@ -1,7 +1,5 @@
 """Things that belong together, by what they have in common."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Hashable, Iterable
 from typing import TypeVar

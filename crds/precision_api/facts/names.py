@@ -1,7 +1,5 @@
 """The names that all sides share: group, kinds, labels, annotations, condition types, and how objects are named."""
 
-from __future__ import annotations
-
 import hashlib
 
 GROUP = "precisionprofiler.io"
@@ -26,6 +24,8 @@ LABEL_PROFILE_UID = f"{GROUP}/profile-uid"
 LABEL_NODE_UID = f"{GROUP}/node-uid"
 LABEL_RUN = f"{GROUP}/run"
 LABEL_ATTEMPT = f"{GROUP}/attempt"
+LABEL_REFERENCE, REFERENCE_FILE = f"{GROUP}/reference", "reference.json"
+"""Of a ConfigMap with a reference, and its key there."""
 LABEL_WATTS_PER_GPU = f"{GROUP}/watts-per-gpu"
 """Of a node: what one of its GPUs may draw, in watts, as its admin says."""
 ANNOTATION_PROFILE = f"{GROUP}/profile"
@@ -35,6 +35,7 @@ ANNOTATION_BASIS = f"{GROUP}/basis"
 ANNOTATION_DRIVER = f"{GROUP}/driver"
 ANNOTATION_WORKLOAD = f"{GROUP}/workload"
 ANNOTATION_REQUEST_HASH = f"{GROUP}/request-hash"
+ANNOTATION_BOOT = f"{GROUP}/boot-id"
 ANNOTATION_DEADLINE = f"{GROUP}/deadline-seconds"
 
 DEFAULT_POOL_LABEL = "nvidia.com/gpu.product"

@@ -3,8 +3,7 @@
 Whoever can run code on a node writes the agent's message and its log; they end in reports, events, logs and terminals.
 """
 
-from __future__ import annotations
-
+import math
 import re
 
 _TERMINAL = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.?)")
@@ -42,6 +41,17 @@ def shortened(text: str, limit: int) -> str:
 def three_digits(value: float) -> str:
     """A figure for sentences, thousands with commas: `1.6`, `812`, `121,000`."""
     return f"{float(f'{value:.3g}'):,.15g}"
+
+
+def digits(value: float, count: int = 4) -> str:
+    """A figure for tables, of `count` digits, zeros among them: `13,060`, `152.0`, `1.180`."""
+    value = float(f"{value:.{count}g}")
+    return f"{value:,.{max(0, count - 1 - math.floor(math.log10(abs(value)))) if value else 0}f}"
+
+
+def number_of(count: int, noun: str) -> str:
+    """`1 node`, `3 nodes`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def one_line(text: str) -> str:

@@ -5,8 +5,6 @@ parts of one class are never held against one peak. Names come from GPU feature 
 (NVIDIA H100 80GB HBM3), GKE (nvidia-h100-mega-80gb) and CoreWeave (H100_NVLINK_80GB): the same words, joined otherwise.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

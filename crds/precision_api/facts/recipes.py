@@ -4,8 +4,6 @@
 hardware is a hint that saves a useless attempt; the agent proves each recipe by one forward and backward pass.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import ceil
@@ -120,6 +118,18 @@ def risk_of(recipe: Recipe, in_bf16: int | None = None) -> str:
     """What speaks against training in it, with its source; `in_bf16`: layers, None where no layers were trained."""
     without = _NONE_IN_BF16 if in_bf16 == 0 and recipe in KEEPING else ""
     return "; ".join(filter(None, (RECIPES[recipe].risk, without)))
+
+
+def recipe_text(recipe: Recipe, speedup: float | None, layers_bf16: int | None) -> str:
+    """A recipe for columns, such as `nvfp4_no_rht 1.80x (at risk, last 5 in BF16)`."""
+    marks = ("at risk" if risk_of(recipe, layers_bf16) else "", f"last {layers_bf16} in BF16" if layers_bf16 else "")
+    more = ", ".join(filter(None, marks))
+    return f"{recipe}{f' {speedup:.2f}x' if speedup else ''}{f' ({more})' if more else ''}"
+
+
+def risks_of(named: Iterable[tuple[Recipe, int | None]]) -> list[str]:
+    """A sentence for each risk of these (recipe, layers in BF16)."""
+    return sorted({f"Risk of {recipe}: {risk}." for recipe, kept in named if (risk := risk_of(recipe, kept))})
 
 
 def misaligned(recipe: Recipe, dimensions: Mapping[str, int]) -> tuple[str, ...]:

@@ -4,8 +4,6 @@ Two spellings, one for each reader: Kubernetes objects are camelCase (`Document`
 (`Record`). Both are frozen and refuse unknown fields: an API that accepts what it ignores lies.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from decimal import Decimal as Exact
 from typing import Annotated, Any, ClassVar, NamedTuple, Self
@@ -28,7 +26,7 @@ class Rule(NamedTuple):
     holds: Callable[[Any], bool]
 
 
-def _add_rules(schema: dict[str, Any], document: type[Document]) -> None:
+def _add_rules(schema: dict[str, Any], document: "type[Document]") -> None:
     if document.RULES:
         schema |= cel(*((rule.cel, rule.message) for rule in document.RULES))
 

@@ -5,8 +5,6 @@ the user's own in the answer. Floats have no place in a custom resource: shares 
 and powers carry their unit (`15T`, `2.5MW`).
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -39,6 +37,7 @@ Label = Annotated[
     str, patterned(r"^[a-zA-Z0-9]([a-zA-Z0-9._-]{0,61}[a-zA-Z0-9])?$", 63, "write letters, digits, dots and dashes")
 ]
 Objective = Literal["cost", "time", "energy"]
+Basis = Literal["measured", "simulated", "replayed", "predicted", "declared"]
 Doubt = Literal["stale", "unverified", "unhealthyLoss", "simulated", "replayed", "powerInvalid"]
 """Why a figure is refused unless somebody asks for it."""
 
@@ -351,7 +350,7 @@ class JobPlan(StatusDocument):
     dollars: Decimal | None = Field(None, description="Cost.")
     dollars_per_million_tokens: Decimal | None = Field(None, description="Cost per million tokens.")
     tokens_per_joule: Decimal | None = Field(None, description="Tokens per joule of facility energy.")
-    basis: Literal["measured", "predicted", "declared"] = Field(description="Where the rate comes from.")
+    basis: Basis = Field(description="Where the rate comes from.")
     upper_bound: bool = Field(description="True: communication is not in the rate; the job will take longer.")
     deadline: Literal["promised", "notPromised", "none"] = Field(description="promised: it is kept nine times in ten.")
     probability: Decimal | None = Field(

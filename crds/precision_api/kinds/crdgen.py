@@ -4,8 +4,6 @@ Writes one file for each kind into DIR (default: the folder of this package), or
 a file is not what the models say now.
 """
 
-from __future__ import annotations
-
 import argparse
 import difflib
 import sys
@@ -75,9 +73,11 @@ PROFILE = ResourceKind(
         Column("Data", ".status.data", "measured, or that figures are replayed or simulated."),
         _AGE,
         Column("Best", ".status.best", "Best recipe and its median speedup.", priority=1),
+        Column("TFLOP/s/GPU", ".status.teraflopsPerGPU", "Its median TFLOP/s per GPU in training.", priority=1),
         Column("Tokens/J", ".status.tokensPerJoule", "Median tokens per joule.", priority=1),
         Column("Waiting", ".status.nodes.waiting", "Nodes that run when they are free.", priority=1, type="integer"),
         Column("Skipped", ".status.nodes.skipped", "Nodes that can't be measured.", priority=1, type="integer"),
+        Column("Accepted", ".status.nodes.accepted", "Nodes with verdict Pass.", priority=1, type="integer"),
         Column("Last", ".status.lastRun", "When the newest result came in.", priority=1),
         Column("Run", ".status.run", "Identity of what is measured now.", priority=1),
     ),
@@ -97,11 +97,14 @@ REPORT = ResourceKind(
         Column("Product", ".status.hardware.product", "GPU product."),
         Column("State", ".status.state", "The conditions in one word."),
         Column("Best", ".status.best", "Best recipe and its speedup."),
-        Column("Tokens/J", ".status.tokensPerJoule", "Tokens per joule of the best recipe."),
+        Column("TFLOP/s/GPU", ".status.teraflopsPerGPU", "Its TFLOP/s per GPU in training."),
         Column("Data", ".status.data", "measured, replayed, simulated or trial (of a CPU)."),
         _AGE,
+        Column("Tokens/J", ".status.tokensPerJoule", "Tokens per joule of the best recipe.", priority=1),
         Column("Reason", ".status.attempt.reason", "Why the newest attempt did not succeed.", priority=1),
         Column("Driver", ".status.software.driver", "GPU driver.", priority=1),
+        Column("Verdict", ".status.acceptance.verdict", "Whether it may take work: Pass or Fail.", priority=1),
+        Column("Why", ".status.acceptance.reason", "Why the verdict is so.", priority=1),
     ),
 )
 

@@ -1,7 +1,5 @@
 """Field types of the profile: what a user may write, told to the schema, to CEL in words, and to pydantic alike."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
@@ -40,6 +38,8 @@ Quantity = Annotated[
     ),
 ]
 """Not 0: a container whose memory limit is 0 has none, and would take its node's."""
+Sha256 = Annotated[str, patterned(r"^[0-9a-f]{64}$", 64, "write the 64 digits that `reference show` prints")]
+Deficit = Annotated[int, Field(ge=1, le=15)]
 Image = Annotated[
     str,
     patterned(

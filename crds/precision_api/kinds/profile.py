@@ -4,8 +4,6 @@ The CustomResourceDefinition is generated from these models: every field has a d
 bound. A field is here once something reads it.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Annotated, Literal
 
@@ -337,8 +335,54 @@ class Retention(Document):
     )
 
 
+class SavedReference(Document):
+    """A reference of this namespace, made by `kubectl precision reference create`."""
+
+    name: Name = Field(description="Name of its ConfigMap.")
+    sha256: fields.Sha256 = Field(description="Its SHA-256: another ConfigMap under its name gives no verdict.")
+
+
+class MustDetect(Document):
+    """Per cent that each check must find; the usual ones, from the reference's own spread, where left out."""
+
+    reference: fields.Deficit | None = Field(None, description="Of a node against the reference.")
+    node: fields.Deficit | None = Field(None, description="Of a GPU against its node's others.")
+    change: fields.Deficit | None = Field(None, description="Of a GPU against its own first Pass.")
+
+
+class Acceptance(Document):
+    """Asks for a verdict on each node: may it take work? Of its GPUs' compute alone; an edit measures nothing again."""
+
+    reference: SavedReference = Field(description="What nodes are compared with.")
+    recipes: fields.Recipes = Field(
+        (), max_length=len(RECIPE_NAMES), description="Recipes that must pass. Default: all of the reference."
+    )
+    must_detect_percent: MustDetect | None = Field(
+        None, description="The deficits that must be found. Best left out: too small ones are refused (NotDetectable)."
+    )
+    valid_for: fields.Duration = Field("30d", description="How long after its last run a Pass holds.")
+
+
 class ProfileSpec(Document):
     """What to measure, where, how many nodes at once."""
+
+    RULES = (
+        Rule(
+            "!has(self.acceptance) || self.benchmarks.training.enabled",
+            "acceptance judges training rates: enable benchmarks.training",
+            lambda spec: spec.acceptance is None or spec.benchmarks.training.enabled,
+        ),
+        Rule(
+            "!has(self.acceptance) || !has(self.acceptance.recipes) || !has(self.recipes) || size(self.recipes) == 0 "
+            "|| self.acceptance.recipes.all(r, r in self.recipes || r in ['bf16', self.benchmarks.baseline])",
+            "acceptance.recipes names a recipe that is not measured: add it to recipes",
+            lambda spec: (
+                spec.acceptance is None
+                or not spec.recipes
+                or set(spec.acceptance.recipes) <= {*spec.recipes, "bf16", spec.benchmarks.baseline}
+            ),
+        ),
+    )
 
     suspend: bool = Field(
         False, description="True: no new measurements start, nor those that Kueue holds; running ones finish."
@@ -364,6 +408,7 @@ class ProfileSpec(Document):
     agent: Agent = Field(Agent(), description="The agent pods.")
     thresholds: Thresholds = Field(Thresholds(), description="When a node counts as slow.")
     retention: Retention = Field(Retention(), description="How long results stay.")
+    acceptance: Acceptance | None = Field(None, description="Asks for a verdict on each node: may it take work?")
 
 
 class Condition(StatusDocument):
@@ -398,6 +443,8 @@ class NodeCounts(StatusDocument):
     fallback: int = Field(0, ge=0, description="Measured nodes on which a recipe did not really run.")
     quarantined: int = Field(0, ge=0, description="Nodes that failed run after run and wait for `rerun`.")
     throttled: int = Field(0, ge=0, description="Measured nodes that were throttled by heat or the power brake.")
+    accepted: int = Field(0, ge=0, description="Nodes with verdict Pass, where the profile asks for one.")
+    not_accepted: int = Field(0, ge=0, description="Nodes with verdict Fail.")
     simulated: int = Field(0, ge=0, description="Measured nodes whose result holds replayed or simulated figures.")
 
 
@@ -492,6 +539,9 @@ class ProfileStatus(StatusDocument):
     next_run: Time | None = Field(None, description="When the schedule begins the next run.")
     progress: ShortText | None = Field(None, description="Finished of eligible nodes, e.g. 412/1024.")
     best: ShortText | None = Field(None, description="Best recipe and its median speedup in the largest pool.")
+    teraflops_per_gpu: ShortText | None = Field(
+        None, alias="teraflopsPerGPU", description="Its median TFLOP/s per GPU in training."
+    )
     tokens_per_joule: ShortText | None = Field(None, description="Median tokens per joule of the largest pool.")
     data: ShortText | None = Field(
         None, description="measured, or a warning that figures are simulated, replayed, or of a CPU."

@@ -1,16 +1,15 @@
 """NodePrecisionReport: the result of one profile on one node. Written by the operator alone."""
 
-from __future__ import annotations
-
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import ConfigDict, Field
 
+from precision_api.acceptance.values import Outcome
 from precision_api.exchange import result
 from precision_api.exchange.request import Mode
 from precision_api.facts.recipes import RECIPE_NAMES, Recipe
 from precision_api.facts.schema import Decimal, Document, Name, ShortText, StatusDocument, Text
-from precision_api.kinds.profile import Condition, Time
+from precision_api.kinds.profile import Condition, SavedReference, Time
 
 _ATOMIC: dict[str, Any] = {"x-kubernetes-list-type": "atomic"}
 Origin = Literal["measured", "replayed", "simulated", "trial"]
@@ -99,6 +98,7 @@ class ReportRun(StatusDocument):
     device_memory: ReportMemory | None = Field(None, description="Absent where nothing trained or NVML tells nothing.")
     detail: ShortText | None = Field(None, description="ConfigMap with the full result; absent: summary only.")
     detail_problem: Text | None = Field(None, description="Why the full result is missing.")
+    detail_sha256: ShortText | None = Field(None, description="First digits of its SHA-256, as it was written.")
 
 
 class ReportAttempt(StatusDocument):
@@ -117,8 +117,9 @@ class ReportAttempt(StatusDocument):
         "pod. Three quarantine it; a result or a drain sets this to 0.",
     )
     basis: dict[ShortText, ShortText] = Field(
-        {}, max_length=8, description="What the run was started for: spec, agent, driver, hardware, schedule, rerun."
+        {}, max_length=9, description="What the run was started for: spec, agent, driver, hardware, schedule, rerun."
     )
+    boot_id: ShortText | None = Field(None, alias="bootID", description="The node's boot when its Job was created.")
     started_at: Time | None = Field(None, description="When its Job was created.")
     outcome: Literal["succeeded", "failed", "disrupted"] = Field(description="How it ended.")
     reason: ShortText | None = Field(None, description="Why it did not succeed.")
@@ -193,6 +194,9 @@ class RecipeReport(StatusDocument):
     quantization_tax: Decimal | None = Field(
         None, description="Non-GEMM kernel time beyond the baseline's, as a share of it and the GEMM time."
     )
+    quantization_tax_most: Decimal | None = Field(
+        None, description="Where kernels can't be split: the tax is a lower bound, and this the upper one."
+    )
     gemm_speedup: dict[Mode, Decimal] = Field({}, max_length=2, description="Speedup of all GEMMs, by mode.")
     watts: Decimal | None = Field(None, description="Mean draw of all GPUs; absent where power is not valid.")
     tokens_per_joule: Decimal | None = Field(None, description="Tokens per joule (= tokens/s per W).")
@@ -231,6 +235,106 @@ class ReportRecommendation(StatusDocument):
     sentence: Text = Field("", description="The reason in one sentence.")
 
 
+class AcceptanceCheck(NamedTuple):
+    """One check of one recipe, of a GPU or of the node; a line of `checks` for programs."""
+
+    recipe: str
+    check: str
+    off: float
+    """Per cent above (below: negative) what is expected."""
+    limit: float | None
+    """At this many per cent below, or more, the check fails; None where none can be promised."""
+    fails: bool
+    number: int | None
+    """The GPU's on its node; None where the node is judged as a whole."""
+    gpu: str | None
+    """Its UUID."""
+    pci: str | None
+
+
+CheckLine = Annotated[
+    str, Field(pattern=r"^[a-z0-9_]+ [a-z]+ -?[0-9.]+ ([0-9.]+|-) ([0-9]+|-)( Fail)?$", max_length=64)
+]
+
+
+class AcceptanceRuns(StatusDocument):
+    """What the verdict rests on: the rates of runs that are averaged, in 100 ln(tokens/s)."""
+
+    run: ShortText = Field(description="The newest run that was read, and when it ended.")
+    number: int = Field(1, ge=1, description="Which run of the present doubt it is: the third is the last.")
+    averages: tuple[Annotated[str, Field(max_length=2048)], ...] = Field(
+        (), max_length=3, description="By hash of what runs share: number, GPUs' mean.", json_schema_extra=_ATOMIC
+    )
+    sums: dict[ShortText, ShortText] = Field({}, max_length=21, description="The same as older operators wrote it.")
+    kernels: dict[Recipe, ShortText] = Field(
+        {}, max_length=len(RECIPE_NAMES), description="How the newest run ran: kernels, last layers; absent: verified."
+    )
+    troubles: dict[Recipe, ShortText] = Field(
+        {}, max_length=len(RECIPE_NAMES), description="Why the newest run says nothing of the GPUs with a recipe."
+    )
+
+    @property
+    def ended(self) -> str:
+        """When the newest run ended."""
+        return self.run.rpartition(" ")[2]
+
+
+class AcceptanceSubject(StatusDocument):
+    """Whom the verdict is on, beside spec.nodeUID: none of this may have changed since."""
+
+    boot_id: ShortText = Field("", alias="bootID", description="The node's boot when it was measured.")
+    driver: ShortText | None = Field(None, description="GPU driver.")
+    gpus: tuple[ShortText, ...] = Field(
+        (), max_length=16, description="UUIDs of its GPUs, in the order of their numbers.", json_schema_extra=_ATOMIC
+    )
+    pci: tuple[ShortText, ...] = Field(
+        (), max_length=16, description="Their PCI addresses, where all are known.", json_schema_extra=_ATOMIC
+    )
+
+
+class ReportAcceptance(StatusDocument):
+    """May this node take work? Only Pass opens, only Fail accuses."""
+
+    verdict: Outcome | None = Field(None, description="Pass, Fail or Inconclusive.")
+    reason: ShortText = Field("", description="Why, in one CamelCase word.")
+    message: Text = Field("", description="What failed, by how much, against what.")
+    decided_at: Time | None = Field(None, description="When the verdict was given.")
+    valid_until: Time | None = Field(None, description="When a Pass ends.")
+    again: bool = Field(False, description="Whether one more run of the same timing is to end the doubt.")
+    basis: ShortText = Field("", description="Hash of what was decided from: with another one it is decided again.")
+    reference: SavedReference | None = Field(None, description="What the node was compared with.")
+    subject: AcceptanceSubject | None = Field(None, description="Whom the verdict is on.")
+    runs: AcceptanceRuns | None = Field(None, description="What the verdict rests on.")
+    unhealthy: ShortText | None = Field(None, description="What a health counter said.")
+    unhealthy_boot_id: ShortText = Field("", alias="unhealthyBootID", description="On which boot it said so.")
+    barred: bool = Field(False, description="Whether it did so on an unknown boot: no Pass until a whole run.")
+    checks: tuple[CheckLine, ...] = Field(
+        (),
+        max_length=3 * len(RECIPE_NAMES) + 8,
+        description="The worst GPU of each recipe and check, and other GPUs that fail, worst first: recipe, check "
+        "(reference: the node against the reference; node: a GPU against its node's others; change: a GPU against its "
+        "own first Pass), per cent off, per cent below at which it fails, the GPU's number in subject.gpus, Fail.",
+        json_schema_extra=_ATOMIC,
+    )
+
+    @property
+    def worst(self) -> tuple[AcceptanceCheck, ...]:
+        """The lines of `checks`, for programs."""
+        return tuple(map(self._read, self.checks))
+
+    @property
+    def failing(self) -> tuple[AcceptanceCheck, ...]:
+        """Those that fail."""
+        return tuple(check for check in self.worst if check.fails)
+
+    def _read(self, line: str) -> AcceptanceCheck:
+        recipe, check, off, limit, gpu, *fails = line.split()
+        subject, number = self.subject or AcceptanceSubject(), None if gpu == "-" else int(gpu)
+        uuid, pci = (dict(enumerate(of)).get(-1 if number is None else number) for of in (subject.gpus, subject.pci))
+        below = None if limit == "-" else float(limit)
+        return AcceptanceCheck(recipe, check, float(off), below, bool(fails), number, uuid, pci)
+
+
 class ReportStatus(StatusDocument):
     """The node's newest good result and its newest attempt. One writer: managedFields need not list its fields."""
 
@@ -252,9 +356,13 @@ class ReportStatus(StatusDocument):
     )
     failed_runs: int = Field(0, ge=0, description="Runs in a row that ended without a result.")
     quarantine: Quarantine | None = Field(None, description="Set while the node is left alone.")
+    acceptance: ReportAcceptance | None = Field(None, description="The verdict, where the profile asks for one.")
     best: ShortText | None = Field(None, description="Best recipe and speedup, for kubectl's columns.")
     best_recipe: Recipe | None = Field(None, description="Best recipe.")
     best_speedup: Decimal | None = Field(None, description="Its training speedup over the baseline.")
+    teraflops_per_gpu: ShortText | None = Field(
+        None, alias="teraflopsPerGPU", description="TFLOP/s per GPU in training with the best recipe, for columns."
+    )
     tokens_per_joule: ShortText | None = Field(None, description="Tokens per joule of the best recipe, for columns.")
     data: ShortText | None = Field(
         None, description="measured, replayed, simulated or trial (of a CPU), for kubectl's columns."

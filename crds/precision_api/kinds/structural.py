@@ -5,8 +5,6 @@ without a description, a string, list or map without a bound, a float, a union, 
 Source: "Specifying a structural schema" in the Kubernetes documentation of CustomResourceDefinitions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -46,7 +44,7 @@ class _At:
     definitions: Mapping[str, Schema]
     defaults: bool
 
-    def down(self, step: str) -> _At:
+    def down(self, step: str) -> "_At":
         return replace(self, path=f"{self.path}{step}")
 
     def error(self, message: str) -> Unmappable:

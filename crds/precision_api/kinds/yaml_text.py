@@ -3,8 +3,6 @@
 The contract may import pydantic and the standard library only, and a generated file needs far less than YAML can do.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping, Sequence

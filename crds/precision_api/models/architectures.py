@@ -4,8 +4,6 @@ One row says what the family's layers do where a config is silent: biases, norms
 those of the config class in transformers 4.57: what a config leaves out is what that class would build.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 

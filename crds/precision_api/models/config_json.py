@@ -1,7 +1,5 @@
 """A Hugging Face config.json, read field by field with checks: what is wrong is named with its key."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field

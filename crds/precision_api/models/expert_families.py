@@ -4,8 +4,6 @@ Each reader gives fields of a ModelSpec, camelCase. Sources: the models' own cod
 Modules for multi-token prediction (`num_nextn_predict_layers`, `num_mtp_modules`) become `mtp`, counted apart.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from precision_api.models.config_json import Config, shown

@@ -4,8 +4,6 @@ The parts add up to `training_flops_per_token` exactly. The formula counts every
 those that are added or multiplied one by one (norms, biases, the convolution of Mamba-2).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction

@@ -4,8 +4,6 @@ Both follow from the model's dimensions alone. Parameters agree with model cards
 sometimes add (rotary buffers of Llama 2, an untied head where the config class ties it, as Falcon 7B) is not counted.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from fractions import Fraction
 

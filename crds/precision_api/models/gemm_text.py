@@ -1,7 +1,5 @@
 """GEMMs that a profile gives literally: as m, k and n, or as MxKxN."""
 
-from __future__ import annotations
-
 import re
 from typing import Annotated
 

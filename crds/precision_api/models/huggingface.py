@@ -3,8 +3,6 @@
 A family, a class or a feature that isn't known is refused by name: a near miss would give figures of another model.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

@@ -8,8 +8,6 @@ pass (Korthikanti et al., arXiv 2205.05198, table 2, counted module by module: w
 told otherwise), the operands of a GEMM in the recipe's format. Pure.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import ceil
 from typing import Literal

@@ -1,7 +1,5 @@
 """A model by its dimensions, and the rules between them."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field, StrictBool
@@ -182,10 +180,7 @@ class ModelSpec(Document):
         The GEMMs of such a model are measured; there is no training figure.
         """
         window = self.sliding_window
-        parts = {
-            "hybrid": self.hybrid is not None,
-            "slidingWindow.chunked": window is not None and window.chunked,
-        }
+        parts = {"hybrid": self.hybrid is not None, "slidingWindow.chunked": window is not None and window.chunked}
         return next((name for name, there in parts.items() if there), None)
 
     @property

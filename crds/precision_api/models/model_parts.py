@@ -1,8 +1,6 @@
 """Parts that not every model has: experts, windows, latent attention, Mamba-2, multi-token prediction. Limits of their
 numbers."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 from pydantic import Field, StrictBool

@@ -6,8 +6,6 @@ shared head (DeepSeek-V3, arXiv 2412.19437, section 2.2). Megatron-Bridge's form
 models out; here it is counted, since the module has it.
 """
 
-from __future__ import annotations
-
 from precision_api.models.flops import parameters, training_flops_per_token
 from precision_api.models.model import ModelSpec
 
@@ -19,9 +17,7 @@ def layers_of_a_module(model: ModelSpec) -> ModelSpec | None:
         return None
     pattern = mtp.pattern
     if hybrid is not None and pattern is not None:
-        hybrid = hybrid.model_copy(
-            update={"mamba_layers": pattern.count("M"), "attention_layers": pattern.count("*")},
-        )
+        hybrid = hybrid.model_copy(update={"mamba_layers": pattern.count("M"), "attention_layers": pattern.count("*")})
         moe = moe if "E" in pattern else None
     dense = pattern.count("-") if pattern else 0
     return model.model_copy(

@@ -1,7 +1,5 @@
 """Models that are known by name. Dimensions are those of the published config.json, parameters those of the card."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -22,17 +20,20 @@ class Preset:
     source: str
 
 
-def _gated(hidden: int, inner: int, heads: int, kv_heads: int, layers: int, vocab: int, **more: object) -> ModelSpec:
-    dimensions = {
-        "hidden_size": hidden,
-        "intermediate_size": inner,
-        "num_attention_heads": heads,
-        "num_key_value_heads": kv_heads,
-        "num_hidden_layers": layers,
-        "vocab_size": vocab,
-        "gated_mlp": True,
-    }
-    return ModelSpec.model_validate(dimensions | more)
+_DIMENSIONS = (
+    "hidden_size",
+    "intermediate_size",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "num_hidden_layers",
+    "vocab_size",
+)
+
+
+def _preset(source: str, batch: tuple[int, int], dimensions: tuple[int, ...], **more: object) -> Preset:
+    """A model, as a rule with a gated MLP; `batch`: sequences of a micro batch and their tokens."""
+    model = dict(zip(_DIMENSIONS, dimensions, strict=True)) | {"gated_mlp": True} | more
+    return Preset(ModelSpec.model_validate(model), *batch, source)
 
 
 PRESETS: Mapping[PresetName, Preset] = {
@@ -46,192 +47,100 @@ PRESETS: Mapping[PresetName, Preset] = {
         sequence_length=512,
         source="NVIDIA Transformer Engine, GEMM profiling tutorial",
     ),
-    "llama3-8b": Preset(
-        _gated(4096, 14336, 32, 8, 32, 128256),
-        micro_batch_size=1,
-        sequence_length=8192,
-        source="meta-llama/Meta-Llama-3-8B",
+    "llama3-8b": _preset("meta-llama/Meta-Llama-3-8B", (1, 8192), (4096, 14336, 32, 8, 32, 128256)),
+    "llama3.1-70b": _preset("meta-llama/Llama-3.1-70B", (1, 8192), (8192, 28672, 64, 8, 80, 128256)),
+    "llama3.1-405b": _preset("meta-llama/Llama-3.1-405B", (1, 8192), (16384, 53248, 128, 8, 126, 128256)),
+    "mistral-7b": _preset(
+        "mistralai/Mistral-7B-v0.1",
+        (1, 8192),
+        (4096, 14336, 32, 8, 32, 32000),
+        sliding_window=SlidingWindow(size=4096, windowed_layers=32),
     ),
-    "llama3.1-70b": Preset(
-        _gated(8192, 28672, 64, 8, 80, 128256),
-        micro_batch_size=1,
-        sequence_length=8192,
-        source="meta-llama/Llama-3.1-70B",
+    "mixtral-8x7b": _preset(
+        "mistralai/Mixtral-8x7B-v0.1", (1, 4096), (4096, 14336, 32, 8, 32, 32000), moe=MoE(num_experts=8, top_k=2)
     ),
-    "llama3.1-405b": Preset(
-        _gated(16384, 53248, 128, 8, 126, 128256),
-        micro_batch_size=1,
-        sequence_length=8192,
-        source="meta-llama/Llama-3.1-405B",
+    "qwen2.5-7b": _preset("Qwen/Qwen2.5-7B", (1, 4096), (3584, 18944, 28, 4, 28, 152064), qkv_bias=True),
+    "qwen3-8b": _preset("Qwen/Qwen3-8B", (1, 4096), (4096, 12288, 32, 8, 36, 151936), head_dim=128, qk_norm="PerHead"),
+    "qwen3-30b-a3b": _preset(
+        "Qwen/Qwen3-30B-A3B",
+        (1, 4096),
+        (2048, 6144, 32, 4, 48, 151936),
+        head_dim=128,
+        qk_norm="PerHead",
+        moe=MoE(num_experts=128, top_k=8, expert_intermediate_size=768),
     ),
-    "mistral-7b": Preset(
-        _gated(4096, 14336, 32, 8, 32, 32000, sliding_window=SlidingWindow(size=4096, windowed_layers=32)),
-        micro_batch_size=1,
-        sequence_length=8192,
-        source="mistralai/Mistral-7B-v0.1",
+    "gemma2-9b": _preset(
+        "google/gemma-2-9b",
+        (1, 8192),
+        (3584, 14336, 16, 8, 42, 256000),
+        head_dim=256,
+        tied_embedding=True,
+        norms_per_layer=4,
+        sliding_window=SlidingWindow(size=4096, windowed_layers=21),
     ),
-    "mixtral-8x7b": Preset(
-        _gated(4096, 14336, 32, 8, 32, 32000, moe=MoE(num_experts=8, top_k=2)),
-        micro_batch_size=1,
-        sequence_length=4096,
-        source="mistralai/Mixtral-8x7B-v0.1",
+    "gpt-oss-120b": _preset(
+        "openai/gpt-oss-120b",
+        (1, 4096),
+        (2880, 2880, 64, 8, 36, 201088),
+        head_dim=64,
+        qkv_bias=True,
+        out_bias=True,
+        attention_sinks=True,
+        sliding_window=SlidingWindow(size=128, windowed_layers=18),
+        moe=MoE(num_experts=128, top_k=4, router_bias=True, expert_bias=True),
     ),
-    "qwen2.5-7b": Preset(
-        _gated(3584, 18944, 28, 4, 28, 152064, qkv_bias=True),
-        micro_batch_size=1,
-        sequence_length=4096,
-        source="Qwen/Qwen2.5-7B",
-    ),
-    "qwen3-8b": Preset(
-        _gated(4096, 12288, 32, 8, 36, 151936, head_dim=128, qk_norm="PerHead"),
-        micro_batch_size=1,
-        sequence_length=4096,
-        source="Qwen/Qwen3-8B",
-    ),
-    "qwen3-30b-a3b": Preset(
-        _gated(
-            2048,
-            6144,
-            32,
-            4,
-            48,
-            151936,
-            head_dim=128,
-            qk_norm="PerHead",
-            moe=MoE(num_experts=128, top_k=8, expert_intermediate_size=768),
+    "kimi-k2": _preset(
+        "moonshotai/Kimi-K2-Instruct",
+        (1, 4096),
+        (7168, 18432, 64, 64, 61, 163840),
+        head_dim=192,
+        latent_attention=LatentAttention(query_rank=1536, key_value_rank=512, rope_head_dim=64, value_head_dim=128),
+        moe=MoE(
+            num_experts=384,
+            top_k=8,
+            expert_intermediate_size=2048,
+            shared_expert_intermediate_size=2048,
+            dense_layers=1,
+            router_bias=True,
         ),
-        micro_batch_size=1,
-        sequence_length=4096,
-        source="Qwen/Qwen3-30B-A3B",
     ),
-    "gemma2-9b": Preset(
-        _gated(
-            3584,
-            14336,
-            16,
-            8,
-            42,
-            256000,
-            head_dim=256,
-            tied_embedding=True,
-            norms_per_layer=4,
-            sliding_window=SlidingWindow(size=4096, windowed_layers=21),
-        ),
-        micro_batch_size=1,
-        sequence_length=8192,
-        source="google/gemma-2-9b",
-    ),
-    "gpt-oss-120b": Preset(
-        _gated(
-            2880,
-            2880,
-            64,
-            8,
-            36,
-            201088,
-            head_dim=64,
-            qkv_bias=True,
-            out_bias=True,
-            attention_sinks=True,
-            sliding_window=SlidingWindow(size=128, windowed_layers=18),
-            moe=MoE(num_experts=128, top_k=4, router_bias=True, expert_bias=True),
-        ),
-        micro_batch_size=1,
-        sequence_length=4096,
-        source="openai/gpt-oss-120b",
-    ),
-    "kimi-k2": Preset(
-        _gated(
-            7168,
-            18432,
-            64,
-            64,
-            61,
-            163840,
-            head_dim=192,
-            latent_attention=LatentAttention(query_rank=1536, key_value_rank=512, rope_head_dim=64, value_head_dim=128),
-            moe=MoE(
-                num_experts=384,
-                top_k=8,
-                expert_intermediate_size=2048,
-                shared_expert_intermediate_size=2048,
-                dense_layers=1,
-                router_bias=True,
-            ),
-        ),
-        micro_batch_size=1,
-        sequence_length=4096,
-        source="moonshotai/Kimi-K2-Instruct",
-    ),
-    "llama4-scout": Preset(
+    "llama4-scout": _preset(
         # The text model; the vision tower's 871,932,416 weights are left out.
-        _gated(
-            5120,
-            16384,
-            40,
-            8,
-            48,
-            202048,
-            head_dim=128,
-            sliding_window=SlidingWindow(size=8192, windowed_layers=36, chunked=True),
-            moe=MoE(num_experts=16, top_k=1, expert_intermediate_size=8192, shared_expert_intermediate_size=8192),
-        ),
-        micro_batch_size=1,
-        sequence_length=8192,
-        source="meta-llama/Llama-4-Scout-17B-16E",
+        "meta-llama/Llama-4-Scout-17B-16E",
+        (1, 8192),
+        (5120, 16384, 40, 8, 48, 202048),
+        head_dim=128,
+        sliding_window=SlidingWindow(size=8192, windowed_layers=36, chunked=True),
+        moe=MoE(num_experts=16, top_k=1, expert_intermediate_size=8192, shared_expert_intermediate_size=8192),
     ),
-    "nemotron-3-nano-30b-a3b": Preset(
-        ModelSpec(
-            hidden_size=2688,
-            intermediate_size=1856,
-            num_attention_heads=32,
-            num_key_value_heads=2,
-            head_dim=128,
-            num_hidden_layers=52,
-            vocab_size=131072,
-            norms_per_layer=1,
-            hybrid=Hybrid(
-                mamba_layers=23, attention_layers=6, mamba_heads=64, mamba_head_dim=64, groups=8, state_size=128
-            ),
-            moe=MoE(num_experts=128, top_k=6, expert_intermediate_size=1856, shared_expert_intermediate_size=3712),
-        ),
-        micro_batch_size=1,
-        sequence_length=8192,
-        source="nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16",
+    "nemotron-3-nano-30b-a3b": _preset(
+        "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16",
+        (1, 8192),
+        (2688, 1856, 32, 2, 52, 131072),
+        gated_mlp=False,
+        head_dim=128,
+        norms_per_layer=1,
+        hybrid=Hybrid(mamba_layers=23, attention_layers=6, mamba_heads=64, mamba_head_dim=64, groups=8, state_size=128),
+        moe=MoE(num_experts=128, top_k=6, expert_intermediate_size=1856, shared_expert_intermediate_size=3712),
     ),
-    "nemotron-h-56b": Preset(
-        ModelSpec(
-            hidden_size=8192,
-            intermediate_size=32768,
-            num_attention_heads=64,
-            num_key_value_heads=8,
-            head_dim=128,
-            num_hidden_layers=118,
-            vocab_size=131072,
-            norms_per_layer=1,
-            hybrid=Hybrid(
-                mamba_layers=54, attention_layers=10, mamba_heads=256, mamba_head_dim=64, groups=8, state_size=256
-            ),
+    "nemotron-h-56b": _preset(
+        "nvidia/Nemotron-H-56B-Base-8K",
+        (1, 8192),
+        (8192, 32768, 64, 8, 118, 131072),
+        gated_mlp=False,
+        head_dim=128,
+        norms_per_layer=1,
+        hybrid=Hybrid(
+            mamba_layers=54, attention_layers=10, mamba_heads=256, mamba_head_dim=64, groups=8, state_size=256
         ),
-        micro_batch_size=1,
-        sequence_length=8192,
-        source="nvidia/Nemotron-H-56B-Base-8K",
     ),
-    "qwen3-coder-480b-a35b": Preset(
-        _gated(
-            6144,
-            8192,
-            96,
-            8,
-            62,
-            151936,
-            head_dim=128,
-            qk_norm="PerHead",
-            moe=MoE(num_experts=160, top_k=8, expert_intermediate_size=2560),
-        ),
-        micro_batch_size=1,
-        sequence_length=4096,
-        source="Qwen/Qwen3-Coder-480B-A35B-Instruct",
+    "qwen3-coder-480b-a35b": _preset(
+        "Qwen/Qwen3-Coder-480B-A35B-Instruct",
+        (1, 4096),
+        (6144, 8192, 96, 8, 62, 151936),
+        head_dim=128,
+        qk_norm="PerHead",
+        moe=MoE(num_experts=160, top_k=8, expert_intermediate_size=2560),
     ),
 }
 

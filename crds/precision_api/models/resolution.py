@@ -1,7 +1,5 @@
 """From a workload to everything that follows from it: model, GEMMs, parameters, FLOPs per token, and a hash."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from dataclasses import dataclass

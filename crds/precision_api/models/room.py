@@ -5,8 +5,6 @@ what the backward pass needs, without head and optimizer: the last short model t
 no training figure. By the same formula as the agent's own choice (`short_model`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from precision_api.facts.recipes import Recipe

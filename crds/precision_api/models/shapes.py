@@ -4,8 +4,6 @@ For a forward GEMM (m x k) times (k x n), with m tokens, the data gradient is (m
 (k x m)(m x n): the same three numbers, another one summed over each time. So training needs all three aligned.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace

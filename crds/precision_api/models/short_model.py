@@ -4,8 +4,6 @@ The agent holds all recipes of a request at once, since it times them in turns: 
 shared, and each recipe keeps weights in its own format.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from precision_api.facts.recipes import Recipe

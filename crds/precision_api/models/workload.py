@@ -3,8 +3,6 @@
 These models are `spec.workload` of the custom resource.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field

@@ -1,7 +1,5 @@
 """Where the cluster's programs lie: in a folder that the user names, or in the lab's cache, built when missing."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -46,13 +44,8 @@ def make_ready(groups: Sequence[Sequence[str]], environment: Mapping[str, str] =
 def _given(names: Sequence[str], environment: Mapping[str, str]) -> dict[str, Path] | None:
     """The programs in the first folder that the user names and that holds them all; None where there is none."""
     folders = (Path(environment[variable]) for variable in GIVEN_FOLDERS if environment.get(variable))
-    return next((programs for folder in folders if (programs := found_in(folder, names)) is not None), None)
-
-
-def found_in(folder: Path, names: Sequence[str]) -> dict[str, Path] | None:
-    """The programs in `folder`, or None when one of them is missing there."""
-    paths = {name: folder / name for name in names}
-    return paths if all(os.access(path, os.X_OK) for path in paths.values()) else None
+    candidates = ({name: folder / name for name in names} for folder in folders)
+    return next((paths for paths in candidates if all(os.access(path, os.X_OK) for path in paths.values())), None)
 
 
 def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:

@@ -1,7 +1,5 @@
 """Builds the cluster's programs from their pinned Go modules into a folder of the user's cache."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

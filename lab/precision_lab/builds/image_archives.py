@@ -7,8 +7,6 @@ Debian mirror of the machine, and no container registry.
 Standard library only: what pushes images imports this, and works without the lab's packages.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

@@ -1,7 +1,5 @@
 """Programs that the user has already: of a version that the lab knows to work with, they spare a build."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The cluster's programs and the pinned Go modules that they are built from, as one table."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path

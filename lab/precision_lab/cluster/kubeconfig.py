@@ -1,7 +1,5 @@
 """Kubeconfig files, written for the cluster's own components and for service accounts; and the lab's own connection."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

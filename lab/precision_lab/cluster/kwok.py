@@ -1,7 +1,5 @@
 """kwok: keeps the simulated nodes Ready and plays every pod on them that is not an agent."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

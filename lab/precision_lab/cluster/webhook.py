@@ -1,7 +1,5 @@
 """An admission webhook that the API server really calls: a small HTTPS server with a CA of its own, on loopback."""
 
-from __future__ import annotations
-
 import base64
 import json
 import ssl

@@ -1,7 +1,5 @@
 """The demo: a mixed fleet, the chart, the examples, and what comes of it."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time
@@ -102,7 +100,8 @@ def _bring_up_and_show(console: Console, notice: Panel, settings: LabSettings, k
         if keep:
             lab.detach()
             _say(console, ending.next_commands(_ending(lab, name)))
-        _say(console, ending.where_to_look(os.path.relpath(page), _left(monitoring, keep)))
+        gone = ending.Monitoring(missing="The cluster and its Prometheus are gone (--no-keep).")
+        _say(console, ending.where_to_look(os.path.relpath(page), monitoring if keep else gone))
 
 
 def watch(lab: Lab, installed: Installation, console: Console) -> None:
@@ -137,7 +136,7 @@ def show(lab: Lab, installed: Installation, console: Console) -> None:
     """Prints what kubectl shows, the fleet, the reasons, and where the metrics are."""
     _run(lab, console, "get", "pp,npr")
     snapshot = look(lab)
-    console.print(fleet_table(snapshot))
+    console.print(fleet_table(snapshot, console.width))
     console.print(reasons_table(snapshot))
     console.print(f"Metrics: {installed.programs['exporter'].url}/metrics")
     console.print(f"Operator's own: {installed.programs['operator'].url}/metrics")
@@ -153,11 +152,6 @@ def _ending(lab: Lab, name: str) -> ending.Ending:
     folders = (lab.binaries["kubectl"].parent, ending.plugin_folder())
     slow = next(iter(slow_nodes(look(lab))), "")
     return ending.Ending(name, PROFILE, lab.kubeconfig, folders, os.path.relpath(PLAN), slow)
-
-
-def _left(monitoring: ending.Monitoring, keep: bool) -> ending.Monitoring:
-    """What still runs after the demo: without its cluster, nothing."""
-    return monitoring if keep else ending.Monitoring(missing="The cluster and its Prometheus are gone (--no-keep).")
 
 
 def _say(console: Console, lines: Sequence[str]) -> None:

@@ -1,7 +1,5 @@
 """What the demo leaves behind, and its last lines on the screen: where to look, and what to try next."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

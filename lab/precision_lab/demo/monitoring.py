@@ -1,7 +1,5 @@
 """The demo's Prometheus and its page of dashboards: two more processes of the lab, which end with it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlencode
@@ -43,7 +41,7 @@ def start_monitoring(
         prometheus = start_prometheus(processes, settings).url
     except (BuildFailed, NoToolchain, ProcessError) as problem:
         return Monitoring(missing=f"Prometheus does not run: {problem}")
-    if not (build_page or is_page_built(cache)):
+    if not (build_page or (cache / "perses" / page_key()).is_dir()):  # one of the present sources needs no npm
         return Monitoring(prometheus, missing=f"The page of dashboards is not built yet. {HOW_TO_BUILD}")
     try:
         return Monitoring(prometheus, dashboards_url(start_site(processes, perses_page(cache), prometheus, pools)))
@@ -65,11 +63,6 @@ def exporter_paths(argv: Sequence[str]) -> list[str]:
     shards = [int(part.removeprefix("--shards=")) for part in argv if part.startswith("--shards=")]
     by_pool = "--metrics-level=pool" in argv
     return ["/metrics", *(f"/metrics/shard/{shard}" for shard in range(0 if by_pool else (shards or [1])[-1]))]
-
-
-def is_page_built(cache: Path) -> bool:
-    """Whether the page lies in the lab's cache, made of the present sources: then it is served without npm."""
-    return (cache / "perses" / page_key()).is_dir()
 
 
 def dashboards_url(site: str) -> str:

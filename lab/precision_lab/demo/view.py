@@ -1,8 +1,6 @@
 """How the demo looks: pure functions from what the API server says to rich renderables."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from rich.console import Group, RenderableType
@@ -36,7 +34,7 @@ def progress_view(profiles: Sequence[Object]) -> RenderableType:
     """One line a profile: bar, phase, and how many nodes stand where."""
     table = Table(box=None, show_header=False, padding=(0, 1))
     for profile in profiles:
-        counts = _counts(profile)
+        counts = profile.get("status", {}).get("nodes") or {}
         done = counts.get("succeeded", 0) + counts.get("failed", 0)
         bar = ProgressBar(total=max(counts.get("eligible", 0), 1), completed=done, width=24)
         state_counts = ", ".join(f"{counts[state]} {state}" for state in STATES if counts.get(state))
@@ -44,14 +42,20 @@ def progress_view(profiles: Sequence[Object]) -> RenderableType:
     return table
 
 
-def fleet_table(snapshot: DemoSnapshot) -> Table:
+NARROW = {"Product": 10, "Staged": 10, "Best": 18, "TFLOP/s/GPU": 8}
+"""Columns that are folded on a screen of 80 columns, and their widths; names and states stay whole, to be copied."""
+
+
+def fleet_table(snapshot: DemoSnapshot, width: int = 200) -> Table:
     """All nodes with what is special about them and what each profile found there; one profile needs no name.
 
-    On a narrow screen only the product and what was staged are folded: a folded name can't be copied.
+    `width`: columns of the screen.
     """
     several = len(snapshot.profiles) > 1
-    columns = ("Node", "Product", "Staged", *(["Profile"] if several else []), "State", "Best", "Tokens/J")
-    table = _table("The fleet (simulated)", columns, folded=("Product", "Staged"))
+    columns = ("Node", "Product", "Staged", *(["Profile"] if several else []), "State", "Best", "TFLOP/s/GPU")
+    table = _table("The fleet (simulated)", columns, folded=NARROW)
+    for column in table.columns if width < 110 else ():
+        column.width = NARROW.get(str(column.header))
     for node in snapshot.nodes:
         product = _product(node).removeprefix("NVIDIA-")
         for profile in snapshot.profiles:
@@ -72,7 +76,7 @@ def reasons_table(snapshot: DemoSnapshot) -> RenderableType:
     return Group("", table)
 
 
-def _table(title: str, columns: Sequence[str], folded: Sequence[str]) -> Table:
+def _table(title: str, columns: Sequence[str], folded: Collection[str]) -> Table:
     """Without lines, so that eighty columns hold it: only the columns `folded` may then take several lines."""
     table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0), pad_edge=False)
     for column in columns:
@@ -112,7 +116,7 @@ def _found(snapshot: DemoSnapshot, profile: Object, node: Object) -> tuple[str, 
         spec, status = report["spec"], report.get("status", {})
         if spec["profile"] == _name(profile) and spec["nodeUID"] == node["metadata"]["uid"]:
             slow = ", slow" if _name(node) in _slow_nodes(profile) else ""
-            return status.get("state", "") + slow, status.get("best", ""), status.get("tokensPerJoule", "")
+            return status.get("state", "") + slow, status.get("best", ""), status.get("teraflopsPerGPU", "")
     reasons = profile.get("status", {}).get("reasons", [])
     return next((row["reason"] for row in reasons if row["example"] == _name(node)), "-"), "", ""
 
@@ -125,10 +129,6 @@ def slow_nodes(snapshot: DemoSnapshot) -> list[str]:
 def _slow_nodes(profile: Object) -> list[str]:
     """Nodes that the operator holds to be far below their pool's median."""
     return [name for pool in profile.get("status", {}).get("pools", []) for name in pool.get("slowNodes", [])]
-
-
-def _counts(profile: Object) -> dict[str, int]:
-    return profile.get("status", {}).get("nodes") or {}
 
 
 def _has_ended(profile: Object) -> bool:

@@ -1,7 +1,5 @@
 """Simulated fleets: rows that describe nodes, and the node objects that they become."""
 
-from __future__ import annotations
-
 import hashlib
 import uuid
 from collections import Counter
@@ -111,7 +109,8 @@ def node_manifest(spec: NodeSpec, name: str, number: int) -> NodeManifest:
         },
     }
     if hardware.is_grace:
-        node["metadata"]["labels"]["nvidia.com/gpu.clique"] = f"{_rack_uuid(hardware, rack)}.{rack + 1}"
+        domain = uuid.UUID(hashlib.md5(f"{hardware.product}-{rack}".encode(), usedforsecurity=False).hexdigest())
+        node["metadata"]["labels"]["nvidia.com/gpu.clique"] = f"{domain}.{rack + 1}"
     for trait in spec.traits:
         apply_trait(node, hardware, trait)
     return node
@@ -177,7 +176,3 @@ def _node_info(hardware: Hardware, name: str) -> dict[str, Any]:
         "systemUUID": str(identity),
         "bootID": str(uuid.uuid5(identity, "boot")),
     }
-
-
-def _rack_uuid(hardware: Hardware, rack: int) -> str:
-    return str(uuid.UUID(hashlib.md5(f"{hardware.product}-{rack}".encode(), usedforsecurity=False).hexdigest()))

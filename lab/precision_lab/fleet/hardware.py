@@ -1,7 +1,5 @@
 """What real nodes of each product say of themselves: one row per machine, as GPU feature discovery labels it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from precision_api.facts.products import ProductClass

@@ -1,7 +1,5 @@
 """Puts a fleet's nodes into a cluster."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 After NVIDIA's driver 0.5 (cmd/gpu-kubelet-plugin/deviceinfo.go) and its chart (DeviceClasses); and a NIC's driver.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -82,11 +80,6 @@ def claimant(node: NodeManifest) -> list[NodeManifest]:
     return [claim, pod]
 
 
-def gpu_uuid(node: str, number: int) -> str:
-    """The UUID of a simulated GPU: always the same for the same node and number."""
-    return f"GPU-{uuid.uuid5(uuid.NAMESPACE_DNS, f'{node}/{number}')}"
-
-
 def whole_gpus(node: NodeManifest) -> list[Device]:
     """A node's GPUs as devices of a ResourceSlice, none of them tainted."""
     hardware = _hardware(node)
@@ -106,9 +99,10 @@ def _hardware(node: NodeManifest) -> Hardware:
 def _gpu(node: NodeManifest, hardware: Hardware, number: int, **more: Any) -> Device:
     major, minor = hardware.compute
     driver = ".".join(str(int(part)) for part in hardware.driver.split("."))  # semantic versions have no leading zeros
+    node_name = node["metadata"]["name"]
     texts = {
         "type": "gpu",
-        "uuid": gpu_uuid(node["metadata"]["name"], number),
+        "uuid": f"GPU-{uuid.uuid5(uuid.NAMESPACE_DNS, f'{node_name}/{number}')}",
         "productName": hardware.label.replace("-", " "),
         "brand": "Nvidia",
         "architecture": hardware.family.capitalize(),
@@ -150,10 +144,6 @@ def _slice(
             **more,
         },
     }
-
-
-def _whole(node: NodeManifest, hardware: Hardware) -> list[NodeManifest]:
-    return [_slice(node, "0", whole_gpus(node))]
 
 
 def _half(node: NodeManifest, hardware: Hardware) -> list[NodeManifest]:
@@ -208,7 +198,7 @@ def _shared(node: NodeManifest, hardware: Hardware) -> list[NodeManifest]:
 
 
 WAYS: dict[str, Callable[[NodeManifest, Hardware], list[NodeManifest]]] = {
-    "whole": _whole,
+    "whole": lambda node, hardware: [_slice(node, "0", whole_gpus(node))],
     "half": _half,
     "tainted": _tainted,
     "dynmig": _dynmig,

@@ -1,7 +1,5 @@
 """What can be special about a simulated node: a table of traits, each a change of the node's manifest."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -22,10 +20,6 @@ def apply_trait(node: NodeManifest, hardware: Hardware, trait: str) -> None:
     change(node, hardware, argument)
 
 
-def _cordoned(node: NodeManifest, hardware: Hardware, argument: str) -> None:
-    node["spec"]["unschedulable"] = True
-
-
 def _mig_single(node: NodeManifest, hardware: Hardware, argument: str) -> None:
     """Every GPU in seven slices: the count and the resource count slices."""
     slices = 7 * hardware.gpus
@@ -38,11 +32,6 @@ def _mig_mixed(node: NodeManifest, hardware: Hardware, argument: str) -> None:
     """Slices are resources of their own; product and count look like whole GPUs."""
     _mig(node, "mixed", "all-balanced")
     _resources(node, {GPU_RESOURCE: "0", "nvidia.com/mig-1g.10gb": str(2 * hardware.gpus)})
-
-
-def _mig_off(node: NodeManifest, hardware: Hardware, argument: str) -> None:
-    """A strategy is set and MIG is off: an ordinary node."""
-    _mig(node, "single", "all-disabled")
 
 
 def _shared(node: NodeManifest, hardware: Hardware, argument: str) -> None:
@@ -82,21 +71,6 @@ def _reserved(node: NodeManifest, hardware: Hardware, argument: str) -> None:
     node["spec"]["taints"].append(taint)
 
 
-def _arch_taint(node: NodeManifest, hardware: Hardware, argument: str) -> None:
-    """GKE taints its Grace nodes so that amd64 images keep away."""
-    node["spec"]["taints"].append({"key": "kubernetes.io/arch", "value": hardware.arch, "effect": "NoSchedule"})
-
-
-def _cold(node: NodeManifest, hardware: Hardware, argument: str) -> None:
-    """The agent's image is still to be pulled."""
-    node["status"]["images"] = []
-
-
-def _no_pods(node: NodeManifest, hardware: Hardware, argument: str) -> None:
-    """Idle GPUs that no pod can have: its kubelet takes no more pods, which shows in no request."""
-    _resources(node, {"pods": "0"})
-
-
 def _unattended(node: NodeManifest, hardware: Hardware, argument: str) -> None:
     """Nobody plays its kubelet: it is NotReady, and its pods stay as they are, until somebody writes there."""
     del node["metadata"]["annotations"][names.KWOK_NODE]
@@ -126,10 +100,10 @@ def _annotated(annotation: str, value: str = "") -> ApplyTrait:
 
 
 TRAITS: dict[str, ApplyTrait] = {
-    "cordoned": _cordoned,
+    "cordoned": lambda node, hardware, argument: node["spec"].update(unschedulable=True),
     "mig-single": _mig_single,
     "mig-mixed": _mig_mixed,
-    "mig-off": _mig_off,
+    "mig-off": lambda node, hardware, argument: _mig(node, "single", "all-disabled"),  # an ordinary node
     "shared": _shared,
     "shared-renamed": _shared_renamed,
     "dra": _dra(),
@@ -141,12 +115,14 @@ TRAITS: dict[str, ApplyTrait] = {
     "dra-nic-holder": _dra(**{names.CLAIMANT: "nic"}),
     "dra-mapped": _dra(**{names.CLAIMANT: "mapped"}),
     "reserved": _reserved,
-    "arch-taint": _arch_taint,
+    "arch-taint": lambda node, hardware, argument: node["spec"]["taints"].append(  # as GKE keeps amd64 images away
+        {"key": "kubernetes.io/arch", "value": hardware.arch, "effect": "NoSchedule"}
+    ),
     "not-ready": _annotated(names.NOT_READY, "true"),
     "busy": _annotated(names.BUSY_POD, "true"),
-    "cold": _cold,
+    "cold": lambda node, hardware, argument: node["status"].update(images=[]),  # the agent's is still to be pulled
     "unattended": _unattended,
-    "no-pods": _no_pods,
+    "no-pods": lambda node, hardware, argument: _resources(node, {"pods": "0"}),  # its kubelet takes no more
     "driver": _driver,
     "scale": _annotated(names.SCALE),
     "fault": _annotated(names.FAULT),

@@ -6,8 +6,6 @@ Reads one JSON document a line from stdin, writes one a line to stdout:
 It has one thread and forks only itself, so that each run is a process of its own, with its own signals and exit code.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import importlib

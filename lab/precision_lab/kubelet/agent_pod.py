@@ -1,7 +1,5 @@
 """One agent pod on a simulated node, from its start to its removal, as the node's kubelet would handle it."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 import signal
@@ -17,6 +15,7 @@ from precision_lab.cluster.objects import Object
 from precision_lab.kubelet import pod_status
 from precision_lab.kubelet.agent_process import AgentExit, AgentHost
 from precision_lab.kubelet.faults import SIGKILL_EXIT, SIGTERM_EXIT, Ended, Plan
+from precision_operator.cluster.withdrawal import first_of
 
 DELETED, DEADLINE = "Deleted", "DeadlineExceeded"
 DEFAULT_GRACE_SECONDS = 30
@@ -97,7 +96,10 @@ class AgentPod:
             self.ended.set()
             patch = pod_status.terminated(self.pod, ended, started, timestamp())
             await self.machine.patch_status(patch, self.pod)
-        await self._removed()
+        while self._why != DELETED:
+            self._wanted.clear()
+            await self._wanted.wait()
+        await self.machine.remove(self.pod)
 
     async def _live(self, plan: Plan) -> tuple[Ended, str]:
         """The pod's life from Pending on, and when it started."""
@@ -109,12 +111,6 @@ class AgentPod:
             patch = pod_status.running(self.pod, started)
         await self.machine.patch_status(patch, self.pod)
         return await self._until_end(plan), started
-
-    async def _removed(self) -> None:
-        while self._why != DELETED:
-            self._wanted.clear()
-            await self._wanted.wait()
-        await self.machine.remove(self.pod)
 
     async def _until_end(self, plan: Plan) -> Ended:
         """The container's life, ended early by an interrupt."""
@@ -185,21 +181,8 @@ def timestamp() -> str:
 
 
 async def _happens(event: asyncio.Event, seconds: float | None) -> bool:
-    """Whether the event comes within so many seconds."""
     waiting: Coroutine[Any, Any, bool] = event.wait()
     try:
         return await asyncio.wait_for(waiting, seconds)
     except TimeoutError:
         return False
-
-
-async def first_of(*works: Coroutine[Any, Any, object]) -> None:
-    """Returns when one of them has ended; the others are cancelled. Raises what it raised."""
-    tasks = [asyncio.create_task(work) for work in works]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
-    finally:
-        for task in tasks:
-            task.cancel()

@@ -1,7 +1,5 @@
 """One run of the real agent program for one pod: its exit code, termination message and log."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

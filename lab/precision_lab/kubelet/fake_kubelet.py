@@ -4,8 +4,6 @@ kwok plays all other pods. This one watches the pods that carry the agent's labe
 keeps their status as a kubelet does, runs the agent's replay for each, and answers for their logs.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os
@@ -20,13 +18,14 @@ from pathlib import Path
 from precision_api.facts.names import AGENT_APP, AGENT_CONTAINER, LABEL_APP
 from precision_lab.cluster.kubeconfig import administrator
 from precision_lab.cluster.objects import Object
-from precision_lab.kubelet.agent_pod import DELETED, AgentPod, Whereabouts, first_of
+from precision_lab.kubelet.agent_pod import DELETED, AgentPod, Whereabouts
 from precision_lab.kubelet.agent_process import AgentHost, agent_host
 from precision_lab.kubelet.faults import Plan, plan_of
 from precision_lab.kubelet.log_server import log_server
 from precision_lab.names import FAULT, KWOK_NODE
 from precision_operator.cluster import ApiError, Cluster, paths
 from precision_operator.cluster.watch_loop import WatchLoop, WatchTarget
+from precision_operator.cluster.withdrawal import first_of
 
 log = logging.getLogger("precision_lab.kubelet.fake_kubelet")
 AGENT_PODS = WatchTarget("", "v1", "pods", label_selector=f"{LABEL_APP}={AGENT_APP}")
@@ -60,7 +59,6 @@ class Kubelets(WatchLoop):
             self._see(event["type"], event["object"])
 
     def _see(self, kind: str, pod: Object) -> None:
-        """Acts on one change of a pod."""
         uid = pod["metadata"]["uid"]
         if kind == "DELETED":
             self._forget(pod)

@@ -1,7 +1,5 @@
 """What can go wrong with an agent on a simulated node: one table, each row as a real runtime would show it."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import hashlib
@@ -146,11 +144,7 @@ def _bomb(ended: Ended, argument: str) -> Ended:
     parts = [encoded[start : start + PAYLOAD] for start in range(0, len(encoded), PAYLOAD)]
     lines = [b"PPR1 %d/%d %s\n" % (number, len(parts), part) for number, part in enumerate(parts, 1)]
     summary = json.loads(ended.message or "{}")
-    summary["detail"] = {
-        "lines": len(parts),
-        "bytes": len(packed),
-        "sha256": hashlib.sha256(packed).hexdigest(),
-    }
+    summary["detail"] = {"lines": len(parts), "bytes": len(packed), "sha256": hashlib.sha256(packed).hexdigest()}
     return replace(ended, message=json.dumps(summary, separators=(",", ":")), log=b"".join(lines))
 
 

@@ -1,7 +1,5 @@
 """Answers the API server where it looks for the kubelets of simulated nodes: `kubectl logs` of an agent's pod."""
 
-from __future__ import annotations
-
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """The status patches with which a kubelet tells of one pod: pure functions from pod and facts to a patch."""
 
-from __future__ import annotations
-
 import hashlib
 from typing import Any
 

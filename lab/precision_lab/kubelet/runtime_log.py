@@ -4,8 +4,6 @@ Source: CRI log format and kubelet's reader (pkg/kubelet/kuberuntime/logs): a pi
 partial and printed without a line end, but counts as a line of its own for tailLines.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 PIECE_BYTES = 16 * 1024

@@ -4,8 +4,6 @@ A dashboard over seven days needs seven days of samples. The bodies are the real
 in, one sample an hour, and the rules are evaluated over them by the same Prometheus that then goes on scraping.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 import tempfile

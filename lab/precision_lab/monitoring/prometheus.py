@@ -1,7 +1,5 @@
 """The lab's Prometheus: a real one, built from its Go module, that scrapes and evaluates what it is told to."""
 
-from __future__ import annotations
-
 import json
 import time
 import urllib.error

@@ -1,7 +1,5 @@
 """The definitions of prometheus-operator's kinds, for clusters that shall know ServiceMonitor and PrometheusRule."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from pathlib import Path

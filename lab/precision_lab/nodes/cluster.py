@@ -1,7 +1,5 @@
 """A cluster with real nodes, and a simulated fleet beside them: `with start_real_lab(...) as real:`."""
 
-from __future__ import annotations
-
 import shutil
 import signal
 import sys
@@ -244,6 +242,5 @@ def gpu_labels(spec: RealNode) -> dict[str, str]:
 
 
 def _node(lab: Lab, name: str) -> Object:
-    """The node; without one, nothing."""
     nodes_of_name = lab.get("nodes", "--field-selector", f"metadata.name={name}")["items"]
     return nodes_of_name[0] if nodes_of_name else {}

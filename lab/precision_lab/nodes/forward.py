@@ -4,8 +4,6 @@
 first; then this process enters the sandbox's network, where it makes all its connections.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import ctypes

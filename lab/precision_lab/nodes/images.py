@@ -1,7 +1,5 @@
 """Images for real nodes: the pause image, made here, and the import of archives into a node's containerd."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

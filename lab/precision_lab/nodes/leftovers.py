@@ -7,8 +7,6 @@ which is started again and ended. With a command (`python -m precision_lab.nodes
 instead what that command leaves behind.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import random
@@ -50,7 +48,7 @@ class Snapshot:
     settings: frozenset[str]
 
     @classmethod
-    def take(cls) -> Snapshot:
+    def take(cls) -> "Snapshot":
         """Of this machine."""
         return cls(
             mounts=frozenset(line.split(" ", 2)[2] for line in _lines("/proc/self/mountinfo")),
@@ -62,7 +60,7 @@ class Snapshot:
             settings=frozenset(f"{name}={Path('/proc/sys', name).read_text().strip()}" for name in _SETTINGS),
         )
 
-    def differences(self, later: Snapshot) -> list[str]:
+    def differences(self, later: "Snapshot") -> list[str]:
         """What came and what went until `later`, a line each."""
         lines = []
         for part in fields(self):
@@ -126,14 +124,6 @@ def _kill_one(victim: str, seconds: float) -> None:
             break
 
 
-def _hold() -> None:
-    """A lab until this process is killed or its supervisor is gone."""
-    with start_real_lab({}, settings=LabSettings(simulate=False, name=NAME)) as real:
-        while True:
-            real.lab.processes.states()
-            time.sleep(0.2)
-
-
 def _lines(path: str) -> list[str]:
     return Path(path).read_text().splitlines()
 
@@ -187,8 +177,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"leftovers: {' '.join(lacking)}", file=sys.stderr)
         return 1
     if options.hold:
-        with suppress(ProcessError, KubectlError):  # its keeper was killed: that is the round
-            _hold()
+        settings = LabSettings(simulate=False, name=NAME)
+        # until its keeper is killed, or this process: that is the round
+        with suppress(ProcessError, KubectlError), start_real_lab({}, settings=settings) as real:
+            while True:
+                real.lab.processes.states()
+                time.sleep(0.2)
         return 0
     try:
         code, problems = check_command(options.command) if options.command else (0, check(_seed(options.seed)))

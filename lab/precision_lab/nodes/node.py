@@ -5,8 +5,6 @@ device plugins is the node's own, since a kubelet keeps that folder at one path 
 its device plugin join it.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -6,8 +6,6 @@ its child, and sees the same process ids and mounts. When it dies, for whatever 
 left, containers too, and takes mounts and interfaces away.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

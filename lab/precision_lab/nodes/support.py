@@ -3,8 +3,6 @@
 With `--install` Debian's packages are installed first, where this is root on a machine with apt-get.
 """
 
-from __future__ import annotations
-
 import os
 import shlex
 import shutil
@@ -37,14 +35,9 @@ def missing(user_id: int | None = None) -> list[str]:
     """
     if (os.geteuid() if user_id is None else user_id) != 0:
         return ["Real nodes need root: namespaces, mounts and control groups. Run `make test-node` as root."]
-    return [*_missing_packages(), *_missing_kernel_features()]
-
-
-def _missing_packages() -> list[str]:
     packages = packages_to_install()
-    if not packages:
-        return []
-    return [f"Debian packages are missing: {shlex.join([*APT_INSTALL, *packages])}"]
+    lacking = [f"Debian packages are missing: {shlex.join([*APT_INSTALL, *packages])}"] if packages else []
+    return [*lacking, *_missing_kernel_features()]
 
 
 def packages_to_install() -> list[str]:
@@ -80,18 +73,13 @@ def _namespaces_refused() -> str:
     return done.stderr.strip() if done.returncode != 0 else ""
 
 
-def _install(packages: list[str]) -> None:
-    """Nothing where it can't be done: what is then missing is said afterwards."""
+def main() -> None:
+    """Prints what is missing, a line each. Always ends with 0: whoever needs real nodes decides what follows."""
+    packages = packages_to_install() if "--install" in sys.argv[1:] else []
     if packages and os.geteuid() == 0 and shutil.which("apt-get"):
         environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
         for command in (["apt-get", "update", "-qq"], [*APT_INSTALL, "-qq", *packages]):
             subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, check=False)
-
-
-def main() -> None:
-    """Prints what is missing, a line each. Always ends with 0: whoever needs real nodes decides what follows."""
-    if "--install" in sys.argv[1:]:
-        _install(packages_to_install())
     for sentence in missing():
         print(f"precision-lab: {sentence}", file=sys.stderr)
 

@@ -1,7 +1,5 @@
 """A browser that draws our own pages."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager

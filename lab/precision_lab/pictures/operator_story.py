@@ -4,8 +4,6 @@ The lab's fleets of sweeps have no operator, so the dashboard of the operator ha
 it, under the real operator's names. Pure: the same moment gives the same text.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -39,10 +37,13 @@ class Campaign:
         yield from self._queue(done)
         yield from self._passes((at - self.begin + HOUR) / MINUTE, done)
         yield "precision_operator_leader 1"
+        yield 'precision_operator_stopped{mode="Hold"} 0'
+        yield "precision_operator_clock_ahead_seconds 0"
         yield "precision_operator_profiles 1"
         for place, kind in enumerate(KINDS):
             age = 4 + 2 * place + (at // HOUR + place) % 3
             yield f'precision_operator_watch_age_seconds{{kind="{kind}"}} {age:.0f}'
+            yield f'precision_operator_watched{{kind="{kind}"}} 1'
 
     def _runs(self, done: float) -> Iterator[str]:
         for pool, share in POOLS.items():

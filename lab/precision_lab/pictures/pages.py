@@ -3,8 +3,6 @@
 They are those of the simulated fleet that the dashboards show, and say so: light, dark, on a phone and on paper.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path

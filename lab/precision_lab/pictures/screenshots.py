@@ -4,8 +4,6 @@ What is drawn is made up: sweeps over a simulated fleet with planted stories, pu
 a real Prometheus with the real rules. Perses draws, because Grafana can't be had in the lab.
 """
 
-from __future__ import annotations
-
 import argparse
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlencode
 
-from playwright.sync_api import Browser, ConsoleMessage, Page
+from playwright.sync_api import Browser, Page
 
 from precision_lab.builds.go_build import say
 from precision_lab.fleet.hardware import HARDWARE
@@ -56,9 +54,11 @@ def draw(
     browser: Browser, url: str, dashboard: Dashboard, choices: Mapping[str, str] | None = None, out: Path | None = None
 ) -> Drawn:
     """Opens the dashboard and returns when all of its panels are drawn; with `out`, a PNG of the whole page."""
-    page = browser.new_page(viewport={"width": WIDTH, "height": _height(dashboard)}, device_scale_factor=1)
+    # more than all rows take: Perses draws what is in view, and scrolls inside the page
+    height = 300 + sum(100 + 42 * bottom(row.panels, 0) for row in dashboard.rows)
+    page = browser.new_page(viewport={"width": WIDTH, "height": height}, device_scale_factor=1)
     problems: list[str] = []
-    page.on("console", lambda message: problems.extend(_told(message)))
+    page.on("console", lambda message: problems.extend([f"console: {message.text}"] * (message.type == "error")))
     page.on("pageerror", lambda error: problems.append(f"error: {error}"))
     page.on(
         "response", lambda answer: problems.extend([f"{answer.status} {answer.url}"] if answer.status >= 400 else [])
@@ -74,10 +74,6 @@ def draw(
         page.close()
 
 
-def _told(message: ConsoleMessage) -> list[str]:
-    return [f"console: {message.text}"] if message.type == "error" else []
-
-
 def _wait_until_drawn(page: Page) -> int:
     """How many panels there are, once none of them waits for an answer any more."""
     page.locator("[data-testid=panel]").first.wait_for(timeout=DRAWN_MILLISECONDS)
@@ -90,13 +86,7 @@ def _wait_until_drawn(page: Page) -> int:
     return page.locator("[data-testid=panel]").count()
 
 
-def _height(dashboard: Dashboard) -> int:
-    """More than all rows take: Perses draws what is in view, and scrolls inside the page."""
-    return 300 + sum(100 + 42 * bottom(row.panels, 0) for row in dashboard.rows)
-
-
 def _end(page: Page) -> int:
-    """The line below the last panel."""
     lowest = (
         "Math.max(...[...document.querySelectorAll('[data-testid=panel]')].map(p => p.getBoundingClientRect().bottom))"
     )
@@ -172,16 +162,12 @@ def take(out: Path, nodes: int = NODES) -> None:
         for name, dashboard, node in _views(shown.sweeps[-1].planted):
             path = out / f"{name}.png"
             choices = {
-                "start": _since(dashboard),
+                "start": "12h" if dashboard.uid == OPERATION_UID else f"{DAYS}d",
                 "note": f"{NOTE} {node}".strip(),
                 **({"var-node": node} if node else {}),
             }
             drawn = draw(browser, shown.url, dashboard, choices, path)
             say(f"{path}: {drawn.panels} panels{''.join(f', {problem}' for problem in drawn.problems)}")
-
-
-def _since(dashboard: Dashboard) -> str:
-    return "12h" if dashboard.uid == OPERATION_UID else f"{DAYS}d"
 
 
 def _views(planted: Planted) -> Iterator[tuple[str, Dashboard, str]]:

@@ -3,8 +3,6 @@
 Its figures come of the sweep's reports, which are simulated: the plans say so, since they would be refused otherwise.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any

@@ -1,7 +1,5 @@
 """An HTTP server in the exporter's place: it gives what the exporter gave after a chosen sweep."""
 
-from __future__ import annotations
-
 import gzip
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

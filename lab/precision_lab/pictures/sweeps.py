@@ -4,8 +4,6 @@ Rules, alerts and dashboards are tried on it: what is planted is known, so it is
 they must show nothing else. Pure: the same arguments give the same bytes.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -221,6 +219,7 @@ def _with_stories(node: SweptNode, planted: Planted, number: int, count: int) ->
 def _report(node: SweptNode, at: float, number: int) -> Raw:
     hardware = HARDWARE[node.product]
     finished = _time(at)
+    domain = {"nvlinkDomain": f"{node.product.lower()}-rack.{node.rack + 1}"} if hardware.is_grace else {}
     run = f"run-{number}"
     name = report_name(PROFILE, f"uid-{node.name}")
     return {
@@ -239,7 +238,7 @@ def _report(node: SweptNode, at: float, number: int) -> Raw:
                 {"type": "Fresh", "status": "True", "reason": "Measured", "lastTransitionTime": finished},
                 {"type": "Succeeded", "status": "True", "reason": "Measured", "lastTransitionTime": finished},
             ],
-            "hardware": {"product": node.product, "gpus": hardware.gpus, "pool": hardware.label, **_domain(node)},
+            "hardware": {"product": node.product, "gpus": hardware.gpus, "pool": hardware.label, **domain},
             "software": {"driver": node.driver, "cuda": "13.0", "transformerEngine": "2.8.0", "agent": "0.1.0"},
             "run": {
                 "run": run,
@@ -257,11 +256,6 @@ def _report(node: SweptNode, at: float, number: int) -> Raw:
             "data": "simulated",
         },
     }
-
-
-def _domain(node: SweptNode) -> Raw:
-    domain = f"{node.product.lower()}-rack.{node.rack + 1}"
-    return {"nvlinkDomain": domain} if HARDWARE[node.product].is_grace else {}
 
 
 def _row(node: SweptNode, recipe: str) -> Raw:

@@ -3,8 +3,6 @@
 The kernel ends the processes of a sandbox with its init; the empty groups stay until somebody removes them.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

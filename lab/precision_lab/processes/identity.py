@@ -1,7 +1,5 @@
 """Who a process is: its id and when it started. A bare id may have been given to somebody else meanwhile."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +14,7 @@ class Identity:
     """Clock ticks after boot (field 22 of /proc/PID/stat)."""
 
     @classmethod
-    def of(cls, pid: int) -> Identity | None:
+    def of(cls, pid: int) -> "Identity | None":
         """The process that has this id now; None when there is none, or only its remains (a zombie)."""
         try:
             stat = Path(f"/proc/{pid}/stat").read_text()
@@ -26,14 +24,14 @@ class Identity:
         return None if state in "ZX" else cls(pid, int(fields[18]))
 
     @classmethod
-    def own(cls) -> Identity:
+    def own(cls) -> "Identity":
         """This process."""
         this = cls.of(os.getpid())
         assert this is not None
         return this
 
     @classmethod
-    def parse(cls, text: str) -> Identity | None:
+    def parse(cls, text: str) -> "Identity | None":
         """The identity that `str` gave; None for anything else."""
         pid, _, started = text.strip().partition("-")
         return cls(int(pid), int(started)) if pid.isdigit() and started.isdigit() else None

@@ -1,7 +1,5 @@
 """A lock between processes that no crash can leave behind (the kernel drops it with its holder)."""
 
-from __future__ import annotations
-
 import fcntl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Free loopback ports, outside the range from which the kernel gives ports to outgoing connections."""
 
-from __future__ import annotations
-
 import random
 import socket
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Processes of one cluster: started, asked and ended through the supervisor of their run folder."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -120,7 +118,9 @@ class Processes:
         supervisor = self.supervisor()
         if supervisor:
             supervisor.signal(signal.SIGTERM)
-            _wait_until_gone(supervisor)
+            if not _is_gone(supervisor, END_SECONDS):
+                supervisor.signal(signal.SIGKILL)
+                _is_gone(supervisor, 5.0)
         _remove(self.run_dir)
 
     def _ask(self, do: str, **request: Any) -> dict[str, ProcessState]:
@@ -223,12 +223,6 @@ def _new_folder(name: str) -> Path:
 
 def _named_folder(name: str) -> Path:
     return Path(tempfile.gettempdir()) / f"{PREFIX}{os.getuid()}-{name}"
-
-
-def _wait_until_gone(supervisor: Identity) -> None:
-    if not _is_gone(supervisor, END_SECONDS):
-        supervisor.signal(signal.SIGKILL)
-        _is_gone(supervisor, 5.0)
 
 
 def _is_gone(supervisor: Identity, seconds: float) -> bool:

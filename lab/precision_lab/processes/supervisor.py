@@ -8,8 +8,6 @@ kernel ties a child's death signal to the thread that started it.
 The run folder is its state: `keeper` (its identity), `owners/<identity>`, `detached`, `logs/`.
 """
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os

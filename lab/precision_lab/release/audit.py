@@ -4,8 +4,6 @@ Each tool asks a database over the network. What a database has not answered for
 pass: the table says so, and the exit code is 2. pip-audit itself ends with 0 where its database knows no package.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Helm against a lab's cluster, as a user runs it: install, upgrade, uninstall, and what a release consists of."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from dataclasses import dataclass

@@ -7,8 +7,6 @@ CUDA, or another architecture than this one.
 Standard library only: `push` works without the lab's packages.
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 import shlex
@@ -17,7 +15,6 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from precision_lab.builds.go_build import say
 from precision_lab.builds.image_archives import (
@@ -25,7 +22,6 @@ from precision_lab.builds.image_archives import (
     TARGETS,
     Command,
     ImageError,
-    Size,
     demand_sizes,
     image_archives,
     size_of,
@@ -99,20 +95,10 @@ def push_commands(builder: str, registry: str, platforms: str, tag: str, bases: 
     """What builds both images for all platforms and pushes them as REGISTRY/operator and REGISTRY/agent."""
     named = [argument for base in bases for argument in base.build_arguments()]
     if builder == "docker":
+        build = ["docker", "buildx", "build", f"--platform={platforms}"]
         return [
-            [
-                "docker",
-                "buildx",
-                "build",
-                f"--platform={platforms}",
-                f"--target={target}",
-                tagged,
-                *named,
-                "--push",
-                ".",
-            ]
+            [*build, f"--target={target}", f"--tag={registry}/{target}:{tag}", *named, "--push", "."]
             for target in TARGETS
-            for tagged in [f"--tag={registry}/{target}:{tag}"]
         ]
     return [
         command
@@ -175,20 +161,17 @@ def any_builder() -> str:
     return builder
 
 
-def archives_table(archives: Mapping[str, Path], sizes: Mapping[str, Size]) -> str:
-    """One line for each archive: target, size without and with the stand-in base (MB, uncompressed), path."""
-    lines = [f"{'IMAGE':<10}{'ADDED MB':>10}{'ALL MB':>10}   ARCHIVE"]
-    for target, archive in archives.items():
-        size = sizes[target]
-        lines.append(f"{target:<10}{size.added / 1e6:>10.1f}{size.all / 1e6:>10.1f}   {archive}")
-    return "\n".join(lines)
-
-
 def show_archives() -> None:
-    """Prints the archives, built where needed. Raises ImageError where one is larger than is allowed."""
+    """Prints the archives, built where needed. Raises ImageError where one is larger than is allowed.
+
+    A line each: target, size without and with the stand-in base (MB, uncompressed), path.
+    """
     archives = image_archives()
     sizes = {target: size_of(archive) for target, archive in archives.items()}
-    print(archives_table(archives, sizes))
+    print(f"{'IMAGE':<10}{'ADDED MB':>10}{'ALL MB':>10}   ARCHIVE")
+    for target, archive in archives.items():
+        size = sizes[target]
+        print(f"{target:<10}{size.added / 1e6:>10.1f}{size.all / 1e6:>10.1f}   {archive}")
     demand_sizes({target: size.added for target, size in sizes.items()})
 
 

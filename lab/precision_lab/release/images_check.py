@@ -5,8 +5,6 @@ two users: the image's own, and one that no image knows, as OpenShift gives each
 and the arguments of the chart's Deployments, and the service account's files where a pod has them.
 """
 
-from __future__ import annotations
-
 import json
 import struct
 import subprocess
@@ -162,7 +160,9 @@ def check_late_definitions(lab: Lab, image: Image, installed: Installation) -> N
         lab.processes.check(program.name)
         lab.apply(*(_fresh(item) for item in definitions))
         lab.wait_until_established()
-        lab.apply(_suspended_profile(installed.namespace))
+        spec = {"workload": {"preset": "llama3-8b"}, "suspend": True}
+        meta = {"name": PROBE, "namespace": installed.namespace}
+        lab.apply({"apiVersion": names.API_VERSION, "kind": names.PROFILE_KIND, "metadata": meta, "spec": spec})
         lab.kubectl(
             *("wait", f"pp/{PROBE}", "-n", installed.namespace, "--timeout=30s"),
             "--for=jsonpath={.status.observedGeneration}=1",
@@ -182,15 +182,6 @@ def _fresh(definition: Object) -> Object:
         key: definition["metadata"][key] for key in ("name", "labels", "annotations") if key in definition["metadata"]
     }
     return {**{key: definition[key] for key in ("apiVersion", "kind", "spec")}, "metadata": meta}
-
-
-def _suspended_profile(namespace: str) -> Object:
-    return {
-        "apiVersion": names.API_VERSION,
-        "kind": names.PROFILE_KIND,
-        "metadata": {"name": PROBE, "namespace": namespace},
-        "spec": {"workload": {"preset": "llama3-8b"}, "suspend": True},
-    }
 
 
 def _stop(lab: Lab, program: Program) -> None:

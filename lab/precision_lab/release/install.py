@@ -5,8 +5,6 @@ the chart gives it. In the cluster the Deployments have no replicas, and say why
 there, as kubectl precision does, finds those that it runs with.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -89,7 +87,7 @@ def install(lab: Lab, watch: Sequence[str] = (), values: Sequence[str] = (), sta
     definitions = [item for item in objects if item["kind"] == "CustomResourceDefinition"]
     deployments = [item for item in objects if item["kind"] == "Deployment"]
     _apply(lab, definitions)
-    lab.wait_until_established(*map(_name, definitions))
+    lab.wait_until_established(*(str(item["metadata"]["name"]) for item in definitions))
     _apply(lab, [without_pods(item) if item in deployments else item for item in objects if item not in definitions])
     ports = free_ports(len(deployments))
     programs = [program_of(lab, deployment, port) for deployment, port in zip(deployments, ports, strict=True)]
@@ -106,16 +104,9 @@ def render(lab: Lab, namespace: str, values: Sequence[str] = ()) -> list[Object]
     helm = binaries(["helm"])["helm"]
     version = lab.get("--raw=/version")["gitVersion"]
     settings = [part for value in values for part in ("--set", value)]
-    command = [
-        str(helm),
-        "template",
-        RELEASE,
-        str(CHART),
-        f"--namespace={namespace}",
-        f"--kube-version={version}",
-        *settings,
-    ]
+    settings += [f"--namespace={namespace}", f"--kube-version={version}"]
     homes = {f"HELM_{kind}_HOME": str(lab.run_dir / "helm") for kind in ("CACHE", "CONFIG", "DATA")}
+    command = [str(helm), "template", RELEASE, str(CHART), *settings]
     done = subprocess.run(command, env=homes, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise ProcessError(f"rendering the chart: {done.stderr.strip()}")
@@ -148,10 +139,6 @@ def _apply(lab: Lab, objects: Sequence[Object]) -> None:
     # As JSON: a name such as `n` in a schema's `required` is a string to one YAML parser and `false` to another.
     text = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
     lab.kubectl("apply", "--server-side", "-f", "-", stdin=text)
-
-
-def _name(item: Object) -> str:
-    return str(item["metadata"]["name"])
 
 
 def _is_ready(url: str) -> bool:

@@ -4,8 +4,6 @@ A command is one row of COMMANDS; its module is imported only when it is asked f
 one needs. Data goes to stdout, everything else to stderr; how a command ends is a table of its own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module, metadata
@@ -22,6 +20,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "nodes": (f"{_IN}.nodes:nodes", "List nodes: best recipe, comparison with their peers"),
     "why": (f"{_IN}.why:why_node", "Explain the state of a node, and what to do next"),
     "compare": (f"{_IN}.compare:compare_sides", "Compare drivers, pools, runs or nodes, with intervals"),
+    "reference": (f"{_IN}.reference:reference", "Save, show or list what verdicts on nodes are taken against"),
     "report": (f"{_IN}.report:report", "Write a page with all figures, for a browser"),
     "rerun": (f"{_IN}.rerun:rerun", "Measure a profile or a node again; release from quarantine"),
     "dry-run": (f"{_IN}.dry_run:dry_run", "Show what a profile would do to each node now"),

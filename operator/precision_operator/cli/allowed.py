@@ -1,7 +1,5 @@
 """What a field of a spec may hold: as strictly as the API server asks, and told in words, not as a pattern."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar

@@ -1,7 +1,5 @@
 """How commands end: one table of exit codes, stable, for scripts; those of the agent's program end with its own too."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

@@ -1,7 +1,5 @@
 """The columns of a command: one table says what programs and what people get of a row."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -46,4 +44,4 @@ def as_cells(columns: Columns[Any], row: OutputRow, wide: bool = False) -> dict[
 
 def figure(key: str, form: str, unit: str = "") -> Callable[[OutputRow], str | None]:
     """A cell with the number that a row has under `key`; nothing where it is absent."""
-    return lambda row: None if row[key] is None else f"{row[key]:{form}}{unit}"
+    return lambda row: None if row[key] is None else f"{row[key]:{form}}".rstrip(".") + unit

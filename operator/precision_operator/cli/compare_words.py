@@ -1,7 +1,5 @@
 """A comparison in plain words: the answer first, then how it was found, then each recipe."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 from precision_operator.core.results.compare import UNKNOWN, Comparison, ComparisonRow

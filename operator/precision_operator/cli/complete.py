@@ -5,8 +5,6 @@ Answers as Cobra does: one candidate a line, with its help after a tab, and a la
 seconds; what can't be had is left out in silence, since nobody reads an error while typing.
 """
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence

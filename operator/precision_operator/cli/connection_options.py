@@ -1,7 +1,5 @@
 """One question to the cluster, and how a command ends where the cluster doesn't let it be answered."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import sys
@@ -57,10 +55,7 @@ def explained(error: ApiError | ConnectionProblem) -> tuple[Code, str]:
     if error.status == 403:
         return NO_RIGHT, _right(error)
     if error.status == 404 and f"/apis/{API_VERSION}/" in error.message:
-        return (
-            NO_CRDS,
-            "this cluster has no PrecisionProfiles: install the chart, or choose another --context",
-        )
+        return NO_CRDS, "this cluster has no PrecisionProfiles: install the chart, or choose another --context"
     remedies = {
         0: "Is the cluster up, and is the kubeconfig's server the right one? Try kubectl version.",
         401: "The credentials of the kubeconfig are not accepted: log in again, or choose another --context",

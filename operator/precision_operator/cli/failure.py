@@ -1,7 +1,5 @@
 """How a command ends when it has no answer: what and where in one sentence on stderr, and a code of the table."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
@@ -17,10 +15,7 @@ from precision_operator.cli.terminal import say
 NEAR_TOLD = 3
 FEW = 5
 """Names that are told where none is near: more would hide the sentence."""
-_SENTENCES = {
-    "missing": "is required",
-    "extra_forbidden": "is no field here: check the spelling (names are camelCase)",
-}
+_SENTENCES = {"missing": "is required", "extra_forbidden": "is no field here: check the spelling (names are camelCase)"}
 
 
 def fail(message: str) -> NoReturn:

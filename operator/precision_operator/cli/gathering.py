@@ -4,8 +4,6 @@ What a user may not read is left out and said so, where an answer is possible wi
 that stands in a file is put in among those that are there: it is planned for beside them, as the operator would.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -100,7 +98,6 @@ class _World:
 
 
 async def _world(cluster: Cluster, namespace: str | None, question: ProfileInFile | None) -> _World:
-    """The world before any node is looked at."""
     notes: list[str] = []
     lists = _Lists(cluster, namespace or cluster.namespace, notes)
     await lists.take("profiles")

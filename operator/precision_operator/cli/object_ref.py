@@ -1,7 +1,5 @@
 """What a name on the command line may mean: kind/NAME, or a bare name where only one thing is called so."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from precision_operator.cli.failure import did_you_mean, fail

@@ -1,7 +1,5 @@
 """The two sides of a comparison, from saved files or from reports and what they remember of older runs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -132,6 +130,7 @@ def _point(reading: Reading) -> Point | None:
             throttled=row.throttled,
             power_scope=row.power_scope,
             layers_bf16=row.last_layers_bf16,
+            teraflops_per_gpu=row.teraflops_per_gpu,
         )
         for row in reading.usable_rows
         if row.tokens_per_second

@@ -1,7 +1,5 @@
 """How operators are configured, and which namespaces they serve, as far as a user may look."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """The options that commands share, spelled as kubectl spells them."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass

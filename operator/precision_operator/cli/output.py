@@ -3,15 +3,16 @@
 Nothing is coloured: what a terminal shows is what a pipe gets, with or without NO_COLOR.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json
 import re
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
+from functools import partial
 from itertools import zip_longest
+from textwrap import fill
 from typing import Any
 
 import typer
@@ -45,9 +46,23 @@ def read_output(text: str) -> OutputFormat:
 
 
 WIDTH = 120
-"""Characters of a line that tables keep to; -o wide does not."""
+"""Characters of a line that tables keep to where nobody knows how wide the terminal is; -o wide does not."""
+NARROW = 100
+"""A terminal with fewer characters a line shows less."""
 FORMULA = re.compile(r"[=@+-](?!\d+(\.\d+)?%?$).")
 """What a spreadsheet would take for a formula: as CSV it begins with an apostrophe."""
+
+
+def terminal_width() -> int:
+    """Characters of a line by COLUMNS or the terminal; 0 where neither says, as in a pipe."""
+    return shutil.get_terminal_size((0, 0)).columns
+
+
+def wrapped(text: str, hang: int = 0) -> str:
+    """`text` broken between words where the terminal's lines end, further lines begun with `hang` spaces."""
+    width = terminal_width()
+    fit = partial(fill, width=width, subsequent_indent=" " * hang, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(map(fit, text.splitlines())) if width > hang else text
 
 
 def printed(
@@ -121,46 +136,49 @@ def _cell(value: Any) -> Any:
     return f"'{text}" if isinstance(text, str) and FORMULA.match(text) else text
 
 
-def as_columns(rows: Sequence[OutputRow], folds: Sequence[str] = (), folds_last: Sequence[str] = ()) -> str:
+def as_columns(
+    rows: Sequence[OutputRow], folds: Sequence[str] = (), folds_last: Sequence[str] = (), drops: Sequence[str] = ()
+) -> str:
     """`rows` in aligned columns under a header in capitals, numbers to the right, as kubectl prints; `-` for None.
 
-    Where they would be wider than WIDTH, cells go on in the next line: those of the columns `folds`, one column after
-    the other, broken between words and parts of names; where that is not enough, they and those of `folds_last`, which
-    people copy, broken anywhere. Nothing where there are no rows.
+    Where they would be wider than the terminal, cells go on in the next line: those of the columns `folds`, the widest
+    first, broken between words and parts of names; where that is not enough, they and those of `folds_last`, which
+    people copy, broken anywhere. A terminal of fewer than NARROW characters has no columns `drops`. Nothing where
+    there are no rows.
     """
     if not rows:
         return ""
-    header = list(rows[0])
+    narrow = bool(folds) and 0 < terminal_width() < NARROW
+    gap = "  " if narrow else "   "
+    header = [title for title in rows[0] if not (narrow and title in drops)]
     cells = [["-" if row[key] in (None, "") else one_line(str(row[key])) for key in header] for row in rows]
     lines = [[title.upper() for title in header], *cells]
     widths = [max(len(line[at]) for line in lines) for at in range(len(header))]
-    for at in (header.index(title) for title in folds if title in header):
-        longest = max(len(part.rstrip()) for line in lines for part in _PARTS.findall(line[at]))
-        widths = _narrowed(widths, {at: longest})
-    widths = _narrowed(widths, {header.index(title): len(title) for title in (*folds, *folds_last) if title in header})
+    room = (terminal_width() or WIDTH) - len(gap) * (len(header) - 1)
+    places = [header.index(title) for title in folds if title in header]
+    parts = {at: [part.rstrip() for line in lines for part in _PARTS.findall(line[at])] for at in places}
+    widths = _narrowed(widths, {at: max(map(len, parts[at])) for at in places}, room)
+    last = [header.index(title) for title in (*folds, *folds_last) if title in header]
+    widths = _narrowed(widths, {at: len(header[at]) for at in last}, room)
     numeric = [all(isinstance(row[key], int | float | None) for row in rows) for key in header]
-    return "\n".join(_aligned(piece, widths, numeric) for line in lines for piece in _folded(line, widths))
+    # a cell that is too long goes on in the next line
+    folded = (piece for line in lines for piece in zip_longest(*map(_pieces, line, widths), fillvalue=""))
+    return "\n".join(gap.join(_aligned(piece, widths, numeric)).rstrip() for piece in folded)
 
 
-_GAP = "   "
-_PARTS = re.compile(r"[^-._/ ]*[-._/ ]*")
-"""A word, or a part of a name, with what ends it."""
+_PARTS = re.compile(r"(?:[^-._/ ]|(?<=\d)\.(?=\d))*[-._/ ]*")
+"""A word or number, or a part of a name, with what ends it."""
 
 
-def _narrowed(widths: Sequence[int], least: Mapping[int, int]) -> list[int]:
-    """`widths`, those in `least` smaller - the widest first - until a line keeps to WIDTH or none can give way."""
+def _narrowed(widths: Sequence[int], least: Mapping[int, int], room: int) -> list[int]:
+    """`widths`, those in `least` smaller - the widest first - until they come to `room` or none can give way."""
     narrowed = list(widths)
-    for _ in range(sum(widths) + len(_GAP) * (len(widths) - 1) - WIDTH):
+    for _ in range(sum(widths) - room):
         wide = [at for at in least if narrowed[at] > least[at]]
         if not wide:
             break
         narrowed[max(wide, key=narrowed.__getitem__)] -= 1
     return narrowed
-
-
-def _folded(line: Sequence[str], widths: Sequence[int]) -> Iterator[tuple[str, ...]]:
-    """The lines of one row: a cell that is too long goes on in the next."""
-    return zip_longest(*(_pieces(cell, width) for cell, width in zip(line, widths, strict=True)), fillvalue="")
 
 
 def _pieces(cell: str, width: int) -> list[str]:
@@ -177,6 +195,6 @@ def _pieces(cell: str, width: int) -> list[str]:
     return [piece.rstrip() for piece in pieces]
 
 
-def _aligned(cells: Sequence[str], widths: Sequence[int], numeric: Sequence[bool]) -> str:
+def _aligned(cells: Sequence[str], widths: Sequence[int], numeric: Sequence[bool]) -> Iterator[str]:
     columns = zip(cells, widths, numeric, strict=True)
-    return _GAP.join(cell.rjust(width) if right else cell.ljust(width) for cell, width, right in columns).rstrip()
+    return (cell.rjust(width) if right else cell.ljust(width) for cell, width, right in columns)

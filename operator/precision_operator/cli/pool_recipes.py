@@ -1,23 +1,22 @@
 """Every recipe on each pool of one profile: the table that a choice of precision is made from."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from precision_api.facts.grouping import grouped
-from precision_api.facts.recipes import Recipe
+from precision_api.facts.plain_text import digits
+from precision_api.facts.recipes import Recipe, recipe_text
 from precision_operator.cli.columns import Column, Columns, as_cells, figure
 from precision_operator.cli.failure import note
-from precision_operator.cli.output import as_columns
+from precision_operator.cli.output import as_columns, wrapped
 from precision_operator.cli.results import of_profile, pool_of, reading_of, reports_of
 from precision_operator.cluster import ApiError, Cluster
 from precision_operator.core.observe.observed import ProfileView, ReportView
 from precision_operator.core.results.pool import Pool
-from precision_operator.core.results.reading import best_text
 
 FORBIDDEN = 403
+_FOLDS = ("pool", "recipe", "verdict", "TFLOP/s/GPU")
 PoolRecipes = Mapping[str, Sequence[Mapping[str, Any]]]
 """Pool -> a row for each recipe, the fastest first."""
 
@@ -59,17 +58,25 @@ def _row(pool: Pool, recipe: Recipe) -> dict[str, Any]:
         "speedup": pool.median("speedup", recipe),
         "tokensPerJoule": pool.median("tokens_per_joule", recipe),
         "barred": any(row.barred for row in pool.usable(recipe)),
+        "emulated": any(row.emulated for row in pool.usable(recipe)),
+        "failure": next(filter(None, (row.failure for row in pool.usable(recipe))), None),
         "verdicts": dict(verdicts.most_common()),
         "losses": dict(losses.most_common()),
     }
 
 
 def recipes_table(pools: PoolRecipes) -> str:
-    """The same for people; empty where nothing was measured."""
+    """The same for people, with why rates are absent; empty where nothing was measured."""
     rows = [(pool, row) for pool, of_pool in pools.items() for row in of_pool]
     doubted = any(row["losses"].keys() - {"healthy"} for _, row in rows)
     columns = COLUMNS if doubted else COLUMNS[:-1]
-    return as_columns([as_cells(columns, {**row, "pool": pool}) for pool, row in rows], ("pool",))
+    table = as_columns([as_cells(columns, {**row, "pool": pool}) for pool, row in rows], _FOLDS, (), ("nodes",))
+    without = ((row["failure"], row["recipe"]) for _, row in rows if row["failure"] and not row["tokensPerSecond"])
+    reasons = (
+        f"No training figures of {', '.join(dict.fromkeys(names))}: {why.removeprefix('not_available: ')}."
+        for why, names in grouped(without).items()
+    )
+    return "\n".join([table, *map(wrapped, reasons)])
 
 
 def _counted(names: Mapping[str, int]) -> str:
@@ -79,15 +86,19 @@ def _counted(names: Mapping[str, int]) -> str:
 
 COLUMNS: Columns[Any] = (
     Column(header="pool"),
-    Column(header="recipe", cell=lambda row: best_text(row["recipe"], None, row["lastLayersBF16"])),
+    Column(header="recipe", cell=lambda row: recipe_text(row["recipe"], None, row["lastLayersBF16"])),
     Column(header="nodes"),
-    Column(header="TFLOP/s/GPU", cell=figure("teraflopsPerGPU", ",.4g")),
+    Column(header="TFLOP/s/GPU", cell=figure("teraflopsPerGPU", "#,.4g")),
     Column(header="speedup", cell=figure("speedup", ".2f", "x")),
     Column(header="tokens/s", cell=figure("tokensPerSecond", ",.0f")),
-    Column(header="tokens/J", cell=figure("tokensPerJoule", ".1f")),
+    Column(header="tokens/J", cell=lambda row: digits(row["tokensPerJoule"], 3) if row["tokensPerJoule"] else None),
     Column(
         header="verdict",
-        cell=lambda row: _counted(row["verdicts"]) + ("; not BEST: a risk, not listed" if row["barred"] else ""),
+        cell=lambda row: (
+            _counted(row["verdicts"])
+            + ("; emulated" if row["emulated"] and "emulated" not in row["verdicts"] else "")
+            + ("; not BEST: not listed" if row["barred"] else "")
+        ),
     ),
     Column(header="loss", cell=lambda row: _counted(row["losses"]).replace("_", " ")),
 )

@@ -4,8 +4,6 @@ Objects lose what only the API server needs, values of environment variables, an
 ours; then patterns that secrets are written in are removed from every text.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Profiles and the results of their nodes, as commands need them: read page by page, found by name."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property

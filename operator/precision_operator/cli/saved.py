@@ -1,7 +1,5 @@
 """What a user has saved: the documents of YAML and JSON files, the first profile and the nodes among them."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path

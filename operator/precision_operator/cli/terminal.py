@@ -1,7 +1,5 @@
 """What a command prints: data on stdout, everything else on stderr."""
 
-from __future__ import annotations
-
 import typer
 
 from precision_api.facts.plain_text import plain

@@ -1,7 +1,5 @@
 """One connection to the API server: all requests that the operator, the exporter, the plugin and the lab make."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -21,6 +19,8 @@ from precision_operator.cluster.server_time import ServerTime
 
 Json = dict[str, Any]
 """A Kubernetes object, or a list of them, as decoded JSON."""
+Query = Mapping[str, str | None] | None
+"""Parameters of a URL; what is None is left out."""
 View = TypeVar("View")
 
 USER_AGENT = "precision-profiler"
@@ -75,7 +75,7 @@ class Cluster:
     @asynccontextmanager
     async def connect(
         cls, kubeconfig: str | None = None, context: str | None = None, deadline_seconds: float = 30.0
-    ) -> AsyncIterator[Cluster]:
+    ) -> "AsyncIterator[Cluster]":
         """A cluster as kubectl would find it; closed at the end. Raises ConnectionProblem when there is none."""
         cluster = cls(await connection(kubeconfig, context), deadline_seconds)
         try:
@@ -179,7 +179,7 @@ class Cluster:
                     raise error_of(f"WATCH {path}", int(event["object"].get("code") or 0), "", body, None)
                 yield event
 
-    async def get(self, path: str, query: Mapping[str, str | None] | None = None) -> Json:
+    async def get(self, path: str, query: Query = None) -> Json:
         """The object at `path`."""
         return await self._json("GET", path, query)
 
@@ -187,7 +187,7 @@ class Cluster:
         """At most `limit_bytes` of an answer that is not JSON: /readyz, /metrics."""
         return (await self._bytes("GET", path, limit=limit_bytes)).decode(errors="replace")
 
-    async def create(self, path: str, body: Json, query: Mapping[str, str | None] | None = None) -> Json:
+    async def create(self, path: str, body: Json, query: Query = None) -> Json:
         """The object that was created in the collection at `path`; ApiError 409 AlreadyExists if its name is taken."""
         return await self._json("POST", path, query, body)
 
@@ -221,7 +221,7 @@ class Cluster:
         path: str,
         body: Json | Sequence[Json],
         kind: Literal["merge", "json", "strategic"] = "merge",
-        query: Mapping[str, str | None] | None = None,
+        query: Query = None,
     ) -> Json:
         """The object after a merge patch (RFC 7396), a JSON patch (RFC 6902, `body` is a list) or a strategic merge.
 
@@ -253,12 +253,7 @@ class Cluster:
         return await self._bytes("GET", path, query, limit=limit_bytes)
 
     async def _json(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, str | None] | None,
-        body: object = None,
-        content_type: str = "application/json",
+        self, method: str, path: str, query: Query, body: object = None, content_type: str = "application/json"
     ) -> Json:
         data = await self._bytes(method, path, query, body, content_type)
         try:
@@ -273,7 +268,7 @@ class Cluster:
         self,
         method: str,
         path: str,
-        query: Mapping[str, str | None] | None = None,
+        query: Query = None,
         body: object = None,
         content_type: str = "application/json",
         limit: int | None = None,
@@ -291,7 +286,7 @@ class Cluster:
         self,
         method: str,
         path: str,
-        query: Mapping[str, str | None] | None = None,
+        query: Query = None,
         body: object = None,
         content_type: str = "application/json",
         deadline: aiohttp.ClientTimeout | None = None,

@@ -1,7 +1,5 @@
 """Where the API server is and who we are: a kubeconfig, or the pod's service account."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,7 +47,7 @@ async def connection(kubeconfig: str | None = None, context: str | None = None) 
     return await _from_file(path or str(Path.home() / ".kube" / "config"), context)
 
 
-async def kopf_connection(kubeconfig: str | None = None, context: str | None = None) -> kopf.ConnectionInfo:
+async def kopf_connection(kubeconfig: str | None = None, context: str | None = None) -> "kopf.ConnectionInfo":
     """The same connection for kopf's watches: call it from a handler of `kopf.on.login` (kopf asks again after 401)."""
     import kopf
 

@@ -1,7 +1,5 @@
 """What can go wrong between this process and the API server."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

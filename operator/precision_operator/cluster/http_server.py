@@ -1,15 +1,16 @@
 """HTTP of operator and exporter. Whoever reaches a port may connect: connections are bounded in number and time."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
+import random
 import socket
+import sys
+import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Container
+from collections.abc import AsyncIterator, Callable, MutableMapping
 from contextlib import asynccontextmanager
 from functools import partial
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 from aiohttp import web
 from aiohttp.http import HttpProcessingError
@@ -18,6 +19,10 @@ from aiohttp.log import server_logger
 CLOSE_SECONDS = 2.0
 """How long a scrape that is being answered may keep a process that ends."""
 MOST_OF_ADDRESS, MOST = 16, 256
+LEAST_BYTES = 16 << 10
+NEW_BYTES, NEW_SECONDS = 256 << 10, 0.1
+SAMPLE = 32
+"""Connections whose pace is read before one of them makes room: it costs a system call."""
 MOST_HEADERS, HEADER_BYTES = 32, 4096
 SOCKET_BYTES = {socket.SO_SNDBUF: 1 << 18, socket.SO_RCVBUF: 1 << 14}
 """The kernel's own choice grows to megabytes, which count as the container's memory."""
@@ -26,23 +31,31 @@ SOCKET_BYTES = {socket.SO_SNDBUF: 1 << 18, socket.SO_RCVBUF: 1 << 14}
 class _Arrival(asyncio.Protocol):
     """A connection that has just come: where it is too many, another makes room; then it is handed to aiohttp."""
 
-    def __init__(self, server: web.Server, answered: Container[asyncio.BaseTransport]) -> None:
-        self._server, self._answered = server, answered
+    def __init__(self, server: web.Server, arrivals: MutableMapping[asyncio.BaseTransport, tuple[str, float]]) -> None:
+        self._server, self._arrivals = server, arrivals
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._make_room(_address(transport))
+        address, now = str((transport.get_extra_info("peername") or ("",))[0]), time.monotonic()
+        self._make_room(address, now)
+        self._arrivals[transport] = address, now
         protocol = self._server()
         transport.set_protocol(protocol)
         protocol.connection_made(transport)
 
-    def _make_room(self, address: str) -> None:
-        """Close the oldest without a request, best of the largest crowd, if this address or all have too many."""
+    def _make_room(self, address: str, now: float) -> None:
+        """Close the slowest, best of the largest crowd, if this address or all have too many."""
         others = [one.transport for one in self._server.connections if one.transport and not _is_over(one.transport)]
-        near = [other for other in others if _address(other) == address]
+        near = [other for other in others if self._arrivals[other][0] == address]
         crowd = near if len(near) >= MOST_OF_ADDRESS else others if len(others) >= MOST else []
+        counts = Counter(self._arrivals[other][0] for other in crowd)
+
+        def pace(other: asyncio.BaseTransport) -> float:
+            """Bytes a second, shared by its address; one that has just come is no slow one."""
+            whence, since = self._arrivals[other]
+            return (_bytes_taken(other) + NEW_BYTES) / (now - since + NEW_SECONDS) / counts[whence]
+
         if crowd:
-            counts = Counter(map(_address, crowd))
-            min(crowd, key=lambda other: (other in self._answered, -counts[_address(other)])).abort()
+            min(random.sample(crowd, min(SAMPLE, len(crowd))), key=pace).abort()
 
 
 def probes(readiness: Callable[[], tuple[int, str]]) -> web.Application:
@@ -66,17 +79,24 @@ async def serving(
 ) -> AsyncIterator[int]:
     """Serve for the length of the block; gives the port, which the system chooses where it is 0. OSError if taken.
 
-    A connection has `request_seconds` for one request and `response_seconds` to read its answer.
+    A connection has `request_seconds` for one request and `response_seconds` to read its answer, LEAST_BYTES of it at
+    least in each sixth of that time.
     """
     loop = asyncio.get_running_loop()
-    answered: WeakSet[asyncio.BaseTransport] = WeakSet()
+    arrivals: WeakKeyDictionary[asyncio.BaseTransport, tuple[str, float]] = WeakKeyDictionary()
+
+    def end_slow(transport: asyncio.Transport, least: int) -> None:
+        if (taken := _bytes_taken(transport)) < least:
+            _end(transport)
+        else:
+            loop.call_later(response_seconds / 6, end_slow, transport, taken + LEAST_BYTES)
 
     async def end_connection(request: web.Request, response: web.StreamResponse) -> None:
         response.headers["Connection"] = "close"
         response.force_close()
         if request.transport is not None:
-            answered.add(request.transport)
-            loop.call_later(response_seconds, request.transport.abort)
+            loop.call_later(response_seconds, _end, request.transport)
+            end_slow(request.transport, 0)
 
     server_logger.addFilter(_is_ours)
     app.on_response_prepare.append(end_connection)
@@ -92,7 +112,7 @@ async def serving(
     )
     await runner.setup()
     assert runner.server is not None
-    listener = await loop.create_server(partial(_Arrival, runner.server, answered), host, port)
+    listener = await loop.create_server(partial(_Arrival, runner.server, arrivals), host, port)
     for listening in listener.sockets:  # what comes by it has the same
         for option, count in SOCKET_BYTES.items():
             listening.setsockopt(socket.SOL_SOCKET, option, count)
@@ -103,8 +123,18 @@ async def serving(
         await runner.cleanup()
 
 
-def _address(transport: asyncio.BaseTransport) -> str:
-    return str((transport.get_extra_info("peername") or ("",))[0])
+def _bytes_taken(transport: asyncio.BaseTransport) -> int:
+    """What the client has acknowledged (tcpi_bytes_acked of Linux); 0 where that is not told."""
+    sock = transport.get_extra_info("socket")
+    if not hasattr(socket, "TCP_INFO") or sock is None or sock.fileno() < 0:
+        return 0
+    return int.from_bytes(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 128)[120:], sys.byteorder)
+
+
+def _end(transport: asyncio.Transport) -> None:
+    """One that was closed with bytes to send, and has sent them, can't be aborted: asyncio would log an error."""
+    if transport.get_extra_info("socket").fileno() >= 0:
+        transport.abort()
 
 
 def _is_over(transport: asyncio.Transport) -> bool:

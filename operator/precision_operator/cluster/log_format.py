@@ -1,7 +1,5 @@
 """How operator and exporter write their logs: what objects and servers say stays on its line, as printable words."""
 
-from __future__ import annotations
-
 import logging
 from typing import Any
 

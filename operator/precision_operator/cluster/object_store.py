@@ -4,8 +4,6 @@ They may come in any order: of an object's versions the newest stays, and what w
 neither a slow watch nor an old list brings a past state back.
 """
 
-from __future__ import annotations
-
 import math
 from collections import OrderedDict
 from collections.abc import Collection, Mapping

@@ -1,7 +1,5 @@
 """Paths of the API that we speak: collections and single objects, with names quoted."""
 
-from __future__ import annotations
-
 from functools import partial
 from urllib.parse import quote
 

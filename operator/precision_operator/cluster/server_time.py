@@ -4,8 +4,6 @@ Deadlines of agents are counted from such stamps. By a clock that is ten minutes
 as it is created, and its node would be to blame.
 """
 
-from __future__ import annotations
-
 import logging
 from collections import deque
 from collections.abc import Callable

@@ -4,8 +4,6 @@ What lists and watches one target is the subclass's: kopf (`watching`), or the c
 no kopf). Here is when it begins again, and what is known of it meanwhile.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import random

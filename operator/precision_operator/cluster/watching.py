@@ -5,8 +5,6 @@ that are missing for a minute, would cost all watches. Here each ends alone. Bef
 refusal comes as an ApiError with its reason, and what vanished while nobody watched is noticed.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence

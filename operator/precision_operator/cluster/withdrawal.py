@@ -1,15 +1,15 @@
-"""An uninstall, noticed before its signal comes.
+"""How a program ends: by a signal, or by an uninstall, noticed before its signal comes.
 
 Helm deletes a Deployment and some milliseconds later the RoleBindings; the pods get SIGTERM up to a second after that.
 Who goes on meanwhile is answered with 403. So a program watches its own Deployment, and asks for nothing any more once
 it goes: it waits for the signal.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import random
+import signal
+from collections.abc import Coroutine
 from typing import Any
 
 from precision_operator.cluster.client import Cluster
@@ -26,6 +26,26 @@ FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 4.0
 FORBIDDEN_PAUSE_SECONDS = 300.0
 """Roles of an older chart lack this right, and get it by an upgrade, which starts us anew."""
+
+
+def on_signals(stop: asyncio.Event) -> None:
+    """Sets `stop` when SIGINT or SIGTERM comes."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+
+
+async def first_of(*works: Coroutine[Any, Any, object]) -> int:
+    """Which of them ended first; the others are cancelled. Raises what it raised."""
+    tasks = [asyncio.create_task(work) for work in works]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    return min(map(tasks.index, done))
 
 
 async def own_deployment_deleted(cluster: Cluster, name: str) -> None:

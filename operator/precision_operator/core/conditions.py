@@ -1,7 +1,5 @@
 """Conditions as Kubernetes means them: lastTransitionTime moves when the status does, and not before."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from datetime import datetime
 

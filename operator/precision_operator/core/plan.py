@@ -4,8 +4,6 @@ Each matched node of each profile gets a stand (where it is, and why); each acti
 for. Applied twice, a plan changes nothing: what is started, collected or dropped is seen in the next `Observed`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -36,22 +34,28 @@ class Plan:
     """What could not be planned for: to be logged, counted and tried again."""
     look_again_at: datetime | None = None
     """When time alone will end an attempt, or the wait for a pod that nobody ends, or begin a run; None: never."""
+    cut: bool = False
+    """Whether candidates are left that had no turn; none of them comes before what starts."""
 
 
-def plan(observed: Observed) -> Plan:
-    """The plan for everything that is seen. What one profile, node, Job or report raises costs the others nothing."""
+def plan(observed: Observed, whole: bool = True) -> Plan:
+    """The plan for everything that is seen. What one profile, node, Job or report raises costs the others nothing.
+
+    One that need not be `whole` may be cut, so that no start waits for thousands of candidates that can't.
+    """
     nodes.next_round()
     node_state.next_round()
     faults = [*_unreadable(observed)]
     drafts = [_draft(profile, observed, faults) for profile in observed.profiles]
     jobs = attempts(observed, drafts)
-    admission = admit(drafts, jobs, observed, faults)
+    admission = admit(drafts, jobs, observed, faults, whole)
     ends = tuple(cleanup(observed, admission.plans, jobs, faults))
     gives = give_way(observed, jobs, {end.job.uid for end in ends if isinstance(end, Close | Collect | Withdraw)})
     actions = (*ends, *gives, *admission.withdrawn, *admission.starts)
     moments = (next_end(observed, jobs), next_release(observed), *(next_run(each, observed.now) for each in drafts))
     again = [at for at in moments if at is not None]
-    return Plan(admission.plans, actions, admission.nodes_to_probe, tuple(faults), min(again, default=None))
+    look = min(again, default=None)
+    return Plan(admission.plans, actions, admission.nodes_to_probe, tuple(faults), look, admission.cut)
 
 
 def _draft(profile: ProfileView, observed: Observed, faults: list[Fault]) -> ProfilePlan:

@@ -3,9 +3,8 @@
 The agent has no row: it has no token, and never speaks to Kubernetes.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, get_args
 
 from precision_api.facts.names import GROUP, PLAN_PLURAL, PROFILE_PLURAL, REPORT_PLURAL
@@ -36,77 +35,55 @@ class Grant:
     """The only object that it is for; empty: all of them. The two OWN_... stand for names that the chart knows."""
 
 
+_cluster, _watched = partial(Grant, "operator", "cluster"), partial(Grant, "operator", "namespace")
+_own = partial(Grant, "operator", "own")
 GRANTS: tuple[Grant, ...] = (
-    Grant("operator", "cluster", "", ("nodes",), _READ, "which nodes there are, and what GPUs they have"),
-    Grant("operator", "cluster", "", ("pods",), ("list",), "who holds a node's GPUs just now, and who waits for them"),
-    Grant(
-        "operator",
-        "cluster",
+    _cluster("", ("nodes",), _READ, "which nodes there are, and what GPUs they have"),
+    _cluster("", ("pods",), ("list",), "who holds a node's GPUs just now, and who waits for them"),
+    _cluster(
         "scheduling.k8s.io",
         ("priorityclasses",),
         ("get",),
         "whether the agents' PriorityClass is there before a Job names it",
     ),
-    Grant(
-        "operator",
-        "cluster",
+    _cluster(
         "resource.k8s.io",
         ("resourceslices",),
         ("list", "watch"),
         "which GPUs a node has, where they are handed out by resource claims",
     ),
-    Grant(
-        "operator",
-        "cluster",
+    _cluster(
         "resource.k8s.io",
         ("resourceclaims", "deviceclasses"),
         ("get",),
         "which GPUs pods hold by claim; whether the agents' DeviceClass is there before a Job needs it",
     ),
-    Grant("operator", "namespace", GROUP, (PROFILE_PLURAL,), _READ, "what to measure"),
-    Grant("operator", "namespace", GROUP, (f"{PROFILE_PLURAL}/status",), ("patch",), "what has come of it"),
-    Grant(
-        "operator",
-        "namespace",
-        GROUP,
-        (REPORT_PLURAL,),
-        (*_READ, "create", "delete", "patch"),
-        "one report for each node",
-    ),
-    Grant("operator", "namespace", GROUP, (f"{REPORT_PLURAL}/status",), ("patch",), "a node's figures"),
-    Grant("operator", "namespace", GROUP, (PLAN_PLURAL,), _READ, "which jobs to plan"),
-    Grant("operator", "namespace", GROUP, (f"{PLAN_PLURAL}/status",), ("patch",), "the plan"),
-    Grant("operator", "namespace", "batch", ("jobs",), (*_READ, "create", "delete"), "one Job for each attempt"),
-    Grant(
-        "operator",
-        "namespace",
+    _watched(GROUP, (PROFILE_PLURAL,), _READ, "what to measure"),
+    _watched(GROUP, (f"{PROFILE_PLURAL}/status",), ("patch",), "what has come of it"),
+    _watched(GROUP, (REPORT_PLURAL,), (*_READ, "create", "delete", "patch"), "one report for each node"),
+    _watched(GROUP, (f"{REPORT_PLURAL}/status",), ("patch",), "a node's figures"),
+    _watched(GROUP, (PLAN_PLURAL,), _READ, "which jobs to plan"),
+    _watched(GROUP, (f"{PLAN_PLURAL}/status",), ("patch",), "the plan"),
+    _watched("batch", ("jobs",), (*_READ, "create", "delete"), "one Job for each attempt"),
+    _watched(
         "resource.k8s.io",
         ("resourceclaimtemplates",),
         ("get", "create"),
         "the claim for an agent's GPUs, where they are handed out by claims",
     ),
-    Grant("operator", "namespace", "", ("pods",), _READ, "how an agent ended: its termination message"),
-    Grant("operator", "namespace", "", ("pods/log",), ("get",), "the full result; the end of a failed agent's log"),
-    Grant(
-        "operator",
-        "namespace",
+    _watched("", ("pods",), _READ, "how an agent ended: its termination message"),
+    _watched("", ("pods/log",), ("get",), "the full result; the end of a failed agent's log"),
+    _watched(
         "",
         ("configmaps",),
         ("get", "create", "patch"),
         "the full result of a node; a Hugging Face config that a profile names",
     ),
-    Grant(
-        "operator",
-        "namespace",
-        "kueue.x-k8s.io",
-        ("localqueues",),
-        ("get",),
-        "whether the queue is there that a profile names",
-    ),
-    Grant("operator", "namespace", "", ("events",), ("create", "patch", "list"), "what people should notice"),
-    Grant("operator", "own", "coordination.k8s.io", ("leases",), ("get", "create", "update"), "which replica leads"),
-    Grant("operator", "own", "", ("configmaps",), ("get",), "whether an admin has stopped all agents", OWN_STOP),
-    Grant("operator", "own", "apps", ("deployments",), _READ, _UNINSTALL, OWN_DEPLOYMENT),
+    _watched("kueue.x-k8s.io", ("localqueues",), ("get",), "whether the queue is there that a profile names"),
+    _watched("", ("events",), ("create", "patch", "list"), "what people should notice"),
+    _own("coordination.k8s.io", ("leases",), ("get", "create", "update"), "which replica leads"),
+    _own("", ("configmaps",), ("get",), "whether an admin has stopped all agents", OWN_STOP),
+    _own("apps", ("deployments",), _READ, _UNINSTALL, OWN_DEPLOYMENT),
     Grant("exporter", "own", "apps", ("deployments",), _READ, _UNINSTALL, OWN_DEPLOYMENT),
     Grant(
         "exporter", "namespace", GROUP, (PROFILE_PLURAL, REPORT_PLURAL, PLAN_PLURAL), _READ, "the figures that it shows"

@@ -3,8 +3,6 @@
 What a reader came for stands open at the top; everything else is folded, and unfolds by itself on paper.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -63,7 +61,7 @@ summary{cursor:pointer}
 figure details{font-size:.85rem;margin-top:.4rem}
 .wide{overflow-x:auto}
 table{border-collapse:collapse;font-size:.82rem;width:100%}
-th,td{text-align:left;padding:.2rem .5rem;border-bottom:1px solid var(--grid);vertical-align:top}
+th,td{text-align:left;padding:.2rem .3rem;border-bottom:1px solid var(--grid);vertical-align:top}
 td{font-variant-numeric:tabular-nums}
 #gpus :is(th,td){white-space:nowrap;font-size:.68rem;padding:.2rem .25rem}
 footer{margin-top:2rem;font-size:.8rem;color:var(--faint)}

@@ -1,7 +1,5 @@
 """One figure: a drawing with its words, its source and the same figures as a table."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

@@ -3,8 +3,6 @@
 Nothing on the page is told by colour alone: recipes have their own marker and dash, and their name stands beside.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from itertools import cycle
 

@@ -3,8 +3,6 @@
 WIDTH is that of a phone: there a unit is about a pixel, and on a wide screen the drawing grows with its text.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

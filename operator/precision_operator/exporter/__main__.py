@@ -1,22 +1,18 @@
 """`python -m precision_operator.exporter`: watch reports, profiles and plans, serve them as Prometheus metrics."""
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import gc
 import logging
 import re
-import signal
 import sys
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 from precision_operator.cluster import Cluster, ConnectionProblem
 from precision_operator.cluster.http_server import probes, serving
 from precision_operator.cluster.log_format import log_plainly
-from precision_operator.cluster.withdrawal import own_deployment_deleted, signal_comes
+from precision_operator.cluster.withdrawal import first_of, on_signals, own_deployment_deleted, signal_comes
 from precision_operator.exporter.details import Details
 from precision_operator.exporter.families.family import LEVELS
 from precision_operator.exporter.families.selection import Selection
@@ -119,7 +115,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
 async def run(options: argparse.Namespace) -> None:
     """Serve and watch until a signal comes. Raises ConnectionProblem when there is no cluster to talk to."""
     stop = asyncio.Event()
-    _on_signals(stop)
+    on_signals(stop)
     selection = Selection(options.metrics_level, options.metric_allowlist, options.metric_denylist)
     store, own_metrics = Store(selection), OwnMetrics()
     scrapes = Scrapes(store, own_metrics, options.shards if selection.nodes else 0)
@@ -137,7 +133,7 @@ async def run(options: argparse.Namespace) -> None:
         leaving = own_deployment_deleted(cluster, options.deployment)
         details = Details(cluster, store, options.gemm_samples)
         works = (stop.wait(), leaving, watching.run(), _after(watching.listed, scrapes, details))
-        if await _first_of(*works) == 1:
+        if await first_of(*works) == 1:
             await signal_comes(stop, cluster, options.deployment)
 
 
@@ -148,25 +144,6 @@ async def _after(listed: asyncio.Event, scrapes: Scrapes, details: Details) -> N
     gc.freeze()
     _log.info("everything is listed")
     await details.keep()
-
-
-async def _first_of(*works: Coroutine[Any, Any, object]) -> int:
-    """Which of them ended first; the others are ended. Raises what it raised."""
-    tasks = [asyncio.create_task(work) for work in works]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            task.result()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-    return min(map(tasks.index, done))
-
-
-def _on_signals(stop: asyncio.Event) -> None:
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -6,9 +6,7 @@ nodes in the shard, since what they are beside each other changes for all of the
 part of the one before that still holds, and differs in no byte from one that was made without it.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any
@@ -21,32 +19,15 @@ from precision_operator.exporter.families import table
 from precision_operator.exporter.families.family import Family
 from precision_operator.exporter.families.pools import Beside, PoolNodes, pools, same
 from precision_operator.exporter.families.selection import Selection
+from precision_operator.exporter.fitting import LIMIT_BYTES, NEAR, NONE, Served, served
+from precision_operator.exporter.fleet import FleetNodes, fleet_nodes
 from precision_operator.exporter.reading import RelativeRate
 from precision_operator.exporter.shards import place
 from precision_operator.exporter.store import StoreSnapshot
 from precision_operator.exporter.text import header, sample_template, samples
 
-LIMIT_BYTES = 16 * 2**20
-"""What vmagent takes at most (-promscrape.maxScrapeSize); Prometheus has no limit unless body_size_limit sets one."""
-NEAR = 0.8
-
 _SHARD_SERIES = "precision_exporter_shard_series"
 _SHARD_HELP = "Node series in this shard; index is its number."
-
-
-@dataclass(frozen=True)
-class ChunkGroup:
-    """Some nodes of a shard: their lines by family, compressed.
-
-    The entries themselves are not held: after a change of all reports the old ones would stay until the next scrape.
-    """
-
-    stamps: tuple[int, ...]
-    """Of the entries, in their order."""
-    hashes: tuple[int, ...]
-    """Of the texts that were compressed."""
-    pieces: tuple[CompressedChunk, ...]
-    series: int
 
 
 @dataclass(frozen=True)
@@ -58,6 +39,19 @@ class Standings:
 
 
 @dataclass(frozen=True)
+class ChunkGroup(Standings):
+    """Some nodes of a shard: their lines by family, compressed.
+
+    The entries themselves are not held: after a change of all reports the old ones would stay until the next scrape.
+    """
+
+    stamps: tuple[int, ...]
+    """Of the entries, in their order."""
+    hashes: tuple[int, ...]
+    """Of the texts that were compressed."""
+
+
+@dataclass(frozen=True)
 class Rendered:
     """A pool with its lines by family, and its nodes' standings by shard."""
 
@@ -65,6 +59,8 @@ class Rendered:
     lines: tuple[bytes, ...]
     series: int
     standings: Mapping[int, Standings] = field(repr=False)
+    left_out: frozenset[str] = frozenset()
+    """Nodes for which there is no room."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +105,8 @@ class Body:
     empty_reports: int
     unreadable: Mapping[str, int]
     """By plural."""
+    fleet_nodes: FleetNodes
+    served: Served = field(repr=False, compare=False)
 
     @property
     def text(self) -> bytes:
@@ -131,8 +129,9 @@ def build(view: StoreSnapshot, shards: int = 1, before: Body | None = None) -> B
     reports, older = newest_of_each(there)
     replaced = older + sum(1 for entry in view.reports if entry.shown) - sum(1 for entry in there if entry.shown)
     profiles, plans = (_in_order(newest_of_each(of)[0]) for of in (view.profiles, view.plans))
-    rendered = _pools(view, reports, shards if view.selection.nodes else 0, usable)
-    groups = _groups(reports if view.selection.nodes else (), shards, usable)
+    fitting = served(reports if view.selection.nodes else (), shards, usable.served if usable else Served())
+    rendered = _pools(view, reports, shards if view.selection.nodes else 0, usable, fitting)
+    groups = _groups(fitting.entries, shards, usable)
     made = tuple(_shard(index, groups, rendered, usable) for index in range(shards))
     fleet = b"".join(
         (
@@ -158,13 +157,9 @@ def build(view: StoreSnapshot, shards: int = 1, before: Body | None = None) -> B
         shown_reports=len(reports),
         empty_reports=len(view.reports) - len(reports) - replaced - unreadable[REPORT_PLURAL],
         unreadable=unreadable,
+        fleet_nodes=fleet_nodes(reports, profiles),
+        served=fitting,
     )
-
-
-def shards_needed(body: Body) -> int:
-    """How many shards keep each one half full, 64 at most."""
-    total = sum(shard.packed.size for shard in body.shards)
-    return min(64, max(1, -(-total // (LIMIT_BYTES // 2))))
 
 
 def size_warning(body: Body) -> str | None:
@@ -174,8 +169,8 @@ def size_warning(body: Body) -> str | None:
         return None
     beyond = "is beyond what" if size > LIMIT_BYTES else "nears what"
     remedy = (
-        f"Raise --shards (exporter.shards in the chart) from {len(body.shards)} to {shards_needed(body)}, or lower "
-        "metricsLevel."
+        f"Raise --shards (exporter.shards in the chart) from {len(body.shards)} to {body.served.shards_needed}, or "
+        "lower metricsLevel."
         if path != "/metrics"
         else "It holds pools, profiles and plans: fewer pools (spec.poolLabel), profiles or plans make it smaller."
     )
@@ -194,24 +189,28 @@ def _in_order(entries: Iterable[Entry]) -> list[Entry]:
 
 
 def _pools(
-    view: StoreSnapshot, reports: Iterable[Entry], shards: int, body: Body | None
+    view: StoreSnapshot, reports: Iterable[Entry], shards: int, body: Body | None, fitting: Served
 ) -> dict[tuple[str, ...], Rendered]:
     """The pools by labels, in order; with the standings of their nodes where there are shards to show them."""
     old = body.pools if body is not None else {}
     percents = {entry.key: entry.percent for entry in view.profiles}
     results = (entry.result for entry in reports if entry.result is not None)
     pools_now = pools(results, Beside(percents, view.gemms), {at: old[at].pool for at in old})
-    return {pool.labels: _rendered(pool, view.selection, shards, old.get(pool.labels)) for pool in pools_now}
+    none = {key for key, part in fitting.parts.items() if part == NONE}
+    return {pool.labels: _rendered(pool, view.selection, shards, old.get(pool.labels), none) for pool in pools_now}
 
 
-def _rendered(pool: PoolNodes, selection: Selection, shards: int, before: Rendered | None) -> Rendered:
-    if before is not None and before.pool is pool:
+def _rendered(
+    pool: PoolNodes, selection: Selection, shards: int, before: Rendered | None, none: Collection[tuple[str, ...]]
+) -> Rendered:
+    left_out = frozenset(node for namespace, profile, node in none if (namespace, profile) == pool.labels[:2])
+    if before is not None and before.pool is pool and before.left_out == left_out:
         return before
-    nodes = sorted(pool.standings) if shards else ()
+    nodes = sorted(pool.standings.keys() - left_out) if shards else ()
     members = grouped((place(node, shards)[0], pool.standings[node]) for node in nodes)
     lines = tuple(family.render(pool) if selection.shows(family) else b"" for family in table.POOL_FAMILIES)
     standings = {at: _standings(rates, selection) for at, rates in members.items()}
-    return Rendered(pool, lines, count_lines(lines), standings)
+    return Rendered(pool, lines, count_lines(lines), standings, left_out)
 
 
 def _standings(rates: Sequence[RelativeRate], selection: Selection) -> Standings:
@@ -221,7 +220,6 @@ def _standings(rates: Sequence[RelativeRate], selection: Selection) -> Standings
 
 
 def _groups(reports: Iterable[Entry], shards: int, body: Body | None) -> dict[tuple[int, int], ChunkGroup]:
-    """The groups by their place."""
     members = grouped((place(entry.key[2], shards), entry) for entry in reports)
     old = body.groups if body is not None else {}
     return {at: _group(members[at], old.get(at)) for at in sorted(members)}
@@ -236,7 +234,7 @@ def _group(members: Sequence[Entry], before: ChunkGroup | None) -> ChunkGroup:
     old = dict(zip(before.hashes, before.pieces, strict=True)) if before is not None else {}
     # Some, such as versions, stay the same in a new report.
     pieces = tuple(old.get(key) or piece(text) for key, text in zip(hashes, texts, strict=True))
-    return ChunkGroup(stamps, hashes, pieces, sum(entry.series for entry in members))
+    return ChunkGroup(pieces, sum(entry.series for entry in members), stamps, hashes)
 
 
 def _shard(

@@ -5,8 +5,6 @@ order; CRCs are combined as zlib's crc32_combine does (https://github.com/madler
 whole gzip members in a row would be as valid, and Go's reader takes them, but aiohttp stops after the first one.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

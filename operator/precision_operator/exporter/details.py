@@ -4,8 +4,6 @@ They stand in ConfigMaps beside the reports. Medians of a sample say what the re
 of a fleet's would cost more than it tells. Off unless it is asked for: it needs the right to get ConfigMaps.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import logging

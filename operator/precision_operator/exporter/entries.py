@@ -1,7 +1,5 @@
 """Objects as the exporter keeps them: their lines, rendered, and what is needed to order and replace them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -17,6 +15,7 @@ from precision_operator.exporter.families.plan import read_plan
 from precision_operator.exporter.families.selection import Selection
 from precision_operator.exporter.families.table import NODE_FAMILIES, PLAN_FAMILIES, PROFILE_FAMILIES
 from precision_operator.exporter.reading import (
+    ProfileProgress,
     named,
     owner,
     owner_uid,
@@ -55,8 +54,12 @@ class Entry:
     """What a report says, for its pool."""
     percent: float = 0.0
     """A profile's threshold for slow nodes."""
+    campaign: ProfileProgress | None = None
+    """What a profile says."""
     series: int = 0
     """Number of samples in `lines`."""
+    size: int = 0
+    """Bytes of `lines`."""
     stamp: int = field(default_factory=_next_stamp, compare=False)
     """Two entries with one number have the same lines."""
 
@@ -90,7 +93,7 @@ def profile_entry(raw: Raw, selection: Selection) -> Entry:
     entry = replace(entry, key=(entry.namespace, entry.name), percent=slow_node_percent(raw))
     try:
         campaign = read_profile(raw)
-        return replace(entry, **_shown(PROFILE_FAMILIES, campaign, selection)) if campaign else entry
+        return replace(entry, campaign=campaign, **_shown(PROFILE_FAMILIES, campaign, selection)) if campaign else entry
     except ValueError as error:
         return replace(entry, problem=_one_line(error))
 
@@ -135,7 +138,6 @@ def newest_of_each(entries: Iterable[Entry]) -> tuple[list[Entry], int]:
 
 
 def _identity(raw: Raw, workload: str, **fields: Any) -> Entry:
-    """The object's entry, with what else is known of it."""
     meta = raw.get("metadata") or {}
     return Entry(
         uid=text(raw, "metadata", "uid"),
@@ -149,9 +151,8 @@ def _identity(raw: Raw, workload: str, **fields: Any) -> Entry:
 
 
 def _shown(families: Sequence[Family[Subject]], subject: Subject, selection: Selection) -> dict[str, Any]:
-    """An entry's fields that its lines make."""
     lines = tuple([family.render(subject) if selection.shows(family) else b"" for family in families])
-    return {"lines": lines, "shown": True, "series": count_lines(lines)}
+    return {"lines": lines, "shown": True, "series": count_lines(lines), "size": sum(map(len, lines))}
 
 
 def count_lines(lines: Iterable[bytes]) -> int:

@@ -1,7 +1,6 @@
 """Reading an object of the watch into the value that the families are made of; what can't be read says why."""
 
-from __future__ import annotations
-
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -50,6 +49,13 @@ class ProfileProgress:
     status: ProfileStatus
     refresh_seconds: float | None = None
     """How long two results may be apart, by schedule and maxAge; None where no new ones are asked for."""
+    target: frozenset[str] = frozenset()
+    """Its conditions on nodes."""
+
+    @property
+    def eligible(self) -> int:
+        """Nodes that it can measure."""
+        return self.status.nodes.eligible if self.status.nodes else 0
 
 
 def read_report(raw: Raw, workload: str) -> Reading | None:
@@ -80,6 +86,9 @@ def _as_shown(status: Any) -> Any:
         shown["attempt"] = {key: part for key, part in attempt.items() if key not in ("basis", "message", "log")}
         if isinstance(basis := attempt.get("basis"), Mapping):  # a replay has its driver nowhere else
             shown["attempt"]["basis"] = {key: part for key, part in basis.items() if key == "driver"}
+    if isinstance(verdict := shown.get("acceptance"), Mapping):
+        keys = ("verdict", "reason", "checks", "subject")
+        shown["acceptance"] = {key: part for key, part in verdict.items() if key in keys}
     return shown
 
 
@@ -99,7 +108,9 @@ def read_profile(raw: Raw) -> ProfileProgress | None:
     namespace, name = text(raw, "metadata", "namespace"), text(raw, "metadata", "name")
     if not raw.get("status"):
         return None
-    return ProfileProgress(namespace, name, ProfileStatus.model_validate(raw["status"]), refresh_seconds(raw))
+    return ProfileProgress(
+        namespace, name, ProfileStatus.model_validate(raw["status"]), refresh_seconds(raw), conditions(raw)
+    )
 
 
 def owner(raw: Raw) -> tuple[str, str, str]:
@@ -133,6 +144,16 @@ def refresh_seconds(raw: Raw) -> float | None:
         return refresh_interval(Schedule.model_validate(_field(raw, "spec", "schedule") or {}))
     except ValueError:
         return None
+
+
+def conditions(raw: Raw) -> frozenset[str]:
+    """What a profile's target asks of nodes, each as text: the more there is, the fewer nodes it means."""
+    target = _field(raw, "spec", "target")
+    parts = [(key, part) for key, part in target.items() if key != "cordoned"] if isinstance(target, dict) else []
+    rows = ((key, list(part.items()) if isinstance(part, dict) else part) for key, part in parts)
+    several = ("nodeSelector", "matchExpressions", "excludeTaints")
+    split = ((key, row if key in several and isinstance(row, list) else [row]) for key, row in rows)
+    return frozenset(json.dumps((key, value), sort_keys=True) for key, row in split for value in row)
 
 
 def slow_node_percent(raw: Raw) -> float:

@@ -1,10 +1,9 @@
 """The exporter's metrics of itself, by prometheus-client: few, and they change with every scrape."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
+from typing import get_args
 
 from prometheus_client import (
     CollectorRegistry,
@@ -17,7 +16,9 @@ from prometheus_client import (
 
 from precision_api.facts.names import PLAN_PLURAL, PROFILE_PLURAL, REPORT_PLURAL
 from precision_operator.cluster.watch_loop import WatchState, WatchTarget
-from precision_operator.exporter.body import LIMIT_BYTES, Body
+from precision_operator.exporter.body import Body
+from precision_operator.exporter.fitting import LIMIT_BYTES, NONE, PLAIN
+from precision_operator.exporter.fleet import FleetState
 
 KINDS: Mapping[str, str] = {PROFILE_PLURAL: "profiles", REPORT_PLURAL: "reports", PLAN_PLURAL: "plans"}
 """By plural: what the operator's metrics call the kind, too."""
@@ -33,51 +34,53 @@ class OwnMetrics:
         self._registry = registry = CollectorRegistry()
         if process:
             ProcessCollector(registry=registry)
-        build = Gauge(
-            "precision_exporter_build_info", "Always 1; the exporter's version.", ["version"], registry=registry
-        )
-        build.labels(own_version()).set(1)
+        gauge = partial(Gauge, registry=registry)
+        gauge("precision_exporter_build_info", "Always 1; the exporter's version.", ["version"]).labels(
+            own_version()
+        ).set(1)
         self.render = Summary(
             "precision_exporter_render_seconds", "Time to put the bodies together after a change.", registry=registry
         )
-        self._series = Gauge("precision_exporter_series", "Fleet series in all bodies together.", registry=registry)
-        self._shards = Gauge(
-            "precision_exporter_shards", "Endpoints /metrics/shard/0 and on; each must be scraped.", registry=registry
-        )
-        self._bytes = Gauge(
-            "precision_exporter_body_bytes", "Size of what a path gives, uncompressed.", ["path"], registry=registry
-        )
-        limit = Gauge(
+        self._series = gauge("precision_exporter_series", "Fleet series in all bodies together.")
+        self._shards = gauge("precision_exporter_shards", "Endpoints /metrics/shard/0 and on; each must be scraped.")
+        self._needed = gauge("precision_exporter_shards_needed", "How many shards keep each one half full.")
+        self._bytes = gauge("precision_exporter_body_bytes", "Size of what a path gives, uncompressed.", ["path"])
+        gauge(
             "precision_exporter_body_limit_bytes",
             "Size from which scrapers refuse a body (vmagent's default); the log says what to do before it is reached.",
-            registry=registry,
+        ).set(LIMIT_BYTES)
+        self._left_out = gauge(
+            "precision_exporter_left_out_nodes",
+            "Nodes that a full shard has no room for: of which families (detail: those of that level; node: all).",
+            ["families"],
         )
-        limit.set(LIMIT_BYTES)
-        self._reports = Gauge(
+        self._reports = gauge(
             "precision_exporter_reports",
             "Reports by what they give: shown, without_result (not measured yet), "
             "replaced (an older node, or a deleted profile, of the same name).",
             ["state"],
-            registry=registry,
+        )
+        self._fleet = gauge(
+            "precision_fleet_nodes",
+            "Nodes that profiles can measure, each once: current (a result describes it as it is, and is no older than "
+            "its profile asks for and a day), old (its results are older, or out of date), missing (it has none).",
+            ["state"],
         )
         self._unreadable = {
-            plural: Gauge(
+            plural: gauge(
                 f"precision_exporter_unreadable_{KINDS[plural]}",
                 f"{objects} that are not shown because they can't be read; the log says why.",
-                registry=registry,
             )
             for plural, objects in _OBJECTS.items()
         }
-        self._forbidden = Gauge(
+        self._forbidden = gauge(
             "precision_exporter_forbidden",
             "1 while the API server refuses to list a kind in a namespace for want of rights.",
             ["kind", "namespace"],
-            registry=registry,
         )
-        self.last_list = Gauge(
+        self.last_list = gauge(
             "precision_exporter_last_list_timestamp_seconds",
             "When all that is watched was last listed completely, seconds since 1970.",
-            registry=registry,
         )
 
     def follow(self, states: Mapping[WatchTarget, WatchState]) -> None:
@@ -95,6 +98,12 @@ class OwnMetrics:
         counts = (body.shown_reports, body.empty_reports, body.replaced_reports)
         for state, count in zip(REPORT_STATES, counts, strict=True):
             self._reports.labels(state).set(count)
+        self._needed.set(body.served.shards_needed)
+        for families, part in (("detail", PLAIN), ("node", NONE)):
+            self._left_out.labels(families).set(body.served.nodes(part))
+        self._fleet.clear()
+        for node_state in get_args(FleetState) if body.fleet_nodes.eligible else ():
+            self._fleet.labels(node_state).set_function(partial(body.fleet_nodes.count, node_state))
         for plural, count in body.unreadable.items():
             self._unreadable[plural].set(count)
 

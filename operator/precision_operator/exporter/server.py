@@ -1,7 +1,5 @@
 """The exporter's HTTP side: /metrics and its shards. A scrape asks nobody, renders no object, and copies no body."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

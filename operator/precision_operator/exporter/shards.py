@@ -1,11 +1,9 @@
 """Which shard and which group of it a node's series are in: few nodes move when a shard is added."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from hashlib import blake2b
 
-MOST_SHARDS = 64
+MOST_SHARDS = 512
 GROUPS = 16
 """Groups of nodes in one shard: a report that changes has its group compressed again, not its shard."""
 _STEP = 2862933555777941757

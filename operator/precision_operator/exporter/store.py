@@ -1,7 +1,5 @@
 """All reports, profiles and plans of the watched namespaces, each rendered once, when it changes."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format: 
 TYPE lines without a gap; label values escape backslash, quote and line feed, HELP escapes backslash and line feed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple

@@ -5,8 +5,6 @@ the last version that it showed; a new list follows only where the API server ha
 which the operator watches with, would list everything once more for itself, and hold it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import random
@@ -49,6 +47,7 @@ class Watching(WatchLoop):
         self._cluster = cluster
         self._store = store
         self._own = own_metrics
+        own_metrics.last_list.set(time.time())
         self._list_seconds = list_seconds
         self._versions: dict[WatchTarget, str] = {}
         """What each was seen up to; one that is missing must be listed."""
@@ -102,7 +101,7 @@ class Watching(WatchLoop):
         super()._settle()
         if self.listed.is_set():
             times = [at for target, at in self._list_times.items() if not self.states[target].forbidden]
-            self._own.last_list.set(min(times, default=0.0))
+            self._own.last_list.set(min(times, default=time.time()))
 
     def _failed(self, target: WatchTarget, error: ApiError | WatchEnded) -> None:
         status = error.status if isinstance(error, ApiError) else None

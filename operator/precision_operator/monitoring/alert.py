@@ -1,7 +1,5 @@
 """One alert as a row, and the words that several alerts share."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from precision_operator.monitoring.rules import CLUSTER, Severity
@@ -16,22 +14,24 @@ class Alert:
 
     name: str
     expr: str
-    lasts: str
-    """`for`: how long it must hold."""
-    severity: Severity
     summary: str
     description: str
+    lasts: str = "10m"
+    """`for`: how long it must hold."""
+    asks: str = ""
+    """How long its expression itself asks for; `for` is then a minute."""
+    severity: Severity = "warning"
+    owner: str = "platform"
+    """Who can fix it: platform, facility, hardware or tenant."""
 
 
 CLUSTER_NAME = f"{{{{ with or $labels.{CLUSTER} $externalLabels.{CLUSTER} }}}} in cluster {{{{ . }}}}{{{{ end }}}}"
 """The cluster stands on the series where many are evaluated together, else in Prometheus' external labels."""
-MADE_UP = '{{ if and $labels.data (ne $labels.data "measured") }} ({{ $labels.data }}){{ end }}'
-PROVENANCE = (
-    '{{ if and $labels.data (ne $labels.data "measured") }} These figures are {{ $labels.data }}: they were not '
-    "measured on this hardware.{{ end }}"
-)
+MADE_UP = "{{ with $labels.data }} ({{ . }}){{ end }}"
+"""Figures that were measured on this hardware have no such label on alerts."""
+PROVENANCE = "{{ with $labels.data }} Figures: {{ . }}.{{ end }}"
 SHARE = "{{ $value | humanizePercentage }}"
 PROFILE_NAME = "{{ $labels.profile_namespace }}/{{ $labels.profile }}"
 NODE_NAME = f"Node {{{{ $labels.node }}}} of pool {{{{ $labels.pool }}}} (profile {PROFILE_NAME}){CLUSTER_NAME}"
 POOL_NAME = f"Pool {{{{ $labels.pool }}}} (profile {PROFILE_NAME}){CLUSTER_NAME}"
-INSTALLATION_NAME = f"{{{{ with $labels.namespace }}}} in namespace {{{{ . }}}}{{{{ end }}}}{CLUSTER_NAME}"
+INSTALLATION_NAME = "{{ with $labels.namespace }} in namespace {{ . }}{{ end }}"

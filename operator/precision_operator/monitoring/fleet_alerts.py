@@ -5,8 +5,7 @@ failed one while its whole profile fails: then that is the story. A node that is
 because a recipe fell back, has that alert alone. Nothing here silences what is in another cluster.
 """
 
-from __future__ import annotations
-
+from precision_operator.exporter.fleet import LATE_SECONDS
 from precision_operator.monitoring import rules
 from precision_operator.monitoring.alert import (
     CLUSTER_NAME,
@@ -19,159 +18,175 @@ from precision_operator.monitoring.alert import (
     Alert,
 )
 
-UNLESS_THROTTLED = f"unless on({rules.POOL}) precision:pool_throttled"
-UNLESS_PROFILE = f"unless on({rules.PROFILE}) precision:profile_failing_ratio"
-OVERDUE_SECONDS = 86_400
-"""Beyond the interval of the profile: one night that was missed is made up for in the next."""
-HELD = (
-    "FleetLimitReached",
-    "FleetPowerReached",
-    "LimitOfAnotherProfile",
-    "MeasuredByAnotherProfile",
-    "StoppedByAdmin",
-    "Suspended",
-    "WaitsInQueue",
-)
-"""Reasons for which a whole profile may wait for hours: somebody decided so, or another profile has its turn."""
-
-
-def _node_fault(fault: str, further: str = "") -> str:
-    return f"{rules.matched('precision:node_fault', fault=fault)} {further}".strip()
-
-
-def _of_pool(expr: str) -> str:
-    """The same with what the pool's figures are, for the alert's words."""
-    return rules.labelled(expr, rules.POOL, "data", "precision:pool_data")
-
-
-_DEGRADATION = f"min by ({rules.POOL}) (precision:pool_degradation_ratio)"
-_QUARANTINED = f"max by ({rules.NODE}, reason) ({rules.newest('precision_node_quarantined')})"
-_HELD = f'sum by ({rules.PROFILE}) (precision:profile_waiting_nodes{{reason=~"{"|".join(HELD)}"}})'
+_LIMITED, _NOT_ACCEPTED = 'precision:node_told{fault="limited"}', 'precision:node_told{fault="not_accepted"}'
+_GPU = f"topk by ({rules.NODE}) (1, {rules.once('precision_node_failing_gpu_info')})"
+_DRIFTED = rules.newest(rules.matched("precision_node_accepted", reason="ReferenceDrifted"))
 _ENERGY = f"min by ({rules.POOL}, driver) (precision:pool_driver_energy_ratio) < {rules.ENERGY_BELOW}"
 _DOMAIN = "{{ with $labels.nvlink_domain }} in NVLink domain {{ . }}{{ end }}"
-_TOGETHER = "The nodes moved together, so look for what they have in common: driver, image, power or cooling."
+_WORST = f"precision:pool_degradation_ratio:worst[{rules.MOSTLY}]"
+_FAR = f"quantile_over_time(0.75, {_WORST})"
+_HOT = f"unless on({rules.POOL}) (precision:pool_throttled:lasting"
+_BELOW = f"quantile_over_time(0.8, {_WORST}) < {rules.DEGRADED_BELOW} {_HOT} or {rules.FAR_BELOW} > {_FAR})"
+"""A little later than the other one, which a pool far below so has alone."""
+_BELOW_BEST: tuple[tuple[str, str, rules.Severity, str], ...] = (
+    ("PrecisionPoolDegraded", _BELOW, "warning", ""),
+    ("PrecisionPoolFarBelowBest", f"{_FAR} < {rules.FAR_BELOW} {_HOT})", "critical", " Stop a rollout that goes on."),
+)
+_ELSEWHERE = (
+    f'label_replace(precision:profile_failing_ratio:lasting, "reason", "TooManyFailures", "", "") or '
+    f'label_replace(max by ({rules.PROFILE}) (precision:node_story{{fault="quarantined"}}), '
+    '"reason", "Quarantined", "", "")'
+)
 
 FLEET_ALERTS: tuple[Alert, ...] = (
     Alert(
         "PrecisionNodeSlow",
-        _node_fault("slow", f'unless on({rules.NODE}) precision:node_fault{{fault=~"fallback|throttled"}}'),
-        "10m",
-        "warning",
+        'precision:node_told{fault="slow"}',
         f"{{{{ $labels.node }}}} trains at {SHARE} of its peers{MADE_UP}",
         f"{NODE_NAME} gives {SHARE} of the median of its peers (same pool, GPUs, power limit, driver, software and "
-        "workload), and neither throttling nor a fallback explains it. A synchronous job that gets this node runs at "
-        f"its speed.{PROVENANCE}",
+        f"workload), and neither throttling nor a fallback explains it.{PROVENANCE}",
+        owner="hardware",
     ),
     Alert(
-        "PrecisionPoolDegraded",
-        _of_pool(f"{_DEGRADATION} < {rules.DEGRADED_BELOW} >= {rules.FAR_BELOW} {UNLESS_THROTTLED}"),
-        "30m",
-        "warning",
-        f"Pool {{{{ $labels.pool }}}} trains at {SHARE} of its best of 7 days{MADE_UP}",
-        f"{POOL_NAME}: in at least one recipe the median node gives {SHARE} of the best median of the last 7 days. "
-        f"{_TOGETHER}{PROVENANCE}",
+        "PrecisionNodeNotAccepted",
+        f"{_NOT_ACCEPTED} * on({rules.NODE}) group_left(gpu, UUID, pci) {_GPU} or on({rules.NODE}) {_NOT_ACCEPTED}",
+        f"{{{{ $labels.node }}}} fails its acceptance: {{{{ $labels.reason }}}}{MADE_UP}",
+        f"{NODE_NAME} has the verdict Fail, reason {{{{ $labels.reason }}}}{{{{ with $labels.UUID }}}}, of GPU "
+        "{{ $labels.gpu }} ({{ . }}{{ with $labels.pci }}, PCI {{ . }}{{ end }}){{ end }}. kubectl precision why says "
+        f"by how much, against what, and what to do.{PROVENANCE}",
+        owner='{{ if eq $labels.reason "Throttled" }}facility{{ else }}hardware{{ end }}',
     ),
     Alert(
-        "PrecisionPoolFarBelowBest",
-        _of_pool(f"{_DEGRADATION} < {rules.FAR_BELOW} {UNLESS_THROTTLED}"),
-        "30m",
-        "critical",
-        f"Pool {{{{ $labels.pool }}}} trains at {SHARE} of its best of 7 days{MADE_UP}",
-        f"{POOL_NAME}: in at least one recipe the median node gives {SHARE} of the best median of the last 7 days. "
-        f"Every job of this pool loses that much. {_TOGETHER} Stop a rollout that goes on.{PROVENANCE}",
+        "PrecisionReferenceDrifted",
+        f"count by ({rules.PROFILE}) (group by ({rules.NODE}) ({_DRIFTED}))",
+        "The reference of profile {{ $labels.profile }} has drifted: {{ $value }} nodes get no verdict",
+        f"The newest nodes of {PROFILE_NAME}{CLUSTER_NAME} lie together so far from its reference that this tells of "
+        "another time, not of them. Nodes are neither passed nor failed by it.",
+    ),
+    *(
+        Alert(
+            name,
+            expr,
+            f"Pool {{{{ $labels.pool }}}} trains at {SHARE} of its best of 7 days{MADE_UP}",
+            f"{POOL_NAME}: in at least one recipe the median node gives {SHARE} of the best median of the last 7 days."
+            f"{further}{PROVENANCE}",
+            asks="30m",
+            severity=severity,
+        )
+        for name, expr, severity, further in _BELOW_BEST
     ),
     Alert(
         "PrecisionPoolThrottled",
-        "precision:pool_throttled",
-        "30m",
-        "critical",
-        "{{ $value }} nodes of pool {{ $labels.pool }} are throttled and lose more than a tenth",
-        f"{POOL_NAME}: {{{{ $value }}}} nodes, more than a quarter, are throttled and give less than 90 % of the "
-        "pool's best of 7 days. So many at once share their cooling or their power feed.",
+        "precision:pool_throttled:lasting",
+        "{{ $value }} nodes of pool {{ $labels.pool }} are throttled and lose more than a tenth" + MADE_UP,
+        f"{POOL_NAME}: more than a quarter of its nodes give less than 90 % of its best of 7 days. So many at once "
+        f"share their cooling or their power feed.{PROVENANCE}",
+        owner="facility",
+        asks="30m",
+        severity="critical",
+    ),
+    Alert(
+        "PrecisionManyNodes",
+        "precision:pool_many_nodes:lasting",
+        "{{ $value }} nodes{{ with $labels.pool }} of pool {{ . }}{{ end }} are {{ $labels.fault }}" + MADE_UP,
+        f"They are of {PROFILE_NAME}{CLUSTER_NAME}. This alert stands for theirs.{PROVENANCE}",
+        owner='{{ if eq $labels.fault "throttled" }}facility{{ else if match "slow|quar|not" $labels.fault }}hardware'
+        "{{ else }}platform{{ end }}",
+        asks="1h",
     ),
     Alert(
         "PrecisionSilentFallback",
-        _node_fault("fallback"),
-        "10m",
-        "warning",
+        'precision:node_told{fault="fallback"}',
         f"{{{{ $labels.node }}}} silently runs {{{{ $value }}}} of its recipes in another precision{MADE_UP}",
-        f"{NODE_NAME}: the kernels of {{{{ $value }}}} of its recipes did not run in the recipe's precision. Jobs on "
-        f"this node that use such a recipe get neither its speed nor its numerics.{PROVENANCE}",
+        f"{NODE_NAME}: the kernels of {{{{ $value }}}} of its recipes did not run in its precision.{PROVENANCE}",
     ),
     Alert(
         "PrecisionThrottledInProfile",
-        _node_fault("throttled", UNLESS_THROTTLED),
-        "10m",
-        "warning",
+        'precision:node_told{fault="throttled"} > 0',
         f"{{{{ $labels.node }}}} was throttled for {SHARE} of the time that it was measured{MADE_UP}",
-        f"{NODE_NAME}{_DOMAIN}: heat or the power brake slowed its clocks for {SHARE} of a recipe's measured time. "
-        f"Its figures are left out of the pool's medians.{PROVENANCE}",
+        f"{NODE_NAME}{_DOMAIN}: heat or the power brake slowed its clocks for {SHARE} of a measured time.{PROVENANCE}",
+        owner="facility",
     ),
     Alert(
         "PrecisionNodeFailed",
-        f"precision:node_failed unless on({rules.NODE}) {_QUARANTINED} {UNLESS_PROFILE}",
-        "1h",
-        "warning",
+        'precision:node_told{fault="failed"}',
         "The measurement of {{ $labels.node }} failed: {{ $labels.reason }}",
-        f"{NODE_NAME}: its newest measurement gave no result; it first failed for the reason {{{{ $labels.reason }}}}. "
-        "The node is not compared with its peers until it is measured again.",
+        f"{NODE_NAME}: its newest measurement gave no result; it first failed for the reason {{{{ $labels.reason }}}}.",
+        lasts="1h",
     ),
     Alert(
         "PrecisionNodeQuarantined",
-        f"{_QUARANTINED} {UNLESS_PROFILE}",
-        "10m",
-        "warning",
+        'precision:node_told{fault="quarantined"}',
         "{{ $labels.node }} failed run after run ({{ $labels.reason }}) and is no longer measured",
-        f"{NODE_NAME} is in quarantine: several runs in a row failed, the last one for the reason "
-        "{{ $labels.reason }}. Nobody measures it until it is released, or its driver or hardware changes.",
+        f"{NODE_NAME} is in quarantine. Nobody measures it until it is released, or its driver or hardware changes.",
+        owner="hardware",
     ),
     Alert(
         "PrecisionProfileStale",
-        f"time() - max by ({rules.PROFILE}) (precision:profile_last_result_timestamp_seconds) > "
-        f"max by ({rules.PROFILE}) (precision:profile_refresh_interval_seconds) + {OVERDUE_SECONDS}",
-        "6h",
-        "warning",
-        "Profile {{ $labels.profile }} is overdue: its newest result is {{ $value | humanizeDuration }} old",
-        f"The newest result of {PROFILE_NAME}{CLUSTER_NAME} is {{{{ $value | humanizeDuration }}}} old, a day or more "
-        "beyond what its schedule or its maxAge asks for. What dashboards and plans show is that old.",
+        "time() - precision:profile_waits_since > precision:profile_refresh_interval_seconds "
+        f"+ {LATE_SECONDS} unless on({rules.PROFILE}) (precision:profile_cannot_go_on or "
+        "precision:profile_stuck offset 15m)",
+        "Profile {{ $labels.profile }} is overdue: no result for {{ $value | humanizeDuration }}",
+        f"{PROFILE_NAME}{CLUSTER_NAME} has had no result for {{{{ $value | humanizeDuration }}}}, "
+        f'{{{{ "{LATE_SECONDS}" | humanizeDuration }}}} or more beyond what its schedule or its maxAge asks for.',
+        owner="tenant",
+        lasts="6h",
+    ),
+    Alert(
+        "PrecisionProfileBlocked",
+        f"precision:profile_cannot_go_on unless on({rules.PROFILE}, reason) ({_ELSEWHERE})",
+        "Profile {{ $labels.profile }} can't go on{{ with $labels.reason }}: {{ . }}{{ end }}",
+        f"For a day most nodes of {PROFILE_NAME}{CLUSTER_NAME} wait{{{{ with $labels.reason }}}} (reason {{{{ . }}}})"
+        "{{ end }}, or it has none, or its spec is invalid.",
+        owner="tenant",
+        asks="24h",
     ),
     Alert(
         "PrecisionProfileFailing",
-        "precision:profile_failing_ratio",
-        "30m",
-        "warning",
+        "precision:profile_failing_ratio:lasting",
         f"Measurements fail on {SHARE} of the nodes of profile {{{{ $labels.profile }}}}",
         f"{SHARE} of the eligible nodes of {PROFILE_NAME}{CLUSTER_NAME}, three or more, gave no result in their newest "
-        "run. Many at once have one cause, such as the image, its pull secret or a driver.",
+        "run. So many have one cause.",
+        asks="30m",
     ),
     Alert(
         "PrecisionEnergyRegression",
-        _of_pool(_ENERGY),
-        "1h",
-        "warning",
+        f"({_ENERGY}) * on({rules.POOL}) group_left(data) precision:pool_data",
         f"Driver {{{{ $labels.driver }}}} gives {SHARE} of the tokens per joule in {{{{ $labels.pool }}}}{MADE_UP}",
         f"{POOL_NAME}: with driver {{{{ $labels.driver }}}} the median node gives {SHARE} of the tokens per joule that "
         f"the best older driver of the last 14 days gave, in the recipe that lost the most.{PROVENANCE}",
+        lasts="1h",
     ),
     Alert(
-        "PrecisionPowerTelemetryBad",
-        _node_fault("power_invalid"),
-        "10m",
-        "info",
-        f"The power reading of {{{{ $labels.node }}}} is not valid for {{{{ $value }}}} of its recipes{MADE_UP}",
-        f"{NODE_NAME}: its power or energy counters failed their checks in {{{{ $value }}}} of its recipes, which have "
-        f"no energy figures. Sums of power over the pool leave them out.{PROVENANCE}",
+        "PrecisionLossDiverged",
+        'precision:node_told{fault="diverged"}',
+        f"The loss diverged on {{{{ $labels.node }}}} in {{{{ $value }}}} recipes{MADE_UP}",
+        f"{NODE_NAME}: the short loss runs of {{{{ $value }}}} recipes diverged, and the baseline's did not."
+        f"{PROVENANCE}",
+    ),
+    Alert(
+        "PrecisionPowerLimitLow",
+        f"last_over_time({_LIMITED}[25m]) and last_over_time({_LIMITED}[1h] offset 12h) "
+        f"and last_over_time({_LIMITED}[1h] offset 1d)",
+        f"A GPU of {{{{ $labels.node }}}} is limited to {{{{ $value }}}} W{MADE_UP}",
+        f"{NODE_NAME}: for a day its enforced power limit has been below that of nine tenths of its pool.{PROVENANCE}",
+        owner="hardware",
+        asks="24h",
+    ),
+    Alert(
+        "PrecisionDriversDiffer",
+        f"count by ({rules.POOL}) (precision:pool_driver_nodes > 0) > 1",
+        "Pool {{ $labels.pool }} has had {{ $value }} drivers for a week",
+        f"{POOL_NAME}: its nodes have {{{{ $value }}}} drivers.",
+        lasts="7d",
+        severity="info",
     ),
     Alert(
         "PrecisionCampaignStuck",
-        f"(precision:profile_open_nodes - on({rules.PROFILE}) {_HELD} > 0 "
-        f"or precision:profile_open_nodes > 0 unless on({rules.PROFILE}) {_HELD}) "
-        "and min_over_time(precision:profile_open_nodes[3h]) > 0 "
-        "and changes(precision:profile_done_nodes[3h]) == 0 and (precision:profile_open_nodes offset 3h) > 0",
-        "15m",
-        "warning",
+        "precision:profile_stuck",
         "Profile {{ $labels.profile }} makes no progress: {{ $value }} nodes are queued or running",
         f"{{{{ $value }}}} nodes of {PROFILE_NAME}{CLUSTER_NAME} are queued or running, and for three hours none has "
         "ended: twice what an agent may take.",
+        lasts="15m",
     ),
 )

@@ -3,37 +3,26 @@
 Each is judged by installation (a cluster and the namespace of the programs), so that one that works hides no other one.
 """
 
-from __future__ import annotations
-
+from precision_operator.exporter.fitting import NEAR
 from precision_operator.exporter.watch import LIST_SECONDS
-from precision_operator.monitoring.alert import CLUSTER_NAME, INSTALLATION_NAME, SHARE, Alert
-from precision_operator.monitoring.rules import CLUSTER, INSTALLATION, REMEMBERED, newest, once
+from precision_operator.monitoring.alert import CLUSTER_NAME, INSTALLATION_NAME, Alert
+from precision_operator.monitoring.rules import CLUSTER, INSTALLATION, newest, once
 from precision_operator.shell.reconcile import LIST_AGAIN_SECONDS
 
 STUCK_SECONDS = 3 * LIST_AGAIN_SECONDS
 EXPORTER_STUCK_SECONDS = 2 * LIST_SECONDS
 """A list is due after 1.1 times LIST_SECONDS, begins when a watch of 10 minutes ends, and waits for its turn."""
 
-
-def _down(program: str) -> str:
-    """Where a program that was scraped two hours ago is missed for 15 minutes, or now and then for an hour."""
-    chosen = f'{{program="{program}"}}'
-    short, long = (f"precision:program_available_ratio:{window}{chosen}" for window in ("30m", "2h"))
-    seen = f"last_over_time(precision:program_seen{chosen}[{REMEMBERED}] offset 2h)"
-    return f"({short} < 0.5 or ({long} < 0.8 and {short} < 0.95)) and {seen}"
-
-
-def _unreadable(kind: str) -> str:
-    count = once(f"precision_exporter_unreadable_{kind}")
-    return f'label_replace({count} > 0, "kind", "{kind}", "", "")'
-
-
-_UNREADABLE = " or ".join(map(_unreadable, ("reports", "profiles", "plans")))
-_WATCH = f"{CLUSTER}, namespace, kind"
-_FORBIDDEN = (
-    f"max by ({_WATCH}) ({newest('precision_operator_forbidden')}) == 1 or {once('precision_exporter_forbidden')} == 1"
+_UNREADABLE = " or ".join(
+    f'label_replace({once(f"precision_exporter_unreadable_{kind}")} > 0, "kind", "{kind}", "", "")'
+    for kind in ("reports", "profiles", "plans")
 )
-_HEARD = f"max by ({_WATCH}) (precision_operator_watch_age_seconds) > {STUCK_SECONDS:.0f}"
+_WATCH = f"{CLUSTER}, namespace, kind"
+_REFUSED = f"max by ({_WATCH}) ({newest('precision_operator_forbidden')}) == 1"
+_FORBIDDEN = f"{_REFUSED} or {once('precision_exporter_forbidden')} == 1"
+_HEARD = (
+    f"max by ({_WATCH}) (precision_operator_watch_age_seconds) > {STUCK_SECONDS:.0f} unless on({_WATCH}) {_REFUSED}"
+)
 _LISTED = f"time() - min by ({INSTALLATION}) ({newest('precision_exporter_last_list_timestamp_seconds')})"
 _STUCK = (
     f'label_replace({_HEARD}, "program", "operator", "", "") or '
@@ -44,78 +33,80 @@ _STUCK = (
 HEALTH_ALERTS: tuple[Alert, ...] = (
     Alert(
         "PrecisionOperatorDown",
-        _down("operator"),
-        "1m",
-        "warning",
+        'precision:program_down{program="operator"}',
         f"The operator of Precision Profiler is down{CLUSTER_NAME}",
-        f"No replica of the operator{INSTALLATION_NAME} is scraped, or only now and then. Nothing is measured, no "
-        "schedule is kept, and the figures of the other alerts grow old.",
+        f"No replica of the operator{INSTALLATION_NAME} is scraped, or only now and then. Nothing is measured.",
+        lasts="1m",
     ),
     Alert(
         "PrecisionNoLeader",
         f"max by ({INSTALLATION}) (precision_operator_leader) == 0",
-        "10m",
-        "warning",
         f"No replica of the operator leads{CLUSTER_NAME}",
-        f"The operator{INSTALLATION_NAME} runs, but for ten minutes no replica has held the Lease. Nothing is measured "
-        "meanwhile.",
+        f"The operator{INSTALLATION_NAME} runs, but for ten minutes no replica has held the Lease.",
     ),
     Alert(
         "PrecisionWatchStuck",
-        f"({_STUCK}) unless on({CLUSTER}, namespace) ({_FORBIDDEN})",
-        "10m",
-        "warning",
+        _STUCK,
         "The {{ $labels.program }} has heard nothing{{ with $labels.kind }} of {{ . }}{{ end }} for "
         "{{ $value | humanizeDuration }}",
         "The {{ $labels.program }}{{ with $labels.namespace }} (namespace {{ . }}){{ end }}"
-        f"{CLUSTER_NAME} has had no event and no complete list{{{{ with $labels.kind }}}} of {{{{ . }}}}{{{{ end }}}} "
-        "for {{ $value | humanizeDuration }}. It decides by, or shows, what was so then.",
+        f"{CLUSTER_NAME} has had no event and no complete list. It decides by, or shows, what was so then.",
     ),
     Alert(
         "PrecisionReconcileErrors",
-        f"sum by ({INSTALLATION}) (increase(precision_operator_reconcile_errors_total[10m])) > 3",
-        "30m",
-        "warning",
+        f"sum by ({INSTALLATION}) (increase(precision_operator_reconcile_errors_total[10m])) > 3 or "
+        f"sum by ({INSTALLATION}) (increase(precision_operator_faults_total[10m])) > 0",
         f"The operator's passes fail: {{{{ $value | humanize }}}} in ten minutes{CLUSTER_NAME}",
         f"For half an hour passes of the operator{INSTALLATION_NAME} have ended in errors, {{{{ $value | humanize }}}} "
-        "in the last ten minutes. What they were to do is late, or never done.",
+        "in the last ten minutes.",
+        lasts="30m",
+    ),
+    Alert(
+        "PrecisionStopUnreadable",
+        f"max by ({INSTALLATION}) ({newest('precision_operator_stop_garbled')}) == 1",
+        f"No agent starts{CLUSTER_NAME}: the stop's ConfigMap can't be read",
+        f"The operator{INSTALLATION_NAME} can't read the ConfigMap that stops all agents, or its value is invalid: "
+        "until it can, none starts.",
+        lasts="15m",
     ),
     Alert(
         "PrecisionUnreadable",
         _UNREADABLE,
-        "15m",
-        "warning",
         f"{{{{ $value }}}} {{{{ $labels.kind }}}} can't be read, and are not shown{CLUSTER_NAME}",
         f"The exporter{INSTALLATION_NAME} leaves out {{{{ $value }}}} {{{{ $labels.kind }}}} that it can't read: "
-        "alerts and dashboards say nothing of what stands in them. Its log names each, and what is wrong.",
+        "alerts and dashboards say nothing of what stands in them.",
+        lasts="15m",
     ),
     Alert(
         "PrecisionNamespaceForbidden",
         f"count by ({CLUSTER}, namespace) ({_FORBIDDEN})",
-        "10m",
-        "warning",
-        "Precision Profiler may not read {{ $value }} kinds in namespace {{ $labels.namespace }}",
-        f"The API server{CLUSTER_NAME} refuses to list or watch {{{{ $value }}}} kinds in namespace "
-        "{{ $labels.namespace }} (403): it was deleted, or its RoleBinding was. Profiles there are not served; those "
-        "of other namespaces are.",
+        f"Precision Profiler may not read {{{{ $value }}}} kinds{INSTALLATION_NAME}",
+        f"The API server{CLUSTER_NAME} refuses (403) to list or watch them: it was deleted, or its RoleBinding was.",
     ),
     Alert(
         "PrecisionExporterDown",
-        _down("exporter"),
-        "1m",
-        "warning",
+        "precision:exporter_down",
         f"The metrics of Precision Profiler do not arrive{CLUSTER_NAME}",
         f"No exporter{INSTALLATION_NAME} is scraped, or not all of its /metrics/shard endpoints are, or only now and "
         "then. The alerts of its nodes, pools and profiles can't fire meanwhile.",
+        lasts="1m",
+    ),
+    Alert(
+        "PrecisionClusterMissing",
+        f"precision:cluster_expected unless on({CLUSTER}) (precision:exporter_down or "
+        'last_over_time(precision:program_seen{program="exporter"}[1h]))',
+        f"No metrics of Precision Profiler{CLUSTER_NAME}",
+        "For an hour nothing of its exporter has arrived here, and rules.clusters of the chart names it.",
+        lasts="15m",
     ),
     Alert(
         "PrecisionExporterNearLimit",
-        f"{once('precision_exporter_body_bytes')} / on({INSTALLATION}) group_left() "
-        f"{once('precision_exporter_body_limit_bytes')} > 0.8",
-        "10m",
-        "warning",
+        f"{once('precision_exporter_shards_needed')} * on({INSTALLATION}) group_right() "
+        f"({once('precision_exporter_body_bytes')} / on({INSTALLATION}) group_left() "
+        f"{once('precision_exporter_body_limit_bytes')} > {NEAR}) ^ 0",
         "{{ $labels.path }} of the exporter nears the size that scrapers take",
-        f"{{{{ $labels.path }}}}{CLUSTER_NAME} is at {SHARE} of 16 MiB. Beyond that vmagent refuses it, and its nodes "
-        "vanish from the metrics.",
+        f'{{{{ $labels.path }}}}{CLUSTER_NAME} is beyond {{{{ "{NEAR}" | humanizePercentage }}}} of 16 MiB. '
+        '{{ if eq $labels.path "/metrics" }}It holds pools, profiles and plans: make them fewer.'
+        "{{ else }}Set exporter.shards to {{ $value }}: from 90 % on nodes that come are left out.{{ end }}",
     ),
 )

@@ -1,7 +1,5 @@
 """The page that lists every metric, recorded series and alert: text made from the tables that the programs use."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from textwrap import fill
@@ -48,8 +46,8 @@ are tokens per second per watt (times 1,000,000: tokens per second per megawatt)
 ## What to scrape
 
 `/metrics` holds the exporter itself, pools, profiles and plans. Nodes are on `/metrics/shard/0` and on, one endpoint
-for each of `--shards` (1 to 64), so that no body outgrows the 16 MiB that scrapers take: a node with seven recipes has
-some 76 series and 13.5 kB, and 16 MiB hold 1,240 such nodes. Count one shard for 1,000 nodes. Each node is on one of
+for each of `--shards` (1 to 512), so that no body outgrows the 16 MiB that scrapers take: a node with seven recipes has
+some 76 series and 13.5 kB, and 16 MiB hold 1,240 such nodes. Count one shard for 1,000 reports. Each node is on one of
 them; a further shard moves few.
 `precision_exporter_body_bytes` and a warning in the log tell before a body is too large, and how many shards it takes.
 Until everything has been listed once the shards answer 503, and `/metrics` has the exporter's own metrics alone. `/`
@@ -105,9 +103,9 @@ Made by the rules in the chart. Panels over time read these: they cost the same 
 _ALERTS = """\
 ## Alerts
 
-One alert a node, whatever the number of recipes. Throttled nodes are silent while `precision:pool_throttled` is there
-for their pool: then the pool is the story. [Alerting](alerting.md) says what each severity asks for, how to route them
-and how to silence a maintenance.
+One alert a node, whatever the number of recipes. Throttled nodes are silent while `precision:pool_throttled:lasting` is
+there for their pool: then the pool is the story. [Alerting](alerting.md) says what each severity asks for, how to route
+them and how to silence a maintenance.
 """
 
 
@@ -166,7 +164,7 @@ def _recorded(rule: Recording) -> tuple[str, ...]:
 
 def _alert(alert: Alert) -> tuple[str, ...]:
     link = f"[{alert.name}](runbooks.md#{alert.name.lower()})"
-    return link, alert.severity, alert.lasts, _cell(_words(alert.summary))
+    return link, alert.severity, alert.asks or alert.lasts, _cell(_words(alert.summary))
 
 
 def _words(template: str) -> str:

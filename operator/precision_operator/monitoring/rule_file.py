@@ -1,7 +1,5 @@
 """The rule file for Prometheus: recording rules first, then the alerts that read them."""
 
-from __future__ import annotations
-
 from precision_api.kinds.yaml_text import yaml_text
 from precision_operator.monitoring import alerts, rules
 

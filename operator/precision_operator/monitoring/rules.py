@@ -8,8 +8,6 @@ the label that names the cluster; where the series lack it, it is empty and chan
 alerts read is recorded; raw node series are read here once a minute and nowhere else over time.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +20,7 @@ CLUSTER = "cluster"
 PROFILE = f"{CLUSTER}, profile_namespace, profile"
 POOL = f"{PROFILE}, pool"
 NODE = f"{POOL}, node"
+RECIPE = f"{POOL}, workload, recipe"
 MEASURED_ALIKE = f"{POOL}, workload, workload_hash, scope, recipe, power_scope"
 """What two drivers are compared within."""
 INSTALLATION = f"{CLUSTER}, namespace"
@@ -36,21 +35,36 @@ LEAST_NODES = 3
 FAILING_ABOVE = "0.1"
 GAP = "10m"
 """How long a figure may be missing (an exporter that restarts, a scrape that fails) without being given up."""
-TWICE_THE_GAP = "20m"
+MOSTLY = "40m"
+"""A pool's alert asks for a figure in 30 of these minutes: it needs no `for`, and turns others off when it fires."""
 REMEMBERED = "3d"
 """How long an installation that has vanished whole is missed: then it counts as taken away."""
 
+_UNITS = {
+    "tokens_per_second": "tokens/s",
+    "tokens_per_joule": "tokens/J",
+    "watts": "W",
+    "seconds": "seconds",
+    "ratio": "ratio",
+    "nodes": "nodes",
+    "bucket": "nodes",
+}
 Severity = Literal["critical", "warning", "info"]
 
 
 @dataclass(frozen=True)
 class Recording:
-    """One recording rule; `unit` is told to dashboards and docs."""
+    """One recording rule."""
 
     record: str
     expr: str
-    unit: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def unit(self) -> str:
+        """By its name, for dashboards and docs; empty where it has none."""
+        named = re.search("|".join(_UNITS), self.record)
+        return _UNITS[named[0]] if named else ""
 
 
 @dataclass(frozen=True)
@@ -66,6 +80,7 @@ _LABELS = {family.name: ", ".join((CLUSTER, *family.labels)) for family in FAMIL
     "precision_exporter_forbidden": f"{INSTALLATION}, kind",
     "precision_exporter_body_bytes": f"{INSTALLATION}, path",
     "precision_exporter_shard_series": f"{INSTALLATION}, index",
+    "precision_fleet_nodes": f"{INSTALLATION}, state",
 }
 """Own labels by family; all others of the programs have none beside their installation's."""
 
@@ -87,140 +102,166 @@ def matched(family: str, operator: str = "=", **labels: str) -> str:
     return f"{family}{{{matchers}}}"
 
 
-def labelled(expr: str, on: str, labels: str, info: str) -> str:
-    """The series with further labels of `info`, which has one series for each of `on`.
-
-    The join adds labels, and never takes a series away: without its info a series stays as it is.
-    """
-    return f"({expr}) * on({on}) group_left({labels}) ({info}) or on({on}) ({expr})"
+def _mirror(name: str, over: str = GAP) -> Recording:
+    """The family of that name as it is."""
+    return Recording(f"precision:{name}", once(f"precision_{name}", over))
 
 
-def _stat(record: str, family: str, stat: str, unit: str) -> Recording:
-    return Recording(record, f"max without(stat) ({once(matched(family, stat=stat))})", unit)
+def _stat(record: str, family: str, stat: str) -> Recording:
+    """One statistic over nodes that only panels read."""
+    return Recording(record, f"max without(stat) ({once(matched(family, stat=stat), over='')})")
 
 
-def _stats(record: str, family: str, unit: str, **names: str) -> tuple[Recording, ...]:
-    """A rule for each statistic over nodes: its name in the record, and the value of the family's label `stat`."""
-    return tuple(_stat(f"{record}:{name}", family, stat, unit) for name, stat in names.items())
+def _seen(family: str) -> str:
+    """A pool's figure that only panels read, which bridge no gap."""
+    return once(f"precision_pool_training_{family}", over="")
 
 
-def _as_buckets(family: str) -> str:
-    """The cumulative counts of a family under the label that heatmaps read."""
-    return f'sum without(at_most) (label_replace({once(family)}, "le", "$1", "at_most", "(.*)"))'
-
-
-_RATE = "precision_pool_training_tokens_per_second"
-_TOTAL_RATE = "precision_pool_training_total_tokens_per_second"
 POOLS: tuple[Recording, ...] = (
-    Recording("precision:pool_nodes", once("precision_pool_nodes"), "nodes"),
-    Recording("precision:pool_marked_nodes", once("precision_pool_marked_nodes"), "nodes"),
-    Recording("precision:pool_data_nodes", once("precision_pool_data_nodes"), "nodes"),
+    _mirror("pool_nodes"),
+    _mirror("pool_marked_nodes", over=""),
+    _mirror("pool_data_nodes"),
     Recording(
-        # One for each pool: what most of its figures are that were not measured on this hardware, else "measured".
+        # 1 for each pool; what most of its figures are that were not measured on this hardware as a label.
         "precision:pool_data",
-        f'group by ({POOL}, data) (topk by ({POOL}) (1, precision:pool_data_nodes{{data!="measured"}} > 0) '
-        f'or on({POOL}) (precision:pool_data_nodes{{data="measured"}} > 0))',
+        f'topk by ({POOL}) (1, precision:pool_data_nodes{{data!="measured"}} > 0) ^ 0 '
+        f"or on({POOL}) group by ({POOL}) (precision:pool_nodes)",
     ),
+    Recording("precision:pool_tokens_per_second:median", once("precision_pool_training_reference_tokens_per_second")),
+    Recording("precision:pool_tokens_per_second_per_gpu", f"{_seen('total_tokens_per_second')} / {_seen('gpus')}"),
+    Recording("precision:pool_power_watts:sum", _seen("power_watts")),
+    Recording("precision:pool_tokens_per_joule", f"{_seen('powered_tokens_per_second')} / {_seen('power_watts')}"),
+    _stat("precision:pool_speedup_ratio:median", "precision_pool_training_speedup_ratio", "p50"),
+    _stat("precision:pool_speedup_ratio:p10", "precision_pool_training_speedup_ratio", "p10"),
+    _stat("precision:pool_gemm_speedup_ratio:median", "precision_pool_gemm_speedup_ratio", "p50"),
+    _stat("precision:pool_quantization_tax_ratio:median", "precision_pool_quantization_tax_ratio", "p50"),
     Recording(
-        "precision:pool_tokens_per_second:median",
-        once("precision_pool_training_reference_tokens_per_second"),
-        "tokens/s",
+        # The cumulative counts under the label that heatmaps read.
+        "precision:pool_relative_performance:bucket",
+        f"sum without(at_most) (label_replace({once('precision_pool_relative_performance_nodes', over='')}, "
+        '"le", "$1", "at_most", "(.*)"))',
     ),
-    *_stats("precision:pool_tokens_per_second", _RATE, "tokens/s", slowest="min", p01="p01", p10="p10", p90="p90"),
-    Recording("precision:pool_tokens_per_second:sum", once(_TOTAL_RATE), "tokens/s"),
-    Recording("precision:pool_tokens_per_second:nodes", once("precision_pool_training_nodes"), "nodes"),
-    Recording(
-        "precision:pool_tokens_per_second_per_gpu",
-        f"{once(_TOTAL_RATE)} / {once('precision_pool_training_gpus')}",
-        "tokens/s",
-    ),
-    Recording("precision:pool_power_watts:sum", once("precision_pool_training_power_watts"), "W"),
-    Recording(
-        "precision:pool_tokens_per_joule",
-        f"{once('precision_pool_training_powered_tokens_per_second')} / {once('precision_pool_training_power_watts')}",
-        "tokens/J",
-    ),
-    *_stats(
-        "precision:pool_tokens_per_joule",
-        "precision_pool_training_tokens_per_joule",
-        "tokens/J",
-        median="p50",
-        p10="p10",
-        p90="p90",
-    ),
-    *_stats(
-        "precision:pool_speedup_ratio",
-        "precision_pool_training_speedup_ratio",
-        "ratio",
-        median="p50",
-        p10="p10",
-        p90="p90",
-    ),
-    *_stats("precision:pool_gemm_speedup_ratio", "precision_pool_gemm_speedup_ratio", "ratio", median="p50"),
-    *_stats("precision:pool_quantization_tax_ratio", "precision_pool_quantization_tax_ratio", "ratio", median="p50"),
-    Recording(
-        "precision:pool_relative_performance:bucket", _as_buckets("precision_pool_relative_performance_nodes"), "nodes"
-    ),
-    Recording("precision:pool_slowest_ratio", once("precision_pool_slowest_ratio"), "ratio"),
-    Recording("precision:pool_driver_nodes", once("precision_pool_driver_nodes"), "nodes"),
+    _mirror("pool_slowest_ratio", over=""),
+    _mirror("pool_driver_nodes"),
 )
 
-_FAILED = f'sum by ({PROFILE}) (precision:profile_nodes{{phase="failed"}})'
+HELD = (
+    "FleetLimitReached|FleetPowerReached|LimitOfAnotherProfile|MeasuredByAnotherProfile|NotDueYet|StoppedByAdmin|"
+    "Suspended|WaitsInQueue"
+)
+"""Reasons for which a whole profile may wait for hours, or a day before a result: a decision, or another's turn."""
+
+
+def _counted(phases: str, operator: str = "=~") -> str:
+    return f'sum without(phase) (precision:profile_nodes{{phase{operator}"{phases}"}})'
+
+
+def _lasting(record: str, since: str) -> Recording:
+    """What holds, and held so long ago or up to an hour earlier: only then it turns other alerts off."""
+    return Recording(f"{record}:lasting", f"{newest(record, '12m')} and last_over_time({record}[1h] offset {since})")
+
+
+_STATE = "precision:profile_blocked"
+_ELIGIBLE, _FAILED = "precision:profile_eligible_nodes", "precision:profile_failed_nodes"
+_LAST = "precision:profile_last_result_timestamp_seconds"
+_MEASURED = f"({_LAST} ^ 0 or 0 * {_ELIGIBLE})"
+"""1 for a profile that has had a result, else 0: what is no reason to worry in the one, is one in the other."""
 
 PROFILES: tuple[Recording, ...] = (
-    Recording("precision:profile_nodes", once("precision_profile_nodes"), "nodes"),
-    Recording("precision:profile_waiting_nodes", once("precision_profile_waiting_nodes"), "nodes"),
+    _mirror("profile_nodes"),
+    Recording(_ELIGIBLE, _counted("skipped", "!=")),
+    _mirror("profile_waiting_nodes"),
+    _mirror("profile_last_result_timestamp_seconds"),
     Recording(
-        "precision:profile_open_nodes",
-        f"sum by ({PROFILE}) ({once(matched('precision_profile_nodes', '=~', phase='queued|running'))})",
-        "nodes",
+        "precision:profile_held_nodes",
+        f'sum by ({PROFILE}) (precision:profile_waiting_nodes{{reason=~"{HELD}"}}) or 0 * {_ELIGIBLE}',
     ),
     Recording(
-        "precision:profile_done_nodes",
-        f"sum by ({PROFILE}) ({once(matched('precision_profile_nodes', '=~', phase='succeeded|failed'))})",
-        "nodes",
+        # The reason of most nodes for as long as any has it or had it three hours ago: the alert of a profile whose
+        # reasons alternate goes on.
+        "precision:profile_reason",
+        f"{newest('precision:profile_reason')} and on({PROFILE}, reason) "
+        f"{newest('precision:profile_waiting_nodes', '3h')} or on({PROFILE}) topk by ({PROFILE}) "
+        f'(1, max by ({PROFILE}, reason) (precision:profile_waiting_nodes{{reason!~"{HELD}"}} or on({PROFILE}) '
+        'precision:profile_waiting_nodes{reason!="NotDueYet"}))',
+    ),
+    Recording("precision:profile_open_nodes", _counted("queued|running")),
+    Recording(
+        # Also those that are tried again, until they have a result; in quarantine they have their own alert.
+        _FAILED,
+        f'max without(phase) (precision:profile_nodes{{phase="failed"}} or count by ({PROFILE}) (group by ({NODE}) '
+        f"({newest('precision_node_failed')}) unless on({NODE}) {newest('precision_node_quarantined')}))",
     ),
     Recording(
         # Only where failing is more than the fault of one or two nodes; it ends at half of what it begins with.
         "precision:profile_failing_ratio",
-        f"({_FAILED} / on({PROFILE}) "
-        f'sum by ({PROFILE}) (precision:profile_nodes{{phase!="skipped"}}) > {FAILING_ABOVE} / 2) '
-        f"and on({PROFILE}) ({_FAILED} >= {LEAST_NODES} and on({PROFILE}) {_FAILED} / on({PROFILE}) "
-        f'sum by ({PROFILE}) (precision:profile_nodes{{phase!="skipped"}}) > {FAILING_ABOVE} '
-        f"or {_FAILED} > 1 and on({PROFILE}) {newest('precision:profile_failing_ratio')})",
-        "ratio",
+        f"({_FAILED} / {_ELIGIBLE} > {FAILING_ABOVE} / 2) "
+        f"and ({_FAILED} >= {LEAST_NODES} and {_FAILED} / {_ELIGIBLE} > {FAILING_ABOVE} "
+        f"or {_FAILED} > 1 and {newest('precision:profile_failing_ratio')})",
     ),
-    Recording("precision:profile_progress_ratio", once("precision_profile_progress_ratio"), "ratio"),
-    Recording("precision:profile_eta_timestamp_seconds", once("precision_profile_eta_timestamp_seconds"), "seconds"),
+    _lasting("precision:profile_failing_ratio", "30m"),
+    _mirror("profile_progress_ratio", over=""),
+    _mirror("profile_eta_timestamp_seconds", over=""),
+    _mirror("profile_refresh_interval_seconds"),
     Recording(
-        "precision:profile_last_result_timestamp_seconds",
-        once("precision_profile_last_result_timestamp_seconds"),
-        "seconds",
+        # Its newest result; where there never was one, since when its schedule is known.
+        "precision:profile_waits_since",
+        f"{_LAST} or on({PROFILE}) last_over_time(precision:profile_waits_since[1h]) "
+        "or time() + 0 * precision:profile_refresh_interval_seconds",
     ),
     Recording(
-        "precision:profile_refresh_interval_seconds", once("precision_profile_refresh_interval_seconds"), "seconds"
+        # 1 while most nodes wait, for no decision or turn, and none runs, or a schedule has none; 2: an invalid spec.
+        # Of a profile that never had a result only nodes whose time has not come are left out.
+        "precision:profile_blocked",
+        f"(2 * max by ({PROFILE}) ({newest(matched('precision_profile_phase', phase='Invalid'))}) "
+        f"or ({_ELIGIBLE} == 0 and precision:profile_refresh_interval_seconds) + 1 "
+        f"or (2 * ({_counted('waiting|queued')} - (precision:profile_held_nodes * {_MEASURED} > 0 "
+        f'or sum by ({PROFILE}) (precision:profile_waiting_nodes{{reason="NotDueYet"}}) or 0 * {_ELIGIBLE})) '
+        f"> bool {_ELIGIBLE}) "
+        f"* ({_counted('running', '=')} * {_MEASURED} == bool 0)) "
+        f"unless on({PROFILE}) {newest(matched('precision_profile_phase', phase='Suspended'))}",
+    ),
+    # What one alert alone says: without the alert it is not recorded, and hides none.
+    Recording(
+        "precision:profile_cannot_go_on",
+        f"(precision:profile_reason or on({PROFILE}) {_STATE}) and on({PROFILE}) "
+        f"((min_over_time({_STATE}[24h]) > 0 and last_over_time({_STATE}[1h] offset 24h) "
+        f"or min_over_time({_STATE}[1h]) == 2 and last_over_time({_STATE}[20m] offset 50m) "
+        f"and precision:profile_refresh_interval_seconds) and {_STATE})",
+    ),
+    Recording(
+        "precision:profile_stuck",
+        "precision:profile_open_nodes - precision:profile_held_nodes > 0 "
+        "and min_over_time(precision:profile_open_nodes[3h]) > 0 and (precision:profile_open_nodes offset 3h) > 0 "
+        f"unless on({PROFILE}) (time() - precision:profile_last_result_timestamp_seconds < 10800 "
+        'or changes(precision:profile_nodes{phase="failed"}[3h]) > 0 or precision:profile_cannot_go_on)',
     ),
 )
 
-_GONE = once(matched("precision_node_outdated", reason="NodeGone"))
-_VERDICT = once("precision_node_slow")
-_RELATIVE = once("precision_node_relative_performance_ratio")
+_GONE = matched("precision_node_outdated", reason="NodeGone")
+_VERDICT = newest("precision_node_slow")
+_RELATIVE = newest("precision_node_relative_performance_ratio")
 _RESULT = newest("precision_node_last_success_timestamp_seconds")
+_ENDED = "precision_node_last_success_timestamp_seconds[20m]"
 _SLOW = (
-    f"min by ({NODE}) ({_RELATIVE} and on({NODE}, workload) ({_VERDICT} == 1) "
+    f"min by ({NODE}) ({_RELATIVE} and on({NODE}, workload) {_VERDICT} == 1 "
     f"or {newest(matched('precision:node_finding', fault='slow'))} unless on({NODE}) {_VERDICT} "
-    f"unless on({NODE}) changes(precision_node_last_success_timestamp_seconds[{TWICE_THE_GAP}]) > 0) "
-    f"and on({NODE}) {_RESULT} unless on({NODE}) {_GONE}"
+    f"unless on({NODE}) (max by ({NODE}) (max_over_time({_ENDED})) > min by ({NODE}) (min_over_time({_ENDED})))) "
+    f"and on({NODE}) {_RESULT}"
 )
 """The relative rate of each slow node. A node that has no verdict now keeps the one before for as long as it has the
-result that was judged: until it is measured again, or when its newest attempt failed. A node that is gone has none."""
-_INFO = f"topk by ({NODE}) (1, {once('precision_node_info')}) or on({NODE}) group by ({NODE}) ({_RESULT})"
+result that was judged: until it is measured again, or when its newest attempt failed."""
+_INFO = (
+    f"topk by ({NODE}) (1, max by ({NODE}, data, nvlink_domain) ({newest('precision_node_info')})) "
+    f"or on({NODE}) group by ({NODE}) ({_RESULT})"
+)
 """1 for each node with a result; its provenance and its NVLink domain as labels where the report has them."""
+_LIMIT = f"max by ({NODE}) ({newest('precision_node_gpu_power_limit_watts')})"
 
 
 def _finding(fault: str, expr: str) -> Recording:
     """Each node that has the fault, with the figure behind it, and no series for the others."""
-    return Recording("precision:node_finding", expr, "", {"fault": fault})
+    return Recording("precision:node_finding", expr, {"fault": fault})
 
 
 NODES: tuple[Recording, ...] = (
@@ -228,8 +269,22 @@ NODES: tuple[Recording, ...] = (
     _finding(
         "fallback", f"count by ({NODE}) ({once(matched('precision_node_verification', verdict='fallback'))} == 1)"
     ),
-    _finding("throttled", f"max by ({NODE}) ({once('precision_node_throttled_ratio')} > 0)"),
+    _finding("throttled", f"max by ({NODE}) ({newest('precision_node_throttled_ratio')}) > 0"),
     _finding("power_invalid", f"count by ({NODE}) ({once('precision_node_power_valid')} == 0)"),
+    _finding("diverged", f"count by ({NODE}) ({once(matched('precision_node_loss_verdict', verdict='diverged'))})"),
+    _finding(
+        # Where throttling is what fails a throttled node, that is its fault.
+        "not_accepted",
+        f"group by ({NODE}, reason) ({newest(matched('precision_node_accepted', verdict='Fail'))}) "
+        f"unless on({NODE}, reason) label_replace({matched('precision:node_finding', fault='throttled')}, "
+        '"reason", "Throttled", "", "")',
+    ),
+    _finding(
+        # Below nine tenths of a pool of five or more: nobody is compared with a node of another limit.
+        "limited",
+        f"{_LIMIT} < on({POOL}) group_left() (0.99 * quantile by ({POOL}) (0.1, {_LIMIT}) and on({POOL}) "
+        f"count by ({POOL}) ({_LIMIT}) >= 5)",
+    ),
     Recording(
         # By the reason of the first failure: the alert of a node whose reasons alternate goes on.
         "precision:node_failed",
@@ -237,80 +292,117 @@ NODES: tuple[Recording, ...] = (
         f"or on({NODE}) topk by ({NODE}) (1, max by ({NODE}, reason) ({newest('precision_node_failed')}))",
     ),
     Recording(
-        # Only of nodes that still have a report with a result.
+        # Only of nodes that are there and have a report with a result; a health counter fails a node without one.
         "precision:node_fault",
-        f"precision:node_finding * on({NODE}) group_left(data, nvlink_domain) ({_INFO})",
+        f"label_replace(precision:node_finding * on({NODE}) group_left(data, nvlink_domain) ({_INFO}) "
+        f'unless on({NODE}) {newest(_GONE)}, "data", "", "data", "measured") '
+        f'or on({NODE}, fault) precision:node_finding{{fault="not_accepted"}}',
     ),
 )
 
-_GROUP_NODES = once("precision_pool_reference_nodes", over="")  # hashes of two specs would stand side by side
+_ALIKE = f"max by ({POOL}) (precision:pool_reference_nodes)"
 _SETTLED = (
-    f"topk by ({POOL}) (1, {_GROUP_NODES} >= {LEAST_NODES} and on({POOL}) "
-    f"(2 * max by ({POOL}) ({_GROUP_NODES}) >= sum by ({POOL}) (precision:pool_nodes))) ^ 0"
+    f"topk by ({POOL}) (1, precision:pool_reference_nodes >= {LEAST_NODES} and on({POOL}) "
+    f"(2 * {_ALIKE} + (count by ({POOL}) (group by ({NODE}) ({newest(_GONE)})) or 0 * {_ALIKE}) "
+    f">= sum by ({POOL}) (precision:pool_nodes))) ^ 0"
 )
-"""1 for what a pool's medians have in common, once half of the pool's nodes and at least three have it: while a changed
+"""1 for what a pool's medians have in common, once half of the nodes there and at least three have it: while a changed
 workload is measured for the first time, the median of the first few nodes says more of them than of the pool."""
 
-_OF_BEST = f"on({POOL}) group_left() min by ({POOL}) (precision:pool_degradation_ratio)"
-_THROTTLED_NODES = (
-    f'count by ({POOL}) (precision:node_finding{{fault="throttled"}} and on({NODE}) '
-    f"{_RELATIVE} * {_OF_BEST} < {FAR_BELOW})"
-)
-
 HISTORY: tuple[Recording, ...] = (
+    # Bridges no gap: hashes of two specs would stand side by side.
+    _mirror("pool_reference_nodes", over=""),
     Recording(
-        # By workload hash and scope: a spec that was edited begins anew.
+        # By workload hash, scope and provenance: a spec that was edited begins anew.
         "precision:pool_tokens_per_second:settled",
-        f"precision:pool_tokens_per_second:median * on({POOL}) group_left(workload_hash, scope) ({_SETTLED})",
-        "tokens/s",
-    ),
-    Recording(
-        "precision:pool_tokens_per_second:best_7d",
-        "max_over_time(precision:pool_tokens_per_second:settled[7d])",
-        "tokens/s",
+        f"precision:pool_tokens_per_second:median * on({POOL}) group_left(data) precision:pool_data "
+        f"* on({POOL}) group_left(workload_hash, scope) ({_SETTLED})",
     ),
     Recording(
         "precision:pool_degradation_ratio",
-        f"{newest('precision:pool_tokens_per_second:settled')} / precision:pool_tokens_per_second:best_7d",
-        "ratio",
+        f"{newest('precision:pool_tokens_per_second:settled')} "
+        "/ max_over_time(precision:pool_tokens_per_second:settled[7d])",
     ),
     Recording(
-        # Nodes that are throttled and slower than the pool's best week, where they are more than a quarter of it.
+        # Of the recipe that lost the most, with what the pool's figures are.
+        "precision:pool_degradation_ratio:worst",
+        f"min by ({POOL}, data) (precision:pool_degradation_ratio)",
+    ),
+    Recording(
+        # Throttled and slower than the pool's best week, by their peers or by their own rate; 0 up to a quarter.
         "precision:pool_throttled",
-        f"{_THROTTLED_NODES} >= {LEAST_NODES} and on({POOL}) {_THROTTLED_NODES} > on({POOL}) "
-        f'0.25 * sum by ({POOL}) (precision:pool_nodes{{phase="fresh"}})',
-        "nodes",
+        f'(count by ({POOL}) (precision:node_fault{{fault="throttled"}} and on({NODE}) (max by ({NODE}) ({_RELATIVE}) '
+        f"* on({POOL}) group_left() min by ({POOL}) (precision:pool_degradation_ratio:worst) or on({NODE}) "
+        f"max by ({RECIPE}, node) ({newest('precision_node_training_tokens_per_second')}) * on({RECIPE}) group_left() "
+        f"max by ({RECIPE}) (precision:pool_degradation_ratio / {newest('precision:pool_tokens_per_second:settled')})) "
+        f'< {FAR_BELOW}) >= {LEAST_NODES} > on({POOL}) 0.25 * sum by ({POOL}) (precision:pool_nodes{{phase="fresh"}})) '
+        f"* on({POOL}) group_left(data) precision:pool_data or 0 * precision:pool_data",
+    ),
+    Recording(
+        "precision:pool_throttled:lasting",
+        f"max_over_time(precision:pool_throttled[{MOSTLY}]) "
+        f"and quantile_over_time(0.25, precision:pool_throttled[{MOSTLY}]) > 0",
     ),
     Recording("precision:pool_degraded", f"max by ({POOL}) (precision:pool_degradation_ratio < bool {DEGRADED_BELOW})"),
+    Recording("precision:pool_driver_tokens_per_joule", once("precision_pool_driver_training_tokens_per_joule")),
+    _mirror("pool_driver_order"),
     Recording(
-        "precision:pool_driver_tokens_per_joule", once("precision_pool_driver_training_tokens_per_joule"), "tokens/J"
-    ),
-    Recording("precision:pool_driver_order", once("precision_pool_driver_order")),
-    Recording(
-        "precision:pool_driver_tokens_per_joule:last_14d",
-        "last_over_time(precision:pool_driver_tokens_per_joule[14d])",
-        "tokens/J",
+        "precision:pool_driver_tokens_per_joule:last_14d", "last_over_time(precision:pool_driver_tokens_per_joule[14d])"
     ),
     Recording("precision:pool_driver_order:last_14d", "last_over_time(precision:pool_driver_order[14d])"),
     Recording(
         "precision:pool_newest_driver",
-        f"max by ({POOL}, driver) (precision:pool_driver_order and on({POOL}, driver) "
-        f"precision:pool_driver_tokens_per_joule) == on({POOL}) group_left() max by ({POOL}) "
-        f"(precision:pool_driver_order and on({POOL}, driver) precision:pool_driver_tokens_per_joule)",
+        f"topk by ({POOL}) (1, precision:pool_driver_order and on({POOL}, driver) "
+        "precision:pool_driver_tokens_per_joule)",
     ),
     Recording(
         "precision:pool_older_drivers_tokens_per_joule",
         f"max by ({MEASURED_ALIKE}) (precision:pool_driver_tokens_per_joule:last_14d and on({POOL}, driver) "
-        f"(max by ({POOL}, driver) (precision:pool_driver_order:last_14d) < on({POOL}) group_left() "
-        f"max by ({POOL}) (precision:pool_newest_driver)))",
-        "tokens/J",
+        "(precision:pool_driver_order:last_14d "
+        f"< on({POOL}) group_left() max by ({POOL}) (precision:pool_newest_driver)))",
     ),
     Recording(
         "precision:pool_driver_energy_ratio",
         f"max by ({MEASURED_ALIKE}, driver) (precision:pool_driver_tokens_per_joule and on({POOL}, driver) "
         f"precision:pool_newest_driver) / on({MEASURED_ALIKE}) group_left() "
         "precision:pool_older_drivers_tokens_per_joule",
-        "ratio",
+    ),
+)
+
+_QUARANTINED = newest("precision_node_quarantined")
+_UNLESS_PROFILE = f"unless on({PROFILE}) precision:profile_failing_ratio:lasting"
+_MANY = "precision:pool_fault_nodes"
+
+STORIES: tuple[Recording, ...] = (
+    Recording(
+        # What nodes have an alert for: none has two, and none has one where its pool or its profile is the story.
+        "precision:node_story",
+        'precision:node_fault{fault=~"fallback|diverged|limited|not_accepted"} '
+        f'or (precision:node_fault{{fault="throttled"}} unless on({POOL}) precision:pool_throttled:lasting '
+        f'or precision:node_fault{{fault="slow"}} unless on({NODE}) '
+        'precision:node_fault{fault=~"fallback|throttled"} '
+        f"or label_replace(precision:node_failed unless on({NODE}) {_QUARANTINED} {_UNLESS_PROFILE}, "
+        '"fault", "failed", "", "") '
+        f'or label_replace(max by ({NODE}, reason) ({_QUARANTINED}) {_UNLESS_PROFILE}, "fault", "quarantined", "", "")'
+        f') unless on({NODE}) precision:node_fault{{fault="not_accepted"}}',
+    ),
+    Recording(_MANY, f'count by ({POOL}, fault, data) (precision:node_story{{fault!="limited"}})'),
+    Recording(
+        # From five nodes, or four that are a tenth of their pool or in one rack, until three or fewer are left.
+        "precision:pool_many_nodes",
+        f"{_MANY} > 3 and ({_MANY} > 4 or {_MANY} > on({POOL}) group_left() 0.1 * "
+        f'sum by ({POOL}) (precision:pool_nodes{{pool!=""}}) or on({POOL}, fault) '
+        f'count by ({POOL}, fault, nvlink_domain) (precision:node_story{{nvlink_domain!=""}}) > 3 '
+        f"or {newest('precision:pool_many_nodes')})",
+    ),
+    _lasting("precision:pool_many_nodes", "1h"),
+    Recording(
+        # Where one alert is to stand for many, their own begin no more, and those that are there go on until it fires.
+        "precision:node_told",
+        f"precision:node_story unless on({POOL}, fault) (precision:pool_many_nodes "
+        f'or label_replace(precision:pool_throttled > 0, "fault", "throttled", "", "")) or on({NODE}, fault) '
+        f"precision:node_story and on({NODE}, fault) {newest('precision:node_told')} "
+        f"unless on({POOL}, fault) precision:pool_many_nodes:lasting",
     ),
 )
 
@@ -319,22 +411,31 @@ _SHARDS = once("precision_exporter_shards", over="")
 _SCRAPED = f"count by ({INSTALLATION}) ({once('precision_exporter_shard_series', over='')})"
 _EXPORTER, _OPERATOR = {"program": "exporter"}, {"program": "operator"}
 
-
-def _available(window: str) -> Recording:
-    """Of the minutes in which the rules ran, the share in which a program was scraped, with all of its shards."""
-    seen, missing = (f"count_over_time(precision:{what}[{window}])" for what in ("program_seen", "missing_shards"))
-    expr = f"({seen} - {missing} or {seen} or 0 * last_over_time(precision:program_seen[{REMEMBERED}]))"
-    ran = f"count_over_time(precision:rules_ran[{window}])"
-    return Recording(f"precision:program_available_ratio:{window}", f"{expr} / on() group_left() {ran}", "ratio")
-
-
 PROGRAMS: tuple[Recording, ...] = (
-    Recording("precision:rules_ran", "vector(1)"),
-    Recording("precision:program_seen", f"group by ({INSTALLATION}) ({_BUILD})", labels=_EXPORTER),
-    Recording("precision:program_seen", f"group by ({INSTALLATION}) (precision_operator_leader)", labels=_OPERATOR),
-    Recording("precision:missing_shards", f"{_SHARDS} - ({_SCRAPED} or 0 * {_SHARDS}) > 0", "", _EXPORTER),
-    _available("30m"),
-    _available("2h"),
+    Recording("precision:cluster_expected", "vector(1) < 1"),  # the chart's rules.clusters puts one for each beside it
+    Recording("precision:program_seen", f"group by ({INSTALLATION}) ({_BUILD})", _EXPORTER),
+    Recording("precision:program_seen", f"group by ({INSTALLATION}) (precision_operator_leader)", _OPERATOR),
+    Recording("precision:missing_shards", f"{_SHARDS} - ({_SCRAPED} or 0 * {_SHARDS}) > 0", _EXPORTER),
+    Recording(
+        "precision:program_up",
+        "precision:program_seen unless precision:missing_shards "
+        f"or 0 * last_over_time(precision:program_seen[{REMEMBERED}])",
+    ),
+    Recording(
+        # Of the minutes in which the rules ran, the share in which a program was scraped, with all of its shards.
+        "precision:program_available_ratio:30m",
+        f"avg by ({INSTALLATION}, program) (avg_over_time(precision:program_up[30m]))",
+    ),
+    Recording(
+        # Missed for 15 minutes, until half an hour is whole; or an eighth of two hours in three gaps of four
+        # hours, until seventy minutes are (thirty after ten gaps): the lives of a loop may be long.
+        "precision:program_down",
+        "(precision:program_available_ratio:30m < 0.5 or changes(precision:program_up[4h]) > 4 "
+        f"and (avg_over_time(precision:program_up[2h]) < 0.88 or {newest('precision:program_down')}) and "
+        "min_over_time(precision:program_up[70m]) < 1 and (precision:program_available_ratio:30m < 1 or "
+        f"changes(precision:program_up[4h]) < 20)) and last_over_time(precision:program_seen[{REMEMBERED}] offset 2h)",
+    ),
+    Recording("precision:exporter_down", 'precision:program_down{program="exporter"}'),
 )
 
 GROUPS: tuple[RuleGroup, ...] = (
@@ -343,6 +444,7 @@ GROUPS: tuple[RuleGroup, ...] = (
     RuleGroup("precision-profiles", "1m", PROFILES),
     RuleGroup("precision-nodes", "1m", NODES),
     RuleGroup("precision-history", "2m", HISTORY),
+    RuleGroup("precision-stories", "1m", STORIES),
 )
 
 RECORDED: tuple[str, ...] = tuple(dict.fromkeys(rule.record for group in GROUPS for rule in group.rules))

@@ -1,7 +1,5 @@
 """The full result of a node, from the ConfigMap that the operator keeps it in, or from a saved file."""
 
-from __future__ import annotations
-
 import base64
 import binascii
 import json

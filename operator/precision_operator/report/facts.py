@@ -1,7 +1,6 @@
 """What a page is drawn from: saved results and reports, and the figures of each pool made from them."""
 
-from __future__ import annotations
-
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,14 +9,14 @@ from functools import cached_property
 from precision_api.exchange.message import Detail
 from precision_api.exchange.result import MeasurementResult
 from precision_api.exchange.summary import summarize
-from precision_api.facts.recipes import RECIPE_NAMES, Recipe
+from precision_api.facts.recipes import RECIPE_NAMES, Recipe, recipe_text
 from precision_api.kinds.profile import Thresholds
 from precision_api.kinds.report import Origin, ReportHardware, ReportSoftware, ReportStatus
 from precision_operator.core.results import pool as core_pool
 from precision_operator.core.results.intervals import Spread, median_spread
 from precision_operator.core.results.outliers import Judged, Peers
 from precision_operator.core.results.provenance import provenance_of
-from precision_operator.core.results.reading import Reading, best_text, read
+from precision_operator.core.results.reading import Reading, read
 from precision_operator.core.results.reading import RecipeRow as NodeRow
 from precision_operator.core.results.rows import recipe_report, report_run
 from precision_operator.core.results.slowness import PeerComparison
@@ -96,12 +95,13 @@ class PoolRow:
     """What the loss runs of at least half of the nodes that had any say against the recipe; empty where nothing."""
     layers_bf16: int | None = None
     barred: bool = False
-    """As in reading.RecipeRow, of any of the nodes."""
+    emulated: bool = False
+    """Both as in reading.RecipeRow, of any of the nodes."""
 
     @property
     def title(self) -> str:
         """The recipe, and how many layers stay in BF16."""
-        return best_text(self.recipe, None, self.layers_bf16)
+        return recipe_text(self.recipe, None, self.layers_bf16)
 
 
 @dataclass(frozen=True)
@@ -126,8 +126,10 @@ class PoolFigures:
 
     @property
     def among(self) -> str:
-        """Of which recipes the best are, in words; empty for all, where none with figures is barred."""
-        return " of the recipes without a known risk" if any(row.barred for row in self.rows) else ""
+        """Of which recipes the best are, in words; empty for all, where none with figures is barred or diverged."""
+        risk = " without a known risk" if any(row.barred for row in self.rows) else ""
+        sound = f"{risk} whose loss was healthy" if any(row.loss for row in self.rows) else risk
+        return sound and f" of the recipes{sound}"
 
     @property
     def most_energy_efficient(self) -> PoolRow | None:
@@ -177,6 +179,7 @@ def _row(recipe: Recipe, pool: core_pool.Pool) -> PoolRow:
         loss=_against(rates),
         layers_bf16=pool.layers_bf16(recipe),
         barred=any(row.barred for row in rates),
+        emulated=any(row.emulated for row in rates),
     )
 
 
@@ -221,10 +224,11 @@ def _spread(rows: Sequence[NodeRow], figure: Callable[[NodeRow], Bounded]) -> Sp
 
 
 def _rate(row: NodeRow) -> Bounded:
-    if row.tokens_per_second is None or row.error is None:
-        return row.tokens_per_second, None, None
-    half = row.tokens_per_second * row.error
-    return row.tokens_per_second, row.tokens_per_second - half, row.tokens_per_second + half
+    """The bounds of the result, from half of what is between them: both are as far from the rate, as ratios."""
+    rate, error = row.tokens_per_second, row.error
+    if rate is None or error is None:
+        return rate, None, None
+    return rate, rate / (factor := error + math.hypot(1, error)), rate * factor
 
 
 def reading_of_result(result: MeasurementResult) -> Reading:

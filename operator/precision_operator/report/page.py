@@ -1,10 +1,9 @@
 """The page: verdict and main chart at the top, notes, other figures and nodes folded below them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from html import escape
 
+from precision_api.facts.plain_text import three_digits
 from precision_operator.core.results.reading import Reading
 from precision_operator.drawing.document import banner, document, figure, folded, sentences, table
 from precision_operator.report.facts import Given
@@ -46,7 +45,7 @@ def _parts(facts: Given) -> Iterator[str]:
 def _nodes(facts: Given) -> str:
     if len(facts.nodes) < 2:
         return ""
-    head = ("node", "pool", "best", "tokens/J", "data", "driver", "finished", "out of date")
+    head = ("node", "pool", "best", "TFLOP/s per GPU", "tokens/J", "data", "driver", "finished", "out of date")
     rows = tuple(map(_node_row, facts.nodes[:NODES_LISTED]))
     more = len(facts.nodes) - NODES_LISTED
     rest = f", the first {NODES_LISTED}; kubectl precision nodes lists {more} more" if more > 0 else ""
@@ -59,6 +58,7 @@ def _node_row(node: Reading) -> tuple[str, ...]:
         node.node,
         node.pool,
         best.title if best else "–",
+        three_digits(best.teraflops_per_gpu) if best and best.teraflops_per_gpu else "–",
         (best and best.tokens_per_joule_text) or "–",
         node.data or "–",
         node.driver or "–",

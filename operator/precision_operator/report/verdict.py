@@ -1,7 +1,5 @@
 """What the figures come to, in plain words: the first thing on the page."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 
 from precision_api.exchange.stats import LEAST_ENERGY_DIFFERENCE
@@ -10,6 +8,7 @@ from precision_api.facts.recipes import risk_of
 from precision_operator.core.results.intervals import Spread
 from precision_operator.drawing.document import Notice, NoticeKind
 from precision_operator.report.facts import Given, PoolFigures, PoolRow, pools
+from precision_operator.report.figures.figure import whose
 
 NAMES_TOLD = 5
 _ORIGINS = {
@@ -32,10 +31,11 @@ def verdict(facts: Given) -> tuple[Notice, ...]:
 
 
 def _of_pool(pool: PoolFigures) -> Iterator[Notice]:
-    where = f"On {pool.name} ({_count(pool)})"
+    where = f"On {pool.name} ({whose(pool.nodes)})"
     best, efficient = pool.best, pool.most_energy_efficient
     if best is None:
-        yield Notice("answer", f"{where} no recipe has a usable training figure.")
+        why = next((f": {row.reason.removeprefix('not_available: ')}" for row in pool.rows if row.reason), "")
+        yield Notice("answer", f"{where} no recipe has a usable training figure{why}.")
         return
     efficiency = f" {_most_efficient(pool, best, efficient)}" if efficient is not None else ""
     yield Notice("answer", f"{where} {_fastest(pool, best)}{efficiency}")
@@ -50,30 +50,27 @@ def _of_pool(pool: PoolFigures) -> Iterator[Notice]:
             yield Notice("note", f"{row.title} has no figure on {pool.name}: {row.reason}.")
         elif row.difference == "no_difference" and row.recipe != pool.baseline:
             yield Notice("note", f"{row.title} makes no difference beyond noise on {pool.name}.")
-        elif row.verdict == "emulated":
+        if row.emulated:
             yield Notice("note", f"{row.title} is emulated on {pool.name}: its kernels are another recipe's.")
 
 
-def _count(pool: PoolFigures) -> str:
-    return f"node {pool.nodes[0].node}" if len(pool.nodes) == 1 else f"{len(pool.nodes)} nodes"
-
-
 def _fastest(pool: PoolFigures, best: PoolRow) -> str:
-    figures = ((best.teraflops, "TFLOP/s per GPU"), (best.rate, "tokens/s a node"))
+    figures = ((best.teraflops, "TFLOP/s per GPU"), (best.rate, "tokens/s a node (sum of its GPUs)"))
     rate = ", ".join(f"{three_digits(spread.value)} {unit}" for spread, unit in figures if spread)
     if best.recipe == pool.baseline or best.speedup is None:
         return f"nothing{pool.among} trains faster than {best.recipe}: {rate}."
-    by = f"{three_digits(best.speedup.value)}x {pool.baseline}, {_bounds(best.speedup)}"
-    return f"{best.title} trains fastest{pool.among}: {rate}, {by}."
+    by = f"{best.speedup.value:.2f}x {pool.baseline}, {_bounds(best.speedup)}"
+    risk = pool.among or ("" if risk_of(best.recipe, best.layers_bf16) else ", without a known risk")
+    return f"{best.title} trains fastest{risk}: {rate}, {by}."
 
 
 def _bounds(spread: Spread) -> str:
     """The interval or range in words."""
     if spread.kind == "point":
         return "without an interval"
-    low, high = three_digits(spread.lower), three_digits(spread.upper)
-    bounds = f"{low} to {high}" if low != high else "narrower than 0.01"
-    return f"95 % interval {bounds}" if spread.kind == "interval" else f"{bounds} on its {spread.n} nodes"
+    low, high, of_nodes = f"{spread.lower:.2f}", f"{spread.upper:.2f}", spread.kind == "range"
+    bounds = f"{low} to {high}" if low != high else "within 0.01" if of_nodes else "narrower than 0.01"
+    return f"{bounds} on its {spread.n} nodes" if of_nodes else f"95 % interval {bounds}"
 
 
 def _most_efficient(pool: PoolFigures, best: PoolRow, efficient: PoolRow) -> str:
@@ -83,7 +80,7 @@ def _most_efficient(pool: PoolFigures, best: PoolRow, efficient: PoolRow) -> str
     of = " of these" if pool.among else ""
     if gain is not None and gain <= 1 + LEAST_ENERGY_DIFFERENCE:
         return f"No recipe{of} gives {LEAST_ENERGY_DIFFERENCE:.0%} more tokens per joule than {pool.baseline}."
-    against = f", {three_digits(gain)}x {pool.baseline}" if gain is not None else ""
+    against = f", {gain:.2f}x {pool.baseline}" if gain is not None else ""
     who = "It is also" if efficient is best else f"{efficient.title} is"
     joules = three_digits(efficient.tokens_per_joule.value)
     return f"{who} the most energy-efficient{of}: {joules} tokens per joule{against}."
@@ -101,9 +98,10 @@ def _of_recipes(facts: Given) -> Iterator[Notice]:
     if facts.result is None:
         return
     for recipe in facts.result.recipes:
-        if recipe.meaning and recipe.meaning.sentence and recipe.meaning.kind not in ("baseline", "unknown"):
-            kind: NoticeKind = "warning" if recipe.meaning.kind == "fallback" else "note"
-            yield Notice(kind, f"On node {facts.result.node} {recipe.meaning.sentence}")
+        meaning = recipe.meaning
+        if meaning and meaning.sentence and (meaning.kind not in ("baseline", "unknown") or meaning.gemm_speedup):
+            kind: NoticeKind = "warning" if meaning.kind == "fallback" else "note"
+            yield Notice(kind, f"On node {facts.result.node} {meaning.sentence}")
 
 
 def _standing(facts: Given) -> Iterator[Notice]:

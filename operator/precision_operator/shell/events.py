@@ -1,7 +1,5 @@
 """Events: one that says the same again raises the count of the one that is there, as kubectl shows it (x3 over 2h)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from precision_operator.cluster import ApiError, Cluster, paths

@@ -1,7 +1,5 @@
 """Faults, as an admin meets them: each counted, and logged with its trace when it is new."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterable
 

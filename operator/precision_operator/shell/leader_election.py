@@ -6,8 +6,6 @@ Nobody compares clocks: the times in a Lease are for people. Because the deadlin
 looked at just before each write, a leader that was stopped and wakes late has lost its right to write before it knows.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import math
@@ -217,11 +215,7 @@ def lasts(lease: Lease, terms: LeaseTimings) -> float:
 def claimed(lease: Lease | None, identity: str, terms: LeaseTimings, now: datetime) -> dict[str, Any]:
     """The Lease with us as its holder: taken (a transition is counted), or renewed."""
     spec = dict((lease or {}).get("spec") or {})
-    ours = {
-        "holderIdentity": identity,
-        "leaseDurationSeconds": terms.lease_seconds,
-        "renewTime": _micro_time(now),
-    }
+    ours = {"holderIdentity": identity, "leaseDurationSeconds": terms.lease_seconds, "renewTime": _micro_time(now)}
     if lease is None or holder(lease) != identity:
         turns = 0 if lease is None else int(spec.get("leaseTransitions") or 0) + 1
         ours |= {"acquireTime": ours["renewTime"], "leaseTransitions": turns}

@@ -1,7 +1,5 @@
 """JSON patches of objects that were read before: who has lost the lease, or comes late with one, changes nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What the kubelet and Prometheus ask the operator: is the API reached, what has been counted."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 
 from aiohttp import web

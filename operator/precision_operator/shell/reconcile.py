@@ -1,13 +1,12 @@
 """The loop: gather, decide, act, tell; one pass over all profiles for whatever has changed, and now and then anyway."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import logging
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 from precision_operator.cluster import ApiError
@@ -39,40 +38,25 @@ SETTLE_SECONDS = 0.1
 LIST_AGAIN_SECONDS = 600.0
 STATUS_SECONDS = 2.0
 """Least time between two writes of one profile's status."""
-ROUNDS = 64
-TURNS = 8
-"""How often a pass goes on to the next candidates where the cluster has refused some."""
+ROUNDS = 8
+"""How often a pass goes on to the next candidates, where nodes are busy or the cluster refuses some."""
 
 
 def spare_collections() -> bool:
     """Keep all that is held now out of later garbage collections; true once that is done.
 
-    A large fleet's objects and what they were read as stay for hours, and are no cycles: what replaces them frees them.
-    Going through all of them again and again held the loop for as long as a pass takes.
+    A large fleet's objects stay for hours, and are no cycles: going through them held the loop for as long as a pass.
     """
     gc.collect()
     gc.freeze()
     return True
 
 
-async def _planned(observed: Observed) -> Plan:
-    """The plan, worked out in a thread: a large fleet takes seconds at first, and the lease must be renewed meanwhile.
-
-    One at a time: what plans remember from each other is not shared out among threads.
-    """
-    return await asyncio.to_thread(plan, observed)
-
-
 class Reconciler:
     """Runs passes until it is cancelled."""
 
     def __init__(
-        self,
-        cache: Cache,
-        gatherer: Gatherer,
-        actor: Actor,
-        telemetry: Telemetry,
-        watched: asyncio.Event | None = None,
+        self, cache: Cache, gatherer: Gatherer, actor: Actor, telemetry: Telemetry, watched: asyncio.Event | None = None
     ) -> None:
         """`watched` is set when the watches have listed everything once; without them this loop makes that list."""
         self._cache = cache
@@ -90,8 +74,6 @@ class Reconciler:
         """Passes in a row in which something could not be planned for, or a status not be written."""
         self._refused = 0
         """Passes in a row in which an action was refused: the same refusal must not be asked for in a hot loop."""
-        self._without_room: frozenset[str] = frozenset()
-        """Idle nodes on which the last pass found too little CPU or memory."""
         self._turn = asyncio.Lock()
         self.ready = False
         """Whether everything has been listed once: this replica could lead, whether it does or not."""
@@ -187,7 +169,7 @@ class Reconciler:
         observed, decided, again = await self._act()
         if decided.actions:
             observed = replace(await self._gatherer.observe(), occupancy=observed.occupancy)
-            decided = replace(await _planned(observed), actions=decided.actions)
+            decided = replace(await asyncio.to_thread(plan, observed), actions=decided.actions)
         strangers = self._gatherer.strangers()
         self._telemetry.saw(decided, len(strangers))
         await self._actor.tell_strangers(strangers)
@@ -200,49 +182,39 @@ class Reconciler:
     async def _act(self) -> tuple[Observed, Plan, int]:
         """Decide and act. Returns the last plan with all that was done, and how many actions must be tried again.
 
-        Where the cluster refuses an agent, the next candidates have their turn before anything is told of the profile:
-        its status would say of them that they start.
+        What is ready starts before more nodes are looked at; so do the next candidates where the cluster refuses some.
+        Plans may be cut but for the last two: what is left of a pass has its looks and starts, and all have a status.
         """
         done: list[Action] = []
-        again = 0
-        for _ in range(TURNS):
-            observed, decided = await self._decide()
-            actions, left = for_one_pass(decided.actions)
-            decided = replace(decided, actions=actions)
-            again += await self._actor.act(decided.actions)
-            if left and not again:  # else what is left waits with what is to be tried again
+        again, looked = 0, 0
+        self._gatherer.forget_idle()
+        for left in reversed(range(ROUNDS)):
+            observed = await self._gatherer.observe()
+            is_last = looked >= LOOKS_PER_PASS or not left
+            # In a thread, one at a time (plans remember from each other): the lease must be renewed meanwhile.
+            decided = await asyncio.to_thread(plan, observed, is_last or left == 1)
+            looks = () if is_last else _looks(decided, observed, looked)
+            if not looks or any(isinstance(action, Start) for action in decided.actions):
+                actions, later = for_one_pass(decided.actions, observed.own_jobs)
+                again += await self._actor.act(actions)
+                done += actions
+                for action in actions:
+                    if isinstance(action, Start):
+                        self._gatherer.invalidate_probe(action.facts.name)
+                if not looks and (is_last or not (self._actor.starts.refused or decided.cut)):
+                    break
+            await self._gatherer.probe(looks)
+            looked += len(looks)
+        # What is left waits with what is to be tried again, and for a second where nothing came of this pass.
+        if not again and (later or (decided.nodes_to_probe and looked < LOOKS_PER_PASS)):
+            decided = replace(decided, look_again_at=observed.now + timedelta(seconds=1))
+            if done:
                 self._cache.changed.set()
-            done += decided.actions
-            for action in decided.actions:
-                if isinstance(action, Start):
-                    self._gatherer.invalidate_probe(action.facts.name)
-            if not self._actor.starts.refused:
-                break
         return observed, replace(decided, actions=tuple(done)), again
 
-    async def _decide(self) -> tuple[Observed, Plan]:
-        """A plan whose starts are all on nodes that were seen idle just now."""
-        self._gatherer.forget_idle(self._without_room)
-        looked = 0
-        for _ in range(ROUNDS):
-            observed = await self._gatherer.observe()
-            decided = await _planned(observed)
-            if not decided.nodes_to_probe or looked >= LOOKS_PER_PASS:
-                break
-            await self._gatherer.probe(decided.nodes_to_probe[:LOOKS_PER_PASS])
-            looked += len(decided.nodes_to_probe)
-        self._without_room = frozenset(
-            node_state.facts.name
-            for item in decided.profiles
-            for node_state in item.node_states
-            if REASONS[node_state.reason].no_room
-        )
-        return observed, decided
-
     async def _tell_all(self, decided: Plan, observed: Observed) -> float:
-        """Write the statuses that changed, those of few nodes first: what is worked out of thousands takes its time.
+        """Write the statuses that changed, those of few nodes first. Returns the seconds until the next pass is due.
 
-        Returns the seconds until the next pass is due.
         What can't be worked out or written for one profile is tried again; the others have theirs.
         """
         due, faults, refused = LIST_AGAIN_SECONDS, [*self._gatherer.faults, *decided.faults], False
@@ -266,10 +238,7 @@ class Reconciler:
         return min(due, _backoff(self._faulty)) if faulty else due
 
     async def _tell(self, item: ProfilePlan, observed: Observed, faults: list[Fault]) -> float:
-        """Write one profile's status if it changed. Returns the seconds until it wants to be looked at again.
-
-        One that has no answer is not waited for: its end wakes the loop.
-        """
+        """Write one profile's status if it changed. Returns the seconds until it wants to be looked at again."""
         try:
             peers = self._peers.get(item.profile.namespace)
             status = profile_status(item, observed.now, len(observed.nodes), peers)
@@ -303,6 +272,14 @@ class Reconciler:
             raise
         self._written[profile.uid] = began
         await self._actor.tell(profile, said)
+
+
+def _looks(decided: Plan, observed: Observed, looked: int) -> tuple[str, ...]:
+    """The nodes to look at: with those that come next for the same profiles, as many as this pass has looked at."""
+    looking = [item for item in decided.profiles if any(s.reason == "CheckingIdle" for s in item.node_states)]
+    behind = (s.facts.name for item in looking for s in item.node_states if REASONS[s.reason].place_taken)
+    names = dict.fromkeys((*decided.nodes_to_probe, *(name for name in behind if name not in observed.occupancy)))
+    return tuple(names)[: min(LOOKS_PER_PASS, max(looked, len(decided.nodes_to_probe)))]
 
 
 def _backoff(times: int) -> float:

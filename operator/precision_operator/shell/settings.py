@@ -1,10 +1,9 @@
 """The operator's settings on its command line: read by the operator itself, and by who looks at its Deployment."""
 
-from __future__ import annotations
-
 import argparse
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import NoReturn, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -37,14 +36,14 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
     add("--agent-service-account", default="precision-profiler-agent", help="Of the agents: %(default)s.")
     add(
         "--agent-defaults",
-        type=_agent_defaults,
+        type=partial(_document, AgentDefaults, option="agent-defaults"),
         default=AgentDefaults(),
         metavar="JSON",
         help="What agents get where their profile says nothing, and labels, scheduler and user of their pods.",
     )
     add(
         "--fleet-limits",
-        type=_fleet_limits,
+        type=partial(_document, FleetLimits, option="fleet-limits"),
         default=FleetLimits(),
         metavar="JSON",
         help="Most agents and watts of all namespaces together, by pool and by topology key too. Default: no limit.",
@@ -75,6 +74,7 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
     add("--device-class", default="gpu.nvidia.com", help="DeviceClass of the agents' claims: %(default)s.")
     add("--nvlink-domain-labels", type=_parts, default=(), metavar="L,L", help="More labels that name NVLink domains.")
     add("--show-other-namespaces", action="store_true", help="Name pods and profiles of other namespaces in statuses.")
+    add("--accept-simulated", action="store_true", help="For laboratories: verdicts may rest on simulated figures.")
     add("--disruption-backoff-seconds", type=float, default=30.0, help="How long a node rests after a disruption.")
     add(
         "--unresponsive-grace-seconds",
@@ -102,6 +102,7 @@ def configured_by(options: argparse.Namespace) -> Configured:
         domain_labels=options.nvlink_domain_labels,
         disruption_backoff=timedelta(seconds=options.disruption_backoff_seconds),
         unresponsive_grace=timedelta(seconds=options.unresponsive_grace_seconds),
+        accept_simulated=options.accept_simulated,
         show_other_namespaces=options.show_other_namespaces,
     )
     return Configured(settings, options.watch_namespaces)
@@ -135,14 +136,6 @@ def _namespaces(text: str) -> tuple[str, ...]:
     if not namespaces:
         raise argparse.ArgumentTypeError("name at least one namespace, such as precision-system")
     return namespaces
-
-
-def _agent_defaults(text: str) -> AgentDefaults:
-    return _document(AgentDefaults, text, "agent-defaults")
-
-
-def _fleet_limits(text: str) -> FleetLimits:
-    return _document(FleetLimits, text, "fleet-limits")
 
 
 def _document(of: type[Told], text: str, option: str) -> Told:

@@ -1,7 +1,5 @@
 """The switch that stops all agents: one ConfigMap in the operator's namespace, read again and again."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The operator's own metrics, by prometheus-client: counters live in a process, not in objects that may be pruned."""
 
-from __future__ import annotations
-
 from collections import Counter as Tally
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -79,113 +77,94 @@ class Telemetry:
         """Names of pools that have series."""
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
-        self._seconds = Histogram(
-            "precision_operator_reconcile_seconds", "Duration of one pass over all profiles.", registry=registry
-        )
-        self._errors = Counter(
-            "precision_operator_reconcile_errors", "Passes that ended early by an API error.", registry=registry
-        )
-        self._faults = Counter(
+        counter, histogram = partial(Counter, registry=registry), partial(Histogram, registry=registry)
+        self._seconds = histogram("precision_operator_reconcile_seconds", "Duration of one pass over all profiles.")
+        self._errors = counter("precision_operator_reconcile_errors", "Passes that ended early by an API error.")
+        self._faults = counter(
             "precision_operator_faults",
             "Exceptions of the operator itself, by what it was that could not be planned for; each is tried again, and "
             "its trace is in the log.",
             ["where"],
-            registry=registry,
         )
         for where in get_args(Where):
             self._faults.labels(where)
-        self._actions = Counter(
-            "precision_operator_actions", "Actions that plans held, by kind.", ["action"], registry=registry
-        )
-        self._runs = Counter(
+        self._actions = counter("precision_operator_actions", "Actions that plans held, by kind.", ["action"])
+        self._runs = counter(
             "precision_agent_runs",
             "Agents that have ended, by how (succeeded, failed, disrupted) and why.",
             ["pool", "result", "reason"],
-            registry=registry,
         )
-        self._run_seconds = Histogram(
+        self._run_seconds = histogram(
             "precision_agent_run_duration_seconds",
             "Time from an agent's Job to its end, of attempts that gave a result.",
             ["pool"],
             buckets=RUN_BUCKETS,
-            registry=registry,
         )
-        self._yields = Counter(
+        self._yields = counter(
             "precision_operator_yields",
             "Agents that were ended for a pod of higher priority which waited for claimed GPUs, by what came of it: "
             "Helped, NotHelped, Taken, Gone.",
             ["outcome"],
-            registry=registry,
         )
         for outcome in ("Helped", "NotHelped", "Taken", "Gone"):
             self._yields.labels(outcome)
-        self._requests = Counter(
+        self._requests = counter(
             "precision_operator_api_requests",
             "Requests to the API server by verb and status; 0: no answer came.",
             ["verb", "code"],
-            registry=registry,
         )
-        self._add_gauges(registry)
+        self._watch_ends = counter(
+            "precision_operator_watch_ends",
+            "Attempts to list and watch a kind in a namespace that have ended; each is tried again.",
+            ["kind", "namespace"],
+        )
+        self._watches: dict[tuple[str, str], WatchState] = {}
+        self._add_gauges(partial(Gauge, registry=registry))
 
-    def _add_gauges(self, registry: CollectorRegistry) -> None:
-        self._profiles = Gauge("precision_operator_profiles", "Profiles that are watched.", registry=registry)
-        self._nodes = Gauge(
+    def _add_gauges(self, gauge: Callable[..., Gauge]) -> None:
+        self._profiles = gauge("precision_operator_profiles", "Profiles that are watched.")
+        self._nodes = gauge(
             "precision_operator_queue_nodes",
             "Nodes of all profiles by state in the last pass; queued ones wait for their turn.",
             ["state"],
-            registry=registry,
         )
-        self._strangers = Gauge(
+        self._strangers = gauge(
             "precision_operator_strangers",
             "Jobs and pods that bear the agents' label and were not made by the operator: they hold nothing for it.",
-            registry=registry,
         )
-        self._stopped = Gauge(
+        self._stopped = gauge(
             "precision_operator_stopped",
             "1 while an admin's switch holds all agents (Hold: none starts) or has ended them (End).",
             ["mode"],
-            registry=registry,
         )
-        self._garbled = Gauge(
+        self._garbled = gauge(
             "precision_operator_stop_garbled",
             "1 while the ConfigMap that stops all agents has an invalid value or can't be read: no agent starts.",
-            registry=registry,
         )
-        self._leader = Gauge(
+        self._leader = gauge(
             "precision_operator_leader",
             "1 while this replica leads: it alone plans and writes. 0 while it is a standby.",
-            registry=registry,
         )
-        self._clock_ahead = Gauge(
+        self._clock_ahead = gauge(
             "precision_operator_clock_ahead_seconds",
             "How far the clock of the operator's machine is ahead of the API server's, negative where it is behind; 0 "
             "within 10 s. The API server's counts.",
-            registry=registry,
         )
-        self._age = Gauge(
+        self._age = gauge(
             "precision_operator_watch_age_seconds",
             "Time since the last watch event or complete list, by kind and namespace (empty: the cluster). Lists come "
             "every ten minutes at least.",
             ["kind", "namespace"],
-            registry=registry,
         )
-        self._watched = Gauge(
+        self._watched = gauge(
             "precision_operator_watched",
             "1 while a kind's watch runs in a namespace (empty: the cluster). 0: the log says why not.",
             ["kind", "namespace"],
-            registry=registry,
         )
-        self._forbidden = Gauge(
+        self._forbidden = gauge(
             "precision_operator_forbidden",
             "1 while the API server refuses to list a kind in a namespace (empty: the cluster) for want of rights.",
             ["kind", "namespace"],
-            registry=registry,
-        )
-        self._watch_ends = Gauge(
-            "precision_operator_watch_ends",
-            "Attempts to list and watch a kind in a namespace that have ended since the start; each is tried again.",
-            ["kind", "namespace"],
-            registry=registry,
         )
 
     def follow(
@@ -202,7 +181,7 @@ class Telemetry:
             labels = (kind or "plans", namespace or "")
             self._watched.labels(*labels).set_function(partial(getattr, state, "watched"))
             self._forbidden.labels(*labels).set_function(partial(getattr, state, "forbidden"))
-            self._watch_ends.labels(*labels).set_function(partial(getattr, state, "ends"))
+            self._watches[labels] = state
             if kind is not None:
                 self._age.labels(*labels).set_function(partial(cache.seconds_since_last_event, kind, namespace))
 
@@ -217,13 +196,9 @@ class Telemetry:
             stopped = stop()
             return float(stopped is not None and stopped.mode == mode)
 
-        def is_garbled() -> float:
-            stopped = stop()
-            return float(stopped is not None and stopped.garbled)
-
         for mode in ("Hold", "End"):
             self._stopped.labels(mode).set_function(partial(is_so, mode))
-        self._garbled.set_function(is_garbled)
+        self._garbled.set_function(lambda: float((stopped := stop()) is not None and stopped.garbled))
 
     @contextmanager
     def reconcile(self) -> Iterator[None]:
@@ -268,4 +243,7 @@ class Telemetry:
 
     def text(self) -> bytes:
         """The exposition text of all of it."""
+        self._watch_ends.clear()
+        for labels, state in self._watches.items():
+            self._watch_ends.labels(*labels).inc(state.ends)
         return bytes(generate_latest(self._registry))

@@ -1,7 +1,5 @@
 """A test of this folder leaves no profile behind, also where it fails: none measures the node while others do."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """What happens to one agent on a real node that asks for more than it may have: memory, disk or time."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """What happens to agents on real nodes while nobody reaches the API server: neither kubelets nor operators."""
 
-from __future__ import annotations
-
 import signal
 import threading
 from collections.abc import Callable, Iterator

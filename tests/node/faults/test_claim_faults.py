@@ -1,7 +1,5 @@
 """What goes wrong with GPUs by resource claim on a real kubelet: drivers that restart or refuse, classes that go."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """What happens to an agent on a real kubelet whose GPUs, or their device plugin, fail while it measures."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.eventually import eventually

@@ -3,8 +3,6 @@
 The positive control is the same program in a pod without any of the protections: there it gets what it asks for.
 """
 
-from __future__ import annotations
-
 import inspect
 import json
 import subprocess
@@ -17,16 +15,7 @@ from precision_lab.builds.image_archives import NAMES, version
 from precision_lab.nodes.node import PAUSE_IMAGE
 from tests.support import hostile
 from tests.support.eventually import eventually
-from tests.support.installed import (
-    GPU_NODE,
-    ONLY_GPU_NODE,
-    TEAM,
-    Installed,
-    Object,
-    command_of,
-    log_of,
-    processes_of,
-)
+from tests.support.installed import GPU_NODE, ONLY_GPU_NODE, TEAM, Installed, Object, command_of, log_of, processes_of
 
 pytestmark = pytest.mark.node
 PROGRAM = inspect.getsource(hostile)

@@ -1,7 +1,5 @@
 """What happens to agents on a real node whose registry has no such image yet, or sends it slowly."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass

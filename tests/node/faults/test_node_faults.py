@@ -1,7 +1,5 @@
 """What happens to an agent whose node falls silent or loses its power."""
 
-from __future__ import annotations
-
 import signal
 import time
 

@@ -1,7 +1,5 @@
 """What happens to an agent on a real node when the operators move: `test_upgrade` replaces them."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.eventually import eventually

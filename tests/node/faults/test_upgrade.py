@@ -7,8 +7,6 @@ and the last.
 One story in steps; each test looks at what the steps left behind.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """`python -m tests.security.controls`: takes each protection out of a copy, and runs the tests that must fail then."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 import tempfile

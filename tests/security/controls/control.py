@@ -1,7 +1,5 @@
 """What a control is: the claim, the protection that is taken out, and the tests that must fail then."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args

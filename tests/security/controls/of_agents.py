@@ -1,7 +1,5 @@
 """Controls of what a hostile agent image and the readers of metrics and bundles can't; without a cluster."""
 
-from __future__ import annotations
-
 from tests.security.controls.control import Control, controls
 
 ENDINGS = "operator/precision_operator/core/results/endings.py"
@@ -274,9 +272,23 @@ READERS: tuple[Control, ...] = (
         (
             _SERVER,
             "the time of its answer",
-            "loop.call_later(response_seconds, request.transport.abort)",
+            "loop.call_later(response_seconds, _end, request.transport)",
             "pass",
             f"{_CROWDS}test_who_is_late_is_closed",
+        ),
+        (
+            _SERVER,
+            "the pace of an answer",
+            "end_slow(request.transport, 0)",
+            "pass",
+            f"{_CROWDS}test_a_response_that_is_read_too_slowly_ends_before_its_time",
+        ),
+        (
+            _SERVER,
+            "the choice of the slowest",
+            "key=pace).abort()",
+            "key=id).abort()",
+            f"{_CROWDS}test_of_an_address_the_oldest_half_request_makes_room",
         ),
         (
             _SERVER,

@@ -1,7 +1,5 @@
 """Controls of rules that are no claim of security: the fast tests see them broken."""
 
-from __future__ import annotations
-
 from tests.security.controls.control import RULE, controls
 
 OPERATOR = "operator/precision_operator/"
@@ -58,7 +56,7 @@ RULES = controls(
     (
         f"{OPERATOR}shell/observing/yields.py",
         "the question who got them",
-        "return known or fate_of_pending(record, [holder async for holder in self._holders(record.node)])",
+        "return known or fate_of_pending(record, [holder async for holder in self._holders(record)])",
         'return "pending"',
         "tests/shell/test_yields.py::test_another_pod_that_got_the_gpus_is_told_apart_by_its_owner",
     ),

@@ -1,7 +1,5 @@
 """Controls of what a tenant can't, whose tests need nothing but Python and Helm."""
 
-from __future__ import annotations
-
 from tests.security.controls.control import Control, control, controls, replaced
 
 MANIFEST = "operator/precision_operator/core/attempts/manifest.py"
@@ -32,14 +30,14 @@ ELSEWHERE = "make a pod outside of the profile's namespace, or with other rights
 ROOT_HOST_TOKEN = "run as root, on host files, or with a token"
 SCHEDULER = "go past the scheduler, or push out other pods"
 OTHER_TENANTS = "hold up another tenant's profiles by limits or suspension"
-HELD = "keep a node or a place from another tenant by pods and Jobs that hold no GPUs"
+HELD = "keep a node or a place from another tenant by pods and Jobs that hold no GPUs, CPU, memory or pod's place"
 IN_VAIN = "end another tenant's agents in vain"
 NAMES = "read the names of other tenants' pods in a status"
 OWN_OBJECT = "hold up another tenant's profiles by what stands in an object of its own, whatever that is"
-MANY_PLANS = "hold up another tenant's plans by the number of its own"
+MANY_PLANS = "hold up another tenant's plans, or the operator, by the number or size of its own"
 FORGED = "hold up or mislead another tenant by Jobs, pods, reports or profiles"
 WAITING = "keep another tenant waiting by a queue, or by agents that never start"
-MANY_OBJECTS = "hold up another tenant by the number of its claims or events"
+MANY_OBJECTS = "hold up another tenant by many claims or events"
 MANY_PROFILES = "hold up another tenant by the number of its profiles"
 POWER = "move the fleet's power cap by what its agents report"
 OTHERS_REPORTS = "read another tenant's reports by a plan"
@@ -155,17 +153,9 @@ TENANT: tuple[Control, ...] = (
         OTHER_TENANTS,
         (
             ADMISSION,
-            "the namespace by which agents are counted",
-            "if agent.namespace == namespace)",
-            ")",
-            f"{_TENANTS}test_limits_budgets_and_suspension_of_one_tenant_change_nothing_for_another",
-            f"{_TENANTS}test_an_agent_of_another_namespace_takes_the_node_that_it_is_on_and_no_more",
-        ),
-        (
-            ADMISSION,
             "the rule that a suspended profile's limits bind no other one",
-            "if not d.profile.spec.suspend and has_physical_limits(d.profile.spec.rollout)",
-            "if has_physical_limits(d.profile.spec.rollout)",
+            "if isinstance(draft, AcceptedPlan) and not draft.profile.spec.suspend]",
+            "if isinstance(draft, AcceptedPlan)]",
             f"{_TENANTS}test_a_suspended_profile_binds_nobody_of_its_own_namespace_either",
         ),
         (
@@ -180,16 +170,9 @@ TENANT: tuple[Control, ...] = (
         HELD,
         (
             TENANTS,
-            "the question whether its pod holds GPUs",
-            "if is_there and pod.holds_gpus and ",
-            "if is_there and ",
-            f"{_HELD_TEST}[a Job whose pod is bound without GPUs-its node]",
-        ),
-        (
-            TENANTS,
             "the end of the minute that a Job may be without a pod",
-            "YOUNG, TURN = timedelta(seconds=60)",
-            "YOUNG, TURN = timedelta(days=1)",
+            "YOUNG, LONG = timedelta(minutes=1)",
+            "YOUNG, LONG = timedelta(minutes=9)",
             f"{_HELD_TEST}[a Job without a pod-its place]",
             f"{_HELD_TEST}[a Job that Kueue has not admitted-its node]",
         ),
@@ -203,7 +186,7 @@ TENANT: tuple[Control, ...] = (
         (
             "operator/precision_operator/shell/observing/reader.py",
             "what a claim that was never made holds",
-            'frozenset() if error.reason == "NotFound" else None',
+            '{} if error.reason == "NotFound" else None',
             "None",
             _SAME_IN_MEMORY,
         ),
@@ -274,8 +257,8 @@ TENANT: tuple[Control, ...] = (
         (
             "operator/precision_operator/shell/plans/plan_processes.py",
             "the turns: who came first is first",
-            "min(waiting, key=lambda waiter: self._has[waiter[0]])",
-            "waiting[0]",
+            "min(self._waiting, key=self._has.__getitem__)",
+            "next(iter(self._waiting))",
             "tests/planner/test_solver_processes.py::test_the_plans_of_one_namespace_take_turns_with_those_of_another",
         ),
     ),
@@ -288,16 +271,23 @@ TENANT: tuple[Control, ...] = (
             "for uid in uids[len(uids) :]",
             "tests/core/test_bound.py::test_the_oldest_are_served_and_those_with_an_agent[the youngest]",
         ),
+        (
+            "charts/precision-profiler/templates/agents.yaml",
+            "the quota of profiles",
+            "count/precisionprofiles.precisionprofiler.io",
+            "count/pods",
+            "tests/chart/test_render.py::test_each_watched_namespace_has_a_quota_of_profiles",
+        ),
     ),
     *controls(
         MANY_OBJECTS,
         (
             "operator/precision_operator/shell/observing/reader.py",
             "the bound on a node's claims",
-            "sorted(names)[:MOST_CLAIMS]",
-            "sorted(names)",
+            "= number or MOST_CLAIMS, 1",
+            "= 10**9, 1",
             "tests/shell/test_yields.py::"
-            "test_a_pod_with_any_number_of_claims_takes_its_own_node_alone_for_a_bounded_number_of_reads",
+            "test_a_pod_with_any_number_of_claims_takes_its_own_node_alone_for_a_bounded_number_of_reads[allocated]",
         ),
         (
             "operator/precision_operator/shell/observing/reader.py",
@@ -322,8 +312,8 @@ TENANT: tuple[Control, ...] = (
         (
             "operator/precision_operator/shell/plans/capacity_plans.py",
             "the question whether a namespace's plans may read others",
-            'if others and meta["namespace"] not in self._across:',
-            "if not others and not self._across:",
+            "if (others := sorted(places - {home})) and home not in self._across:",
+            "if not (others := sorted(places - {home})) and not self._across:",
             "tests/planner/test_planning_loop.py::"
             "test_a_plan_reads_other_namespaces_where_an_admin_allows_it[by default]",
         ),
@@ -356,9 +346,10 @@ TENANT: tuple[Control, ...] = (
         FORGED,
         "the leader's memory of its own Jobs",
         (
-            replaced(TENANTS, "observed.own_jobs[job.uid]", "job.node_name"),
-            replaced(TENANTS, "if job.uid in observed.own_jobs and job.live and abs", "if job.live and abs"),
-            replaced(TENANTS, " and pod.job_uid in observed.own_jobs:", ":"),
+            replaced(TENANTS, "held = {j.uid: nodes[j.uid] ", "held = {j.uid: j.node_name "),
+            replaced(TENANTS, "turn_on(nodes[j.uid], ", "turn_on(j.node_name, "),
+            replaced(TENANTS, "if job.uid in nodes and job.live)", "if job.live)"),
+            replaced(TENANTS, "nodes.get(pod.job_uid) == pod", "nodes.get(pod.job_uid, pod.node_name) == pod"),
         ),
         _SAME,
         f"{_TENANTS}test_pods_of_unknown_profiles_are_seen_and_hold_nothing_of_anybody",
@@ -368,15 +359,22 @@ TENANT: tuple[Control, ...] = (
         (
             TENANTS,
             "the last turn of a namespace whose agents get no node",
-            "return ends is not None and ",
+            "return vain is not None and ",
             "return False and ",
-            f"{_PROPERTIES}test_nobody_starts_late_beside_a_tenant_whose_agents_get_no_node[queued]",
+            f"{_TENANTS}test_a_namespace_whose_turns_got_no_node_comes_last",
+        ),
+        (
+            TENANTS,
+            "the sum of what a namespace has had in vain",
+            "Vain(row.spent + (until - begin), until, seen.now, row.nodes)",
+            "Vain(until - begin, until, seen.now, row.nodes)",
+            f"{_PROPERTIES}test_a_tenant_keeps_a_place_without_a_pod_for_no_more_than_fifteen_minutes[queued]",
         ),
         (
             TENANTS,
             "the longer time of a namespace whose queue is slow",
-            "return TURN if job.namespace in observed.fruitless else YOUNG",
-            "return YOUNG",
+            "timedelta(minutes=1), timedelta(minutes=10)",
+            "timedelta(minutes=1), timedelta(minutes=1)",
             f"{_PROPERTIES}test_whose_agents_wait_for_a_node_get_it_beside_a_tenant"
             "[a queue of eight minutes, one at once-runs]",
         ),
@@ -404,8 +402,8 @@ TENANT: tuple[Control, ...] = (
         (
             RIGHTS,
             "the operator's table of rights: it reads Secrets too",
-            'Grant("operator", "cluster", "", ("nodes",)',
-            'Grant("operator", "cluster", "", ("nodes", "secrets")',
+            '_cluster("", ("nodes",)',
+            '_cluster("", ("nodes", "secrets")',
             f"{_RIGHTS}test_the_table_has_no_wildcard_and_no_power_over_rights",
             f"{_RIGHTS}test_the_table_grants_what_is_pinned_here[operator-cluster]",
             f"{_RIGHTS}test_the_charts_roles_are_the_table[operator]",

@@ -1,7 +1,5 @@
 """Controls whose tests need the lab's control plane."""
 
-from __future__ import annotations
-
 from tests.security.controls.control import Change, Control, control, replaced
 
 RIGHTS = "charts/precision-profiler/files/rbac.yaml"
@@ -49,7 +47,7 @@ AGENTS_ARE_ADMINS: Change = replaced(
 
 ON_CLUSTER: tuple[Control, ...] = (
     control(
-        "keep a node or a place from another tenant by pods and Jobs that hold no GPUs",
+        "keep a node or a place from another tenant by pods and Jobs that hold no GPUs, CPU, memory or pod's place",
         "the memory of the Jobs that the operator made, before a real API server",
         Change(
             "operator/precision_operator/shell/observing/gather.py",

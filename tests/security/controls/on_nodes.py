@@ -4,8 +4,6 @@ Most acts need several protections out at once. Pod Security `restricted`, which
 refuse such pods, so that it is out too.
 """
 
-from __future__ import annotations
-
 from tests.security.controls.control import Change, Control, control, replaced
 from tests.security.controls.of_tenants import MANIFEST
 from tests.security.controls.on_cluster import AGENTS_ARE_ADMINS

@@ -3,8 +3,6 @@
 It writes JSON to the file that the environment variable CONTROLS_RECORD names.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

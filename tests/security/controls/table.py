@@ -1,7 +1,5 @@
 """All controls, in the order of docs/security.md, and then those of rules that it does not claim."""
 
-from __future__ import annotations
-
 from tests.security.controls.of_agents import AGENT, READERS
 from tests.security.controls.of_rules import RULES
 from tests.security.controls.of_tenants import TENANT

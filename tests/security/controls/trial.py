@@ -1,7 +1,5 @@
 """Takes a control's protection out of a copy of the tree, and runs its tests there."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

@@ -4,8 +4,6 @@ nvidia-ml-py loads `libnvidia-ml.so.1` by its bare name, once a process: so what
 own, with the library's folder in front of the loader's path.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -4,8 +4,6 @@ The clock moves only when the sampler waits, and takes the library's time with i
 With `late`, every tenth wait takes that many seconds too long, as on a machine that is short of processors.
 """
 
-from __future__ import annotations
-
 import ctypes
 import json
 import sys

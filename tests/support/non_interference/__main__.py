@@ -5,8 +5,6 @@
 Prints what was drawn, and the worlds in which something of another namespace differs; exit code 1 where there is one.
 """
 
-from __future__ import annotations
-
 import argparse
 import logging
 import sys

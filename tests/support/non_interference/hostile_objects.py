@@ -9,8 +9,6 @@ node and priority, and what it got there of its requests and claims; and each po
 what the scheduler reads of it. What a shadow holds is counted here, from what was drawn: not as the product reads it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -77,7 +75,7 @@ class Hostile:
     """Node by UID of the Jobs that the leader has made for it."""
     kinds: set[str] = field(default_factory=set)
 
-    def shadow(self, offered: Mapping[str, Container[str]]) -> Hostile:
+    def shadow(self, offered: Mapping[str, Container[str]]) -> "Hostile":
         """The pods that are left when nobody believes what an object says; `offered` are resources by node."""
         kept = [pod for pod in self.pods if _is_bound(pod) or _waits(pod)]
         return Hostile(pods=[self._got(_shadow(pod), offered) for pod in kept], claims=self.claims)

@@ -1,7 +1,5 @@
 """A tenant whose pods wait for claimed GPUs and come and go as it likes: how many agents are ended for them in vain."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from random import Random

@@ -3,8 +3,6 @@
 Statuses, manifests, reports and events are compared as they lie in the API server, with every time left out.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

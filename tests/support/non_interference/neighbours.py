@@ -1,7 +1,5 @@
 """Worlds of other namespaces, beside which a tenant lives: every situation in turn, and random worlds of two."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from random import Random
 from typing import Any

@@ -1,10 +1,8 @@
 """Tenants that share a fleet, over hours in memory: who starts when, beside one whose agents never come to their end.
 
-Steps of two minutes: the operator's plan is carried out, then Kueue, Job controller, scheduler and kubelet do theirs.
+Steps of a minute: the operator's plan is carried out, then Kueue, Job controller, scheduler and kubelet do theirs.
 The operator remembers the Jobs that it has created, as a running one does.
 """
-
-from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
@@ -16,10 +14,10 @@ from typing import Any, Literal
 
 from precision_api.facts.grouping import grouped
 from precision_operator.core.attempts.actions import Close, Collect, Drop, Start, Withdraw
+from precision_operator.core.observe import observed as looked
 from precision_operator.core.observe.clock import format_time
 from precision_operator.core.observe.fleet_limits import FleetLimits
-from precision_operator.core.observe.observed import JobView, Observed, Occupancy, PodView, ProfileView, ReportView
-from precision_operator.core.observe.tenants import fruitless_turns, holding, waiting_jobs
+from precision_operator.core.observe.tenants import held_nodes, holding, time_in_vain, waiting_jobs
 from precision_operator.core.observe.views import job_view, report_view
 from precision_operator.core.plan import Plan, plan
 from precision_operator.core.results import ingest
@@ -27,12 +25,11 @@ from precision_operator.core.results.endings import NoResult
 from tests.support.non_interference.hostile_objects import TENANT
 from tests.support.world import IDLE, MINUTE, NOW, SETTINGS, measured, nodes, pod, profile
 
-Behaviour = Literal["runs", "queued", "unschedulable", "unpullable", "endless", "remade"]
-NEVER_BOUND: tuple[Behaviour, ...] = ("queued", "unschedulable", "remade")
+Behaviour = Literal["runs", "queued", "unschedulable", "unpullable", "endless", "remade", "fleeting"]
+NEVER_BOUND: tuple[Behaviour, ...] = ("queued", "unschedulable", "remade", "fleeting")
 BOUND: tuple[Behaviour, ...] = ("runs", "unpullable", "endless")
-STEP, RUNS = 2 * MINUTE, 6 * MINUTE
-LATE = 15 * MINUTE + 2 * STEP
-"""Fifteen minutes; each of the two turns of the tenant that cost a place ends at a step."""
+STEP, RUNS = MINUTE, 6 * MINUTE
+LATE = 15 * MINUTE
 SOON: Mapping[Behaviour, timedelta] = {"runs": 15 * MINUTE, "unpullable": 35 * MINUTE, "endless": 35 * MINUTE}
 """How long a namespace may be short of its share: an agent has half an hour to start, and until its deadline to end."""
 NODES_OF = {namespace: tuple(f"{namespace}-{count}" for count in range(9)) for namespace in ("ml", "lab")}
@@ -48,30 +45,34 @@ class SharedFleet:
     """All objects, and when each candidate was started first."""
 
     limits: FleetLimits
-    profiles: tuple[ProfileView, ...]
+    profiles: tuple[looked.ProfileView, ...]
     behaves: Behaviour
     """How the agents of the tenant fare."""
     slow: Mapping[str, timedelta] = field(default_factory=dict)
     """How long after its creation a Job is admitted by its queue, else its pod bound; at once where none is named."""
+    blocked: frozenset[str] = frozenset()
+    """Nodes that take no agents of the others."""
     now: datetime = NOW
-    jobs: dict[str, JobView] = field(default_factory=dict)
+    jobs: dict[str, looked.JobView] = field(default_factory=dict)
     """By UID."""
-    pods: dict[str, PodView] = field(default_factory=dict)
+    pods: dict[str, looked.PodView] = field(default_factory=dict)
     """By the UID of their Job."""
-    reports: dict[tuple[str, str], ReportView] = field(default_factory=dict)
+    reports: dict[tuple[str, str], looked.ReportView] = field(default_factory=dict)
     """By UID of profile and node."""
     starts: dict[tuple[str, str], datetime] = field(default_factory=dict)
     """By UID of profile and node."""
-    fruitless: dict[str, tuple[datetime, ...]] = field(default_factory=dict)
-    waited: dict[str, JobView] = field(default_factory=dict)
+    vain: dict[str, looked.Vain] = field(default_factory=dict)
+    waited: dict[str, looked.JobView] = field(default_factory=dict)
     """What the operator remembers of turns."""
+    kept: timedelta = timedelta()
+    """For how long the tenant had a node or a place without a pod while others waited for one."""
     serial: int = 0
 
-    def observed(self) -> Observed:
+    def observed(self) -> looked.Observed:
         """What the operator sees; it has looked at every node."""
         holders = {pod.node_name: pod for pod in self.pods.values() if pod.live and pod.scheduled_at is not None}
-        busy = {name: Occupancy(f"{holder.namespace}/{holder.name}", 8) for name, holder in holders.items()}
-        seen = Observed(
+        busy = {name: looked.Occupancy(f"{holder.namespace}/{holder.name}", 8) for name, holder in holders.items()}
+        seen = looked.Observed(
             now=self.now,
             settings=replace(SETTINGS, fleet_limits=self.limits),
             profiles=self.profiles,
@@ -83,13 +84,15 @@ class SharedFleet:
             queues={(profile.namespace, QUEUE): True for profile in self.profiles},
             own_jobs={uid: item.node_name for uid, item in (*self.pods.items(), *self.jobs.items())},
         )
-        self.fruitless = fruitless_turns(self.fruitless, self.waited, seen)
+        self.vain = time_in_vain(self.vain, self.waited, seen)
         self.waited = waiting_jobs(seen)
-        return replace(seen, fruitless=self.fruitless)
+        return replace(seen, vain=self.vain)
 
     def step(self) -> Plan:
         """The operator's turn, then everybody else's."""
-        decided = plan(self.observed())
+        seen = self.observed()
+        decided = plan(seen)
+        self.kept += STEP if self._keeps(seen, decided) else timedelta()
         for action in sorted(decided.actions, key=lambda action: isinstance(action, Start)):
             self._act(action)
         self._run()
@@ -99,6 +102,15 @@ class SharedFleet:
     def agents(self) -> Counter[str]:
         """Jobs that are not over, by namespace."""
         return Counter(job.namespace for job in self.jobs.values() if job.live)
+
+    def _keeps(self, seen: looked.Observed, decided: Plan) -> bool:
+        held = held_nodes(seen).keys() & waiting_jobs(seen).keys()
+        starts = (action for action in decided.actions if isinstance(action, Start))
+        has = any(self.jobs[uid].namespace == TENANT for uid in held) or any(
+            s.profile.namespace == TENANT for s in starts
+        )
+        others = (item for item in decided.profiles if item.profile.namespace != TENANT)
+        return has and any(state.reason in WAITS for item in others for state in item.node_states)
 
     def _act(self, action: Any) -> None:
         match action:
@@ -118,7 +130,7 @@ class SharedFleet:
         stamps = {"uid": uid, "creationTimestamp": format_time(self.now)}
         view = job_view({**start.job, "metadata": {**start.job["metadata"], **stamps}})
         assert view is not None
-        self.jobs[uid] = view
+        self.jobs[uid] = self.waited[uid] = view
         if start.report is not None:
             body = {**start.report, "metadata": {**start.report["metadata"], "uid": f"uid-{self.serial}-report"}}
             report = report_view(body)
@@ -153,6 +165,9 @@ class SharedFleet:
             is_up = self.now - job.created >= self.slow.get(job.namespace, timedelta())
             if job.suspended and is_up and fares != "queued":
                 self.jobs[uid] = job = replace(job, suspended=False, active_since=self.now)
+            if fares == "fleeting":
+                self._end(uid)  # by its tenant
+                continue
             is_bound = uid in self.pods and self.pods[uid].scheduled_at is not None
             if job.live and not job.suspended and not is_bound:
                 self.pods[uid] = self._pod(job, fares if is_up else "unschedulable")
@@ -160,7 +175,8 @@ class SharedFleet:
     def _fares(self, namespace: str) -> Behaviour:
         return self.behaves if namespace == TENANT else "runs"
 
-    def _pod(self, job: JobView, fares: Behaviour) -> PodView:
+    def _pod(self, job: looked.JobView, fares: Behaviour) -> looked.PodView:
+        fares = "unschedulable" if job.namespace != TENANT and job.node_name in self.blocked else fares
         taken = {pod.node_name for pod in self.pods.values() if pod.scheduled_at is not None and pod.live}
         if job.node_name in taken or fares == "unschedulable":
             return pod(job, "Pending", unschedulable="0/4 nodes are available", **UNBOUND)
@@ -171,13 +187,14 @@ class SharedFleet:
         return pod(job, phase, gpus=8, scheduled_at=self.now, started_at=started)
 
 
+WAITS = ("FleetLimitReached", "MeasuredByAnotherProfile")
 WITHOUT_GPUS = tuple(f"cpu-{count}" for count in range(9))
 """Where a tenant makes the pods of its Jobs anew by hand, which stay when these go."""
 UNBOUND: dict[str, Any] = {"node_name": "", "holds_gpus": False}
 
 
-def fleet(seed: str, behaves: Behaviour, with_tenant: bool) -> SharedFleet:
-    """Two namespaces that want their nodes measured, and a tenant that always wants all of them."""
+def fleet(seed: str, behaves: Behaviour, with_tenant: bool, max_age: str = "30d") -> SharedFleet:
+    """Two namespaces that want their nodes measured, again at that age, and a tenant that always wants all of them."""
     rng = Random(seed)
     others = [
         profile(
@@ -185,6 +202,7 @@ def fleet(seed: str, behaves: Behaviour, with_tenant: bool) -> SharedFleet:
             namespace=namespace,
             target={"nodeNames": [*names]},
             rollout={"maxConcurrent": rng.choice([1, 2, 10])},
+            schedule={"maxAge": max_age},
             agent={"queueName": QUEUE} if rng.random() < 0.2 else {},
         )
         for namespace, names in NODES_OF.items()
@@ -246,34 +264,64 @@ class Slow:
         return Counter({name: self.nodes - done[name] for name in self.waits if done[name] < self.nodes})
 
 
-def starts(shared: SharedFleet, steps: int) -> dict[str, list[datetime]]:
-    """When candidates of other namespaces were started first, in order, by namespace."""
+def with_blocked_nodes(cap: int, blocked: int, with_tenant: bool) -> SharedFleet:
+    """A namespace of whose ten nodes the first ones take no agents; a tenant wants all of these, and its agents run."""
+    names, at_once = [*NODES[:10]], {"maxConcurrent": 10}
+    ours = profile("ml", namespace="ml", target={"nodeNames": names}, rollout=at_once)
+    old, again = NOW - timedelta(days=9), {"maxAge": "1s"}
+    tenant = profile("evil", namespace=TENANT, created=old, rollout=at_once, schedule=again)
+    profiles = (ours, tenant) if with_tenant else (ours,)
+    return SharedFleet(FleetLimits(max_concurrent=cap), profiles, "runs", blocked=frozenset(names[:blocked]))
+
+
+def first_start_on_free_nodes(shared: SharedFleet, new_leader: int = 0, steps: int = 60) -> timedelta:
+    """After how long; `new_leader` is the step at which one without any memory takes over."""
+    blocked = {f"uid-{name}" for name in shared.blocked}
+    for step in range(steps):
+        if step == new_leader:
+            shared.vain, shared.waited = {}, {}
+        shared.step()
+        if any(owner == "uid-ml" and node not in blocked for owner, node in shared.starts):
+            break
+    return shared.now - STEP - NOW
+
+
+def starts(shared: SharedFleet, steps: int) -> list[datetime]:
+    """When candidates of other namespaces were started first, in order."""
     for _ in range(steps):
         shared.step()
-    homes = {profile.uid: profile.namespace for profile in shared.profiles}
-    begun = grouped((homes[profile], at) for (profile, _), at in shared.starts.items())
-    return {namespace: sorted(times) for namespace, times in begun.items() if namespace != TENANT}
+    theirs = {profile.uid for profile in shared.profiles if profile.namespace != TENANT}
+    return sorted(at for (profile, _), at in shared.starts.items() if profile in theirs)
 
 
-def late(alone: SharedFleet, beside: SharedFleet, steps: int = 60) -> list[str]:
+def late(alone: SharedFleet, beside: SharedFleet, steps: int = 120) -> list[str]:
     """Starts of other namespaces that come more than fifteen minutes later beside the tenant, or never.
 
-    The first start of a namespace is held against its first without the tenant, the second against the second.
+    The first start of all is held against the first without the tenant, the second against the second: which namespace
+    goes first hangs on who has the fewest agents when a place is free.
     """
-    end, started = NOW + steps * STEP, starts(beside, steps)
-    pairs = [
-        (namespace, count, at, later)
-        for namespace, times in starts(alone, steps).items()
-        for count, (at, later) in enumerate(zip_longest(times, started.get(namespace, ()), fillvalue=end))
-    ]
-    return [f"{namespace} {count}: {at - NOW} and {later - NOW}" for namespace, count, at, later in pairs
-            if at + LATE < later]  # fmt: skip
+    end = NOW + steps * STEP
+    pairs = enumerate(zip_longest(starts(alone, steps), starts(beside, steps), fillvalue=end))
+    return [f"{count}: {at - NOW} and {later - NOW}" for count, (at, later) in pairs if at + LATE < later]
 
 
-def longest_short_of_its_share(seed: str, behaves: Behaviour, steps: int = 60) -> timedelta:
+def kept(seed: str, behaves: Behaviour, steps: int) -> timedelta:
+    """For how long the tenant had a node or a place without a pod while others, who always want more, waited."""
+    shared = fleet(seed, behaves, True, "1s")
+    for _ in range(steps):
+        shared.step()
+    return shared.kept
+
+
+def longest_short_of_its_share(seed: str, behaves: Behaviour, steps: int = 120) -> timedelta:
     """How long a namespace waits for the fleet's cap with fewer agents than its share of it, at most."""
     shared = fleet(seed, behaves, True)
     shared.limits = FleetLimits(max_concurrent=Random(f"{seed}/cap").choice([3, 4]))
+    return longest_short(shared, steps)
+
+
+def longest_short(shared: SharedFleet, steps: int) -> timedelta:
+    """As `longest_short_of_its_share`."""
     share = (shared.limits.max_concurrent or 0) // len({profile.namespace for profile in shared.profiles})
     since: dict[str, datetime] = {}
     longest = timedelta()

@@ -1,7 +1,5 @@
 """Whether what a tenant makes changes anything for others: the same world with its objects, and with their shadow."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,7 +8,7 @@ from random import Random
 from typing import Any, TypeVar
 
 from precision_operator.core.attempts.actions import Action, Close, Collect, Drop, Start, Withdraw
-from precision_operator.core.observe.claims import claimed_gpus
+from precision_operator.core.observe.claims import claim_keys, claimed_gpus
 from precision_operator.core.observe.observed import Observed, Occupancy
 from precision_operator.core.observe.pod_requests import NOTHING, Requests
 from precision_operator.core.observe.tenants import holding, pods_within_namespace, within_namespace
@@ -21,16 +19,7 @@ from precision_operator.core.results.ingest import status_json
 from precision_operator.core.status.events import notes
 from precision_operator.core.status.profile_status import profile_status, status_before
 from precision_operator.core.status.why import why
-from tests.support.non_interference.hostile_objects import (
-    NEVER_MADE,
-    TENANT,
-    Device,
-    Hostile,
-    Raw,
-    Tenant,
-    Victims,
-    offers,
-)
+from tests.support.non_interference import hostile_objects as hostile
 from tests.support.non_interference.neighbours import neighbours
 from tests.support.world import MINUTE
 
@@ -57,8 +46,8 @@ def check(numbers: Iterable[int]) -> Drawn:
     for number in numbers:
         rng = Random(f"{SEED}/{number}")
         others = neighbours(rng, number)
-        objects = Tenant(rng, victims(others)).objects()
-        offered = offers(others.nodes.values())
+        objects = hostile.Tenant(rng, victims(others)).objects()
+        offered = hostile.offers(others.nodes.values())
         shadow = objects.shadow(offered)
         seen = {
             "objects": of_others(beside(others, objects, partial(_read, objects, offered))),
@@ -89,9 +78,9 @@ def _reasons(seen: Mapping[str, Sequence[Any]]) -> set[str]:
     return said - {None, ""}
 
 
-def victims(others: Observed) -> Victims:
+def victims(others: Observed) -> hostile.Victims:
     """What a tenant could learn of them."""
-    return Victims(
+    return hostile.Victims(
         now=others.now,
         nodes={uid: str(node["metadata"]["name"]) for uid, node in others.nodes.items()},
         profiles={profile.uid: profile.key for profile in others.profiles},
@@ -99,15 +88,14 @@ def victims(others: Observed) -> Victims:
     )
 
 
-def beside(others: Observed, tenant: Hostile, here: Callable[[str], Occupancy]) -> Observed:
+def beside(others: Observed, tenant: hostile.Hostile, here: Callable[[str], Occupancy]) -> Observed:
     """The world of others with a tenant's objects in it, as the operator reads it; `here` is what they hold by node."""
     profiles = (*others.profiles, *_views(profile_view, tenant.profiles))
     homes = {profile.uid: profile.namespace for profile in profiles}
     every_job = (*others.jobs, *_views(job_view, tenant.jobs))
     jobs = within_namespace(every_job, homes)
     job_homes = {job.uid: job.namespace for job in every_job}
-    claims = {(TENANT, name): device for name, device in tenant.claims.items()}
-    claimed = {raw["metadata"]["uid"] for raw in tenant.pods if _has_claimed(raw, claims)}
+    claimed = {raw["metadata"]["uid"] for raw in tenant.pods if _has_claimed(raw, tenant)}
     theirs = holding(_views(pod_view, tenant.pods), others.nodes.values(), claimed)
     waits = tuple(_waiting(raw, others) for raw in tenant.pods if could_be_helped(raw))
     return replace(
@@ -122,7 +110,7 @@ def beside(others: Observed, tenant: Hostile, here: Callable[[str], Occupancy]) 
     )
 
 
-def _views(view: Callable[[Raw], T | None], raws: Sequence[Raw]) -> Iterator[T]:
+def _views(view: Callable[[hostile.Raw], T | None], raws: Sequence[hostile.Raw]) -> Iterator[T]:
     """What can be read of the objects that a watch by label shows."""
     for raw in raws:
         try:
@@ -133,24 +121,24 @@ def _views(view: Callable[[Raw], T | None], raws: Sequence[Raw]) -> Iterator[T]:
             yield read
 
 
-def _waiting(raw: Raw, others: Observed) -> WaitingPod:
+def _waiting(raw: hostile.Raw, others: Observed) -> WaitingPod:
     return waiting_pod(raw, int(raw["metadata"]["uid"].rpartition("-")[2]) % 9, others.now - MINUTE)
 
 
-def _has_claimed(raw: Raw, devices: Mapping[tuple[str, str], Device]) -> bool:
+def _has_claimed(raw: hostile.Raw, tenant: hostile.Hostile) -> bool:
     node = raw["spec"].get("nodeName")
-    claims = {key: claimed_gpus(device.claim, node) for key, device in devices.items()}
-    return occupancy([raw], claims | {(TENANT, NEVER_MADE): frozenset()}, ()).holder is not None
+    return _read(replace(tenant, pods=[raw]), {node: ()}, node).holder is not None
 
 
-def _read(tenant: Hostile, offered: Mapping[str, Container[str]], node: str) -> Occupancy:
+def _read(tenant: hostile.Hostile, offered: Mapping[str, Container[str]], node: str) -> Occupancy:
     """What the product finds that the tenant's pods hold of a node."""
-    claims = {(TENANT, name): claimed_gpus(device.claim, node) for name, device in tenant.claims.items()}
+    made = {name: claimed_gpus(device.claim, node) for name, device in tenant.claims.items()}
+    made[hostile.NEVER_MADE] = frozenset()
     pods = [raw for raw in tenant.pods if raw["spec"].get("nodeName") == node]
-    return occupancy(pods, claims | {(TENANT, NEVER_MADE): frozenset()}, offered.get(node))
+    return occupancy(pods, {key: made.get(key[2]) for pod in pods for key in claim_keys(pod)}, offered.get(node))
 
 
-def _counted(shadow: Hostile, node: str) -> Occupancy:
+def _counted(shadow: hostile.Hostile, node: str) -> Occupancy:
     """What the shadow holds there, counted without the product."""
     holder, gpus, cpu_millis = shadow.holds(node)
     return Occupancy(holder, gpus, Requests(cpu_millis))
@@ -166,7 +154,7 @@ def _together(before: Occupancy, here: Occupancy) -> Occupancy:
 def of_others(seen: Observed) -> Mapping[str, list[Any]]:
     """All that is decided and said of other namespaces: actions, node states, statuses, events, and answers to why."""
     decided = plan(seen)
-    others = [item for item in decided.profiles if item.profile.namespace != TENANT]
+    others = [item for item in decided.profiles if item.profile.namespace != hostile.TENANT]
     states, statuses = [], []
     for item in others:
         states += [
@@ -176,7 +164,7 @@ def of_others(seen: Observed) -> Mapping[str, list[Any]]:
         status = profile_status(item, seen.now, len(seen.nodes))
         statuses.append((item.profile.key, status_json(status), notes(status_before(item), status)))
     return {
-        "actions": [action for action in decided.actions if _namespace(action) != TENANT],
+        "actions": [action for action in decided.actions if _namespace(action) != hostile.TENANT],
         "states": states,
         "statuses": statuses,
         "why": list(_answers(decided, seen)),
@@ -185,10 +173,10 @@ def of_others(seen: Observed) -> Mapping[str, list[Any]]:
 
 def _answers(decided: Plan, seen: Observed) -> Iterator[object]:
     there = [str(node["metadata"]["name"]) for node in seen.nodes.values()]
-    left = [item.node_name for item in (*seen.jobs, *seen.reports) if item.namespace != TENANT]
+    left = [item.node_name for item in (*seen.jobs, *seen.reports) if item.namespace != hostile.TENANT]
     for node in dict.fromkeys([*there, *left]):
         for answer in why(decided, seen, node):
-            if answer.profile.namespace != TENANT:
+            if answer.profile.namespace != hostile.TENANT:
                 yield answer
 
 

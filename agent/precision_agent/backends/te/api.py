@@ -1,7 +1,5 @@
 """Transformer Engine by one set of names, whatever its version; who lacks a name or a parameter is refused, by name."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import logging

@@ -1,7 +1,5 @@
 """What is trained, out of the request."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from precision_agent.backends.te.api import Api, absent_part

@@ -1,7 +1,5 @@
 """How big things are made: rotations against the cache, depth of the short model, order of what is given up. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

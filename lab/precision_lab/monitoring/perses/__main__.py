@@ -3,8 +3,6 @@
 `python -m precision_lab.monitoring.perses DIR PROMETHEUS PORT [POOL ...]`: the pools get panels of their own.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import AsyncIterator, Sequence

@@ -1,7 +1,5 @@
 """Builds the page that draws dashboards, by npm from its lock file, into the user's cache."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

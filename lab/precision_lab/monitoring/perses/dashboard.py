@@ -5,8 +5,6 @@ tables show values as they come, so they are rounded in the expression, and colo
 whichever column it stands in. Its stats show numbers without their names, so a stat of named values becomes a table.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -225,16 +223,12 @@ def _options(panel: Panel) -> dict[str, Any]:
         "palette": {"mode": "categorical"},
     }
     legend = {"position": "bottom" if panel.size[0] <= NARROW else "right", "mode": "list", "size": "medium"}
-    line_colours = {"querySettings": _query_colours(panel)} if panel.colours else {}
-    return {"legend": legend, "yAxis": axis, "visual": {**visual, "connectNulls": False}, **limits, **line_colours}
-
-
-def _query_colours(panel: Panel) -> list[dict[str, Any]]:
-    lines = [line for _ in panel.queries for line in panel.colours]
-    return [
+    colours = [
         {"queryIndex": at, "colorMode": "fixed", "colorValue": LINES.get(line.colour, line.colour)}
-        for at, line in enumerate(lines)
+        for at, line in enumerate(line for _ in panel.queries for line in panel.colours)
     ]
+    line_colours = {"querySettings": colours} if panel.colours else {}
+    return {"legend": legend, "yAxis": axis, "visual": {**visual, "connectNulls": False}, **limits, **line_colours}
 
 
 def _table(panel: Panel) -> dict[str, Any]:

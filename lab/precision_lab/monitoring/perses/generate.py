@@ -1,7 +1,5 @@
 """Writes the dashboards as Perses' files: `python -m precision_lab.monitoring.perses.generate [--check]`."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from pathlib import Path

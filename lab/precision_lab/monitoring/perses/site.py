@@ -1,7 +1,5 @@
 """Starts the server that draws dashboards, as one of the lab's processes."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from pathlib import Path

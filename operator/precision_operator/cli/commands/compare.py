@@ -1,7 +1,5 @@
 """`kubectl precision compare A B`: was the new driver good? Which pool is faster? With intervals, in plain words."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,13 +7,14 @@ from typing import Annotated, Any
 import typer
 from pydantic.alias_generators import to_camel
 
+from precision_api.facts.plain_text import three_digits
 from precision_operator.cli.codes import NO_ANSWER, SLOWER
 from precision_operator.cli.compare_words import ratio_text, verdict
 from precision_operator.cli.failure import end, fail, note
 from precision_operator.cli.object_ref import resolve_name
 from precision_operator.cli.operands import OPERANDS, full_name, names_of, saved_side, side_of
 from precision_operator.cli.options import FormOf, Namespace, OfProfile, Reach, Selector, asks_cluster
-from precision_operator.cli.output import OutputFormat, as_columns, printed
+from precision_operator.cli.output import OutputFormat, as_columns, printed, wrapped
 from precision_operator.cli.terminal import say
 from precision_operator.core.observe.observed import ReportView
 from precision_operator.core.results.compare import Comparison, ComparisonRow, Refused, compare
@@ -67,8 +66,7 @@ def _sides(
     except ValueError as error:
         fail(str(error))
     asked_for = [name for name in names if name not in saved]
-    live = _live(asked_for, namespace, profile, selector, reach) if asked_for else {}
-    sides = saved | live
+    sides = saved | (_live(asked_for, namespace, profile, selector, reach) if asked_for else {})
     return sides[names[0]], sides[names[1]]
 
 
@@ -119,7 +117,12 @@ def _document(comparison: Comparison) -> dict[str, Any]:
         "data": {"a": comparison.data[0], "b": comparison.data[1]},
         "verdict": list(verdict(comparison)),
         "recipes": [
-            {"recipe": row.recipe, "tokensPerSecond": _ratio(row.rate), "tokensPerJoule": _ratio(row.tokens_per_joule)}
+            {
+                "recipe": row.recipe,
+                "teraflopsPerGPU": dict(zip("ab", row.teraflops_per_gpu, strict=True)),
+                "tokensPerSecond": _ratio(row.rate),
+                "tokensPerJoule": _ratio(row.tokens_per_joule),
+            }
             for row in comparison.rows
         ],
         "notes": list(comparison.notes),
@@ -147,11 +150,16 @@ def _flat(row: ComparisonRow) -> list[dict[str, Any]]:
 
 
 def _text(comparison: Comparison, wide: bool) -> str:
-    said = "\n".join(verdict(comparison))
+    said = wrapped("\n".join(verdict(comparison)), 2)
     if not comparison.rows:
         return said
     rows = [
-        {"recipe": row.title, "tokens/s": ratio_text(row.rate), "tokens/J": ratio_text(row.tokens_per_joule)}
+        {
+            "recipe": row.title,
+            "TFLOP/s/GPU": " -> ".join(three_digits(rate) if rate else "-" for rate in row.teraflops_per_gpu),
+            "tokens/s": ratio_text(row.rate),
+            "tokens/J": ratio_text(row.tokens_per_joule),
+        }
         | (
             {"nodes": row.rate.nodes, "nodes with power": row.tokens_per_joule.nodes if row.tokens_per_joule else 0}
             if wide
@@ -159,4 +167,4 @@ def _text(comparison: Comparison, wide: bool) -> str:
         )
         for row in comparison.rows
     ]
-    return f"{said}\n\n{as_columns(rows)}"
+    return f"{said}\n\n{as_columns(rows, () if wide else ('tokens/J', 'tokens/s', 'recipe'))}"

@@ -1,7 +1,5 @@
 """`kubectl precision dry-run`: what a profile would do to each node now, and why, without doing it."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -12,13 +10,13 @@ from typing import Annotated, Any
 import typer
 
 from precision_api.facts.names import LABEL_ATTEMPT
-from precision_api.facts.plain_text import shortened
+from precision_api.facts.plain_text import number_of
 from precision_api.kinds.profile import ProfileSpec
 from precision_operator.cli.allowed import strictly
 from precision_operator.cli.columns import Column, Columns, as_cells, as_row, keys
 from precision_operator.cli.failure import did_you_mean, fail, note, sentences
 from precision_operator.cli.options import FormOf, Namespace, Reach, asks_cluster, seconds_of
-from precision_operator.cli.output import WIDTH, OutputFormat, as_columns, printed
+from precision_operator.cli.output import OutputFormat, as_columns, printed
 from precision_operator.cli.saved import read, saved_nodes, saved_profile
 from precision_operator.cli.terminal import say
 from precision_operator.core.attempts.actions import Close, Start
@@ -43,8 +41,6 @@ COLUMNS: Columns[Mapping[str, Any]] = (
     *(Column(header=name, wide=True) for name in ("product", "gpus", "by", "pool", "due")),
     *(Column(name, header=name) for name in ("decision", "reason", "message")),
 )
-_LEAST = 40
-"""Characters of a message that the table shows at least; -o wide shows all."""
 
 DECISIONS: Mapping[Kind, str] = {
     "running": "run",
@@ -266,10 +262,7 @@ def _table(rows: Sequence[Mapping[str, Any]], wide: bool) -> str:
     if not rows:
         return "There are no nodes."
     cells = [as_cells(COLUMNS, row, wide) for row in rows]
-    if not wide:
-        header, *_ = as_columns([row | {"message": ""} for row in cells]).splitlines()
-        left = max(_LEAST, WIDTH - header.index("MESSAGE"))
-        cells = [row | {"message": shortened(row["message"], left)} for row in cells]
     counts = Counter(row["decision"] for row in rows)
     parts = [f"{counts[word]} {word}" for word in dict.fromkeys((*DECISIONS.values(), GONE)) if counts[word]]
-    return f"{as_columns(cells)}\n\n{len(rows)} nodes: {', '.join(parts)}"
+    body = as_columns(cells, *(() if wide else (("message",), ("node",))))
+    return f"{body}\n\n{number_of(len(rows), 'node')}: {', '.join(parts)}"

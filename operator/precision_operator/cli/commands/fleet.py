@@ -1,7 +1,5 @@
 """`kubectl precision fleet`: what the planner needs of a cluster, for a file that plans can be made from anywhere."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -39,10 +37,7 @@ def fleet(
         )
     table = rows(measured)
     if not table and output in (OutputFormat.TABLE, OutputFormat.WIDE, OutputFormat.CSV):
-        end(
-            NO_ANSWER,
-            "no report has a training rate: see what failed with kubectl precision nodes, and measure again",
-        )
+        end(NO_ANSWER, "no report has a training rate: see what failed with kubectl precision nodes, and measure again")
     cells = [as_cells(COLUMNS, row) for row in table]
     say(printed(saved(measured), output, lambda _: as_columns(cells), table, keys(COLUMNS)))
 

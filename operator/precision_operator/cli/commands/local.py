@@ -1,7 +1,5 @@
 """Commands that need no cluster, by the precision-agent program of this machine: `run --local` and `verify-trace`."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys
@@ -51,16 +49,11 @@ def verify_trace(context: typer.Context) -> None:
 
 def _hand_over(arguments: Sequence[str]) -> NoReturn:
     """Ends as the agent's program does with these arguments."""
-    program = found_program()
+    beside = Path(sys.executable).parent / PROGRAM  # where this one's Python is, else on PATH
+    program = str(beside) if beside.is_file() else shutil.which(PROGRAM)
     if program is None:
         end(NO_PROGRAM, f"the program {PROGRAM} is not installed here: {INSTALL}")
     raise typer.Exit(executed([program, *arguments]))
-
-
-def found_program() -> str | None:
-    """The agent's program: beside this one's Python, or on PATH; None where it is not installed."""
-    beside = Path(sys.executable).parent / PROGRAM
-    return str(beside) if beside.is_file() else shutil.which(PROGRAM)
 
 
 def executed(command: Sequence[str]) -> int:

@@ -1,7 +1,5 @@
 """`kubectl precision nodes`: every node with a report, its figures, and how it compares with its peers."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from precision_api.facts.plain_text import number_of
+from precision_api.facts.recipes import recipe_text, risks_of
 from precision_api.kinds.report import ReportStatus
 from precision_operator.cli.codes import NO_ANSWER
 from precision_operator.cli.columns import Column, Columns, OutputRow, as_cells, as_row, figure, keys
@@ -19,7 +19,7 @@ from precision_operator.cli.connection_options import ask_cluster, count_of
 from precision_operator.cli.failure import end, note
 from precision_operator.cli.gathering import Seen, gathered_fleet
 from precision_operator.cli.options import AllNamespaces, FormOf, Namespace, Reach, Selector, asks_cluster, place_of
-from precision_operator.cli.output import OutputFormat, as_columns, printed
+from precision_operator.cli.output import OutputFormat, as_columns, printed, wrapped
 from precision_operator.cli.results import (
     Results,
     compared_with_peers,
@@ -33,10 +33,11 @@ from precision_operator.cli.results import (
 )
 from precision_operator.cli.terminal import say
 from precision_operator.cluster import Cluster, paths
+from precision_operator.core.observe.clock import short_time
 from precision_operator.core.observe.observed import ProfileView, ReportView
 from precision_operator.core.results.intervals import bounds_text
 from precision_operator.core.results.outliers import Judged
-from precision_operator.core.results.reading import Reading, RecipeRow, best_text, driver_of
+from precision_operator.core.results.reading import Reading, RecipeRow, driver_of
 
 
 class Only(StrEnum):
@@ -92,8 +93,8 @@ _STATES: Mapping[str, str] = {
 """The state of a node without a report, by what `dry-run` calls the decision."""
 _WHERE_SEVERAL = ("namespace", "profile", "pool")
 """Columns that a table has only where they tell rows apart; -o wide has them always."""
-_FOLDS = (("notes", "pool", "namespace", "profile"), ("node",))
-"""Columns that go on in the next line where a table is too wide, in this order, and that of last resort."""
+_FOLDS = (("notes", "best", "pool", "namespace", "profile"), ("node",), ("pool",))
+"""Columns that go on in the next line where a table is too wide, that of last resort, and what few characters drop."""
 
 
 @asks_cluster
@@ -146,10 +147,7 @@ def _chosen(fleet: Results, only: str | None) -> list[ProfileView]:
     """The profiles that are shown, one or all; ends the command where there is none."""
     profiles = [profile_named(fleet, only)] if only is not None else sorted(fleet.profiles, key=lambda view: view.key)
     if not profiles:
-        end(
-            NO_ANSWER,
-            f"there is no profile{fleet.where}, so no node is measured. Create one: kubectl explain pp.spec",
-        )
+        end(NO_ANSWER, f"there is no profile{fleet.where}, so no node is measured. Create one: kubectl explain pp.spec")
     return profiles
 
 
@@ -168,7 +166,8 @@ def with_every_node(
             now = states.get(decided["node"]) if decided["reason"] == WOULD_START else None
             base = by_place.get(key) or _unreported(profile, decided)
             reason, message = (now.reason, now.message) if now else (decided["reason"], decided["message"])
-            listed.append(base | {"reason": reason, "message": message})
+            until = states[decided["node"]].said.facts.get("at") if reason == "NotDueYet" else None
+            listed.append(base | {"reason": reason, "until": until, "message": message})
     return listed
 
 
@@ -202,7 +201,7 @@ def row(report: ReportView, judged: Judged | None) -> dict[str, Any]:
     return as_row(COLUMNS, _NodeResult(report, report.status or ReportStatus(), reading, judged, reading.best))
 
 
-def _flags(node: _NodeResult) -> list[str]:
+def _flags(node: "_NodeResult") -> list[str]:
     reading, run = node.reading, node.status.run
     losses = sorted({row.loss_verdict.replace("_", " ") for row in reading.rows.values() if not row.learns})
     flags = (
@@ -228,11 +227,13 @@ def _table(chosen: Sequence[dict[str, Any]], every: int, fleet: Results, wide: b
         return f"No node matches (0 of {every}{fleet.where})."
     hidden = {name for name in _WHERE_SEVERAL if not wide and len({row[name] for row in chosen} - {None}) < 2}
     hidden |= {name for name in ("reason", "message") if name not in chosen[0]}
+    hidden |= set() if any(row["verdict"] for row in chosen) else {"verdict"}
     columns = [column for column in COLUMNS if column.header not in hidden]
     body = as_columns([as_cells(columns, row, wide) for row in chosen], *(() if wide else _FOLDS))
     states = ", ".join(f"{count} {state}" for state, count in Counter(row["state"] for row in chosen).most_common())
-    shown = f"{len(chosen)} of {every} nodes" if len(chosen) < every else f"{every} nodes"
-    return f"{body}\n\n{shown}: {states}"
+    shown = (f"{len(chosen)} of " if len(chosen) < every else "") + number_of(every, "node")
+    risks = risks_of((row["best"], row["lastLayersBF16"]) for row in chosen if row["best"])
+    return "\n".join((f"{body}\n\n{shown}: {states}", *map(wrapped, risks)))
 
 
 @dataclass(frozen=True)
@@ -247,17 +248,11 @@ class _NodeResult:
 
 
 def _of_best(read: Callable[[RecipeRow], Any]) -> Callable[[_NodeResult], Any]:
-    """A figure of the node's best recipe."""
     return lambda node: read(node.best) if node.best else None
 
 
-def _gpus_by(node: _NodeResult) -> str | None:
-    hardware = node.status.hardware
-    return (hardware.gpus_by or "plugin") if hardware else None
-
-
 def _best(row: OutputRow) -> str:
-    return best_text(row["best"] or "", row["speedup"], row["lastLayersBF16"])
+    return recipe_text(row["best"], row["speedup"], row["lastLayersBF16"]) if row["best"] else ""
 
 
 def _interval(row: OutputRow) -> str:
@@ -271,13 +266,15 @@ COLUMNS: Columns[_NodeResult] = (
     Column("node", lambda node: node.report.node_name, "node"),
     Column("pool", lambda node: pool_of(node.report) or None, "pool"),
     Column("state", lambda node: node.status.state or "Waiting", "state"),
+    Column("verdict", lambda node: (it := node.reading.acceptance) and it.verdict, "verdict"),
+    Column("verdictReason", lambda node: (it := node.reading.acceptance) and it.reason),
     Column("best", _of_best(lambda best: best.recipe), "best", _best),
     Column("speedup", _of_best(lambda best: best.speedup)),
     Column("speedupLower", _of_best(lambda best: best.speedup_lower)),
     Column("speedupUpper", _of_best(lambda best: best.speedup_upper)),
     Column("lastLayersBF16", _of_best(lambda best: best.last_layers_bf16)),
     Column("teraflopsPerGPU", _of_best(lambda best: best.teraflops_per_gpu)),
-    Column(header="TFLOP/s/GPU", cell=figure("teraflopsPerGPU", ",.4g")),
+    Column(header="TFLOP/s/GPU", cell=figure("teraflopsPerGPU", "#,.4g")),
     Column("tokensPerSecond", _of_best(lambda best: best.tokens_per_second)),
     Column("tokensPerJoule", _of_best(lambda best: best.tokens_per_joule)),
     Column("watts", _of_best(lambda best: best.watts)),
@@ -294,21 +291,24 @@ COLUMNS: Columns[_NodeResult] = (
     Column(header="watts", cell=figure("watts", ",.0f"), wide=True),
     Column(header="reason", wide=True),
     Column(header="message", wide=True),
-    Column("gpusBy", _gpus_by, "GPUs by", wide=True),
+    Column("gpusBy", lambda node: (it := node.status.hardware) and (it.gpus_by or "plugin"), "GPUs by", wide=True),
     Column("driver", lambda node: driver_of(node.report.status), "driver", wide=True),
     Column("data", lambda node: node.reading.data),
     Column("finishedAt", lambda node: finished(node.report) or None, "finished", wide=True),
     Column("report", lambda node: node.report.name, "report", wide=True),
 )
-WITH_REASONS: Columns[Any] = (*COLUMNS, Column("reason"), Column("message"))
+WITH_REASONS: Columns[Any] = (*COLUMNS, *map(Column, ("reason", "until", "message")))
 """Those of --all."""
 
 
 def _notes(row: Mapping[str, Any]) -> Iterator[str]:
     """Why it stands so, what is odd about it, and that nobody measured it."""
     why = row["stale"] or row["attempt"] or row.get("reason")
+    until = f" until {short_time(row['until'])}" if row.get("until") else ""
     if row["state"] not in ("Measured", "Partial") and why and why != row["state"]:
-        yield why
+        yield f"{why}{until}"
+    if row["verdict"] in ("Fail", "Inconclusive"):
+        yield row["verdictReason"]
     yield from row["flags"]
     if row["data"] in ("simulated", "replayed"):
         yield "SIMULATED"

@@ -1,7 +1,5 @@
 """`kubectl precision plan -f plan.yaml`: which pool, which precision, how many GPUs; from a cluster or a file."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -16,7 +14,7 @@ from precision_operator.cli.commands.fleet import fleet_of_cluster
 from precision_operator.cli.connection_options import ask_cluster
 from precision_operator.cli.failure import fail, sentences
 from precision_operator.cli.options import Namespace, Reach, asks_cluster
-from precision_operator.cli.output import FORMS, OutputFormat, as_columns, printed, read_output
+from precision_operator.cli.output import FORMS, OutputFormat, as_columns, printed, read_output, wrapped
 from precision_operator.cli.saved import objects, read
 from precision_operator.cli.terminal import say
 from precision_operator.cluster import Cluster
@@ -39,6 +37,9 @@ ENDS: Mapping[str | None, Code] = {
 _DAYS = ("daysLow", "daysMid", "daysHigh")
 HEADER = (*(field.alias or name for name, field in JobPlan.model_fields.items() if name != "days"), *_DAYS)
 """The columns of a job in CSV: its fields."""
+FOLDS = ("deadline", "recipe", "time", "pool", "job", "TFLOP/s/GPU")
+DROPS = ("mw", "$/mtoken", "mwh")
+"""Columns that a narrow terminal has not; -o wide has them always."""
 PAGE = "html"
 """What -o takes beside the forms of every command."""
 
@@ -135,5 +136,6 @@ def _shown(output: str, answer_status: PlanStatus, answer: PlanAnswer, name: str
 
 def _table(answer_status: PlanStatus, row: Callable[[Any], dict[str, Any]]) -> str:
     first, *more = lines(answer_status)
-    jobs = ["", as_columns([row(job) for job in answer_status.jobs]), ""] if answer_status.jobs else []
-    return "\n".join([first, *jobs, *more])
+    folds = () if row is wide else (FOLDS, (), DROPS)
+    jobs = ["", as_columns([row(job) for job in answer_status.jobs], *folds), ""] if answer_status.jobs else []
+    return "\n".join([wrapped(first), *jobs, *(wrapped(line, 2) for line in more)])

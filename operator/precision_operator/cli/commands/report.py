@@ -1,7 +1,5 @@
 """`kubectl precision report PROFILE|NODE|FILE -o report.html`: one page."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime

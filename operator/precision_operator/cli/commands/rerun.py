@@ -1,7 +1,5 @@
 """`kubectl precision rerun PROFILE|NODE`: asks for a new run, and releases a node from quarantine."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal

@@ -1,9 +1,8 @@
 """`kubectl precision shapes`: what a workload comes to before anything runs: GEMMs, parameters, FLOPs per token."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
+from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -133,11 +132,7 @@ def _profile_workload(path: str) -> dict[str, Any]:
 
 
 HEADER = ("name", "pass", "m", "k", "n", "count", "flops")
-
-
-def _row(gemm: Gemm) -> dict[str, Any]:
-    values = (gemm.name, gemm.pass_, gemm.m, gemm.k, gemm.n, gemm.count, gemm.flops)
-    return dict(zip(HEADER, values, strict=True))
+_VALUES = attrgetter("name", "pass_", "m", "k", "n", "count", "flops")
 
 
 def _document(resolved: ResolvedWorkload) -> dict[str, Any]:
@@ -151,7 +146,7 @@ def _document(resolved: ResolvedWorkload) -> dict[str, Any]:
         "tokensPerMicroBatch": resolved.tokens_per_micro_batch,
         "tensorParallel": resolved.workload.tensor_parallel,
         "expertParallel": resolved.workload.expert_parallel,
-        "gemms": [_row(gemm) for gemm in resolved.gemms],
+        "gemms": [dict(zip(HEADER, _VALUES(gemm), strict=True)) for gemm in resolved.gemms],
         "parameters": {
             "total": counted.total,
             "active": counted.active,

@@ -1,7 +1,5 @@
 """`kubectl precision status`: how far each profile has come, what it found, and what it waits for."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,27 +7,28 @@ from typing import Annotated, Any
 
 import typer
 
+from precision_api.facts.plain_text import number_of, three_digits
 from precision_api.facts.plain_text import plain as without_controls
-from precision_api.facts.plain_text import three_digits
-from precision_api.facts.recipes import risk_of
+from precision_api.facts.recipes import Recipe, recipe_text, risk_of, risks_of
 from precision_api.kinds.profile import PoolStatus, ProfileStatus
 from precision_operator.cli.columns import Column, Columns, OutputRow, as_cells, as_row, figure, keys
 from precision_operator.cli.commands.why import unserved
 from precision_operator.cli.connection_options import ask_cluster
 from precision_operator.cli.failure import fail, no_profile
 from precision_operator.cli.options import AllNamespaces, FormOf, Namespace, Reach, asks_cluster, place_of, seconds_of
-from precision_operator.cli.output import OutputFormat, as_columns, printed
+from precision_operator.cli.output import OutputFormat, as_columns, printed, wrapped
 from precision_operator.cli.pool_recipes import PoolRecipes, read_pool_recipes, recipes_table
 from precision_operator.cli.results import status_of
 from precision_operator.cluster import Cluster, paths
+from precision_operator.core.observe.clock import short_time
 from precision_operator.core.observe.observed import ProfileView
 from precision_operator.core.observe.views import profile_view
-from precision_operator.core.results.reading import best_text, number
+from precision_operator.core.results.reading import number
 
 _PER_JOULE = ("tokensPerJouleP10", "tokensPerJoule", "tokensPerJouleP90")
 _FIGURES = ("teraflopsPerGPU", "speedup", "tokensPerSecond", *_PER_JOULE, "watts")
-_FOLDS = (("waits for", "namespace"), ("profile",))
-"""Columns that go on in the next line where a table is too wide, in this order, and that of last resort."""
+_FOLDS = (("waits for", "namespace", "best"), ("profile",))
+"""Columns that go on in the next line where a table is too wide, and that of last resort."""
 UNSEEN = "Unseen"
 """The phase of a profile that no operator has judged yet."""
 CLEAR = "\033[H\033[2J"
@@ -118,8 +117,14 @@ def _table(rows: Sequence[dict[str, Any]], place: str | None, wide: bool) -> str
     if not rows:
         where = f"namespace {place}" if place else "any namespace"
         return f"There is no profile in {where}. Create one: kubectl explain pp.spec; all namespaces: -A"
-    shown = COLUMNS if wide or place is None else COLUMNS[1:]
-    return as_columns([as_cells(shown, row, wide) for row in rows], *(() if wide else _FOLDS))
+    judged = any(row["nodes"].get(name) for row in rows for name in ("accepted", "notAccepted"))
+    shown = [column for column in COLUMNS if judged or "accepted" not in column.header][
+        not wide and place is not None :
+    ]
+    pools = (pool for row in rows for pool in row["pools"] or () if pool.get("bestRecipe"))
+    risks = risks_of((pool["bestRecipe"], pool.get("lastLayersBF16")) for pool in pools)
+    table = as_columns([as_cells(shown, row, wide) for row in rows], *(() if wide else _FOLDS))
+    return "\n".join((table, *(["", *map(wrapped, risks)] if risks else [])))
 
 
 _WIDE_COUNTS = ("skipped", "waiting", "queued", "running", "stale", "fallback", "throttled", "quarantined")
@@ -139,8 +144,11 @@ COLUMNS: Columns[OutputRow] = (
     Column("phase", header="phase", cell=_phase),
     Column("progress", header="nodes"),
     Column("nodes"),
-    *(_count(name) for name in ("failed", "slow")),
-    Column("eta", header="eta"),
+    *(_count(name) for name in ("failed", "slow", "accepted")),
+    Column(header="not accepted", cell=lambda row: row["nodes"].get("notAccepted", 0)),
+    Column(
+        "eta", header="eta", cell=lambda row: row["eta"] or (row["nextRun"] and f"next {short_time(row['nextRun'])}")
+    ),
     Column("waitsFor", header="waits for"),
     *map(Column, ("lastRun", "nextRun")),
     Column("best", header="best"),
@@ -159,50 +167,62 @@ _ABSENT = dict.fromkeys(keys(COLUMNS)) | {"nodes": {}, "conditions": [], "reason
 def _detail(view: ProfileView, recipes: PoolRecipes) -> str:
     profile_status = status_of(view)
     lines = [f"{view.key}: {profile_status.phase or 'not seen by the operator yet'}"]
-    lines += [f"  {title:<13}{words}" for title, words in _lines(view, profile_status)]
+    lines += [wrapped(f"  {title:<13}{words}", 15) for title, words in _lines(view, profile_status)]
     table = recipes_table(recipes)
-    return "\n".join([*lines, *(["", table] if table else [])])
+    named = [(pool.best_recipe, pool.last_layers_bf16) for pool in profile_status.pools if pool.best_recipe]
+    named += [(row["recipe"], row["lastLayersBF16"]) for rows in recipes.values() for row in rows]
+    return "\n".join([*lines, *(["", table] if table else []), *map(wrapped, risks_of(named))])
 
 
 def _lines(view: ProfileView, profile_status: ProfileStatus) -> Iterator[tuple[str, str]]:
     numbers = profile_status.nodes.model_dump() if profile_status.nodes is not None else {}
     always = ("matched", "eligible")
-    counts = (f"{number} {name}" for name, number in numbers.items() if number or name in always)
+    counts = (f"{number} {name.replace('_', ' ')}" for name, number in numbers.items() if number or name in always)
     for title, words in (
         ("nodes", ", ".join(counts)),
         ("progress", profile_status.progress),
         ("eta", profile_status.eta),
         ("waits for", profile_status.waits_for),
         ("last run", profile_status.last_run),
-        ("next run", profile_status.next_run),
+        ("next run", profile_status.next_run or _without_next_run(view)),
         ("data", profile_status.data),
     ):
         if words:
             yield title, words
+    for pool in profile_status.pools:
+        yield "pool", _pool(pool)
     for condition in profile_status.conditions:
         yield condition.type.lower(), f"{condition.status}, {condition.reason}: {condition.message}"
     for reason in profile_status.reasons:
-        many = f"{reason.count} nodes" if reason.count != 1 else "1 node"
-        yield "because", f"{many} {reason.reason}, for example {reason.example}: {reason.message}"
-    for pool in profile_status.pools:
-        yield "pool", _pool(pool)
+        yield (
+            "because",
+            f"{number_of(reason.count, 'node')} {reason.reason}, for example {reason.example}: {reason.message}",
+        )
     if profile_status.phase is None and profile_status.observed_generation is None:
         yield "note", unserved(view.namespace)
     elif profile_status.observed_generation != view.generation:
         yield "note", "The operator has not judged the profile as it is now; this is of an older spec."
 
 
+def _without_next_run(view: ProfileView) -> str | None:
+    schedule = view.spec.schedule if view.spec else None
+    return "none: the profile has no schedule" if schedule and not (schedule.cron or schedule.max_age) else None
+
+
 def _pool(pool: PoolStatus) -> str:
-    best, title = (best_text(pool.best_recipe or "", x, pool.last_layers_bf16) for x in (number(pool.speedup), None))
-    risk = risk_of(pool.best_recipe, pool.last_layers_bf16) if pool.best_recipe else ""
-    figures = ((pool.teraflops_per_gpu, "TFLOP/s per GPU"), (pool.tokens_per_second, "tokens/s a node"))
+    recipe: Recipe = pool.best_recipe or "bf16"
+    best, title = (recipe_text(recipe, speedup, pool.last_layers_bf16) for speedup in (number(pool.speedup), None))
+    safe = "" if risk_of(recipe, pool.last_layers_bf16) else ", no known risk"
+    figures = (
+        (pool.teraflops_per_gpu, "TFLOP/s per GPU"),
+        (pool.tokens_per_second, "tokens/s a node (sum of its GPUs)"),
+    )
     rate = "".join(f", {three_digits(float(text))} {unit}" for text, unit in figures if text)
     joules = three_digits(float(pool.tokens_per_joule or 0))
     parts = (
-        (f"{pool.name}: {pool.nodes} nodes", True),
-        (f"{best}{rate}", pool.best_recipe),
+        (f"{pool.name}: {number_of(pool.nodes, 'node')}", True),
+        (f"{best}{safe}{rate}", pool.best_recipe),
         (f"{joules} tokens/J with {title}", pool.tokens_per_joule),
-        (f"risk of {title}: {risk}", risk),
         (f"slow: {', '.join(pool.slow_nodes)}", pool.slow_nodes),
         ("SIMULATED", pool.simulated),
     )

@@ -1,7 +1,5 @@
 """`kubectl precision support-bundle`: one archive of what helps to find a fault, without secrets."""
 
-from __future__ import annotations
-
 import io
 import json
 import tarfile
@@ -157,10 +155,14 @@ async def _pods_of_release(cluster: Cluster, bundle: Bundle, place: str | None) 
     for api_version, plural in (("apps/v1", "replicasets"), ("v1", "pods")):
         by = partial(_is_owned, frozenset(raw["metadata"]["uid"] for raw in owned))
         owned = await bundle.take(f"operator-{plural}.json", read(api_version, plural, by)) or []
+    where = ", ".join(namespaces) or "any namespace"
     if not owned:
-        where = ", ".join(namespaces) or "any namespace"
         bundle.problems.append(
             f"logs and metrics are left out: no pod of the operator was seen in {where}: name its -n"
+        )
+    elif not programs:
+        bundle.problems.append(
+            f"logs and metrics are of what calls itself the operator in {where}: no binding was read"
         )
     return owned
 
@@ -173,13 +175,11 @@ def _operator_of(raw: Raw) -> tuple[str, str] | None:
 
 
 def _is_owned(uids: frozenset[str], raw: Raw) -> bool:
-    """Whether an object's controller is one of these."""
     owners = raw["metadata"].get("ownerReferences") or ()
     return any(owner.get("controller") and owner.get("uid") in uids for owner in owners)
 
 
 async def _of_pod(cluster: Cluster, bundle: Bundle, pod: Raw) -> None:
-    """Log and metrics of each container of one of our pods."""
     namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
     for container in pod.get("spec", {}).get("containers", ()):
         label = f"{name}-{container['name']}"

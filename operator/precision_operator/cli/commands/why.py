@@ -1,21 +1,19 @@
 """`kubectl precision why NODE`: where a node stands in each profile, why, and what to do next."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, repeat
 from typing import Annotated, Any
 
 import typer
 
-from precision_api.kinds.report import ReportAttempt
+from precision_api.kinds.report import ReportAcceptance, ReportAttempt
 from precision_operator.cli.columns import Column, Columns, as_cells, as_row, keys
 from precision_operator.cli.connection_options import ask_cluster
 from precision_operator.cli.failure import did_you_mean, fail, no_profile, note
 from precision_operator.cli.gathering import Seen, gathered
 from precision_operator.cli.object_ref import bare_node
 from precision_operator.cli.options import AllNamespaces, FormOf, Namespace, OfProfile, Reach, asks_cluster
-from precision_operator.cli.output import OutputFormat, as_columns, printed
+from precision_operator.cli.output import OutputFormat, as_columns, printed, wrapped
 from precision_operator.cli.terminal import say
 from precision_operator.core.results.outliers import Judged
 from precision_operator.core.results.slowness import PeerComparison
@@ -74,7 +72,7 @@ def text(node: str, answers: Sequence[NodeAnswer]) -> str:
     """A paragraph for each profile, headed by profile, state and reason."""
     if not answers:
         return f"Node {node}: there is no profile to measure it. Create one: kubectl explain pp.spec"
-    details = ("".join(f"\n  {title:<13}{words}" for title, words in _lines(answer)) for answer in answers)
+    details = ("".join(f"\n{wrapped(f'  {title:<13}{words}', 15)}" for title, words in _lines(it)) for it in answers)
     return "\n\n".join(map("".join, zip(map(_head, answers), details, strict=True)))
 
 
@@ -82,9 +80,11 @@ def _head(answer: NodeAnswer) -> str:
     """What comes first: that the node is slow, where it is."""
     state, standing = f"{answer.kind}, {answer.reason}\n  {answer.message}", answer.standing
     if standing is None or not standing.judged.slow:
-        return f"{answer.profile.key}: {state}"
-    lines = (standing.headline, standing.cost, f"{standing.reason}: {standing.what}", standing.to_do, state)
-    return ", ".join((answer.profile.key, *_made_up(answer))) + ": " + "\n  ".join(lines)
+        return wrapped(f"{answer.profile.key}: {state}", 2)
+    acceptance = answer.past.acceptance
+    to_do = () if acceptance is not None and acceptance.verdict == "Fail" else (standing.to_do,)
+    lines = (standing.headline, standing.cost, f"{standing.reason}: {standing.what}", *to_do, state)
+    return wrapped(", ".join((answer.profile.key, *_made_up(answer))) + ": " + "\n  ".join(lines), 2)
 
 
 def _made_up(answer: NodeAnswer) -> tuple[str, ...]:
@@ -94,6 +94,7 @@ def _made_up(answer: NodeAnswer) -> tuple[str, ...]:
 
 def _lines(answer: NodeAnswer) -> Iterator[tuple[str, str]]:
     """(title, words) of what led to where the node stands."""
+    past = answer.past
     if answer.way == "claim":
         yield "GPUs", f"{answer.gpus} by resource claim (DRA)"
     if answer.blocked_by:
@@ -103,27 +104,58 @@ def _lines(answer: NodeAnswer) -> Iterator[tuple[str, str]]:
     if answer.due is not None:
         yield "due", f"{answer.due}: {answer.due_message}"
     yield from (("gave way", words) for words in answer.yielded)
-    if answer.past.attempt is not None:
-        yield "last attempt", _attempt(answer.past.attempt, answer.message)
-        yield from zip(chain(("log",), repeat("")), (answer.past.attempt.log or "").splitlines(), strict=False)
-    if answer.past.result_at is not None:
-        yield "last result", ", ".join((answer.past.result_at, f"in {answer.past.report}", *_made_up(answer)))
+    if past.attempt is not None:
+        yield "last attempt", _attempt(past.attempt, answer.message)
+        yield from zip(chain(("log",), repeat("")), (past.attempt.log or "").splitlines(), strict=False)
+    if past.result_at is not None:
+        yield "last result", ", ".join((past.result_at, f"in {past.report}", *_made_up(answer)))
+    yield from ((title, words) for title, words in (("best", past.best), ("risk", past.risk)) if words is not None)
     if answer.standing is not None and not answer.standing.judged.slow:
         yield "not slow", _stands(answer.standing.judged)
     if answer.no_peers:
         yield "not compared", f"NoPeers: {answer.no_peers}"
-    if answer.past.detail_problem is not None:
-        yield "no detail", answer.past.detail_problem
-    if answer.past.stale is not None:
-        yield (
-            "stale since",
-            f"{answer.past.stale.last_transition_time}, {answer.past.stale.reason}: {answer.past.stale.message}",
-        )
-    if answer.past.quarantine is not None:
-        held = answer.past.quarantine
+    if past.detail_problem is not None:
+        yield "no detail", past.detail_problem
+    if (stale := past.stale) is not None:
+        yield "stale since", f"{stale.last_transition_time}, {stale.reason}: {stale.message}"
+    if (held := past.quarantine) is not None:
         yield "quarantined", f"since {held.since}, {_named(held.reason, held.message)}"
     if not answer.judged and answer.kind != "unmatched":
         yield "note", unserved(answer.profile.namespace)
+    if past.acceptance is not None and past.acceptance.verdict is not None:
+        yield from _verdict(past.acceptance)
+
+
+AGAINST: Mapping[str, str] = {
+    "reference": "the golden nodes", "node": "the median of the node's other GPUs", "change": "its own first Pass",
+}  # fmt: skip
+REFERENCE = "make a reference: kubectl precision reference create NAME --dry-run"
+_ACTS = (
+    ("TooSlow RowRemapFailed", "run NVIDIA's field diagnostics on the GPU"),
+    ("Throttled", "cool it, or look at its power feed"),
+    ("UncorrectableECC RowRemapPending", "reset the GPU"),
+    ("NotYet BetweenLimits SubjectChanged Expired", "wait, or measure it again: kubectl precision rerun NODE"),
+    ("Fallback Unverified OtherLayers NumericalError Partial NotMeasured", "nobody at the node: it is software"),
+    ("WithinLimits Simulated", "nobody has to do anything"),
+)
+ACTS = {reason: act for reasons, act in _ACTS for reason in reasons.split()}
+"""What one does, by the reason of a verdict; for all others, a reference that fits is missing."""
+
+
+def _verdict(acceptance: ReportAcceptance) -> Iterator[tuple[str, str]]:
+    """What fails, or comes closest to it; by how much; against what; and the one thing to do."""
+    until = f", until {acceptance.valid_until}" if acceptance.verdict == "Pass" and acceptance.valid_until else ""
+    said, worst = f"{acceptance.verdict}{until}, {acceptance.reason}", next(iter(acceptance.worst), None)
+    if worst is None or acceptance.reference is None or acceptance.verdict == "Inconclusive":
+        yield "verdict", f"{said}: {acceptance.message}"
+    else:
+        what = f"GPU {worst.number} ({worst.gpu}, PCI {worst.pci or 'unknown'})" if worst.gpu else "the node"
+        yield "verdict", f"{said}{':' if acceptance.failing else '; worst:'} {what}"
+        limit = "nothing can be promised" if worst.limit is None else f"it fails at {-worst.limit:+.1f} %"
+        yield "by", f"{worst.off:+.1f} % with {worst.recipe}; {limit}"
+        name, sha256 = acceptance.reference.name, acceptance.reference.sha256
+        yield "against", f"{AGAINST[worst.check]}, by reference {name} ({sha256[:12]})"
+    yield "do", ACTS.get(acceptance.reason, REFERENCE)
 
 
 def unserved(namespace: str) -> str:
@@ -173,10 +205,13 @@ def columns(node: str) -> Columns[NodeAnswer]:
         Column("attempt", lambda answer: _json(answer.past.attempt)),
         Column("resultAt", lambda answer: answer.past.result_at),
         Column("report", lambda answer: answer.past.report),
+        Column("best", lambda answer: answer.past.best),
+        Column("risk", lambda answer: answer.past.risk),
         Column("standing", lambda answer: _standing(answer.standing)),
         Column("noPeers", lambda answer: answer.no_peers or None),
         Column("detailProblem", lambda answer: answer.past.detail_problem),
         Column("stale", lambda answer: _json(answer.past.stale)),
+        Column("acceptance", lambda answer: _json(answer.past.acceptance)),
         Column("quarantine", lambda answer: _json(answer.past.quarantine)),
         Column("judged", lambda answer: answer.judged),
         Column(header="message"),

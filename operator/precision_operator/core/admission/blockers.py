@@ -1,7 +1,5 @@
 """Who stands in the way of a node that waits for a limit: agents, failed nodes or a pod, by name."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 

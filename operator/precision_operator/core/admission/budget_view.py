@@ -1,23 +1,22 @@
 """What a limit looks at: the agents that there are, and one candidate node of one profile."""
 
-from __future__ import annotations
-
 from collections import Counter
-from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import cached_property
-from typing import Any, Literal, NamedTuple, Self
+from functools import cached_property, lru_cache
+from typing import Literal, NamedTuple
 
 from precision_api.facts.names import LABEL_WATTS_PER_GPU
-from precision_api.facts.products import PARTS, Part, part, part_of_class
+from precision_api.facts.products import PARTS, Part, ProductClass, part, part_of_class
 from precision_api.kinds.profile import Rollout
 from precision_api.kinds.report import ReportAttempt
 from precision_operator.core.attempts.node_state import Tally
 from precision_operator.core.observe.fleet_limits import FleetLimits
 from precision_operator.core.observe.gpu_labels import whole_number
 from precision_operator.core.observe.nodes import NodeFacts
-from precision_operator.core.observe.observed import AcceptedProfile, Observed, RefusedCreation
+from precision_operator.core.observe.observed import AcceptedProfile, Observed, ProfileView, RefusedCreation
+from precision_operator.core.reasons import Said
 
 MOST_WATTS = max(product.power_limit_watts for product in PARTS)
 """What a GPU is taken to draw of which nobody says it."""
@@ -57,37 +56,33 @@ class Cap(NamedTuple):
     watts: int | None = None
 
 
-@dataclass(frozen=True)
-class Agents:
-    """Agents that run or are about to, until the next one starts.
+class _Total(Counter[Hashable]):
+    """So many agents or watts of each group."""
 
-    What is counted of them is counted once, and goes over to the value after the next start.
+    counted = 0
+    """How many of the agents are in it."""
+
+
+@dataclass
+class Agents:
+    """Agents that run or are about to.
+
+    Of a thousand starts, which are appended to `live`, each is counted once, where somebody asks.
     """
 
-    live: tuple[Agent, ...]
+    live: Sequence[Agent]
     nodes: Mapping[str, NodeFacts]
     """Facts of all nodes by UID, with their pools as the limits see them; a node that is gone has none."""
-    _totals: dict[tuple[Unit, Group], Counter[Hashable]] = field(
-        default_factory=dict, repr=False, compare=False, kw_only=True
-    )
+    _totals: dict[tuple[Unit, Group], _Total] = field(default_factory=dict, repr=False, compare=False, kw_only=True)
     """Goes over to each value that is made of this one with the same agents."""
 
     def used(self, cap: Cap, of: Unit = "agents") -> int:
         """How many agents there are in the group of a limit, or how many watts they may draw."""
-        return self._total(of, cap.by)[cap.value]
+        return self._total(of, cap.by).get(cap.value, 0)
 
     def watts(self, facts: NodeFacts) -> tuple[int, str] | None:
         """What a node under measurement may draw, in watts, and who says so; None where nobody does."""
         raise NotImplementedError
-
-    def with_one_more(self, agent: Agent, **changes: Any) -> Self:
-        """The value after one more start, so that a thousand starts count each agent once.
-
-        This one must not be asked any more.
-        """
-        for of, by in self._totals:
-            self._count(of, by, agent)
-        return replace(self, live=(*self.live, agent), **changes)
 
     def group(self, by: Group, agent: Agent) -> Hashable:
         """The group that an agent counts with; None where its node is gone, or has no such label."""
@@ -101,12 +96,13 @@ class Agents:
                 return facts.labels.get(key) if facts is not None else None
         return facts.pool if facts is not None else None
 
-    def _total(self, of: Unit, by: Group) -> Counter[Hashable]:
-        if (of, by) not in self._totals:
-            self._totals[of, by] = Counter()
-            for agent in self.live:
-                self._count(of, by, agent)
-        return self._totals[of, by]
+    def _total(self, of: Unit, by: Group) -> _Total:
+        total = self._totals.get((of, by)) or self._totals.setdefault((of, by), _Total())
+        while total.counted < len(self.live):
+            agent = self.live[total.counted]
+            total[self.group(by, agent)] += self.amount(of, agent)
+            total.counted += 1
+        return total
 
     def amount(self, of: Unit, agent: Agent) -> int:
         """One agent, or the watts that it may draw."""
@@ -116,16 +112,13 @@ class Agents:
         stated = self.watts(facts) if facts is not None and facts.gpu else (0, "")
         return stated[0] if stated is not None else facts.gpus * MOST_WATTS if facts is not None else 0
 
-    def _count(self, of: Unit, by: Group, agent: Agent) -> None:
-        self._totals[of, by][self.group(by, agent)] += self.amount(of, agent)
 
-
-@dataclass(frozen=True)
+@dataclass
 class FleetView(Agents):
     """The agents of all namespaces that hold a place, and what limits them together."""
 
     caps: FleetLimits
-    pending: FleetView | None = None
+    pending: "FleetView | None" = None
     """Those that hold none yet, but count against the candidate's namespace."""
 
     def used(self, cap: Cap, of: Unit = "agents") -> int:
@@ -139,11 +132,11 @@ class FleetView(Agents):
         for row in self.caps.pools:
             if row.name == facts.pool and row.watts_per_gpu is not None:
                 return facts.gpus * row.watts_per_gpu, f"wattsPerGPU of pool {row.name}"
-        product = _part(facts)
+        product = _part(facts.product_name, facts.product)
         return (facts.gpus * product.power_limit_watts, f"factory limit of {product.name}") if product else None
 
 
-@dataclass(frozen=True)
+@dataclass
 class BudgetView(Agents):
     """The agents of its namespace as one profile sees them: the same for each of its candidates."""
 
@@ -162,6 +155,9 @@ class BudgetView(Agents):
     """Agents of the profile that may be pulling their image."""
     hold: RefusedCreation | None = None
     """The cluster's refusal that concerns the profile as a whole."""
+    roomy: set[str] = field(default_factory=set)
+    """UIDs of nodes where its limits of what is physical leave room, until the next start."""
+    _caps: dict[str | None, tuple[Cap, ...]] = field(default_factory=dict, repr=False, compare=False, kw_only=True)
 
     @cached_property
     def rollout(self) -> Rollout:
@@ -170,13 +166,26 @@ class BudgetView(Agents):
     @property
     def agents(self) -> int:
         """Agents of the profile that run or are about to."""
-        return self._total("agents", PROFILE)[self.profile.uid]
+        return self._total("agents", PROFILE).get(self.profile.uid, 0)
+
+    def caps(self, facts: NodeFacts) -> tuple[Cap, ...]:
+        """The profile's limits that a candidate falls under, but those of racks: the same throughout its pool."""
+        if facts.pool in self._caps:
+            return self._caps[facts.pool]
+        rollout, caps = self.rollout, []
+        if rollout.power_budget_watts is not None:
+            caps.append(Cap("spec.rollout.powerBudgetWatts", SEEN, True, watts=rollout.power_budget_watts))
+        pool = next((row for row in rollout.pools if row.name == facts.pool), None)
+        if pool is not None:
+            name = f"powerBudgetWatts of pool {pool.name}"
+            caps.append(Cap(name, POOL, pool.name, pool.max_concurrent, pool.power_budget_watts))
+        return self._caps.setdefault(facts.pool, tuple(caps))
 
     def watts(self, facts: NodeFacts) -> tuple[int, str]:
         """By the last report of the namespace, else by its product."""
         if facts.uid in self.limits:
             return self.limits[facts.uid], "enforced limits"
-        product = _part(facts)
+        product = _part(facts.product_name, facts.product)
         if product is None:
             return facts.gpus * MOST_WATTS, f"the most of any known GPU: {facts.gpu} is none, and not yet measured"
         return facts.gpus * product.power_limit_watts, f"{product.name} default, not yet measured"
@@ -205,7 +214,7 @@ class BudgetView(Agents):
         return ("group", labels.get(topology[0].key)) if topology else ("profile", profile_uid)
 
 
-@dataclass(frozen=True)
+@dataclass
 class AdmissionRequest:
     """One candidate node of one profile, and all that bears on whether its agent may start at this moment."""
 
@@ -215,27 +224,12 @@ class AdmissionRequest:
     """The profile whose agent is on the node, in words."""
     attempt: ReportAttempt | None = None
     """The newest attempt of this profile on this node, in this run."""
-    elsewhere: tuple[AdmissionRequest, ...] = ()
-    """The same node as other profiles of the namespace with physical limits see it, each of which matches it."""
-    cold: bool = False
-    """Whether the node would have to pull the agent's image."""
+    elsewhere: Callable[[str, str], Iterable[tuple[ProfileView, Said]]] = lambda *_: ()
+    """Profiles of a namespace whose limits on places leave no room on a node, each with the limit; asked for late."""
+    cold: Callable[[], bool] = bool
+    """Whether the node would have to pull the agent's image; asked for late."""
     fleet: FleetView | None = None
     """The agents of all namespaces, where the operator's own limits are for them."""
-
-    @cached_property
-    def caps(self) -> tuple[Cap, ...]:
-        """The profile's limits that the candidate falls under, those of racks last."""
-        rollout, facts = self.view.rollout, self.facts
-        caps = []
-        if rollout.power_budget_watts is not None:
-            caps.append(Cap("spec.rollout.powerBudgetWatts", SEEN, True, watts=rollout.power_budget_watts))
-        pool = next((row for row in rollout.pools if row.name == facts.pool), None)
-        if pool is not None:
-            name = f"powerBudgetWatts of pool {pool.name}"
-            caps.append(Cap(name, POOL, pool.name, pool.max_concurrent, pool.power_budget_watts))
-        # without the label of no group; whether that may be is a check of its own
-        racks = (rack for rack in rollout.per_topology if rack.key in facts.labels)
-        return (*caps, *(Cap(rack.key, ("label", rack.key), facts.labels[rack.key], rack.max) for rack in racks))
 
     @cached_property
     def fleet_caps(self) -> tuple[Cap, ...]:
@@ -259,7 +253,8 @@ def recent(moment: datetime, wait: timedelta, now: datetime) -> bool:
     return abs(now - moment) < wait
 
 
-def _part(facts: NodeFacts) -> Part | None:
-    """The part that the node's GPUs are; None for one that the table does not know."""
-    named = part(facts.product_name) if facts.product_name else None
-    return part_of_class(facts.product) if named is None and facts.product is not None else named
+@lru_cache
+def _part(name: str | None, product: ProductClass | None) -> Part | None:
+    """The part that a node's GPUs are; None for one that the table does not know."""
+    named = part(name) if name else None
+    return part_of_class(product) if named is None and product is not None else named

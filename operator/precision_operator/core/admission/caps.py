@@ -5,8 +5,6 @@ group of nodes that share a label's value. For them nodes that lack the label ar
 typing error throttles the fleet, where everybody sees it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from precision_operator.core.admission.budget_view import Agents, Cap
@@ -16,20 +14,22 @@ from precision_operator.core.reasons import Facts
 
 def full(view: Agents | None, caps: Iterable[Cap]) -> Cap | None:
     """The first that has as many agents as it allows."""
-    counted = (cap for cap in caps if view is not None and cap.agents is not None and view.used(cap) >= cap.agents)
-    return next(counted, None)
+    for cap in caps:
+        if view is not None and cap.agents is not None and view.used(cap) >= cap.agents:
+            return cap
+    return None
 
 
 def beyond_watts(
     view: Agents | None, facts: NodeFacts, caps: Iterable[Cap], name: str, alone: bool = False
 ) -> Facts | None:
     """Of the first that has not the watts left that the node may draw, or `alone` never has; `name` is its fact."""
-    if view is None or (stated := view.watts(facts)) is None:
-        return None
-    watts, origin = stated
     for cap in caps:
-        used = view.used(cap, "watts") if cap.watts is not None and not alone else 0
-        if cap.watts is not None and used + watts > cap.watts:
+        stated = view.watts(facts) if view is not None and cap.watts is not None else None
+        if view is None or cap.watts is None or stated is None:
+            continue
+        used = view.used(cap, "watts") if not alone else 0
+        if used + stated[0] > cap.watts:
             others = {} if alone else {"drawn": used}
-            return {**others, "watts": watts, "origin": origin, name: cap.name, "budget": cap.watts}
+            return {**others, "watts": stated[0], "origin": stated[1], name: cap.name, "budget": cap.watts}
     return None

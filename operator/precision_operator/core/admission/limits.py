@@ -7,18 +7,17 @@ profile matches, unless it is suspended. What binds all namespaces together is t
 `maxConcurrent`, canary and failures count the profile's own.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from operator import attrgetter
 
 from precision_api.facts.names import LABEL_WATTS_PER_GPU
 from precision_api.kinds.fields import IntOrPercent
 from precision_api.kinds.profile import Rollout
 from precision_operator.core.admission import blockers
 from precision_operator.core.admission.blockers import Blockers
-from precision_operator.core.admission.budget_view import POOL, AdmissionRequest, recent
+from precision_operator.core.admission.budget_view import AdmissionRequest, Cap, recent
 from precision_operator.core.admission.caps import beyond_watts, full
 from precision_operator.core.attempts.refusal import refusal_facts
 from precision_operator.core.attempts.retry import rest_over
@@ -43,6 +42,8 @@ class Limit:
     """Who stands in the way while it holds a node back; None where nobody can be named."""
     field: str | None = None
     """Of a rollout, for a limit of what is physical, which binds other profiles of its namespace too."""
+    when: Callable[[AdmissionRequest], object] = lambda _: True
+    """Without this it stops no candidate of the profile in this plan: of 50,000 none needs to be asked."""
 
 
 def concurrency_limit(limit: IntOrPercent, eligible: int) -> int:
@@ -102,7 +103,7 @@ def ramping(request: AdmissionRequest) -> Said | None:
 
 
 def pool_limit_reached(request: AdmissionRequest) -> Said | None:
-    cap = full(request.view, (cap for cap in request.caps if cap.by == POOL))
+    cap = full(request.view, request.view.caps(request.facts))
     return said("PoolLimitReached", pool=cap.value, limit=cap.agents) if cap is not None else None
 
 
@@ -114,8 +115,11 @@ def topology_key_missing(request: AdmissionRequest) -> Said | None:
 
 
 def topology_limit_reached(request: AdmissionRequest) -> Said | None:
-    cap = full(request.view, (cap for cap in request.caps if cap.by != POOL))
-    return said("TopologyLimitReached", limit=cap.agents, key=cap.name, group=cap.value) if cap is not None else None
+    for rack in request.view.rollout.per_topology:
+        group = request.facts.labels.get(rack.key)  # without it of no group; whether that may be is a check of its own
+        if group is not None and request.view.used(Cap(rack.key, ("label", rack.key), group)) >= rack.max:
+            return said("TopologyLimitReached", limit=rack.max, key=rack.key, group=group)
+    return None
 
 
 def fleet_limit_reached(request: AdmissionRequest) -> Said | None:
@@ -124,7 +128,7 @@ def fleet_limit_reached(request: AdmissionRequest) -> Said | None:
 
 
 def power_budget_too_small(request: AdmissionRequest) -> Said | None:
-    facts = beyond_watts(request.view, request.facts, request.caps, "name", alone=True)
+    facts = beyond_watts(request.view, request.facts, request.view.caps(request.facts), "name", alone=True)
     return Said("PowerBudgetTooSmall", facts) if facts is not None else None
 
 
@@ -141,7 +145,7 @@ def fleet_power_too_small(request: AdmissionRequest) -> Said | None:
 
 
 def power_budget_reached(request: AdmissionRequest) -> Said | None:
-    facts = beyond_watts(request.view, request.facts, request.caps, "name")
+    facts = beyond_watts(request.view, request.facts, request.view.caps(request.facts), "name")
     return Said("PowerBudgetReached", facts) if facts is not None else None
 
 
@@ -151,20 +155,23 @@ def fleet_power_reached(request: AdmissionRequest) -> Said | None:
 
 
 def limit_of_another_profile(request: AdmissionRequest) -> Said | None:
-    """A rack that one profile spares is not filled by another; what nobody can keep (a node above it) binds nobody."""
-    for other in request.elsewhere:
-        if power_budget_too_small(other) is not None:
-            continue
-        physical = (limit for limit in NODE_CHECKS if limit.field is not None)
-        reached = next((reached for limit in physical if (reached := limit.check(other)) is not None), None)
-        if reached is not None:
-            return said("LimitOfAnotherProfile", profile=other.view.profile.key, detail=reached.clause)
+    """A rack that one profile spares is not filled by another."""
+    mine = request.view.profile
+    for by, what in request.elsewhere(mine.namespace, request.facts.uid):
+        if by.uid != mine.uid:
+            return said("LimitOfAnotherProfile", profile=by.key, detail=what.clause)
     return None
+
+
+def physical_limit_reached(request: AdmissionRequest) -> Said | None:
+    """The limit of a profile that leaves no room there; what nobody can keep (a node above it) binds nobody."""
+    reached = blocked_by(request, PHYSICAL_CHECKS)
+    return reached if reached is None or power_budget_too_small(request) is None else None
 
 
 def has_physical_limits(rollout: Rollout) -> bool:
     """Whether the profile limits a place, so that others on its nodes are bound too."""
-    return any(getattr(rollout, limit.field) for limit in NODE_CHECKS if limit.field is not None)
+    return any(getattr(rollout, limit.field) for limit in PHYSICAL_CHECKS if limit.field is not None)
 
 
 def kept_for_pod(request: AdmissionRequest) -> Said | None:
@@ -197,7 +204,7 @@ def profile_refused(request: AdmissionRequest) -> Said | None:
 def image_pull_limit_reached(request: AdmissionRequest) -> Said | None:
     """Nodes that have the image go on meanwhile."""
     limit = concurrency_limit(request.view.rollout.max_image_pulls, request.view.tally.eligible)
-    if not request.cold or request.view.pulling < limit:
+    if not request.cold() or request.view.pulling < limit:
         return None
     return said("ImagePullLimitReached", limit=limit)
 
@@ -226,9 +233,8 @@ def device_class_shares(request: AdmissionRequest) -> Said | None:
 
 
 def not_looked_at(request: AdmissionRequest) -> Said | None:
-    if not _idle_required(request) or request.facts.name in request.view.observed.occupancy:
-        return None
-    return said("CheckingIdle")
+    look = request.view.observed.occupancy.get(request.facts.name)
+    return None if not _idle_required(request) or (look is not None and look.fresh) else said("CheckingIdle")
 
 
 def insufficient_cpu_and_memory(request: AdmissionRequest) -> Said | None:
@@ -276,22 +282,22 @@ PROFILE_CHECKS: tuple[Limit, ...] = (
 """What stops every candidate of the profile alike."""
 
 NODE_CHECKS: tuple[Limit, ...] = (
-    Limit("DeviceClassMissing", device_class_missing),
-    Limit("DeviceClassShares", device_class_shares),
-    Limit("TopologyKeyMissing", topology_key_missing),
-    Limit("PowerBudgetTooSmall", power_budget_too_small),
-    Limit("FleetPowerUnknown", fleet_power_unknown),
-    Limit("FleetPowerTooSmall", fleet_power_too_small),
+    Limit("DeviceClassMissing", device_class_missing, when=lambda r: not r.view.observed.device_class.exists),
+    Limit("DeviceClassShares", device_class_shares, when=lambda r: r.view.observed.device_class.sharing),
+    Limit("TopologyKeyMissing", topology_key_missing, when=lambda r: r.view.rollout.per_topology),
+    Limit("PowerBudgetTooSmall", power_budget_too_small, when=lambda r: has_physical_limits(r.view.rollout)),
+    Limit("FleetPowerUnknown", fleet_power_unknown, when=attrgetter("fleet")),
+    Limit("FleetPowerTooSmall", fleet_power_too_small, when=attrgetter("fleet")),
     Limit("MeasuredByAnotherProfile", measured_by_another_profile, blockers.agents_on_node),
-    Limit("KeptForPod", kept_for_pod, blockers.waiting_pod),
+    Limit("KeptForPod", kept_for_pod, blockers.waiting_pod, when=lambda r: r.view.observed.waited_for),
     Limit("BackingOff", backing_off),
     Limit("PoolLimitReached", pool_limit_reached, blockers.agents_in_pool, "pools"),
     Limit("TopologyLimitReached", topology_limit_reached, blockers.agents_in_topology, "per_topology"),
     Limit("PowerBudgetReached", power_budget_reached, blockers.agents_on_nodes, "power_budget_watts"),
     Limit("LimitOfAnotherProfile", limit_of_another_profile),
-    Limit("FleetLimitReached", fleet_limit_reached),
-    Limit("FleetPowerReached", fleet_power_reached),
-    Limit("Ramping", ramping),
+    Limit("FleetLimitReached", fleet_limit_reached, when=attrgetter("fleet")),
+    Limit("FleetPowerReached", fleet_power_reached, when=attrgetter("fleet")),
+    Limit("Ramping", ramping, when=lambda r: r.view.rollout.ramp_seconds),
     Limit("ImagePullLimitReached", image_pull_limit_reached, blockers.own_agents),
     Limit("Busy", busy, blockers.gpu_holder),
     Limit("InsufficientCPUAndMemory", insufficient_cpu_and_memory),
@@ -299,9 +305,14 @@ NODE_CHECKS: tuple[Limit, ...] = (
 )
 """What stops one candidate; the next one may go."""
 
+PHYSICAL_CHECKS = tuple(limit for limit in NODE_CHECKS if limit.field is not None)
+OTHER_CHECKS = tuple(limit for limit in NODE_CHECKS if limit.field is None)
 LIMITS: Mapping[str, Limit] = {limit.code: limit for limit in (*PROFILE_CHECKS, *NODE_CHECKS)}
 
 
-def blocked_by(request: AdmissionRequest, limits: tuple[Limit, ...]) -> Said | None:
+def blocked_by(request: AdmissionRequest, limits: Sequence[Limit]) -> Said | None:
     """What the first limit says that says no; None when all let the agent start."""
-    return next((reached for limit in limits if (reached := limit.check(request)) is not None), None)
+    for limit in limits:
+        if (reached := limit.check(request)) is not None:
+            return reached
+    return None

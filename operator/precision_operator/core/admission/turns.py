@@ -1,15 +1,24 @@
 """Who starts now: free places go to candidates, profile by profile in turn, each checked against every limit."""
 
-from __future__ import annotations
-
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from itertools import islice
+from typing import Any
 
 from precision_api.facts.grouping import grouped
 from precision_operator.core.admission.budget_view import AdmissionRequest, Agent, BudgetView
-from precision_operator.core.admission.limits import NODE_CHECKS, PROFILE_CHECKS, blocked_by, has_physical_limits
+from precision_operator.core.admission.limits import (
+    NODE_CHECKS,
+    OTHER_CHECKS,
+    PROFILE_CHECKS,
+    Limit,
+    blocked_by,
+    has_physical_limits,
+    physical_limit_reached,
+)
 from precision_operator.core.admission.others import LOST, Others
 from precision_operator.core.attempts import manifest
 from precision_operator.core.attempts.actions import Drop, Start
@@ -26,6 +35,8 @@ from precision_operator.core.observe.tenants import comes_last
 from precision_operator.core.reasons import REASONS, Said, said
 
 _NEVER = datetime.min.replace(tzinfo=UTC)
+MOST_IN_VAIN = 4_000
+"""Candidates one after the other that may not start: some 0.1 s."""
 
 
 @dataclass
@@ -33,8 +44,8 @@ class _InFlight:
     """What is taken while one plan is made: a value local to `admit`."""
 
     observed: Observed
-    live: dict[tuple[str, str], Agent]
-    """Each agent that runs or may still run, by profile UID and its Job's UID."""
+    live: dict[str, list[Agent]]
+    """Each agent that runs or may still run, by namespace."""
     taken: dict[tuple[str, str], str]
     """Profile of a namespace whose agent is on a node, by both names: one that comes back may still run it."""
     others: Others
@@ -45,25 +56,29 @@ class _InFlight:
     """Enforced watts of each node's GPUs by namespace: what one tenant's reports tell bears on its own limits alone."""
     newest: dict[tuple[str, str], datetime]
     """When the newest agent was created, by namespace and profile UID, and without a UID of the whole namespace."""
-    limited: tuple[AcceptedPlan, ...]
-    """Profiles that limit places, so that others of their namespace on their nodes are bound too."""
+    limited: Mapping[str, Sequence[AcceptedPlan]]
+    """Profiles that limit places by namespace: others of it on their nodes are bound too."""
     agents: Counter[tuple[str, str]]
     """How many agents there are, by the same."""
     trying: Counter[str]
     """How many of each profile have no pod yet, by its UID: the cluster may still refuse that."""
     pulling: Counter[str]
     """How many of each profile may be pulling their image."""
+    asked: dict[str, tuple[Sequence[Limit], ...]] = field(default_factory=dict)
+    """By a profile's UID what its candidates are asked for, and without the limits of what is physical."""
     views: dict[str, BudgetView] = field(default_factory=dict)
-    """The agents of its namespace as each profile sees them, by its UID, until the next one starts."""
+    """The agents of its namespace as each profile sees them, by its UID."""
+    full: dict[str, dict[str, tuple[tuple[ProfileView, Said], ...]]] = field(default_factory=dict)
+    """Two profiles at most whose limits leave no room on a node, by namespace and its UID; until the next start."""
 
     def view(self, draft: AcceptedPlan) -> BudgetView:
-        """The agents of its namespace as one profile sees them: the same value until the next one starts."""
+        """The agents of its namespace as one profile sees them."""
         uid, namespace = draft.profile.uid, draft.profile.namespace
         if uid not in self.views:
             self.views[uid] = BudgetView(
                 observed=self.observed,
                 profile=draft.profile,
-                live=tuple(agent for agent in self.live.values() if agent.namespace == namespace),
+                live=self.live.setdefault(namespace, []),
                 limits=self.limits.get(namespace, {}),
                 nodes=draft.nodes,
                 matched=frozenset(node_state.facts.uid for node_state in draft.node_states),
@@ -75,11 +90,28 @@ class _InFlight:
             )
         return self.views[uid]
 
-    def request(self, draft: AcceptedPlan, facts: NodeFacts) -> AdmissionRequest:
-        """What bears on a start on this node, as one profile sees it; without its attempt."""
+    def full_for(self, namespace: str, node: str) -> tuple[tuple[ProfileView, Said], ...]:
+        """Whose limits leave no room on a node, once for all its candidates: two, as none is another than itself."""
+        full = self.full.setdefault(namespace, {})
+        if node not in full:
+            full[node] = (*islice(self._reached(namespace, node), 2),)
+        return full[node]
+
+    def _reached(self, namespace: str, node: str) -> Iterator[tuple[ProfileView, Said]]:
+        for draft in self.limited.get(namespace, ()):
+            view = self.view(draft)
+            if node in view.matched:
+                reached = physical_limit_reached(AdmissionRequest(view, draft.nodes[node]))
+                if reached is not None:
+                    yield draft.profile, reached
+                else:
+                    view.roomy.add(node)
+
+    def request(self, draft: AcceptedPlan, facts: NodeFacts, **more: Any) -> AdmissionRequest:
+        """What bears on a start on this node, as one profile sees it; `more` is of the candidate."""
         namespace, fleet = draft.profile.namespace, self.others.fleet_facing(draft.profile.namespace)
         taken_by = self.taken.get((namespace, facts.name)) or self.others.taken_by(namespace, facts.name)
-        return AdmissionRequest(self.view(draft), facts, taken_by, fleet=fleet)
+        return AdmissionRequest(self.view(draft), facts, taken_by, elsewhere=self.full_for, fleet=fleet, **more)
 
 
 @dataclass(frozen=True)
@@ -92,73 +124,79 @@ class Admission:
     """Nodes that would start an agent if they are idle."""
     withdrawn: tuple[Drop, ...] = ()
     """Jobs that make room for these starts."""
+    cut: bool = False
+    """Whether candidates are left that had no turn."""
 
 
 def admit(
-    drafts: Sequence[ProfilePlan], attempts: Sequence[Attempt], observed: Observed, faults: list[Fault]
+    drafts: Sequence[ProfilePlan], attempts: Sequence[Attempt], observed: Observed, faults: list[Fault], whole: bool
 ) -> Admission:
     """Give free places to candidates: the namespace with the fewest live agents first, in it the profile with the
-    fewest, then who has waited longest.
+    fewest, then who has waited longest. Where it need not be `whole`, a start or look waits for so many in vain alone.
     """
+    in_vain = 0
     in_flight = _in_flight(observed, drafts, attempts)
     accepted = {d.profile.uid: d for d in drafts if isinstance(d, AcceptedPlan)}
     node_states = {d.profile.uid: list(d.node_states) for d in drafts}
-    queues = {uid: deque(_by_least_recent_attempt(draft, observed.now)) for uid, draft in accepted.items()}
+    queues = {uid: deque(_by_least_recent_attempt(draft, observed)) for uid, draft in accepted.items()}
     starts: list[Start] = []
     withdrawn: list[Drop] = []
     nodes_to_probe: list[str] = []
-    while any(queues.values()):
-        uid = min((u for u, q in queues.items() if q), key=lambda u: _rank(accepted[u].profile, in_flight))
+    while any(queues.values()) and (whole or in_vain < MOST_IN_VAIN or not (starts or nodes_to_probe)):
+        uid = min((u for u, q in queues.items() if q), key=lambda u: _rank(accepted[u], queues[u][0], in_flight))
         for place, node_state, start in _until_one_starts(accepted[uid], queues[uid], in_flight, faults):
             node_states[uid][place] = node_state
+            in_vain = 0 if REASONS[node_state.reason].tentative else in_vain + 1
             if start is not None:
                 starts.append(start)
                 withdrawn += in_flight.others.make_room(in_flight.request(accepted[uid], start.facts))
             nodes_to_probe += [node_state.facts.name] if node_state.reason == "CheckingIdle" else []
     plans = tuple(replace(d, node_states=tuple(node_states[d.profile.uid])) for d in drafts)
-    return Admission(plans, tuple(starts), tuple(dict.fromkeys(nodes_to_probe)), tuple(withdrawn))
+    cut = any(queues.values())
+    return Admission(plans, tuple(starts), tuple(dict.fromkeys(nodes_to_probe)), tuple(withdrawn), cut)
 
 
-def _by_least_recent_attempt(draft: AcceptedPlan, now: datetime) -> list[int]:
+def _by_least_recent_attempt(draft: AcceptedPlan, observed: Observed) -> list[int]:
     """The places of the candidates: who was never tried, then who was tried longest ago; by name among equals.
 
-    So a node that is tried in vain again and again keeps none waiting that has not had its turn. A node that somebody
-    has asked for by name comes before all, once: its next attempt is of the run that was asked for.
+    So a node that is tried in vain again and again keeps none waiting that has not had its turn. One that somebody asks
+    for by name comes before all, once: its next attempt is of the run that was asked for.
     """
     states = enumerate(draft.node_states)
-    eligible = {place: _turn(state, draft, now) for place, state in states if state.state == "eligible"}
-    return sorted(eligible, key=lambda place: (eligible[place], place))
+    eligible = {place: _turn(state, draft, observed) for place, state in states if state.state == "eligible"}
+    return sorted(eligible, key=eligible.__getitem__)
 
 
-def _turn(candidate: NodeState, draft: AcceptedPlan, now: datetime) -> tuple[bool, datetime]:
-    """Sorts candidates: those that somebody asks for, unless the cluster has refused them, then by the last try.
-
-    A try that lies ahead is from a clock that has jumped back, and says nothing.
-    """
+def _turn(candidate: NodeState, draft: AcceptedPlan, observed: Observed) -> tuple[datetime, bool, datetime]:
+    """Sorts candidates: those in vain last, those that somebody asks for, unless they were refused, by the last try."""
     due = candidate.current.due if candidate.current is not None else None
     refused = draft.refusals.get(candidate.facts.uid)
-    tries = (candidate.report.started if candidate.report is not None else None, refused.at if refused else None)
-    last = max((at for at in tries if at is not None and at <= now), default=_NEVER)
-    return not (due == "RerunNode" and refused is None), last
+    last = _NEVER
+    if candidate.report is not None or refused is not None:
+        tries = (candidate.report.started if candidate.report is not None else None, refused.at if refused else None)
+        gave_back = candidate.report is not None and candidate.report.status is None  # its place, before it began
+        never = _NEVER + timedelta(days=gave_back)
+        last = max((at for at in tries if at is not None and at <= observed.now), default=never)
+    vain = observed.vain.get(draft.profile.namespace)
+    in_vain = vain.last(candidate.facts.name) if vain is not None else None
+    return in_vain or _NEVER, not (due == "RerunNode" and refused is None), last
 
 
 def _until_one_starts(
     draft: AcceptedPlan, queue: deque[int], in_flight: _InFlight, faults: list[Fault]
 ) -> Iterator[tuple[int, NodeState, Start | None]]:
-    """What comes of the profile's next candidates, each with its place among the stands, up to one that may start.
-
-    Then it may be another profile's turn.
-    """
+    """What comes of the profile's next candidates, each with its place among the stands, until it is others' turn."""
+    is_last = draft.profile.namespace not in in_flight.observed.vain or _comes_last(draft, queue[0], in_flight)
     try:
         stopped = blocked_by(in_flight.request(draft, draft.node_states[queue[0]].facts), PROFILE_CHECKS)
     except Exception as error:
         faults.append(Fault("profile", draft.profile.key, error))
         stopped = said("PlanFailed", why=fault_text(error))
-    while queue:
+    while queue and (is_last or not _comes_last(draft, queue[0], in_flight)):
         place = queue.popleft()
         candidate = draft.node_states[place]
         if stopped is not None:
-            yield place, _as(candidate, stopped), None
+            yield place, replace(candidate, said=stopped), None
             continue
         try:
             node_state, start = _admit_candidate(draft, candidate, in_flight)
@@ -183,7 +221,7 @@ def _in_flight(observed: Observed, drafts: Sequence[ProfilePlan], attempts: Sequ
     agents: list[JobView | PodView] = [*observed.jobs, *(pod for pod in observed.pods if pod.live)]
     starts, newest = _starts(observed, drafts)
     reports = grouped((report.namespace, report) for report in observed.reports)
-    accepted = (draft for draft in drafts if isinstance(draft, AcceptedPlan))
+    active = [draft for draft in drafts if isinstance(draft, AcceptedPlan) and not draft.profile.spec.suspend]
     live = {
         (i.profile_uid, _job_uid(i)): Agent(i.profile_uid, i.namespace, i.node_uid)
         for i in agents
@@ -191,15 +229,13 @@ def _in_flight(observed: Observed, drafts: Sequence[ProfilePlan], attempts: Sequ
     }
     return _InFlight(
         observed=observed,
-        live=live,
+        live=grouped((agent.namespace, agent) for agent in live.values()),
         taken={(item.namespace, item.node_name): owners.get(item.profile_uid, LOST) for item in reversed(agents)},
-        others=Others(observed, live, owners),
+        others=Others(observed, live, owners, {draft.profile.namespace for draft in active}),
         starts=starts,
         limits={namespace: _limits(there) for namespace, there in reports.items()},
         newest=newest,
-        limited=tuple(
-            d for d in accepted if not d.profile.spec.suspend and has_physical_limits(d.profile.spec.rollout)
-        ),
+        limited=grouped((d.profile.namespace, d) for d in active if has_physical_limits(d.profile.spec.rollout)),
         agents=Counter((agent.namespace, uid) for agent in live.values() for uid in (agent.profile_uid, "")),
         trying=Counter(a.job.profile_uid for a in attempts if a.job.live and not a.job.suspended and a.pod is None),
         pulling=Counter(a.job.profile_uid for a in attempts if _may_pull(a)),
@@ -248,68 +284,60 @@ def _limits(reports: Iterable[ReportView]) -> dict[str, int]:
     return {uid: watts for uid, watts in newest.items() if watts}
 
 
-def _rank(profile: ProfileView, in_flight: _InFlight) -> tuple[bool, int, datetime, int, datetime, datetime, str]:
+def _comes_last(draft: AcceptedPlan, place: int, in_flight: _InFlight) -> bool:
+    return comes_last(draft.profile.namespace, draft.node_states[place].facts.name, in_flight.observed)
+
+
+def _rank(draft: AcceptedPlan, place: int, in_flight: _InFlight) -> tuple[Any, ...]:
     """By its newest start before its age: a profile that is always due again must not keep a younger one out.
 
     Namespaces have their turns before profiles: many profiles of one keep nobody of another waiting.
     """
-    uid, namespace = profile.uid, profile.namespace
+    uid, namespace = draft.profile.uid, draft.profile.namespace
     return (
-        comes_last(namespace, in_flight.observed),
+        _comes_last(draft, place, in_flight),
         in_flight.agents[namespace, ""],
         in_flight.newest.get((namespace, ""), _NEVER),
         in_flight.agents[namespace, uid],
         in_flight.newest.get((namespace, uid), _NEVER),
-        profile.created,
-        profile.key,
+        draft.profile.created,
+        draft.profile.key,
     )
 
 
 def _take(in_flight: _InFlight, draft: AcceptedPlan, candidate: NodeState) -> None:
     now, profile, facts = in_flight.observed.now, draft.profile, candidate.facts
     agent = Agent(profile.uid, profile.namespace, facts.uid)
-    in_flight.live[profile.uid, facts.uid] = agent
+    in_flight.live.setdefault(profile.namespace, []).append(agent)
     in_flight.agents.update([(profile.namespace, profile.uid), (profile.namespace, "")])
-    in_flight.trying[profile.uid] += 1
-    in_flight.pulling[profile.uid] += _is_cold(draft, candidate)
+    in_flight.view(draft).trying += 1
+    in_flight.view(draft).pulling += _is_cold(draft, candidate)
     in_flight.taken.setdefault((profile.namespace, facts.name), f"profile {profile.key}")
     in_flight.others.take(agent, profile, facts.name)
     in_flight.starts[profile.namespace][profile.uid, facts.uid] = now
     in_flight.newest[profile.namespace, profile.uid] = in_flight.newest[profile.namespace, ""] = now
-    for uid, view in in_flight.views.items():
+    in_flight.full.pop(profile.namespace, None)
+    for view in in_flight.views.values():
         if view.profile.namespace == profile.namespace:
-            more = {"trying": in_flight.trying[uid], "pulling": in_flight.pulling[uid]}
-            in_flight.views[uid] = view.with_one_more(agent, **more)
+            view.roomy.clear()
+            vars(view).pop("newest", None)
 
 
 def _is_cold(draft: AcceptedPlan, candidate: NodeState) -> bool:
     return is_cold(candidate.facts, draft.asked.image, draft.asked.image_digest, candidate.report)
 
 
-def _as(candidate: NodeState, what: Said) -> NodeState:
-    """The candidate's stand with another reason."""
-    return NodeState(candidate.facts, what, candidate.report, candidate.current)
-
-
 def _admit_candidate(draft: AcceptedPlan, candidate: NodeState, in_flight: _InFlight) -> tuple[NodeState, Start | None]:
     """One candidate's turn: it starts, or its stand says what it waits for."""
-    run = candidate.current
+    run, profile = candidate.current, draft.profile
     assert run is not None
-    request = replace(
-        in_flight.request(draft, candidate.facts),
-        attempt=run.attempt,
-        elsewhere=_elsewhere(draft, candidate, in_flight),
-        cold=_is_cold(draft, candidate),
-    )
-    hindered = blocked_by(request, NODE_CHECKS)
-    return (_as(candidate, hindered), None) if hindered else _start(draft, candidate, in_flight.observed)
-
-
-def _elsewhere(draft: AcceptedPlan, candidate: NodeState, in_flight: _InFlight) -> tuple[AdmissionRequest, ...]:
-    """The candidate's node as other profiles of the namespace see it that match it and limit places."""
-    uid, profile = candidate.facts.uid, draft.profile
-    others = [o for o in in_flight.limited if o.profile.namespace == profile.namespace and o.profile.uid != profile.uid]
-    return tuple([in_flight.request(o, o.nodes[uid]) for o in others if uid in in_flight.view(o).matched])
+    cold = partial(_is_cold, draft, candidate)
+    request = in_flight.request(draft, candidate.facts, attempt=run.attempt, cold=cold)
+    if profile.uid not in in_flight.asked:
+        tables = (NODE_CHECKS, OTHER_CHECKS)
+        in_flight.asked[profile.uid] = tuple([limit for limit in rows if limit.when(request)] for rows in tables)
+    hindered = blocked_by(request, in_flight.asked[profile.uid][candidate.facts.uid in request.view.roomy])
+    return (replace(candidate, said=hindered), None) if hindered else _start(draft, candidate, in_flight.observed)
 
 
 def _start(draft: AcceptedPlan, candidate: NodeState, observed: Observed) -> tuple[NodeState, Start | None]:
@@ -318,7 +346,7 @@ def _start(draft: AcceptedPlan, candidate: NodeState, observed: Observed) -> tup
     document = measurement_request(draft.asked, facts, run.run, run.attempt.number + 1 if run.attempt else 1)
     refused = too_large(document)
     if refused is not None:
-        return _as(candidate, Said("ProfileNotAccepted", words=refused.message)), None
+        return replace(candidate, said=Said("ProfileNotAccepted", words=refused.message)), None
     starting = said("AgentStarting", attempt=document.attempt, why="its Job is being created")
     names = (profile.namespace, profile.name, profile.uid, facts.name, facts.uid)
     start = Start(
@@ -330,4 +358,4 @@ def _start(draft: AcceptedPlan, candidate: NodeState, observed: Observed) -> tup
         said=starting,
         mark=mark_of(profile, candidate.report),
     )
-    return _as(candidate, starting), start
+    return replace(candidate, said=starting), start

@@ -1,13 +1,12 @@
 """What a plan can hold: each action is a frozen value with the reason that it is taken for."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
 from precision_api.kinds.profile import Retention, Retry
+from precision_operator.core.attempts.verdicts import Terms
 from precision_operator.core.observe.nodes import NodeFacts
 from precision_operator.core.observe.observed import JobView, PodView, ProfileView, ReportView, Stage, Yield
 from precision_operator.core.reasons import Reasoned, Said
@@ -23,6 +22,7 @@ class Keeping:
 
 DEFAULT_KEEPING = Keeping(Retry(), Retention())
 AGENT_FINISHED = Said("AgentFinished", words="the agent ended: its result is read")
+JUDGED = Said("Judged", words="its verdict is decided")
 ADOPTED = Said("Adopted", words="a profile of its name was deleted without it")
 
 
@@ -134,4 +134,14 @@ class MarkFresh(Reasoned):
     said: Said
 
 
-Action = Start | Collect | Close | Withdraw | Adopt | Drop | MarkStale | MarkFresh
+@dataclass(frozen=True)
+class Judge(Reasoned):
+    """Write the verdict on a node to its report; no `terms`: nobody asks for one any more."""
+
+    report: ReportView
+    terms: Terms | None
+    facts: NodeFacts
+    said: Said = JUDGED
+
+
+Action = Start | Collect | Close | Withdraw | Adopt | Drop | MarkStale | MarkFresh | Judge

@@ -1,7 +1,5 @@
 """The request that one agent gets: what its profile asks for, on one node, in one attempt."""
 
-from __future__ import annotations
-
 from precision_api.exchange import request
 from precision_api.facts.recipes import with_bf16
 from precision_operator.core.eligibility.request import ResolvedProfile, recipes_of

@@ -1,7 +1,5 @@
 """Each attempt that has a Job, with all that bears on what becomes of it: looked up once, for all who end attempts."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property

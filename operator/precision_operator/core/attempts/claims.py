@@ -4,8 +4,6 @@ A claim asks for a number of devices, never for all: `All` waits for every pool 
 any driver, costs 32 devices in a quota, and Kueue can't count it.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from precision_api.exchange.request import digest

@@ -1,7 +1,5 @@
 """What becomes of Jobs that are over or hopeless, and of reports that are out of date or whose node is gone."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -14,6 +12,7 @@ from precision_operator.core.attempts.faults import Fault
 from precision_operator.core.attempts.node_state import ProfilePlan, recorded
 from precision_operator.core.attempts.places import is_abandoned
 from precision_operator.core.attempts.refusal import Answer, classify, cleaned, mark_of
+from precision_operator.core.attempts.verdicts import is_due, terms_of
 from precision_operator.core.observe.clock import duration
 from precision_operator.core.observe.observed import JobView, Observed, PodView, ReportView, Stage
 from precision_operator.core.observe.stop import Stop, stopped
@@ -34,6 +33,7 @@ def cleanup(
             yield action
     # One writer a pass: a report whose Job is still there gets that Job's end first, or the one would undo the other.
     written = {(job.profile_uid, job.node_uid) for job in observed.jobs}
+    ending = {(job.profile_uid, job.node_uid) for job in observed.jobs if not job.live}
     profiles = {profile.uid: profile for profile in observed.profiles}
     for uid, orphan in observed.orphans:
         if (uid, orphan.node_uid) not in written and observed.reports_of[uid][orphan.node_uid] is orphan:
@@ -48,7 +48,10 @@ def cleanup(
                 yield from _of_lost_node(report, keep, observed.now)
     for plan in plans:
         try:
-            yield from _stale(plan, written)
+            marks = [*_stale(plan, written)]
+            ending |= {(plan.profile.uid, mark.report.node_uid) for mark in marks}
+            yield from marks
+            yield from _verdicts(plan, observed, ending)
         except Exception as error:
             faults.append(Fault("profile", plan.profile.key, error))
 
@@ -71,17 +74,23 @@ def _of_job(attempt: Attempt, observed: Observed) -> actions.Action | None:
         return _drop_job(job, "ProfileDeleted", "its profile is gone")
     if recorded(job, report):
         return _drop_job(job, "ResultWritten", "its result is in the report")
+    if job.uid in observed.strayed:
+        return _drop_job(job, "Withdrawn", "its pod is on another node than its own")
+    is_gone = job.node_uid not in observed.nodes
+    if is_gone and job.uid not in observed.own_jobs:
+        return _drop_job(job, "NodeLost", "its node is not there, and no leader has made it")
     keeping = attempt.keeping
     if job.finished is not None and (pod is None or not is_abandoned(pod, observed.settings, observed.now)):
         pool, domain = (facts.pool, facts.clique) if facts else ("", None)
         by_claim, is_drained = pod is not None and pod.claims, job.node_uid in attempt.owner.drained
         job = replace(job, node_name=facts.name) if facts is not None else job  # by its UID, as its report
         return actions.Collect(job, pod, report, pool, keeping, domain, by_claim, is_drained)
-    if job.node_uid not in observed.nodes:
+    if is_gone:
         return actions.Close(job, report, "disrupted", said("NodeLost", node=job.node_name), keeping)
     if pod is None and job.suspended and attempt.spec is not None and attempt.spec.suspend:
         return _drop_job(job, "Suspended", "its profile is suspended, and Kueue has not let it begin")
-    if job.creation_problem and not job.suspended and (pod is None or _lacks_claim(pod)):
+    lacks_claim = pod is not None and pod.phase == "Pending" and pod.claims and not pod.claims_created
+    if job.creation_problem and not job.suspended and (pod is None or lacks_claim):
         stage: Stage = "pod" if pod is None else "ResourceClaim"
         answer = {"stage": stage, "words": cleaned(job.creation_problem), "namespace": job.namespace}
         mark = mark_of(attempt.owner.profile, report)
@@ -103,11 +112,6 @@ def _takes_back(stop: Stop, pod: PodView | None) -> bool:
     return stop.mode == "End" or not (begun or stop.garbled)
 
 
-def _lacks_claim(pod: PodView) -> bool:
-    """Whether the pod is there, and the cluster has not created the claim that it waits for."""
-    return pod.phase == "Pending" and pod.claims and not pod.claims_created
-
-
 def _drop_job(job: JobView, reason: str, message: str) -> actions.Drop:
     return actions.Drop("Job", job.namespace, job.name, job.uid, Said(reason, words=message))
 
@@ -122,7 +126,20 @@ def _of_lost_node(report: ReportView, keep: str, now: datetime) -> Iterator[acti
         yield actions.Drop("NodePrecisionReport", report.namespace, report.name, report.uid, over)
 
 
-def _stale(plan: ProfilePlan, written: set[tuple[str, str]]) -> Iterator[actions.Action]:
+def _verdicts(plan: ProfilePlan, observed: Observed, written: set[tuple[str, str]]) -> Iterator[actions.Judge]:
+    """Reports whose verdict is not what it would be now."""
+    reports, profile = observed.reports_of[plan.profile.uid], plan.profile
+    try:
+        terms = terms_of(profile.spec, profile.namespace, observed, reports.values())
+    except KeyError:
+        return
+    for uid, report in reports.items():
+        facts = plan.nodes.get(uid) if report.profile_uid and (profile.uid, uid) not in written else None
+        if facts is not None and is_due(terms, report.status, facts, observed.now):
+            yield actions.Judge(report, terms, facts)
+
+
+def _stale(plan: ProfilePlan, written: set[tuple[str, str]]) -> Iterator[actions.MarkStale | actions.MarkFresh]:
     """Results that a new run will replace stay until it has, marked with the reason; undone, the mark goes again."""
     for node_state in plan.node_states:
         run, report = node_state.current, node_state.report
@@ -135,7 +152,7 @@ def _stale(plan: ProfilePlan, written: set[tuple[str, str]]) -> Iterator[actions
             yield actions.MarkFresh(
                 report, Said("Measured", words=f"what made it stale ({', '.join(marked)}) is undone")
             )
-        elif run.begins is not None and run.due != "FirstRun" and not marked:
+        elif run.begins is not None and run.due not in ("FirstRun", "VerdictOpen") and not marked:
             yield actions.MarkStale(report, run.begins)
 
 

@@ -4,8 +4,6 @@ Who plans catches an exception where one profile, node, Job or report can be lef
 fault with its trace, counts it and tries again.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

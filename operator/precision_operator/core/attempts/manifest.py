@@ -1,7 +1,5 @@
 """What is created: one Job for one attempt on one node, its claim's template, the node's report. Fresh dicts always."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from precision_api.exchange.request import MeasurementRequest, canonical, request_hash, request_json
@@ -85,6 +83,7 @@ def job(
         names.ANNOTATION_REQUEST_HASH: request_hash(document),
         names.ANNOTATION_DEADLINE: str(document.deadline_seconds),
         names.ANNOTATION_DRIVER: facts.driver or "",
+        names.ANNOTATION_BOOT: facts.boot,
         names.ANNOTATION_BASIS: canonical(dict(run.basis)),
     }
     held = {"kueue.x-k8s.io/queue-name": agent.queue_name} if agent.queue_name else {}

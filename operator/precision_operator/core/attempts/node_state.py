@@ -1,7 +1,5 @@
 """The state of each matched node of a profile, and why: before admission, and without any rollout limit."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -41,6 +39,7 @@ from precision_operator.core.observe.tenants import shown_pod
 from precision_operator.core.reasons import REASONS, Facts, Kind, Reasoned, Said, said
 
 _DRAINED = ("NodeDeleting", "UntoleratedTaint")
+ANTI_AFFINITY = "; they may be of a pod of any namespace: see docs/security.md, What the cluster must enforce"
 
 
 @dataclass(frozen=True)
@@ -369,7 +368,8 @@ def _running(
 
 def _unscheduled(job: JobView, pod: PodView | None) -> Said:
     if pod is not None and pod.unschedulable:
-        return said("AgentUnschedulable", attempt=job.attempt, why=pod.unschedulable)
+        of_others = ANTI_AFFINITY if "existing pods anti-affinity rules" in pod.unschedulable else ""
+        return said("AgentUnschedulable", attempt=job.attempt, why=f"{pod.unschedulable}{of_others}")
     waits = "its resource claim is on the way" if pod is not None and pod.claims else "its pod is on the way"
     return said("AgentStarting", attempt=job.attempt, why=job.creation_problem or waits)
 

@@ -1,11 +1,8 @@
 """When a place that an attempt holds is given back: every stage of an attempt has an end.
 
-An attempt waits in a queue, waits to be scheduled, pulls its image and starts, runs, and may then be told to end. Each
-stage has a time of its own. What the kubelet should have done by then and has not is the node's fault, not the
+Each has a time of its own. What the kubelet should have done by then and has not is the node's fault, not the
 attempt's: a kubelet that is gone keeps its pods, and with them their Jobs, for ever.
 """
-
-from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -87,8 +84,7 @@ def running_since(pod: PodView) -> datetime:
 def tells_impossible_start(pod: PodView, idle: Idle) -> bool:
     """Whether its container cannot have started when its kubelet says: its node's clock is wrong.
 
-    The control plane says when it was scheduled, and it has had so long to start. An agent's time is then counted from
-    the last moment at which it can have started.
+    An agent's time is then counted from the last moment at which it can have started, by when it was scheduled.
     """
     if pod.started_at is None or pod.scheduled_at is None:
         return False
@@ -98,7 +94,9 @@ def tells_impossible_start(pod: PodView, idle: Idle) -> bool:
 
 def _ends(job: JobView, pod: PodView | None, node: NodeFacts | None, idle: Idle, settings: Settings) -> Iterator[End]:
     if job.suspended:
-        yield from _in_queue(job, idle)
+        if (seconds := idle.queue_timeout_seconds) is not None:
+            what_for = said("QueueTimeout", seconds=seconds)
+            yield End(job.queued_since or job.created, timedelta(seconds=seconds), "disrupted", what_for)
         return
     if pod is None:
         yield _without_pod(job, idle, settings)
@@ -119,13 +117,6 @@ def _ends(job: JobView, pod: PodView | None, node: NodeFacts | None, idle: Idle,
             yield _running(job, pod.scheduled_at or pod.created, allowed, node)
         else:
             yield _running(job, running_since(pod), allowed, node)
-
-
-def _in_queue(job: JobView, idle: Idle) -> Iterator[End]:
-    seconds = idle.queue_timeout_seconds
-    if seconds is not None:
-        what_for = said("QueueTimeout", seconds=seconds)
-        yield End(job.queued_since or job.created, timedelta(seconds=seconds), "disrupted", what_for)
 
 
 def _without_pod(job: JobView, idle: Idle, settings: Settings) -> End:

@@ -4,8 +4,6 @@ Quota, RBAC, Pod Security and a namespace that ends all answer 403; a Validating
 invalid object; a webhook answers what it likes. So the code decides last: words, reason and causes come first.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace

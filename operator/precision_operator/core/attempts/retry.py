@@ -5,8 +5,6 @@ has a rest of its own, which grows while nothing but disruptions happen, so that
 costs less and less.
 """
 
-from __future__ import annotations
-
 import hashlib
 from datetime import datetime, timedelta
 

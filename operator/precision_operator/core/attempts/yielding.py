@@ -6,8 +6,6 @@ a pod that has waited a moment, may run on its node, and has a higher priority: 
 its owner.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -46,8 +44,12 @@ class Holder(NamedTuple):
 
 
 def give_way(observed: Observed, attempts: Sequence[Attempt], ending: Collection[str]) -> Iterator[GiveWay]:
-    """The agents to be ended for others now; `ending` are UIDs of Jobs that this plan ends anyway."""
-    agents = [attempt for attempt in attempts if attempt.job.uid not in ending and _holds_gpus(attempt)]
+    """The agents to be ended for others now; `ending` are UIDs of Jobs that this plan ends anyway.
+
+    Only the leader's own Jobs: what a tenant made by hand may say that it holds any node.
+    """
+    own_jobs = observed.own_jobs.keys() - ending
+    agents = [attempt for attempt in attempts if attempt.job.uid in own_jobs and _holds_gpus(attempt)]
     if not agents:
         return
     yields = list(observed.yields)
@@ -149,7 +151,7 @@ def _holds_gpus(attempt: Attempt) -> bool:
     job, pod = attempt.job, attempt.pod
     if pod is None or attempt.facts is None or job.deleting or not job.live or recorded(job, attempt.report):
         return False
-    return pod.claims and pod.live and pod.deleting_since is None and pod.scheduled_at is not None
+    return pod.claims and pod.holds_gpus and pod.live and pod.deleting_since is None and pod.scheduled_at is not None
 
 
 def _helps(agent: Attempt, pod: WaitingPod) -> bool:

@@ -6,8 +6,6 @@ are still offered: the agent asks for all allocatable GPUs, or for all that a re
 says how many there were.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

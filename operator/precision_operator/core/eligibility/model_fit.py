@@ -1,7 +1,5 @@
 """Does what is measured fit on the GPUs that a profile names: the job, one layer with all recipes, a GEMM? Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 
 from precision_api.facts.plain_text import three_digits

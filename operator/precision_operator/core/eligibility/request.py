@@ -1,16 +1,12 @@
 """What is asked of an agent: a profile's workload resolved, the run that it belongs to, the request for one node."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from pydantic import ValidationError
 
-from precision_api.exchange.request import (
-    digest,
-)
+from precision_api.exchange.request import digest
 from precision_api.facts.recipes import Recipe, by_default
 from precision_api.kinds.profile import ProfileSpec
 from precision_api.models.resolution import ResolvedWorkload, resolve
@@ -47,12 +43,12 @@ def resolve_profile(profile: ProfileView, observed: Observed) -> ResolvedProfile
     if spec is None:
         return said("InvalidSpec", detail=profile.problem)
     image = spec.agent.image or observed.settings.agent_image
-    workload = _with_text(spec.workload, profile.namespace, observed.config_maps)
+    workload = with_text(spec.workload, profile.namespace, observed.config_maps)
     problems = (
         _image_problem(image, observed.settings),
-        _priority_problem(observed),
+        None if observed.priority_class_exists else said("PriorityClassMissing", name=observed.settings.priority_class),
         _queue_problem(profile, spec, observed),
-        _schedule_refusal(spec, observed),
+        said("InvalidSchedule", detail=clock) if (clock := schedule_problem(spec.schedule, observed.now)) else None,
         workload,
     )
     for problem in problems:
@@ -95,21 +91,11 @@ def _image_problem(image: str, settings: Settings) -> Said | None:
     return said("ImageNotAllowed", image=image, allowed=", ".join(settings.allowed_images) or "none")
 
 
-def _priority_problem(observed: Observed) -> Said | None:
-    name = observed.settings.priority_class
-    return None if observed.priority_class_exists else said("PriorityClassMissing", name=name)
-
-
 def _queue_problem(profile: ProfileView, spec: ProfileSpec, observed: Observed) -> Said | None:
     queue = spec.agent.queue_name
     if queue is None or observed.queues.get((profile.namespace, queue), True):
         return None
     return said("QueueMissing", name=queue, namespace=profile.namespace)
-
-
-def _schedule_refusal(spec: ProfileSpec, observed: Observed) -> Said | None:
-    problem = schedule_problem(spec.schedule, observed.now)
-    return said("InvalidSchedule", detail=problem) if problem else None
 
 
 def _has_prefix(image: str, prefix: str) -> bool:
@@ -123,7 +109,7 @@ def _has_prefix(image: str, prefix: str) -> bool:
     return prefix.endswith("/") or rest[:1] in ("", "/", "@") or (rest[:1] == ":" and "/" not in rest)
 
 
-def _with_text(
+def with_text(
     workload: Workload, namespace: str, config_maps: Mapping[tuple[str, str], Mapping[str, str] | None]
 ) -> Workload | Said:
     """The workload with the text of its config map filled in."""

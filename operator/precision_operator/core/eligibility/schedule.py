@@ -4,8 +4,6 @@ Times are judged from `now` alone: what was missed while the operator was down i
 begins nothing twice, because a run remembers the time that it was begun for.
 """
 
-from __future__ import annotations
-
 import hashlib
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -115,19 +113,15 @@ def _fire(cron: str, zone: str, moment: datetime, reverse: bool) -> datetime | N
     where = _zone(zone)
     assert where is not None
     local = moment.astimezone(where)
-    if local.fold and not _follows_the_clock(cron):
+    minute, hour, *_ = cron.split()
+    # A repeated hour has these times twice: CronSim, as Debian's cron, repeats those of each minute or hour.
+    if local.fold and not (minute.startswith("*") or hour.startswith("*")):
         local = _end_of_repetition(local) - timedelta(seconds=0 if reverse else 1)
     try:
         tick = next(CronSim(cron, local, reverse=reverse))
     except StopIteration:
         return None
     return tick.astimezone(UTC)
-
-
-def _follows_the_clock(cron: str) -> bool:
-    """Whether a repeated hour has its times twice: CronSim, as Debian's cron, repeats those of each minute or hour."""
-    minute, hour, *_ = cron.split()
-    return minute.startswith("*") or hour.startswith("*")
 
 
 def _end_of_repetition(local: datetime) -> datetime:

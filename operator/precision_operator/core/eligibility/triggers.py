@@ -4,8 +4,6 @@ A run's identity follows from its basis: an attempt is of the current run exactl
 Old results stay until new ones stand; they are marked stale with the reason found here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,7 +11,7 @@ from functools import lru_cache, partial
 
 from precision_api.exchange.request import digest
 from precision_api.kinds.profile import Schedule
-from precision_api.kinds.report import ReportAttempt
+from precision_api.kinds.report import ReportAcceptance, ReportAttempt
 from precision_operator.core.eligibility.request import ResolvedProfile
 from precision_operator.core.eligibility.schedule import last_tick, next_tick, tick_text
 from precision_operator.core.observe.clock import duration, parse_time
@@ -69,6 +67,9 @@ def run_inputs(asked: ResolvedProfile, facts: NodeFacts, report: ReportView | No
         "rerun": _mark(profile.rerun),
         "rerunNode": _mark(report.rerun if report is not None else ""),
     }
+    verdict = status.acceptance if status is not None and profile.spec.acceptance is not None else None
+    if verdict is not None and (mark := _open(verdict, facts)):
+        basis["verdict"] = mark
     done = status.run.finished_at if status is not None and status.run is not None else None
     return RunInputs(
         profile=profile,
@@ -90,23 +91,20 @@ def current_run(node: RunInputs) -> CurrentRun:
             basis = dict(node.basis)
             if code == "TooOld" and node.result_at is not None:
                 basis["age"] = tick_text(node.result_at)
-            return CurrentRun(_identity(basis, node.attempt.run), basis, None, Said(code, changed))
+            return CurrentRun(
+                _identity(tuple(sorted(basis.items())), node.attempt.run), basis, None, Said(code, changed)
+            )
     return CurrentRun(node.attempt.run, node.attempt.basis, node.attempt)
 
 
 @lru_cache(maxsize=4096)
 def _first_run(basis: tuple[tuple[str, str], ...]) -> CurrentRun:
-    return CurrentRun(_identity(dict(basis)), dict(basis), None, said("FirstRun"))
-
-
-def _identity(basis: Mapping[str, str], before: str = "") -> str:
-    """Of a run that is begun for `basis` after the run `before`: after a rollback a basis comes again."""
-    return _identity_of(tuple(sorted(basis.items())), before)
+    return CurrentRun(_identity(tuple(sorted(basis))), dict(basis), None, said("FirstRun"))
 
 
 @lru_cache(maxsize=4096)
-def _identity_of(basis: tuple[tuple[str, str], ...], before: str) -> str:
-    """Alike nodes begin the same run."""
+def _identity(basis: tuple[tuple[str, str], ...], before: str = "") -> str:
+    """Of a run that is begun for `basis` after the run `before`: after a rollback a basis comes again."""
     return digest(dict(basis) | ({"before": before} if before else {}), 10)
 
 
@@ -120,10 +118,18 @@ def _tick(schedule: Schedule, uid: str, created: datetime, now: datetime) -> str
     return tick_text(tick) if tick is not None and tick > created else ""
 
 
+def _open(verdict: ReportAcceptance, facts: NodeFacts) -> str:
+    """Which run is to end the doubt, or prove the present boot; empty where none is."""
+    if verdict.again and verdict.runs is not None:
+        return f"after {verdict.runs.run}"
+    before = verdict.subject.boot_id if verdict.subject is not None else verdict.unhealthy_boot_id
+    return f"boot {facts.boot}" if before and facts.boot not in ("", before) else ""
+
+
 def _asked_anew(key: str, node: RunInputs) -> Facts | None:
     """Where a rerun is asked for that the newest attempt has not honoured."""
     before = node.attempt.basis.get(key, "") if node.attempt is not None else ""
-    return {} if node.basis[key] and before != node.basis[key] else None
+    return {} if node.basis.get(key) and before != node.basis[key] else None
 
 
 def _changed(cause: str, key: str, node: RunInputs) -> Facts | None:
@@ -192,6 +198,7 @@ CHECKS: tuple[tuple[str, TriggerCheck], ...] = (
     ("SpecChange", partial(_changed, "SpecChange", "spec")),
     ("Scheduled", scheduled),
     ("TooOld", too_old),
+    ("VerdictOpen", partial(_asked_anew, "verdict")),
     ("HardwareChange", fewer_gpus),
 )
 

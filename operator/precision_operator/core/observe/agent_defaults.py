@@ -1,7 +1,5 @@
 """What agents get where their profile says nothing: the operator's own configuration, told to it by the chart."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated
 

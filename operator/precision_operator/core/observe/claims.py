@@ -1,7 +1,5 @@
 """Which GPUs a pod holds by resource claim: named in the pod's status, told by the claim's allocation."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -15,8 +13,10 @@ _PARTITION = re.compile(r"(.+?)-mig-.+")
 
 Device = tuple[str, str]
 """Pool and device."""
-Claims = Mapping[tuple[str, str], frozenset[Device] | None]
-"""GPUs of each claim by namespace and name; None: it could not be read."""
+PodsClaim = tuple[str, str, str]
+"""UID of a pod, and namespace and name of its claim: another pod's may be one that was made since under that name."""
+Claims = Mapping[PodsClaim, frozenset[Device] | None]
+"""GPUs that a pod has by a claim; None: it could not be read."""
 
 
 def claim_names(pod: Mapping[str, Any]) -> tuple[str, ...]:
@@ -29,9 +29,10 @@ def claim_names(pod: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(str(name) for name in (*named, mapped) if name))
 
 
-def asks_for_claims(pod: Mapping[str, Any]) -> bool:
-    """Whether a pod has any claim."""
-    return bool(entries(section(pod, "spec"), "resourceClaims"))
+def claim_keys(pod: Mapping[str, Any]) -> list[PodsClaim]:
+    """Each of these as a claim of this pod."""
+    meta = section(pod, "metadata")
+    return [(str(meta.get("uid")), str(meta.get("namespace")), name) for name in claim_names(pod)]
 
 
 def are_created(pod: Mapping[str, Any]) -> bool:
@@ -44,6 +45,13 @@ def is_mapped(pod: Mapping[str, Any]) -> bool:
     """Whether the scheduler has made a claim of the pod's request for nvidia.com/gpu: the two are one."""
     extended = section(section(pod, "status"), "extendedResourceClaimStatus")
     return any(item.get("resourceName") == GPU_RESOURCE for item in entries(extended, "requestMappings"))
+
+
+def pods_of(claim: Mapping[str, Any]) -> frozenset[str]:
+    """UIDs of the pods that a ResourceClaim is reserved for; none where it is not allocated."""
+    status = section(claim, "status")
+    consumers = entries(status, "reservedFor") if section(status, "allocation") else ()
+    return frozenset(str(row.get("uid")) for row in consumers)
 
 
 def claimed_gpus(claim: Mapping[str, Any], node: str | None = None) -> frozenset[Device]:

@@ -1,7 +1,5 @@
 """Times as Kubernetes writes them, and back; durations as users write them."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
@@ -10,6 +8,11 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 def format_time(moment: datetime) -> str:
     """`moment` as RFC 3339 in UTC, in whole seconds, as metav1.Time is."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def short_time(text: str) -> str:
+    """What `format_time` gives, for columns: `11-28 03:00Z`."""
+    return f"{text[5:16].replace('T', ' ')}Z"
 
 
 def parse_time(text: str) -> datetime:

@@ -1,7 +1,5 @@
 """What the DeviceClass of the agents' resource claims says of the GPUs that it hands out."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

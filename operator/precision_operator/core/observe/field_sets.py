@@ -3,8 +3,6 @@
 Of a report with five recipes these sets are nearly half of its memory, and there are thousands of reports.
 """
 
-from __future__ import annotations
-
 from typing import TypeVar
 
 from pydantic import BaseModel

@@ -1,7 +1,5 @@
 """Limits on the agents of all namespaces together: the operator's own configuration, told to it by the chart."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from pydantic import Field

@@ -4,8 +4,6 @@ Each function reads what one thing looks like on real clusters and gives a value
 None means "nothing says so". Labels may hold anything: nothing here raises on a value.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 

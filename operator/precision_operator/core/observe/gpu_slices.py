@@ -6,8 +6,6 @@ generation counts, and only when it is complete, as for the scheduler. Source: k
 driver (cmd/gpu-kubelet-plugin/deviceinfo.go). Slices may hold anything: nothing here raises on a value.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Iterable, Mapping

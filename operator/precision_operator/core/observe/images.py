@@ -1,6 +1,6 @@
 """Whether a node would have to pull the agent's image: a pull of 20 GB is a load on the registry and on the rack."""
 
-from __future__ import annotations
+from functools import lru_cache
 
 from precision_operator.core.observe.nodes import NodeFacts
 from precision_operator.core.observe.observed import ReportView
@@ -13,7 +13,7 @@ def is_cold(node: NodeFacts, image: str, image_digest: str, report: ReportView |
     `image_digest` is what runs keep of an image's name. A kubelet lists its 50 largest images only, so that an image
     that is not listed may be there all the same: then an agent waits for a pull that does not come.
     """
-    return not (_names(image) & frozenset(node.images)) and not _has_run(image_digest, report)
+    return _names(image).isdisjoint(node.images) and not _has_run(image_digest, report)
 
 
 def _has_run(image_digest: str, report: ReportView | None) -> bool:
@@ -23,6 +23,7 @@ def _has_run(image_digest: str, report: ReportView | None) -> bool:
     return attempt.outcome == "succeeded" or (attempt.outcome == "failed" and not reason_of(attempt.reason).never_ran)
 
 
+@lru_cache
 def _names(image: str) -> frozenset[str]:
     """The names under which a node may list an image: runtimes write out Docker Hub's, and drop tags beside digests."""
     repository, at, digest = image.partition("@")

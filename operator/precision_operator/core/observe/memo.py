@@ -4,8 +4,6 @@ What is seen is never changed in place: another version of an object is another 
 of objects alone holds as long as it is asked for those very objects, and forgetting it only costs time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable
 from operator import is_
 from typing import Generic, TypeVar

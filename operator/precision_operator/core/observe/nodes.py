@@ -6,8 +6,6 @@ node's ResourceSlices publish, never a label: gpu.count is 7 for one GPU in seve
 where GPUs are handed out by resource claims.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -98,6 +96,8 @@ class NodeFacts:
     slices_read: bool = False
     """Whether the cluster's ResourceSlices are known: else GPUs that are handed out by claims can't be told."""
     taints: tuple[Taint, ...] = ()
+    boot: str = ""
+    """Its present boot; empty where it does not tell."""
     images: tuple[str, ...] = ()
     """Names of container images that the node lists, of those that agents may have; a kubelet lists 50 at most."""
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)
@@ -155,6 +155,7 @@ def node_facts(
         cpu_millis=millis(section(status, "allocatable").get("cpu")),
         memory_bytes=quantity(section(status, "allocatable").get("memory")),
         arch=_arch(labels, status, product),
+        boot=str(section(status, "nodeInfo").get("bootID") or ""),
         compute=_compute(labels, here, gpu_name, product),
         driver=gpu_labels.driver(labels) or _of_gpus(here, lambda gpu: gpu.driver),
         clique=gpu_labels.clique(labels, domain_labels),

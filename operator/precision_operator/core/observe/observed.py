@@ -1,13 +1,13 @@
 """Everything that a decision is made from: one frozen value, gathered before deciding and never changed after."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cache, cached_property
-from typing import Any, Literal
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
 
+from precision_api.acceptance.reference import Reference
 from precision_api.facts.grouping import grouped
 from precision_api.facts.names import FRESH
 from precision_api.kinds.profile import ProfileSpec
@@ -24,6 +24,8 @@ from precision_operator.core.observe.waiting_pods import WaitingPod
 Raw = Mapping[str, Any]
 YieldOutcome = Literal["Waiting", "Helped", "NotHelped", "Taken", "Gone"]
 """Waiting: the pod was not scheduled yet; Gone: it was deleted meanwhile, or scheduled on another node."""
+SavedReference = tuple[str, Reference | None]
+"""The SHA-256 of a text, and the reference there, without its nodes; None where it is none."""
 Stage = Literal["report", "ResourceClaimTemplate", "Job", "pod", "ResourceClaim"]
 """What is created for an attempt, in this order."""
 
@@ -59,6 +61,8 @@ class Settings:
     """Namespaces whose capacity plans may read reports of other watched ones."""
     unresponsive_grace: timedelta = timedelta(seconds=60)
     """How long after its time an agent's pod may still be there before its kubelet is taken for gone."""
+    accept_simulated: bool = False
+    """Whether a verdict may rest on figures that nobody measured: for laboratories."""
     show_other_namespaces: bool = False
     """Whether statuses name pods and profiles of other namespaces than the profile's."""
 
@@ -140,6 +144,8 @@ class JobView:
     workload: str = ""
     driver: str = ""
     """The node's driver, by its labels, when the Job was made."""
+    boot: str = ""
+    """The node's boot then."""
     basis: Mapping[str, str] = field(default_factory=dict)
     """What the run was started for."""
     suspended: bool = False
@@ -240,7 +246,7 @@ class AcceptedProfile(ProfileView):
     spec: ProfileSpec
 
     @classmethod
-    def of(cls, profile: ProfileView, spec: ProfileSpec) -> AcceptedProfile:
+    def of(cls, profile: ProfileView, spec: ProfileSpec) -> "AcceptedProfile":
         return cls(**{**vars(profile), "spec": spec})
 
 
@@ -251,6 +257,8 @@ class Occupancy:
     holder: str | None
     gpus: int = 0
     requests: Requests = NOTHING
+    fresh: bool = True
+    """Whether this pass has looked: only then an agent may start."""
 
 
 @dataclass(frozen=True)
@@ -301,6 +309,22 @@ class Yield:
         return self.pod.partition("/")[0]
 
 
+class Vain(NamedTuple):
+    """For how long a namespace's Jobs had nodes and places, and no pod was bound; those of one time count once."""
+
+    spent: timedelta
+    until: datetime
+    """The end of what is counted."""
+    ended: datetime
+    """When the last of these Jobs went."""
+    nodes: Mapping[str, datetime | None] = MappingProxyType({})
+    """When the last Job on a node went in vain; None: a pod was bound there since. Without a name: on all others."""
+
+    def last(self, node: str) -> datetime | None:
+        """When the namespace's last Job there went in vain; None where it did not."""
+        return self.nodes.get(node, self.nodes.get(""))
+
+
 @dataclass(frozen=True)
 class Observed:
     """The world at `now`. Nodes are raw Node objects by UID: their pool depends on the profile that looks."""
@@ -316,6 +340,8 @@ class Observed:
     """By node name; a node that is absent has not been looked at."""
     config_maps: Mapping[tuple[str, str], Mapping[str, str] | None] = field(default_factory=dict)
     """Data by (namespace, name); None: there is none of that name."""
+    references: Mapping[tuple[str, str], SavedReference | None] = field(default_factory=dict)
+    """By (namespace, name), for profiles that ask for a verdict; None: there is none of that name."""
     stop: Stop | None = None
     """An admin's stop of all agents; None: they may run."""
     unread: Mapping[str, Exception] = field(default_factory=dict)
@@ -335,8 +361,10 @@ class Observed:
     """Pods of others that wait for GPUs by claim; looked at while agents hold such GPUs."""
     yields: tuple[Yield, ...] = ()
     """Agents that were ended for such pods within the last hour."""
-    fruitless: Mapping[str, tuple[datetime, ...]] = field(default_factory=dict)
-    """When turns of a namespace ended without a bound pod, within the last hour and since one was bound: a memory."""
+    vain: Mapping[str, Vain] = field(default_factory=dict)
+    """The time that namespaces have had in vain of late, by their name: a memory."""
+    agents_since: Mapping[str, datetime] = field(default_factory=dict)
+    """When this leader first saw an agent bound, by UID of its own Jobs: a memory."""
     own_jobs: Mapping[str, str] = field(default_factory=dict)
     """Node by UID of the Jobs that this leader has created, or found when it began: a memory, nothing that they say."""
 
@@ -374,6 +402,12 @@ class Observed:
         busy = {job.profile_uid for job in self.jobs if job.uid in agents}
         most = self.settings.profiles_per_namespace
         return frozenset(uid for uids in of.values() for uid in uids[most:] if uid not in busy) if most else frozenset()
+
+    @cached_property
+    def strayed(self) -> frozenset[str]:
+        """UIDs of the leader's own Jobs with a pod that holds GPUs of another node than the one that counts for it."""
+        there = (pod for pod in self.pods if pod.live and pod.holds_gpus)
+        return frozenset(p.job_uid for p in there if self.own_jobs.get(p.job_uid, p.node_name) != p.node_name)
 
     @cached_property
     def waited_for(self) -> Mapping[str, Yield]:

@@ -1,7 +1,5 @@
 """What a pod asks of its node in CPU and memory, counted as the scheduler counts it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,10 +15,10 @@ class Requests:
     cpu_millis: int = 0
     memory_bytes: int = 0
 
-    def __add__(self, other: Requests) -> Requests:
+    def __add__(self, other: "Requests") -> "Requests":
         return Requests(self.cpu_millis + other.cpu_millis, self.memory_bytes + other.memory_bytes)
 
-    def larger(self, other: Requests) -> Requests:
+    def larger(self, other: "Requests") -> "Requests":
         """The larger of each."""
         return Requests(max(self.cpu_millis, other.cpu_millis), max(self.memory_bytes, other.memory_bytes))
 

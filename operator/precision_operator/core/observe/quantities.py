@@ -1,7 +1,5 @@
 """Kubernetes quantities (8, "8", "8k", "1e3", "16Gi") as numbers."""
 
-from __future__ import annotations
-
 import re
 from decimal import Decimal
 from math import ceil

@@ -1,7 +1,5 @@
 """Parts of a raw Kubernetes object, which may hold anything: what is missing, or of another type, is empty."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any

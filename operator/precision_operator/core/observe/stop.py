@@ -5,8 +5,6 @@ own, so that no upgrade takes it back. Of several the strictest holds. One that 
 in flight are worth something, and who meant to stop must not be taken to have meant nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal

@@ -5,9 +5,7 @@ namespace was made by somebody else there: it must count as neither's. And again
 it holds, whatever it says.
 """
 
-from __future__ import annotations
-
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import NamedTuple, TypeVar
@@ -16,15 +14,20 @@ from precision_api.facts.grouping import grouped
 from precision_api.facts.names import GPU_RESOURCE
 from precision_api.kinds.profile import Idle
 from precision_operator.core.observe.gpu_labels import whole_number
-from precision_operator.core.observe.observed import JobView, Observed, PodView, Raw, ReportView
+from precision_operator.core.observe.observed import JobView, Observed, PodView, Raw, ReportView, Vain
 from precision_operator.core.observe.raw_object import section
 
-YOUNG, TURN = timedelta(seconds=60), timedelta(minutes=10)
-"""How long a Job that this leader has created has its node without a pod there: at first, and where that was too short
-for its namespace, whose queue or scheduler may be slow."""
-COMES_LAST = timedelta(hours=2)
-"""So long a namespace comes after the others when the longer time was too short as well, and `TURN` before that."""
+_RESTS = {0: 10, 11: 120, 12: 240, 13: 480, 14: 1440, 15: 1440}
+"""How many minutes a node comes last after it was in vain; by those that its namespace has had in vain, in all."""
+KEPT = timedelta(minutes=1440)
+"""How long all minutes stay spent; fewer are remembered for twice that, or the last rest would end the count."""
+YOUNG, LONG = timedelta(minutes=1), timedelta(minutes=10)
+"""How long a new Job of this leader has its node without a pod: for a quick scheduler, and for a slow one or queue."""
+_QUICK, _SPARED, _MOST = timedelta(minutes=5), timedelta(minutes=14), timedelta(minutes=15)
+"""Of the minutes in vain: on nodes that are tried one by one; before the last one, which any node waits for; all."""
 STARTED_WITHIN = timedelta(seconds=Idle().start_timeout_seconds)
+_LONGEST = 5400
+"""When an agent has started, as a rule, and its longest deadline, in seconds."""
 ANOTHERS_POD, ANOTHERS_PROFILE = "a pod of another namespace", "a profile of another namespace"
 """What a status says in place of a name, unless the admin has names shown."""
 Claim = TypeVar("Claim", JobView, PodView, ReportView)
@@ -71,73 +74,109 @@ def holding(pods: Iterable[PodView], nodes: Iterable[Raw], claimed: Container[st
 def held_nodes(observed: Observed) -> dict[str, str]:
     """Node by UID of the Jobs that hold one, and a place under the operator's limits, against other namespaces.
 
-    Of those that this leader knows by its own memory: the node where its pod is bound with GPUs and not over; without
-    such a pod for a while the node that it was created for. Anybody can write labels, annotations and owners.
+    Of those that this leader knows by its own memory: the node that it was created for, while its pod is bound there
+    with GPUs and not over; without such a pod for a while. Anybody can write labels, annotations and owners.
     """
-    held = {
-        job.uid: observed.own_jobs[job.uid]
-        for job in observed.jobs
-        if job.uid in observed.own_jobs and job.live and abs(observed.now - job.created) < turn_of(job, observed)
-    }
+    nodes, vain = observed.own_jobs, observed.vain
+    ages = ((job, abs(observed.now - job.created)) for job in observed.jobs if job.uid in nodes and job.live)
+    held = {j.uid: nodes[j.uid] for j, age in ages if age < turn_on(nodes[j.uid], vain.get(j.namespace))[0]}
     late = observed.now - observed.settings.unresponsive_grace
-    for pod in observed.pods:
-        is_there = pod.live and (pod.deleting_since is None or pod.deleting_since > late)
-        if is_there and pod.holds_gpus and pod.job_uid in observed.own_jobs:
-            held[pod.job_uid] = pod.node_name
-    return held
+    there = (pod for pod in observed.pods if pod.live and (pod.deleting_since is None or pod.deleting_since > late))
+    return held | {pod.job_uid: pod.node_name for pod in _agents(there, observed)}
 
 
-def turn_of(job: JobView, observed: Observed) -> timedelta:
-    """How long it counts against other namespaces without a bound pod."""
-    return TURN if job.namespace in observed.fruitless else YOUNG
+def turn_on(node: str, vain: Vain | None) -> tuple[timedelta, timedelta]:
+    """How long a Job there counts against other namespaces without a bound pod now, and for how long it comes last.
+
+    A node that takes no agents holds up none of its namespace's other nodes.
+    """
+    if vain is None:
+        return YOUNG, timedelta()
+    spent, is_next = vain.spent, vain.last(node) is None
+    long = min(LONG, _SPARED - spent) if spent <= _QUICK else YOUNG + LONG - spent
+    turn = YOUNG if long <= timedelta() or (is_next and spent < _QUICK) else long
+    rest = next(rest for most, rest in reversed(_RESTS.items()) if spent >= timedelta(minutes=most))
+    return min(turn, _MOST - spent), timedelta(minutes=0 if is_next and spent < _SPARED else rest)
 
 
-def comes_last(namespace: str, observed: Observed) -> bool:
-    """Whether its turns have been fruitless of late, so that the others go first."""
-    ends = observed.fruitless.get(namespace)
-    return ends is not None and abs(observed.now - ends[-1]) < (TURN if len(ends) == 1 else COMES_LAST)
+def is_spent(namespace: str, observed: Observed) -> bool:
+    """Whether its Jobs have no time left without a bound pod."""
+    return namespace in observed.vain and observed.vain[namespace].spent >= _MOST
+
+
+def comes_last(namespace: str, node: str, observed: Observed) -> bool:
+    """Whether turns there have been in vain of late, so that the others go first."""
+    vain = observed.vain.get(namespace)
+    return vain is not None and abs(observed.now - vain.ended) < turn_on(node, vain)[1]
+
+
+def _agents(pods: Iterable[PodView], observed: Observed) -> Iterator[PodView]:
+    """Those with GPUs on the node that the leader made their Job for, unless that is suspended; any can be by hand."""
+    nodes, suspended = observed.own_jobs, {job.uid for job in observed.jobs if job.suspended}
+    of_own = (pod for pod in pods if pod.holds_gpus and pod.job_uid not in suspended)
+    return (pod for pod in of_own if nodes.get(pod.job_uid) == pod.node_name)
+
+
+def _bound(observed: Observed) -> set[str]:
+    """UIDs of the Jobs with a pod that got GPUs; one that failed and never ran, such as a kubelet refuses, got none."""
+    return {pod.job_uid for pod in _agents(observed.pods, observed) if pod.live or pod.started_at is not None}
+
+
+def agents_since(before: Mapping[str, datetime], seen: Observed) -> dict[str, datetime]:
+    """When the leader first saw an agent of each Job, by UID: who renews the pod or suspends the Job gains none."""
+    begun = {pod.job_uid: seen.now for pod in _agents(seen.pods, seen) if pod.live}
+    return begun | {uid: at for uid, at in before.items() if uid in seen.own_jobs}
 
 
 def waiting_jobs(observed: Observed) -> dict[str, JobView]:
-    """The leader's own Jobs that no pod with GPUs has been bound for yet, by UID."""
-    bound = {pod.job_uid for pod in observed.pods if pod.holds_gpus}
-    own = {job.uid: job for job in observed.jobs if job.uid in observed.own_jobs and job.live and not job.deleting}
-    return {uid: job for uid, job in own.items() if uid not in bound}
+    """The leader's own Jobs that no pod with GPUs has been bound for yet, by UID; each with the node that it is for."""
+    bound = _bound(observed)
+    jobs = {job.uid: job for job in observed.jobs if job.uid in observed.own_jobs and job.live and not job.deleting}
+    return {uid: replace(job, node_name=observed.own_jobs[uid]) for uid, job in jobs.items() if uid not in bound}
 
 
-def fruitless_turns(
-    before: Mapping[str, tuple[datetime, ...]], waited: Mapping[str, JobView], seen: Observed
-) -> dict[str, tuple[datetime, ...]]:
-    """When turns of a namespace ended without a bound pod, by its name: the last, and those before since one was bound.
+def time_in_vain(before: Mapping[str, Vain], waited: Mapping[str, JobView], seen: Observed) -> dict[str, Vain]:
+    """What namespaces have had in vain by now, by their name; `waited` are the Jobs that waited at the look before.
 
-    `waited` are the Jobs that waited at the look before. A turn is of all Jobs of the namespace that wait together.
+    A pod that is bound leaves the first minute of earlier turns; where it took longer than that, it does on all nodes.
+    What a queue has held says nothing of the node either.
     """
-    turns = {name: ends for name, ends in before.items() if abs(seen.now - ends[-1]) < COMES_LAST}
-    bound, waiting = {pod.job_uid for pod in seen.pods if pod.holds_gpus}, waiting_jobs(seen)
+    ages = {name: abs(seen.now - row.ended) for name, row in before.items()}
+    vain = {name: row for name, row in before.items() if ages[name] < KEPT * (1 if row.spent >= _MOST else 2)}
+    bound, waiting = _bound(seen), waiting_jobs(seen)
+    there = {job.uid for job in seen.jobs}  # also one that is being deleted: it has its node to the end of its turn
     for uid, job in waited.items():
-        ends = turns.get(job.namespace, ())
-        is_over = uid not in bound and uid not in waiting and abs(seen.now - job.created) >= YOUNG
-        if uid in bound and ends:
-            turns[job.namespace] = ends[-1:]
-        elif is_over and (not ends or job.created > ends[-1] - YOUNG):
-            turns[job.namespace] = (*ends, seen.now)
-    return turns
+        row, node = vain.get(job.namespace, Vain(timedelta(), job.created, job.created)), job.node_name
+        if uid in bound and job.namespace in vain:
+            spent = min(row.spent, YOUNG) if job.created >= row.ended else row.spent
+            last = row.ended if seen.now - job.created > YOUNG else None
+            vain[job.namespace] = row._replace(spent=spent, nodes={**row.nodes, "": last, node: last})
+        elif uid not in bound and uid not in waiting:
+            begin, end = max(row.until, job.created), job.created + turn_on(node, before.get(job.namespace))[0]
+            until = max(begin, end if uid in there else min(end, seen.now))
+            if until > begin:
+                row = vain[job.namespace] = Vain(row.spent + (until - begin), until, seen.now, row.nodes)
+            if job.namespace in vain:
+                vain[job.namespace] = row._replace(nodes={**row.nodes, "" if job.suspended else node: seen.now})
+    return vain
 
 
-def stuck_beyond_share(held: Mapping[str, str], observed: Observed) -> set[str]:
-    """UIDs of the Jobs whose places others may have: their containers have not started by when they must as a rule.
+def stuck_beyond_share(held: Mapping[str, str], sharing: Iterable[str], observed: Observed) -> set[str]:
+    """UIDs of the Jobs whose places others may have: their agents have not started, or ended, by when they must.
 
     A tenant may wait a day for its own image; beyond its namespace's share of the places, until others want them.
+    `sharing` are the namespaces that have a profile to be measured: with those that hold a place they share all places.
     """
-    namespaces = {profile.namespace for profile in observed.profiles}
+    holders = [pod for pod in observed.pods if pod.job_uid in held]
+    namespaces = {*sharing, *(pod.namespace for pod in holders)}
     share = (observed.settings.fleet_limits.max_concurrent or 0) // max(1, len(namespaces))
-    holders = (pod for pod in observed.pods if pod.job_uid in held)
-    agents = grouped((pod.namespace, (_is_stuck(pod, observed.now), pod.job_uid)) for pod in holders)
-    return {job for pods in agents.values() for stuck, job in sorted(pods)[share:] if stuck}
-
-
-def _is_stuck(pod: PodView, now: datetime) -> bool:
-    return pod.started_at is None and abs(now - (pod.scheduled_at or pod.created)) > STARTED_WITHIN
+    started = {pod.job_uid for pod in holders if pod.started_at is not None}
+    runs = {job.uid: min(job.deadline_seconds or _LONGEST, _LONGEST) for job in observed.jobs if job.uid in started}
+    first = {pod.job_uid: observed.agents_since.get(pod.job_uid, pod.created) for pod in holders}
+    ages = ((job, abs(observed.now - at)) for job, at in first.items())
+    stuck = {job for job, age in ages if age > STARTED_WITHIN + timedelta(seconds=runs[job] + 60 if job in runs else 0)}
+    agents = grouped((pod.namespace, (pod.job_uid in stuck, pod.job_uid)) for pod in holders)
+    return {job for pods in agents.values() for is_stuck, job in sorted(pods)[share:] if is_stuck}
 
 
 def words(pod: str) -> str:

@@ -1,7 +1,5 @@
 """From raw Kubernetes objects to the values that decisions are made from; a damaged one becomes a problem, or None."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Container, Mapping
@@ -24,15 +22,12 @@ from precision_operator.core.observe.raw_object import condition_of, entries, se
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ATTEMPT = re.compile(r"[1-9][0-9]{0,8}")
-_BASIS_PARTS, _BASIS_LENGTH = 8, 253
+_BASIS_PARTS, _BASIS_LENGTH = 9, 253
 """Parts of a basis, and characters of each, that a report holds."""
 
 
 def profile_view(raw: observed.Raw, problem: str = "") -> observed.ProfileView:
-    """A PrecisionProfile; a spec that can't be read becomes `problem`, first error first.
-
-    With a `problem` that is known, the spec is not read.
-    """
+    """A PrecisionProfile; a spec that can't be read becomes `problem`, first error first. With one, it isn't read."""
     meta = section(raw, "metadata")
     spec: ProfileSpec | None = None
     try:
@@ -89,6 +84,7 @@ def job_view(raw: observed.Raw) -> observed.JobView | None:
         created=time_or_none(meta.get("creationTimestamp")) or _EPOCH,
         workload=str(notes.get(names.ANNOTATION_WORKLOAD, "")),
         driver=str(notes.get(names.ANNOTATION_DRIVER, "")),
+        boot=str(notes.get(names.ANNOTATION_BOOT, "")),
         basis=_basis(notes.get(names.ANNOTATION_BASIS)),
         # Let go, but its controller has not told so: its pod can't be waited for yet.
         suspended=section(raw, "spec").get("suspend") is True or suspended.get("status") == "True",
@@ -102,6 +98,13 @@ def job_view(raw: observed.Raw) -> observed.JobView | None:
         deadline_seconds=_seconds(notes.get(names.ANNOTATION_DEADLINE)),
         deleting=bool(meta.get("deletionTimestamp")),
     )
+
+
+def marked(raw: observed.Raw, job: observed.Raw) -> observed.Raw:
+    """A Job of ours or its pod with the labels that `job`, the Job's metadata, was made with; empty: not ours."""
+    meta = section(raw, "metadata")
+    labels = {**section(meta, "labels"), "job-name": job.get("name"), **section(job, "labels")}
+    return {**raw, "metadata": {**meta, "labels": labels}} if job else raw
 
 
 def _seconds(text: object) -> int | None:
@@ -132,7 +135,7 @@ def pod_view(raw: observed.Raw) -> observed.PodView | None:
     """An agent's pod; None when it is not one of a Job of ours."""
     meta, spec, status = section(raw, "metadata"), section(raw, "spec"), section(raw, "status")
     labels, asked = section(meta, "labels"), asked_gpus(raw, (names.GPU_RESOURCE,))
-    job = labels.get("batch.kubernetes.io/job-name") or labels.get("job-name")
+    job = labels.get("job-name") or labels.get("batch.kubernetes.io/job-name")
     if not job or names.LABEL_PROFILE_UID not in labels:
         return None
     container = next((c for c in entries(status, "containerStatuses") if c.get("name") == names.AGENT_CONTAINER), {})
@@ -158,7 +161,7 @@ def pod_view(raw: observed.Raw) -> observed.PodView | None:
         unschedulable=_message(conditions.get("PodScheduled", {}), "False"),
         uid=str(meta.get("uid") or ""),
         priority=spec["priority"] if isinstance(spec.get("priority"), int) else 0,
-        claims=claims.asks_for_claims(raw),
+        claims=bool(entries(section(raw, "spec"), "resourceClaims")),
         claims_created=claims.are_created(raw),
         disruption=_message(conditions.get("DisruptionTarget", {}), "True"),
         disruption_reason=str(conditions.get("DisruptionTarget", {}).get("reason", "")),
@@ -237,7 +240,7 @@ def occupancy(
     live = [pod for pod in pods if section(pod, "status").get("phase") not in ("Succeeded", "Failed")]
     requests = sum((pod_requests(section(pod, "spec")) for pod in live), NOTHING)
     asked = {_key(pod): asked_gpus(pod, offered) for pod in live}
-    claims_of = {_key(pod): [(claimed or {}).get(name) for name in _claim_keys(pod)] for pod in live}
+    claims_of = {_key(pod): [(claimed or {}).get(name) for name in claims.claim_keys(pod)] for pod in live}
     unread = {key: sum(gpus is None for gpus in claims) for key, claims in claims_of.items()}
     devices = {key: frozenset().union(*(gpus for gpus in claims if gpus)) for key, claims in claims_of.items()}
     holders = sorted(key for key in asked if asked[key] or unread[key] or devices[key])
@@ -250,10 +253,6 @@ def occupancy(
 def _key(pod: observed.Raw) -> str:
     meta = section(pod, "metadata")
     return f"{meta.get('namespace')}/{meta.get('name')}"
-
-
-def _claim_keys(pod: observed.Raw) -> list[tuple[str, str]]:
-    return [(str(section(pod, "metadata").get("namespace")), name) for name in claims.claim_names(pod)]
 
 
 def asked_gpus(pod: observed.Raw, offered: Container[str] | None = None) -> int:

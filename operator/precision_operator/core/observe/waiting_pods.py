@@ -4,8 +4,6 @@ The scheduler preempts no pod that holds a claim, so whoever waits for the GPUs 
 What is read here decides whether an agent's end could help such a pod. Objects may hold anything: nothing here raises.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime

@@ -1,10 +1,9 @@
 """What a reason is: one row of the tables beside this module."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Literal
+from typing import Any, Literal
 
 Kind = Literal[
     "unmatched",
@@ -69,8 +68,6 @@ class Reason:
     """A candidate with it takes a place in this plan."""
     place_taken: bool = False
     """Lets go when other agents end. The operator looks at such a node only then: it may be busy as well."""
-    no_room: bool = False
-    """Other pods hold the CPUs or the memory of an idle node."""
     stuck: bool = False
     """The agent has a place and does not measure."""
     # Of an attempt that ended.
@@ -87,3 +84,12 @@ class Reason:
     def notable(self) -> bool:
         """Whether nodes with it are worth an event: failed ones, refused ones, and those that we fail at."""
         return self.refusal.notable if self.refusal is not None else self.kind == "failed" or self.code == "PlanFailed"
+
+
+def of_kind(kind: Kind, polled: float | None = None) -> Callable[..., Reason]:
+    """Makes the rows of one kind, as a rule `polled`: of a code, its template and next step, and what else is so."""
+
+    def row(code: str, template: str, next_step: str, poll_seconds: float | None = polled, **traits: Any) -> Reason:
+        return Reason(code, kind, template, next_step, poll_seconds, **traits)
+
+    return row

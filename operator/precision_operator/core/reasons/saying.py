@@ -1,7 +1,5 @@
 """What a check says: a reason and its facts. Words are made of it only where somebody is told."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property

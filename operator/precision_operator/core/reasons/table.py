@@ -5,8 +5,6 @@ to do next. Sentences take facts from labels, pods and logs, which others write:
 long one the middle is left out.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from functools import lru_cache

@@ -1,213 +1,171 @@
 """Reasons to wait or to queue, decided from everything that runs."""
 
-from __future__ import annotations
+from precision_operator.core.reasons.row import POLL_SECONDS, Reason, of_kind
 
-from precision_operator.core.reasons.row import POLL_SECONDS, Reason
-
+queued, waiting = of_kind("queued"), of_kind("waiting")
 ROWS = (
-    Reason(
+    waiting(
         "DeviceClassMissing",
-        "waiting",
         "there is no DeviceClass {name}, which the agents' resource claims name",
         "Install the NVIDIA DRA driver's chart, which makes it, or name another one in the chart's value "
         "dra.deviceClass.",
         POLL_SECONDS,
     ),
-    Reason(
+    waiting(
         "DeviceClassShares",
-        "waiting",
         "DeviceClass {name}, which the agents' resource claims name, shares GPUs between pods (sharing.strategy is "
         "{strategy})",
         "Name a DeviceClass of whole GPUs without sharing in the chart's value dra.deviceClass.",
         POLL_SECONDS,
     ),
-    Reason(
-        "Busy",
-        "waiting",
-        "{pod} holds {gpus} of its GPUs",
-        "It is measured when no pod holds its GPUs.",
-        POLL_SECONDS,
-    ),
-    Reason(
+    waiting("Busy", "{pod} holds {gpus} of its GPUs", "It is measured when no pod holds its GPUs.", POLL_SECONDS),
+    waiting(
         "KeptForPod",
-        "waiting",
         "an agent was ended on it at {since} for {pod} (priority {priority}), which waits for GPUs",
         "It is measured when that pod runs or is gone, or after a minute in which the GPUs did not help it.",
     ),
-    Reason(
+    waiting(
         "InsufficientCPUAndMemory",
-        "waiting",
         "the agent requests {cpus} CPUs, and the pods on the node already request {cpus_requested} of "
         "{cpus_allocatable}; it requests {memory} of memory, and they request {memory_requested} of "
         "{memory_allocatable}",
         "It is measured when enough pods have left; on a node that is too small, lower cpu and memory of "
         "spec.agent.resources.",
         POLL_SECONDS,
-        no_room=True,
     ),
-    Reason(
+    waiting(
         "InsufficientCPU",
-        "waiting",
         "the agent requests {wanted} CPUs, and the pods on the node already request {requested} of {allocatable}",
         "It is measured when enough pods have left; on a node that is too small, lower spec.agent.resources.cpu.",
         POLL_SECONDS,
-        no_room=True,
     ),
-    Reason(
+    waiting(
         "InsufficientMemory",
-        "waiting",
         "the agent requests {wanted} of memory, and the pods on the node already request {requested} of {allocatable}",
         "It is measured when enough pods have left; on a node that is too small, lower spec.agent.resources.memory.",
         POLL_SECONDS,
-        no_room=True,
     ),
-    Reason(
-        "MeasuredByAnotherProfile",
-        "queued",
-        "{profile} is measuring it",
-        "It is measured when that run is done.",
-    ),
-    Reason(
+    queued("MeasuredByAnotherProfile", "{profile} is measuring it", "It is measured when that run is done."),
+    queued(
         "MaxConcurrentReached",
-        "queued",
         "the number of running agents has reached spec.rollout.maxConcurrent ({limit})",
         "It is measured when one of them is done; raise spec.rollout.maxConcurrent to go faster.",
         place_taken=True,
     ),
-    Reason(
+    waiting(
         "TooManyFailures",
-        "waiting",
         "{failed} nodes have failed, more than spec.rollout.maxFailures ({limit}) allows: the rollout has stopped",
-        "Check the failed nodes in status.reasons, then raise maxFailures or run kubectl precision rerun.",
+        "Check the failed nodes in status.reasons, then raise maxFailures or run kubectl precision rerun PROFILE.",
     ),
-    Reason(
+    waiting(
         "CanaryFailed",
-        "waiting",
         "{failed} of the first {canary} nodes (spec.rollout.canary) failed: the rollout has stopped",
         "Check the failed nodes in status.reasons, then run kubectl precision rerun NODE, or remove canary.",
     ),
-    Reason(
+    queued(
         "CanaryFirst",
-        "queued",
         "{succeeded} of {canary} canary nodes are measured",
         "It is measured when they are.",
         place_taken=True,
     ),
-    Reason(
+    queued(
         "ImagePullLimitReached",
-        "queued",
         "the number of nodes that pull the agent's image has reached spec.rollout.maxImagePulls ({limit}), and this "
         "node does not have the image",
         "It is measured when one of them is done. Raise spec.rollout.maxImagePulls, or pull the image beforehand "
         "(docs/fleet-care.md).",
         place_taken=True,
     ),
-    Reason(
+    queued(
         "PoolLimitReached",
-        "queued",
         "the number of agents in pool {pool} has reached its limit in spec.rollout.pools ({limit})",
         "It is measured when one of them is done.",
         place_taken=True,
     ),
-    Reason(
+    queued(
         "TopologyLimitReached",
-        "queued",
         "the number of agents where {key} is {group} has reached spec.rollout.perTopology ({limit})",
         "It is measured when one of them is done.",
         place_taken=True,
     ),
-    Reason(
+    waiting(
         "TopologyKeyMissing",
-        "waiting",
         "it has no label {key}, by which spec.rollout.perTopology limits agents",
         "Label the node, or correct the key.",
     ),
-    Reason(
+    queued(
         "PowerBudgetReached",
-        "queued",
         "running agents may draw {drawn} W and this node {watts} W ({origin}), together more than {name} ({budget} W)",
         "It is measured when the budget has room.",
         place_taken=True,
     ),
-    Reason(
+    queued(
         "LimitOfAnotherProfile",
-        "queued",
         "profile {profile} limits this place: {detail}",
         "It is measured when there is room; or change the limit in that profile, or delete it.",
         place_taken=True,
     ),
-    Reason(
+    waiting(
         "PowerBudgetTooSmall",
-        "waiting",
         "this node alone may draw {watts} W ({origin}), more than {name} ({budget} W)",
         "Raise the budget, or exclude such nodes in spec.target.",
     ),
-    Reason(
+    queued(
         "FleetLimitReached",
-        "queued",
         "as many agents of all namespaces run {where} as the operator's limits allow ({limit})",
         "It is measured when one of them is done.",
         place_taken=True,
     ),
-    Reason(
+    queued(
         "FleetPowerReached",
-        "queued",
         "running agents of all namespaces may draw {drawn} W {where} and this node {watts} W ({origin}), more than the "
         "operator's limits allow ({budget} W)",
         "It is measured when there is room.",
         place_taken=True,
     ),
-    Reason(
+    waiting(
         "FleetPowerUnknown",
-        "waiting",
         "the operator's limits are in watts, and nothing says what its GPUs ({gpu}) may draw",
         "Ask who administers the nodes to label it {label}=WATTS, or who administers the operator to set wattsPerGPU "
         "of its pool in fleetLimits of its chart.",
     ),
-    Reason(
+    waiting(
         "FleetPowerTooSmall",
-        "waiting",
         "this node alone may draw {watts} W ({origin}), more than the operator's limits allow {where} ({budget} W)",
         "Ask who administers the operator to raise fleetLimits of its chart, or leave such nodes out of spec.target.",
     ),
-    Reason(
+    queued(
         "Ramping",
-        "queued",
         "another agent has just started, and spec.rollout.rampSeconds ({seconds}) spaces the starts",
         "It may start at {until}.",
         POLL_SECONDS,
         place_taken=True,
     ),
-    Reason(
+    waiting(
         "NotDueYet",
-        "waiting",
         "it starts at {at}: the schedule has not started a run yet",
-        "To start it now, run kubectl precision rerun.",
+        "To start it now, run kubectl precision rerun PROFILE.",
         POLL_SECONDS,
     ),
-    Reason(
+    waiting(
         "GPUsMissing",
-        "waiting",
         "it offers only {gpus} of its {all} GPUs, so that its result is out of date",
         "When it offers all of them again, the result holds again, or the node is measured. Until then see kubectl "
         "describe node {node}; kubectl precision rerun {node} measures it with the GPUs that it offers.",
     ),
-    Reason(
+    waiting(
         "Quarantined",
-        "waiting",
         "{runs} in a row ended without a result on it, the last with {why}",
         "Fix the node, then release it with kubectl precision rerun {node}.",
     ),
-    Reason(
+    queued(
         "Retrying",
-        "queued",
         "attempt {attempt} failed: {why}",
         "Retry {retry} of {limit} starts automatically at {until}.",
         POLL_SECONDS,
     ),
-    Reason(
+    queued(
         "WaitsInQueue",
-        "queued",
         "its agent waits in Kueue queue {queue}",
         "It starts when Kueue admits it. See kubectl get workloads.",
         POLL_SECONDS,

@@ -5,8 +5,6 @@ node's chips, its cooling) falls out of the ratio; two pools share no nodes, and
 groups: the same medians as in the profiles' status.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -15,13 +13,13 @@ from statistics import geometric_mean
 from typing import Literal
 
 from precision_api.exchange.stats import LEAST_DIFFERENCE
-from precision_api.facts.recipes import RECIPE_NAMES, Recipe
+from precision_api.facts.plain_text import number_of
+from precision_api.facts.recipes import RECIPE_NAMES, Recipe, recipe_text
 from precision_api.kinds.profile import Thresholds
 from precision_operator.core.results.intervals import ratio_of_medians
 from precision_operator.core.results.outliers import outliers_of
-from precision_operator.core.results.pool import of_one_scope, steady
+from precision_operator.core.results.pool import median, of_one_scope, steady
 from precision_operator.core.results.ratios import Ratio, of_groups, of_pairs, single
-from precision_operator.core.results.reading import best_text
 from precision_operator.core.results.sides import DIMENSIONS, ComparedFigure, Point, Side, different, same_values
 
 How = Literal["paired", "groups", "single"]
@@ -39,6 +37,8 @@ class ComparisonRow:
     """With how many layers stay in BF16."""
     rate: Ratio
     tokens_per_joule: Ratio | None
+    teraflops_per_gpu: tuple[float | None, float | None] = (None, None)
+    """Medians of both sides; None where they were not recorded."""
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ def _of_shared_hardware(side: Side, other: Side) -> Side:
 def _throttled_out(a: Side, b: Side) -> list[str]:
     """How many nodes' figures of each recipe are not in the medians."""
     out = [
-        f"{_nodes(count)} with {recipe}"
+        f"{number_of(count, 'node')} with {recipe}"
         for recipe in RECIPE_NAMES
         if (count := sum(len(_figures(side.points, recipe)) - len(_steady(side.points, recipe)) for side in (a, b)))
     ]
@@ -194,7 +194,7 @@ def _comparison(a: Side, b: Side, how: How, difference: str | None, pairs: Pairs
     throttled = sum(x.throttled or y.throttled for x, y in pairs)
     if throttled:
         was, still = ("was", "it is") if throttled == 1 else ("were", "they are")
-        notes.append(f"{_nodes(throttled)} {was} throttled on one side or both; {still} in the figures")
+        notes.append(f"{number_of(throttled, 'node')} {was} throttled on one side or both; {still} in the figures")
     return _told(a, b, how, difference, rows, notes, ([x for x, _ in pairs], [y for _, y in pairs]))
 
 
@@ -243,14 +243,9 @@ def _alone(a: Side, b: Side, shared: int) -> list[str]:
     return [f"{_are(count)} in {name} only, and left out" for name, count in only]
 
 
-def _nodes(count: int) -> str:
-    """`1 node`, `3 nodes`."""
-    return "1 node" if count == 1 else f"{count} nodes"
-
-
 def _are(count: int) -> str:
     """`1 node is`, `3 nodes are`."""
-    return f"{_nodes(count)} {'is' if count == 1 else 'are'}"
+    return f"{number_of(count, 'node')} {'is' if count == 1 else 'are'}"
 
 
 def _they(count: int) -> str:
@@ -266,7 +261,7 @@ def _counted(differences: Iterable[Sequence[str]]) -> str:
     counts = Counter(" and ".join(names) or "nothing" for names in differences)
     if len(counts) == 1:
         return next(iter(counts))
-    return ", ".join(f"{name} ({_nodes(count)})" for name, count in counts.most_common(5))
+    return ", ".join(f"{name} ({number_of(count, 'node')})" for name, count in counts.most_common(5))
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -292,11 +287,16 @@ def _paired_row(recipe: Recipe, pairs: Pairs) -> ComparisonRow | None:
         and _same_scope(left[node], right[node])
     ]
     rate = single(left[nodes[0]], right[nodes[0]]) if len(nodes) == 1 else of_pairs(rates)
-    return ComparisonRow(recipe, _title(left[nodes[0]], right[nodes[0]]), rate, of_pairs(joules) if joules else None)
+    sides = [[side[node] for node in nodes] for side in (left, right)]
+    return _row(recipe, sides, rate, of_pairs(joules) if joules else None)
 
 
-def _title(*sides: ComparedFigure) -> str:
-    return " and ".join(dict.fromkeys(best_text(side.recipe, None, side.layers_bf16) for side in sides))
+def _row(recipe: Recipe, sides: Sequence[Sequence[ComparedFigure]], rate: Ratio, joules: Ratio | None) -> ComparisonRow:
+    """A recipe's layers in BF16 are those of the sides that know them: of a past run nothing is recorded."""
+    layers = dict.fromkeys(side[0].layers_bf16 for side in sides if side[0].layers_bf16 is not None)
+    title = " and ".join(recipe_text(recipe, None, kept) for kept in layers or (None,))
+    of_a, of_b = ([figure.teraflops_per_gpu for figure in side if figure.teraflops_per_gpu] for side in sides)
+    return ComparisonRow(recipe, title, rate, joules, (median(of_a), median(of_b)))
 
 
 def _steady(points: Sequence[Point], recipe: Recipe) -> Sequence[tuple[Point, ComparedFigure]]:
@@ -315,7 +315,7 @@ def _group_row(recipe: Recipe, a: Side, b: Side) -> ComparisonRow | None:
     scoped = [_of_one_power_scope(side) for side in (left, right)]
     joules = [[f.tokens_per_joule for f in side if f.tokens_per_joule is not None] for side in scoped]
     alike = all(joules) and _same_scope(scoped[0][0], scoped[1][0])
-    return ComparisonRow(recipe, _title(left[0], right[0]), rate, of_groups(*joules) if alike else None)
+    return _row(recipe, (left, right), rate, of_groups(*joules) if alike else None)
 
 
 def _of_one_power_scope(figures: Sequence[ComparedFigure]) -> Sequence[ComparedFigure]:

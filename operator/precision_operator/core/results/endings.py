@@ -3,8 +3,6 @@
 What comes back may be damaged, foreign or hostile; whatever it is, it ends as a value.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

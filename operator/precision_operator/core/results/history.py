@@ -1,7 +1,5 @@
 """What a report keeps of the runs before its newest one: enough to compare with them, small enough for any number."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from precision_api.facts.schema import decimal

@@ -1,7 +1,5 @@
 """From how an attempt ended to the status of its node's report, and to the ConfigMap of its full result."""
 
-from __future__ import annotations
-
 import base64
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -58,6 +56,8 @@ class Finding:
     summary: Summary
     result: MeasurementResult | None
     detail_problem: str = ""
+    detail_sha256: str = ""
+    """Of what was written."""
 
 
 def finding(summary: Summary, log: str | None, log_problem: str = "") -> Finding:
@@ -152,14 +152,17 @@ def _succeeded_status(
             workload=job.workload or None,
             detail=names.detail_name(report.name) if finding.result and not finding.detail_problem else None,
             detail_problem=finding.detail_problem or None,
+            detail_sha256=finding.detail_sha256 or None,
         ),
         attempt=_attempt(job, "succeeded", now, failures=_failures(job, report)),
         results=results,
         recommendation=ReportRecommendation.model_validate(summary.recommendation.model_dump()),
         history=remembered(report.status, past, keeping.retention.history),
+        acceptance=report.status.acceptance if report.status else None,
         best=best.title if best else None,
         best_recipe=best.recipe if best else None,
         best_speedup=decimal(best.speedup, DIGITS) if best else None,
+        teraflops_per_gpu=decimal(best.teraflops_per_gpu, 3) if best else None,
         tokens_per_joule=best.tokens_per_joule_text if best else None,
         data=provenance_of(summary),
         state=state,
@@ -219,6 +222,7 @@ def _attempt(
         number=job.attempt,
         failures=failures,
         basis={part: value for part, value in job.basis.items() if value},
+        boot_id=job.boot or None,
         outcome=outcome,
         started_at=format_time(job.created),
         finished_at=format_time(now),

@@ -4,8 +4,6 @@ An agent that works ends itself at its deadline with what it has. One that has t
 it stood is the first thing that its node's owner asks.
 """
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 from precision_api.exchange.progress_line import LINE_SECONDS, last_progress

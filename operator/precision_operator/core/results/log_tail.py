@@ -3,8 +3,6 @@
 Whoever can run code on the node can write the log, so nothing in it is trusted: it ends as lines of plain words.
 """
 
-from __future__ import annotations
-
 import re
 
 from precision_api.facts.plain_text import plain, uncontrolled

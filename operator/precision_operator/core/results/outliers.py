@@ -1,22 +1,21 @@
 """Which measured nodes are slow: one decision for the profile's status, the metrics and the alerts.
 
 A node is compared with its peers: the newest result of each node of its namespace that has the same PeerKey, of
-whichever profile. A peer that heat or the power brake held back, or that ran another precision, stays out of the
+whichever profile. A peer that was throttled by heat or the power brake, or that ran another precision, stays out of the
 reference, but not out of the judgement: leaving it out would hide the worst. What is compared is the rate of a
 synchronous job, GPUs x slowest GPU: one slow GPU in eight costs such a job a fifth, and the node's sum only a fortieth.
 """
-
-from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import is_
 
+from precision_api.exchange.peers import PeerKey
 from precision_api.exchange.stats import MAD_TO_SIGMA, mad
 from precision_api.facts.grouping import grouped
 from precision_api.facts.recipes import Recipe
 from precision_operator.core.results.pool import best_recipe, median
-from precision_operator.core.results.reading import PeerKey, Reading
+from precision_operator.core.results.reading import Reading
 
 SLOW_DEVIATIONS = 4
 """A node must be this many robust deviations below its peers to be called slow."""
@@ -86,7 +85,7 @@ class PeerGroup:
             most = max(peers, most or 0)
         return most
 
-    def _of(self, recipe: Recipe, layers: int | None) -> _Rates:
+    def _of(self, recipe: Recipe, layers: int | None) -> "_Rates":
         key = recipe, layers
         if key not in self._rates:
             self._rates[key] = _Rates.of(self._in_order, recipe, layers)
@@ -106,7 +105,7 @@ class _Rates:
     spread: float
 
     @classmethod
-    def of(cls, in_order: Sequence[Reading], recipe: Recipe, layers: int | None) -> _Rates:
+    def of(cls, in_order: Sequence[Reading], recipe: Recipe, layers: int | None) -> "_Rates":
         newest = {
             reading.node: reading
             for reading in in_order
@@ -134,7 +133,7 @@ class _Rates:
 class Peers:
     """All results that hold, by who may be compared with whom."""
 
-    def __init__(self, readings: Iterable[Reading], before: Peers | None = None) -> None:
+    def __init__(self, readings: Iterable[Reading], before: "Peers | None" = None) -> None:
         """A group of which nothing has changed is the one of `before`, with what was worked out of it."""
         old = before.groups if before is not None else {}
         members = grouped((reading.peers, reading) for reading in readings if reading.holds)

@@ -5,8 +5,6 @@ a recipe's usable rows throttled ones stay out. Where nothing would be left, the
 throttled figure, marked as such, says more than none.
 """
 
-from __future__ import annotations
-
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """What a result's figures are: the one rule behind status, metrics, plans, pages and comparisons."""
 
-from __future__ import annotations
-
 from precision_api.exchange.message import Summary
 from precision_api.exchange.result import MeasurementResult
 from precision_api.kinds.report import Origin, ReportRun

@@ -1,7 +1,5 @@
 """A figure of one side over that of the other: by nodes in pairs, by two groups of nodes, or by two single runs."""
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_left
 from collections.abc import Sequence

@@ -11,24 +11,23 @@
 - Provenance leaves nothing out: replayed and simulated figures are marked wherever they are shown.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
 from typing import Literal, NamedTuple
 
+from precision_api.exchange.peers import PeerKey, watts_text
 from precision_api.exchange.request import Mode
 from precision_api.exchange.result import Availability, Difference, ThrottleReason, Verdict
 from precision_api.exchange.summary import USABLE
 from precision_api.facts.names import FRESH
-from precision_api.facts.recipes import Recipe, risk_of
+from precision_api.facts.recipes import Recipe, recipe_text, risk_of
 from precision_api.facts.schema import Decimal, decimal
 from precision_api.kinds import report
 from precision_operator.core.results.provenance import provenance_of
 
-HOLDS_UNTIL_REPLACED = frozenset({"RerunNode", "Rerun", "Scheduled", "TooOld"})
+HOLDS_UNTIL_REPLACED = frozenset({"RerunNode", "Rerun", "Scheduled", "TooOld", "VerdictOpen"})
 """Reasons for a new run that say nothing against the figures of the old one."""
 
 By = Literal["tokens_per_second", "tokens_per_joule"]
@@ -43,42 +42,6 @@ class MedianGroup(NamedTuple):
     baseline: Recipe = "bf16"
 
 
-class PeerKey(NamedTuple):
-    """Results that share it may be compared node by node."""
-
-    namespace: str = ""
-    product: str = ""
-    gpus: str = ""
-    limit_watts: str = ""
-    """Enforced, of all GPUs together."""
-    driver: str = ""
-    software: str = ""
-    """A hash over versions, our own aside."""
-    timing: str = ""
-    """The agent's timed loop, and its timing."""
-    workload: str = ""
-
-    def differing(self, other: PeerKey) -> list[str]:
-        """Names of the parts in which the two differ."""
-        return [name for name in self._fields if getattr(self, name) != getattr(other, name)]
-
-    def against(self, other: PeerKey) -> str:
-        """In what it differs from one of its namespace, in words: `its power limit is 2,400 W, theirs 4,800 W`."""
-        return ", ".join(
-            _KEY_WORDS[name].format(*(getattr(key, name) or "unknown" for key in (self, other)))
-            for name in self.differing(other)
-        )
-
-
-_KEY_WORDS = {
-    "product": "its GPUs are {}, theirs {}",
-    "gpus": "it has {} GPUs, they have {}",
-    "limit_watts": "its power limit is {}, theirs {}",
-    "driver": "its driver is {}, theirs {}",
-    "software": "its software (agent image) is {}, theirs {}",
-    "timing": "its timing is {}, theirs {}",
-    "workload": "its workload is {}, theirs {}",
-}
 _NO_GROUP, _NO_KEY = MedianGroup(), PeerKey()
 _NO_MODES: Mapping[Mode, float] = {}
 
@@ -122,7 +85,7 @@ class RecipeRow(NamedTuple):
     loss_verdict: str = ""
     """Of the loss runs; empty where none ran. An agent before these verdicts told the step of a divergence alone."""
     last_layers_bf16: int | None = None
-    """The model's last layers that stay in BF16 in its training figures; None where that is no question."""
+    """The model's last layers that stay in BF16; None where that is no question."""
     listed: bool = False
     """Whether the profile lists it by name."""
     failure: str | None = None
@@ -135,9 +98,14 @@ class RecipeRow(NamedTuple):
         return self.verdict in USABLE
 
     @property
+    def emulated(self) -> bool:
+        """Whether it runs through another recipe's kernels, as they were seen or as the chip's table says."""
+        return "emulated" in (self.verdict, self.availability)
+
+    @property
     def title(self) -> str:
         """Recipe, speedup and how many layers stay in BF16, for columns."""
-        return best_text(self.recipe, self.speedup, self.last_layers_bf16)
+        return recipe_text(self.recipe, self.speedup, self.last_layers_bf16)
 
     @property
     def barred(self) -> bool:
@@ -210,6 +178,7 @@ class Reading:
     attempt: report.ReportAttempt | None = None
     """The newest one, good or bad."""
     quarantine: report.Quarantine | None = None
+    acceptance: report.ReportAcceptance | None = None
     namespace: str = ""
     profile: str = ""
     workload: str = ""
@@ -290,15 +259,11 @@ def read(
         software=status.software,
         attempt=status.attempt,
         quarantine=status.quarantine,
+        acceptance=status.acceptance if status.acceptance and status.acceptance.verdict else None,
         namespace=namespace,
         profile=profile,
         workload=workload,
     )
-
-
-def best_text(recipe: str, speedup: float | None, layers_bf16: int | None) -> str:
-    """A recipe for columns, such as `nvfp4 1.80x (last 5 in BF16)`."""
-    return f"{recipe}{f' {speedup:.2f}x' if speedup else ''}{f' (last {layers_bf16} in BF16)' if layers_bf16 else ''}"
 
 
 def best_row(rows: Iterable[RecipeRow], by: By = "tokens_per_second") -> RecipeRow | None:
@@ -338,7 +303,7 @@ def _peers(namespace: str, status: report.ReportStatus, driver: str | None) -> P
         namespace,
         hardware.product if hardware else "",
         str(hardware.gpus) if hardware else "",
-        "" if limit is None else f"{limit:,} W",
+        watts_text(limit),
         driver or "",
         (software.stack_hash if software else None) or "",
         (run.timing if run else None) or "",

@@ -1,7 +1,5 @@
 """The agent's summary as the report's rows: one table of fields, and the report's `run`, built in this place alone."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 

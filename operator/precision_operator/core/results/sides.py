@@ -1,7 +1,5 @@
 """The two sides of a comparison: nodes with their figures, and what these were measured under."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields
 
 from precision_api.facts.recipes import Recipe
@@ -35,6 +33,7 @@ class ComparedFigure:
     throttled: bool = False
     power_scope: str = ""
     layers_bf16: int | None = None
+    teraflops_per_gpu: float | None = None
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """What is said of a node beside its peers: one wording for kubectl and for the page that goes to a vendor."""
 
-from __future__ import annotations
-
+import math
 from dataclasses import dataclass
 
 from precision_api.facts.plain_text import three_digits
@@ -37,9 +36,15 @@ class PeerComparison:
     @property
     def headline(self) -> str:
         """The first that is said of a slow node."""
-        judged = self.judged
-        rates = f"{three_digits(self.rate)} against {three_digits(self.peers_rate)} tokens/s"
-        return f"{judged.node} is slow: {judged.relative:.1%} of its peers' rate, {rates} ({judged.recipe})"
+        judged, row = self.judged, self.judged.reading.rows[self.judged.recipe]
+        teraflops = (row.teraflops_per_gpu or 0.0) * self.rate / (row.tokens_per_second or math.inf)
+        figures = ((teraflops, "TFLOP/s per GPU"), (self.rate, "tokens/s"))
+        pairs = ((three_digits(rate), three_digits(rate / judged.relative), unit) for rate, unit in figures if rate)
+        rates = ", ".join(f"{rate} against {of_peers} {unit}" for rate, of_peers, unit in pairs)
+        best = (judged.reading.best or row).recipe
+        other = "" if best == judged.recipe else f", which enough peers ran alike; its best is {best}"
+        pace = f"at the pace of the slowest GPU ({judged.recipe}{other})"
+        return f"{judged.node} is slow: {judged.relative:.1%} of its peers' rate, {rates} {pace}"
 
     @property
     def cost(self) -> str:

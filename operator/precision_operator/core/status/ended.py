@@ -1,7 +1,5 @@
 """Whether a profile has ended: its conditions Succeeded and Failed, neither of which is there while it goes on."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

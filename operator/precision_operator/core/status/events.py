@@ -1,7 +1,5 @@
 """What is worth an event: a change of a profile's conditions, or a new reason to fail. Never one event a node."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

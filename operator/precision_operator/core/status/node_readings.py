@@ -1,7 +1,5 @@
 """The readings that a profile's status is made of, each made once for the same report."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import partial

@@ -1,7 +1,5 @@
 """A profile's status from its plan and its nodes' reports: counts, reasons, pools, conditions, kubectl's columns."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -13,18 +11,18 @@ from pydantic import ValidationError
 from precision_api.facts import names
 from precision_api.facts.grouping import grouped
 from precision_api.facts.plain_text import shortened
+from precision_api.facts.recipes import recipe_text
 from precision_api.facts.schema import decimal
 from precision_api.kinds.profile import Condition, NodeCounts, NodeRefusal, PoolStatus, ProfileStatus, ReasonCount
-from precision_operator.core.attempts.node_state import NodeState, ProfilePlan
+from precision_operator.core.attempts.node_state import NodeState, ProfilePlan, next_run
 from precision_operator.core.attempts.refusal import RULES
 from precision_operator.core.conditions import condition
 from precision_operator.core.eligibility.request import ResolvedProfile
-from precision_operator.core.eligibility.schedule import next_tick
 from precision_operator.core.observe.clock import format_time
 from precision_operator.core.reasons import REASONS, Said, sentence
 from precision_operator.core.results.outliers import Judged, Peers
 from precision_operator.core.results.pool import Pool
-from precision_operator.core.results.reading import Reading, best_text, number
+from precision_operator.core.results.reading import Reading, number
 from precision_operator.core.results.slowness import no_peers
 from precision_operator.core.status.ended import ended
 from precision_operator.core.status.node_readings import readings
@@ -73,12 +71,11 @@ def profile_status(
         eta_time=format_time(end) if end is not None else None,
         waits_for=waits_for(plan.node_states),
         last_run=max((reading.finished_at for reading in measured if reading.finished_at is not None), default=None),
-        next_run=_next_run(plan, now),
+        next_run=format_time(again) if (again := next_run(plan, now)) is not None else None,
         progress=f"{counts.succeeded + counts.failed}/{counts.eligible}",
         best=_best_text(largest),
-        tokens_per_joule=decimal(float(largest.tokens_per_joule), 3)
-        if largest is not None and largest.tokens_per_joule
-        else None,
+        teraflops_per_gpu=decimal(number(largest.teraflops_per_gpu), 3) if largest is not None else None,
+        tokens_per_joule=decimal(number(largest.tokens_per_joule), 3) if largest is not None else None,
         data=_data(measured),
         reasons=_reasons([*plan.node_states, *_alone(plan, measured, peers)]),
         refusals=_refusals(plan),
@@ -100,13 +97,6 @@ def unplanned_status(plan: ProfilePlan, now: datetime, message: str, reason: str
     return before.model_copy(update={"phase": "Degraded", "conditions": tuple(conditions)})
 
 
-def _next_run(plan: ProfilePlan, now: datetime) -> str | None:
-    if plan.profile.spec is None or isinstance(plan.asked, Said):
-        return None
-    tick = next_tick(plan.profile.spec.schedule, plan.profile.uid, now)
-    return format_time(tick) if tick is not None else None
-
-
 def status_before(plan: ProfilePlan) -> ProfileStatus:
     """The status that the profile has now; an unreadable one counts as none (it is written anew)."""
     try:
@@ -116,8 +106,9 @@ def status_before(plan: ProfilePlan) -> ProfileStatus:
 
 
 def _counts(plan: ProfilePlan, measured: Sequence[Reading], slow: Sequence[Judged]) -> NodeCounts:
-    states = Counter(node_state.state for node_state in plan.node_states)
-    matched = len(plan.node_states)
+    states, matched = Counter(node_state.state for node_state in plan.node_states), len(plan.node_states)
+    statuses = (node_state.report.status for node_state in plan.node_states if node_state.report)
+    verdicts = Counter(status.acceptance.verdict for status in statuses if status and status.acceptance)
     return NodeCounts(
         matched=matched,
         eligible=matched - states["skipped"],
@@ -131,6 +122,8 @@ def _counts(plan: ProfilePlan, measured: Sequence[Reading], slow: Sequence[Judge
         slow=len(slow),
         fallback=sum(bool(reading.fallen_back) for reading in measured),
         throttled=sum(reading.throttled for reading in measured),
+        accepted=verdicts["Pass"],
+        not_accepted=verdicts["Fail"],
         quarantined=sum(map(_quarantined, plan.node_states)),
         simulated=sum(reading.made_up for reading in measured),
     )
@@ -236,7 +229,7 @@ def _data(measured: Sequence[Reading]) -> str | None:
 def _best_text(pool: PoolStatus | None) -> str | None:
     if pool is None or pool.best_recipe is None:
         return None
-    return best_text(pool.best_recipe, number(pool.speedup), pool.last_layers_bf16)
+    return recipe_text(pool.best_recipe, number(pool.speedup), pool.last_layers_bf16)
 
 
 def _conditions(

@@ -1,7 +1,5 @@
 """How far a run is, what it waits for, and when it will end: for an onlooker of `kubectl get`."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -57,7 +55,9 @@ def eta(plan: ProfilePlan, counts: NodeCounts, now: datetime) -> datetime | None
     ]
     if not places:
         limit = concurrency_limit(spec.rollout.max_concurrent, counts.eligible)
-        places = [now] * min(limit, counts.queued)
+        queued = (state for state in plan.node_states if state.state == "queued")
+        tries = (state.said.facts.get("until") if state.reason == "Retrying" else None for state in queued)
+        places = sorted(max(now, parse_time(str(until))) if until else now for until in tries)[:limit]
     heapify(places)
     for _ in range(counts.queued + sum(s.reason == "QuotaExceeded" for s in plan.node_states)):
         heapreplace(places, places[0] + timedelta(seconds=seconds))

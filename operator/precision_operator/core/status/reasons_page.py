@@ -1,7 +1,5 @@
 """The page that lists every reason for readers: text made from the tables, so that it can't lag behind them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 
@@ -39,10 +37,7 @@ SECTIONS: Mapping[Kind, tuple[str, str]] = {
         "Too few other nodes are like it. `kubectl precision why` says so beside its state.",
     ),
     "failed": ("Failed", "The newest attempt had no result. The report keeps an older one."),
-    "due": (
-        "Measured again",
-        "Why a node is measured again. Its older figures are marked stale until then.",
-    ),
+    "due": ("Measured again", "Why a node is measured again. Its older figures are marked stale until then."),
     "profile": ("The profile as a whole", "Reasons in the profile's own conditions."),
 }
 """Heading and introduction of each kind of reason, in the order of the page."""

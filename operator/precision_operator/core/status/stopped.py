@@ -1,7 +1,5 @@
 """An admin's stop in a profile's status: its users need no right to read the switch, nor to ask who has set it."""
 
-from __future__ import annotations
-
 from datetime import datetime
 
 from precision_api.facts import names

@@ -1,13 +1,13 @@
 """Why a node stands where it stands, profile by profile: the plan's own words, and what led there."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from precision_api.facts import names
+from precision_api.facts.plain_text import three_digits
+from precision_api.facts.recipes import risks_of
 from precision_api.kinds.profile import Condition
-from precision_api.kinds.report import Quarantine, ReportAttempt
+from precision_api.kinds.report import Quarantine, ReportAcceptance, ReportAttempt
 from precision_operator.core.admission.blockers import Wait
 from precision_operator.core.admission.budget_view import Agent
 from precision_operator.core.admission.limits import LIMITS
@@ -40,6 +40,10 @@ class Past:
     """The newest attempt that ended, with its own reason and message."""
     result_at: str | None = None
     """When the newest good result came in."""
+    best: str | None = None
+    """Its best recipe in words, with TFLOP/s per GPU."""
+    risk: str | None = None
+    """What speaks against training in it, as a sentence."""
     data: str | None = None
     """What that result rests on: measured, replayed, simulated or trial."""
     stale: Condition | None = None
@@ -47,6 +51,8 @@ class Past:
     quarantine: Quarantine | None = None
     detail_problem: str | None = None
     """Why the full result of that good result is missing, where it is."""
+    acceptance: ReportAcceptance | None = None
+    """The verdict, where the profile asks for one."""
 
 
 NOTHING = Past()
@@ -161,14 +167,19 @@ def _past(report: ReportView | None) -> Past:
     status = report.status if report is not None else None
     if report is None or status is None:
         return Past(report.name) if report is not None else NOTHING
+    best = [result for result in status.results if result.recipe == status.best_recipe]
+    rate = status.teraflops_per_gpu
     return Past(
         report=report.name,
         attempt=newest_attempt(report),
         result_at=status.run.finished_at if status.run is not None else None,
+        best=status.best and f"{status.best}{f', {three_digits(float(rate))} TFLOP/s per GPU' if rate else ''}",
+        risk=next(iter(risks_of((r.recipe, r.last_layers_bf16) for r in best)), None),
         data=provenance_of(status.run) if status.run is not None else None,
         stale=next((c for c in status.conditions if c.type == names.FRESH and c.status == "False"), None),
         quarantine=status.quarantine,
         detail_problem=status.run.detail_problem if status.run is not None else None,
+        acceptance=status.acceptance,
     )
 
 
@@ -244,9 +255,6 @@ def _blockers(plan: ProfilePlan, decided: Plan, observed: Observed, node_state: 
         occupancy=observed.occupancy.get(node_state.facts.name),
         kept_for=kept.pod if (kept := observed.waited_for.get(node_state.facts.uid)) is not None else None,
     )
-    return _some(limit.blockers(wait))
-
-
-def _some(names: tuple[str, ...]) -> tuple[str, ...]:
-    more = len(names) - BLOCKERS_SHOWN
-    return (*names[:BLOCKERS_SHOWN], *([f"{more} more"] if more > 0 else []))
+    blockers = limit.blockers(wait)
+    more = len(blockers) - BLOCKERS_SHOWN
+    return (*blockers[:BLOCKERS_SHOWN], *([f"{more} more"] if more > 0 else []))

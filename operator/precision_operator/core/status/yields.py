@@ -1,7 +1,5 @@
 """Agents that were ended for others, as a profile's status tells them: for people, and for the next leader."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from precision_api.kinds.profile import NodeYield, ProfileStatus

@@ -1,7 +1,5 @@
 """One metric family: name, help, labels, level, and the rows that a subject gives."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -79,7 +77,6 @@ class Family(Generic[Subject]):
 
     @cached_property
     def _of_nodes(self) -> bool:
-        """Whether its subjects are nodes."""
         return self.labels[: len(NODE)] == NODE
 
     def _shared(self, subject: Subject) -> tuple[str, ...]:
@@ -89,3 +86,10 @@ class Family(Generic[Subject]):
     @cached_property
     def _template(self) -> Template:
         return sample_template(self.name, self.labels, shared=len(NODE) if self._of_nodes else 0)
+
+
+def stable(
+    name: str, words: str, labels: tuple[str, ...], rows: Callable[[Subject], Iterable[SampleRow]]
+) -> Family[Subject]:
+    """A family that stays as it is within a major version."""
+    return Family(name, words, labels, rows, stability="stable")

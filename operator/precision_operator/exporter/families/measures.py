@@ -4,8 +4,6 @@ Values stand sorted, whatever order reports came in: taking one out and putting 
 reading all reports anew.
 """
 
-from __future__ import annotations
-
 from array import array
 from bisect import bisect_left, insort
 from collections import defaultdict
@@ -27,7 +25,8 @@ NodeMeasure = Callable[[Reading], Iterator[Value]]
 RowMeasure = Callable[["RowContext"], Iterator[tuple[Labels, RowFigure]]]
 """What is read of each row in a context, and under which labels it stands: worked out once for all rows alike."""
 Measure = NodeMeasure | RowMeasure
-GroupedValues = Mapping[Measure, Mapping[Labels, "array[float]"]]
+_Values = Mapping[Labels, "array[float]"]
+GroupedValues = Mapping[Measure, _Values]
 """By measure and labels: the values of all nodes, in ascending order."""
 
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -152,12 +151,10 @@ def _one(_: RecipeRow) -> float:
 
 
 def _measure(figure: RowFigure, labels: Callable[[RowContext], Labels]) -> RowMeasure:
-    """The figure of each row, under these labels."""
     return lambda of: iter([(labels(of), figure)])
 
 
 def _marked(figure: RowFigure) -> RowMeasure:
-    """The figure by recipe, free or throttled."""
     return _measure(figure, lambda of: (*of.labels, *of.marks))
 
 
@@ -238,7 +235,7 @@ Grouped = Mapping[Labels, list[float]]
 _EMPTY: tuple[float, ...] = ()
 
 
-def _updated(before: Mapping[Labels, array[float]], less: Grouped, more: Grouped) -> Mapping[Labels, array[float]]:
+def _updated(before: _Values, less: Grouped, more: Grouped) -> _Values:
     touched = {
         labels: _merged(before.get(labels), less.get(labels, _EMPTY), more.get(labels, _EMPTY))
         for labels in {*less, *more}
@@ -264,7 +261,7 @@ def _grouped(results: Iterable[Reading]) -> Mapping[Measure, Grouped]:
     return {measure: {labels: of for labels, of in by.items() if of} for measure, by in groups.items()}
 
 
-def _merged(before: array[float] | None, less: Iterable[float], more: Iterable[float]) -> array[float]:
+def _merged(before: "array[float] | None", less: Iterable[float], more: Iterable[float]) -> "array[float]":
     if before is None:
         return array("d", sorted(more))
     values = before[:]

@@ -1,14 +1,12 @@
 """The families of a node's newest result. A figure that a report lacks has no row: never 0, never an empty label."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from operator import attrgetter
 
-from precision_api.kinds.report import ReportAttempt, ReportRun
+from precision_api.kinds.report import AcceptanceCheck, ReportRun
 from precision_operator.core.results.reading import HOLDS_UNTIL_REPLACED, Reading, RecipeRow, other_figure
 from precision_operator.exporter.families import measures
-from precision_operator.exporter.families.family import NODE, RECIPE, Family
+from precision_operator.exporter.families.family import NODE, RECIPE, Family, stable
 from precision_operator.exporter.reading import RelativeRate, seconds
 from precision_operator.exporter.text import SampleRow
 
@@ -23,7 +21,6 @@ INFO = ("gpu_product", "gpus", "nvlink_domain", "driver", "cuda", "te", "data", 
 
 
 def _by_recipe(figure: ReportFigure, labels: Callable[[RecipeRow], Labels] = lambda row: (row.recipe,)) -> NodeRows:
-    """Rows of each recipe that has the figure."""
 
     def rows(result: Reading) -> list[SampleRow]:
         rows = result.rows.values()
@@ -69,10 +66,6 @@ def _gpu_memory(result: Reading) -> list[SampleRow]:
     return [((state, memory.counted or "nvml"), float(size)) for state, size in states if memory and size is not None]
 
 
-def _of_attempt(figure: Callable[[ReportAttempt], str | float]) -> NodeRows:
-    return lambda result: [((), float(figure(result.attempt)))] if result.attempt else []
-
-
 def _info(result: Reading) -> Iterator[SampleRow]:
     hardware, software, run = result.hardware, result.software, result.run
     if not (hardware and run):
@@ -89,6 +82,12 @@ def _info(result: Reading) -> Iterator[SampleRow]:
         ),
         1.0,
     )
+
+
+def _power_limit(result: Reading) -> Iterator[SampleRow]:
+    hardware = result.hardware
+    if hardware and hardware.gpus and hardware.limit_watts:
+        yield (), hardware.limit_watts / hardware.gpus
 
 
 def _slowest_gpu(result: Reading) -> Iterator[SampleRow]:
@@ -113,19 +112,37 @@ def _outdated(result: Reading) -> Iterator[SampleRow]:
         yield (reason,), 1.0
 
 
+def _accepted(result: Reading) -> Iterator[SampleRow]:
+    if result.acceptance and result.stale != GONE:
+        yield (result.acceptance.verdict or "", result.acceptance.reason), 1.0
+
+
+def _worst_check(figure: Callable[[AcceptanceCheck], float | None]) -> NodeRows:
+    def rows(result: Reading) -> list[SampleRow]:
+        worst = result.acceptance.worst[:1] if result.acceptance else ()
+        return [((it.recipe, it.check), round(value / 100, 6)) for it in worst if (value := figure(it)) is not None]
+
+    return rows
+
+
+def _failing_gpu(result: Reading) -> Iterator[SampleRow]:
+    failing = result.acceptance.failing if result.acceptance else ()
+    for check in [check for check in failing if check.gpu][:1]:
+        yield (str(check.number), check.gpu or "", check.pci or ""), 1.0
+
+
 def _judged(figure: Callable[[RelativeRate], float]) -> Callable[[RelativeRate], Iterable[SampleRow]]:
     return lambda standing: [((), figure(standing))]
 
 
 NODE_FAMILIES: tuple[Family[Reading], ...] = (
-    Family(
+    stable(
         "precision_node_info",
         "Always 1; what the node's newest result was measured on and with. data is measured, replayed, simulated or "
         "trial (of a CPU): only measured figures are this hardware's own. nvlink_domain is a rack as a rule, empty "
         "outside of any.",
         (*NODE, *INFO),
         _info,
-        stability="stable",
     ),
     Family(
         "precision_node_slowest_gpu_info",
@@ -140,58 +157,51 @@ NODE_FAMILIES: tuple[Family[Reading], ...] = (
         RECIPE,
         _by_recipe(measures.flops_of),
     ),
-    Family(
+    stable(
         "precision_node_training_tokens_per_second",
         "Training tokens per second of the whole node (all GPUs, full-depth model, no communication between nodes or "
         "experts).",
         RECIPE,
         _by_recipe(attrgetter("tokens_per_second")),
-        stability="stable",
     ),
-    Family(
+    stable(
         "precision_node_training_power_watts",
         "Mean draw of all GPUs of the node while training; absent where the power reading is not valid.",
         (*RECIPE, "power_scope"),
         _by_recipe_and(_power_scope, attrgetter("watts")),
-        stability="stable",
     ),
-    Family(
+    stable(
         "precision_node_training_tokens_per_joule",
         "Training tokens per joule = tokens/s per watt; x1e6 = tokens/s per MW. Absent where power is not valid.",
         (*RECIPE, "power_scope"),
         _by_recipe_and(_power_scope, attrgetter("tokens_per_joule")),
-        stability="stable",
     ),
-    Family(
+    stable(
         "precision_node_training_speedup_ratio",
         "Training speedup over the baseline recipe, paired within the same run (1.31 = 31 % more tokens per second). "
         "scope says which linear layers ran in the recipe: all, or those of the MLP.",
         SPEEDUP,
         _speedup(attrgetter("speedup")),
-        stability="stable",
     ),
-    Family(
+    stable(
         "precision_node_training_speedup_lower_ratio",
         "Lower end of the 95 % interval of the training speedup.",
         SPEEDUP,
         _speedup(attrgetter("speedup_lower")),
-        stability="stable",
     ),
-    Family(
+    stable(
         "precision_node_training_speedup_upper_ratio",
         "Upper end of the 95 % interval of the training speedup.",
         SPEEDUP,
         _speedup(attrgetter("speedup_upper")),
-        stability="stable",
     ),
-    Family(
+    stable(
         "precision_node_verification",
         "1 for the current verdict on whether the recipe's precision really ran: verified, partial, emulated, "
         "fallback, unknown; assumed where figures are replayed or simulated. Absent for recipes that the GPUs "
         "do not support.",
         (*RECIPE, "verdict"),
         _by_recipe_and(attrgetter("verdict"), lambda recipe: None if recipe.availability == "unsupported" else 1.0),
-        stability="stable",
     ),
     Family(
         "precision_node_loss_verdict",
@@ -201,41 +211,42 @@ NODE_FAMILIES: tuple[Family[Reading], ...] = (
         (*RECIPE, "verdict"),
         _by_recipe_and(attrgetter("loss_verdict"), lambda recipe: None if recipe.learns else 1.0),
     ),
-    Family(
+    stable(
         "precision_node_power_valid",
         "1 where the power reading was valid, 0 where it was not; reason is the first thing wrong with it.",
         (*RECIPE, "reason"),
         _by_recipe_and(lambda recipe: next(iter(recipe.power_reasons), ""), attrgetter("power_valid")),
-        stability="stable",
     ),
     Family(
+        "precision_node_gpu_power_limit_watts",
+        "Enforced power limit of one GPU, mean of the node's.",
+        NODE,
+        _power_limit,
+    ),
+    stable(
         "precision_node_throttled_ratio",
         "Share of the timed windows (0 to 1) in which heat or the power brake held the clocks back, on the GPU it hit "
         "most. Only where it was more than 0.001: absent means that the figures are not marked.",
         (*RECIPE, "reason"),
         _by_recipe_and(lambda row: row.throttle_reason or "", attrgetter("throttled_share")),
-        stability="stable",
     ),
-    Family(
+    stable(
         "precision_node_last_success_timestamp_seconds",
         "When the newest run with a result ended, seconds since 1970.",
         NODE,
         _of_run(lambda run: seconds(run.finished_at)),
-        stability="stable",
     ),
-    Family(
+    stable(
         "precision_node_last_attempt_timestamp_seconds",
         "When the newest attempt ended, good or bad, seconds since 1970.",
         NODE,
-        _of_attempt(lambda attempt: seconds(attempt.finished_at)),
-        stability="stable",
+        lambda result: [((), seconds(result.attempt.finished_at))] if result.attempt else [],
     ),
-    Family(
+    stable(
         "precision_node_last_duration_seconds",
         "How long the newest run with a result took.",
         NODE,
         _of_run(lambda run: run.duration_seconds),
-        stability="stable",
     ),
     Family(
         "precision_node_gemm_speedup_ratio",
@@ -247,7 +258,8 @@ NODE_FAMILIES: tuple[Family[Reading], ...] = (
     ),
     Family(
         "precision_node_quantization_tax_ratio",
-        "Non-GEMM kernel time beyond the baseline's (casts, fused or not), as a share of it and the GEMM time.",
+        "Non-GEMM kernel time beyond the baseline's (casts, fused or not), as a share of it and the GEMM time. Where "
+        "kernels can't be split: at least.",
         RECIPE,
         _by_recipe(other_figure("quantization_tax")),
         detail=True,
@@ -301,6 +313,32 @@ NODE_FAMILIES: tuple[Family[Reading], ...] = (
         _quarantined,
     ),
     Family(
+        "precision_node_accepted",
+        "1 for the verdict on the node (Pass, Fail, Inconclusive) against the reference of spec.acceptance, with its "
+        "reason. Absent where the profile asks for none.",
+        (*NODE, "verdict", "reason"),
+        _accepted,
+    ),
+    Family(
+        "precision_node_acceptance_ratio",
+        "How far the verdict's worst check is off what the reference expects: -0.05 is 5 % slower. check is reference "
+        "(the node against it), node (a GPU against its node's others) or change (against its own first Pass).",
+        (*RECIPE, "check"),
+        _worst_check(lambda check: check.off),
+    ),
+    Family(
+        "precision_node_acceptance_limit_ratio",
+        "At or below this that check fails. Absent where the reference can promise nothing by it.",
+        (*RECIPE, "check"),
+        _worst_check(lambda check: None if check.limit is None else -check.limit),
+    ),
+    Family(
+        "precision_node_failing_gpu_info",
+        "Always 1; the GPU that a Fail names first: its number, UUID and PCI address.",
+        (*NODE, "gpu", "UUID", "pci"),
+        _failing_gpu,
+    ),
+    Family(
         "precision_node_outdated",
         "1 while the node's figures describe it no longer; reason is what has changed: SpecChange, DriverChange, "
         "AgentChange, HardwareChange, or NodeGone. A new run that was only asked for makes nothing outdated.",
@@ -310,21 +348,19 @@ NODE_FAMILIES: tuple[Family[Reading], ...] = (
 )
 
 STANDING_FAMILIES: tuple[Family[RelativeRate], ...] = (
-    Family(
+    stable(
         "precision_node_slow",
         "1 where the operator judged the node slow, 0 where it is not: its best recipe's synchronous rate against the "
         "nodes of its kind. Absent while the figures are out of date or it has fewer than three peers.",
         NODE,
         _judged(lambda standing: float(standing.slow)),
-        stability="stable",
     ),
-    Family(
+    stable(
         "precision_node_relative_performance_ratio",
         "The node's synchronous rate over the median of the nodes of its kind, best recipe; what precision_node_slow "
         "is decided by.",
         NODE,
         _judged(lambda standing: standing.relative),
-        stability="stable",
     ),
 )
 """What a node is beside its peers: known only when all reports of its pool are looked at together."""

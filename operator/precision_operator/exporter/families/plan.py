@@ -1,7 +1,6 @@
 """The families of CapacityPlans. Few series: totals of a plan, and rows by pool; never one for each job."""
 
-from __future__ import annotations
-
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -64,10 +63,8 @@ def _pool(figure: Callable[[PoolUse], float | None]) -> Callable[[PlanShown], It
 
 
 def _jobs(shown: PlanShown) -> Iterator[SampleRow]:
-    """Jobs by pool and recipe: recipes are few, pools are bounded."""
-    counts: dict[tuple[str, str], int] = {}
-    for job in shown.status.jobs:
-        counts[job.pool, job.recipe] = counts.get((job.pool, job.recipe), 0) + 1
+    """Jobs by pool, recipe and what their rates come from: recipes are few, pools are bounded."""
+    counts = Counter((job.pool, job.recipe, job.basis) for job in shown.status.jobs)
     yield from (((*_plan(shown), *key), float(number)) for key, number in sorted(counts.items()))
 
 
@@ -137,17 +134,17 @@ PLAN_FAMILIES: tuple[Family[PlanShown], ...] = (
         PLAN_POOL,
         _pool(lambda pool: float(pool.slow_nodes)),
     ),
-    Family("precision_plan_jobs", "Jobs of the plan, by pool and recipe.", (*PLAN_POOL, "recipe"), _jobs),
+    Family(
+        "precision_plan_jobs",
+        "Jobs of the plan, by pool, recipe and what their rates come from.",
+        (*PLAN_POOL, "recipe", "basis"),
+        _jobs,
+    ),
     Family(
         "precision_plan_deadlines",
         "Deadlines of the plan that it promises, and does not promise.",
         (*PLAN, "deadline"),
         _deadlines,
     ),
-    Family(
-        "precision_plan_solved_timestamp_seconds",
-        "When the plan was solved, seconds since 1970.",
-        PLAN,
-        _solved,
-    ),
+    Family("precision_plan_solved_timestamp_seconds", "When the plan was solved, seconds since 1970.", PLAN, _solved),
 )

@@ -1,7 +1,5 @@
 """The families of a pool: what a fleet's panels and alerts read, so that they cost the same for 10 or 10,000 nodes."""
 
-from __future__ import annotations
-
 import math
 import re
 from bisect import bisect_right
@@ -11,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from precision_api.facts.grouping import grouped
 from precision_operator.core.results.pool import median, quantile
 from precision_operator.exporter.families import measures
-from precision_operator.exporter.families.family import POOL, POOL_OF, POOL_RECIPE, Family
+from precision_operator.exporter.families.family import POOL, POOL_OF, POOL_RECIPE, Family, stable
 from precision_operator.exporter.families.measures import FREE, GROUP_LABELS, Labels, Measure, group_labels
 from precision_operator.exporter.families.pools import PoolNodes
 from precision_operator.exporter.text import SampleRow, number
@@ -167,10 +165,6 @@ def _slowest(pool: PoolNodes) -> Iterator[SampleRow]:
             yield (*pool.labels, workload, "not_slow"), min(others)
 
 
-def _driver_orders(pool: PoolNodes) -> Iterator[SampleRow]:
-    yield from (((*pool.labels, driver), driver_order(driver)) for (driver,) in sorted(pool.figures[measures.driver]))
-
-
 def driver_order(version: str) -> float:
     """A number that grows with the version: 580.95.05 gives 5800095000005; parts above 9999 count as 9999."""
     parts = [min(int(part), 9999) for part in re.findall(r"\d{1,9}", version)[:3]]
@@ -178,22 +172,20 @@ def driver_order(version: str) -> float:
 
 
 POOL_FAMILIES: tuple[Family[PoolNodes], ...] = (
-    Family(
+    stable(
         "precision_pool_nodes",
         "Nodes with a report: fresh (its figures describe the node as it is now, also while a schedule asks for new "
         "ones), stale (something has changed since), failed (the newest attempt gave none). They add up. Before a "
         "first result pool is empty.",
         (*POOL_OF, "phase"),
         _states,
-        stability="stable",
     ),
-    Family(
+    stable(
         "precision_pool_marked_nodes",
         "Nodes of which something is to be said: slow, fallback, throttled, power_invalid, simulated. A node may have "
         "several marks.",
         (*POOL_OF, "mark"),
         _marked,
-        stability="stable",
     ),
     Family(
         "precision_pool_data_nodes",
@@ -207,36 +199,32 @@ POOL_FAMILIES: tuple[Family[PoolNodes], ...] = (
         POOL_RECIPE,
         _free(measures.free_flops, _median),
     ),
-    Family(
+    stable(
         "precision_pool_training_tokens_per_second",
         "Training tokens per second of a node, over all nodes whose precision is proved, throttled ones too; stat min "
         "is the slowest node, p50 the median.",
         (*POOL_RECIPE, "stat"),
         _each(measures.rate, _stats(TAIL_STATS)),
-        stability="stable",
     ),
-    Family(
+    stable(
         "precision_pool_training_total_tokens_per_second",
         "Training tokens per second of the same nodes together, without communication between them.",
         POOL_RECIPE,
         _each(measures.rate, _total),
-        stability="stable",
     ),
-    Family(
+    stable(
         "precision_pool_training_nodes",
         "Nodes behind precision_pool_training_tokens_per_second.",
         POOL_RECIPE,
         _each(measures.rate, _count),
-        stability="stable",
     ),
-    Family(
+    stable(
         "precision_pool_training_reference_tokens_per_second",
         "Median training tokens per second of the nodes on which the recipe was not throttled: what a node of the pool "
         "should give. Like all medians it is of one workload, and leaves out nodes whose figures are out of date while "
         "there are others.",
         POOL_RECIPE,
         _free(measures.free_rate, _median),
-        stability="stable",
     ),
     Family(
         "precision_pool_reference_nodes",
@@ -245,42 +233,37 @@ POOL_FAMILIES: tuple[Family[PoolNodes], ...] = (
         (*POOL_OF, "workload_hash", "scope", "baseline"),
         _reference_nodes,
     ),
-    Family(
+    stable(
         "precision_pool_training_gpus",
         "GPUs of the nodes behind precision_pool_training_tokens_per_second.",
         POOL_RECIPE,
         _each(measures.gpus, _total),
-        stability="stable",
     ),
-    Family(
+    stable(
         "precision_pool_training_powered_tokens_per_second",
         "Training tokens per second of the nodes with a valid power reading, together.",
         (*POOL_RECIPE, "power_scope"),
         _each(measures.powered_rate, _total),
-        stability="stable",
     ),
-    Family(
+    stable(
         "precision_pool_training_power_watts",
         "Mean draw while training of the nodes with a valid power reading, together. Tokens per joule of the pool = "
         "precision_pool_training_powered_tokens_per_second over this, never a mean of ratios.",
         (*POOL_RECIPE, "power_scope"),
         _each(measures.powered_watts, _total),
-        stability="stable",
     ),
-    Family(
+    stable(
         "precision_pool_training_tokens_per_joule",
         "Training tokens per joule of a node, over the nodes on which the recipe was not throttled and has a valid "
         "power reading.",
         (*POOL_RECIPE, "power_scope", "stat"),
         _free(measures.free_tokens_per_joule, _stats(STATS)),
-        stability="stable",
     ),
-    Family(
+    stable(
         "precision_pool_training_speedup_ratio",
         "Training speedup of a node over the baseline recipe, over the nodes on which neither was throttled.",
         (*POOL_RECIPE, "scope", "baseline", "stat"),
         _free(measures.free_speedup, _stats(STATS), measures.ratio_member),
-        stability="stable",
     ),
     Family(
         "precision_pool_gemm_speedup_ratio",
@@ -299,7 +282,7 @@ POOL_FAMILIES: tuple[Family[PoolNodes], ...] = (
     Family(
         "precision_pool_quantization_tax_ratio",
         "Non-GEMM kernel time beyond the baseline's (casts, fused or not), as a share of it and the GEMM time, "
-        "over the nodes on which the recipe was not throttled.",
+        "over the nodes on which the recipe was not throttled. Where kernels can't be split: at least.",
         (*POOL_RECIPE, "stat"),
         _free(measures.free_tax, _stats(STATS)),
     ),
@@ -340,6 +323,6 @@ POOL_FAMILIES: tuple[Family[PoolNodes], ...] = (
         "precision_pool_driver_order",
         "A number that grows with the driver's version, for rules to tell the newer of two.",
         (*POOL_OF, "driver"),
-        _driver_orders,
+        lambda pool: (((*pool.labels, name), driver_order(name)) for (name,) in sorted(pool.figures[measures.driver])),
     ),
 )

@@ -3,8 +3,6 @@
 Pure. Who is slow is the core's decision, the same one that kubectl shows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property

@@ -1,12 +1,10 @@
 """The families of a profile: how far its campaign has come."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 from precision_api.facts.names import COMPLETE
-from precision_operator.core.reasons import REASONS
-from precision_operator.exporter.families.family import PROFILE, Family
+from precision_operator.core.reasons import REASONS, Kind
+from precision_operator.exporter.families.family import PROFILE, Family, stable
 from precision_operator.exporter.reading import ProfileProgress, seconds
 from precision_operator.exporter.text import SampleRow
 
@@ -30,7 +28,6 @@ def _phase(campaign: ProfileProgress) -> Iterator[SampleRow]:
 
 
 def _figure(figure: Callable[[ProfileProgress], float | None]) -> Callable[[ProfileProgress], Iterator[SampleRow]]:
-    """One row, where there is the figure."""
 
     def rows(campaign: ProfileProgress) -> Iterator[SampleRow]:
         if (value := figure(campaign)) is not None:
@@ -51,78 +48,79 @@ def _completed(campaign: ProfileProgress) -> Iterator[SampleRow]:
             yield _campaign(campaign), seconds(condition.last_transition_time)
 
 
-def _waiting(campaign: ProfileProgress) -> Iterator[SampleRow]:
-    """What keeps nodes from being measured: also AgentUnschedulable, with which a node counts as running."""
-    for reason in campaign.status.reasons:
-        row = REASONS.get(reason.reason)
-        if row is not None and row.kind in ("waiting", "queued", "running"):
-            node = reason.example if reason.count == 1 else ""
-            yield (*_campaign(campaign), reason.reason, node), float(reason.count)
+def _reasons(*kinds: Kind) -> Callable[[ProfileProgress], Iterator[SampleRow]]:
+
+    def rows(campaign: ProfileProgress) -> Iterator[SampleRow]:
+        for reason in campaign.status.reasons:
+            row = REASONS.get(reason.reason)
+            if row is not None and row.kind in kinds:
+                node = reason.example if reason.count == 1 else ""
+                yield (*_campaign(campaign), reason.reason, node), float(reason.count)
+
+    return rows
 
 
 PROFILE_FAMILIES: tuple[Family[ProfileProgress], ...] = (
-    Family(
+    stable(
         "precision_profile_nodes",
         "Nodes that the profile's target matches, by state; the states add up to all of them.",
         (*PROFILE, "phase"),
         _phases,
-        stability="stable",
     ),
-    Family(
+    stable(
         "precision_profile_phase",
         "1 for the profile's phase: Pending, Running, Suspended, Complete, Degraded, Invalid.",
         (*PROFILE, "phase"),
         _phase,
-        stability="stable",
     ),
-    Family(
+    stable(
         "precision_profile_slow_nodes",
         "Measured nodes far below their pool's median, as the operator judged.",
         PROFILE,
         _figure(lambda campaign: campaign.status.nodes.slow if campaign.status.nodes else None),
-        stability="stable",
     ),
-    Family(
+    stable(
         "precision_profile_simulated_nodes",
         "Measured nodes whose result holds replayed or simulated figures.",
         PROFILE,
         _figure(lambda campaign: campaign.status.nodes.simulated if campaign.status.nodes else None),
-        stability="stable",
     ),
-    Family(
+    stable(
         "precision_profile_progress_ratio",
         "Finished (succeeded or failed) of eligible nodes; absent while no node is eligible.",
         PROFILE,
         _figure(_progress),
-        stability="stable",
     ),
-    Family(
+    stable(
         "precision_profile_eta_timestamp_seconds",
         "When the run will end, by measured durations, seconds since 1970; absent while nothing runs.",
         PROFILE,
         _figure(lambda campaign: seconds(campaign.status.eta_time) if campaign.status.eta_time else None),
-        stability="stable",
     ),
-    Family(
+    stable(
         "precision_profile_last_completion_timestamp_seconds",
         "When the last node of the run was done, seconds since 1970; absent while a run is in progress.",
         PROFILE,
         _completed,
-        stability="stable",
     ),
-    Family(
+    stable(
         "precision_profile_last_result_timestamp_seconds",
         "When the newest result of any node came in, seconds since 1970.",
         PROFILE,
         _figure(lambda campaign: seconds(campaign.status.last_run) if campaign.status.last_run else None),
-        stability="stable",
     ),
     Family(
         "precision_profile_waiting_nodes",
-        "Nodes that wait for their turn, or for something to change, by reason (the most frequent ones); node is the "
-        "node's name where it is a single one.",
-        (*PROFILE, "reason", "node"),
-        _waiting,
+        "Nodes that wait for their turn, or for something to change, by reason (the most frequent ones); with "
+        "AgentUnschedulable a node counts as running. example is the node's name where it is a single one.",
+        (*PROFILE, "reason", "example"),
+        _reasons("waiting", "queued", "running"),
+    ),
+    Family(
+        "precision_profile_failed_nodes",
+        "Nodes whose newest measurement failed, likewise.",
+        (*PROFILE, "reason", "example"),
+        _reasons("failed"),
     ),
     Family(
         "precision_profile_refresh_interval_seconds",

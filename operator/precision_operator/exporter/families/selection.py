@@ -4,8 +4,6 @@ https://github.com/kubernetes/kube-state-metrics/blob/main/docs/developer/cli-ar
 expressions, one list or the other. Unlike there an expression must match the whole name, as in Prometheus.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -33,7 +31,8 @@ class Selection:
         is_shown = self._answers.get(family.name)
         if is_shown is None:
             at_level = LEVELS.index(family.level) <= LEVELS.index(self.level)
-            is_shown = self._answers[family.name] = at_level and self._lists(family.name)
+            listed = _matches(self.allow or self.deny, family.name) == bool(self.allow)
+            is_shown = self._answers[family.name] = at_level and listed
         return is_shown
 
     def unmatched(self, names: Iterable[str]) -> tuple[str, ...]:
@@ -47,11 +46,6 @@ class Selection:
     def _answers(self) -> dict[str, bool]:
         """By name: what `shows` has said. It is asked for each family of each report."""
         return {}
-
-    def _lists(self, name: str) -> bool:
-        if self.allow:
-            return _matches(self.allow, name)
-        return not _matches(self.deny, name)
 
 
 def _matches(expressions: tuple[str, ...], name: str) -> bool:

@@ -4,8 +4,6 @@ A figure that a report lacks has no row: absence is shown as absence, never as 0
 of objects that can be deleted can't count.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from precision_operator.exporter.families.family import Family

@@ -1,7 +1,5 @@
 """All dashboards, in the order in which a reader meets them."""
 
-from __future__ import annotations
-
 from precision_operator.monitoring.dashboards import fleet, node, operation, pools, recipes
 from precision_operator.monitoring.dashboards.panel import Dashboard
 

@@ -1,6 +1,7 @@
 """PromQL that every dashboard uses: one value for all exporters, the reader's choice, and common figures."""
 
-from __future__ import annotations
+from collections.abc import Mapping
+from typing import Any
 
 from precision_operator.drawing.palette import RECIPE_COLOURS
 from precision_operator.monitoring import rules
@@ -37,7 +38,14 @@ RECIPE_CHOICE = Variable(
 NODE_CHOICE = Variable(
     "node", "Node", "The node to look at.", f"precision_node_info{{{CHOSEN_POOL}}}", multiple=False, every=False
 )
-RECIPE_LINES = tuple(SeriesColour("recipe", recipe, colour) for recipe, colour in RECIPE_COLOURS.items())
+
+
+def lines(label: str, colours: Mapping[Any, str]) -> tuple[SeriesColour, ...]:
+    """The lines of each value of the label in its colour."""
+    return tuple(SeriesColour(label, value, colour) for value, colour in colours.items())
+
+
+RECIPE_LINES = lines("recipe", RECIPE_COLOURS)
 """Each recipe in the colour that it has in the report, too."""
 COMMON_CHOICES = (CLUSTER_CHOICE, NAMESPACE_CHOICE, PROFILE_CHOICE, POOL_CHOICE)
 """Each one offers what the choices before it leave."""

@@ -1,10 +1,9 @@
 """Fleet overview: how many nodes were profiled, which need a look, and how the pools stand."""
 
-from __future__ import annotations
-
-from typing import Literal
+from typing import Any
 
 from precision_operator.monitoring.dashboards.expressions import (
+    CHOSEN_CLUSTER,
     CHOSEN_POOL,
     CHOSEN_PROFILE,
     CHOSEN_RECIPE,
@@ -13,6 +12,7 @@ from precision_operator.monitoring.dashboards.expressions import (
     PROFILE,
     RECIPE_CHOICE,
     RECIPE_LINES,
+    lines,
     once,
     recorded,
 )
@@ -24,7 +24,6 @@ from precision_operator.monitoring.dashboards.panel import (
     Panel,
     PanelRow,
     Query,
-    SeriesColour,
     Step,
 )
 from precision_operator.monitoring.dashboards.tables import MADE_UP, banner, label, labels, table, value
@@ -40,58 +39,73 @@ FAULTS = (
     Mark("fallback", "red", "silent fallback"),
     Mark("throttled", "purple", "throttled"),
     Mark("power_invalid", "yellow", "power not valid"),
+    Mark("diverged", "purple", "loss diverged"),
+    Mark("limited", "blue", "power limit"),
 )
 JUDGED = (Mark("1", "orange", "slow"), Mark("0", "green", "no"))
-FAULT_LINES = tuple(SeriesColour("fault", mark.pattern, mark.colour) for mark in FAULTS)
-PHASE_LINES = tuple(
-    SeriesColour("phase", phase, colour)
-    for phase, colour in {
-        "succeeded": "green",
-        "failed": "red",
-        "running": "blue",
-        "queued": "purple",
-        "waiting": "yellow",
-        "skipped": "grey",
-    }.items()
-)
+FAULT_LINES = lines("fault", {mark.pattern: mark.colour for mark in FAULTS})
+QUEUED = {"running": "blue", "queued": "purple", "waiting": "yellow"}
+PHASE_LINES = lines("phase", {"succeeded": "green", "failed": "red"} | QUEUED | {"skipped": "grey"})
 """Red is for what failed, and for nothing else."""
 NO_RESULT = "no result yet"
 SLOW, OTHERS = 'fault="slow"', 'fault!="slow"'
 EXPLAINED = 'fault=~"fallback|throttled"'
-UNEXPLAINED = " ".join(
-    (
-        recorded("node_fault", CHOSEN_POOL, SLOW),
-        f"unless on ({PROFILE}, pool, node)",
-        recorded("node_fault", CHOSEN_POOL, EXPLAINED),
-    )
+UNEXPLAINED = (
+    f"{recorded('node_fault', CHOSEN_POOL, SLOW)} unless on ({PROFILE}, pool, node) "
+    f"{recorded('node_fault', CHOSEN_POOL, EXPLAINED)}"
 )
 CAUSES = f"{recorded('node_fault', CHOSEN_POOL, OTHERS)} or ({UNEXPLAINED})"
 """Faults of nodes; a node that is slow because it is throttled or falls back is told by that cause alone."""
 
 
-def _stat(
-    title: str, description: str, unit: str, expr: str, steps: tuple[Step, ...], level: Literal["pool", "node"] = "pool"
-) -> Panel:
-    return Panel("stat", title, description, unit, NO_RESULT, (Query(expr),), (4, 4), steps=steps, level=level)
+def _stat(title: str, description: str, unit: str, expr: str, steps: tuple[Step, ...], **options: Any) -> Panel:
+    size = options.pop("size", (4, 4))
+    return Panel("stat", title, description, unit, NO_RESULT, (Query(expr),), size, steps=steps, **options)
 
 
 def _marked(title: str, mark: str, description: str, colour: Colour) -> Panel:
     nodes = recorded("pool_marked_nodes", CHOSEN_POOL, f'mark="{mark}"')
-    return _stat(title, description, "nodes", f"sum ({nodes})", (Step(None, "green"), Step(1, colour)))
+    return _stat(title, description, "nodes", f"sum ({nodes})", (Step(None, "green"), Step(1, colour)), size=(8, 3))
+
+
+def _results() -> tuple[Panel, ...]:
+    current, nodes = (once("precision_fleet_nodes", CHOSEN_CLUSTER, *of) for of in (('state="current"',), ()))
+    reasons = " or ".join(once(f"precision_profile_{of}_nodes", CHOSEN_PROFILE) for of in ("waiting", "failed"))
+    invalid = once("precision_profile_phase", CHOSEN_PROFILE, 'phase="Invalid"')
+    return (
+        _stat(
+            "Nodes with a current result",
+            "Of all nodes that profiles can measure, each once, whatever profile is chosen above: those with a result "
+            "that describes them as they are and is no older, but for a day, than its profile asks for. Without "
+            "schedule and maxAge any age will do.",
+            "percent",
+            f"sum ({current}) / sum ({nodes})",
+            (Step(None, "red"), Step(0.8, "yellow"), Step(0.95, "green")),
+        ),
+        table(
+            "What the others wait for",
+            "Nodes that wait, are under way or have failed, by reason: docs/reasons.md says what to do. A profile that "
+            "is Invalid says why in its status.",
+            "nodes",
+            "no node waits or has failed",
+            label("reason"),
+            value(
+                f"topk (20, max by ({PROFILE}, reason) ({reasons} "
+                f'or label_replace(0 * {invalid}, "reason", "Invalid", "", "")))',
+                "Nodes",
+                "nodes",
+                sort="desc",
+                width=70,
+            ),
+            *labels("profile", "profile_namespace", "cluster"),
+            size=(12, 4),
+            empty="every node is measured",
+        ),
+    )
 
 
 def _counts() -> tuple[Panel, ...]:
-    nodes = recorded("pool_nodes")
-    fresh = recorded("pool_nodes", CHOSEN_POOL, 'phase="fresh"')
     return (
-        _stat(
-            "Fresh results",
-            "Share of the profiled nodes whose figures describe them as they are now: nothing has changed since, and "
-            "the newest attempt did not fail. A new run that a schedule asks for takes nothing away.",
-            "percent",
-            f"sum ({fresh}) / sum ({nodes})",
-            (Step(None, "red"), Step(0.8, "yellow"), Step(0.95, "green")),
-        ),
         _stat(
             "Degraded pools",
             "Pools whose median rate fell below 97 % of its best of the last seven days.",
@@ -183,8 +197,8 @@ def _nodes() -> tuple[Panel, ...]:
             "no node has a fault",
             label("fault", marks=FAULTS, sort="asc"),
             label("node", link=NODE_UID),
-            *labels("nvlink_domain", "pool", "cluster"),
-            query=f"topk (100, max by (cluster, node, pool, nvlink_domain, fault) ({CAUSES}))",
+            *labels("nvlink_domain", "pool", "profile", "profile_namespace", "cluster"),
+            query=f"topk (100, max by ({PROFILE}, node, pool, nvlink_domain, fault) ({CAUSES}))",
             size=(8, 9),
             empty="no node is slow, throttled, without valid power, or falls back",
             level="node",
@@ -198,23 +212,6 @@ def by_pool(title: str, description: str, unit: str, expr: str, no_value: str = 
     query = Query(f"max by ({PROFILE}, pool, recipe) ({expr})", RECIPE_LEGEND)
     return Panel(
         "timeseries", title, description, unit, no_value, (query,), (24, 8), colours=RECIPE_LINES, repeat="pool"
-    )
-
-
-def _faults_over_time() -> Panel:
-    return Panel(
-        "timeseries",
-        "Nodes with a fault",
-        "How many nodes have each fault; a slow node that is throttled or falls back counts by its cause. A rack "
-        "that throttles is a step of many nodes at once.",
-        "nodes",
-        "no node has a fault",
-        (Query(f"count by (fault) ({CAUSES})", "{{fault}}"),),
-        size=(12, 8),
-        minimum=0,
-        empty="no node is slow, throttled, without valid power, or falls back",
-        level="node",
-        colours=FAULT_LINES,
     )
 
 
@@ -234,7 +231,20 @@ def _pools() -> tuple[Panel, ...]:
             steps=(Step(None, "green"), Step(0.03, "red")),
             minimum=0,
         ),
-        _faults_over_time(),
+        Panel(
+            "timeseries",
+            "Nodes with a fault",
+            "How many nodes have each fault; a slow node that is throttled or falls back counts by its cause. A rack "
+            "that throttles is a step of many nodes at once.",
+            "nodes",
+            "no node has a fault",
+            (Query(f"count by (fault) ({CAUSES})", "{{fault}}"),),
+            size=(12, 8),
+            minimum=0,
+            empty="no node is slow, throttled, without valid power, or falls back",
+            level="node",
+            colours=FAULT_LINES,
+        ),
         by_pool(
             "Training speedup over the baseline",
             "Median over the pool's nodes of the speedup, paired within each run. 1.3 is 30 % more tokens per second.",
@@ -326,7 +336,7 @@ DASHBOARD = Dashboard(
     "Precision: Fleet overview",
     "Which nodes need a look, and how the pools stand. Begin here.",
     (
-        PanelRow("What needs a look", (banner(MADE_UP_NODES), *_counts(), *_nodes())),
+        PanelRow("What needs a look", (banner(MADE_UP_NODES), *_results(), *_counts(), *_nodes())),
         PanelRow("Pools", _pools()),
         PanelRow("Spread and change", _spread()),
         PanelRow("Campaigns", _campaigns()),

@@ -4,8 +4,6 @@ The SDK's builders check names and types of every option; what is written is wha
 Reference: https://grafana.com/docs/grafana/latest/dashboards/build-dashboards/view-dashboard-json-model/
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

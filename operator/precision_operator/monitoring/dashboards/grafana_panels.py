@@ -1,7 +1,5 @@
 """Grafana's panel builders: one function for each kind of panel, options and colours in one place."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -164,10 +162,11 @@ def _unit(name: str) -> list[models.DynamicConfigValue]:
 
 
 def _node_link(uid: str) -> dict[str, Any]:
-    """To the row's node, with data source, choices and time as they are here."""
-    chosen = "&".join(f"${{{name}:queryparam}}" for name in ("datasource", "cluster", "namespace", "profile"))
-    kept = f"{chosen}&${{__url_time_range}}"
-    return {"title": "Show this node", "url": f"/d/{uid}?var-node=${{__value.raw}}&{kept}"}
+    """To the row's node in its cluster, namespace and profile, with data source and time as they are here."""
+    labels = {"cluster": "cluster", "namespace": "profile_namespace", "profile": "profile"}
+    row = "&".join(f"var-{name}=${{__data.fields.{label}}}" for name, label in labels.items())
+    kept = "${datasource:queryparam}&${__url_time_range}"
+    return {"title": "Show this node", "url": f"/d/{uid}?var-node=${{__value.raw}}&{row}&{kept}"}
 
 
 def _mapping(mark: Mark) -> dict[str, Any]:

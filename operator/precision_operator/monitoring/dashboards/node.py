@@ -1,9 +1,8 @@
 """One node: all of its recipes against the pool's median, its history, and what is wrong with it."""
 
-from __future__ import annotations
-
 from functools import partial
 
+from precision_operator.exporter.families.node import INFO
 from precision_operator.monitoring.dashboards.expressions import (
     CHOSEN_POOL,
     COMMON_CHOICES,
@@ -20,7 +19,10 @@ from precision_operator.monitoring.dashboards.tables import MADE_UP, banner, lab
 
 _Panel, _table = partial(Panel, level="node"), partial(table, level="node")
 NO_RESULT = "this node has no result yet"
+SHOWN_INFO = ("cluster", "profile", "workload", "pool", *INFO)
 NOT_TOLD = "NVML tells nothing of a replay"
+BY = "max by (recipe)"
+BLUE = (Step(None, "blue"),)
 VERDICTS = (
     Mark("verified", "green"),
     Mark("partial", "yellow"),
@@ -31,13 +33,11 @@ VERDICTS = (
 )
 
 
-def _stat(title: str, description: str, unit: str, expr: str, steps: tuple[Step, ...], empty: str = "") -> Panel:
-    no_value = empty or NO_RESULT
-    return _Panel("stat", title, description, unit, no_value, (Query(expr),), (4, 4), steps, empty=empty)
+def _stat(title: str, description: str, unit: str, expr: str, steps: tuple[Step, ...] = BLUE, empty: str = "") -> Panel:
+    return _Panel("stat", title, description, unit, empty or NO_RESULT, (Query(expr),), (4, 4), steps, empty=empty)
 
 
 def _now() -> tuple[Panel, ...]:
-    power = once("precision_node_power_valid", ONE_NODE)
     return (
         _stat(
             "Worst recipe",
@@ -45,7 +45,6 @@ def _now() -> tuple[Panel, ...]:
             "whether the node is slow by the profile's limit.",
             "percent",
             f"min ({over_pool_median(ONE_NODE)})",
-            (Step(None, "blue"),),
         ),
         _stat(
             "Marked slow",
@@ -66,7 +65,7 @@ def _now() -> tuple[Panel, ...]:
             "Valid power",
             "Share of the recipes whose power reading can be trusted.",
             "percent",
-            f"avg ({power})",
+            f"avg ({once('precision_node_power_valid', ONE_NODE)})",
             (Step(None, "yellow"), Step(1, "green")),
         ),
         _stat(
@@ -74,25 +73,22 @@ def _now() -> tuple[Panel, ...]:
             "Time since the newest run with a result has ended.",
             "seconds",
             f"time() - max ({once('precision_node_last_success_timestamp_seconds', ONE_NODE)})",
-            (Step(None, "blue"),),
         ),
         _stat(
             "Last run",
             "How long the newest run with a result has taken: what a measurement costs this node.",
             "seconds",
             f"max ({once('precision_node_last_duration_seconds', ONE_NODE)})",
-            (Step(None, "blue"),),
         ),
     )
 
 
 def _recipe_table() -> Panel:
-    by = "max by (recipe)"
     flops, rate = (
-        f"{by} ({once(f'precision_node_training_{name}_per_second', ONE_NODE)})" for name in ("gpu_flops", "tokens")
+        f"{BY} ({once(f'precision_node_training_{name}_per_second', ONE_NODE)})" for name in ("gpu_flops", "tokens")
     )
     speedup = [
-        f"{by} ({once(f'precision_node_training_speedup{end}_ratio', ONE_NODE)})" for end in ("", "_lower", "_upper")
+        f"{BY} ({once(f'precision_node_training_speedup{end}_ratio', ONE_NODE)})" for end in ("", "_lower", "_upper")
     ]
     return _table(
         "All recipes against the pool's median",
@@ -107,7 +103,7 @@ def _recipe_table() -> Panel:
         value(speedup[0], "Speedup", "speedup"),
         value(speedup[1], "at least", "speedup"),
         value(speedup[2], "at most", "speedup"),
-        value(f"{by} ({once('precision_node_training_tokens_per_joule', ONE_NODE)})", "Tokens/J", "tokens_per_joule"),
+        value(f"{BY} ({once('precision_node_training_tokens_per_joule', ONE_NODE)})", "Tokens/J", "tokens_per_joule"),
         size=(24, 8),
     )
 
@@ -141,29 +137,26 @@ def _recipes() -> tuple[Panel, ...]:
 
 
 def _memory() -> tuple[Panel, ...]:
-    by = "max by (recipe)"
     estimate, peak = (once(f"precision_node_{name}_bytes", ONE_NODE) for name in ("model_memory", "allocated_peak"))
     used, total = (once("precision_node_gpu_memory_bytes", ONE_NODE, f'state="{state}"') for state in ("used", "total"))
-    steps = (Step(None, "blue"),)
     nvml = "The highest while the benchmark's short model trained: of the run, for all recipes lie in one process."
     return (
-        _stat("In use by NVML", nvml, "bytes", f"max ({used})", steps, NOT_TOLD),
-        _stat("GPU's memory", "All that this GPU has.", "bytes", f"max ({total})", steps, NOT_TOLD),
+        _stat("In use by NVML", nvml, "bytes", f"max ({used})", empty=NOT_TOLD),
+        _stat("GPU's memory", "All that this GPU has.", "bytes", f"max ({total})", empty=NOT_TOLD),
         _table(
             "Memory of one GPU, by recipe",
             "What the full model takes, by a formula, beside what the allocator gave the short model that ran.",
             "bytes",
             NO_RESULT,
             label("recipe", sort="asc"),
-            value(f"{by} ({estimate})", "Full model (estimate)", "bytes"),
-            value(f"{by} ({peak})", "Short model (allocator)", "bytes"),
+            value(f"{BY} ({estimate})", "Full model (estimate)", "bytes"),
+            value(f"{BY} ({peak})", "Short model (allocator)", "bytes"),
             size=(16, 8),
         ),
     )
 
 
 def _faults() -> tuple[Panel, ...]:
-    power = once("precision_node_power_valid", ONE_NODE)
     return (
         _table(
             "Faults of this node",
@@ -199,7 +192,7 @@ def _faults() -> tuple[Panel, ...]:
             "all power readings are valid",
             label("recipe", sort="asc"),
             label("reason"),
-            query=f"max by (recipe, reason) ({power} == 0)",
+            query=f"max by (recipe, reason) ({once('precision_node_power_valid', ONE_NODE)} == 0)",
             size=(8, 7),
             empty="all power readings of the node are valid",
         ),
@@ -229,12 +222,7 @@ def _history() -> tuple[Panel, ...]:
             "A line that ends is a power reading that is no longer valid.",
             "tokens_per_joule",
             "no recipe has a valid power reading",
-            (
-                Query(
-                    f"max by (recipe) ({once('precision_node_training_tokens_per_joule', ONE_NODE)})",
-                    "{{recipe}}",
-                ),
-            ),
+            (Query(f"max by (recipe) ({once('precision_node_training_tokens_per_joule', ONE_NODE)})", "{{recipe}}"),),
             size=(12, 9),
             colours=RECIPE_LINES,
             empty="the node's power readings are not valid",
@@ -244,22 +232,8 @@ def _history() -> tuple[Panel, ...]:
             "Hardware and software of the newest result. Only data that is measured is this hardware's own.",
             "count",
             NO_RESULT,
-            *labels(
-                "cluster",
-                "profile",
-                "workload",
-                "pool",
-                "gpu_product",
-                "gpus",
-                "nvlink_domain",
-                "driver",
-                "cuda",
-                "te",
-                "data",
-                "backend",
-            ),
-            query="max by (cluster, profile, pool, workload, gpu_product, gpus, nvlink_domain, driver, cuda, te, "
-            f"data, backend) ({once('precision_node_info', ONE_NODE)})",
+            *labels(*SHOWN_INFO),
+            query=f"max by ({', '.join(SHOWN_INFO)}) ({once('precision_node_info', ONE_NODE)})",
             size=(24, 6),
         ),
     )

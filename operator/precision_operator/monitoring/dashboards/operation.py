@@ -1,16 +1,15 @@
 """Operator: does the machinery work, how long do campaigns take, and what does the exporter cost."""
 
-from __future__ import annotations
-
 from precision_operator.monitoring.dashboards.expressions import (
     CHOSEN_CLUSTER,
     CHOSEN_PROFILE,
     COMMON_CHOICES,
     PROFILE,
+    lines,
     once,
     recorded,
 )
-from precision_operator.monitoring.dashboards.fleet import MADE_UP_NODES
+from precision_operator.monitoring.dashboards.fleet import MADE_UP_NODES, QUEUED
 from precision_operator.monitoring.dashboards.panel import Dashboard, Mark, Panel, PanelRow, Query, SeriesColour, Step
 from precision_operator.monitoring.dashboards.tables import banner, label, labels, table, value
 
@@ -24,17 +23,9 @@ SEVERITIES = (
     Mark("3 info", "blue", "info"),
 )
 """The rank comes first: sorted by name, info would come before warning."""
-RUN_LINES = tuple(
-    SeriesColour("result", result, colour)
-    for result, colour in {"succeeded": "green", "failed": "red", "disrupted": "yellow"}.items()
-)
-QUEUE_LINES = tuple(
-    SeriesColour("state", state, colour)
-    for state, colour in {"running": "blue", "queued": "purple", "waiting": "yellow"}.items()
-)
+RUN_LINES = lines("result", {"succeeded": "green", "failed": "red", "disrupted": "yellow"})
+QUEUE_LINES = lines("state", QUEUED)
 NOTHING_RAN = "no run ended in this time"
-EACH = "process-wide counters: each replica counts its own work, so replicas are added"
-"""Counters of a process are not a projection: the leader's grow, and after a change of leader both count."""
 
 _POOLS = f'{CHOSEN_CLUSTER}, pool=~"$pool"'
 _ANY = CHOSEN_CLUSTER
@@ -113,7 +104,7 @@ def _runs() -> tuple[Panel, ...]:
     return (
         _series(
             "Ended runs",
-            "Runs of agents per minute by result; " + EACH + ".",
+            "Runs of agents per minute by result; each replica counts its own work, so replicas are added.",
             "per_minute",
             NO_RUN,
             Query(f"60 * {_rate('precision_agent_runs_total', 'result, reason', _POOLS)}", "{{result}}: {{reason}}"),
@@ -180,13 +171,14 @@ def _machinery() -> tuple[Panel, ...]:
         _series(
             "Age of what the operator knows",
             "Time since the last event or list of each kind, in the namespace that was heard from longest ago, of the "
-            "replica that knows best.",
+            "replica that knows best; and how far the clocks of operator and API server differ, beyond 10 s.",
             "seconds",
             NO_OPERATOR,
             Query(
                 f"max by (kind) (min by (cluster, kind, namespace) (precision_operator_watch_age_seconds{_ALL}))",
                 "{{kind}}",
             ),
+            Query(f"max (abs (precision_operator_clock_ahead_seconds{_ALL}))", "clocks differ"),
         ),
         Panel(
             "stat",
@@ -197,6 +189,20 @@ def _machinery() -> tuple[Panel, ...]:
             (Query(f"min (sum by (cluster, namespace) (precision_operator_leader{_ALL}))"),),
             size=(12, 5),
             steps=(Step(None, "red"), Step(1, "green"), Step(2, "red")),
+        ),
+        Panel(
+            "stat",
+            "Stopped, not watched",
+            "1 while an admin's switch holds or has ended all agents, and how many kinds no replica watches.",
+            "count",
+            NO_OPERATOR,
+            (
+                Query(f"max (precision_operator_stopped{_ALL})", "stopped"),
+                Query(f"sum (1 - max by (cluster, kind, namespace) (precision_operator_watched{_ALL}))", "not watched"),
+            ),
+            size=(12, 5),
+            steps=(Step(None, "green"), Step(1, "orange")),
+            named=True,
         ),
     )
 

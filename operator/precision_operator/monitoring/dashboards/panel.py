@@ -1,7 +1,5 @@
 """A dashboard as a value: rows of panels, each defined once for every tool that draws it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal

@@ -4,8 +4,6 @@ No variable of the page fits: plans have namespaces of their own, and a pool of 
 shown.
 """
 
-from __future__ import annotations
-
 from precision_operator.monitoring.dashboards.expressions import once
 from precision_operator.monitoring.dashboards.panel import Mark, Panel, PanelRow, Query, TableColumn
 from precision_operator.monitoring.dashboards.tables import ValueColumn, label, labels, table, value
@@ -50,7 +48,7 @@ def _line(title: str, description: str, unit: str, no_value: str, expr: str) -> 
 def _tables() -> tuple[Panel, ...]:
     phases = f"max by (cluster, plan_namespace, plan, phase) ({once('precision_plan_phase', ANY)}) == 1"
     share = f"{_of_pool('peak_gpus')} / ({_of_pool('gpus')} > 0)"
-    jobs = f"sum by (cluster, plan_namespace, plan, pool, recipe) ({once('precision_plan_jobs', ANY)})"
+    jobs = f"sum by (cluster, plan_namespace, plan, pool, recipe, basis) ({once('precision_plan_jobs', ANY)})"
     deadlines = f"sum by (cluster, plan_namespace, plan, deadline) ({once('precision_plan_deadlines', ANY)}) > 0"
     return (
         _table(
@@ -90,9 +88,9 @@ def _tables() -> tuple[Panel, ...]:
         ),
         _table(
             "Jobs by pool and recipe",
-            "How many jobs a plan puts on a pool, with which precision.",
+            "How many jobs a plan puts on a pool, with which precision, and where their rates come from.",
             "count",
-            *labels("pool", "recipe"),
+            *labels("pool", "recipe", "basis"),
             value(jobs, "Jobs", "count"),
         ),
         _table(

@@ -1,7 +1,5 @@
 """Pools and capacity: what a GPU, a watt and a dollar give in each pool, and what the slowest node costs."""
 
-from __future__ import annotations
-
 from precision_operator.monitoring.dashboards import fleet, plans
 from precision_operator.monitoring.dashboards.expressions import (
     CHOSEN_POOL,

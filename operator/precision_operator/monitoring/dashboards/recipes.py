@@ -1,7 +1,5 @@
 """Recipes: what each recipe gains, what quantisation costs, and whether the precision really ran."""
 
-from __future__ import annotations
-
 from precision_operator.monitoring.dashboards import fleet
 from precision_operator.monitoring.dashboards.expressions import (
     CHOSEN_RECIPE,
@@ -16,11 +14,7 @@ from precision_operator.monitoring.dashboards.node import VERDICTS
 from precision_operator.monitoring.dashboards.panel import Dashboard, Mark, Panel, PanelRow, Query
 from precision_operator.monitoring.dashboards.tables import banner, label, labels, table, value
 
-LOSSES = (
-    Mark("diverged", "red"),
-    Mark("diverging", "orange"),
-    Mark("not_learning", "orange", "learnt nothing"),
-)
+LOSSES = (Mark("diverged", "red"), Mark("diverging", "orange"), Mark("not_learning", "orange", "learnt nothing"))
 
 
 def _bar(expr: str) -> str:
@@ -42,21 +36,19 @@ def _gemms() -> tuple[Panel, ...]:
         Panel(
             "bars",
             "Speedup of the matrix multiplications: autocast beside prequantized",
-            "Autocast quantises its inputs each time, as training does; prequantized does not. The gap is the price of "
-            "quantising.",
+            "Autocast quantises its inputs each time, as training does; prequantized is of the GEMM kernels alone. The "
+            "gap is the price of quantising, and of gaps between kernels.",
             "speedup",
             fleet.NO_RESULT,
-            (
-                Query(_bar(AUTOCAST), "autocast"),
-                Query(_bar(PREQUANTIZED), "prequantized"),
-            ),
+            (Query(_bar(AUTOCAST), "autocast"), Query(_bar(PREQUANTIZED), "prequantized")),
             size=(16, 12),
             bar="bar",
         ),
         Panel(
             "bars",
             "Quantisation tax",
-            "Non-GEMM kernel time beyond the baseline's, as a share of it and the GEMM time: pool median.",
+            "Non-GEMM kernel time beyond the baseline's, as a share of it and the GEMM time: pool median. Where "
+            "kernels can't be split it is at least that.",
             "percent",
             fleet.NO_RESULT,
             (Query(_bar(tax), "tax"),),
@@ -77,7 +69,8 @@ def _gemms() -> tuple[Panel, ...]:
         ),
         fleet.by_pool(
             "Quantisation tax over time",
-            "A step up after a software change is quantisation that no longer runs fused.",
+            "Non-GEMM kernel time beyond the baseline's, at least. A step up after a software change is quantisation "
+            "that no longer runs fused.",
             "percent",
             recorded("pool_quantization_tax_ratio:median", CHOSEN_RECIPE, NOT_BASELINE),
         ),
@@ -110,10 +103,7 @@ def _training() -> tuple[Panel, ...]:
     )
 
 
-_OF_A_NODE = (
-    label("node", link=fleet.NODE_UID),
-    *labels("recipe", "pool", "cluster"),
-)
+_OF_A_NODE = (label("node", link=fleet.NODE_UID), *labels("recipe", "pool", "profile", "profile_namespace", "cluster"))
 
 
 def _verification() -> tuple[Panel, ...]:
@@ -139,7 +129,7 @@ def _verification() -> tuple[Panel, ...]:
             "every recipe ran in its precision on every node",
             label("verdict", marks=VERDICTS, sort="asc"),
             *_OF_A_NODE,
-            query=f"topk (50, max by (cluster, node, pool, recipe, verdict) ({not_run}))",
+            query=f"topk (50, max by ({PROFILE}, node, pool, recipe, verdict) ({not_run}))",
             size=(12, 10),
             empty="every recipe ran in its precision on every node",
             level="node",
@@ -152,7 +142,7 @@ def _verification() -> tuple[Panel, ...]:
             "no loss run speaks against a recipe",
             label("verdict", header="Loss", marks=LOSSES, sort="asc"),
             *_OF_A_NODE,
-            query=f"topk (50, max by (cluster, node, pool, recipe, verdict) ({losses}))",
+            query=f"topk (50, max by ({PROFILE}, node, pool, recipe, verdict) ({losses}))",
             size=(24, 8),
             empty="no loss run speaks against a recipe; without benchmarks.loss none runs",
             level="node",

@@ -1,8 +1,6 @@
 """Panels that several dashboards have: tables, whose columns are labels of the series or queries with their values, and
 the banner that tells of figures which nobody measured on this hardware."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any, Literal
 

@@ -1,9 +1,8 @@
 """What rates and their bands assume: a line for each, for the plan's list of everything assumed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
+from precision_api.facts.recipes import KEEPING
 from precision_operator.planner.inputs.terms import Terms
 from precision_operator.planner.rates import bands
 from precision_operator.planner.rates.memory_fit import memory_bytes, true_limits
@@ -24,6 +23,9 @@ def assumptions(slots: Sequence[JobSlot], terms: Terms) -> Iterator[str]:
             f"job rates of {', '.join(sorted(bare))}: no plusMinus is given, "
             f"{_percent(bands.JOB_RATE_PLUS_MINUS)} either way is assumed"
         )
+    for name, rate in rates:
+        if rate.recipe in KEEPING:
+            yield f"job rate of {name} with {rate.recipe}: layers that stay in BF16 are not known; without any, at risk"
     for source in sources:
         if source.sample is not None and source.pool.unmeasured(source.sample):
             yield _unmeasured(source, len(source.sample.rates))

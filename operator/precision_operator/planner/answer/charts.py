@@ -3,13 +3,12 @@
 The first three share one axis of dates, so that a job, its pool and the site's power can be read one above the other.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from precision_api.facts.recipes import recipe_text
 from precision_api.kinds.capacity_plan import PlanStatus
 from precision_operator.drawing import svg
 from precision_operator.drawing.figure import Figure
@@ -128,7 +127,7 @@ def _job(slot: JobSlot, dates: Calendar, deadline: str, top: float) -> str:
         f"{readable_days(option.days, option.days_low, option.days_high)}"
     )
     span = f"{dates.date(slot.start)} to {dates.date(slot.start + option.days)}"
-    where = f"{option.gpus:,} x {_cut(option.pool.name, POOL_CUT)}, {_recipe(option)}, {span}"
+    where = f"{option.gpus:,} x {_cut(option.pool.name, POOL_CUT)}, {option.recipe}, {span}"
     colour, y = RECIPE_COLOURS[option.recipe], top + 32
     parts = [
         svg.words(2, top + 13, _cut(option.job.name, NAME_CUT), size=svg.NORMAL),
@@ -147,9 +146,9 @@ def _job(slot: JobSlot, dates: Calendar, deadline: str, top: float) -> str:
 
 
 def _recipe(option: Option) -> str:
-    """Its name; marked where the chip emulates it."""
-    sample = option.source.sample
-    return f"{option.recipe} (emulated)" if sample is not None and "emulated" in sample.marks else option.recipe
+    """Its name and layers in BF16; marked where the chip emulates it."""
+    sample, name = option.source.sample, recipe_text(option.recipe, None, option.layers_bf16)
+    return f"{name} (emulated)" if sample is not None and "emulated" in sample.marks else name
 
 
 def _cut(text: str, most: int) -> str:
@@ -278,7 +277,6 @@ def cost_against_time(answer: PlanAnswer, mark: str) -> Iterator[Figure]:
 
 
 def _legend(recipes: Collection[str], top: float) -> tuple[str, float]:
-    """The recipes' colours, and where the drawing ends."""
     shown = [recipe for recipe in RECIPE_COLOURS if recipe in recipes]
     places = svg.in_lines([22 + 6.6 * len(recipe) for recipe in shown], top)
     parts = [
@@ -295,7 +293,13 @@ def _value(option: Option, priced: bool) -> float:
 
 def _option_row(option: Option, priced: bool) -> tuple[str, ...]:
     value = f"{_value(option, priced):,.0f}"
-    return option.pool.name, _recipe(option), f"{option.gpus:,}", f"{option.days:.3g}", f"${value}" if priced else value
+    return (
+        option.pool.name,
+        _recipe(option),
+        f"{option.gpus:,}",
+        f"{option.days:.2f}",
+        f"${value}" if priced else value,
+    )
 
 
 def _dot(option: Option, at: tuple[float, float], radius: float, priced: bool) -> str:

@@ -1,7 +1,5 @@
 """What a CapacityPlan's status says beside the answer: conditions, and the events that their turning is worth."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
@@ -41,14 +39,8 @@ def finished(
         (names.DEADLINES_PROMISED, *_promised(answer)),
     )
     conditions = tuple(condition(before.conditions, *row, now=now, generation=generation) for row in rows)
-    return answer.model_copy(
-        update={
-            "observed_generation": generation,
-            "conditions": conditions,
-            "inputs": inputs,
-            "solved_at": format_time(now),
-        }
-    )
+    progress = {"observed_generation": generation, "inputs": inputs, "solved_at": format_time(now)}
+    return answer.model_copy(update=progress | {"conditions": conditions})
 
 
 def refused(problem: str) -> PlanStatus:

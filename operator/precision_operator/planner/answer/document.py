@@ -1,34 +1,37 @@
 """The answer as the resource's status: the one document that kubectl, the plugin, metrics and the page show."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from math import ceil
 
-from precision_api.facts.plain_text import shortened, three_digits
-from precision_api.facts.recipes import risk_of
+from precision_api.facts.plain_text import number_of
+from precision_api.facts.recipes import KEEPING, recipe_text
 from precision_api.facts.schema import decimal
 from precision_api.kinds.capacity_plan import JobPlan, PlanDays, PlanStatus, PlanTotals, PoolUse, WhatIfAnswer
 from precision_operator.core.observe.clock import format_time
-from precision_operator.core.results.reading import best_text
 from precision_operator.planner.answer.odds import upper_bounds
 from precision_operator.planner.answer.planning import PlanAnswer, Totals, binding, greedy_text
-from precision_operator.planner.answer.what_if import Difference, in_words
-from precision_operator.planner.inputs.quantities import WATTS_PER_MEGAWATT, age, readable_days, readable_dollars
+from precision_operator.planner.answer.what_if import cut, risks_in
+from precision_operator.planner.inputs.quantities import (
+    WATTS_PER_MEGAWATT,
+    age,
+    readable_days,
+    readable_dollars,
+    readable_energy,
+    readable_watts,
+)
 from precision_operator.planner.rates.candidate_pool import CandidatePool, verdict_counts
+from precision_operator.planner.rates.speed import MADE_UP
 from precision_operator.planner.solving.budgets import paid_dollars, paid_shares
 from precision_operator.planner.solving.conflict import clash_words, told, way_out
 from precision_operator.planner.solving.schedule import SLACK, JobSlot, peak, schedule, watts
 
 LINES = 32
-LONG = 1024
 SURE = ("measured", "declared")
-DOUBTS = ("simulated", "replayed", "stale", "unverified", "unhealthyLoss", "powerInvalid")
+DOUBTS = (*MADE_UP, "stale", "unverified", "unhealthyLoss", "powerInvalid")
 
 
-def status(answer: PlanAnswer, differences: Sequence[Difference] = ()) -> PlanStatus:
+def status(answer: PlanAnswer, what_ifs: Sequence[WhatIfAnswer] = ()) -> PlanStatus:
     """Everything but conditions, times of writing and the inputs' hash."""
     solution, totals = answer.solution, answer.totals
     if solution is None or totals is None:
@@ -38,25 +41,15 @@ def status(answer: PlanAnswer, differences: Sequence[Difference] = ()) -> PlanSt
     kept = _kept(answer)
     jobs = tuple(_job(answer, slot, paid, kept) for slot in slots)
     wanted = [job for job in jobs if job.deadline != "none"]
-    power = f"{totals.peak_megawatts:.3g} MW" if totals.peak_megawatts is not None else None
+    power = readable_watts(totals.peak_megawatts * WATTS_PER_MEGAWATT) if totals.peak_megawatts is not None else None
     return PlanStatus(
         phase="Solved",
-        recommendation=_cut(_recommendation(solution.slots, totals)),
+        recommendation=cut(_recommendation(solution.slots, totals)),
         totals=_totals(answer, totals, solution.gap, jobs),
         jobs=jobs,
         pools=tuple(_pool(answer, pool, slots) for pool in answer.pools)[:64],
-        what_ifs=tuple(
-            WhatIfAnswer(
-                name=difference.name,
-                answer=_cut(in_words(difference)),
-                dollars=_money(difference.dollars),
-                days=decimal(difference.days),
-                megawatt_hours=decimal(difference.megawatt_hours),
-                feasible=None if difference.not_known else difference.totals is not None,
-            )
-            for difference in differences
-        ),
-        notes=tuple(_cut(note) for note in answer.notes[:LINES]),
+        what_ifs=tuple(what_ifs),
+        notes=tuple(cut(note) for note in answer.notes[:LINES]),
         summary=f"{len(jobs)}/{len(jobs)}",
         days=readable_days(totals.days),
         power=power,
@@ -86,15 +79,11 @@ def _refused(answer: PlanAnswer) -> PlanStatus:
     verdict = "It is not known whether there is a plan. " if answer.not_known else "There is no plan. "
     return PlanStatus(
         phase=answer.not_known or ("Infeasible" if conflict is not None else "Refused"),
-        recommendation=_cut(verdict + ". ".join(problems[:3])),
-        problems=tuple(_cut(problem) for problem in problems[:LINES]),
-        notes=tuple(_cut(note) for note in answer.notes[:LINES]),
+        recommendation=cut(verdict + ". ".join(problems[:3])),
+        problems=tuple(cut(problem) for problem in problems[:LINES]),
+        notes=tuple(cut(note) for note in answer.notes[:LINES]),
         summary=f"0/{jobs}" if jobs else None,
     )
-
-
-def _cut(text: str) -> str:
-    return shortened(text, LONG)
 
 
 def _money(value: float | None) -> str | None:
@@ -102,7 +91,6 @@ def _money(value: float | None) -> str | None:
 
 
 def _always(value: float) -> str:
-    """A figure that is always there."""
     return decimal(value) or "0"
 
 
@@ -141,7 +129,7 @@ def _job(answer: PlanAnswer, slot: JobSlot, paid: Mapping[str, float], kept: set
         name=option.job.name,
         pool=option.pool.name,
         recipe=option.recipe,
-        last_layers_bf16=_layers_bf16(slot),
+        last_layers_bf16=option.layers_bf16,
         gpus=option.gpus,
         start=_moment(answer, slot.start),
         end=_moment(answer, slot.end),
@@ -161,7 +149,7 @@ def _job(answer: PlanAnswer, slot: JobSlot, paid: Mapping[str, float], kept: set
         deadline="none" if option.job.deadline_days is None else deadline,
         probability=_share(answer.odds.by_job.get(option.job.name) if answer.odds else None),
         binding=binding(answer, slot)[:253],
-        source=_cut(option.source.text),
+        source=cut(option.source.text),
     )
 
 
@@ -192,7 +180,7 @@ def _pool(answer: PlanAnswer, pool: CandidatePool, slots: Sequence[JobSlot]) -> 
         megawatts=decimal(peak(mine, watts) / WATTS_PER_MEGAWATT) if limits_known else None,
         slow_nodes=len(pool.slow),
         data=_pool_data(pool)[:253],
-        provenance=_cut(provenance(pool)),
+        provenance=cut(provenance(pool)),
     )
 
 
@@ -212,7 +200,8 @@ def provenance(pool: CandidatePool) -> str:
         verdicts: Counter[str] = sum((sample.verdicts for sample in samples), Counter())
         profiles = sorted({name for sample in samples for name in sample.profiles})
         parts.append(
-            f"profiles {', '.join(profiles)}; {max(len(sample.rates) for sample in samples)} nodes; "
+            f"profiles {', '.join(profiles)} (at their micro batch); "
+            f"{number_of(max(len(sample.rates) for sample in samples), 'node')}; "
             f"figures: {verdict_counts(verdicts)}; oldest {age(max(s.oldest_days for s in samples))}"
         )
     if pool.refused:
@@ -241,26 +230,19 @@ def _recommendation(slots: Sequence[JobSlot], totals: Totals) -> str:
     if totals.dollars is not None:
         ending.append(f"for {readable_dollars(totals.dollars)}")
     if totals.megawatt_hours is not None:
-        ending.append(f"with {three_digits(totals.megawatt_hours)} MWh")
+        ending.append(f"with {readable_energy(totals.megawatt_hours)}")
     doubt = data(slots)
     warning = "" if doubt in SURE else f"{doubt} figures: "
-    risks = sorted({(s.option.recipe, risk) for s in slots if (risk := risk_of(s.option.recipe, _layers_bf16(s)))})
-    told_risks = "".join(f" Risk of {recipe}: {risk}." for recipe, risk in risks)
-    return f"{warning}{'; '.join(shown)}{more}: {', '.join(ending)}.{told_risks}"
-
-
-def _layers_bf16(slot: JobSlot) -> int | None:
-    """The last layers of the job's model that stay in BF16 in its rate: of another model, as large a share."""
-    sample, model = slot.option.source.sample, slot.option.job.target.model
-    if sample is None or sample.layers_bf16 is None or model is None or sample.workload.model is None:
-        return sample.layers_bf16 if sample else None
-    return ceil(sample.layers_bf16 * model.num_hidden_layers / sample.workload.model.num_hidden_layers)
+    low = {(slot.option.recipe, slot.option.layers_bf16) for slot in slots if slot.option.recipe != "bf16"}
+    unknown = not low or any(name in KEEPING and kept is None for name, kept in low)
+    risks = risks_in(slots) or ([] if unknown else ["No recipe in it has a known risk."])
+    return f"{warning}{'; '.join(shown)}{more}: {', '.join(ending)}.{''.join(f' {risk}' for risk in risks)}"
 
 
 def _placed(slot: JobSlot) -> str:
     option = slot.option
     bound = "at least " if option.source.upper_bound else ""
-    recipe = best_text(option.recipe, None, _layers_bf16(slot))
+    recipe = recipe_text(option.recipe, None, option.layers_bf16)
     return (
         f"run {option.job.name} on {option.gpus} GPUs of {option.pool.name} with {recipe} "
         f"in {bound}{readable_days(option.days, option.days_low, option.days_high)}"

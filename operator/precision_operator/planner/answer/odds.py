@@ -4,8 +4,6 @@ Jobs share what they have in common: one method of measurement, one table of eff
 stratified (one in every equal slice of its law), so that few draws are enough.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist

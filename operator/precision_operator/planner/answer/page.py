@@ -1,17 +1,15 @@
 """The answer as one HTML page: the answer in words beside the schedule, use and power, the jobs; the rest is folded."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from html import escape
 
+from precision_api.facts.recipes import recipe_text
 from precision_api.kinds.capacity_plan import JobPlan, PlanStatus
 from precision_operator.core.observe.clock import parse_time
-from precision_operator.core.results.reading import best_text
 from precision_operator.drawing.document import Notice, NoticeKind, banner, document, figure, folded, sentences, table
 from precision_operator.planner.answer import charts
 from precision_operator.planner.answer.planning import PlanAnswer
-from precision_operator.planner.answer.table import ABSENT, lines, short
+from precision_operator.planner.answer.table import ABSENT, DEADLINES, lines, short
 from precision_operator.planner.inputs.quantities import (
     WATTS_PER_MEGAWATT,
     readable_days,
@@ -24,11 +22,10 @@ FOOTER = (
     "by measured draw. Written by kubectl precision plan; this page loads nothing from anywhere."
 )
 HEAD = (
-    "job", "pool", "recipe", "GPUs", "starts", "ends", "time", "power", "MWh", "cost", "$ per million tokens",
-    "deadline", "chance", "limited by",
+    "job", "pool", "recipe", "GPUs", "TFLOP/s per GPU", "starts", "ends", "time", "power", "MWh", "cost",
+    "$ per million tokens", "deadline", "chance", "limited by",
 )  # fmt: skip
 NO_BREAK = "\N{NO-BREAK SPACE}"
-DEADLINES = {"promised": "promised", "notPromised": "not promised", "none": ABSENT}
 _FOLDED = {"pool": "Pools", "what if": "What if", "assumed": "Assumptions"}
 """Lines that are folded, by their first word, and what they are folded under."""
 
@@ -81,8 +78,9 @@ def _row(job: JobPlan, is_short: bool) -> tuple[str, ...]:
     return (
         job.name,
         job.pool,
-        best_text(job.recipe, None, job.last_layers_bf16),
+        recipe_text(job.recipe, None, job.last_layers_bf16),
         f"{job.gpus:,}",
+        short(job.teraflops_per_gpu),
         _date(job.start, is_short),
         _date(job.end, is_short),
         bound + readable_days(*map(float, (days.mid, days.low, days.high))).replace(" to ", f"{NO_BREAK}to{NO_BREAK}"),

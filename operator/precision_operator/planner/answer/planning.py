@@ -1,14 +1,12 @@
 """From a spec and a fleet to an answer: the one function that the plugin and the operator call."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal
 
 from precision_api.facts.grouping import grouped
-from precision_api.facts.plain_text import three_digits
+from precision_api.facts.plain_text import number_of, three_digits
 from precision_api.kinds.capacity_plan import Objective, PlanSpec
 from precision_operator.planner.answer.assumptions import assumptions
 from precision_operator.planner.answer.odds import Odds, odds
@@ -21,6 +19,7 @@ from precision_operator.planner.inputs.quantities import (
     UnusableInput,
     readable_days,
     readable_dollars,
+    readable_energy,
     require,
 )
 from precision_operator.planner.inputs.spec_terms import terms
@@ -28,7 +27,7 @@ from precision_operator.planner.inputs.terms import Terms
 from precision_operator.planner.rates.candidate_pool import CandidatePool
 from precision_operator.planner.rates.evidence import ALLOWABLE, pools
 from precision_operator.planner.rates.pool_sizes import idle_watts
-from precision_operator.planner.rates.speed import goodput_of, speed
+from precision_operator.planner.rates.speed import UNLISTED, goodput_of, speed
 from precision_operator.planner.solving.budgets import budgets_used, cost, energy
 from precision_operator.planner.solving.catalog import BLOCKS_SPLIT_NODES, blocks
 from precision_operator.planner.solving.conflict import Conflict, conflict
@@ -199,7 +198,8 @@ def _notes(read: Terms, candidates: Sequence[CandidatePool], solution: Solution 
     mine = [pool for pool in candidates if pool.name in used]
     marks = _marks(mine, solution)
     for word, meaning in _MEANING.items():
-        named = [f"{pool.name} ({marks[pool.name][word]} nodes)" for pool in mine if word in marks[pool.name]]
+        counts = ((pool.name, marks[pool.name][word]) for pool in mine if word in marks[pool.name])
+        named = [f"{name} ({number_of(count, 'node')})" for name, count in counts]
         if named:
             yield f"{word.upper()}: {meaning}: {', '.join(named)}"
     flattered = sorted({option.recipe for option in chosen if _flattered(option)})
@@ -253,12 +253,13 @@ def _notes(read: Terms, candidates: Sequence[CandidatePool], solution: Solution 
 
 
 def _left_out(made: Sequence[Offer]) -> Iterator[str]:
-    """Pools whose nodes a job's blocks do not fit: they drop out by what the user wrote, not by what is known."""
+    """Pools whose nodes a job's blocks do not fit, and measured recipes that nobody names: they drop out by what the
+    user wrote, not by what is known."""
     reasons = grouped(
         (f"{place}: {why}", offer.job.name)
         for offer in made
         for place, why in offer.refusals.items()
-        if why.startswith(BLOCKS_SPLIT_NODES)
+        if why.startswith(BLOCKS_SPLIT_NODES) or why.endswith(UNLISTED)
     )
     for reason, names in sorted(reasons.items()):
         others = len(names) - 1
@@ -305,7 +306,7 @@ def binding(chosen: PlanAnswer, slot: JobSlot) -> str:
     mine = _worth(name, slot.option)
     better = [o for o in offer.options if _worth(name, o) < mine * (1 - SLACK)]
     if not better:
-        return _end_of_sizes(slot.option, chosen.terms) or "nothing: it has its best choice"
+        return _end_of_sizes(slot.option, chosen.terms) or "nothing"
     best = min(better, key=lambda option: (_worth(name, option), option.gpus))
     return _broken(chosen.solution, slot, best, chosen.terms)
 
@@ -360,6 +361,7 @@ def greedy_text(answered: PlanAnswer) -> str:
     name = answered.solution.objectives[0]
     if name == "cost" and cost([slot.option for slot in answered.greedy]) is None:
         return "the greedy answer (best rate first) takes pools without a price"
+    readable = {"cost": readable_dollars, "energy": readable_energy, "time": readable_days}
     theirs, ours = value(name, answered.greedy), answered.solution.values[0]
     late = [
         s for s in answered.greedy if s.option.job.deadline_days and s.end > s.option.job.deadline_days * (1 + SLACK)
@@ -367,11 +369,4 @@ def greedy_text(answered: PlanAnswer) -> str:
     more = (theirs / ours - 1) * 100 if ours else 0.0
     verdict = "as good" if abs(more) < 0.05 else f"{three_digits(abs(more))} % {'worse' if more > 0 else 'better'}"
     missed = f", and misses {len(late)} deadline{'s' if len(late) > 1 else ''}" if late else ""
-    return f"the greedy answer (best rate first) comes to {_amount(name, theirs)}: {verdict}{missed}"
-
-
-def _amount(objective: str, value: float) -> str:
-    """`$11,300`, `80 days`, `12,300 MWh`."""
-    if objective != "energy":
-        return readable_dollars(value) if objective == "cost" else readable_days(value)
-    return f"{three_digits(value)} MWh"
+    return f"the greedy answer (best rate first) comes to {readable[name](theirs)}: {verdict}{missed}"

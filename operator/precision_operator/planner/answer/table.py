@@ -1,24 +1,24 @@
 """The answer as rows: for tables, CSV and the page."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Any
 
-from precision_api.facts.plain_text import three_digits
+from precision_api.facts.plain_text import digits, three_digits
+from precision_api.facts.recipes import recipe_text
 from precision_api.kinds.capacity_plan import JobPlan, PlanStatus, PlanTotals
-from precision_operator.core.results.reading import best_text
 from precision_operator.planner.answer.document import SURE
 from precision_operator.planner.inputs.quantities import (
     WATTS_PER_MEGAWATT,
     readable_days,
     readable_dollars,
+    readable_energy,
     readable_watts,
 )
 
 ABSENT = "-"
 """A figure that is not known."""
+DEADLINES = {"promised": "promised", "notPromised": "not promised", "none": ABSENT}
 _MADE_UP = re.compile(r"(simulated|replayed) \((\d+)/\2\)")
 """A pool's data where nobody measured any of its nodes: the recommendation begins with the word, and says it once."""
 
@@ -29,14 +29,15 @@ def narrow(job: JobPlan) -> dict[str, Any]:
     return {
         "job": job.name,
         "pool": job.pool,
-        "recipe": best_text(job.recipe, None, job.last_layers_bf16),
+        "recipe": recipe_text(job.recipe, None, job.last_layers_bf16),
         "gpus": job.gpus,
+        "TFLOP/s/GPU": short(job.teraflops_per_gpu),
         "time": bound + readable_days(float(job.days.mid), float(job.days.low), float(job.days.high)),
         "mw": short(job.megawatts),
         "mwh": short(job.megawatt_hours),
         "cost": ABSENT if job.dollars is None else readable_dollars(float(job.dollars)),
         "$/mtoken": short(job.dollars_per_million_tokens),
-        "deadline": {"promised": "promised", "notPromised": "not promised", "none": ABSENT}[job.deadline],
+        "deadline": DEADLINES[job.deadline],
     }
 
 
@@ -45,7 +46,6 @@ def wide(job: JobPlan) -> dict[str, Any]:
     return narrow(job) | {
         "start": job.start[:10],
         "end": job.end[:10],
-        "TFLOP/s per GPU": short(job.teraflops_per_gpu),
         "tokens/s": short(job.tokens_per_second),
         "tokens/J": short(job.tokens_per_joule),
         "straggler": short(job.straggler),
@@ -64,7 +64,7 @@ def flat(job: JobPlan) -> dict[str, Any]:
 
 def short(text: str | None) -> str:
     """Three digits, thousands with commas."""
-    return ABSENT if text is None else three_digits(float(text))
+    return ABSENT if text is None else digits(float(text), 3)
 
 
 def lines(status: PlanStatus) -> Iterator[str]:
@@ -91,7 +91,7 @@ def _answer(status: PlanStatus, totals: PlanTotals) -> Iterator[str]:
     figures = (
         (None if totals.dollars is None else readable_dollars(float(totals.dollars)), ""),
         (totals.gpu_hours and three_digits(float(totals.gpu_hours)), " GPU hours"),
-        (totals.megawatt_hours and short(totals.megawatt_hours), " MWh"),
+        (totals.megawatt_hours and readable_energy(float(totals.megawatt_hours)), ""),
         (totals.peak_megawatts and readable_watts(float(totals.peak_megawatts) * WATTS_PER_MEGAWATT), " at most"),
     )
     yield "costs: " + ", ".join(f"{text}{unit}" for text, unit in figures if text)
@@ -105,6 +105,8 @@ def _answer(status: PlanStatus, totals: PlanTotals) -> Iterator[str]:
         sure.append(f"all are kept with a chance of {float(totals.joint_probability) * 100:.3g} %")
     yield f"sure: {', '.join([*sure, *([f'data: {status.data}'] if status.data in SURE else [])])}"
     largest = max(status.jobs, key=lambda job: float(job.days.mid) * job.gpus)
-    yield f"bound: {largest.name} by {largest.binding or 'nothing'}"
+    limit = largest.binding or "nothing: it has its best choice"
+    free = limit.removeprefix("nothing")
+    yield f"bound: nothing limits {largest.name}{free}" if free != limit else f"bound: {largest.name} by {limit}"
     if totals.greedy:
         yield f"instead: {totals.greedy}"

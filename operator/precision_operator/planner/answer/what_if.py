@@ -1,48 +1,36 @@
 """Questions: one change of the inputs each, answered as the difference to the plan without it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
-from precision_api.facts.plain_text import three_digits
-from precision_api.facts.recipes import RECIPE_NAMES, Recipe
-from precision_api.kinds.capacity_plan import LostRack, MoreNodes, PlanSpec, WhatIf
-from precision_operator.planner.answer.planning import PlanAnswer, Totals, answer, binding
+from precision_api.facts.plain_text import number_of, shortened
+from precision_api.facts.recipes import RECIPE_NAMES, Recipe, recipe_text, risks_of
+from precision_api.facts.schema import decimal
+from precision_api.kinds.capacity_plan import LostRack, MoreNodes, PlanSpec, WhatIf, WhatIfAnswer
+from precision_operator.planner.answer.planning import PlanAnswer, answer, binding
 from precision_operator.planner.inputs.fleet import Fleet
 from precision_operator.planner.inputs.quantities import (
     WATTS_PER_MEGAWATT,
     UnusableInput,
     readable_days,
     readable_dollars,
+    readable_energy,
+    readable_watts,
     require,
     unusable,
 )
 from precision_operator.planner.inputs.terms import NO_PRICE, Terms
 from precision_operator.planner.rates.candidate_pool import CandidatePool
 from precision_operator.planner.rates.evidence import own_terms, pools
+from precision_operator.planner.rates.speed import sources
 from precision_operator.planner.solving.conflict import clash_words
+from precision_operator.planner.solving.schedule import JobSlot
 
 NAMED = 8
 """Nodes that a sentence names."""
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """What a change does; differences are changed minus base, None where one of them is not known."""
-
-    name: str
-    what: str
-    totals: Totals | None
-    days: float | None = None
-    dollars: float | None = None
-    megawatt_hours: float | None = None
-    binds: str = ""
-    """What binds the largest job then."""
-    problem: str = ""
-    not_known: bool = False
-    """Whether there is a plan then is not known."""
+LONG = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +39,11 @@ class _Changed:
     terms: Terms
     what: str
 
+    def said(self, more: str, **changes: Any) -> "_Changed":
+        return replace(self, what=f"{self.what}; {more}" if self.what else more, **changes)
 
-def what_ifs(spec: PlanSpec, fleet: Fleet, base: PlanAnswer, now: datetime) -> tuple[Difference, ...]:
+
+def what_ifs(spec: PlanSpec, fleet: Fleet, base: PlanAnswer, now: datetime) -> tuple[WhatIfAnswer, ...]:
     """One difference for each question; none where there is no base plan to compare with."""
     if base.terms is None or base.solution is None:
         return ()
@@ -78,27 +69,59 @@ def _standard(base: PlanAnswer) -> Iterable[WhatIf]:
     yield WhatIf(name="add-a-rack", add_nodes=MoreNodes(pool=largest.name, nodes=rack))
 
 
-def _difference(question: WhatIf, fleet: Fleet, base: PlanAnswer, read: Terms, now: datetime) -> Difference:
+def _difference(question: WhatIf, fleet: Fleet, base: PlanAnswer, read: Terms, now: datetime) -> WhatIfAnswer:
+    """Differences are changed minus base, None where one of them is not known."""
     try:
         changed = _changed(question, fleet, base, read)
         made = answer(changed.terms, pools(changed.fleet, changed.terms, now))
     except UnusableInput as error:
-        return Difference(question.name, "", None, problem=str(error))
+        return WhatIfAnswer(name=question.name, answer=cut(f"{question.name}: no plan: {error}"), feasible=False)
     before, after = base.totals, made.totals
-    if before is None or after is None or made.solution is None:
-        clash = [clash_words(made.conflict, made.not_known is not None)] if made.conflict else []
+    if before is None or after is None or base.solution is None or made.solution is None:
+        not_known = made.not_known is not None
+        clash = [clash_words(made.conflict, not_known)] if made.conflict else []
         why = "; ".join([*map(str, made.problems), *filter(None, clash)]) or "the limits can't all hold"
-        return Difference(question.name, changed.what, None, problem=why, not_known=made.not_known is not None)
+        said = cut(f"{changed.what}: {'not known' if not_known else 'no plan'}: {why}")
+        return WhatIfAnswer(name=question.name, answer=said, feasible=None if not_known else False)
+    unknown = _unknown(question, made)
+    if unknown:
+        return WhatIfAnswer(name=question.name, answer=cut(f"{changed.what}: not known: {unknown}"), feasible=True)
+    days = after.days - before.days
+    dollars, energy = _minus(after.dollars, before.dollars), _minus(after.megawatt_hours, before.megawatt_hours)
+    figures = ((days, "days", readable_days), (dollars, "dollars", readable_dollars), (energy, "MWh", readable_energy))
+    said = ", ".join(_signed(value, unit, readable) for value, unit, readable in figures if value is not None)
     largest = max(made.solution.slots, key=lambda slot: (slot.option.gpu_hours, slot.option.job.name))
-    return Difference(
+    bound, before_it = binding(made, largest), risks_in(base.solution.slots)
+    binds = "" if bound.startswith("nothing") else f"; {largest.option.job.name} is then bound by {bound}"
+    risks = (risk for risk in risks_in(made.solution.slots) if risk not in before_it)
+    return WhatIfAnswer(
         name=question.name,
-        what=changed.what,
-        totals=after,
-        days=after.days - before.days,
-        dollars=_minus(after.dollars, before.dollars),
-        megawatt_hours=_minus(after.megawatt_hours, before.megawatt_hours),
-        binds=f"{largest.option.job.name} is then bound by {binding(made, largest)}",
+        answer=cut(". ".join((f"{changed.what}: {said}{binds}", *risks))),
+        dollars=None if dollars is None else f"{dollars:.2f}",
+        days=decimal(days),
+        megawatt_hours=decimal(energy),
+        feasible=True,
     )
+
+
+def _unknown(question: WhatIf, made: PlanAnswer) -> str:
+    """Why no pool has a rate of any recipe that a question is about; empty where one has."""
+    targets, allowed = [offer.job.target for offer in made.offers], question.allow_recipes
+    asked = (sources(pool, target, allowed, frozenset(allowed)) for pool in made.pools for target in targets)
+    outcomes = [source for by_recipe in asked for source in by_recipe.values()]
+    elsewise = question.model_fields_set - {"name", "allow_recipes"}
+    answerable = elsewise or any(not isinstance(source, str) for source in outcomes)
+    return "" if answerable else "; ".join(dict.fromkeys(map(str, outcomes)))
+
+
+def cut(text: str) -> str:
+    """As much as a status holds of one sentence."""
+    return shortened(text, LONG)
+
+
+def risks_in(slots: Iterable[JobSlot]) -> list[str]:
+    """A sentence for each risk of the recipes that a plan uses."""
+    return risks_of({(slot.option.recipe, slot.option.layers_bf16) for slot in slots})
 
 
 def _minus(after: float | None, before: float | None) -> float | None:
@@ -115,19 +138,15 @@ def _changed(question: WhatIf, fleet: Fleet, base: PlanAnswer, read: Terms) -> _
     return made
 
 
-def _said(before: str, more: str) -> str:
-    return f"{before}; {more}" if before else more
-
-
 def _drained(question: WhatIf, made: _Changed, base: PlanAnswer) -> _Changed:
     if not question.drain_slow_nodes:
         return made
     gone = {(pool.name, node) for pool in base.pools for node in pool.slow}
     if not gone:
-        return replace(made, what=_said(made.what, "no node is slow"))
+        return made.said("no node is slow")
     names = sorted(node for _, node in gone)
     shown = ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
-    return replace(_without(made, gone), what=_said(made.what, f"without the slow nodes {shown}"))
+    return _without(made, gone).said(f"without the slow nodes {shown}")
 
 
 def _without(made: _Changed, gone: set[tuple[str, str]]) -> _Changed:
@@ -152,9 +171,8 @@ def _powered(question: WhatIf, made: _Changed, base: PlanAnswer) -> _Changed:
     if now is None:
         raise unusable(f"spec.whatIfs[{question.name}].powerPercent", "no limit is known: set power.budget")
     limit = now * (1 + question.power_percent / 100)
-    limits = replace(made.terms.limits, watts=limit)
-    text = f"with {limit / WATTS_PER_MEGAWATT:.3g} MW ({question.power_percent:+d} %)"
-    return replace(made, terms=replace(made.terms, limits=limits), what=_said(made.what, text))
+    terms = replace(made.terms, limits=replace(made.terms.limits, watts=limit))
+    return made.said(f"with {readable_watts(limit)} ({question.power_percent:+d} %)", terms=terms)
 
 
 def _recipes(question: WhatIf, made: _Changed, base: PlanAnswer) -> _Changed:
@@ -164,9 +182,9 @@ def _recipes(question: WhatIf, made: _Changed, base: PlanAnswer) -> _Changed:
     jobs = tuple(replace(job, recipes=(job.recipes | more) - fewer, named=job.named | more) for job in made.terms.jobs)
     at = f"spec.whatIfs[{question.name}].denyRecipes"
     require(all(job.recipes for job in jobs), at, "no recipe is left for some job")
-    words = [f"with {name}" for name in RECIPE_NAMES if name in more]
+    words = [f"with {recipe_text(name, None, None)}" for name in RECIPE_NAMES if name in more]
     words += [f"without {name}" for name in RECIPE_NAMES if name in fewer]
-    return replace(made, terms=replace(made.terms, jobs=jobs), what=_said(made.what, ", ".join(words)))
+    return made.said(", ".join(words), terms=replace(made.terms, jobs=jobs))
 
 
 def _more(question: WhatIf, made: _Changed, base: PlanAnswer) -> _Changed:
@@ -177,8 +195,8 @@ def _more(question: WhatIf, made: _Changed, base: PlanAnswer) -> _Changed:
     terms_of_pool = own_terms(pool.name, pool.product, made.terms)
     terms_of_pool = replace(terms_of_pool, name=pool.name, more_nodes=terms_of_pool.more_nodes + asked.nodes)
     terms = replace(made.terms, pools={**made.terms.pools, terms_of_pool.name: terms_of_pool})
-    text = f"with {asked.nodes} nodes ({asked.nodes * pool.gpus_per_node} GPUs) more in {pool.name}"
-    return replace(made, terms=terms, what=_said(made.what, text))
+    text = f"with {number_of(asked.nodes, 'node')} ({asked.nodes * pool.gpus_per_node} GPUs) more in {pool.name}"
+    return made.said(text, terms=terms)
 
 
 def _lost(question: WhatIf, made: _Changed, base: PlanAnswer) -> _Changed:
@@ -193,7 +211,7 @@ def _lost(question: WhatIf, made: _Changed, base: PlanAnswer) -> _Changed:
         raise unusable(f"spec.whatIfs[{question.name}].loseRack", text)
     facts = next(facts for facts in made.fleet.pools if facts.name == pool.name)
     gone = {(pool.name, node.name) for node in facts.nodes if node.rack == rack}
-    return replace(_without(made, gone), what=_said(made.what, f"without rack {rack} ({pool.racks[rack]} nodes)"))
+    return _without(made, gone).said(f"without rack {rack} ({number_of(pool.racks[rack], 'node')})")
 
 
 def _named(asked: MoreNodes | LostRack, candidates: Sequence[CandidatePool], name: str) -> CandidatePool:
@@ -223,22 +241,7 @@ def _prices(question: WhatIf, made: _Changed, base: PlanAnswer) -> _Changed:
         words.append(f"{price.pool} at {dollars:g} dollars a GPU hour")
     if not words:
         return made
-    return replace(made, terms=replace(made.terms, pools=pool_terms), what=_said(made.what, ", ".join(words)))
-
-
-def in_words(difference: Difference) -> str:
-    """The answer in one sentence."""
-    if difference.problem:
-        verdict = "not known" if difference.not_known else "no plan"
-        return f"{difference.what or difference.name}: {verdict}: {difference.problem}"
-    figures = (
-        (difference.days, "days", readable_days),
-        (difference.dollars, "dollars", readable_dollars),
-        (difference.megawatt_hours, "MWh", lambda value: f"{three_digits(value)} MWh"),
-    )
-    parts = [_signed(value, unit, readable) for value, unit, readable in figures if value is not None]
-    binds = f"; {difference.binds}" if difference.binds else ""
-    return f"{difference.what}: {', '.join(parts) or 'nothing changes'}{binds}"
+    return made.said(", ".join(words), terms=replace(made.terms, pools=pool_terms))
 
 
 def _signed(value: float, unit: str, readable: Callable[[float], str]) -> str:

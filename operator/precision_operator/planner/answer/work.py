@@ -1,7 +1,5 @@
 """One solve as it travels to another process: everything that it needs, and the hash of what its answer hangs on."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """The time that one plan has. Every stage is handed the clock and looks at it in its loops, so none runs on unseen."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable
@@ -54,7 +52,7 @@ class PlanClock:
         """Whether the time is over."""
         return self.now() >= self.until
 
-    def part(self, share: float) -> PlanClock:
+    def part(self, share: float) -> "PlanClock":
         """The first share of the time that is left."""
         now = self.now()
         return replace(self, until=now + max(0.0, self.until - now) * share)

@@ -4,8 +4,6 @@ Rates are of whole nodes. `synchronous_tokens_per_second` is what a synchronous 
 GPU. Who writes such a file by hand may describe alike nodes by one entry with a `count`.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError, field_validator
@@ -52,7 +50,8 @@ class RateFacts(Record):
     """Of the recipe's loss runs; None where none ran."""
     last_layers_bf16: Annotated[int, Field(ge=0)] | None = None
     listed: bool = False
-    """As in reading.RecipeRow."""
+    emulated: bool = False
+    """Both as in reading.RecipeRow."""
 
 
 class ResultFacts(Record):
@@ -69,6 +68,8 @@ class ResultFacts(Record):
     """Whether the operator calls the node slow (core/outliers); None where nobody has judged: then the planner does."""
     passes: Annotated[int, Field(ge=2)] | None = None
     """Independent repetitions behind an interval: decides which t quantile its half-width holds."""
+    workload_hash: str = ""
+    """Tells the same model and sequence length at different batch settings apart."""
     gpus: Annotated[int, Field(ge=1)] | None = None
     """GPUs that ran together for these rates and watts; None is all of the node."""
     rates: tuple[RateFacts, ...] = ()

@@ -1,7 +1,5 @@
 """What a user writes as text, as numbers: counts, powers, shares, times. Nothing that is not finite comes out."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from datetime import datetime
@@ -105,14 +103,21 @@ def readable_watts(value: float) -> str:
 
 
 def readable_days(days: float, low: float | None = None, high: float | None = None) -> str:
-    """`11 days (10.5 to 11.7)`, below two days in hours, below an hour in minutes; two digits, of bounds three."""
+    """`11 days (10.5 to 11.7)`, below two days in hours, then in minutes or seconds; two digits, of bounds three."""
     size = abs(days)
-    unit, scale = ("days", 1.0) if size >= 2 else ("hours", 24.0) if size >= 1 / 24 else ("minutes", 1440.0)
+    units = (2.0, "days", 1.0), (1 / 24, "hours", 24.0), (1 / 1440, "minutes", 1440.0), (0.0, "seconds", 86_400.0)
+    unit, scale = next((unit, scale) for least, unit, scale in units if size >= least)
     value = days * scale
     text = f"{three_digits(round(value))} {unit}" if abs(value) >= 10 else f"{value:.2g} {unit}"
     if low is None or high is None:
         return text
     return f"{text} ({three_digits(low * scale)} to {three_digits(high * scale)})"
+
+
+def readable_energy(megawatt_hours: float) -> str:
+    """`12,300 MWh`, `3.07 kWh`: three digits."""
+    small = abs(megawatt_hours) < 1
+    return f"{three_digits(megawatt_hours * (1e3 if small else 1))} {'kWh' if small else 'MWh'}"
 
 
 def readable_dollars(value: float) -> str:

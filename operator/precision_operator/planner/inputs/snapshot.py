@@ -1,7 +1,5 @@
 """Reports, profiles and nodes, as the API server gives them, as a fleet. One report is read once: `facts` is small."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -229,6 +227,7 @@ def _node(
         stale=_stale(reading),
         slow=slow,
         passes=run.passes,
+        workload_hash=run.workload_hash,
         gpus=gpus,
         rates=tuple(map(_rate, reading.rows.values())),
     )
@@ -260,6 +259,7 @@ def _rate(row: RecipeRow) -> RateFacts:
         loss=_LOSSES.get(row.loss_verdict),
         last_layers_bf16=row.last_layers_bf16,
         listed=row.listed,
+        emulated=row.emulated,
     )
 
 

@@ -1,7 +1,5 @@
 """A plan's spec read into terms, all of it checked: whatever is wrong is a problem with its field and a remedy."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta

@@ -1,7 +1,5 @@
 """A plan's spec as numbers, with units and defaults: what every other part of the planner reads."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta

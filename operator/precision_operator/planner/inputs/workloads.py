@@ -1,7 +1,5 @@
 """Workloads as the planner tells them apart: by model and sequence length, whatever their batch sizes."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ quadrature, below and above the middle apart; the slowest node's law, which is n
 that a user declares without `plusMinus` has a stated default: nothing is known exactly.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A pool as plans see it: its nodes and racks, and by workload and recipe the rates that may be used."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -5,8 +5,6 @@ refused unless the plan asks for it; what is used so is marked and told. A recip
 never used, nor a trial on a CPU.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,15 +14,17 @@ from typing import get_args
 
 import numpy as np
 
+from precision_api.exchange.peers import PeerKey
 from precision_api.exchange.stats import BETWEEN_RUNS, Z_975, t_quantile
 from precision_api.exchange.summary import USABLE
+from precision_api.facts.grouping import grouped
 from precision_api.facts.recipes import Recipe, risk_of
 from precision_api.kinds.capacity_plan import Doubt
 from precision_api.kinds.profile import Thresholds
 from precision_operator.core.observe.clock import parse_time
 from precision_operator.core.results.outliers import judged
 from precision_operator.core.results.pool import median, of_one_scope, steady
-from precision_operator.core.results.reading import PeerKey, Reading, RecipeRow
+from precision_operator.core.results.reading import Reading, RecipeRow
 from precision_operator.planner.inputs.fleet import Fleet, FleetNode, PoolFacts, RateFacts, ResultFacts, WorkloadFacts
 from precision_operator.planner.inputs.quantities import InputProblem, UnusableInput
 from precision_operator.planner.inputs.terms import PoolTerms, Terms
@@ -100,6 +100,15 @@ class _Row:
     days: float
     marks: tuple[str, ...]
 
+    @property
+    def barred(self) -> bool:
+        """As in reading.RecipeRow."""
+        return not self.rate.listed and bool(risk_of(self.rate.recipe, self.rate.last_layers_bf16))
+
+
+_Source = tuple[str, int | None, bool, str]
+"""A node, the layers that its rate keeps in BF16, whether the rate is barred, and the hash of what ran."""
+
 
 def _measured(facts: PoolFacts, terms: Terms, workloads: Mapping[str, WorkloadFacts], now: datetime) -> CandidatePool:
     pool_terms = own_terms(facts.name, facts.product, terms)
@@ -110,17 +119,17 @@ def _measured(facts: PoolFacts, terms: Terms, workloads: Mapping[str, WorkloadFa
     alike = [node for node in facts.nodes if node.gpus == gpus]
     refused: Counter[str] = Counter()
     refused_recipes: set[Recipe] = set()
-    rows: dict[Key, dict[str, _Row]] = {}
+    rows: dict[Key, dict[_Source, _Row]] = {}
     for node in alike:
         for result in node.results:
             refused_recipes |= _take(node, result, terms, now, rows, refused)
     slow = _unjudged_slow(facts)
+    common = {workload: _common_settings(workload, rows, terms) for workload in workloads}
+    chosen = {key: _alike(list(of.values()), common[key[0]]) for key, of in rows.items() if key[0] in workloads}
     samples = {
-        key: _sample(list(by_node.values()), workloads[key[0]], key[1], terms, slow)
-        for key, by_node in rows.items()
-        if key[0] in workloads
+        key: _sample(alike_rows, workloads[key[0]], key[1], terms, slow) for key, (alike_rows, _) in chosen.items()
     }
-    usable = {name: row.node for by_node in rows.values() for name, row in by_node.items()}
+    usable = {row.node.name: row.node for by_source in rows.values() for row in by_source.values()}
     counted = sum(node.count for node in usable.values())
     limits = [node.limit_watts / node.gpus for node in usable.values() if node.limit_watts]
     planned = (pool_terms.nodes or counted) + pool_terms.more_nodes
@@ -141,8 +150,41 @@ def _measured(facts: PoolFacts, terms: Terms, workloads: Mapping[str, WorkloadFa
         racks=_racks(racks, planned - counted),
         refused=dict(refused),
         refused_recipes=frozenset(refused_recipes),
-        notes=tuple(_notes(planned, gpus, sizes, counted, sum(racks.values()))),
+        notes=(
+            *_notes(planned, gpus, sizes, counted, sum(racks.values())),
+            *dict.fromkeys(note for _, left_out in chosen.values() for note in left_out),
+        ),
     )
+
+
+def _common_settings(workload: str, rows: Mapping[Key, Mapping[_Source, _Row]], terms: Terms) -> str:
+    """The hash at which most recipes of the workload's jobs were measured, then on most nodes."""
+    asked = {recipe for job in terms.jobs if job.target.key == workload for recipe in job.recipes}
+    wanted = [of for (key, recipe), of in rows.items() if key == workload and (not asked or recipe in asked)]
+    at = grouped((row.result.workload_hash, row) for of in wanted for row in of.values())
+    recipes = {name: len({row.rate.recipe for row in group}) for name, group in at.items()}
+    return max(at, key=lambda name: (recipes[name], sum(row.node.count for row in at[name]), name), default="")
+
+
+def _alike(rows: Sequence[_Row], common: str) -> tuple[list[_Row], list[str]]:
+    """The rows of one recipe that keep as many layers in BF16 at the same settings, and a line on each others; rather
+    those that may be used where nobody names the recipe, then those at the `common` settings, then of most nodes."""
+    groups = grouped(((row.barred, row.result.workload_hash, row.rate.last_layers_bf16), row) for row in rows)
+    size = {key: sum(row.node.count for row in group) for key, group in groups.items()}
+    best = min(groups, key=lambda key: (key[0], key[1] != common, -size[key], -(key[2] or 0)))
+    profiles = {key: ", ".join(sorted({row.result.profile for row in group})) for key, group in groups.items()}
+    recipe, other = rows[0].rate.recipe, "other workload settings (such as the micro batch)"
+    notes = [
+        f"{size[key]} results of {recipe} with lastLayersBF16 {key[2]} (profile {profiles[key]}) are left out beside "
+        f"{size[best]} with {best[2]}; spec.fleet.profiles chooses"
+        if key[1] == best[1]
+        else f"results at {other} (profile {profiles[key]}) are left out; spec.fleet.profiles chooses"
+        for key in groups
+        if key != best
+    ]
+    if common not in ("", best[1]):
+        notes.append(f"{recipe} (profile {profiles[best]}) was measured at {other} than the recipes beside it")
+    return list(groups[best]), notes
 
 
 def _racks(counted: Counter[str], more: int) -> dict[str, int]:
@@ -178,7 +220,7 @@ def _take(
     result: ResultFacts,
     terms: Terms,
     now: datetime,
-    rows: dict[Key, dict[str, _Row]],
+    rows: dict[Key, dict[_Source, _Row]],
     refused: Counter[str],
 ) -> set[Recipe]:
     """Put a node's usable figures into `rows` (the newest one where profiles overlap), count the others; their recipes.
@@ -204,9 +246,10 @@ def _take(
             node, result, rate, rate.synchronous_tokens_per_second / (result.gpus or node.gpus), age, tuple(doubts)
         )
         held = rows.setdefault((result.workload, rate.recipe), {})
-        before = held.get(node.name)
+        source = (node.name, rate.last_layers_bf16, row.barred, result.workload_hash)
+        before = held.get(source)
         if before is None or before.days > age:
-            held[node.name] = row
+            held[source] = row
     return refused_recipes
 
 
@@ -267,7 +310,7 @@ def _sample(
         verdicts[row.rate.verdict] += row.node.count
         for word in row.marks:
             marks[word] += row.node.count
-        if row.rate.verdict == "emulated":
+        if row.rate.emulated or row.rate.verdict == "emulated":
             marks["emulated"] += row.node.count
     if guessed:
         marks["powerInvalid"] += guessed
@@ -287,7 +330,7 @@ def _sample(
         oldest_days=max(row.days for row in rows),
         verdicts=verdicts,
         layers_bf16=rows[0].rate.last_layers_bf16,
-        barred=any(not row.rate.listed and risk_of(recipe, row.rate.last_layers_bf16) for row in rows),
+        barred=any(row.barred for row in rows),
         judged_slow=frozenset(
             row.node.name
             for row in rows

@@ -14,8 +14,6 @@ than the worst one.
 worse. The band is MODEL_FACTOR either way; `python -m benchmarks.predictions` counts how many published steps it holds.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Mapping, Sequence
@@ -24,6 +22,7 @@ from functools import lru_cache
 from statistics import NormalDist, fmean, median
 
 from precision_api.facts.grouping import grouped
+from precision_api.facts.plain_text import three_digits
 from precision_api.facts.recipes import RECIPES, Recipe
 from precision_operator.planner.rates.published import (
     ModelClass,
@@ -97,7 +96,7 @@ class Evidence:
     models: tuple[PublishedStep, ...]
     described: Mapping[str, PublishedModel]
 
-    def without(self, left_out: frozenset[Pair]) -> Evidence:
+    def without(self, left_out: frozenset[Pair]) -> "Evidence":
         """Without all steps of these (model, product)."""
         kept = [tuple(s for s in steps if not s.pairs & left_out) for steps in (self.recipes, self.models)]
         return Evidence(kept[0], kept[1], self.described)
@@ -161,7 +160,7 @@ class RecipeBook:
         wide = "narrow" if reached < nearest else "wide"
         return (
             f"no published pair tells what {recipe} gains on a model this {wide} (its matrices measure "
-            f"{model.width:,.0f}; the nearest that is known {nearest:,.0f})"
+            f"{three_digits(model.width)}; the nearest that is known {three_digits(nearest)})"
         )
 
     def _reached(self, model: PublishedModel) -> float:

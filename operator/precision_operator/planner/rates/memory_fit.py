@@ -6,8 +6,6 @@ again. Who trains with a coarser split or FP32 gradients needs more. By `precisi
 that the agent and `dry-run` use; weights, gradients and optimizer may take up to 0.8 of a GPU's memory.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Sizes of one pool with each recipe: rates, power and money as arrays, and the one that is chosen as a value."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

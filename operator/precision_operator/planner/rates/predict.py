@@ -4,8 +4,6 @@ What a step is worth, and its band, comes from published pairs (`laws`). One res
 recipe is refused, since two steps in a row were never held against anything published.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Published training rates in pairs: two recipes of one model, or two models in one recipe, all else being equal."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

@@ -11,18 +11,17 @@ many of them nobody has measured, and what a user declares. `promised` is the ra
 in ten: deadlines are planned with it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
 import numpy as np
 
 from precision_api.exchange.stats import Z_975
+from precision_api.facts.plain_text import number_of
 from precision_api.facts.products import part
 from precision_api.facts.recipes import Recipe, risk_of, support
+from precision_api.kinds.capacity_plan import Basis
 from precision_operator.planner.inputs.quantities import SECONDS_PER_DAY, age
 from precision_operator.planner.inputs.terms import Goodput, JobRateTerms, JobTerms, Terms
 from precision_operator.planner.inputs.workloads import JobWorkload
@@ -32,7 +31,8 @@ from precision_operator.planner.rates.evidence import ALLOWABLE
 from precision_operator.planner.rates.predict import Transfer, recipe_transfer, shape_problem, transfer
 
 NOT_MEASURED = "was not measured here"
-Basis = Literal["measured", "predicted", "declared"]
+UNLISTED = "and neither the job nor a profile of its model names it: list it in the job's recipes"
+MADE_UP: tuple[Basis, ...] = ("simulated", "replayed")
 WHOLE = Transfer(1.0, 1.0, 1.0)
 ALONE = straggler.Straggler(1.0, 1.0, 1.0)
 
@@ -91,7 +91,7 @@ def sources(
 
 
 def _source(pool: CandidatePool, wanted: JobWorkload, recipe: Recipe, named: bool) -> RateSource | str:
-    """Measured comes before predicted, a whole job's rate before those of nodes."""
+    """Measured comes before predicted, a whole job's rate before those of nodes; a risk is taken for one model."""
     problem = shape_problem(wanted, recipe)
     if problem:
         return problem
@@ -99,45 +99,47 @@ def _source(pool: CandidatePool, wanted: JobWorkload, recipe: Recipe, named: boo
     exact = next((rate for rate in declared if rate.target.key == wanted.key), None)
     if exact is not None:
         return _of_job(pool, exact)
-    taken = [sample for (_, measured), sample in pool.samples.items() if measured == recipe]
-    if not named and not declared and (any(sample.barred for sample in taken) if taken else risk_of(recipe)):
-        return f"{recipe} has a known risk, and neither the job nor a profile names it: list it in the job's recipes"
-    sample = pool.samples.get((wanted.key, recipe))
-    if sample is not None:
-        return _of_sample(pool, sample, recipe)
-    return _predicted(pool, wanted, recipe, declared, named)
-
-
-def _predicted(
-    pool: CandidatePool, wanted: JobWorkload, recipe: Recipe, declared: Sequence[JobRateTerms], named: bool
-) -> RateSource | str:
-    """By the narrowest band: from another model in this recipe, or, where the job names it, from another recipe."""
-    ways = [*_other_models(pool, wanted, recipe, declared), *_other_recipes(pool, wanted, recipe, named)]
-    candidates = [
-        (source.step.width, abs(math.log(source.step.factor)), key, source)
-        for key, source in ways
-        if not isinstance(source, str)
-    ]
-    if candidates:
-        return min(candidates, key=lambda item: item[:3])[3]
-    return next((why for _, why in ways), _absent(pool, recipe))
+    measured = {key: sample for (key, of), sample in sorted(pool.samples.items()) if of == recipe}
+    offered = {
+        key: sample
+        for key, sample in measured.items()
+        if named or not (sample.barred if key == wanted.key else risk_of(recipe, sample.layers_bf16))
+    }
+    unlisted = len(offered) < len(measured) or bool(declared and not named and risk_of(recipe))
+    if unlisted and not offered:
+        risk = "a known risk" if risk_of(recipe) else "a known risk, with no layers in BF16 (lastLayersBF16: 0)"
+        return f"{recipe} has {risk}, {UNLISTED}"
+    if wanted.key in offered:
+        return _of_sample(pool, offered[wanted.key], recipe)
+    declared = [] if unlisted else declared  # how many layers they keep in BF16 is not known
+    ways = [*_other_models(pool, wanted, declared, offered), *_other_recipes(pool, wanted, recipe, named)]
+    return _narrowest(ways) or next((why for _, why in ways), _absent(pool, recipe))
 
 
 _Way = tuple[str, RateSource | str]
 """What a step starts from, and the source that it makes, or why it makes none."""
 
 
+def _narrowest(ways: Sequence[_Way]) -> RateSource | None:
+    """The source with the narrowest band: from another model in this recipe, or from another recipe that is named."""
+    candidates = [
+        (source.step.width, abs(math.log(source.step.factor)), key, source)
+        for key, source in ways
+        if not isinstance(source, str)
+    ]
+    return min(candidates, key=lambda item: item[:3])[3] if candidates else None
+
+
 def _other_models(
-    pool: CandidatePool, wanted: JobWorkload, recipe: Recipe, declared: Sequence[JobRateTerms]
+    pool: CandidatePool, wanted: JobWorkload, declared: Sequence[JobRateTerms], measured: Mapping[str, PoolSample]
 ) -> Iterator[_Way]:
     way = "predicted by equal FLOP/s from"
     for rate in declared:
         step = transfer(rate.target, wanted)
         yield rate.target.key, _of_job(pool, rate, step, f"{way} {rate.target.name}; ")
-    for (key, measured), sample in sorted(pool.samples.items()):
-        if measured == recipe:
-            step = transfer(sample.workload, wanted)
-            yield key, _of_sample(pool, sample, recipe, step, f"{way} {sample.workload.name}; ")
+    for key, sample in measured.items():
+        step = transfer(sample.workload, wanted)
+        yield key, _of_sample(pool, sample, sample.recipe, step, f"{way} {sample.workload.name}; ")
 
 
 def _other_recipes(pool: CandidatePool, wanted: JobWorkload, recipe: Recipe, named: bool) -> Iterator[_Way]:
@@ -170,8 +172,8 @@ def _absent(pool: CandidatePool, recipe: Recipe) -> str:
 def _told(sample: PoolSample) -> str:
     marks = "".join(f", {word.upper()} ({number}/{len(sample.rates)})" for word, number in sorted(sample.marks.items()))
     return (
-        f"profile {', '.join(sample.profiles)}, {len(sample.rates)} nodes, {verdict_counts(sample.verdicts)}, "
-        f"oldest {age(sample.oldest_days)}{marks}"
+        f"profile {', '.join(sample.profiles)} at its micro batch, {number_of(len(sample.rates), 'node')}, "
+        f"{verdict_counts(sample.verdicts)}, oldest {age(sample.oldest_days)}{marks}"
     )
 
 
@@ -202,7 +204,7 @@ def _of_sample(
     return RateSource(
         pool=pool,
         recipe=recipe,
-        basis="predicted" if way else "measured",
+        basis="predicted" if way else next((word for word in MADE_UP if word in sample.marks), "measured"),
         per_gpu=sample.reference * step.factor,
         step=step,
         half_width=sample.half_width,

@@ -15,8 +15,6 @@ were seen (Jeffreys' prior: half a node among one more than were measured), how 
 and, counted as one more, from SLOW_NODE_PRIOR.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 
@@ -158,12 +156,7 @@ def _of_laws(slowest: Rates, above: Rates) -> Stragglers:
         # Chances that meet an end exactly may be off by a rounding: an end is met by what nearly meets it.
         places = np.array([np.searchsorted(1 - row, _ENDS - TIED) for row in above])
     ends = slowest[np.minimum(places, len(slowest) - 1)]
-    return Stragglers(
-        days=1 / (weights / slowest).sum(axis=1),
-        low=ends[:, 0],
-        high=ends[:, 1],
-        values=ends[:, 2:],
-    )
+    return Stragglers(days=1 / (weights / slowest).sum(axis=1), low=ends[:, 0], high=ends[:, 1], values=ends[:, 2:])
 
 
 def sampled(ordered: Rates, reference: float, nodes: int, chosen: Counts) -> Stragglers:

@@ -1,7 +1,5 @@
 """Bounds that need no solver, so that there always is one: what each job takes at least, whatever the others do."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from precision_api.kinds.capacity_plan import Objective

@@ -1,7 +1,5 @@
 """What choices cost and take together, and the plan's `budget`: one row for each of its fields."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple

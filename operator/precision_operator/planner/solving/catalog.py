@@ -1,7 +1,5 @@
 """What there is to choose from in each pool: recipes and sizes with rates and power, made once for alike jobs."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache

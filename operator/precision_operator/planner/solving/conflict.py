@@ -4,8 +4,6 @@ Limits are made elastic: each may be passed by a share of itself, and the sum of
 relaxation alone makes a plan possible is part of every contradiction; where there is none, several are at work.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -163,7 +161,7 @@ _WORDS = {
 def named(group: RelaxableLimit) -> str:
     """A limit in words."""
     where = f" of pool {group.of}" if group.of else ""
-    return _WORDS[group.kind][0].format(limit=group.limit, of=group.of, where=where)
+    return _WORDS[group.kind][0].format(limit=group.limit, of=group.of, where=where).replace("(1 days)", "(1 day)")
 
 
 def told(relaxation: Relaxation) -> str:

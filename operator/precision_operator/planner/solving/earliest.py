@@ -6,8 +6,6 @@ ends a job sooner and may waste GPU hours that others need, so each job has a li
 limits are then changed job by job.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The answer that people give without a solver: each job in turn takes the best rate that is left."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """One run of HiGHS within the time that is left, by a process that can be ended at any moment."""
 
-from __future__ import annotations
-
 import atexit
 import threading
 import time

@@ -4,8 +4,6 @@ Whoever ends this process loses the proof, and keeps the last solution. Its memo
 ends the process, not the operator.
 """
 
-from __future__ import annotations
-
 import sys
 from dataclasses import dataclass
 from multiprocessing.connection import Connection

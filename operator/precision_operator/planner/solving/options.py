@@ -1,9 +1,8 @@
 """What each job may be given: pool, recipe and size, with days, power, energy and money of each choice."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
 
 from precision_api.facts.recipes import Recipe
 from precision_operator.planner.inputs.clock import PlanClock
@@ -51,6 +50,14 @@ class Option:
     def recipe(self) -> Recipe:
         """With which precision."""
         return self.source.recipe
+
+    @property
+    def layers_bf16(self) -> int | None:
+        """The last layers of the job's model that stay in BF16 in its rate: of another model, as large a share."""
+        sample, model = self.source.sample, self.job.target.model
+        if sample is None or sample.layers_bf16 is None or model is None or sample.workload.model is None:
+            return sample.layers_bf16 if sample else None
+        return ceil(sample.layers_bf16 * model.num_hidden_layers / sample.workload.model.num_hidden_layers)
 
 
 @dataclass(frozen=True)

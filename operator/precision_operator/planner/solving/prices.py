@@ -6,8 +6,6 @@ until none can. With any prices, the value of the room and each job's cheapest c
 from below (Lagrange), so the bound is proved whenever the search is ended.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 

@@ -11,8 +11,6 @@ Large jobs can't run side by side although their work fits. So rows of work are 
 feasible functions (Fekete and Schepers 2001, u^(k)): sizes whose sum is at most 1 keep a sum of at most 1.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -152,7 +150,8 @@ class AssignmentProgram:
     @cached_property
     def rows(self) -> tuple[Constraint, ...]:
         """All rows."""
-        return (*self._choices(), *self._order(), *self._paid_hours(), *self._work(), *self._limits())
+        choices = (Constraint(_places(span), np.ones(len(span)), 1.0, 1.0) for span in self.spans.values())
+        return (*choices, *self._order(), *self._paid_hours(), *self._work(), *self._limits())
 
     def objective(self, name: Objective) -> Vector:
         """Coefficients of dollars or megawatt hours; of time, the GPU days. Unknown figures cost nothing here."""
@@ -200,10 +199,6 @@ class AssignmentProgram:
             gap=gap,
             seconds=seconds,
         )
-
-    def _choices(self) -> Iterator[Constraint]:
-        for span in self.spans.values():
-            yield Constraint(_places(span), np.ones(len(span)), 1.0, 1.0)
 
     def _order(self) -> Iterator[Constraint]:
         """Starts after ends, after the first day, and early enough."""

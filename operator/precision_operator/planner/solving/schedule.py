@@ -6,8 +6,6 @@ and the facility the power, until it ends. So no job is delayed by one of lower 
 and what a job has been given nobody else is given at that time.
 """
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence

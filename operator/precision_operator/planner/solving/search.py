@@ -4,8 +4,6 @@ The steps are counted and drawn from a fixed seed, so the same inputs give the s
 search.
 """
 
-from __future__ import annotations
-
 import itertools
 import random
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,8 +1,6 @@
 """All sizes of jobs as arrays: the work that they must do between two days, as rows of a linear program, and which of
 them are offered: those that prices picked, what lies beside them, and a spread."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

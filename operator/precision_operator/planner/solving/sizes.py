@@ -4,8 +4,6 @@ The gap that is reported is to a bound over all sizes in both cases. When the ti
 is the answer.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -6,8 +6,6 @@ smaller and the program solved again; the search changes single jobs. For the en
 whether all can have ended by a day, and the day is halved.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

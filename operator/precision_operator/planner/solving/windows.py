@@ -1,7 +1,5 @@
 """Spans of days in which some jobs must do all their work: what a program without an index of time knows of time."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ A function gives nothing where there is nothing to draw; what failed is drawn as
 out. Nothing is told by colour alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from precision_operator.drawing.figure import Figure

@@ -1,7 +1,5 @@
 """What a million tokens cost with each recipe, where a price of a GPU-hour is given."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from precision_operator.drawing.figure import Figure

@@ -1,7 +1,5 @@
 """Tokens per joule against tokens per second: the fastest recipe is not always the most energy-efficient."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 
 from precision_api.facts.recipes import RECIPE_NAMES, Recipe

@@ -1,7 +1,5 @@
 """What the figures of the report share: figures in words, names of recipes, and where the figures come from."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -16,12 +14,13 @@ def spread_text(spread: Spread | Interval | None, digits: int = 2, unit: str = "
     """`1.37x [1.35, 1.39]`; a range of few nodes says so; a dash for none."""
     if spread is None:
         return "–"
-    text = f"{spread.value:,.{digits}f}{unit}"
+    # whole numbers of four digits, by way of a report's five: so it and the full result print alike
+    values = (spread.value, spread.lower, spread.upper)
+    value, lower, upper = values if digits else (float(f"{float(f'{bound:.5g}'):.4g}") for bound in values)
+    text = f"{value:,.{digits}f}{unit}"
     kind = getattr(spread, "kind", "interval")
-    bounds = bounds_text(spread.lower, spread.upper, digits)
-    if kind == "point" or not bounds:
-        return text
-    return f"{text} {bounds}" + (f" (range of {spread.n})" if kind == "range" else "")
+    bounds = "" if kind == "point" else bounds_text(lower, upper, digits)
+    return f"{text} {bounds}" + (f" (range of {spread.n})" if kind == "range" else "") if bounds else text
 
 
 def cell(value: float | None, form: str = ",.0f") -> str:
@@ -34,12 +33,12 @@ EMULATED = "emulated"
 
 def named(row: PoolRow) -> str:
     """The recipe's name; an emulated one is marked wherever it is drawn."""
-    return f"{row.title} ({EMULATED})" if row.verdict == EMULATED else row.title
+    return f"{row.title} ({EMULATED})" if row.emulated else row.title
 
 
 def row_name(row: PoolRow, right: float, y: float) -> str:
     """The recipe beside its bar, `right` being where the name ends and `y` its baseline; below it what is special."""
-    below = EMULATED if row.verdict == EMULATED else f"last {row.layers_bf16} in BF16" if row.layers_bf16 else ""
+    below = EMULATED if row.emulated else f"last {row.layers_bf16} in BF16" if row.layers_bf16 else ""
     mark = words(right, y + 11, below, "end", SMALL, FAIL if below == EMULATED else FAINT) if below else ""
     return words(right, y - (3 if mark else 0), row.recipe, "end") + mark
 
@@ -56,19 +55,22 @@ def speedup_text(speedup: Spread | None) -> str:
     return spread_text(speedup, 3 if narrow else 2, "x")
 
 
+def whose(nodes: Sequence[Reading]) -> str:
+    return f"node {nodes[0].node}" if len(nodes) == 1 else f"{len(nodes)} nodes"
+
+
 def of_nodes(nodes: Sequence[Reading]) -> str:
     """Where the figures of these nodes' reports come from."""
     runs = [node.run for node in nodes if node.run]
-    software = [node.software for node in nodes if node.software]
-    whose = f"node {nodes[0].node}" if len(nodes) == 1 else f"{len(nodes)} nodes"
+    engines = [node.software.transformer_engine or "unknown" for node in nodes if node.software]
     origins = _counted(node.data for node in nodes if node.data)
     backends = _counted(run.backend for run in runs)
     parts = [
-        f"{whose}, {origins} ({backends})",
+        f"{whose(nodes)}, {origins} ({backends})",
         f"runs of {_span([run.finished_at for run in runs])}",
         f"workload {_counted(run.workload or run.workload_hash for run in runs)}",
-        f"driver {_counted(versions.driver or 'unknown' for versions in software)}",
-        f"Transformer Engine {_counted(versions.transformer_engine or 'unknown' for versions in software)}",
+        f"driver {_counted(node.driver or 'unknown' for node in nodes if node.software)}",
+        *([f"Transformer Engine {_counted(engines)}"] if any(engine != "unknown" for engine in engines) else []),
         "all GPUs of a node at once, no communication between nodes",
     ]
     if any(run.scope == "mlp" for run in runs):
@@ -82,10 +84,11 @@ def of_result(result: MeasurementResult) -> str:
     made_up = f"; simulated: {', '.join(figure.field for figure in result.simulated)}" if result.simulated else ""
     published = f"; published in: {'; '.join(result.sources)}" if result.sources else ""
     method = "; NVIDIA's method, forward only: for comparison, never planned with" if result.method == "nvidia" else ""
+    stack = {"driver": software.driver, "CUDA": software.cuda, "Transformer Engine": software.transformer_engine}
+    versions = "".join(f"; {name} {version}" for name, version in stack.items() if version)
     return (
         f"node {result.node}, run {result.run} of {result.finished_at}, {result.provenance} ({result.backend}); "
-        f"workload {result.workload_name}; driver {software.driver or 'unknown'}, CUDA {software.cuda or 'unknown'}, "
-        f"Transformer Engine {software.transformer_engine or 'unknown'}{made_up}{published}{method}."
+        f"workload {result.workload_name}{versions}{made_up}{published}{method}."
     )
 
 

@@ -4,8 +4,6 @@ A recipe of which one multiplication failed has no sum; what did work is drawn p
 ends there must not look faster.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -55,12 +53,10 @@ def gemms(facts: Given, result: MeasurementResult) -> Iterator[Figure]:
 
 
 def layers_of(result: MeasurementResult) -> int | None:
-    """Layers of the model; None with bare shapes, which have none."""
+    """Layers of the model; None with bare shapes, which have none, and of a hybrid, whose layers differ."""
     layers = [recipe.training.layers for recipe in result.recipes if recipe.training and recipe.training.layers]
-    if layers:
-        return layers[0]
-    counts = [gemm.count for recipe in result.recipes for gemm in recipe.gemms if gemm.name == "qkv"]
-    return counts[0] if counts else None
+    counts = {gemm.name: gemm.count for recipe in result.recipes for gemm in recipe.gemms}
+    return layers[0] if layers else None if "mamba_in" in counts else counts.get("qkv")
 
 
 def _stack(recipe: RecipeResult, mode: Mode, result: MeasurementResult) -> Stack | None:
@@ -68,7 +64,7 @@ def _stack(recipe: RecipeResult, mode: Mode, result: MeasurementResult) -> Stack
     mine = [g for g in recipe.gemms if g.mode == mode and _in_layer(g, layers)]
     sums = next((total_of_mode for total_of_mode in recipe.sums if total_of_mode.mode == mode), None)
     failures = [gemm for gemm in mine if gemm.failure]
-    if mine and all(gemm.failure and gemm.failure.reason in BY_NATURE for gemm in mine):
+    if any(gemm.failure and gemm.failure.reason in BY_NATURE for gemm in mine):
         return None
     if not mine:
         return _absent(recipe, mode)
@@ -81,7 +77,8 @@ def _stack(recipe: RecipeResult, mode: Mode, result: MeasurementResult) -> Stack
         where = Failure(reason=first.reason, message=f"{failures[0].name} {failures[0].pass_}")
         return Stack(recipe.recipe, mode, parts, None, where)
     total = sum(seconds for _, seconds in parts)
-    half = _relative(sums.seconds if sums else None)
+    interval = sums.seconds if sums else None
+    half = (interval.upper - interval.lower) / 2 / interval.value if interval and interval.value else 0.0
     whole = Interval(value=total, lower=total * (1 - half), upper=total * (1 + half), n=mine[0].seconds.n)  # type: ignore[union-attr]
     return Stack(recipe.recipe, mode, parts, whole, sums.failure if sums else None)
 
@@ -99,10 +96,6 @@ def _in_layer(gemm: GemmResult, layers: int | None) -> bool:
 
 def _seconds(gemms: Sequence[GemmResult], name: str) -> float:
     return sum(gemm.seconds.value * gemm.count for gemm in gemms if gemm.name == name and gemm.seconds)
-
-
-def _relative(interval: Interval | None) -> float:
-    return (interval.upper - interval.lower) / 2 / interval.value if interval and interval.value else 0.0
 
 
 def _drawing(
@@ -186,8 +179,9 @@ def _caption(result: MeasurementResult, layers: int | None) -> str:
     apart = f" Outside of the layers, and not in the bars: {', '.join(outside)}." if outside else ""
     return (
         f"{how} autocast includes quantisation, prequantized does not: the gap between a recipe's two bars is what "
-        "quantising costs. Whiskers: 95 % interval of the model's whole sum, as a share. A hatched end is a "
-        f"multiplication that failed: such a bar has no sum.{apart}"
+        "quantising costs; bf16 casts nothing: its bars are two timings of the same, and speedups take the first. "
+        "Bars are without layers that stay in BF16, the whole model's speedup is with them. Whiskers: 95 % interval of "
+        f"its sum, as a share. A hatched end is a multiplication that failed: such a bar has no sum.{apart}"
     )
 
 

@@ -1,7 +1,5 @@
 """Loss and gradient norm of the short loss runs: a smoke test, never a proof of parity."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 

@@ -1,11 +1,10 @@
 """How a pool's nodes lie around their median, and the names of those that stand apart."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from precision_api.facts.plain_text import number_of
 from precision_api.facts.recipes import Recipe
 from precision_operator.core.results.outliers import LEAST_PEERS, Judged
 from precision_operator.core.results.reading import Reading
@@ -30,7 +29,7 @@ def distribution(facts: Given, pool: PoolFigures) -> Iterator[Figure]:
     name = next((named(row) for row in pool.rows if row.recipe == recipe), recipe)
     apart = {place: why for place in places if (why := _apart(place, nodes[place.node]))}
     missing = len(pool.nodes) - len(places)
-    who = f"{len(apart)} are outliers and are named." if apart else "There are no outliers."
+    who = f"Outliers, named: {len(apart)}." if apart else "There are no outliers."
     without = f" {missing} of {len(pool.nodes)} nodes can't be compared: no such figure, or out of date."
     yield Figure(
         key=f"nodes-{pool.name}",
@@ -72,7 +71,7 @@ def _drawing(facts: Given, places: Sequence[Judged], apart: Sequence[Judged], re
             scale((at + 1) * step * 100) - scale(at * step * 100),
             BOTTOM - height(count),
             RECIPE_COLOURS[recipe],
-            f"{count} nodes between {at * step:.1%} and {(at + 1) * step:.1%}",
+            f"{number_of(count, 'node')} between {at * step:.1%} and {(at + 1) * step:.1%}",
             stroke=svg.PAPER,
             stroke_width=0.5,
         )

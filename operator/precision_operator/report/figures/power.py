@@ -1,7 +1,5 @@
 """The draw of a node's GPUs through one run, with gaps where the sensor gave nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 

@@ -1,7 +1,5 @@
 """Training speedup of each recipe over the baseline, with its interval: what the page is for."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from precision_api.facts.recipes import Recipe
@@ -52,7 +50,7 @@ def speedup(facts: Given, drawn: Sequence[PoolFigures]) -> Iterator[Figure]:
 
 def _caption(shown: Sequence[tuple[PoolFigures, list[PoolRow]]], expected: bool) -> str:
     said = [*dict.fromkeys(_whiskers(pool, rows) for pool, rows in shown), "Dashed line: the baseline, 1x."]
-    if any(row.verdict == "emulated" for _, rows in shown for row in rows):
+    if any(row.emulated for _, rows in shown for row in rows):
         said.append("emulated: the chip has no kernels of this precision, so others ran in its place.")
     if expected:
         said.append("Hollow diamond: what the GEMMs alone would give; the gap is overhead.")
@@ -74,15 +72,14 @@ def _expected(facts: Given, pool: PoolFigures) -> Expected:
     """What the GEMMs' speedup leads to expect, where the page is of one node."""
     if facts.result is None or [node.node for node in pool.nodes] != [facts.result.node]:
         return {}
-    meanings = {recipe.recipe: recipe.meaning for recipe in facts.result.recipes if recipe.meaning}
-    return {
-        recipe: meaning.expected_speedup for recipe, meaning in meanings.items() if meaning.expected_speedup is not None
-    }
+    expected = ((row.recipe, row.meaning.expected_speedup) for row in facts.result.recipes if row.meaning)
+    return {recipe: speedup for recipe, speedup in expected if speedup is not None}
 
 
 def _drawing(facts: Given, shown: Sequence[tuple[PoolFigures, list[PoolRow]]], expected: dict[str, Expected]) -> str:
-    marks = [mark for by_recipe in expected.values() for mark in by_recipe.values()]
-    scale = _scale([row for _, rows in shown for row in rows], marks)
+    bounds = [mark for by_recipe in expected.values() for mark in by_recipe.values()]
+    bounds += [end for _, rows in shown for row in rows if (it := row.speedup) for end in (it.lower, it.upper)]
+    scale = svg.Scale(min([0.95, *bounds]) - 0.02, max([1.2, *bounds]) + 0.05, LEFT, svg.WIDTH - RIGHT)
     parts, y = [], float(TOP)
     for pool, rows in shown:
         parts.append(pool_head(pool, y + 11))
@@ -96,12 +93,6 @@ def _drawing(facts: Given, shown: Sequence[tuple[PoolFigures, list[PoolRow]]], e
     baselines = sorted({pool.baseline for pool, _ in shown})
     axis = svg.bottom_axis(scale, TOP, y, f"training tokens/s over {' or '.join(baselines)}", "x")
     return svg.drawing(y + 32, axis + "".join(parts), "Training speedup by pool and recipe", facts.watermark)
-
-
-def _scale(rows: Sequence[PoolRow], expected: Sequence[float]) -> svg.Scale:
-    bounds = [bound for row in rows if row.speedup for bound in (row.speedup.lower, row.speedup.upper)]
-    low, high = min([0.95, *bounds, *expected]), max([1.2, *bounds, *expected])
-    return svg.Scale(low - 0.02, high + 0.05, LEFT, svg.WIDTH - RIGHT)
 
 
 def _row(row: PoolRow, top: float, scale: svg.Scale, expected: float | None) -> str:

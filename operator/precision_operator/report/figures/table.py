@@ -1,7 +1,5 @@
 """What is known of the one node whose full result is at hand, as tables: of each recipe, and of a slow node's GPUs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from precision_api.exchange.result import Clocks, MeasurementResult, RecipeResult, Training
@@ -23,7 +21,8 @@ def table(result: MeasurementResult) -> Figure:
         svg="",
         caption="Intervals are of 95 %. synchronous: GPUs x slowest GPU, the pace of a job that waits for all of them. "
         "Memory is one GPU's, estimated by a formula that fits what the short model took."
-        f"{_memory_text(result)} A dash: not measured, or the figure does not stand." + _peaks_text(result),
+        f"{_memory_text(result)}{_tax_text(result)} A dash: not measured, or the figure does not stand."
+        + _peaks_text(result),
         source=of_result(result),
         head=("", *(recipe.recipe for recipe in result.recipes)),
         rows=tuple((line, *(column[line] for column in columns)) for line in (columns[0] if columns else ())),
@@ -38,6 +37,12 @@ def _memory_text(result: MeasurementResult) -> str:
         return has
     used = f"{three_digits(memory.used_bytes / 1e9)} GB" + (f" ({memory.counted})" if memory.counted else "")
     return f"{has} While the short model trained, all recipes in one process, NVML counted up to {used} as used."
+
+
+def _tax_text(result: MeasurementResult) -> str:
+    """That a tax worked out of GEMMs' sums is not that of the rows above it, which have the layers in BF16."""
+    kept = any(row.last_layers_bf16 and not row.quantization_tax_load for row in result.recipes)
+    return " quantisation tax: of the layers that are not kept in BF16 alone." if kept else ""
 
 
 def _peaks_text(result: MeasurementResult) -> str:
@@ -55,16 +60,18 @@ def _column(recipe: RecipeResult, by_gpus: bool) -> dict[str, str]:
     energy = training.energy if training else None
     sums = {total.mode: total.speedup for total in recipe.sums if stands}
     memory, taken = recipe.model_memory.bytes if recipe.model_memory else None, recipe.memory.allocated_peak_bytes
-    ran = recipe.verification.verdict if recipe.availability in ("ok", "emulated") else recipe.availability
+    ran: str = recipe.verification.verdict if recipe.availability in ("ok", "emulated") else recipe.availability
+    ran += ", emulated" if recipe.availability == "emulated" and ran == "assumed" else ""
     return {
         "verdict": ran,
         "TFLOP/s per GPU": cell(training.teraflops_per_gpu if training else None, ",.4g"),
         "tokens/s": spread_text(training.tokens_per_second if training else None, 0),
         "synchronous tokens/s": spread_text(training.synchronous_tokens_per_second if training else None, 0),
-        "speedup": spread_text(training.speedup if training else None, 3, "x"),
-        "GEMMs, autocast": spread_text(sums.get("autocast"), 2, "x"),
-        "GEMMs, prequantized": spread_text(sums.get("prequantized"), 2, "x"),
-        "quantisation tax": cell(recipe.quantization_tax, ".1%"),
+        "speedup": spread_text(training.speedup if training else None, 2, "x"),
+        "GEMMs of all layers, autocast": spread_text(sums.get("autocast"), 2, "x"),
+        "GEMMs of all layers, prequantized": spread_text(sums.get("prequantized"), 2, "x"),
+        "quantisation tax": ("at least " if recipe.quantization_tax_most else "")
+        + cell(recipe.quantization_tax, ".1%"),
         "MFU": _mfu(training, by_gpus),
         "of BF16 peak": cell(training.mfu.of_bf16_peak if training and training.mfu else None, ".1%"),
         "watts": cell(energy.watts if energy else None, ",.0f"),
@@ -82,7 +89,7 @@ def _mfu(training: Training | None, by_gpus: bool) -> str:
     """`by_gpus`: real GPUs were measured, so that what is missing is the peak of their product."""
     if training is None or training.tokens_per_second is None or not (training.mfu or by_gpus):
         return "–"
-    return f"{training.mfu.value:.1%}" if training.mfu else "unknown"
+    return cell(training.mfu.value, ".1%") if training.mfu else "unknown"
 
 
 def _failure(recipe: RecipeResult) -> str:

@@ -1,14 +1,13 @@
 """Does what a plan says, each action so that doing it twice does no harm: deterministic names, UID preconditions."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, TypeGuard
 
+from precision_api.kinds.report import ReportStatus
 from precision_operator.cluster import ApiError, Cluster, paths
 from precision_operator.core.attempts.actions import (
     Action,
@@ -17,6 +16,7 @@ from precision_operator.core.attempts.actions import (
     Collect,
     Drop,
     GiveWay,
+    Judge,
     Keeping,
     MarkFresh,
     MarkStale,
@@ -24,10 +24,12 @@ from precision_operator.core.attempts.actions import (
     Withdraw,
 )
 from precision_operator.core.attempts.refusal import Answer, cleaned
+from precision_operator.core.attempts.verdicts import run_of
 from precision_operator.core.observe.observed import JobView, ProfileView, ReportView, Yield
 from precision_operator.core.observe.tenants import Stranger
 from precision_operator.core.reasons import said
 from precision_operator.core.results import ingest
+from precision_operator.core.results.acceptance import decided, first_passes, unasked, with_result
 from precision_operator.core.results.endings import NoResult
 from precision_operator.core.status.events import STRANGER, Note, event
 from precision_operator.shell.acting.collecting import Collector, Requeue, StillReading
@@ -55,10 +57,10 @@ class Actor:
         cluster: Cluster,
         cache: Cache,
         refusals: RefusedCreations | None = None,
-        gave_way: Callable[[Yield], None] = lambda record: None,
+        gave_way: Callable[[Yield, str], Awaitable[None]] = lambda *_: asyncio.sleep(0),
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """`gave_way` is told of each agent that is ended for a pod of others, before it is."""
+        """`gave_way` is called before an agent is ended for others' pods, with the record and the agent's namespace."""
         self._now = clock
         self._gave_way = gave_way
         self._cluster = cluster
@@ -132,10 +134,12 @@ class Actor:
                 await self._collect(action)
             case Close():
                 if isinstance(action, GiveWay) and action.record is not None:
-                    self._gave_way(action.record)
+                    await self._gave_way(action.record, action.job.namespace)
                 await self._close(action)
             case Drop():
                 await delete(self._cluster, self._cache, action.kind, action.namespace, action.name, action.uid)
+            case Judge():
+                await self._judge(action)
             case MarkStale() | MarkFresh():
                 status = ingest.marked_status(action, self._now())
                 await self._reports.write_status(action.report, status)
@@ -171,6 +175,23 @@ class Actor:
             return
         await delete(self._cluster, self._cache, "Job", job.namespace, job.name, job.uid)
 
+    async def _judge(self, action: Judge) -> None:
+        """Read what the newest run gave, decide, keep the GPUs' first Passes, then write the verdict."""
+        report, terms, now = action.report, action.terms, self._now()
+        status = report.status or ReportStatus()
+        verdict, run = status.acceptance, status.run
+        if terms is None:
+            await self._reports.write_status(report, status.model_copy(update={"acceptance": unasked(verdict)}))
+            return
+        baselines = await self._reports.baselines(report.namespace, terms.reference)
+        if run is not None and (verdict is None or verdict.runs is None or verdict.runs.run != run_of(run)):
+            verdict = with_result(status, await self._reports.result(report, run), terms, baselines)
+            status = status.model_copy(update={"acceptance": verdict})
+        decision = decided(terms, status, action.facts, baselines, now)
+        if terms.reference is not None and (new := first_passes(terms, decision, baselines)):
+            await self._reports.keep_baselines(report.namespace, terms.reference, new)
+        await self._reports.write_status(report, status.model_copy(update={"acceptance": decision}))
+
     async def _close(self, action: Close) -> None:
         """End an attempt; an agent that runs past its time goes with the end of its log, which may tell more."""
         problem, log = NoResult(action.said, action.outcome), None
@@ -181,12 +202,7 @@ class Actor:
         await self._fail(action.job, action.report, problem, action.keeping, log)
 
     async def _fail(
-        self,
-        job: JobView,
-        report: ReportView | None,
-        problem: NoResult,
-        keeping: Keeping,
-        log: str | None = None,
+        self, job: JobView, report: ReportView | None, problem: NoResult, keeping: Keeping, log: str | None = None
     ) -> None:
         report = report or await self._reports.create_for(job)
         await self._reports.write_status(report, ingest.failed_status(problem, job, report, self._now(), keeping, log))
@@ -210,11 +226,11 @@ class Actor:
         """Write an event on each, one a minute in a namespace."""
         now = self._now()
         self._strangers &= {stranger.uid for stranger in strangers}
-        for each in strangers:
-            if each.uid not in self._strangers and now >= self._quiet_until.get(each.namespace, now):
-                self._strangers.add(each.uid)
-                self._quiet_until[each.namespace] = now + STRANGERS_REST
-                await self.writes.run(each.uid, each.namespace, each.key, partial(self.tell, each, [STRANGER]))
+        for it in strangers:
+            if it.uid not in self._strangers and now >= self._quiet_until.get(it.namespace, now):
+                self._strangers.add(it.uid)
+                self._quiet_until[it.namespace] = now + STRANGERS_REST
+                await self.writes.run(it.uid, it.namespace, it.key, partial(self.tell, it, [STRANGER]))
 
 
 def _written_by(action: Action) -> tuple[str, str]:
@@ -224,7 +240,7 @@ def _written_by(action: Action) -> tuple[str, str]:
             return action.job.uid, action.job.namespace
         case Drop():
             return action.uid, action.namespace
-        case Adopt() | MarkStale() | MarkFresh():
+        case Adopt() | MarkStale() | MarkFresh() | Judge():
             return action.report.uid, action.report.namespace
         case Start():
             return action.facts.uid, action.profile.namespace
@@ -239,14 +255,12 @@ def _subject(action: Action) -> str:
     match action:
         case Start():
             return f"start {action.facts.name} for {action.profile.key}"
-        case Collect() | Close():
-            verb = "collect" if isinstance(action, Collect) else "close"
+        case Collect() | Close() | Withdraw():
+            verb = {Collect: "collect", Withdraw: "withdraw"}.get(type(action), "close")
             return f"{verb} {action.job.node_name} for {action.job.namespace}/{action.job.profile}"
-        case Withdraw():
-            return f"withdraw {action.job.node_name} for {action.job.namespace}/{action.job.profile}"
         case Adopt():
             return f"adopt {action.report.namespace}/{action.report.name}"
         case Drop():
             return f"delete {action.kind} {action.namespace}/{action.name}"
-        case MarkStale() | MarkFresh():
+        case MarkStale() | MarkFresh() | Judge():
             return f"mark {action.report.namespace}/{action.report.name}"

@@ -5,8 +5,6 @@ Nothing is written here. A pass takes what has been read by then and writes it, 
 what is written is still fenced by the lease.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Callable, Sequence
@@ -174,7 +172,7 @@ class Collector:
         except ApiError as error:
             return ingest.finding(summary, None, error.message)
         async with self._parsing:
-            return await asyncio.to_thread(_finding, summary, log)
+            return await asyncio.to_thread(lambda: ingest.finding(summary, log.decode("utf-8", "replace")))
 
     async def _end_of_log(self, job: JobView, pod: PodView) -> str:
         """The end of an agent's log, or in its place why it can't be read. Raises Requeue as `_log` does."""
@@ -195,7 +193,3 @@ class Collector:
         if LOG_IS_GONE.fullmatch(log):
             raise ApiError(404, "NotFound", log.decode())
         return log
-
-
-def _finding(summary: Summary, log: bytes) -> ingest.Finding:
-    return ingest.finding(summary, log.decode("utf-8", "replace"))

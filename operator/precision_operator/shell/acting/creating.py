@@ -4,10 +4,7 @@ A pass waits a moment for the creations that it begins. What has no answer by th
 as an agent until its answer is there.
 """
 
-from __future__ import annotations
-
 import asyncio
-from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 
@@ -43,8 +40,9 @@ class Creations:
 
         async def one(start: Start) -> int:
             async with limit:
-                key = start.profile.uid, start.facts.uid
-                if closing.is_set() or self._is_full(start.profile.namespace) or key in self._begun:
+                key, namespace = (start.profile.uid, start.facts.uid), start.profile.namespace
+                under_way = sum(begun.profile.namespace == namespace for begun, _ in self._begun.values())
+                if closing.is_set() or under_way >= AT_ONCE or key in self._begun:
                     return 0
                 self._begun[key] = (start, self._now())
                 try:
@@ -82,10 +80,6 @@ class Creations:
         if not task.cancelled():
             task.exception()  # `create` has told of it
         self._wake()
-
-    def _is_full(self, namespace: str) -> bool:
-        under_way = Counter(start.profile.namespace for start, _ in self._begun.values())
-        return under_way[namespace] >= AT_ONCE
 
 
 def _as_created(start: Start, since: datetime) -> dict[str, object]:

@@ -1,7 +1,5 @@
 """Deletes one very object: never another one that has its name by now."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from precision_operator.cluster import ApiError, Cluster, paths

@@ -4,8 +4,6 @@ A pass waits a moment for each write. What has no answer by then goes on beside 
 time before its end, which wakes the loop.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections import Counter
@@ -46,7 +44,8 @@ class LateWrites:
             return None
         task: asyncio.Task[Result] = asyncio.create_task(write(), name=what)
         self._under_way[uid] = task
-        done, _ = await asyncio.wait([task], timeout=self._grace(namespace))
+        grace = GRACE_BESIDE_LATE_SECONDS if self._late[namespace] else GRACE_SECONDS
+        done, _ = await asyncio.wait([task], timeout=grace)
         if done:
             del self._under_way[uid]
             return task.result()
@@ -64,9 +63,6 @@ class LateWrites:
         """Wait for no answer any more."""
         for task in self._under_way.values():
             task.cancel()
-
-    def _grace(self, namespace: str) -> float:
-        return GRACE_BESIDE_LATE_SECONDS if self._late[namespace] else GRACE_SECONDS
 
     def _ended(self, uid: str, namespace: str, task: asyncio.Task[Any]) -> None:
         del self._under_way[uid]

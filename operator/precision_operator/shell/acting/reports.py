@@ -1,17 +1,23 @@
 """Writes the reports of nodes and their full results, each if it is still the one that was read."""
 
-from __future__ import annotations
-
 import asyncio
+import base64
 import gzip
-from collections.abc import Callable
+import hashlib
+import json
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from precision_api.exchange.request import canonical
+from precision_api.acceptance.reference import Reference
+from precision_api.exchange.request import canonical, digest
 from precision_api.exchange.result import MeasurementResult
 from precision_api.facts import names
-from precision_api.kinds.report import ReportStatus
+from precision_api.facts.recipes import Recipe
+from precision_api.kinds.report import ReportRun, ReportStatus
 from precision_operator.cluster import ApiError, Cluster, paths
 from precision_operator.core.attempts import manifest
 from precision_operator.core.attempts.actions import Adopt
@@ -23,7 +29,14 @@ from precision_operator.core.results import ingest
 from precision_operator.shell.acting.collecting import LOG_PATIENCE, Requeue
 from precision_operator.shell.acting.deletion import delete
 from precision_operator.shell.observing.cache import Cache
+from precision_operator.shell.observing.local_queues import get_or_none
 from precision_operator.shell.patches import patch_of, whole_status
+
+_log = logging.getLogger(__name__)
+MOST_STEP = 100
+"""Per cent from its node's others that a first Pass may say of a GPU: what says more was written by others."""
+DIGITS = 24
+"""Of a full result's SHA-256, in its report."""
 
 
 class Reports:
@@ -99,13 +112,53 @@ class Reports:
         """
         if finding.result is None:
             return finding
+        packed = await asyncio.to_thread(_packed, finding.result)
         try:
-            await self._write_detail(report, finding.result)
+            await self._write_detail(report, packed)
         except ApiError as error:
-            if (error.transient or error.status == 409) and self._just_ended(job):
+            just_ended = job.finished_at is not None and self._now() - job.finished_at < LOG_PATIENCE
+            if (error.transient or error.status == 409) and just_ended:
                 raise
             return ingest.without_detail(finding, cleaned(error.words))
-        return finding
+        return replace(finding, detail_sha256=hashlib.sha256(packed).hexdigest()[:DIGITS])
+
+    async def result(self, report: ReportView, run: ReportRun) -> MeasurementResult | None:
+        """The full result as it was written; None where it is not there any more, or not that one. Raises ApiError."""
+        raw = await get_or_none(self._cluster, paths.item(paths.config_maps(report.namespace), run.detail or "none"))
+        text = ((raw or {}).get("binaryData") or {}).get("result.json.gz") or ""
+        with suppress(ValueError):
+            packed = base64.b64decode(text, validate=True)
+            if run.detail_sha256 and hashlib.sha256(packed).hexdigest()[:DIGITS] == run.detail_sha256:
+                return MeasurementResult.model_validate_json(await asyncio.to_thread(gzip.decompress, packed))
+        return None
+
+    async def baselines(self, namespace: str, reference: Reference | None) -> dict[Recipe, dict[str, float]]:
+        """How far each GPU lay from its node's others at its first Pass under the reference's key. Raises ApiError."""
+        raw = await get_or_none(self._cluster, _baselines(namespace, reference)) if reference is not None else None
+        steps: dict[Recipe, dict[str, float]] = {}
+        for gpu, text in ((raw or {}).get("data") or {}).items():
+            with suppress(ValueError, TypeError, AttributeError):  # anybody may have written into it
+                for recipe, step in json.loads(text).items():
+                    if abs(float(step)) < MOST_STEP:
+                        steps.setdefault(recipe, {})[gpu] = float(step)
+        return steps
+
+    async def keep_baselines(self, namespace: str, reference: Reference, new: Mapping[str, Any]) -> None:
+        """Add first Passes: nobody deletes them, so that they outlive the Node object. Raises ApiError if it may do."""
+        path, data = _baselines(namespace, reference), {gpu: canonical(steps) for gpu, steps in new.items()}
+        meta = {"name": path.rpartition("/")[2], "labels": {names.LABEL_MANAGED_BY: names.MANAGED_BY}}
+        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data}
+        try:
+            if await get_or_none(self._cluster, path) is None:
+                await self._cluster.create(paths.config_maps(namespace), body)
+            else:
+                await self._cluster.patch(path, {"data": data}, "merge")
+        except ApiError as error:
+            if error.status == 409:
+                raise Requeue(f"{path} has just been made") from error
+            if error.transient:
+                raise
+            _log.warning("%s: %s", path, error)  # full, or forbidden: the GPUs go on without a check of change
 
     async def _replace(self, old: ReportView, body: dict[str, Any]) -> ReportView:
         """A new report in the place of one whose profile is gone, as the garbage collector would have made room."""
@@ -121,8 +174,8 @@ class Reports:
         self._cache.put("reports", raw)
         return view
 
-    async def _write_detail(self, report: ReportView, result: MeasurementResult) -> None:
-        body = ingest.detail(report, await asyncio.to_thread(_packed, result))
+    async def _write_detail(self, report: ReportView, packed: bytes) -> None:
+        body = ingest.detail(report, packed)
         collection = paths.config_maps(report.namespace)
         try:
             await self._cluster.create(collection, body)
@@ -142,8 +195,10 @@ class Reports:
         guard = {"uid": there["uid"], "resourceVersion": there["resourceVersion"]}
         await self._cluster.patch(path, {"metadata": guard, "binaryData": data}, "merge")
 
-    def _just_ended(self, job: JobView) -> bool:
-        return job.finished_at is not None and self._now() - job.finished_at < LOG_PATIENCE
+
+def _baselines(namespace: str, reference: Reference) -> str:
+    """Where the ConfigMap with first Passes is: one for each namespace, and key that results must share."""
+    return paths.item(paths.config_maps(namespace), f"precision-baseline-{digest(reference.key, 10)}")
 
 
 def _packed(result: MeasurementResult) -> bytes:

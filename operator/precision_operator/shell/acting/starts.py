@@ -1,8 +1,5 @@
 """Creates what an agent needs, and remembers what the cluster refused, or did not answer."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass
 from typing import Any
 
 from precision_operator.cluster import ApiError, Cluster, paths
@@ -26,14 +23,6 @@ class NotCreated(Exception):
         self.stage = stage
 
 
-@dataclass(frozen=True)
-class Unanswered:
-    """A creation that may have happened, and what came in place of an answer."""
-
-    start: Start
-    error: ApiError
-
-
 class Starts:
     """Creates reports, ResourceClaimTemplates and Jobs of agents, and takes back Jobs whose pods are refused."""
 
@@ -44,8 +33,8 @@ class Starts:
         self._cache = cache
         self._reports = reports
         self._refusals = refusals or RefusedCreations()
-        self.unconfirmed: dict[str, Unanswered] = {}
-        """Creations without an answer, by Job name: they may have happened. Cleared by `confirm`."""
+        self.unconfirmed: dict[str, tuple[Start, ApiError]] = {}
+        """Creations that may have happened, by Job name, and what came in place of an answer. Cleared by `confirm`."""
         self._templates: set[tuple[str, str]] = set()
         """ResourceClaimTemplates that are there, by namespace and name, as far as this replica knows."""
         self.refused = False
@@ -64,17 +53,16 @@ class Starts:
 
     async def confirm(self) -> None:
         """Find out what became of creations without an answer. Raises ApiError while that can't be told."""
-        for name, unanswered in list(self.unconfirmed.items()):
-            start = unanswered.start
+        for name, (start, unanswered) in list(self.unconfirmed.items()):
             try:
                 raw = await self._cluster.get(paths.item(paths.jobs(start.profile.namespace), name))
             except ApiError as error:
                 if error.status not in (403, 404):
                     raise
                 # Without the right to look it can't be told: the name keeps a second one from being made.
-                self.note_refusal(start, _answer(unanswered.error if error.status == 404 else error), "Job")
+                self.note_refusal(start, _answer(unanswered if error.status == 404 else error), "Job")
             else:
-                self._refusals.made[raw["metadata"]["uid"]] = start.profile.namespace, start.facts.name
+                self._refusals.own(raw["metadata"]["uid"], start.facts.name, start.job["metadata"])
                 self._created(start, raw)
             del self.unconfirmed[name]
 
@@ -128,13 +116,13 @@ class Starts:
         collection, name = paths.jobs(start.profile.namespace), start.job["metadata"]["name"]
         try:
             raw = await self._cluster.create(collection, dict(start.job))
-            self._refusals.made[raw["metadata"]["uid"]] = start.profile.namespace, start.facts.name
+            self._refusals.own(raw["metadata"]["uid"], start.facts.name, start.job["metadata"])
             return raw
         except ApiError as error:
             if error.status == 409 and error.reason == "AlreadyExists":
                 return await self._ours(start, collection, name)
             if (error.status in (0, 408) or error.status >= 500) and classify(_answer(error)) == "CreationFailed":
-                self.unconfirmed[name] = Unanswered(start, error)
+                self.unconfirmed[name] = start, error
             raise
 
     async def _create_template(self, body: dict[str, Any]) -> None:
@@ -160,6 +148,8 @@ class Starts:
         self._cache.put("jobs", raw)
         key = (start.profile.uid, start.facts.uid)
         self._refusals.accepted_job(key, raw["metadata"]["uid"], self._cache.all("jobs"))
+        if (view := job_view(raw)) is not None:
+            self._refusals.waited[view.uid] = view
 
     async def _ours(self, start: Start, collection: str, name: str) -> dict[str, Any]:
         """The Job of that name, if it is this very attempt: then somebody (we, before a crash) has created it."""

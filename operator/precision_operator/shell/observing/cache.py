@@ -1,7 +1,5 @@
 """What the operator's watches, lists and writes have shown, by kind and UID, trimmed to what decisions need."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import sys
@@ -152,7 +150,7 @@ def _node(raw: Raw) -> dict[str, Any]:
     ready = [c for c in conditions if c.get("type") == "Ready"]
     keep = ("type", "status", "reason", "message")
     status["conditions"] = [{key: c[key] for key in keep if key in c} for c in ready]
-    status["nodeInfo"] = {k: v for k, v in (status.get("nodeInfo") or {}).items() if k == "architecture"}
+    status["nodeInfo"] = {k: v for k, v in (status.get("nodeInfo") or {}).items() if k in ("architecture", "bootID")}
     return {
         "metadata": _meta(raw) | _labels(raw),
         "spec": _pick(raw, "spec", "taints", "unschedulable", "providerID"),
@@ -203,14 +201,9 @@ def _pod(raw: Raw) -> dict[str, Any]:
     }
 
 
-def _slice(raw: Raw) -> dict[str, Any]:
-    """A slice is kept as what is read of it: as it comes, a fleet's are ten times as large."""
-    return {"slice": slice_view(raw)}
-
-
 TRIM: Mapping[ObjectKind, Callable[[Raw], dict[str, Any]]] = {
     "nodes": _node,
-    "slices": _slice,
+    "slices": lambda raw: {"slice": slice_view(raw)},  # as they come, a fleet's are ten times as large
     "profiles": _profile,
     "reports": _report,
     "jobs": _job,

@@ -1,16 +1,14 @@
 """One look at the world: the cache as views, and the few things that are read only when a decision needs them."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from itertools import chain
+from itertools import chain, zip_longest
 from typing import Any, Generic, TypeVar
 
 from precision_api.facts.grouping import grouped
-from precision_api.facts.names import AGENT_APP, LABEL_APP, LABEL_MANAGED_BY, MANAGED_BY
+from precision_api.facts.names import AGENT_APP, LABEL_APP, LABEL_MANAGED_BY, LABEL_NODE_UID, MANAGED_BY
 from precision_operator.cluster import ApiError, Cluster, paths
 from precision_operator.cluster.client import PAGE_ITEMS, PAGE_TENANT
 from precision_operator.cluster.object_store import identity
@@ -21,25 +19,28 @@ from precision_operator.core.observe.gpu_slices import DRA_DRIVER
 from precision_operator.core.observe.stop import Stop, strictest
 from precision_operator.core.observe.tenants import (
     Stranger,
-    fruitless_turns,
+    agents_since,
     holding,
     pods_within_namespace,
+    time_in_vain,
     waiting_jobs,
     within_namespace,
 )
 from precision_operator.core.observe.views import (
     job_uid,
     job_view,
+    marked,
     pod_view,
     profile_view,
     report_view,
     with_operator_defaults,
 )
 from precision_operator.core.status.yields import yields_told
-from precision_operator.shell.observing.cache import KINDS, OF_CLUSTER, Cache, ObjectKind
+from precision_operator.shell.observing.cache import KINDS, OF_CLUSTER, TRIM, Cache, ObjectKind
 from precision_operator.shell.observing.reader import (
     NOT_CREATED,
     NOT_PREPARED,
+    READS_AT_ONCE,
     RESOURCE_API,
     ClaimProblems,
     Reader,
@@ -51,13 +52,16 @@ K = TypeVar("K")
 T = TypeVar("T")
 Jobs = tuple[observed.JobView, ...]
 Pods = tuple[observed.PodView, ...]
-Read = tuple[observed.Raw, Any]
-"""An object, and what it was read as."""
+View = Callable[[observed.Raw], Any]
+Read = tuple[observed.Raw, observed.Raw, Any]
+"""An object, the metadata that its Job of ours was made with, and what it was read as."""
 Missing = dict[tuple[str, str, str], ApiError]
 """Why what profiles need could not be read, by kind, namespace and name."""
 
 FRESH_SECONDS = 10.0
 """How long a look at a ConfigMap, a PriorityClass or a busy node serves. An idle node is looked at just before."""
+REFERENCE_SECONDS = 60.0
+"""How long a look at a reference serves: reading a large one takes some milliseconds."""
 BARE_SECONDS = 2.0
 """A Job that has no pod after this long was probably refused one: its events say why."""
 PROBLEMS_SECONDS = 3.0
@@ -160,9 +164,8 @@ class Gatherer:
         self._now = clock
         self._creating = creating
         self._own_jobs: Mapping[str, str] | None = None
-        self._waited: Mapping[str, observed.JobView] = {}
-        """Own Jobs without a bound pod at the last look, by UID."""
-        self._fruitless: Mapping[str, tuple[datetime, ...]] = {}
+        self._vain: Mapping[str, observed.Vain] = {}
+        self._since: Mapping[str, datetime] = {}
         self._stop = stop
         self._cluster = cluster
         self._reader = reader or Reader(cluster)
@@ -173,16 +176,20 @@ class Gatherer:
         self._texts: _Kept[tuple[str, str], Mapping[str, str] | None] = _Kept(FRESH_SECONDS)
         self._namers: Mapping[tuple[str, str], frozenset[tuple[str, int]]] = {}
         """Which profiles named each ConfigMap in the last look: UID and generation."""
+        self._references: _Kept[tuple[str, str], observed.SavedReference | None] = _Kept(REFERENCE_SECONDS)
         self._refusals = refusals or RefusedCreations()
         self._problems: _Kept[tuple[str, str], Mapping[str, str]] = _Kept(PROBLEMS_SECONDS)
         """Why Jobs have no pod, by Job UID, by namespace."""
         self._claim_problems: _Kept[tuple[str, str], ClaimProblems] = _Kept(PROBLEMS_SECONDS)
         """Why pods wait for their claim, by event and pod UID, by namespace."""
-        self._claims: _Kept[str, bool] = _Kept(FRESH_SECONDS)
+        self._claims: dict[tuple[str, ...], tuple[float, bool]] = {}
+        """When claims of a namespace, a Job and a pod were last read, by all these, and whether they had GPUs."""
         self._claimed: set[str] = set()
         self._class: _Kept[str, bool] = _Kept(FRESH_SECONDS)
         self._queues: _Kept[tuple[str, str], bool] = _Kept(FRESH_SECONDS)
         self._gpus: _Kept[str, DeviceClass] = _Kept(FRESH_SECONDS)
+        self._asked_for: _Kept[str, observed.Raw | None] = _Kept(FRESH_SECONDS)
+        self._asking = asyncio.Semaphore(READS_AT_ONCE)
         self._read: dict[ObjectKind, dict[str, Read]] = {}
         """By UID: what has not changed since is not read again."""
         self._forbidden: dict[tuple[ObjectKind, str], str] = {}
@@ -227,8 +234,7 @@ class Gatherer:
     def unserved(self) -> Mapping[str, str]:
         """Why a namespace is not served, by its name: kinds that may not be listed there, and the API server's words.
 
-        Without a namespace's profiles its Jobs would be those of deleted ones, and without its Jobs each node would be
-        measured again: so nothing is decided there until all can be read.
+        Nothing is decided there until all can be read: its Jobs would be of deleted profiles, its nodes measured again.
         """
         return {
             namespace: f"{', '.join(sorted(kinds))}: {self._forbidden[min(kinds), namespace]}"
@@ -243,11 +249,13 @@ class Gatherer:
 
     async def observe_with(self, profiles: tuple[observed.ProfileView, ...]) -> observed.Observed:
         """The world now with these profiles instead of the cache's. Raises ApiError as `observe` does."""
-        now, unserved = asyncio.get_running_loop().time(), self.unserved
+        now, unserved, keeps = asyncio.get_running_loop().time(), self.unserved, (BUSY_SECONDS, FRESH_SECONDS)
         served = tuple(profile for profile in profiles if profile.namespace not in unserved)
         homes = {uid: str(raw["metadata"].get("namespace")) for uid, raw in self._cache.all("profiles").items()}
-        everywhere = tuple(job for job in self._views("jobs", job_view) if job.namespace not in unserved)
-        creating = (*self._not_yet_seen(everywhere),)  # at the same moment, or one would be in neither
+        all_jobs = self._views("jobs", job_view, **await self._lost())
+        everywhere = tuple(job for job in all_jobs if job.namespace not in unserved)
+        # At the same moment, or one would be in neither.
+        creating, waited = (*self._not_yet_seen(everywhere),), dict(self._refusals.waited)
         jobs = within_namespace(everywhere, homes)
         # Pods may outlive our Jobs, and anybody may name one that is gone.
         job_homes = {uid: namespace for uid, (namespace, _) in self._refusals.made.items()}
@@ -258,11 +266,17 @@ class Gatherer:
         pods = (*pods, *self._gone_pods(jobs, {pod.job_uid for pod in pods}, job_homes))
         missing: Missing = {}
         pods = holding(pods, self._cache.all("nodes").values(), await self._with_claims(pods))
-        self._own_jobs = self._own(jobs, creating, pods, {p.uid for p in profiles if _may_have_agents(p)})
+        is_first, active = self._own_jobs is None, {p.uid for p in profiles if _may_have_agents(p)}
+        self._own_jobs = self._own(jobs, creating, pods, active)
+        if is_first:
+            return await self.observe_with(profiles)  # by what is remembered from now on
         pods = await self._with_claim_problems(pods, missing)
         self._refusals.seen({job.uid: job for job in jobs}, pods)
         self._forget_unnamed(served)
         texts = await _each("ConfigMap", wanted_texts(served), self._texts, self._reader.config_map, missing)
+        named = {(p.namespace, p.spec.acceptance.reference.name) for p in served if p.spec and p.spec.acceptance}
+        self._references.forget_all_but(named)
+        references = await _each("ConfigMap", named, self._references, self._reader.reference, missing)
         queues = await _each("LocalQueue", _wanted_queues(served), self._queues, self._reader.has_queue, missing)
         reports = (report for report in self._views("reports", report_view) if report.namespace not in unserved)
         has_class, device_class = self._reader.has_priority_class, self._reader.device_class
@@ -274,8 +288,11 @@ class Gatherer:
             jobs=(*await self._with_problems(jobs, pods, missing), *creating),
             pods=pods,
             reports=within_namespace(reports, homes),
-            occupancy={name: seen for name, (at, seen) in self._probes.items() if now - at < _keeps(seen)},
+            occupancy={
+                name: seen for name, (at, seen) in self._probes.items() if now - at < keeps[seen.holder is None]
+            },
             config_maps=texts,
+            references=references,
             stop=strictest(self._settings.stop, self._stop()),
             priority_class_exists=not profiles or await self._class.get(self._settings.priority_class, has_class),
             queues=queues,
@@ -285,32 +302,41 @@ class Gatherer:
             device_class=await self._gpus.get(self._settings.device_class, device_class) if slices else DeviceClass(),
             own_jobs=self._own_jobs,
         )
-        self._fruitless, self._waited = fruitless_turns(self._fruitless, self._waited, seen), waiting_jobs(seen)
-        seen = replace(seen, refusals=self._refusals.standing(seen), fruitless=self._fruitless)
+        self._vain, self._since = time_in_vain(self._vain, waited, seen), agents_since(self._since, seen)
+        since = {uid: job for uid, job in self._refusals.waited.items() if uid not in waited}
+        self._refusals.waited = since | waiting_jobs(seen)
+        seen = replace(seen, refusals=self._refusals.standing(seen), vain=self._vain, agents_since=self._since)
         return self._with_yields(seen, yields_told(profiles))
 
     def _own(self, jobs: Jobs, creating: Jobs, pods: Pods, active: Collection[str]) -> Mapping[str, str]:
         """Node by UID of the Jobs that this replica has made; at the first look also what another leader may have.
 
-        `active` are the UIDs of the profiles that it may have made them for.
+        `active` are the UIDs of the profiles that it may have made them for: on the node of their pod, if there is one.
         """
         made = self._refusals.made
         if self._own_jobs is None:
+            uids = {raw["metadata"]["name"]: uid for uid, raw in self._cache.all("nodes").items()}
             made |= {pod.job_uid: (pod.namespace, pod.node_name) for pod in pods if pod.profile_uid in active}
-            made |= {job.uid: (job.namespace, job.node_name) for job in jobs if job.profile_uid in active}
+            there = (job for job in jobs if job.node_uid in self._cache.all("nodes"))
+            for job in (job for job in there if job.profile_uid in active):
+                meta, (_, bound) = self._read["jobs"][job.uid][0]["metadata"], made.get(job.uid, ("", ""))
+                labels = meta["labels"] | {LABEL_NODE_UID: uids.get(bound or job.node_name, job.node_uid)}
+                self._refusals.own(job.uid, bound or job.node_name, meta | {"labels": labels})
         named = {pod.job_uid for pod in pods if pod.holds_gpus or not (pod.node_name and pod.live)}
-        for gone in made.keys() - self._cache.all("jobs").keys() - named:
+        for gone in made.keys() - self._read["jobs"].keys() - named:
             del made[gone]
+            self._refusals.metas.pop(gone, None)
         # A watch may show a Job before its creation is answered.
         unanswered = {(job.namespace, job.name) for job in self._creating()}
         shown = (job for job in jobs if (job.namespace, job.name) in unanswered)
         return {uid: node for uid, (_, node) in made.items()} | {j.uid: j.node_name for j in (*creating, *shown)}
 
     def strangers(self) -> tuple[Stranger, ...]:
-        """What bears the agents' label and is none of the leader's own."""
-        job_uids = {*(self._own_jobs or ()), *self._refusals.made}
-        rows = [("batch/v1", "Job", raw) for uid, raw in self._cache.all("jobs").items() if uid not in job_uids]
-        rows += [("v1", "Pod", raw) for raw in self._cache.all("pods").values() if job_uid(raw) not in job_uids]
+        """What bears the agents' label and is none of the leader's own: also a pod on another node than its Job's."""
+        own = {uid: node for uid, (_, node) in self._refusals.made.items()} | dict(self._own_jobs or {})
+        rows = [("batch/v1", "Job", raw) for uid, raw in self._cache.all("jobs").items() if uid not in own]
+        pods = ((raw, own.get(job_uid(raw))) for raw in self._cache.all("pods").values())
+        rows += [("v1", "Pod", raw) for raw, node in pods if node is None or raw["spec"].get("nodeName", node) != node]
         return tuple(Stranger(*kind, *(str(raw["metadata"].get(key)) for key in _NAMED)) for *kind, raw in rows)
 
     def _with_yields(self, seen: observed.Observed, records: tuple[observed.Yield, ...]) -> observed.Observed:
@@ -324,25 +350,40 @@ class Gatherer:
         there = {(job.namespace, job.name) for job in jobs}
         return (job for job in self._creating() if (job.namespace, job.name) not in there)
 
-    def _views(self, kind: ObjectKind, view: Callable[[observed.Raw], T | None]) -> tuple[T, ...]:
-        """All objects of a kind as decisions see them, in the cache's order; an unchanged one as the very same view."""
-        before = self._read.get(kind, {})
-        now = {uid: self._seen(kind, raw, view, before.get(uid)) for uid, raw in self._cache.all(kind).items()}
-        self._read[kind] = now
-        return tuple(seen for _, seen in now.values() if seen is not None)
+    async def _lost(self) -> dict[str, observed.Raw]:
+        """Jobs of ours that no watch shows and that are there: they lost its label, and count on."""
+        lost = self._refusals.metas.keys() - self._cache.all("jobs").keys()
+        self._asked_for.forget_all_but(lost)
+        there = await asyncio.gather(*(self._asked_for.get(uid, self._job) for uid in lost))
+        return {uid: raw for uid, raw in zip(lost, there, strict=True) if raw is not None}
 
-    def _seen(
-        self, kind: ObjectKind, raw: observed.Raw, view: Callable[[observed.Raw], Any], before: Read | None
-    ) -> Read:
+    async def _job(self, uid: str) -> observed.Raw | None:
+        meta, last = self._refusals.metas[uid], self._read.get("jobs", {}).get(uid)
+        try:
+            async with self._asking:
+                raw = await self._cluster.get(paths.item(paths.jobs(meta["namespace"]), meta["name"]))
+        except ApiError as error:
+            return last[0] or None if last and error.status not in (403, 404) else None
+        return TRIM["jobs"](raw) if raw["metadata"].get("uid") == uid else None
+
+    def _views(self, kind: ObjectKind, view: Callable[[observed.Raw], T | None], **more: observed.Raw) -> tuple[T, ...]:
+        """All objects of a kind as decisions see them, in the cache's order; an unchanged one as the very same view."""
+        before, metas, raws = self._read.get(kind, {}), self._refusals.metas, {**self._cache.all(kind), **more}
+        made = {uid: metas.get(job_uid(raw) if kind == "pods" else uid, {}) for uid, raw in raws.items()}
+        now = {uid: self._seen(kind, raw, made[uid], view, before.get(uid)) for uid, raw in raws.items()}
+        self._read[kind] = now
+        return tuple(seen for *_, seen in now.values() if seen is not None)
+
+    def _seen(self, kind: ObjectKind, raw: observed.Raw, made: observed.Raw, view: View, before: Read | None) -> Read:
         """The object and how decisions see it; as it was seen before where reading it raises, and then read again."""
-        if before is not None and before[0] is raw:
+        if before is not None and before[0] is raw and before[1] == made:
             return before
         try:
-            return raw, view(raw)
+            return raw, made, view(marked(raw, made))
         except Exception as error:
             meta = raw.get("metadata") or {}
             self.faults.append(Fault(PLACES[kind], f"{meta.get('namespace')}/{meta.get('name')}", error))
-            return {}, before[1] if before is not None else None
+            return {}, made, before[2] if before is not None else None
 
     def _gone_pods(self, jobs: Jobs, with_pods: set[str], job_homes: Mapping[str, str]) -> Iterator[observed.PodView]:
         """The pods of Jobs that ended when somebody took their pod away: who did stands there alone."""
@@ -364,10 +405,12 @@ class Gatherer:
         """Who holds GPUs on `nodes`: one list of pods each, a few at a time."""
         limit = asyncio.Semaphore(LOOKS_AT_ONCE)
         offer = {raw["metadata"]["name"]: raw["status"].get("allocatable") for raw in self._cache.all("nodes").values()}
+        slices = self._cache.slices()
+        by_claim = {item.node for item in slices} if slices is not None else offer.keys()
 
         async def nodes_to_probe(name: str) -> observed.Occupancy:
             async with limit:
-                seen = await self._reader.occupancy(name, offer.get(name))
+                seen = await self._reader.occupancy(name, offer.get(name), name in by_claim)
             self._probes[name] = (asyncio.get_running_loop().time(), seen)
             return seen
 
@@ -377,32 +420,44 @@ class Gatherer:
         """The node has got an agent: what was seen before does not hold any more."""
         self._probes.pop(node, None)
 
-    def forget_idle(self, but: Collection[str] = ()) -> None:
-        """A new pass looks anew at nodes that were idle: somebody may have come. Busy ones keep for a while.
-
-        So do those in `but`, which have no room for an agent: else nodes behind many such ones are never looked at.
-        """
-        self._probes = {name: look for name, look in self._probes.items() if look[1].holder or name in but}
+    def forget_idle(self) -> None:
+        """A new pass looks anew before it starts an agent; that a node was busy, or lacked room, serves for a while."""
+        self._reader.begin_pass()
+        self._probes = {name: (at, replace(look, fresh=False)) for name, (at, look) in self._probes.items()}
 
     def _forget_unnamed(self, profiles: Sequence[observed.ProfileView]) -> None:
-        """Keep no text or queue that no profile names any more: a tenant can name any number, one after the other.
-
-        A ConfigMap that a profile names anew is read anew: it may have been applied just before that profile.
-        """
+        """Keep no text or queue that no profile names any more; a text that one names anew is read anew."""
         before, self._namers = self._namers, _namers(profiles)
         named = {key for key, namers in self._namers.items() if namers <= before.get(key, frozenset())}
         self._texts.forget_all_but(named)
         self._queues.forget_all_but(_wanted_queues(profiles))
 
     async def _with_claims(self, pods: Pods) -> set[str]:
-        """UIDs of pods with GPUs of their node by claim, which they keep; one a Job is looked at. Raises ApiError."""
-        raws, made, read = self._cache.all("pods"), self._refusals.made, self._reader.has_claimed
-        by_claim = (pod for pod in pods if pod.live and pod.holds_gpus and pod.claims and pod.uid not in self._claimed)
-        unread = {p.job_uid: p.uid for p in by_claim if self._own_jobs is None or p.job_uid in made}.values()
-        self._claims.forget_all_but(unread)
-        has = {uid for uid in unread if await self._claims.get(uid, lambda uid: read(raws[uid]))}
-        self._claimed = (self._claimed & raws.keys()) | has
-        return self._claimed
+        """UIDs of pods with GPUs of their node by claim, which they keep. Raises ApiError.
+
+        Namespaces take turns, the least recently read first, and so do their pods. One that this pass can't read any
+        more is as the last one of its Job was; a Job's first one counts as having its GPUs.
+        """
+        raws, made, now = self._cache.all("pods"), self._refusals.made, asyncio.get_running_loop().time()
+        by_claim = [pod for pod in pods if pod.live and pod.holds_gpus and pod.claims and pod.uid not in self._claimed]
+        by_claim = [pod for pod in by_claim if self._own_jobs is None or pod.job_uid in made]
+        names = {pod.uid: (pod.namespace, pod.job_uid, pod.uid) for pod in by_claim}
+        kept: set[tuple[str, ...]] = {part for name in names.values() for part in (name[:1], name)}
+        kept |= {(namespace, job) for job, (namespace, _) in made.items()}
+        read = self._claims = {name: row for name, row in self._claims.items() if name in kept}
+        last = {name: read[name][0] if name in read else 0.0 for name in kept}
+        due = [name for name in names.values() if name not in read or now - last[name] >= FRESH_SECONDS]
+        turns = grouped((name[:1], name) for name in sorted(due, key=lambda name: last[name]))
+        in_turn = chain.from_iterable(zip_longest(*(turns[of] for of in sorted(turns, key=lambda of: last[of]))))
+        reads = {name: self._reader.has_claimed(raws[name[2]]) for name in in_turn if name is not None}
+        for name, has in zip(reads, await asyncio.gather(*reads.values()), strict=True):
+            if has is not None:
+                read |= {name[:some]: (now, has) for some in (1, 2, 3)}
+            elif name not in read:
+                self._cache.changed.set()
+        held = {uid for uid, name in names.items() if read.get(name, read.get(name[:2], (now, True)))[1]}
+        self._claimed = (self._claimed & raws.keys()) | {uid for uid in held if names[uid] in read}
+        return self._claimed | held
 
     async def _with_claim_problems(self, pods: Pods, missing: Missing) -> Pods:
         """The pods; those that wait for their claim for a while with what was said of it."""
@@ -410,10 +465,9 @@ class Gatherer:
         waiting = [pod for pod in pods if _waits_for_claim(pod) and (seen - pod.created).total_seconds() > BARE_SECONDS]
         of = {(pod.namespace, "") for pod in waiting}
         events = await _each("Events", of, self._claim_problems, self._reader.claim_problems, missing)
-        problems = dict(chain.from_iterable(said.items() for said in events.values()))
-        keys = {pod.uid: (NOT_PREPARED if pod.claims_created else NOT_CREATED, pod.uid) for pod in waiting}
-        problem_of = {uid: problems[key] for uid, key in keys.items() if key in problems}
-        return tuple(replace(pod, claim_problem=problem_of[pod.uid]) if pod.uid in problem_of else pod for pod in pods)
+        reason = {pod.uid: NOT_PREPARED if pod.claims_created else NOT_CREATED for pod in waiting}
+        told = {pod.uid: events.get((pod.namespace, ""), {}).get((reason[pod.uid], pod.uid)) for pod in waiting}
+        return tuple(replace(pod, claim_problem=said) if (said := told.get(pod.uid)) else pod for pod in pods)
 
     async def _with_problems(self, jobs: Jobs, pods: Pods, missing: Missing) -> Jobs:
         """The Jobs; those that have no pod or claim after a while with what the cluster said when it refused one."""
@@ -423,9 +477,8 @@ class Gatherer:
         late = [job for job in bare if (self._now() - (job.active_since or job.created)).total_seconds() > BARE_SECONDS]
         namespaces = {(job.namespace, "") for job in late}
         events = await _each("Events", namespaces, self._problems, self._reader.creation_problems, missing)
-        problems = dict(chain.from_iterable(said.items() for said in events.values()))
-        problem_of = {job.uid: problems[job.uid] for job in late if job.uid in problems} | claims
-        return tuple(replace(j, creation_problem=problem_of[j.uid]) if j.uid in problem_of else j for j in jobs)
+        told = {job.uid: events.get((job.namespace, ""), {}).get(job.uid) for job in late} | claims
+        return tuple(replace(job, creation_problem=said) if (said := told.get(job.uid)) else job for job in jobs)
 
 
 def _may_have_agents(profile: observed.ProfileView) -> bool:
@@ -459,10 +512,6 @@ def _namers(profiles: Sequence[observed.ProfileView]) -> Mapping[tuple[str, str]
     """UID and generation of the profiles that name each ConfigMap."""
     named = grouped((key, (profile.uid, profile.generation)) for profile in profiles for key in wanted_texts([profile]))
     return {key: frozenset(namers) for key, namers in named.items()}
-
-
-def _keeps(seen: observed.Occupancy) -> float:
-    return FRESH_SECONDS if seen.holder is None else BUSY_SECONDS
 
 
 def _unread(profile: observed.ProfileView, missing: Missing) -> ApiError | None:

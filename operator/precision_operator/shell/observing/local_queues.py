@@ -1,7 +1,5 @@
 """Kueue's LocalQueues, read in whichever version of its API the cluster serves; a cluster may have no Kueue at all."""
 
-from __future__ import annotations
-
 from precision_operator.cluster import ApiError, Cluster, paths
 from precision_operator.core.observe.observed import Raw
 

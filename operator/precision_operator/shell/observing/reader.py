@@ -1,17 +1,17 @@
 """What no watch shows of the cluster, read when a decision needs it: each once, and no more kept than is read of it."""
 
-from __future__ import annotations
-
+import asyncio
 from collections.abc import Container, Mapping, Sequence
-from typing import Any
 
+from precision_api.acceptance.reference import read_reference, sha256_of
+from precision_api.facts.names import REFERENCE_FILE
 from precision_api.models.workload import MAX_CONFIG_BYTES
 from precision_operator.cluster import ApiError, Cluster, paths
 from precision_operator.cluster.client import PAGE_TENANT
 from precision_operator.core.attempts.refusal import WORDS_READ
-from precision_operator.core.observe.claims import Claims, claim_names, claimed_gpus
+from precision_operator.core.observe.claims import Claims, Device, PodsClaim, claim_keys, claimed_gpus, pods_of
 from precision_operator.core.observe.device_class import DeviceClass, device_class
-from precision_operator.core.observe.observed import Occupancy, Raw
+from precision_operator.core.observe.observed import Occupancy, Raw, SavedReference
 from precision_operator.core.observe.raw_object import entries, section
 from precision_operator.core.observe.views import occupancy
 from precision_operator.shell.observing.local_queues import LocalQueues, get_or_none
@@ -23,8 +23,13 @@ NOT_CREATED, NOT_PREPARED = "FailedResourceClaimCreation", "FailedPrepareDynamic
 """Reasons of a pod's events: of the controller that creates its claim, and of its kubelet."""
 MOST_EVENTS = 200
 """A bound: of so many events of a namespace, the first by name, it is read why something was not created."""
-MOST_CLAIMS = 128
-"""A bound: so many claims of a node's pods are read. The others count as a GPU each, so that the node is busy."""
+MOST_CLAIMS, MOST_READ, READS_AT_ONCE = 512, 2048, 16
+"""Bounds: so many claims of a node's pods are read in a look, of all nodes' in a pass, one of each pod in any case. The
+others count as a GPU each, so that the node is busy, and later looks go on with them."""
+OWN_CLAIMS, OWN_READ = 32, 512
+"""Bounds: so many claims of an agent's pod are read, of all agents' pods in a pass."""
+MOST_KEPT = 50_000
+"""A bound: so many claims are remembered; then all are forgotten, so that those of pods that are gone go."""
 ClaimProblems = Mapping[tuple[str, str], str]
 
 
@@ -34,11 +39,26 @@ class Reader:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._local_queues = LocalQueues(cluster)
+        self._reserved: dict[PodsClaim, frozenset[Device]] = {}
+        """GPUs of claims that are reserved for their pod: nothing changes before that pod is over."""
+        self._left, self._own_left = MOST_READ, OWN_READ
+        self._at_once = asyncio.Semaphore(READS_AT_ONCE)
 
     async def config_map(self, namespace: str, name: str) -> Mapping[str, str] | None:
         """The data of a ConfigMap, each text up to where it is too long for a config.json; None where there is none."""
         raw = await get_or_none(self._cluster, paths.item(paths.config_maps(namespace), name))
         return None if raw is None else {key: str(text)[:MOST_TEXT] for key, text in (raw.get("data") or {}).items()}
+
+    async def reference(self, namespace: str, name: str) -> SavedReference | None:
+        """The reference in a ConfigMap; None where there is none."""
+        raw = await get_or_none(self._cluster, paths.item(paths.config_maps(namespace), name))
+        if raw is None:
+            return None
+        text = str((raw.get("data") or {}).get(REFERENCE_FILE) or "")
+        try:
+            return sha256_of(text), read_reference(text).model_copy(update={"nodes": {}, "left_out": {}})
+        except ValueError:
+            return sha256_of(text), None
 
     async def has_priority_class(self, name: str) -> bool:
         """Whether there is such a PriorityClass."""
@@ -51,10 +71,9 @@ class Reader:
 
     async def device_class(self, name: str) -> DeviceClass:
         """The class of the agents' claims; one that may not be read counts as there."""
+        path = paths.item(paths.collection(RESOURCE_API, "deviceclasses"), name)
         try:
-            return device_class(
-                await get_or_none(self._cluster, paths.item(paths.collection(RESOURCE_API, "deviceclasses"), name))
-            )
+            return device_class(await get_or_none(self._cluster, path))
         except ApiError as error:
             if error.status != 403:
                 raise
@@ -78,29 +97,67 @@ class Reader:
         events, _ = await self._cluster.list_trimmed(collection, _told, None, chosen, PAGE_TENANT, most=MOST_EVENTS)
         return {uid: text for _, uid, text in sorted(events)}
 
-    async def occupancy(self, node: str, offered: Container[str] | None = None) -> Occupancy:
-        """Who holds the node's GPUs now; `offered` are the resources that it has, None: any."""
+    def begin_pass(self) -> None:
+        """As many claims as in any pass may be read again."""
+        self._left, self._own_left = MOST_READ, OWN_READ
+        self._reserved = self._reserved if len(self._reserved) < MOST_KEPT else {}
+
+    async def occupancy(self, node: str, offered: Container[str] | None = None, by_claim: bool = True) -> Occupancy:
+        """Who holds the node's GPUs now; `offered` are the resources that it has, None: any.
+
+        Where its GPUs are none `by_claim`, no claim holds any: none is read.
+        """
         chosen = f"spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed"
         pods, _ = await self._cluster.list_trimmed(paths.pods(), slim_pod, None, chosen, PAGE_TENANT)
-        return occupancy(pods, await self._claims(pods, node), offered)
+        none: Claims = {key: frozenset() for pod in pods for key in claim_keys(pod)}
+        return occupancy(pods, await self._claims(pods, node) if by_claim else none, offered)
 
-    async def has_claimed(self, pod: Raw) -> bool:
-        """Whether a pod's claims are allocated GPUs of its node, or may not be read."""
-        return any(gpus is None or gpus for gpus in (await self._claims([pod], pod["spec"]["nodeName"])).values())
+    async def has_claimed(self, pod: Raw) -> bool | None:
+        """Whether a pod's claims are allocated GPUs of its node, or may not be read; None: not read in this pass."""
+        if self._own_left <= 0:
+            return None
+        self._own_left -= min(len(claim_keys(pod)), OWN_CLAIMS)
+        claims = await self._claims([pod], pod["spec"]["nodeName"], OWN_CLAIMS)
+        return any(gpus is None or gpus for gpus in claims.values())
 
-    async def _claims(self, pods: Sequence[Raw], node: str) -> Claims:
-        """The GPUs of all claims of these pods on the node, none of one that is not there; None: it may not be read."""
-        names = {(str(pod["metadata"].get("namespace")), name) for pod in pods for name in claim_names(pod)}
-        gpus: dict[tuple[str, str], Any] = {}
-        for namespace, name in sorted(names)[:MOST_CLAIMS]:
-            try:
-                path = paths.item(paths.collection(RESOURCE_API, "resourceclaims", namespace), name)
-                gpus[namespace, name] = claimed_gpus(await self._cluster.get(path), node)
-            except ApiError as error:
-                if error.status not in (403, 404):
-                    raise
-                gpus[namespace, name] = frozenset() if error.reason == "NotFound" else None
-        return gpus
+    async def _claims(self, pods: Sequence[Raw], node: str, number: int = 0) -> Claims:
+        """The GPUs of these pods' claims on the node, none of one that is not there; None: it may not be read.
+
+        A pod with a claim that is not allocated, or not reserved for it, runs nowhere: its others hold nothing, and are
+        not read for it. Of an agent's pod `number` claims are read, whatever the pass has read of others. Pods take
+        turns, for twice as many claims each time: one that names many leaves the others theirs.
+        """
+        gpus: dict[PodsClaim, frozenset[Device] | None] = {}
+        todo = [[key for key in claim_keys(pod) if key not in self._reserved] for pod in pods]
+        read: dict[tuple[str, str], tuple[frozenset[Device], frozenset[str]] | None] = {}
+        left, size = number or MOST_CLAIMS, 1
+        while any(todo):
+            unread = list(dict.fromkeys(key[1:] for keys in todo for key in keys[:size] if key[1:] not in read))
+            unread = unread[: left if number or size == 1 else max(0, min(left, self._left))]
+            left, self._left = left - len(unread), self._left - (0 if number else len(unread))
+            for name, claim in zip(unread, await asyncio.gather(*map(self._claim, unread)), strict=True):
+                read[name] = None if claim is None else (claimed_gpus(claim, node), pods_of(claim))
+            for keys in todo:
+                seen = {key: read[key[1:]] for key in keys[:size] if key[1:] in read}
+                gpus |= {key: row and row[0] for key, row in seen.items()}
+                self._reserved |= {key: row[0] for key, row in seen.items() if row and key[0] in row[1]}
+                del keys[:size]
+                if any(row and key[0] not in row[1] for key, row in seen.items()):
+                    gpus |= dict.fromkeys(keys, frozenset())
+                    keys.clear()
+            size *= 2
+        return gpus | {key: self._reserved[key] for pod in pods for key in claim_keys(pod) if key in self._reserved}
+
+    async def _claim(self, key: tuple[str, str]) -> Raw | None:
+        """A claim by namespace and name, empty where there is none; None: it may not be read."""
+        path = paths.item(paths.collection(RESOURCE_API, "resourceclaims", key[0]), key[1])
+        try:
+            async with self._at_once:
+                return await self._cluster.get(path)
+        except ApiError as error:
+            if error.status not in (403, 404):
+                raise
+            return {} if error.reason == "NotFound" else None
 
 
 def slim_pod(raw: Raw) -> Raw:
@@ -121,6 +178,7 @@ def slim_pod(raw: Raw) -> Raw:
 
 
 def _told(event: Raw) -> tuple[str, str, str]:
-    """When an event was last told, of which object (its UID), and what of its words is read."""
-    about = event.get("involvedObject") or {}
-    return str(event.get("lastTimestamp") or ""), str(about.get("uid")), str(event.get("message") or "")[:WORDS_READ]
+    """When an event was last told, of which object of its namespace (its UID), and what of its words is read."""
+    about, home = section(event, "involvedObject"), section(event, "metadata").get("namespace")
+    uid = str(about.get("uid")) if about.get("namespace") == home else ""
+    return str(event.get("lastTimestamp") or ""), uid, str(event.get("message") or "")[:WORDS_READ]

@@ -1,24 +1,24 @@
 """Looks at pods that wait for GPUs by claim while agents hold some, and remembers which agents were ended for them."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from datetime import UTC, datetime
+from itertools import chain, zip_longest
 from math import inf
 from typing import Any
 
+from precision_api.facts.grouping import grouped
 from precision_operator.cluster import ApiError, Cluster, paths
 from precision_operator.cluster.client import PAGE_TENANT
 from precision_operator.core.attempts.yielding import PATIENCE, Fate, Holder, advanced, fate_of_pending
 from precision_operator.core.observe import waiting_pods
-from precision_operator.core.observe.claims import claim_names, claimed_gpus
+from precision_operator.core.observe.claims import Device, claim_names, claimed_gpus, pods_of
 from precision_operator.core.observe.observed import PodView, Raw, Yield
 from precision_operator.core.observe.tenants import ANOTHERS_POD
-from precision_operator.core.observe.views import pod_view
+from precision_operator.core.observe.views import job_uid, pod_view
 from precision_operator.shell.observing.cache import Cache
-from precision_operator.shell.observing.reader import slim_pod
+from precision_operator.shell.observing.reader import RESOURCE_API, slim_pod
 
 _log = logging.getLogger(__name__)
 
@@ -27,10 +27,9 @@ LOOK_SECONDS, MOST_LOOK_SECONDS = 3.0, 10.0
 PENDING = "spec.nodeName=,status.phase=Pending"
 """Field selector of pods without a node. The API server keeps an index of spec.nodeName."""
 MOST_PODS = 256
-"""A bound: of so many pods, those of the highest priority, the claims are read."""
+"""A bound: of so many pods the claims are read, the first of each namespace by priority before the second ones."""
 MOST_CLAIMS, MOST_READ = 32, 512
 """Bounds: of one pod, which is left out with more; and of what is read for the pods that wait, or for a node's."""
-RESOURCE_API = "resource.k8s.io/v1"
 
 
 class Yields:
@@ -56,6 +55,8 @@ class Yields:
         """GPUs that each asks for, by UID, where none of its claims is allocated: what these ask for never changes."""
         self._records: dict[str, Yield] | None = None
         """By Job UID; None until the statuses of profiles have been read."""
+        self._held: dict[str, frozenset[Device]] = {}
+        """GPUs of the agents that this leader ended, by Job UID: who has none of them has not been helped."""
         self.pods: tuple[waiting_pods.WaitingPod, ...] = ()
         self._left = 0
         """Objects that may still be read; beyond these each counts as gone."""
@@ -72,9 +73,13 @@ class Yields:
         if self._records is None:
             self._records = {record.job_uid: record for record in records}
 
-    def begun(self, record: Yield) -> None:
-        """An agent is being ended for a pod."""
+    async def begun(self, record: Yield, namespace: str) -> None:
+        """An agent of the namespace is being ended for a pod. Raises ApiError."""
         self._records = (self._records or {}) | {record.job_uid: record}
+        for raw in [*self._cache.all("pods").values()]:
+            if (job_uid(raw), raw["metadata"].get("namespace")) == (record.job_uid, namespace):
+                self._left = max(self._left, MOST_CLAIMS)
+                self._held[record.job_uid] = self._held.get(record.job_uid) or await self._gpus_on(raw, record.node)
 
     async def run(self) -> None:
         """Look now and then, for ever. A look that fails is logged, and changes nothing."""
@@ -107,19 +112,16 @@ class Yields:
             raise
         finally:
             await self._advance(waits, agents)
-        signature = self._signature()
+        signature = {pod.uid: self._clock() - pod.since >= PATIENCE for pod in self.pods}, self.records
         if signature != self._planned_for:
             self._planned_for = signature
             self._cache.changed.set()
 
-    def _signature(self) -> object:
-        """What a plan hangs on."""
-        now = self._clock()
-        return {pod.uid: now - pod.since >= PATIENCE for pod in self.pods}, self.records
-
     async def _waiting(self) -> tuple[waiting_pods.WaitingPod, ...]:
         listed, _ = await self._cluster.list_trimmed(paths.pods(), _kept, None, PENDING, PAGE_TENANT)
-        first = sorted(listed, key=lambda raw: -_priority(raw))[:MOST_PODS]
+        by_priority = sorted(listed, key=lambda raw: -_priority(raw))
+        ranks = grouped((raw["metadata"].get("namespace"), raw) for raw in by_priority).values()
+        first = [raw for raw in chain.from_iterable(zip_longest(*ranks)) if raw is not None][:MOST_PODS]
         now, uids = self._clock(), [str(raw["metadata"]["uid"]) for raw in first]
         self._since = {uid: self._since.get(uid, now) for uid in uids}
         self._gpus = {uid: gpus for uid, gpus in self._gpus.items() if uid in self._since}
@@ -171,11 +173,12 @@ class Yields:
             if record.outcome != "Waiting" and before[record.job_uid].outcome == "Waiting":
                 self._ended(record.outcome)
         self._records = {record.job_uid: record for record in after} if self._records is not None else None
+        self._held = {uid: held for uid, held in self._held.items() if uid in (self._records or {})}
 
     async def _fate(self, record: Yield) -> Fate:
         """What has become of the pod that an agent was ended for; one that a status doesn't name counts as pending."""
         known = await self._fate_by_name(record) if record.pod != ANOTHERS_POD else None
-        return known or fate_of_pending(record, [holder async for holder in self._holders(record.node)])
+        return known or fate_of_pending(record, [holder async for holder in self._holders(record)])
 
     async def _fate_by_name(self, record: Yield) -> Fate | None:
         """Whether the pod has a node or is gone; None while it is pending."""
@@ -190,19 +193,29 @@ class Yields:
         if pod is None:
             return "gone"
         if node := (pod.get("spec") or {}).get("nodeName"):
-            return "bound" if node == record.node else "gone"
+            self._left = MOST_CLAIMS
+            return "bound" if node == record.node and await self._is_helped(pod, record) else "gone"
         return None
 
-    async def _holders(self, node: str) -> AsyncIterator[Holder]:
-        """Pods of others that hold claimed GPUs of a node."""
-        listed, _ = await self._cluster.list_trimmed(
-            paths.pods(), _of_others, None, f"spec.nodeName={node}", PAGE_TENANT
-        )
+    async def _is_helped(self, pod: Raw, record: Yield) -> bool:
+        """Whether a pod has GPUs that the ended agent had; any of its node's, where that was not read."""
+        got = await self._gpus_on(pod, record.node)
+        return bool(got & (self._held.get(record.job_uid) or got))
+
+    async def _gpus_on(self, pod: Raw, node: str) -> frozenset[Device]:
+        """GPUs of the node that a pod has: by claims that are reserved for it, some of which may be new ones."""
+        names, meta = claim_names(pod)[:MOST_CLAIMS], pod["metadata"]
+        claims = [await self._get("resourceclaims", name, str(meta.get("namespace"))) for name in names]
+        reserved = (claim for claim in claims if claim and meta.get("uid") in pods_of(claim))
+        return frozenset(device for claim in reserved for device in claimed_gpus(claim, node))
+
+    async def _holders(self, record: Yield) -> AsyncIterator[Holder]:
+        """Pods of others that hold the GPUs of an ended agent."""
+        chosen = f"spec.nodeName={record.node}"
+        listed, _ = await self._cluster.list_trimmed(paths.pods(), _of_others, None, chosen, PAGE_TENANT)
         self._left = MOST_READ
         for raw, at in listed:
-            namespace = str(raw["metadata"].get("namespace"))
-            claims = [await self._get("resourceclaims", name, namespace) for name in claim_names(raw)]
-            if any(claimed_gpus(claim, node) for claim in claims if claim is not None):
+            if await self._is_helped(raw, record):
                 yield Holder(waiting_pods.owner_of(raw), at)
 
 

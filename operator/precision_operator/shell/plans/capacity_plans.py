@@ -5,22 +5,19 @@ status: while it is the same there is nothing to do, also after a restart. While
 the other, the plan waits for a pause, but not for ever.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
-import json
 import logging
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any
 
 from pydantic import ValidationError
 
+from precision_api.facts.grouping import grouped
 from precision_api.facts.names import API_VERSION, PLAN_PLURAL
 from precision_api.kinds.capacity_plan import PlanSpec, PlanStatus
 from precision_operator.cluster import ApiError, Cluster, paths
@@ -28,6 +25,7 @@ from precision_operator.cluster.client import PAGE_TENANT
 from precision_operator.cluster.object_store import identity
 from precision_operator.core.attempts.faults import Fault
 from precision_operator.core.observe.observed import Raw
+from precision_operator.core.observe.raw_object import section
 from precision_operator.core.observe.views import spec_problem
 from precision_operator.planner.answer.conditions import UNUSABLE, events, finished, refused, status_before
 from precision_operator.planner.answer.work import Work, inputs_of
@@ -37,10 +35,12 @@ from precision_operator.shell.fault_log import FaultLog
 from precision_operator.shell.leader_election import LeaderElector, LeaseLost
 from precision_operator.shell.observing.cache import Cache
 from precision_operator.shell.patches import whole_status
-from precision_operator.shell.plans.plan_processes import PlanProcesses, container_bytes
+from precision_operator.shell.plans.plan_processes import PlanProcesses, Room, container_bytes
 
 _log = logging.getLogger(__name__)
 
+REST_SECONDS = 0.1
+"""Between two looks, however many plans change: one over 4,000 of them takes 10 ms."""
 LOOK_SECONDS = 2.0
 """How often it is looked whether inputs have moved: comparing identities, a millisecond for 10,000 reports."""
 PAUSE_SECONDS = 5.0
@@ -49,6 +49,8 @@ PATIENCE_SECONDS = 60.0
 """unless its last answer is older than this."""
 RETRY_SECONDS = 30.0
 """For so long a plan is left alone after it could not be solved or written, unless it is changed itself."""
+MOST_BEGUN = 64
+"""Plans of a namespace that wait for their turn; its others wait until these have had it."""
 ACROSS = "capacityPlans.acrossNamespaces"
 CHUNK = 50
 """Reports that are read in one go (20 microseconds each): the loop goes on in between."""
@@ -56,16 +58,33 @@ CHUNK = 50
 
 @dataclass
 class _Plan:
-    """One plan as it was seen last, and what is known of its answer."""
+    """What is kept of a plan: few bytes, whatever it holds. It is read whole at its turn, and only while that lasts."""
 
-    raw: Raw
+    meta: Raw
+    namespace: str
+    generation: int = 1
+    namespaces: frozenset[str] = frozenset()
+    """Whose reports it reads."""
     inputs: str = ""
-    """Hash of what the answer was made from that was written last; empty before the first one."""
+    """Hash of what its answer was made from; empty before the first one."""
+    settled: bool = False
+    """Whether its answer is to its spec as it is now."""
     solved_at: float = -math.inf
     waits: tuple[float, int | None] = 0.0, None
     """Of one that failed, until when it is left alone, and the generation that failed."""
     look: int | None = None
     """What the world looked like when its answer was last found to be up to date."""
+
+    def take(self, raw: Raw) -> None:
+        """Keep what counts of the object, if it is not older than what is kept."""
+        if identity(raw).version >= identity({"metadata": self.meta}).version:
+            self.meta, self.generation = _meta(raw), int(raw["metadata"].get("generation") or 1)
+            names, status = section(section(raw, "spec"), "fleet").get("namespaces"), section(raw, "status")
+            self.namespaces = frozenset(map(str, names if isinstance(names, list) else ()))
+            self.inputs, self.settled = (
+                str(status.get("inputs", "")),
+                status.get("observedGeneration") == self.generation,
+            )
 
 
 class Planning:
@@ -80,11 +99,13 @@ class Planning:
         unserved: Callable[[], Mapping[str, str]] = dict,
         processes: PlanProcesses | None = None,
         across: Collection[str] = (),
+        most: int | None = None,
     ) -> None:
         """`unserved` tells which of the namespaces can't be read now, and why.
 
-        `across` are those whose plans may read the reports of others.
+        `across` are those whose plans may read the reports of others. `most` plans of a namespace are served.
         """
+        self._most = most
         self._across = across
         self._cluster = cluster
         self._faults = faults or FaultLog()
@@ -98,30 +119,38 @@ class Planning:
         self._facts_changes = 0
         self._moved = asyncio.Event()
         self._busy: dict[str, asyncio.Task[None]] = {}
+        self._checks = Room(1)
+        """Whether a plan is due is worked out for one after the other: threads are there for others too."""
+        self._beyond: frozenset[str] = frozenset()
+        """UIDs of plans that are not served: older ones fill their namespace."""
+        self._sight = 0
+        """Changes when anything does that inputs might hang on; by identity, so it is quick."""
         self._processes = processes or PlanProcesses(limit=container_bytes())
 
     async def see(self, event: Any, **_: Any) -> None:
         """A watch event of a CapacityPlan."""
-        raw = _slim(event["object"])
-        uid = raw["metadata"]["uid"]
-        if event["type"] == "DELETED" or raw["metadata"].get("deletionTimestamp"):
-            self._plans.pop(uid, None)
+        if event["type"] == "DELETED" or event["object"]["metadata"].get("deletionTimestamp"):
+            self._plans.pop(event["object"]["metadata"]["uid"], None)
         else:
-            plan = self._plans.setdefault(uid, _Plan(raw))
-            if identity(raw).version >= identity(plan.raw).version:  # not older than our own write
-                plan.raw = raw
+            self._take(event["object"])
         self._moved.set()
+
+    def _take(self, raw: Raw) -> None:
+        """Keep what counts of a plan, new or not."""
+        self._plans.setdefault(raw["metadata"]["uid"], _Plan(_meta(raw), raw["metadata"]["namespace"])).take(raw)
 
     async def list_one(self, namespace: str) -> None:
         """Take in a complete list of one namespace's CapacityPlans. Raises ApiError."""
-        before = {uid for uid, plan in self._plans.items() if plan.raw["metadata"]["namespace"] == namespace}
-        collection = paths.collection(API_VERSION, PLAN_PLURAL, namespace)
-        items, _ = await self._cluster.list_trimmed(collection, _slim, limit=PAGE_TENANT)
-        for uid in before - {item["metadata"]["uid"] for item in items}:
+        gone = {uid for uid, plan in self._plans.items() if plan.namespace == namespace}
+
+        def take(raw: dict[str, Any]) -> None:
+            gone.discard(raw["metadata"]["uid"])
+            self._take(raw)
+
+        await self._cluster.list_trimmed(paths.collection(API_VERSION, PLAN_PLURAL, namespace), take, limit=PAGE_TENANT)
+        for uid in gone:
             self._plans.pop(uid, None)
-        for item in items:
-            if item["metadata"]["uid"] not in self._plans:
-                await self.see({"type": None, "object": item})
+        self._moved.set()
 
     async def run(self, elector: LeaderElector) -> None:
         """Solve what has changed, again and again, while this replica leads."""
@@ -130,12 +159,13 @@ class Planning:
             while True:
                 self._moved.clear()
                 try:
-                    self._ended(await self._begin())
+                    await self._begin()
                 except LeaseLost:
                     raise
                 except Exception as error:
                     self._faults.looked("plans", [Fault("capacityplan", "", error)])
                     await asyncio.sleep(RETRY_SECONDS)
+                await asyncio.sleep(REST_SECONDS)
                 try:
                     await asyncio.wait_for(self._moved.wait(), LOOK_SECONDS)
                 except TimeoutError:
@@ -148,27 +178,45 @@ class Planning:
         await asyncio.gather(*await self._begin())
 
     async def _begin(self) -> list[asyncio.Task[None]]:
-        """Start all plans that are due, each by itself: none waits for another one. What is still at work stays so."""
-        if not self._plans:
-            return []
-        await self._read_reports()
-        for uid, plan in self._plans.items():
-            busy = self._busy.get(uid)
-            if (busy is None or busy.done()) and not _is_left_alone(plan):
-                self._busy[uid] = asyncio.create_task(self._try(uid, plan, plan.raw))
-        return [*self._busy.values()]
+        """Start all plans that are due: those of one namespace take turns with those of another.
 
-    def _ended(self, tasks: Sequence[asyncio.Task[None]]) -> None:
-        """Forget what has ended. Raises LeaseLost where one of them did."""
-        for task in tasks:
+        Raises LeaseLost where one that has ended did.
+        """
+        for task in self._busy.values():
             if task.done():
                 task.result()
         self._busy = {uid: task for uid, task in self._busy.items() if not task.done()}
+        if not self._plans:
+            return []
+        await self._read_reports()
+        ages = sorted(self._plans.items(), key=lambda item: (str(item[1].meta.get("creationTimestamp")), item[0]))
+        of = grouped((plan.namespace, uid) for uid, plan in ages)
+        self._beyond = frozenset(uid for uids in of.values() for uid in uids[self._most or len(uids) :])
+        objects = [id(raw) for kind in ("nodes", "profiles") for raw in self._cache.all(kind).values()]
+        today, unserved = datetime.now(UTC).date(), sorted(self._unserved().items())
+        self._sight = hash((self._facts_changes, today, *unserved, *objects))
+        for uids in of.values():
+            due = [uid for uid in uids if uid not in self._busy and self._is_due(uid, self._plans[uid])]
+            for uid in due[: MOST_BEGUN - len(self._busy.keys() & set(uids))]:
+                self._busy[uid] = asyncio.create_task(self._try(uid, self._plans[uid]))
+        return [*self._busy.values()]
 
-    async def _try(self, uid: str, plan: _Plan, raw: Raw) -> None:
+    def _look(self, uid: str, plan: _Plan) -> int:
+        return hash((self._sight, plan.generation, plan.inputs, uid in self._beyond))
+
+    def _is_due(self, uid: str, plan: _Plan) -> bool:
+        """Whether something has moved that its answer might hang on, and it need not wait for a pause."""
+        now, (until, generation) = asyncio.get_running_loop().time(), plan.waits
+        if plan.look == self._look(uid, plan) or (generation == plan.generation and now < until):
+            return False
+        quiet = now - self._facts_changed_at >= PAUSE_SECONDS or now - plan.solved_at >= PATIENCE_SECONDS
+        return quiet or not plan.settled
+
+    async def _try(self, uid: str, plan: _Plan) -> None:
         """Bring one plan up to date; what fails is logged and tried again later, and never ends the operator."""
+        key, generation = f"{plan.namespace}/{plan.meta['name']}", plan.generation
         try:
-            await self._one(plan, raw)
+            await self._one(uid, plan)
             return
         except LeaseLost:
             raise
@@ -176,14 +224,12 @@ class Planning:
             if error.status == 404:
                 self._plans.pop(uid, None)
                 return
-            _log.warning("plan %s: %s", raw["metadata"]["name"], error)
+            _log.warning("plan %s: %s", key, error)
         except BrokenProcessPool:
-            _log.warning("the planner's process ended at plan %s", raw["metadata"]["name"])
+            _log.warning("the planner's process ended at plan %s", key)
         except Exception as error:
-            meta = raw.get("metadata") or {}
-            key = f"{meta.get('namespace')}/{meta.get('name')}"
             self._faults.looked(f"capacityplan {key}", [Fault("capacityplan", key, error)])
-        plan.waits = (asyncio.get_running_loop().time() + RETRY_SECONDS, raw["metadata"].get("generation"))
+        plan.waits = (asyncio.get_running_loop().time() + RETRY_SECONDS, generation)
 
     async def _read_reports(self) -> None:
         """Take in reports that are new or have changed, a few at a time; forget those that are gone."""
@@ -204,74 +250,78 @@ class Planning:
             self._facts_changed_at = asyncio.get_running_loop().time()
             self._facts_changes += 1
 
-    async def _one(self, plan: _Plan, raw: Raw) -> None:
-        """Solve one plan if its inputs are others than those of its answer."""
-        meta, now = raw["metadata"], datetime.now(UTC)
-        before = status_before(raw)
-        answered = plan.inputs or before.inputs
-        try:
-            spec = PlanSpec.model_validate(raw.get("spec") or {})
-        except ValidationError as error:
-            inputs = _hash(json.dumps(raw.get("spec"), sort_keys=True, default=str).encode())
-            if answered != inputs:
-                await self._tell(plan, raw, refused(spec_problem(error)), inputs, now)
-            return
-        others = sorted(set(spec.fleet.namespaces) - {meta["namespace"]})
-        if others and meta["namespace"] not in self._across:
+    async def _one(self, uid: str, plan: _Plan) -> None:
+        """Solve one plan if its inputs are others than those of its answer; while it waits nothing is held of it."""
+        async with self._checks.taken(plan.namespace):
+            look, now, refusal = self._look(uid, plan), datetime.now(UTC), self._refusal(uid, plan)
+            if refusal is not None:
+                text, reason, stands = refusal
+                inputs = hashlib.sha256(f"{plan.generation} {text}".encode()).hexdigest()[:16]
+                if plan.inputs != inputs and not (stands and plan.inputs and plan.settled):
+                    await self._tell(plan, await self._read(plan), refused(text), inputs, now, reason)
+            else:
+                _, inputs = await self._work(plan, now)
+        if refusal is None and (plan.inputs != inputs or not plan.settled):
+            await self._solve(plan, now)
+        plan.look = look
+
+    def _refusal(self, uid: str, plan: _Plan) -> tuple[str, str, bool] | None:
+        """Why the plan is not computed, the reason of its condition, and whether an answer that it has stands."""
+        home, places, unserved = plan.namespace, plan.namespaces, self._unserved()
+        if uid in self._beyond:
             text = (
-                f"spec.fleet.namespaces: plans of {meta['namespace']} may not read reports of {', '.join(others)}. "
-                f"Leave it out, or ask an administrator to add {meta['namespace']} to the chart value {ACROSS}"
+                f"namespace {home} has {self._most} older plans, as many as are served (profilesPerNamespace.max of "
+                "the chart). Delete others, or ask an administrator to raise that value"
             )
-            inputs = _hash(f"{_generation(raw)} {text}".encode())
-            if answered != inputs:
-                await self._tell(plan, raw, refused(text), inputs, now, "NamespacesNotAllowed")
-            return
-        look = self._sight(raw, now)
-        settled = before.observed_generation == _generation(raw)
-        if plan.look == look or (settled and not self._quiet(plan)):
-            return
-        unserved = self._unserved()
-        lost = sorted((set(spec.fleet.namespaces) or {meta["namespace"]}) & unserved.keys())
-        if lost:
-            await self._tell_lost(plan, raw, lost[0], unserved[lost[0]])
-            return
-        unwatched = sorted(set(spec.fleet.namespaces) - set(self._namespaces))
-        work = await asyncio.to_thread(self._work(raw, spec, now))
-        inputs = await asyncio.to_thread(inputs_of, work)
-        if answered == inputs and settled:
-            plan.look = look
-            return
-        if unwatched:
+            return text, "TooManyPlans", True
+        if (others := sorted(places - {home})) and home not in self._across:
+            text = (
+                f"spec.fleet.namespaces: plans of {home} may not read reports of {', '.join(others)}. "
+                f"Leave it out, or ask an administrator to add {home} to the chart value {ACROSS}"
+            )
+            return text, "NamespacesNotAllowed", False
+        if lost := sorted((places or {home}) & unserved.keys()):  # without its nodes an answer would be wrong
+            text = f"namespace {lost[0]} can't be read now: the operator may not list {unserved[lost[0]]}"
+            return text, UNUSABLE, True
+        if unwatched := sorted(places - set(self._namespaces)):
             watched = ", ".join(self._namespaces)
             text = f"spec.fleet.namespaces: {', '.join(unwatched)} is not watched; this operator watches {watched}"
-            answer = refused(text)
-        else:
-            answer = PlanStatus.model_validate_json(await self._processes.answer(work, str(meta["namespace"])))
-        plan.solved_at = asyncio.get_running_loop().time()
+            return text, UNUSABLE, False
+        return None
+
+    async def _solve(self, plan: _Plan, now: datetime) -> None:
+        """Read the plan once there is a place for it, and solve it there."""
+        raw: Raw = {}
+        inputs = ""
+
+        async def ready() -> Work:
+            nonlocal raw, inputs
+            raw = await self._read(plan)
+            work, inputs = await self._work(plan, now)
+            spec = await asyncio.to_thread(PlanSpec.model_validate, raw.get("spec") or {})
+            return replace(work, spec=spec.model_dump_json(by_alias=True, exclude_none=True))
+
+        try:
+            answer = PlanStatus.model_validate_json(await self._processes.answer(ready, plan.namespace))
+            plan.solved_at = asyncio.get_running_loop().time()
+        except ValidationError as error:
+            answer = refused(spec_problem(error))
+            if plan.settled and answer.problems == status_before(raw).problems:
+                return
         await self._tell(plan, raw, answer, inputs, now)
 
-    async def _tell_lost(self, plan: _Plan, raw: Raw, namespace: str, why: str) -> None:
-        """An answer stands while a namespace can't be read: without its nodes it would be wrong. A new plan is told."""
-        before, inputs = status_before(raw), _hash(f"{namespace} can't be read".encode())
-        if before.inputs and before.observed_generation == _generation(raw):
-            return
-        if plan.inputs != inputs:
-            answer = refused(f"namespace {namespace} can't be read now: the operator may not list {why}")
-            await self._tell(plan, raw, answer, inputs, datetime.now(UTC))
+    async def _read(self, plan: _Plan) -> Raw:
+        """The plan as it is now, whole. Raises ApiError."""
+        raw = await self._cluster.get(_path(plan))
+        plan.take(raw)
+        return raw
 
-    def _sight(self, raw: Raw, now: datetime) -> int:
-        """A number that changes when anything does that the inputs might hang on; by identity, so it is quick."""
-        others = [id(raw) for kind in ("nodes", "profiles") for raw in self._cache.all(kind).values()]
-        return hash((self._facts_changes, id(raw), now.date(), tuple(others)))
-
-    def _quiet(self, plan: _Plan) -> bool:
-        now = asyncio.get_running_loop().time()
-        return now - self._facts_changed_at >= PAUSE_SECONDS or now - plan.solved_at >= PATIENCE_SECONDS
-
-    def _work(self, raw: Raw, spec: PlanSpec, now: datetime) -> Callable[[], Work]:
-        """What makes the work, in any thread: caches are copied here, since watch events change them in the loop."""
+    async def _work(self, plan: _Plan, now: datetime) -> tuple[Work, str]:
+        """What its solve needs but for its spec, and the hash of that; caches are copied: events change them."""
         reports, nodes = [*self._facts.items()], [*self._cache.all("nodes").items()]
-        return partial(_work_of, raw["metadata"], spec, now, reports, nodes, [*self._cache.all("profiles").values()])
+        profiles = [*self._cache.all("profiles").values()]
+        places = (plan.namespace in self._across and plan.namespaces) or {plan.namespace}
+        return await asyncio.to_thread(_work_of, plan.meta, places, now, reports, nodes, profiles)
 
     def end(self) -> None:
         """End the processes that solve, whatever they are at."""
@@ -285,14 +335,10 @@ class Planning:
     ) -> None:
         """Write the status, then the events; `refusal` is the reason where the answer refuses the spec."""
         meta, before = raw["metadata"], status_before(raw)
-        after = finished(answer, before, inputs, _generation(raw), now, refusal)
-        path = paths.item(paths.collection(API_VERSION, PLAN_PLURAL, meta["namespace"]), meta["name"], "status")
+        after = finished(answer, before, inputs, int(meta.get("generation") or 1), now, refusal)
         body_status = after.model_dump(mode="json", by_alias=True, exclude_none=True)
         body = whole_status(meta["uid"], str(meta.get("resourceVersion", "")), body_status)
-        seen = await self._cluster.patch(path, body, "json")
-        plan.inputs = inputs
-        if plan.raw is raw:
-            plan.raw = _slim(seen)
+        plan.take(await self._cluster.patch(f"{_path(plan)}/status", body, "json"))
         _log.info("plan %s/%s: %s: %s", meta["namespace"], meta["name"], after.phase, after.recommendation)
         for event in events(raw, before, after, now):
             try:
@@ -301,36 +347,29 @@ class Planning:
                 _log.warning("event %s of plan %s: %s", event["reason"], meta["name"], error)
 
 
-def _is_left_alone(plan: _Plan) -> bool:
-    """Whether it failed a short while ago, and its spec is still the same."""
-    until, generation = plan.waits
-    return generation == plan.raw["metadata"].get("generation") and asyncio.get_running_loop().time() < until
-
-
-def _generation(raw: Raw) -> int:
-    return int(raw["metadata"].get("generation") or 1)
+def _path(plan: _Plan) -> str:
+    return paths.item(paths.collection(API_VERSION, PLAN_PLURAL, plan.namespace), plan.meta["name"])
 
 
 def _work_of(
     meta: Raw,
-    spec: PlanSpec,
+    places: Collection[str],
     now: datetime,
     reports: Sequence[tuple[str, tuple[Raw, bytes]]],
     nodes: Sequence[tuple[str, Raw]],
     profiles: Sequence[Raw],
-) -> Work:
-    """All that the solve of one plan needs."""
-    places = set(spec.fleet.namespaces) or {meta["namespace"]}
+) -> tuple[Work, str]:
+    """What the solve of one plan needs, with its generation in the place of its spec; and the hash of that."""
     mine = {
-        uid: (facts, _node_uid(raw))
+        uid: (facts, str(section(raw, "spec").get("nodeUID", "")))
         for uid, (raw, facts) in reports
         if facts and raw["metadata"].get("namespace") in places
     }
     measured = {node for _, node in mine.values()}
     there = [p for p in profiles if p["metadata"].get("namespace") in places]
     campaigns = [campaign for campaign in map(profile_facts, there) if campaign is not None]
-    return Work(
-        spec=spec.model_dump_json(by_alias=True, exclude_none=True),
+    work = Work(
+        spec=str(meta.get("generation")),
         created=str(meta.get("creationTimestamp", "")) or now.isoformat(),
         source=f"namespaces {', '.join(sorted(places))}",
         reports=tuple(mine[uid][0] for uid in sorted(mine)),
@@ -338,19 +377,10 @@ def _work_of(
         racks=racks(node for uid, node in nodes if uid in measured),
         now=now,
     )
+    return work, inputs_of(work)
 
 
-def _slim(raw: Raw) -> dict[str, Any]:
-    """A plan without what its tenant may have written beside it."""
-    wanted = ("name", "namespace", "uid", "generation", "resourceVersion", "creationTimestamp", "deletionTimestamp")
-    return {**raw, "metadata": {key: raw["metadata"][key] for key in wanted if key in raw["metadata"]}}
-
-
-def _node_uid(raw: Raw) -> str:
-    """The node of a report; empty where it can't be read, which `report_facts` has told."""
-    spec = raw.get("spec")
-    return str(spec.get("nodeUID", "")) if isinstance(spec, Mapping) else ""
-
-
-def _hash(text: bytes) -> str:
-    return hashlib.sha256(text).hexdigest()[:16]
+def _meta(raw: Raw) -> dict[str, Any]:
+    """What counts of a plan's metadata, without what its tenant may have written beside it."""
+    wanted = ("name", "namespace", "uid", "generation", "resourceVersion", "creationTimestamp")
+    return {key: raw["metadata"][key] for key in wanted if key in raw["metadata"]}

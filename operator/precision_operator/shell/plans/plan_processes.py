@@ -1,10 +1,8 @@
 """The processes that solve plans: one for each plan, so that a plan that hangs, or takes all memory, ends by itself."""
 
-from __future__ import annotations
-
 import asyncio
-from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -47,18 +45,19 @@ def plans_at_once(limit: int | None) -> int:
 
 
 class Room:
-    """So many places. One that comes free is taken by the namespace that has the fewest, in it by who came first."""
+    """So many places. One that comes free is taken by the namespace that has the fewest, then by the one whose last
+    turn is the longest ago; in it by who came first."""
 
     def __init__(self, places: int) -> None:
         self._free = places
         self._has: Counter[str] = Counter()
-        self._waiting: list[tuple[str, asyncio.Future[None]]] = []
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
 
     @asynccontextmanager
     async def taken(self, namespace: str) -> AsyncIterator[None]:
         """A place of this namespace, for as long as the block takes."""
         turn = asyncio.get_running_loop().create_future()
-        self._waiting.append((namespace, turn))
+        self._waiting.setdefault(namespace, deque()).append(turn)
         self._give()
         try:
             await turn
@@ -67,15 +66,19 @@ class Room:
             if turn.done() and not turn.cancelled():
                 self._free += 1
                 self._has[namespace] -= 1
-            self._waiting = [waiter for waiter in self._waiting if waiter[1] is not turn]
             self._give()
 
     def _give(self) -> None:
-        while self._free and (waiting := [waiter for waiter in self._waiting if not waiter[1].done()]):
-            namespace, turn = min(waiting, key=lambda waiter: self._has[waiter[0]])
-            self._free -= 1
-            self._has[namespace] += 1
-            turn.set_result(None)
+        while self._free and self._waiting:
+            namespace = min(self._waiting, key=self._has.__getitem__)
+            turns = self._waiting.pop(namespace)
+            turn = turns.popleft()
+            if turns:
+                self._waiting[namespace] = turns  # behind all others
+            if not turn.done():  # cancelled
+                self._free -= 1
+                self._has[namespace] += 1
+                turn.set_result(None)
 
 
 @dataclass
@@ -94,18 +97,21 @@ class PlanProcesses:
     def __post_init__(self) -> None:
         self._room = Room(plans_at_once(self.limit))
 
-    async def answer(self, work: Work, namespace: str = "") -> str:
+    async def answer(self, ready: Callable[[], Awaitable[Work]], namespace: str = "") -> str:
         """The answer as JSON of a status. Raises BrokenProcessPool where the process ended by itself.
 
-        `namespace` is the plan's: where there is no room, those of one take turns with those of another.
+        `namespace` is the plan's: where there is no room, those of one take turns with those of another. Its work is
+        made `ready` once it has a place: nothing that waits holds any.
         """
         async with self._room.taken(namespace):
+            work = await ready()
+            longest = await asyncio.to_thread(self.seconds, work)
             # Not forked: a fork of a process with sockets and threads inherits their locks.
             pool = ProcessPoolExecutor(1, get_context("spawn"), bound_memory, (self.limit is not None,))
             self._running.add(pool)
             try:
                 asked = asyncio.get_running_loop().run_in_executor(pool, answered, self.solve, work)
-                return await asyncio.wait_for(asked, self.seconds(work))
+                return await asyncio.wait_for(asked, longest)
             except TimeoutError:
                 return unsolved("TimedOut", MOST_SECONDS)
             finally:

@@ -1,7 +1,5 @@
 """The device under Transformer Engine: its stream and clock, CUDA graphs, the profiler, memory."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -62,7 +60,7 @@ class Engine(Protocol):
     def allocated_bytes(self) -> int:
         """What tensors take now."""
 
-    def peaks(self) -> Peaks:
+    def peaks(self) -> "Peaks":
         """The highest since `forget_peaks`."""
 
     def forget_peaks(self) -> None:

@@ -4,8 +4,6 @@ A graph is accepted only when what must change from replay to replay does: delay
 where they are rounded at random. A capture that bakes either in would be faster than training is.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -95,7 +93,7 @@ class Program:
             self.once()
         self.engine.synchronize()
 
-    def capture(self, check: Callable[[Program], ReplayEvidence]) -> None:
+    def capture(self, check: "Callable[[Program], ReplayEvidence]") -> None:
         """Tries to make graphs of all regions; leaves the program eager, with the reason, where that is not right."""
         eager = dict(self._run)
         try:

@@ -1,7 +1,5 @@
 """What the device and its software are, as the result names them."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from importlib import metadata
@@ -41,11 +39,7 @@ def library_versions() -> dict[str, str]:
 
 def device_of(te_version: str, product: str, uuid: str, memory_bytes: int, reading: nvml.GpuReadings) -> Device:
     """The device. Without NVML's word on it, what CUDA says."""
-    versions = {
-        "torch": torch.__version__,
-        "cuda": torch.version.cuda,
-        "transformer_engine": te_version,
-    }
+    versions = {"torch": torch.__version__, "cuda": torch.version.cuda, "transformer_engine": te_version}
     stack = digest(versions | library_versions(), 16)
     software = Software(agent=__version__, **versions, driver=reading.driver, stack_hash=stack)
     seen = next((gpu for gpu in reading.gpus if gpu.uuid.removeprefix("GPU-") == uuid), None)

@@ -6,8 +6,6 @@ the router's weights as Transformer Engine puts them back by index: that kernel 
 are compiled by Triton at run time.
 """
 
-from __future__ import annotations
-
 from itertools import accumulate
 from typing import Any
 

@@ -4,8 +4,6 @@ BF16 operands and FP32 scores forward, both gradients in FP32 (RouterGatingLinea
 moe/moe_utils.py). In FP32 forward the product would run without tensor cores, which no job does.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -5,8 +5,6 @@ attention with heads of different widths for keys and values. A head's rotary pa
 rotates it in place of the whole head; the order of a head's columns means nothing for random weights.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Transformer Engine's modules as the tiers use them: linear and transformer layers, and which recipe holds where."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -266,8 +264,9 @@ def stack(
     attention_recipe: Any | None,
     device: torch.device,
 ) -> Stack:
-    """Layers of their own, in `recipe`; with scope `mlp` the attention keeps `attention_recipe`."""
+    """Layers of their own, in `recipe`; with scope `mlp` the attention keeps `attention_recipe`, but of bf16."""
     layers = tuple(transformer_layer(api, plan, recipe, device) for plan in plans)
+    attention_recipe = attention_recipe if te_recipe else None
     if scope == "mlp":
         for layer in layers:
             keep_attention(api, layer, attention_recipe)

@@ -4,8 +4,6 @@
 2.20): on a stream of one's own that sort races the router, and a CUDA graph does not hold it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

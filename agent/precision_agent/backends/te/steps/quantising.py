@@ -1,7 +1,5 @@
 """The quantising modules of a variant's layers: are their quantizers the recipe's, do delayed scales move."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

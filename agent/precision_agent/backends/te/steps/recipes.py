@@ -1,7 +1,5 @@
 """What each recipe is in Transformer Engine: its class and arguments, its quantizers, and the flags they must show."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal

@@ -6,8 +6,6 @@ the others; without `is_first_microbatch` it adds for ever (module/linear.py, 2.
 `decoupled_grad` then, of one type for all. `separate`: autograd adds BF16 gradients in kernels of their own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

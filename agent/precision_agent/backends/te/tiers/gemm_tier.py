@@ -4,8 +4,6 @@ One unit is one layer in one variant: forward, data gradient (with the quantisat
 gradient are three regions of its program, so that one loop gives the samples of all its cases.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -40,7 +38,7 @@ def shape_of(case: GemmCase) -> LinearShape:
     return LinearShape(*case.forward, case.groups)
 
 
-def sample_of(case: GemmCase, timings: graphs.Timings, unit: Unit) -> Sample:
+def sample_of(case: GemmCase, timings: graphs.Timings, unit: "Unit") -> Sample:
     """The sample of one case out of the loop that ran all passes of its layer: seconds of a single GEMM.
 
     `autocast` is the mean micro batch of an optimizer step. Of `prequantized` it is the whole time of the micro batches
@@ -63,7 +61,7 @@ def sample_of(case: GemmCase, timings: graphs.Timings, unit: Unit) -> Sample:
     )
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Unit:
     """One layer in one variant. Owns its modules, its recipe object and its part of Transformer Engine's global state.
 

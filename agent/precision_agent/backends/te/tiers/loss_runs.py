@@ -1,7 +1,5 @@
 """Loss runs: a short, shallow model of true width learns a chain of known entropy, apart from all timing."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 from typing import Any

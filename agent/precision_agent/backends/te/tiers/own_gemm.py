@@ -5,8 +5,6 @@ timed steps so that the clock is theirs. Scales that the call would reorder firs
 version can do so; where it can't, the call takes that much longer.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from time import monotonic

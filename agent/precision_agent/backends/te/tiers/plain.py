@@ -4,8 +4,6 @@ One pair of events around all calls, a large product before the first event so t
 BF16 is a bare matmul, another code path than the recipes' linear layer. No rotation, no check of numbers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

@@ -6,8 +6,6 @@ below it, whose arguments differ by version. Block scaling multiplies a tensor s
 squares: the tool takes squares for both, which cuBLAS refuses.
 """
 
-from __future__ import annotations
-
 import importlib
 import inspect
 from collections.abc import Callable

@@ -5,8 +5,6 @@ descriptor and
 answers each with a JSON object.
 """
 
-from __future__ import annotations
-
 import gc
 import json
 import os

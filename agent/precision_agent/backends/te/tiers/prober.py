@@ -4,8 +4,6 @@ A crash or a CUDA error ends that process, so it is nobody else's: what fails wh
 once more in a fresh one, and that answer counts.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import socket

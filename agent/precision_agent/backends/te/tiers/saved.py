@@ -1,7 +1,5 @@
 """Bytes that a linear layer keeps for its backward pass: a quantised input is smaller than a BF16 one."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """What is done with a variant's model once it stands: a timed sample, a window under power."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 

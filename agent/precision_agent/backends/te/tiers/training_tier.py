@@ -5,9 +5,7 @@ recipe costs does not depend on them, and so a model of several variants fits. R
 from the forward time; communication does not happen.
 """
 
-from __future__ import annotations
-
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any
@@ -34,7 +32,7 @@ from precision_agent.backends.te.steps.modules import (
 )
 from precision_agent.backends.te.steps.quantising import delayed_scales, quantising, scales_move, wrong_modules
 from precision_agent.backends.te.steps.weight_gradients import Gradients
-from precision_agent.backends.trace import range_name
+from precision_agent.backends.trace import Launch, range_name
 from precision_agent.method.full_depth import REGIONS
 from precision_agent.protocol import PARTS, Part, RegionName, TracedPass
 from precision_api.exchange.result import Failure
@@ -138,6 +136,7 @@ class VariantModel:
     """What the layers' forward pass keeps for the backward pass."""
     pace: Mapping[RegionName, float] = field(default_factory=dict)
     stack: Stack = field(init=False)
+    eager: tuple[Launch, ...] = ()  # as a profile saw its eager steps
     _owner: Owner = field(init=False)
     _flows: dict[str, _Flow] = field(default_factory=dict)
 
@@ -210,20 +209,32 @@ class VariantModel:
         """One micro batch of the common kind, eager, region by region, told by name in the profiler's trace."""
         batch_kind = self._batch_kinds[-1][0]
         kept = replace(self._flows[batch_kind])
-        passes: dict[str, TracedPass] = dict.fromkeys(self._forwards, "forward")
-        passes |= dict.fromkeys(self._backwards, "backward")
         try:
-            with self._owner.present():
-                for region in self.program.regions:
-                    if region.batch_kind != batch_kind:
-                        continue
-                    module = "head" if region.name == "head" else ""
-                    name = range_name(passes.get(region.name, "other"), module, region.name)
-                    with self.shared.engine.annotate(name):
-                        region.work()
+            self._told_step(lambda region: region.work())
         finally:  # also of a step that failed half-way: a graph's memory stays taken
             for field_ in fields(kept):
                 setattr(self._flows[batch_kind], field_.name, getattr(kept, field_.name))
+
+    def replayed_step(self) -> None:
+        """The same micro batch as it is timed: region by region the replay of its graph, with marks between them."""
+
+        def go(region: graphs.Region) -> None:
+            self.program.go((region.name, region.batch_kind))
+            self.shared.engine.mark()
+
+        self._told_step(go)
+
+    def _told_step(self, go: Callable[[graphs.Region], None]) -> None:
+        batch_kind = self._batch_kinds[-1][0]
+        passes: dict[str, TracedPass] = dict.fromkeys(self._forwards, "forward")
+        passes |= dict.fromkeys(self._backwards, "backward")
+        with self._owner.present():
+            for region in self.program.regions:
+                if region.batch_kind != batch_kind:
+                    continue
+                module = "head" if region.name == "head" else ""
+                with self.shared.engine.annotate(range_name(passes.get(region.name, "other"), module, region.name)):
+                    go(region)
 
     @property
     def flags(self) -> dict[str, bool]:
@@ -254,7 +265,7 @@ class VariantModel:
                 "layers_forward": self._forward(batch_kind, first),
                 "head": self._head(batch_kind, first),
                 "layers_backward": self._backward(batch_kind),
-                "dense_backward": self._dense_backward(batch_kind),
+                "dense_backward": self._backward(batch_kind, dense=True),
             }
             made += [graphs.Region(name, batch_kind, works[name]) for name in self._micro]
         if self.shared.optimizer is not None:
@@ -277,17 +288,6 @@ class VariantModel:
             self.shared.x.grad = None
             flow.dense_y = stack_.through(stack_.layers[: stack_.dense], self.shared.x, first)
             flow.dense_leaf = flow.dense_y.detach().requires_grad_()
-
-        return work
-
-    def _dense_backward(self, batch_kind: str) -> Any:
-        flow = self._flows[batch_kind]
-
-        def work() -> None:
-            assert flow.dense_y is not None
-            assert flow.dense_leaf is not None
-            flow.dense_y.backward(self._gradient_of(flow.dense_leaf))
-            flow.dx = self.shared.x.grad
 
         return work
 
@@ -316,13 +316,14 @@ class VariantModel:
 
         return work
 
-    def _backward(self, batch_kind: str) -> Any:
+    def _backward(self, batch_kind: str, dense: bool = False) -> Any:
         flow = self._flows[batch_kind]
 
         def work() -> None:
-            assert flow.y is not None
-            assert flow.leaf is not None
-            flow.y.backward(self._gradient_of(flow.leaf))
+            y, leaf = (flow.dense_y, flow.dense_leaf) if dense else (flow.y, flow.leaf)
+            assert y is not None
+            assert leaf is not None
+            y.backward(self._gradient_of(leaf))
             flow.dx = self.shared.x.grad
 
         return work

@@ -1,0 +1,363 @@
+"""`precision-agent check`: may this node take work? Measures it and answers by exit code; needs no Kubernetes.
+
+Each run is a process of its own, so that a crash is a crash: what says nothing of the GPUs ends with a code that is no
+verdict.
+"""
+
+import fcntl
+import os
+import platform
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from itertools import chain
+from pathlib import Path
+from statistics import fmean, median
+from types import FrameType
+from typing import Annotated, Any
+
+import typer
+from pydantic import FiniteFloat, TypeAdapter
+
+from precision_agent.method import duration
+from precision_agent.power import nvml, preflight, throttle
+from precision_agent.run.local import names_of, plain_name
+from precision_agent.run.open import VISIBLE, chosen
+from precision_agent.run.options import BackendOption, Form, ReplayFault, ReplayScale, ReplaySeed
+from precision_agent.run.publish import TERMINATION_LOG_ENV, places, replace_file
+from precision_api.acceptance.judge import MOST_RUNS, WORST_FIRST, judge
+from precision_api.acceptance.reference import Reference, look_at, read_reference, sha256_of
+from precision_api.acceptance.values import UNHEALTHY, Look, Row, Verdict, logs, percent
+from precision_api.exchange import exits
+from precision_api.exchange.peers import watts_text
+from precision_api.exchange.request import RequestNode, canonical, digest, request_json
+from precision_api.exchange.result import MeasurementResult
+from precision_api.facts.recipes import Recipe
+
+CODES = {"Pass": 0, "Fail": exits.NOT_ACCEPTED.code, "Inconclusive": exits.UNDECIDED.code}
+NO_FIGURE = frozenset({12, 13, 14, 15, 17, 18, 19, 21})
+"""Exit codes of a run that name why there is no figure: Inconclusive. Every other one is handed on as it is."""
+DRIVER = Path("/proc/driver/nvidia/version")
+"""There where a driver is loaded, in each container too, though NVML may be broken."""
+OLD = timedelta(days=90)
+MEMORY_SECONDS, MOST_ASIDE = 24 * 3600, 64
+MOST_BYTES = 2048
+"""Of the last line: what a kubelet keeps of a log where there is no termination message."""
+MOST_FAILING = 8
+MOST_RATES_IN_ENVIRONMENT = 512
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+NODE = plain_name(os.environ.get("NODE_NAME") or platform.node())
+
+
+def check(
+    reference: Annotated[str, typer.Option(help="File with the reference, or env:NAME.")],
+    reference_sha256: Annotated[str | None, typer.Option(help="Its SHA-256: another text gives no Pass.")] = None,
+    recipes: Annotated[list[str] | None, typer.Option(help="Recipes to judge; left out, the reference's.")] = None,
+    state: Annotated[Path | None, typer.Option(help="Folder that keeps runs for 24 h: retries average.")] = None,
+    evidence: Annotated[Path | None, typer.Option(help="Folder for what a vendor asks for.")] = None,
+    shift: Annotated[float, typer.Option(help="Per cent that the fleet's last nodes lie off the reference.")] = 0.0,
+    plan: Annotated[bool, typer.Option("--plan", help="Only say how long each phase takes.")] = False,
+    form: Annotated[Form, typer.Option("--output", "-o", help="json: a line for each check.")] = Form.table,
+    accept_simulated: Annotated[bool, typer.Option(help="For trials without a GPU: replayed figures count.")] = False,
+    backend: BackendOption = "auto",
+    replay_scale: ReplayScale = 1.0,
+    replay_seed: ReplaySeed = 0,
+    replay_fault: ReplayFault = None,
+) -> None:
+    """Says whether this node may take work: exit code 0 is Pass, 30 Fail, 31 Inconclusive, every other no verdict."""
+    held, sha256 = _read(reference)
+    if reference_sha256 == "":
+        raise typer.BadParameter("it is empty, as from a variable that is not set", param_hint="--reference-sha256")
+    if plan:
+        phases = duration.phases(held.request)
+        typer.echo(duration.as_text(phases))
+        typer.echo(f"one run passes most nodes; three, the most: {MOST_RUNS * duration.total_seconds(phases):.0f} s")
+        return
+    names = names_of(recipes or ())
+    if unknown := [name for name in names if name not in held.recipes]:
+        raise typer.BadParameter(f"{unknown[0]} is none of {', '.join(held.recipes)}", param_hint="--recipes")
+    wanted = [recipe for recipe in held.recipes if recipe in names or not names]
+    seen = nvml.read()
+    driver = seen.failure is None or seen.failure.reason == "nvml_failed" or DRIVER.exists()
+    if accept_simulated and driver:
+        raise typer.BadParameter("there is a GPU's driver here: measure", param_hint="--accept-simulated")
+    if not abs(shift) < 100:
+        raise typer.BadParameter(f"{shift} is no per cent that a fleet shifts by", param_hint="--shift")
+    options = ["--backend", backend, "--replay-scale", f"{replay_scale}", "--replay-seed", f"{replay_seed}"]
+    options += ["--replay-fault", replay_fault] if replay_fault else []
+    uuids = chosen([gpu.uuid for gpu in seen.gpus], os.environ.get(VISIBLE), None)
+    memory = state and state / f"{digest([held.key, accept_simulated], 16)}.json"
+    call = Call(held, sha256, wanted, logs(shift), accept_simulated, options, memory, uuids if seen.gpus else None)
+    watts, key = [gpu.enforced_limit_watts for gpu in seen.gpus if gpu.uuid in uuids], held.peers
+    if (seen.driver, watts_text(round(sum(filter(None, watts))))) == (key.driver, key.limit_watts):
+        call.shown = {"gpus": uuids, "watts": watts, "driver": seen.driver, "stackHash": key.software}
+    with ExitStack() as end:
+        verdict = call.refused(reference_sha256) or (state and _held(state, end)) or call.decided()
+    _say_all(call, verdict, evidence, form)
+    raise typer.Exit(CODES[verdict.outcome])
+
+
+def _held(folder: Path, end: ExitStack) -> Verdict | None:
+    """Holds the folder of kept runs until the end; the verdict where another check does: it would lose these runs."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        end.callback(os.close, lock := os.open(folder, os.O_RDONLY))
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:  # of a folder that can't be made the writing tells
+        if isinstance(error, BlockingIOError):
+            typer.echo(f"precision-agent: another check uses {folder}: check again when it has ended", err=True)
+            return Verdict("Inconclusive", "CheckRunning")
+    return None
+
+
+def _read(source: str) -> tuple[Reference, str]:
+    """The reference and its SHA-256, from a file or the environment."""
+    name = source.removeprefix("env:")
+    try:
+        text = Path(source).read_text(encoding="utf-8") if name == source else os.environ[name]
+        held = read_reference(text)
+        datetime.fromisoformat(held.made_at).astimezone()
+    except (OSError, KeyError, ValueError) as error:
+        raise typer.BadParameter(f"{source}: {error}"[:1024], param_hint="--reference") from None
+    rates = sum(len(speeds) for node in held.nodes.values() for speeds in node.speeds.values())
+    if name != source and rates > MOST_RATES_IN_ENVIRONMENT:
+        message = f"{rates} rates: an environment holds {MOST_RATES_IN_ENVIRONMENT}; mount a file"
+        raise typer.BadParameter(message, param_hint="--reference")
+    return held, sha256_of(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A run that counts."""
+
+    at: FiniteFloat
+    """When it ended, seconds since 1970."""
+    speeds: dict[str, dict[str, FiniteFloat]]
+    """By recipe and how it ran, then by GPU: 100 ln(tokens/s)."""
+
+
+Windows = dict[tuple[Recipe, str], list[tuple[float, float]]]
+"""By recipe and GPU the runs that count, each GPU its own: the median of the node's GPUs, and how far off it it was."""
+
+
+@dataclass
+class Call:
+    """One call: what is asked for, and the runs that it made."""
+
+    reference: Reference
+    sha256: str
+    recipes: Sequence[Recipe]
+    shift: float
+    simulated: bool
+    options: Sequence[str]
+    memory: Path | None
+    uuids: Sequence[str] | None = None
+    """The GPUs to measure; None where NVML shows none."""
+    shown: dict[str, Any] = field(default_factory=dict)
+    """Of GPUs under the reference's key: what a verdict is repeated with."""
+    subject: dict[str, Any] = field(default_factory=dict)
+    """Of the last line: what it is about."""
+    memoryless: bool = False
+    aside: list[Kept] = field(default_factory=list)
+    """Runs that count by another clock alone: this one may be wrong."""
+    results: list[MeasurementResult] = field(default_factory=list)
+    process: subprocess.Popen[bytes] | None = None
+    terminated: bool = False
+
+    def refused(self, sha256: str | None) -> Verdict | None:
+        """Why nothing has to be measured to see that there is no answer."""
+        if sha256 is not None and sha256 != self.sha256:
+            return Verdict("Inconclusive", "ReferenceReplaced")
+        if datetime.now(UTC) - datetime.fromisoformat(self.reference.made_at).astimezone() > OLD:
+            return Verdict("Inconclusive", "ReferenceTooOld")
+        other = self.uuids is not None and len(self.uuids) != self.reference.request.node.gpus
+        return Verdict("Inconclusive", "OtherGPUs") if other else None
+
+    def decided(self) -> Verdict:
+        """The verdict on kept and new runs. What did not pass in three runs is repeated: a retry does not fish."""
+        rows, looks = self.remembered(), list[Look]()
+        verdict, count = self._judged(self._counting(rows), {*self.shown.get("gpus", ())}, {})
+        if verdict.outcome != "Pass" and count >= MOST_RUNS:
+            self.subject = self.shown
+            return verdict
+        for number in range(1, MOST_RUNS + 1):
+            if isinstance(look := self.look(number), Verdict):
+                return look
+            looks.append(look)
+            speeds = {self._kind(r): dict(of) for r, of in look.speeds.items() if r not in look.troubles}
+            if speeds and not look.throttled:  # what says nothing of the GPUs is not held against them later
+                rows = [*rows, Kept(time.time(), speeds)]
+                self.remember(rows)
+            before, count = self._judged(self._counting(rows), {*chain(*speeds.values())}, look.troubles)
+            both = [before] * bool(count) + [self._judge(looks)]  # old runs don't hide a new fault
+            verdict = min(both, key=lambda judged: WORST_FIRST.index(judged.outcome))
+            if not verdict.again or self.terminated:
+                break
+        return verdict
+
+    def _kind(self, recipe: Recipe) -> str:
+        golden = self.reference.recipes[recipe]
+        return f"{recipe}/{golden.kernels}/{golden.last_layers_bf16}"
+
+    def _counting(self, rows: Sequence[Kept]) -> Windows:
+        """The first three runs of each GPU since its node last passed with them; later ones change nothing."""
+        windows, gpus = Windows(), set[str]()
+        for row in rows:
+            checks = self._judged(windows, gpus, {})[0].rows
+            passed = {check.recipe for check in checks} - {check.recipe for check in checks if check.outcome != "Pass"}
+            windows = {of: runs for of, runs in windows.items() if of[0] not in passed or of[1] not in gpus}
+            gpus = {*chain(*row.speeds.values())}
+            for recipe in self.recipes:
+                speeds = row.speeds.get(self._kind(recipe), {})
+                for gpu, speed in speeds.items():
+                    level = median(speeds.values())
+                    windows[recipe, gpu] = [*windows.get((recipe, gpu), ()), (level, speed - level)][:MOST_RUNS]
+        return windows
+
+    def _judge(self, looks: Sequence[Look]) -> Verdict:
+        return judge(self.reference.recipes, looks, self.recipes, shift=self.shift)
+
+    def _judged(self, kept: Windows, gpus: set[str], troubles: Mapping[Recipe, str]) -> tuple[Verdict, int]:
+        """The verdict by the recipes without trouble in the last run, and how many runs it rests on."""
+        runs = {(r, gpu): kept.get((r, gpu), []) for r in self.recipes if r not in troubles for gpu in gpus}
+        means = dict[Recipe, dict[str, float]]()
+        for recipe in {recipe for recipe, _ in runs if all(runs[recipe, gpu] for gpu in gpus)}:
+            level = fmean(fmean(middle for middle, _ in runs[recipe, gpu]) for gpu in gpus)
+            means[recipe] = {gpu: level + fmean(off for _, off in runs[recipe, gpu]) for gpu in gpus}
+        look = Look(means, troubles)
+        failing = [(row.recipe, row.gpu) for row in self._judge([look]).rows if row.outcome == "Fail"]
+        least = [min(len(runs[r, gpu]) for gpu in ([whom] if whom else gpus)) for r, whom in failing]
+        count = max(least or [min(map(len, runs.values()), default=0)])
+        return self._judge([look] * max(count, 1)), count
+
+    def _end(self, number: int, frame: FrameType | None) -> None:
+        """Hands SIGTERM on: the run ends with what is complete, and no other one begins."""
+        self.terminated = True
+        if self.process is not None:
+            self.process.terminate()
+
+    def look(self, number: int) -> Look | Verdict:
+        """One more run as the decision reads it, or the verdict of one without a result or of a GPU that it broke."""
+        signal.signal(signal.SIGTERM, self._end)
+        if isinstance(measured := self._run(number), Verdict):
+            return measured
+        self.results.append(measured)
+        gpus = [gpu.uuid for gpu in measured.gpus]
+        self.subject = {"gpus": gpus, "watts": [gpu.enforced_limit_watts for gpu in measured.gpus]}
+        self.subject |= {"driver": measured.software.driver, "stackHash": measured.software.stack_hash}
+        health = preflight.read_health(self.uuids or gpus) if self.uuids or nvml.read().gpus else ()
+        if ill := [it.reason for it in preflight.findings(health) if it.exit == exits.GPU_UNHEALTHY]:
+            return self._unhealthy(" ".join(ill))
+        look = look_at(measured, self.reference, self.simulated)
+        hot = any((gpu.clock_reasons or 0) & throttle.MARKING_BITS for gpu in health)
+        other = {*gpus} != {*(self.uuids or gpus)}
+        odd = {
+            r for r, of in look.speeds.items() if other or {*of} != {*gpus} or self.reference.recipes[r].is_beyond(of)
+        }
+        troubles = dict.fromkeys(odd, "NotMeasured") | dict(look.troubles)
+        return replace(look, throttled=frozenset(self.recipes) if hot else look.throttled, troubles=troubles)
+
+    def _run(self, number: int) -> MeasurementResult | Verdict:
+        """One run in a process of its own; the verdict of one without a result; exits with any code that is none."""
+        asked = self.reference.request
+        node = RequestNode(name=NODE, uid="check", product=asked.node.product, gpus=asked.node.gpus)
+        timing = asked.timing.model_copy(update={"seed": asked.timing.seed + number})
+        request = asked.model_copy(update={"node": node, "run": f"check-{number}", "timing": timing})
+        with tempfile.TemporaryDirectory(prefix="precision-check-") as folder:
+            files = [Path(folder) / name for name in ("request.json", "result.json", "message")]
+            files[0].write_text(request_json(request), encoding="utf-8")
+            options = ["--request", str(files[0]), "--output", str(files[1]), "--no-lines", *self.options]
+            command = [sys.executable, "-m", "precision_agent", "run", *options]
+            environment = os.environ | {TERMINATION_LOG_ENV: str(files[2])}
+            self.process = subprocess.Popen(command, env=environment, stdout=2)
+            code = self.process.wait()
+            if code == 0:
+                return MeasurementResult.model_validate_json(files[1].read_bytes())
+            if code not in NO_FIGURE:
+                raise typer.Exit(1 if code in CODES.values() else code if code > 0 else 128 - code)
+            said = files[2].read_text(encoding="utf-8") if files[2].exists() else ""
+        if code == exits.GPU_UNHEALTHY.code:
+            return self._unhealthy(said)
+        return Verdict("Inconclusive", exits.exit_of(code).reason)
+
+    def _unhealthy(self, said: str) -> Verdict:
+        """By the words of a preflight: a Fail where a health counter speaks."""
+        bad = next((reason for word, reason in UNHEALTHY.items() if word in said), "")
+        return Verdict("Fail", bad) if bad else Verdict("Inconclusive", exits.GPU_UNHEALTHY.reason)
+
+    def remembered(self) -> list[Kept]:
+        """The runs of the last 24 hours against references of this key; what can't be read is kept aside."""
+        try:
+            text = self.memory.read_bytes() if self.memory and self.memory.exists() else b"[]"
+            rows = TypeAdapter(list[Kept]).validate_json(text)
+        except (OSError, ValueError):
+            self.memoryless, rows, aside = True, [], f"{self.memory}.unread"
+            typer.echo(f"precision-agent: {self.memory} can't be read, no run in it counts: see {aside}", err=True)
+            with suppress(OSError):
+                os.replace(f"{self.memory}", aside)
+        now = time.time()
+        self.aside = [row for row in rows if abs(now - row.at) >= MEMORY_SECONDS][-MOST_ASIDE:]
+        self.memoryless |= any(row.at > now for row in self.aside)
+        return [row for row in rows if abs(now - row.at) < MEMORY_SECONDS]
+
+    def remember(self, rows: Sequence[Kept]) -> None:
+        """Keeps the runs that count, where there is a folder for them."""
+        self.memoryless |= self.memory is None or not _write(self.memory, [asdict(row) for row in [*self.aside, *rows]])
+
+
+def _say_all(call: Call, verdict: Verdict, evidence: Path | None, form: Form) -> None:
+    """Evidence first, for a failed Job is deleted with its log; then each check, and the verdict in the last line."""
+    rows = [_row(row) for row in verdict.rows]
+    subject: dict[str, Any] = {"node": NODE, "bootId": BOOT_ID.read_text().strip() if BOOT_ID.exists() else ""}
+    document: dict[str, Any] = {
+        "verdict": verdict.outcome,
+        "reason": verdict.reason,
+        "reference": call.sha256,
+        "subject": subject | call.subject,
+        "memoryless": call.memoryless or call.memory is None,
+        "worst": list({row["check"]: row for row in reversed(rows)}.values()),
+        "failing": [row for row in rows if row["outcome"] == "Fail"][:MOST_FAILING],
+    }
+    if evidence is not None:
+        results = [result.model_dump(mode="json", by_alias=True, exclude_none=True) for result in call.results]
+        kept = document | {"checks": rows, "results": results, "health": nvml.identities()}
+        _write(evidence / time.strftime("check-%Y%m%d-%H%M%S.json", time.gmtime()), kept)
+    while len(line := canonical(document)) > MOST_BYTES and document["failing"]:
+        document["failing"].pop()
+    if form is Form.json:
+        for row in rows:
+            typer.echo(canonical(row))
+    elif verdict.outcome != "Pass" and rows:
+        worst = verdict.rows[0]
+        whom = f"GPU {worst.gpu}" if worst.gpu else f"node {NODE}"
+        limit = f"check {worst.check} fails at {percent(-worst.limits.fail):.1f} %"
+        typer.echo(f"{whom} is {percent(worst.off):+.1f} % off with {worst.recipe}; {limit}")
+    typer.echo(line)
+    if (message := places(os.environ, None).message) is not None:
+        with suppress(OSError):  # the log has the same
+            message.write_text(line, encoding="ascii")
+
+
+def _row(row: Row) -> dict[str, Any]:
+    """A check for programs; limits are absent where the reference promises nothing."""
+    limits = {"fail": row.limits.fail, "passes": row.limits.passes}
+    rounded = {name: round(-percent(-limit), 2) for name, limit in limits.items() if abs(limit) < 1e6}
+    rounded["off"] = round(percent(row.off), 2)
+    return {"check": row.check, "recipe": row.recipe, "gpu": row.gpu, "outcome": row.outcome} | rounded
+
+
+def _write(path: Path, document: Any) -> bool:
+    """Keeps a document, and whether it did; a full disk takes no answer away."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(path, canonical(document).encode())
+        return True
+    except OSError as error:
+        typer.echo(f"precision-agent: keeping {path}: {error}", err=True)
+        return False

@@ -1,0 +1,120 @@
+"""The one decision, for agent and operator: Pass, Fail or Inconclusive of a node's runs against a reference.
+
+Each check's scale is the spread, in the reference, of the very statistic that it judges; runs average, they don't vote.
+What it errs by: `python -m benchmarks.verdict`.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import fmean, median
+
+from precision_api.acceptance.values import NO_LIMITS, Check, Golden, Limits, Look, Outcome, Row, Speeds, Verdict, kept
+from precision_api.exchange.stats import t_quantile
+from precision_api.facts.recipes import Recipe
+
+FALSE_FAIL, FALSE_PASS, PLAIN_DOUBT = 3.1e-5, 0.005, 0.025
+USUAL_DETECT, MOST_DETECT = 8.0, 16.26  # 15 %
+LEAST_GOLDEN = 8
+"""Nodes of a reference without which its check fails nobody, and that ran twice without which change is not judged."""
+MOST_RUNS, RUNS_TO_FAIL = 3, 2
+LEAST_DRIFT = 0.7
+WORST_FIRST: tuple[Outcome, ...] = ("Fail", "Inconclusive", "Pass")
+
+
+def limits(golden: Golden, check: Check, recipes: int, detect: float | None = None) -> Limits | None:
+    """Where a check fails and passes; `detect` is the deficit (per cent) that it must find, None the usual one.
+
+    None where the reference can't promise to find that deficit, or only one beyond 15 %.
+    """
+    n, others = golden.nodes, golden.gpus - 1
+    scale, freedom, chance, looks = {
+        "reference": (golden.between, n - 1.0, FALSE_FAIL * golden.gpus, 1),
+        "node": (golden.within, 0.8 * n * others, FALSE_FAIL, golden.gpus),
+        "change": (golden.change, 0.8 * golden.again * others, FALSE_FAIL, golden.gpus),
+    }[check]
+    if not scale or freedom < 1:
+        return None
+    scale *= math.sqrt(1 + 1 / n) if check == "reference" else 1
+    sure, fail = (t_quantile(freedom, tail) * scale for tail in (FALSE_PASS, chance / recipes))
+    least, clear = t_quantile(freedom, PLAIN_DOUBT / looks / recipes) * scale + sure, fail + sure
+    wanted = min(clear, max(USUAL_DETECT, least)) if detect is None else detect
+    if not least <= wanted <= MOST_DETECT:
+        return None
+    return Limits(max(fail, wanted - sure), wanted - sure, wanted, least, clear)
+
+
+def drifted(golden: Golden, shift: float, nodes: int = 20) -> bool:
+    """Whether the fleet's last nodes lie so far from the reference (per cent) that it tells of another time."""
+    return abs(shift) > max(LEAST_DRIFT, 3 * (golden.between or 0) * math.sqrt(1.57 / nodes + 1 / golden.nodes))
+
+
+def behind(speeds: Speeds) -> dict[str, float]:
+    """Each GPU's distance from the median of the node's others; of a single GPU nothing."""
+    others = {gpu: [speed for other, speed in speeds.items() if other != gpu] for gpu in speeds}
+    return {gpu: speeds[gpu] - median(rest) for gpu, rest in others.items() if rest}
+
+
+def judge(
+    reference: Mapping[Recipe, Golden], runs: Sequence[Look], recipes: Sequence[Recipe],
+    detect: Mapping[Check, float] | None = None, baselines: Mapping[Recipe, Speeds] | None = None,
+    shift: float = 0.0, unhealthy: str = "",
+) -> Verdict:  # fmt: skip
+    """The verdict on one to three runs of one boot and GPU set, in all `recipes` of the spec.
+
+    `baselines`: each GPU's `behind` at its first Pass under this key. `shift`: how far the fleet's last nodes lie from
+    the reference, per cent. `unhealthy`: the reason of a health counter, which needs no run.
+    """
+    if unhealthy:
+        return Verdict("Fail", unhealthy)
+    rows, doubts = list[Row](), list[str]()
+    counted = {recipe: kept(runs, recipe) for recipe in recipes}
+    for recipe in recipes:
+        golden, speeds = reference.get(recipe), [run.speeds[recipe] for run in runs if run.speeds.get(recipe)]
+        trouble = next((run.troubles[recipe] for run in runs if recipe in run.troubles), "")
+        whole = len(speeds) == len(runs) > 0 and all(run.keys() == speeds[0].keys() for run in speeds)
+        if golden is None or trouble or not whole or len(speeds[0]) != golden.gpus:
+            doubts.append("NoReference" if golden is None else trouble or ("OtherGPUs" if whole else "NotMeasured"))
+            continue
+        mean = {gpu: fmean(run.speeds[recipe][gpu] for run in counted[recipe]) for gpu in speeds[0]}
+        rows += _rows(golden, recipe, mean, len(recipes), detect or {}, (baselines or {}).get(recipe, {}), shift)
+    rows.sort(key=lambda row: (WORST_FIRST.index(row.outcome), row.off / row.limits.fail))
+    doubts += [row.reason for row in rows if row.reason]
+    failing = {row.recipe for row in rows if row.outcome == "Fail"}
+    hot = any(recipe in run.throttled for recipe, of in counted.items() for run in of)
+    if any(len(counted[recipe]) >= RUNS_TO_FAIL for recipe in failing):
+        return Verdict("Fail", "Throttled" if hot else "TooSlow", tuple(rows))
+    doubts += ["Throttled"] * (hot and not failing)
+    grey = any(row.outcome == "Inconclusive" and not row.reason for row in rows)
+    if not doubts and not failing and not grey:
+        return Verdict("Pass", "WithinLimits", tuple(rows))
+    again = len(runs) < MOST_RUNS and (bool(failing) or (grey and not doubts))
+    return Verdict("Inconclusive", doubts[0] if doubts else "NotYet" if again else "BetweenLimits", tuple(rows), again)
+
+
+def _rows(
+    golden: Golden, recipe: Recipe, mean: Speeds, recipes: int, detect: Mapping[Check, float], baselines: Speeds,
+    shift: float,
+) -> Iterator[Row]:  # fmt: skip
+    """The checks of one recipe; one that can't be told has a reason."""
+    steps = behind(mean)
+    of_node, of_change = limits(golden, "node", recipes, detect.get("node")), limits(golden, "change", recipes)
+    most = of_node.fail if of_node and of_change and golden.again >= LEAST_GOLDEN else -1.0  # or no first Pass
+    changes = {gpu: step - baselines[gpu] for gpu, step in steps.items() if abs(baselines.get(gpu, math.inf)) <= most}
+    checks: dict[Check, Mapping[str, float]] = {"reference": {"": median(mean.values()) - golden.level}}
+    checks |= {"node": steps} if golden.gpus >= 3 else {}
+    checks |= {"change": changes} if changes else {}
+    for check, offs in checks.items():
+        bounds = limits(golden, check, recipes, detect.get(check))
+        for gpu, off in offs.items():
+            if bounds is None:
+                yield Row(check, recipe, gpu, off, NO_LIMITS, "Inconclusive", "NotDetectable")
+                continue
+            outcome: Outcome = "Pass" if off >= -bounds.passes else "Fail" if off <= -bounds.fail else "Inconclusive"
+            reason = ""
+            if check == "reference" and drifted(golden, shift):
+                outcome, reason = "Inconclusive", "ReferenceDrifted"
+            elif check == "reference" and outcome == "Fail" and golden.nodes < LEAST_GOLDEN:
+                outcome, reason = "Inconclusive", "FewGoldenNodes"
+            elif check == "node" and outcome == "Inconclusive" and gpu in changes:
+                outcome = "Pass"  # what has a baseline needs the change's Pass instead
+            yield Row(check, recipe, gpu, off, bounds, outcome, reason)

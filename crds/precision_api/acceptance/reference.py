@@ -1,0 +1,102 @@
+"""A reference: what golden nodes did, with where it comes from; and a node's result as a decision reads it.
+
+Its identity is the SHA-256 of its text: an immutable object can be deleted and made anew under the same name.
+"""
+
+import hashlib
+import math
+from typing import Literal
+
+from pydantic import Field, ValidationError
+
+from precision_api.acceptance.values import Golden, GoldenNode, Look, Speeds
+from precision_api.exchange.peers import PeerKey, key_of
+from precision_api.exchange.request import MeasurementRequest, canonical
+from precision_api.exchange.result import Line, MeasurementResult, Provenance, RecipeResult, Verdict, Word
+from precision_api.facts.recipes import Recipe
+from precision_api.facts.schema import Record
+
+PROVED: frozenset[Verdict] = frozenset({"verified", "emulated"})
+
+
+class Reference(Record):
+    """The file. `request` repeats what was measured, on whichever node."""
+
+    schema_version: Literal["1"] = "1"
+    key: dict[Word, Line]
+    split: dict[Line, Line] = Field(default_factory=dict, description="A label and its value that its nodes have.")
+    request: MeasurementRequest
+    flops_per_token: float | None = None
+    provenance: Provenance
+    recipes: dict[Recipe, Golden] = Field(min_length=1)
+    nodes: dict[Line, GoldenNode] = Field(min_length=1)
+    left_out: dict[Line, Line] = Field(default_factory=dict, description="Nodes that are no golden ones, and why.")
+    accepted_level: Line = Field("", description="Why a level that is low, or published nowhere, was accepted.")
+    made_by: Line
+    made_at: Word
+
+    @property
+    def peers(self) -> PeerKey:
+        """With whom it may be compared."""
+        return PeerKey(**self.key)
+
+
+def text_of(reference: Reference) -> str:
+    """The file: canonical JSON in one line."""
+    return canonical(reference.model_dump(mode="json", exclude_none=False))
+
+
+def sha256_of(text: str) -> str:
+    """The identity of a reference by its text; white space around it does not count."""
+    return hashlib.sha256(text.strip().encode()).hexdigest()
+
+
+def read_reference(text: str) -> Reference:
+    """The reference in a text. ValueError, fit for the user, where it is none."""
+    try:
+        return Reference.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        raise ValueError(f"it is no reference ({'.'.join(map(str, first['loc']))}: {first['msg']})") from None
+
+
+def speeds_of(row: RecipeResult, result: MeasurementResult) -> Speeds:
+    """100 ln(tokens/s) by GPU, in the order of their UUIDs; empty where no full-depth step was measured."""
+    training = row.training
+    if training is None or training.tokens_per_second is None or training.missing:
+        return {}
+    alone = {gpu.uuid: training.tokens_per_second.value for gpu in result.gpus[:1]}
+    rates = training.tokens_per_second_by_gpu or alone
+    return {uuid: round(100 * math.log(rates[uuid]), 2) for uuid in sorted(rates) if rates[uuid] > 0}
+
+
+def trouble_of(row: RecipeResult | None, kernels: Verdict, layers: int | None) -> str:
+    """Why a recipe's figures can't be judged, though they may be sound; empty where they can."""
+    if row is None or row.availability not in ("ok", "emulated"):
+        return "NotMeasured"
+    failures = (part.failure for part in (*row.gemms, *row.sums, *((row.training,) if row.training else ())))
+    if any(failure and failure.reason == "numerical_error" for failure in failures):
+        return "NumericalError"
+    if row.verification.verdict == "fallback":
+        return "Fallback"
+    if row.verification.verdict != kernels:
+        return "Unverified"
+    return "OtherLayers" if row.last_layers_bf16 != layers else ""
+
+
+def look_at(result: MeasurementResult, reference: Reference, simulated: bool = False) -> Look:
+    """A result as the decision reads it. `simulated`: whether figures count that nobody measured."""
+    measured = result.provenance == "measured" and not result.simulated
+    general = "Partial" if result.partial else "OtherKey" if key_of(result) != reference.peers else ""
+    if not simulated and not (measured and reference.provenance == "measured"):
+        general = "Simulated"
+    rows = {row.recipe: row for row in result.recipes}
+    troubles = {
+        recipe: general or trouble_of(rows.get(recipe), golden.kernels, golden.last_layers_bf16)
+        for recipe, golden in reference.recipes.items()
+    }
+    return Look(
+        speeds={recipe: speeds_of(rows[recipe], result) for recipe, trouble in troubles.items() if not trouble},
+        troubles={recipe: trouble for recipe, trouble in troubles.items() if trouble},
+        throttled=frozenset(row.recipe for row in result.recipes if row.throttled and row.recipe in troubles),
+    )

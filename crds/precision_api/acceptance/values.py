@@ -1,0 +1,132 @@
+"""What a decision is made of: what a reference knows, what a run showed, and what follows. Plain frozen values."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+from pydantic import Field, NonNegativeInt, PositiveInt
+
+from precision_api.exchange.result import Verdict as Kernels
+from precision_api.facts.recipes import Recipe
+
+Outcome = Literal["Pass", "Fail", "Inconclusive"]
+Check = Literal["reference", "node", "change"]
+"""The node against the reference; each GPU against the node's others; each GPU against its own first Pass."""
+UNHEALTHY = {
+    "ecc_uncorrectable": "UncorrectableECC",
+    "row_remap_pending": "RowRemapPending",
+    "row_remap_failed": "RowRemapFailed",
+}
+"""Verdict's reason by the word of an agent that refused to run on a GPU."""
+Finite = Annotated[float, Field(ge=-1e6, le=1e6)]
+Scale = Annotated[float, Field(ge=0, le=1e6)]
+Speeds = Mapping[str, float]
+"""100 ln(tokens/s) by GPU (UUID): differences are what is judged, in hundredths of a natural logarithm."""
+
+
+def percent(difference: float) -> float:
+    """What people read: a difference of speeds, or a limit below 0, in per cent of what is expected (-22.7: -20.3)."""
+    return 100 * math.expm1(min(difference / 100, 9))
+
+
+def logs(per_cent: float) -> float:
+    """The difference of speeds that people know as so much per cent: `percent` the other way round."""
+    return 100 * math.log1p(max(per_cent, -99.99) / 100)
+
+
+@dataclass(frozen=True, slots=True)
+class Golden:
+    """What a reference knows of one recipe; scales in per cent, None where too few ran."""
+
+    level: Finite
+    """100 ln(tokens/s) of one GPU."""
+    between: Scale | None
+    """Standard deviation of node medians."""
+    within: Scale | None
+    """Scale of how far a GPU lies from its node's others."""
+    change: Scale | None
+    """Scale of how far that moves between two days."""
+    nodes: PositiveInt
+    again: NonNegativeInt
+    """Nodes that ran on two days."""
+    gpus: PositiveInt
+    kernels: Kernels = "verified"
+    """What they proved."""
+    last_layers_bf16: int | None = None
+
+    def is_beyond(self, speeds: Speeds) -> bool:
+        """Whether any is more than twice the level, as no GPU of the kind is."""
+        return max(speeds.values(), default=0) > self.level + 100 * math.log(2)
+
+
+@dataclass(frozen=True, slots=True)
+class GoldenNode:
+    """A node's newest measurement, and the one of another day before it: speeds by recipe in the order of its GPUs."""
+
+    gpus: tuple[str, ...]
+    speeds: Mapping[Recipe, tuple[float, ...]]
+    before: Mapping[Recipe, tuple[float, ...]] = field(default_factory=dict)
+    ended: str = ""
+    """When the newest did."""
+
+    def by_gpu(self, speeds: tuple[float, ...]) -> Speeds:
+        """Its speeds with their GPUs."""
+        return dict(zip(self.gpus, speeds, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One run: speeds by recipe, or the reason why a recipe can't be judged."""
+
+    speeds: Mapping[Recipe, Speeds]
+    troubles: Mapping[Recipe, str] = field(default_factory=dict)
+    throttled: frozenset[Recipe] = frozenset()
+    """Recipes that ran throttled, by heat or the power brake."""
+
+
+def kept(runs: Sequence[Look], recipe: Recipe) -> list[Look]:
+    """Those that count: one under heat does until a later one is cool."""
+    cool = [at for at, run in enumerate(runs) if recipe not in run.throttled]
+    return [run for at, run in enumerate(runs) if at in cool or at > max(cool, default=-1)]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Per cent below what is expected: at or beyond `fail` a check fails, up to `passes` it passes."""
+
+    fail: float
+    passes: float
+    detect: float
+    """The deficit that passes in one of 200 looks at most."""
+    least: float
+    """The smallest that the reference can promise to find."""
+    clear: float
+    """The smallest at which no healthy node is left undecided."""
+
+
+NO_LIMITS = Limits(math.inf, -math.inf, math.inf, math.inf, math.inf)
+"""Of a check that the reference can't promise anything by."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One check of one recipe, of one GPU (empty: of the node): per cent off, its limits, its outcome."""
+
+    check: Check
+    recipe: Recipe
+    gpu: str
+    off: float
+    limits: Limits
+    outcome: Outcome
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The answer on a node, its rows the worst first; `again`: one more run of the same timing may end the doubt."""
+
+    outcome: Outcome
+    reason: str
+    rows: tuple[Row, ...] = ()
+    again: bool = False

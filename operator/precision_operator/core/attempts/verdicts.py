@@ -1,0 +1,131 @@
+"""When the verdict on a node is due: what it hangs on beside its own result, and what a report's was decided from."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cached_property
+from heapq import nlargest
+from statistics import median
+
+from precision_api.acceptance.judge import LEAST_GOLDEN, drifted
+from precision_api.acceptance.reference import Reference
+from precision_api.acceptance.values import UNHEALTHY, logs
+from precision_api.exchange.request import digest
+from precision_api.facts.recipes import Recipe
+from precision_api.kinds.profile import Acceptance, ProfileSpec
+from precision_api.kinds.report import AcceptanceSubject, ReportAcceptance, ReportAttempt, ReportRun, ReportStatus
+from precision_operator.core.observe.clock import duration, format_time, parse_time
+from precision_operator.core.observe.nodes import NodeFacts, same_driver
+from precision_operator.core.observe.observed import Observed, ReportView
+
+DRIFT_NODES, DRIFT_TIME = 20, timedelta(days=14)
+HOT = "^"
+
+
+@dataclass(frozen=True)
+class Terms:
+    """All that the verdicts of one profile hang on beside a node's own result."""
+
+    asked: Acceptance
+    reference: Reference | None
+    problem: str
+    """Why there is no reference to decide by."""
+    simulated: bool
+    """Whether figures count that nobody measured."""
+    shift: float
+    """How far the fleet's last nodes lie from the reference (per cent), where that is too far; else 0."""
+
+    @property
+    def recipes(self) -> Sequence[Recipe]:
+        """Those that must pass."""
+        return self.asked.recipes or tuple(self.reference.recipes if self.reference else ())
+
+    @cached_property
+    def digest(self) -> str:
+        return digest([self.asked.model_dump(mode="json"), self.problem, self.simulated], 10)
+
+
+def terms_of(
+    spec: ProfileSpec | None, namespace: str, observed: Observed, reports: Iterable[ReportView]
+) -> Terms | None:
+    """What a profile's verdicts hang on; None where it asks for none. KeyError: its reference can't be read now."""
+    if spec is None or spec.acceptance is None:
+        return None
+    asked = spec.acceptance.reference
+    sha256, reference = observed.references[namespace, asked.name] or ("", None)
+    problem = "ReferenceReplaced" if sha256 not in ("", asked.sha256) else "" if reference else "NoReference"
+    reference = None if problem else reference
+    shift = _shift(reference, sha256, reports, observed.now) if reference else 0.0
+    return Terms(spec.acceptance, reference, problem, observed.settings.accept_simulated, shift)
+
+
+def _shift(reference: Reference, sha256: str, reports: Iterable[ReportView], now: datetime) -> float:
+    """The largest median of what the last 8 to 20 cool nodes' reference checks say, if it is too large; else 0."""
+    young, verdicts = format_time(now - DRIFT_TIME), (r.status.acceptance for r in reports if r.status is not None)
+    judged = [(v.runs, v) for v in verdicts if v and v.runs and v.reference and v.reference.sha256 == sha256]
+    rows = [(runs.ended, v) for runs, v in judged if HOT not in "".join(runs.averages[:1])]
+    last = [v.worst for at, v in nlargest(DRIFT_NODES, rows, key=lambda row: row[0]) if at > young]
+    offs = {
+        recipe: [c.off for checks in last for c in checks if (c.check, c.recipe) == ("reference", recipe)]
+        for recipe in reference.recipes
+    }
+    shifts = {r: (median(values), len(values)) for r, values in offs.items() if len(values) >= LEAST_GOLDEN}
+    far = (shift for recipe, (shift, nodes) in shifts.items() if drifted(reference.recipes[recipe], logs(shift), nodes))
+    return max(far, key=abs, default=0.0)
+
+
+def is_due(terms: Terms | None, status: ReportStatus | None, facts: NodeFacts, now: datetime) -> bool:
+    """Whether the report's verdict was decided from something else than what is so now."""
+    verdict = status.acceptance if status is not None else None
+    if terms is None or status is None:
+        return verdict is not None and verdict.verdict is not None
+    if verdict is None:
+        return status.run is not None or bool(ill(status.attempt))
+    unread = status.run is not None and (verdict.runs is None or verdict.runs.run != run_of(status.run))
+    return unread or verdict.basis != basis_of(terms, verdict, status, facts, now)
+
+
+def run_of(run: ReportRun) -> str:
+    """Which run a report's figures are of: its identity may come again."""
+    return f"{run.run} {run.finished_at}"
+
+
+def basis_of(terms: Terms, verdict: ReportAcceptance, status: ReportStatus, facts: NodeFacts, now: datetime) -> str:
+    """All that bears on a verdict beside its runs; a drift counts where it ends, or a Fail rests on the reference."""
+    accused = any(check.check == "reference" for check in verdict.failing)
+    over = expired(verdict, terms.asked, now) or (accused if terms.shift else verdict.reason == "ReferenceDrifted")
+    sick = f"{ill(status.attempt)} {unhealthy(verdict, facts)}"
+    return f"{terms.digest} {over:d} {sick} {change(verdict.subject, facts)}".rstrip()
+
+
+def expired(verdict: ReportAcceptance, asked: Acceptance, now: datetime) -> bool:
+    """Whether the newest run lies so far back that a Pass holds no more."""
+    return verdict.runs is not None and parse_time(verdict.runs.ended) + duration(asked.valid_for) <= now
+
+
+def change(subject: AcceptanceSubject | None, facts: NodeFacts) -> str:
+    """What of the subject is not as it was when it was measured, in words; empty where all is."""
+    if subject is None:
+        return ""
+    uuids, gpus = set(facts.published.uuids if facts.published is not None else ()), set(subject.gpus)
+    before, now = subject.driver, facts.driver
+    whole = "; a verdict needs spec.agent.gpus: All" * (len(gpus) == 1)
+    checks = {
+        "its boot is not known": not (subject.boot_id and facts.boot),
+        "it restarted": subject.boot_id != facts.boot,
+        "its driver changed": bool(before and now) and before != now and not same_driver(before or "", now or ""),
+        f"its GPUs changed ({facts.gpus} now, {len(gpus)} measured{whole})": bool(gpus)
+        and (facts.gpus != len(gpus) or not gpus <= (uuids or gpus)),
+    }
+    return next((words for words, holds in checks.items() if holds), "")
+
+
+def ill(attempt: ReportAttempt | None) -> str:
+    """What a health counter said to the newest attempt, as a verdict's reason; empty where none did."""
+    said = attempt.message or "" if attempt is not None and attempt.outcome == "failed" else ""
+    return next((reason for word, reason in UNHEALTHY.items() if word in said), "") if "GPUUnhealthy" in said else ""
+
+
+def unhealthy(verdict: ReportAcceptance, facts: NodeFacts) -> str:
+    """What a health counter said on the present boot; an unknown boot is like none."""
+    return (verdict.unhealthy or "") if facts.boot and facts.boot == verdict.unhealthy_boot_id else ""

@@ -1,0 +1,291 @@
+"""The verdict on a node, as its report tells it: the runs that it rests on, and the decision. Writes to no Node.
+
+docs/verdict.md
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from precision_api.acceptance.judge import MOST_RUNS, behind, judge
+from precision_api.acceptance.reference import PROVED, Reference, speeds_of, trouble_of
+from precision_api.acceptance.values import UNHEALTHY, Golden, Look, Row, Speeds, Verdict, logs, percent
+from precision_api.exchange.peers import PeerKey, key_of
+from precision_api.exchange.request import digest
+from precision_api.exchange.result import MeasurementResult
+from precision_api.facts.recipes import Recipe
+from precision_api.kinds.report import AcceptanceRuns, AcceptanceSubject, ReportAcceptance, ReportStatus
+from precision_operator.core.attempts.verdicts import HOT, Terms, basis_of, change, expired, ill, run_of, unhealthy
+from precision_operator.core.observe.clock import duration, format_time, parse_time
+from precision_operator.core.observe.nodes import NodeFacts
+from precision_operator.core.results.provenance import provenance_of
+from precision_operator.core.results.reading import read
+
+SERIES_MINUTES = 24 * 60
+"""Runs that lie further apart are not averaged."""
+MOST_LINES, MOST_KEYS, MOST_BYTES = 29, 2, 435
+"""Averages kept: those like the reference's, like the one's before, the newest other; bytes of 4 recipes and 8 GPUs."""
+PLAIN, SINCE = "verified/None", "at"
+JUDGED = PROVED | {"assumed"}
+Baselines = Mapping[Recipe, Speeds]
+Means = Mapping[Recipe, tuple[Speeds, int, bool]]
+_WORDS = {
+    "NoReference": "there is no reference {name} with all recipes that must pass: see kubectl precision reference list",
+    "ReferenceReplaced": "reference {name} has another SHA-256 than spec.acceptance.reference says",
+    "ReferenceDrifted": "the last nodes lie {shift:+.1f} % from reference {name}: make a new one",
+    "NotMeasured": "it has no figure of each GPU",
+    "Fallback": "its kernels fell back to another precision",
+    "Unverified": "nothing proves that its kernels computed in the precision",
+    "OtherLayers": "it kept other last layers in BF16 than reference {name}",
+    "NumericalError": "its results were wrong",
+    "Partial": "its run ended early",
+    "Simulated": "its figures were not measured, or those of reference {name} were not",
+    "NotYet": "another run follows",
+    "BetweenLimits": "its runs lie between Pass and Fail: measure it again tomorrow",
+    "NotDetectable": "reference {name} can't promise to find that much: name more nodes or ask for less",
+    "Throttled": "heat or the power brake held it back",
+    "Expired": "its last run lies further back than spec.acceptance.validFor: measure it again",
+}
+
+
+def with_result(
+    status: ReportStatus, result: MeasurementResult | None, terms: Terms, baselines: Baselines
+) -> ReportAcceptance:
+    """The report's verdict with its newest run added to what it rests on.
+
+    Runs of one boot within 24 hours and of one key are averaged until the average passes the reference's own limits and
+    those asked for; throttled runs until one is not throttled. A run without figures of the GPUs in a recipe adds none
+    to it. `result` is None where the full result is missing.
+    """
+    old, run = status.acceptance or ReportAcceptance(), status.run
+    assert run is not None
+    attempt = status.attempt if status.attempt is not None and status.attempt.run == run.run else None
+    boot, subject = (attempt.boot_id if attempt else None) or "", old.subject or AcceptanceSubject()
+    same = bool(subject.boot_id) and boot in ("", subject.boot_id)
+    before = old.runs if old.runs and same else AcceptanceRuns(run="")
+    subject = subject if same else AcceptanceSubject(boot_id=boot)
+    reference, golden = terms.reference, dict(terms.reference.recipes if terms.reference else {})
+    detect: dict[Any, Any] = {at: -logs(-of) for at, of in terms.asked.must_detect_percent or () if of}
+    runs = before.model_copy(update={"run": run_of(run), "number": 1 + before.number * (old.again and same)})
+    troubles = dict.fromkeys(golden, "Partial" if result is not None and result.partial else "NotMeasured")
+    if result is None or result.partial or not result.gpus or not boot:
+        return old.model_copy(update={"runs": runs.model_copy(update={"troubles": troubles}), "subject": subject})
+    now = int(parse_time(run.finished_at).timestamp()) // 60
+    sums = {key: of for key, of in _sums(before).items() if now - int(of[SINCE]) < SERIES_MINUTES}
+    gpus, pci = tuple(gpu.uuid for gpu in result.gpus), tuple(gpu.pci for gpu in result.gpus if gpu.pci)
+    ours = [_key(reference.peers, reference.provenance, of) for of in (gpus, subject.gpus)] if reference else []
+    subject = AcceptanceSubject(
+        boot_id=boot, driver=result.software.driver, gpus=gpus, pci=pci if len(pci) == len(gpus) else ()
+    )
+    key, kernels = _key(key_of(result), provenance_of(result), gpus), dict[Recipe, str]()
+    mine = sums.pop(key, {})
+    for recipe, (speeds, _, heat) in _means(reference, before, gpus).items() if key in ours else ():
+        look = Look({recipe: speeds}, {}, frozenset([recipe] * heat))
+        if all(judge(golden, [look], [recipe], of, baselines).outcome == "Pass" for of in (None, detect)):
+            closed = _name(recipe, golden[recipe])
+            mine = {name: text for name, text in mine.items() if name.removesuffix(HOT) != closed}
+    mine = mine if len(mine) > 1 else {SINCE: f"{now}"}
+    for row in result.recipes:
+        ran, speeds = f"{row.verification.verdict}/{row.last_layers_bf16}", speeds_of(row, result)
+        like = golden.get(row.recipe) if key in ours else None
+        why = trouble_of(row, row.verification.verdict, row.last_layers_bf16)
+        why = why or ("" if row.verification.verdict in JUDGED else "Unverified")
+        why = why or ("NotMeasured" if (like and like.is_beyond(speeds)) or speeds.keys() != {*gpus} else "")
+        kernels |= {} if why or ran == PLAIN else {row.recipe: ran}
+        troubles[row.recipe] = why
+        if not why:
+            name = row.recipe if ran == PLAIN else f"{row.recipe}/{ran}"
+            hot = mine.pop(name + HOT, "")
+            name, text = (name + HOT, hot) if row.throttled else (name, mine.get(name, ""))
+            count, mean = _average(text, gpus)
+            mine[name] = _text(count + 1, [(count * mean[gpu] + speeds[gpu]) / (count + 1) for gpu in sorted(gpus)])
+    sums[key] = mine
+    order = sorted(sums, key=lambda of: of not in ours)
+    lines = [" ".join([of, *map("=".join, sums[of].items())]) for of in order[:MOST_KEYS] + order[MOST_KEYS:][-1:]]
+    while len(lines) > 1 and sum(map(len, lines)) > MOST_BYTES * max(1, len(gpus) * len(result.recipes) / 32):
+        lines.pop()
+    changes = {"kernels": kernels, "troubles": {recipe: why for recipe, why in troubles.items() if why}}
+    runs = runs.model_copy(update=changes | {"averages": tuple(lines), "sums": {}})
+    ended = {"again": True, "unhealthy": None, "unhealthy_boot_id": "", "barred": False}
+    return old.model_copy(update={"runs": runs, "subject": subject} | ended)
+
+
+def unasked(verdict: ReportAcceptance | None) -> ReportAcceptance | None:
+    """What stays of a verdict for which nobody asks any more: what it rests on, for who asks again."""
+    kept = ("again", "subject", "runs", "unhealthy", "unhealthy_boot_id", "barred")
+    return verdict and ReportAcceptance().model_copy(update={name: getattr(verdict, name) for name in kept})
+
+
+def decided(
+    terms: Terms, status: ReportStatus, facts: NodeFacts, baselines: Baselines, now: datetime
+) -> ReportAcceptance:
+    """The verdict on what the report holds, by `judge`, with all that is told of it."""
+    old, attempt = status.acceptance or ReportAcceptance(), status.attempt
+    if ill(attempt) and attempt is not None:
+        boot = attempt.boot_id or old.unhealthy_boot_id
+        barred = {"barred": old.barred or not attempt.boot_id}
+        old = old.model_copy(update={"unhealthy": ill(attempt), "unhealthy_boot_id": boot} | barred)
+    changed, sick = change(old.subject, facts), unhealthy(old, facts)
+    gpus = list(old.subject.gpus if old.subject else ())
+    means = _means(terms.reference, old.runs, gpus)
+    look = _look(terms, old, means, status, facts)
+    verdict = Verdict("Inconclusive", terms.problem or ("SubjectChanged" if changed else "NotMeasured"))
+    if sick or (look and not changed):
+        golden: Mapping[Recipe, Golden] = terms.reference.recipes if terms.reference else {}
+        detect: dict[Any, Any] = {at: -logs(-of) for at, of in terms.asked.must_detect_percent or () if of}
+        asked = (terms.recipes, detect, baselines, logs(terms.shift), sick)
+        verdict = judge(golden, [look] if look else [], *asked)
+        most = max((means[row.recipe][1] for row in verdict.rows if row.outcome == "Fail"), default=1)
+        verdict = judge(golden, [look] * most, *asked) if look and most > 1 else verdict
+    counts = (means[row.recipe][1] for row in verdict.rows if row.outcome != "Pass")
+    again = old.again and verdict.again and old.runs is not None and max(old.runs.number, min(counts)) < MOST_RUNS
+    if verdict.reason == "NotYet" and not again:
+        verdict = replace(verdict, reason="BetweenLimits")
+    if verdict.outcome == "Pass" and old.barred:
+        verdict = replace(verdict, outcome="Inconclusive", reason=old.unhealthy or "")
+    if verdict.outcome == "Pass" and expired(old, terms.asked, now):
+        verdict = replace(verdict, outcome="Inconclusive", reason="Expired")
+    until = parse_time(old.runs.ended) + duration(terms.asked.valid_for) if old.runs is not None else now
+    worst = {(row.recipe, row.check): row for row in reversed(verdict.rows)}
+    failing = {row.gpu: row for row in reversed(verdict.rows) if row.outcome == "Fail"}
+    lines = {*worst.values(), *failing.values()}
+    doubted = [recipe for recipe in terms.recipes if look and look.troubles.get(recipe) == verdict.reason]
+    which = f" with {', '.join(doubted)}" if 0 < len(doubted) < len(terms.recipes) else ""
+    new = old.model_copy(
+        update={
+            "verdict": verdict.outcome,
+            "reason": verdict.reason,
+            "message": _words(terms, status, verdict, which, gpus, changed)[:1024],
+            "decided_at": format_time(now),
+            "valid_until": format_time(until) if verdict.outcome == "Pass" else None,
+            "again": again,
+            "reference": terms.asked.reference,
+            "checks": tuple(_line(row, gpus) for row in sorted(lines, key=verdict.rows.index)[:MOST_LINES]),
+        }
+    )
+    return new.model_copy(update={"basis": basis_of(terms, new, status, facts, now)})
+
+
+def _look(terms: Terms, old: ReportAcceptance, means: Means, status: ReportStatus, facts: NodeFacts) -> Look | None:
+    """The mean of the runs, as the decision reads it."""
+    reference, runs = terms.reference, old.runs
+    if reference is None or runs is None or status.run is None:
+        return None
+    general = _general(terms, reference, status, facts)
+    troubles = {
+        recipe: runs.troubles.get(recipe) or general or _kernels(runs, recipe, golden, means)
+        for recipe, golden in reference.recipes.items()
+    }
+    speeds, hot = {recipe: mean for recipe, (mean, _, _) in means.items()}, (r for r, of in means.items() if of[2])
+    return Look(speeds, {recipe: why for recipe, why in troubles.items() if why}, frozenset(hot))
+
+
+def _means(reference: Reference | None, runs: AcceptanceRuns | None, gpus: Iterable[str]) -> Means:
+    """100 ln(tokens/s) by recipe and GPU, averaged over the runs that are like the reference's; their number; heat."""
+    means: dict[Recipe, tuple[Speeds, int, bool]] = {}
+    sums = _sums(runs).get(_key(reference.peers, reference.provenance, gpus), {}) if runs and reference else {}
+    for recipe, golden in reference.recipes.items() if reference and sums else ():
+        name = _name(recipe, golden)
+        (cool, mean), (hot, hotter) = (_average(sums.get(of, ""), gpus) for of in (name, name + HOT))
+        if number := cool + hot:
+            means[recipe] = {gpu: (cool * mean[gpu] + hot * hotter[gpu]) / number for gpu in mean}, number, hot > 0
+    return means
+
+
+def _average(text: str, gpus: Iterable[str]) -> tuple[int, Speeds]:
+    """How many runs, and each GPU's mean, from `3:99034+45-12`: hundredths, of the GPU first by UUID, then steps."""
+    if not text:
+        return 0, dict.fromkeys(gpus, 0.0)
+    count, first, *steps = map(int, re.findall(r"[+-]?\d+", text))
+    return count, dict(zip(sorted(gpus), (first / 100, *((first + step) / 100 for step in steps)), strict=True))
+
+
+def _text(count: int, means: Sequence[float]) -> str:
+    first, *others = (round(100 * mean) for mean in means)
+    return f"{count}:{first}" + "".join(f"{other - first:+d}" for other in others)
+
+
+def _sums(runs: AcceptanceRuns) -> dict[str, dict[str, str]]:
+    """By key, in the order of `averages`, each average by its name, and since when; those of older reports last."""
+    lines = (line.split() for line in runs.averages)
+    sums = {key: dict(part.split("=", 1) for part in parts) for key, *parts in lines}
+    for old, text in runs.sums.items():
+        recipe, key, *hot = old.split()
+        count, *totals = map(float, text.split())
+        of = sums.setdefault(key, {SINCE: f"{int(parse_time(runs.ended).timestamp()) // 60}"})
+        of.setdefault(recipe + HOT * len(hot), _text(int(count), [total / count for total in totals]))
+    return sums
+
+
+def _key(key: PeerKey, origin: str, gpus: Iterable[str]) -> str:
+    """Under what averages are kept: what is alike in runs that are averaged, beside a recipe and how it ran."""
+    return digest([key._asdict(), origin == "measured", sorted(gpus), PLAIN], 8)
+
+
+def _name(recipe: Recipe, golden: Golden) -> str:
+    ran = f"{golden.kernels}/{golden.last_layers_bf16}"
+    return recipe if ran == PLAIN else f"{recipe}/{ran}"
+
+
+def _general(terms: Terms, reference: Reference, status: ReportStatus, facts: NodeFacts) -> str:
+    """Why nothing of the result may be compared with the reference; empty where it may."""
+    measured = status.run is not None and provenance_of(status.run) == "measured"
+    if measured != (reference.provenance == "measured") or not (measured or terms.simulated):
+        return "Simulated"
+    here = reference.split.items() <= facts.labels.items()
+    return "" if here and not _differs(status, reference) else "OtherKey"
+
+
+def _differs(status: ReportStatus, reference: Reference) -> str:
+    driver = status.software.driver if status.software is not None else None
+    return read("", "", status).peers._replace(driver=driver or "").against(reference.peers)
+
+
+def _kernels(runs: AcceptanceRuns, recipe: Recipe, golden: Golden, means: Means) -> str:
+    """Why a recipe did not run as in the reference, or has no mean; empty where all is well."""
+    ran = runs.kernels.get(recipe, PLAIN)
+    other = "OtherLayers" if ran.partition("/")[0] == golden.kernels else "Unverified"
+    usable = recipe in means and not golden.is_beyond(means[recipe][0])
+    return ("" if usable else "NotMeasured") if ran == f"{golden.kernels}/{golden.last_layers_bf16}" else other
+
+
+def _line(row: Row, gpus: list[str]) -> str:
+    limit = f"{-percent(-row.limits.fail):.2f}" if row.limits.fail < 1e6 else "-"
+    gpu = gpus.index(row.gpu) if row.gpu in gpus else "-"
+    return f"{row.recipe} {row.check} {percent(row.off):.2f} {limit} {gpu}{' Fail' * (row.outcome == 'Fail')}"
+
+
+def _words(terms: Terms, status: ReportStatus, verdict: Verdict, which: str, gpus: list[str], changed: str) -> str:
+    """What failed, by how much, against what; or which recipes can't be judged, and why."""
+    name, row = terms.asked.reference.name, verdict.rows[0] if verdict.rows else None
+    said = _WORDS.get(verdict.reason, "").format(name=name, shift=terms.shift) + which
+    if verdict.reason == "BetweenLimits" and row and row.outcome == "Fail":
+        said = "no second run within 24 hours says so: measure it again"
+    if verdict.reason == "SubjectChanged":
+        said = f"since it was measured {changed}: kubectl precision rerun NODE"
+    if verdict.reason == "OtherKey" and terms.reference is not None:
+        said = _differs(status, terms.reference) or f"it lacks the labels of reference {name}"
+    if verdict.reason in UNHEALTHY.values():
+        said = (status.attempt.message if status.attempt and ill(status.attempt) else "") or "a health counter says so"
+    if verdict.outcome == "Pass" or row is None or row.limits.fail > 1e6 or row.off >= 0 or row.outcome == "Pass":
+        return said
+    whom = f"GPU {gpus.index(row.gpu)}" if row.gpu in gpus else "the node"
+    against = {"reference": f"reference {name}", "node": "its node's others", "change": "its own first Pass"}[row.check]
+    off, limit = -percent(row.off), -percent(-row.limits.fail)
+    fails = f"{whom} is {off:.1f} % slower than {against} with {row.recipe}; {limit:.1f} % fails"
+    return f"{fails}: {said}" if said else fails
+
+
+def first_passes(terms: Terms, verdict: ReportAcceptance, baselines: Baselines) -> dict[str, dict[Recipe, float]]:
+    """First Passes by UUID and recipe, of those that were judged: how far each GPU lies from its node's others."""
+    new: dict[str, dict[Recipe, float]] = {}
+    passed = terms.recipes if verdict.verdict == "Pass" else ()
+    gpus = verdict.subject.gpus if verdict.subject else ()
+    for recipe, (speeds, _, _) in _means(terms.reference, verdict.runs, gpus).items():
+        for gpu, step in behind(speeds).items() if recipe in passed else ():
+            if gpu not in baselines.get(recipe, {}):
+                first = {other: of[gpu] for other, of in baselines.items() if gpu in of}
+                new.setdefault(gpu, first)[recipe] = round(step, 2)
+    return new

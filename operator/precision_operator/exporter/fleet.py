@@ -1,0 +1,64 @@
+"""How many nodes have a result as their profiles ask for, each node once over all profiles.
+
+Nobody names the nodes without a result, so a target that holds others of the same nodes is counted for all of them:
+one whose conditions are among theirs. Where two others overlap, the nodes that have results under both count once.
+"""
+
+import math
+import time
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from precision_operator.core.results.pool import finished_seconds
+from precision_operator.exporter.entries import Entry
+from precision_operator.exporter.families.node import GONE
+from precision_operator.exporter.reading import ProfileProgress
+
+LATE_SECONDS = 86_400
+"""Beyond the age that a profile asks for: one night that was missed is made up for in the next."""
+FleetState = Literal["current", "old", "missing"]
+
+
+@dataclass(frozen=True)
+class FleetNodes:
+    """The nodes that profiles can measure."""
+
+    eligible: int
+    results_until: tuple[float, ...]
+    """Of each node with a result, ascending: until when (seconds since 1970) it is young enough; inf where any age
+    will do, -inf where the result is out of date."""
+
+    def count(self, state: FleetState) -> int:
+        """How many are in that state now; the states add up to all of them."""
+        old = bisect_left(self.results_until, time.time())
+        current = min(len(self.results_until) - old, self.eligible)
+        counts = {"current": current, "old": min(old, self.eligible - current)}
+        return counts.get(state, self.eligible - sum(counts.values()))
+
+
+def fleet_nodes(reports: Iterable[Entry], profiles: Iterable[Entry]) -> FleetNodes:
+    """Of the newest reports and profiles. A node counts by the profile for which its result holds the longest."""
+    by_key = {entry.key: entry.campaign for entry in profiles if entry.campaign is not None}
+    until: dict[str, float] = {}
+    targets: dict[str, set[frozenset[str]]] = {}
+    for entry in reports:
+        result, campaign = entry.result, by_key.get(entry.key[:2])
+        if campaign is None or result is None or result.finished_at is None or result.stale == GONE:
+            continue
+        age = math.inf if campaign.refresh_seconds is None else campaign.refresh_seconds + LATE_SECONDS
+        limit = finished_seconds(result) + age if result.holds else -math.inf
+        until[result.node] = max(limit, until.get(result.node, limit))
+        targets.setdefault(result.node, set()).add(campaign.target)
+    return FleetNodes(_eligible(by_key.values(), targets), tuple(sorted(until.values())))
+
+
+def _eligible(campaigns: Iterable[ProfileProgress], targets: Mapping[str, set[frozenset[str]]]) -> int:
+    nodes: dict[frozenset[str], int] = {}
+    for campaign in campaigns:
+        nodes[campaign.target] = max(campaign.eligible, nodes.get(campaign.target, 0))
+    widest = [target for target in nodes if not any(other < target for other in nodes)]
+    within = {target: {wide for wide in widest if wide <= target} for target in nodes}
+    twice = sum(len(set().union(*map(within.__getitem__, there))) - 1 for there in targets.values())
+    return max([sum(map(nodes.__getitem__, widest)) - twice, *nodes.values()], default=0)

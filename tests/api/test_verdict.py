@@ -1,0 +1,278 @@
+"""The decision and the references that it is taken against: what passes, what fails, and what must do neither."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import pytest
+
+from precision_api.acceptance.create import without_itself
+from precision_api.acceptance.judge import behind, drifted, judge, limits
+from precision_api.acceptance.reference import Reference, look_at, read_reference, sha256_of, text_of
+from precision_api.acceptance.values import Golden, Look, Verdict
+from precision_api.exchange.result import MeasurementResult
+from precision_api.exchange.stats import biweight, t_quantile
+from precision_api.facts.recipes import Recipe
+from tests.support.golden_nodes import GPUS, NONE_FAILS, golden_draft, gpu_names, hot, made, measured_node, verified
+
+SEED = 1
+REFERENCE = golden_draft(SEED)
+GOLDEN = REFERENCE.recipes["bf16"]
+D_NODE, D_GPU = (limits(GOLDEN, check, 1).detect for check in ("reference", "node"))  # type: ignore[union-attr]
+PLAIN = measured_node("new", SEED)
+SLOW_GPU = measured_node("new", SEED, gpu_off=-2 * D_GPU)
+SLOW_NODE = measured_node("new", SEED, off=-2 * D_NODE)
+
+
+def verdict(*results: MeasurementResult, against: Reference = REFERENCE, **options: Any) -> Verdict:
+    looks = [look_at(found, against) for found in results]
+    return judge(against.recipes, looks, list(against.recipes), **options)
+
+
+@pytest.mark.parametrize(("df", "above", "printed"), [
+    (1, 3.1e-5, 10268.0608), (7, 0.001, 4.7853), (7, 0.005, 3.4995), (30, 0.0005, 3.6460), (120, 0.0005, 3.3735),
+    (1000, 0.005, 2.5808),
+])  # fmt: skip
+def test_quantiles_are_those_of_printed_tables(df: float, above: float, printed: float) -> None:
+    assert t_quantile(df, above) == pytest.approx(printed, rel=2e-5)
+
+
+def test_the_biweight_is_a_standard_deviation_that_outliers_hardly_move() -> None:
+    chance = Random(3)
+    normal = [chance.gauss(0, 1) for _ in range(4000)]
+    assert biweight(normal) == pytest.approx(1, abs=0.03)
+    assert biweight([*normal, *[-50.0] * 40]) == pytest.approx(1, abs=0.04)
+    assert (biweight([1.0]), biweight([1.0, 1.0, 1.0, 3.0])) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("place", "outcome", "again"),
+    [(9.0, "Pass", False), (0.0, "Pass", False), (-0.999, "Pass", False), (-1.5, "Inconclusive", True),
+     (-2.001, "Inconclusive", True)],
+)  # fmt: skip
+def test_one_run_passes_or_asks_for_another_and_never_fails(place: float, outcome: str, again: bool) -> None:
+    """`place`: a GPU at -1 is at the limit up to which it passes, at -2 at that from which it fails."""
+    least = limits(GOLDEN, "node", 1).least  # type: ignore[union-attr]
+    bounds = limits(GOLDEN, "node", 1, least)
+    assert bounds
+    off = place * bounds.passes if place > -1 else -bounds.passes + (place + 1) * (bounds.fail - bounds.passes)
+    speeds = {name: GOLDEN.level + off * (at == 0) for at, name in enumerate(gpu_names("new"))}
+    decided = judge({"bf16": GOLDEN}, [Look({"bf16": speeds})], ["bf16"], {"node": least})
+    assert (decided.outcome, decided.again) == (outcome, again)
+
+
+@pytest.mark.parametrize("reason", NONE_FAILS)
+def test_what_no_measurement_shows_neither_passes_nor_fails_however_slow(reason: str) -> None:
+    for found, mirror in ((PLAIN, "Pass"), (SLOW_NODE, "Fail")):
+        spoiled = verdict(*[NONE_FAILS[reason](found)] * 3)
+        assert (spoiled.outcome, spoiled.reason, spoiled.again) == ("Inconclusive", reason, False)
+        assert verdict(found, found).outcome == mirror
+
+
+def test_two_runs_fail_what_is_slow_and_name_the_worst_first() -> None:
+    assert (verdict(SLOW_GPU).outcome, verdict(SLOW_GPU).again) == ("Inconclusive", True)
+    failed = verdict(SLOW_GPU, SLOW_GPU)
+    assert (failed.outcome, failed.reason) == ("Fail", "TooSlow")
+    assert (failed.rows[0].check, failed.rows[0].gpu) == ("node", gpu_names("new")[0])
+    assert failed.rows[0].off == pytest.approx(-2 * D_GPU, abs=1.5)
+    assert [row.check for row in verdict(SLOW_NODE, SLOW_NODE).rows if row.outcome == "Fail"] == ["reference"]
+
+
+def test_runs_average_and_do_not_vote() -> None:
+    lucky = measured_node("new", SEED, gpu_off=1.0)
+    assert verdict(lucky, SLOW_GPU, SLOW_GPU).outcome == "Fail"
+    assert verdict(lucky, lucky, measured_node("new", SEED, gpu_off=-1.0)).outcome == "Pass"
+
+
+@pytest.mark.parametrize(("options", "found", "outcome", "reason"), [
+    ({"unhealthy": "UncorrectableECC"}, PLAIN, "Fail", "UncorrectableECC"),
+    ({"shift": -4.0}, PLAIN, "Inconclusive", "ReferenceDrifted"),
+    ({"shift": -4.0}, SLOW_NODE, "Inconclusive", "ReferenceDrifted"),
+    ({"shift": -0.6}, PLAIN, "Pass", "WithinLimits"),
+    ({"detect": {"node": 1.0}}, PLAIN, "Inconclusive", "NotDetectable"),
+    ({"detect": {"reference": 17.0}}, SLOW_NODE, "Inconclusive", "NotDetectable"),
+    ({}, hot(PLAIN), "Inconclusive", "Throttled"),
+    ({}, hot(SLOW_NODE), "Fail", "Throttled"),
+])  # fmt: skip
+def test_health_season_heat_and_wishes(
+    options: dict[str, Any], found: MeasurementResult, outcome: str, reason: str
+) -> None:
+    decided = verdict(found, found, **options)
+    assert (decided.outcome, decided.reason) == (outcome, reason)
+
+
+def test_a_pool_of_few_fails_no_node_by_its_reference_but_still_a_gpu() -> None:
+    small = golden_draft(SEED, nodes=6)
+    assert verdict(SLOW_NODE, SLOW_NODE, against=small).reason == "FewGoldenNodes"
+    assert verdict(SLOW_GPU, SLOW_GPU, against=small).outcome == "Fail"
+    assert verdict(PLAIN, against=small).outcome == "Pass"
+    two = golden_draft(SEED, nodes=2)
+    assert verdict(SLOW_NODE, SLOW_NODE, against=two).outcome == "Inconclusive"
+
+
+def test_seven_of_eight_gpus_are_no_whole_node() -> None:
+    fewer = measured_node("new", SEED, gpus=7)
+    assert verdict(fewer, fewer).reason == "OtherKey"
+    gone = {recipe: dict(list(speeds.items())[:-1]) for recipe, speeds in look_at(PLAIN, REFERENCE).speeds.items()}
+    assert judge(REFERENCE.recipes, [Look(gone)], ["bf16"]).reason == "OtherGPUs"
+    assert judge(REFERENCE.recipes, [look_at(PLAIN, REFERENCE), Look(gone)], ["bf16"]).reason == "NotMeasured"
+
+
+def test_who_has_passed_once_is_held_to_that_and_to_all_fail_limits() -> None:
+    first = golden_draft(SEED)
+    again = {f"n{at}": measured_node(f"n{at}", SEED, day=2) for at in range(8)}
+    golden, _ = made(again, {}, old=first)
+    values = golden.recipes["bf16"]
+    assert (values.again, REFERENCE.recipes["bf16"].change) == (8, None)
+    bounds, of_node = limits(values, "change", 1), limits(values, "node", 1)
+    assert bounds
+    assert of_node
+    assert bounds.detect < of_node.detect
+    level = {"bf16": dict.fromkeys(gpu_names("new"), 0.0)}
+    assert verdict(PLAIN, baselines=level).outcome == "Pass", "no change is judged of nodes that ran on one day"
+    speeds = dict.fromkeys(gpu_names("new"), values.level)
+    worn = speeds | {gpu_names("new")[0]: values.level - bounds.fail - 0.01}
+    baselines = {"bf16": behind(speeds)}
+    looks = [Look({"bf16": worn})] * 2
+    assert judge({"bf16": values}, looks, ["bf16"]).outcome == "Pass"
+    assert judge({"bf16": values}, looks, ["bf16"], baselines=baselines).outcome == "Fail"
+    assert judge({"bf16": values}, [Look({"bf16": speeds})], ["bf16"], baselines=baselines).outcome == "Pass"
+    swapped = {"bf16": {gpu: off for gpu, off in behind(speeds).items() if gpu != gpu_names("new")[0]}}
+    assert judge({"bf16": values}, looks, ["bf16"], baselines=swapped).outcome == "Pass"
+
+
+def test_the_guard_knows_another_season_and_scales_that_say_nothing_promise_nothing() -> None:
+    assert not drifted(GOLDEN, 0.69)
+    assert drifted(GOLDEN, 3 * (GOLDEN.between or 0) * math.sqrt(1.57 / 20 + 1 / 8) + 0.71)
+    assert limits(Golden(1.0, None, None, None, 1, 0, GPUS), "reference", 1) is None
+    assert limits(Golden(1.0, 0.0, 0.0, None, 8, 0, GPUS), "node", 1) is None
+
+
+OUT: Mapping[str, tuple[MeasurementResult, str]] = {
+    "replayed": (NONE_FAILS["Simulated"](PLAIN), "replayed, not measured"),
+    "hot": (hot(PLAIN), "throttled: hardware_thermal"), "partial": (NONE_FAILS["Partial"](PLAIN), "ended early"),
+    "driver": (NONE_FAILS["OtherKey"](PLAIN), "its driver is 590.10, theirs 580.95.05"),
+    "fallback": (NONE_FAILS["Fallback"](PLAIN), "bf16: Fallback"), "slow": (SLOW_NODE, "% from the median"),
+}  # fmt: skip
+
+
+def test_a_reference_leaves_out_who_is_not_golden_and_says_why() -> None:
+    sound = {f"n{at}": measured_node(f"n{at}", SEED) for at in range(8)}
+    draft, _ = made(sound | {name: found for name, (found, _) in OUT.items()}, {"n0": "by --except"})
+    assert [*draft.nodes] == [f"n{at}" for at in range(1, 8)]
+    assert draft.left_out["n0"] == "by --except"
+    for name, (_, why) in OUT.items():
+        assert why in draft.left_out[name]
+    without, _ = made({name: found for name, found in sound.items() if name != "n0"}, {})
+    assert draft.recipes == without.recipes
+    with pytest.raises(ValueError, match="no node can be in a reference: replayed: its figures are replayed"):
+        made({"replayed": OUT["replayed"][0]}, {})
+
+
+def test_a_reference_travels_as_text_and_keeps_its_name() -> None:
+    text = text_of(REFERENCE)
+    assert read_reference(text) == REFERENCE
+    assert sha256_of(f"{text}\n") == sha256_of(text) != sha256_of(text.replace("somebody", "nobody"))
+    assert len(text) < 9_000
+    for bad in ("{}", text.replace('"between":', '"between":-')):
+        with pytest.raises(ValueError, match="it is no reference"):
+            read_reference(bad)
+
+
+def test_a_reference_of_324_trays_and_four_recipes_on_two_days_fits_a_config_map_four_times() -> None:
+    recipes: tuple[Recipe, ...] = ("bf16", "fp8_current", "mxfp8", "nvfp4")
+
+    def tray(name: str, day: int) -> MeasurementResult:
+        rates = dict.fromkeys(gpu_names(name, 4), 9999.5)
+        return measured_node(name, SEED, gpus=4, day=day, recipes=tuple(verified(recipe, rates) for recipe in recipes))
+
+    first, again = ({name: tray(name, day) for name in (f"{at:034}" for at in range(324))} for day in (1, 2))
+    text = text_of(made(again, {}, old=made(first, {})[0])[0])
+    assert len(text) < 2**18
+    assert read_reference(text).recipes["nvfp4"].again == 324
+
+
+def test_a_first_rack_shows_its_one_bad_gpu_and_not_that_all_of_it_is_slow() -> None:
+    rack = {f"n{at}": measured_node(f"n{at}", SEED, gpu_off=-9.0 * (at == 3), off=-20.0) for at in range(9)}
+    judged = without_itself(made(rack, {})[1], ["bf16"])
+    assert [name for name, one in judged.items() if one.rows[0].outcome == "Fail"] == ["n3"]
+    assert judged["n3"].rows[0].gpu == gpu_names("n3")[0]
+    assert {name for name, one in judged.items() if one.outcome == "Pass"} == rack.keys() - {"n3"}
+
+
+PLAIN_GOLDEN = Golden(1000.0, between=0.5, within=0.6, change=0.3, nodes=8, again=8, gpus=8)
+
+
+@pytest.mark.parametrize(("check", "detect", "fail", "passes", "clear", "least"), [
+    ("reference", None, 3.2297, 3.2297, 5.0856, 3.1100), ("reference", 10.0, 8.1441, 8.1441, 5.0856, 3.1100),
+    ("node", None, 2.6521, 2.6521, 4.2661, 3.3358), ("node", 3.5, 2.6521, 1.8860, 4.2661, 3.3358),
+    ("change", None, 1.3261, 1.3261, 2.1331, 1.6679),
+])  # fmt: skip
+def test_limits_are_those_of_the_formulas(
+    check: Any, detect: float | None, fail: float, passes: float, clear: float, least: float
+) -> None:
+    """By hand: t(2.48e-4, 7) = 6.0899, t(0.005, 7) = 3.4995,
+    t(3.1e-5, 44.8) = 4.4202, t(0.005, 44.8) = 2.6900, t(0.003125, 44.8) = 2.8697."""
+    bounds = limits(PLAIN_GOLDEN, check, 1, detect)
+    assert bounds
+    assert [bounds.fail, bounds.passes, bounds.clear, bounds.least] == pytest.approx(
+        [fail, passes, clear, least], abs=2e-4
+    )
+
+
+def test_a_baseline_takes_the_place_of_the_node_check_where_eight_ran_twice() -> None:
+    bounds = limits(PLAIN_GOLDEN, "node", 1, 3.5)
+    assert bounds
+    speeds = dict.fromkeys(gpu_names("new"), 1000.0) | {gpu_names("new")[0]: 1000 - (bounds.passes + bounds.fail) / 2}
+    known = {"bf16": behind(speeds)}
+    for changes, outcome in (({}, "Pass"), ({"again": 7}, "Inconclusive"), ({"change": None}, "Inconclusive")):
+        golden = replace(PLAIN_GOLDEN, **changes)
+        for baselines, expected in ((known, outcome), (None, "Inconclusive")):
+            decided = judge({"bf16": golden}, [Look({"bf16": speeds})], ["bf16"], {"node": 3.5}, baselines)
+            assert (decided.outcome, decided.reason) == (expected, "WithinLimits" if expected == "Pass" else "NotYet")
+
+
+def test_a_second_run_of_the_same_day_is_no_second_day() -> None:
+    later = {f"n{at}": measured_node(f"n{at}", SEED, finished_at="2026-11-01T18:00:00Z") for at in range(8)}
+    again, _ = made(later, {}, old=REFERENCE)
+    assert (again.recipes["bf16"].again, again.nodes["n0"].ended) == (0, "2026-11-01T18:00:00Z")
+
+
+def test_a_recipe_of_few_nodes_is_in_no_reference_and_layers_in_bf16_must_be_as_many() -> None:
+    sound = {f"n{at}": measured_node(f"n{at}", SEED) for at in range(8)}
+    for name in ("n0", "n1", "n2"):
+        row = sound[name].recipes[0].model_copy(update={"recipe": "nvfp4", "last_layers_bf16": 5})
+        sound[name] = sound[name].model_copy(update={"recipes": (*sound[name].recipes, row)})
+    assert list(made(sound, {})[0].recipes) == ["bf16"]
+    other = PLAIN.recipes[0].model_copy(update={"last_layers_bf16": 5})
+    assert verdict(PLAIN.model_copy(update={"recipes": (other,)})).reason == "OtherLayers"
+
+
+def many(result: MeasurementResult, *recipes: Recipe, **changes: Any) -> MeasurementResult:
+    rows = (result.recipes[0].model_copy(update={"recipe": recipe} | changes) for recipe in recipes)
+    return result.model_copy(update={"recipes": tuple(rows)})
+
+
+def test_an_older_reference_is_added_to_by_what_ran_as_it_did_and_was_measured() -> None:
+    old = made({f"n{at}": many(measured_node(f"n{at}", SEED), "nvfp4", last_layers_bf16=5) for at in range(8)}, {})[0]
+    new = {f"m{at}": many(measured_node(f"m{at}", SEED), "nvfp4", last_layers_bf16=0) for at in range(9)}
+    both, _ = made(new, {}, old=old)
+    assert ([*both.nodes], both.left_out["m0"], both.recipes["nvfp4"].last_layers_bf16) == (
+        [f"n{at}" for at in range(8)], "nvfp4: OtherLayers", 5)  # fmt: skip
+    with pytest.raises(ValueError, match="the older reference is simulated"):
+        made({"m0": PLAIN}, {}, old=REFERENCE.model_copy(update={"provenance": "simulated"}))
+
+
+def test_no_gpu_is_golden_twice_and_some_node_has_all_recipes() -> None:
+    sound = {f"n{at}": measured_node(f"n{at}", SEED) for at in range(8)}
+    draft, _ = made(sound | {"twin": sound["n0"]}, {})
+    assert (draft.left_out.keys(), {*draft.nodes}) == ({"n0", "twin"}, sound.keys() - {"n0"})
+    renamed, _ = made({"anew": measured_node("n0", SEED, day=2)}, {}, old=REFERENCE)
+    assert {*renamed.nodes} == sound.keys() - {"n0"} | {"anew"}
+    three: tuple[Recipe, ...] = ("bf16", "fp8_current", "mxfp8")
+    for at, (name, result) in enumerate(sound.items()):
+        sound[name] = many(result, *(recipe for place, recipe in enumerate(three) if place != at % 3))
+    with pytest.raises(ValueError, match="no node has trained with all of fp8_current, mxfp8, bf16"):
+        made(sound, {})

@@ -1,0 +1,160 @@
+"""`reference`: from results to a saved reference in a dry run, a create, a show and the Job that it ends with."""
+
+import json
+
+import pytest
+import yaml
+
+from precision_api.acceptance.reference import read_reference, sha256_of
+from precision_api.exchange.result import MeasurementResult
+from precision_operator.cluster import paths
+from tests.cli.api import Api
+from tests.cli.test_report import with_detail
+from tests.cli.test_status_and_nodes import measured
+from tests.support.golden_nodes import GPUS, NONE_FAILS, gpu_names, hot, measured_node, with_verdict
+from tests.support.report_objects import fresh_no_more, profile_object
+
+SEED = 1
+COUNTS = {"matched": 12, "eligible": 12, "queued": 3, "succeeded": 9}
+
+
+def golden(api: Api, *more: MeasurementResult, preset: str = "llama3-8b", flops: float = 5e10) -> None:
+    """Eight sound nodes with their reports, and what else is told."""
+    api.profiles(profile_object(workload={"preset": preset}, status={"phase": "Running", "nodes": COUNTS}))
+    sound = [measured_node(f"n{at}", SEED, training_flops_per_token=flops) for at in range(8)]
+    api.reports(*(with_detail(api, measured(found.node), found) for found in (*sound, *more)))
+    api.hold(paths.config_maps("ml"))
+
+
+def test_four_commands_lead_to_a_job_that_names_the_reference_by_its_hash(api: Api) -> None:
+    golden(api, measured_node("bad", SEED, gpu_off=-9.0, training_flops_per_token=5e10))
+    dry = api.run("reference", "create", "gold", "--dry-run")
+    assert dry.exit_code == 0, dry.stderr
+    row = next(line for line in dry.stdout.splitlines() if line.startswith("bad"))
+    assert gpu_names("bad")[0] in row
+    assert row.endswith("would fail")
+    for words in ("check node: GPUs of a node differ by 0.3", "check change: finds nothing yet: 0 of 9 nodes ran twice",
+                  "3 nodes are not measured yet: 0.3 hours at 1 at a time", "bf16: 50 TFLOP/s per GPU"):  # fmt: skip
+        assert words in dry.stdout
+    assert (
+        "next: kubectl precision reference create gold -n ml --profile nightly --except bad --accept-level REASON"
+        in dry.stderr
+    )
+    create = ("reference", "create", "gold", "--except", "bad")
+    refused = api.run(*create)
+    assert refused.exit_code == 2
+    assert "bf16 reaches" in refused.stderr or "no rate of bf16 is published" in refused.stderr
+    made = api.run(*create, "--accept-level", "a trial")
+    assert made.exit_code == 0, made.stderr
+    assert "bad is left out: by --except" in made.stderr
+    (held,) = api.collections[paths.config_maps("ml")]
+    text = held["data"]["reference.json"]
+    assert held["immutable"] is True
+    whole, asked = yaml.safe_load_all(made.stdout)
+    job = whole["spec"]["template"]["spec"]
+    assert asked["spec"]["acceptance"] == {"reference": {"name": "gold", "sha256": sha256_of(text)}}
+    assert job["containers"][0]["args"][-1] == sha256_of(text)
+    assert job["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": GPUS}
+    assert job["volumes"][0]["configMap"]["name"] == "gold"
+    assert "by --except" in json.loads(text)["left_out"].values()
+    assert len(read_reference(text).nodes) == 8
+    shown = api.run("reference", "show", "gold")
+    assert [*yaml.safe_load_all(shown.stdout.partition("\n\n")[2])] == [whole, asked]
+    assert sha256_of(api.run("reference", "show", "gold", "-o", "json").stdout) == sha256_of(text)
+    assert sha256_of(text)[:12] in api.run("reference", "list").stdout
+    again = api.run(*create, "--accept-level", "a trial")
+    assert (again.exit_code, "there is a ConfigMap gold" in again.stderr) == (2, True)
+
+
+def test_who_is_no_golden_node_is_left_out_with_the_reason(api: Api) -> None:
+    odd = {
+        "replayed": NONE_FAILS["Simulated"](measured_node("replayed", SEED)),
+        "hot": hot(measured_node("hot", SEED)),
+        "fallback": with_verdict(measured_node("fallback", SEED), "fallback"),
+        "slow": measured_node("slow", SEED, off=-12.0),
+    }
+    golden(api, *odd.values())
+    stale = with_detail(api, measured("stale"), measured_node("stale", SEED))
+    stale["status"]["conditions"] = [fresh_no_more("DriverChanged")]
+    bare = measured("bare")
+    bare["status"]["run"].pop("detail", None)
+    api.reports(stale, bare)
+    told = api.run("reference", "create", "gold", "--dry-run").stderr
+    for node, why in (("replayed", "its figures are replayed, not measured"), ("hot", "throttled: hardware_thermal"),
+                      ("fallback", "bf16: Fallback"), ("slow", "% from the median of all with bf16"),
+                      ("stale", "stale: DriverChanged"), ("bare", "its full result is missing")):  # fmt: skip
+        assert f"note: {node} is left out: " in told
+        assert why in told.partition(f"note: {node} is left out: ")[2].partition("\n")[0]
+    assert "n0 is left out" not in told
+
+
+@pytest.mark.parametrize(("flops", "code"), [(5.5e11, 0), (4e11, 2)])
+def test_a_rack_that_is_slow_as_a_whole_shows_beside_the_published_rate(api: Api, flops: float, code: int) -> None:
+    golden(api, preset="llama3.1-405b", flops=flops)
+    done = api.run("reference", "create", "gold")
+    assert (done.exit_code, "bf16 reaches 77% of the published rate" in done.stderr) == (code, code == 2), done.stderr
+
+
+def test_another_day_is_added_to_an_older_reference(api: Api) -> None:
+    golden(api)
+    assert api.run("reference", "create", "monday", "--accept-level", "a trial").exit_code == 0
+    for at in range(8):
+        with_detail(api, measured(f"n{at}"), measured_node(f"n{at}", SEED, day=2, training_flops_per_token=5e10))
+    dry = api.run("reference", "create", "tuesday", "--with", "monday", "--dry-run")
+    assert "check change: a GPU changes from day to day by 0.3" in dry.stdout, dry.stderr
+    assert "create tuesday -n ml --profile nightly --with monday" in dry.stderr
+
+
+def test_an_older_references_nodes_stay_while_they_are_measured_anew(api: Api) -> None:
+    golden(api)
+    api.run("reference", "create", "monday", "--accept-level", "a trial")
+    for report in api.collections[paths.reports("ml")][2:]:
+        report["status"]["conditions"] = [fresh_no_more("RerunRequested")]
+    made = api.run("reference", "create", "tuesday", "--with", "monday", "--accept-level", "a trial", "--except", "n7")
+    held = {item["metadata"]["name"]: item["data"] for item in api.collections[paths.config_maps("ml")]}
+    assert [*read_reference(held["tuesday"]["reference.json"]).nodes] == [f"n{at}" for at in range(7)], made.stderr
+
+
+def test_the_request_is_that_of_the_golden_nodes_whoever_is_named_first(api: Api) -> None:
+    def also(result: MeasurementResult, recipe: str) -> MeasurementResult:
+        return result.model_copy(
+            update={"recipes": (*result.recipes, result.recipes[0].model_copy(update={"recipe": recipe}))}
+        )
+
+    trays = (also(measured_node(f"a{at}", SEED, gpus=4, product="GB200"), "nvfp4") for at in range(3))
+    cut = measured_node("c", SEED)
+    golden(api, *trays, cut, *(also(measured_node(f"h{at}", SEED), "fp8_delayed") for at in range(12)))
+    assert api.run("reference", "create", "gold", "--accept-level", "a trial").exit_code == 0
+    (held,) = api.collections[paths.config_maps("ml")]
+    asked = read_reference(held["data"]["reference.json"]).request
+    assert (asked.node.product, asked.node.gpus, asked.recipes) == ("H100", 8, ("bf16", "fp8_delayed"))
+
+
+def test_a_label_splits_a_fleet_into_references_of_their_own(api: Api) -> None:
+    golden(api)
+    for at, value in enumerate(("air", "air", None, *["water"] * 5)):
+        api.hold(paths.NODES, {"metadata": {"name": f"n{at}", "labels": {"cooling": value} if value else {}}})
+    create = ("reference", "create", "wet", "--accept-level", "a trial", "--split")
+    dry = api.run(*create, "cooling", "--dry-run").stderr
+    for words in ("n0 is left out: its cooling is air", "n2 is left out: its cooling is not", "--split cooling=water"):
+        assert words in dry
+    made = api.run(*create, "cooling")
+    assert next(yaml.safe_load_all(made.stdout))["spec"]["template"]["spec"]["nodeSelector"] == {"cooling": "water"}
+    held = read_reference(api.collections[paths.config_maps("ml")][0]["data"]["reference.json"])
+    assert ([*held.nodes], held.split) == ([f"n{at}" for at in range(3, 8)], {"cooling": "water"})
+    more = ("reference", "create", "more", "--accept-level", "a trial", "--with", "wet")
+    assert api.run(*more).exit_code == 0, "the older one's label holds"
+    assert "the older reference is split by" in api.run(*more, "--split", "cooling=air").stderr
+    assert "--split rack: no measured node" in api.run("reference", "create", "x", "--split", "rack").stderr
+
+
+@pytest.mark.parametrize(("words", "code", "told"), [
+    (("create",), 2, "name the reference"), (("show", "none"), 2, "there is no reference none"),
+    (("list",), 5, "there is no reference: make one"), (("create", "g", "--profile", "x"), 2, "there is no profile x"),
+    (("create", "g", "--accept-level", "x" * 201), 2, "one line of at most 200 characters"),
+    (("create", "g", "--except", "x"), 2, "has no report of it"), (("create", "g", "--with", "x"), 2, "no reference x"),
+])  # fmt: skip
+def test_what_is_wrong_is_told(api: Api, words: tuple[str, ...], code: int, told: str) -> None:
+    golden(api)
+    done = api.run("reference", *words)
+    assert (done.exit_code, told in done.stderr) == (code, True), done.stderr

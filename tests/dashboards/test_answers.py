@@ -1,0 +1,84 @@
+"""What is wrong with a fleet stands in the first six panels of its page: their queries, run on the exporter's text."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from precision_lab.builds.binaries import binaries
+from precision_operator.exporter.body import build
+from precision_operator.exporter.self_metrics import OwnMetrics
+from precision_operator.monitoring import rule_file
+from precision_operator.monitoring.dashboards.fleet import DASHBOARD
+from tests.dashboards.promql import chosen
+from tests.monitoring.replay import check, input_series
+from tests.monitoring.story import HOUR, Node
+from tests.support.exposition import store_of
+from tests.support.report_objects import profile_object
+
+FIRST = {panel.title: chosen(panel.queries[0].expr, DASHBOARD) for panel in DASHBOARD.panels[:6]}
+NODES = [Node(f"n{number}", rate=1 + number / 1000) for number in range(24)]
+RESULTS, WAITING = "Nodes with a current result", "What the others wait for"
+FINE = {RESULTS: 1.0, WAITING: None, "Degraded pools": 0.0, "Slow nodes": 0.0, "Silent fallbacks": 0.0}
+
+
+def fleet(nodes: Sequence[Node], phase: str = "Complete", **reasons: int) -> bytes:
+    """What the exporter says of a profile that means 24 nodes, of which these have a result."""
+    rows = [{"reason": reason, "count": count, "example": "n23"} for reason, count in reasons.items()]
+    counts = {"matched": 24, "eligible": 24, "succeeded": len(nodes), "queued": 24 - len(nodes)}
+    profile = profile_object(status={"phase": phase, "nodes": counts, "reasons": rows})
+    body, own = build(store_of(profile, *(node.report("nightly") for node in nodes)).view()), OwnMetrics(process=False)
+    own.tell(body)
+    return body.text + own.text()
+
+
+WELL = fleet(NODES)
+SLOWER = [replace(node, at=HOUR, rate=node.rate * 0.9) for node in NODES]
+OF = 'profile_namespace="ml", profile="nightly"'
+STATES: Mapping[str, tuple[bytes, Mapping[str, Any]]] = {
+    "nothing is wrong": (WELL, FINE),
+    "half is measured": (
+        fleet(NODES[:12], "Running", MaxConcurrentReached=12),
+        FINE | {RESULTS: 0.5, WAITING: {f'{{{OF}, reason="MaxConcurrentReached"}}': 12}},
+    ),
+    "one pool is slow": (fleet(SLOWER), FINE | {"Degraded pools": 1.0}),
+    "one node is slow": (fleet([*NODES[:23], replace(NODES[23], rate=0.8)]), FINE | {"Slow nodes": 1.0}),
+    "nothing can start": (
+        fleet([], "Pending", PermissionMissing=23, AgentCrashed=1),
+        dict.fromkeys(FINE)
+        | {
+            RESULTS: 0.0,
+            WAITING: {f'{{{OF}, reason="{r}"}}': n for r, n in (("PermissionMissing", 23), ("AgentCrashed", 1))},
+        },
+    ),
+    "the spec can't be measured": (fleet(NODES, "Invalid"), FINE | {WAITING: {f'{{{OF}, reason="Invalid"}}': 0}}),
+}
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_planted_state_is_a_number_or_a_row_of_the_first_six_panels(state: str, tmp_path: Path) -> None:
+    after, answers = STATES[state]
+    text = rule_file.text() + "".join(FIRST.values())
+    series = input_series([WELL if answers[RESULTS] else after, after], 20, rule_text=text)
+    queries = [
+        {
+            "expr": FIRST[title],
+            "eval_time": "38m",
+            "exp_samples": [{"labels": of, "value": n} for of, n in rows(answer)],
+        }
+        for title, answer in answers.items()
+    ]
+    assert len(FIRST) == 6
+    code, words = check(
+        binaries(["promtool"])["promtool"],
+        tmp_path,
+        [{"interval": "1m", "input_series": series, "promql_expr_test": queries}],
+    )
+    assert code == 0, words
+
+
+def rows(answer: Any) -> list[tuple[str, float]]:
+    """The samples of a panel: a number, rows by their labels, or none."""
+    return list(answer.items()) if isinstance(answer, dict) else [] if answer is None else [("{}", answer)]

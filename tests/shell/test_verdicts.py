@@ -1,0 +1,519 @@
+"""YAML in, status out: what the operator says of nodes that a profile with `acceptance` measures, and of their mirrors.
+
+Deficits are drawn from the seed.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from random import Random
+from statistics import median
+from typing import Any
+
+import pytest
+
+from precision_api.acceptance.judge import judge
+from precision_api.acceptance.reference import Reference, look_at, sha256_of, speeds_of, text_of
+from precision_api.exchange.message import Refusal
+from precision_api.exchange.result import MeasurementResult, Software, Training
+from precision_api.facts.names import ANNOTATION_RERUN, REFERENCE_FILE
+from precision_api.kinds.report import ReportAcceptance, ReportStatus
+from precision_operator.cluster import paths
+from precision_operator.core.attempts.verdicts import is_due, terms_of
+from precision_operator.core.observe.clock import format_time
+from precision_operator.core.observe.nodes import node_facts
+from tests.support.golden_nodes import (
+    NONE_FAILS,
+    golden_draft,
+    gpu_names,
+    hot,
+    made,
+    measured_node,
+    verified,
+    with_driver,
+    with_verdict,
+)
+from tests.support.node_objects import EIGHT_H100, node_object
+from tests.support.operator_in_memory import NAMESPACE, PODS, PROFILES, REPORTS, OperatorInMemory
+from tests.support.world import NOW, SETTINGS, observed, profile, report
+
+MAPS = paths.config_maps(NAMESPACE)
+NODE = "n50"
+Run = Callable[[int], MeasurementResult]
+
+
+class World:
+    """One node, a reference and a profile that asks for a verdict by it."""
+
+    def __init__(self, reference: Reference, **acceptance: Any) -> None:
+        self.loop = OperatorInMemory()
+        self.text = text_of(reference)
+        self.boot("boot-1")
+        self.save(self.text)
+        self.ask(**acceptance)
+
+    def boot(self, boot: str, gpus: int = 8, driver: str = "") -> None:
+        offered = {"nvidia.com/gpu": str(gpus)}
+        labels = EIGHT_H100 | ({"nvidia.com/cuda.driver-version.full": driver} if driver else {})
+        raw = node_object(labels, name=NODE, boot=boot, allocatable=offered, capacity={"nvidia.com/gpu": "8"})
+        self.loop.cluster._store(f"{paths.NODES}/{NODE}", raw)
+
+    def save(self, text: str) -> None:
+        self.loop.cluster._store(f"{MAPS}/h100-jan", {"metadata": {"name": "h100-jan"}, "data": {REFERENCE_FILE: text}})
+        self.loop.gatherer._references._values.clear()
+
+    def ask(self, **acceptance: Any) -> None:
+        asked = {"reference": {"name": "h100-jan", "sha256": sha256_of(self.text)}} | acceptance
+        self.loop.apply("nightly", acceptance=asked)
+
+    def rerun(self, mark: str) -> None:
+        """What `kubectl precision rerun` writes."""
+        self.loop.cluster.objects[f"{PROFILES}/nightly"]["metadata"]["annotations"] = {ANNOTATION_RERUN: mark}
+
+    async def settle(self) -> dict[str, Any]:
+        """The verdict once nothing is left to decide."""
+        for _ in range(4):
+            await self.loop.once()
+            self.loop.gatherer.forget_idle()
+        reports = [body for path, body in self.loop.cluster.objects.items() if path.startswith(f"{REPORTS}/")]
+        return dict((reports[0].get("status") or {}).get("acceptance") or {}) if reports else {}
+
+    async def measure(self, run: Run, seed: int) -> dict[str, Any]:
+        """The verdict after as many runs as it asks for."""
+        verdict, day = await self.settle(), 1
+        while self.loop.jobs():
+            self.loop.end_agent(NODE, run(seed * 10 + day))
+            verdict, day = await self.settle(), day + 1
+            self.loop.collect_garbage()
+            assert day < 5, "at most three runs"
+        return verdict | {"made": day - 1}
+
+    async def refuse(self, message: str, rerun: str = "1", reason: str = "GPUUnhealthy") -> dict[str, Any]:
+        """The verdict after the agent has refused to run."""
+        self.rerun(rerun)
+        await self.settle()
+        self.loop.end_agent(NODE)
+        (path,) = [path for path in self.loop.cluster.objects if path.startswith(f"{PODS}/")]
+        end = {"exitCode": 19, "message": Refusal(reason=reason, message=message).model_dump_json()}
+        self.loop.cluster.objects[path]["status"]["containerStatuses"][0]["state"]["terminated"] = end
+        return await self.settle()
+
+
+def deficit(seed: int) -> float:
+    return -Random(seed).uniform(9, 14)
+
+
+def sound(seed: int, **changes: Any) -> MeasurementResult:
+    return measured_node(NODE, seed // 10, day=seed % 10, **changes)
+
+
+def bad_gpu(seed: int) -> MeasurementResult:
+    return sound(seed, gpu_off=deficit(seed // 10))
+
+
+def slow(seed: int) -> MeasurementResult:
+    return sound(seed, off=deficit(seed // 10))
+
+
+def first_rack(seed: int) -> Reference:
+    """Of nine nodes, one of which has a bad GPU."""
+    rack = {f"n{at}": measured_node(f"n{at}", seed) for at in range(8)}
+    return made(rack | {NODE: measured_node(NODE, seed, gpu_off=deficit(seed))}, {})[0]
+
+
+def upgraded(stack: str, run: Run = sound) -> Run:
+    software = Software(agent="0.2.0", driver="580.95.05", stack_hash=stack)
+    return lambda seed: run(seed).model_copy(update={"software": software})
+
+
+EIGHT = golden_draft
+PASS = ("Pass", "WithinLimits", 1)
+WORLDS: dict[str, tuple[Callable[[int], Reference], Run, tuple[str, str, int], Run]] = {
+    "first rack with one bad GPU": (first_rack, bad_gpu, ("Fail", "TooSlow", 2), sound),
+    "first rack slow as a whole": (EIGHT, slow, ("Fail", "TooSlow", 2), sound),
+    "a fallback": (EIGHT, lambda seed: with_verdict(bad_gpu(seed), "fallback"), ("Inconclusive", "Fallback", 1), sound),
+    "heat on a slow node": (EIGHT, lambda seed: hot(bad_gpu(seed)), ("Fail", "Throttled", 2), sound),
+    "heat on a sound node": (EIGHT, lambda seed: hot(sound(seed)), ("Inconclusive", "Throttled", 1), sound),
+    "another driver": (EIGHT, lambda s: with_driver(bad_gpu(s), "590.1"), ("Inconclusive", "OtherKey", 1), sound),
+    "another base image": (EIGHT, upgraded("ffff"), ("Inconclusive", "OtherKey", 1), upgraded("0123456789abcdef")),
+} | {
+    reason: (EIGHT, lambda seed, change=change: change(bad_gpu(seed)), ("Inconclusive", reason, 1), sound)
+    for reason, change in NONE_FAILS.items()
+}  # fmt: skip
+"""By name: the reference, what is measured, verdict, reason and runs; and what the mirror's runs give, that passes."""
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("name", WORLDS)
+async def test_each_world_has_its_verdict_and_its_mirror_passes(name: str, seed: int) -> None:
+    reference, run, expected, mirror = WORLDS[name]
+    verdict = await World(reference(seed)).measure(run, seed)
+    assert (verdict["verdict"], verdict["reason"], verdict["made"]) == expected, verdict["message"]
+    fails = [line.split()[4] for line in verdict.get("checks", ()) if line.endswith("Fail")]
+    assert fails == ([] if expected[0] != "Fail" else ["-"] if run is slow else ["0"])
+    world = World(reference(seed))
+    passed = await world.measure(mirror, seed)
+    assert (passed["verdict"], passed["reason"], passed["made"]) == PASS
+    assert world.loop.status("nightly")["nodes"]["accepted"] == 1
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+async def test_a_slow_gpu_fails_after_two_runs_and_its_repaired_node_passes_on_its_new_boot(seed: int) -> None:
+    world, bad = World(EIGHT(seed)), bad_gpu(seed * 10 + 1)
+    failed = await world.measure(lambda _: bad, seed)
+    assert (failed["verdict"], failed["made"], failed["checks"][0][-7:]) == ("Fail", 2, " 0 Fail")
+    rates = [*(bad.recipes[0].training or Training()).tokens_per_second_by_gpu.values()]
+    off = 100 * (rates[0] / median(rates[1:]) - 1)
+    assert failed["message"].startswith(f"GPU 0 is {-off:.1f} % slower "), "per cent, not hundredths of a logarithm"
+    assert float(failed["checks"][0].split()[2]) == pytest.approx(off, abs=0.02)
+    world.boot("boot-2")
+    other = sound(seed * 10).model_copy(update={"finished_at": "2026-11-30T10:00:00Z"})
+    changed = await world.settle()
+    assert (changed["reason"], list(world.loop.jobs())) == ("SubjectChanged", [NODE]), "a known node's boot is proved"
+    assert ((await world.measure(lambda _: other, seed))["verdict"], world.loop.jobs()) == ("Pass", {})
+
+
+SPLIT = golden_draft().model_copy(update={"split": {"zone": "b"}})
+LIKE_NO_OTHER = {
+    "a pool of two": (golden_draft(nodes=2), 8, "boot-1", "NotDetectable"),
+    "7 of 8 GPUs": (golden_draft(), 7, "boot-1", "OtherKey"),
+    "another zone": (SPLIT, 8, "boot-1", "OtherKey"),
+    "a boot that nobody tells": (golden_draft(), 8, "", "SubjectChanged"),
+}
+
+
+@pytest.mark.parametrize("name", LIKE_NO_OTHER)
+async def test_a_node_that_is_like_no_golden_one_is_neither_accused_nor_passed(name: str) -> None:
+    reference, gpus, boot, reason = LIKE_NO_OTHER[name]
+    world = World(reference)
+    world.boot(boot, gpus)
+    verdict = await world.measure(lambda seed: sound(seed, off=-12, gpus=gpus), 1)
+    assert (verdict["verdict"], verdict["reason"]) == ("Inconclusive", reason), verdict["message"]
+    assert (await World(golden_draft()).measure(sound, 1))["verdict"] == "Pass", "whole, against eight of its kind"
+
+
+async def test_a_health_counter_fails_without_a_run_until_the_gpu_is_reset() -> None:
+    """What is no counter (a driver that does not answer, as in an upgrade) gives no verdict."""
+    gpu = gpu_names(NODE)[0]
+    assert (await World(EIGHT()).refuse(f"gpu_unreachable: {gpu} does not answer: Driver/library mismatch")) == {}
+    assert (await World(EIGHT()).refuse("a log has ecc_uncorrectable: in it", reason="BackendUnavailable")) == {}
+    world = World(EIGHT())
+    failed = await world.refuse(f"ecc_uncorrectable: {gpu} had 3 uncorrectable ECC errors since its last reset")
+    assert (failed["verdict"], failed["reason"]) == ("Fail", "UncorrectableECC")
+    assert gpu in failed["message"]
+    for gpus in (7, 8):  # the device plugin takes the GPU out, and somebody restarts the plugin
+        world.boot("boot-1", gpus)
+        assert (await world.settle())["verdict"] == "Fail"
+    world.rerun("it was reset")
+    assert (await world.measure(sound, 1))["verdict"] == "Pass"
+    failed = await world.refuse(f"row_remap_pending: {gpu} has a memory row whose remap waits for a reset", rerun="2")
+    assert (failed["verdict"], failed["reason"]) == ("Fail", "RowRemapPending")
+    world.boot("boot-2")
+    assert (await world.settle())["verdict"] == "Inconclusive"
+    world.loop.collect_garbage()
+    failed = await world.refuse(f"ecc_uncorrectable: {gpu} had 3 uncorrectable ECC errors", rerun="3")
+    assert (failed["verdict"], failed["subject"]["bootID"]) == ("Fail", "boot-1"), "its run is of the boot before"
+    world.loop.collect_garbage()
+    assert (await world.refuse("no torch", rerun="4", reason="BackendUnavailable"))["reason"] == "UncorrectableECC"
+    for boot, verdict in (("", "Inconclusive"), ("boot-2", "Fail"), ("boot-3", "Inconclusive"), ("boot-2", "Fail")):
+        world.boot(boot)
+        assert (await world.settle())["verdict"] == verdict, "until a run says otherwise"
+    world = World(EIGHT())
+    await world.measure(sound, 1)
+    world.boot("")
+    await world.refuse(f"ecc_uncorrectable: {gpu} had 3 uncorrectable ECC errors")
+    world.boot("boot-1")
+    world.loop.collect_garbage()
+    barred = await world.refuse("no torch", rerun="2", reason="BackendUnavailable")
+    assert (barred["verdict"], barred["reason"]) == ("Inconclusive", "UncorrectableECC"), "on which boot, nobody knows"
+    world.rerun("it was reset")
+    assert (await world.measure(sound, 2))["verdict"] == "Pass"
+
+
+async def test_figures_that_nobody_measured_pass_where_the_admin_lets_them_and_against_their_like_alone() -> None:
+    def replayed(seed: int) -> MeasurementResult:
+        return NONE_FAILS["Simulated"](sound(seed))
+
+    golden = made(
+        {f"n{at}": NONE_FAILS["Simulated"](measured_node(f"n{at}", 1)) for at in range(8)}, {}, simulated=True
+    )
+    verdicts = []
+    for reference, simulated in ((golden[0], True), (golden[0], False), (EIGHT(), True)):
+        world = World(reference)
+        world.loop.gatherer._settings = replace(SETTINGS, accept_simulated=simulated)
+        verdicts.append((await world.measure(replayed, 1))["verdict"])
+    assert verdicts == ["Pass", "Inconclusive", "Inconclusive"]
+
+
+async def test_a_grey_run_is_followed_by_two_more_at_most_that_average() -> None:
+    world = World(EIGHT(), mustDetectPercent={"reference": 5})
+    await world.settle()
+    world.loop.end_agent(NODE, sound(11, off=-3.5))
+    first = await world.settle()
+    (report,) = [body for path, body in world.loop.cluster.objects.items() if path.startswith(f"{REPORTS}/")]
+    assert (first["reason"], report["status"]["state"]) == ("NotYet", "Measured"), "its figures are not out of date"
+    world = World(EIGHT(), mustDetectPercent={"reference": 5})
+    grey = await world.measure(lambda seed: sound(seed, off=-3.5), 1)
+    assert (grey["verdict"], grey["reason"], grey["made"]) == ("Inconclusive", "BetweenLimits", 3), grey["message"]
+    assert "bf16=3:" in grey["runs"]["averages"][0]
+    world = World(EIGHT())
+    assert (await world.measure(lambda seed: sound(seed, off=-3.5), 1))["verdict"] == "Pass"
+    edited = await _edited(world, {"mustDetectPercent": {"reference": 5}})
+    assert (edited["verdict"], world.loop.jobs()) == ("Inconclusive", {}), "an edit measures nothing"
+    wide = await _edited(world, {"mustDetectPercent": {"reference": 15}})
+    assert {line.split()[3] for line in wide["checks"] if " reference " in line} == {"12.79"}, (
+        "15 is a per cent: 12.79 and what a look may err by"
+    )
+
+
+async def test_a_node_that_lies_next_to_nothing_from_the_level_passes_in_a_line_without_an_exponent() -> None:
+    reference, run = EIGHT(), sound(11)
+    level = median(speeds_of(run.recipes[0], run).values()) + 0.00003
+    golden = replace(reference.recipes["bf16"], level=level)
+    verdict = await World(reference.model_copy(update={"recipes": {"bf16": golden}})).measure(lambda _: run, 1)
+    assert (verdict["verdict"], verdict["made"]) == ("Pass", 1)
+
+
+IT = sound(12)
+ODD = {
+    **{name: NONE_FAILS[name](IT) for name in ("Fallback", "NumericalError", "Unverified", "Partial")},
+    "Unverified: unknown": with_verdict(IT, "unknown"),
+    "Throttled": hot(IT),
+    "Partial: without GPUs": NONE_FAILS["Partial"](IT.model_copy(update={"gpus": (), "recipes": ()})),
+    "OtherKey": upgraded("ffff")(12),
+    "OtherLayers": sound(12, recipes=(IT.recipes[0].model_copy(update={"last_layers_bf16": 5}),)),
+    "SubjectChanged": sound(12, gpus=7),
+    "NotMeasured": sound(12, recipes=(verified("bf16", dict.fromkeys(gpu_names(NODE), 1e5)),)),
+    "TooSlow: slots": IT.model_copy(update={"gpus": tuple(it.model_copy(update={"pci": it.uuid}) for it in IT.gpus)}),
+    "TooSlow: another order": IT.model_copy(update={"gpus": IT.gpus[::-1]}),
+}
+"""Runs that are unlike the others, each by the reason of the verdict on it."""
+
+
+@pytest.mark.parametrize("odd", ODD)
+async def test_no_run_that_is_unlike_the_others_throws_a_failing_one_out_of_the_average(odd: str) -> None:
+    runs, world = [bad_gpu(11), ODD[odd], sound(13)], World(EIGHT())
+    verdict = await world.measure(lambda seed: runs[seed % 10 - 1], 1)
+    assert (verdict["reason"], verdict["made"]) == (odd.partition(":")[0], 2)
+    world.rerun("again")
+    assert (await world.measure(sound, 1))["verdict"] == "Fail", "the average of the first and the third"
+
+
+@pytest.mark.parametrize("older", [False, True])
+async def test_a_fail_outlives_a_time_in_which_nobody_asks_and_a_run_of_an_unknown_boot(older: bool) -> None:
+    """`older`: as an operator wrote it that kept sums."""
+    world = World(EIGHT())
+    failed = await world.measure(bad_gpu, 1)
+    if older:
+        (path,) = [path for path in world.loop.cluster.objects if path.startswith(f"{REPORTS}/")]
+        runs = (body := world.loop.cluster.objects[path])["status"]["acceptance"]["runs"]
+        runs |= {"sums": {f"bf16 {runs.pop('averages')[0][:8]}": f"2 1360.5{' 1382.6' * 7}"}}
+        world.loop.cluster._store(path, body)
+    world.loop.apply("nightly")
+    assert "verdict" not in await world.settle()
+    again = await _edited(world, {})
+    assert (again["verdict"], again["checks"] == failed["checks"], world.loop.jobs()) == ("Fail", not older, {})
+    for boot, verdict in (("", "Inconclusive"), ("boot-1", "Fail")):
+        world.boot(boot)
+        world.rerun(f"boot {boot}")
+        assert (await world.measure(sound, 1))["verdict"] == verdict
+
+
+def two(result: MeasurementResult) -> MeasurementResult:
+    """With another recipe as fast."""
+    other = result.recipes[0].model_copy(update={"recipe": "fp8_current"})
+    return result.model_copy(update={"recipes": (*result.recipes, other)})
+
+
+@pytest.mark.parametrize(("bad", "reason"), [(3, "BetweenLimits"), (2, "WithinLimits")])
+async def test_runs_that_lie_a_day_apart_are_not_averaged_and_no_more_than_three_follow(bad: int, reason: str) -> None:
+    world, run = World(EIGHT()), 0
+
+    def later(seed: int) -> MeasurementResult:
+        nonlocal run
+        run, late = run + 1, timedelta(hours=25 * run)
+        world.loop.actor._now = lambda: datetime.now(UTC) + late
+        return bad_gpu(seed) if run <= bad else sound(seed)
+
+    verdict = await world.measure(later, 1)
+    assert (verdict["reason"], run) == (reason, 3), "each was a first run"
+    assert bad < 3 or verdict["message"].endswith("no second run within 24 hours says so: measure it again")
+
+
+def fallen(seed: int) -> MeasurementResult:
+    return with_verdict(sound(seed), "fallback")
+
+
+def faint(seed: int) -> MeasurementResult:
+    return sound(seed, gpu_off=-4)
+
+
+def of_two(bf16: Run, fp8: Run) -> Run:
+    return lambda seed: two(bf16(seed)).model_copy(update={"recipes": bf16(seed).recipes + two(fp8(seed)).recipes[1:]})
+
+
+def reference_of(run: Run, stack: str = "0123456789abcdef") -> Reference:
+    software = Software(agent="0.1.0", driver="580.95.05", stack_hash=stack)
+    return made({f"n{at}": two(measured_node(f"n{at}", 1, software=software)) for at in range(8)}, {})[0]
+
+
+ONE, LOOSE = {"recipes": ["bf16"]}, {"recipes": ["bf16"], "mustDetectPercent": {"node": 15}}
+BAD, GOOD, OTHER = of_two(bad_gpu, bad_gpu), of_two(sound, sound), upgraded("ffff")
+STEPS: dict[str, list[tuple[Any, str]]] = {
+    "a later fault": [(GOOD, "WithinLimits 1"), (of_two(faint, sound), "TooSlow 2"), (GOOD, "TooSlow 1")],
+    "a Pass of some recipes": [(of_two(sound, bad_gpu), "TooSlow 2"), (ONE, "WithinLimits 0"), (GOOD, "WithinLimits 1"),
+                               ({}, "TooSlow 0")],
+    "other image and back": [(BAD, "TooSlow 2"), (reference_of(GOOD, "ffff"), "OtherKey 0"),
+                             (lambda seed: two(OTHER(seed)), "WithinLimits 1"), (reference_of(GOOD), "OtherKey 0"),
+                             (GOOD, "TooSlow 1")],
+    "other image, as bad": [(BAD, "TooSlow 2"), (BAD, "TooSlow 1"), (reference_of(GOOD, "ffff"), "OtherKey 0"),
+                            (lambda seed: two(upgraded("ffff", bad_gpu)(seed)), "TooSlow 2")],
+    "a limit loosened for a while": [(ONE, " 0"), (of_two(faint, sound), "TooSlow 2"), (LOOSE, "WithinLimits 0"),
+                                     (GOOD, "WithinLimits 1"), (ONE, "TooSlow 0")],
+    "another recipe's trouble": [(of_two(bad_gpu, fallen), "TooSlow 2")],
+    "runs without a say": [(of_two(fallen, sound), "Fallback 1")] * 3 + [(BAD, "TooSlow 2")],
+    "heat of a recipe that nobody judges": [(ONE, " 0"), (lambda seed: hot(GOOD(seed)), "Throttled 1"),
+                                            (of_two(sound, fallen), "WithinLimits 1"),
+                                            (of_two(bad_gpu, fallen), "TooSlow 2")],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", STEPS)
+async def test_no_edit_no_other_run_and_no_later_pass_forgets_what_a_gpu_did(name: str) -> None:
+    """Each step's reason, and how many runs it took: an edit, another reference, or a rerun."""
+    world = World(reference_of(GOOD))
+    for at, (step, expected) in enumerate(STEPS[name]):
+        if isinstance(step, Reference):
+            world.text = text_of(step)
+            world.save(world.text)
+        if callable(step) and not world.loop.jobs():
+            world.rerun(f"{at}")
+        elif not callable(step):
+            world.ask(**(step if isinstance(step, dict) else {}))
+        verdict = await (world.measure(step, at + 1) if callable(step) else world.settle())
+        assert f"{verdict.get('reason', '')} {verdict.get('made', 0)}" == expected, (at, verdict)
+
+
+def hot_bad(seed: int) -> MeasurementResult:
+    return hot(bad_gpu(seed))
+
+
+@pytest.mark.parametrize(("runs", "verdict"), [
+    ([bad_gpu, hot_bad], "Fail Throttled"), ([hot_bad, sound], "Pass WithinLimits"),
+    ([hot_bad, bad_gpu, bad_gpu], "Fail TooSlow"), ([bad_gpu, lambda seed: hot(sound(seed))], "Fail Throttled"),
+    ([hot_bad, bad_gpu, sound], "Fail TooSlow"),
+])  # fmt: skip
+async def test_heat_is_judged_by_the_operator_as_by_check(runs: list[Run], verdict: str) -> None:
+    reference, made = EIGHT(), [run(11 + at) for at, run in enumerate(runs)]
+    status = await World(reference).measure(lambda seed: made[seed % 10 - 1], 1)
+    looks = [look_at(run, reference) for run in made]
+    judged = judge(reference.recipes, looks, ["bf16"])
+    assert (f"{status['verdict']} {status['reason']}", status["made"]) == (verdict, len(runs))
+    assert f"{judged.outcome} {judged.reason}" == verdict
+
+
+async def test_an_edit_decides_again_and_measures_nothing_and_a_replaced_reference_takes_a_pass_away() -> None:
+    world = World(EIGHT())
+    await world.measure(lambda seed: sound(seed, gpu_off=-1.5), 1)
+    edits: dict[str, dict[str, Any]] = {
+        "NotDetectable": {"mustDetectPercent": {"node": 1}},
+        "NoReference": {"recipes": ["mxfp8"]},
+        "Expired": {"validFor": "1s"},
+        "WithinLimits": {},
+    }
+    assert [(await _edited(world, edit))["reason"] for edit in edits.values()] == list(edits)
+    world.save(text_of(golden_draft(2)))
+    assert ((await world.settle())["reason"], world.loop.jobs()) == ("ReferenceReplaced", {})
+    world.save(world.text)
+    assert (await world.settle())["verdict"] == "Pass"
+    world.boot("boot-1", gpus=7)
+    assert ((await world.settle())["reason"], world.loop.jobs()) == ("SubjectChanged", {})
+    world.boot("boot-1", driver="590.1")
+    assert (await world.settle())["message"].startswith("since it was measured its driver changed")
+    world.boot("boot-1")
+    passed = await world.settle()
+    world.loop.apply("nightly")
+    assert "verdict" not in await world.settle(), "nobody asks any more"
+    again = await _edited(world, {})
+    assert (again["verdict"], again["runs"]) == ("Pass", passed["runs"]), "what passed has passed"
+
+
+async def _edited(world: World, edit: dict[str, Any]) -> dict[str, Any]:
+    world.ask(**edit)
+    late = timedelta(hours=edit.get("validFor") == "1s")
+    world.loop.actor._now = lambda: datetime.now(UTC) + late
+    return await world.settle()
+
+
+async def test_a_full_result_that_was_changed_gives_no_verdict() -> None:
+    for end, reason in (("", "WithinLimits"), ("AAAAAAA=", "NotMeasured")):
+        world = World(EIGHT())
+        world.loop.apply("nightly")
+        await world.measure(sound, 1)
+        (detail,) = [body for path, body in world.loop.cluster.objects.items() if path.endswith("-detail")]
+        text = detail["binaryData"]["result.json.gz"]
+        detail["binaryData"]["result.json.gz"] = text[: len(text) - len(end)] + end
+        world.ask()
+        assert (await world.settle())["reason"] == reason, "what was measured before is judged too"
+
+
+async def test_a_gpu_is_compared_with_its_own_first_pass_even_under_another_node_object() -> None:
+    days = {f"n{at}": measured_node(f"n{at}", 1) for at in range(8)}
+    old = made(days, {})[0]
+    world = World(made({name: measured_node(name, 1, day=2) for name in days}, {}, old=old)[0])
+    first = await world.measure(sound, 1)
+    assert {line.split()[1] for line in first["checks"]} == {"reference", "node"}
+    raw = node_object(name=NODE, boot="boot-2") | {"metadata": {"name": NODE, "uid": "uid-anew", "labels": {}}}
+    raw["metadata"]["labels"] = node_object()["metadata"]["labels"]
+    world.loop.cluster._store(f"{paths.NODES}/{NODE}", raw)
+    for path in [path for path in world.loop.cluster.objects if path.startswith(f"{REPORTS}/")]:
+        del world.loop.cluster.objects[path]
+    again = await world.measure(sound, 1)
+    assert {line.split()[1] for line in again["checks"]} == {"reference", "node", "change"}
+    (held,) = [body for path, body in world.loop.cluster.objects.items() if "baseline" in path]
+    held["data"] = dict.fromkeys(gpu_names(NODE), '{"bf16": 50}')
+    edited = await _edited(world, {"validFor": "700h"})
+    assert (edited["verdict"], "change" in str(edited["checks"])) == ("Pass", False), "no first Pass lies so far off"
+
+
+async def test_a_first_pass_is_one_of_the_recipes_that_were_judged() -> None:
+    world = World(made({f"n{at}": two(measured_node(f"n{at}", 1)) for at in range(8)}, {})[0], recipes=["bf16"])
+    await world.measure(lambda seed: two(sound(seed)), 1)
+    firsts = []
+    for _ in range(2):
+        (held,) = [body for path, body in world.loop.cluster.objects.items() if "baseline" in path]
+        firsts.append(json.loads(held["data"][gpu_names(NODE)[0]]))
+        assert (await _edited(world, {}))["verdict"] == "Pass"
+    assert ([*firsts[0]], firsts[1]) == (["bf16"], firsts[0] | {"fp8_current": firsts[0]["bf16"]})
+
+
+DRIFTS = [
+    (20, -2, 1, True), (20, -2, 15, False), (20, -0.4, 1, False), (8, -2, 1, True), (7, -2, 1, False),
+    (20, -1.1, 1, True), (8, -1.1, 1, False), (19, -7, 1, True), (20, -100, 1, True),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("nodes", "off", "days", "drifted"), DRIFTS)
+def test_a_reference_has_drifted_where_the_last_8_to_20_nodes_lie_far_off(
+    nodes: int, off: float, days: int, drifted: bool
+) -> None:
+    reference = golden_draft()
+    asked = {"name": "h100-jan", "sha256": "0" * 64}
+    verdict: dict[str, Any] = {"checks": [f"bf16 reference {off} 4.5 -"], "reference": asked}
+    ended = format_time(NOW - timedelta(days=days))
+    judged = verdict | {"runs": {"run": f"r {ended}"}}
+    heat = {"checks": ["bf16 reference -7 4.5 -"], "runs": judged["runs"] | {"averages": ["01234567 at=1 bf16^=1:690"]}}
+    statuses = [ReportStatus.model_validate({"acceptance": it}) for it in [judged] * nodes + [judged | heat] * 20]
+    reports = [report(f"n{at}", status=status) for at, status in enumerate(statuses)]
+    seen = observed([], references={("ml", "h100-jan"): ("0" * 64, reference)})
+    terms = terms_of(profile(acceptance={"reference": asked}).spec, "ml", seen, reports)
+    assert terms is not None
+    assert terms.shift == (off if drifted else 0)
+    doubted = ReportAcceptance(verdict="Inconclusive", reason="ReferenceDrifted", basis=f"{terms.digest} 0")
+    facts, status = node_facts(node_object()), ReportStatus(acceptance=doubted)
+    assert is_due(terms, status, facts, NOW) is not drifted, "decided again once it is over"
+    for check in ("reference", "node"):
+        fail = doubted.model_copy(update={"reason": "TooSlow", "checks": (f"bf16 {check} -7 4.5 - Fail",)})
+        due = is_due(terms, ReportStatus(acceptance=fail), facts, NOW)
+        assert due is (drifted and check == "reference"), "a Fail that rests on the reference is decided again"

@@ -1,0 +1,90 @@
+"""Results of a small fleet for references and verdicts: speeds drawn from a seed, deficits planted in per cent."""
+
+import math
+from collections.abc import Callable, Mapping
+from functools import partial
+from random import Random
+from typing import Any
+
+from precision_api.acceptance.create import create
+from precision_api.acceptance.reference import Reference
+from precision_api.exchange import result as wire
+from precision_api.facts.recipes import Recipe
+from tests.support.result_objects import interval, recipe_result, request, result
+
+GPUS = 8
+RECIPES: tuple[Recipe, ...] = ("bf16",)
+MADE_AT = "2026-11-26T10:00:00Z"
+
+
+def gpu_names(node: str, gpus: int = GPUS) -> tuple[str, ...]:
+    return tuple(f"GPU-{node}-{index}" for index in range(gpus))
+
+
+def measured_node(
+    node: str, seed: int, off: float = 0.0, gpu_off: float = 0.0, gpus: int = GPUS, day: int = 1, **changes: Any
+) -> wire.MeasurementResult:
+    """What was measured on a node that is `off` per cent from the others, its first GPU `gpu_off` from its own."""
+    own, run = Random(f"{seed} {node}"), Random(f"{seed} {node} {day}")
+    names = gpu_names(node, gpus)
+    logs = {name: own.gauss(0, 0.3) + run.gauss(0, 0.2) + off for name in names}
+    logs[names[0]] += gpu_off
+    shared = own.gauss(0, 0.3) + run.gauss(0, 0.3)
+    rates = {name: 1000 * math.exp((log + shared) / 100) for name, log in logs.items()}
+    recipes = changes.pop("recipes", None) or (verified("bf16", rates),)
+    made: dict[str, Any] = {
+        "node": node, "provenance": "measured", "backend": "transformer-engine", "recipes": recipes,
+        "gpus": tuple(wire.Gpu(uuid=name, name="NVIDIA H100 80GB HBM3", enforced_limit_watts=700) for name in names),
+        "product": "H100", "timing": "1/quick", "finished_at": f"2026-11-{day:02}T10:00:00Z",
+    }  # fmt: skip
+    return result(**(made | changes))
+
+
+def verified(recipe: Recipe, rates: Mapping[str, float], **changes: Any) -> wire.RecipeResult:
+    training = wire.Training(tokens_per_second=interval(sum(rates.values())), tokens_per_second_by_gpu=dict(rates))
+    return recipe_result(recipe, **({"training": training, "gemms": (), "sums": ()} | changes))
+
+
+def hot(base: wire.MeasurementResult) -> wire.MeasurementResult:
+    """The same result, held back by heat."""
+    share = wire.ThrottleShare(reason="hardware_thermal", share=0.2)
+    return base.model_copy(update={"recipes": tuple(r.model_copy(update={"throttled": share}) for r in base.recipes)})
+
+
+def with_driver(base: wire.MeasurementResult, driver: str) -> wire.MeasurementResult:
+    software = wire.Software(agent="0.1.0", driver=driver, stack_hash=base.software.stack_hash)
+    return base.model_copy(update={"software": software})
+
+
+def with_verdict(base: wire.MeasurementResult, verdict: str) -> wire.MeasurementResult:
+    """The same result, whose kernels say something else of the precision."""
+    rows = (
+        r.model_copy(update={"verification": r.verification.model_copy(update={"verdict": verdict})})
+        for r in base.recipes
+    )
+    return base.model_copy(update={"recipes": tuple(rows)})
+
+
+NONE_FAILS: Mapping[str, Callable[[wire.MeasurementResult], wire.MeasurementResult]] = {
+    "Fallback": lambda base: with_verdict(base, "fallback"),
+    "Unverified": lambda base: with_verdict(base, "emulated"),
+    "Partial": lambda base: base.model_copy(update={"partial": wire.Failure(reason="terminated")}),
+    "OtherKey": lambda base: with_driver(base, "590.10"),
+    "Simulated": lambda base: with_verdict(base.model_copy(update={"provenance": "replayed"}), "assumed"),
+    "NotMeasured": lambda base: base.model_copy(update={"recipes": ()}),
+    "NumericalError": lambda base: base.model_copy(
+        update={
+            "recipes": (verified("bf16", {}, training=wire.Training(failure=wire.Failure(reason="numerical_error"))),)
+        }
+    ),
+}  # fmt: skip
+"""What is no measurement of the GPUs, by the reason that a verdict has for it."""
+
+
+ASKED = request(recipes=RECIPES, gpus=GPUS)
+made = partial(create, request=ASKED, made_by="somebody", made_at=MADE_AT)
+
+
+def golden_draft(seed: int = 1, nodes: int = 8, gpus: int = GPUS, **changes: Any) -> Reference:
+    """A reference of sound nodes."""
+    return made({f"n{at}": measured_node(f"n{at}", seed, gpus=gpus) for at in range(nodes)}, {}, **changes)[0]
