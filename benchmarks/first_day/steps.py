@@ -41,6 +41,7 @@ class Context:
 
 
 _FP8 = ("--recipe", "bf16", "--recipe", "fp8_current")
+_SHORT = (*_FP8, "--no-gemm", "--segment-seconds", "0.5")
 
 
 def _profile(name: str, answers: str, least: float, preset: str, *options: str) -> Step:
@@ -57,10 +58,10 @@ STEPS: tuple[Step, ...] = (
     _profile("quick-codonfm-5b", "a quick profile of codonfm-5b in all recipes of the chip", 150, "codonfm-5b"),
     Step("nvidia", "how far runs of NVIDIA's benchmark_gemm.py lie apart, and ours", 60, LONGEST_SECONDS, "nvidia"),
     Step("repeats", "how far apart short runs of one model lie", 60, LONGEST_SECONDS, "repeats",
-         {"preset": "llama3-8b", "options": (*_FP8, "--no-gemm", "--segment-seconds", "0.5")}),
+         {"preset": "llama3-8b", "options": _SHORT}),
     Step("fused-experts", "Blackwell: is the plain SwiGLU called a cast, do fused experts tell a format", 40, 120,
          "fused_experts"),
-    _profile("experts", "one training step of a mixture of experts", 120, "qwen3-30b-a3b", *_FP8),
+    _profile("experts", "one training step of a mixture of experts", 80, "qwen3-30b-a3b", *_SHORT),
     _profile(
         "standard", "a standard profile, as far as ten minutes go", 300, "llama3-8b", "--timing", "standard", *_FP8
     ),
