@@ -17,6 +17,7 @@ from precision_agent.power.energy import EnergyReading, PowerSample, Trace, Wind
 from precision_agent.power.reasons import Reason
 from precision_agent.power.sensing import SensorFacts
 from precision_agent.power.sensor_sampling import Recording
+from precision_agent.power.throttle import ThrottleReading
 from precision_agent.protocol import Part, Sample
 from precision_agent.results.power_windows import NodePower, node_power_by_part
 from precision_agent.sampling.calibrate import rest_watts
@@ -67,6 +68,20 @@ def test_the_windows_mean_is_no_steps_power(step: float) -> None:
         {"GPU-0": gpu.recording()}, [replace(window, running={})], ["GPU-0"], SensorFacts(sensor_seconds=0.1)
     )
     assert found.watts["layers"] / steps.watts < 0.97, "this test can tell the two apart"
+
+
+@pytest.mark.parametrize(("share", "subtracted"), [(0.95, False), (0.2, True)])
+def test_at_the_power_cap_steps_draw_the_mean_that_the_cap_allows(share: float, subtracted: bool) -> None:
+    """Seen on an H100 of 700 W: 744 W for steps of 129 ms, its pauses taken off though the cap had held the mean."""
+    steps = Steps(0.129, 0.95, aliasing.pauses(1, 0.025))
+    gpu = SeldomSensor(steps)
+    [window], recording = windows(gpu, steps, 0.025), gpu.recording()
+    cap = tuple(ThrottleReading(at, {74: round(share * at * 1e9)}) for at in range(int(FROM), int(SEEN.end) + 2))
+    recorded = {"GPU-0": replace(recording, throttle=cap)}
+    found = node_power_by_part(recorded, [window], ["GPU-0"], SensorFacts(sensor_seconds=0.1, rests=gpu.rests))
+    mean = steps.watts - (1 - gpu.running(SEEN)) * (steps.watts - REST_WATTS)
+    assert found.watts["layers"] == pytest.approx(steps.watts if subtracted else mean, rel=0.015)
+    assert steps.watts / mean > 1.06
 
 
 def test_the_powers_of_all_gpus_lose_each_its_own_pauses() -> None:

@@ -70,7 +70,7 @@ _MULTIPLIES = (
 
 RULES: tuple[Rule, ...] = (
     # Moves and talks.
-    Rule("memory", "full", r"^\[?(?:cuda )?mem(?:cpy|set)\b", "not_a_gemm"),
+    Rule("memory", "full", r"^\[?(?:cuda )?mem(?:cpy|set)(?:\d+_post)?\b", "not_a_gemm"),
     Rule("collective", "full", r"^nccl|^nvshmem|^(?!.*(?:gemm|matmul)).*(?:all_?reduce|all_?gather|reduce_?scatter|"
           r"all_?to_?all|userbuffers|ncclkernel|nccldevkernel|deep_ep::)", "not_a_gemm"),
     # Attention multiplies too, but no linear layer's weights.
