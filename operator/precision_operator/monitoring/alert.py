@@ -19,7 +19,7 @@ class Alert:
     lasts: str = "10m"
     """`for`: how long it must hold."""
     asks: str = ""
-    """How long its expression itself asks for; `for` is then a minute."""
+    """How long its expression itself asks for; there is then no `for`."""
     severity: Severity = "warning"
     owner: str = "platform"
     """Who can fix it: platform, facility, hardware or tenant."""

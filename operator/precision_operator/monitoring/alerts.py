@@ -47,7 +47,7 @@ def _document(alert: Alert, runbooks: str, lasts: str | None) -> dict[str, Any]:
     return {
         "alert": alert.name,
         "expr": alert.expr,
-        "for": lasts or ("1m" if alert.asks else alert.lasts),
+        **({} if alert.asks and not lasts else {"for": lasts or alert.lasts}),
         "labels": {"severity": alert.severity, "owner": alert.owner},
         "annotations": annotations | ({"runbook_url": runbook(alert.name, runbooks)} if runbooks else {}),
     }

@@ -166,7 +166,7 @@ FLEET_ALERTS: tuple[Alert, ...] = (
     ),
     Alert(
         "PrecisionPowerLimitLow",
-        f"last_over_time({_LIMITED}[25m]) and last_over_time({_LIMITED}[1h] offset 12h) "
+        f"last_over_time({_LIMITED}[24m]) and last_over_time({_LIMITED}[1h] offset 12h) "
         f"and last_over_time({_LIMITED}[1h] offset 1d)",
         f"A GPU of {{{{ $labels.node }}}} is limited to {{{{ $value }}}} W{MADE_UP}",
         f"{NODE_NAME}: for a day its enforced power limit has been below that of nine tenths of its pool.{PROVENANCE}",
@@ -175,10 +175,11 @@ FLEET_ALERTS: tuple[Alert, ...] = (
     ),
     Alert(
         "PrecisionDriversDiffer",
-        f"count by ({rules.POOL}) (precision:pool_driver_nodes > 0) > 1",
+        f"min_over_time(count by ({rules.POOL}) (precision:pool_driver_nodes > 0)[7d:30m]) > 1 and on({rules.POOL}) "
+        f"precision:pool_driver_nodes and on({rules.POOL}) last_over_time(precision:pool_driver_nodes[1h] offset 7d)",
         "Pool {{ $labels.pool }} has had {{ $value }} drivers for a week",
         f"{POOL_NAME}: its nodes have {{{{ $value }}}} drivers.",
-        lasts="7d",
+        asks="7d",
         severity="info",
     ),
     Alert(

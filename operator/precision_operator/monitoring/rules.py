@@ -35,8 +35,8 @@ LEAST_NODES = 3
 FAILING_ABOVE = "0.1"
 GAP = "10m"
 """How long a figure may be missing (an exporter that restarts, a scrape that fails) without being given up."""
-MOSTLY = "40m"
-"""A pool's alert asks for a figure in 30 of these minutes: it needs no `for`, and turns others off when it fires."""
+MOSTLY = "39m"
+"""A pool's alert asks for 30 of these minutes, and has no `for`. Odd: figures come every two, none is at the edge."""
 REMEMBERED = "3d"
 """How long an installation that has vanished whole is missed: then it counts as taken away."""
 
@@ -349,7 +349,6 @@ HISTORY: tuple[Recording, ...] = (
     Recording(
         "precision:pool_driver_tokens_per_joule:last_14d", "last_over_time(precision:pool_driver_tokens_per_joule[14d])"
     ),
-    Recording("precision:pool_driver_order:last_14d", "last_over_time(precision:pool_driver_order[14d])"),
     Recording(
         "precision:pool_newest_driver",
         f"topk by ({POOL}) (1, precision:pool_driver_order and on({POOL}, driver) "
@@ -358,7 +357,7 @@ HISTORY: tuple[Recording, ...] = (
     Recording(
         "precision:pool_older_drivers_tokens_per_joule",
         f"max by ({MEASURED_ALIKE}) (precision:pool_driver_tokens_per_joule:last_14d and on({POOL}, driver) "
-        "(precision:pool_driver_order:last_14d "
+        "(last_over_time(precision:pool_driver_order[14d]) "
         f"< on({POOL}) group_left() max by ({POOL}) (precision:pool_newest_driver)))",
     ),
     Recording(
@@ -370,8 +369,8 @@ HISTORY: tuple[Recording, ...] = (
 )
 
 _QUARANTINED = newest("precision_node_quarantined")
-_UNLESS_PROFILE = f"unless on({PROFILE}) precision:profile_failing_ratio:lasting"
 _MANY = "precision:pool_fault_nodes"
+_TOLD = newest("precision:node_story", "11m")
 
 STORIES: tuple[Recording, ...] = (
     Recording(
@@ -381,10 +380,10 @@ STORIES: tuple[Recording, ...] = (
         f'or (precision:node_fault{{fault="throttled"}} unless on({POOL}) precision:pool_throttled:lasting '
         f'or precision:node_fault{{fault="slow"}} unless on({NODE}) '
         'precision:node_fault{fault=~"fallback|throttled"} '
-        f"or label_replace(precision:node_failed unless on({NODE}) {_QUARANTINED} {_UNLESS_PROFILE}, "
-        '"fault", "failed", "", "") '
-        f'or label_replace(max by ({NODE}, reason) ({_QUARANTINED}) {_UNLESS_PROFILE}, "fault", "quarantined", "", "")'
-        f') unless on({NODE}) precision:node_fault{{fault="not_accepted"}}',
+        f'or (label_replace(precision:node_failed unless on({NODE}) {_QUARANTINED}, "fault", "failed", "", "") '
+        f'or label_replace(max by ({NODE}, reason) ({_QUARANTINED}), "fault", "quarantined", "", "")) '
+        f"unless on({PROFILE}) precision:profile_failing_ratio:lasting) "
+        f'unless on({NODE}) precision:node_fault{{fault="not_accepted"}}',
     ),
     Recording(_MANY, f'count by ({POOL}, fault, data) (precision:node_story{{fault!="limited"}})'),
     Recording(
@@ -397,12 +396,12 @@ STORIES: tuple[Recording, ...] = (
     ),
     _lasting("precision:pool_many_nodes", "1h"),
     Recording(
-        # Where one alert is to stand for many, their own begin no more, and those that are there go on until it fires.
+        # Where one alert is to stand for many, theirs begin no more; what a node had goes on until what follows fires.
         "precision:node_told",
-        f"precision:node_story unless on({POOL}, fault) (precision:pool_many_nodes "
-        f'or label_replace(precision:pool_throttled > 0, "fault", "throttled", "", "")) or on({NODE}, fault) '
-        f"precision:node_story and on({NODE}, fault) {newest('precision:node_told')} "
-        f"unless on({POOL}, fault) precision:pool_many_nodes:lasting",
+        f"{_TOLD} and on({NODE}) precision:node_story and on({NODE}, fault) ({_TOLD} unless on({POOL}, fault) "
+        '(precision:pool_many_nodes or label_replace(precision:pool_throttled > 0, "fault", "throttled", "", "")) '
+        f"or {newest('precision:node_told')} "
+        f"unless on({POOL}, fault) precision:pool_many_nodes:lasting)",
     ),
 )
 
