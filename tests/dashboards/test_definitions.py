@@ -230,6 +230,8 @@ def test_colours_belong_to_a_label_with_which_every_legend_begins(dashboard: Das
         assert all(query.legend.startswith(f"{{{{{line.label}}}}}") for query in panel.queries)
         red = line.colour == "red"
         assert red == (line.value in ("failed", "fallback", "limit")), "red is for what failed, and for limits"
+    words = [mark.pattern for column in panel.columns for mark in column.marks]
+    assert all(re.fullmatch(r"[\w ]+", word) for word in words), "Grafana maps words, not patterns"
 
 
 @panels

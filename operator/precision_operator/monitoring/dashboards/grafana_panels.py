@@ -147,7 +147,7 @@ def _properties(column: TableColumn) -> list[models.DynamicConfigValue]:
     if column.steps or column.marks:
         made.append(models.DynamicConfigValue(id_val="custom.cellOptions", value={"type": "color-background"}))
     if column.marks:
-        made.append(models.DynamicConfigValue(id_val="mappings", value=[_mapping(mark) for mark in column.marks]))
+        made.append(models.DynamicConfigValue(id_val="mappings", value=[_mapping(column.marks)]))
     if column.link:
         made.append(models.DynamicConfigValue(id_val="links", value=[_node_link(column.link)]))
     if column.width:
@@ -169,11 +169,11 @@ def _node_link(uid: str) -> dict[str, Any]:
     return {"title": "Show this node", "url": f"/d/{uid}?var-node=${{__value.raw}}&{row}&{kept}"}
 
 
-def _mapping(mark: Mark) -> dict[str, Any]:
-    shown = {"color": mark.colour, "index": 0, **({"text": mark.text} if mark.text else {})}
-    if mark.pattern.isdigit():
-        return {"type": "value", "options": {mark.pattern: shown}}
-    return {"type": "regex", "options": {"pattern": f"^{mark.pattern}$", "result": shown}}
+def _mapping(marks: Sequence[Mark]) -> dict[str, Any]:
+    shown = [
+        {"color": mark.colour, "index": n} | ({"text": mark.text} if mark.text else {}) for n, mark in enumerate(marks)
+    ]
+    return {"type": "value", "options": dict(zip((mark.pattern for mark in marks), shown, strict=True))}
 
 
 def _thresholds(steps: Sequence[Step]) -> builders.ThresholdsConfig:

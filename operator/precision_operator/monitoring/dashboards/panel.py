@@ -85,7 +85,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Mark:
-    """A colour for cells whose text matches the whole `pattern` (a regular expression), and what they then show."""
+    """A colour for cells whose whole text is `pattern` (Perses: a regular expression), and what they show."""
 
     pattern: str
     colour: Colour
