@@ -121,6 +121,7 @@ def checks_of(result: MeasurementResult, plan: Mapping[str, float]) -> Iterator[
         yield between(f"seconds of phase {phase}", result.phase_seconds.get(phase), 0.0, SLACK * seconds, " s", why)
     yield between("seconds of the run", result.duration_seconds, 0.0, SLACK * sum(plan.values()) if plan else inf, " s")
     yield from _sensor_checks(result)
+    limits = [gpu.enforced_limit_watts for gpu in result.gpus if gpu.enforced_limit_watts]
     control = result.control_ratio
     yield holds(
         "an equal second baseline is no different", "1 within its interval",
@@ -129,6 +130,10 @@ def checks_of(result: MeasurementResult, plan: Mapping[str, float]) -> Iterator[
     goal = HALF_WIDTH_GOALS["standard" if control and control.n > 4 else "quick"]
     for row in result.recipes:
         yield from _recipe_checks(row, result.baseline, goal)
+        watts = row.training and row.training.energy and row.training.energy.watts
+        if watts and len(limits) == len(result.gpus) and row.training.energy.scope == "gpu":
+            why = "744 of 700 W before pauses were no more taken off at the power cap"
+            yield between(f"{row.recipe}: watts over the power limit", watts / sum(limits), 0.0, 1.02, "", why)
 
 
 def _phases_in_results(plan: Mapping[str, float]) -> dict[str, float]:

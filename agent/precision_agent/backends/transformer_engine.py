@@ -1,6 +1,6 @@
 """Transformer Engine on one GPU, behind the agent's door.
 
-The CUDA path ran on two H100 (benchmarks/results); its control flow, arithmetic and calls are tested on a CPU.
+The CUDA path ran on four H100 (benchmarks/results); its control flow, arithmetic and calls are tested on a CPU.
 """
 
 import gc
