@@ -1,6 +1,9 @@
 """`check`: what each call answers by exit code and last line, and what must never become a Pass or a Fail."""
 
 import json
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -168,6 +171,10 @@ def test_trouble_with_a_recipe_hides_no_other_ones_runs(machine: Machine) -> Non
         done = machine.check(*state, *words, runs=(both(PLAIN, "fallback"),))
         assert (done.exit_code, machine.ran) == (30, ran)
     assert last(machine.check("--recipes", "mxfp8", *state, runs=(both(PLAIN),)))["verdict"] == "Pass"
+    rows = (both(BAD).recipes[0], hot(both(BAD)).recipes[1])
+    for run, ran in ((BAD.model_copy(update={"recipes": rows}), 2), (both(PLAIN), 1)):
+        done = machine.check("--recipes", "bf16", "--state", str(machine.folder / "beside"), runs=(run,))
+        assert (done.exit_code, machine.ran) == (30, ran), "by heat with a recipe that nobody judges"
 
 
 def test_a_reference_that_was_replaced_is_old_or_of_other_gpus_is_inconclusive_before_a_run(machine: Machine) -> None:
@@ -306,6 +313,12 @@ def test_a_check_beside_another_on_one_folder_measures_nothing(machine: Machine)
     assert (beside[0].exit_code, last(beside[0])["reason"]) == (31, "CheckRunning")
 
 
+def test_a_folder_that_cannot_be_locked_is_told_and_used(machine: Machine) -> None:
+    machine.patch.setattr("fcntl.flock", lambda *_: os.read(-1, 1))
+    done = machine.check("--state", str(machine.folder / "state"), runs=(PLAIN,))
+    assert (done.exit_code, "can't be locked" in done.stderr) == (0, True)
+
+
 def test_a_pass_is_never_repeated_without_a_run(machine: Machine) -> None:
     state = ("--state", str(machine.folder / "state"))
     for _ in range(5):
@@ -357,6 +370,19 @@ def test_how_a_run_ends_decides_what_is_said(name: str, monkeypatch: pytest.Monk
     done = CliRunner().invoke(app, ["check", "--reference", str(tmp_path / "reference.json")])
     assert done.exit_code == exit_code, done.stderr
     assert (last(done)["reason"] if done.stdout else "") == reason
+
+
+def test_a_check_that_is_killed_leaves_no_run_behind(tmp_path: Path) -> None:
+    (tmp_path / "reference.json").write_text(TEXT)
+    os.mkfifo(fifo := tmp_path / "fifo")
+    (script := tmp_path / "agent").write_text(f"#!/bin/sh\nexec 3>{fifo}\necho >&3\nsleep 5 3>&-\necho alive >&3\n")
+    script.chmod(0o755)
+    code = f"import sys; from precision_agent.run.cli import app; sys.executable = {str(script)!r}; app()"
+    call = [sys.executable, "-c", code, "check", "--reference", str(tmp_path / "reference.json")]
+    with subprocess.Popen(call) as process, fifo.open() as run:
+        assert run.readline() == "\n"
+        process.kill()
+        assert run.read() == ""
 
 
 def test_a_replayed_node_is_checked_in_a_process_of_its_own_through_the_labs_door_alone(tmp_path: Path) -> None:

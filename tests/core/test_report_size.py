@@ -14,6 +14,7 @@ from precision_operator.core.attempts.actions import Keeping
 from precision_operator.core.observe.observed import JobView
 from precision_operator.core.reasons import said
 from precision_operator.core.results import ingest
+from precision_operator.core.results.acceptance import MOST_BYTES as MOST_TEXT
 from precision_operator.core.results.endings import NoResult
 from tests.support.simulated_cluster import summary
 from tests.support.world import MINUTE, NOW, job, report
@@ -85,8 +86,8 @@ def test_a_report_with_a_verdict_of_eight_gpus_and_four_recipes_stays_below_six_
     uuid, recipes = "GPU-01234567-89ab-cdef-0123-456789abcdef", ("bf16", "fp8_current", "mxfp8", "nvfp4")
     lines = [f"{recipe} {check} -12.3 10.6 7 Fail" for check in ("reference", "node", "change") for recipe in recipes]
     runs = {"run": "0123456789 2026-11-26T10:00:00Z", "number": 3}
-    means = " ".join(f"{recipe}=3:99034-1310-1311-1312+45-61-12+7" for recipe in recipes)
-    runs |= {"averages": [f"{key}1234567 at=29928491 {means}" for key in range(2)]}
+    means = " ".join(f"{recipe}=1.1439:99034-1310-1311-1312+45-61-12+7" for recipe in recipes)
+    runs |= {"averages": [f"01234567@29928491 {means * 3}"[:MOST_TEXT]]}
     verdict = {
         "verdict": "Fail",
         "reason": "TooSlow",

@@ -4,6 +4,7 @@ Each run is a process of its own, so that a crash is a crash: what says nothing 
 verdict.
 """
 
+import ctypes
 import fcntl
 import os
 import platform
@@ -51,6 +52,7 @@ MOST_BYTES = 2048
 """Of the last line: what a kubelet keeps of a log where there is no termination message."""
 MOST_FAILING = 8
 MOST_RATES_IN_ENVIRONMENT = 512
+PRCTL, PR_SET_PDEATHSIG = getattr(ctypes.CDLL(None), "prctl", None), 1
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 NODE = plain_name(os.environ.get("NODE_NAME") or platform.node())
 
@@ -109,10 +111,11 @@ def _held(folder: Path, end: ExitStack) -> Verdict | None:
         folder.mkdir(parents=True, exist_ok=True)
         end.callback(os.close, lock := os.open(folder, os.O_RDONLY))
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:  # of a folder that can't be made the writing tells
-        if isinstance(error, BlockingIOError):
-            typer.echo(f"precision-agent: another check uses {folder}: check again when it has ended", err=True)
-            return Verdict("Inconclusive", "CheckRunning")
+    except BlockingIOError:
+        typer.echo(f"precision-agent: another check uses {folder}: check again when it has ended", err=True)
+        return Verdict("Inconclusive", "CheckRunning")
+    except OSError as error:
+        typer.echo(f"precision-agent: {folder} can't be locked, another check may use it too: {error}", err=True)
     return None
 
 
@@ -190,9 +193,10 @@ class Call:
             if isinstance(look := self.look(number), Verdict):
                 return look
             looks.append(look)
-            speeds = {self._kind(r): dict(of) for r, of in look.speeds.items() if r not in look.troubles}
-            if speeds and not look.throttled:  # what says nothing of the GPUs is not held against them later
-                rows = [*rows, Kept(time.time(), speeds)]
+            speeds = {r: dict(of) for r, of in look.speeds.items() if r not in look.troubles}
+            cool = {self._kind(recipe): of for recipe, of in speeds.items() if recipe not in look.throttled}
+            if cool:  # what says nothing of the GPUs is not held against them later
+                rows = [*rows, Kept(time.time(), cool)]
                 self.remember(rows)
             before, count = self._judged(self._counting(rows), {*chain(*speeds.values())}, look.troubles)
             both = [before] * bool(count) + [self._judge(looks)]  # old runs don't hide a new fault
@@ -261,7 +265,7 @@ class Call:
             r for r, of in look.speeds.items() if other or {*of} != {*gpus} or self.reference.recipes[r].is_beyond(of)
         }
         troubles = dict.fromkeys(odd, "NotMeasured") | dict(look.troubles)
-        return replace(look, throttled=frozenset(self.recipes) if hot else look.throttled, troubles=troubles)
+        return replace(look, throttled=frozenset(self.reference.recipes) if hot else look.throttled, troubles=troubles)
 
     def _run(self, number: int) -> MeasurementResult | Verdict:
         """One run in a process of its own; the verdict of one without a result; exits with any code that is none."""
@@ -275,7 +279,8 @@ class Call:
             options = ["--request", str(files[0]), "--output", str(files[1]), "--no-lines", *self.options]
             command = [sys.executable, "-m", "precision_agent", "run", *options]
             environment = os.environ | {TERMINATION_LOG_ENV: str(files[2])}
-            self.process = subprocess.Popen(command, env=environment, stdout=2)
+            end_with_us = PRCTL and (lambda: PRCTL(PR_SET_PDEATHSIG, signal.SIGTERM))
+            self.process = subprocess.Popen(command, env=environment, stdout=2, preexec_fn=end_with_us)
             code = self.process.wait()
             if code == 0:
                 return MeasurementResult.model_validate_json(files[1].read_bytes())

@@ -92,12 +92,9 @@ def reference(
         if act != "create":
             return place, saved, None
         make = partial(
-            create,
-            made_by=f"{getuser()}, {cluster.server}"[:200],
-            made_at=format_time(datetime.now(UTC)),
-            simulated=accept_simulated,
-            accepted_level=accept_level,
-        )
+            create, made_by=f"{getuser()}, {cluster.server}"[:200], made_at=format_time(datetime.now(UTC)),
+            simulated=accept_simulated, accepted_level=accept_level,
+        )  # fmt: skip
         label = split or "".join("=".join(pair) for pair in saved[old][1].split.items()) if old else split
         return place, saved, await _drafted(cluster, place, profile, out, label, make, saved[old][1] if old else None)
 
@@ -128,14 +125,9 @@ def reference(
 
 
 async def _drafted(
-    cluster: Cluster,
-    place: str,
-    name: str | None,
-    out: Mapping[str, str],
-    split: str,
-    make: Callable[..., tuple[Reference, Mapping[str, GoldenNode]]],
-    old: Reference | None,
-) -> _Drafted:
+    cluster: Cluster, place: str, name: str | None, out: Mapping[str, str], split: str,
+    make: Callable[..., tuple[Reference, Mapping[str, GoldenNode]]], old: Reference | None,
+) -> _Drafted:  # fmt: skip
     """The reference of those whose results hold, the profile and its reports; `out`: who is left out by hand."""
     fleet = await results(cluster, place)
     if name is None and len(fleet.profiles) != 1:
@@ -219,12 +211,9 @@ def _levels(made: Reference) -> tuple[list[str], str]:
 
 
 def _tell(
-    made: Reference,
-    nodes: Mapping[str, GoldenNode],
-    owner: ProfileView,
-    reports: Sequence[ReportView],
+    made: Reference, nodes: Mapping[str, GoldenNode], owner: ProfileView, reports: Sequence[ReportView],
     output: OutputFormat,
-) -> list[dict[str, Any]]:
+) -> list[dict[str, Any]]:  # fmt: skip
     """Tells each node against the others, racks, what the reference finds, how long the rest takes; the nodes' rows."""
     racks = {r.node_name: r.status.hardware for r in reports if r.status and r.status.hardware}
     judged = without_itself(nodes, list(made.recipes))

@@ -134,7 +134,7 @@ _ACTS = (
     ("TooSlow RowRemapFailed", "run NVIDIA's field diagnostics on the GPU"),
     ("Throttled", "cool it, or look at its power feed"),
     ("UncorrectableECC RowRemapPending", "reset the GPU"),
-    ("NotYet BetweenLimits SubjectChanged Expired", "wait, or measure it again: kubectl precision rerun NODE"),
+    ("NotYet BetweenLimits SubjectChanged Expired RunsLost", "wait, or measure it again: kubectl precision rerun NODE"),
     ("Fallback Unverified OtherLayers NumericalError Partial NotMeasured", "nobody at the node: it is software"),
     ("WithinLimits Simulated", "nobody has to do anything"),
 )

@@ -1,7 +1,7 @@
 """When the verdict on a node is due: what it hangs on beside its own result, and what a report's was decided from."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
 from heapq import nlargest
@@ -9,7 +9,7 @@ from statistics import median
 
 from precision_api.acceptance.judge import LEAST_GOLDEN, drifted
 from precision_api.acceptance.reference import Reference
-from precision_api.acceptance.values import UNHEALTHY, logs
+from precision_api.acceptance.values import UNHEALTHY, Speeds, logs
 from precision_api.exchange.request import digest
 from precision_api.facts.recipes import Recipe
 from precision_api.kinds.profile import Acceptance, ProfileSpec
@@ -19,7 +19,6 @@ from precision_operator.core.observe.nodes import NodeFacts, same_driver
 from precision_operator.core.observe.observed import Observed, ReportView
 
 DRIFT_NODES, DRIFT_TIME = 20, timedelta(days=14)
-HOT = "^"
 
 
 @dataclass(frozen=True)
@@ -34,6 +33,8 @@ class Terms:
     """Whether figures count that nobody measured."""
     shift: float
     """How far the fleet's last nodes lie from the reference (per cent), where that is too far; else 0."""
+    baselines: Mapping[Recipe, Speeds] = field(default_factory=dict)
+    """How far each GPU lay from its node's others at its first Pass."""
 
     @property
     def recipes(self) -> Sequence[Recipe]:
@@ -61,17 +62,16 @@ def terms_of(
 
 def _shift(reference: Reference, sha256: str, reports: Iterable[ReportView], now: datetime) -> float:
     """The largest median of what the last 8 to 20 cool nodes' reference checks say, if it is too large; else 0."""
-    young, verdicts = format_time(now - DRIFT_TIME), (r.status.acceptance for r in reports if r.status is not None)
-    judged = [(v.runs, v) for v in verdicts if v and v.runs and v.reference and v.reference.sha256 == sha256]
-    rows = [(runs.ended, v) for runs, v in judged if HOT not in "".join(runs.averages[:1])]
-    last = [v.worst for at, v in nlargest(DRIFT_NODES, rows, key=lambda row: row[0]) if at > young]
-    offs = {
-        recipe: [c.off for checks in last for c in checks if (c.check, c.recipe) == ("reference", recipe)]
-        for recipe in reference.recipes
-    }
-    shifts = {r: (median(values), len(values)) for r, values in offs.items() if len(values) >= LEAST_GOLDEN}
-    far = (shift for recipe, (shift, nodes) in shifts.items() if drifted(reference.recipes[recipe], logs(shift), nodes))
-    return max(far, key=abs, default=0.0)
+    young, shifts = format_time(now - DRIFT_TIME), list[float]()
+    judged = [(v.runs.ended, v, {row.recipe for row in r.status.results if row.throttled_share is not None})
+              for r in reports if r.status and (v := r.status.acceptance) and v.runs and v.reference
+              and v.reference.sha256 == sha256 and v.runs.ended > young]  # fmt: skip
+    for recipe, golden in reference.recipes.items():
+        last = nlargest(DRIFT_NODES, (row for row in judged if recipe not in row[2]), key=lambda row: row[0])
+        offs = [c.off for _, v, _ in last for c in v.worst if (c.check, c.recipe) == ("reference", recipe)]
+        if len(offs) >= LEAST_GOLDEN and drifted(golden, logs(median(offs)), len(offs)):
+            shifts.append(median(offs))
+    return max(shifts, key=abs, default=0.0)
 
 
 def is_due(terms: Terms | None, status: ReportStatus | None, facts: NodeFacts, now: datetime) -> bool:

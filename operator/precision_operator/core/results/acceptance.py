@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from statistics import fmean
+from typing import Any, NamedTuple
 
 from precision_api.acceptance.judge import MOST_RUNS, behind, judge
 from precision_api.acceptance.reference import PROVED, Reference, speeds_of, trouble_of
@@ -15,9 +16,9 @@ from precision_api.acceptance.values import UNHEALTHY, Golden, Look, Row, Speeds
 from precision_api.exchange.peers import PeerKey, key_of
 from precision_api.exchange.request import digest
 from precision_api.exchange.result import MeasurementResult
-from precision_api.facts.recipes import Recipe
+from precision_api.facts.recipes import RECIPE_NAMES, Recipe
 from precision_api.kinds.report import AcceptanceRuns, AcceptanceSubject, ReportAcceptance, ReportStatus
-from precision_operator.core.attempts.verdicts import HOT, Terms, basis_of, change, expired, ill, run_of, unhealthy
+from precision_operator.core.attempts.verdicts import Terms, basis_of, change, expired, ill, run_of, unhealthy
 from precision_operator.core.observe.clock import duration, format_time, parse_time
 from precision_operator.core.observe.nodes import NodeFacts
 from precision_operator.core.results.provenance import provenance_of
@@ -25,12 +26,23 @@ from precision_operator.core.results.reading import read
 
 SERIES_MINUTES = 24 * 60
 """Runs that lie further apart are not averaged."""
-MOST_LINES, MOST_KEYS, MOST_BYTES = 29, 2, 435
-"""Averages kept: those like the reference's, like the one's before, the newest other; bytes of 4 recipes and 8 GPUs."""
-PLAIN, SINCE = "verified/None", "at"
+MOST_LINES, MOST_KEYS, MOST_BYTES = 29, 3, 435
+"""Keys whose runs are kept: the newest run's, the reference's, the newest other; bytes of 4 recipes and 8 GPUs."""
+PLAIN = "verified/None"
 JUDGED = PROVED | {"assumed"}
-Baselines = Mapping[Recipe, Speeds]
 Means = Mapping[Recipe, tuple[Speeds, int, bool]]
+
+
+class Kept(NamedTuple):
+    """One run with a recipe, or the oldest as one for want of room: how many, when the last ended (minutes since 1970),
+    whether that was throttled, 100 ln(tokens/s) of the GPU first by UUID first."""
+
+    number: int
+    at: int
+    hot: bool
+    rates: tuple[float, ...]
+
+
 _WORDS = {
     "NoReference": "there is no reference {name} with all recipes that must pass: see kubectl precision reference list",
     "ReferenceReplaced": "reference {name} has another SHA-256 than spec.acceptance.reference says",
@@ -46,47 +58,40 @@ _WORDS = {
     "BetweenLimits": "its runs lie between Pass and Fail: measure it again tomorrow",
     "NotDetectable": "reference {name} can't promise to find that much: name more nodes or ask for less",
     "Throttled": "heat or the power brake held it back",
+    "RunsLost": "what it kept of its runs can't be read: measure it again",
     "Expired": "its last run lies further back than spec.acceptance.validFor: measure it again",
 }
 
 
-def with_result(
-    status: ReportStatus, result: MeasurementResult | None, terms: Terms, baselines: Baselines
-) -> ReportAcceptance:
+def with_result(status: ReportStatus, result: MeasurementResult | None, terms: Terms) -> ReportAcceptance:
     """The report's verdict with its newest run added to what it rests on.
 
-    Runs of one boot within 24 hours and of one key are averaged until the average passes the reference's own limits and
-    those asked for; throttled runs until one is not throttled. A run without figures of the GPUs in a recipe adds none
-    to it. `result` is None where the full result is missing.
+    Runs of one boot within 24 hours are kept, whatever the reference: which of them count is asked at each decision.
+    One without figures of the GPUs is a trouble of all recipes kept. `result` is None where the full one is missing.
     """
     old, run = status.acceptance or ReportAcceptance(), status.run
     assert run is not None
     attempt = status.attempt if status.attempt is not None and status.attempt.run == run.run else None
     boot, subject = (attempt.boot_id if attempt else None) or "", old.subject or AcceptanceSubject()
     same = bool(subject.boot_id) and boot in ("", subject.boot_id)
-    before = old.runs if old.runs and same else AcceptanceRuns(run="")
+    earlier = old.runs if old.runs and same else AcceptanceRuns(run="")
     subject = subject if same else AcceptanceSubject(boot_id=boot)
     reference, golden = terms.reference, dict(terms.reference.recipes if terms.reference else {})
-    detect: dict[Any, Any] = {at: -logs(-of) for at, of in terms.asked.must_detect_percent or () if of}
-    runs = before.model_copy(update={"run": run_of(run), "number": 1 + before.number * (old.again and same)})
-    troubles = dict.fromkeys(golden, "Partial" if result is not None and result.partial else "NotMeasured")
-    if result is None or result.partial or not result.gpus or not boot:
-        return old.model_copy(update={"runs": runs.model_copy(update={"troubles": troubles}), "subject": subject})
+    runs = earlier.model_copy(update={"run": run_of(run), "number": 1 + earlier.number * (old.again and same)})
     now = int(parse_time(run.finished_at).timestamp()) // 60
-    sums = {key: of for key, of in _sums(before).items() if now - int(of[SINCE]) < SERIES_MINUTES}
+    kept = _kept(earlier, now - SERIES_MINUTES) or {}
+    rest = {*golden, *(name.partition("/")[0] for of in kept.values() for name in of)}
+    troubles = {r: "Partial" if result and result.partial else "NotMeasured" for r in RECIPE_NAMES if r in rest}
+    if result is None or result.partial or not result.gpus or not boot:
+        runs = runs.model_copy(update={"troubles": troubles, "averages": _lines(kept, now)})
+        return old.model_copy(update={"runs": runs, "subject": subject})
     gpus, pci = tuple(gpu.uuid for gpu in result.gpus), tuple(gpu.pci for gpu in result.gpus if gpu.pci)
     ours = [_key(reference.peers, reference.provenance, of) for of in (gpus, subject.gpus)] if reference else []
     subject = AcceptanceSubject(
         boot_id=boot, driver=result.software.driver, gpus=gpus, pci=pci if len(pci) == len(gpus) else ()
     )
     key, kernels = _key(key_of(result), provenance_of(result), gpus), dict[Recipe, str]()
-    mine = sums.pop(key, {})
-    for recipe, (speeds, _, heat) in _means(reference, before, gpus).items() if key in ours else ():
-        look = Look({recipe: speeds}, {}, frozenset([recipe] * heat))
-        if all(judge(golden, [look], [recipe], of, baselines).outcome == "Pass" for of in (None, detect)):
-            closed = _name(recipe, golden[recipe])
-            mine = {name: text for name, text in mine.items() if name.removesuffix(HOT) != closed}
-    mine = mine if len(mine) > 1 else {SINCE: f"{now}"}
+    mine = kept.pop(key, {})
     for row in result.recipes:
         ran, speeds = f"{row.verification.verdict}/{row.last_layers_bf16}", speeds_of(row, result)
         like = golden.get(row.recipe) if key in ours else None
@@ -96,18 +101,24 @@ def with_result(
         kernels |= {} if why or ran == PLAIN else {row.recipe: ran}
         troubles[row.recipe] = why
         if not why:
-            name = row.recipe if ran == PLAIN else f"{row.recipe}/{ran}"
-            hot = mine.pop(name + HOT, "")
-            name, text = (name + HOT, hot) if row.throttled else (name, mine.get(name, ""))
-            count, mean = _average(text, gpus)
-            mine[name] = _text(count + 1, [(count * mean[gpu] + speeds[gpu]) / (count + 1) for gpu in sorted(gpus)])
-    sums[key] = mine
-    order = sorted(sums, key=lambda of: of not in ours)
-    lines = [" ".join([of, *map("=".join, sums[of].items())]) for of in order[:MOST_KEYS] + order[MOST_KEYS:][-1:]]
-    while len(lines) > 1 and sum(map(len, lines)) > MOST_BYTES * max(1, len(gpus) * len(result.recipes) / 32):
-        lines.pop()
+            name, rates = row.recipe if ran == PLAIN else f"{row.recipe}/{ran}", (speeds[gpu] for gpu in sorted(gpus))
+            before = [it for it in mine.get(name, ()) if row.throttled or not it.hot]  # heat counts until it is cool
+            mine[name] = [*before, Kept(1, now, row.throttled is not None, tuple(rates))]
+    kept = {key: mine} | dict(sorted(kept.items(), key=lambda of: of[0] not in ours)[: MOST_KEYS - 1])
+    most = MOST_BYTES * max(1, len(gpus) * len(result.recipes) / 32)
+    crowded = key in ours and len("".join(_lines(kept, now))) > most
+    names = {_name(recipe, of): recipe for recipe, of in golden.items() if crowded}
+    mine |= {name: _counting(terms, names[name], mine[name], gpus) for name in names.keys() & mine}
+    while len("".join(lines := _lines(kept, now))) > most:
+        rows = max((rows for of in kept.values() for rows in of.values()), key=len, default=[])
+        if len(rows) < 2 and len(kept) < 2:
+            break
+        if len(rows) < 2:
+            kept.popitem()
+        else:
+            rows[:2] = [_mean(rows[:2])]
     changes = {"kernels": kernels, "troubles": {recipe: why for recipe, why in troubles.items() if why}}
-    runs = runs.model_copy(update=changes | {"averages": tuple(lines), "sums": {}})
+    runs = runs.model_copy(update=changes | {"averages": lines})
     ended = {"again": True, "unhealthy": None, "unhealthy_boot_id": "", "barred": False}
     return old.model_copy(update={"runs": runs, "subject": subject} | ended)
 
@@ -118,9 +129,7 @@ def unasked(verdict: ReportAcceptance | None) -> ReportAcceptance | None:
     return verdict and ReportAcceptance().model_copy(update={name: getattr(verdict, name) for name in kept})
 
 
-def decided(
-    terms: Terms, status: ReportStatus, facts: NodeFacts, baselines: Baselines, now: datetime
-) -> ReportAcceptance:
+def decided(terms: Terms, status: ReportStatus, facts: NodeFacts, now: datetime) -> ReportAcceptance:
     """The verdict on what the report holds, by `judge`, with all that is told of it."""
     old, attempt = status.acceptance or ReportAcceptance(), status.attempt
     if ill(attempt) and attempt is not None:
@@ -129,16 +138,14 @@ def decided(
         old = old.model_copy(update={"unhealthy": ill(attempt), "unhealthy_boot_id": boot} | barred)
     changed, sick = change(old.subject, facts), unhealthy(old, facts)
     gpus = list(old.subject.gpus if old.subject else ())
-    means = _means(terms.reference, old.runs, gpus)
+    means = _means(terms, old.runs, gpus)
     look = _look(terms, old, means, status, facts)
     verdict = Verdict("Inconclusive", terms.problem or ("SubjectChanged" if changed else "NotMeasured"))
     if sick or (look and not changed):
-        golden: Mapping[Recipe, Golden] = terms.reference.recipes if terms.reference else {}
-        detect: dict[Any, Any] = {at: -logs(-of) for at, of in terms.asked.must_detect_percent or () if of}
-        asked = (terms.recipes, detect, baselines, logs(terms.shift), sick)
-        verdict = judge(golden, [look] if look else [], *asked)
+        asked = (logs(terms.shift), sick)
+        verdict = _judged(terms, [look] if look else [], *asked)
         most = max((means[row.recipe][1] for row in verdict.rows if row.outcome == "Fail"), default=1)
-        verdict = judge(golden, [look] * most, *asked) if look and most > 1 else verdict
+        verdict = _judged(terms, [look] * most, *asked) if look and most > 1 else verdict
     counts = (means[row.recipe][1] for row in verdict.rows if row.outcome != "Pass")
     again = old.again and verdict.again and old.runs is not None and max(old.runs.number, min(counts)) < MOST_RUNS
     if verdict.reason == "NotYet" and not again:
@@ -153,19 +160,19 @@ def decided(
     lines = {*worst.values(), *failing.values()}
     doubted = [recipe for recipe in terms.recipes if look and look.troubles.get(recipe) == verdict.reason]
     which = f" with {', '.join(doubted)}" if 0 < len(doubted) < len(terms.recipes) else ""
-    new = old.model_copy(
-        update={
-            "verdict": verdict.outcome,
-            "reason": verdict.reason,
-            "message": _words(terms, status, verdict, which, gpus, changed)[:1024],
-            "decided_at": format_time(now),
-            "valid_until": format_time(until) if verdict.outcome == "Pass" else None,
-            "again": again,
-            "reference": terms.asked.reference,
-            "checks": tuple(_line(row, gpus) for row in sorted(lines, key=verdict.rows.index)[:MOST_LINES]),
-        }
-    )
+    answer: dict[str, Any] = {"verdict": verdict.outcome, "reason": verdict.reason, "again": again}
+    answer |= {"decided_at": format_time(now), "reference": terms.asked.reference}
+    answer["valid_until"] = format_time(until) if verdict.outcome == "Pass" else None
+    answer["message"] = _words(terms, status, verdict, which, gpus, changed)[:1024]
+    answer["checks"] = tuple(_line(row, gpus) for row in sorted(lines, key=verdict.rows.index)[:MOST_LINES])
+    new = old.model_copy(update=answer)
     return new.model_copy(update={"basis": basis_of(terms, new, status, facts, now)})
+
+
+def _judged(terms: Terms, looks: Sequence[Look], shift: float = 0.0, unhealthy: str = "") -> Verdict:
+    golden, asked = terms.reference.recipes if terms.reference else {}, terms.asked.must_detect_percent or ()
+    detect: dict[Any, Any] = {check: -logs(-per_cent) for check, per_cent in asked if per_cent}
+    return judge(golden, looks, terms.recipes, detect, terms.baselines, shift, unhealthy)
 
 
 def _look(terms: Terms, old: ReportAcceptance, means: Means, status: ReportStatus, facts: NodeFacts) -> Look | None:
@@ -173,50 +180,79 @@ def _look(terms: Terms, old: ReportAcceptance, means: Means, status: ReportStatu
     reference, runs = terms.reference, old.runs
     if reference is None or runs is None or status.run is None:
         return None
-    general = _general(terms, reference, status, facts)
+    general, unread = _general(terms, reference, status, facts), "RunsLost" * (_kept(runs) is None)
     troubles = {
-        recipe: runs.troubles.get(recipe) or general or _kernels(runs, recipe, golden, means)
+        recipe: runs.troubles.get(recipe) or general or unread or _kernels(runs, recipe, golden, means)
         for recipe, golden in reference.recipes.items()
     }
     speeds, hot = {recipe: mean for recipe, (mean, _, _) in means.items()}, (r for r, of in means.items() if of[2])
     return Look(speeds, {recipe: why for recipe, why in troubles.items() if why}, frozenset(hot))
 
 
-def _means(reference: Reference | None, runs: AcceptanceRuns | None, gpus: Iterable[str]) -> Means:
-    """100 ln(tokens/s) by recipe and GPU, averaged over the runs that are like the reference's; their number; heat."""
+def _means(terms: Terms, runs: AcceptanceRuns | None, gpus: Iterable[str]) -> Means:
+    """100 ln(tokens/s) by recipe and GPU, averaged over the runs that count; their number; heat."""
     means: dict[Recipe, tuple[Speeds, int, bool]] = {}
-    sums = _sums(runs).get(_key(reference.peers, reference.provenance, gpus), {}) if runs and reference else {}
-    for recipe, golden in reference.recipes.items() if reference and sums else ():
-        name = _name(recipe, golden)
-        (cool, mean), (hot, hotter) = (_average(sums.get(of, ""), gpus) for of in (name, name + HOT))
-        if number := cool + hot:
-            means[recipe] = {gpu: (cool * mean[gpu] + hot * hotter[gpu]) / number for gpu in mean}, number, hot > 0
+    reference, kept = terms.reference, (_kept(runs) if runs else {}) or {}
+    rows = kept.get(_key(reference.peers, reference.provenance, gpus), {}) if reference else {}
+    for recipe, golden in reference.recipes.items() if reference else ():
+        if of := rows.get(_name(recipe, golden)):
+            mean = _mean(_counting(terms, recipe, of, gpus))
+            means[recipe] = dict(zip(sorted(gpus), mean.rates, strict=False)), mean.number, mean.hot
     return means
 
 
-def _average(text: str, gpus: Iterable[str]) -> tuple[int, Speeds]:
-    """How many runs, and each GPU's mean, from `3:99034+45-12`: hundredths, of the GPU first by UUID, then steps."""
-    if not text:
-        return 0, dict.fromkeys(gpus, 0.0)
-    count, first, *steps = map(int, re.findall(r"[+-]?\d+", text))
-    return count, dict(zip(sorted(gpus), (first / 100, *((first + step) / 100 for step in steps)), strict=True))
+def _counting(terms: Terms, recipe: Recipe, rows: Iterable[Kept], gpus: Iterable[str]) -> list[Kept]:
+    """The runs since the last with which the recipe passed."""
+    window = list[Kept]()
+    for row in rows:
+        look = Look({recipe: dict(zip(sorted(gpus), _mean(window).rates, strict=False))} if window else {})
+        checks = () if window and window[-1].hot else _judged(terms, [look]).rows
+        window = [*([] if checks and all(check.outcome == "Pass" for check in checks) else window), row]
+    return window
 
 
-def _text(count: int, means: Sequence[float]) -> str:
-    first, *others = (round(100 * mean) for mean in means)
-    return f"{count}:{first}" + "".join(f"{other - first:+d}" for other in others)
+def _mean(rows: Sequence[Kept]) -> Kept:
+    numbers = [row.number for row in rows]
+    rates = tuple(fmean(of, numbers) for of in zip(*(row.rates for row in rows), strict=False))
+    return Kept(min(MOST_RUNS, sum(numbers)), rows[-1].at, rows[-1].hot, rates)
 
 
-def _sums(runs: AcceptanceRuns) -> dict[str, dict[str, str]]:
-    """By key, in the order of `averages`, each average by its name, and since when; those of older reports last."""
-    lines = (line.split() for line in runs.averages)
-    sums = {key: dict(part.split("=", 1) for part in parts) for key, *parts in lines}
-    for old, text in runs.sums.items():
-        recipe, key, *hot = old.split()
-        count, *totals = map(float, text.split())
-        of = sums.setdefault(key, {SINCE: f"{int(parse_time(runs.ended).timestamp()) // 60}"})
-        of.setdefault(recipe + HOT * len(hot), _text(int(count), [total / count for total in totals]))
-    return sums
+_RUN = re.compile(r"^([1-3])(\^?)\.(\d{1,9}):(\d{1,9}(?:[+-]\d{1,9})*)$")
+
+
+def _kept(runs: AcceptanceRuns, since: int = 0) -> dict[str, dict[str, list[Kept]]] | None:
+    """Runs that ended after `since`, by key in the order of `averages`, by recipe and how it ran; None: not readable.
+
+    `01234567@29414890 bf16=1.35:99034+45-12;1^.0:99030+44-12`: minutes since 1970, minutes before, hundredths, steps.
+    """
+    kept: dict[str, dict[str, list[Kept]]] = {}
+    try:
+        for head, *parts in map(str.split, runs.averages):
+            (key, now), named = head.split("@"), (part.split("=") for part in parts)
+            of = {name: [_read(text, int(now)) for text in texts.split(";")] for name, texts in named}
+            kept[key] = {name: young for name, rows in of.items() if (young := [it for it in rows if it.at > since])}
+    except ValueError:
+        return None
+    return kept
+
+
+def _read(text: str, now: int) -> Kept:
+    ((number, hot, age, rates),) = _RUN.findall(text)
+    first, *steps = map(int, re.findall(r"[+-]?\d+", rates))
+    return Kept(int(number), now - int(age), bool(hot), (first / 100, *((first + step) / 100 for step in steps)))
+
+
+def _lines(kept: Mapping[str, Mapping[str, Sequence[Kept]]], now: int) -> tuple[str, ...]:
+    return tuple(
+        " ".join([f"{key}@{now}", *(f"{name}={';'.join(_text(it, now) for it in rows)}" for name, rows in of.items())])
+        for key, of in kept.items()
+    )
+
+
+def _text(row: Kept, now: int) -> str:
+    first, *others = (round(100 * rate) for rate in row.rates)
+    steps = "".join(f"{other - first:+d}" for other in others)
+    return f"{row.number}{'^' * row.hot}.{max(0, now - row.at)}:{first}{steps}"
 
 
 def _key(key: PeerKey, origin: str, gpus: Iterable[str]) -> str:
@@ -278,14 +314,14 @@ def _words(terms: Terms, status: ReportStatus, verdict: Verdict, which: str, gpu
     return f"{fails}: {said}" if said else fails
 
 
-def first_passes(terms: Terms, verdict: ReportAcceptance, baselines: Baselines) -> dict[str, dict[Recipe, float]]:
+def first_passes(terms: Terms, verdict: ReportAcceptance) -> dict[str, dict[Recipe, float]]:
     """First Passes by UUID and recipe, of those that were judged: how far each GPU lies from its node's others."""
     new: dict[str, dict[Recipe, float]] = {}
     passed = terms.recipes if verdict.verdict == "Pass" else ()
     gpus = verdict.subject.gpus if verdict.subject else ()
-    for recipe, (speeds, _, _) in _means(terms.reference, verdict.runs, gpus).items():
+    for recipe, (speeds, _, _) in _means(terms, verdict.runs, gpus).items():
         for gpu, step in behind(speeds).items() if recipe in passed else ():
-            if gpu not in baselines.get(recipe, {}):
-                first = {other: of[gpu] for other, of in baselines.items() if gpu in of}
+            if gpu not in terms.baselines.get(recipe, {}):
+                first = {other: of[gpu] for other, of in terms.baselines.items() if gpu in of}
                 new.setdefault(gpu, first)[recipe] = round(step, 2)
     return new

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, TypeGuard
@@ -183,12 +184,12 @@ class Actor:
         if terms is None:
             await self._reports.write_status(report, status.model_copy(update={"acceptance": unasked(verdict)}))
             return
-        baselines = await self._reports.baselines(report.namespace, terms.reference)
+        terms = replace(terms, baselines=await self._reports.baselines(report.namespace, terms.reference))
         if run is not None and (verdict is None or verdict.runs is None or verdict.runs.run != run_of(run)):
-            verdict = with_result(status, await self._reports.result(report, run), terms, baselines)
+            verdict = with_result(status, await self._reports.result(report, run), terms)
             status = status.model_copy(update={"acceptance": verdict})
-        decision = decided(terms, status, action.facts, baselines, now)
-        if terms.reference is not None and (new := first_passes(terms, decision, baselines)):
+        decision = decided(terms, status, action.facts, now)
+        if terms.reference is not None and (new := first_passes(terms, decision)):
             await self._reports.keep_baselines(report.namespace, terms.reference, new)
         await self._reports.write_status(report, status.model_copy(update={"acceptance": decision}))
 
