@@ -11,7 +11,7 @@ from precision_operator.cluster import paths
 from tests.cli.api import Api
 from tests.cli.test_report import with_detail
 from tests.cli.test_status_and_nodes import measured
-from tests.support.golden_nodes import GPUS, NONE_FAILS, gpu_names, hot, measured_node, with_verdict
+from tests.support.golden_nodes import GPUS, NONE_FAILS, gpu_names, hot, measured_node
 from tests.support.report_objects import fresh_no_more, profile_object
 
 SEED = 1
@@ -36,10 +36,8 @@ def test_four_commands_lead_to_a_job_that_names_the_reference_by_its_hash(api: A
     for words in ("check node: GPUs of a node differ by 0.3", "check change: finds nothing yet: 0 of 9 nodes ran twice",
                   "3 nodes are not measured yet: 0.3 hours at 1 at a time", "bf16: 50 TFLOP/s per GPU"):  # fmt: skip
         assert words in dry.stdout
-    assert (
-        "next: kubectl precision reference create gold -n ml --profile nightly --except bad --accept-level REASON"
-        in dry.stderr
-    )
+    step = "next: kubectl precision reference create gold -n ml --profile nightly --except bad --accept-level REASON"
+    assert step in dry.stderr
     create = ("reference", "create", "gold", "--except", "bad")
     refused = api.run(*create)
     assert refused.exit_code == 2
@@ -67,13 +65,9 @@ def test_four_commands_lead_to_a_job_that_names_the_reference_by_its_hash(api: A
 
 
 def test_who_is_no_golden_node_is_left_out_with_the_reason(api: Api) -> None:
-    odd = {
-        "replayed": NONE_FAILS["Simulated"](measured_node("replayed", SEED)),
-        "hot": hot(measured_node("hot", SEED)),
-        "fallback": with_verdict(measured_node("fallback", SEED), "fallback"),
-        "slow": measured_node("slow", SEED, off=-12.0),
-    }
-    golden(api, *odd.values())
+    replayed, hotter, fallen = (measured_node(name, SEED) for name in ("replayed", "hot", "fallback"))
+    odd = NONE_FAILS["Simulated"](replayed), hot(hotter), NONE_FAILS["Fallback"](fallen)
+    golden(api, *odd, measured_node("slow", SEED, off=-12.0))
     stale = with_detail(api, measured("stale"), measured_node("stale", SEED))
     stale["status"]["conditions"] = [fresh_no_more("DriverChanged")]
     bare = measured("bare")
@@ -117,9 +111,8 @@ def test_an_older_references_nodes_stay_while_they_are_measured_anew(api: Api) -
 
 def test_the_request_is_that_of_the_golden_nodes_whoever_is_named_first(api: Api) -> None:
     def also(result: MeasurementResult, recipe: str) -> MeasurementResult:
-        return result.model_copy(
-            update={"recipes": (*result.recipes, result.recipes[0].model_copy(update={"recipe": recipe}))}
-        )
+        row = result.recipes[0].model_copy(update={"recipe": recipe})
+        return result.model_copy(update={"recipes": (*result.recipes, row)})
 
     trays = (also(measured_node(f"a{at}", SEED, gpus=4, product="GB200"), "nvfp4") for at in range(3))
     cut = measured_node("c", SEED)

@@ -45,10 +45,8 @@ def job(name: str, made: Reference, *words: str, memory: str = "1Gi", **changes:
     container["image"] = f"{NAMES['agent']}:{version()}"
     container["resources"]["limits"] |= {"memory": memory, "cpu": "1"}
     manifest["metadata"] = {"name": name, "namespace": TEAM}
-    return manifest | {
-        "spec": manifest["spec"]
-        | {"template": {"metadata": {"labels": {"of": name}}, "spec": pod | {"nodeName": GPU_NODE}}}
-    }
+    template = {"metadata": {"labels": {"of": name}}, "spec": pod | {"nodeName": GPU_NODE}}
+    return manifest | {"spec": manifest["spec"] | {"template": template}}
 
 
 def ended(installed: Installed, name: str, where: str = "containerStatuses") -> Object:
@@ -65,14 +63,12 @@ def ended(installed: Installed, name: str, where: str = "containerStatuses") -> 
 
 
 CASES: Mapping[str, tuple[int, str, str, tuple[str, ...]]] = {
-    "passes": (0, "Complete", "WithinLimits", ("--accept-simulated",)),
-    "fails": (30, "Failed", "TooSlow", ("--accept-simulated",)),
-    "simulated": (31, "Failed", "Simulated", ()),
+    "passes": (0, "Complete", "WithinLimits", ("--accept-simulated",)), "simulated": (31, "Failed", "Simulated", ()),
+    "fails": (30, "Failed", "TooSlow", ("--accept-simulated",)), "mistyped": (2, "Failed", "", ("--acept",)),
     "replaced": (31, "Failed", "ReferenceReplaced", ("--accept-simulated",)),
-    "mistyped": (2, "Failed", "", ("--acept",)),
     "module-missing": (1, "Failed", "", ("--accept-simulated",)),
     "out-of-memory": (137, "Failed", "", ("--accept-simulated",)),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", CASES)

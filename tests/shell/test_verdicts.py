@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from random import Random
 from statistics import median
 from typing import Any
@@ -24,17 +25,7 @@ from precision_operator.cluster import paths
 from precision_operator.core.attempts.verdicts import is_due, terms_of
 from precision_operator.core.observe.clock import format_time
 from precision_operator.core.observe.nodes import node_facts
-from tests.support.golden_nodes import (
-    NONE_FAILS,
-    golden_draft,
-    gpu_names,
-    hot,
-    made,
-    measured_node,
-    verified,
-    with_driver,
-    with_verdict,
-)
+from tests.support.golden_nodes import NONE_FAILS, golden_draft, gpu_names, hot, made, measured_node, with_verdict
 from tests.support.node_objects import EIGHT_H100, node_object
 from tests.support.operator_in_memory import NAMESPACE, PODS, PROFILES, REPORTS, OperatorInMemory
 from tests.support.world import NOW, SETTINGS, observed, profile, report
@@ -123,6 +114,10 @@ def first_rack(seed: int) -> Reference:
     return made(rack | {NODE: measured_node(NODE, seed, gpu_off=deficit(seed))}, {})[0]
 
 
+def also(change: Callable[[MeasurementResult], MeasurementResult], run: Run) -> Run:
+    return lambda seed: change(run(seed))
+
+
 def upgraded(stack: str, run: Run = sound) -> Run:
     software = Software(agent="0.2.0", driver="580.95.05", stack_hash=stack)
     return lambda seed: run(seed).model_copy(update={"software": software})
@@ -133,13 +128,11 @@ PASS = ("Pass", "WithinLimits", 1)
 WORLDS: dict[str, tuple[Callable[[int], Reference], Run, tuple[str, str, int], Run]] = {
     "first rack with one bad GPU": (first_rack, bad_gpu, ("Fail", "TooSlow", 2), sound),
     "first rack slow as a whole": (EIGHT, slow, ("Fail", "TooSlow", 2), sound),
-    "a fallback": (EIGHT, lambda seed: with_verdict(bad_gpu(seed), "fallback"), ("Inconclusive", "Fallback", 1), sound),
-    "heat on a slow node": (EIGHT, lambda seed: hot(bad_gpu(seed)), ("Fail", "Throttled", 2), sound),
-    "heat on a sound node": (EIGHT, lambda seed: hot(sound(seed)), ("Inconclusive", "Throttled", 1), sound),
-    "another driver": (EIGHT, lambda s: with_driver(bad_gpu(s), "590.1"), ("Inconclusive", "OtherKey", 1), sound),
+    "heat on a slow node": (EIGHT, also(hot, bad_gpu), ("Fail", "Throttled", 2), sound),
+    "heat on a sound node": (EIGHT, also(hot, sound), ("Inconclusive", "Throttled", 1), sound),
     "another base image": (EIGHT, upgraded("ffff"), ("Inconclusive", "OtherKey", 1), upgraded("0123456789abcdef")),
 } | {
-    reason: (EIGHT, lambda seed, change=change: change(bad_gpu(seed)), ("Inconclusive", reason, 1), sound)
+    reason: (EIGHT, also(change, bad_gpu), ("Inconclusive", reason, 1), sound)
     for reason, change in NONE_FAILS.items()
 }  # fmt: skip
 """By name: the reference, what is measured, verdict, reason and runs; and what the mirror's runs give, that passes."""
@@ -233,17 +226,13 @@ async def test_a_health_counter_fails_without_a_run_until_the_gpu_is_reset() -> 
 
 
 async def test_figures_that_nobody_measured_pass_where_the_admin_lets_them_and_against_their_like_alone() -> None:
-    def replayed(seed: int) -> MeasurementResult:
-        return NONE_FAILS["Simulated"](sound(seed))
-
-    golden = made(
-        {f"n{at}": NONE_FAILS["Simulated"](measured_node(f"n{at}", 1)) for at in range(8)}, {}, simulated=True
-    )
+    fleet = {f"n{at}": NONE_FAILS["Simulated"](measured_node(f"n{at}", 1)) for at in range(8)}
+    golden = made(fleet, {}, simulated=True)
     verdicts = []
     for reference, simulated in ((golden[0], True), (golden[0], False), (EIGHT(), True)):
         world = World(reference)
         world.loop.gatherer._settings = replace(SETTINGS, accept_simulated=simulated)
-        verdicts.append((await world.measure(replayed, 1))["verdict"])
+        verdicts.append((await world.measure(also(NONE_FAILS["Simulated"], sound), 1))["verdict"])
     assert verdicts == ["Pass", "Inconclusive", "Inconclusive"]
 
 
@@ -263,9 +252,8 @@ async def test_a_grey_run_is_followed_by_two_more_at_most_that_average() -> None
     edited = await _edited(world, {"mustDetectPercent": {"reference": 5}})
     assert (edited["verdict"], world.loop.jobs()) == ("Inconclusive", {}), "an edit measures nothing"
     wide = await _edited(world, {"mustDetectPercent": {"reference": 15}})
-    assert {line.split()[3] for line in wide["checks"] if " reference " in line} == {"12.79"}, (
-        "15 is a per cent: 12.79 and what a look may err by"
-    )
+    limits = {line.split()[3] for line in wide["checks"] if " reference " in line}
+    assert limits == {"12.79"}, "15 is a per cent: 12.79 and what a look may err by"
 
 
 async def test_a_node_that_lies_next_to_nothing_from_the_level_passes_in_a_line_without_an_exponent() -> None:
@@ -285,7 +273,7 @@ ODD = {
     "OtherKey": upgraded("ffff")(12),
     "OtherLayers": sound(12, recipes=(IT.recipes[0].model_copy(update={"last_layers_bf16": 5}),)),
     "SubjectChanged": sound(12, gpus=7),
-    "NotMeasured": sound(12, recipes=(verified("bf16", dict.fromkeys(gpu_names(NODE), 1e5)),)),
+    "NotMeasured": measured_node(NODE, 1, day=2, off=500.0),
     "TooSlow: slots": IT.model_copy(update={"gpus": tuple(it.model_copy(update={"pci": it.uuid}) for it in IT.gpus)}),
     "TooSlow: another order": IT.model_copy(update={"gpus": IT.gpus[::-1]}),
 }
@@ -348,18 +336,6 @@ async def test_runs_that_lie_a_day_apart_are_not_averaged_and_no_more_than_three
     assert bad < 3 or verdict["message"].endswith("no second run within 24 hours says so: measure it again")
 
 
-def fallen(seed: int) -> MeasurementResult:
-    return with_verdict(sound(seed), "fallback")
-
-
-def faint(seed: int) -> MeasurementResult:
-    return sound(seed, gpu_off=-4)
-
-
-def short(seed: int) -> MeasurementResult:
-    return NONE_FAILS["Partial"](GOOD(seed))
-
-
 def of_two(bf16: Run, fp8: Run) -> Run:
     return lambda seed: two(bf16(seed)).model_copy(update={"recipes": bf16(seed).recipes + two(fp8(seed)).recipes[1:]})
 
@@ -373,8 +349,10 @@ def bad_four(stack: str) -> Run:
     return lambda seed: two(upgraded(stack, bad_gpu)(seed), *FOUR[1:])
 
 
+faint, fallen, hot_bad = partial(sound, gpu_off=-4), also(NONE_FAILS["Fallback"], sound), also(hot, bad_gpu)
 ONE, LOOSE = {"recipes": ["bf16"]}, {"recipes": ["bf16"], "mustDetectPercent": {"node": 15}}
 BAD, GOOD, OTHER = of_two(bad_gpu, bad_gpu), of_two(sound, sound), upgraded("ffff")
+short = also(NONE_FAILS["Partial"], GOOD)
 GONE, MONTH, LATE, DAY = (("replaced", ""), *((timedelta(hours=hours), "") for hours in (29 * 24, 23.5, 24.1)))
 FOUR: tuple[Recipe, ...] = ("bf16", "fp8_current", "mxfp8", "nvfp4")
 BF16 = reference_of().recipes["bf16"]
@@ -385,15 +363,15 @@ STEPS: dict[str, list[tuple[Any, str]]] = {
     "a Pass of some recipes": [(of_two(sound, bad_gpu), "TooSlow 2"), (ONE, "WithinLimits 0"), (GOOD, "WithinLimits 1"),
                                ({}, "TooSlow 0")],
     "other image and back": [(BAD, "TooSlow 2"), (reference_of("ffff"), "OtherKey 0"),
-                             (lambda seed: two(OTHER(seed)), "WithinLimits 1"), (reference_of(), "OtherKey 0"),
+                             (also(two, OTHER), "WithinLimits 1"), (reference_of(), "OtherKey 0"),
                              (GOOD, "TooSlow 1")],
     "other image, as bad": [(BAD, "TooSlow 2"), (BAD, "TooSlow 1"), (reference_of("ffff"), "OtherKey 0"),
-                            (lambda seed: two(upgraded("ffff", bad_gpu)(seed)), "TooSlow 2")],
+                            (also(two, upgraded("ffff", bad_gpu)), "TooSlow 2")],
     "a limit loosened for a while": [(ONE, " 0"), (of_two(faint, sound), "TooSlow 2"), (LOOSE, "WithinLimits 0"),
                                      (GOOD, "WithinLimits 1"), (ONE, "TooSlow 0")],
     "another recipe's trouble": [(of_two(bad_gpu, fallen), "TooSlow 2")],
     "runs without a say": [(of_two(fallen, sound), "Fallback 1")] * 3 + [(BAD, "TooSlow 2")],
-    "heat of a recipe that nobody judges": [(ONE, " 0"), (lambda seed: hot(GOOD(seed)), "Throttled 1"),
+    "heat of a recipe that nobody judges": [(ONE, " 0"), (also(hot, GOOD), "Throttled 1"),
                                             (of_two(sound, fallen), "WithinLimits 1"),
                                             (of_two(bad_gpu, fallen), "TooSlow 2")],
     "a partial run without a reference": [(GOOD, "WithinLimits 1"), GONE, (short, "ReferenceReplaced 1"),
@@ -436,13 +414,9 @@ async def test_no_edit_no_other_run_and_no_later_pass_forgets_what_a_gpu_did(nam
         assert not expected or f"{verdict.get('reason', '')} {verdict.get('made', 0)}" == expected, (at, verdict)
 
 
-def hot_bad(seed: int) -> MeasurementResult:
-    return hot(bad_gpu(seed))
-
-
 @pytest.mark.parametrize(("runs", "verdict"), [
     ([bad_gpu, hot_bad], "Fail Throttled"), ([hot_bad, sound], "Pass WithinLimits"),
-    ([hot_bad, bad_gpu, bad_gpu], "Fail TooSlow"), ([bad_gpu, lambda seed: hot(sound(seed))], "Fail Throttled"),
+    ([hot_bad, bad_gpu, bad_gpu], "Fail TooSlow"), ([bad_gpu, also(hot, sound)], "Fail Throttled"),
     ([hot_bad, bad_gpu, sound], "Fail TooSlow"),
 ])  # fmt: skip
 async def test_heat_is_judged_by_the_operator_as_by_check(runs: list[Run], verdict: str) -> None:
@@ -457,12 +431,8 @@ async def test_heat_is_judged_by_the_operator_as_by_check(runs: list[Run], verdi
 async def test_an_edit_decides_again_and_measures_nothing_and_a_replaced_reference_takes_a_pass_away() -> None:
     world = World(EIGHT())
     await world.measure(lambda seed: sound(seed, gpu_off=-1.5), 1)
-    edits: dict[str, dict[str, Any]] = {
-        "NotDetectable": {"mustDetectPercent": {"node": 1}},
-        "NoReference": {"recipes": ["mxfp8"]},
-        "Expired": {"validFor": "1s"},
-        "WithinLimits": {},
-    }
+    edits: dict[str, dict[str, Any]] = {"NotDetectable": {"mustDetectPercent": {"node": 1}}, "WithinLimits": {}}
+    edits = {"NoReference": {"recipes": ["mxfp8"]}, "Expired": {"validFor": "1s"}} | edits
     assert [(await _edited(world, edit))["reason"] for edit in edits.values()] == list(edits)
     world.save(text_of(golden_draft(2)))
     assert ((await world.settle())["reason"], world.loop.jobs()) == ("ReferenceReplaced", {})

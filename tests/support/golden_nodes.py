@@ -51,11 +51,6 @@ def hot(base: wire.MeasurementResult) -> wire.MeasurementResult:
     return base.model_copy(update={"recipes": tuple(r.model_copy(update={"throttled": share}) for r in base.recipes)})
 
 
-def with_driver(base: wire.MeasurementResult, driver: str) -> wire.MeasurementResult:
-    software = wire.Software(agent="0.1.0", driver=driver, stack_hash=base.software.stack_hash)
-    return base.model_copy(update={"software": software})
-
-
 def with_verdict(base: wire.MeasurementResult, verdict: str) -> wire.MeasurementResult:
     """The same result, whose kernels say something else of the precision."""
     rows = (
@@ -65,18 +60,15 @@ def with_verdict(base: wire.MeasurementResult, verdict: str) -> wire.Measurement
     return base.model_copy(update={"recipes": tuple(rows)})
 
 
+WRONG = wire.Training(failure=wire.Failure(reason="numerical_error"))
 NONE_FAILS: Mapping[str, Callable[[wire.MeasurementResult], wire.MeasurementResult]] = {
     "Fallback": lambda base: with_verdict(base, "fallback"),
     "Unverified": lambda base: with_verdict(base, "emulated"),
     "Partial": lambda base: base.model_copy(update={"partial": wire.Failure(reason="terminated")}),
-    "OtherKey": lambda base: with_driver(base, "590.10"),
+    "OtherKey": lambda it: it.model_copy(update={"software": it.software.model_copy(update={"driver": "590.10"})}),
     "Simulated": lambda base: with_verdict(base.model_copy(update={"provenance": "replayed"}), "assumed"),
     "NotMeasured": lambda base: base.model_copy(update={"recipes": ()}),
-    "NumericalError": lambda base: base.model_copy(
-        update={
-            "recipes": (verified("bf16", {}, training=wire.Training(failure=wire.Failure(reason="numerical_error"))),)
-        }
-    ),
+    "NumericalError": lambda base: base.model_copy(update={"recipes": (verified("bf16", {}, training=WRONG),)}),
 }  # fmt: skip
 """What is no measurement of the GPUs, by the reason that a verdict has for it."""
 
