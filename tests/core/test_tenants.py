@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from precision_operator.core.admission import turns
 from precision_operator.core.admission.budget_view import AdmissionRequest
 from precision_operator.core.admission.limits import physical_limit_reached
-from precision_operator.core.attempts.actions import Drop, Start
+from precision_operator.core.attempts.actions import Close, Collect, Drop, Start
 from precision_operator.core.observe.fleet_limits import FleetLimits
 from precision_operator.core.observe.observed import Observed, ProfileView, Vain
 from precision_operator.core.observe.tenants import (
@@ -358,8 +358,11 @@ def test_a_pod_by_hand_elsewhere_takes_the_place_of_no_agent(first: bool) -> Non
     assert held_nodes(world) == {of.uid: of.node_name for of in theirs}
     waiting = seen(profile("b0", namespace="b"), jobs=theirs, pods=forged)
     assert waiting_jobs(waiting).keys() == {of.uid for of in theirs}, "all wait, and count"
-    assert withdrawn(plan(waiting)) == [of.name for of in theirs], "each may be its agent: they have their turn anew"
-    assert not withdrawn(plan(replace(waiting, pods=tuple(real))))
+    ends = [a for a in plan(waiting).actions if isinstance(a, Close)]
+    assert [(a.job.name, a.outcome, a.reason) for a in ends] == [(of.name, "failed", "ResultForeign") for of in theirs]
+    finished = tuple(replace(of, finished="Complete") for of in theirs)
+    assert {type(a) for a in plan(replace(waiting, jobs=finished)).actions if not isinstance(a, Start)} == {Collect}
+    assert {type(a) for a in plan(replace(waiting, pods=tuple(real))).actions} <= {Start}
 
 
 @pytest.mark.parametrize("seconds", [1800, 5400, 9**9])

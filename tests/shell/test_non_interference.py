@@ -5,7 +5,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from precision_api.facts.names import LABEL_APP, LABEL_ATTEMPT, LABEL_NODE_UID
+from precision_api.facts.names import AGENT_APP, LABEL_APP, LABEL_ATTEMPT, LABEL_NODE_UID
+from precision_api.facts.names import ANNOTATION_NODE as NODE
 from precision_operator.cluster import paths
 from precision_operator.core.admission import turns
 from precision_operator.core.attempts.actions import Start
@@ -14,7 +15,8 @@ from precision_operator.core.observe.fleet_limits import FleetLimits
 from precision_operator.core.observe.observed import Occupancy
 from precision_operator.core.plan import Plan, plan
 from precision_operator.shell import reconcile
-from precision_operator.shell.observing import reader
+from precision_operator.shell.observing import gather, reader
+from tests.support.fake_cluster import agent_pod
 from tests.support.node_objects import node_object
 from tests.support.non_interference.hostile_objects import DRIVER, TENANT, Device
 from tests.support.non_interference.in_memory import check_in_memory
@@ -130,6 +132,88 @@ async def test_starts_and_statuses_wait_for_no_looks_at_busy_nodes_of_another(mo
         seen, decided, _ = await loop.reconciler._act()
         pauses = decided.look_again_at == seen.now + MINUTE / 60
         assert (len(looks), loop.cache.changed.is_set(), pauses) == (count, False, count < 21)
+
+
+async def test_looks_go_on_where_they_stopped_and_reach_an_idle_node_behind_busy_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reconcile, "ROUNDS", 4)
+    monkeypatch.setattr(gather, "BUSY_SECONDS", 0.0)  # as where there are more nodes than looks in that time
+    nodes = [f"n{number:02}" for number in range(20)]
+    loop = OperatorInMemory(*nodes)
+
+    async def occupancy(node: str, *_: object) -> Occupancy:
+        return Occupancy(None if node == nodes[-1] else "prod/train", 8)
+
+    monkeypatch.setattr(loop.gatherer._reader, "occupancy", occupancy)
+    loop.apply("ours", rollout={"maxConcurrent": 1})
+    seen = []
+    for _ in range(9):
+        await loop.once()
+        seen.append(len(loop.jobs()))
+    assert seen.index(1) == 20 / 4 - 1, "of twenty nodes four a pass"
+
+
+async def test_jobs_that_no_watch_shows_are_asked_for_by_turns_and_each_that_is_gone_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reader, "OWN_JOBS", 4)
+    monkeypatch.setattr(reader, "FRESH_SECONDS", 0.0)
+    nodes = [f"n{number}" for number in range(9)]
+    loop = OperatorInMemory(*nodes, "own", namespaces=(TENANT, "ml"))
+    loop.apply("theirs", TENANT, target={"nodeNames": nodes}, rollout={"maxConcurrent": 9})
+    loop.apply("ours", target={"nodeNames": ["own"]})
+    await loop.once()
+    for path, job in [row for row in loop.cluster.objects.items() if "/jobs/" in row[0]]:
+        job["metadata"]["labels"][LABEL_APP] = "x"
+        job["metadata"] |= {"deletionTimestamp": "now"} if job["metadata"]["annotations"][NODE] == "n0" else {}
+        loop.cluster._store(path, job)
+
+    async def asked() -> list[str]:
+        loop.cluster.requests.clear()
+        await loop.once()
+        return [path for method, path in loop.cluster.requests if method == "GET" and "/jobs/" in path]
+
+    asked_for = [await asked() for _ in range(3)]
+    assert [len(paths) for paths in asked_for] == [4] * 3
+    assert len({path for paths in asked_for for path in paths}) == 9 + 1, "the tenant's nine, and each time the other"
+    assert (len(loop.jobs(TENANT)), len(loop.jobs())) == (9, 1), "each counts on"
+    for node, job in loop.jobs(TENANT).items():
+        pod = agent_pod(job, "Failed", {"terminated": {"exitCode": 1}})
+        pod["metadata"]["labels"][LABEL_APP] = AGENT_APP
+        loop.cluster._store(f"{paths.pods(TENANT)}/{node}", pod)
+        del loop.cluster.objects[f"{paths.jobs(TENANT)}/{job['metadata']['name']}"]
+    loop.apply("theirs", TENANT, suspend=True)
+    loop.end_agent("own")
+    gone = [path for _ in range(4) for path in await asked() if TENANT in path]
+    assert len(gone) == len({*gone}) == 9
+    assert await asked() == [], "of those that it has deleted the leader asks for none"
+
+
+async def test_a_job_that_is_lost_or_made_while_another_is_asked_for_counts_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loop = OperatorInMemory("n1", "n2")
+    loop.apply("ours", rollout={"maxConcurrent": 2})
+    await loop.once()
+    first, second = loop.jobs().values()
+    third = first["metadata"] | {"uid": "made-meanwhile", "resourceVersion": "1"}
+    get = loop.cluster.get
+
+    async def meanwhile(path: str) -> object:
+        loop.cache.drop("jobs", second["metadata"]["uid"], 10**9)
+        return await get(path)
+
+    async def later(_: object) -> set[str]:
+        loop.gatherer._refusals.own("n3", third)
+        loop.cache.put("jobs", first | {"metadata": third})
+        return set()
+
+    monkeypatch.setattr(loop.cluster, "get", meanwhile)
+    monkeypatch.setattr(loop.gatherer, "_with_claims", later)
+    loop.cache.drop("jobs", first["metadata"]["uid"], 10**9)
+    for _ in range(2):
+        assert len((await loop.gatherer.observe()).own_jobs) == 3
 
 
 @pytest.mark.parametrize("by_new_leader", [False, True])

@@ -61,8 +61,12 @@ async def test_agents_and_their_pods_are_none_of_them(loop: OperatorInMemory) ->
 async def test_the_next_leader_takes_over_the_jobs_of_profiles_that_are_there(loop: OperatorInMemory) -> None:
     await loop.once()
     loop.run_agents()
+    (made,) = loop.jobs().values()
+    for number in range(5):
+        by_hand = made["metadata"] | {"name": f"z{number}", "uid": f"z{number}"}
+        loop.cluster._store(f"{paths.jobs('ml')}/z{number}", made | {"metadata": by_hand})
     follower = OperatorInMemory(namespaces=("ml", "b"), cluster=loop.cluster)
     await follower.once()
-    (uid,) = (job["metadata"]["uid"] for job in loop.jobs().values())
-    assert dict(follower.gatherer._refusals.made) == {uid: ("ml", "n1")}
-    assert follower.metric("precision_operator_strangers") == 3
+    assert follower.gatherer._refusals.metas.keys() == {made["metadata"]["uid"]}, "one for each profile and node"
+    assert dict(follower.gatherer._refusals.made) == {made["metadata"]["uid"]: ("ml", "n1")}
+    assert follower.metric("precision_operator_strangers") == 3 + 5

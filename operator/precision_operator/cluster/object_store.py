@@ -46,18 +46,18 @@ class ObjectStore(Generic[Kept]):
     def __init__(self) -> None:
         self.objects: dict[str, Kept] = {}
         self._identities: dict[str, Identity] = {}
-        self._deleted: OrderedDict[str, float] = OrderedDict()
+        self.deleted: OrderedDict[str, float] = OrderedDict()
         """Of objects that ended: the version up to which nothing of them is taken any more."""
 
     def put(self, identity: Identity, kept: Kept) -> bool:
         """Take what is kept of an object, unless a newer version is held or its end was seen."""
         uid = identity.uid
         held = self._identities.get(uid)
-        if not uid or identity.version <= self._deleted.get(uid, -math.inf):
+        if not uid or identity.version <= self.deleted.get(uid, -math.inf):
             return False
         if held is not None and identity.version < held.version:
             return False
-        self._deleted.pop(uid, None)
+        self.deleted.pop(uid, None)
         self._identities[uid] = identity
         if uid in self.objects and self.objects[uid] == kept:
             return False
@@ -69,9 +69,9 @@ class ObjectStore(Generic[Kept]):
 
         To a watch by label an object that loses its label has ended as well, and comes back, younger, with the label.
         """
-        self._deleted[uid] = math.inf if version is None or version < 0 else version
-        while len(self._deleted) > TOMBSTONES:
-            self._deleted.popitem(last=False)
+        self.deleted[uid] = math.inf if version is None or version < 0 else version
+        while len(self.deleted) > TOMBSTONES:
+            self.deleted.popitem(last=False)
         return self._remove(uid)
 
     def delete_unlisted(self, listed: Collection[str], version: str, namespace: str | None = None) -> bool:

@@ -276,9 +276,11 @@ class Reconciler:
 
 def _looks(decided: Plan, observed: Observed, looked: int) -> tuple[str, ...]:
     """The nodes to look at: with those that come next for the same profiles, as many as this pass has looked at."""
-    looking = [item for item in decided.profiles if any(s.reason == "CheckingIdle" for s in item.node_states)]
-    behind = (s.facts.name for item in looking for s in item.node_states if REASONS[s.reason].place_taken)
-    names = dict.fromkeys((*decided.nodes_to_probe, *(name for name in behind if name not in observed.occupancy)))
+    more = decided.profiles if looked > len(decided.nodes_to_probe) else ()
+    looking = [item for item in more if any(s.reason == "CheckingIdle" for s in item.node_states)]
+    behind = {s.facts.name for item in looking for s in item.node_states if REASONS[s.reason].place_taken}
+    left = sorted(behind - observed.occupancy.keys(), key=lambda name: (observed.looked.get(name, 0.0), name))
+    names = dict.fromkeys((*decided.nodes_to_probe, *left))
     return tuple(names)[: min(LOOKS_PER_PASS, max(looked, len(decided.nodes_to_probe)))]
 
 

@@ -167,8 +167,8 @@ def _by_least_recent_attempt(draft: AcceptedPlan, observed: Observed) -> list[in
     return sorted(eligible, key=eligible.__getitem__)
 
 
-def _turn(candidate: NodeState, draft: AcceptedPlan, observed: Observed) -> tuple[datetime, bool, datetime]:
-    """Sorts candidates: those in vain last, those that somebody asks for, unless they were refused, by the last try."""
+def _turn(candidate: NodeState, draft: AcceptedPlan, observed: Observed) -> tuple[datetime, float, bool, datetime]:
+    """Sorts candidates: in vain last, before these seen busy; first asked for, unless refused; then by the last try."""
     due = candidate.current.due if candidate.current is not None else None
     refused = draft.refusals.get(candidate.facts.uid)
     last = _NEVER
@@ -179,7 +179,8 @@ def _turn(candidate: NodeState, draft: AcceptedPlan, observed: Observed) -> tupl
         last = max((at for at in tries if at is not None and at <= observed.now), default=never)
     vain = observed.vain.get(draft.profile.namespace)
     in_vain = vain.last(candidate.facts.name) if vain is not None else None
-    return in_vain or _NEVER, not (due == "RerunNode" and refused is None), last
+    seen_busy = observed.looked.get(candidate.facts.name, 0.0)
+    return in_vain or _NEVER, seen_busy, not (due == "RerunNode" and refused is None), last
 
 
 def _until_one_starts(
@@ -196,7 +197,7 @@ def _until_one_starts(
         place = queue.popleft()
         candidate = draft.node_states[place]
         if stopped is not None:
-            yield place, replace(candidate, said=stopped), None
+            yield place, candidate.waiting(stopped), None
             continue
         try:
             node_state, start = _admit_candidate(draft, candidate, in_flight)
@@ -337,7 +338,7 @@ def _admit_candidate(draft: AcceptedPlan, candidate: NodeState, in_flight: _InFl
         tables = (NODE_CHECKS, OTHER_CHECKS)
         in_flight.asked[profile.uid] = tuple([limit for limit in rows if limit.when(request)] for rows in tables)
     hindered = blocked_by(request, in_flight.asked[profile.uid][candidate.facts.uid in request.view.roomy])
-    return (replace(candidate, said=hindered), None) if hindered else _start(draft, candidate, in_flight.observed)
+    return (candidate.waiting(hindered), None) if hindered else _start(draft, candidate, in_flight.observed)
 
 
 def _start(draft: AcceptedPlan, candidate: NodeState, observed: Observed) -> tuple[NodeState, Start | None]:
@@ -346,7 +347,7 @@ def _start(draft: AcceptedPlan, candidate: NodeState, observed: Observed) -> tup
     document = measurement_request(draft.asked, facts, run.run, run.attempt.number + 1 if run.attempt else 1)
     refused = too_large(document)
     if refused is not None:
-        return replace(candidate, said=Said("ProfileNotAccepted", words=refused.message)), None
+        return candidate.waiting(Said("ProfileNotAccepted", words=refused.message)), None
     starting = said("AgentStarting", attempt=document.attempt, why="its Job is being created")
     names = (profile.namespace, profile.name, profile.uid, facts.name, facts.uid)
     start = Start(
@@ -358,4 +359,4 @@ def _start(draft: AcceptedPlan, candidate: NodeState, observed: Observed) -> tup
         said=starting,
         mark=mark_of(profile, candidate.report),
     )
-    return replace(candidate, said=starting), start
+    return candidate.waiting(starting), start

@@ -74,19 +74,19 @@ def _of_job(attempt: Attempt, observed: Observed) -> actions.Action | None:
         return _drop_job(job, "ProfileDeleted", "its profile is gone")
     if recorded(job, report):
         return _drop_job(job, "ResultWritten", "its result is in the report")
-    if job.uid in observed.strayed:
-        return _drop_job(job, "Withdrawn", "its pod is on another node than its own")
     is_gone = job.node_uid not in observed.nodes
     if is_gone and job.uid not in observed.own_jobs:
         return _drop_job(job, "NodeLost", "its node is not there, and no leader has made it")
     keeping = attempt.keeping
+    job = replace(job, node_name=facts.name) if facts is not None else job  # by its UID, as its report
     if job.finished is not None and (pod is None or not is_abandoned(pod, observed.settings, observed.now)):
         pool, domain = (facts.pool, facts.clique) if facts else ("", None)
         by_claim, is_drained = pod is not None and pod.claims, job.node_uid in attempt.owner.drained
-        job = replace(job, node_name=facts.name) if facts is not None else job  # by its UID, as its report
         return actions.Collect(job, pod, report, pool, keeping, domain, by_claim, is_drained)
     if is_gone:
         return actions.Close(job, report, "disrupted", said("NodeLost", node=job.node_name), keeping)
+    if pod and pod.live and pod.holds_gpus and observed.own_jobs.get(job.uid, pod.node_name) != pod.node_name:
+        return actions.Close(job, report, "failed", said("ResultForeign", detail="its pod is on another node"), keeping)
     if pod is None and job.suspended and attempt.spec is not None and attempt.spec.suspend:
         return _drop_job(job, "Suspended", "its profile is suspended, and Kueue has not let it begin")
     lacks_claim = pod is not None and pod.phase == "Pending" and pod.claims and not pod.claims_created

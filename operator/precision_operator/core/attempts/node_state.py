@@ -69,6 +69,10 @@ class NodeState(Reasoned):
     def state(self) -> Kind:
         return self.said.kind
 
+    def waiting(self, said: Said) -> "NodeState":
+        """The same node, with another reason; `replace` takes half as long again, for each of 50,000."""
+        return NodeState(self.facts, said, self.report, self.current, self.since, self.decision)
+
 
 @dataclass(frozen=True)
 class ProfilePlan:

@@ -338,6 +338,8 @@ class Observed:
     reports: tuple[ReportView, ...] = ()
     occupancy: Mapping[str, Occupancy] = field(default_factory=dict)
     """By node name; a node that is absent has not been looked at."""
+    looked: Mapping[str, float] = field(default_factory=dict)
+    """When nodes were seen busy within minutes, by name: the least recent ones are looked at first."""
     config_maps: Mapping[tuple[str, str], Mapping[str, str] | None] = field(default_factory=dict)
     """Data by (namespace, name); None: there is none of that name."""
     references: Mapping[tuple[str, str], SavedReference | None] = field(default_factory=dict)
@@ -402,12 +404,6 @@ class Observed:
         busy = {job.profile_uid for job in self.jobs if job.uid in agents}
         most = self.settings.profiles_per_namespace
         return frozenset(uid for uids in of.values() for uid in uids[most:] if uid not in busy) if most else frozenset()
-
-    @cached_property
-    def strayed(self) -> frozenset[str]:
-        """UIDs of the leader's own Jobs with a pod that holds GPUs of another node than the one that counts for it."""
-        there = (pod for pod in self.pods if pod.live and pod.holds_gpus)
-        return frozenset(p.job_uid for p in there if self.own_jobs.get(p.job_uid, p.node_name) != p.node_name)
 
     @cached_property
     def waited_for(self) -> Mapping[str, Yield]:

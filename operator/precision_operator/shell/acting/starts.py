@@ -10,7 +10,7 @@ from precision_operator.core.observe.views import job_view
 from precision_operator.shell.acting.collecting import Requeue
 from precision_operator.shell.acting.deletion import delete
 from precision_operator.shell.acting.reports import Reports
-from precision_operator.shell.observing.cache import Cache
+from precision_operator.shell.observing.cache import TRIM, Cache
 from precision_operator.shell.observing.refusals import RefusedCreations, agents_of
 
 
@@ -62,7 +62,7 @@ class Starts:
                 # Without the right to look it can't be told: the name keeps a second one from being made.
                 self.note_refusal(start, _answer(unanswered if error.status == 404 else error), "Job")
             else:
-                self._refusals.own(raw["metadata"]["uid"], start.facts.name, start.job["metadata"])
+                self._refusals.own(start.facts.name, TRIM["jobs"](raw)["metadata"] | start.job["metadata"])
                 self._created(start, raw)
             del self.unconfirmed[name]
 
@@ -116,7 +116,7 @@ class Starts:
         collection, name = paths.jobs(start.profile.namespace), start.job["metadata"]["name"]
         try:
             raw = await self._cluster.create(collection, dict(start.job))
-            self._refusals.own(raw["metadata"]["uid"], start.facts.name, start.job["metadata"])
+            self._refusals.own(start.facts.name, TRIM["jobs"](raw)["metadata"] | start.job["metadata"])
             return raw
         except ApiError as error:
             if error.status == 409 and error.reason == "AlreadyExists":

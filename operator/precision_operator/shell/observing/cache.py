@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -93,6 +94,10 @@ class Cache:
             gone[uid] = last
             if len(gone) > MOST_GONE_PODS:
                 del gone[next(iter(gone))]
+
+    def is_lost(self, kind: ObjectKind, uid: str) -> bool:
+        """Whether nothing shows an object that may be there: a watch by label has seen its end, if that."""
+        return uid not in self.all(kind) and self._stores[kind].deleted.get(uid) != math.inf
 
     def gone_pods(self) -> Iterable[Raw]:
         """Pods that were deleted lately, as they were last seen: a Job that has lost its pod does not say to whom."""

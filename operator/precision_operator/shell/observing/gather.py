@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from itertools import chain, zip_longest
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from precision_api.facts.grouping import grouped
@@ -36,14 +36,17 @@ from precision_operator.core.observe.views import (
     with_operator_defaults,
 )
 from precision_operator.core.status.yields import yields_told
-from precision_operator.shell.observing.cache import KINDS, OF_CLUSTER, TRIM, Cache, ObjectKind
+from precision_operator.shell.observing.cache import KINDS, OF_CLUSTER, Cache, ObjectKind
 from precision_operator.shell.observing.reader import (
+    FRESH_SECONDS,
     NOT_CREATED,
     NOT_PREPARED,
-    READS_AT_ONCE,
     RESOURCE_API,
     ClaimProblems,
+    Name,
     Reader,
+    Turns,
+    in_turns,
 )
 from precision_operator.shell.observing.refusals import RefusedCreations
 from precision_operator.shell.observing.yields import Yields
@@ -58,8 +61,6 @@ Read = tuple[observed.Raw, observed.Raw, Any]
 Missing = dict[tuple[str, str, str], ApiError]
 """Why what profiles need could not be read, by kind, namespace and name."""
 
-FRESH_SECONDS = 10.0
-"""How long a look at a ConfigMap, a PriorityClass or a busy node serves. An idle node is looked at just before."""
 REFERENCE_SECONDS = 60.0
 """How long a look at a reference serves: reading a large one takes some milliseconds."""
 BARE_SECONDS = 2.0
@@ -67,7 +68,9 @@ BARE_SECONDS = 2.0
 PROBLEMS_SECONDS = 3.0
 """How long a look at such events serves."""
 BUSY_SECONDS = 20.0
-"""How long a node that was seen busy is not looked at again: else idle ones behind many busy ones never are."""
+"""How long a node that was seen busy is not looked at again."""
+LOOKED_SECONDS = 300.0
+"""How long such a node comes after those that were not looked at since: else idle ones behind many never are."""
 LOOKS_AT_ONCE = 8
 LOOKS_PER_PASS = 256
 """A bound: a fleet that is busy throughout is looked at in several passes."""
@@ -182,14 +185,13 @@ class Gatherer:
         """Why Jobs have no pod, by Job UID, by namespace."""
         self._claim_problems: _Kept[tuple[str, str], ClaimProblems] = _Kept(PROBLEMS_SECONDS)
         """Why pods wait for their claim, by event and pod UID, by namespace."""
-        self._claims: dict[tuple[str, ...], tuple[float, bool]] = {}
+        self._claims: Turns[bool] = {}
         """When claims of a namespace, a Job and a pod were last read, by all these, and whether they had GPUs."""
         self._claimed: set[str] = set()
         self._class: _Kept[str, bool] = _Kept(FRESH_SECONDS)
         self._queues: _Kept[tuple[str, str], bool] = _Kept(FRESH_SECONDS)
         self._gpus: _Kept[str, DeviceClass] = _Kept(FRESH_SECONDS)
-        self._asked_for: _Kept[str, observed.Raw | None] = _Kept(FRESH_SECONDS)
-        self._asking = asyncio.Semaphore(READS_AT_ONCE)
+        self._asked_for: Turns[observed.Raw] = {}
         self._read: dict[ObjectKind, dict[str, Read]] = {}
         """By UID: what has not changed since is not read again."""
         self._forbidden: dict[tuple[ObjectKind, str], str] = {}
@@ -255,8 +257,9 @@ class Gatherer:
         all_jobs = self._views("jobs", job_view, **await self._lost())
         everywhere = tuple(job for job in all_jobs if job.namespace not in unserved)
         # At the same moment, or one would be in neither.
-        creating, waited = (*self._not_yet_seen(everywhere),), dict(self._refusals.waited)
-        jobs = within_namespace(everywhere, homes)
+        shown = {(job.namespace, job.name) for job in everywhere}
+        creating = tuple(job for job in self._creating() if (job.namespace, job.name) not in shown)
+        jobs, waited = within_namespace(everywhere, homes), dict(self._refusals.waited)
         # Pods may outlive our Jobs, and anybody may name one that is gone.
         job_homes = {uid: namespace for uid, (namespace, _) in self._refusals.made.items()}
         job_homes |= {job.uid: job.namespace for job in everywhere}
@@ -288,9 +291,8 @@ class Gatherer:
             jobs=(*await self._with_problems(jobs, pods, missing), *creating),
             pods=pods,
             reports=within_namespace(reports, homes),
-            occupancy={
-                name: seen for name, (at, seen) in self._probes.items() if now - at < keeps[seen.holder is None]
-            },
+            occupancy={n: look for n, (at, look) in self._probes.items() if now - at < keeps[look.holder is None]},
+            looked={n: at for n, (at, look) in self._probes.items() if look.holder and now - at < LOOKED_SECONDS},
             config_maps=texts,
             references=references,
             stop=strictest(self._settings.stop, self._stop()),
@@ -317,13 +319,16 @@ class Gatherer:
         if self._own_jobs is None:
             uids = {raw["metadata"]["name"]: uid for uid, raw in self._cache.all("nodes").items()}
             made |= {pod.job_uid: (pod.namespace, pod.node_name) for pod in pods if pod.profile_uid in active}
-            there = (job for job in jobs if job.node_uid in self._cache.all("nodes"))
-            for job in (job for job in there if job.profile_uid in active):
-                meta, (_, bound) = self._read["jobs"][job.uid][0]["metadata"], made.get(job.uid, ("", ""))
-                labels = meta["labels"] | {LABEL_NODE_UID: uids.get(bound or job.node_name, job.node_uid)}
-                self._refusals.own(job.uid, bound or job.node_name, meta | {"labels": labels})
+            bound = {pod.job_uid for pod in pods if pod.live and pod.holds_gpus}
+            there = [j for j in jobs if j.node_uid in self._cache.all("nodes") and j.profile_uid in active]
+            places = {job.uid: made.pop(job.uid, ("", ""))[1] or job.node_name for job in there}
+            there.sort(key=lambda job: job.uid in bound)  # one for each profile and node, with GPUs if one has them
+            for job in {(job.profile_uid, places[job.uid]): job for job in there}.values():
+                meta, node = self._read["jobs"][job.uid][0]["metadata"], places[job.uid]
+                labels = meta["labels"] | {LABEL_NODE_UID: uids.get(node, job.node_uid)}
+                self._refusals.own(node, meta | {"labels": labels})
         named = {pod.job_uid for pod in pods if pod.holds_gpus or not (pod.node_name and pod.live)}
-        for gone in made.keys() - self._read["jobs"].keys() - named:
+        for gone in made.keys() - self._read["jobs"].keys() - self._cache.all("jobs").keys() - named:
             del made[gone]
             self._refusals.metas.pop(gone, None)
         # A watch may show a Job before its creation is answered.
@@ -345,26 +350,20 @@ class Gatherer:
         self._yields.remember(records)
         return replace(seen, yields=self._yields.records, waiting_pods=self._yields.pods)
 
-    def _not_yet_seen(self, jobs: Jobs) -> Iterator[observed.JobView]:
-        """Jobs whose creation has no answer yet, and that no watch has shown either."""
-        there = {(job.namespace, job.name) for job in jobs}
-        return (job for job in self._creating() if (job.namespace, job.name) not in there)
-
     async def _lost(self) -> dict[str, observed.Raw]:
-        """Jobs of ours that no watch shows and that are there: they lost its label, and count on."""
-        lost = self._refusals.metas.keys() - self._cache.all("jobs").keys()
-        self._asked_for.forget_all_but(lost)
-        there = await asyncio.gather(*(self._asked_for.get(uid, self._job) for uid in lost))
-        return {uid: raw for uid, raw in zip(lost, there, strict=True) if raw is not None}
+        """Jobs of ours that lost the watch's label, and count on; those that this pass can't ask for as seen last."""
+        reads = {name: partial(self._reader.job, *job) for name, job in self._unshown().items()}
+        self._asked_for = asked = await in_turns(self._asked_for, reads, self._cache.changed.set)
+        there = {name[1]: asked[name][1] if name in asked else last for name, (_, last) in self._unshown().items()}
+        for uid in [uid for uid, raw in there.items() if not raw]:
+            self._cache.drop("jobs", uid)  # nobody asks for it again
+        return {uid: raw for uid, raw in there.items() if raw}
 
-    async def _job(self, uid: str) -> observed.Raw | None:
-        meta, last = self._refusals.metas[uid], self._read.get("jobs", {}).get(uid)
-        try:
-            async with self._asking:
-                raw = await self._cluster.get(paths.item(paths.jobs(meta["namespace"]), meta["name"]))
-        except ApiError as error:
-            return last[0] or None if last and error.status not in (403, 404) else None
-        return TRIM["jobs"](raw) if raw["metadata"].get("uid") == uid else None
+    def _unshown(self) -> dict[Name, tuple[observed.Raw, observed.Raw]]:
+        """Jobs of ours that may be there without a watch, by namespace and UID: their metadata, and as last seen."""
+        metas, before = self._refusals.metas, self._read.get("jobs", {})
+        lost = [(uid, meta) for uid, meta in metas.items() if self._cache.is_lost("jobs", uid)]
+        return {(meta["namespace"], uid): (meta, before.get(uid, ({},))[0] or {"metadata": meta}) for uid, meta in lost}
 
     def _views(self, kind: ObjectKind, view: Callable[[observed.Raw], T | None], **more: observed.Raw) -> tuple[T, ...]:
         """All objects of a kind as decisions see them, in the cache's order; an unchanged one as the very same view."""
@@ -438,24 +437,14 @@ class Gatherer:
         Namespaces take turns, the least recently read first, and so do their pods. One that this pass can't read any
         more is as the last one of its Job was; a Job's first one counts as having its GPUs.
         """
-        raws, made, now = self._cache.all("pods"), self._refusals.made, asyncio.get_running_loop().time()
+        raws, made = self._cache.all("pods"), self._refusals.made
         by_claim = [pod for pod in pods if pod.live and pod.holds_gpus and pod.claims and pod.uid not in self._claimed]
         by_claim = [pod for pod in by_claim if self._own_jobs is None or pod.job_uid in made]
-        names = {pod.uid: (pod.namespace, pod.job_uid, pod.uid) for pod in by_claim}
-        kept: set[tuple[str, ...]] = {part for name in names.values() for part in (name[:1], name)}
-        kept |= {(namespace, job) for job, (namespace, _) in made.items()}
-        read = self._claims = {name: row for name, row in self._claims.items() if name in kept}
-        last = {name: read[name][0] if name in read else 0.0 for name in kept}
-        due = [name for name in names.values() if name not in read or now - last[name] >= FRESH_SECONDS]
-        turns = grouped((name[:1], name) for name in sorted(due, key=lambda name: last[name]))
-        in_turn = chain.from_iterable(zip_longest(*(turns[of] for of in sorted(turns, key=lambda of: last[of]))))
-        reads = {name: self._reader.has_claimed(raws[name[2]]) for name in in_turn if name is not None}
-        for name, has in zip(reads, await asyncio.gather(*reads.values()), strict=True):
-            if has is not None:
-                read |= {name[:some]: (now, has) for some in (1, 2, 3)}
-            elif name not in read:
-                self._cache.changed.set()
-        held = {uid for uid, name in names.items() if read.get(name, read.get(name[:2], (now, True)))[1]}
+        names: dict[str, Name] = {pod.uid: (pod.namespace, pod.job_uid, pod.uid) for pod in by_claim}
+        jobs = {(namespace, job) for job, (namespace, _) in made.items()}
+        reads = {name: partial(self._reader.has_claimed, raws[uid]) for uid, name in names.items()}
+        self._claims = read = await in_turns(self._claims, reads, self._cache.changed.set, jobs)
+        held = {uid for uid, name in names.items() if read.get(name, read.get(name[:2], (0.0, True)))[1]}
         self._claimed = (self._claimed & raws.keys()) | {uid for uid in held if names[uid] in read}
         return self._claimed | held
 

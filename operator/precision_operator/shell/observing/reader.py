@@ -1,9 +1,12 @@
 """What no watch shows of the cluster, read when a decision needs it: each once, and no more kept than is read of it."""
 
 import asyncio
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
+from itertools import chain, zip_longest
+from typing import TypeVar
 
 from precision_api.acceptance.reference import read_reference, sha256_of
+from precision_api.facts.grouping import grouped
 from precision_api.facts.names import REFERENCE_FILE
 from precision_api.models.workload import MAX_CONFIG_BYTES
 from precision_operator.cluster import ApiError, Cluster, paths
@@ -14,6 +17,7 @@ from precision_operator.core.observe.device_class import DeviceClass, device_cla
 from precision_operator.core.observe.observed import Occupancy, Raw, SavedReference
 from precision_operator.core.observe.raw_object import entries, section
 from precision_operator.core.observe.views import occupancy
+from precision_operator.shell.observing.cache import TRIM
 from precision_operator.shell.observing.local_queues import LocalQueues, get_or_none
 
 RESOURCE_API = "resource.k8s.io/v1"
@@ -26,10 +30,17 @@ MOST_EVENTS = 200
 MOST_CLAIMS, MOST_READ, READS_AT_ONCE = 512, 2048, 16
 """Bounds: so many claims of a node's pods are read in a look, of all nodes' in a pass, one of each pod in any case. The
 others count as a GPU each, so that the node is busy, and later looks go on with them."""
-OWN_CLAIMS, OWN_READ = 32, 512
-"""Bounds: so many claims of an agent's pod are read, of all agents' pods in a pass."""
+OWN_CLAIMS, OWN_READ, OWN_JOBS = 32, 512, 64
+"""Bounds: so many claims of an agent's pod are read, of all agents' pods in a pass, and Jobs that no watch shows."""
 MOST_KEPT = 50_000
 """A bound: so many claims are remembered; then all are forgotten, so that those of pods that are gone go."""
+FRESH_SECONDS = 10.0
+"""How long a look at a ConfigMap, a PriorityClass, a claim or a busy node serves; not at an idle one."""
+T = TypeVar("T")
+Name = tuple[str, ...]
+Reads = Mapping[Name, Callable[[], Awaitable[T | None]]]
+Turns = dict[Name, tuple[float, T]]
+"""When something was read last and as what, by its namespace and more, and by what such names begin with."""
 ClaimProblems = Mapping[tuple[str, str], str]
 
 
@@ -41,7 +52,7 @@ class Reader:
         self._local_queues = LocalQueues(cluster)
         self._reserved: dict[PodsClaim, frozenset[Device]] = {}
         """GPUs of claims that are reserved for their pod: nothing changes before that pod is over."""
-        self._left, self._own_left = MOST_READ, OWN_READ
+        self._left, self._own_left, self._jobs_left = MOST_READ, OWN_READ, OWN_JOBS
         self._at_once = asyncio.Semaphore(READS_AT_ONCE)
 
     async def config_map(self, namespace: str, name: str) -> Mapping[str, str] | None:
@@ -98,8 +109,8 @@ class Reader:
         return {uid: text for _, uid, text in sorted(events)}
 
     def begin_pass(self) -> None:
-        """As many claims as in any pass may be read again."""
-        self._left, self._own_left = MOST_READ, OWN_READ
+        """As many claims and Jobs as in any pass may be read again."""
+        self._left, self._own_left, self._jobs_left = MOST_READ, OWN_READ, OWN_JOBS
         self._reserved = self._reserved if len(self._reserved) < MOST_KEPT else {}
 
     async def occupancy(self, node: str, offered: Container[str] | None = None, by_claim: bool = True) -> Occupancy:
@@ -119,6 +130,18 @@ class Reader:
         self._own_left -= min(len(claim_keys(pod)), OWN_CLAIMS)
         claims = await self._claims([pod], pod["spec"]["nodeName"], OWN_CLAIMS)
         return any(gpus is None or gpus for gpus in claims.values())
+
+    async def job(self, meta: Raw, last: Raw) -> Raw | None:
+        """The Job, trimmed, `last` where it can't be read; empty: it is gone; None: not read in this pass."""
+        if self._jobs_left <= 0:
+            return None
+        self._jobs_left -= 1
+        try:
+            async with self._at_once:
+                raw = await self._cluster.get(paths.item(paths.jobs(meta["namespace"]), meta["name"]))
+        except ApiError as error:
+            return {} if error.status in (403, 404) else last
+        return TRIM["jobs"](raw) if raw["metadata"].get("uid") == meta["uid"] else {}
 
     async def _claims(self, pods: Sequence[Raw], node: str, number: int = 0) -> Claims:
         """The GPUs of these pods' claims on the node, none of one that is not there; None: it may not be read.
@@ -158,6 +181,24 @@ class Reader:
             if error.status not in (403, 404):
                 raise
             return {} if error.reason == "NotFound" else None
+
+
+async def in_turns(rows: Turns[T], reads: Reads[T], wake: Callable[[], None], kept: Container[Name] = ()) -> Turns[T]:
+    """The rows, read where not fresh, and those `kept`. Namespaces take turns, the least recently read first, until a
+    read gives None: the pass reads no more. `wake` is called where there is no row then."""
+    now, used = asyncio.get_running_loop().time(), {part for name in reads for part in (name[:1], name)}
+    rows = {name: row for name, row in rows.items() if name in used or name in kept}
+    last = {name: rows[name][0] if name in rows else 0.0 for name in used}
+    due = [name for name in reads if name not in rows or now - last[name] >= FRESH_SECONDS]
+    turns = grouped((name[:1], name) for name in sorted(due, key=lambda name: last[name]))
+    in_turn = chain.from_iterable(zip_longest(*(turns[of] for of in sorted(turns, key=lambda of: last[of]))))
+    values = {name: reads[name]() for name in in_turn if name is not None}
+    for name, value in zip(values, await asyncio.gather(*values.values()), strict=True):
+        if value is not None:
+            rows |= {name[:length]: (now, value) for length in range(1, len(name) + 1)}
+        elif name not in rows:
+            wake()
+    return rows
 
 
 def slim_pod(raw: Raw) -> Raw:

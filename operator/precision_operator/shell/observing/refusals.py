@@ -28,9 +28,9 @@ class RefusedCreations:
         self.waited: dict[str, JobView] = {}
         """Own Jobs without a bound pod at the last look, by UID, and those created since."""
 
-    def own(self, uid: str, node: str, meta: Raw) -> None:
+    def own(self, node: str, meta: Raw) -> None:
         """A Job is this replica's, for this node."""
-        self.made[uid], self.metas[uid] = (meta["namespace"], node), meta
+        self.made[meta["uid"]], self.metas[meta["uid"]] = (meta["namespace"], node), meta
 
     def refused(self, key: tuple[str, str], answer: Answer, stage: Stage, mark: str, agents: int) -> bool:
         """Take an answer that was no. Returns whether such answers concern all nodes of the profile."""
