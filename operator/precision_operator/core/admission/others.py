@@ -58,7 +58,7 @@ class Others:
     def taken_by(self, namespace: str, node: str) -> str | None:
         """Who of another namespace holds the node, in words; None: nobody."""
         holders = self._nodes.get(node, [])
-        if uids := self._evens(namespace):
+        if self._observed.vain and (uids := self._evens(namespace)):
             even = (self._loose[uid] for uid in uids if self._observed.own_jobs[uid] == node)
             holders = [*holders, *((job.namespace, self._owners.get(job.profile_uid, LOST)) for job in even)]
         owner = next((owner for of, owner in holders if of != namespace), None) if holders else None
