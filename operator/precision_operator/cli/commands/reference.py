@@ -27,15 +27,7 @@ from precision_operator.cli.connection_options import ask_cluster
 from precision_operator.cli.failure import end, fail, note
 from precision_operator.cli.options import FormOf, Namespace, OfProfile, Reach, asks_cluster
 from precision_operator.cli.output import OutputFormat, as_columns, printed
-from precision_operator.cli.results import (
-    finished,
-    node_name,
-    of_profile,
-    profile_named,
-    reading_of,
-    results,
-    status_of,
-)
+from precision_operator.cli.results import finished, of_profile, profile_named, reading_of, results, status_of
 from precision_operator.cli.terminal import say
 from precision_operator.cluster import ApiError, Cluster, paths
 from precision_operator.core.admission.limits import concurrency_limit
@@ -154,8 +146,8 @@ async def _drafted(
     left = {node: why for node, why in left.items() if node in out or old is None or node not in old.nodes}
     label, _, value = split.partition("=")
     if label:
-        held = await cluster.list_views(paths.NODES, lambda raw: (node_name(raw), raw["metadata"].get("labels") or {}))
-        values = {node: labels.get(label, "") for node, labels in held if node in measured}
+        held = await cluster.list_views(paths.NODES, lambda it: (it["metadata"]["name"], it["metadata"].get("labels")))
+        values = {node: (labels or {}).get(label, "") for node, labels in held if node in measured}
         value = value or max(filter(None, values.values()), key=[*values.values()].count, default="")
         if not value:
             fail(f"--split {label}: no measured node has this label")

@@ -26,15 +26,15 @@ from precision_operator.core.results.reading import read
 
 SERIES_MINUTES = 24 * 60
 """Runs that lie further apart are not averaged."""
-MOST_LINES, MOST_KEYS, MOST_BYTES = 29, 3, 435
-"""Keys whose runs are kept: the newest run's, the reference's, the newest other; bytes of 4 recipes and 8 GPUs."""
+MOST_LINES, MOST_KEYS, MOST_BYTES, ALIKE = 29, 3, 435, 1.0
+"""Keys kept: the newest run's, the reference's, the newest other; bytes of 4 recipes and 8 GPUs; a small step, %."""
 PLAIN = "verified/None"
 JUDGED = PROVED | {"assumed"}
 Means = Mapping[Recipe, tuple[Speeds, int, bool]]
 
 
 class Kept(NamedTuple):
-    """One run with a recipe, or the oldest as one for want of room: how many, when the last ended (minutes since 1970),
+    """One run with a recipe, or neighbours as one for want of room: how many, when the last ended (minutes since 1970),
     whether that was throttled, 100 ln(tokens/s) of the GPU first by UUID first."""
 
     number: int
@@ -106,17 +106,20 @@ def with_result(status: ReportStatus, result: MeasurementResult | None, terms: T
             mine[name] = [*before, Kept(1, now, row.throttled is not None, tuple(rates))]
     kept = {key: mine} | dict(sorted(kept.items(), key=lambda of: of[0] not in ours)[: MOST_KEYS - 1])
     most = MOST_BYTES * max(1, len(gpus) * len(result.recipes) / 32)
-    crowded = key in ours and len("".join(_lines(kept, now))) > most
-    names = {_name(recipe, of): recipe for recipe, of in golden.items() if crowded}
-    mine |= {name: _counting(terms, names[name], mine[name], gpus) for name in names.keys() & mine}
+    names = {_name(recipe, of): recipe for recipe, of in golden.items() if key in ours}
     while len("".join(lines := _lines(kept, now))) > most:
-        rows = max((rows for of in kept.values() for rows in of.values()), key=len, default=[])
-        if len(rows) < 2 and len(kept) < 2:
-            break
-        if len(rows) < 2:
+        lists = [rows for of in kept.values() for rows in of.values()]
+        pairs = [(_apart(*rows[at : at + 2]), at, rows) for rows in lists for at in range(len(rows) - 1)]
+        unlike, _, _, at, rows = min(((of[0] > ALIKE, -len(of[2]), *of) for of in pairs), default=(True, 0, 0, 0, []))
+        if unlike and names:  # what has passed goes before others become one
+            mine |= {name: _counting(terms, names[name], mine[name], gpus) for name in names.keys() & mine}
+            names = {}
+        elif rows:
+            rows[at : at + 2] = [_mean(rows[at : at + 2])]
+        elif len(kept) > 1:
             kept.popitem()
         else:
-            rows[:2] = [_mean(rows[:2])]
+            break
     changes = {"kernels": kernels, "troubles": {recipe: why for recipe, why in troubles.items() if why}}
     runs = runs.model_copy(update=changes | {"averages": lines})
     ended = {"again": True, "unhealthy": None, "unhealthy_boot_id": "", "barred": False}
@@ -209,6 +212,11 @@ def _counting(terms: Terms, recipe: Recipe, rows: Iterable[Kept], gpus: Iterable
         checks = () if window and window[-1].hot else _judged(terms, [look]).rows
         window = [*([] if checks and all(check.outcome == "Pass" for check in checks) else window), row]
     return window
+
+
+def _apart(before: Kept, after: Kept) -> float:
+    """By how much a GPU's rates differ at most."""
+    return max(abs(b - a) for b, a in zip(before.rates, after.rates, strict=False)) + 1e3 * (before.hot != after.hot)
 
 
 def _mean(rows: Sequence[Kept]) -> Kept:
