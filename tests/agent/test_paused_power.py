@@ -152,7 +152,7 @@ class Pausing(FakeBackend):
         return replace(found, running=0.9)
 
 
-@pytest.mark.parametrize(("step", "calls"), [(0.0111, 10), (0.1, 1), (0.2, 1)])
+@pytest.mark.parametrize(("step", "calls"), [(0.0111, 10), (0.1, 1), (0.15, 1)])
 def test_a_run_asks_for_pauses_between_groups_and_keeps_what_each_device_says_of_them(step: float, calls: int) -> None:
     one, other = (Pausing(lambda case, variant: step, uuid=f"GPU-{n}") for n in range(2))
     asked = request(recipes=("bf16",), gpus=2)

@@ -286,7 +286,16 @@ def test_the_uneven_share_is_the_worst_error_of_any_load_that_is_on_for_one_stre
 
 @pytest.mark.parametrize(
     ("step", "pause"),
-    [(0.1, 0.025), (0.15, 0.025), (0.2, 0.025), (0.188, 0.0), (0.077, 0.0), (0.293, 0.05), (0.391, 0.05)],
+    [
+        (0.1, 0.025),
+        (0.15, 0.025),
+        (0.2, 0.05),
+        (0.098136, 0.05),
+        (0.188, 0.0),
+        (0.077, 0.0),
+        (0.293, 0.05),
+        (0.391, 0.05),
+    ],
 )
 def test_only_a_locked_step_is_paused_and_only_as_long_as_leads_out_of_every_lock(step: float, pause: float) -> None:
     assert sure_pause([step], 0.1)[0] == pause
