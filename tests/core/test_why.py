@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
+from precision_api.kinds.report import ReportStatus
 from precision_operator.cli.columns import as_row
 from precision_operator.cli.commands.why import columns, text, wide
 from precision_operator.core.plan import plan
 from precision_operator.core.reasons import REASONS, sentence
 from precision_operator.core.status.why import NodeAnswer, why
+from tests.support.report_objects import recipe_row, report_status
 from tests.support.situation_worlds import Situation, beside_like
 from tests.support.situations import SITUATIONS
 from tests.support.world import job, nodes, observed, pod, profile, report, tried
@@ -76,6 +78,9 @@ def test_a_result_that_nobody_measured_is_called_so(data: str) -> None:
     assert line.endswith(f", {data.upper()}") is (data != "measured")
     best = replace(slow.past, best="nvfp4 1.60x, 1,520 TFLOP/s per GPU")
     assert "\n  best         nvfp4 1.60x, 1,520 TFLOP/s per GPU" in text("n1", [replace(slow, past=best)])
+    rows = [recipe_row("bf16", tokensPerSecond=None, failure="not_available: hybrid: no backend has the scan.")]
+    seen = observed([profile()], reports=(report(status=ReportStatus.model_validate(report_status(rows))),))
+    assert "\n  best         none: hybrid: no backend has the scan.\n" in text("n1", why(plan(seen), seen, "n1"))
     first = text("n1", [replace(slow, past=replace(slow.past, data=data))]).splitlines()[0]
     assert first.startswith(f"ml/nightly, {data.upper()}: n1 is slow") is (data != "measured")
 

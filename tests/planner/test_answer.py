@@ -178,6 +178,9 @@ def test_every_rate_carries_its_source_and_a_predicted_one_a_wider_band() -> Non
     near, far = answered().jobs[0], answered(jobs=[job(workload={"preset": "llama3.1-70b"})]).jobs[0]
     assert (near.basis, far.basis) == ("measured", "predicted")
     assert far.source.startswith("predicted by equal FLOP/s from llama3-8b; ")
+    found = answered(jobs=[job("near"), job("far", workload={"preset": "llama3.1-70b"})])
+    assert (found.recommendation or "").startswith("predicted (far) figures: run ")
+    assert "the bands of far are wide: profile that workload for narrower ones" in found.notes
     assert float(far.days.high) / float(far.days.low) > 1.2 > float(near.days.high) / float(near.days.low)
 
 

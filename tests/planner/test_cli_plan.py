@@ -41,7 +41,7 @@ def run(
     return CliRunner().invoke(app, ["plan", *files, AT, *arguments])
 
 
-MORE = ["TFLOP/S/GPU", "TIME", "MW", "MWH", "COST", "$/MTOKEN", "DEADLINE"]
+MORE = ["TFLOP/S/GPU", "TIME", "POWER", "MWH", "COST", "$/MTOKEN", "DEADLINE"]
 
 
 def test_a_plan_fits_80_columns_without_what_only_wide_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

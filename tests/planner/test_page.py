@@ -16,6 +16,7 @@ from precision_operator.planner.answer.charts import Calendar, gantt, pool_use, 
 from precision_operator.planner.answer.document import status
 from precision_operator.planner.answer.page import HEAD, page
 from precision_operator.planner.answer.planning import PlanAnswer, plan
+from precision_operator.planner.answer.table import wide
 from precision_operator.planner.inputs.quantities import (
     readable_days,
     readable_dollars,
@@ -68,7 +69,7 @@ def test_the_answer_comes_first_then_schedule_and_jobs_with_tflops(solved: tuple
     assert solved[0].recommendation
     places = [text.index(part) for part in (solved[0].recommendation, 'id="gantt"', 'id="pools"', "<h2>Jobs</h2>")]
     assert places == sorted(places)
-    assert HEAD.index("TFLOP/s per GPU") < HEAD.index("time")
+    assert [*HEAD].index("TFLOP/s per GPU") < [*HEAD].index("time")
 
 
 def test_every_job_has_its_dates_and_its_deadline(solved: tuple[PlanStatus, PlanAnswer]) -> None:
@@ -132,6 +133,8 @@ def test_watts_and_promises_are_in_readable_numbers() -> None:
         "4.3 days (4 to 5)",
     ]  # fmt: skip
     assert readable_days(0.00032) == "28 seconds"
+    status, _ = answered()
+    assert wide(status.jobs[0].model_copy(update={"megawatts": "0.00907"}))["power"] == "9.07 kW"
     assert [readable_energy(value) for value in (12_345, -0.00307, 1)] == ["12,300 MWh", "-3.07 kWh", "1 MWh"]
     assert [readable_dollars(value) for value in (1_234_567, -99.987, 0.012345)] == ["$1,230,000", "-$100", "$0.0123"]
 

@@ -5,6 +5,7 @@ Whoever can run code on a node writes the agent's message and its log; they end 
 
 import math
 import re
+from collections.abc import Sequence
 
 _TERMINAL = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.?)")
 """What colours a terminal, moves its cursor or names its window (ECMA-48)."""
@@ -52,6 +53,12 @@ def digits(value: float, count: int = 4) -> str:
 def number_of(count: int, noun: str) -> str:
     """`1 node`, `3 nodes`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def first_of(names: Sequence[str], most: int, separator: str = ", ") -> str:
+    """`a, b and 3 more`: the first of these names, and how many others there are."""
+    others = f" and {len(names) - most} more" if len(names) > most else ""
+    return separator.join(names[:most]) + others
 
 
 def one_line(text: str) -> str:

@@ -73,8 +73,7 @@ def recipes_table(pools: PoolRecipes) -> str:
     table = as_columns([as_cells(columns, {**row, "pool": pool}) for pool, row in rows], _FOLDS, (), ("nodes",))
     without = ((row["failure"], row["recipe"]) for _, row in rows if row["failure"] and not row["tokensPerSecond"])
     reasons = (
-        f"No training figures of {', '.join(dict.fromkeys(names))}: {why.removeprefix('not_available: ')}."
-        for why, names in grouped(without).items()
+        f"No training figures of {', '.join(dict.fromkeys(names))}: {why}." for why, names in grouped(without).items()
     )
     return "\n".join([table, *map(wrapped, reasons)])
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from precision_api.exchange.stats import LEAST_ENERGY_DIFFERENCE
-from precision_api.facts.plain_text import three_digits
+from precision_api.facts.plain_text import first_of, three_digits
 from precision_api.facts.recipes import risk_of
 from precision_operator.core.results.intervals import Spread
 from precision_operator.drawing.document import Notice, NoticeKind
@@ -34,7 +34,7 @@ def _of_pool(pool: PoolFigures) -> Iterator[Notice]:
     where = f"On {pool.name} ({whose(pool.nodes)})"
     best, efficient = pool.best, pool.most_energy_efficient
     if best is None:
-        why = next((f": {row.reason.removeprefix('not_available: ')}" for row in pool.rows if row.reason), "")
+        why = next((f": {row.reason}" for row in pool.rows if row.reason), "")
         yield Notice("answer", f"{where} no recipe has a usable training figure{why}.")
         return
     efficiency = f" {_most_efficient(pool, best, efficient)}" if efficient is not None else ""
@@ -150,7 +150,5 @@ def _rest(facts: Given) -> Iterator[Notice]:
 def _about(kind: NoticeKind, said: Mapping[str, Sequence[str]]) -> Iterator[Notice]:
     """What is said of nodes, with the names of the first of them; nothing of none."""
     for sentence, names in said.items():
-        more = len(names) - NAMES_TOLD
         if names:
-            shown = ", ".join(names[:NAMES_TOLD]) + (f" and {more} more" if more > 0 else "")
-            yield Notice(kind, f"{sentence} {shown}.")
+            yield Notice(kind, f"{sentence} {first_of(names, NAMES_TOLD)}.")

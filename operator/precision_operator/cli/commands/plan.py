@@ -38,7 +38,7 @@ _DAYS = ("daysLow", "daysMid", "daysHigh")
 HEADER = (*(field.alias or name for name, field in JobPlan.model_fields.items() if name != "days"), *_DAYS)
 """The columns of a job in CSV: its fields."""
 FOLDS = ("deadline", "recipe", "time", "pool", "job", "TFLOP/s/GPU")
-DROPS = ("mw", "$/mtoken", "mwh")
+DROPS = ("power", "$/mtoken", "mwh")
 """Columns that a narrow terminal has not; -o wide has them always."""
 PAGE = "html"
 """What -o takes beside the forms of every command."""

@@ -109,7 +109,8 @@ def _lines(answer: NodeAnswer) -> Iterator[tuple[str, str]]:
         yield from zip(chain(("log",), repeat("")), (past.attempt.log or "").splitlines(), strict=False)
     if past.result_at is not None:
         yield "last result", ", ".join((past.result_at, f"in {past.report}", *_made_up(answer)))
-    yield from ((title, words) for title, words in (("best", past.best), ("risk", past.risk)) if words is not None)
+    said = (("best", past.best), ("best", past.no_best and f"none: {past.no_best}"), ("risk", past.risk))
+    yield from ((title, words) for title, words in said if words)
     if answer.standing is not None and not answer.standing.judged.slow:
         yield "not slow", _stands(answer.standing.judged)
     if answer.no_peers:
@@ -206,6 +207,7 @@ def columns(node: str) -> Columns[NodeAnswer]:
         Column("resultAt", lambda answer: answer.past.result_at),
         Column("report", lambda answer: answer.past.report),
         Column("best", lambda answer: answer.past.best),
+        Column("noBest", lambda answer: answer.past.no_best),
         Column("risk", lambda answer: answer.past.risk),
         Column("standing", lambda answer: _standing(answer.standing)),
         Column("noPeers", lambda answer: answer.no_peers or None),

@@ -89,6 +89,7 @@ class RecipeRow(NamedTuple):
     listed: bool = False
     """Whether the profile lists it by name."""
     failure: str | None = None
+    """Why it has no rate, in words."""
     others: tuple[float | None, ...] = ()
     """The report's other figures, which no rule bears on, in the order of OTHERS."""
 
@@ -354,7 +355,7 @@ def _row(result: report.RecipeReport, baseline_throttled: bool) -> RecipeRow:
         loss_verdict=result.loss_verdict or ("diverged" if result.diverged_step is not None else ""),
         last_layers_bf16=result.last_layers_bf16,
         listed=result.listed,
-        failure=result.failure,
+        failure=result.failure and result.failure.removeprefix("not_available: "),
         others=tuple(others),
     )
 

@@ -23,7 +23,7 @@ from precision_operator.core.plan import Plan
 from precision_operator.core.reasons import REASONS, Kind, Said, said, sentence
 from precision_operator.core.results.outliers import Peers
 from precision_operator.core.results.provenance import provenance_of
-from precision_operator.core.results.reading import Reading
+from precision_operator.core.results.reading import Reading, read_rows
 from precision_operator.core.results.slowness import PeerComparison, compared, no_peers
 from precision_operator.core.status.node_readings import peers_by_namespace, readings
 
@@ -42,6 +42,8 @@ class Past:
     """When the newest good result came in."""
     best: str | None = None
     """Its best recipe in words, with TFLOP/s per GPU."""
+    no_best: str | None = None
+    """Why it has none, where a result says so."""
     risk: str | None = None
     """What speaks against training in it, as a sentence."""
     data: str | None = None
@@ -168,12 +170,14 @@ def _past(report: ReportView | None) -> Past:
     if report is None or status is None:
         return Past(report.name) if report is not None else NOTHING
     best = [result for result in status.results if result.recipe == status.best_recipe]
+    failures = (row.failure for row in read_rows(status.results, "bf16").values() if row.failure and not best)
     rate = status.teraflops_per_gpu
     return Past(
         report=report.name,
         attempt=newest_attempt(report),
         result_at=status.run.finished_at if status.run is not None else None,
         best=status.best and f"{status.best}{f', {three_digits(float(rate))} TFLOP/s per GPU' if rate else ''}",
+        no_best=next(failures, None),
         risk=next(iter(risks_of((r.recipe, r.last_layers_bf16) for r in best)), None),
         data=provenance_of(status.run) if status.run is not None else None,
         stale=next((c for c in status.conditions if c.type == names.FRESH and c.status == "False"), None),

@@ -4,13 +4,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
-from precision_api.facts.plain_text import number_of
+from precision_api.facts.plain_text import first_of, number_of
 from precision_api.facts.recipes import KEEPING, recipe_text
 from precision_api.facts.schema import decimal
 from precision_api.kinds.capacity_plan import JobPlan, PlanDays, PlanStatus, PlanTotals, PoolUse, WhatIfAnswer
 from precision_operator.core.observe.clock import format_time
 from precision_operator.planner.answer.odds import upper_bounds
-from precision_operator.planner.answer.planning import PlanAnswer, Totals, binding, greedy_text
+from precision_operator.planner.answer.planning import NAMED, PlanAnswer, Totals, binding, greedy_text, predicted
 from precision_operator.planner.answer.what_if import cut, risks_in
 from precision_operator.planner.inputs.quantities import (
     WATTS_PER_MEGAWATT,
@@ -215,7 +215,7 @@ def data(slots: Sequence[JobSlot]) -> str:
     marks = {word for sample in samples if sample is not None for word in sample.marks if word in DOUBTS}
     if any(slot.option.source.job_rate is not None for slot in slots):
         marks.add("declared")
-    if any(slot.option.source.basis == "predicted" for slot in slots):
+    if predicted([slot.option for slot in slots]):
         marks.add("predicted")
     ordered = sorted(marks, key=lambda word: (word not in DOUBTS, word))
     return ", ".join(word.upper() if word in DOUBTS else word for word in ordered) or "measured"
@@ -231,7 +231,9 @@ def _recommendation(slots: Sequence[JobSlot], totals: Totals) -> str:
         ending.append(f"for {readable_dollars(totals.dollars)}")
     if totals.megawatt_hours is not None:
         ending.append(f"with {readable_energy(totals.megawatt_hours)}")
-    doubt = data(slots)
+    doubt, guessed = data(slots), predicted([slot.option for slot in slots])
+    if len(guessed) < len(slots):
+        doubt = doubt.replace("predicted", f"predicted ({first_of(guessed, NAMED)})")
     warning = "" if doubt in SURE else f"{doubt} figures: "
     low = {(slot.option.recipe, slot.option.layers_bf16) for slot in slots if slot.option.recipe != "bf16"}
     unknown = not low or any(name in KEEPING and kept is None for name, kept in low)

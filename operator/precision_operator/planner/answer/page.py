@@ -3,28 +3,23 @@
 from collections.abc import Iterator
 from html import escape
 
-from precision_api.facts.recipes import recipe_text
 from precision_api.kinds.capacity_plan import JobPlan, PlanStatus
 from precision_operator.core.observe.clock import parse_time
 from precision_operator.drawing.document import Notice, NoticeKind, banner, document, figure, folded, sentences, table
 from precision_operator.planner.answer import charts
 from precision_operator.planner.answer.planning import PlanAnswer
-from precision_operator.planner.answer.table import ABSENT, DEADLINES, lines, short
-from precision_operator.planner.inputs.quantities import (
-    WATTS_PER_MEGAWATT,
-    readable_days,
-    readable_dollars,
-    readable_watts,
-)
+from precision_operator.planner.answer.table import lines, time_text, wide
 
 FOOTER = (
     "Times are UTC. A figure that is not known is a dash, never 0. Power is the site's, by enforced limits, and energy "
     "by measured draw. Written by kubectl precision plan; this page loads nothing from anywhere."
 )
-HEAD = (
-    "job", "pool", "recipe", "GPUs", "TFLOP/s per GPU", "starts", "ends", "time", "power", "MWh", "cost",
-    "$ per million tokens", "deadline", "chance", "limited by",
-)  # fmt: skip
+HEAD = {
+    "job": "job", "pool": "pool", "recipe": "recipe", "GPUs": "gpus", "TFLOP/s per GPU": "TFLOP/s/GPU",
+    "starts": "start", "ends": "end", "time": "time", "power": "power", "MWh": "mwh", "cost": "cost",
+    "$ per million tokens": "$/mtoken", "deadline": "deadline", "chance": "chance", "limited by": "bound by",
+}  # fmt: skip
+"""Columns of the jobs' table, and the column of the command's that each shows."""
 NO_BREAK = "\N{NO-BREAK SPACE}"
 _FOLDED = {"pool": "Pools", "what if": "What if", "assumed": "Assumptions"}
 """Lines that are folded, by their first word, and what they are folded under."""
@@ -50,7 +45,7 @@ def _parts(title: str, status: PlanStatus, answer: PlanAnswer) -> Iterator[str]:
     yield f'<div class="first">{beside}</div>\n' if beside else ""
     if status.jobs:
         is_short = float(status.totals.days or 0 if status.totals else 0) < charts.HOURS_BELOW_DAYS
-        yield f"<h2>Jobs</h2>{table(HEAD, [_row(job, is_short) for job in status.jobs])}\n"
+        yield f"<h2>Jobs</h2>{table(tuple(HEAD), [_row(job, is_short) for job in status.jobs])}\n"
     for chart in charts.cost_against_time(answer, mark):
         yield folded(chart.title, figure(chart))
     for group, summary in _FOLDED.items():
@@ -73,25 +68,13 @@ def _kind(line: str, status: PlanStatus) -> NoticeKind:
 
 
 def _row(job: JobPlan, is_short: bool) -> tuple[str, ...]:
-    bound = "at least " if job.upper_bound else ""
-    days = job.days
-    return (
-        job.name,
-        job.pool,
-        recipe_text(job.recipe, None, job.last_layers_bf16),
-        f"{job.gpus:,}",
-        short(job.teraflops_per_gpu),
-        _date(job.start, is_short),
-        _date(job.end, is_short),
-        bound + readable_days(*map(float, (days.mid, days.low, days.high))).replace(" to ", f"{NO_BREAK}to{NO_BREAK}"),
-        ABSENT if job.megawatts is None else readable_watts(float(job.megawatts) * WATTS_PER_MEGAWATT),
-        short(job.megawatt_hours),
-        ABSENT if job.dollars is None else readable_dollars(float(job.dollars)),
-        short(job.dollars_per_million_tokens),
-        DEADLINES[job.deadline],
-        ABSENT if job.probability is None else f"{float(job.probability) * 100:.3g} %",
-        job.binding or ABSENT,
-    )
+    cells = wide(job) | {
+        "gpus": f"{job.gpus:,}",
+        "start": _date(job.start, is_short),
+        "end": _date(job.end, is_short),
+        "time": time_text(job, "at least ").replace(" to ", f"{NO_BREAK}to{NO_BREAK}"),
+    }
+    return tuple(cells[name] for name in HEAD.values())
 
 
 def _date(time: str, short: bool) -> str:

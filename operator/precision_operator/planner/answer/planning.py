@@ -1,12 +1,12 @@
 """From a spec and a fleet to an answer: the one function that the plugin and the operator call."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal
 
 from precision_api.facts.grouping import grouped
-from precision_api.facts.plain_text import number_of, three_digits
+from precision_api.facts.plain_text import first_of, number_of, three_digits
 from precision_api.kinds.capacity_plan import Objective, PlanSpec
 from precision_operator.planner.answer.assumptions import assumptions
 from precision_operator.planner.answer.odds import Odds, odds
@@ -168,10 +168,8 @@ def awake(read: Terms, candidates: Sequence[CandidatePool]) -> tuple[Terms, Sequ
 def _nowhere(lost: Sequence[Offer]) -> Iterator[InputProblem]:
     """One problem for all jobs that fit nowhere for the same reason."""
     for reason, names in grouped((offer.reason, offer.job.name) for offer in lost).items():
-        others = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
         fit = "fits" if len(names) == 1 else "fit"
-        shown = ", ".join(names[:NAMED])
-        yield InputProblem(f"spec.jobs[{names[0]}]", f"{shown}{others} {fit} nowhere. {reason}")
+        yield InputProblem(f"spec.jobs[{names[0]}]", f"{first_of(names, NAMED)} {fit} nowhere. {reason}")
 
 
 def _empty(candidates: Sequence[CandidatePool], read: Terms) -> Iterator[InputProblem]:
@@ -215,8 +213,8 @@ def _notes(read: Terms, candidates: Sequence[CandidatePool], solution: Solution 
             f"less of its sum ({', '.join(flattered)}): give scaling with recipe, or jobRates",
         ),
         (
-            any(option.source.basis == "predicted" for option in chosen),
-            "the bands of such rates are wide: profile that workload for narrower ones",
+            guessed := predicted(chosen),
+            f"the bands of {first_of(guessed, NAMED)} are wide: profile that workload for narrower ones",
         ),
     )
     yield from (note for holds, note in doubts if holds)
@@ -250,6 +248,11 @@ def _notes(read: Terms, candidates: Sequence[CandidatePool], solution: Solution 
             )
     if solution and solution.timed_out:
         yield "the time limit ended the search: another run may find another plan within the gap"
+
+
+def predicted(chosen: Iterable[Option]) -> list[str]:
+    """Names of the jobs whose rates are predicted, by name."""
+    return sorted(option.job.name for option in chosen if option.source.basis == "predicted")
 
 
 def _left_out(made: Sequence[Offer]) -> Iterator[str]:

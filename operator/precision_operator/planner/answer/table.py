@@ -25,15 +25,14 @@ _MADE_UP = re.compile(r"(simulated|replayed) \((\d+)/\2\)")
 
 def narrow(job: JobPlan) -> dict[str, Any]:
     """What people look at first."""
-    bound = ">=" if job.upper_bound else ""
     return {
         "job": job.name,
         "pool": job.pool,
         "recipe": recipe_text(job.recipe, None, job.last_layers_bf16),
         "gpus": job.gpus,
         "TFLOP/s/GPU": short(job.teraflops_per_gpu),
-        "time": bound + readable_days(float(job.days.mid), float(job.days.low), float(job.days.high)),
-        "mw": short(job.megawatts),
+        "time": time_text(job, ">="),
+        "power": ABSENT if job.megawatts is None else readable_watts(float(job.megawatts) * WATTS_PER_MEGAWATT),
         "mwh": short(job.megawatt_hours),
         "cost": ABSENT if job.dollars is None else readable_dollars(float(job.dollars)),
         "$/mtoken": short(job.dollars_per_million_tokens),
@@ -60,6 +59,12 @@ def flat(job: JobPlan) -> dict[str, Any]:
     document = job.model_dump(mode="json", by_alias=True)
     days = document.pop("days")
     return {**document, "daysLow": days["low"], "daysMid": days["mid"], "daysHigh": days["high"]}
+
+
+def time_text(job: JobPlan, bound: str) -> str:
+    """How long it takes, with its band; `bound` is put before an upper bound of the rate."""
+    days = job.days
+    return f"{bound if job.upper_bound else ''}{readable_days(*map(float, (days.mid, days.low, days.high)))}"
 
 
 def short(text: str | None) -> str:

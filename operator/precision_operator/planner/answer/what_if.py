@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from precision_api.facts.plain_text import number_of, shortened
+from precision_api.facts.plain_text import first_of, number_of, shortened
 from precision_api.facts.recipes import RECIPE_NAMES, Recipe, recipe_text, risks_of
 from precision_api.facts.schema import decimal
 from precision_api.kinds.capacity_plan import LostRack, MoreNodes, PlanSpec, WhatIf, WhatIfAnswer
@@ -145,8 +145,7 @@ def _drained(question: WhatIf, made: _Changed, base: PlanAnswer) -> _Changed:
     if not gone:
         return made.said("no node is slow")
     names = sorted(node for _, node in gone)
-    shown = ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
-    return _without(made, gone).said(f"without the slow nodes {shown}")
+    return _without(made, gone).said(f"without the slow nodes {first_of(names, NAMED)}")
 
 
 def _without(made: _Changed, gone: set[tuple[str, str]]) -> _Changed:
