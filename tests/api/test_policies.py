@@ -82,7 +82,7 @@ def tenant(cluster: Lab, api: ApiServer) -> Iterator[str]:
     for denied, _, _ in CASES.values():
         eventually(partial(refuses, api, namespace, denied))
     for kind in ("jobs", "pods"):
-        eventually(partial(is_kept, cluster, namespace, kind))
+        eventually(lambda kind=kind: "may not make" in said(cluster, namespace, kind, AGENT))
     yield namespace
     cluster.kubectl("delete", "-f", "-", stdin=yaml.safe_dump_all(policies))
     cluster.kubectl("delete", "namespace", namespace, "--wait=false")
@@ -153,10 +153,6 @@ def said(
     body = {"apiVersion": version, "kind": name, "metadata": meta, "spec": spec}
     acting = (f"--as={user}", "--as-group=system:masters") if user else ()
     return words(cluster, "create", "--dry-run=server", "-f", "-", "-n", namespace, *acting, stdin=json.dumps(body))
-
-
-def is_kept(cluster: Lab, namespace: str, kind: str) -> bool:
-    return "may not make" in said(cluster, namespace, kind, AGENT)
 
 
 def words(cluster: Lab, *arguments: str, stdin: str = "") -> str:

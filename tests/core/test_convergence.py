@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from precision_api.kinds.profile import Schedule
 from precision_operator.core.attempts.actions import Start
 from precision_operator.core.attempts.node_state import ProfilePlan
-from precision_operator.core.plan import Plan, plan
+from precision_operator.core.plan import plan
 from precision_operator.core.results.ingest import status_json
 from precision_operator.core.status.profile_status import profile_status
 from tests.support.examples import examples
@@ -254,7 +254,8 @@ class Fleet(RuleBasedStateMachine):
     def the_operator_works(self) -> None:
         """A second pass over what the first one has done starts nothing twice, and soon nothing is left to write."""
         for _ in range(8):
-            started, writes = _started(self.cluster.decide()), self.cluster.writes
+            starts = [action for action in self.cluster.decide().actions if isinstance(action, Start)]
+            started, writes = {start.job["metadata"]["name"] for start in starts}, self.cluster.writes
             assert not started & self.cluster.jobs.keys(), "what was started is started again"
             self.cluster.reconcile()
             if self.cluster.writes == writes:
@@ -328,10 +329,6 @@ class Fleet(RuleBasedStateMachine):
 
     def profile_of(self, name: str):  # type: ignore[no-untyped-def]
         return next((p for p in self.cluster.profiles.values() if p.name == name), None)
-
-
-def _started(decided: Plan) -> set[str]:
-    return {str(action.job["metadata"]["name"]) for action in decided.actions if isinstance(action, Start)}
 
 
 TestFleet = Fleet.TestCase

@@ -72,7 +72,8 @@ def test_labelled_pods_and_jobs_that_hold_nothing_take_no_node_and_no_place(scen
     site.operator_has_looked()
     ours = scene.apply(rollout={"maxConcurrent": NODES})
     eventually(lambda: ours.counts().get("succeeded") == NODES, seconds=YOUNG_SECONDS - 15)
-    eventually(lambda: stranger_is_told(site))
+    events = paths.collection("v1", "events", TENANT)
+    eventually(lambda: any(event["reason"] == "NotAnAgent" for event in site.get(events)["items"]))
     for job in site.get(paths.jobs(TENANT))["items"]:
         site.lab.kubectl(
             "patch", "job", job["metadata"]["name"], "-n", TENANT, "-p", '{"metadata":{"finalizers":null}}'
@@ -94,11 +95,6 @@ def test_pods_that_their_tenant_binds_keep_no_node_by_gpus_that_they_never_get(s
         post(scene.site, paths.pods(TENANT), {"metadata": {"name": f"pinned-{number}"}, "spec": spec})
     ours = scene.apply(rollout={"maxConcurrent": len(PINNED)})
     eventually(lambda: ours.counts().get("succeeded") == len(PINNED))
-
-
-def stranger_is_told(site: Site) -> bool:
-    events = site.get(paths.collection("v1", "events", TENANT))["items"]
-    return any(event["reason"] == "NotAnAgent" for event in events)
 
 
 def test_a_queue_that_admits_nothing_holds_up_nobody_and_waits_again_at_its_turn(scene: Scene) -> None:

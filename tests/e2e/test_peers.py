@@ -2,6 +2,8 @@
 
 import json
 import urllib.request
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +13,21 @@ from precision_lab.fleet.fleet import NodeSpec
 from tests.support.eventually import eventually
 from tests.support.exposition import samples_in
 from tests.support.plugin import Plugin
-from tests.support.site import Profile, Scene, reasons, specs
+from tests.support.site import Profile, Scene, Site, reasons, specs
+from tests.support.tenant import TENANT
 
 pytestmark = pytest.mark.cluster
 
 MEASURED_OTHERWISE = {"limit": {"hardware": {"limitWatts": 2400}}, "image": {"software": {"stackHash": "another"}}}
 TRAINED = {"workload": {"preset": "llama3-8b"}, "benchmarks": {}}
+
+
+@pytest.fixture
+def scene(site: Site) -> Iterator[Scene]:
+    """In another namespace: a node that some test keeps in the shared one would be a peer, or come nearest."""
+    corner = Scene(replace(site, namespace=TENANT))
+    yield corner
+    corner.close()
 
 
 def slow_by_metric(profile: Profile, node: str) -> float | None:
@@ -65,9 +76,10 @@ def test_a_repaired_node_is_held_against_its_like_and_who_has_no_like_is_told_so
             report = profile.report_of(nodes[0])["metadata"]["name"]
             scene.lab.kubectl("patch", "npr", report, "-n", scene.site.namespace, *patch)
         eventually(lambda profile=profile, nodes=nodes: reasons(profile.status()) == {"NoPeers": len(nodes)})
-        eventually(lambda words=words, profile=profile: words in alone(profile)["message"])
+        message = lambda profile=profile: alone(profile)["message"]  # noqa: E731
+        eventually(lambda words=words, message=message: words in message(), why=message)
         [why] = plugin.json("why", nodes[0], "--profile", name, "-n", scene.site.namespace)
-        assert (why["standing"], why["noPeers"]) == (None, alone(profile)["message"])
+        assert (why["standing"], why["noPeers"]) == (None, message())
         assert slow_by_metric(profile, nodes[0]) is None
         plugin("report", nodes[0], "--profile", name, "-n", scene.site.namespace, "-o", str(page))
         assert words in page.read_text()

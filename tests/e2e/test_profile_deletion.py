@@ -85,10 +85,6 @@ def test_reports_that_outlived_their_profile_are_those_of_the_next_one_of_its_na
     assert set(after.attempts()) == set(nodes)
 
 
-def just_created(profile: Profile) -> bool:
-    return True
-
-
 def jobs_pending(profile: Profile) -> bool:
     pods = profile.pods()
     return len(pods) == 2 and {pod["status"]["phase"] for pod in pods} == {"Pending"}
@@ -101,7 +97,7 @@ def collecting(profile: Profile) -> bool:
 
 
 PHASES: dict[str, tuple[Callable[[Profile], bool], tuple[str, ...]]] = {
-    "just created": (just_created, ()),
+    "just created": (lambda _: True, ()),
     "Jobs pending": (jobs_pending, ("fault:image-pull",)),
     "collecting": (collecting, ()),
 }

@@ -18,16 +18,12 @@ pytestmark = pytest.mark.cluster
 WORDS = "rack 12 is too hot"
 
 
-def switch_of(scene: Scene) -> str:
-    """The name of the ConfigMap that the operator's own command line names."""
-    return next(arg for arg in scene.site.operator.argv if arg.startswith("--stop-config-map=")).split("=")[1]
-
-
 def test_an_admin_stops_all_agents_by_one_command_and_lifts_it_by_another(scene: Scene) -> None:
     (node,) = scene.add_nodes(NodeSpec("H100", traits=("agent-seconds:600",)))
     profile = scene.apply()
     eventually(lambda: profile.counts().get("running") == 1)
-    kubectl, switch = scene.lab.kubectl, switch_of(scene)
+    kubectl = scene.lab.kubectl
+    switch = next(arg for arg in scene.site.operator.argv if arg.startswith("--stop-config-map=")).split("=")[1]
     data = ("--from-literal=agents=End", f"--from-literal=message={WORDS}")
     kubectl("create", "configmap", switch, f"--namespace={NAMESPACE}", *data)
     try:

@@ -24,16 +24,11 @@ def plugin(site: Site, tmp_path: Path) -> Plugin:
     return Plugin.of(site.lab, tmp_path)
 
 
-def has_failed(profile: Profile, node: str, runs: int) -> bool:
-    """Whether so many runs in a row have failed on the node."""
-    return bool(profile.report_of(node).get("status", {}).get("failedRuns") == runs)
-
-
 def test_a_node_that_fails_run_after_run_is_quarantined_and_rerun_releases_it(scene: Scene, plugin: Plugin) -> None:
     (node,) = scene.add_nodes(NodeSpec("H100", traits=("fault:crash",)))
     profile = scene.apply(rollout=ONCE)
     for runs in (1, 2):
-        eventually(partial(has_failed, profile, node, runs))
+        eventually(lambda runs=runs: profile.report_of(node).get("status", {}).get("failedRuns") == runs)
         assert plugin.why(node, profile)["reason"] == "AgentCrashed"
         said = plugin("rerun", f"node/{node}", "-n", scene.site.namespace)
         assert f"node {node}, profile {scene.site.namespace}/{profile.name}: it is measured again" in said

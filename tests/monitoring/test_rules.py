@@ -137,11 +137,6 @@ def test_the_page_lists_every_metric_every_recorded_series_and_every_alert() -> 
         assert f"| [{alert.name}](runbooks.md#" in text, alert.name
 
 
-def joins() -> list[str]:
-    """The queries that the page gives as examples."""
-    return re.findall(r"```promql\n(.*?)```", metrics_page.page(), re.DOTALL)
-
-
 NODE_OF_A_JOIN = 'node="n1", pool="p", profile="nightly", profile_namespace="ml", workload="w"'
 JOINED = {
     f"precision_node_slow{{{NODE_OF_A_JOIN}}}": "1",
@@ -158,12 +153,13 @@ ANSWERS = (
 
 @pytest.mark.cluster
 def test_the_joins_of_the_page_give_what_it_says(tmp_path: Path, promtool: Path) -> None:
+    joins = re.findall(r"```promql\n(.*?)```", metrics_page.page(), re.DOTALL)
     test = {
         "interval": STEP,
         "input_series": [{"series": series, "values": f"{value}x20"} for series, value in JOINED.items()],
         "promql_expr_test": [
             {"expr": join, "eval_time": STEP, "exp_samples": list(answer)}
-            for join, answer in zip(joins(), ANSWERS, strict=True)
+            for join, answer in zip(joins, ANSWERS, strict=True)
         ],
     }
     code, told = check(promtool, tmp_path, [test], STEP)

@@ -15,15 +15,7 @@ from hypothesis import strategies as st
 
 from benchmarks.sampled_pool import CHOSEN, MEASURED, NODES, SLOW, SLOW_RATE, simulated
 from precision_operator.planner.answer.planning import plan
-from precision_operator.planner.rates.bands import (
-    JOB_RATE_PLUS_MINUS,
-    LEAST_GOODPUT,
-    Z_95,
-    BandPart,
-    combined,
-    goodput_part,
-    plus_minus,
-)
+from precision_operator.planner.rates import bands
 from precision_operator.planner.rates.straggler import SLOW_NODE_PRIOR, sampled, stragglers
 from precision_operator.planner.solving.options import Option
 from tests.support.fleets import NOW, UNMEASURED, declared, fleet, job, node, pool, rate, spec
@@ -35,7 +27,7 @@ shares = st.floats(0.001, 0.4)
 
 @given(st.lists(shares, min_size=1, max_size=5))
 def test_normal_parts_add_in_quadrature(halves: list[float]) -> None:
-    found = combined([plus_minus("scaling", half) for half in halves])
+    found = bands.combined([bands.plus_minus("scaling", half) for half in halves])
     below = math.sqrt(sum(math.log(1 - half) ** 2 for half in halves))
     assert math.log(found.low) == pytest.approx(-below)
     assert found.low < found.promised < 1 < found.high
@@ -43,17 +35,17 @@ def test_normal_parts_add_in_quadrature(halves: list[float]) -> None:
 
 def test_a_law_with_two_values_is_not_taken_for_a_normal_one() -> None:
     """Nine draws in ten lie between the ends, and nine in ten pass what is promised, whatever the law."""
-    law = BandPart("slow nodes", 0.8, 1.1, values=(0.8,) * 16 + (1.1,) * 24)
-    found = combined([law, plus_minus("measurement", 0.02)])
+    law = bands.BandPart("slow nodes", 0.8, 1.1, values=(0.8,) * 16 + (1.1,) * 24)
+    found = bands.combined([law, bands.plus_minus("measurement", 0.02)])
     rng = np.random.default_rng(3)
-    draws = rng.choice(law.values, 20_000) * np.exp(rng.normal(0, 0.02 / Z_95, 20_000))
+    draws = rng.choice(law.values, 20_000) * np.exp(rng.normal(0, 0.02 / bands.Z_95, 20_000))
     assert np.mean((found.low <= draws) & (draws <= found.high)) == pytest.approx(0.9, abs=0.02)
     assert np.mean(draws >= found.promised) == pytest.approx(0.9, abs=0.02)
 
 
 def test_goodput_never_passes_all_time_and_declared_rates_are_never_certain() -> None:
-    assert goodput_part(0.97, 0.1, "").high == pytest.approx(1 / 0.97)
-    assert goodput_part(None, None, "") == BandPart("goodput", LEAST_GOODPUT, 1.0)
+    assert bands.goodput_part(0.97, 0.1, "").high == pytest.approx(1 / 0.97)
+    assert bands.goodput_part(None, None, "") == bands.BandPart("goodput", bands.LEAST_GOODPUT, 1.0)
     given_none, given_some = option(declared()), option(declared(plusMinus="0.2"))
     assert given_none.speed.low < given_none.speed.tokens_per_second < given_none.speed.high
     assert given_some.speed.low < given_none.speed.low
@@ -77,7 +69,7 @@ def same_jobs() -> Iterator[list[float]]:
 def test_the_default_of_a_job_rate_is_how_far_neighbouring_releases_lie_apart() -> None:
     spreads = [stdev(logs) for logs in same_jobs()]
     assert len(spreads) > 20
-    assert pytest.approx(median(spreads) * Z_95, abs=0.015) == JOB_RATE_PLUS_MINUS
+    assert pytest.approx(median(spreads) * bands.Z_95, abs=0.015) == bands.JOB_RATE_PLUS_MINUS
     assert json.loads(GOLDEN.read_text())["rows"]
 
 
@@ -141,7 +133,9 @@ def test_a_measured_pool_needs_no_prior_and_more_nodes_promise_more() -> None:
     assert found.low == pytest.approx(0.8)
     assert almost.days == pytest.approx(found.days, abs=0.01)
     laws = [sampled(np.ones(number), 1.0, NODES, np.array([16])).at(0) for number in (10, 40, 150, 600, 990)]
-    found = [combined([BandPart("slow nodes", law.low, law.high, values=law.values)]).promised for law in laws]
+    found = [
+        bands.combined([bands.BandPart("slow nodes", law.low, law.high, values=law.values)]).promised for law in laws
+    ]
     assert found == sorted(found)
     assert found[0] < 1 - SLOW_NODE_PRIOR[0]
     assert found[-1] == 1.0

@@ -7,7 +7,6 @@ put together afterwards as it was. A watch that lost its place would leave a gap
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal
 
 from precision_api.facts import names
@@ -51,7 +50,7 @@ class Watches:
         self._ending = threading.Event()
         self._broken = False
         for kind, path in self._paths.items():
-            eventually(partial(self._is_served, path))  # a new definition's storage starts slowly
+            eventually(lambda path=path: api.call("GET", path)[0] == 200)  # a new definition's storage starts slowly
             listed = self._list(path)
             self._seen += [Change(_version(item), kind, "ADDED", item) for item in listed["items"]]
             version = listed["metadata"]["resourceVersion"]
@@ -63,13 +62,9 @@ class Watches:
 
     def all_changes(self) -> list[Change]:
         """All changes up to now in the order of the cluster."""
-        eventually(self._caught_up)
+        eventually(lambda: all(self._shows(kind, self._list(path)) for kind, path in self._paths.items()))
         assert not self._broken, LOST_PLACE
         return sorted(self._seen, key=lambda change: change.version)
-
-    def _caught_up(self) -> bool:
-        """Whether all that a list shows now has been seen."""
-        return all(self._shows(kind, self._list(path)) for kind, path in self._paths.items())
 
     def _shows(self, kind: str, listed: Object) -> bool:
         seen = [change for change in list(self._seen) if change.kind == kind]
@@ -77,9 +72,6 @@ class Watches:
         now = {item["metadata"]["uid"]: _version(item) for item in listed["items"]}
         gone = {uid for uid, item in present(seen).items() if _version(item) <= _version(listed)} - now.keys()
         return not gone and all(last.get(uid, 0) >= version for uid, version in now.items())
-
-    def _is_served(self, path: str) -> bool:
-        return self._api.call("GET", path)[0] == 200
 
     def _list(self, path: str) -> Object:
         status, answer = self._api.call("GET", path)

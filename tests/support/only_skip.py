@@ -4,8 +4,6 @@ Skipping is how a test says that this machine lacks something. Where everything 
 skipped for any other reason is one that nobody runs.
 """
 
-from collections.abc import Iterable
-
 import pytest
 
 OPTION = "--only-skip"
@@ -59,11 +57,7 @@ class OnlySkip:
 
 
 def _names(told: str) -> frozenset[str]:
-    return frozenset(_parts(told.split(",")))
-
-
-def _parts(words: Iterable[str]) -> Iterable[str]:
-    return (word.strip() for word in words if word.strip())
+    return frozenset(word.strip() for word in told.split(",") if word.strip())
 
 
 def _reason(report: Report) -> str:

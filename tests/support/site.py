@@ -5,7 +5,6 @@ import signal
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 from precision_api.facts import names
@@ -145,7 +144,7 @@ class Scene:
         """Deletes what was made, profiles first, so that no agent is cut off from its node."""
         for meta in self._profiles():
             self.lab.kubectl("delete", "pp", meta["name"], "-n", self.site.namespace, "--ignore-not-found")
-            eventually(partial(self._has_no_jobs, meta["uid"]))
+            eventually(lambda uid=meta["uid"]: not self.site.items(paths.jobs(self.site.namespace), uid))
             mine = f"{names.LABEL_PROFILE_UID}={meta['uid']}"  # not when the garbage collector comes: others compare
             self.site.api.call("DELETE", paths.reports(self.site.namespace), labelSelector=mine)
         self.lab.kubectl("delete", "nodes", "--selector", f"{MARK}={self.mark}", "--wait=false")
@@ -153,9 +152,6 @@ class Scene:
     def _profiles(self) -> list[Object]:
         profiles = self.site.get(paths.profiles(self.site.namespace))["items"]
         return [p["metadata"] for p in profiles if p["spec"]["target"]["nodeSelector"].get(MARK) == self.mark]
-
-    def _has_no_jobs(self, profile_uid: str) -> bool:
-        return not self.site.items(paths.jobs(self.site.namespace), profile_uid)
 
 
 @dataclass(frozen=True)

@@ -135,10 +135,6 @@ def _integer(schema: Schema, _: _At) -> Schema:
     return node
 
 
-def _boolean(_: Schema, __: _At) -> Schema:
-    return {}
-
-
 def _array(schema: Schema, at: _At) -> Schema:
     if "maxItems" not in schema:
         raise at.error("a list needs max_length")
@@ -174,7 +170,7 @@ def _property(raw: Schema, at: _At) -> Schema:
     return node
 
 
-_OF_TYPE = {"string": _string, "integer": _integer, "boolean": _boolean, "array": _array, "object": _object}
+_OF_TYPE = {"string": _string, "integer": _integer, "boolean": lambda _, __: {}, "array": _array, "object": _object}
 
 
 def _default(schema: Schema, at: _At) -> Schema:

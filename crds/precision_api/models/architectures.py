@@ -132,19 +132,9 @@ def _per_head_norm(config: Config) -> Facts:
     return {"qkNorm": "PerHead"} if config.flag("use_qk_norm") else {}
 
 
-def _every_second_window(config: Config) -> Facts:
-    """Windows in the first, third, ... layer, unless the config lists them."""
-    layers = config.integer("num_hidden_layers")
-    return _window(config.optional("sliding_window"), layers - layers // 2) | _listed_windows(config)
-
-
 def _plain_heads(config: Config) -> Facts:
     # These classes know neither grouped queries nor a head width of its own, whatever a config says.
     return {"numKeyValueHeads": None, "headDim": None}
-
-
-def _gpt2_positions(config: Config) -> Facts:
-    return {"learnedPositions": config.integer("max_position_embeddings")}
 
 
 def _falcon(config: Config) -> Facts:
@@ -291,7 +281,7 @@ FAMILIES: Mapping[str, ModelFamily] = {
         ("GptOssForCausalLM",),
         {"vocab_size": 201088, "num_key_value_heads": 8, "head_dim": 64, "sliding_window": 128, "attention_bias": True},
         _GATED,
-        (_ATTENTION_BIAS, _every_second_window, gpt_oss),
+        (_ATTENTION_BIAS, _periodic_window(2), gpt_oss),
         aliases={"num_experts_per_tok": ("experts_per_token",)},
     ),
     "llama4_text": ModelFamily(
@@ -322,7 +312,7 @@ FAMILIES: Mapping[str, ModelFamily] = {
         ("GPT2LMHeadModel",),
         {"vocab_size": 50257, "max_position_embeddings": 1024, "tie_word_embeddings": True},
         _LAYER_NORM_BIASES,
-        (_plain_heads, _gpt2_positions),
+        (_plain_heads, lambda config: {"learnedPositions": config.integer("max_position_embeddings")}),
         required=("hidden_size", "num_hidden_layers", "num_attention_heads"),
         aliases={
             "hidden_size": ("n_embd",),

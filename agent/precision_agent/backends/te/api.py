@@ -262,7 +262,9 @@ def load() -> Api:
     os.environ[OWN_GELU] = "0"
     if not _compiler():
         os.environ.setdefault("NVTE_TORCH_COMPILE", "0")
-    logging.getLogger("DotProductAttention").addFilter(_no_advice)
+    logging.getLogger("DotProductAttention").addFilter(
+        lambda record: "may provide important feature support" not in record.getMessage()
+    )
     try:
         importlib.import_module("torch")  # first: Transformer Engine's library needs torch's to be there
         whole = importlib.import_module("transformer_engine")
@@ -273,10 +275,6 @@ def load() -> Api:
     except Exception as error:  # an import of native code fails in many ways: all of them mean that it isn't there
         raise Unusable(f"loading Transformer Engine: {type(error).__name__}: {error}"[:500]) from error
     return api_of(_told_version(whole), pytorch, recipe, _manager())
-
-
-def _no_advice(record: logging.LogRecord) -> bool:
-    return "may provide important feature support" not in record.getMessage()
 
 
 def _compiler() -> str | None:

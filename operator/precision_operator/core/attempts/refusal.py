@@ -120,20 +120,16 @@ def noted(
     reason, words = classify(answer), cleaned(answer.words)
     before = refusals.get(key)
     others = (other for (profile, node), other in refusals.items() if profile == key[0] and node != key[1])
-    alike = [other for other in others if _same_answer(other, reason, words)]
-    concerns_all = RULES[reason].whole or len(alike) + 1 >= SAME_ANSWERS
+    rule = RULES[reason]
+    alike = [o for o in others if o.reason == reason and not o.alone and (rule.whole or o.words == words)]
+    concerns_all = rule.whole or len(alike) + 1 >= SAME_ANSWERS
     rounds = max((other.times for other in alike), default=0) if concerns_all else 0
     in_round = any(other.until > now for other in alike)
     tries = before.times if before is not None and (before.reason, before.mark) == (reason, mark) else 0
     times = max(tries + 1, rounds if in_round else rounds + 1)
-    rule = RULES[reason]
     until = now + rest(rule.first, times, key[1], rule.longest)
     room = agents if reason == "QuotaExceeded" else 0
     return RefusedCreation(reason, words, stage, now, until, times, room, mark=mark)
-
-
-def _same_answer(other: RefusedCreation, reason: str, words: str) -> bool:
-    return other.reason == reason and not other.alone and (RULES[reason].whole or other.words == words)
 
 
 def accepted(refusals: Refusals, key: tuple[str, str], stage: Stage, agents: int) -> Refusals:

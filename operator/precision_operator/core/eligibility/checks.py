@@ -132,20 +132,12 @@ def _is_named(rule: TaintMatch, taint: Taint) -> bool:
     return rule.key == taint.key and same_value and rule.effect in (None, taint.effect)
 
 
-def _mig_reconfiguring(question: NodeAndTarget) -> Facts | None:
-    return _where_so(why=question.facts.mig_changing)
-
-
 def _mig_enabled(question: NodeAndTarget) -> Facts | None:
     facts = question.facts
     cut = facts.published.partitions if facts.published is not None else 0
     return _where_so(
         why=facts.mig or (f"its ResourceSlices publish {cut} MIG slices of GPUs that are cut" if cut else None)
     )
-
-
-def _shared_renamed(question: NodeAndTarget) -> Facts | None:
-    return _where_so(resource=question.facts.renamed)
 
 
 def _shared(question: NodeAndTarget) -> Facts | None:
@@ -273,9 +265,9 @@ def _gpus_tainted(question: NodeAndTarget) -> Facts | None:
 CHECKS: tuple[tuple[str, Callable[[NodeAndTarget], Facts | None]], ...] = (
     ("ExcludedTaint", _excluded_taint),
     # What the node is. A node that is being freed of MIG still looks like MIG, so that comes first.
-    ("MIGReconfiguring", _mig_reconfiguring),
+    ("MIGReconfiguring", lambda question: _where_so(why=question.facts.mig_changing)),
     ("MIGEnabled", _mig_enabled),
-    ("GPUsSharedRenamed", _shared_renamed),
+    ("GPUsSharedRenamed", lambda question: _where_so(resource=question.facts.renamed)),
     ("GPUsShared", _shared),
     ("GPUsOfferedTwice", _offered_twice),
     ("GPUsPassedThrough", _passed_through),

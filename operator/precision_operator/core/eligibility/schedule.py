@@ -59,7 +59,9 @@ def _tick(schedule: Schedule, uid: str, now: datetime, reverse: bool) -> datetim
     if schedule.cron is None:
         return None
     late = jitter(schedule, uid)
-    moment = _minute(now - late) + timedelta(minutes=1) if reverse else now - late
+    moment = now - late
+    if reverse:
+        moment = moment.replace(second=0, microsecond=0) + timedelta(minutes=1)
     fired = _fire(schedule.cron, schedule.time_zone, moment, reverse)
     return fired + late if fired is not None else None
 
@@ -93,10 +95,6 @@ def jitter(schedule: Schedule, uid: str) -> timedelta:
     """The profile's own delay: a fixed share of jitterSeconds, so that many profiles don't begin at once."""
     share = int(hashlib.sha256(uid.encode()).hexdigest()[:8], 16) / 0x1_0000_0000
     return timedelta(seconds=int(schedule.jitter_seconds * share))
-
-
-def _minute(moment: datetime) -> datetime:
-    return moment.replace(second=0, microsecond=0)
 
 
 @lru_cache(maxsize=256)

@@ -94,7 +94,9 @@ def _paired(a: Side, b: Side, pairs: Pairs, allowed: str | None) -> Comparison |
             return Refused("OtherDifference", f"no node differs in {allowed} alone: the sides differ in {counted}")
         if len(kept) < len(compared):
             out = len(compared) - len(kept)
-            notes.append(f"{_are(out)} left out, since {_they(out)} in more than {allowed}")
+            notes.append(
+                f"{_are(out)} left out, since {'it differs' if out == 1 else 'they differ'} in more than {allowed}"
+            )
         compared = kept
     names = {name for _, differing in compared for name in differing}
     if len(names) > 1:
@@ -246,10 +248,6 @@ def _alone(a: Side, b: Side, shared: int) -> list[str]:
 def _are(count: int) -> str:
     """`1 node is`, `3 nodes are`."""
     return f"{number_of(count, 'node')} {'is' if count == 1 else 'are'}"
-
-
-def _they(count: int) -> str:
-    return "it differs" if count == 1 else "they differ"
 
 
 def _values(side: Side, name: str) -> set[str]:

@@ -32,16 +32,15 @@ def yields_told(profiles: Iterable[ProfileView]) -> tuple[Yield, ...]:
 
 def _yields(profile: ProfileView) -> tuple[Yield, ...]:
     try:
-        return tuple(_yield(profile, row) for row in ProfileStatus.model_validate(dict(profile.status)).yields)
+        return tuple(
+            Yield(
+                profile_uid=profile.uid,
+                owner=row.owner_uid,
+                at=parse_time(row.at),
+                ended=parse_time(row.ended) if row.ended is not None else None,
+                **{name: getattr(row, name) for name in _AS_IT_IS},
+            )
+            for row in ProfileStatus.model_validate(dict(profile.status)).yields
+        )
     except ValueError:  # pydantic's ValidationError too
         return ()
-
-
-def _yield(profile: ProfileView, row: NodeYield) -> Yield:
-    return Yield(
-        profile_uid=profile.uid,
-        owner=row.owner_uid,
-        at=parse_time(row.at),
-        ended=parse_time(row.ended) if row.ended is not None else None,
-        **{name: getattr(row, name) for name in _AS_IT_IS},
-    )

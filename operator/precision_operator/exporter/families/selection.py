@@ -31,8 +31,8 @@ class Selection:
         is_shown = self._answers.get(family.name)
         if is_shown is None:
             at_level = LEVELS.index(family.level) <= LEVELS.index(self.level)
-            listed = _matches(self.allow or self.deny, family.name) == bool(self.allow)
-            is_shown = self._answers[family.name] = at_level and listed
+            matches = any(re.fullmatch(expression, family.name) for expression in self.allow or self.deny)
+            is_shown = self._answers[family.name] = at_level and matches == bool(self.allow)
         return is_shown
 
     def unmatched(self, names: Iterable[str]) -> tuple[str, ...]:
@@ -46,7 +46,3 @@ class Selection:
     def _answers(self) -> dict[str, bool]:
         """By name: what `shows` has said. It is asked for each family of each report."""
         return {}
-
-
-def _matches(expressions: tuple[str, ...], name: str) -> bool:
-    return any(re.fullmatch(expression, name) for expression in expressions)

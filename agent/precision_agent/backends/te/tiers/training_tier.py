@@ -323,14 +323,11 @@ class VariantModel:
             y, leaf = (flow.dense_y, flow.dense_leaf) if dense else (flow.y, flow.leaf)
             assert y is not None
             assert leaf is not None
-            y.backward(self._gradient_of(leaf))
+            # What came from behind, else what stands for it: where there is no head, or a part is replayed alone.
+            y.backward(leaf.grad if leaf.grad is not None else self.shared.gradient)
             flow.dx = self.shared.x.grad
 
         return work
-
-    def _gradient_of(self, leaf: torch.Tensor) -> torch.Tensor:
-        """What came from behind, else what stands for it: where there is no head, or a part is replayed alone."""
-        return leaf.grad if leaf.grad is not None else self.shared.gradient
 
     def _evidence(self, program: graphs.Program) -> graphs.ReplayEvidence:
         first, scales = self._replayed(program), delayed_scales(self._quantising)
