@@ -93,7 +93,7 @@ def decide(
     """
     question = NodeAndTarget(facts, target, tolerations, startup_taints)
     for code, check in CHECKS:
-        if (reason_facts := check(question)) is not None:
+        if (reason_facts := check(facts, question)) is not None:
             return Said(code, reason_facts)
     return said("Eligible", offer=offer(facts))
 
@@ -121,9 +121,9 @@ def _where_so(**facts: object) -> Facts | None:
     return None if None in facts.values() else facts
 
 
-def _excluded_taint(question: NodeAndTarget) -> Facts | None:
+def _excluded_taint(facts: NodeFacts, question: NodeAndTarget) -> Facts | None:
     rules = question.target.exclude_taints
-    taints = (taint for taint in question.facts.taints if any(_is_named(rule, taint) for rule in rules))
+    taints = (taint for taint in facts.taints if any(_is_named(rule, taint) for rule in rules))
     return _where_so(taint=next(taints, None))
 
 
@@ -132,35 +132,30 @@ def _is_named(rule: TaintMatch, taint: Taint) -> bool:
     return rule.key == taint.key and same_value and rule.effect in (None, taint.effect)
 
 
-def _mig_enabled(question: NodeAndTarget) -> Facts | None:
-    facts = question.facts
+def _mig_enabled(facts: NodeFacts, question: NodeAndTarget) -> Facts | None:
     cut = facts.published.partitions if facts.published is not None else 0
     return _where_so(
         why=facts.mig or (f"its ResourceSlices publish {cut} MIG slices of GPUs that are cut" if cut else None)
     )
 
 
-def _shared(question: NodeAndTarget) -> Facts | None:
-    facts = question.facts
+def _shared(facts: NodeFacts, question: NodeAndTarget) -> Facts | None:
     return _where_so(why=facts.sharing or (facts.published.shared if facts.published is not None else None))
 
 
-def _offered_twice(question: NodeAndTarget) -> Facts | None:
-    facts = question.facts
+def _offered_twice(facts: NodeFacts, question: NodeAndTarget) -> Facts | None:
     if not facts.allocatable_gpus or facts.published is None or not facts.published.gpus:
         return None
     return {"allocatable": facts.allocatable_gpus, "published": len(facts.published.gpus)}
 
 
-def _passed_through(question: NodeAndTarget) -> Facts | None:
-    facts = question.facts
+def _passed_through(facts: NodeFacts, question: NodeAndTarget) -> Facts | None:
     if facts.gpus or facts.published is None or facts.published.gpus or not facts.published.passed_through:
         return None
     return {"gpus": facts.published.passed_through}
 
 
-def _unsupported_product(question: NodeAndTarget) -> Facts | None:
-    facts = question.facts
+def _unsupported_product(facts: NodeFacts, question: NodeAndTarget) -> Facts | None:
     name = facts.product_name
     if name is None or facts.product is not None:
         return None
@@ -171,24 +166,17 @@ def _unsupported_product(question: NodeAndTarget) -> Facts | None:
     return {"name": name, "supported": ", ".join(PRODUCT_CLASSES)}
 
 
-def _dra_only(question: NodeAndTarget) -> Facts | None:
-    facts = question.facts
+def _dra_only(facts: NodeFacts, question: NodeAndTarget) -> Facts | None:
     if facts.slices_read or facts.gpus or not facts.capacity_gpus:
         return None
     return {"why": f"capacity is {facts.capacity_gpus}"}
 
 
-def _unknown_product(question: NodeAndTarget) -> Facts | None:
+def _unknown_product(facts: NodeFacts, question: NodeAndTarget) -> Facts | None:
     """Where slices could name the GPUs and are not there yet, the node waits for them."""
-    facts = question.facts
     if facts.gpu is not None or (facts.slices_read and not facts.gpus):
         return None
     return _where_so(why=facts.evidence or (f"nvidia.com/gpu: {facts.gpus}" if facts.gpus else None))
-
-
-def _no_gpu(question: NodeAndTarget) -> Facts | None:
-    facts = question.facts
-    return None if facts.gpus or facts.evidence else {}
 
 
 def _repelling(question: NodeAndTarget) -> list[tuple[str | None, Taint]]:
@@ -204,7 +192,7 @@ def _passing(taint: Taint, startup: tuple[str, ...]) -> str | None:
     return next((code for code, pattern in _PASSING_TAINTS if re.fullmatch(pattern, taint.key)), None)
 
 
-def _untolerated_taint(question: NodeAndTarget) -> Facts | None:
+def _untolerated_taint(facts: NodeFacts, question: NodeAndTarget) -> Facts | None:
     for passing, taint in _repelling(question):
         rows = ((item.key, item.operator, item.value or "", item.effect or "") for item in question.tolerations)
         if passing is None and not any(taint.tolerated_by(*row) for row in rows):
@@ -221,29 +209,29 @@ def _taint_of(question: NodeAndTarget, code: str) -> Taint | None:
     return next((taint for passing, taint in _repelling(question) if passing == code), None)
 
 
-def _deleting(question: NodeAndTarget) -> Facts | None:
+def _deleting(facts: NodeFacts, question: NodeAndTarget) -> Facts | None:
     taint = _taint_of(question, "NodeDeleting")
-    return _where_so(why="it has a deletionTimestamp" if question.facts.deleting else taint and f"taint {taint}")
+    return _where_so(why="it has a deletionTimestamp" if facts.deleting else taint and f"taint {taint}")
 
 
-def _not_ready(question: NodeAndTarget) -> Facts | None:
+def _not_ready(facts: NodeFacts, question: NodeAndTarget) -> Facts | None:
     taint = _taint_of(question, "NotReady")
-    return _where_so(why=question.facts.not_ready or (taint and f"taint {taint}"), node=question.facts.name)
+    return _where_so(why=facts.not_ready or (taint and f"taint {taint}"), node=facts.name)
 
 
-def _not_in_service(question: NodeAndTarget) -> Facts | None:
-    return _where_so(taint=_taint_of(question, "NotInService"), node=question.facts.name)
+def _not_in_service(facts: NodeFacts, question: NodeAndTarget) -> Facts | None:
+    return _where_so(taint=_taint_of(question, "NotInService"), node=facts.name)
 
 
-def _cordoned(question: NodeAndTarget) -> Facts | None:
+def _cordoned(facts: NodeFacts, question: NodeAndTarget) -> Facts | None:
     if question.target.cordoned == "Include":
         return None
-    cordoned = question.facts.unschedulable or _taint_of(question, "Cordoned")
-    return {"node": question.facts.name} if cordoned else None
+    cordoned = facts.unschedulable or _taint_of(question, "Cordoned")
+    return {"node": facts.name} if cordoned else None
 
 
-def _gpus_not_ready(question: NodeAndTarget) -> Facts | None:
-    facts, published = question.facts, question.facts.published
+def _gpus_not_ready(facts: NodeFacts, question: NodeAndTarget) -> Facts | None:
+    published = facts.published
     if facts.gpus or (published is not None and published.incomplete is None and published.gpus):
         return None
     if published is not None:
@@ -255,26 +243,25 @@ def _gpus_not_ready(question: NodeAndTarget) -> Facts | None:
     return {"why": facts.evidence, "lack": lack, "node": facts.name}
 
 
-def _gpus_tainted(question: NodeAndTarget) -> Facts | None:
-    facts = question.facts
+def _gpus_tainted(facts: NodeFacts, question: NodeAndTarget) -> Facts | None:
     if facts.gpus or facts.published is None or facts.published.tainted is None:
         return None
     return {"gpus": facts.published.tainted, "node": facts.name}
 
 
-CHECKS: tuple[tuple[str, Callable[[NodeAndTarget], Facts | None]], ...] = (
+CHECKS: tuple[tuple[str, Callable[[NodeFacts, NodeAndTarget], Facts | None]], ...] = (
     ("ExcludedTaint", _excluded_taint),
     # What the node is. A node that is being freed of MIG still looks like MIG, so that comes first.
-    ("MIGReconfiguring", lambda question: _where_so(why=question.facts.mig_changing)),
+    ("MIGReconfiguring", lambda facts, _: _where_so(why=facts.mig_changing)),
     ("MIGEnabled", _mig_enabled),
-    ("GPUsSharedRenamed", lambda question: _where_so(resource=question.facts.renamed)),
+    ("GPUsSharedRenamed", lambda facts, _: _where_so(resource=facts.renamed)),
     ("GPUsShared", _shared),
     ("GPUsOfferedTwice", _offered_twice),
     ("GPUsPassedThrough", _passed_through),
     ("UnsupportedProduct", _unsupported_product),
     ("DRAClaimsNotSupported", _dra_only),
     ("UnknownProduct", _unknown_product),
-    ("NoGPU", _no_gpu),
+    ("NoGPU", lambda facts, _: None if facts.gpus or facts.evidence else {}),
     ("UntoleratedTaint", _untolerated_taint),
     # What passes.
     ("NodeDeleting", _deleting),
