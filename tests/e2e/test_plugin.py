@@ -23,6 +23,7 @@ pytestmark = pytest.mark.cluster
 SLOW = 4
 """Place of the slow node among the H100 ones."""
 RECIPES = ["fp8_current", "fp8_delayed"]
+Fleet = tuple[Profile, list[str]]
 LLAMA = {"workload": {"preset": "llama3-8b"}, "benchmarks": {}, "recipes": RECIPES}
 
 
@@ -32,7 +33,7 @@ def plugin(site: Site, tmp_path: Path) -> Plugin:
 
 
 @pytest.fixture(scope="module")
-def fleet(stage: Scene) -> tuple[Profile, list[str]]:
+def fleet(stage: Scene) -> Fleet:
     """A profile that has measured four H100 nodes, and one that is 20 % slow, and two GB200 nodes."""
     stage.add_nodes(*(NodeSpec("H100") for _ in range(SLOW)), NodeSpec("H100", traits=("scale:0.8",)))
     stage.add_nodes(*specs(2, products=("GB200",)))
@@ -45,7 +46,7 @@ def slow_in_status(profile: Profile) -> list[str]:
     return [name for pool in profile.status()["pools"] for name in pool.get("slowNodes", ())]
 
 
-def test_status_tells_what_stands_in_the_profile(plugin: Plugin, fleet: tuple[Profile, list[str]]) -> None:
+def test_status_tells_what_stands_in_the_profile(plugin: Plugin, fleet: Fleet) -> None:
     profile, nodes = fleet
     (row,) = plugin.json("status", profile.name, "-n", profile.site.namespace)
     status = profile.status()
@@ -57,7 +58,7 @@ def test_status_tells_what_stands_in_the_profile(plugin: Plugin, fleet: tuple[Pr
     assert profile.name in plugin("status", "-A")
 
 
-def test_nodes_kubectl_and_the_metrics_agree_on_who_is_slow(plugin: Plugin, fleet: tuple[Profile, list[str]]) -> None:
+def test_nodes_kubectl_and_the_metrics_agree_on_who_is_slow(plugin: Plugin, fleet: Fleet) -> None:
     profile, nodes = fleet
     place = ("-n", profile.site.namespace)
     rows = {row["node"]: row for row in plugin.json("nodes", profile.name, *place)}
@@ -86,7 +87,7 @@ def test_the_deployments_of_the_lab_say_how_its_programs_run_and_have_no_pods(si
 
 
 def test_why_says_of_a_slow_node_what_nodes_says_and_guesses_none_of_the_operators_settings(
-    plugin: Plugin, fleet: tuple[Profile, list[str]]
+    plugin: Plugin, fleet: Fleet
 ) -> None:
     profile, _ = fleet
     place = ("-n", profile.site.namespace)
@@ -99,9 +100,7 @@ def test_why_says_of_a_slow_node_what_nodes_says_and_guesses_none_of_the_operato
     assert told["standing"]["comparedNodes"] == SLOW + 1
 
 
-def test_the_report_of_a_profile_is_whole_and_says_that_it_is_simulated(
-    plugin: Plugin, fleet: tuple[Profile, list[str]]
-) -> None:
+def test_the_report_of_a_profile_is_whole_and_says_that_it_is_simulated(plugin: Plugin, fleet: Fleet) -> None:
     profile, nodes = fleet
     done = plugin.run("report", profile.name, "-n", profile.site.namespace, "-o", "all.html")
     assert done.returncode == 0, done.stderr
@@ -112,7 +111,7 @@ def test_the_report_of_a_profile_is_whole_and_says_that_it_is_simulated(
     assert f"All {len(nodes)} nodes" in page
 
 
-def test_the_report_of_a_node_has_that_node_alone(plugin: Plugin, fleet: tuple[Profile, list[str]]) -> None:
+def test_the_report_of_a_node_has_that_node_alone(plugin: Plugin, fleet: Fleet) -> None:
     profile, nodes = fleet
     plugin("report", f"node/{nodes[0]}", "-n", profile.site.namespace, "-o", "one.html", "--price", "2.5")
     page = (plugin.folder / "one.html").read_text()
@@ -121,7 +120,7 @@ def test_the_report_of_a_node_has_that_node_alone(plugin: Plugin, fleet: tuple[P
     assert nodes[1] not in page
 
 
-def test_two_pools_are_compared_and_saved_reports_too(plugin: Plugin, fleet: tuple[Profile, list[str]]) -> None:
+def test_two_pools_are_compared_and_saved_reports_too(plugin: Plugin, fleet: Fleet) -> None:
     profile, _ = fleet
     place = ("-n", profile.site.namespace, "--profile", profile.name)
     pools = [pool["name"] for pool in profile.status()["pools"]]
@@ -134,7 +133,7 @@ def test_two_pools_are_compared_and_saved_reports_too(plugin: Plugin, fleet: tup
     assert {row["tokensPerSecond"]["ratio"] for row in again["recipes"]} == {1.0}
 
 
-def test_kubectl_completes_commands_and_nodes(plugin: Plugin, fleet: tuple[Profile, list[str]]) -> None:
+def test_kubectl_completes_commands_and_nodes(plugin: Plugin, fleet: Fleet) -> None:
     _, nodes = fleet
 
     def completed(*words: str) -> list[str]:
@@ -189,9 +188,7 @@ def test_a_dry_run_says_who_would_start_and_what_is_left_of_a_node_that_is_gone(
     assert (rows[second]["decision"], rows[second]["reason"]) == ("gone", "NodeGone")
 
 
-def test_a_user_of_one_namespace_is_told_the_right_that_is_missing(
-    plugin: Plugin, fleet: tuple[Profile, list[str]]
-) -> None:
+def test_a_user_of_one_namespace_is_told_the_right_that_is_missing(plugin: Plugin, fleet: Fleet) -> None:
     profile, _ = fleet
     site = profile.site
     site.lab.kubectl("create", "serviceaccount", "reader", "-n", site.namespace)
@@ -215,9 +212,7 @@ def test_a_user_of_one_namespace_is_told_the_right_that_is_missing(
     assert re.search(r"Figures of single multiplications are missing", (plugin.folder / "some.html").read_text())
 
 
-def test_what_is_not_there_is_not_found_and_a_near_name_is_named(
-    plugin: Plugin, fleet: tuple[Profile, list[str]]
-) -> None:
+def test_what_is_not_there_is_not_found_and_a_near_name_is_named(plugin: Plugin, fleet: Fleet) -> None:
     profile, (node, *_) = fleet
     for command, name in (("status", profile.name), ("nodes", profile.name), ("report", profile.name), ("why", node)):
         done = plugin.run(command, f"{name}x", "-n", profile.site.namespace)
@@ -225,9 +220,7 @@ def test_what_is_not_there_is_not_found_and_a_near_name_is_named(
         assert f"did you mean {name}" in done.stderr
 
 
-def test_a_run_that_is_over_is_compared_in_all_recipes_energy_included(
-    plugin: Plugin, fleet: tuple[Profile, list[str]]
-) -> None:
+def test_a_run_that_is_over_is_compared_in_all_recipes_energy_included(plugin: Plugin, fleet: Fleet) -> None:
     profile, (node, *_) = fleet
     place = ("-n", profile.site.namespace, "--profile", profile.name)
     old = profile.report_of(node)["status"]["run"]["run"]
