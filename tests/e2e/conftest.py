@@ -13,7 +13,6 @@ from tests.support.api_server import ApiServer
 from tests.support.audit import AUDIT_LOG, audit_flags
 from tests.support.history import History
 from tests.support.kubernetes_version import kubernetes_flags
-from tests.support.loss import Loss, lose_a_node
 from tests.support.refusing import PLACES
 from tests.support.site import Scene, Site
 from tests.support.tenant import TENANT
@@ -85,18 +84,6 @@ def stage(site: Site) -> Iterator[Scene]:
     """The same for all tests of a module, which look at one story from several sides."""
     corner = Scene(site)
     yield corner
-    corner.close()
-
-
-@pytest.fixture(scope="session")
-def deserted(site: Site) -> Iterator[Loss]:
-    """A node that was deleted for good while its agent ran.
-
-    One for the whole run, because the cluster's own pod collector takes a minute: it gives such a node 40 s to come
-    back and looks every 20 s. Tests that come later find the pod gone.
-    """
-    corner = Scene(site)
-    yield lose_a_node(corner)
     corner.close()
 
 

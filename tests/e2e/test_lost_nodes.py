@@ -12,6 +12,17 @@ from tests.support.site import Scene, node_uid, specs
 
 pytestmark = pytest.mark.cluster
 
+
+@pytest.fixture(scope="module")
+def deserted(stage: Scene) -> Loss:
+    """A node that was deleted for good while its agent ran.
+
+    One for all tests, because the cluster's own pod collector takes a minute: it gives such a node 40 s to come back
+    and looks every 20 s. It ends with them: nodes that stay measured are compared with those of other tests.
+    """
+    return lose_a_node(stage)
+
+
 COLLECTOR_SECONDS = 150
 """More than twice what the cluster's pod collector needs to take the pods of a node that is gone."""
 
