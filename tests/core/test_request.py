@@ -32,6 +32,11 @@ def odd(**changes: Any) -> ProfileView:
     return profile(workload={"name": "odd", "shapes": [{"m": 40, "k": 64, "n": 64}]}, **changes)
 
 
+def of_text(text: str) -> tuple[ProfileView, Any]:
+    """A profile whose model is in a ConfigMap, and that with this text."""
+    return profile(workload=FROM_CONFIG_MAP), {("ml", "my-model"): {"config.json": text}}
+
+
 REFUSED: dict[str, tuple[ProfileView, Any, str, str]] = {
     "an image from elsewhere": (
         profile(agent={"image": "registry.example.org/agent"}),
@@ -45,21 +50,10 @@ REFUSED: dict[str, tuple[ProfileView, Any, str, str]] = {
         "ConfigMapMissing",
         "in namespace ml",
     ),
-    "a text that is no JSON": (
-        profile(workload=FROM_CONFIG_MAP),
-        {("ml", "my-model"): {"config.json": "hello"}},
-        "InvalidWorkload",
-        "JSON",
-    ),
-    "a text that is empty": (
-        profile(workload=FROM_CONFIG_MAP),
-        {("ml", "my-model"): {"config.json": ""}},
-        "InvalidWorkload",
-        "ConfigMap my-model, key config.json",
-    ),
+    "a text that is no JSON": (*of_text("hello"), "InvalidWorkload", "JSON"),
+    "a text that is empty": (*of_text(""), "InvalidWorkload", "ConfigMap my-model, key config.json"),
     "an architecture that is unknown": (
-        profile(workload=FROM_CONFIG_MAP),
-        {("ml", "my-model"): {"config.json": json.dumps(SMALL_LLAMA | {"architectures": ["MambaForCausalLM"]})}},
+        *of_text(json.dumps(SMALL_LLAMA | {"architectures": ["MambaForCausalLM"]})),
         "InvalidWorkload",
         "MambaForCausalLM",
     ),

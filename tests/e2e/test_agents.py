@@ -22,9 +22,7 @@ def measured(stage: Scene) -> Profile:
     stage.add_nodes(*specs(1, "reserved:research", products=("GB300",)))
     toleration = {"key": "example.com/reserved", "value": "research", "effect": "NoSchedule"}
     agent = {"tolerations": [toleration], "resources": {"cpu": "8", "memory": "64Gi"}}
-    profile = stage.apply(agent=agent)
-    profile.completes()
-    return profile
+    return stage.completed(agent=agent)
 
 
 def plain(item: Object, profile: Profile) -> str:

@@ -41,8 +41,7 @@ def nodes_shown(site: Site, profile: str) -> dict[str, set[str]]:
 
 def test_the_exporter_shows_every_node_and_drops_one_that_is_deleted(scene: Scene) -> None:
     nodes = scene.add_nodes(*specs(3))
-    profile = scene.apply(workload={"preset": "llama3-8b"}, benchmarks={}, retention={"deletedNodes": "1s"})
-    profile.completes()
+    profile = scene.completed(workload={"preset": "llama3-8b"}, benchmarks={}, retention={"deletedNodes": "1s"})
     eventually(lambda: nodes_shown(scene.site, profile.name).keys() == set(nodes))
     families = set.intersection(*nodes_shown(scene.site, profile.name).values())
     assert {"precision_node_info", "precision_node_training_tokens_per_second"} <= families
@@ -78,8 +77,7 @@ def watched_by_prometheus(site: Site, folder: Path) -> Iterator[Prometheus]:
 def test_a_slow_node_of_a_living_cluster_ends_as_its_alert_and_as_no_other(scene: Scene, tmp_path: Path) -> None:
     alike = ("H100",)
     *_, slow = scene.add_nodes(*specs(4, products=alike), *specs(1, "scale:0.8", products=alike))
-    profile = scene.apply(workload={"preset": "llama3-8b"}, benchmarks={})
-    profile.completes()
+    profile = scene.completed(workload={"preset": "llama3-8b"}, benchmarks={})
     mine = f'alertstate="firing",profile="{profile.name}"'
     with watched_by_prometheus(scene.site, tmp_path) as prometheus:
         fired = prometheus.wait_for(f"ALERTS{{{mine}}}", seconds=60)

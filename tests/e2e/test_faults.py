@@ -104,8 +104,7 @@ def test_the_profile_counts_each_failure_under_its_reason(story: tuple[Profile, 
 
 def test_an_evicted_agent_is_tried_again_and_the_attempt_does_not_count(scene: Scene) -> None:
     (node,) = scene.add_nodes(*specs(1, "fault:evict", "fault-runs:1"))
-    profile = scene.apply()
-    profile.completes()
+    profile = scene.completed()
     attempt = profile.attempts()[node]
     assert (attempt["outcome"], attempt["number"]) == ("succeeded", 2)
     told = [change.object.get("status", {}).get("attempt") for change in profile.history() if change.kind == "reports"]

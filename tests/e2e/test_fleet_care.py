@@ -51,8 +51,7 @@ def is_stale(status: Object) -> bool:
 
 def test_a_new_driver_on_three_of_twenty_nodes_measures_those_three_again_and_no_other(scene: Scene) -> None:
     nodes = scene.add_nodes(*specs(20))
-    profile = scene.apply()
-    profile.completes()
+    profile = scene.completed()
     updated, version = nodes[4:7], "590.44.01"
     old_runs = {node: attempt["run"] for node, attempt in profile.attempts().items()}
     change_driver(scene, updated, version)
@@ -98,8 +97,7 @@ def test_a_canary_that_fails_stops_the_rollout_until_its_node_is_mended_and_run_
 
 def test_a_node_that_fails_once_is_measured_by_its_retry_and_one_that_keeps_failing_says_why(scene: Scene) -> None:
     once, always = scene.add_nodes(*specs(1, CRASHES, "fault-runs:1"), *specs(1, CRASHES))
-    profile = scene.apply(rollout={"maxConcurrent": 2, "retry": {"limit": 2, "backoffSeconds": 2}})
-    profile.completes()
+    profile = scene.completed(rollout={"maxConcurrent": 2, "retry": {"limit": 2, "backoffSeconds": 2}})
     attempts = profile.attempts()
     assert (attempts[once]["outcome"], attempts[once]["number"], attempts[once]["failures"]) == ("succeeded", 2, 1)
     assert (attempts[always]["outcome"], attempts[always]["number"], attempts[always]["failures"]) == ("failed", 3, 3)

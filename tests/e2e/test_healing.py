@@ -54,8 +54,7 @@ def test_a_missing_config_map_is_named_and_the_run_starts_when_it_is_there(scene
 
 def test_a_profile_that_matches_no_node_says_so_and_runs_when_a_node_is_labelled(scene: Scene) -> None:
     (node,) = scene.add_nodes(*specs(1))
-    profile = scene.apply(target={"nodeSelector": {MARK: scene.mark, "example.com/team": "training"}})
-    profile.completes()
+    profile = scene.completed(target={"nodeSelector": {MARK: scene.mark, "example.com/team": "training"}})
     told = profile.condition(names.COMPLETE)
     assert told["reason"] == "NothingEligible"
     assert "kubectl get nodes --show-labels" in told["message"]

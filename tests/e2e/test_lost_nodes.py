@@ -65,8 +65,7 @@ def test_a_node_that_comes_back_under_the_same_name_is_measured_as_its_own(scene
 
 def test_the_report_of_a_deleted_node_stays_for_the_retention_and_no_longer(scene: Scene) -> None:
     gone, stays = scene.add_nodes(*specs(2))
-    profile = scene.apply(retention={"deletedNodes": "1s"})
-    profile.completes()
+    profile = scene.completed(retention={"deletedNodes": "1s"})
     scene.lab.delete_node(gone)
 
     def is_gone_after_another_pass() -> bool:

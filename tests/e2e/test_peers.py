@@ -69,8 +69,7 @@ def test_a_repaired_node_is_held_against_its_like_and_who_has_no_like_is_told_so
         ("image", [image], "5 others differ: its software (agent image) is another, theirs "),
         ("rack", [rack], "; 5 others differ: its GPUs are GB300, theirs GB200, its power limit is "),
     ):
-        profile = scene.apply(name, target={"nodeNames": nodes}, **TRAINED)
-        profile.completes()
+        profile = scene.completed(name, target={"nodeNames": nodes}, **TRAINED)
         if name in MEASURED_OTHERWISE:  # no stand-in measures so: its report says that one did
             patch = ("--subresource=status", "--type=merge", "-p", json.dumps({"status": MEASURED_OTHERWISE[name]}))
             report = profile.report_of(nodes[0])["metadata"]["name"]

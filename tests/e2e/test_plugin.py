@@ -147,8 +147,7 @@ def test_kubectl_completes_commands_and_nodes(plugin: Plugin, fleet: Fleet) -> N
 
 def test_status_watched_shows_a_change_and_ends_on_ctrl_c(scene: Scene, plugin: Plugin) -> None:
     scene.add_nodes(*specs(1))
-    profile = scene.apply()
-    profile.completes()
+    profile = scene.completed()
     words = ("precision", "status", profile.name, "-n", scene.site.namespace, "-w", "--interval", "0.2", "-o", "json")
     with plugin.start(*words) as process:
         assert process.stdout is not None
@@ -177,8 +176,7 @@ def test_status_watched_shows_a_change_and_ends_on_ctrl_c(scene: Scene, plugin: 
 
 def test_a_dry_run_says_who_would_start_and_what_is_left_of_a_node_that_is_gone(scene: Scene, plugin: Plugin) -> None:
     first, second = scene.add_nodes(*specs(2, products=("H100",)))
-    profile = scene.apply()
-    profile.completes()
+    profile = scene.completed()
     scene.lab.delete_node(second)
     eventually(lambda: profile.counts().get("matched") == 1)
     asked = scene.manifest(recipes=["fp8_delayed"])

@@ -20,8 +20,7 @@ Asked = tuple[str, str]
 
 def test_nothing_that_our_programs_ask_for_is_forbidden(scene: Scene, audit_log: Path) -> None:
     scene.add_nodes(*specs(2), NodeSpec("H100", traits=("fault:crash",)), NodeSpec("H100", traits=("busy",)))
-    profile = scene.apply(retention={"deletedNodes": "1s"})
-    profile.completes()
+    profile = scene.completed(retention={"deletedNodes": "1s"})
     profile.delete()
     eventually(lambda: not profile.jobs())
     answers = Counter(entry["responseStatus"]["code"] for entry in requests(audit_log))

@@ -111,8 +111,7 @@ def state(profile: Profile) -> tuple[object, ...]:
 
 def test_applying_the_same_profile_twice_changes_nothing(scene: Scene) -> None:
     scene.add_nodes(*specs(3))
-    profile = scene.apply()
-    profile.completes()
+    profile = scene.completed()
     scene.site.operator_has_looked()
     before = state(profile)
     scene.apply()
@@ -139,8 +138,7 @@ def test_a_suspended_profile_starts_nothing_new_and_lets_running_agents_finish(s
 
 def test_an_edit_of_the_rollout_measures_nothing_again_and_one_of_the_workload_everything(scene: Scene) -> None:
     scene.add_nodes(*specs(2))
-    profile = scene.apply()
-    profile.completes()
+    profile = scene.completed()
     profile.patch(rollout={"maxConcurrent": 1}, retention={"deletedNodes": "1h"})
     edited = profile.get()["metadata"]["generation"]
     eventually(lambda: profile.status()["observedGeneration"] == edited)

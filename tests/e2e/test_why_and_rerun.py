@@ -50,8 +50,7 @@ def test_a_node_that_fails_run_after_run_is_quarantined_and_rerun_releases_it(sc
 
 def test_a_profile_that_is_rerun_measures_all_its_nodes_once_more(scene: Scene, plugin: Plugin) -> None:
     scene.add_nodes(*specs(2))
-    profile = scene.apply(rollout=ONCE)
-    profile.completes()
+    profile = scene.completed(rollout=ONCE)
     before = {node: attempt["run"] for node, attempt in profile.attempts().items()}
     said = plugin("rerun", profile.name, "-n", scene.site.namespace)
     assert "its 2 eligible nodes are measured again" in said

@@ -20,8 +20,7 @@ async def loop(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[OperatorInMemor
     """Twelve agents run on fourteen nodes; those of ten end, and their logs hang."""
     monkeypatch.setattr(collecting, "GRACE_SECONDS", 1.0)
     loop = OperatorInMemory(*NODES)
-    loop.apply("nightly", rollout={"maxConcurrent": 12})
-    await loop.once()
+    await loop.begin("nightly", rollout={"maxConcurrent": 12})
     assert sorted(loop.jobs()) == NODES[:12]
     loop.run_agents()
     for node in HUNG:

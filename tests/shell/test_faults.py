@@ -111,8 +111,7 @@ async def test_what_is_poisoned_is_tried_again_ever_more_seldom_and_goes_on_when
 
 async def test_a_poisoned_profile_keeps_its_figures_and_its_agents(caplog: pytest.LogCaptureFixture) -> None:
     loop, gatherer = world("n1", "n2")
-    loop.apply("bad", rollout={"maxConcurrent": 2})
-    await loop.once()
+    await loop.begin("bad", rollout={"maxConcurrent": 2})
     loop.run_agents()
     loop.end_agent("n1")
     await loop.once()
@@ -143,8 +142,7 @@ async def test_a_poisoned_node_is_left_out_and_the_others_are_measured() -> None
 
 async def test_a_report_with_a_time_that_is_none_is_left_out_and_its_node_is_measured_anew() -> None:
     loop = OperatorInMemory("n1", "n2")
-    loop.apply("nightly", rollout={"maxConcurrent": 2})
-    await loop.once()
+    await loop.begin("nightly", rollout={"maxConcurrent": 2})
     loop.run_agents()
     for node in ("n1", "n2"):
         loop.end_agent(node)
@@ -160,8 +158,7 @@ async def test_a_report_with_a_time_that_is_none_is_left_out_and_its_node_is_mea
 
 async def test_of_a_poisoned_job_the_others_are_collected() -> None:
     loop, gatherer = world("n1", "n2")
-    loop.apply("nightly", rollout={"maxConcurrent": 2})
-    await loop.once()
+    await loop.begin("nightly", rollout={"maxConcurrent": 2})
     loop.end_agent("n2")
     gatherer.poison = "job n1"
     await loop.once()
@@ -202,8 +199,7 @@ async def test_a_status_that_an_older_crd_refuses_is_told_in_the_log_and_tried_a
 async def test_a_report_that_has_lost_its_label_gets_it_back_and_its_node_is_not_measured_again_and_again() -> None:
     """Lists and watches are by label: without it the node looks as if it had never been measured."""
     loop = OperatorInMemory("n1")
-    loop.apply("nightly")
-    await loop.once()
+    await loop.begin("nightly")
     loop.run_agents()
     loop.end_agent("n1")
     await loop.once()

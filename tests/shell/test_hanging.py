@@ -36,15 +36,13 @@ def asked(loop: OperatorInMemory, method: str, part: str) -> int:
 async def hanging_creations(loop: OperatorInMemory) -> asyncio.Event:
     """Ten agents of the other tenant are asked for, and their Jobs get no answer until the event is set."""
     answers = hang(loop, THEIR_JOBS)
-    loop.apply("theirs", "b", target={"nodeNames": NODES[:12]}, rollout={"maxConcurrent": 10})
-    await loop.once()
+    await loop.begin("theirs", "b", target={"nodeNames": NODES[:12]}, rollout={"maxConcurrent": 10})
     return answers
 
 
 async def test_others_start_meanwhile_and_no_more_of_a_namespace_wait_at_once_than_may(loop: OperatorInMemory) -> None:
     answers = await hanging_creations(loop)
-    loop.apply("ours", target={"nodeNames": ["n13"]})
-    await loop.once()
+    await loop.begin("ours", target={"nodeNames": ["n13"]})
     assert sorted(loop.jobs()) == ["n13"]
     assert asked(loop, "POST", THEIR_JOBS) == creating.AT_ONCE
     await loop.once()
@@ -55,8 +53,7 @@ async def test_others_start_meanwhile_and_no_more_of_a_namespace_wait_at_once_th
 
 async def test_what_has_no_answer_yet_counts_as_an_agent_and_keeps_its_node(loop: OperatorInMemory) -> None:
     answers = await hanging_creations(loop)
-    loop.apply("ours", target={"nodeNames": ["n00", "n13"]}, rollout={"maxConcurrent": 9})
-    await loop.once()
+    await loop.begin("ours", target={"nodeNames": ["n00", "n13"]}, rollout={"maxConcurrent": 9})
     assert sorted(loop.jobs()) == ["n13"], "n00 may have an agent by now"
     seen = await loop.gatherer.observe()
     assert len([job for job in seen.jobs if job.namespace == "b"]) == creating.AT_ONCE
@@ -107,8 +104,7 @@ async def test_others_have_their_status_meanwhile_and_who_waits_is_not_asked_for
 
 
 async def test_results_of_others_are_written_meanwhile_and_a_late_one_is_written_once(loop: OperatorInMemory) -> None:
-    loop.apply("ours", rollout={"maxConcurrent": 14})
-    await loop.once()
+    await loop.begin("ours", rollout={"maxConcurrent": 14})
     loop.run_agents()
     for node in NODES:
         loop.end_agent(node)
@@ -139,8 +135,7 @@ async def test_a_late_write_that_fails_is_done_again_if_it_must(
 ) -> None:
     path = f"{paths.profiles('ml')}/ours/status"
     answers = hang(loop, path)
-    loop.apply("ours", target={"nodeNames": ["n01"]})
-    await loop.once()
+    await loop.begin("ours", target={"nodeNames": ["n01"]})
     if error is not None:
         loop.cluster.fail("PATCH", path, error, after=True)
     else:
@@ -158,8 +153,7 @@ async def test_an_operator_that_ends_waits_for_the_answer_and_one_that_is_stoppe
     loop: OperatorInMemory,
 ) -> None:
     answers = hang(loop, paths.profiles("ml"))
-    loop.apply("ours", target={"nodeNames": ["n01"]})
-    await loop.once()
+    await loop.begin("ours", target={"nodeNames": ["n01"]})
     await finishes_with_the_answer(loop, answers)
     assert loop.status("ours")["phase"]
     answers.clear()

@@ -34,8 +34,7 @@ async def test_where_one_kind_may_not_be_listed_nothing_is_decided_and_a_conditi
     assert (sorted(loop.jobs()), sorted(loop.jobs("b"))) == (["n1"], ["n2"])
     before = loop.status("theirs", "b")
     forbid(loop, kind)
-    loop.apply("more", target={"nodeNames": ["n3"]})
-    await loop.once()
+    await loop.begin("more", target={"nodeNames": ["n3"]})
     assert sorted(loop.jobs("b")) == ["n2"], "a Job of a profile that is not seen is not that of a deleted one"
     assert loop.status("more")["observedGeneration"] == 1, "the others are served"
     assert loop.gatherer.unserved == {"b": f"{kind}: {KINDS[kind]('b').rpartition('/')[2]} is forbidden"}
@@ -108,8 +107,7 @@ async def test_events_that_may_not_be_read_hold_up_the_profiles_of_their_namespa
     await loop.once()
     monkeypatch.setattr("precision_operator.shell.observing.gather.BARE_SECONDS", -1.0)
     loop.cluster.forbidden = {paths.collection("v1", "events", "b")}
-    loop.apply("more", target={"nodeNames": ["n3"]})
-    await loop.once()
+    await loop.begin("more", target={"nodeNames": ["n3"]})
     assert loop.condition("theirs", "Degraded", "b")["reason"] == "PlanFailed"
     assert loop.condition("ours", "Degraded")["status"] == "False"
     assert loop.status("more")["observedGeneration"] == 1

@@ -34,11 +34,9 @@ def test_what_lies_in_other_namespaces_and_their_lines_are_the_same_with_objects
 async def test_the_leader_remembers_whose_agents_got_no_node() -> None:
     loop = OperatorInMemory("n1", namespaces=("ml", TENANT))
     loop.cluster.created = format_time(datetime.now(UTC) - 2 * MINUTE)
-    loop.apply("theirs", TENANT)
-    await loop.once()
+    await loop.begin("theirs", TENANT)
     assert not (await loop.gatherer.observe()).vain
-    loop.apply("nightly")
-    await loop.once()
+    await loop.begin("nightly")
     assert (loop.jobs(TENANT).keys(), loop.jobs().keys()) == (set(), {"n1"})
     assert [*(await loop.gatherer.observe()).vain] == [TENANT]
 
@@ -59,8 +57,7 @@ async def test_the_leader_remembers_jobs_that_a_tenant_deletes_before_they_are_s
 
 async def test_a_pod_that_names_an_ended_job_of_another_namespace_is_not_its_agent() -> None:
     loop = OperatorInMemory("n1", "n2", namespaces=("ml", TENANT))
-    loop.apply("nightly")
-    await loop.once()
+    await loop.begin("nightly")
     loop.run_agents()
     ended = loop.jobs()["n1"]["metadata"]
     _make_pod(loop, f"{paths.pods(TENANT)}/m", ended["uid"], "n2", {"nvidia.com/gpu": "1"})
@@ -105,8 +102,7 @@ async def test_a_start_waits_for_no_candidates_in_vain_and_these_have_their_turn
     loop = OperatorInMemory("n1", "n2", namespaces=("ml", "others"))
     for number in range(9):
         loop.apply(f"vain-{number}", "others", rollout={"perTopology": [{"key": "example.com/none", "max": 1}]})
-    loop.apply("ours", "ml", target={"nodeNames": ["n1"]})
-    await loop.once()
+    await loop.begin("ours", "ml", target={"nodeNames": ["n1"]})
     starts = [(outcome.cut, any(isinstance(action, Start) for action in outcome.actions)) for outcome in plans]
     assert starts == [(True, False), (True, True), (False, False), (False, False)]
     reasons = [row for number in range(9) for row in loop.status(f"vain-{number}", "others")["reasons"]]
@@ -125,8 +121,7 @@ async def test_starts_and_statuses_wait_for_no_looks_at_busy_nodes_of_another(mo
 
     monkeypatch.setattr(loop.gatherer._reader, "occupancy", occupancy)
     loop.apply("slow", TENANT, target={"nodeNames": nodes}, rollout={"maxConcurrent": 1})
-    loop.apply("ours", "ml", target={"nodeNames": ["own"]})
-    await loop.once()
+    await loop.begin("ours", "ml", target={"nodeNames": ["own"]})
     assert (looks, loop.status("ours", "ml")["nodes"]["running"]) == ([False] * 2 + [True] * 6, 1)
     for count in (12, 16, 20, 21):
         loop.cache.changed.clear()
@@ -222,8 +217,7 @@ async def test_own_jobs_count_by_what_was_made_whatever_they_say(lie: dict[str, 
 
 async def test_a_job_that_ends_in_a_leaders_first_look_stops_no_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     loop = OperatorInMemory("n1")
-    loop.apply("ours")
-    await loop.once()
+    await loop.begin("ours")
     loop = OperatorInMemory(cluster=loop.cluster)
 
     async def meanwhile(_: object) -> set[str]:

@@ -15,8 +15,7 @@ from tests.support.report_objects import report_object
 
 async def test_a_job_that_has_lost_its_pod_still_tells_who_took_it() -> None:
     loop = OperatorInMemory("n1")
-    loop.apply("nightly")
-    await loop.once()
+    await loop.begin("nightly")
     loop.run_agents()
     job = loop.jobs()["n1"]
     path = f"{PODS}/{job['metadata']['name']}-x"
@@ -39,8 +38,7 @@ async def test_nodes_without_room_are_not_looked_at_again_in_each_pass() -> None
     for name in ("n1", "n2"):
         node = node_object(name=name, allocatable={"cpu": "2", "nvidia.com/gpu": "8"})
         loop.cluster._store(f"{paths.NODES}/{name}", node)
-    loop.apply("nightly")
-    await loop.once()
+    await loop.begin("nightly")
     looks = looks_at_nodes(loop)
     assert looks == 2
     await loop.once()
@@ -48,8 +46,7 @@ async def test_nodes_without_room_are_not_looked_at_again_in_each_pass() -> None
     assert {row["reason"]: row["count"] for row in loop.status("nightly")["reasons"]} == {"InsufficientCPU": 2}
     took = {"containers": [{"resources": {"requests": {"nvidia.com/gpu": "8"}}}], "nodeName": "n1"}
     loop.cluster._store(f"{PODS}/x", {"metadata": {"name": "x", "namespace": "ml"}, "spec": took, "status": {}})
-    loop.apply("small", agent={"resources": {"cpu": "1"}}, rollout={"maxConcurrent": 2})
-    await loop.once()
+    await loop.begin("small", agent={"resources": {"cpu": "1"}}, rollout={"maxConcurrent": 2})
     assert (looks_at_nodes(loop), [*loop.jobs()]) == (looks + 2, ["n2"]), "where it has room it looks just before"
 
 
@@ -59,8 +56,7 @@ def looks_at_nodes(loop: OperatorInMemory) -> int:
 
 async def test_the_next_pass_is_due_when_an_agents_time_is_over() -> None:
     loop = OperatorInMemory("n1")
-    loop.apply("nightly")
-    await loop.once()
+    await loop.begin("nightly")
     loop.run_agents()
     (path,) = [path for path in loop.cluster.objects if path.startswith(f"{PODS}/")]
     began = datetime.now(UTC) - timedelta(seconds=1857)
@@ -77,8 +73,7 @@ async def test_thousands_of_marks_of_one_namespace_hold_up_no_start_of_another()
     for number in range(2 * UNHURRIED_A_PASS):
         raw = report_object(f"gone-{number}", namespace="large", ownerReferences=[owner], labels=labels)
         loop.cluster._store(f"{paths.reports('large')}/{raw['metadata']['name']}", raw)
-    loop.apply("own")
-    await loop.once()
+    await loop.begin("own")
     assert list(loop.jobs()) == ["n1"]
     assert loop.condition("own", "Progressing")["status"] == "True"
     assert (marked(loop), loop.cache.changed.is_set()) == (UNHURRIED_A_PASS, True)
@@ -102,8 +97,7 @@ async def test_jobs_that_a_tenant_makes_up_hold_up_no_start_and_tell_of_no_node(
         meta = {"name": f"j{number}", "namespace": "large", "uid": f"j{number}", "labels": labels, "annotations": told}
         raw = {"metadata": meta | {"creationTimestamp": loop.cluster.created}, "spec": {}, "status": {}}
         loop.cluster._store(f"{paths.jobs('large')}/j{number}", raw)
-    loop.apply("own")
-    await loop.once()
+    await loop.begin("own")
     assert (list(loop.jobs()), len(loop.jobs("large"))) == (["n1"], UNHURRIED_A_PASS)
     assert loop.cache.changed.is_set()
     assert not [path for path in loop.cluster.objects if path.startswith(f"{paths.reports('large')}/")]

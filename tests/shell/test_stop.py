@@ -22,8 +22,7 @@ async def loop() -> OperatorInMemory:
     """Of three nodes two have agents that run, one waits for its turn; another profile has nothing to do."""
     loop = OperatorInMemory(*NODES)
     loop.apply("nightly", rollout={"maxConcurrent": 2})
-    loop.apply("elsewhere", target={"nodeNames": ["nowhere"]})
-    await loop.once()
+    await loop.begin("elsewhere", target={"nodeNames": ["nowhere"]})
     loop.run_agents()
     return loop
 
@@ -46,8 +45,7 @@ async def test_held_agents_finish_and_none_starts(loop: OperatorInMemory) -> Non
 
 async def test_an_agent_that_has_not_begun_is_held_too() -> None:
     loop = OperatorInMemory("n1")
-    loop.apply("nightly")
-    await loop.once()
+    await loop.begin("nightly")
     loop.say(agents="Hold", message=WORDS)
     await loop.once()
     assert loop.jobs() == {}
@@ -116,8 +114,7 @@ async def test_a_switch_that_nobody_understands_holds_and_says_what_is_wrong(dat
 
 async def test_a_switch_that_nobody_understands_takes_no_job_back() -> None:
     loop = OperatorInMemory(*NODES)
-    loop.apply("nightly")
-    await loop.once()
+    await loop.begin("nightly")
     loop.say(agents="hodl")
     await loop.once()
     assert sorted(loop.jobs()) == ["n1"]

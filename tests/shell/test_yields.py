@@ -46,8 +46,7 @@ def by_claim(*nodes: str) -> OperatorInMemory:
 async def loop() -> OperatorInMemory:
     """An agent runs on a node whose GPUs come by claim."""
     loop = by_claim("n1")
-    loop.apply("nightly")
-    await loop.once()
+    await loop.begin("nightly")
     loop.run_agents()
     (path,) = [path for path in loop.cluster.objects if path.startswith(f"{PODS}/")]
     pod = loop.cluster.objects[path]
@@ -210,8 +209,7 @@ async def test_a_pod_with_any_number_of_claims_takes_its_own_node_alone_for_a_bo
     if status is not None:
         put(loop, status, *MANY[: reader.MOST_CLAIMS])
     bound(loop, "u", MANY)
-    loop.apply("nightly", rollout={"maxConcurrent": 2})
-    await loop.once()
+    await loop.begin("nightly", rollout={"maxConcurrent": 2})
     assert claims_read(loop) == reads
     assert sorted(loop.jobs()) == free
 
@@ -361,8 +359,7 @@ async def test_a_plan_is_asked_for_when_a_pod_comes_and_when_its_patience_ends(l
 
 async def test_nothing_is_asked_of_the_cluster_while_no_agent_holds_claimed_gpus() -> None:
     loop = OperatorInMemory("n1")
-    loop.apply("nightly")
-    await loop.once()
+    await loop.begin("nightly")
     loop.run_agents()
     await loop.once()
     loop.cluster.requests.clear()

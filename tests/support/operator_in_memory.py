@@ -66,6 +66,11 @@ class OperatorInMemory:
         raw["metadata"]["namespace"] = namespace
         self.cluster._store(f"{paths.profiles(namespace)}/{name}", raw | {"spec": {"workload": WORKLOAD} | spec})
 
+    async def begin(self, name: str, namespace: str = NAMESPACE, **spec: Any) -> float:
+        """`apply`, and `once`."""
+        self.apply(name, namespace, **spec)
+        return await self.once()
+
     def say(self, **data: str) -> None:
         """An admin writes the ConfigMap that stops all agents."""
         self.cluster._store(f"{paths.config_maps(SYSTEM)}/{STOP}", {"metadata": {"name": STOP}, "data": data})

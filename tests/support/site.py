@@ -133,6 +133,12 @@ class Scene:
         self.lab.apply(manifest)
         return self.profile(manifest["metadata"]["name"])
 
+    def completed(self, name: str = "", **spec: Any) -> "Profile":
+        """What was applied, once it is complete."""
+        profile = self.apply(name, **spec)
+        profile.completes()
+        return profile
+
     def profile(self, name: str) -> "Profile":
         path = paths.item(paths.profiles(self.site.namespace), name)
         return Profile(self.site, name, self.site.get(path)["metadata"]["uid"])
