@@ -28,8 +28,8 @@ DRIFT = 0.01
 """Assumed, not tried on a GPU: how far a step may drift between the one that pauses are chosen by and those of
 the window."""
 FASTER = (-0.05, -0.03)
-"""With pauses steps run so much faster where the power cap holds the mean. On an H100 steps of 98 ms, paused so as not to
-be locked, were locked: 1.5 % is enough for that, and 8 % more power was measured."""
+"""With pauses steps run so much faster where the power cap holds the mean. On an H100 steps of 98 ms that were paused
+against a lock were locked: 1.5 % is enough for that, and 8 % more power was measured."""
 UNPAUSED_SECONDS = 0.1
 """Assumed, not tried on a GPU: work between two pauses, at least. What a pause draws is taken off by arithmetic, and
 that must stay a small part: with a pause after each call of 11 ms a window would be half pauses. By simulation (a
