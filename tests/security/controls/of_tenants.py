@@ -328,13 +328,6 @@ TENANT: tuple[Control, ...] = (
             _SAME,
         ),
         (
-            "operator/precision_operator/shell/observing/gather.py",
-            "the namespaces of Jobs that are gone",
-            "job_homes = {uid: namespace for uid, (namespace, _) in self._refusals.made.items()}",
-            "job_homes: dict[str, str] = {}",
-            _ENDED,
-        ),
-        (
             TENANTS,
             "the namespace of the Job that a pod names",
             "jobs.get(pod.job_uid, pod.namespace) == pod.namespace",

@@ -260,9 +260,7 @@ class Gatherer:
         shown = {(job.namespace, job.name) for job in everywhere}
         creating = tuple(job for job in self._creating() if (job.namespace, job.name) not in shown)
         jobs, waited = within_namespace(everywhere, homes), dict(self._refusals.waited)
-        # Pods may outlive our Jobs, and anybody may name one that is gone.
-        job_homes = {uid: namespace for uid, (namespace, _) in self._refusals.made.items()}
-        job_homes |= {job.uid: job.namespace for job in everywhere}
+        job_homes = {job.uid: job.namespace for job in everywhere}
         # Pods count where their Jobs can't be read: they hold GPUs. But not what was seen before rights were lost.
         readable = (p for p in self._views("pods", pod_view) if ("pods", p.namespace) not in self._forbidden)
         pods = pods_within_namespace(readable, homes, job_homes)
