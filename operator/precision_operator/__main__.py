@@ -6,7 +6,7 @@ import logging
 import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Any
 from uuid import uuid4
@@ -22,12 +22,15 @@ from precision_operator.core.observe.stop import strictest
 from precision_operator.shell.acting.act import Actor
 from precision_operator.shell.fault_log import FaultLog
 from precision_operator.shell.leader_election import (
+    CLOCK,
+    InThread,
     LeaderElector,
     LeaseElection,
     LeaseLock,
     LeaseLost,
     LeaseTimings,
     NoElection,
+    loop_in_thread,
 )
 from precision_operator.shell.observing.cache import Cache, ObjectKind
 from precision_operator.shell.observing.gather import Gatherer
@@ -89,7 +92,7 @@ async def run(options: argparse.Namespace) -> None:
     cache, telemetry, stop = Cache(configured.settings.allowed_images), Telemetry(), asyncio.Event()
     take_signals = partial(on_signals, stop)
     take_signals()
-    async with Cluster.connect(options.kubeconfig) as cluster, elector_of(options) as elector:
+    async with Cluster.connect(options.kubeconfig) as cluster, elector_of(options) as (elector, in_thread):
         cluster.user_agent, cluster.before_write = f"{USER_AGENT}/{IDENTITY}", elector.check
         cluster.answered = telemetry.requested
         clock = cluster.server_time.now
@@ -133,7 +136,7 @@ async def run(options: argparse.Namespace) -> None:
             serving(application(readiness, telemetry.text), options.host, options.port),
         ):
             planning = asyncio.create_task(plans.run(elector))
-            holding = asyncio.create_task(elector.run())
+            holding = in_thread(elector.run())
             deciding = asyncio.create_task(reconciler.run(elector))
             stopping = asyncio.create_task(stop.wait())
             watching = asyncio.create_task(_watch(elector, watches))
@@ -148,8 +151,9 @@ async def run(options: argparse.Namespace) -> None:
                 if leaving in done:
                     await _cancel(*working)
                     await signal_comes(stop, cluster, options.deployment)
-                else:
-                    await _hand_over(reconciler, holding, elector)
+                elif await _has_finished(reconciler):
+                    await _cancel(holding)
+                    await in_thread(elector.release())
             finally:
                 await _cancel(*working, stopping, leaving)
 
@@ -167,30 +171,35 @@ async def _look(elector: LeaderElector, yields: Yields) -> None:
 
 
 @asynccontextmanager
-async def elector_of(options: argparse.Namespace) -> AsyncIterator[LeaderElector]:
-    """The election that this replica takes part in, with a connection of its own."""
+async def elector_of(options: argparse.Namespace) -> AsyncIterator[tuple[LeaderElector, InThread]]:
+    """The election that this replica takes part in, and what runs it in a thread, with a connection of its own."""
     if not options.leader_elect:
-        yield NoElection()
+        yield NoElection(), asyncio.ensure_future
         return
     terms = terms_of(options)
-    async with Cluster.connect(options.kubeconfig, deadline_seconds=terms.renew_deadline / 2) as cluster:
+    connecting, connections = Cluster.connect(options.kubeconfig, None, terms.renew_deadline / 2), AsyncExitStack()
+    call = asyncio.get_running_loop().call_soon_threadsafe
+    async with loop_in_thread() as in_thread:
+        cluster = await in_thread(connections.enter_async_context(connecting))
         cluster.user_agent = f"{USER_AGENT}/{IDENTITY}"
         store = LeaseLock(cluster, options.lease_namespace or cluster.namespace, options.lease_name)
-        yield LeaseElection(store, IDENTITY, terms)
+        try:
+            yield LeaseElection(store, IDENTITY, terms, CLOCK, call), in_thread
+        finally:
+            await in_thread(connections.aclose())
 
 
-async def _hand_over(reconciler: Reconciler, holding: asyncio.Task[None], elector: LeaderElector) -> None:
-    """End what is in flight, within a bound, and let another replica lead at once."""
+async def _has_finished(reconciler: Reconciler) -> bool:
+    """End what is in flight, within a bound. What is still being written then, the Lease covers until it runs out."""
     try:
         await asyncio.wait_for(reconciler.finish(), FINISH_SECONDS)
     except TimeoutError:
         _log.warning("actions in flight did not end within %g s", FINISH_SECONDS)
-        return  # what is still being written is covered by the lease until it runs out
-    await _cancel(holding)
-    await elector.release()
+        return False
+    return True
 
 
-async def _cancel(*tasks: asyncio.Task[Any]) -> None:
+async def _cancel(*tasks: asyncio.Future[Any]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

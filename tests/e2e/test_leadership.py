@@ -1,4 +1,4 @@
-"""Two replicas of the operator on a real control plane: the leader is killed, stopped and woken, or told to end.
+"""Two replicas of the operator on a real control plane: the leader is killed, stopped, held up, or told to end.
 
 That a replica which lost its Lease writes nothing more is read from the API server's audit log, not from the replica.
 """
@@ -31,6 +31,16 @@ AT_ONCE = 4
 LEASE_SECONDS = 12
 TERMS = (f"--lease-seconds={LEASE_SECONDS}", "--renew-deadline=9", "--retry=1")
 WRITES = {"create", "update", "patch", "delete"}
+HOLDABLE = """import runpy, signal, sys
+hold = sys.argv.pop(1)
+signal.signal(signal.SIGUSR1, lambda *_: exec(hold))
+runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)"""
+"""Runs a module whose event loop is held, once SIGUSR1 comes, for as long as the first argument runs."""
+LOOP = "import time\nend = time.monotonic() + {}\nwhile time.monotonic() < end: pass\nprint('held', flush=True)"
+JSON_50_MB = """from pydantic_core import from_json
+from_json(b'[' + b'{"name":"node","values":["%s",1.5]},' % (b'x' * 66) * 500_000 + b'0]')
+print('held', flush=True)"""
+WAIT = "import threading\nthreading.Event().wait()"
 
 
 @dataclass(frozen=True)
@@ -57,20 +67,23 @@ class Pair:
         mine = (entry for entry in requests(self.audit_log) if entry["userAgent"].endswith(f"/{identity}"))
         return [e for e in mine if e["verb"] in WRITES and e["objectRef"]["resource"] != "leases"]
 
-    def taken_by_another(self, old: str) -> dict[str, Any]:
+    def taken_by_another(self, old: str, seconds: float = 120.0) -> dict[str, Any]:
         """The Lease, once a replica other than `old` holds it."""
-        return eventually(lambda: lease if (lease := self.lease())["holderIdentity"] not in ("", old) else {})
+        return eventually(lambda: lease if (lease := self.lease())["holderIdentity"] not in ("", old) else {}, seconds)
 
 
 @pytest.fixture
-def pair(scene: Scene, audit_log: Path) -> Iterator[Pair]:
+def pair(request: pytest.FixtureRequest, scene: Scene, audit_log: Path) -> Iterator[Pair]:
+    """`param` is what SIGUSR1 holds a replica up with."""
     site, lease_name = scene.site, f"operator-{scene.mark}"
+    python, _, module, *arguments = site.operator.argv
+    held = (python, "-c", HOLDABLE, getattr(request, "param", ""), module, *arguments)
     first, second = (
         replace(
             site.operator,
             name=f"operator-{scene.mark}-{number}",
             port=port,
-            argv=(*site.operator.argv, "--leader-elect", f"--lease-name={lease_name}", *TERMS, f"--port={port}"),
+            argv=(*held, "--leader-elect", f"--lease-name={lease_name}", *TERMS, f"--port={port}"),
         )
         for number, port in enumerate(free_ports(2), 1)
     )
@@ -157,3 +170,27 @@ def test_a_leader_that_is_told_to_end_hands_over_at_once(pair: Pair, half_done: 
     lease = pair.taken_by_another(old)
     assert (when(lease["acquireTime"]) - ended).total_seconds() < LEASE_SECONDS - 1
     assert_each_node_was_measured_once(half_done)
+
+
+@pytest.mark.parametrize("pair", [LOOP.format(15), JSON_50_MB], indirect=True, ids=["a loop of 15 s", "50 MB of JSON"])
+def test_a_leader_that_is_held_up_for_a_while_keeps_its_lease(pair: Pair) -> None:
+    old = pair.lease()["holderIdentity"]
+    pair.signal(pair.first, signal.SIGUSR1)
+    eventually(lambda: "held" in pair.site.lab.processes.log(pair.first.name))
+    assert (pair.lease()["holderIdentity"], leads(pair.first), leads(pair.second)) == (old, True, False)
+
+
+@pytest.mark.parametrize(
+    ("pair", "exit_code"),
+    [(LOOP.format(45), 3), (WAIT, None)],
+    indirect=["pair"],
+    ids=["for 45 s", "for ever"],
+)
+def test_a_leader_that_is_held_up_for_long_has_lost_its_lease_within_40_s(pair: Pair, exit_code: int | None) -> None:
+    old = pair.lease()["holderIdentity"]
+    pair.signal(pair.first, signal.SIGUSR1)
+    lease = pair.taken_by_another(old, 40)
+    assert eventually(lambda: leads(pair.second))
+    if exit_code is not None:
+        assert eventually(lambda: pair.exit_of(pair.first)) == exit_code
+    assert all(received(entry) < when(lease["acquireTime"]) for entry in pair.writes_of(old))

@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -58,17 +58,6 @@ class HandClock(Clock):
         await asyncio.sleep(0)
 
 
-class Moment:
-    """A point at which another replica may be quicker; without anybody who steps, it passes at once."""
-
-    def __init__(self, stepped: bool) -> None:
-        self._stepped = stepped
-
-    def __await__(self) -> Generator[None, None, None]:
-        if self._stepped:
-            yield
-
-
 class Shelf:
     """One Lease, as an API server keeps it; `road` is one replica's way to it."""
 
@@ -85,9 +74,6 @@ class Shelf:
     def spec(self) -> dict[str, Any]:
         return dict((self.lease or {}).get("spec", {}))
 
-    def road(self, stepped: bool = False) -> "Road":
-        return Road(self, stepped)
-
     def keep(self, lease: Lease) -> None:
         known = self.lease["metadata"]["resourceVersion"] if self.lease else None
         if lease.get("metadata", {}).get("resourceVersion") != known:
@@ -100,9 +86,11 @@ class Shelf:
 class Road:
     """One replica's way to the shelf, with the troubles that the next requests shall have."""
 
-    def __init__(self, shelf: Shelf, stepped: bool) -> None:
+    stepped = False
+    """Whether another replica may be quicker, before and after each request."""
+
+    def __init__(self, shelf: Shelf) -> None:
         self._shelf = shelf
-        self._stepped = stepped
         self.troubles: list[Trouble] = []
         self.asked = 0
 
@@ -119,7 +107,8 @@ class Road:
 
     async def _set_out(self) -> Trouble:
         self.asked += 1
-        await Moment(self._stepped)
+        if self.stepped:
+            await asyncio.sleep(0)
         trouble = self.troubles.pop(0) if self.troubles else "none"
         if trouble == "refused":
             raise ApiError(0, "Unreachable", "connection refused")
@@ -128,7 +117,8 @@ class Road:
         return trouble
 
     async def _return(self, trouble: Trouble) -> None:
-        await Moment(self._stepped)
+        if self.stepped:
+            await asyncio.sleep(0)
         if trouble == "answer lost":
             raise ApiError(0, "Timeout", "no answer")
 
@@ -138,7 +128,7 @@ class Replica:
 
     def __init__(self, shelf: Shelf, name: str, clock: HandClock | None = None) -> None:
         self.clock = clock or HandClock()
-        self.road = shelf.road()
+        self.road = Road(shelf)
         self.election = LeaseElection(self.road, name, LeaseTimings(), self.clock)
 
     async def tries(self, after: float = 0.0, *troubles: Trouble) -> bool:
@@ -299,6 +289,20 @@ async def test_a_leader_that_slept_too_long_asks_nobody_and_gives_up_even_if_the
     assert (a.road.asked, shelf.holder) == (asked, "a")
 
 
+async def test_a_loop_that_is_silent_for_20_s_is_renewed_for_no_more_and_takes_no_lease() -> None:
+    shelf, clock, calls = Shelf(), HandClock(), list[Callable[[], None]]()
+    election = LeaseElection(Road(shelf), "a", LeaseTimings(), clock, calls.append)
+    with pytest.raises(LeaseLost):
+        await asyncio.wait_for(election.run(), 10)
+    renewed = datetime.fromisoformat(shelf.spec["renewTime"])
+    assert timedelta(seconds=17) < renewed - START < timedelta(seconds=20) < clock.utc() - START < timedelta(seconds=32)
+    shelf.lease = None
+    running = asyncio.create_task(election.run())
+    await until(lambda: clock.passed > 100)
+    assert shelf.lease is None
+    running.cancel()
+
+
 async def test_a_replica_stands_by_as_long_as_another_one_renews() -> None:
     shelf, clock = Shelf(), HandClock()
     a, b = Replica(shelf, "a", clock), Replica(shelf, "b", clock)
@@ -314,17 +318,14 @@ async def test_a_replica_stands_by_as_long_as_another_one_renews() -> None:
     running.cancel()
 
 
-class Stepped:
+class Stepped(Replica):
     """A replica whose requests go forth and back one step at a time."""
 
-    def __init__(self, shelf: Shelf, name: str, clock: HandClock) -> None:
-        self.clock = clock
-        self.road = shelf.road(stepped=True)
-        self.election = LeaseElection(self.road, name, LeaseTimings(), clock)
-        self._trying: Coroutine[Any, Any, None] | None = None
+    _trying: Coroutine[Any, Any, None] | None = None
 
     def step(self) -> None:
         """One step of its try; the next step after the last begins a new try."""
+        self.road.stepped = True
         self._trying = self._trying or self.election.attempt()
         try:
             self._trying.send(None)

@@ -4,6 +4,9 @@ A holder renews its Lease every few seconds. It may write for `renew_deadline` s
 good renewal, by its own clock; the others wait `lease_seconds`, by theirs, after they have last seen the Lease change.
 Nobody compares clocks: the times in a Lease are for people. Because the deadline is the shorter of the two and is
 looked at just before each write, a leader that was stopped and wakes late has lost its right to write before it knows.
+
+Renewal has a thread with an event loop of its own, since whatever holds up the operator's for some seconds (a large
+list that is decoded) must not cost the Lease. It asks that loop for a sign of life, and renews no more without one.
 """
 
 import asyncio
@@ -11,9 +14,11 @@ import logging
 import math
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from threading import Thread
 from typing import Any, Protocol
 
 from precision_operator.cluster import ApiError, Cluster, paths
@@ -22,7 +27,12 @@ _log = logging.getLogger(__name__)
 
 JITTER = 1.2
 """Tries are up to this factor further apart, so that replicas that lost the same race don't meet again."""
+ANSWER_SECONDS = 20.0
+"""A Lease is not renewed for an event loop that has been silent for so long. With `lease_seconds` and a try of the
+others this is less than the minute after which the kubelet's liveness probe ends the operator."""
 Lease = Mapping[str, Any]
+InThread = Callable[[Coroutine[Any, Any, Any]], asyncio.Future[Any]]
+"""Runs a coroutine in another thread's event loop; cancelling what it returns cancels the coroutine."""
 
 
 class LeaseLost(Exception):
@@ -80,28 +90,6 @@ class Clock:
 CLOCK = Clock()
 
 
-class LeaderElector(Protocol):
-    """What the rest of the operator knows of an election."""
-
-    first_attempt_done: asyncio.Event
-    """Set when the first try to lead has been answered, or has failed."""
-    elected: asyncio.Event
-    """Set when this replica leads. Never cleared: who loses the office ends."""
-
-    @property
-    def leads(self) -> bool:
-        """Whether this replica may write now."""
-
-    def check(self) -> None:
-        """Raises LeaseLost unless this replica may write now."""
-
-    async def run(self) -> None:
-        """Take the office when it is free, and hold it. Never returns; raises LeaseLost when it is lost."""
-
-    async def release(self) -> None:
-        """Give it up for good; call it when nothing is being written and `run` has ended."""
-
-
 class NoElection:
     """The office of a replica that has no others: it leads from the start."""
 
@@ -124,16 +112,29 @@ class NoElection:
 
 
 class LeaseElection:
-    """The office that a Lease stands for, as one replica runs for it."""
+    """The office that a Lease stands for, as one replica runs for it, perhaps in a thread of its own."""
+
+    first_attempt_done: asyncio.Event
+    """Set when the first try to lead has been answered, or has failed."""
+    elected: asyncio.Event
+    """Set when this replica leads. Never cleared: who loses the office ends."""
 
     def __init__(
-        self, store: ResourceLock, identity: str, terms: LeaseTimings = LeaseTimings(), clock: Clock = CLOCK
+        self,
+        store: ResourceLock,
+        identity: str,
+        terms: LeaseTimings = LeaseTimings(),
+        clock: Clock = CLOCK,
+        call: Callable[[Callable[[], None]], object] = lambda act: act(),
     ) -> None:
+        """`call` has the operator's event loop call a function, soon."""
         self.first_attempt_done, self.elected = asyncio.Event(), asyncio.Event()
         self._store = store
         self._identity = identity
         self._terms = terms
         self._clock = clock
+        self._call = call
+        self._answered_at = clock.now()
         self._until = -math.inf
         self._seen: tuple[str, float] = ("", -math.inf)
         self._other = ""
@@ -149,19 +150,29 @@ class LeaseElection:
             raise LeaseLost(f"{self._identity} does not lead: its last renewal is too long ago, or another one leads")
 
     async def run(self) -> None:
-        """Stand by until the Lease is free, take it, renew it. Raises LeaseLost when it is lost."""
+        """Stand by until the Lease is free, take it, renew it. Never returns; raises LeaseLost when it is lost."""
+        await self._attempt_if_answered()
         while not self.leads:
-            await self.attempt()
-            self.first_attempt_done.set()
-            if not self.leads:
-                await self._clock.sleep(self._terms.retry_period * random.uniform(1, JITTER))
+            self._call(self.first_attempt_done.set)
+            await self._clock.sleep(self._terms.retry_period * random.uniform(1, JITTER))
+            await self._attempt_if_answered()
         _log.info("leading as %s", self._identity)
-        self.elected.set()
+        self._call(self.elected.set)
+        self._call(self.first_attempt_done.set)  # who waits for it sees that this replica leads
         while True:
             await self._clock.sleep(self._terms.retry_period)
             self.check()  # who slept too long asks nobody: another may have led and gone meanwhile
-            await self.attempt()
+            await self._attempt_if_answered()
             self.check()
+
+    async def _attempt_if_answered(self) -> None:
+        """A try, unless the operator's event loop has been silent for too long: then another replica shall lead."""
+        self._call(self._hear)
+        if self._clock.now() - self._answered_at < ANSWER_SECONDS:
+            await self.attempt()
+
+    def _hear(self) -> None:
+        self._answered_at = self._clock.now()
 
     async def attempt(self) -> None:
         """Take or renew the Lease if that is allowed. Without a clear yes, the right to write is not prolonged."""
@@ -179,7 +190,10 @@ class LeaseElection:
         self._until = began + self._terms.renew_deadline
 
     async def release(self) -> None:
-        """Name no holder, so that another replica need not wait. Trouble is logged: the Lease then runs out."""
+        """Name no holder, so that another replica need not wait. Trouble is logged: the Lease then runs out.
+
+        Call it when nothing is being written and `run` has ended.
+        """
         self._until = -math.inf
         try:
             lease = await self._store.read()
@@ -200,6 +214,17 @@ class LeaseElection:
             self._other = who
         silent = self._clock.now() - self._seen[1]
         return who in ("", self._identity) or silent >= lasts(lease, self._terms)
+
+
+@asynccontextmanager
+async def loop_in_thread() -> AsyncIterator[InThread]:
+    """An event loop in a thread of its own, which ends with the block."""
+    loop = asyncio.new_event_loop()
+    Thread(target=loop.run_forever, name="lease", daemon=True).start()
+    try:
+        yield lambda work: asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, loop))
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
 
 
 def holder(lease: Lease) -> str:
@@ -230,6 +255,9 @@ def released(lease: Lease, now: datetime) -> dict[str, Any]:
 
 def _micro_time(now: datetime) -> str:
     return now.isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+LeaderElector = NoElection | LeaseElection
 
 
 class LeaseLock:
