@@ -14,24 +14,20 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from precision_agent.backends.replay_tables import ReplayOptions
 from precision_agent.power.nvml import GpuReadings, identities
 from precision_agent.power.preflight import Health
 from precision_agent.run import check as program
 from precision_agent.run.cli import app
-from precision_agent.run.run import run_request
-from precision_api.acceptance.create import create
 from precision_api.acceptance.reference import sha256_of, text_of
 from precision_api.acceptance.values import Verdict
 from precision_api.exchange.result import Failure, Gpu, MeasurementResult, Training
+from tests.support import golden_nodes
 from tests.support.golden_nodes import GPUS, NONE_FAILS, golden_draft, gpu_names, hot, made, measured_node, with_verdict
-from tests.support.result_objects import TINY_WORKLOAD, interval, request, request_text
+from tests.support.result_objects import interval
 
 SEED = 1
-NOW = "2099-01-01T00:00:00Z"
-"""References of these tests don't grow old."""
-REFERENCE = golden_draft(SEED).model_copy(update={"made_at": NOW})
-TEXT = text_of(REFERENCE)
+REFERENCE = golden_draft(SEED)
+TEXT, ENDED = text_of(REFERENCE), "2099-11-01T10:00:00Z"
 DRIVER = "580.95.05"
 PLAIN, BAD = measured_node("new", SEED), measured_node("new", SEED, gpu_off=-9.0)
 Runs = Iterator[MeasurementResult | Verdict | int]
@@ -42,10 +38,11 @@ class Machine:
 
     def __init__(self, patch: pytest.MonkeyPatch, folder: Path) -> None:
         self.folder, self.patch, self.ran = folder, patch, 0
+        self.state = "--state", str(folder / "state")
         self.runs: list[MeasurementResult | Verdict | int] = []
         self.file = folder / "reference.json"
         self.file.write_text(TEXT)
-        self.sees()
+        self.sees(*gpu_names("new"))
         patch.setattr(program.Call, "_run", self.run)
         patch.setattr(program.preflight, "read_health", lambda uuids: (self.ill,) if self.ill else ())
         self.ill: Health | None = None
@@ -70,7 +67,7 @@ class Machine:
         self.runs, self.ran = list(runs or self.runs), 0
         return CliRunner().invoke(app, ["check", "--reference", str(self.file), *words])
 
-    def state(self, **fields: Any) -> None:
+    def kept_as(self, **fields: Any) -> None:
         """Changes what the kept runs say of themselves."""
         (file,) = (self.folder / "state").iterdir()
         file.write_text(json.dumps([row | fields for row in json.loads(file.read_text())]) if fields else "{")
@@ -87,6 +84,7 @@ def last(done: Result) -> dict[str, Any]:
 
 
 def test_a_sound_node_passes_by_one_run(machine: Machine) -> None:
+    machine.sees()
     done = machine.check("--reference-sha256", sha256_of(TEXT), runs=(PLAIN,))
     line = last(done)
     assert (done.exit_code, machine.ran, line["verdict"], line["memoryless"]) == (0, 1, "Pass", True)
@@ -94,15 +92,18 @@ def test_a_sound_node_passes_by_one_run(machine: Machine) -> None:
     assert line["subject"]["gpus"] == list(gpu_names("new"))
     assert (line["subject"]["driver"], line["subject"]["watts"]) == ("580.95.05", [700.0] * GPUS)
     assert json.loads((machine.folder / "message").read_text()) == line
+    machine.file.write_text(TEXT.replace('"split":{}', '"split":{"cooling":"water"}'))
+    for split, code in (("", 31), ("cooling=air", 31), ("cooling=water", 0)):
+        assert machine.check("--split", split).exit_code == code
 
 
 def test_a_slow_gpu_fails_by_two_runs_and_leaves_evidence(machine: Machine) -> None:
-    done = machine.check("--evidence", str(machine.folder / "kept"), "-o", "json", runs=(BAD,))
+    done, _ = (machine.check("--evidence", str(machine.folder / "kept"), "-o", "json", runs=(BAD,)) for _ in range(2))
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     assert (done.exit_code, machine.ran, lines[-1]["reason"]) == (30, 2, "TooSlow")
     assert (lines[0]["outcome"], lines[0]["gpu"], lines[0]["check"]) == ("Fail", gpu_names("new")[0], "node")
     assert lines[-1]["failing"] == [lines[0]]
-    (file,) = (machine.folder / "kept").iterdir()
+    file, _ = (machine.folder / "kept").glob(f"*{program.NODE}*")
     kept = json.loads(file.read_text())
     assert [row["run"] for row in kept["results"]] == ["r1", "r1"]
     assert len(kept["checks"]) == GPUS + 1
@@ -110,12 +111,8 @@ def test_a_slow_gpu_fails_by_two_runs_and_leaves_evidence(machine: Machine) -> N
 
 
 def test_the_last_line_fits_a_message_however_much_fails(machine: Machine) -> None:
-    slow = measured_node("new", SEED, off=-30.0)
-    odd = slow.recipes[0].training
-    assert odd
-    rates = {gpu: rate * 0.7**at for at, (gpu, rate) in enumerate(odd.tokens_per_second_by_gpu.items())}
-    row = slow.recipes[0].model_copy(update={"training": odd.model_copy(update={"tokens_per_second_by_gpu": rates})})
-    done = machine.check(runs=(slow.model_copy(update={"recipes": (row,)}),))
+    rates = {gpu: 700 * 0.7**at for at, gpu in enumerate(gpu_names("new"))}
+    done = machine.check(runs=(trained(PLAIN, tokens_per_second=interval(1), tokens_per_second_by_gpu=rates),))
     assert (done.exit_code, len(done.stdout.splitlines()[-1]) <= 2048) == (30, True)
 
 
@@ -137,12 +134,12 @@ SPOILED: Mapping[str, tuple[str, MeasurementResult]] = {
 
 @pytest.mark.parametrize("name", SPOILED)
 def test_what_is_no_measurement_of_the_gpus_is_inconclusive_and_not_remembered(machine: Machine, name: str) -> None:
-    state, (reason, result) = ("--state", str(machine.folder / "state")), SPOILED[name]
+    reason, result = SPOILED[name]
     for _ in range(3):
-        spoiled = machine.check(*state, runs=(result,))
+        spoiled = machine.check(*machine.state, runs=(result,))
         assert (spoiled.exit_code, last(spoiled)["reason"], machine.ran) == (31, reason, 1)
         assert not any((machine.folder / "state").iterdir())
-    assert machine.check(*state, runs=(PLAIN,)).exit_code == 0
+    assert machine.check(*machine.state, runs=(PLAIN,)).exit_code == 0
 
 
 def both(result: MeasurementResult, verdict: str = "verified") -> MeasurementResult:
@@ -153,15 +150,14 @@ def both(result: MeasurementResult, verdict: str = "verified") -> MeasurementRes
 
 def test_trouble_with_a_recipe_hides_no_other_ones_runs(machine: Machine) -> None:
     golden = {f"n{at}": both(measured_node(f"n{at}", SEED)) for at in range(8)}
-    machine.file.write_text(text_of(made(golden, {}, made_at=NOW)[0]))
-    machine.sees(*gpu_names("new"))
-    state = ("--state", str(machine.folder / "state"))
-    done = machine.check(*state, runs=(both(BAD, "fallback"),))
+    machine.file.write_text(text_of(made(golden, {})[0]))
+    done = machine.check(*machine.state, runs=(both(BAD, "fallback"),))
     assert (done.exit_code, last(done)["reason"], machine.ran) == (30, "TooSlow", 2), "though the node can't pass"
     for words, ran in ((("--recipes", "bf16"), 1), (("--recipes", "bf16"), 0), ((), 0)):
-        done = machine.check(*state, *words, runs=(both(PLAIN, "fallback"),))
+        done = machine.check(*machine.state, *words, runs=(both(PLAIN, "fallback"),))
         assert (done.exit_code, machine.ran) == (30, ran)
-    assert last(machine.check("--recipes", "mxfp8", *state, runs=(both(PLAIN),)))["verdict"] == "Pass"
+    done = last(machine.check("--recipes", "mxfp8", *machine.state, runs=(both(PLAIN),)))
+    assert (done["verdict"], done["recipes"]) == ("Pass", ["mxfp8"])
     rows = (both(BAD).recipes[0], hot(both(BAD)).recipes[1])
     for run, ran in ((BAD.model_copy(update={"recipes": rows}), 2), (both(PLAIN), 1)):
         done = machine.check("--recipes", "bf16", "--state", str(machine.folder / "beside"), runs=(run,))
@@ -171,12 +167,13 @@ def test_trouble_with_a_recipe_hides_no_other_ones_runs(machine: Machine) -> Non
 def test_a_reference_that_was_replaced_is_old_or_of_other_gpus_is_inconclusive_before_a_run(machine: Machine) -> None:
     replaced = machine.check("--reference-sha256", "0" * 64, runs=(PLAIN,))
     assert (replaced.exit_code, last(replaced)["reason"]) == (31, "ReferenceReplaced")
-    assert machine.check("--reference-sha256", "").exit_code == 2
+    for option in ("--reference-sha256", "--state", "--evidence"):
+        assert machine.check(option, "").exit_code == 2
     for shown, visible in ((7, "0,1,2,3,4,5,6,7"), (8, "")):
         machine.sees(*gpu_names("new")[:shown])
         machine.patch.setenv("CUDA_VISIBLE_DEVICES", visible)
         assert last(machine.check())["reason"] == "OtherGPUs"
-    machine.file.write_text(text_of(REFERENCE.model_copy(update={"made_at": "2026-01-01T00:00:00Z"})))
+    machine.file.write_text(TEXT.replace(ENDED, "2026-01-01T00:00:00Z", 1))
     assert last(machine.check())["reason"] == "ReferenceTooOld"
     assert machine.ran == 0
 
@@ -187,7 +184,6 @@ def test_a_reference_that_was_replaced_is_old_or_of_other_gpus_is_inconclusive_b
     ({"error": "lost"}, 31, "GPUUnhealthy"), ({"utilisation_percent": 90}, 0, "WithinLimits"),
 ])  # fmt: skip
 def test_a_gpu_that_a_run_broke_is_seen_after_it(machine: Machine, ill: dict[str, Any], code: int, reason: str) -> None:
-    machine.sees(*gpu_names("new"))
     machine.ill = Health(gpu_names("new")[0], **ill)
     done = machine.check("--evidence", str(machine.folder / "kept"), runs=(PLAIN,))
     assert (done.exit_code, last(done)["reason"], machine.ran) == (code, reason, 1)
@@ -223,18 +219,16 @@ def test_season_heat_and_recipes_come_from_the_command_line(machine: Machine) ->
 
 def test_retries_add_to_the_average_and_are_repeated_after_three(machine: Machine) -> None:
     """20 calls of a GPU that did not pass in three runs: whatever it would show now, it is not asked."""
-    state = ("--state", str(machine.folder / "state"))
-    machine.sees(*gpu_names("new"))
-    assert machine.check(*state, runs=(BAD,)).exit_code == 30
+    assert machine.check(*machine.state, runs=(BAD,)).exit_code == 30
     for call in range(20):
-        done = machine.check(*state, runs=(PLAIN,))
+        done = machine.check(*machine.state, runs=(PLAIN,))
         assert (done.exit_code, machine.ran) == ((30, 1) if call == 0 else (30, 0)), call
     assert last(done)["subject"].items() >= {"driver": DRIVER, "stackHash": PLAIN.software.stack_hash}.items()
     machine.file.write_text(text_of(REFERENCE.model_copy(update={"made_by": "another"})))
     machine.sees(*gpu_names("other"))
-    assert machine.check(*state, runs=(measured_node("other", SEED),)).exit_code == 0
+    assert machine.check(*machine.state, runs=(measured_node("other", SEED),)).exit_code == 0
     machine.sees(*gpu_names("new"))
-    assert (machine.check(*state).exit_code, machine.ran) == (30, 0), "by any reference of the key"
+    assert (machine.check(*machine.state).exit_code, machine.ran) == (30, 0), "by any reference of the key"
 
 
 def changed(result: MeasurementResult, old: str, new: str) -> MeasurementResult:
@@ -260,17 +254,16 @@ LATER: Mapping[str, tuple[GpuReadings, MeasurementResult | Verdict, str, int]] =
 
 @pytest.mark.parametrize("name", LATER)
 def test_a_fail_is_kept_by_key_and_gpu_whatever_else_changes(machine: Machine, name: str) -> None:
-    state, (seen, run, reason, runs) = ("--state", str(machine.folder / "state")), LATER[name]
-    machine.sees(*gpu_names("new"))
+    seen, run, reason, runs = LATER[name]
     for _ in range(2):
-        assert machine.check(*state, runs=(BAD,)).exit_code == 30
+        assert machine.check(*machine.state, runs=(BAD,)).exit_code == 30
     machine.seen(seen)
     machine.patch.setattr("importlib.metadata.distributions", lambda: ())
     for _ in range(5):
-        assert last(machine.check(*state, runs=(run,)))["reason"] == reason
+        assert last(machine.check(*machine.state, runs=(run,)))["reason"] == reason
         runs -= machine.ran
     machine.sees(*gpu_names("new"))
-    assert (machine.check(*state, runs=(PLAIN,)).exit_code, machine.ran, runs) == (30, 0, 0)
+    assert (machine.check(*machine.state, runs=(PLAIN,)).exit_code, machine.ran, runs) == (30, 0, 0)
 
 
 UNREAD = {"no number": {"at": "x"}, "broken": {}}
@@ -279,17 +272,15 @@ AGES = UNREAD | {"old": {"at": 0.0}, "future": {"at": 4e9}, "no figure": {"speed
 
 @pytest.mark.parametrize("name", AGES)
 def test_what_is_kept_counts_for_a_day_and_must_be_readable(machine: Machine, name: str) -> None:
-    state = ("--state", str(machine.folder / "state"))
-    machine.sees(*gpu_names("new"))
-    assert machine.check(*state, runs=(BAD,)).exit_code == 30
-    machine.state(**AGES[name])
-    done = machine.check(*state, runs=(PLAIN,))
+    assert machine.check(*machine.state, runs=(BAD,)).exit_code == 30
+    machine.kept_as(**AGES[name])
+    done = machine.check(*machine.state, runs=(PLAIN,))
     assert (done.exit_code, "can't be read" in done.stderr) == (0, name in UNREAD)
     assert last(done)["memoryless"] is (name in UNREAD or name == "future")
     assert len([*(machine.folder / "state").glob("*.unread")]) == (name in UNREAD)
     if name in ("old", "future"):  # the clock was wrong
-        machine.state(at=time.time())
-        assert machine.check(*state).exit_code == 30
+        machine.kept_as(at=time.time())
+        assert machine.check(*machine.state).exit_code == 30
 
 
 def test_a_check_beside_another_on_one_folder_measures_nothing(machine: Machine) -> None:
@@ -305,12 +296,11 @@ def test_a_check_beside_another_on_one_folder_measures_nothing(machine: Machine)
 
 
 def test_a_pass_is_never_repeated_without_a_run(machine: Machine) -> None:
-    state = ("--state", str(machine.folder / "state"))
     for _ in range(5):
-        assert (machine.check(*state, runs=(PLAIN,)).exit_code, machine.ran) == (0, 1)
-    assert last(machine.check(*state, runs=(hot(PLAIN),)))["reason"] == "Throttled"
-    assert machine.check(*state, runs=(BAD,)).exit_code == 30, "though two of three runs are good at first"
-    assert machine.check(*state, runs=(PLAIN,)).exit_code == 30
+        assert (machine.check(*machine.state, runs=(PLAIN,)).exit_code, machine.ran) == (0, 1)
+    assert last(machine.check(*machine.state, runs=(hot(PLAIN),)))["reason"] == "Throttled"
+    assert machine.check(*machine.state, runs=(BAD,)).exit_code == 30, "though two of three runs are good at first"
+    assert machine.check(*machine.state, runs=(PLAIN,)).exit_code == 30
 
 
 def test_a_full_disk_gives_a_verdict_all_the_same(machine: Machine) -> None:
@@ -321,14 +311,12 @@ def test_a_full_disk_gives_a_verdict_all_the_same(machine: Machine) -> None:
     assert (done.stderr.count("precision-agent: keeping "), "can't be locked" in done.stderr) == (2, True)
 
 
-@pytest.mark.parametrize("words", [("env:NO_SUCH",), ("/nowhere",), ("env:BROKEN",), ("env:LARGE",), ("env:UNDATED",)])
-def test_a_reference_that_cannot_be_read_is_a_wrong_command_line(
-    machine: Machine, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("BROKEN", "{}")
-    monkeypatch.setenv("LARGE", text_of(golden_draft(SEED, nodes=65)))
-    monkeypatch.setenv("UNDATED", text_of(REFERENCE.model_copy(update={"made_at": "yesterday"})))
-    done = CliRunner().invoke(app, ["check", "--reference", *words])
+@pytest.mark.parametrize("source", ["env:NO_SUCH", "/nowhere", "env:BROKEN", "env:LARGE", "env:UNDATED"])
+def test_a_reference_that_cannot_be_read_is_a_wrong_command_line(machine: Machine, source: str) -> None:
+    large, undated = text_of(golden_draft(SEED, nodes=65)), TEXT.replace(ENDED, "yesterday", 1)
+    for name, text in {"BROKEN": "{}", "LARGE": large, "UNDATED": undated}.items():
+        machine.patch.setenv(name, text)
+    done = CliRunner().invoke(app, ["check", "--reference", source])
     assert (done.exit_code, done.stdout) == (2, "")
 
 
@@ -371,17 +359,8 @@ def test_a_check_that_is_killed_leaves_no_run_behind(tmp_path: Path) -> None:
 
 
 def test_a_replayed_node_is_checked_in_a_process_of_its_own_through_the_labs_door_alone(tmp_path: Path) -> None:
-    def replayed(at: int) -> MeasurementResult:
-        asked = request_text(recipes=("bf16",), gpus=4, run=f"r{at}", gemm_modes=("autocast",))
-        outcome = run_request(asked, "replay", ReplayOptions(seed=at))
-        assert outcome.result
-        return outcome.result
-
-    asked = request(recipes=("bf16",), gpus=4, gemm_modes=("autocast",), workload=TINY_WORKLOAD)
-    results = {f"n{at}": replayed(at) for at in range(9)}
-    made = create(results, {}, asked, "a test", NOW, simulated=True)[0]
-    file = tmp_path / "reference.json"
-    file.write_text(text_of(made))
+    made = golden_nodes.replayed_draft(recipes=("bf16",), gpus=4, gemm_modes=("autocast",))
+    (file := tmp_path / "reference.json").write_text(text_of(made))
     call = ["check", "--reference", str(file), "--backend", "replay", "--replay-seed", "77"]
     shut = CliRunner().invoke(app, call)
     assert (shut.exit_code, last(shut)["reason"]) == (31, "Simulated")

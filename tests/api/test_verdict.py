@@ -155,6 +155,7 @@ OUT: Mapping[str, tuple[MeasurementResult, str]] = {
     "hot": (hot(PLAIN), "throttled: hardware_thermal"), "partial": (NONE_FAILS["Partial"](PLAIN), "ended early"),
     "driver": (NONE_FAILS["OtherKey"](PLAIN), "its driver is 590.10, theirs 580.95.05"),
     "fallback": (NONE_FAILS["Fallback"](PLAIN), "bf16: Fallback"), "slow": (SLOW_NODE, "% from the median"),
+    "old": (PLAIN.model_copy(update={"finished_at": "2026-08-28T09:00:00Z"}), "measured at 2026-08-28T09:00:00Z"),
 }  # fmt: skip
 
 
@@ -235,9 +236,11 @@ def test_a_baseline_takes_the_place_of_the_node_check_where_eight_ran_twice() ->
 
 
 def test_a_second_run_of_the_same_day_is_no_second_day() -> None:
-    later = {f"n{at}": measured_node(f"n{at}", SEED, finished_at="2026-11-01T18:00:00Z") for at in range(8)}
+    later = {f"n{at}": measured_node(f"n{at}", SEED, finished_at="2099-11-01T18:00:00Z") for at in range(8)}
     again, _ = made(later, {}, old=REFERENCE)
-    assert (again.recipes["bf16"].again, again.nodes["n0"].ended) == (0, "2026-11-01T18:00:00Z")
+    assert (again.recipes["bf16"].again, again.nodes["n0"].ended) == (0, "2099-11-01T18:00:00Z")
+    old = read_reference(text_of(REFERENCE).replace("2099-11-01", "2026-01-01"))
+    assert [*made({"m0": measured_node("m0", SEED)}, {}, old=old)[0].nodes] == ["m0"], "an old one is not made young"
 
 
 def test_a_recipe_of_few_nodes_is_in_no_reference_and_layers_in_bf16_must_be_as_many() -> None:

@@ -11,18 +11,19 @@ from precision_operator.cluster import paths
 from tests.cli.api import Api
 from tests.cli.test_report import with_detail
 from tests.cli.test_status_and_nodes import measured
-from tests.support.golden_nodes import GPUS, NONE_FAILS, gpu_names, hot, measured_node
+from tests.support.golden_nodes import GPUS, NONE_FAILS, gpu_names, hot, measured_node, verified
 from tests.support.report_objects import fresh_no_more, profile_object
 
 SEED = 1
 COUNTS = {"matched": 12, "eligible": 12, "queued": 3, "succeeded": 9}
 
 
-def golden(api: Api, *more: MeasurementResult, preset: str = "llama3-8b", flops: float = 5e10) -> None:
+def golden(api: Api, *more: MeasurementResult, preset: str = "llama3-8b", flops: float = 5e10, sound: int = 8) -> None:
     """Eight sound nodes with their reports, and what else is told."""
     api.profiles(profile_object(workload={"preset": preset}, status={"phase": "Running", "nodes": COUNTS}))
-    sound = [measured_node(f"n{at}", SEED, training_flops_per_token=flops) for at in range(8)]
-    api.reports(*(with_detail(api, measured(found.node), found) for found in (*sound, *more)))
+    all_of = *(measured_node(f"n{at}", SEED, training_flops_per_token=flops) for at in range(sound)), *more
+    rack = {"product": "H100", "gpus": GPUS, "pool": "p", "nvlinkDomain": "r"}
+    api.reports(*(with_detail(api, measured(found.node, hardware=rack), found) for found in all_of))
     api.hold(paths.config_maps("ml"))
 
 
@@ -82,6 +83,18 @@ def test_who_is_no_golden_node_is_left_out_with_the_reason(api: Api) -> None:
     assert "n0 is left out" not in told
 
 
+def test_racks_are_compared_by_recipe_and_what_is_not_checked_is_not_promised(api: Api) -> None:
+    def pair(name: str, **rates: int) -> MeasurementResult:
+        rows = (verified(recipe, dict.fromkeys(gpu_names(name, 2), rate)) for recipe, rate in rates.items())
+        return measured_node(name, SEED, gpus=2, recipes=tuple(rows))
+
+    golden(api, *(pair(f"n{rate}", bf16=rate, fp8_current=2000 - rate) for rate in (997, 999, 1001, 1003)), sound=0)
+    told = api.run("reference", "create", "gold", "--dry-run").stdout
+    for words in ("bf16, rack r: +0.00 % (its error: 0.13 %)", "fp8_current, rack r: +0.00 %", "fails no node: needs 8",
+                  "bf16, check node: finds nothing yet: fewer than three GPUs a node"):  # fmt: skip
+        assert words in told
+
+
 @pytest.mark.parametrize(("flops", "code"), [(5.5e11, 0), (4e11, 2)])
 def test_a_rack_that_is_slow_as_a_whole_shows_beside_the_published_rate(api: Api, flops: float, code: int) -> None:
     golden(api, preset="llama3.1-405b", flops=flops)
@@ -133,6 +146,7 @@ def test_a_label_splits_a_fleet_into_references_of_their_own(api: Api) -> None:
         assert words in dry
     made = api.run(*create, "cooling")
     assert next(yaml.safe_load_all(made.stdout))["spec"]["template"]["spec"]["nodeSelector"] == {"cooling": "water"}
+    assert '--split, "cooling=water"]' in made.stdout
     held = read_reference(api.collections[paths.config_maps("ml")][0]["data"]["reference.json"])
     assert ([*held.nodes], held.split) == ([f"n{at}" for at in range(3, 8)], {"cooling": "water"})
     more = ("reference", "create", "more", "--accept-level", "a trial", "--with", "wet")
@@ -145,6 +159,7 @@ def test_a_label_splits_a_fleet_into_references_of_their_own(api: Api) -> None:
     (("create",), 2, "name the reference"), (("show", "none"), 2, "there is no reference none"),
     (("list",), 5, "there is no reference: make one"), (("create", "g", "--profile", "x"), 2, "there is no profile x"),
     (("create", "g", "--accept-level", "x" * 201), 2, "one line of at most 200 characters"),
+    (("create", "g", "--accept-level", " "), 2, "--accept-level: say why"),
     (("create", "g", "--except", "x"), 2, "has no report of it"), (("create", "g", "--with", "x"), 2, "no reference x"),
 ])  # fmt: skip
 def test_what_is_wrong_is_told(api: Api, words: tuple[str, ...], code: int, told: str) -> None:

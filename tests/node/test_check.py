@@ -8,15 +8,12 @@ from typing import Any
 import pytest
 import yaml
 
-from precision_agent.backends.replay_tables import ReplayOptions
-from precision_agent.run.run import run_request
-from precision_api.acceptance.create import create
 from precision_api.acceptance.reference import Reference, sha256_of, text_of
 from precision_lab.builds.image_archives import NAMES, version
 from precision_operator.cli.commands.reference import to_paste
 from tests.support.eventually import eventually
+from tests.support.golden_nodes import replayed_draft
 from tests.support.installed import GPU_NODE, TEAM, Installed, Object
-from tests.support.result_objects import request, request_text
 
 pytestmark = pytest.mark.node
 ASKED: dict[str, Any] = {"product": "H100", "gpus": 8, "recipes": ("bf16",), "gemm_modes": ("autocast",)}
@@ -27,11 +24,8 @@ EATS_MEMORY = "kept = [bytearray(1 << 24) for _ in range(1 << 10)]"
 @pytest.fixture(scope="module")
 def reference(bare: Installed) -> Reference:
     """Of nine replayed nodes, as a ConfigMap in the cluster."""
-    found = {f"n{at}": run_request(request_text(**ASKED), "replay", ReplayOptions(seed=at)).result for at in range(9)}
-    results = {name: result for name, result in found.items() if result}
-    made = create(results, {}, request(**ASKED), "a test", "2099-01-01T00:00:00Z", simulated=True)[0]
-    meta = {"name": "gold", "namespace": TEAM}
-    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "immutable": True}
+    made = replayed_draft(**ASKED)
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "gold", "namespace": TEAM}, "immutable": True}
     bare.lab.apply(body | {"data": {"reference.json": text_of(made)}})
     return made
 

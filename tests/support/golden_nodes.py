@@ -6,11 +6,13 @@ from functools import partial
 from random import Random
 from typing import Any
 
+from precision_agent.backends.replay_tables import ReplayOptions
+from precision_agent.run.run import run_request
 from precision_api.acceptance.create import create
 from precision_api.acceptance.reference import Reference
 from precision_api.exchange import result as wire
 from precision_api.facts.recipes import Recipe
-from tests.support.result_objects import interval, recipe_result, request, result
+from tests.support.result_objects import interval, recipe_result, request, request_text, result
 
 GPUS = 8
 RECIPES: tuple[Recipe, ...] = ("bf16",)
@@ -35,7 +37,7 @@ def measured_node(
     made: dict[str, Any] = {
         "node": node, "provenance": "measured", "backend": "transformer-engine", "recipes": recipes,
         "gpus": tuple(wire.Gpu(uuid=name, name="NVIDIA H100 80GB HBM3", enforced_limit_watts=700) for name in names),
-        "product": "H100", "timing": "1/quick", "finished_at": f"2026-11-{day:02}T10:00:00Z",
+        "product": "H100", "timing": "1/quick", "finished_at": f"2099-11-{day:02}T10:00:00Z",
     }  # fmt: skip
     return result(**(made | changes))
 
@@ -80,3 +82,10 @@ made = partial(create, request=ASKED, made_by="somebody", made_at=MADE_AT)
 def golden_draft(seed: int = 1, nodes: int = 8, gpus: int = GPUS, **changes: Any) -> Reference:
     """A reference of sound nodes."""
     return made({f"n{at}": measured_node(f"n{at}", seed, gpus=gpus) for at in range(nodes)}, {}, **changes)[0]
+
+
+def replayed_draft(**asked: Any) -> Reference:
+    """A reference of nine replayed nodes."""
+    found = {f"n{at}": run_request(request_text(**asked), "replay", ReplayOptions(seed=at)).result for at in range(9)}
+    results = {name: result for name, result in found.items() if result}
+    return create(results, {}, request(**asked), "a test", MADE_AT, simulated=True)[0]

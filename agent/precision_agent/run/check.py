@@ -16,7 +16,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
 from statistics import fmean, median
@@ -33,7 +33,7 @@ from precision_agent.run.open import VISIBLE, chosen
 from precision_agent.run.options import BackendOption, Form, ReplayFault, ReplayScale, ReplaySeed
 from precision_agent.run.publish import TERMINATION_LOG_ENV, places, replace_file
 from precision_api.acceptance.judge import MOST_RUNS, WORST_FIRST, judge
-from precision_api.acceptance.reference import Reference, look_at, read_reference, sha256_of
+from precision_api.acceptance.reference import MOST_AGE, Reference, look_at, read_reference, sha256_of
 from precision_api.acceptance.values import UNHEALTHY, Look, Row, Verdict, logs, percent
 from precision_api.exchange import exits
 from precision_api.exchange.peers import watts_text
@@ -46,7 +46,6 @@ NO_FIGURE = frozenset({12, 13, 14, 15, 17, 18, 19, 21})
 """Exit codes of a run that name why there is no figure: Inconclusive. Every other one is handed on as it is."""
 DRIVER = Path("/proc/driver/nvidia/version")
 """There where a driver is loaded, in each container too, though NVML may be broken."""
-OLD = timedelta(days=90)
 MEMORY_SECONDS, MOST_ASIDE = 24 * 3600, 64
 MOST_BYTES = 2048
 """Of the last line: what a kubelet keeps of a log where there is no termination message."""
@@ -61,8 +60,9 @@ def check(
     reference: Annotated[str, typer.Option(help="File with the reference, or env:NAME.")],
     reference_sha256: Annotated[str | None, typer.Option(help="Its SHA-256: another text gives no Pass.")] = None,
     recipes: Annotated[list[str] | None, typer.Option(help="Recipes to judge; left out, the reference's.")] = None,
-    state: Annotated[Path | None, typer.Option(help="Folder that keeps runs for 24 h: retries average.")] = None,
-    evidence: Annotated[Path | None, typer.Option(help="Folder for what a vendor asks for.")] = None,
+    split: Annotated[str, typer.Option(help="LABEL=VALUE of this node, where the reference holds for one value.")] = "",
+    state: Annotated[str | None, typer.Option(help="Folder that keeps runs for 24 h: retries average.")] = None,
+    evidence: Annotated[str | None, typer.Option(help="Folder for what a vendor asks for.")] = None,
     shift: Annotated[float, typer.Option(help="Per cent that the fleet's last nodes lie off the reference.")] = 0.0,
     plan: Annotated[bool, typer.Option("--plan", help="Only say how long each phase takes.")] = False,
     form: Annotated[Form, typer.Option("--output", "-o", help="json: a line for each check.")] = Form.table,
@@ -74,8 +74,9 @@ def check(
 ) -> None:
     """Says whether this node may take work: exit code 0 is Pass, 30 Fail, 31 Inconclusive, every other no verdict."""
     held, sha256 = _read(reference)
-    if reference_sha256 == "":
-        raise typer.BadParameter("it is empty, as from a variable that is not set", param_hint="--reference-sha256")
+    for name, text in {"--reference-sha256": reference_sha256, "--state": state, "--evidence": evidence}.items():
+        if text is not None and not text.strip():
+            raise typer.BadParameter("it is empty, as from a variable that is not set", param_hint=name)
     if plan:
         phases = duration.phases(held.request)
         typer.echo(duration.as_text(phases))
@@ -94,14 +95,14 @@ def check(
     options = ["--backend", backend, "--replay-scale", f"{replay_scale}", "--replay-seed", f"{replay_seed}"]
     options += ["--replay-fault", replay_fault] if replay_fault else []
     uuids = chosen([gpu.uuid for gpu in seen.gpus], os.environ.get(VISIBLE), None)
-    memory = state and state / f"{digest([held.key, accept_simulated], 16)}.json"
+    memory = Path(state, f"{digest([held.key, accept_simulated], 16)}.json") if state else None
     call = Call(held, sha256, wanted, logs(shift), accept_simulated, options, memory, uuids if seen.gpus else None)
     watts, key = [gpu.enforced_limit_watts for gpu in seen.gpus if gpu.uuid in uuids], held.peers
     if (seen.driver, watts_text(round(sum(filter(None, watts))))) == (key.driver, key.limit_watts):
         call.shown = {"gpus": uuids, "watts": watts, "driver": seen.driver, "stackHash": key.software}
     with ExitStack() as end:
-        verdict = call.refused(reference_sha256) or (state and _held(state, end)) or call.decided()
-    _say_all(call, verdict, evidence, form)
+        verdict = call.refused(reference_sha256, split) or (state and _held(Path(state), end)) or call.decided()
+    _say_all(call, verdict, Path(evidence) if evidence else None, form)
     raise typer.Exit(CODES[verdict.outcome])
 
 
@@ -125,7 +126,7 @@ def _read(source: str) -> tuple[Reference, str]:
     try:
         text = Path(source).read_text(encoding="utf-8") if name == source else os.environ[name]
         held = read_reference(text)
-        datetime.fromisoformat(held.made_at).astimezone()
+        _ = held.oldest  # what has no age is none
     except (OSError, KeyError, ValueError) as error:
         raise typer.BadParameter(f"{source}: {error}"[:1024], param_hint="--reference") from None
     rates = sum(len(speeds) for node in held.nodes.values() for speeds in node.speeds.values())
@@ -173,12 +174,14 @@ class Call:
     process: subprocess.Popen[bytes] | None = None
     terminated: bool = False
 
-    def refused(self, sha256: str | None) -> Verdict | None:
+    def refused(self, sha256: str | None, split: str) -> Verdict | None:
         """Why nothing has to be measured to see that there is no answer."""
         if sha256 is not None and sha256 != self.sha256:
             return Verdict("Inconclusive", "ReferenceReplaced")
-        if datetime.now(UTC) - datetime.fromisoformat(self.reference.made_at).astimezone() > OLD:
+        if datetime.now(UTC) - self.reference.oldest > MOST_AGE:
             return Verdict("Inconclusive", "ReferenceTooOld")
+        if split != ",".join(map("=".join, self.reference.split.items())):
+            return Verdict("Inconclusive", "OtherKey")
         other = self.uuids is not None and len(self.uuids) != self.reference.request.node.gpus
         return Verdict("Inconclusive", "OtherGPUs") if other else None
 
@@ -324,6 +327,7 @@ def _say_all(call: Call, verdict: Verdict, evidence: Path | None, form: Form) ->
         "verdict": verdict.outcome,
         "reason": verdict.reason,
         "reference": call.sha256,
+        "recipes": call.recipes,
         "subject": subject | call.subject,
         "memoryless": call.memoryless or call.memory is None,
         "worst": list({row["check"]: row for row in reversed(rows)}.values()),
@@ -332,7 +336,7 @@ def _say_all(call: Call, verdict: Verdict, evidence: Path | None, form: Form) ->
     if evidence is not None:
         results = [result.model_dump(mode="json", by_alias=True, exclude_none=True) for result in call.results]
         kept = document | {"checks": rows, "results": results, "health": nvml.identities()}
-        _write(evidence / time.strftime("check-%Y%m%d-%H%M%S.json", time.gmtime()), kept)
+        _write(evidence / f"check-{datetime.now(UTC):%Y%m%d-%H%M%S-%f}-{NODE}.json", kept)
     while len(line := canonical(document)) > MOST_BYTES and document["failing"]:
         document["failing"].pop()
     if form is Form.json:

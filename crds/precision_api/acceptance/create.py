@@ -3,10 +3,11 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from statistics import fmean, median, stdev
 
 from precision_api.acceptance.judge import LEAST_GOLDEN, behind, judge
-from precision_api.acceptance.reference import PROVED, Reference, speeds_of, trouble_of
+from precision_api.acceptance.reference import MOST_AGE, PROVED, Reference, speeds_of, trouble_of
 from precision_api.acceptance.values import Golden, GoldenNode, Look, Verdict, percent
 from precision_api.exchange.peers import key_of
 from precision_api.exchange.request import MeasurementRequest
@@ -81,6 +82,9 @@ def create(
         for name in out.keys() & sound.keys():
             del sound[name]
 
+    young, older = (datetime.fromisoformat(made_at) - MOST_AGE).isoformat(), old.nodes if old else {}
+    ends = {name: node.ended for name, node in older.items()} | {name: it.finished_at for name, it in sound.items()}
+    leave({name: f"measured at {at}: {MOST_AGE.days} days ago or more" for name, at in ends.items() if at < young})
     leave({name: _unsound(result, simulated) for name, result in sound.items()})
     keys = Counter(key_of(result) for result in sound.values())
     if not keys or request is None:
@@ -99,8 +103,8 @@ def create(
     leave({name: _lacks(result, kinds) for name, result in sound.items()})
     uuids = Counter(gpu.uuid for result in sound.values() for gpu in result.gpus if not simulated)
     leave({n: "its GPUs are listed twice" for n, it in sound.items() if any(uuids[gpu.uuid] > 1 for gpu in it.gpus)})
-    nodes = {name: node for name, node in (old.nodes if old else {}).items() if not uuids.keys() & node.gpus}
-    nodes |= {name: _node(result, kinds, old.nodes.get(name) if old else None) for name, result in sound.items()}
+    nodes = {name: node for name, node in older.items() if not uuids.keys() & node.gpus}
+    nodes |= {name: _node(result, kinds, older.get(name)) for name, result in sound.items()}
     nodes = {n: it for n, it in sorted(nodes.items()) if n not in out and kinds.keys() <= it.speeds.keys()}
     if not nodes:
         raise ValueError(f"no node has trained with all of {', '.join(kinds)}: name recipes that all nodes have")

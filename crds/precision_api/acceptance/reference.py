@@ -5,6 +5,7 @@ Its identity is the SHA-256 of its text: an immutable object can be deleted and 
 
 import hashlib
 import math
+from datetime import datetime, timedelta
 from typing import Literal
 
 from pydantic import Field, ValidationError
@@ -17,6 +18,7 @@ from precision_api.facts.recipes import Recipe
 from precision_api.facts.schema import Record
 
 PROVED: frozenset[Verdict] = frozenset({"verified", "emulated"})
+MOST_AGE = timedelta(days=90)  # of what is in a reference: older results are of another season
 
 
 class Reference(Record):
@@ -39,6 +41,11 @@ class Reference(Record):
     def peers(self) -> PeerKey:
         """With whom it may be compared."""
         return PeerKey(**self.key)
+
+    @property
+    def oldest(self) -> datetime:
+        """When the first of its nodes was measured. ValueError where one does not say so."""
+        return min(datetime.fromisoformat(node.ended).astimezone() for node in self.nodes.values())
 
 
 def text_of(reference: Reference) -> str:

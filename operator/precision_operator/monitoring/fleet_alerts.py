@@ -60,8 +60,8 @@ FLEET_ALERTS: tuple[Alert, ...] = (
         "PrecisionReferenceDrifted",
         f"count by ({rules.PROFILE}) (group by ({rules.NODE}) ({_DRIFTED}))",
         "The reference of profile {{ $labels.profile }} has drifted: {{ $value }} nodes get no verdict",
-        f"The newest nodes of {PROFILE_NAME}{CLUSTER_NAME} lie together so far from its reference that this tells of "
-        "another time, not of them. Nodes are neither passed nor failed by it.",
+        f"The newest nodes of {PROFILE_NAME}{CLUSTER_NAME} lie together so far from its reference that it tells of "
+        "another time, or of a slow rack. Nodes are neither passed nor failed by it.",
     ),
     *(
         Alert(

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from precision_api.acceptance.create import create, without_itself
-from precision_api.acceptance.judge import limits
+from precision_api.acceptance.judge import LEAST_GOLDEN, limits
 from precision_api.acceptance.reference import Reference, read_reference, sha256_of, text_of
 from precision_api.acceptance.values import Check, GoldenNode, Verdict, percent
 from precision_api.exchange.request import MeasurementRequest
@@ -71,8 +71,8 @@ def reference(
     """Save what golden nodes did, as an immutable ConfigMap; verdicts on other nodes are taken against it."""
     if act not in ("create", "show", "list") or (act != "list" and not name):
         fail(f"reference {act}: " + ("name the reference" if act in ("create", "show") else "say create, show or list"))
-    if len(accept_level) > 200 or not accept_level.isprintable():
-        fail("--accept-level: one line of at most 200 characters")
+    if len(accept_level) > 200 or not accept_level.isprintable() or (accept_level and not accept_level.strip()):
+        fail("--accept-level: say why, in one line of at most 200 characters")
     out = dict.fromkeys(without or (), "by --except")
 
     async def work(cluster: Cluster) -> tuple[str, Saved, _Drafted | None]:
@@ -211,9 +211,11 @@ def _tell(
     judged = without_itself(nodes, list(made.recipes))
     rows = [_row(node, racks[node].nvlink_domain or "" if node in racks else "", judged[node]) for node in judged]
     lines = [as_columns(rows, ("verdict",)), ""]
-    for rack, offs in sorted(grouped((row["rack"], row["off"]) for row in rows if row["rack"]).items()):
-        error = percent((next(iter(made.recipes.values())).between or 0) / math.sqrt(len(offs)))
-        lines.append(f"rack {rack}: {fmean(offs):+.2f} % (its error: {error:.2f} %)")
+    pairs = [(row["rack"], check) for row in rows if row["rack"] for check in judged[row["node"]].rows]
+    offs_by_rack = grouped(((it.recipe, rack), it.off) for rack, it in pairs if it.check == "reference")
+    for (recipe, rack), offs in sorted(offs_by_rack.items()):
+        error = percent((made.recipes[recipe].between or 0) / math.sqrt(len(offs)))
+        lines.append(f"{recipe}, rack {rack}: {percent(fmean(offs)):+.2f} % (its error: {error:.2f} %)")
     lines += _promises(made)
     if (counts := status_of(owner).nodes) and owner.spec and (left := counts.queued + counts.running + counts.waiting):
         at_once = concurrency_limit(owner.spec.rollout.max_concurrent, counts.eligible)
@@ -244,12 +246,14 @@ def _promises(made: Reference) -> list[str]:
     for recipe, golden in made.recipes.items():
         scales = golden.between, golden.within, golden.change
         for (check, words), scale in zip(CHECKS.items(), scales, strict=True):
-            bounds = limits(golden, check, len(made.recipes))
+            alone = check == "node" and golden.gpus < 3
+            bounds = None if alone else limits(golden, check, len(made.recipes))
             few = f"{golden.again} of {golden.nodes} nodes ran twice" if check == "change" else "too few nodes"
-            what = f"finds nothing yet: {few}"
+            what = f"finds nothing yet: {'fewer than three GPUs a node' if alone else few}"
             if bounds:
                 finds, clear, least = (f"{-percent(-of):.1f} %" for of in (bounds.detect, bounds.clear, bounds.least))
-                what = f"{words} {percent(scale or 0):.2f} %; finds {finds} (clear {clear}, least {least})"
+                none = f", fails no node: needs {LEAST_GOLDEN}" * (check == "reference" and golden.nodes < LEAST_GOLDEN)
+                what = f"{words} {percent(scale or 0):.2f} %; finds {finds} (clear {clear}, least {least}){none}"
             lines.append(f"{recipe}, check {check}: {what}")
     return lines
 
@@ -294,7 +298,7 @@ def _list(saved: Saved, output: OutputFormat) -> None:
 def _show(name: str, saved: tuple[str, Reference], output: OutputFormat) -> None:
     """What it is made of and what to paste; with -o json the file itself, whose SHA-256 is its identity."""
     text, made = saved
-    lines = [f"{len(made.nodes)} nodes, {made.provenance}, by {made.made_by} at {made.made_at}"]
+    lines = [f"{len(made.nodes)} nodes, {made.provenance} since {made.oldest:%F}, by {made.made_by} at {made.made_at}"]
     lines += [f"{key}: {value}" for key, value in (made.key | made.split).items() if value]
     lines += [*_promises(made), *_levels(made)[0], f"accepted level: {made.accepted_level or 'as published'}"]
     say(text if output is OutputFormat.JSON else "\n".join([*lines, "", to_paste(name, text, made)]))
@@ -303,6 +307,7 @@ def _show(name: str, saved: tuple[str, Reference], output: OutputFormat) -> None
 def to_paste(name: str, text: str, made: Reference) -> str:
     """A Job that checks one node (a kubelet refuses it without the reference's label), and what a profile needs."""
     selector = "".join(f'\n      nodeSelector: {{{label}: "{value}"}}' for label, value in made.split.items())
+    split = "".join(f', --split, "{label}={value}"' for label, value in made.split.items())
     return f"""# Checks one node: exit code 0 is Pass, 30 Fail, 31 Inconclusive, every other one no verdict.
 apiVersion: batch/v1
 kind: Job
@@ -319,7 +324,7 @@ spec:
         image: AGENT-IMAGE  # that of the reference's runs, by digest
         securityContext: {{allowPrivilegeEscalation: false, capabilities: {{drop: [ALL]}}}}
         # A retry without --state DIR starts over: mount a folder of the node that user 65532 may write to.
-        args: [check, --reference, /reference/{KEY}, --reference-sha256, {sha256_of(text)}]
+        args: [check, --reference, /reference/{KEY}, --reference-sha256, {sha256_of(text)}{split}]
         resources: {{limits: {{nvidia.com/gpu: {made.key["gpus"]}}}}}
         volumeMounts: [{{name: reference, mountPath: /reference, readOnly: true}}]
       volumes: [{{name: reference, configMap: {{name: {name}}}}}]

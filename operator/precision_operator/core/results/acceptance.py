@@ -46,7 +46,7 @@ class Kept(NamedTuple):
 _WORDS = {
     "NoReference": "there is no reference {name} with all recipes that must pass: see kubectl precision reference list",
     "ReferenceReplaced": "reference {name} has another SHA-256 than spec.acceptance.reference says",
-    "ReferenceDrifted": "the last nodes lie {shift:+.1f} % from reference {name}: make a new one",
+    "ReferenceDrifted": "the last nodes lie {shift:+.1f} % from reference {name}: they are slow, or make a new one",
     "NotMeasured": "it has no figure of each GPU",
     "Fallback": "its kernels fell back to another precision",
     "Unverified": "nothing proves that its kernels computed in the precision",
