@@ -98,12 +98,13 @@ def test_a_sound_node_passes_by_one_run(machine: Machine) -> None:
 
 
 def test_a_slow_gpu_fails_by_two_runs_and_leaves_evidence(machine: Machine) -> None:
+    machine.patch.setattr(program, "NODE", "n" * 253)
     done, _ = (machine.check("--evidence", str(machine.folder / "kept"), "-o", "json", runs=(BAD,)) for _ in range(2))
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     assert (done.exit_code, machine.ran, lines[-1]["reason"]) == (30, 2, "TooSlow")
     assert (lines[0]["outcome"], lines[0]["gpu"], lines[0]["check"]) == ("Fail", gpu_names("new")[0], "node")
     assert lines[-1]["failing"] == [lines[0]]
-    file, _ = (machine.folder / "kept").glob(f"*{program.NODE}*")
+    file, _ = (machine.folder / "kept").glob(f"*-{200 * 'n'}.json")
     kept = json.loads(file.read_text())
     assert [row["run"] for row in kept["results"]] == ["r1", "r1"]
     assert len(kept["checks"]) == GPUS + 1
@@ -311,11 +312,10 @@ def test_a_full_disk_gives_a_verdict_all_the_same(machine: Machine) -> None:
     assert (done.stderr.count("precision-agent: keeping "), "can't be locked" in done.stderr) == (2, True)
 
 
-@pytest.mark.parametrize("source", ["env:NO_SUCH", "/nowhere", "env:BROKEN", "env:LARGE", "env:UNDATED"])
+@pytest.mark.parametrize("source", ["env:NO_SUCH", "/nowhere", "env:PATH", "env:LARGE", "env:UNDATED"])
 def test_a_reference_that_cannot_be_read_is_a_wrong_command_line(machine: Machine, source: str) -> None:
-    large, undated = text_of(golden_draft(SEED, nodes=65)), TEXT.replace(ENDED, "yesterday", 1)
-    for name, text in {"BROKEN": "{}", "LARGE": large, "UNDATED": undated}.items():
-        machine.patch.setenv(name, text)
+    machine.patch.setenv("LARGE", text_of(golden_draft(SEED, nodes=65)))
+    machine.patch.setenv("UNDATED", TEXT.replace(ENDED, "yesterday", 1))
     done = CliRunner().invoke(app, ["check", "--reference", source])
     assert (done.exit_code, done.stdout) == (2, "")
 

@@ -336,7 +336,7 @@ def _say_all(call: Call, verdict: Verdict, evidence: Path | None, form: Form) ->
     if evidence is not None:
         results = [result.model_dump(mode="json", by_alias=True, exclude_none=True) for result in call.results]
         kept = document | {"checks": rows, "results": results, "health": nvml.identities()}
-        _write(evidence / f"check-{datetime.now(UTC):%Y%m%d-%H%M%S-%f}-{NODE}.json", kept)
+        _write(evidence / f"check-{datetime.now(UTC):%Y%m%d-%H%M%S-%f}-{NODE[:200]}.json", kept)
     while len(line := canonical(document)) > MOST_BYTES and document["failing"]:
         document["failing"].pop()
     if form is Form.json:
