@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Any
 
 from precision_operator.cli.codes import NO_ANSWER
 from precision_operator.cli.columns import Column, Columns, as_cells, keys
-from precision_operator.cli.connection_options import ask_cluster
+from precision_operator.cli.connection_options import ask_cluster, count_of
 from precision_operator.cli.failure import end, note
 from precision_operator.cli.options import AllNamespaces, FormOf, Namespace, Reach, asks_cluster, place_of
 from precision_operator.cli.output import OutputFormat, as_columns, printed
@@ -61,14 +62,13 @@ def saved(snapshot: Fleet) -> dict[str, Any]:
 async def fleet_of_cluster(cluster: Cluster, places: Sequence[str | None]) -> Fleet:
     """The fleet of these namespaces (None: all). Raises ApiError."""
     now = datetime.now(UTC)
-    nodes, _ = await cluster.list_all(paths.NODES)
-    reports, profiles = [], []
+    rack_of = await cluster.list_views(paths.NODES, lambda node: [*racks([node]).items()], progress=count_of("nodes"))
+    reports, campaigns = [], []
     for place in places:
-        reports += (await cluster.list_all(paths.reports(place)))[0]
-        profiles += (await cluster.list_all(paths.profiles(place)))[0]
-    campaigns = [campaign for raw in profiles if (campaign := profile_facts(raw)) is not None]
+        reports += await cluster.list_views(paths.reports(place), report_facts, progress=count_of("reports"))
+        campaigns += await cluster.list_views(paths.profiles(place), profile_facts)
     where = ", ".join(place or "all namespaces" for place in places)
-    return fleet_of(map(report_facts, reports), campaigns, racks(nodes), now, f"cluster {cluster.server}, {where}")
+    return fleet_of(reports, campaigns, dict(chain.from_iterable(rack_of)), now, f"cluster {cluster.server}, {where}")
 
 
 def rows(snapshot: Fleet) -> list[dict[str, Any]]:
