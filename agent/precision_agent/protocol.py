@@ -34,9 +34,6 @@ TracedPass = Literal["forward", "backward", "other"]
 GemmName = tuple[str, str]
 """Name and pass of a GEMM case: equal in all modes."""
 
-FATAL_REASONS = frozenset({"cuda_error", "hung", "worker_died"})
-"""After these the device's context is worth nothing: its process ends, and the variant is not tried again."""
-
 
 def parts_of(regions: Mapping[RegionName, float]) -> dict[Part, float]:
     """Seconds of the parts that power windows replay, from the regions that were measured."""

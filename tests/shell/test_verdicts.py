@@ -369,6 +369,7 @@ STEPS: dict[str, list[tuple[Any, str]]] = {
                             (also(two, upgraded("ffff", bad_gpu)), "TooSlow 2")],
     "a limit loosened for a while": [(ONE, " 0"), (of_two(faint, sound), "TooSlow 2"), (LOOSE, "WithinLimits 0"),
                                      (GOOD, "WithinLimits 1"), (ONE, "TooSlow 0")],
+    "heat of a sound recipe": [(of_two(bad_gpu, also(hot, sound)), "TooSlow 2")],
     "another recipe's trouble": [(of_two(bad_gpu, fallen), "TooSlow 2")],
     "runs without a say": [(of_two(fallen, sound), "Fallback 1")] * 3 + [(BAD, "TooSlow 2")],
     "heat of a recipe that nobody judges": [(ONE, " 0"), (also(hot, GOOD), "Throttled 1"),

@@ -63,6 +63,8 @@ def with_verdict(base: wire.MeasurementResult, verdict: str) -> wire.Measurement
 
 
 WRONG = wire.Training(failure=wire.Failure(reason="numerical_error"))
+_SHAPE: dict[str, Any] = {"name": "mlp_up", "m": 64, "k": 64, "n": 64, "count": 1, "mode": "autocast"}
+CRASHED = {"gemms": (wire.GemmResult(pass_="fprop", failure=wire.Failure(reason="hung"), **_SHAPE),)}
 NONE_FAILS: Mapping[str, Callable[[wire.MeasurementResult], wire.MeasurementResult]] = {
     "Fallback": lambda base: with_verdict(base, "fallback"),
     "Unverified": lambda base: with_verdict(base, "emulated"),
@@ -70,6 +72,7 @@ NONE_FAILS: Mapping[str, Callable[[wire.MeasurementResult], wire.MeasurementResu
     "OtherKey": lambda it: it.model_copy(update={"software": it.software.model_copy(update={"driver": "590.10"})}),
     "Simulated": lambda base: with_verdict(base.model_copy(update={"provenance": "replayed"}), "assumed"),
     "NotMeasured": lambda base: base.model_copy(update={"recipes": ()}),
+    "Crashed": lambda base: base.model_copy(update={"recipes": (base.recipes[0].model_copy(update=CRASHED),)}),
     "NumericalError": lambda base: base.model_copy(update={"recipes": (verified("bf16", {}, training=WRONG),)}),
 }  # fmt: skip
 """What is no measurement of the GPUs, by the reason that a verdict has for it."""

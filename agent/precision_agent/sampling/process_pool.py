@@ -17,12 +17,12 @@ from typing import Any
 
 from precision_agent.backends.factory import Opening
 from precision_agent.cases import Variant
-from precision_agent.protocol import FATAL_REASONS, Device, Refusal, ResultProvenance
+from precision_agent.protocol import Device, Refusal, ResultProvenance
 from precision_agent.sampling.devices import Call, Machine, Stop, machine_of
 from precision_agent.sampling.sample import STOPPED
 from precision_api.exchange.exits import BACKEND_UNAVAILABLE, NOTHING_FINISHED
+from precision_api.exchange.result import FATAL, Failure
 from precision_api.exchange.result import Backend as BackendName
-from precision_api.exchange.result import Failure
 
 TURN_SECONDS = 0.2
 """How long a wish to stop may go unheard."""
@@ -164,7 +164,7 @@ class ProcessPool:
         self._collect(waiting, answers, 3 * seconds + self._patience.call)
         for index, call in todo.items():
             answer = answers[index]
-            if call.variant and isinstance(answer, Failure) and answer.reason in FATAL_REASONS:
+            if call.variant and isinstance(answer, Failure) and answer.reason in FATAL:
                 self._withdrawn[index, call.variant] = answer
                 self._workers[index].end()
         return tuple(answers[index] for index, _ in asked)

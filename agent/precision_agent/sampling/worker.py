@@ -11,8 +11,8 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from precision_agent.backends.factory import Opening, build
-from precision_agent.protocol import FATAL_REASONS, Backend, Refusal
-from precision_api.exchange.result import Failure
+from precision_agent.protocol import Backend, Refusal
+from precision_api.exchange.result import FATAL, Failure
 
 
 def main(descriptor: int) -> int:
@@ -46,7 +46,7 @@ def _serve(backend: Backend, wire: Connection) -> int:
             return 0
         answer = _answer(backend, method, arguments)
         wire.send(answer)
-        if isinstance(answer, Failure) and answer.reason in FATAL_REASONS:
+        if isinstance(answer, Failure) and answer.reason in FATAL:
             return 1
 
 

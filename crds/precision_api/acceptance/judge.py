@@ -80,10 +80,10 @@ def judge(
     rows.sort(key=lambda row: (WORST_FIRST.index(row.outcome), row.off / row.limits.fail))
     doubts += [row.reason for row in rows if row.reason]
     failing = {row.recipe for row in rows if row.outcome == "Fail"}
-    hot = any(recipe in run.throttled for recipe, of in counted.items() for run in of)
-    if any(len(counted[recipe]) >= RUNS_TO_FAIL for recipe in failing):
-        return Verdict("Fail", "Throttled" if hot else "TooSlow", tuple(rows))
-    doubts += ["Throttled"] * (hot and not failing)
+    hot = {recipe for recipe, of in counted.items() for run in of if recipe in run.throttled}
+    if sure := {recipe for recipe in failing if len(counted[recipe]) >= RUNS_TO_FAIL}:
+        return Verdict("Fail", "Throttled" if sure <= hot else "TooSlow", tuple(rows))
+    doubts += ["Throttled"] * (bool(hot) and not failing)
     grey = any(row.outcome == "Inconclusive" and not row.reason for row in rows)
     if not doubts and not failing and not grey:
         return Verdict("Pass", "WithinLimits", tuple(rows))

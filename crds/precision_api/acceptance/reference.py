@@ -13,7 +13,7 @@ from pydantic import Field, ValidationError
 from precision_api.acceptance.values import Golden, GoldenNode, Look, Speeds
 from precision_api.exchange.peers import PeerKey, key_of
 from precision_api.exchange.request import MeasurementRequest, canonical
-from precision_api.exchange.result import Line, MeasurementResult, Provenance, RecipeResult, Verdict, Word
+from precision_api.exchange.result import FATAL, Line, MeasurementResult, Provenance, RecipeResult, Verdict, Word
 from precision_api.facts.recipes import Recipe
 from precision_api.facts.schema import Record
 
@@ -81,8 +81,11 @@ def trouble_of(row: RecipeResult | None, kernels: Verdict, layers: int | None) -
     """Why a recipe's figures can't be judged, though they may be sound; empty where they can."""
     if row is None or row.availability not in ("ok", "emulated"):
         return "NotMeasured"
-    failures = (part.failure for part in (*row.gemms, *row.sums, *((row.training,) if row.training else ())))
-    if any(failure and failure.reason == "numerical_error" for failure in failures):
+    parts = (*row.gemms, *row.sums, *((row.training,) if row.training else ()))
+    failures = {part.failure.reason for part in parts if part.failure}
+    if failures & FATAL:
+        return "Crashed"
+    if "numerical_error" in failures:
         return "NumericalError"
     if row.verification.verdict == "fallback":
         return "Fallback"

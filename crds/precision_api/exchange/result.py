@@ -65,6 +65,10 @@ class Failure(Record):
     message: Note = ""
 
 
+FATAL = frozenset({"cuda_error", "hung", "worker_died"})
+"""After these the device's context is worth nothing: its process ends, and the variant is not tried again."""
+
+
 class FigureOrReason(Record):
     """What was measured, or `failure` where its figure is absent."""
 

@@ -136,6 +136,7 @@ _ACTS = (
     ("Throttled", "cool it, or look at its power feed"),
     ("UncorrectableECC RowRemapPending", "reset the GPU"),
     ("NotYet BetweenLimits SubjectChanged Expired RunsLost", "wait, or measure it again: kubectl precision rerun NODE"),
+    ("Crashed", "look for Xid errors in its kernel's log, then measure it again"),
     ("Fallback Unverified OtherLayers NumericalError Partial NotMeasured", "nobody at the node: it is software"),
     ("WithinLimits Simulated", "nobody has to do anything"),
 )

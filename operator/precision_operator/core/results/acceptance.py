@@ -52,6 +52,7 @@ _WORDS = {
     "Unverified": "nothing proves that its kernels computed in the precision",
     "OtherLayers": "it kept other last layers in BF16 than reference {name}",
     "NumericalError": "its results were wrong",
+    "Crashed": "a CUDA error or a hang ended part of its run: look for Xid errors in the node's kernel log",
     "Partial": "its run ended early",
     "Simulated": "its figures were not measured, or those of reference {name} were not",
     "NotYet": "another run follows",
