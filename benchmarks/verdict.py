@@ -31,7 +31,7 @@ from precision_agent.method.full_depth import node_rates
 from precision_agent.run.check import Call, Kept
 from precision_api.acceptance import judge as decision
 from precision_api.acceptance.create import far_off, golden_of, without_itself
-from precision_api.acceptance.judge import behind, judge, limits
+from precision_api.acceptance.judge import judge, limits
 from precision_api.acceptance.values import Check, Golden, GoldenNode, Look, Speeds, Verdict
 from precision_api.exchange import stats
 from precision_api.exchange.result import Interval
@@ -132,8 +132,9 @@ def decided(
 ) -> Verdict:
     """As the product does it: one run, and up to two more where one may end the doubt."""
     looks = [Look({RECIPE: run()})]
+    baselines = {RECIPE: dict.fromkeys(baseline, baseline)} if baseline else None
     while True:
-        verdict = judge({RECIPE: golden}, looks, [RECIPE], detect, {RECIPE: baseline} if baseline else None)
+        verdict = judge({RECIPE: golden}, looks, [RECIPE], detect, baselines)
         if not verdict.again:
             return verdict
         looks.append(Look({RECIPE: run()}))
@@ -153,7 +154,7 @@ def cell(world: World, chance: np.random.Generator, detect: Mapping[Check, float
     first[0] = 1.0
     for at in range(NODES):
         node = Node(world, chance, at)
-        baseline = behind(node.run()) if days > 1 else None
+        baseline = node.run() if days > 1 else None
         node.today()
         healthy = decided(golden, partial(node.run, world.season), detect, baseline)
         counts["fail"] += healthy.outcome == "Fail"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from precision_api.acceptance.create import without_itself
-from precision_api.acceptance.judge import behind, drifted, judge, limits
+from precision_api.acceptance.judge import drifted, judge, limits
 from precision_api.acceptance.reference import Reference, look_at, read_reference, sha256_of, text_of
 from precision_api.acceptance.values import Golden, Look, Verdict
 from precision_api.exchange.result import MeasurementResult
@@ -91,6 +91,9 @@ def test_runs_average_and_do_not_vote() -> None:
     ({"shift": -4.0}, PLAIN, "Inconclusive", "ReferenceDrifted"),
     ({"shift": -4.0}, SLOW_NODE, "Inconclusive", "ReferenceDrifted"),
     ({"shift": -0.6}, PLAIN, "Pass", "WithinLimits"),
+    ({"alike": {"bf16": 3.0}}, SLOW_GPU, "Inconclusive", "ReferenceDrifted"),
+    ({"alike": {"bf16": 1.0}}, SLOW_GPU, "Fail", "TooSlow"),
+    ({"alike": {"bf16": 9.0}}, SLOW_NODE, "Fail", "TooSlow"),
     ({"detect": {"node": 1.0}}, PLAIN, "Inconclusive", "NotDetectable"),
     ({"detect": {"reference": 17.0}}, SLOW_NODE, "Inconclusive", "NotDetectable"),
     ({}, hot(PLAIN), "Inconclusive", "Throttled"),
@@ -130,17 +133,22 @@ def test_who_has_passed_once_is_held_to_that_and_to_all_fail_limits() -> None:
     assert bounds
     assert of_node
     assert bounds.detect < of_node.detect
-    level = {"bf16": dict.fromkeys(gpu_names("new"), 0.0)}
-    assert verdict(PLAIN, baselines=level).outcome == "Pass", "no change is judged of nodes that ran on one day"
     speeds = dict.fromkeys(gpu_names("new"), values.level)
+    baselines = {"bf16": dict.fromkeys(speeds, speeds)}
+    assert verdict(PLAIN, baselines=baselines).outcome == "Pass", "no change is judged of nodes that ran on one day"
     worn = speeds | {gpu_names("new")[0]: values.level - bounds.fail - 0.01}
-    baselines = {"bf16": behind(speeds)}
     looks = [Look({"bf16": worn})] * 2
     assert judge({"bf16": values}, looks, ["bf16"]).outcome == "Pass"
     assert judge({"bf16": values}, looks, ["bf16"], baselines=baselines).outcome == "Fail"
     assert judge({"bf16": values}, [Look({"bf16": speeds})], ["bf16"], baselines=baselines).outcome == "Pass"
-    swapped = {"bf16": {gpu: off for gpu, off in behind(speeds).items() if gpu != gpu_names("new")[0]}}
+    swapped = {"bf16": dict.fromkeys(gpu_names("new")[1:], speeds)}
     assert judge({"bf16": values}, looks, ["bf16"], baselines=swapped).outcome == "Pass"
+    wide = {"bf16": replace(values, within=2.5)}
+    spread = {gpu: values.level + 1.5 * at for at, gpu in enumerate(speeds)}
+    for new, checks in ((1, {"reference", "node", "change"}), (6, {"reference", "node"})):
+        after = dict([*spread.items()][new:]) | {f"GPU-{at}": values.level + 12 + at for at in range(new)}
+        decided = judge(wide, [Look({"bf16": after})], ["bf16"], baselines={"bf16": dict.fromkeys(spread, spread)})
+        assert (decided.outcome, {row.check for row in decided.rows}) == ("Pass", checks), "others were swapped"
 
 
 def test_the_guard_knows_another_season_and_scales_that_say_nothing_promise_nothing() -> None:
@@ -227,7 +235,7 @@ def test_a_baseline_takes_the_place_of_the_node_check_where_eight_ran_twice() ->
     bounds = limits(PLAIN_GOLDEN, "node", 1, 3.5)
     assert bounds
     speeds = dict.fromkeys(gpu_names("new"), 1000.0) | {gpu_names("new")[0]: 1000 - (bounds.passes + bounds.fail) / 2}
-    known = {"bf16": behind(speeds)}
+    known = {"bf16": dict.fromkeys(speeds, speeds)}
     for changes, outcome in (({}, "Pass"), ({"again": 7}, "Inconclusive"), ({"change": None}, "Inconclusive")):
         golden = replace(PLAIN_GOLDEN, **changes)
         for baselines, expected in ((known, outcome), (None, "Inconclusive")):

@@ -6,14 +6,14 @@ from dataclasses import replace
 from datetime import datetime
 from statistics import fmean, median, stdev
 
-from precision_api.acceptance.judge import LEAST_GOLDEN, behind, judge
+from precision_api.acceptance.judge import LEAST_GOLDEN, judge
 from precision_api.acceptance.reference import MOST_AGE, PROVED, Reference, speeds_of, trouble_of
 from precision_api.acceptance.values import Golden, GoldenNode, Look, Verdict, percent
 from precision_api.exchange.peers import key_of
 from precision_api.exchange.request import MeasurementRequest
 from precision_api.exchange.result import MeasurementResult
 from precision_api.exchange.result import Verdict as Kernels
-from precision_api.exchange.stats import biweight
+from precision_api.exchange.stats import behind, biweight
 from precision_api.facts.recipes import Recipe
 
 FAR_SCALES = 5

@@ -9,16 +9,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean, median
 
 from precision_api.acceptance.values import NO_LIMITS, Check, Golden, Limits, Look, Outcome, Row, Speeds, Verdict, kept
-from precision_api.exchange.stats import t_quantile
+from precision_api.exchange.stats import behind, t_quantile
 from precision_api.facts.recipes import Recipe
 
 FALSE_FAIL, FALSE_PASS, PLAIN_DOUBT = 3.1e-5, 0.005, 0.025
 USUAL_DETECT, MOST_DETECT = 8.0, 16.26  # 15 %
 LEAST_GOLDEN = 8
 """Nodes of a reference without which its check fails nobody, and that ran twice without which change is not judged."""
-MOST_RUNS, RUNS_TO_FAIL = 3, 2
-LEAST_DRIFT = 0.7
+MOST_RUNS, RUNS_TO_FAIL, LEAST_GPUS, LEAST_DRIFT = 3, 2, 3, 0.7
 WORST_FIRST: tuple[Outcome, ...] = ("Fail", "Inconclusive", "Pass")
+Firsts = Mapping[str, Speeds]
 
 
 def limits(golden: Golden, check: Check, recipes: int, detect: float | None = None) -> Limits | None:
@@ -48,21 +48,16 @@ def drifted(golden: Golden, shift: float, nodes: int = 20) -> bool:
     return abs(shift) > max(LEAST_DRIFT, 3 * (golden.between or 0) * math.sqrt(1.57 / nodes + 1 / golden.nodes))
 
 
-def behind(speeds: Speeds) -> dict[str, float]:
-    """Each GPU's distance from the median of the node's others; of a single GPU nothing."""
-    others = {gpu: [speed for other, speed in speeds.items() if other != gpu] for gpu in speeds}
-    return {gpu: speeds[gpu] - median(rest) for gpu, rest in others.items() if rest}
-
-
 def judge(
     reference: Mapping[Recipe, Golden], runs: Sequence[Look], recipes: Sequence[Recipe],
-    detect: Mapping[Check, float] | None = None, baselines: Mapping[Recipe, Speeds] | None = None,
-    shift: float = 0.0, unhealthy: str = "",
+    detect: Mapping[Check, float] | None = None, baselines: Mapping[Recipe, Firsts] | None = None,
+    shift: float = 0.0, unhealthy: str = "", alike: Mapping[Recipe, float] | None = None,
 ) -> Verdict:  # fmt: skip
-    """The verdict on one to three runs of one boot and GPU set, in all `recipes` of the spec.
+    """The verdict on one to three runs of one GPU set, in all `recipes` of the spec.
 
-    `baselines`: each GPU's `behind` at its first Pass under this key. `shift`: how far the fleet's last nodes lie from
-    the reference, per cent. `unhealthy`: the reason of a health counter, which needs no run.
+    `baselines`: by GPU the speeds of its node's at its first Pass under this key. `shift`: how far the fleet's last
+    nodes lie from the reference, per cent; `alike`: how far off their slowest GPUs are with a recipe, in limits.
+    `unhealthy`: the reason of a health counter, which needs no run.
     """
     if unhealthy:
         return Verdict("Fail", unhealthy)
@@ -76,14 +71,14 @@ def judge(
             doubts.append("NoReference" if golden is None else trouble or ("OtherGPUs" if whole else "NotMeasured"))
             continue
         mean = {gpu: fmean(run.speeds[recipe][gpu] for run in counted[recipe]) for gpu in speeds[0]}
-        rows += _rows(golden, recipe, mean, len(recipes), detect or {}, (baselines or {}).get(recipe, {}), shift)
+        firsts = (baselines or {}).get(recipe, {})
+        rows += _rows(golden, recipe, mean, len(recipes), detect or {}, firsts, shift, (alike or {}).get(recipe, 0))
     rows.sort(key=lambda row: (WORST_FIRST.index(row.outcome), row.off / row.limits.fail))
-    doubts += [row.reason for row in rows if row.reason]
     failing = {row.recipe for row in rows if row.outcome == "Fail"}
     hot = {recipe for recipe, of in counted.items() for run in of if recipe in run.throttled}
     if sure := {recipe for recipe in failing if len(counted[recipe]) >= RUNS_TO_FAIL}:
         return Verdict("Fail", "Throttled" if sure <= hot else "TooSlow", tuple(rows))
-    doubts += ["Throttled"] * (bool(hot) and not failing)
+    doubts += [row.reason for row in rows if row.reason] + ["Throttled"] * bool(hot and not failing)
     grey = any(row.outcome == "Inconclusive" and not row.reason for row in rows)
     if not doubts and not failing and not grey:
         return Verdict("Pass", "WithinLimits", tuple(rows))
@@ -92,17 +87,19 @@ def judge(
 
 
 def _rows(
-    golden: Golden, recipe: Recipe, mean: Speeds, recipes: int, detect: Mapping[Check, float], baselines: Speeds,
-    shift: float,
+    golden: Golden, recipe: Recipe, mean: Speeds, recipes: int, detect: Mapping[Check, float], baselines: Firsts,
+    shift: float, alike: float,
 ) -> Iterator[Row]:  # fmt: skip
     """The checks of one recipe; one that can't be told has a reason."""
-    steps = behind(mean)
     of_node, of_change = limits(golden, "node", recipes, detect.get("node")), limits(golden, "change", recipes)
     most = of_node.fail if of_node and of_change and golden.again >= LEAST_GOLDEN else -1.0  # or no first Pass
-    changes = {gpu: step - baselines[gpu] for gpu, step in steps.items() if abs(baselines.get(gpu, math.inf)) <= most}
+    changes = dict[str, float]()
+    for gpu, first in ((gpu, baselines[gpu]) for gpu in mean if gpu in baselines):
+        common = mean.keys() & first.keys()  # a GPU that was swapped since moves no median
+        now, then = (behind({it: of[it] for it in common}).get(gpu, math.inf) for of in (mean, first))
+        changes |= {gpu: now - then} if len(common) >= LEAST_GPUS and abs(then) <= most else {}
     checks: dict[Check, Mapping[str, float]] = {"reference": {"": median(mean.values()) - golden.level}}
-    checks |= {"node": steps} if golden.gpus >= 3 else {}
-    checks |= {"change": changes} if changes else {}
+    checks |= {"node": behind(mean) if golden.gpus >= LEAST_GPUS else {}, "change": changes}
     for check, offs in checks.items():
         bounds = limits(golden, check, recipes, detect.get(check))
         for gpu, off in offs.items():
@@ -111,7 +108,8 @@ def _rows(
                 continue
             outcome: Outcome = "Pass" if off >= -bounds.passes else "Fail" if off <= -bounds.fail else "Inconclusive"
             reason = ""
-            if check == "reference" and drifted(golden, shift):
+            fails_as_most = outcome == "Fail" and off > -bounds.fail * (1 + alike * (check != "reference"))
+            if fails_as_most or (check == "reference" and drifted(golden, shift)):
                 outcome, reason = "Inconclusive", "ReferenceDrifted"
             elif check == "reference" and outcome == "Fail" and golden.nodes < LEAST_GOLDEN:
                 outcome, reason = "Inconclusive", "FewGoldenNodes"

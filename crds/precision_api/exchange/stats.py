@@ -6,7 +6,7 @@ little.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from statistics import NormalDist, fmean, median, stdev
 
@@ -165,6 +165,12 @@ def biweight(values: Sequence[float], tuning: float = 9.0) -> float:
     near = [(d * d, 1 - (d / unit) ** 2) for d in (value - middle for value in values) if abs(d) < unit]
     weights = math.fsum(w * (5 * w - 4) for _, w in near)
     return math.sqrt(len(values) * math.fsum(square * w**4 for square, w in near)) / abs(weights)
+
+
+def behind(values: Mapping[str, float]) -> dict[str, float]:
+    """Each one's distance from the median of the others; of a single one nothing."""
+    others = {name: [value for other, value in values.items() if other != name] for name in values}
+    return {name: values[name] - median(rest) for name, rest in others.items() if rest}
 
 
 def percentile(values: Sequence[float], share: float) -> float:

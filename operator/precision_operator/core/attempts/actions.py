@@ -136,7 +136,7 @@ class MarkFresh(Reasoned):
 
 @dataclass(frozen=True)
 class Judge(Reasoned):
-    """Write the verdict on a node to its report; no `terms`: nobody asks for one any more."""
+    """Write the verdict on a node to its report; no `terms`: nobody asks, or can say what is asked."""
 
     report: ReportView
     terms: Terms | None

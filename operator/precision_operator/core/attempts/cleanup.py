@@ -4,7 +4,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 
+from precision_api.facts.names import DEFAULT_POOL_LABEL
 from precision_api.kinds.report import ReportStatus
 from precision_operator.core.attempts import actions
 from precision_operator.core.attempts.attempt import Attempt
@@ -12,7 +14,7 @@ from precision_operator.core.attempts.faults import Fault
 from precision_operator.core.attempts.node_state import ProfilePlan, recorded
 from precision_operator.core.attempts.places import is_abandoned
 from precision_operator.core.attempts.refusal import Answer, classify, cleaned, mark_of
-from precision_operator.core.attempts.verdicts import is_due, terms_of
+from precision_operator.core.attempts.verdicts import is_due, is_over, terms_of
 from precision_operator.core.observe.clock import duration
 from precision_operator.core.observe.observed import JobView, Observed, PodView, ReportView, Stage
 from precision_operator.core.observe.stop import Stop, stopped
@@ -40,9 +42,8 @@ def cleanup(
             written.add((uid, orphan.node_uid))
             yield actions.Adopt(profiles[uid], orphan)
     for plan in plans:
-        if plan.profile.spec is None:
-            continue
-        uid, keep = plan.profile.uid, plan.profile.spec.retention.deleted_nodes
+        uid, spec = plan.profile.uid, plan.profile.spec
+        keep = spec.retention.deleted_nodes if spec is not None else None
         for node, report in observed.reports_of[uid].items():
             if node not in observed.nodes and (uid, node) not in written:
                 yield from _of_lost_node(report, keep, observed.now)
@@ -116,26 +117,26 @@ def _drop_job(job: JobView, reason: str, message: str) -> actions.Drop:
     return actions.Drop("Job", job.namespace, job.name, job.uid, Said(reason, words=message))
 
 
-def _of_lost_node(report: ReportView, keep: str, now: datetime) -> Iterator[actions.Action]:
+def _of_lost_node(report: ReportView, keep: str | None, now: datetime) -> Iterator[actions.Action]:
     """A report outlives its node by the retention; with its profile it goes by garbage collection."""
     since = report.not_fresh.get("NodeGone")
     if since is None:
         yield actions.MarkStale(report, said("NodeGone", node=report.node_name))
-    elif now - since >= duration(keep):
+    elif keep is not None and now - since >= duration(keep):
         over = Said("RetentionOver", words="its node is gone")
         yield actions.Drop("NodePrecisionReport", report.namespace, report.name, report.uid, over)
 
 
 def _verdicts(plan: ProfilePlan, observed: Observed, written: set[tuple[str, str]]) -> Iterator[actions.Judge]:
-    """Reports whose verdict is not what it would be now."""
-    reports, profile = observed.reports_of[plan.profile.uid], plan.profile
-    try:
+    """Reports whose verdict is not what it would be now; where nobody can say, those whose Pass is over."""
+    reports, profile, terms, due = observed.reports_of[plan.profile.uid], plan.profile, None, is_over
+    nodes = plan.nodes if profile.spec is not None else observed.facts_of(DEFAULT_POOL_LABEL)
+    with suppress(KeyError):
         terms = terms_of(profile.spec, profile.namespace, observed, reports.values())
-    except KeyError:
-        return
+        due = partial(is_due, terms)
     for uid, report in reports.items():
-        facts = plan.nodes.get(uid) if report.profile_uid and (profile.uid, uid) not in written else None
-        if facts is not None and is_due(terms, report.status, facts, observed.now):
+        facts = nodes.get(uid) if report.profile_uid and (profile.uid, uid) not in written else None
+        if facts is not None and due(report.status, facts, observed.now):
             yield actions.Judge(report, terms, facts)
 
 

@@ -7,18 +7,20 @@ from functools import cached_property
 from heapq import nlargest
 from statistics import median
 
-from precision_api.acceptance.judge import LEAST_GOLDEN, drifted
+from precision_api.acceptance.judge import LEAST_GOLDEN, Firsts, drifted
 from precision_api.acceptance.reference import Reference
-from precision_api.acceptance.values import UNHEALTHY, Speeds, logs
+from precision_api.acceptance.values import UNHEALTHY, logs
 from precision_api.exchange.request import digest
 from precision_api.facts.recipes import Recipe
 from precision_api.kinds.profile import Acceptance, ProfileSpec
 from precision_api.kinds.report import AcceptanceSubject, ReportAcceptance, ReportAttempt, ReportRun, ReportStatus
-from precision_operator.core.observe.clock import duration, format_time, parse_time
+from precision_operator.core.observe.clock import duration, format_time, parse_time, time_or_none
 from precision_operator.core.observe.nodes import NodeFacts, same_driver
 from precision_operator.core.observe.observed import Observed, ReportView
 
 DRIFT_NODES, DRIFT_TIME = 20, timedelta(days=14)
+MOST_ALIKE = 0.5
+"""Of a check's limit: how far off the slowest GPU of sound nodes lies at most, by the median (0.3 for 8 GPUs)."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +35,9 @@ class Terms:
     """Whether figures count that nobody measured."""
     shift: float
     """How far the fleet's last nodes lie from the reference (per cent), where that is too far; else 0."""
-    baselines: Mapping[Recipe, Speeds] = field(default_factory=dict)
-    """How far each GPU lay from its node's others at its first Pass."""
+    alike: Mapping[Recipe, float] = field(default_factory=dict)
+    """Recipes with which the slowest GPUs of those nodes lie too far off, by the median, in limits of their check."""
+    baselines: Mapping[Recipe, Firsts] = field(default_factory=dict)
 
     @property
     def recipes(self) -> Sequence[Recipe]:
@@ -49,29 +52,39 @@ class Terms:
 def terms_of(
     spec: ProfileSpec | None, namespace: str, observed: Observed, reports: Iterable[ReportView]
 ) -> Terms | None:
-    """What a profile's verdicts hang on; None where it asks for none. KeyError: its reference can't be read now."""
-    if spec is None or spec.acceptance is None:
+    """What a profile's verdicts hang on; None where it asks for none. KeyError: nobody can read now what it asks."""
+    if spec is None:
+        raise KeyError
+    if spec.acceptance is None:
         return None
     asked = spec.acceptance.reference
     sha256, reference = observed.references[namespace, asked.name] or ("", None)
     problem = "ReferenceReplaced" if sha256 not in ("", asked.sha256) else "" if reference else "NoReference"
     reference = None if problem else reference
-    shift = _shift(reference, sha256, reports, observed.now) if reference else 0.0
-    return Terms(spec.acceptance, reference, problem, observed.settings.accept_simulated, shift)
+    shift, alike = _drift(reference, sha256, reports, observed.now) if reference else (0.0, {})
+    return Terms(spec.acceptance, reference, problem, observed.settings.accept_simulated, shift, alike)
 
 
-def _shift(reference: Reference, sha256: str, reports: Iterable[ReportView], now: datetime) -> float:
-    """The largest median of what the last 8 to 20 cool nodes' reference checks say, if it is too large; else 0."""
-    young, shifts = format_time(now - DRIFT_TIME), list[float]()
+def _drift(
+    reference: Reference, sha256: str, reports: Iterable[ReportView], now: datetime
+) -> tuple[float, dict[Recipe, float]]:
+    """What medians of the last 8 to 20 cool nodes say, where they lie too far off: the largest of their reference
+    checks in per cent, else 0, and those of each node's slowest GPU in limits of its check."""
+    young, shifts, alike = format_time(now - DRIFT_TIME), list[float](), dict[Recipe, float]()
     judged = [(v.runs.ended, v, {row.recipe for row in r.status.results if row.throttled_share is not None})
               for r in reports if r.status and (v := r.status.acceptance) and v.runs and v.reference
               and v.reference.sha256 == sha256 and v.runs.ended > young]  # fmt: skip
     for recipe, golden in reference.recipes.items():
         last = nlargest(DRIFT_NODES, (row for row in judged if recipe not in row[2]), key=lambda row: row[0])
-        offs = [c.off for _, v, _ in last for c in v.worst if (c.check, c.recipe) == ("reference", recipe)]
+        worst = [{c.check: c for c in reversed(v.worst) if c.recipe == recipe} for _, v, _ in last]
+        offs = [of["reference"].off for of in worst if "reference" in of]
         if len(offs) >= LEAST_GOLDEN and drifted(golden, logs(median(offs)), len(offs)):
             shifts.append(median(offs))
-    return max(shifts, key=abs, default=0.0)
+        for check in ("node", "change"):
+            ratios = [-c.off / c.limit for of in worst if (c := of.get(check)) and c.limit]
+            if len(ratios) >= LEAST_GOLDEN and median(ratios) > MOST_ALIKE:
+                alike[recipe] = max(alike.get(recipe, 0), median(ratios))
+    return max(shifts, key=abs, default=0.0), alike
 
 
 def is_due(terms: Terms | None, status: ReportStatus | None, facts: NodeFacts, now: datetime) -> bool:
@@ -85,6 +98,15 @@ def is_due(terms: Terms | None, status: ReportStatus | None, facts: NodeFacts, n
     return unread or verdict.basis != basis_of(terms, verdict, status, facts, now)
 
 
+def is_over(status: ReportStatus | None, facts: NodeFacts, now: datetime) -> bool:
+    """Whether a Pass ends, whatever the profile asks for."""
+    verdict = status.acceptance if status is not None else None
+    if verdict is None or verdict.verdict != "Pass":
+        return False
+    until = time_or_none(verdict.valid_until)
+    return bool(change(verdict.subject, facts)) or until is None or until <= now
+
+
 def run_of(run: ReportRun) -> str:
     """Which run a report's figures are of: its identity may come again."""
     return f"{run.run} {run.finished_at}"
@@ -92,8 +114,9 @@ def run_of(run: ReportRun) -> str:
 
 def basis_of(terms: Terms, verdict: ReportAcceptance, status: ReportStatus, facts: NodeFacts, now: datetime) -> str:
     """All that bears on a verdict beside its runs; a drift counts where it ends, or a Fail rests on the reference."""
-    accused = any(check.check == "reference" for check in verdict.failing)
-    over = expired(verdict, terms.asked, now) or (accused if terms.shift else verdict.reason == "ReferenceDrifted")
+    accused = any(terms.shift if it.check == "reference" else it.recipe in terms.alike for it in verdict.failing)
+    drifts = accused if terms.shift or terms.alike else verdict.reason == "ReferenceDrifted"
+    over = expired(verdict, terms.asked, now) or drifts
     sick = f"{ill(status.attempt)} {unhealthy(verdict, facts)}"
     return f"{terms.digest} {over:d} {sick} {change(verdict.subject, facts)}".rstrip()
 

@@ -10,7 +10,7 @@ from datetime import datetime
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from precision_api.acceptance.judge import MOST_RUNS, behind, judge
+from precision_api.acceptance.judge import MOST_RUNS, judge
 from precision_api.acceptance.reference import PROVED, Reference, speeds_of, trouble_of
 from precision_api.acceptance.values import UNHEALTHY, Golden, Look, Row, Speeds, Verdict, logs, percent
 from precision_api.exchange.peers import PeerKey, key_of
@@ -67,7 +67,7 @@ _WORDS = {
 def with_result(status: ReportStatus, result: MeasurementResult | None, terms: Terms) -> ReportAcceptance:
     """The report's verdict with its newest run added to what it rests on.
 
-    Runs of one boot within 24 hours are kept, whatever the reference: which of them count is asked at each decision.
+    Runs within 24 hours are kept, whatever the boot and reference: which of them count is asked at each decision.
     One without figures of the GPUs is a trouble of all recipes kept. `result` is None where the full one is missing.
     """
     old, run = status.acceptance or ReportAcceptance(), status.run
@@ -75,7 +75,7 @@ def with_result(status: ReportStatus, result: MeasurementResult | None, terms: T
     attempt = status.attempt if status.attempt is not None and status.attempt.run == run.run else None
     boot, subject = (attempt.boot_id if attempt else None) or "", old.subject or AcceptanceSubject()
     same = bool(subject.boot_id) and boot in ("", subject.boot_id)
-    earlier = old.runs if old.runs and same else AcceptanceRuns(run="")
+    earlier = old.runs or AcceptanceRuns(run="")
     subject = subject if same else AcceptanceSubject(boot_id=boot)
     reference, golden = terms.reference, dict(terms.reference.recipes if terms.reference else {})
     runs = earlier.model_copy(update={"run": run_of(run), "number": 1 + earlier.number * (old.again and same)})
@@ -142,14 +142,17 @@ def decided(terms: Terms, status: ReportStatus, facts: NodeFacts, now: datetime)
         old = old.model_copy(update={"unhealthy": ill(attempt), "unhealthy_boot_id": boot} | barred)
     changed, sick = change(old.subject, facts), unhealthy(old, facts)
     gpus = list(old.subject.gpus if old.subject else ())
-    means = _means(terms, old.runs, gpus)
-    look = _look(terms, old, means, status, facts)
     verdict = Verdict("Inconclusive", terms.problem or ("SubjectChanged" if changed else "NotMeasured"))
-    if sick or (look and not changed):
-        asked = (logs(terms.shift), sick)
-        verdict = _judged(terms, [look] if look else [], *asked)
-        most = max((means[row.recipe][1] for row in verdict.rows if row.outcome == "Fail"), default=1)
-        verdict = _judged(terms, [look] * most, *asked) if look and most > 1 else verdict
+    for newest in (0, old.runs.number if old.runs else 0):  # a Pass is one by its own runs too
+        means = _means(terms, old.runs, gpus, newest)
+        look = _look(terms, old, means, status, facts)
+        if sick or (look and not changed):
+            asked = (logs(terms.shift), sick)
+            verdict = _judged(terms, [look] if look else [], *asked)
+            most = max((means[row.recipe][1] for row in verdict.rows if row.outcome == "Fail"), default=1)
+            verdict = _judged(terms, [look] * most, *asked) if look and most > 1 else verdict
+        if verdict.outcome != "Pass":
+            break
     counts = (means[row.recipe][1] for row in verdict.rows if row.outcome != "Pass")
     again = old.again and verdict.again and old.runs is not None and max(old.runs.number, min(counts)) < MOST_RUNS
     if verdict.reason == "NotYet" and not again:
@@ -176,7 +179,7 @@ def decided(terms: Terms, status: ReportStatus, facts: NodeFacts, now: datetime)
 def _judged(terms: Terms, looks: Sequence[Look], shift: float = 0.0, unhealthy: str = "") -> Verdict:
     golden, asked = terms.reference.recipes if terms.reference else {}, terms.asked.must_detect_percent or ()
     detect: dict[Any, Any] = {check: -logs(-per_cent) for check, per_cent in asked if per_cent}
-    return judge(golden, looks, terms.recipes, detect, terms.baselines, shift, unhealthy)
+    return judge(golden, looks, terms.recipes, detect, terms.baselines, shift, unhealthy, terms.alike)
 
 
 def _look(terms: Terms, old: ReportAcceptance, means: Means, status: ReportStatus, facts: NodeFacts) -> Look | None:
@@ -193,14 +196,14 @@ def _look(terms: Terms, old: ReportAcceptance, means: Means, status: ReportStatu
     return Look(speeds, {recipe: why for recipe, why in troubles.items() if why}, frozenset(hot))
 
 
-def _means(terms: Terms, runs: AcceptanceRuns | None, gpus: Iterable[str]) -> Means:
-    """100 ln(tokens/s) by recipe and GPU, averaged over the runs that count; their number; heat."""
+def _means(terms: Terms, runs: AcceptanceRuns | None, gpus: Iterable[str], newest: int = 0) -> Means:
+    """100 ln(tokens/s) by recipe and GPU, averaged over the runs that count, or the newest ones; their number; heat."""
     means: dict[Recipe, tuple[Speeds, int, bool]] = {}
     reference, kept = terms.reference, (_kept(runs) if runs else {}) or {}
     rows = kept.get(_key(reference.peers, reference.provenance, gpus), {}) if reference else {}
     for recipe, golden in reference.recipes.items() if reference else ():
         if of := rows.get(_name(recipe, golden)):
-            mean = _mean(_counting(terms, recipe, of, gpus))
+            mean = _mean(of[-newest:] if newest else _counting(terms, recipe, of, gpus))
             means[recipe] = dict(zip(sorted(gpus), mean.rates, strict=False)), mean.number, mean.hot
     return means
 
@@ -306,6 +309,8 @@ def _words(terms: Terms, status: ReportStatus, verdict: Verdict, which: str, gpu
     """What failed, by how much, against what; or which recipes can't be judged, and why."""
     name, row = terms.asked.reference.name, verdict.rows[0] if verdict.rows else None
     said = _WORDS.get(verdict.reason, "").format(name=name, shift=terms.shift) + which
+    if verdict.reason == "ReferenceDrifted" and not terms.shift:
+        said = "most of the last nodes are as far off: the season or their design, no fault of one GPU"
     if verdict.reason == "BetweenLimits" and row and row.outcome == "Fail":
         said = "no second run within 24 hours says so: measure it again"
     if verdict.reason == "SubjectChanged":
@@ -323,14 +328,12 @@ def _words(terms: Terms, status: ReportStatus, verdict: Verdict, which: str, gpu
     return f"{fails}: {said}" if said else fails
 
 
-def first_passes(terms: Terms, verdict: ReportAcceptance) -> dict[str, dict[Recipe, float]]:
-    """First Passes by UUID and recipe, of those that were judged: how far each GPU lies from its node's others."""
-    new: dict[str, dict[Recipe, float]] = {}
-    passed = terms.recipes if verdict.verdict == "Pass" else ()
-    gpus = verdict.subject.gpus if verdict.subject else ()
-    for recipe, (speeds, _, _) in _means(terms, verdict.runs, gpus).items():
-        for gpu, step in behind(speeds).items() if recipe in passed else ():
-            if gpu not in terms.baselines.get(recipe, {}):
-                first = {other: of[gpu] for other, of in terms.baselines.items() if gpu in of}
-                new.setdefault(gpu, first)[recipe] = round(step, 2)
-    return new
+def first_passes(terms: Terms, verdict: ReportAcceptance) -> dict[str, dict[str, Any]]:
+    """What is kept of a Pass that is the first of a GPU: rates of the node's GPUs by recipe, by when its run ended."""
+    new = dict[str, Any]()
+    gpus = sorted(verdict.subject.gpus) if verdict.subject else []
+    for recipe, (speeds, _, _) in _means(terms, verdict.runs, gpus).items() if verdict.verdict == "Pass" else ():
+        if recipe in terms.recipes and not speeds.keys() <= terms.baselines.get(recipe, {}).keys():
+            new[recipe] = [round(speeds[gpu], 2) for gpu in gpus]
+    ended = f"{parse_time(verdict.runs.ended):%Y%m%d%H%M}" if verdict.runs else ""
+    return {f"{ended}-{digest([gpus, sorted(new)], 10)}": {"gpus": gpus} | new} if new else {}

@@ -28,6 +28,7 @@ from precision_operator.core.conditions import condition
 from precision_operator.core.observe.clock import format_time
 from precision_operator.core.observe.observed import JobView, ReportView
 from precision_operator.core.reasons import REASONS, said
+from precision_operator.core.results.acceptance import unasked
 from precision_operator.core.results.endings import NoResult
 from precision_operator.core.results.history import remembered
 from precision_operator.core.results.provenance import provenance_of
@@ -243,7 +244,9 @@ def marked_status(mark: MarkStale | MarkFresh, now: datetime) -> ReportStatus:
     kept = tuple(c for c in before.conditions if c.type != names.FRESH)
     measured = "Partial" if before.run and before.run.partial else "Measured"
     stale = "NodeGone" if mark.reason == "NodeGone" else "Stale"
-    return before.model_copy(update={"conditions": (marked, *kept), "state": measured if fresh else stale})
+    changes = {"conditions": (marked, *kept), "state": measured if fresh else stale}
+    gone = {"acceptance": unasked(before.acceptance)} if stale == "NodeGone" else {}
+    return before.model_copy(update=changes | gone)
 
 
 def status_json(status: StatusDocument) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from precision_api.acceptance.reference import Reference
+from precision_api.acceptance.values import Speeds
 from precision_api.exchange.request import canonical, digest
 from precision_api.exchange.result import MeasurementResult
 from precision_api.facts import names
@@ -33,8 +34,8 @@ from precision_operator.shell.observing.local_queues import get_or_none
 from precision_operator.shell.patches import patch_of, whole_status
 
 _log = logging.getLogger(__name__)
-MOST_STEP = 100
-"""Per cent from its node's others that a first Pass may say of a GPU: what says more was written by others."""
+MOST_RATE = 1e6
+"""100 ln(tokens/s) that a first Pass may say of a GPU: what says more was written by others."""
 DIGITS = 24
 """Of a full result's SHA-256, in its report."""
 
@@ -132,20 +133,22 @@ class Reports:
                 return MeasurementResult.model_validate_json(await asyncio.to_thread(gzip.decompress, packed))
         return None
 
-    async def baselines(self, namespace: str, reference: Reference | None) -> dict[Recipe, dict[str, float]]:
-        """How far each GPU lay from its node's others at its first Pass under the reference's key. Raises ApiError."""
+    async def baselines(self, namespace: str, reference: Reference | None) -> dict[Recipe, dict[str, Speeds]]:
+        """By GPU its node's speeds at its first Pass under the reference's key: the oldest counts. Raises ApiError."""
         raw = await get_or_none(self._cluster, _baselines(namespace, reference)) if reference is not None else None
-        steps: dict[Recipe, dict[str, float]] = {}
-        for gpu, text in ((raw or {}).get("data") or {}).items():
-            with suppress(ValueError, TypeError, AttributeError):  # anybody may have written into it
-                for recipe, step in json.loads(text).items():
-                    if abs(float(step)) < MOST_STEP:
-                        steps.setdefault(recipe, {})[gpu] = float(step)
-        return steps
+        firsts: dict[Recipe, dict[str, Speeds]] = {}
+        for _, text in sorted(((raw or {}).get("data") or {}).items()):
+            with suppress(ValueError, TypeError, AttributeError, LookupError, OverflowError):  # anybody may write there
+                gpus = (kept := json.loads(text)).pop("gpus")
+                for recipe, rates in kept.items():
+                    speeds = {gpu: float(rate) for gpu, rate in zip(gpus, rates, strict=True)}
+                    for gpu in speeds if all(abs(speed) < MOST_RATE for speed in speeds.values()) else ():
+                        firsts.setdefault(recipe, {}).setdefault(gpu, speeds)
+        return firsts
 
     async def keep_baselines(self, namespace: str, reference: Reference, new: Mapping[str, Any]) -> None:
         """Add first Passes: nobody deletes them, so that they outlive the Node object. Raises ApiError if it may do."""
-        path, data = _baselines(namespace, reference), {gpu: canonical(steps) for gpu, steps in new.items()}
+        path, data = _baselines(namespace, reference), {run: canonical(rates) for run, rates in new.items()}
         meta = {"name": path.rpartition("/")[2], "labels": {names.LABEL_MANAGED_BY: names.MANAGED_BY}}
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data}
         try:
