@@ -128,7 +128,7 @@ async def watching(server: Server, folder: Path, *targets: WatchTarget) -> Async
             await asyncio.gather(task, return_exceptions=True)
 
 
-async def until(holds: Callable[[], bool], seconds: float = 8.0) -> None:
+async def until(holds: Callable[[], object], seconds: float = 30.0) -> None:
     deadline = asyncio.get_running_loop().time() + seconds
     while not holds():
         assert asyncio.get_running_loop().time() < deadline, "it never came"

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from precision_operator.exporter.self_metrics import OwnMetrics
 from precision_operator.exporter.store import Store
 from precision_operator.exporter.watch import Watching, targets
 from tests.cluster.test_client import Handler, facing
+from tests.cluster.test_watching import until
 from tests.exporter.test_plans import phases, plan_object
 from tests.support.report_objects import profile_object, report_object
 
@@ -108,14 +109,6 @@ async def watching(
             await asyncio.gather(task, return_exceptions=True)
 
 
-async def eventually(look: Callable[[], object]) -> None:
-    """Returns once `look` gives something true; the loop goes on meanwhile."""
-    deadline = asyncio.get_running_loop().time() + 60
-    while not look():
-        assert asyncio.get_running_loop().time() < deadline, "it never came"
-        await asyncio.sleep(0.02)
-
-
 def nodes(store: Store) -> set[str]:
     return {entry.key[2] for entry in store.view().reports}
 
@@ -128,22 +121,22 @@ async def test_each_kind_is_listed_once_and_then_followed(api: Api, tmp_path: Pa
     async with watching(api.answer, tmp_path) as (watch, store):
         await asyncio.wait_for(watch.listed.wait(), 10)
         assert nodes(store) == {"n1", "n2"}
-        await eventually(lambda: len(api.watches(REPORT_PLURAL)) == 1)
+        await until(lambda: len(api.watches(REPORT_PLURAL)) == 1)
         api.put(REPORT_PLURAL, report_object("n3"))
         api.delete(REPORT_PLURAL, report_object("n1")["metadata"]["name"])
-        await eventually(lambda: nodes(store) == {"n2", "n3"})
+        await until(lambda: nodes(store) == {"n2", "n3"})
         assert set(api.lists().values()) == {1}
 
 
 async def test_a_watch_that_ends_goes_on_from_the_last_version_without_another_list(api: Api, tmp_path: Path) -> None:
     async with watching(api.answer, tmp_path) as (_, store):
-        await eventually(lambda: len(api.watches(REPORT_PLURAL)) == 1)
+        await until(lambda: len(api.watches(REPORT_PLURAL)) == 1)
         api.put(REPORT_PLURAL, report_object("n3"))
-        await eventually(lambda: nodes(store) == {"n1", "n2", "n3"})
+        await until(lambda: nodes(store) == {"n1", "n2", "n3"})
         api.bookmark(REPORT_PLURAL)
         reached = str(api.version)
         api.end_watch(REPORT_PLURAL)
-        await eventually(lambda: len(api.watches(REPORT_PLURAL)) == 2)
+        await until(lambda: len(api.watches(REPORT_PLURAL)) == 2)
         assert api.watches(REPORT_PLURAL)[1] == reached
         assert api.lists()[REPORT_PLURAL] == 1
 
@@ -152,23 +145,23 @@ async def test_a_forgotten_version_is_followed_by_a_list_that_renders_nothing_th
     api: Api, tmp_path: Path
 ) -> None:
     async with watching(api.answer, tmp_path) as (_, store):
-        await eventually(lambda: len(api.watches(REPORT_PLURAL)) == 1)
+        await until(lambda: len(api.watches(REPORT_PLURAL)) == 1)
         known = {entry.key[2]: entry for entry in store.view().reports}
         api.refused[REPORT_PLURAL] = 410
         api.end_watch(REPORT_PLURAL)
-        await eventually(lambda: len(api.watches(REPORT_PLURAL)) == 2)
+        await until(lambda: len(api.watches(REPORT_PLURAL)) == 2)
         api.delete(REPORT_PLURAL, report_object("n1")["metadata"]["name"])
         api.refused.clear()
-        await eventually(lambda: nodes(store) == {"n2"})
+        await until(lambda: nodes(store) == {"n2"})
         assert store.view().reports[0] is known["n2"]
 
 
 async def test_everything_is_listed_again_now_and_then(api: Api, tmp_path: Path) -> None:
     async with watching(api.answer, tmp_path, list_seconds=0.0) as (_, store):
-        await eventually(lambda: len(api.watches(REPORT_PLURAL)) == 1)
+        await until(lambda: len(api.watches(REPORT_PLURAL)) == 1)
         api.objects[REPORT_PLURAL].clear()  # an event that got lost
         api.end_watch(REPORT_PLURAL)
-        await eventually(lambda: nodes(store) == set())
+        await until(lambda: nodes(store) == set())
 
 
 async def test_without_the_kind_of_plans_all_else_is_shown_and_plans_follow_once_it_is_there(
@@ -180,7 +173,7 @@ async def test_without_the_kind_of_plans_all_else_is_shown_and_plans_follow_once
         assert (len(nodes(store)), store.view().plans) == (2, ())
         assert "by the test" in watch.states[target(watch, PLAN_PLURAL)].problem
         api.refused.clear()
-        await eventually(lambda: phases(build(store.view())) == {"q1": "Solved"})
+        await until(lambda: phases(build(store.view())) == {"q1": "Solved"})
 
 
 @pytest.mark.parametrize(("status", "left"), [(404, {}), (403, {"q1": "Solved"})], ids=["their kind", "the right"])
@@ -188,11 +181,11 @@ async def test_plans_vanish_with_their_kind_and_stay_without_the_right_to_read_t
     status: int, left: dict[str, str], api: Api, tmp_path: Path
 ) -> None:
     async with watching(api.answer, tmp_path) as (watch, store):
-        await eventually(lambda: len(api.watches(PLAN_PLURAL)) == 1)
+        await until(lambda: len(api.watches(PLAN_PLURAL)) == 1)
         api.refused[PLAN_PLURAL] = status
         api.end_watch(PLAN_PLURAL)
-        await eventually(lambda: api.lists()[PLAN_PLURAL] == 2)
-        await eventually(lambda: phases(build(store.view())) == left)
+        await until(lambda: api.lists()[PLAN_PLURAL] == 2)
+        await until(lambda: phases(build(store.view())) == left)
         assert not watch.states[target(watch, PLAN_PLURAL)].watched
         assert nodes(store) == {"n1", "n2"}
 
@@ -202,7 +195,7 @@ async def test_reports_that_cannot_be_listed_keep_everything_waiting_and_the_rea
 ) -> None:
     api.refused[REPORT_PLURAL] = 403
     async with watching(api.answer, tmp_path) as (watch, store):
-        await eventually(lambda: api.lists()[REPORT_PLURAL] >= 2)
+        await until(lambda: api.lists()[REPORT_PLURAL] >= 2)
         assert not watch.listed.is_set()
         state = watch.states[target(watch, REPORT_PLURAL)]
         assert "by the test" in state.problem
@@ -232,21 +225,21 @@ async def test_a_namespace_that_may_not_be_read_holds_up_no_other_one_and_is_sho
         assert [target.namespace for target, state in watch.states.items() if state.forbidden] == ["b"] * 3
         assert (watch._own._registry.get_sample_value("precision_exporter_last_list_timestamp_seconds") or 0) > 0
         lost.clear()
-        await eventually(lambda: not any(state.forbidden for state in watch.states.values()))
+        await until(lambda: not any(state.forbidden for state in watch.states.values()))
         monkeypatch.setattr("precision_operator.exporter.watch.LOST_SECONDS", 0.0)
         lost |= theirs
         api.end_watch(REPORT_PLURAL)
-        await eventually(lambda: nodes(store) == set())
+        await until(lambda: nodes(store) == set())
 
 
 async def test_a_workload_that_was_renamed_while_nobody_watched_gets_into_all_reports(api: Api, tmp_path: Path) -> None:
     async with watching(api.answer, tmp_path) as (_, store):
-        await eventually(lambda: len(api.watches(PROFILE_PLURAL)) == 1)
+        await until(lambda: len(api.watches(PROFILE_PLURAL)) == 1)
         api.refused[PROFILE_PLURAL] = 410
         api.end_watch(PROFILE_PLURAL)
-        await eventually(lambda: len(api.watches(PROFILE_PLURAL)) == 2)
+        await until(lambda: len(api.watches(PROFILE_PLURAL)) == 2)
         api.put(PROFILE_PLURAL, profile_object(workload={"name": "ours"}))
         api.refused.clear()
-        await eventually(lambda: b'workload="ours"' in build(store.view()).text)
+        await until(lambda: b'workload="ours"' in build(store.view()).text)
         assert b'workload="llama3-8b"' not in build(store.view()).text
         assert api.lists()[REPORT_PLURAL] == 1

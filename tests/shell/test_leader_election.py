@@ -33,6 +33,7 @@ from precision_operator.shell.observing.gather import Gatherer
 from precision_operator.shell.reconcile import Reconciler
 from precision_operator.shell.telemetry import Telemetry
 from tests.cluster.test_client import facing
+from tests.cluster.test_watching import until
 from tests.support.examples import examples
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -528,15 +529,6 @@ class Chair(NoElection):
     def __init__(self) -> None:
         super().__init__()
         self.elected.clear()
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    """Lets others work until it `holds`."""
-    for _ in range(100_000):
-        if holds():
-            return
-        await asyncio.sleep(0)
-    pytest.fail("it never came")
 
 
 def reconciler_of(cluster: Cluster) -> Reconciler:
