@@ -128,6 +128,12 @@ async def test_each_kind_is_listed_once_and_then_followed(api: Api, tmp_path: Pa
         assert set(api.lists().values()) == {1}
 
 
+async def test_more_namespaces_than_a_client_has_connections_by_default_are_followed(api: Api, tmp_path: Path) -> None:
+    async with watching(api.answer, tmp_path, namespaces=[f"ml-{n}" for n in range(40)]) as (watch, _):
+        await asyncio.wait_for(watch.listed.wait(), 30)
+        await until(lambda: len(api.watches(REPORT_PLURAL)) == 40)
+
+
 async def test_a_watch_that_ends_goes_on_from_the_last_version_without_another_list(api: Api, tmp_path: Path) -> None:
     async with watching(api.answer, tmp_path) as (_, store):
         await until(lambda: len(api.watches(REPORT_PLURAL)) == 1)

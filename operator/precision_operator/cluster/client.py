@@ -61,6 +61,7 @@ class Cluster:
         self.server_time = ServerTime()
         """What its answers tell of the API server's clock."""
         self._configuration = connection.configuration
+        self._configuration.connection_pool_maxsize = 0  # no bound: each watch holds one
         self._configuration.client_session_kwargs = {
             "trust_env": connection.through_proxy,
             "middlewares": (refuse_redirects,),
