@@ -88,14 +88,11 @@ def long(library: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ru
         def run(name: str) -> dict[str, Any]:
             """Once more, by itself, where the machine let the sampler wait beside the others."""
             first = begun[name].result()
-            return go(library, folder("again"), **LONG[name]) if had_gaps(first) else first
+            sensor = (first["result"] or {}).get("sensor") or {}
+            had_gaps = why.SAMPLE_GAP.name in sensor.get("message", "")
+            return go(library, folder("again"), **LONG[name]) if had_gaps else first
 
         yield run
-
-
-def had_gaps(run: dict[str, Any]) -> bool:
-    sensor = (run["result"] or {}).get("sensor") or {}
-    return why.SAMPLE_GAP.name in sensor.get("message", "")
 
 
 def test_a_run_on_two_gpus_has_sensors_steadiness_clocks_memory_trace_and_health(long: Run) -> None:

@@ -34,25 +34,17 @@ def _numbers_that_fit(raw: Raw) -> Raw:
     return {**raw, **layers, "vocabSize": 32000, "causal": True}
 
 
-def _experts_that_fit(raw: Raw) -> Raw:
-    return {**raw, "topK": min(raw["topK"], raw["numExperts"]), "sharedExpertGate": False, "denseLayers": 1}
-
-
 def _values_that_fit(raw: Raw) -> Raw:
     without = {name: value for name, value in raw.items() if name != "values"}
     return without if "Exist" in raw["operator"] else {**without, "values": ["1"]}
 
 
-def _types_once(raw: Raw) -> Raw:
-    return raw | {"conditions": list({row["type"]: row for row in raw.get("conditions", [])}.values())}
-
-
 REPAIRS = {
     "Workload": _one_source,
     "ModelSpec": _numbers_that_fit,
-    "MoE": _experts_that_fit,
+    "MoE": lambda raw: raw | {"topK": min(raw["topK"], raw["numExperts"]), "sharedExpertGate": False, "denseLayers": 1},
     "MatchExpression": _values_that_fit,
-    "ProfileStatus": _types_once,
+    "ProfileStatus": lambda raw: raw | {"conditions": [*{it["type"]: it for it in raw.get("conditions", [])}.values()]},
 }
 
 

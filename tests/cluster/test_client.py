@@ -223,17 +223,13 @@ async def test_kopf_follows_no_redirect_either(tmp_path: Path) -> None:
 
     target = WatchTarget("", "v1", "pods", "ml")
     async with facing(elsewhere, tmp_path):
-        watches = Watches([target], _nothing, lambda *_: None, str(tmp_path / "config"))
+        watches = Watches([target], lambda _: asyncio.sleep(0), lambda *_: None, str(tmp_path / "config"))
         running = asyncio.create_task(watches.run())
         await asyncio.to_thread(eventually, lambda: "which is not followed" in watches.states[target].problem)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
     assert asked
     assert "/elsewhere" not in asked
-
-
-async def _nothing(_: WatchTarget) -> None:
-    """The list is empty."""
 
 
 async def test_an_answer_without_end_is_an_error_and_text_is_cut(tmp_path: Path) -> None:

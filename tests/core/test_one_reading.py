@@ -353,15 +353,11 @@ POOLS = st.sampled_from([("measured",), ("simulated",), ("measured", "replayed",
 )
 
 
-def consistent(node: Drawn) -> Drawn:
-    """A run that was asked for again and disrupted is still asked for; a failed one is marked by its reason."""
-    return replace(node, stale=node.stale or "Scheduled") if node.outcome == "disrupted" else node
-
-
 @examples(40)
 @given(POOLS)
 def test_all_readers_show_the_same_whatever_the_reports(drawn: list[Drawn]) -> None:
-    nodes = named(*map(consistent, drawn))
+    # a run that was asked for again and disrupted is still asked for; a failed one is marked by its reason
+    nodes = named(*(replace(it, stale=it.stale or "Scheduled") if it.outcome == "disrupted" else it for it in drawn))
     assert_all_show(nodes, expected(nodes))
 
 

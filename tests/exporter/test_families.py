@@ -21,7 +21,7 @@ from precision_operator.exporter.body import Body, build
 from precision_operator.exporter.families import table
 from precision_operator.exporter.families.family import Family, Level
 from precision_operator.exporter.families.plan import read_plan
-from precision_operator.exporter.families.pools import Beside, PoolNodes, pools
+from precision_operator.exporter.families.pools import Beside, pools
 from precision_operator.exporter.families.selection import Selection
 from precision_operator.exporter.reading import read_profile, read_report
 from precision_operator.exporter.self_metrics import OwnMetrics
@@ -56,12 +56,6 @@ MIXED = [
     without_energy("mxfp8", 1.372),
     {"recipe": "nvfp4", "availability": "unsupported", "verdict": "unknown"},
 ]
-
-
-def pool_of(*reports: dict[str, Any]) -> PoolNodes:
-    found = [result for report in reports if (result := read_report(report, "w"))]
-    (pool,) = pools(found, Beside())
-    return pool
 
 
 def fleet() -> list[dict[str, Any]]:
@@ -164,7 +158,7 @@ def test_each_row_has_one_value_for_each_label() -> None:
     assert campaign
     assert result
     assert plan
-    pool = pool_of(*(report_object(f"n{number}") for number in range(5)))
+    (pool,) = pools([*filter(None, (read_report(report_object(f"n{number}"), "w") for number in range(5)))], Beside())
     subjects: tuple[tuple[Iterable[Family[Any]], Any], ...] = (
         (table.POOL_FAMILIES, pool),
         (table.NODE_FAMILIES, result),
