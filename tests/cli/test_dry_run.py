@@ -86,14 +86,13 @@ def test_an_image_is_not_judged_without_the_operator_and_namespaces_must_agree(t
 
 SHAPES_OF_A_FILE = {
     "a list": lambda node: {"kind": "List", "items": [node]},
-    "a NodeList whose items carry no kind": lambda node: {"kind": "NodeList", "items": [_without_kind(node)]},
+    "a NodeList whose items carry no kind": lambda node: {
+        "kind": "NodeList",
+        "items": [{key: node[key] for key in node.keys() - {"kind", "apiVersion"}}],
+    },
     "an array": lambda node: [node],
     "a single node": lambda node: node,
 }
-
-
-def _without_kind(node: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in node.items() if key not in ("kind", "apiVersion")}
 
 
 @pytest.mark.parametrize("shape", SHAPES_OF_A_FILE.values(), ids=SHAPES_OF_A_FILE)

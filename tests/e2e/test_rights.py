@@ -2,7 +2,6 @@
 
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -28,13 +27,10 @@ def test_nothing_that_our_programs_ask_for_is_forbidden(scene: Scene, audit_log:
     decisions = Counter(map(decision, requests(audit_log)))
     assert decisions["allow"] > 0
     taken = f"/namespaces/{TENANT}/"  # whose rights tests take away
-    refused = [e["requestURI"] for e in asked_by_programs(audit_log) if decision(e) != "allow"]
+    # of the programs themselves: with their tokens, other tests ask by kubectl for what they may not have
+    asked = [entry for entry in requests(audit_log) if not entry["userAgent"].startswith("kubectl/")]
+    refused = [entry["requestURI"] for entry in asked if decision(entry) != "allow"]
     assert [uri for uri in refused if taken not in uri] == []
-
-
-def asked_by_programs(audit_log: Path) -> list[dict[str, Any]]:
-    """Requests of the programs themselves: with their tokens, other tests ask by kubectl for what they may not have."""
-    return [entry for entry in requests(audit_log) if not entry["userAgent"].startswith("kubectl/")]
 
 
 def decision(entry: dict[str, dict[str, str]]) -> str:

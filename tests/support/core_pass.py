@@ -52,7 +52,8 @@ class Core:
         for _ in range(ROUNDS):
             observed = self._observed(step, probed)
             decided = plan(observed)
-            rounds.append(_round(decided))
+            nodes = [_state(item.profile, state) for item in decided.profiles for state in item.node_states]
+            rounds.append({"probe": [*decided.nodes_to_probe], "nodes": nodes})
             if not decided.nodes_to_probe:
                 break
             probed += decided.nodes_to_probe
@@ -110,13 +111,6 @@ class Core:
             words |= {name: row[name] for name in ("priority_class", "agent_service_account")}
             self._settings[key] = Settings(**words, agent_defaults=defaults, disruption_backoff=backoff)
         return self._settings[key]
-
-
-def _round(decided: Plan) -> dict[str, Any]:
-    return {
-        "probe": [*decided.nodes_to_probe],
-        "nodes": [_state(item.profile, state) for item in decided.profiles for state in item.node_states],
-    }
 
 
 def _state(profile: ProfileView, state: NodeState) -> dict[str, Any]:
