@@ -31,34 +31,23 @@ def of_age(days: int, **changes: Any) -> ProfileView:
 FOUR = tuple(map(of_age, range(4)))
 
 
-@pytest.mark.parametrize(
-    ("world", "expected"),
-    [
-        (seen(of_age(1), of_age(3), of_age(2)), {"p1"}),
-        (seen(of_age(1), of_age(2)), set()),
-        (seen(*map(of_age, range(4)), most=None), set()),
-        (seen(of_age(1), of_age(2), of_age(3, suspend=True)), set()),
-        (seen(of_age(1), of_age(2), of_age(3, problem="no spec")), set()),
-        (seen(of_age(1), of_age(3), of_age(2), profile("theirs", namespace="other")), {"p1"}),
-        (seen(of_age(0), of_age(1), of_age(3), of_age(2), jobs=(AGENT,), pods=(pod(AGENT),)), {"p1"}),
-        (seen(of_age(0), of_age(1), of_age(3), of_age(2), jobs=(AGENT,)), {"p0", "p1"}),
-        (
-            seen(of_age(0), of_age(1), of_age(3), of_age(2), jobs=(AGENT,), pods=(pod(AGENT),), own_jobs={}),
-            {"p0", "p1"},
-        ),
-    ],
-    ids=[
-        "the youngest",
-        "as many as may be",
-        "no bound",
-        "suspended",
-        "unreadable",
-        "another namespace",
-        "an agent runs",
-        "a Job without a pod",
-        "a Job that the tenant made",
-    ],
-)
+OLD = tuple(map(of_age, (0, 1, 3, 2)))
+WORLDS = {
+    "the youngest": (seen(of_age(1), of_age(3), of_age(2)), {"p1"}),
+    "as many as may be": (seen(of_age(1), of_age(2)), set()),
+    "no bound": (seen(*OLD, most=None), set()),
+    "suspended": (seen(of_age(1), of_age(2), of_age(3, suspend=True)), set()),
+    "unreadable": (seen(of_age(1), of_age(2), of_age(3, problem="no spec")), set()),
+    "another namespace": (seen(of_age(1), of_age(3), of_age(2), profile("theirs", namespace="other")), {"p1"}),
+    "an agent runs": (seen(*OLD, jobs=(AGENT,), pods=(pod(AGENT),)), {"p1"}),
+    "a Job without a pod": (seen(*OLD, jobs=(AGENT,)), {"p0", "p1"}),
+    "a Job that the tenant made": (seen(*OLD, jobs=(AGENT,), pods=(pod(AGENT),), own_jobs={}), {"p0", "p1"}),
+    "a gated pod": (seen(*OLD, jobs=(AGENT,), pods=(pod(AGENT, "Pending"),)), {"p0", "p1"}),
+    "a Job that goes": (seen(*OLD, jobs=(replace(AGENT, deleting=True),), pods=(pod(AGENT),)), {"p0", "p1"}),
+}
+
+
+@pytest.mark.parametrize(("world", "expected"), WORLDS.values(), ids=WORLDS)
 def test_the_oldest_are_served_and_those_with_an_agent(world: Observed, expected: set[str]) -> None:
     assert {item.profile.name: item.asked.reason for item in plan(world).profiles if isinstance(item.asked, Said)} == {
         **dict.fromkeys(expected, "TooManyProfiles"),

@@ -400,8 +400,8 @@ class Observed:
         with a running agent of the leader's own is dropped."""
         asking = [p for p in self.profiles if p.spec is not None and not p.spec.suspend]
         of = grouped((p.namespace, p.uid) for p in sorted(asking, key=lambda p: (p.created, p.key)))
-        agents = self.own_jobs.keys() & {pod.job_uid for pod in self.pods if pod.live}
-        busy = {job.profile_uid for job in self.jobs if job.uid in agents}
+        agents = self.own_jobs.keys() & {pod.job_uid for pod in self.pods if pod.live and pod.holds_gpus}
+        busy = {job.profile_uid for job in self.jobs if job.uid in agents and not job.deleting}
         most = self.settings.profiles_per_namespace
         return frozenset(uid for uids in of.values() for uid in uids[most:] if uid not in busy) if most else frozenset()
 
