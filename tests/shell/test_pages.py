@@ -8,15 +8,19 @@ from typing import Any, cast
 import pytest
 from aiohttp import web
 
-from precision_api.facts.names import AGENT_APP, LABEL_APP, LABEL_PROFILE_UID
+from precision_api.acceptance.reference import read_reference
+from precision_api.exchange.wire import _parsed, read_message
+from precision_api.facts.names import AGENT_APP, ANNOTATION_BASIS, LABEL_APP, LABEL_PROFILE_UID
+from precision_api.models.huggingface import model_from_config
 from precision_operator.cluster import Cluster
 from precision_operator.cluster.client import PAGE_TENANT
 from precision_operator.exporter.self_metrics import OwnMetrics
 from precision_operator.exporter.store import Store
 from precision_operator.exporter.watch import Watching, targets
 from precision_operator.handlers import targets as watched
+from precision_operator.report.detail import of_text
 from precision_operator.shell.fault_log import FaultLog
-from precision_operator.shell.observing.cache import Cache
+from precision_operator.shell.observing.cache import TRIM, Cache, ObjectKind
 from precision_operator.shell.observing.gather import list_into
 from precision_operator.shell.observing.reader import MOST_EVENTS, Reader, slim_pod
 from precision_operator.shell.observing.yields import Yields
@@ -119,6 +123,47 @@ def test_watches_list_in_small_pages_and_of_a_pod_little_is_kept() -> None:
     assert len(json.dumps(kept)) < 1000
     assert kept["metadata"]["ownerReferences"] == [{"uid": "u", "controller": True}]
     assert kept["spec"]["containers"] == [{"resources": {"requests": {"cpu": "1"}}, "restartPolicy": None}]
+
+
+READERS: tuple[Callable[[str], object], ...] = (
+    *(read_reference, of_text, read_message, model_from_config),
+    lambda text: _parsed(text.encode()),
+)
+PAD = " " * 10
+TEXTS = {
+    "objects": ("[", "{},", "{}]"),
+    "fewer objects": ("[", "{}," + PAD * 3, "{}]"),
+    "lists of objects": ("[", '{"gemms":[{},{},{},{}]},' + PAD * 9, "{}]"),
+    "equal keys": ("{", '"":{},', '"":{}}'),
+    "keys": ("{", '"#":{},', '"":{}}'),
+    "fewer keys": ("{", '"#":{},' + PAD * 22, '"":{}}'),
+    "keys of keys": ("{", '"#":{"speeds":{"0":0,"1":0,"2":0}},', '"":{}}'),
+    "depth": ("", "[", ""),
+}
+
+
+@pytest.mark.parametrize("field", ["recipes", "nodes", "gpus", "hidden_size"])
+@pytest.mark.parametrize(("begin", "unit", "end"), TEXTS.values(), ids=TEXTS)
+def test_a_text_of_a_megabyte_is_refused_at_the_cost_of_twenty(begin: str, unit: str, end: str, field: str) -> None:
+    units = "".join(unit.replace("#", f"{number:x}") for number in range(SIZE // len(unit)))
+    for reader in READERS:
+        forget_peak()
+        before = peak_bytes()
+        with pytest.raises(ValueError, match=r"."):
+            reader(f'{{"{field}":{begin}{units}{end}}}')
+        assert peak_bytes() - before < 20 << 20
+
+
+@pytest.mark.parametrize("kind", ["jobs", "pods"])
+def test_of_a_job_and_a_pod_the_marks_that_are_read_are_kept_and_cut(kind: ObjectKind) -> None:
+    marks = {LABEL_PROFILE_UID: "p", ANNOTATION_BASIS: "x" * SIZE} | {str(n): "x" * 60 for n in range(10_000)}
+    owners = [{"uid": "u", "controller": True}, *({"uid": "x" * 60} for _ in range(10_000))]
+    raw = large("pods", 0) | {"spec": {"resourceClaims": [{"name": "x"}] * 1_000}}
+    raw["metadata"] |= {"labels": marks, "annotations": marks, "ownerReferences": owners}
+    kept = cast(dict[str, Any], TRIM[kind](raw))
+    assert kept["metadata"]["labels"][LABEL_PROFILE_UID] == "p"
+    assert kept["metadata"]["ownerReferences"] == owners[:1]
+    assert len(json.dumps(kept)) < 20_000
 
 
 def forget_peak() -> None:

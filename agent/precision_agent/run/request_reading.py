@@ -7,6 +7,7 @@ from pydantic import ValidationError
 from precision_agent.protocol import Refusal
 from precision_api.exchange import exits
 from precision_api.exchange.request import REQUEST_MAX_BYTES, REQUEST_VERSION, MeasurementRequest
+from precision_api.facts.json_text import first_wrong
 from precision_api.models.resolution import resolve
 
 
@@ -25,9 +26,7 @@ def read_request(text: str) -> MeasurementRequest:
     try:
         return MeasurementRequest.model_validate_json(text)
     except ValidationError as error:
-        first_error = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        place = ".".join(str(part) for part in first_error["loc"])
-        raise Refusal(exits.INVALID_REQUEST, f"{place}: {first_error['msg']}"[:500]) from None
+        raise Refusal(exits.INVALID_REQUEST, first_wrong(error)) from None
 
 
 def halved(request: MeasurementRequest) -> MeasurementRequest | None:

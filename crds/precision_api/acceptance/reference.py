@@ -14,6 +14,7 @@ from precision_api.acceptance.values import Golden, GoldenNode, Look, Speeds
 from precision_api.exchange.peers import PeerKey, key_of
 from precision_api.exchange.request import MeasurementRequest, canonical
 from precision_api.exchange.result import FATAL, Line, MeasurementResult, Provenance, RecipeResult, Verdict, Word
+from precision_api.facts.json_text import first_wrong, read_json
 from precision_api.facts.recipes import Recipe
 from precision_api.facts.schema import Record
 
@@ -61,10 +62,9 @@ def sha256_of(text: str) -> str:
 def read_reference(text: str) -> Reference:
     """The reference in a text. ValueError, fit for the user, where it is none."""
     try:
-        return Reference.model_validate_json(text)
+        return read_json(Reference, text)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        raise ValueError(f"it is no reference ({'.'.join(map(str, first['loc']))}: {first['msg']})") from None
+        raise ValueError(f"it is no reference ({first_wrong(error)})") from None
 
 
 def speeds_of(row: RecipeResult, result: MeasurementResult) -> Speeds:

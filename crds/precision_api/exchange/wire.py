@@ -24,6 +24,7 @@ from precision_api.exchange.message import Detail, Refusal, Summary
 from precision_api.exchange.request import canonical
 from precision_api.exchange.result import MeasurementResult
 from precision_api.exchange.summary import compact, fitted, summarize
+from precision_api.facts.json_text import first_wrong, read_json, rows_of
 
 LINE_MAX_BYTES = 8 * 1024
 """Half of what a container runtime keeps in one piece, so that a little stderr in front doesn't split a line."""
@@ -129,7 +130,7 @@ def read_log(log: str | bytes, detail: Detail, request_hash: str) -> Measurement
     """
     if len(log) > LOG_MAX_CHARACTERS:
         raise WireError("ResultTooLarge", f"the log has {len(log)} characters")
-    result = _parsed(_decompressed(_matching(_text(log), detail)))
+    result = _parsed(unpacked(_matching(_text(log), detail)))
     if result.request_hash != request_hash:
         raise WireError("ResultForeign", "the full result answers another request")
     return result
@@ -178,16 +179,7 @@ def _refusal(document: dict[str, Any]) -> Refusal:
     try:
         return Refusal.model_validate(document)
     except ValidationError as error:
-        raise WireError("ResultDamaged", f"the agent's refusal is not valid: {_first(error)}") from None
-
-
-def _first(error: Exception) -> str:
-    """The first thing that a validation found wrong: place and message, never the value (it may be hostile)."""
-    if not isinstance(error, ValidationError):
-        return type(error).__name__
-    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-    place = ".".join(str(part)[:40] for part in first["loc"][:6])
-    return f"{place}: {first['msg'][:200]}" if place else first["msg"][:200]
+        raise WireError("ResultDamaged", f"the agent's refusal is not valid: {first_wrong(error)}") from None
 
 
 def _matching(text: str, detail: Detail) -> bytes:
@@ -250,8 +242,10 @@ def _decoded(payload: str) -> bytes | None:
         return None
 
 
-def _decompressed(packed: bytes) -> bytes:
-    """The JSON text; never more than `RESULT_MAX_BYTES`, whatever the gzip promises."""
+def unpacked(packed: bytes) -> bytes:
+    """The JSON text of a gzip; never more than `RESULT_MAX_BYTES`, whatever it promises. Raises WireError."""
+    if len(packed) > GZIP_MAX_BYTES:
+        raise WireError("ResultTooLarge", f"the gzip of the result has {len(packed)} bytes")
     reader = zlib.decompressobj(wbits=31)
     try:
         text = reader.decompress(packed, RESULT_MAX_BYTES)
@@ -259,14 +253,14 @@ def _decompressed(packed: bytes) -> bytes:
         raise WireError("ResultDamaged", "the result is not gzip") from None
     if not reader.eof:
         if len(text) >= RESULT_MAX_BYTES:
-            raise WireError("ResultTooLarge", f"the result unpacks to more than {RESULT_MAX_BYTES} bytes")
+            raise WireError("ResultTooLarge", f"the result is too large: more than {RESULT_MAX_BYTES} bytes")
         raise WireError("ResultDamaged", "the gzip of the result is incomplete")
     return text
 
 
 def _parsed(text: bytes) -> MeasurementResult:
     try:
-        return MeasurementResult.model_validate_json(text)
+        return read_json(MeasurementResult, text)
     except (ValidationError, RecursionError, OverflowError) as error:
         raise _invalid("full result", error, text) from None
 
@@ -277,10 +271,11 @@ NEWER = frozenset({"extra_forbidden", "literal_error"})
 
 def _invalid(what: str, error: Exception, text: str | bytes) -> WireError:
     """ResultNewer where nothing but unknown fields and words is wrong, with the agent's version; else ResultDamaged."""
-    wrong = {row["type"] for row in error.errors()} if isinstance(error, ValidationError) else {""}
-    if not wrong <= NEWER:
-        return WireError("ResultDamaged", f"the {what} is not valid: {_first(error)}")
-    return WireError("ResultNewer", f"the {what} of {_agent_of(text)} has what is not known here: {_first(error)}")
+    if not isinstance(error, ValidationError):
+        return WireError("ResultDamaged", f"the {what} is not valid: {type(error).__name__}")
+    if not {row["type"] for row in rows_of(error)} <= NEWER:
+        return WireError("ResultDamaged", f"the {what} is not valid: {first_wrong(error)}")
+    return WireError("ResultNewer", f"the {what} of {_agent_of(text)} has what is not known here: {first_wrong(error)}")
 
 
 def _agent_of(text: str | bytes) -> str:

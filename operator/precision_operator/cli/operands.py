@@ -8,6 +8,7 @@ from pydantic import ValidationError
 
 from precision_api.exchange.result import MeasurementResult
 from precision_api.facts.grouping import grouped
+from precision_api.facts.json_text import first_wrong
 from precision_api.facts.names import REPORT_KIND
 from precision_api.kinds.report import ReportPast, ReportRun, ReportStatus
 from precision_operator.cli.results import finished, pool_of, reading_of
@@ -173,7 +174,7 @@ def _saved(path: str, item: dict[str, Any]) -> tuple[str, Point] | None:
         try:
             result = MeasurementResult.model_validate(item)
         except ValidationError as error:
-            raise ValueError(f"{path}: the result can't be read: {error.errors()[0]['msg']}") from error
+            raise ValueError(f"{path}: the result can't be read: {first_wrong(error)}") from error
         point = _point(reading_of_result(result))
         return (result.finished_at, point) if point else None
     if item.get("kind", REPORT_KIND) != REPORT_KIND:

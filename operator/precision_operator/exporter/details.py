@@ -7,15 +7,15 @@ of a fleet's would cost more than it tells. Off unless it is asked for: it needs
 import asyncio
 import base64
 import logging
-import zlib
 from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 from typing import Any
 
 from precision_api.exchange.result import MeasurementResult
 from precision_api.exchange.summary import USABLE
-from precision_api.exchange.wire import GZIP_MAX_BYTES, RESULT_MAX_BYTES
+from precision_api.exchange.wire import unpacked
 from precision_api.facts.grouping import grouped
+from precision_api.facts.json_text import read_json
 from precision_operator.cluster import ApiError, Cluster
 from precision_operator.cluster.paths import config_maps, item
 from precision_operator.core.results.reading import Reading
@@ -32,14 +32,7 @@ def gemm_times(raw: Mapping[str, Any]) -> tuple[GemmTime, ...]:
     Raises ValueError where it holds none. A result in NVIDIA's method is for comparison only, and gives none.
     """
     packed = base64.b64decode(str((raw.get("binaryData") or {}).get(_KEY) or ""), validate=True)
-    if len(packed) > GZIP_MAX_BYTES:
-        raise ValueError(f"{_KEY} has {len(packed)} bytes, more than a result's")
-    reader = zlib.decompressobj(zlib.MAX_WBITS | 16)
-    try:
-        text = reader.decompress(packed, RESULT_MAX_BYTES)
-    except zlib.error as error:
-        raise ValueError(f"{_KEY} is not gzip") from error
-    result = MeasurementResult.model_validate_json(text)
+    result = read_json(MeasurementResult, unpacked(packed))
     if result.method != "agent":
         return ()
     return tuple(

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
+from precision_api.facts.json_text import rows_of
 from precision_operator.cluster.object_store import resource_version
 from precision_operator.core.observe.observed import Raw
 from precision_operator.core.results.reading import Reading
@@ -163,6 +164,6 @@ def count_lines(lines: Iterable[bytes]) -> int:
 def _one_line(error: ValueError) -> str:
     """The error for a log line, cut: what a status holds may be hostile."""
     if isinstance(error, ValidationError):
-        details = error.errors(include_url=False, include_input=False)
+        details = rows_of(error)
         return "; ".join(f"status.{'.'.join(map(str, detail['loc']))}: {detail['msg']}" for detail in details)[:300]
     return " ".join(str(error).split())[:300]

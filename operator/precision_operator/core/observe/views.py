@@ -10,6 +10,7 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from precision_api.facts import names
+from precision_api.facts.json_text import rows_of
 from precision_api.kinds.profile import ProfileSpec
 from precision_api.kinds.report import ReportStatus
 from precision_operator.core.observe import claims, observed
@@ -56,10 +57,10 @@ def with_operator_defaults(profile: observed.ProfileView, settings: observed.Set
 
 def spec_problem(error: ValidationError, start: str = "spec") -> str:
     """The first thing that is wrong with a spec: field and message, and how many more there are."""
-    details = error.errors(include_url=False, include_context=False)
-    field = ".".join([start, *(str(part) for part in details[0]["loc"])])
-    more = f" (and {len(details) - 1} more)" if len(details) > 1 else ""
-    return f"{field}: {details[0]['msg'].removeprefix('Value error, ')}{more}"
+    first, others = rows_of(error)[0], error.error_count() - 1
+    field = ".".join([start, *(str(part) for part in first["loc"])])
+    more = f" (and {others} more)" if others else ""
+    return f"{field}: {first['msg'].removeprefix('Value error, ')}{more}"
 
 
 def job_view(raw: observed.Raw) -> observed.JobView | None:

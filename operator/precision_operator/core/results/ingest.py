@@ -12,6 +12,7 @@ from precision_api.exchange.result import MeasurementResult
 from precision_api.exchange.summary import restored
 from precision_api.exchange.wire import WireError, agree, read_log
 from precision_api.facts import names
+from precision_api.facts.json_text import first_wrong
 from precision_api.facts.schema import StatusDocument, decimal
 from precision_api.kinds.report import (
     Quarantine,
@@ -103,9 +104,7 @@ def read_status(
         hardware = _hardware(finding, place if isinstance(place, Place) else Place(place))
         return _succeeded_status(finding, job, report, hardware, now, keeping)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        detail = f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"
-        problem = NoResult(said("ResultDamaged", detail=detail))
+        problem = NoResult(said("ResultDamaged", detail=first_wrong(error)))
         return failed_status(problem, job, report, now, keeping)
 
 

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field, ValidationError, field_validator
 
 from precision_api.exchange.result import LossVerdict, Verdict
+from precision_api.facts.json_text import rows_of
 from precision_api.facts.recipes import Recipe
 from precision_api.facts.schema import Record
 from precision_api.kinds.report import Origin
@@ -123,7 +124,7 @@ def read_fleet(text: str) -> Fleet:
     try:
         return Fleet.model_validate_json(text)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        first = rows_of(error)[0]
         place = ".".join(str(part) for part in first["loc"]) or "the file"
         raise ValueError(
             f"{place}: {first['msg'].removeprefix('Value error, ')}. A fleet file is what "

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from precision_api.exchange.result import LossVerdict
 from precision_api.facts.grouping import grouped
+from precision_api.facts.json_text import first_wrong
 from precision_api.facts.names import FRESH
 from precision_api.kinds.profile import ProfileSpec, Thresholds
 from precision_api.kinds.report import ReportHardware, ReportRun, ReportStatus
@@ -83,10 +84,7 @@ def report_facts(raw: Raw) -> bytes:
 
 def _problem(report: str, error: ValueError) -> str:
     """A damaged report by its name, with the first thing that is wrong."""
-    text = str(error)
-    if isinstance(error, ValidationError):
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        text = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    text = first_wrong(error) if isinstance(error, ValidationError) else str(error)
     return f"{report} ({text[:LONGEST]})"
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, Literal, get_args
 
+from precision_api.facts import names
 from precision_api.facts.names import ANNOTATION_RERUN, GPU_RESOURCE
 from precision_operator.cluster.object_store import ObjectStore, identity
 from precision_operator.core.observe.gpu_slices import SliceView, slice_view
@@ -27,6 +28,10 @@ SHORT_TEXT = 64
 
 MOST_GONE_PODS = 256
 """Of one namespace."""
+MARKS = [value for name, value in vars(names).items() if name.startswith(("LABEL_", "ANNOTATION_"))]
+MARKS += ["job-name", "batch.kubernetes.io/job-name", "batch.kubernetes.io/controller-uid"]
+MOST_MARK, MOST_POD_CLAIMS = 8_192, 64
+"""What is read of Jobs and pods, of which tenants may write a megabyte; bounds of a value, and of a pod's claims."""
 
 
 class Cache:
@@ -136,11 +141,18 @@ def _interned(value: Any) -> Any:
     return sys.intern(value) if isinstance(value, str) and len(value) <= SHORT_TEXT else value
 
 
-def _annotations(raw: Raw, *keys: str) -> dict[str, Any]:
+def _annotations(raw: Raw, *keys: str, part: str = "annotations") -> dict[str, Any]:
     """Only these annotations: kubectl's own copy of a spec is as large as the object."""
-    values = (raw.get("metadata") or {}).get("annotations") or {}
-    kept = {key: values[key] for key in keys if key in values}
-    return {"annotations": kept} if kept else {}
+    values = (raw.get("metadata") or {}).get(part) or {}
+    kept = {key: str(values[key])[:MOST_MARK] for key in keys if key in values}
+    return {part: kept} if kept else {}
+
+
+def _marked(raw: Raw) -> dict[str, Any]:
+    """Metadata of a Job or a pod, as far as it is read."""
+    owners = [row for row in (raw.get("metadata") or {}).get("ownerReferences") or () if row.get("controller") is True]
+    kept = _meta(raw, "creationTimestamp") | ({"ownerReferences": owners[:1]} if owners else {})
+    return kept | _annotations(raw, *MARKS) | _annotations(raw, *MARKS, part="labels")
 
 
 def _pick(raw: Raw, part: str, *keys: str) -> dict[str, Any]:
@@ -189,7 +201,7 @@ def _report(raw: Raw) -> dict[str, Any]:
 
 def _job(raw: Raw) -> dict[str, Any]:
     return {
-        "metadata": _meta(raw, "labels", "annotations", "creationTimestamp"),
+        "metadata": _marked(raw),
         "spec": _pick(raw, "spec", "suspend"),
         "status": _pick(raw, "status", "conditions"),
     }
@@ -197,8 +209,9 @@ def _job(raw: Raw) -> dict[str, Any]:
 
 def _pod(raw: Raw) -> dict[str, Any]:
     return {
-        "metadata": _meta(raw, "labels", "annotations", "creationTimestamp", "ownerReferences"),
-        "spec": _pick(raw, "spec", "nodeName", "priority", "resourceClaims")
+        "metadata": _marked(raw),
+        "spec": _pick(raw, "spec", "nodeName", "priority")
+        | {"resourceClaims": ((raw.get("spec") or {}).get("resourceClaims") or [])[:MOST_POD_CLAIMS]}
         | {"containers": [{"resources": {"requests": {GPU_RESOURCE: str(asked_gpus(raw, (GPU_RESOURCE,)))}}}]},
         "status": _pick(
             raw, "status", "phase", "reason", "message", "conditions", "containerStatuses", "resourceClaimStatuses"
