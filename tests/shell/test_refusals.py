@@ -1,5 +1,6 @@
 """The operator's loop when the cluster says no: every node is asked about in one pass, and nothing in a hot loop."""
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from precision_operator.cluster import ApiError, paths
 from precision_operator.core.attempts.refusal import SAME_ANSWERS, Answer, mark_of
 from precision_operator.core.observe.clock import format_time
+from precision_operator.shell.observing.gather import _Beside
 from precision_operator.shell.observing.reader import NOT_CREATED
 from precision_operator.shell.observing.refusals import MOST, RefusedCreations
 from tests.support.operator_in_memory import JOBS, NAMESPACE, REPORTS, OperatorInMemory
@@ -96,6 +98,20 @@ async def test_why_jobs_have_no_pod_is_read_once_for_all_and_they_are_withdrawn(
     assert [method for method, where in loop.cluster.requests if where.startswith(REPORTS)].count("PATCH") == 0
     refused = {row["node"]: row["message"] for row in loop.status("nightly")["refusals"]}
     assert refused.items() >= dict.fromkeys(jobs, "pods is forbidden: no GPUs here").items()
+
+
+async def test_events_and_references_that_are_slow_to_read_hold_up_no_pass_and_are_used_when_they_are_there() -> None:
+    done, woken, missing = asyncio.Event(), asyncio.Event(), dict[tuple[str, str, str], ApiError]()
+
+    async def slow(namespace: str) -> str:
+        await done.wait()
+        return namespace
+
+    beside, keys = _Beside[str]("Events", 3.0, woken.set), {("ml", "")}
+    assert await beside.each(keys, slow, missing) == {}
+    done.set()
+    await woken.wait()
+    assert await beside.each(keys, slow, missing) == {("ml", ""): "ml"}
 
 
 @pytest.mark.parametrize(("home", "about", "counts"), [("ml", "ml", 1), ("evil", "evil", 0), ("ml", "evil", 0)])

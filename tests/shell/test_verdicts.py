@@ -53,7 +53,7 @@ class World:
 
     def save(self, text: str) -> None:
         self.loop.cluster._store(f"{MAPS}/h100-jan", {"metadata": {"name": "h100-jan"}, "data": {REFERENCE_FILE: text}})
-        self.loop.gatherer._references._values.clear()
+        self.loop.gatherer._references._last.clear()
 
     def ask(self, **acceptance: Any) -> None:
         asked = {"reference": {"name": "h100-jan", "sha256": sha256_of(self.text)}} | acceptance
@@ -136,6 +136,18 @@ WORLDS: dict[str, tuple[Callable[[int], Reference], Run, tuple[str, str, int], R
     for reason, change in NONE_FAILS.items()
 }  # fmt: skip
 """By name: the reference, what is measured, verdict, reason and runs; and what the mirror's runs give, that passes."""
+
+
+async def test_a_reference_is_read_for_profiles_that_are_asked_for_and_a_text_is_parsed_once() -> None:
+    world = World(EIGHT())
+    path = f"{MAPS}/h100-jan"
+    for suspend, reads in ((True, 0), (False, 2)):
+        world.loop.apply("nightly", suspend=suspend, acceptance={"reference": {"name": "h100-jan", "sha256": "a" * 64}})
+        for _ in range(2):
+            world.loop.gatherer._references._last.clear()
+            await world.loop.once()
+        assert [where for _, where in world.loop.cluster.requests].count(path) == reads
+    assert len(world.loop.gatherer._reader._references) == 1
 
 
 @pytest.mark.parametrize("seed", [1, 2])

@@ -61,12 +61,12 @@ Read = tuple[observed.Raw, observed.Raw, Any]
 Missing = dict[tuple[str, str, str], ApiError]
 """Why what profiles need could not be read, by kind, namespace and name."""
 
-REFERENCE_SECONDS = 60.0
-"""How long a look at a reference serves: reading a large one takes some milliseconds."""
+REFERENCE_SECONDS, BESIDE_SECONDS = 60.0, 0.1
+"""How long a look at a reference serves; how long a pass waits for what is read beside it, before it takes the last."""
 BARE_SECONDS = 2.0
 """A Job that has no pod after this long was probably refused one: its events say why."""
 PROBLEMS_SECONDS = 3.0
-"""How long a look at such events serves."""
+"""How long a look at such events serves, at least: else ten times as long as it took."""
 BUSY_SECONDS = 20.0
 """How long a node that was seen busy is not looked at again."""
 LOOKED_SECONDS = 300.0
@@ -126,6 +126,46 @@ class _Kept(Generic[K, T]):
         self._values = {key: value for key, value in self._values.items() if key in keys}
 
 
+class _Beside(Generic[T]):
+    """What is read beside the passes, of a namespace one thing at a time: no size of it holds up a pass."""
+
+    def __init__(self, kind: str, seconds: float, wake: Callable[[], None]) -> None:
+        self._kind, self._seconds, self._wake = kind, seconds, wake
+        self._last: dict[tuple[str, str], tuple[float, T | ApiError]] = {}
+        """What was read last, and when it is read again."""
+        self._reads: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._turns: dict[str, asyncio.Lock] = {}
+
+    async def each(
+        self, keys: Collection[tuple[str, str]], read: Callable[..., Awaitable[T]], missing: Missing
+    ) -> dict[tuple[str, str], T]:
+        """As `_each`, of those that have been read; `wake` is called when others are."""
+        now = asyncio.get_running_loop().time()
+        self._last = {key: last for key, last in self._last.items() if key in keys}
+        for key in keys:
+            if key not in self._reads and (key not in self._last or now >= self._last[key][0]):
+                self._reads[key] = asyncio.create_task(self._read(key, read))
+        if reads := [self._reads[key] for key in keys if key in self._reads]:
+            await asyncio.wait(reads, timeout=BESIDE_SECONDS)
+        missing |= {(self._kind, *key): last for key, (_, last) in self._last.items() if isinstance(last, ApiError)}
+        return {key: last for key, (_, last) in self._last.items() if not isinstance(last, ApiError)}
+
+    async def _read(self, key: tuple[str, str], read: Callable[..., Awaitable[T]]) -> None:
+        value: T | ApiError
+        try:
+            async with self._turns.setdefault(key[0], asyncio.Lock()):
+                began = (clock := asyncio.get_running_loop().time)()
+                value = await read(*filter(None, key))
+        except ApiError as error:
+            value = error
+        finally:
+            del self._reads[key]
+        is_new = key not in self._last or self._last[key][1] != value
+        self._last[key] = began + max(self._seconds, 11 * (clock() - began)), value
+        if is_new:
+            self._wake()
+
+
 async def _each(
     kind: str,
     keys: Iterable[tuple[str, str]],
@@ -179,11 +219,12 @@ class Gatherer:
         self._texts: _Kept[tuple[str, str], Mapping[str, str] | None] = _Kept(FRESH_SECONDS)
         self._namers: Mapping[tuple[str, str], frozenset[tuple[str, int]]] = {}
         """Which profiles named each ConfigMap in the last look: UID and generation."""
-        self._references: _Kept[tuple[str, str], observed.SavedReference | None] = _Kept(REFERENCE_SECONDS)
+        wake = cache.changed.set
+        self._references = _Beside[observed.SavedReference | None]("ConfigMap", REFERENCE_SECONDS, wake)
         self._refusals = refusals or RefusedCreations()
-        self._problems: _Kept[tuple[str, str], Mapping[str, str]] = _Kept(PROBLEMS_SECONDS)
+        self._problems = _Beside[Mapping[str, str]]("Events", PROBLEMS_SECONDS, wake)
         """Why Jobs have no pod, by Job UID, by namespace."""
-        self._claim_problems: _Kept[tuple[str, str], ClaimProblems] = _Kept(PROBLEMS_SECONDS)
+        self._claim_problems = _Beside[ClaimProblems]("Events", PROBLEMS_SECONDS, wake)
         """Why pods wait for their claim, by event and pod UID, by namespace."""
         self._claims: Turns[bool] = {}
         """When claims of a namespace, a Job and a pod were last read, by all these, and whether they had GPUs."""
@@ -275,9 +316,6 @@ class Gatherer:
         self._refusals.seen({job.uid: job for job in jobs}, pods)
         self._forget_unnamed(served)
         texts = await _each("ConfigMap", wanted_texts(served), self._texts, self._reader.config_map, missing)
-        named = {(p.namespace, p.spec.acceptance.reference.name) for p in served if p.spec and p.spec.acceptance}
-        self._references.forget_all_but(named)
-        references = await _each("ConfigMap", named, self._references, self._reader.reference, missing)
         queues = await _each("LocalQueue", _wanted_queues(served), self._queues, self._reader.has_queue, missing)
         reports = (report for report in self._views("reports", report_view) if report.namespace not in unserved)
         has_class, device_class = self._reader.has_priority_class, self._reader.device_class
@@ -292,7 +330,6 @@ class Gatherer:
             occupancy={n: look for n, (at, look) in self._probes.items() if now - at < keeps[look.holder is None]},
             looked={n: at for n, (at, look) in self._probes.items() if look.holder and now - at < LOOKED_SECONDS},
             config_maps=texts,
-            references=references,
             stop=strictest(self._settings.stop, self._stop()),
             priority_class_exists=not profiles or await self._class.get(self._settings.priority_class, has_class),
             queues=queues,
@@ -302,6 +339,10 @@ class Gatherer:
             device_class=await self._gpus.get(self._settings.device_class, device_class) if slices else DeviceClass(),
             own_jobs=self._own_jobs,
         )
+        idle = seen.beyond | {p.uid for p in served if p.spec and p.spec.suspend}
+        asked = (p for p in served if p.uid not in idle - {job.profile_uid for job in jobs if job.uid in seen.own_jobs})
+        named = {(p.namespace, p.spec.acceptance.reference.name) for p in asked if p.spec and p.spec.acceptance}
+        seen = replace(seen, references=await self._references.each(named, self._reader.reference, missing))
         self._vain, self._since = time_in_vain(self._vain, waited, seen), agents_since(self._since, seen)
         since = {uid: job for uid, job in self._refusals.waited.items() if uid not in waited}
         self._refusals.waited = since | waiting_jobs(seen)
@@ -451,7 +492,7 @@ class Gatherer:
         seen = self._now()
         waiting = [pod for pod in pods if _waits_for_claim(pod) and (seen - pod.created).total_seconds() > BARE_SECONDS]
         of = {(pod.namespace, "") for pod in waiting}
-        events = await _each("Events", of, self._claim_problems, self._reader.claim_problems, missing)
+        events = await self._claim_problems.each(of, self._reader.claim_problems, missing)
         reason = {pod.uid: NOT_PREPARED if pod.claims_created else NOT_CREATED for pod in waiting}
         told = {pod.uid: events.get((pod.namespace, ""), {}).get((reason[pod.uid], pod.uid)) for pod in waiting}
         return tuple(replace(pod, claim_problem=said) if (said := told.get(pod.uid)) else pod for pod in pods)
@@ -463,7 +504,7 @@ class Gatherer:
         bare = [job for job in jobs if job.live and not job.suspended and job.uid not in with_pods]
         late = [job for job in bare if (self._now() - (job.active_since or job.created)).total_seconds() > BARE_SECONDS]
         namespaces = {(job.namespace, "") for job in late}
-        events = await _each("Events", namespaces, self._problems, self._reader.creation_problems, missing)
+        events = await self._problems.each(namespaces, self._reader.creation_problems, missing)
         told = {job.uid: events.get((job.namespace, ""), {}).get(job.uid) for job in late} | claims
         return tuple(replace(job, creation_problem=said) if (said := told.get(job.uid)) else job for job in jobs)
 

@@ -32,6 +32,8 @@ MOST_CLAIMS, MOST_READ, READS_AT_ONCE = 512, 2048, 16
 others count as a GPU each, so that the node is busy, and later looks go on with them."""
 OWN_CLAIMS, OWN_READ, OWN_JOBS = 32, 512, 64
 """Bounds: so many claims of an agent's pod are read, of all agents' pods in a pass, and Jobs that no watch shows."""
+MOST_REFERENCES = 1_000
+"""A bound: so many references are remembered; then all are forgotten."""
 MOST_KEPT = 50_000
 """A bound: so many claims are remembered; then all are forgotten, so that those of pods that are gone go."""
 FRESH_SECONDS = 10.0
@@ -52,6 +54,8 @@ class Reader:
         self._local_queues = LocalQueues(cluster)
         self._reserved: dict[PodsClaim, frozenset[Device]] = {}
         """GPUs of claims that are reserved for their pod: nothing changes before that pod is over."""
+        self._references: dict[tuple[str, ...], SavedReference] = {}
+        """By namespace, name and resourceVersion."""
         self._left, self._own_left, self._jobs_left = MOST_READ, OWN_READ, OWN_JOBS
         self._at_once = asyncio.Semaphore(READS_AT_ONCE)
 
@@ -65,11 +69,11 @@ class Reader:
         raw = await get_or_none(self._cluster, paths.item(paths.config_maps(namespace), name))
         if raw is None:
             return None
-        text = str((raw.get("data") or {}).get(REFERENCE_FILE) or "")
-        try:
-            return sha256_of(text), read_reference(text).model_copy(update={"nodes": {}, "left_out": {}})
-        except ValueError:
-            return sha256_of(text), None
+        version = namespace, name, raw["metadata"].get("resourceVersion")
+        if version not in self._references:
+            saved = await asyncio.to_thread(_saved, str((raw.get("data") or {}).get(REFERENCE_FILE) or ""))
+            self._references = {version: saved, **(self._references if len(self._references) < MOST_REFERENCES else {})}
+        return self._references[version]
 
     async def has_priority_class(self, name: str) -> bool:
         """Whether there is such a PriorityClass."""
@@ -181,6 +185,14 @@ class Reader:
             if error.status not in (403, 404):
                 raise
             return {} if error.reason == "NotFound" else None
+
+
+def _saved(text: str) -> SavedReference:
+    """A reference, without its nodes, and its text's SHA-256."""
+    try:
+        return sha256_of(text), read_reference(text).model_copy(update={"nodes": {}, "left_out": {}})
+    except ValueError:
+        return sha256_of(text), None
 
 
 async def in_turns(rows: Turns[T], reads: Reads[T], wake: Callable[[], None], kept: Container[Name] = ()) -> Turns[T]:
