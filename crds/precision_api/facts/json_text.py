@@ -12,8 +12,8 @@ from pydantic_core import PydanticCustomError, SchemaValidator, from_json
 from pydantic_core.core_schema import with_info_wrap_validator_function
 
 M = TypeVar("M", bound=BaseModel)
-MOST_ELEMENTS, MOST_KEYS, MOST_ROWS = 150_000, 5_000, 100
-"""Bounds: elements of a text, thrice the fullest result's; keys of one object; wrong values that are still told."""
+MOST_ELEMENTS, MOST_KEYS, MOST_ROWS = 150_000, 12_000, 100
+"""Bounds: elements of a text, thrice the fullest result's; keys of an object (nodes); wrong values that are told."""
 COUNTED = "keys_schema", "values_schema", "items_schema"
 TOO_MUCH = PydanticCustomError("too_much", "it has too many elements, or too many of them are wrong")
 
