@@ -52,6 +52,8 @@ class Case:
     """Minutes between values, and between evaluations: more for a world of days, looked at where there are values."""
     each_of: tuple[str, ...] = ()
     """Nodes that all have the alert."""
+    beside: Mapping[str, str] = field(default_factory=dict)
+    """Another alert that fires with it, by its name and labels."""
 
     @property
     def cluster(self) -> str:
@@ -88,9 +90,12 @@ class Case:
 
     def looks(self) -> list[dict[str, Any]]:
         """promtool's tests of what fires in this cluster."""
-        named = {label: value for label, value in self.labels.items() if label in NAMED.split(", ")}
-        alert = {"alertname": self.alert, "cluster": self.cluster, **named}
+        alert, beside = (
+            {"cluster": self.cluster} | {label: labels[label] for label in labels.keys() & NAMED.split(", ")}
+            for labels in ({"alertname": self.alert, **self.labels}, self.beside)
+        )
         expected = [alert | {"node": node} for node in self.each_of] or [alert]
+        expected += [beside] if self.beside else []
         at = [(minute, expected) for minute in self.fires] + [(minute, []) for minute in self.quiet]
         return [firing(f"{minute}m", *alerts, cluster=self.cluster) for minute, alerts in at]
 

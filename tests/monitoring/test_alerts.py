@@ -51,6 +51,7 @@ THROTTLED = of_node("precision_node_throttled_ratio", 'recipe="bf16",reason="sof
 HOT = ("precision_node_throttled_ratio", 'recipe="mxfp8",reason="hardware_thermal"')
 POWER = of_node("precision_node_power_valid", 'recipe="bf16",reason="CounterStuck"')
 FAILED = of_node("precision_node_failed", 'reason="AgentCrashed"')
+CRASHED = NODE | {"reason": "AgentCrashed", "fault": "failed"}
 QUARANTINED = of_node("precision_node_quarantined", 'reason="AgentCrashed"')
 STUCK = {nodes("running"): "4x400", nodes("queued"): "2x400"}
 LAST, INTERVAL = (
@@ -60,6 +61,11 @@ LIMIT = {"precision_exporter_body_limit_bytes": "100x500", "precision_exporter_s
 WATCH = 'kind="jobs",namespace="ml"'
 NO_OPERATOR = {series: values for series, values in ALIVE.items() if "operator" not in series}
 LEADS = {"precision_operator_leader": "1x500"}
+BUILD = "precision_exporter_build_info"
+EXPORTER = INSTALLED | {"program": "exporter"}
+
+
+REFUSED = OF_PROFILE | {"reason": "DeniedByPolicy"}
 
 
 def waiting(reason: str) -> str:
@@ -105,23 +111,45 @@ def driver_nodes(driver: str) -> str:
 
 
 def hot(of: int, *counts: int, gone: slice = slice(0), left: int = 0) -> dict[str, str]:
-    """A pool of so many nodes as the real exporter shows it: for an hour each, so many are throttled to 0.8.
+    """A pool of so many nodes: for an hour each, so many are throttled to 0.8.
 
     `gone` are those that the cluster has no more since `left` hours.
     """
-    pools = [[Node(f"n{n}", rate=0.8 if n < count else 1, throttled=n < count) for n in range(of)] for count in counts]
-    for pool in pools[left:]:
-        pool[gone] = [replace(node, waits_for="NodeGone") for node in pool[gone]]
+    pools = [pool(count, of) for count in counts]
+    for row in pools[left:]:
+        row[gone] = [replace(node, waits_for="NodeGone") for node in row[gone]]
+    return hours(*pools)
+
+
+def pool(count: int, of: int, hot: float = 0.8, cool: float = 1.0, waits_for: str = "") -> list[Node]:
+    """So many of these nodes are throttled; both have their rate."""
+    return [Node(f"n{n}", 0, hot if n < count else cool, waits_for=waits_for, throttled=n < count) for n in range(of)]
+
+
+def hours(*pools: list[Node]) -> dict[str, str]:
+    """A pool as the real exporter shows it, each for an hour."""
     bodies = [exposed([Profile("nightly", tuple(pool))]) for pool in pools]
     rows = input_series(bodies, 60, ({},), alerting())
     return {row["series"]: row["values"] for row in rows if "exporter" not in row["series"]}
 
 
 HOT_POOL = OF_PROFILE | {"pool": "NVIDIA-GB200"}
+MANY_HOT, HOT_ONES = ({"alertname": f"Precision{name}", **HOT_POOL} for name in ("ManyNodes", "PoolThrottled"))
+FAR = "PrecisionPoolFarBelowBest"
 LISTS = last_lists(1)[:500]
+INFO = of_node("precision_node_info", 'data="simulated",nvlink_domain="d.9"')
+FALLEN = many(5, lambda node: {s.replace(N1, node): "1x300" for s in (verdict("fallback"), INFO, RESULT)})
+FALLEN[f'precision_pool_nodes{{{POOL},phase="fresh"}}'] = "60x300"
 DENIED = {nodes("waiting"): "24x420", waiting("DeniedByPolicy"): "24x420"}
 
+ELSEWHERE = FAILED.replace("AgentCrashed", "GPUError")
+DATA = f'precision_pool_data_nodes{{{POOL},data="measured"}}'
 QUEUED = {nodes("waiting"): "24x420", nodes("running"): "0x420", waiting("WaitsInQueue"): "24x420"}
+
+
+def blocked(series: Mapping[str, str], **labels: str) -> Case:
+    """A profile that can't go on: after a day, in five-minute steps."""
+    return Case("PrecisionProfileBlocked", series, (100, 1400), (1460, 1900), OF_PROFILE | labels, step=5)
 
 
 def named(cases: Mapping[str, Case]) -> tuple[Case, ...]:
@@ -135,7 +163,7 @@ SUMMARIES = {
     "PrecisionPoolThrottled": "23 nodes of pool gb200 are throttled and lose more than a tenth (simulated)",
     "in a crash loop": "The metrics of Precision Profiler do not arrive in cluster in a crash loop",
     "PrecisionSilentFallback": "n1 silently runs 1 of its recipes in another precision",
-    "PrecisionThrottledInProfile": "n1 was throttled for 20% of the time that it was measured",
+    "PrecisionThrottledInProfile": "n1 was throttled for 100% of the time that it was measured",
     "PrecisionNodeFailed": "The measurement of n1 failed: AgentCrashed",
     "PrecisionNodeQuarantined": "n1 failed run after run (AgentCrashed) and is no longer measured",
     "PrecisionProfileStale": "Profile nightly is overdue: no result for 2d 7h 28m 0s",
@@ -177,28 +205,16 @@ CLEARING = (
         NODE | {"fault": "slow"},
     ),
     Case("PrecisionPoolDegraded", medians("100x59 96x119 100x120"), (50, 80, 205, 250), (100, 170), IN_POOL),
-    Case("PrecisionPoolFarBelowBest", medians("100x59 88x119 100x120"), (50, 80, 205, 250), (100, 170), IN_POOL),
-    Case(
-        "PrecisionSilentFallback",
-        {verdict("fallback"): "_x30 1x59 _x60", verdict("verified"): "1x29 _x60 1x60", **MEASURED},
-        (20, 100),
-        (50, 85),
-        NODE | {"fault": "fallback"},
+    Case(FAR, medians("100x59 88x119 100x120"), (50, 80, 205, 250), (100, 170), IN_POOL),
+    *(
+        Case(f"Precision{alert}", {series: "_x30 1x59 _x60", **MEASURED}, (20, 100), (50, 85), NODE | {"fault": fault})
+        for alert, fault, series in (
+            ("SilentFallback", "fallback", verdict("fallback")),
+            ("ThrottledInProfile", "throttled", THROTTLED),
+            ("LossDiverged", "diverged", DIVERGED),
+        )
     ),
-    Case(
-        "PrecisionThrottledInProfile",
-        {THROTTLED: "_x30 0.2x59 _x60", **MEASURED},
-        (20, 100),
-        (50, 85),
-        NODE | {"fault": "throttled"},
-    ),
-    Case(
-        "PrecisionNodeFailed",
-        {FAILED: "_x30 1x119 _x60"},
-        (60, 160),
-        (95, 145),
-        NODE | {"reason": "AgentCrashed", "fault": "failed"},
-    ),
+    Case("PrecisionNodeFailed", {FAILED: "_x30 1x119 _x60"}, (60, 160), (95, 145), CRASHED),
     Case(
         "PrecisionNodeQuarantined",
         {QUARANTINED: "_x30 1x119 _x60", FAILED: "_x30 1x119 _x60"},
@@ -218,7 +234,7 @@ CLEARING = (
         {**DENIED, nodes("running"): "0x399 1x19", nodes("succeeded"): "0x420", LAST: "0x420"},
         (900, 1400, 2010),
         (1450, 1900),
-        OF_PROFILE | {"reason": "DeniedByPolicy"},
+        REFUSED,
         step=5,
     ),
     Case(
@@ -246,13 +262,6 @@ CLEARING = (
         OF_PROFILE,
     ),
     Case("PrecisionEnergyRegression", MOVED, (50, 90, 250, 300), (130, 230), {**IN_POOL, "driver": "590"}),
-    Case(
-        "PrecisionLossDiverged",
-        {DIVERGED: "_x30 1x59 _x60", **MEASURED},
-        (20, 100),
-        (50, 85),
-        NODE | {"fault": "diverged"},
-    ),
     Case(
         "PrecisionNodeNotAccepted",
         {accepted("Fail"): "_x30 1x59 _x60", accepted("Pass", "WithinLimits"): "1x29 _x60 1x60"}
@@ -312,10 +321,12 @@ CLEARING = (
         (218, 260, 270),
         INSTALLED | {"program": "operator"},
     ),
-    Case("PrecisionNoLeader", {"precision_operator_leader": "1x29 0x59 1x60"}, (20, 38, 100), (45, 85), INSTALLED),
+    Case(
+        "PrecisionNoLeader", {"precision_operator_leader": "1x29 0x49 _ 0x8 1x60"}, (20, 38, 100), (45, 85), INSTALLED
+    ),
     Case(
         "PrecisionWatchStuck",
-        {f"precision_operator_watch_age_seconds{{{WATCH}}}": "0+60x99 9x60"},
+        {f"precision_operator_watch_age_seconds{{{WATCH}}}": "0+60x87 _ 5340+60x10 9x60"},
         (30, 38, 105),
         (45, 95),
         {"namespace": "ml", "kind": "jobs", "program": "operator"},
@@ -325,7 +336,7 @@ CLEARING = (
         {"precision_exporter_last_list_timestamp_seconds": "0x99 6000+60x60"},
         (30, 68, 110),
         (75, 95),
-        INSTALLED | {"program": "exporter"},
+        EXPORTER,
         name="list",
     ),
     Case(
@@ -355,7 +366,7 @@ CLEARING = (
     ),
     Case(
         "PrecisionClusterMissing",
-        {"precision:cluster_expected": "1x300", "precision_exporter_build_info": "_x100 1x200"},
+        {"precision:cluster_expected": "1x300", BUILD: "_x100 1x200"},
         (10, 110, 250),
         (40, 90),
         alive={},
@@ -365,14 +376,14 @@ CLEARING = (
         {"precision_exporter_shards": "2x400", 'precision_exporter_shard_series{index="1"}': "9x200 _x60 9x60"},
         (20, 100, 214, 292),
         (218, 260),
-        INSTALLED | {"program": "exporter"},
+        EXPORTER,
     ),
     Case(
         "PrecisionExporterDown",
-        {**LEADS, "precision_exporter_build_info": "1x200 " + "_x6 1x2 " * 20 + "1x120"},
+        {**LEADS, BUILD: "1x200 " + "_x6 1x2 " * 20 + "1x120"},
         (100, 205, 415),
         (240, 300, 370),
-        INSTALLED | {"program": "exporter"},
+        EXPORTER,
         name="in a crash loop",
         alive={},
     ),
@@ -404,10 +415,10 @@ CLEARING = (
     ),
     Case(
         "PrecisionExporterDown",
-        {"precision_exporter_build_info": "1x200 _x120 1x60", "precision:cluster_expected": "1x400"},
+        {BUILD: "1x200 _x120 1x60", "precision:cluster_expected": "1x400"},
         (20, 100, 352),
         (218, 260, 320),
-        INSTALLED | {"program": "exporter"},
+        EXPORTER,
         name="all",
         alive={},
     ),
@@ -427,7 +438,7 @@ REVIEWED = {
         tuple(range(0, 360, 20)),
     ),
     "simulated figures that are measured are no degradation": Case(
-        "PrecisionPoolFarBelowBest",
+        FAR,
         medians("100x59 88x240") | {f'precision_pool_data_nodes{{{POOL},data="simulated"}}': "24x59 0x240"},
         tuple(range(0, 300, 10)),
     ),
@@ -466,9 +477,12 @@ REVIEWED = {
         {nodes("failed"): "1x300", nodes("succeeded"): "0x300", FAILED: "1x300"},
         (50,),
         (100, 290),
-        NODE | {"reason": "AgentCrashed", "fault": "failed"},
+        CRASHED,
     ),
 }
+LONG_HOT = Case(
+    "PrecisionThrottledInProfile", hot(24, 0, 3, 8), (50,), (80, 115, 145), HOT_POOL, each_of=("n0", "n1", "n2")
+)
 GONE_AND_BACK = "1x60 _x3 1x120"
 TURNED_OFF_TOO_SOON = {
     "four slow nodes, and then a fifth": Case(
@@ -483,9 +497,7 @@ TURNED_OFF_TOO_SOON = {
     "a throttled node that was slow before": Case(
         "PrecisionThrottledInProfile", {SLOW: "1x100", THROTTLED: "_x60 0.2x60", **SLOW_RATE}, (5,), (72, 90), NODE
     ),
-    "three throttled nodes, and then eight": Case(
-        "PrecisionThrottledInProfile", hot(24, 0, 3, 8), (50,), (80, 115, 145), HOT_POOL, each_of=("n0", "n1", "n2")
-    ),
+    "three throttled nodes, and then eight": LONG_HOT,
     "five nodes that are throttled most of each hour": Case(
         "PrecisionManyNodes",
         many(5, lambda node: {f"{HOT[0]}{{{node},{HOT[1]}}}": "0.4x49 _x20 " * 5})
@@ -555,18 +567,14 @@ AS_PROMETHEUS_SEES_IT = {
         NODE,
     ),
     "a gap of three minutes resolves no failed node": Case(
-        "PrecisionNodeFailed",
-        {FAILED: GONE_AND_BACK},
-        (30,),
-        (*range(60, 80), 150),
-        NODE | {"reason": "AgentCrashed", "fault": "failed"},
+        "PrecisionNodeFailed", {FAILED: GONE_AND_BACK}, (30,), (*range(60, 80), 150), CRASHED
     ),
     "a node whose reasons alternate": Case(
         "PrecisionNodeFailed",
         {FAILED: "1x19 _x20 " * 6, FAILED.replace("AgentCrashed", "AgentHung"): "_x20 1x19 " * 6},
         (50,),
         (70, 90, 110, 150, 200),
-        NODE | {"reason": "AgentCrashed", "fault": "failed"},
+        CRASHED,
     ),
     "a failing share around a tenth": Case(
         "PrecisionProfileFailing",
@@ -601,11 +609,7 @@ AS_PROMETHEUS_SEES_IT = {
         "PrecisionPoolThrottled", hot(24, 0, 4, 4, 4, gone=slice(11), left=2), (50, 155, 170, 230)
     ),
     "cooling that fails where most nodes are gone": Case(
-        "PrecisionPoolThrottled",
-        hot(24, 0, 0, 8, 8, gone=slice(11, 24), left=1),
-        (50, 110),
-        (155, 230),
-        HOT_POOL,
+        "PrecisionPoolThrottled", hot(24, 0, 0, 8, 8, gone=slice(11, 24), left=1), (50, 110), (155, 230), HOT_POOL
     ),
     "cooling that fails on four of six": Case("PrecisionPoolThrottled", hot(6, 0, 4, 0), (50, 150), (100,), HOT_POOL),
     "a wanted power cap hides no silent fallback": Case(
@@ -625,14 +629,10 @@ AS_PROMETHEUS_SEES_IT = {
     "a stuck campaign has that alert alone, however old its results are": Case(
         "PrecisionCampaignStuck", {**STUCK, LAST: f"{-3 * DAY}x400", INTERVAL: f"{DAY}x400"}, (), (250, 390), OF_PROFILE
     ),
-    "a profile that can't go on has that alert alone": Case(
-        "PrecisionProfileBlocked",
+    "a profile that can't go on has that alert alone": blocked(
         {nodes("queued"): "24x420", waiting("DeniedByPolicy"): "24x420"}
         | {LAST: f"{-3 * DAY}x420", INTERVAL: f"{DAY}x420", nodes("running"): "0x420"},
-        (100,),
-        (1460, 1900),
-        OF_PROFILE | {"reason": "DeniedByPolicy"},
-        step=5,
+        reason="DeniedByPolicy",
     ),
     "a campaign that is stuck beside a node that comes and goes": Case(
         "PrecisionCampaignStuck",
@@ -657,23 +657,68 @@ AS_PROMETHEUS_SEES_IT = {
         },
         (900, 1400),
         tuple(range(1500, 1600, 5)),
-        OF_PROFILE | {"reason": "DeniedByPolicy"},
+        REFUSED,
         step=5,
     ),
-    "a queue that never gets to a profile, of which one agent starts now and then": Case(
-        "PrecisionProfileBlocked",
+    "a queue that never gets to a profile, of which one agent starts now and then": blocked(
         {nodes("waiting"): "14x18 13x1 " * 20, nodes("running"): "0x18 1x1 " * 20, INTERVAL: f"{DAY}x420"}
         | {nodes("queued"): "10x420", waiting("WaitsInQueue"): "10x420", waiting("NodeBusy"): "14x420"},
-        (100, 1400),
-        (1460, 1900),
-        OF_PROFILE | {"reason": "NodeBusy"},
+        reason="NodeBusy",
+    ),
+    "a profile that is held and never had a result": blocked(QUEUED, reason="WaitsInQueue"),
+    "a profile that is held for a day and has results": blocked(QUEUED | {LAST: "0x420"}, reason="WaitsInQueue"),
+    "a profile that an administrator stops": Case(
+        "PrecisionProfileBlocked",
+        {nodes("waiting"): "24x420", waiting("StoppedByAdmin"): "24x420", LAST: "0x420"},
+        (100, 1900),
         step=5,
     ),
-    "a profile that is held and never had a result": Case(
-        "PrecisionProfileBlocked", QUEUED, (100, 1400), (1460, 1900), OF_PROFILE | {"reason": "WaitsInQueue"}, step=5
+    "one idle node that is measured each night, of many that are busy": blocked(
+        {nodes("waiting"): "23x420", nodes("running"): "0x140 1x3 0x280", waiting("NodeBusy"): "23x420", LAST: "0x420"},
+        reason="NodeBusy",
     ),
-    "a profile that is held and has results": Case(
-        "PrecisionProfileBlocked", {**QUEUED, LAST: "0x420"}, (100, 1900), step=5
+    "a profile of which all nodes are skipped": blocked({nodes("skipped"): "24x420", nodes("succeeded"): "0x420"}),
+    "three nodes long hot, and a new driver while the fleet trains": replace(
+        LONG_HOT, series=hours(pool(0, 24), *[pool(3, 24, waits_for="DriverChange")] * 3)
+    ),
+    "a driver that is slower, where some nodes are a little throttled": Case(
+        FAR, hours(pool(7, 24, 1), *[pool(7, 24, 0.85, 0.85)] * 2), (5,), (110, 170), HOT_POOL, beside=MANY_HOT
+    ),
+    "a driver that is slower, where cooling has failed on some": Case(
+        FAR,
+        hours(pool(0, 24), pool(7, 24, 0.7), *[pool(7, 24, 0.7, 0.8)] * 2),
+        (50,),
+        (170, 230),
+        HOT_POOL,
+        beside=HOT_ONES,
+    ),
+    "a pool that gets slower while one node becomes simulated": Case(
+        FAR,
+        medians("100x59 80x240") | {DATA: "24x300", DATA.replace("measured", "simulated"): "0x59 1x240"},
+        (50, 80),
+        (100, 250),
+        IN_POOL,
+    ),
+    "a pool that fails for another reason than the one that failed before": Case(
+        "PrecisionNodeQuarantined",
+        many(5, lambda node: {f'precision_node_failed{{{node},reason="AgentCrashed"}}': "1x300"})
+        | {nodes("failed"): "5x300", nodes("succeeded"): "20x300"}
+        | {s.replace("gb200", "h100"): "_x120 1x180" for s in (ELSEWHERE, ELSEWHERE.replace("failed", "quarantined"))},
+        (20,),
+        (140, 290),
+        NODE | {"pool": "h100", "reason": "GPUError"},
+        beside={"alertname": "PrecisionProfileFailing", **OF_PROFILE},
+    ),
+    "an exporter that is lost for a week": Case(
+        "PrecisionExporterDown", {BUILD: "1x96 _x400"}, (2700,), (3000, 12000), EXPORTER, alive=LEADS, step=30
+    ),
+    "four simulated fallbacks of sixty nodes, in one rack, and a measured one": Case(
+        "PrecisionSilentFallback",
+        {series: values for series, values in FALLEN.items() if "info{" not in series or '"n1"' not in series},
+        (5,),
+        (130, 290),
+        NODE,
+        beside=IN_POOL | {"alertname": "PrecisionManyNodes"},
     ),
     "a watch that is stuck where another kind is forbidden now and then": Case(
         "PrecisionWatchStuck",
@@ -691,10 +736,10 @@ AS_PROMETHEUS_SEES_IT = {
         },
         (30, 65),
         (75, 150),
-        INSTALLED | {"program": "exporter"},
+        EXPORTER,
     ),
     "a pool scraped by two jobs": Case(
-        "PrecisionPoolFarBelowBest",
+        FAR,
         medians("100x59 88x200", count="12x260", of="23x260")
         | {f'precision_pool_nodes{{{POOL},phase="fresh",job="other",replica="b"}}': "23x260"},
         (50, 80),
@@ -704,13 +749,10 @@ AS_PROMETHEUS_SEES_IT = {
     **{
         f"a crash loop of {down} minutes in {period}": Case(
             "PrecisionExporterDown",
-            {
-                "precision_operator_leader": "1x900",
-                "precision_exporter_build_info": "1x199 " + f"_x{down} 1x{period - down - 1} " * 5 + "1x90",
-            },
+            {"precision_operator_leader": "1x900", BUILD: "1x199 " + f"_x{down} 1x{period - down - 1} " * 5 + "1x90"},
             (190, 205, 205 + period, 280 + 5 * period),
             (*range(210 + 2 * period, 200 + 5 * period, 7),),
-            INSTALLED | {"program": "exporter"},
+            EXPORTER,
             alive={},
         )
         for down, period in ((5, 26), (14, 60), (14, 74), (8, 60), (7, 56))
@@ -890,7 +932,7 @@ CALM = {
         "PrecisionOperatorDown", {"precision_operator_leader": "1x200 _x12 1x300"}, tuple(range(120, 300, 10))
     ),
     "an exporter that was twice away for ten minutes": Case(
-        "PrecisionExporterDown", {"precision_exporter_build_info": "1x200 _x10 1x40 _x10 1x240"}, (*range(120, 360, 8),)
+        "PrecisionExporterDown", {BUILD: "1x200 _x10 1x40 _x10 1x240"}, (*range(120, 360, 8),)
     ),
     "two replicas, of which one leads": Case(
         "PrecisionNoLeader", {'precision_operator_leader{pod="b"}': "0x300"}, (90,)
@@ -910,10 +952,7 @@ CALM = {
     "a cluster that is there": Case("PrecisionClusterMissing", {"precision:cluster_expected": "1x100"}, (30, 90)),
     "an exporter whose shards are all scraped": Case("PrecisionExporterDown", {}, (30, 90)),
     "an exporter at metrics level pool, which has no shards": Case(
-        "PrecisionExporterDown",
-        {"precision_exporter_build_info": "1x100", "precision_exporter_shards": "0x100", **LEADS},
-        (30, 90),
-        alive={},
+        "PrecisionExporterDown", {BUILD: "1x100", "precision_exporter_shards": "0x100", **LEADS}, (30, 90), alive={}
     ),
     "a body at half of its limit": Case("PrecisionExporterNearLimit", {**LIMIT, bytes_of("/metrics"): "50x100"}, (90,)),
 }

@@ -25,7 +25,7 @@ _ENERGY = f"min by ({rules.POOL}, driver) (precision:pool_driver_energy_ratio) <
 _DOMAIN = "{{ with $labels.nvlink_domain }} in NVLink domain {{ . }}{{ end }}"
 _WORST = f"precision:pool_degradation_ratio:worst[{rules.MOSTLY}]"
 _FAR = f"quantile_over_time(0.75, {_WORST})"
-_HOT = f"unless on({rules.POOL}) (precision:pool_throttled:lasting"
+_HOT = f"unless on({rules.POOL}) (precision:pool_throttled:lasting unless on({rules.POOL}) precision:pool_cool_ratio"
 _BELOW = f"quantile_over_time(0.8, {_WORST}) < {rules.DEGRADED_BELOW} {_HOT} or {rules.FAR_BELOW} > {_FAR})"
 """A little later than the other one, which a pool far below so has alone."""
 _BELOW_BEST: tuple[tuple[str, str, rules.Severity, str], ...] = (
@@ -79,8 +79,8 @@ FLEET_ALERTS: tuple[Alert, ...] = (
         "PrecisionPoolThrottled",
         "precision:pool_throttled:lasting",
         "{{ $value }} nodes of pool {{ $labels.pool }} are throttled and lose more than a tenth" + MADE_UP,
-        f"{POOL_NAME}: more than a quarter of its nodes give less than 90 % of its best of 7 days. So many at once "
-        f"share their cooling or their power feed.{PROVENANCE}",
+        f"{POOL_NAME}: more than a quarter of its nodes give less than 90 % of the others, or of its best of 7 days. "
+        f"So many at once share their cooling or their power feed.{PROVENANCE}",
         owner="facility",
         asks="30m",
         severity="critical",

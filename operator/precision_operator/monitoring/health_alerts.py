@@ -20,9 +20,8 @@ _UNREADABLE = " or ".join(
 _WATCH = f"{CLUSTER}, namespace, kind"
 _REFUSED = f"max by ({_WATCH}) ({newest('precision_operator_forbidden')}) == 1"
 _FORBIDDEN = f"{_REFUSED} or {once('precision_exporter_forbidden')} == 1"
-_HEARD = (
-    f"max by ({_WATCH}) (precision_operator_watch_age_seconds) > {STUCK_SECONDS:.0f} unless on({_WATCH}) {_REFUSED}"
-)
+_AGE = newest("precision_operator_watch_age_seconds")
+_HEARD = f"max by ({_WATCH}) ({_AGE}) > {STUCK_SECONDS:.0f} unless on({_WATCH}) {_REFUSED}"
 _LISTED = f"time() - min by ({INSTALLATION}) ({newest('precision_exporter_last_list_timestamp_seconds')})"
 _STUCK = (
     f'label_replace({_HEARD}, "program", "operator", "", "") or '
@@ -40,7 +39,7 @@ HEALTH_ALERTS: tuple[Alert, ...] = (
     ),
     Alert(
         "PrecisionNoLeader",
-        f"max by ({INSTALLATION}) (precision_operator_leader) == 0",
+        f"{once('precision_operator_leader')} == 0",
         f"No replica of the operator leads{CLUSTER_NAME}",
         f"The operator{INSTALLATION_NAME} runs, but for ten minutes no replica has held the Lease.",
     ),

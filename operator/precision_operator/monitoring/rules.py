@@ -37,7 +37,7 @@ GAP = "10m"
 """How long a figure may be missing (an exporter that restarts, a scrape that fails) without being given up."""
 MOSTLY = "39m"
 """A pool's alert asks for 30 of these minutes, and has no `for`. Odd: figures come every two, none is at the edge."""
-REMEMBERED = "3d"
+REMEMBERED = "14d"
 """How long an installation that has vanished whole is missed: then it counts as taken away."""
 
 _UNITS = {
@@ -122,9 +122,9 @@ POOLS: tuple[Recording, ...] = (
     _mirror("pool_marked_nodes", over=""),
     _mirror("pool_data_nodes"),
     Recording(
-        # 1 for each pool; what most of its figures are that were not measured on this hardware as a label.
+        # 1 for each pool; what most of its figures are as a label, where that is not measured on this hardware.
         "precision:pool_data",
-        f'topk by ({POOL}) (1, precision:pool_data_nodes{{data!="measured"}} > 0) ^ 0 '
+        f'label_replace(topk by ({POOL}) (1, precision:pool_data_nodes > 0), "data", "", "data", "measured") ^ 0 '
         f"or on({POOL}) group by ({POOL}) (precision:pool_nodes)",
     ),
     Recording("precision:pool_tokens_per_second:median", once("precision_pool_training_reference_tokens_per_second")),
@@ -145,11 +145,10 @@ POOLS: tuple[Recording, ...] = (
     _mirror("pool_driver_nodes"),
 )
 
-HELD = (
-    "FleetLimitReached|FleetPowerReached|LimitOfAnotherProfile|MeasuredByAnotherProfile|NotDueYet|StoppedByAdmin|"
-    "Suspended|WaitsInQueue"
-)
-"""Reasons for which a whole profile may wait for hours, or a day before a result: a decision, or another's turn."""
+DECIDED = "NotDueYet|StoppedByAdmin|Suspended"
+"""Reasons for which a profile may wait for ever."""
+HELD = f"FleetLimitReached|FleetPowerReached|LimitOfAnotherProfile|MeasuredByAnotherProfile|WaitsInQueue|{DECIDED}"
+"""Reasons for which a whole profile may wait for hours: a decision, or for a day, another's turn."""
 
 
 def _counted(phases: str, operator: str = "=~") -> str:
@@ -210,13 +209,14 @@ PROFILES: tuple[Recording, ...] = (
         "or time() + 0 * precision:profile_refresh_interval_seconds",
     ),
     Recording(
-        # 1 while most nodes wait, for no decision or turn, and none runs, or a schedule has none; 2: an invalid spec.
-        # Of a profile that never had a result only nodes whose time has not come are left out.
+        # 1 while most nodes wait, by no decision, and none runs, or all are skipped or a schedule has none; 2: an
+        # invalid spec.
         "precision:profile_blocked",
         f"(2 * max by ({PROFILE}) ({newest(matched('precision_profile_phase', phase='Invalid'))}) "
-        f"or ({_ELIGIBLE} == 0 and precision:profile_refresh_interval_seconds) + 1 "
-        f"or (2 * ({_counted('waiting|queued')} - (precision:profile_held_nodes * {_MEASURED} > 0 "
-        f'or sum by ({PROFILE}) (precision:profile_waiting_nodes{{reason="NotDueYet"}}) or 0 * {_ELIGIBLE})) '
+        f"or ({_ELIGIBLE} == 0 and on({PROFILE}) (precision:profile_refresh_interval_seconds or "
+        'precision:profile_nodes{phase="skipped"} > 0)) + 1 '
+        f"or (2 * ({_counted('waiting|queued')} - (sum by ({PROFILE}) "
+        f'(precision:profile_waiting_nodes{{reason=~"{DECIDED}"}}) or 0 * {_ELIGIBLE})) '
         f"> bool {_ELIGIBLE}) "
         f"* ({_counted('running', '=')} * {_MEASURED} == bool 0)) "
         f"unless on({PROFILE}) {newest(matched('precision_profile_phase', phase='Suspended'))}",
@@ -225,9 +225,9 @@ PROFILES: tuple[Recording, ...] = (
     Recording(
         "precision:profile_cannot_go_on",
         f"(precision:profile_reason or on({PROFILE}) {_STATE}) and on({PROFILE}) "
-        f"((min_over_time({_STATE}[24h]) > 0 and last_over_time({_STATE}[1h] offset 24h) "
+        f"((quantile_over_time(0.1, {_STATE}[24h]) > 0 and last_over_time({_STATE}[1h] offset 24h) "
         f"or min_over_time({_STATE}[1h]) == 2 and last_over_time({_STATE}[20m] offset 50m) "
-        f"and precision:profile_refresh_interval_seconds) and {_STATE})",
+        f"and precision:profile_refresh_interval_seconds) and {_STATE} > 0)",
     ),
     Recording(
         "precision:profile_stuck",
@@ -251,11 +251,11 @@ _SLOW = (
 )
 """The relative rate of each slow node. A node that has no verdict now keeps the one before for as long as it has the
 result that was judged: until it is measured again, or when its newest attempt failed."""
-_INFO = (
-    f"topk by ({NODE}) (1, max by ({NODE}, data, nvlink_domain) ({newest('precision_node_info')})) "
-    f"or on({NODE}) group by ({NODE}) ({_RESULT})"
+_THERE = (
+    f"(topk by ({NODE}) (1, max by ({NODE}, data, nvlink_domain) ({newest('precision_node_info')})) "
+    f"or on({NODE}) group by ({NODE}) ({_RESULT})) unless on({NODE}) {newest(_GONE)}"
 )
-"""1 for each node with a result; its provenance and its NVLink domain as labels where the report has them."""
+"""1 for each node that is there and has a result; provenance and NVLink domain as labels where the report has them."""
 _LIMIT = f"max by ({NODE}) ({newest('precision_node_gpu_power_limit_watts')})"
 
 
@@ -291,11 +291,12 @@ NODES: tuple[Recording, ...] = (
         f"{newest('precision:node_failed')} and on({NODE}) {newest('precision_node_failed')} "
         f"or on({NODE}) topk by ({NODE}) (1, max by ({NODE}, reason) ({newest('precision_node_failed')}))",
     ),
+    Recording("precision:node_there", _THERE),
     Recording(
-        # Only of nodes that are there and have a report with a result; a health counter fails a node without one.
+        # A health counter fails a node without a result, too.
         "precision:node_fault",
-        f"label_replace(precision:node_finding * on({NODE}) group_left(data, nvlink_domain) ({_INFO}) "
-        f'unless on({NODE}) {newest(_GONE)}, "data", "", "data", "measured") '
+        f"label_replace(precision:node_finding * on({NODE}) group_left(data, nvlink_domain) precision:node_there, "
+        '"data", "", "data", "measured") '
         f'or on({NODE}, fault) precision:node_finding{{fault="not_accepted"}}',
     ),
 )
@@ -308,6 +309,11 @@ _SETTLED = (
 )
 """1 for what a pool's medians have in common, once half of the nodes there and at least three have it: while a changed
 workload is measured for the first time, the median of the first few nodes says more of them than of the pool."""
+
+_COOL = (
+    f"max by ({NODE}) ({_RELATIVE}) and on({NODE}) precision:node_there "
+    f"unless on({NODE}) {matched('precision:node_finding', fault='throttled')}"
+)
 
 HISTORY: tuple[Recording, ...] = (
     # Bridges no gap: hashes of two specs would stand side by side.
@@ -324,18 +330,26 @@ HISTORY: tuple[Recording, ...] = (
         "/ max_over_time(precision:pool_tokens_per_second:settled[7d])",
     ),
     Recording(
-        # Of the recipe that lost the most, with what the pool's figures are.
-        "precision:pool_degradation_ratio:worst",
-        f"min by ({POOL}, data) (precision:pool_degradation_ratio)",
+        # How far nodes without throttling, three or more, stand above the median.
+        "precision:pool_cool_ratio",
+        f"clamp_min(quantile by ({POOL}) (0.5, {_COOL}), 1) and on({POOL}) count by ({POOL}) ({_COOL}) "
+        f">= {LEAST_NODES}",
     ),
     Recording(
-        # Throttled and slower than the pool's best week, by their peers or by their own rate; 0 up to a quarter.
+        # Of the recipe that lost the most, with what the pool's figures are; what its heat explains is no part.
+        "precision:pool_degradation_ratio:worst",
+        f"min by ({POOL}, data) (precision:pool_degradation_ratio) * on({POOL}) group_left() "
+        f"(precision:pool_cool_ratio or on({POOL}) group by ({POOL}) (precision:pool_degradation_ratio))",
+    ),
+    Recording(
+        # Throttled and slower than the nodes that are not, or than the best week; 0 up to a quarter.
         "precision:pool_throttled",
         f'(count by ({POOL}) (precision:node_fault{{fault="throttled"}} and on({NODE}) (max by ({NODE}) ({_RELATIVE}) '
-        f"* on({POOL}) group_left() min by ({POOL}) (precision:pool_degradation_ratio:worst) or on({NODE}) "
+        f"* on({POOL}) group_left() (precision:pool_cool_ratio ^ -1 or on({POOL}) min by ({POOL}) "
+        f"(precision:pool_degradation_ratio:worst)) or on({NODE}) "
         f"max by ({RECIPE}, node) ({newest('precision_node_training_tokens_per_second')}) * on({RECIPE}) group_left() "
         f"max by ({RECIPE}) (precision:pool_degradation_ratio / {newest('precision:pool_tokens_per_second:settled')})) "
-        f'< {FAR_BELOW}) >= {LEAST_NODES} > on({POOL}) 0.25 * sum by ({POOL}) (precision:pool_nodes{{phase="fresh"}})) '
+        f"< {FAR_BELOW}) >= {LEAST_NODES} > on({POOL}) 0.25 * count by ({POOL}) (precision:node_there)) "
         f"* on({POOL}) group_left(data) precision:pool_data or 0 * precision:pool_data",
     ),
     Recording(
@@ -374,6 +388,12 @@ _TOLD = newest("precision:node_story", "11m")
 
 STORIES: tuple[Recording, ...] = (
     Recording(
+        # Reasons that a failing profile's alert stands for: those from before it fires.
+        "precision:failing_reason",
+        f"({newest('precision:failing_reason')} or count by ({POOL}, reason) (precision:node_failed) unless "
+        f"on({PROFILE}) precision:profile_failing_ratio:lasting) and on({PROFILE}) precision:profile_failing_ratio",
+    ),
+    Recording(
         # What nodes have an alert for: none has two, and none has one where its pool or its profile is the story.
         "precision:node_story",
         'precision:node_fault{fault=~"fallback|diverged|limited|not_accepted"} '
@@ -382,14 +402,15 @@ STORIES: tuple[Recording, ...] = (
         'precision:node_fault{fault=~"fallback|throttled"} '
         f'or (label_replace(precision:node_failed unless on({NODE}) {_QUARANTINED}, "fault", "failed", "", "") '
         f'or label_replace(max by ({NODE}, reason) ({_QUARANTINED}), "fault", "quarantined", "", "")) '
-        f"unless on({PROFILE}) precision:profile_failing_ratio:lasting) "
+        f"unless on({POOL}, reason) (precision:failing_reason and on({PROFILE}) "
+        "precision:profile_failing_ratio:lasting)) "
         f'unless on({NODE}) precision:node_fault{{fault="not_accepted"}}',
     ),
     Recording(_MANY, f'count by ({POOL}, fault, data) (precision:node_story{{fault!="limited"}})'),
     Recording(
         # From five nodes, or four that are a tenth of their pool or in one rack, until three or fewer are left.
         "precision:pool_many_nodes",
-        f"{_MANY} > 3 and ({_MANY} > 4 or {_MANY} > on({POOL}) group_left() 0.1 * "
+        f"{_MANY} > 3 and on({POOL}, fault) ({_MANY} > 4 or {_MANY} > on({POOL}) group_left() 0.1 * "
         f'sum by ({POOL}) (precision:pool_nodes{{pool!=""}}) or on({POOL}, fault) '
         f'count by ({POOL}, fault, nvlink_domain) (precision:node_story{{nvlink_domain!=""}}) > 3 '
         f"or {newest('precision:pool_many_nodes')})",
@@ -398,10 +419,10 @@ STORIES: tuple[Recording, ...] = (
     Recording(
         # Where one alert is to stand for many, theirs begin no more; what a node had goes on until what follows fires.
         "precision:node_told",
-        f"{_TOLD} and on({NODE}) precision:node_story and on({NODE}, fault) ({_TOLD} unless on({POOL}, fault) "
-        '(precision:pool_many_nodes or label_replace(precision:pool_throttled > 0, "fault", "throttled", "", "")) '
-        f"or {newest('precision:node_told')} "
-        f"unless on({POOL}, fault) precision:pool_many_nodes:lasting)",
+        f"{_TOLD} and on({NODE}) precision:node_story and on({NODE}, fault) ({_TOLD} unless on({POOL}, fault, data) "
+        f'precision:pool_many_nodes unless on({POOL}, fault) label_replace(precision:pool_throttled > 0, "fault", '
+        f'"throttled", "", "") or {newest("precision:node_told")} '
+        f"unless on({POOL}, fault, data) precision:pool_many_nodes:lasting)",
     ),
 )
 
