@@ -40,7 +40,7 @@ TAKEN_BACK: tuple[tuple[str, str, Edit, str], ...] = (
     ("4", "PrecisionPoolThrottled", GONE, "PrecisionPoolThrottled"),
     ("5", "PrecisionExporterDown", (r"(?s)^.*$", DOWN[0].format(DOWN[2], DOWN[1])), "in a crash loop"),
     ("6", "precision:node_failed", (r"(?s)^.*$", FAILED), "a gap of three minutes resolves no failed node"),
-    ("6", "precision:node_fault", (AGAIN, r"\1"), "a gap of three minutes resolves no slow node"),
+    ("6", "precision:node_there", (AGAIN, r"\1"), "a gap of three minutes resolves no slow node"),
     (
         "7",
         "precision:node_finding",
