@@ -90,9 +90,7 @@ CONDITIONS: dict[str, tuple[dict[str, Any], bool, bool]] = {
         {
             "spec": {"suspend": False},
             "status": {
-                "conditions": [
-                    {"type": "Suspended", "status": "False", "lastTransitionTime": "2026-11-21T08:59:00Z"},
-                ]
+                "conditions": [{"type": "Suspended", "status": "False", "lastTransitionTime": "2026-11-21T08:59:00Z"}]
             },
         },
         False,

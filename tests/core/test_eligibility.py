@@ -114,13 +114,13 @@ CASES: dict[str, dict[str, dict[str, Any]]] = {
     "UnknownProduct": {
         "PCI device found, no driver yet": node_object(
             {"feature.node.kubernetes.io/pci-0302_10de.present": "true"}, gpus=None
-        ),
+        )
     },
     "NoGPU": {"CoreWeave CPU node": node_object({"gpu.nvidia.com/model": ""}, gpus=None)},
     "Cordoned": {
         "cordoned by its taint": node_object(
             taints=[{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}]
-        ),
+        )
     },
     "NotInService": {
         "being validated by NVSentinel": node_object(
@@ -134,12 +134,12 @@ CASES: dict[str, dict[str, dict[str, Any]]] = {
     "NodeDeleting": {
         "scaled down": node_object(
             taints=[{"key": "ToBeDeletedByClusterAutoscaler", "value": "1", "effect": "NoSchedule"}]
-        ),
+        )
     },
     "UnsupportedProduct": {
         "what stays goes before what passes": node_object(
             {"nvidia.com/gpu.product": "Tesla-T4"}, unschedulable=True, ready="False"
-        ),
+        )
     },
 }
 """Nodes by the reason for where they stand."""

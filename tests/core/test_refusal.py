@@ -73,7 +73,7 @@ ANSWERS: dict[str, dict[str, Answer]] = {
     "WebhookUnavailable": {
         "a webhook that does not answer": Answer(
             'Internal error occurred: failed calling webhook "v.example": context deadline exceeded', 500
-        ),
+        )
     },
     "NamespaceTerminating": {
         "a namespace that is being deleted": Answer("...", 403, "Forbidden", ("NamespaceTerminating",)),
@@ -88,7 +88,7 @@ ANSWERS: dict[str, dict[str, Answer]] = {
     "PermissionMissing": {
         "RBAC": Answer(
             'jobs.batch is forbidden: User "o" cannot create resource "jobs" in API group "batch"', 403, "Forbidden"
-        ),
+        )
     },
     "CreationRefused": {"what nobody has thought of, at the pod": Answer("Error creating: teapot")},
 }

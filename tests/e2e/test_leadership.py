@@ -181,10 +181,7 @@ def test_a_leader_that_is_held_up_for_a_while_keeps_its_lease(pair: Pair) -> Non
 
 
 @pytest.mark.parametrize(
-    ("pair", "exit_code"),
-    [(LOOP.format(45), 3), (WAIT, None)],
-    indirect=["pair"],
-    ids=["for 45 s", "for ever"],
+    ("pair", "exit_code"), [(LOOP.format(45), 3), (WAIT, None)], indirect=["pair"], ids=["for 45 s", "for ever"]
 )
 def test_a_leader_that_is_held_up_for_long_has_lost_its_lease_within_40_s(pair: Pair, exit_code: int | None) -> None:
     old = pair.lease()["holderIdentity"]

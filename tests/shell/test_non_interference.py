@@ -179,9 +179,7 @@ async def test_jobs_that_no_watch_shows_are_asked_for_by_turns_and_each_that_is_
     assert await asked() == [], "of those that it has deleted the leader asks for none"
 
 
-async def test_a_job_that_is_lost_or_made_while_another_is_asked_for_counts_on(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_job_that_is_lost_or_made_while_another_is_asked_for_counts_on(monkeypatch: pytest.MonkeyPatch) -> None:
     loop = OperatorInMemory("n1", "n2")
     loop.apply("ours", rollout={"maxConcurrent": 2})
     await loop.once()

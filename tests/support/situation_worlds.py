@@ -161,10 +161,7 @@ UNCLAIMED = {
 """Agents whose time to get their resource claim is over."""
 UNRESPONSIVE = Situation(
     observed(
-        [profile()],
-        nodes("n1", ready="Unknown"),
-        jobs=(job(),),
-        pods=(pod(job(), deleting_since=NOW - 2 * MINUTE),),
+        [profile()], nodes("n1", ready="Unknown"), jobs=(job(),), pods=(pod(job(), deleting_since=NOW - 2 * MINUTE),)
     ),
     {
         "node": "n1",

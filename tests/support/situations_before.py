@@ -195,8 +195,7 @@ TURNS: dict[str, w.Situation] = {
     ),
     "GPUsMissing": w.Situation(
         w.measured_for(
-            {"hardware": "H100/8/"},
-            w.node_with(allocatable={"nvidia.com/gpu": "7"}, capacity={"nvidia.com/gpu": "8"}),
+            {"hardware": "H100/8/"}, w.node_with(allocatable={"nvidia.com/gpu": "7"}, capacity={"nvidia.com/gpu": "8"})
         ),
         {"gpus": 7, "all": 8, "node": "n1"},
     ),

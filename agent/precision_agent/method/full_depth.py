@@ -218,10 +218,7 @@ class NodeRates:
 
 
 def node_rates(
-    steps: Mapping[str, Sequence[float]],
-    tokens: int,
-    tensor_parallel: int = 1,
-    missing: tuple[RegionName, ...] = (),
+    steps: Mapping[str, Sequence[float]], tokens: int, tensor_parallel: int = 1, missing: tuple[RegionName, ...] = ()
 ) -> NodeRates:
     """The rates from seconds of a full-depth micro batch by GPU (UUID) and ABBA block.
 

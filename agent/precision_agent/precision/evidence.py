@@ -109,11 +109,7 @@ def unfused_attention(profile: Profile) -> bool:
 
 
 def verification_of(
-    recipe: Recipe,
-    request: MeasurementRequest,
-    probe: Probe,
-    profile: Profile | None,
-    inside: Inspection,
+    recipe: Recipe, request: MeasurementRequest, probe: Probe, profile: Profile | None, inside: Inspection
 ) -> Verification:
     """The verdict on the recipe with all its evidence; without a profiled step the probe's, never `verified`."""
     verification = _by_kernels(recipe, request, profile, inside) if profile else probe.verification

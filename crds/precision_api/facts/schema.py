@@ -35,11 +35,7 @@ class Document(BaseModel):
     """Part of a custom resource's spec: camelCase on the wire, frozen, unknown fields refused."""
 
     model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        alias_generator=to_camel,
-        populate_by_name=True,
-        json_schema_extra=_add_rules,
+        frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True, json_schema_extra=_add_rules
     )
     RULES: ClassVar[tuple[Rule, ...]] = ()
 

@@ -196,15 +196,13 @@ class Rollout(Document):
     """How many nodes are measured at once, and what stops it."""
 
     max_concurrent: fields.IntOrPercent = Field(
-        1,
-        description="Most agents at once: a number, or a per cent of the eligible nodes (rounded down, at least 1).",
+        1, description="Most agents at once: a number, or a per cent of the eligible nodes (rounded down, at least 1)."
     )
     canary: Annotated[int, Field(ge=1, le=1000)] | None = Field(
         None, description="So many nodes must succeed before any other starts; if one of them fails, the rollout stops."
     )
     max_failures: fields.IntOrPercent | None = Field(
-        None,
-        description="Stop when more nodes than this (or this per cent of the eligible ones) have failed in a run.",
+        None, description="Stop when more nodes than this (or this per cent of the eligible ones) have failed in a run."
     )
     max_image_pulls: fields.IntOrPercent = Field(
         2,

@@ -20,9 +20,7 @@ WRONG_INPUT = Code(
 NO_RIGHT = Code(3, "NoRight", "A right is missing; the message names verb, resource and namespace.")
 NO_CRDS = Code(4, "NoCRDs", "The cluster has no PrecisionProfiles: the chart is not installed there.")
 NO_ANSWER = Code(
-    5,
-    "NoAnswer",
-    "There is no result yet, the two sides of a comparison can't be compared, or a plan's limits clash.",
+    5, "NoAnswer", "There is no result yet, the two sides of a comparison can't be compared, or a plan's limits clash."
 )
 NO_PROGRAM = Code(6, "NoProgram", "What this command needs is not installed; the message says how to install it.")
 SLOWER = Code(7, "Slower", "compare --fail-if-slower: B is slower than A beyond noise.")

@@ -66,11 +66,7 @@ def wrapped(text: str, hang: int = 0) -> str:
 
 
 def printed(
-    document: Any,
-    form: OutputFormat,
-    people: Callable[[bool], str],
-    rows: Sequence[OutputRow],
-    header: Sequence[str],
+    document: Any, form: OutputFormat, people: Callable[[bool], str], rows: Sequence[OutputRow], header: Sequence[str]
 ) -> str:
     """`document` for programs, `rows` as CSV under `header`, else `people(wide)`."""
     for_programs: Mapping[OutputFormat, Callable[[], str]] = {

@@ -89,11 +89,7 @@ class Cluster:
         await self._rest.close()
 
     async def list_all(
-        self,
-        path: str,
-        label_selector: str | None = None,
-        field_selector: str | None = None,
-        limit: int = PAGE_ITEMS,
+        self, path: str, label_selector: str | None = None, field_selector: str | None = None, limit: int = PAGE_ITEMS
     ) -> tuple[list[Json], str]:
         """All items of a collection, page by page, and the resourceVersion that they were read at.
 

@@ -31,8 +31,7 @@ _SOURCES = "--hf-config, --model, --preset, --shape and -f"
 def shapes(
     hf_config: Annotated[str | None, typer.Option(help="A Hugging Face config.json; - reads stdin.")] = None,
     model: Annotated[
-        str | None,
-        typer.Option(help="Dimensions: hiddenSize=4096,intermediateSize=16384,numAttentionHeads=32,..."),
+        str | None, typer.Option(help="Dimensions: hiddenSize=4096,intermediateSize=16384,numAttentionHeads=32,...")
     ] = None,
     preset: Annotated[str | None, typer.Option(help="A model that is known by name, for example codonfm-5b.")] = None,
     shape: Annotated[list[str] | None, typer.Option(help="A forward GEMM as MxKxN; may be repeated.")] = None,

@@ -179,10 +179,7 @@ def node_facts(
 
 
 def facts_of_all(
-    nodes: Mapping[str, Mapping[str, Any]],
-    pool_label: str,
-    slices: Slices,
-    domain_labels: tuple[str, ...] = (),
+    nodes: Mapping[str, Mapping[str, Any]], pool_label: str, slices: Slices, domain_labels: tuple[str, ...] = ()
 ) -> dict[str, NodeFacts]:
     """The facts of all `nodes` (by UID), worked out once for the same objects. Each slice is looked at once in all."""
     of_node: dict[object, list[SliceView]] = grouped((item.node, item) for item in slices or ())

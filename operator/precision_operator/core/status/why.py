@@ -226,11 +226,7 @@ def _agents(decided: Plan, observed: Observed, namespace: str) -> tuple[Agent, .
     keys = {profile.uid: profile.key for profile in observed.profiles}
     running = [
         Agent(
-            job.profile_uid,
-            job.namespace,
-            job.node_uid,
-            keys.get(job.profile_uid, "a deleted profile"),
-            job.node_name,
+            job.profile_uid, job.namespace, job.node_uid, keys.get(job.profile_uid, "a deleted profile"), job.node_name
         )
         for job in observed.jobs
         if job.live and (job.namespace == namespace or job.uid in held)

@@ -93,10 +93,7 @@ PLAN_FAMILIES: tuple[Family[PlanShown], ...] = (
         _total(lambda totals: totals.days, 86_400.0),
     ),
     Family(
-        "precision_plan_cost_dollars",
-        "Cost of all jobs; absent without prices.",
-        PLAN,
-        _total(lambda t: t.dollars),
+        "precision_plan_cost_dollars", "Cost of all jobs; absent without prices.", PLAN, _total(lambda t: t.dollars)
     ),
     Family(
         "precision_plan_energy_joules",

@@ -110,11 +110,7 @@ def _facts(raw: Raw) -> bytes:
 
 
 def fleet_of(
-    reports: Iterable[bytes],
-    campaigns: Iterable[ProfileFacts],
-    rack_of: Mapping[str, str],
-    now: datetime,
-    source: str,
+    reports: Iterable[bytes], campaigns: Iterable[ProfileFacts], rack_of: Mapping[str, str], now: datetime, source: str
 ) -> Fleet:
     """The fleet of these reports. Those of nodes that `rack_of` does not know are left out, as are damaged ones.
 

@@ -53,8 +53,7 @@ CALLS: Mapping[Recipe, RecipeCall | None] = {
     "fp8_delayed": RecipeCall("Float8Quantizer", delayed=True),
     "fp8_current": RecipeCall("Float8CurrentScalingQuantizer"),
     "fp8_block": RecipeCall(
-        "Float8BlockQuantizer",
-        prequantized=(_BOTH | {"block_scaling_dim": 1}, _BOTH | {"block_scaling_dim": 2}),
+        "Float8BlockQuantizer", prequantized=(_BOTH | {"block_scaling_dim": 1}, _BOTH | {"block_scaling_dim": 2})
     ),
     "mxfp8": RecipeCall("MXFP8Quantizer"),
     "nvfp4": _nvfp4(rht=True),
