@@ -144,8 +144,7 @@ def test_totals_are_those_of_the_hub(document: Json, total: int) -> None:
 def test_llama_4_is_read_as_its_text_model_with_chunks() -> None:
     whole = {"model_type": "llama4", "architectures": ["Llama4ForConditionalGeneration"], "text_config": MAVERICK}
     assert model_from_mapping(whole) == model_from_mapping(MAVERICK)
-    window = read("Llama-4-Scout").sliding_window
-    assert window == SlidingWindow(size=8192, windowed_layers=36, chunked=True)
+    assert read("Llama-4-Scout").sliding_window == SlidingWindow(size=8192, windowed_layers=36, chunked=True)
     model = read("Llama-4-Scout").model_copy(update={"sliding_window": None})
     whole, cut = (training_flops_per_token(one, 16_384) for one in (model, read("Llama-4-Scout")))
     assert whole - cut == 12 * 40 * 128 * 36 * (8192 - 4096)
@@ -347,8 +346,7 @@ def test_hybrids_and_chunked_attention_have_no_training_step_on_any_backend() ->
     assert read("Nemotron-H-56B").no_training_step == "hybrid"
     assert read("Llama-4-Scout").no_training_step == "slidingWindow.chunked"
     workload = Workload(name="h", model=read("Nemotron-H-56B"), micro_batch_size=1, sequence_length=128)
-    asked = request(workload=workload)
-    cases = cases_of(asked, resolve(workload))
+    cases = cases_of(request(workload=workload), resolve(workload))
     assert cases.training is None
     assert "scan" in cases.no_training.message
     assert {case.name for case in cases.gemms} >= {"mamba_in", "mamba_out", "mlp_up", "qkv"}

@@ -139,8 +139,7 @@ def test_windows_are_on_the_layers_that_the_class_gives_them_to(document: Json, 
     [({}, 0), ({"decoder_sparse_step": 2}, 24), ({"mlp_only_layers": [0, 1, 99]}, 2), ({"decoder_sparse_step": 7}, 42)],
 )
 def test_layers_without_experts_are_counted_as_dense(more: Json, dense: int) -> None:
-    moe = model_from_mapping(QWEN3_MOE | more).moe
-    assert moe.dense_layers == dense
+    assert model_from_mapping(QWEN3_MOE | more).moe.dense_layers == dense
 
 
 @pytest.mark.parametrize(

@@ -84,8 +84,7 @@ def test_two_parts_of_one_class_have_their_own_power_limit(label: str, name: str
     ],
 )
 def test_a_product_is_asked_for_by_its_class_or_by_its_name(wanted: str, label: str | None, means: bool) -> None:
-    product = products.product_class(label) if label else "H100"
-    assert products.names_product(wanted, label, product) is means
+    assert products.names_product(wanted, label, products.product_class(label) if label else "H100") is means
 
 
 @pytest.mark.parametrize(

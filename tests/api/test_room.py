@@ -38,8 +38,7 @@ def test_a_layer_that_does_not_fit_says_what_would_and_a_baseline_in_fp8_is_held
     wanted, recipes = workload("kimi-k2"), ("fp8_current", "mxfp8")
     needed = layer_bytes(PRESETS["kimi-k2"].model, 4096, Split(), ("fp8_current", "fp8_current", "mxfp8"))
     for memory, fits in ((needed / 0.85 + 1, True), (needed / 0.85 - 1e8, False)):
-        found = layer_room(wanted, recipes, int(memory), "fp8_current")
-        assert found[0] is fits
+        assert layer_room(wanted, recipes, int(memory), "fp8_current")[0] is fits
 
 
 def test_all_recipes_are_held_at_once() -> None:
@@ -67,8 +66,7 @@ def test_fewer_recipes_are_offered_where_they_would_fit() -> None:
     fewer: Any = said.rpartition("(")[2].rstrip(")").split(", ")
     assert fewer == list(RECIPE_NAMES[: len(fewer)])
     for recipes, wide in ((fewer, True), (RECIPE_NAMES[: len(fewer) + 1], False)):
-        again = layer_room(wanted, recipes, memory)
-        assert again[0] is wide
+        assert layer_room(wanted, recipes, memory)[0] is wide
 
 
 def test_shapes_and_hybrids_have_no_layer_to_hold() -> None:

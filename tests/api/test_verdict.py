@@ -27,8 +27,7 @@ SLOW_NODE = measured_node("new", SEED, off=-2 * D_NODE)
 
 
 def verdict(*results: MeasurementResult, against: Reference = REFERENCE, **options: Any) -> Verdict:
-    looks = [look_at(found, against) for found in results]
-    return judge(against.recipes, looks, list(against.recipes), **options)
+    return judge(against.recipes, [look_at(found, against) for found in results], list(against.recipes), **options)
 
 
 @pytest.mark.parametrize(("df", "above", "printed"), [
@@ -107,8 +106,7 @@ def test_a_pool_of_few_fails_no_node_by_its_reference_but_still_a_gpu() -> None:
     assert verdict(SLOW_NODE, SLOW_NODE, against=small).reason == "FewGoldenNodes"
     assert verdict(SLOW_GPU, SLOW_GPU, against=small).outcome == "Fail"
     assert verdict(PLAIN, against=small).outcome == "Pass"
-    two = golden_draft(SEED, nodes=2)
-    assert verdict(SLOW_NODE, SLOW_NODE, against=two).outcome == "Inconclusive"
+    assert verdict(SLOW_NODE, SLOW_NODE, against=golden_draft(SEED, nodes=2)).outcome == "Inconclusive"
 
 
 def test_seven_of_eight_gpus_are_no_whole_node() -> None:

@@ -293,14 +293,12 @@ def test_a_refusal_comes_back_with_its_reason_and_words_and_fits() -> None:
     with pytest.raises(AgentRefused) as caught:
         read_message(encode_refusal("MIGEnabled", ""))
     assert "MIG mode" in caught.value.message
-    message = encode_refusal("AgentCrashed", "\u00e4\x00\n" * 5000)
-    assert len(message) <= wire.KUBELET_MAX_BYTES
+    assert len(encode_refusal("AgentCrashed", "\u00e4\x00\n" * 5000)) <= wire.KUBELET_MAX_BYTES
 
 
 @pytest.mark.parametrize("field", ["run", "node", "provenance", "product", "finished_at"])
 def test_summary_and_result_of_different_runs_disagree(field: str) -> None:
-    others = {"provenance": "simulated"}
-    summary = read_message(MESSAGE).model_copy(update={field: others.get(field, "other")})
+    summary = read_message(MESSAGE).model_copy(update={field: {"provenance": "simulated"}.get(field, "other")})
     with pytest.raises(WireError, match=field) as caught:
         agree(summary, LONG)
     assert caught.value.code == "ResultForeign"
@@ -361,8 +359,7 @@ def test_a_summary_that_fits_is_left_alone_but_for_rounding_and_the_first_failur
         update={"availability": "unsupported", "availability_reason": "H100 has no mxfp8"}
     )
     summary = read_message(encode(result(recipes=(recipe_result("bf16"), failed))).message)
-    rate = summary.recipes[0].tokens_per_second
-    assert rate.value == 123457.0
+    assert summary.recipes[0].tokens_per_second.value == 123457.0
     assert (summary.recipes[0].failure, summary.recipes[1].failure) == (None, "unsupported: H100 has no mxfp8")
     assert summary.recipes[1].power_invalid == ("not_measured",)
 
@@ -426,8 +423,7 @@ def test_every_figure_and_note_survives_the_way(bounds: list[float], note: str, 
         ),
     )
     published = encode(sent)
-    summary = read_message(published.message)
-    assert read_log("\n".join(published.lines), summary.detail, HASH) == sent
+    assert read_log("\n".join(published.lines), read_message(published.message).detail, HASH) == sent
 
 
 @pytest.mark.parametrize("lacking", [("head",), ("head", "optimizer")])

@@ -263,8 +263,7 @@ def test_a_rehearsal_is_not_put_beside_what_a_gpu_measured(
     assert collect_main([str(made)]) == 1
     assert "--into" in capsys.readouterr().err
     assert not (tmp_path / "benchmarks").exists()
-    page = collect([made], tmp_path / "elsewhere") / "README.md"
-    assert "no figure here is a measurement" in page.read_text()
+    assert "no figure here is a measurement" in (collect([made], tmp_path / "elsewhere") / "README.md").read_text()
 
 
 def test_the_command_keeps_a_failed_step_and_says_so_by_its_exit_code(
@@ -294,8 +293,7 @@ def test_a_command_says_what_to_give_and_options_reach_the_step(
             main(arguments)
         assert "--list" in capsys.readouterr().err
     asked = ["--recipe", "mxfp8", "--turns", "5", "--first-turn", "3"]
-    line = running.worker_command(BY_NAME["nvidia"], 99.9, tmp_path, asked)
-    assert line[1:] == [
+    assert running.worker_command(BY_NAME["nvidia"], 99.9, tmp_path, asked)[1:] == [
         "-m", "benchmarks.first_day.worker", "nvidia", "--work", str(tmp_path), "--seconds", "100", *asked
     ]  # fmt: skip
 
@@ -320,8 +318,7 @@ def test_a_number_is_held_against_its_bounds(value: float | None, verdict: str) 
 
 def test_slower_steps_after_a_profiler_and_cold_shares_are_seen() -> None:
     before = [1.0, 1.002, 0.999, 1.001, 1.0, 1.003, 0.998, 1.001]
-    same = compared(before, [one * 1.001 for one in before])
-    assert verdict("a", same).verdict == "as expected"
+    assert verdict("a", compared(before, [one * 1.001 for one in before])).verdict == "as expected"
     assert verdict("a", compared(before, [one * 1.15 for one in before])).verdict == "differs"
     one_late = [*before[:7], 3.0]
     assert compared(before, one_late)["ratio"] == pytest.approx(1.0, abs=0.003)

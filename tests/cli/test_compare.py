@@ -137,8 +137,7 @@ def test_the_interval_of_one_node_comes_from_what_its_report_remembers(api: Api)
 
 def test_the_newest_run_is_told_by_the_report_even_where_its_history_names_another_driver(api: Api) -> None:
     holds(api, *(node(f"n{i}", 150_000 + i, past=PAST | {"run": "r1", "driver": "label"}) for i in range(2)))
-    found = api.printed("compare", "driver/label", f"driver/{NEW}")
-    assert found["data"] == {"a": "measured", "b": "measured"}
+    assert api.printed("compare", "driver/label", f"driver/{NEW}")["data"] == {"a": "measured", "b": "measured"}
 
 
 def test_no_difference_is_said_nodes_are_compared_and_profiles_must_be_told_apart(api: Api) -> None:

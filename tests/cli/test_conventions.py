@@ -217,8 +217,7 @@ def a_world(api: Api) -> None:
     api.hold(paths.collection("apps/v1", "deployments", "ml"))
     head = f"apiVersion: {API_VERSION}\nkind: CapacityPlan\nmetadata: {{name: p}}\nspec: "
     for name, changes in (("plan", {}), ("late", {"deadlineDays": "0.01"})):
-        spec = {"jobs": [job(**changes)], "whatIfs": []}
-        (api.folder / f"{name}.yaml").write_text(head + json.dumps(spec))
+        (api.folder / f"{name}.yaml").write_text(head + json.dumps({"jobs": [job(**changes)], "whatIfs": []}))
     (api.folder / "fleet.json").write_text(fleet().model_dump_json(by_alias=True))
     (api.folder / "none.yaml").write_text("[]")
 

@@ -402,8 +402,7 @@ def test_a_shape_that_no_gpu_has_memory_for_is_told(tmp_path: Path, shape: str, 
 
 
 def test_a_layer_that_does_not_fit_is_noted_with_its_experts_before_an_agent_starts(tmp_path: Path) -> None:
-    labels = GB200 | {"nvidia.com/gpu.memory": "81559"}
-    path = nodes_file(tmp_path, node_object(labels, name="node-0"))
+    path = nodes_file(tmp_path, node_object(GB200 | {"nvidia.com/gpu.memory": "81559"}, name="node-0"))
     whole, spread = (
         run("-f", profile_file(tmp_path, workload={"preset": "kimi-k2", **more}), "--nodes", path).stderr
         for more in ({}, {"expertParallel": 8})

@@ -152,8 +152,7 @@ def answer(seen: Observed) -> NodeAnswer:
 
 
 def line_of(seen: Observed, form: OutputFormat) -> str:
-    lines = plan_text(KEY, plan(seen), seen, form).splitlines()
-    return next(line for line in lines if line.startswith("n1 "))
+    return next(line for line in plan_text(KEY, plan(seen), seen, form).splitlines() if line.startswith("n1 "))
 
 
 GONE = ("NodeLost", "NodeGone")
@@ -259,8 +258,7 @@ def test_a_profile_that_would_be_refused_ends_with_code_2_and_why_says_the_same(
 
 def test_what_the_operator_is_told_to_give_agents_counts_in_a_dry_run_and_in_why(api: Api) -> None:
     """The queue comes from the chart; the toleration too: without it the node's taint would keep the agent away."""
-    rack = {"key": "rack", "operator": "Exists"}
-    defaults = json.dumps({"queueName": "profiling", "tolerations": [rack]})
+    defaults = json.dumps({"queueName": "profiling", "tolerations": [{"key": "rack", "operator": "Exists"}]})
     operated(api, Refused({}, arguments=(IMAGE, ALLOWED, f"--agent-defaults={defaults}")))
     api.objects |= discovery(GROUP, PLURAL, "v1beta2")
     api.objects[paths.item(paths.collection(f"{GROUP}/v1beta2", PLURAL, "ml"), "profiling")] = {}

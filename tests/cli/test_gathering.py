@@ -149,8 +149,7 @@ async def test_a_profile_whose_config_map_may_not_be_read_is_left_out_with_a_not
 async def test_who_may_list_profiles_everywhere_but_agents_in_one_namespace_only_is_told_so() -> None:
     there = cluster()
     there.fail("LIST", f"{paths.jobs()}?", FORBIDDEN)
-    seen = await look(there)
-    assert "only jobs of namespace ml are known, since you may not list those of others" in seen.notes
+    assert "only jobs of namespace ml are known, since you may not list those of others" in (await look(there)).notes
     assert ("LIST", f"{paths.reports()}?{LABEL_MANAGED_BY}={MANAGED_BY}&") in there.requests
 
 
@@ -189,8 +188,7 @@ async def test_what_runs_in_namespaces_that_the_operator_does_not_watch_is_left_
 
 
 async def test_without_its_deployment_an_image_of_the_operator_is_not_taken_for_another_one() -> None:
-    there = cluster((paths.reports("ml"), measured("a")))
-    seen = await look(there)
+    seen = await look(cluster((paths.reports("ml"), measured("a"))))
     assert [each.reason for each in why(seen.plan, seen.observed, "a")] == ["Measured"]
     assert seen.notes == (f"{UNKNOWN_SETTINGS}, since its Deployment is not to be seen",)
 

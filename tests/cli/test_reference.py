@@ -57,8 +57,7 @@ def test_four_commands_lead_to_a_job_that_names_the_reference_by_its_hash(api: A
     assert job["volumes"][0]["configMap"]["name"] == "gold"
     assert "by --except" in json.loads(text)["left_out"].values()
     assert len(read_reference(text).nodes) == 8
-    shown = api.run("reference", "show", "gold")
-    assert [*yaml.safe_load_all(shown.stdout.partition("\n\n")[2])] == [whole, asked]
+    assert [*yaml.safe_load_all(api.run("reference", "show", "gold").stdout.partition("\n\n")[2])] == [whole, asked]
     assert sha256_of(api.run("reference", "show", "gold", "-o", "json").stdout) == sha256_of(text)
     assert sha256_of(text)[:12] in api.run("reference", "list").stdout
     again = api.run(*create, "--accept-level", "a trial")

@@ -207,15 +207,13 @@ def test_when_a_scheduled_run_begins_is_said_in_80_columns(api: Api, monkeypatch
 def test_status_lists_profiles_with_how_far_they_are(api: Api) -> None:
     done = {"phase": "Complete", "progress": "24/24", "best": "nvfp4 1.60x", "nodes": {"failed": 1, "slow": 2}}
     api.profiles(profile_object("b"), profile_object("a", status=done | {"observedGeneration": 1}))
-    rows = api.printed("status")
-    assert [(row["profile"], row["phase"], row["judged"]) for row in rows] == [
+    assert [(row["profile"], row["phase"], row["judged"]) for row in api.printed("status")] == [
         ("a", "Complete", True),
         ("b", "Running", False),
     ]
     table = api.run("status").stdout.splitlines()
     assert table[1].split()[:5] == ["a", "Complete", "24/24", "1", "2"]
-    everywhere = api.run("status", "-A").stdout.splitlines()
-    assert everywhere[1].split()[:6] == ["ml", "a", "Complete", "24/24", "1", "2"]
+    assert api.run("status", "-A").stdout.splitlines()[1].split()[:6] == ["ml", "a", "Complete", "24/24", "1", "2"]
     assert "Running?" in table[2], "its status is of an older spec"
 
 

@@ -117,8 +117,7 @@ def test_the_archive_holds_what_helps(api: Api, tmp_path: Path) -> None:
     assert found[f"logs/{POD}-operator.log"] == "INFO starting\nfine\nINFO ready\n"
     assert found[f"metrics/{POD}-operator.txt"] == "precision_up 1\n"
     assert whole["operator-pods.json"][0]["spec"]["volumes"] == [API_ACCESS]
-    env = whole["operator-pods.json"][0]["spec"]["containers"][0]["env"]
-    assert env == [
+    assert whole["operator-pods.json"][0]["spec"]["containers"][0]["env"] == [
         {"name": "HUB_TOKEN", "value": REMOVED},
         {"name": "FROM", "valueFrom": {"secretKeyRef": {"name": "hub"}}},
     ]

@@ -237,8 +237,7 @@ async def test_an_answer_without_end_is_an_error_and_text_is_cut(tmp_path: Path)
         assert len(await cluster.get_text("/metrics", 1 << 20)) == 1 << 20
         error = await error_from(cluster.get("/x"))
         assert (error.status, error.reason) == (200, "TooLarge")
-        watching = cluster.watch("/x", "1")
-        assert "an event is larger than" in str(await error_from(anext(watching)))
+        assert "an event is larger than" in str(await error_from(anext(cluster.watch("/x", "1"))))
 
 
 async def endless(request: web.Request) -> web.StreamResponse:

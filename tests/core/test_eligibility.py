@@ -57,8 +57,7 @@ def test_real_resource_slices_name_their_gpus(entry: dict[str, Any]) -> None:
     assert view is not None
     facts = node_facts(node_object({}, gpus=None), slices=[view])
     assert facts.product == (None if entry["expected"]["product_class"] == "other" else "H100")
-    reason = "UnsupportedProduct" if facts.product is None else "Eligible"
-    assert decide(facts, ANY).reason == reason
+    assert decide(facts, ANY).reason == ("UnsupportedProduct" if facts.product is None else "Eligible")
 
 
 CASES: dict[str, dict[str, dict[str, Any]]] = {

@@ -72,8 +72,7 @@ def test_the_young_and_the_idle_come_first_whatever_a_wrong_clock_says() -> None
     decided = plan(observed([first, second], reports=(ahead, lately)))
     assert [item.node_states[0].reason for item in decided.profiles] == ["AgentStarting", "MeasuredByAnotherProfile"]
     busy, idle = profile("busy", created=NOW - MINUTE, rollout=at_once(9)), profile("idle")
-    running = job("n1", "busy")
-    seen = observed([busy, idle], nodes("n1", "n2"), jobs=(running,))
+    seen = observed([busy, idle], nodes("n1", "n2"), jobs=(job("n1", "busy"),))
     second = {item.profile.name: item.node_states[1].reason for item in plan(seen).profiles}
     assert second == {"busy": "MeasuredByAnotherProfile", "idle": "AgentStarting"}
 

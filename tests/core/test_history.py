@@ -40,8 +40,7 @@ def test_a_run_keeps_every_recipes_rate_and_energy_when_a_newer_result_takes_its
 def test_the_newest_run_is_told_in_short_and_a_failed_one_takes_no_place() -> None:
     newest, _ = remembered(status(), past(), 3)
     assert newest == past()
-    failed = past(outcome="failed", reason="AgentCrashed")
-    assert first_of(status(), failed) == ReportPast.model_validate(FIRST)
+    assert first_of(status(), past(outcome="failed", reason="AgentCrashed")) == ReportPast.model_validate(FIRST)
 
 
 def test_what_was_not_measured_or_throttled_stays_known_as_such() -> None:
@@ -70,8 +69,7 @@ def test_what_is_remembered_travels_and_half_an_interval_is_none() -> None:
 
 
 def test_each_run_is_remembered_once_but_one_that_comes_again_after_another() -> None:
-    older = tuple(FIRST | {"run": name} for name in ("r1", "r0", "q9"))
-    before = status(history=older)
+    before = status(history=tuple(FIRST | {"run": name} for name in ("r1", "r0", "q9")))
     assert [one.run for one in remembered(before, past(), 3)] == ["r2", "r1", "r0"]
     assert [one.run for one in remembered(before, past("r1"), 3)] == ["r1", "r0", "q9"]
     assert [one.run for one in remembered(None, past(), 3)] == ["r2"]

@@ -185,8 +185,7 @@ def test_a_power_limit_that_no_gpu_has_makes_the_full_result_unreadable(watts: f
     document = json.loads(result(gpus=(Gpu(uuid="GPU-1", name="x"),) * 2).model_dump_json(by_alias=True))
     for gpu in document["gpus"]:
         gpu["enforced_limit_watts"] = watts
-    text = canonical(document).encode()
-    packed = gzip.compress(text, mtime=0)
+    packed = gzip.compress(canonical(document).encode(), mtime=0)
     log = f"PPR1 1/1 {base64.b64encode(packed).decode()}"
     detail = Detail(lines=1, bytes=len(packed), sha256=hashlib.sha256(packed).hexdigest())
     summary = read_message(GOOD.message).model_copy(update={"detail": detail})
@@ -234,8 +233,7 @@ def test_what_an_agent_hands_in_whose_pod_is_taken_is_no_result(
     cut_off: str, taken: dict[str, Any], reason: str
 ) -> None:
     def read(partial: dict[str, str] | None) -> Summary | NoResult:
-        message = encode(result(partial=partial)).message
-        return summary_of(FINISHED, ended(message, **taken), drained=True)
+        return summary_of(FINISHED, ended(encode(result(partial=partial)).message, **taken), drained=True)
 
     stopped = read({"reason": cut_off, "message": "7 palindromes were complete"})
     assert isinstance(stopped, NoResult)

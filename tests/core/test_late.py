@@ -58,8 +58,7 @@ def test_a_hang_is_silence_of_four_lines(silent: int, reason: str) -> None:
 
 def test_other_ends_stay_and_a_clock_that_jumped_back_gives_no_negative_times() -> None:
     crashed = NoResult(Said("AgentCrashed", words="It crashed."))
-    log = "    1 s  measuring"
-    assert explained(crashed, "n1", RAN, log) is crashed
+    assert explained(crashed, "n1", RAN, "    1 s  measuring") is crashed
     assert told(None) is LATE
     found = explained(LATE, "n1", -timedelta(hours=1), "   90 s  measuring")
     assert "was stopped after 0 s: it made progress until 0 s before" in found.message

@@ -49,8 +49,7 @@ OF_THE_CANDIDATE = {"facts", "taken_by", "attempt", "elsewhere", "cold", "fleet"
 
 def facts(name: str = "n1", rack: str | None = "r1") -> NodeFacts:
     """A node with eight H100 (700 W each by default) in a rack."""
-    labels = EIGHT_H100 if rack is None else EIGHT_H100 | {RACK: rack}
-    return node_facts(node_object(labels, name=name))
+    return node_facts(node_object(EIGHT_H100 if rack is None else EIGHT_H100 | {RACK: rack}, name=name))
 
 
 RACK_OF = {"n1": "r1", "n2": "r1", "n3": "r1", "n4": "r2", "n5": "r2"}
@@ -253,8 +252,7 @@ def test_a_gpu_that_is_not_known_counts_as_the_hungriest_until_its_first_report(
 def test_the_fleets_power_is_what_the_admins_say_else_the_products(
     labels: dict[str, str], pool: dict[str, Any], watts: tuple[int, str] | None
 ) -> None:
-    view = fleet(pools=[pool] if pool else [])
-    assert view.watts(node_facts(node_object(EIGHT_H100 | labels))) == watts
+    assert fleet(pools=[pool] if pool else []).watts(node_facts(node_object(EIGHT_H100 | labels))) == watts
 
 
 @pytest.mark.parametrize("told_watts", [8, 10**6])
@@ -289,8 +287,7 @@ def test_each_power_budget_counts_its_own_agents_within_one_plan() -> None:
     pools = [{"name": POOL, "powerBudgetWatts": watts[0]}, {"name": "NVIDIA-GB200", "powerBudgetWatts": watts[1]}]
     for whole in ({}, {"powerBudgetWatts": sum(watts)}):
         found = plan(observed([profile(rollout=at_once(4) | {"pools": pools} | whole)], fleet)).profiles[0].node_states
-        told = {node_state.facts.name: node_state.reason for node_state in found}
-        assert told == {
+        assert {node_state.facts.name: node_state.reason for node_state in found} == {
             "n1": "AgentStarting",
             "n2": "PowerBudgetReached",
             "n3": "AgentStarting",

@@ -193,8 +193,7 @@ def test_capability_is_of_the_label_first_and_a_pool_without_label_of_its_gpu() 
 
 
 def test_resource_slices_of_the_node_name_the_gpu_where_no_label_does() -> None:
-    raw = node_object({}, gpus=None)
-    facts = node_facts(raw, slices=[resource_slice("NVIDIA GB300", count=4)])
+    facts = node_facts(node_object({}, gpus=None), slices=[resource_slice("NVIDIA GB300", count=4)])
     assert (facts.product, facts.gpus, facts.compute, facts.driver) == ("GB300", 4, (10, 3), "580.159.4")
     assert (facts.way, facts.product_name, facts.pool, facts.memory_mib) == (
         "claim",

@@ -63,8 +63,7 @@ def test_throttled_nodes_shift_no_reference_and_are_judged_all_the_same() -> Non
 def test_a_node_without_a_figure_is_not_judged_and_one_that_fell_back_shifts_no_reference() -> None:
     fell = [node(f"fell{i}", 900, verdict="fallback") for i in range(5)]
     assert slow(*EVEN, *fell) == [f"fell{i}" for i in range(5)]
-    silent = node("silent", 1, tokensPerSecond=None)
-    assert "silent" not in {one.node for one in judged((*EVEN, silent), PERCENT)}
+    assert "silent" not in {one.node for one in judged((*EVEN, node("silent", 1, tokensPerSecond=None)), PERCENT)}
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3])
@@ -75,8 +74,7 @@ def test_with_fewer_than_three_others_nobody_is_judged_and_that_is_said(count: i
 
 def test_of_a_node_with_two_results_the_newest_counts_and_repaired_ones_have_peers() -> None:
     repaired = node("n4", 800, profile="repair")
-    peers = Peers((*EVEN[:3], repaired))
-    [one] = peers.judged((repaired,), PERCENT)
+    [one] = Peers((*EVEN[:3], repaired)).judged((repaired,), PERCENT)
     assert (one.node, round(one.relative, 2), one.slow, one.peers) == ("n4", 0.8, True, ("n1", "n2", "n3"))
     before, after = (like("n4", rate, at) for rate, at in ((800, FINISHED), (1000, "2027-01-01T00:00:00Z")))
     fleet = [like(f"n{i}") for i in range(3)]
@@ -150,6 +148,5 @@ def test_a_node_is_judged_by_its_own_profiles_best_recipe_that_enough_others_hav
 def test_a_group_of_which_nothing_changed_is_kept() -> None:
     before = Peers(EVEN)
     other = node("n9", 1, driver="590.1")
-    after = Peers((*EVEN, other), before)
-    assert after.groups[EVEN[0].peers] is before.groups[EVEN[0].peers]
+    assert Peers((*EVEN, other), before).groups[EVEN[0].peers] is before.groups[EVEN[0].peers]
     assert Peers(EVEN[:3], before).groups[EVEN[0].peers] is not before.groups[EVEN[0].peers]

@@ -119,8 +119,7 @@ def test_the_log_is_read_first_of_an_agent_that_ran_and_whose_kubelet_answers() 
 
 
 def reads_log(world: Observed) -> bool:
-    found = closed(world)
-    return found.pod is not None
+    return closed(world).pod is not None
 
 
 @pytest.mark.parametrize("wrong", [timedelta(hours=2), -timedelta(hours=2), -timedelta(days=20_000), 45 * MINUTE])
@@ -129,8 +128,7 @@ def test_a_node_whose_clock_is_wrong_costs_no_run(wrong: timedelta) -> None:
     told = {"scheduled_at": NOW, "started_at": NOW + wrong}
     assert closed(seen(timedelta(0), **told)) is None
     assert closed(seen((1800 + 1860) * SECOND - SECOND, **told)) is None
-    found = closed(seen((1800 + 1860) * SECOND, **told))
-    assert found.reason == "DeadlineExceeded"
+    assert closed(seen((1800 + 1860) * SECOND, **told)).reason == "DeadlineExceeded"
 
 
 def test_a_node_away_for_a_while_costs_no_run_and_unreadable_or_unended_ones_give_places_back() -> None:

@@ -53,8 +53,7 @@ def test_an_idle_node_starts_an_agent_with_its_report_and_the_next_number() -> N
     action = only(observed([NIGHTLY], reports=(report(),)))
     assert isinstance(action, Start)
     assert action.report is None
-    before = report(status=tried("disrupted", run=RUN, number=3))
-    action = only(observed([NIGHTLY], reports=(before,)))
+    action = only(observed([NIGHTLY], reports=(report(status=tried("disrupted", run=RUN, number=3)),)))
     assert isinstance(action, Start)
     assert action.job["metadata"]["labels"]["precisionprofiler.io/attempt"] == "4"
 
@@ -108,8 +107,7 @@ def test_what_may_still_run_counts_in_the_limit(left: dict[str, Any]) -> None:
 
 def test_two_profiles_share_the_nodes_one_each_and_then_the_second_has_its_turn() -> None:
     old = profile("z", created=NOW - MINUTE, rollout=at_once(4))
-    new = profile("a", rollout=at_once(4))
-    decided = plan(observed([new, old], nodes("n1", "n2", "n3")))
+    decided = plan(observed([profile("a", rollout=at_once(4)), old], nodes("n1", "n2", "n3")))
     assert reasons(decided, "z") == {"n1": "AgentStarting", "n2": "MeasuredByAnotherProfile", "n3": "AgentStarting"}
     assert reasons(decided, "a") == {
         "n1": "MeasuredByAnotherProfile",
@@ -117,8 +115,7 @@ def test_two_profiles_share_the_nodes_one_each_and_then_the_second_has_its_turn(
         "n3": "MeasuredByAnotherProfile",
     }
     first, second = profile("a", created=NOW - MINUTE), profile("b")
-    done = report(owner="a", status=tried(run=run_of(first)))
-    decided = plan(observed([first, second], reports=(done,)))
+    decided = plan(observed([first, second], reports=(report(owner="a", status=tried(run=run_of(first))),)))
     assert (reasons(decided, "a"), reasons(decided, "b")) == ({"n1": "Measured"}, {"n1": "AgentStarting"})
 
 
@@ -175,8 +172,7 @@ def test_a_job_is_collected_as_of_its_reports_node_and_with_its_own_pod() -> Non
 
 
 def test_a_job_whose_end_is_in_the_report_is_deleted_once() -> None:
-    done = report(status=tried(run=RUN))
-    decided = plan(observed([NIGHTLY], jobs=(FINISHED,), reports=(done,)))
+    decided = plan(observed([NIGHTLY], jobs=(FINISHED,), reports=(report(status=tried(run=RUN)),)))
     assert told(decided) == [("Drop", "ResultWritten")]
     assert reasons(decided) == {"n1": "Measured"}
     assert plan(observed([NIGHTLY], jobs=(replace(FINISHED, deleting=True),))).actions == ()
@@ -195,8 +191,7 @@ def test_an_incomplete_result_or_a_mark_says_why_and_of_which_node() -> None:
 
 def test_jobs_of_a_deleted_profile_are_deleted_and_its_reports_left_to_the_garbage_collector() -> None:
     left = job(owner="gone", run=RUN)
-    decided = plan(observed([], jobs=(left,), reports=(report(owner="gone"),)))
-    assert decided.actions == (
+    assert plan(observed([], jobs=(left,), reports=(report(owner="gone"),))).actions == (
         Drop("Job", "ml", left.name, left.uid, Said("ProfileDeleted", words="its profile is gone")),
     )
 
@@ -241,13 +236,11 @@ SLOW = job(run=RUN, created=NOW - 5 * MINUTE)
 @pytest.mark.parametrize("changed", [{"created": NOW - 4 * MINUTE}, {}], ids=["younger", "running"])
 def test_an_agent_that_runs_or_is_young_is_not_closed(changed: dict[str, Any]) -> None:
     of = replace(SLOW, **changed)
-    pods = () if changed else (pod(of),)
-    assert plan(observed([NIGHTLY], jobs=(of,), pods=pods)).actions == ()
+    assert plan(observed([NIGHTLY], jobs=(of,), pods=() if changed else (pod(of),))).actions == ()
 
 
 def test_a_profile_that_is_refused_or_unreadable_starts_nothing_and_stops_nothing_else() -> None:
-    fleet = nodes("n1") | nodes("n2", unschedulable=True)
-    decided = plan(observed([NIGHTLY], fleet, priority_class_exists=False))
+    decided = plan(observed([NIGHTLY], nodes("n1") | nodes("n2", unschedulable=True), priority_class_exists=False))
     assert decided.actions == ()
     assert getattr(decided.profiles[0].asked, "reason", None) == "PriorityClassMissing"
     assert reasons(decided) == {"n1": "ProfileNotAccepted", "n2": "Cordoned"}
@@ -292,5 +285,4 @@ def test_a_run_that_time_alone_begins_wakes_the_operator_though_nothing_else_hap
     at = decided.look_again_at
     assert (at is not None) == wakes
     if at is not None:
-        later = plan(replace(seen, now=at))
-        assert [state.current.due for state in later.profiles[0].node_states] != [None]
+        assert [state.current.due for state in plan(replace(seen, now=at)).profiles[0].node_states] != [None]

@@ -178,8 +178,7 @@ def test_a_profile_that_only_another_spec_helps_has_failed_and_one_that_waits_fo
 
 
 def test_complete_names_the_most_frequent_reason_and_how_many_nodes_match_not() -> None:
-    status = rolled("Measured", "Cordoned", "Busy", "Busy")
-    complete = next(c for c in status.conditions if c.type == "Complete")
+    complete = next(c for c in rolled("Measured", "Cordoned", "Busy", "Busy").conditions if c.type == "Complete")
     assert complete.message.startswith("1 of 4 eligible nodes are measured, 3 wait; most often: Busy (2, e.g. n2).")
     complete = next(c for c in rolled(nodes=24).conditions if c.type == "Complete")
     assert complete.message.startswith("None of the cluster's 24 nodes matches spec.target.")
@@ -192,14 +191,12 @@ def after(before: ProfileStatus, *reasons: str, minutes: int = 1, **changes: Any
 
 
 def test_a_new_run_is_not_complete_and_a_waiting_node_that_frees_up_leaves_complete_true() -> None:
-    waiting = rolled("Measured", "Busy")
-    running = after(waiting, "Measured", "AgentRunning")
+    running = after(rolled("Measured", "Busy"), "Measured", "AgentRunning")
     told = conditions(running)
     assert told["Complete"] == ("True", "SomeWaiting")
     assert (told["Progressing"], running.phase) == (("True", "Measuring"), "Running")
     assert conditions(after(running, "Measured", "Measured"))["Complete"] == ("True", "AllMeasured")
-    done = rolled("Measured", "Measured")
-    again = after(done, "AgentRunning", "MaxConcurrentReached", recipes=["mxfp8"])
+    again = after(rolled("Measured", "Measured"), "AgentRunning", "MaxConcurrentReached", recipes=["mxfp8"])
     assert conditions(again)["Complete"] == ("False", "Measuring")
     assert conditions(after(rolled(), "AgentRunning"))["Complete"] == ("False", "Measuring")
 
@@ -209,8 +206,7 @@ def test_the_same_again_is_the_same_status_and_a_condition_keeps_its_time_and_ge
     later = after(first, *STATES, minutes=90)
     assert later.model_copy(update={"eta": first.eta, "eta_time": first.eta_time}) == first
     first = rolled("AgentRunning")
-    second = after(first, "Measured")
-    times = {c.type: c.last_transition_time for c in second.conditions}
+    times = {c.type: c.last_transition_time for c in after(first, "Measured").conditions}
     assert times["Accepted"] == "2026-11-21T09:00:00Z"
     assert times["Complete"] == times["Progressing"] == "2026-11-21T09:01:00Z"
     status = rolled("Measured", of=profile(generation=7))
@@ -484,7 +480,6 @@ def test_a_suspended_profile_says_so_and_is_suspended_once_its_agents_are_done()
 def test_a_node_that_is_measured_again_ends_complete_and_one_that_comes_late_does_not(
     cause: str, complete: str
 ) -> None:
-    done = rolled("Measured", "Busy")
-    of = profile(status=status_json(done))
+    of = profile(status=status_json(rolled("Measured", "Busy")))
     found = [measured("n0"), due(node_states("AgentRunning")[0], cause)]
     assert conditions(profile_status(planned(found, of), NOW, 9))["Complete"][0] == complete

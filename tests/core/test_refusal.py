@@ -149,8 +149,7 @@ def test_nodes_denied_alone_hold_neither_place_nor_profile() -> None:
     decided = after(say({"n1": f"{WEBHOOK}n1 is reserved", "n2": f"{WEBHOOK}n2 is reserved"}))
     assert started(decided) == ["n3"]
     assert reasons(decided)["n1"] == "DeniedByPolicy"
-    known = say({f"n{n}": f"{WEBHOOK}n{n} is reserved" for n in range(1, 6)})
-    assert started(after(known)) == ["n6"]
+    assert started(after(say({f"n{n}": f"{WEBHOOK}n{n} is reserved" for n in range(1, 6)}))) == ["n6"]
 
 
 def test_a_denied_node_is_tried_again_after_the_others_and_waits_longer_each_time() -> None:
@@ -170,8 +169,7 @@ def test_what_three_nodes_are_told_alike_holds_the_profile() -> None:
     known = say(dict.fromkeys(some, DENIED))
     assert started(after(known)) == []
     assert set(reasons(after(known)).values()) == {"DeniedByPolicy"}
-    many = profile(rollout=at_once(6))
-    assert started(after(known, many, seconds=31)) == ["n4"], "one try at a time"
+    assert started(after(known, profile(rollout=at_once(6)), seconds=31)) == ["n4"], "one try at a time"
 
 
 @pytest.mark.parametrize("reason", sorted(reason for reason, rule in RULES.items() if rule.whole))
@@ -211,8 +209,7 @@ def test_a_quota_has_room_again_when_an_agent_of_the_profile_ends() -> None:
 
 
 def test_an_agent_that_is_accepted_ends_what_was_said_of_all() -> None:
-    known = say({"n1": GPUS})
-    assert accepted(known, (OWNER.uid, "uid-n2"), "Job", 1) == {}
+    assert accepted(say({"n1": GPUS}), (OWNER.uid, "uid-n2"), "Job", 1) == {}
     room = say({"n1": GPUS}, agents=1)
     assert accepted(room, (OWNER.uid, "uid-n2"), "Job", 1) == room, "it has room for one, which nobody doubted"
     assert accepted(room, (OWNER.uid, "uid-n2"), "Job", 2) == {}
@@ -256,8 +253,7 @@ def test_a_job_whose_pod_is_refused_is_withdrawn_and_counts_as_no_failure() -> N
 
 
 def test_while_a_refused_pod_is_tried_again_nothing_is_said_to_run() -> None:
-    seen = bare()
-    trying = plan(replace(seen, refusals=say({"n2": GPUS}, stage="pod"), now=NOW + timedelta(seconds=11)))
+    trying = plan(replace(bare(), refusals=say({"n2": GPUS}, stage="pod"), now=NOW + timedelta(seconds=11)))
     assert reasons(trying)["n1"] == "QuotaExceeded"
     status = profile_status(trying.profiles[0], NOW, 6)
     assert (status.nodes.running, status.phase, status.eta) == (0, "Pending", None)

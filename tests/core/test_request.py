@@ -169,8 +169,7 @@ RECIPES: dict[str, tuple[dict[str, Any], Any, tuple[str, ...]]] = {
 def test_recipes_are_those_that_are_named_or_all_that_the_node_can_run(
     change: dict[str, Any], facts: Any, recipes: tuple[str, ...]
 ) -> None:
-    of = profile(**change)
-    made = measurement_request(asked(of), facts, "r1", 1)
+    made = measurement_request(asked(profile(**change)), facts, "r1", 1)
     assert (made.recipes, made.listed) == (recipes, "recipes" in change)
 
 
@@ -186,11 +185,9 @@ def test_a_gpu_of_no_class_is_asked_for_by_name_and_a_benchmark_that_is_off_not(
 def test_the_largest_profile_fits_into_the_environment_and_more_is_refused() -> None:
     shapes = [{"m": 16_777_216 - 32 * i, "k": 16_777_216, "n": 16_777_216} for i in range(64)]
     of = profile("p" * 253, workload={"name": "w" * 128, "shapes": shapes})
-    facts = replace(GB200, name="n" * 253)
-    assert too_large(measurement_request(asked(of), facts, "r1", 1)) is None
+    assert too_large(measurement_request(asked(of), replace(GB200, name="n" * 253), "r1", 1)) is None
     of = profile()
-    document = measurement_request(asked(of), H100, "r1", 1)
-    found = too_large(document.model_copy(update={"profile": "p" * 40_000}))
+    found = too_large(measurement_request(asked(of), H100, "r1", 1).model_copy(update={"profile": "p" * 40_000}))
     assert (found.reason, "32768 at most" in found.message) == ("InvalidWorkload", True)
 
 

@@ -76,8 +76,7 @@ def test_nodes_that_rest_come_back_apart_and_longer_rests_are_of_failures() -> N
     ids=["not yet", "now", "a clock that is a little slow", "a clock that has jumped back"],
 )
 def test_the_next_attempt_starts_when_the_rest_is_over(ago: timedelta, waits: bool) -> None:
-    attempt = failed(ago=ago)
-    assert retrying.next_try(attempt, RETRY, NOW) == (NOW - ago + MINUTE if waits else None)
+    assert retrying.next_try(failed(ago=ago), RETRY, NOW) == (NOW - ago + MINUTE if waits else None)
 
 
 def test_a_node_that_rests_says_which_retry_or_try_comes_when() -> None:
@@ -185,13 +184,11 @@ def test_a_quarantined_node_is_released_by(node_state: NodeState) -> None:
     ids=["another spec", "another image"],
 )
 def test_a_quarantined_node_is_not_released_by(spec: dict[str, Any]) -> None:
-    held = quarantined(spec="older", agent="older")
-    assert stand_of(held, **spec).reason == "Quarantined"
+    assert stand_of(quarantined(spec="older", agent="older"), **spec).reason == "Quarantined"
 
 
 def test_a_release_gives_the_node_its_retries_and_then_quarantine_again() -> None:
-    released = after("failed", run="released", before=quarantined())
-    assert stand_of(released).reason == "Retrying"
+    assert stand_of(after("failed", run="released", before=quarantined())).reason == "Retrying"
     again = after("failed", "failed", "failed", run="released", before=quarantined())
     assert again.quarantine is not None
     assert again.failed_runs == retrying.QUARANTINE_RUNS + 1
@@ -240,8 +237,7 @@ IN_A_ROW = [
 def test_the_rest_grows_with_disruptions_in_a_row_but_not_with_those_that_others_caused(
     reasons: list[str], times: int
 ) -> None:
-    attempt = ended_by(*reasons).attempt
-    assert attempt.disruptions == times
+    assert ended_by(*reasons).attempt.disruptions == times
 
 
 LOST: list[tuple[list[str], int]] = [

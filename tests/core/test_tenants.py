@@ -452,10 +452,9 @@ def test_many_profiles_of_one_namespace_leave_another_its_share_of_what_all_have
         profile(f"b{i}", namespace="b", created=NOW - timedelta(days=9), rollout={"maxConcurrent": 6})
         for i in range(crowd)
     ]
-    limits = FleetLimits(max_concurrent=places)
     world = replace(
         observed([*many, profile(rollout={"maxConcurrent": 6})], nodes(*NAMES)),
-        settings=replace(SETTINGS, fleet_limits=limits),
+        settings=replace(SETTINGS, fleet_limits=FleetLimits(max_concurrent=places)),
     )
     starts = [a.profile.namespace for a in plan(world).actions if isinstance(a, Start)]
     assert len(starts) == places

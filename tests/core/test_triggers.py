@@ -188,8 +188,7 @@ def test_a_driver_change_that_is_undone_before_a_new_run_takes_the_mark_away() -
     changed = observed([PLAIN], {"uid-n1": node("585.10.01")}, reports=(told,))
     (mark,) = (action for action in plan(changed).actions if isinstance(action, MarkStale))
     marked = replace(told, status=marked_status(mark, NOW))
-    undone = observed([PLAIN], {"uid-n1": node("580.95.05")}, reports=(marked,))
-    (fresh,) = plan(undone).actions
+    (fresh,) = plan(observed([PLAIN], {"uid-n1": node("580.95.05")}, reports=(marked,))).actions
     assert isinstance(fresh, MarkFresh)
     assert "DriverChange" in fresh.message
     again = observed([PLAIN], {"uid-n1": node("580.95.05")}, reports=(replace(told, status=marked_status(fresh, NOW)),))

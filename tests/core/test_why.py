@@ -35,8 +35,7 @@ OF_A_NODE = (
 
 def answer(situation: Situation) -> NodeAnswer:
     """The answer for n1 in ml/nightly."""
-    found = why(plan(situation.seen), situation.seen, "n1")
-    return next(each for each in found if each.profile.name == "nightly")
+    return next(each for each in why(plan(situation.seen), situation.seen, "n1") if each.profile.name == "nightly")
 
 
 def told(situation: Situation) -> tuple[str | None, str | None]:
@@ -196,14 +195,12 @@ def test_a_slow_node_stays_measured_and_its_figure_stands_in_the_text_and_in_the
     ],
 )
 def test_a_slow_node_says_whether_one_gpu_or_all_of_them_are_slow(spread: str | None, said: str) -> None:
-    found = answer(beside_like(800, gpuSpread=spread))
-    assert said in found.standing.message
+    assert said in answer(beside_like(800, gpuSpread=spread)).standing.message
 
 
 def test_the_end_of_a_failed_agents_log_is_told_and_its_reason_once() -> None:
     situation = SITUATIONS["AgentRefused"]
-    told = text("n1", [answer(situation)])
-    assert told.count(sentence("AgentRefused", **situation.facts)) <= 1
+    assert text("n1", [answer(situation)]).count(sentence("AgentRefused", **situation.facts)) <= 1
     status = tried("failed", failures=9, reason="AgentCrashed", message="It crashed.", log="Traceback\n  at 0x1")
     seen = observed([profile()], reports=(report(status=status),))
     (found,) = why(plan(seen), seen, "n1")

@@ -158,8 +158,7 @@ def test_a_namespace_whose_pods_were_ended_for_in_vain_ends_no_more_agents() -> 
 
 def test_of_one_namespace_three_agents_at_a_time_may_turn_out_to_have_been_ended_in_vain() -> None:
     names = [f"n{number}" for number in range(6)]
-    hopeless = tuple(waiting(f"w{number}") for number in range(6))
-    assert len(ended(running(*names, pods=hopeless))) == MOST_IN_VAIN
+    assert len(ended(running(*names, pods=tuple(waiting(f"w{number}") for number in range(6))))) == MOST_IN_VAIN
     trying = [record(waiting(f"t{number}")) for number in range(MOST_IN_VAIN)]
     assert not may_ask(waiting(), trying)
     assert may_ask(waiting(), [*trying[1:], *(record(waiting(f"h{n}"), outcome="Helped") for n in range(9))])

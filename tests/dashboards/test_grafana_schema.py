@@ -29,7 +29,6 @@ def test_the_sdk_reads_what_is_committed_and_writes_the_same(path: Path) -> None
 
 
 def test_a_field_that_the_schema_lacks_does_not_come_back() -> None:
-    path = ROOT / CHART_FOLDER / "precision-fleet.json"
-    document = json.loads(path.read_text(encoding="utf-8"))
+    document = json.loads((ROOT / CHART_FOLDER / "precision-fleet.json").read_text(encoding="utf-8"))
     document["panels"][1]["colour"] = "red"
     assert read_back(document) != document

@@ -33,5 +33,4 @@ def test_a_dashboard_is_drawn_without_an_error(shown: Shown, browser: Browser, d
 
 
 def test_a_query_that_prometheus_refuses_is_a_problem(shown: Shown, browser: Browser) -> None:
-    drawn = draw(browser, shown.url, DASHBOARDS[1], {"var-pue": "("})
-    assert any("400" in problem for problem in drawn.problems)
+    assert any("400" in problem for problem in draw(browser, shown.url, DASHBOARDS[1], {"var-pue": "("}).problems)

@@ -107,8 +107,7 @@ async def test_without_the_right_the_other_metrics_stand_and_the_log_says_so_onc
 def test_a_recipe_that_did_not_run_and_a_result_in_nvidias_method_give_no_times() -> None:
     assert [time.gemm for time in gemm_times(config_map(timed(1e-3)))] == ["qkv"]
     assert gemm_times(config_map(timed(1e-3, verification=Verification(verdict="fallback")))) == ()
-    nvidia = timed(1e-3).model_copy(update={"method": "nvidia"})
-    assert gemm_times(config_map(nvidia)) == ()
+    assert gemm_times(config_map(timed(1e-3).model_copy(update={"method": "nvidia"}))) == ()
 
 
 @pytest.mark.parametrize("held", ["", "!", base64.b64encode(b"no gzip").decode()], ids=["none", "no base64", "no gzip"])

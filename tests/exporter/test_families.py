@@ -244,8 +244,7 @@ def test_what_was_not_measured_or_failed_first_shows_no_figure() -> None:
     ],
 )
 def test_info_says_whether_figures_were_measured(run: dict[str, Any], told: str) -> None:
-    body = body_of([report_object(status=report_status(**run))])
-    assert values(body, "precision_node_info", "data") == {told: 1.0}
+    assert values(body_of([report_object(status=report_status(**run))]), "precision_node_info", "data") == {told: 1.0}
 
 
 def test_info_alone_names_the_nvlink_domain_and_the_slowest_gpu_has_dcgms_label() -> None:
