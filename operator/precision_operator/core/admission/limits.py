@@ -10,6 +10,7 @@ profile matches, unless it is suspended. What binds all namespaces together is t
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from operator import attrgetter
 
 from precision_api.facts.names import LABEL_WATTS_PER_GPU
@@ -127,9 +128,19 @@ def fleet_limit_reached(request: AdmissionRequest) -> Said | None:
     return said("FleetLimitReached", where=cap.name, limit=cap.agents) if cap is not None else None
 
 
-def power_budget_too_small(request: AdmissionRequest) -> Said | None:
-    facts = beyond_watts(request.view, request.facts, request.view.caps(request.facts), "name", alone=True)
-    return Said("PowerBudgetTooSmall", facts) if facts is not None else None
+def power_budget(code: str, request: AdmissionRequest, alone: bool = False) -> Said | None:
+    """`alone`: whether the node alone is above what the profile allows."""
+    facts = beyond_watts(request.view, request.facts, request.view.caps(request.facts), "name", alone=alone)
+    return Said(code, facts) if facts is not None else None
+
+
+def fleet_power(code: str, request: AdmissionRequest, alone: bool = False) -> Said | None:
+    """The same of what the operator allows."""
+    facts = beyond_watts(request.fleet, request.facts, request.fleet_caps, "where", alone=alone)
+    return Said(code, facts) if facts is not None else None
+
+
+power_budget_too_small = partial(power_budget, "PowerBudgetTooSmall", alone=True)
 
 
 def fleet_power_unknown(request: AdmissionRequest) -> Said | None:
@@ -137,21 +148,6 @@ def fleet_power_unknown(request: AdmissionRequest) -> Said | None:
     if request.fleet is None or not in_watts or request.fleet.watts(request.facts) is not None:
         return None
     return said("FleetPowerUnknown", gpu=request.facts.gpu or "an unnamed GPU", label=LABEL_WATTS_PER_GPU)
-
-
-def fleet_power_too_small(request: AdmissionRequest) -> Said | None:
-    facts = beyond_watts(request.fleet, request.facts, request.fleet_caps, "where", alone=True)
-    return Said("FleetPowerTooSmall", facts) if facts is not None else None
-
-
-def power_budget_reached(request: AdmissionRequest) -> Said | None:
-    facts = beyond_watts(request.view, request.facts, request.view.caps(request.facts), "name")
-    return Said("PowerBudgetReached", facts) if facts is not None else None
-
-
-def fleet_power_reached(request: AdmissionRequest) -> Said | None:
-    facts = beyond_watts(request.fleet, request.facts, request.fleet_caps, "where")
-    return Said("FleetPowerReached", facts) if facts is not None else None
 
 
 def limit_of_another_profile(request: AdmissionRequest) -> Said | None:
@@ -287,16 +283,21 @@ NODE_CHECKS: tuple[Limit, ...] = (
     Limit("TopologyKeyMissing", topology_key_missing, when=lambda r: r.view.rollout.per_topology),
     Limit("PowerBudgetTooSmall", power_budget_too_small, when=lambda r: has_physical_limits(r.view.rollout)),
     Limit("FleetPowerUnknown", fleet_power_unknown, when=attrgetter("fleet")),
-    Limit("FleetPowerTooSmall", fleet_power_too_small, when=attrgetter("fleet")),
+    Limit("FleetPowerTooSmall", partial(fleet_power, "FleetPowerTooSmall", alone=True), when=attrgetter("fleet")),
     Limit("MeasuredByAnotherProfile", measured_by_another_profile, blockers.agents_on_node),
     Limit("KeptForPod", kept_for_pod, blockers.waiting_pod, when=lambda r: r.view.observed.waited_for),
     Limit("BackingOff", backing_off),
     Limit("PoolLimitReached", pool_limit_reached, blockers.agents_in_pool, "pools"),
     Limit("TopologyLimitReached", topology_limit_reached, blockers.agents_in_topology, "per_topology"),
-    Limit("PowerBudgetReached", power_budget_reached, blockers.agents_on_nodes, "power_budget_watts"),
+    Limit(
+        "PowerBudgetReached",
+        partial(power_budget, "PowerBudgetReached"),
+        blockers.agents_on_nodes,
+        "power_budget_watts",
+    ),
     Limit("LimitOfAnotherProfile", limit_of_another_profile),
     Limit("FleetLimitReached", fleet_limit_reached, when=attrgetter("fleet")),
-    Limit("FleetPowerReached", fleet_power_reached, when=attrgetter("fleet")),
+    Limit("FleetPowerReached", partial(fleet_power, "FleetPowerReached"), when=attrgetter("fleet")),
     Limit("Ramping", ramping, when=lambda r: r.view.rollout.ramp_seconds),
     Limit("ImagePullLimitReached", image_pull_limit_reached, blockers.own_agents),
     Limit("Busy", busy, blockers.gpu_holder),

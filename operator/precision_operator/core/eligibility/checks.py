@@ -139,10 +139,6 @@ def _mig_enabled(facts: NodeFacts, question: NodeAndTarget) -> Facts | None:
     )
 
 
-def _shared(facts: NodeFacts, question: NodeAndTarget) -> Facts | None:
-    return _where_so(why=facts.sharing or (facts.published.shared if facts.published is not None else None))
-
-
 def _offered_twice(facts: NodeFacts, question: NodeAndTarget) -> Facts | None:
     if not facts.allocatable_gpus or facts.published is None or not facts.published.gpus:
         return None
@@ -196,13 +192,9 @@ def _untolerated_taint(facts: NodeFacts, question: NodeAndTarget) -> Facts | Non
     for passing, taint in _repelling(question):
         rows = ((item.key, item.operator, item.value or "", item.effect or "") for item in question.tolerations)
         if passing is None and not any(taint.tolerated_by(*row) for row in rows):
-            return {"taint": taint, "toleration": _suggestion(taint)}
+            value = f"operator: Equal, value: {taint.value}" if taint.value else "operator: Exists"
+            return {"taint": taint, "toleration": f"{{key: {taint.key}, {value}, effect: {taint.effect}}}"}
     return None
-
-
-def _suggestion(taint: Taint) -> str:
-    value = f"operator: Equal, value: {taint.value}" if taint.value else "operator: Exists"
-    return f"{{key: {taint.key}, {value}, effect: {taint.effect}}}"
 
 
 def _taint_of(question: NodeAndTarget, code: str) -> Taint | None:
@@ -217,10 +209,6 @@ def _deleting(facts: NodeFacts, question: NodeAndTarget) -> Facts | None:
 def _not_ready(facts: NodeFacts, question: NodeAndTarget) -> Facts | None:
     taint = _taint_of(question, "NotReady")
     return _where_so(why=facts.not_ready or (taint and f"taint {taint}"), node=facts.name)
-
-
-def _not_in_service(facts: NodeFacts, question: NodeAndTarget) -> Facts | None:
-    return _where_so(taint=_taint_of(question, "NotInService"), node=facts.name)
 
 
 def _cordoned(facts: NodeFacts, question: NodeAndTarget) -> Facts | None:
@@ -255,7 +243,7 @@ CHECKS: tuple[tuple[str, Callable[[NodeFacts, NodeAndTarget], Facts | None]], ..
     ("MIGReconfiguring", lambda facts, _: _where_so(why=facts.mig_changing)),
     ("MIGEnabled", _mig_enabled),
     ("GPUsSharedRenamed", lambda facts, _: _where_so(resource=facts.renamed)),
-    ("GPUsShared", _shared),
+    ("GPUsShared", lambda facts, _: _where_so(why=facts.sharing or (facts.published and facts.published.shared))),
     ("GPUsOfferedTwice", _offered_twice),
     ("GPUsPassedThrough", _passed_through),
     ("UnsupportedProduct", _unsupported_product),
@@ -266,7 +254,7 @@ CHECKS: tuple[tuple[str, Callable[[NodeFacts, NodeAndTarget], Facts | None]], ..
     # What passes.
     ("NodeDeleting", _deleting),
     ("NotReady", _not_ready),
-    ("NotInService", _not_in_service),
+    ("NotInService", lambda facts, asked: _where_so(taint=_taint_of(asked, "NotInService"), node=facts.name)),
     ("Cordoned", _cordoned),
     ("GPUsNotReady", _gpus_not_ready),
     ("GPUsTainted", _gpus_tainted),

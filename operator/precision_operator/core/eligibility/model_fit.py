@@ -1,6 +1,6 @@
 """Does what is measured fit on the GPUs that a profile names: the job, one layer with all recipes, a GEMM? Pure."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 from precision_api.facts.plain_text import three_digits
 from precision_api.models.memory import WEIGHT_BYTES, too_large, training_memory
@@ -54,17 +54,14 @@ def layer_notes(asked: ResolvedProfile, nodes: Iterable[NodeFacts]) -> tuple[str
     Of a model with experts also where it fits, since experts on each GPU are what a user chooses. None for shapes, for
     profiles without training, and where nothing is known of the GPUs.
     """
-    return tuple(_layer_notes(asked, nodes))
-
-
-def _layer_notes(asked: ResolvedProfile, nodes: Iterable[NodeFacts]) -> Iterator[str]:
     spec, model = asked.profile.spec, asked.resolved.model
     if model is None or not spec.benchmarks.training.enabled:
-        return
-    for product, (node, mib) in _smallest(nodes).items():
-        misfit = layer_room(asked.resolved, recipes_of(spec, node), mib * MIB, spec.benchmarks.baseline)
-        if misfit and (model.moe or not misfit[0]):
-            yield f"{product}: {misfit[1]}"
+        return ()
+    rooms = {
+        product: layer_room(asked.resolved, recipes_of(spec, node), mib * MIB, spec.benchmarks.baseline)
+        for product, (node, mib) in _smallest(nodes).items()
+    }
+    return tuple(f"{product}: {room[1]}" for product, room in rooms.items() if room and (model.moe or not room[0]))
 
 
 def _smallest(nodes: Iterable[NodeFacts]) -> Mapping[str, tuple[NodeFacts, int]]:

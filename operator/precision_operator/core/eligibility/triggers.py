@@ -91,9 +91,8 @@ def current_run(node: RunInputs) -> CurrentRun:
             basis = dict(node.basis)
             if code == "TooOld" and node.result_at is not None:
                 basis["age"] = tick_text(node.result_at)
-            return CurrentRun(
-                _identity(tuple(sorted(basis.items())), node.attempt.run), basis, None, Said(code, changed)
-            )
+            identity = _identity(tuple(sorted(basis.items())), node.attempt.run)
+            return CurrentRun(identity, basis, None, Said(code, changed))
     return CurrentRun(node.attempt.run, node.attempt.basis, node.attempt)
 
 
