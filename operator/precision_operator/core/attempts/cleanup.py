@@ -7,7 +7,6 @@ from datetime import datetime
 from functools import partial
 
 from precision_api.facts.names import DEFAULT_POOL_LABEL
-from precision_api.kinds.report import ReportStatus
 from precision_operator.core.attempts import actions
 from precision_operator.core.attempts.attempt import Attempt
 from precision_operator.core.attempts.faults import Fault
@@ -149,14 +148,9 @@ def _stale(plan: ProfilePlan, written: set[tuple[str, str]]) -> Iterator[actions
         if (plan.profile.uid, report.node_uid) in written:
             continue
         marked = report.not_fresh
-        if run.due is None and marked and _is_of_newest_attempt(report.status):
-            yield actions.MarkFresh(
-                report, Said("Measured", words=f"what made it stale ({', '.join(marked)}) is undone")
-            )
+        newest = report.status.attempt  # where that one failed, the result is an older one's
+        if run.due is None and marked and newest is not None and newest.run == report.status.run.run:
+            undone = f"what made it stale ({', '.join(marked)}) is undone"
+            yield actions.MarkFresh(report, Said("Measured", words=undone))
         elif run.begins is not None and run.due not in ("FirstRun", "VerdictOpen") and not marked:
             yield actions.MarkStale(report, run.begins)
-
-
-def _is_of_newest_attempt(status: ReportStatus) -> bool:
-    """Whether the result is what the newest attempt found; it may be older, where that one failed."""
-    return status.run is not None and status.attempt is not None and status.attempt.run == status.run.run

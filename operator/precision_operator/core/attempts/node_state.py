@@ -243,11 +243,9 @@ def _node_state_once(terms: _Terms, facts: NodeFacts, objects: _Found, observed:
         return before
     node_state = _node_state(terms, facts, objects, observed)
     attempt = newest_attempt(report)
-    return (
-        node_state
-        if attempt is not None and attempt.outcome == "failed"
-        else _NODE_STATES.keep(key, inputs, node_state)
-    )
+    if attempt is not None and attempt.outcome == "failed":
+        return node_state
+    return _NODE_STATES.keep(key, inputs, node_state)
 
 
 def _or_refused(
@@ -312,9 +310,8 @@ def _node_state(terms: _Terms, facts: NodeFacts, objects: _Found, observed: Obse
         ended = _ended(now.attempt, spec, report, observed)
         if ended is not None:
             return NodeState(facts, ended, report, now)
-    decision = _decision_before(terms, facts) or decide(
-        facts, spec.target, spec.agent.tolerations, observed.settings.startup_taints
-    )
+    question = (spec.target, spec.agent.tolerations, observed.settings.startup_taints)
+    decision = _decision_before(terms, facts) or decide(facts, *question)
     if decision.kind != "eligible":
         return NodeState(facts, decision, report, now, decision=decision)
     if isinstance(asked, Said) or now is None:
@@ -350,13 +347,10 @@ def _running(
     if pod is None or (pod.phase == "Pending" and not is_starting(pod)):
         return _unscheduled(job, pod)
     end = end_of(job, pod, facts, spec, settings)
-    facts_of_attempt = {
-        "attempt": job.attempt,
-        "node": facts.name,
-        "until": format_time(end.at) if end is not None else "",
-    }
+    over = format_time(end.at) if end is not None else ""
+    facts_of_attempt = {"attempt": job.attempt, "node": facts.name, "until": over}
     if facts.not_ready is not None:
-        until = f"at {facts_of_attempt['until']}" if end is not None else "when Kubernetes gives its pod up"
+        until = f"at {over}" if end is not None else "when Kubernetes gives its pod up"
         return said("AgentUnreachable", **facts_of_attempt | {"why": facts.not_ready, "until": until})
     if not is_starting(pod):
         return said("AgentRunning", attempt=job.attempt, job=job.name)

@@ -54,12 +54,8 @@ def give_way(observed: Observed, attempts: Sequence[Attempt], ending: Collection
         return
     yields = list(observed.yields)
     # What failed is done again: an agent is still there that was to be ended.
-    yield from (
-        _action(agent, record, observed)
-        for agent in agents
-        for record in yields
-        if record.outcome == "Waiting" and record.job_uid == agent.job.uid
-    )
+    waiting = [record for record in yields if record.outcome == "Waiting"]
+    yield from (_action(agent, it, observed) for agent in agents for it in waiting if it.job_uid == agent.job.uid)
     for pod in sorted(observed.waiting_pods, key=lambda pod: (-pod.priority, pod.since, pod.key)):
         if observed.now - pod.since < PATIENCE or not may_ask(pod, yields):
             continue

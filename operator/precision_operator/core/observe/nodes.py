@@ -251,9 +251,8 @@ def _version(text: str) -> tuple[int | str, ...]:
 
 def _of_gpus(here: PublishedGpus | None, value: Callable[[Gpu], T | None]) -> T | None:
     """The value of the first published GPU that has one."""
-    return (
-        next((reading for gpu in here.gpus if (reading := value(gpu)) is not None), None) if here is not None else None
-    )
+    gpus = here.gpus if here is not None else ()
+    return next((reading for gpu in gpus if (reading := value(gpu)) is not None), None)
 
 
 def _counts(value: object) -> dict[str, int]:

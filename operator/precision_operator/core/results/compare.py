@@ -215,13 +215,22 @@ def _told(
         notes.append(f"not recorded on one side or both, so not compared: {_listed(unknown)}")
     was, now = (_valued(side, difference) for side in points)
     kinds = {p.setting.data for side in points for p in side}
-    simulated = bool(kinds & {"simulated", "replayed"})
     notes += _scopes_apart(a, b, points)
     if "trial" in kinds:
         notes.append("trials on a CPU are among them: these say nothing of a GPU")
     data = tuple(_counted([(p.setting.data or UNKNOWN,) for p in side]) for side in points)
     return Comparison(
-        a.name, b.name, how, difference, was, now, rows, tuple(notes), simulated, (data[0], data[1]), _same(points)
+        a.name,
+        b.name,
+        how,
+        difference,
+        was,
+        now,
+        rows,
+        tuple(notes),
+        bool(kinds & {"simulated", "replayed"}),
+        (data[0], data[1]),
+        _same(points),
     )
 
 

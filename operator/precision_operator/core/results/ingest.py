@@ -80,9 +80,7 @@ def without_detail(finding: Finding, why: str) -> Finding:
     return replace(finding, detail_problem=_without_detail("DetailNotWritten", why))
 
 
-DETAIL_CODES = {name: name for name, reason in REASONS.items() if reason.kind == "partial"} | {
-    "ResultNewer": "DetailNewer"
-}
+DETAIL_CODES = {name: name for name, row in REASONS.items() if row.kind == "partial"} | {"ResultNewer": "DetailNewer"}
 """By the code of a full result that can't be read: the reason why a report has none."""
 
 
@@ -194,24 +192,16 @@ def failed_status(
     kept = tuple(c for c in before.conditions if c.type != names.SUCCEEDED)
     state = "Failed" if problem.outcome == "failed" else "Disrupted"
     changes: dict[str, Any] = {"attempt": attempt, "conditions": (*kept, failed), "state": state}
+    rests = attempt.node_losses >= QUARANTINE_LOSSES
     if spent(attempt, keeping.retry):
-        changes |= _run_failed(before, report, attempt, keeping)
-    if attempt.node_losses >= QUARANTINE_LOSSES:
-        changes |= _quarantined(attempt)
+        past = ReportPast(run=attempt.run, outcome="failed", reason=attempt.reason, finished_at=attempt.finished_at)
+        runs, history = before.failed_runs + 1, remembered(report.status, past, keeping.retention.history)
+        changes |= {"failed_runs": runs, "history": history}
+        rests = rests or runs >= QUARANTINE_RUNS
+    if rests:
+        held = Quarantine(since=attempt.finished_at, reason=attempt.reason or "Failed", message=attempt.message or "")
+        changes |= {"quarantine": held, "state": "Quarantined"}
     return before.model_copy(update=changes)
-
-
-def _run_failed(before: ReportStatus, report: ReportView, attempt: ReportAttempt, keeping: Keeping) -> dict[str, Any]:
-    past = ReportPast(run=attempt.run, outcome="failed", reason=attempt.reason, finished_at=attempt.finished_at)
-    runs = before.failed_runs + 1
-    history = remembered(report.status, past, keeping.retention.history)
-    changes: dict[str, Any] = {"failed_runs": runs, "history": history}
-    return changes | (_quarantined(attempt) if runs >= QUARANTINE_RUNS else {})
-
-
-def _quarantined(attempt: ReportAttempt) -> dict[str, Any]:
-    held = Quarantine(since=attempt.finished_at, reason=attempt.reason or "Failed", message=attempt.message or "")
-    return {"quarantine": held, "state": "Quarantined"}
 
 
 def _attempt(

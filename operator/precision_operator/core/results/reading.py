@@ -324,15 +324,13 @@ def read_rows(results: Iterable[report.RecipeReport], baseline: Recipe) -> dict[
 
 def _row(result: report.RecipeReport, baseline_throttled: bool) -> RecipeRow:
     numbers = [None if text is None else float(text) for text in _numbers_of(result)]
-    teraflops, rate, error, spread, speedup, lower, upper, watts, per_joule, per_joule_net, throttled_share, *others = (
-        numbers
-    )
+    teraflops, rate, error, spread, speedup, lower, upper, watts, per_joule, per_joule_net, share, *others = numbers
     valid = _power_valid(result, watts)
     return RecipeRow(
         recipe=result.recipe,
         verdict=result.verdict,
         availability=result.availability,
-        throttled=throttled_share is not None,
+        throttled=share is not None,
         baseline_throttled=baseline_throttled,
         teraflops_per_gpu=teraflops,
         tokens_per_second=rate,
@@ -349,7 +347,7 @@ def _row(result: report.RecipeReport, baseline_throttled: bool) -> RecipeRow:
         power_scope=result.power_scope or "",
         power_valid=valid,
         power_reasons=result.power_invalid,
-        throttled_share=throttled_share,
+        throttled_share=share,
         throttle_reason=result.throttle_reason,
         diverged_step=result.diverged_step,
         loss_verdict=result.loss_verdict or ("diverged" if result.diverged_step is not None else ""),

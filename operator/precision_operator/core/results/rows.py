@@ -48,9 +48,7 @@ _OWN: Mapping[str, tuple[str, Convert]] = {
 }
 """Fields of the report's row that are made from a field of another name."""
 
-FIELDS: Mapping[str, tuple[str, Convert]] = {
-    field: _OWN.get(field, (field, _text)) for field in RecipeReport.model_fields
-}
+FIELDS: Mapping[str, tuple[str, Convert]] = {name: _OWN.get(name, (name, _text)) for name in RecipeReport.model_fields}
 """By field of the report's row: the field of the agent's summary that it is made from, and how."""
 
 
