@@ -67,9 +67,8 @@ class Cluster:
             "middlewares": (refuse_redirects,),
             "request_class": partial(_Request, cluster=self),
         }
-        self._timeout = aiohttp.ClientTimeout(
-            total=deadline_seconds, sock_connect=min(deadline_seconds, _CONNECT_SECONDS)
-        )
+        connect_seconds = min(deadline_seconds, _CONNECT_SECONDS)
+        self._timeout = aiohttp.ClientTimeout(total=deadline_seconds, sock_connect=connect_seconds)
         self._rest = RESTClientObject(connection.configuration)
 
     @classmethod

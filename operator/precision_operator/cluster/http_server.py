@@ -44,7 +44,8 @@ class _Arrival(asyncio.Protocol):
 
     def _make_room(self, address: str, now: float) -> None:
         """Close the slowest, best of the largest crowd, if this address or all have too many."""
-        others = [one.transport for one in self._server.connections if one.transport and not _is_over(one.transport)]
+        transports = (one.transport for one in self._server.connections)
+        others = [it for it in transports if it and (not it.is_closing() or it.get_write_buffer_size())]
         near = [other for other in others if self._arrivals[other][0] == address]
         crowd = near if len(near) >= MOST_OF_ADDRESS else others if len(others) >= MOST else []
         counts = Counter(self._arrivals[other][0] for other in crowd)
@@ -135,10 +136,6 @@ def _end(transport: asyncio.Transport) -> None:
     """One that was closed with bytes to send, and has sent them, can't be aborted: asyncio would log an error."""
     if transport.get_extra_info("socket").fileno() >= 0:
         transport.abort()
-
-
-def _is_over(transport: asyncio.Transport) -> bool:
-    return transport.is_closing() and not transport.get_write_buffer_size()
 
 
 def _is_ours(record: logging.LogRecord) -> bool:

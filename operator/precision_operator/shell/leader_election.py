@@ -22,6 +22,7 @@ from threading import Thread
 from typing import Any, Protocol
 
 from precision_operator.cluster import ApiError, Cluster, paths
+from precision_operator.shell.observing.local_queues import get_or_none
 
 _log = logging.getLogger(__name__)
 
@@ -270,12 +271,7 @@ class LeaseLock:
 
     async def read(self) -> Lease | None:
         """The Lease, or None."""
-        try:
-            return await self._cluster.get(paths.item(self._collection, self._name))
-        except ApiError as error:
-            if error.status == 404:
-                return None
-            raise
+        return await get_or_none(self._cluster, paths.item(self._collection, self._name))
 
     async def write(self, lease: Lease) -> None:
         """Replace the one that was read, or create it."""

@@ -55,9 +55,7 @@ def ended(plan: Plan) -> Iterator[Ended]:
         newest = reports.get((job.profile_uid, job.node_uid))
         if newest is None and isinstance(action, Close):
             yield Ended("", action.outcome, action.reason, None)
-        elif (
-            newest is not None and newest[1] is not None and (newest[1].run, newest[1].number) == (job.run, job.attempt)
-        ):
+        elif newest and newest[1] and (newest[1].run, newest[1].number) == (job.run, job.attempt):
             yield Ended(newest[0], newest[1].outcome, newest[1].reason or "Measured", _seconds(newest[1]))
 
 
@@ -210,9 +208,7 @@ class Telemetry:
         """Count what a plan held, as it is after its actions: the profiles must be decided anew since."""
         self._strangers.set(strangers)
         self._profiles.set(len(decided.profiles))
-        states: Tally[str] = Tally(
-            node_state.state for profile in decided.profiles for node_state in profile.node_states
-        )
+        states: Tally[str] = Tally(item.state for profile in decided.profiles for item in profile.node_states)
         for state in QUEUE_STATES:
             self._nodes.labels(state).set(states[state])
         for action in decided.actions:

@@ -54,7 +54,9 @@ def profile_status(
     before = status_before(plan)
     measured = readings(plan)
     peers = peers or Peers(measured)
-    slow = tuple(node for node in _standings(plan, measured, peers) if node.slow)
+    spec = plan.profile.spec
+    judged = peers.judged(measured, spec.thresholds.slow_node_percent) if spec is not None else ()
+    slow = tuple(node for node in judged if node.slow)
     counts = _counts(plan, measured, slow)
     pools = _pools(measured, slow)
     run = plan.asked.run if isinstance(plan.asked, ResolvedProfile) else None
@@ -88,9 +90,8 @@ def unplanned_status(plan: ProfilePlan, now: datetime, message: str, reason: str
     """The status as it was, with the reason that it stands still: nothing could be planned for this profile."""
     before = status_before(plan)
     rows = ((names.PROGRESSING, False), (names.DEGRADED, True))
-    changed = [
-        condition(before.conditions, kind, holds, reason, message, now, plan.profile.generation) for kind, holds in rows
-    ]
+    generation = plan.profile.generation
+    changed = [condition(before.conditions, *row, reason, message, now, generation) for row in rows]
     others = [row for row in before.conditions if row.type not in (names.PROGRESSING, names.DEGRADED)]
     order = (names.ACCEPTED, names.PROGRESSING, names.COMPLETE, names.DEGRADED)
     conditions = sorted([*others, *changed], key=lambda row: order.index(row.type) if row.type in order else len(order))
@@ -171,12 +172,6 @@ def _refusals(plan: ProfilePlan) -> tuple[NodeRefusal, ...]:
         )
         for name, refused in named[:REFUSALS_SHOWN]
     )
-
-
-def _standings(plan: ProfilePlan, measured: Sequence[Reading], peers: Peers) -> tuple[Judged, ...]:
-    if plan.profile.spec is None:
-        return ()
-    return peers.judged(measured, plan.profile.spec.thresholds.slow_node_percent)
 
 
 def _alone(plan: ProfilePlan, measured: Sequence[Reading], peers: Peers) -> Iterator[NodeState]:
@@ -287,9 +282,7 @@ def _complete(
             and old.status == "True"
             and old.reason != "NothingEligible"
             and before.run == plan.asked.run
-            and not any(
-                node_state.state in ("queued", "running") and _again(node_state) for node_state in plan.node_states
-            )
+            and not any(state.state in ("queued", "running") and _again(state) for state in plan.node_states)
         ):
             return True, old.reason, old.message
         if plan.profile.spec is not None and plan.profile.spec.suspend:

@@ -50,9 +50,7 @@ def eta(plan: ProfilePlan, counts: NodeCounts, now: datetime) -> datetime | None
     if spec is None or spec.suspend or not (counts.queued + counts.running):
         return None
     seconds = _duration(plan) or FALLBACK_SECONDS[spec.benchmarks.preset]
-    places = [
-        _end(node_state.since or now, seconds, now) for node_state in plan.node_states if node_state.state == "running"
-    ]
+    places = [_end(state.since or now, seconds, now) for state in plan.node_states if state.state == "running"]
     if not places:
         limit = concurrency_limit(spec.rollout.max_concurrent, counts.eligible)
         queued = (state for state in plan.node_states if state.state == "queued")
@@ -77,13 +75,11 @@ def _end(since: datetime, seconds: float, now: datetime) -> datetime:
 
 def _duration(plan: ProfilePlan) -> float | None:
     """Median seconds from Job to result, of this profile's newest attempts; None where there was none."""
-    attempts = [
-        attempt for node_state in plan.node_states if (attempt := newest_attempt(node_state.report)) is not None
-    ]
+    attempts = (newest_attempt(state.report) for state in plan.node_states)
     durations = [
         (parse_time(a.finished_at) - parse_time(a.started_at)).total_seconds()
         for a in attempts
-        if a.started_at and a.outcome == "succeeded"
+        if a is not None and a.started_at and a.outcome == "succeeded"
     ]
     measured = median(durations)
     return max(1.0, measured) if measured is not None else None

@@ -203,9 +203,7 @@ def _standing(plan: ProfilePlan, node_state: NodeState, peers: Mapping[str, Peer
     if reading is None or spec is None:
         return None
     judged = next(iter(peers[plan.profile.namespace].judged((reading,), spec.thresholds.slow_node_percent)), None)
-    if judged is None:
-        return None
-    return compared(judged, plan.profile.namespace, plan.profile.name)
+    return compared(judged, plan.profile.namespace, plan.profile.name) if judged is not None else None
 
 
 def _job(plan: ProfilePlan, observed: Observed, node_uid: str) -> str | None:

@@ -23,6 +23,7 @@ from precision_operator.monitoring.dashboards.panel import (
     Panel,
     PanelRow,
     Variable,
+    bottom,
     flow,
 )
 
@@ -82,12 +83,9 @@ def _panels(rows: tuple[PanelRow, ...]) -> list[models.Panel | models.RowPanel]:
     for row in rows:
         headline = builders.Row(row.title).id(len(made) + 1).grid_pos(models.GridPos(h=1, w=24, x=0, y=top)).build()
         made.append(headline)
-        top += 1
-        below = top
-        for panel, place in flow(row.panels, top):
+        for panel, place in flow(row.panels, top + 1):
             made.append(_panel(panel, place, len(made) + 1))
-            below = max(below, place.y + place.height)
-        top = below
+        top = bottom(row.panels, top + 1)
     return made
 
 

@@ -166,9 +166,8 @@ class Collector:
         return ended or (pod if pod is not None and pod.termination else None)
 
     async def _full_result(self, job: JobView, pod: PodView, summary: Summary) -> ingest.Finding:
-        lines = summary.detail.lines + EXTRA_LOG_LINES
         try:
-            log = await self._log(job, pod, tail_lines=lines)
+            log = await self._log(job, pod, tail_lines=summary.detail.lines + EXTRA_LOG_LINES)
         except ApiError as error:
             return ingest.finding(summary, None, error.message)
         async with self._parsing:

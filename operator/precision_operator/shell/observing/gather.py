@@ -95,11 +95,9 @@ async def list_into(cache: Cache, cluster: Cluster, kind: ObjectKind, namespace:
         cache.put(kind, raw)
         return identity(raw).uid
 
-    selectors = SELECTORS.get(kind), FIELD_SELECTORS.get(kind)
+    wanted = SELECTORS.get(kind), FIELD_SELECTORS.get(kind), PAGE.get(kind, PAGE_ITEMS)
     try:
-        listed, version = await cluster.list_trimmed(
-            _path(kind, namespace), take, *selectors, limit=PAGE.get(kind, PAGE_ITEMS)
-        )
+        listed, version = await cluster.list_trimmed(_path(kind, namespace), take, *wanted)
     except ApiError as error:
         if kind == "slices" and error.status in (403, 404):
             cache.slices_refused()

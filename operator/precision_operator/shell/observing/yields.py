@@ -147,9 +147,8 @@ class Yields:
             for wanted in waiting_pods.classes_of(claim) - classes.keys():
                 device_class = await self._get("deviceclasses", wanted)
                 classes[wanted] = waiting_pods.class_of_gpus(device_class) if device_class is not None else None
-            asked.append(
-                waiting_pods.gpus_of_claim(claim, {name: whole for name, whole in classes.items() if whole is not None})
-            )
+            of_gpus = {wanted: whole for wanted, whole in classes.items() if whole is not None}
+            asked.append(waiting_pods.gpus_of_claim(claim, of_gpus))
         numbers = [number for number in asked if number is not None]
         return None if not numbers else 0 if 0 in numbers else sum(numbers)
 

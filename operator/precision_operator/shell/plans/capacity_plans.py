@@ -81,10 +81,8 @@ class _Plan:
             self.meta, self.generation = _meta(raw), int(raw["metadata"].get("generation") or 1)
             names, status = section(section(raw, "spec"), "fleet").get("namespaces"), section(raw, "status")
             self.namespaces = frozenset(map(str, names if isinstance(names, list) else ()))
-            self.inputs, self.settled = (
-                str(status.get("inputs", "")),
-                status.get("observedGeneration") == self.generation,
-            )
+            self.inputs = str(status.get("inputs", ""))
+            self.settled = status.get("observedGeneration") == self.generation
 
 
 class Planning:
