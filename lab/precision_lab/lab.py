@@ -130,10 +130,6 @@ class Lab:
         """Takes a node away at once, as a cloud does; its pods stay until the cluster collects them."""
         self.kubectl("delete", "node", name, "--wait=false")
 
-    def free_node(self, name: str) -> None:
-        """Ends the training pod of a busy node; returns when its GPUs are free."""
-        self.kubectl("delete", "pod", f"training-{name}", "--namespace=default", "--force", "--grace-period=0")
-
     def annotate_node(self, name: str, **annotations: str | None) -> None:
         """Sets the lab's annotations of a node (`fault="crash"`, `fault_runs="1"`, `scale="0.8"`); None removes one."""
         keys = {key: f"lab.precisionprofiler.io/{key.replace('_', '-')}" for key in annotations}

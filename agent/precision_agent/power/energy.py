@@ -208,7 +208,7 @@ def without_pauses(reading: EnergyReading, paused_seconds: float, rest_watts: fl
 
 def in_order(trace: Trace) -> Trace:
     """The same in order of time."""
-    return replace(trace, power=_by_time(trace.power), counter=_by_time(trace.counter))
+    return replace(trace, power=tuple(sorted(trace.power, key=_at)), counter=tuple(sorted(trace.counter, key=_at)))
 
 
 def near(trace: Trace, window: Window, limits: Limits = LIMITS) -> Trace:
@@ -301,10 +301,6 @@ def _rising(points: Iterable[tuple[float, float]]) -> Curve:
 
 
 _at = attrgetter("at")
-
-
-def _by_time(samples: Iterable[_Timed]) -> tuple[_Timed, ...]:
-    return tuple(sorted(samples, key=_at))
 
 
 def _whole(readings: Iterable[CounterReading]) -> list[CounterReading]:

@@ -172,7 +172,9 @@ def cutlass3(named: Named) -> GemmClass:
     """
     scaled = re.match(r"cutlass3x_.*_block_scaled_([a-z0-9]+)_([a-z0-9]+)(?:_|$)", named.head)
     if scaled:
-        return _block_scaled(*scaled.groups())
+        if {*scaled.groups()} <= {"ue4m3xf4", "ue4m3xe2m1"}:
+            return "nvfp4"
+        return "mxfp8" if {*scaled.groups()} <= {"ue8m0xe4m3", "ue8m0xe5m2", "ue8m0xf8"} else "unknown"
     match = _CUTLASS3.match(named.head)
     if not match:
         return "unknown"
@@ -186,12 +188,6 @@ def cutlass3(named: Named) -> GemmClass:
         return "tf32" if math else "fp32" if unit == "simt" else "unknown"
     classes = {_PLAIN.get(operand, "unknown") for operand in operands}
     return classes.pop() if len(classes) == 1 and unit == "tensorop" and not math else "unknown"
-
-
-def _block_scaled(a: str, b: str) -> GemmClass:
-    if {a, b} <= {"ue4m3xf4", "ue4m3xe2m1"}:
-        return "nvfp4"
-    return "mxfp8" if {a, b} <= {"ue8m0xe4m3", "ue8m0xe5m2", "ue8m0xf8"} else "unknown"
 
 
 _TRTLLM_TYPE = r"(bfloat16|fp16|mxe4m3|mxe2m1|mxint4|e4m3|e2m1|int8)"

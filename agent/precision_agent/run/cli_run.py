@@ -308,19 +308,14 @@ def _leave(outcome: Outcome, command: _Command) -> int:
         _say(f"publishing the result: {error}; check --output and that its folder can be written")
         return PUBLISH_FAILED.code
     if outcome.result is None:
-        _say(_refusal_text(outcome) if command.here else outcome.message.decode())
+        said = outcome.message.decode()
+        _say("{reason}: {message}".format_map(json.loads(said)) if command.here else said)
     elif command.here and command.form is Form.json:
         typer.echo(outcome.result.model_dump_json(by_alias=True, exclude_none=True, indent=2))
     elif command.here:
         typer.echo(verdict_text(outcome.result))
         _say(_next_step(command.output))
     return outcome.exit_code
-
-
-def _refusal_text(outcome: Outcome) -> str:
-    """Reason and message for a person, out of the termination message."""
-    refusal = json.loads(outcome.message)
-    return f"{refusal['reason']}: {refusal['message']}"
 
 
 def _next_step(output: Path | None) -> str:

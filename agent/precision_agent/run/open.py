@@ -80,13 +80,6 @@ def open_node(wanted: Wanted, request: MeasurementRequest, stop: Stop) -> Opened
     return _on_gpus(wanted, request, stop)
 
 
-def backend_of(name: str) -> str:
-    """The backend that `auto` means where GPUs are measured; looks for Transformer Engine without importing it."""
-    if name != "auto":
-        return name
-    return "transformer-engine" if find_spec("transformer_engine") else "torch"
-
-
 def _on_gpus(wanted: Wanted, request: MeasurementRequest, stop: Stop) -> Opened:
     promised = 1 if wanted.gpu else request.node.gpus
     reading = nvml.read()
@@ -139,7 +132,9 @@ def _open_devices(
         openings = [Opening(wanted.places[name], request, "cuda", uuid) for uuid in uuids]
         return ProcessPool(openings, promised, stop, wanted.patience)
 
-    name = backend_of(wanted.backend)
+    name = wanted.backend
+    if name == "auto":  # looks without importing it
+        name = "transformer-engine" if find_spec("transformer_engine") else "torch"
     devices = pool_of(name)
     if wanted.backend != "auto" or name == "torch":
         return devices, ()

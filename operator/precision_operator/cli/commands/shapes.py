@@ -214,7 +214,7 @@ def _notes(resolved: ResolvedWorkload) -> list[str]:
     missing = resolved.model.no_training_step if resolved.model else None
     if missing:
         notes.append(f"{missing}: no backend has it in a training step yet; the GEMMs are measured, training is not")
-    if resolved.parameters is not None and not resolved.parameters.with_embedding:
+    if resolved.parameters is not None and resolved.parameters.embedding == 0:
         notes.append("no vocabSize: no lm_head; parameters and FLOPs are without embedding and head")
     if resolved.parameters is None:
         notes.append("explicit GEMMs: no model, so no parameters and no FLOPs per token")

@@ -90,26 +90,15 @@ def _power_limit(result: Reading) -> Iterator[SampleRow]:
         yield (), hardware.limit_watts / hardware.gpus
 
 
-def _slowest_gpu(result: Reading) -> Iterator[SampleRow]:
-    if result.hardware and result.hardware.slowest_gpu:
-        yield (result.hardware.slowest_gpu,), 1.0
+def _labelled(label: Callable[[Reading], str | None]) -> NodeRows:
+    """Always 1, with this one label; no row where there is none."""
+    return lambda result: [((text,), 1.0)] if (text := label(result)) else []
 
 
 def _failed(result: Reading) -> Iterator[SampleRow]:
     attempt = result.attempt
     if attempt is not None and attempt.outcome == "failed" and result.stale != GONE:
         yield (attempt.reason or "",), 1.0
-
-
-def _quarantined(result: Reading) -> Iterator[SampleRow]:
-    if result.quarantine is not None and result.stale != GONE:
-        yield (result.quarantine.reason,), 1.0
-
-
-def _outdated(result: Reading) -> Iterator[SampleRow]:
-    reason = result.stale
-    if reason and reason not in HOLDS_UNTIL_REPLACED:
-        yield (reason,), 1.0
 
 
 def _accepted(result: Reading) -> Iterator[SampleRow]:
@@ -149,7 +138,7 @@ NODE_FAMILIES: tuple[Family[Reading], ...] = (
         "Always 1; the UUID of the GPU that falls behind the most. Absent where a run did not compare the GPUs. The "
         "label is written as dcgm-exporter writes it.",
         (*NODE, "UUID"),
-        _slowest_gpu,
+        _labelled(lambda result: result.hardware.slowest_gpu if result.hardware else None),
     ),
     Family(
         "precision_node_training_gpu_flops_per_second",
@@ -310,7 +299,7 @@ NODE_FAMILIES: tuple[Family[Reading], ...] = (
         "precision_node_quarantined",
         "1 while the node is left alone since run after run failed; reason is that of the last failure.",
         (*NODE, "reason"),
-        _quarantined,
+        _labelled(lambda it: it.quarantine.reason if it.quarantine and it.stale != GONE else None),
     ),
     Family(
         "precision_node_accepted",
@@ -343,7 +332,7 @@ NODE_FAMILIES: tuple[Family[Reading], ...] = (
         "1 while the node's figures describe it no longer; reason is what has changed: SpecChange, DriverChange, "
         "AgentChange, HardwareChange, or NodeGone. A new run that was only asked for makes nothing outdated.",
         (*NODE, "reason"),
-        _outdated,
+        _labelled(lambda result: result.stale if result.stale not in HOLDS_UNTIL_REPLACED else None),
     ),
 )
 
