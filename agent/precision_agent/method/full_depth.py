@@ -266,9 +266,7 @@ def full_depth_watts(
     joules = full_depth(_joules(seconds, watts), depth, _joules(*higher) if higher else None)
     if isinstance(total, Failure):
         return total
-    if isinstance(joules, Failure):
-        return joules
-    return joules.values[0] / total.values[0]
+    return joules if isinstance(joules, Failure) else joules.values[0] / total.values[0]
 
 
 def _single(values: Mapping[RegionName, float]) -> dict[RegionName, Sequence[float] | Failure]:

@@ -142,9 +142,7 @@ def _sum(recipe: Recipe, mode: Mode, totals: Totals) -> GemmSum:
 
 
 def _ratio(baseline: Sequence[float], totals: Sequence[float]) -> Interval:
-    if len(totals) == 1:
-        return _interval([baseline[0] / totals[0]])
-    return stats.paired_ratio(baseline, totals)
+    return _interval([baseline[0] / totals[0]]) if len(totals) == 1 else stats.paired_ratio(baseline, totals)
 
 
 def tax_seconds(result: RecipeResult) -> float | None:

@@ -157,9 +157,7 @@ def _cutlass2(letter: str, shape: str, math: str, types: list[GemmClass], after:
         return "fp8"  # the type before the word is the output's
     if len(set(types)) == 1 and types[0] != "fp8":
         return types[0]
-    if types:
-        return "unknown"
-    return _UNTYPED.get(shape, "unknown")
+    return "unknown" if types else _UNTYPED.get(shape, "unknown")
 
 
 _CUTLASS3 = re.compile(r"cutlass3x_sm\d+[a-z]?_(\w+?)_[a-z]?[\dx]*(tf32)?gemm_(?:grouped_)?(\w+)")

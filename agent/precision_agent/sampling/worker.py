@@ -24,9 +24,7 @@ def main(descriptor: int) -> int:
         opening: Opening = wire.recv()
         backend = _built(opening)
         wire.send(backend if isinstance(backend, Refusal | Failure) else None)
-        if isinstance(backend, Refusal | Failure):
-            return 1
-        return _serve(backend, wire)
+        return 1 if isinstance(backend, Refusal | Failure) else _serve(backend, wire)
 
 
 def _built(opening: Opening) -> Backend | Refusal | Failure:

@@ -14,9 +14,7 @@ _BLANKS = re.compile(r"\s+")
 
 def plain(text: str) -> str:
     """Printable characters and line ends alone: other white space is a space, all else is left out."""
-    if text.isprintable():
-        return text
-    return "".join(_shown(sign) for sign in uncontrolled(text))
+    return text if text.isprintable() else "".join(_shown(sign) for sign in uncontrolled(text))
 
 
 def uncontrolled(text: str) -> str:

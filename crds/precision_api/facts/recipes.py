@@ -86,9 +86,7 @@ def support(recipe: Recipe, compute: Compute) -> Support | None:
     row = RECIPES[recipe]
     if any(low <= compute <= high for low, high in row.native):
         return "native"
-    if any(low <= compute <= high for low, high in row.emulated):
-        return "emulated"
-    return None
+    return "emulated" if any(low <= compute <= high for low, high in row.emulated) else None
 
 
 def recipes_for(compute: Compute) -> tuple[tuple[Recipe, Support], ...]:

@@ -52,9 +52,7 @@ def deepseek_experts(config: Config) -> Facts:
 def multi_token_prediction(config: Config) -> Facts:
     """Modules of one more layer each: `num_nextn_predict_layers` of DeepSeek-V3 and GLM-4.5."""
     modules = config.optional("num_nextn_predict_layers", least=0)
-    if not modules:
-        return {}
-    return {"mtp": {"modules": modules}}
+    return {"mtp": {"modules": modules}} if modules else {}
 
 
 def gpt_oss(config: Config) -> Facts:

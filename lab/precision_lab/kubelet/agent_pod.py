@@ -122,9 +122,7 @@ class AgentPod:
         finally:
             if timer:
                 timer.cancel()
-        if self._why == DEADLINE:
-            return replace(ended, pod_reason=DEADLINE)
-        return ended
+        return replace(ended, pod_reason=DEADLINE) if self._why == DEADLINE else ended
 
     async def _container(self, plan: Plan) -> Ended:
         wanted = self._wanted

@@ -48,12 +48,8 @@ def plain_object(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 def _cleaned(value: Any, key: str = "") -> Any:
     if isinstance(value, Mapping):
-        kept = {
-            k: v
-            for k, v in value.items()
-            if k not in ("managedFields", "kubectl.kubernetes.io/last-applied-configuration")
-        }
-        return {k: _cleaned(v, k) for k, v in kept.items()}
+        dropped = ("managedFields", "kubectl.kubernetes.io/last-applied-configuration")
+        return {k: _cleaned(v, k) for k, v in value.items() if k not in dropped}
     if isinstance(value, list):
         return [_without_value(variable) if key == "env" else _cleaned(variable) for variable in value]
     return value

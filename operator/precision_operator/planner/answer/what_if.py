@@ -238,9 +238,7 @@ def _prices(question: WhatIf, made: _Changed, base: PlanAnswer) -> _Changed:
             mine = own_terms(pool.name, pool.product, made.terms)
             pool_terms[pool.name] = replace(mine, name=pool.name, dollars_per_gpu_hour=dollars)
         words.append(f"{price.pool} at {dollars:g} dollars a GPU hour")
-    if not words:
-        return made
-    return made.said(", ".join(words), terms=replace(made.terms, pools=pool_terms))
+    return made.said(", ".join(words), terms=replace(made.terms, pools=pool_terms)) if words else made
 
 
 def _signed(value: float, unit: str, readable: Callable[[float], str]) -> str:

@@ -154,9 +154,7 @@ def cycle_of(names: Sequence[str], accumulation: int) -> tuple[tuple[str, str], 
 def fatal(error: BaseException) -> bool:
     """Whether the context is worth nothing after this error. A refused capture is none: the stream is whole again."""
     text = str(error).lower()
-    if "captur" in text:
-        return False
-    return "cuda error" in text or "out of memory" in text
+    return "captur" not in text and ("cuda error" in text or "out of memory" in text)
 
 
 def declined(error: BaseException) -> bool:
