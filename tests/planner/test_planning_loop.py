@@ -160,11 +160,7 @@ async def test_an_answer_to_a_plan_as_it_was_is_not_written_over_one_that_has_ch
 
 async def test_reports_that_cannot_be_read_keep_no_plan_from_its_answer_and_are_named_in_it(scene: Scene) -> None:
     loop, cache, written = scene
-    damage: list[dict[str, Any]] = [
-        {"status": ["x"]},
-        {"spec": "x"},
-        {"status": {"run": 1, "hardware": 1, "results": 1}},
-    ]
+    damage: list[Any] = [{"status": ["x"]}, {"spec": "x"}, {"status": {"run": 1, "hardware": 1, "results": 1}}]
     damaged = [report_object(f"n{number}") | broken for number, broken in enumerate(damage)]
     for report in damaged:
         cache.put("reports", report)
@@ -184,9 +180,12 @@ async def test_an_answer_that_stands_is_not_solved_again_after_a_restart(scene: 
     await add(restarted, plan_object(status=status))
     await restarted.look()
     assert len(written.statuses) == 1
+    for uid in [*cache.all("reports")][1:]:
+        cache.drop("reports", uid)
     await restarted.see({"type": "MODIFIED", "object": plan_object(2, status=status, goodput="0.5")})
     await restarted.look()
     assert written.statuses[-1]["observedGeneration"] == 2
+    assert written.statuses[-1]["pools"][0]["gpus"] == 4, "of reports that go together all are forgotten at once"
     restarted.end()
 
 

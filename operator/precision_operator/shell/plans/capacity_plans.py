@@ -234,9 +234,8 @@ class Planning:
         there, reports = dict(self._cache.all("reports")), self._facts
         gone = reports.keys() - there.keys()
         fresh = [uid for uid, raw in there.items() if uid not in reports or reports[uid][0] is not raw]
-        changed = False
-        for uid in gone:
-            changed = changed or bool(reports.pop(uid)[1])
+        lost = [reports.pop(uid)[1] for uid in gone]
+        changed = any(lost)
         for number, uid in enumerate(fresh):
             before = reports.get(uid)
             facts = report_facts(there[uid])
