@@ -317,6 +317,16 @@ class Cluster:
             raise error_of(act, response.status, response.reason or "", refusal, response.headers.get("Retry-After"))
 
 
+async def get_or_none(cluster: Cluster, path: str) -> Json | None:
+    """What is at `path`; None where there is nothing (404). Raises ApiError for any other refusal."""
+    try:
+        return await cluster.get(path)
+    except ApiError as error:
+        if error.status == 404:
+            return None
+        raise
+
+
 class _Request(aiohttp.ClientRequest):
     """A request whose right to write is looked at when it has its connection: opening one may take long."""
 

@@ -21,8 +21,7 @@ from datetime import UTC, datetime
 from threading import Thread
 from typing import Any, Protocol
 
-from precision_operator.cluster import ApiError, Cluster, paths
-from precision_operator.shell.observing.local_queues import get_or_none
+from precision_operator.cluster import ApiError, Cluster, get_or_none, paths
 
 _log = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from precision_operator.cluster import ApiError, Cluster, paths
+from precision_operator.cluster import ApiError, Cluster, get_or_none, paths
 from precision_operator.core.observe.stop import Stop, stop_in, unreadable
 
 _log = logging.getLogger(__name__)
@@ -37,12 +37,10 @@ class Switch:
     async def look(self) -> None:
         """Read it once."""
         try:
-            raw = await self._cluster.get(self._path)
+            raw = await get_or_none(self._cluster, self._path)
         except ApiError as error:
-            if error.status != 404:
-                self._failed(error)
-                return
-            raw = None
+            self._failed(error)
+            return
         self._problem, self._known = "", True
         data = None if raw is None else {str(key): str(text) for key, text in (raw.get("data") or {}).items()}
         self._say(stop_in(data, self._origin))

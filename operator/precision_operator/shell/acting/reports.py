@@ -19,7 +19,7 @@ from precision_api.exchange.result import MeasurementResult
 from precision_api.facts import names
 from precision_api.facts.recipes import Recipe
 from precision_api.kinds.report import ReportRun, ReportStatus
-from precision_operator.cluster import ApiError, Cluster, paths
+from precision_operator.cluster import ApiError, Cluster, get_or_none, paths
 from precision_operator.core.attempts import manifest
 from precision_operator.core.attempts.actions import Adopt
 from precision_operator.core.attempts.claims import owner
@@ -30,7 +30,6 @@ from precision_operator.core.results import ingest
 from precision_operator.shell.acting.collecting import LOG_PATIENCE, Requeue
 from precision_operator.shell.acting.deletion import delete
 from precision_operator.shell.observing.cache import Cache
-from precision_operator.shell.observing.local_queues import get_or_none
 from precision_operator.shell.patches import patch_of, whole_status
 
 _log = logging.getLogger(__name__)

@@ -1,7 +1,6 @@
 """Kueue's LocalQueues, read in whichever version of its API the cluster serves; a cluster may have no Kueue at all."""
 
-from precision_operator.cluster import ApiError, Cluster, paths
-from precision_operator.core.observe.observed import Raw
+from precision_operator.cluster import Cluster, get_or_none, paths
 
 GROUP = "kueue.x-k8s.io"
 PLURAL = "localqueues"
@@ -38,13 +37,3 @@ class LocalQueues:
             if any(kind.get("name") == PLURAL for kind in (kinds or {}).get("resources") or ()):
                 return api_version
         return None
-
-
-async def get_or_none(cluster: Cluster, path: str) -> Raw | None:
-    """What is at `path`; None where there is nothing (404). Raises ApiError for any other refusal."""
-    try:
-        return await cluster.get(path)
-    except ApiError as error:
-        if error.status == 404:
-            return None
-        raise

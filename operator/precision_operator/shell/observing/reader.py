@@ -9,7 +9,7 @@ from precision_api.acceptance.reference import read_reference, sha256_of
 from precision_api.facts.grouping import grouped
 from precision_api.facts.names import REFERENCE_FILE
 from precision_api.models.workload import MAX_CONFIG_BYTES
-from precision_operator.cluster import ApiError, Cluster, paths
+from precision_operator.cluster import ApiError, Cluster, get_or_none, paths
 from precision_operator.cluster.client import PAGE_TENANT
 from precision_operator.core.attempts.refusal import WORDS_READ
 from precision_operator.core.observe.claims import Claims, Device, PodsClaim, claim_keys, claimed_gpus, pods_of
@@ -18,7 +18,7 @@ from precision_operator.core.observe.observed import Occupancy, Raw, SavedRefere
 from precision_operator.core.observe.raw_object import entries, section
 from precision_operator.core.observe.views import occupancy
 from precision_operator.shell.observing.cache import TRIM
-from precision_operator.shell.observing.local_queues import LocalQueues, get_or_none
+from precision_operator.shell.observing.local_queues import LocalQueues
 
 RESOURCE_API = "resource.k8s.io/v1"
 MOST_TEXT = MAX_CONFIG_BYTES + 1
