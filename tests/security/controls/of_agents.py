@@ -108,8 +108,8 @@ AGENT: tuple[Control, ...] = (
         (
             "crds/precision_api/facts/plain_text.py",
             "the filter of what is not printable",
-            'return "".join(_shown(sign) for sign in uncontrolled(text))',
-            "return text",
+            '"".join(_shown(sign) for sign in uncontrolled(text))',
+            "text",
             f"{_TEXT}test_plain_text_is_printable_and_stays_as_it_is_when_read_again",
             f"{_TEXT}test_what_an_agent_refuses_with_ends_as_words",
             f"{_TEXT}test_what_stands_in_a_result_ends_as_words",
