@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping
 from precision_agent.cases import Case, GemmCase
 from precision_agent.protocol import Probe
 from precision_agent.results.profiling import After
-from precision_agent.sampling.devices import Machine
 from precision_api.exchange.request import MeasurementRequest
 from precision_api.exchange.result import Failure
 from precision_api.facts.recipes import Recipe
@@ -18,11 +17,6 @@ def request_note(request: MeasurementRequest) -> str:
     """Whose request it is and when it must end."""
     whose = f"{request.namespace}/{request.profile}, run {request.run}, attempt {request.attempt}"
     return f"node {request.node.name}: {whose}; deadline {request.deadline_seconds} s"
-
-
-def machine_note(machine: Machine, backend: str) -> str:
-    """What will be measured, and by which backend."""
-    return f"{machine.devices} x {machine.product}, measured by {backend}"
 
 
 def probe_notes(probes: Mapping[Recipe, Probe]) -> Iterator[str]:
@@ -42,9 +36,7 @@ def failure_note(variant: str, case: Case, failure: Failure) -> str:
 
 def after_notes(after: After) -> Iterator[str]:
     """What failed after the ABBA blocks: kernels that were not seen, depths that were not checked, loss runs."""
-    for variant, texts in after.notes.items():
-        for text in texts:
-            yield f"recipe {variant}: {text}"
+    yield from (f"recipe {variant}: {text}" for variant, texts in after.notes.items() for text in texts)
     for variant, loss in after.losses.items():
         if loss.failure:
             yield f"recipe {variant}: loss run: {loss.failure.reason}: {loss.failure.message}"

@@ -18,7 +18,7 @@ from precision_agent.method.duration import profile_seconds
 from precision_agent.power.energy import Window
 from precision_agent.power.sensor_sampling import Recordings
 from precision_agent.protocol import Probe, Refusal
-from precision_agent.results.notes import RUNS, after_notes, failure_note, machine_note, probe_notes, request_note
+from precision_agent.results.notes import RUNS, after_notes, failure_note, probe_notes, request_note
 from precision_agent.results.power_windows import held_back
 from precision_agent.results.profiling import Looking, look
 from precision_agent.results.result import RunFacts, measured, result_of
@@ -210,7 +210,7 @@ class _Run:
         cases = cases_of(self.request, workload)
         self.around.progress("start", 0.0, math.nan)
         machine = opened.devices.machine()
-        self._note(machine_note(machine, opened.devices.name), *opened.notes)
+        self._note(f"{machine.devices} x {machine.product}, measured by {opened.devices.name}", *opened.notes)
         self.around.progress("probe", 0.0, math.nan)
         by_recipe = {variant.recipe: variant for variant in reversed(cases.variants)}
         calls = [Call("probe", (variant,), PROBE_SECONDS, variant) for variant in by_recipe.values()]

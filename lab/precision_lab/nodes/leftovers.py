@@ -150,9 +150,7 @@ def _namespaces() -> Iterator[str]:
                     yield os.readlink(link)
         except OSError:
             continue
-    for line in _lines("/proc/self/mountinfo"):
-        if " nsfs " in line:
-            yield line.split()[3]
+    yield from (line.split()[3] for line in _lines("/proc/self/mountinfo") if " nsfs " in line)
 
 
 def _lab_files() -> Iterator[str]:

@@ -36,11 +36,6 @@ def strictly(model: type[Spec], raw: Any) -> Spec:
     return model.model_validate_json(text, strict=True)
 
 
-def field_path(loc: Sequence[str | int]) -> tuple[str | int, ...]:
-    """The fields of an error's path alone."""
-    return tuple(part for part in loc if part not in BRANCHES)
-
-
 def in_words(model: type[BaseModel], path: Sequence[str | int]) -> str:
     """How the field at `path` is written, in the words that the API server has for it; empty where it has none."""
     schema = model.model_json_schema()

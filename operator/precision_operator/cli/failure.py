@@ -8,7 +8,7 @@ from typing import NoReturn
 import typer
 from pydantic import BaseModel, ValidationError
 
-from precision_operator.cli.allowed import FORMS, SPELLED, field_path, in_words
+from precision_operator.cli.allowed import BRANCHES, FORMS, SPELLED, in_words
 from precision_operator.cli.codes import WRONG_INPUT, Code
 from precision_operator.cli.terminal import say
 
@@ -65,7 +65,7 @@ def sentences(error: ValueError, root: str = "", model: type[BaseModel] | None =
         return str(error)
     lines = []
     for detail in error.errors():
-        path = field_path(detail["loc"])
+        path = tuple(part for part in detail["loc"] if part not in BRANCHES)
         where = ".".join(str(part) for part in ((root,) if root else ()) + path)
         what = _SENTENCES.get(detail["type"]) or detail["msg"].removeprefix("Value error, ")
         if detail["type"] in SPELLED or path != detail["loc"]:

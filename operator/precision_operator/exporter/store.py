@@ -115,9 +115,7 @@ class Store:
             workload = self._workloads.get(entry.key[:2], "")
             entry = entry if entry.workload == workload else renamed(entry, workload, self._selection)
         before = self._kinds[plural].objects.get(entry.uid)
-        if entry is before:
-            return
-        if not self._kinds[plural].put(Identity(entry.uid, entry.namespace, entry.version), entry):
+        if entry is before or not self._kinds[plural].put(Identity(entry.uid, entry.namespace, entry.version), entry):
             return
         if entry.problem and not (before and before.problem == entry.problem):
             _log.warning("%s/%s is not shown: %s", entry.namespace, entry.name, entry.problem)

@@ -20,9 +20,7 @@ def working_set_bytes(m: int, k: int, n: int, groups: int = 1) -> int:
 
 def rotations(working_set: int, l2_bytes: int) -> int:
     """How many sets of buffers to go round, so that no call finds its own in the cache: together twice the cache."""
-    if working_set >= 2 * l2_bytes:
-        return 1
-    return min(MOST_ROTATIONS, -(-2 * l2_bytes // working_set))
+    return max(1, min(MOST_ROTATIONS, -(-2 * l2_bytes // working_set)))
 
 
 @dataclass(frozen=True, slots=True)

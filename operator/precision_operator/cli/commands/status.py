@@ -60,19 +60,15 @@ def status(
             recipes = {view.uid: await read_pool_recipes(cluster, view) for view in chosen if profile is not None}
             return shown(chosen, recipes, place, output)
 
-        typer.echo(_cleared(watch) + (before := without_controls(await look())))
+        clear = CLEAR if watch and sys.stdout.isatty() else ""  # a pipe gets one table after the other
+        typer.echo(clear + (before := without_controls(await look())))
         while watch:
             await asyncio.sleep(pause)
             now = without_controls(await look())
             if now != before:
-                typer.echo(_cleared(watch) + (before := now))
+                typer.echo(clear + (before := now))
 
     ask_cluster(reach, work)
-
-
-def _cleared(watch: bool) -> str:
-    """What makes a terminal's screen empty; nothing for a pipe, which gets one table after the other."""
-    return CLEAR if watch and sys.stdout.isatty() else ""
 
 
 def named(views: Sequence[ProfileView], name: str, place: str | None) -> list[ProfileView]:

@@ -32,9 +32,7 @@ def page(name: str, status: PlanStatus, answer: PlanAnswer) -> str:
 
 
 def _parts(title: str, status: PlanStatus, answer: PlanAnswer) -> Iterator[str]:
-    for note in status.notes:
-        if note.split(":")[0].isupper():  # a doubt about the data
-            yield banner(note)
+    yield from (banner(note) for note in status.notes if note.split(":")[0].isupper())  # doubts about the data
     yield f"<h1>{escape(title)}</h1>\n<main>\n"
     answers = [line for line in lines(status) if _group(line) is None]
     words = sentences(Notice(_kind(line, status), line) for line in answers)

@@ -46,11 +46,6 @@ class SizeLimits:
         return self.why_most if self.most is not None and gpus > self.most else ""
 
 
-def size_limits(job: JobTerms, pool: CandidatePool, recipe: Recipe) -> SizeLimits:
-    """The limits that hold for the job: none where it says that memory is not to be checked."""
-    return SizeLimits() if job.fit.ignored else true_limits(job, pool, recipe)
-
-
 def true_limits(job: JobTerms, pool: CandidatePool, recipe: Recipe) -> SizeLimits:
     """The limits by memory and batch, whatever the job says of checking them."""
     memory, fit = memory_bytes(pool), job.fit

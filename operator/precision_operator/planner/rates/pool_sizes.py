@@ -14,7 +14,7 @@ from precision_operator.planner.inputs.terms import Goodput, JobTerms, Terms
 from precision_operator.planner.rates import bands
 from precision_operator.planner.rates.bands import Figures
 from precision_operator.planner.rates.candidate_pool import CandidatePool
-from precision_operator.planner.rates.memory_fit import SizeLimits, size_limits
+from precision_operator.planner.rates.memory_fit import SizeLimits, true_limits
 from precision_operator.planner.rates.speed import (
     ALONE,
     RateSource,
@@ -143,7 +143,7 @@ def sizes_of(
         if isinstance(source, str) or isinstance(electric, str):
             refusals[f"{pool.name} {recipe}"] = str(electric)
             continue
-        limits = SizeLimits() if job.running else size_limits(job, pool, source.recipe)
+        limits = SizeLimits() if job.running or job.fit.ignored else true_limits(job, pool, source.recipe)
         row = OfferedRecipe(source, electric, limits, known_gpus(source))
         offered, why = _rows(row, numbers * block, block, goodput_of(job, pool, terms), clock)
         rows.append(offered)

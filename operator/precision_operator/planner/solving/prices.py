@@ -8,6 +8,7 @@ from below (Lagrange), so the bound is proved whenever the search is ended.
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 import numpy as np
 
@@ -163,7 +164,7 @@ class _Master:
     def bounded(self, stop: float = math.inf) -> tuple[float, list[dict[int, None]]]:
         """(what is proved from below, the choices that count by job); ends early once the bound passes `stop`."""
         best, used = -math.inf, self.picked
-        try:
+        with suppress(OutOfTime):
             for _ in range(ROUNDS):
                 solution = self.solved()
                 if solution is None:
@@ -172,8 +173,6 @@ class _Master:
                 best = max(best, value)
                 if not added or best > stop:
                     break
-        except OutOfTime:
-            pass
         return best, used
 
     def _round(self, x: Vector, duals: Vector) -> tuple[float, list[dict[int, None]], int]:
@@ -266,7 +265,7 @@ def _priced_time(jobs: list[SizedJob], catalog: Catalog, clock: PlanClock) -> tu
     """
     low, high = _longest_chain(jobs), one_by_one(jobs)
     picked: Picked = {}
-    try:
+    with suppress(OutOfTime):
         filled, picked = _filled(jobs, catalog, high, clock, False)
         while filled > 1 + NEARLY and high < MOST_DAYS:
             low, high = high, 2 * high
@@ -280,8 +279,6 @@ def _priced_time(jobs: list[SizedJob], catalog: Catalog, clock: PlanClock) -> tu
             else:
                 high, picked = end, used
             tried += 1
-    except OutOfTime:
-        pass
     return low, picked
 
 

@@ -19,6 +19,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from precision_api.facts.grouping import grouped
 from precision_api.kinds.capacity_plan import Objective
 from precision_operator.planner.inputs.clock import ENDLESS, PlanClock
 from precision_operator.planner.inputs.quantities import WATTS_PER_MEGAWATT
@@ -120,9 +121,7 @@ class AssignmentProgram:
 
     @cached_property
     def _by_pool(self) -> Mapping[str, Places]:
-        by_name: dict[str, list[int]] = {}
-        for place, option in enumerate(self.options):
-            by_name.setdefault(option.pool.name, []).append(place)
+        by_name = grouped((option.pool.name, place) for place, option in enumerate(self.options))
         return {name: np.array(places, dtype=np.int64) for name, places in sorted(by_name.items())}
 
     @cached_property
