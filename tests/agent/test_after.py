@@ -66,8 +66,7 @@ def test_a_trace_that_was_asked_for_and_is_not_there_is_a_note(tmp_path: Path, a
 
 
 def test_no_second_depth_and_a_quick_run_are_no_failures() -> None:
-    training = of(on_fakes(FakeBackend(depths=deeper(0.5))), "bf16").training
-    assert training.depth_check is None
+    assert of(on_fakes(FakeBackend(depths=deeper(0.5))), "bf16").training.depth_check is None
     ratio, found = checked(FakeBackend())
     assert (ratio, found.notes) == (None, ())
 
@@ -111,8 +110,7 @@ def test_a_second_depth_that_fails_on_one_gpu_is_no_check_but_a_note_with_its_re
     ids=["all windowed, as the model's", "not all windowed", "no longer than the window"],
 )
 def test_depths_with_other_windows_are_not_held_against_each_other(sequence: int, windows: int, notes: int) -> None:
-    window = SlidingWindow(size=32, windowed_layers=2)
-    model = TINY.model_copy(update={"sliding_window": window})
+    model = TINY.model_copy(update={"sliding_window": SlidingWindow(size=32, windowed_layers=2)})
     workload = TINY_WORKLOAD.model_copy(update={"model": model, "sequence_length": sequence})
     second = deeper(0.5)(Variant("bf16", "bf16"))
     assert isinstance(second, Sample)

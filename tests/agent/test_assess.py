@@ -73,8 +73,7 @@ def after(asked: int) -> Stop:
 def test_sums_count_each_gemm_as_often_as_it_runs_and_speedups_are_paired() -> None:
     found = assessed()
     calls = sum(case.count for case in tiny().gemms if case.mode == "autocast")
-    seconds = found.sums[0].seconds
-    assert seconds.value == pytest.approx(0.5 * calls)
+    assert found.sums[0].seconds.value == pytest.approx(0.5 * calls)
     for speedup in (found.sums[0].speedup, found.sums[1].speedup, found.training.speedup):
         assert speedup.value == pytest.approx(2.0)
         assert speedup.n == 3
@@ -280,8 +279,7 @@ def test_a_time_that_is_none_is_a_failure_and_no_figure(spent: float) -> None:
         return spent if odd else 1.0
 
     found = assessed(seconds)
-    failures = {gemm.failure.reason for gemm in found.gemms if gemm.failure}
-    assert failures == {"no_time"}
+    assert {gemm.failure.reason for gemm in found.gemms if gemm.failure} == {"no_time"}
     assert f"GPU-0: not a time: a call: {spent:g} s" in found.sums[0].failure.message
 
 
@@ -290,6 +288,5 @@ def test_a_part_of_the_step_without_a_time_fails_the_training_figure() -> None:
     devices = devices_of(
         _Changed(one_second, change=lambda found: replace(found, regions={**found.regions, "head": 0.0}))
     )
-    samples = take(devices, cases, cases.variants, TIMING, lambda: None)
-    failure = samples.failures[NVFP4.label, cases.training]
+    failure = take(devices, cases, cases.variants, TIMING, lambda: None).failures[NVFP4.label, cases.training]
     assert (failure.reason, failure.message) == ("no_time", "not a time: head: 0 s")

@@ -198,8 +198,7 @@ def test_a_plan_is_told_without_measuring_a_gpu_or_the_word_local(tmp_path: Path
     from_request = called("run", "--plan", "--request", str(tmp_path / "request.json"))
     assert from_request.exit_code == 0
     assert from_request.stdout.splitlines()[0].split() == ["PHASE", "SECONDS", "TIMED", "WHY"]
-    here = called(*ON_THIS_CPU, "--plan", "-o", "json")
-    assert json.loads(here.stdout)["phases"][0]["phase"] == "preflight"
+    assert json.loads(called(*ON_THIS_CPU, "--plan", "-o", "json").stdout)["phases"][0]["phase"] == "preflight"
     asked = ["--preset", "llama3-8b", "--recipe", "bf16,fp8_delayed,fp8_current,mxfp8,nvfp4"]
     for arguments in (["--plan", *asked], ["--plan", "--local", *asked]):
         ran = called("run", *arguments)
@@ -219,8 +218,7 @@ def test_a_plan_says_whether_a_layer_fits_before_anything_runs() -> None:
     assert (
         "GB200: one layer with 12 experts on each GPU beside a dense one fits with all recipes at once" in spread.stderr
     )
-    dense = called("run", "--plan", "--product", "H100", "--preset", "llama3-8b")
-    assert "one layer" not in dense.stderr
+    assert "one layer" not in called("run", "--plan", "--product", "H100", "--preset", "llama3-8b").stderr
 
 
 @pytest.mark.parametrize(("product", "variants"), [("GB200", 6), ("H100", 5), ("NVIDIA-H100-80GB-HBM3", 5)])
@@ -286,8 +284,7 @@ def test_ctrl_c_leaves_what_is_complete_marked_as_partial(tmp_path: Path) -> Non
     result = MeasurementResult.model_validate_json(shown)
     assert result == MeasurementResult.model_validate_json(out.read_bytes())
     assert result.partial.reason == "terminated"
-    seconds = result.recipes[0].sums[0].seconds
-    assert 2 <= seconds.n < 12
+    assert 2 <= result.recipes[0].sums[0].seconds.n < 12
 
 
 def test_nvidias_method_is_repeated_and_marked(tmp_path: Path) -> None:

@@ -107,11 +107,10 @@ def test_a_steady_drift_falls_out_of_every_ratio(preset: str) -> None:
 def test_a_true_difference_beyond_the_noise_is_found_on_nearly_every_node() -> None:
     timing = TIMINGS["quick"]
     seconds = sim.seconds_by_variant(sim.NOISES["white 0.3 %"], sim.abba_order(timing), timing, seed=3)["training"]
-    ratios = sim.ratios(sim.units_of(seconds))
     power = dict(
         zip(
             (variant.label for variant in sim.VARIANTS[1 : sim.CONTROL]),
-            sim.called_different(ratios).mean(axis=0),
+            sim.called_different(sim.ratios(sim.units_of(seconds))).mean(axis=0),
             strict=True,
         )
     )

@@ -37,8 +37,7 @@ def run() -> Measured:
 
 
 def ratio(metering: RecipePower, variant: Variant = NVFP4, on: Measured | None = None) -> Interval | None:
-    energy = training_of(variant, on or run(), metering).energy
-    return energy.tokens_per_joule_ratio
+    return training_of(variant, on or run(), metering).energy.tokens_per_joule_ratio
 
 
 def test_a_shared_drift_falls_out_and_what_is_not_shared_is_the_width() -> None:
@@ -84,8 +83,7 @@ def replayed(kept: int = 0) -> MeasurementResult:
 
 @pytest.mark.parametrize("kept", [0, 16])
 def test_the_ratio_of_a_whole_run_is_that_of_its_figures_and_holds_kept_layers(kept: int) -> None:
-    result = replayed(kept)
-    energies = [row.training.energy for row in result.recipes if row.training]
+    energies = [row.training.energy for row in replayed(kept).recipes if row.training]
     figures = [energy.tokens_per_joule for energy in energies if energy and energy.tokens_per_joule]
     ratios = [energy.tokens_per_joule_ratio for energy in energies if energy]
     assert len(figures) == len(ratios) == 4

@@ -108,8 +108,7 @@ def test_on_an_h100_the_difference_is_what_the_casts_take_by_name(recipe: Recipe
 
 
 def test_kernels_that_no_rule_knows_and_faster_ones_make_the_tax_a_bound() -> None:
-    strange = ProfiledKernel("what_is_this", 1.0)
-    result = tax(ProfiledKernel(FP8, 2.0), ProfiledKernel(CAST, 1.0), strange)
+    result = tax(ProfiledKernel(FP8, 2.0), ProfiledKernel(CAST, 1.0), ProfiledKernel("what_is_this", 1.0))
     assert (result.least, result.most) == pytest.approx((1 / 4, 2 / 4))
     rows = [
         ((1 / 11, 1 / 8), [(FP8, 7.0), ("what_is_this", 3.0), (CAST, 1.0)], [(BF16, 12.0), ("what_is_this", 3.0)]),

@@ -71,7 +71,6 @@ def test_what_is_not_in_a_mixtures_figure_and_several_calls_are_told() -> None:
     assert "3 of a layer's 6" in part[0]
     assert "no all-to-all between the GPUs of expertParallel" in part[0]
     assert "padded to multiples of 128, 100.0% more than tokens" in part[1]
-    dense = MODEL.model_copy(update={"moe": None})
-    assert expert_notes(resolve(workload(dense)), "nvfp4") == ()
+    assert expert_notes(resolve(workload(MODEL.model_copy(update={"moe": None}))), "nvfp4") == ()
     many = MODEL.model_copy(update={"moe": MoE(num_experts=130, top_k=2)})
     assert "experts run in 3 grouped calls of at most 64 each" in expert_notes(resolve(workload(many)), "nvfp4")[-1]

@@ -221,8 +221,7 @@ def test_bf16_that_failed_variants_that_differ_and_absent_watts_are_failures() -
 
 
 def test_regions_of_different_abba_blocks_are_neither_added_nor_cut_to_fit() -> None:
-    mixed = {**short_model("bf16", 4), "head": [1.0, 1.0]}
-    assert depths.full_depth(mixed, depth(32)) == Failure(
+    assert depths.full_depth({**short_model("bf16", 4), "head": [1.0, 1.0]}, depth(32)) == Failure(
         reason="regions_differ", message="regions were timed in different numbers of palindromes"
     )
     forward, backward = [0.04, 0.04, 0.04], [0.08, 0.08]

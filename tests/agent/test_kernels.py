@@ -388,8 +388,7 @@ def test_the_command_prints_json_rows_in_the_order_of_the_file(tmp_path: Path) -
 
 
 def test_the_command_reads_stdin_and_prints_a_table() -> None:
-    done = run("-", given=b"nvjet_hsh_64x64_TNT\n")
-    assert [line.split() for line in done.stdout.splitlines()] == [
+    assert [line.split() for line in run("-", given=b"nvjet_hsh_64x64_TNT\n").stdout.splitlines()] == [
         ["CLASS", "RULE", "NAME"],
         ["fp16", "cublas-nvjet", "nvjet_hsh_64x64_TNT"],
     ]

@@ -86,8 +86,7 @@ def test_a_rise_that_is_over_is_healthy_and_a_diverged_run_ends_at_its_step() ->
 def test_the_worst_seed_is_the_recipes_verdict() -> None:
     healthy, still = run(falling(), 0), run([START] * 50, 1)
     turning, gone = run(rising(falling(pace=4), 0.4, 10), 2), run([*falling(), 99.0], 3)
-    worst = {told(runs).verdict for runs in ([healthy], [healthy, still])}
-    assert worst == {"healthy", "not_learning"}
+    assert {told(runs).verdict for runs in ([healthy], [healthy, still])} == {"healthy", "not_learning"}
     assert told([still, turning]).verdict == "diverging"
     both = told([turning, gone])
     assert (both.verdict, diverged_step(both)) == ("diverged", 51)

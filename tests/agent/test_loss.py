@@ -103,8 +103,7 @@ def test_steps_that_jump_by_half_a_nat_all_along_are_no_divergence() -> None:
     noisy = [2.0 + 0.15 * chance.gauss() for _ in range(60)]
     assert max(value - min(noisy[:at], default=value) for at, value in enumerate(noisy)) > 0.5
     assert divergence(noisy) is None
-    found = divergence([*noisy, 4.5])
-    assert found == Divergence(61, "loss_rose")
+    assert divergence([*noisy, 4.5]) == Divergence(61, "loss_rose")
 
 
 @given(st.lists(st.floats(0, 12), max_size=40), st.lists(st.floats(0, 100), max_size=40))

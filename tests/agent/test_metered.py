@@ -101,8 +101,7 @@ def test_too_short_windows_and_a_gpu_without_recording_give_no_power() -> None:
     assert names(
         power_windows.node_power_by_part(both, windows(), ["GPU-0", "GPU-1"], SensorFacts(sensor_seconds=0.1))
     ) == ["no_sampler"]
-    mixed = both | recorded(windows(), "GPU-1", module=True)
-    assert names(powers(mixed, windows())) == ["module_shared"]
+    assert names(powers(both | recorded(windows(), "GPU-1", module=True), windows())) == ["module_shared"]
 
 
 def test_one_part_or_gpu_that_is_locked_voids_the_power_and_the_mean_alone_does_not() -> None:

@@ -79,8 +79,7 @@ def test_the_formula_fits_a_layer_with_experts_if_unfused_attentions_probabiliti
     assert found.failure is None
     for name, tolerance in {"state": 0.005, "activations": 0.04, "peak": 0.015}.items():
         assert found.agreement[name] == pytest.approx(1, abs=tolerance)
-    fused = model_memory(recipe, workload, measured, ran)
-    assert "activations" in fused.failure.message
+    assert "activations" in model_memory(recipe, workload, measured, ran).failure.message
 
 
 def test_probabilities_are_of_heads_and_tokens_and_without_training_there_is_no_figure() -> None:
@@ -89,8 +88,7 @@ def test_probabilities_are_of_heads_and_tokens_and_without_training_there_is_no_
         fused, unfused = (training_memory(resolve(plain), "mxfp8", fused_attention=one) for one in (True, False))
         assert unfused.activations - fused.activations == 2 * layers * 32 * 2 * 256 * 256
         assert unfused.state == fused.state
-    found = model_memory("bf16", LLAMA, REHEARSED["bf16"], None)
-    assert found.failure.reason == "not_trained"
+    assert model_memory("bf16", LLAMA, REHEARSED["bf16"], None).failure.reason == "not_trained"
     shapes = resolve(Workload(name="shapes", shapes=(Shape(m=64, k=64, n=64),)))
     assert model_memory("bf16", shapes, Memory(), None) is None
 

@@ -158,8 +158,7 @@ def test_what_fails_while_it_is_prepared_is_never_timed_and_models_are_built_fir
         return Failure(reason="numerical_error", message="dw") if bad else None
 
     device = FakeBackend(prepares=prepares)
-    training = of(on_fakes(device), "nvfp4").training
-    assert training.failure.reason == "numerical_error"
+    assert of(on_fakes(device), "nvfp4").training.failure.reason == "numerical_error"
     assert ("nvfp4", "training") not in device.asked
 
 
@@ -182,8 +181,7 @@ def test_out_of_memory_halves_the_micro_batch_only_where_the_request_allows_it()
     whole = on_fakes(FakeBackend(), may_halve_micro_batch=True, **BIG).result
     assert halved.result.request_hash == whole.request_hash, "it answers the request as it came"
     assert halved.result.workload_hash != whole.workload_hash, "with the workload as it ran"
-    kept = of(on_fakes(FakeBackend(prepares=full), **BIG), "bf16").training
-    assert kept.failure.reason == "out_of_memory"
+    assert of(on_fakes(FakeBackend(prepares=full), **BIG), "bf16").training.failure.reason == "out_of_memory"
 
 
 def test_a_run_that_begins_anew_says_why_when_it_does() -> None:
@@ -199,8 +197,7 @@ def test_a_run_that_begins_anew_says_why_when_it_does() -> None:
 
 def test_a_loss_that_is_no_number_is_a_divergence_and_its_recipe_is_not_recommended() -> None:
     def losses(variant: Variant, plan: LossPlan) -> LossTrack | Failure:
-        bad = variant.recipe == "nvfp4"
-        return LossTrack((6.0, 5.0, math.nan if bad else 4.0), (1.0, 1.0, 1.0))
+        return LossTrack((6.0, 5.0, math.nan if variant.recipe == "nvfp4" else 4.0), (1.0, 1.0, 1.0))
 
     def seconds(case: Case, variant: Variant) -> float | Failure:
         return 0.5 if variant.recipe == "nvfp4" else 1.0
@@ -255,8 +252,7 @@ def test_a_node_held_back_by_heat_is_measured_twice_and_marked_and_a_sound_one_n
     assert found.throttled.share == pytest.approx(0.1, rel=0.01)
     assert found.clocks.celsius == 92
     assert found.notes[-1] == "palindromes measured twice, for heat or brake: 1"
-    training = found.training
-    assert training.tokens_per_second is not None, "the figure stands"
+    assert found.training.tokens_per_second is not None, "the figure stands"
     told = read_message(outcome.message).recipes[0]
     assert (told.throttle_reason, told.throttled) == ("hardware_thermal", pytest.approx(0.1, rel=0.01))
     found = of(replayed(), "bf16")
@@ -381,6 +377,5 @@ def test_equal_variants_are_no_difference_and_the_floor_is_in_the_result() -> No
         return 1.0 + 0.003 * chance.gauss()
 
     outcome = on_fakes(FakeBackend(seconds))
-    training = of(outcome, "nvfp4").training
-    assert training.difference == "no_difference"
+    assert of(outcome, "nvfp4").training.difference == "no_difference"
     assert result(outcome).noise_floor is not None

@@ -30,8 +30,7 @@ def test_nvidias_table_is_read_and_what_failed_or_is_zero_gives_no_speedup() -> 
 
 
 def test_we_time_as_long_as_nvidia_does_and_tell_spreads_from_run_to_run() -> None:
-    seconds = timed_seconds(parse(TABLE), "fp8_current")
-    assert seconds == pytest.approx(0.175)
+    assert timed_seconds(parse(TABLE), "fp8_current") == pytest.approx(0.175)
     timing = request_of([Shape(m=8192, k=4096, n=6144)], "fp8_current", 36.0, 3).timing
     assert timing.passes * 2 * 3 * timing.segment_seconds == pytest.approx(36.0)
     found = summary([Turn(1.5, 1.40, 0.004), Turn(1.6, 1.41, 0.006), Turn(None, None, None)])

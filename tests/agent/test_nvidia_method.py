@@ -70,8 +70,7 @@ def test_the_table_is_read_as_the_method_says_and_told_in_words() -> None:
 
 
 def test_the_tax_is_nvidias_and_an_autocast_figure_is_no_prequantized_one() -> None:
-    tax = tax_seconds(of(B300, "nvfp4"))
-    assert tax / 24 * 1e3 == pytest.approx(6.453 - 3.764, abs=0.003)
+    assert tax_seconds(of(B300, "nvfp4")) / 24 * 1e3 == pytest.approx(6.453 - 3.764, abs=0.003)
     note = next(note for note in of(B300, "nvfp4").notes if "tax" in note)
     assert "NVIDIA's method, forward only" in note
     assert note.startswith("quantisation tax 6.45 - 3.76 = 2.69 ms a layer")
@@ -120,8 +119,7 @@ class Bench:
 
 
 def measured(bench: Bench, repeats: int = 3) -> tuple[ShapeRow, ...]:
-    asked = request(workload=CODONFM, recipes=("bf16", "mxfp8"))
-    return nvidia_method.measure(asked, bench, repeats)
+    return nvidia_method.measure(request(workload=CODONFM, recipes=("bf16", "mxfp8")), bench, repeats)
 
 
 def test_the_twelve_shapes_run_with_warm_ups_and_repeated_runs_give_intervals() -> None:

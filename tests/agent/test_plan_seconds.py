@@ -47,8 +47,7 @@ def test_abba_blocks_take_what_their_order_takes(
 
 
 def test_loss_runs_and_second_depth_take_time_where_they_run_and_allowances_are_named() -> None:
-    quick = {phase.name for phase in phases(asked("quick"))}
-    assert not quick & {"loss", "second_depth"}
+    assert not {phase.name for phase in phases(asked("quick"))} & {"loss", "second_depth"}
     assert "second_depth" in {phase.name for phase in phases(asked("standard"))}
     assert "second_depth" not in {phase.name for phase in phases(asked("standard", training=False))}
     assert "loss" in {phase.name for phase in phases(asked("quick", loss=LossRuns()))}

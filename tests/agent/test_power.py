@@ -220,8 +220,7 @@ def test_a_module_has_no_counter_and_is_judged_by_its_power_alone() -> None:
 
 @pytest.mark.parametrize("period", [0.06, 0.1, 0.137, 0.25])
 def test_the_sensors_period_is_read_from_its_counter_whatever_the_polls(period: float) -> None:
-    seconds = energy.sensor_period(readings(lambda at: 500 * at, period=period))
-    assert seconds == pytest.approx(period, rel=0.02)
+    assert energy.sensor_period(readings(lambda at: 500 * at, period=period)) == pytest.approx(period, rel=0.02)
     assert energy.updates(energy.Trace(counter=readings(lambda at: 500 * at, period=period)), WINDOW) == pytest.approx(
         12 / period, abs=2
     )

@@ -99,12 +99,10 @@ def test_out_of_memory_is_told_and_keeps_the_process(pool: Pools) -> None:
 def test_single_calls_are_spread_and_what_a_worker_prints_is_not_told(
     pool: Pools, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    found = pool({}, {})
-    answers = found.spread([Call("probe", (BF16,)), Call("probe", (NVFP4,)), Call("probe", (BF16,))])
+    answers = pool({}, {}).spread([Call("probe", (BF16,)), Call("probe", (NVFP4,)), Call("probe", (BF16,))])
     assert [type(answer) for answer in answers] == [Probe] * 3
     assert isinstance(pool({}).all(measure(BF16))[0], Sample)
-    printed = capfd.readouterr()
-    assert printed.out == ""
+    assert capfd.readouterr().out == ""
 
 
 def test_a_wish_to_stop_is_heard_while_a_kernel_hangs_and_no_process_stays(pool: Pools) -> None:
@@ -159,10 +157,8 @@ def test_a_run_names_each_fault_and_publishes_what_is_good(pool: Pools) -> None:
     assert exit_of(outcome.exit_code).reason == "ResultPublished"
     recipes = {"bf16": None, "fp8_current": "cuda_error", "mxfp8": "hung", "nvfp4": None}
     assert {recipe: failure(outcome.result, recipe) for recipe in recipes} == recipes
-    summary = read_message(outcome.message)
-    told = {row.recipe: row.failure for row in summary.recipes}
+    told = {row.recipe: row.failure for row in read_message(outcome.message).recipes}
     assert told["fp8_current"].startswith("cuda_error: device-1")
     # the fake's steps have neither head nor optimizer: no rate of a full model goes out
     assert told["nvfp4"] == "incomplete: without head, optimizer"
-    nvfp4 = outcome.result.recipes[-1].training
-    assert nvfp4.speedup.value == pytest.approx(2.0)
+    assert outcome.result.recipes[-1].training.speedup.value == pytest.approx(2.0)

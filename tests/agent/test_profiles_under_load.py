@@ -48,8 +48,7 @@ def measured() -> MeasurementResult:
         api = fake_api("v2.20", world)
         backend = TransformerEngine(tried, "cuda", api=api, engine=engine, prober=FakeProber(probed))
         named = backend.device().gpu
-        sensing = SensorFacts(sensors=ClockSensors({named.uuid: gpu}))
-        return Opened(LocalDevices([backend]), sensing)
+        return Opened(LocalDevices([backend]), SensorFacts(sensors=ClockSensors({named.uuid: gpu})))
 
     outcome = run_wanted(request_json(ASKED), Wanted("transformer-engine", "cuda"), Surroundings(opener=opener))
     assert outcome.result, outcome.message
@@ -78,8 +77,7 @@ def expected(recipe: Recipe) -> float:
 
 def test_the_windows_ran_at_the_capped_clock() -> None:
     for recipe in ASKED.recipes:
-        clocks = of(recipe).clocks
-        assert clocks.sm_mhz == pytest.approx(1425, rel=0.005)
+        assert of(recipe).clocks.sm_mhz == pytest.approx(1425, rel=0.005)
 
 
 @pytest.mark.parametrize("recipe", ["fp8_current", "nvfp4"])

@@ -38,8 +38,7 @@ def test_the_fastest_with_valid_energy_is_recommended_and_nothing_narrower_to_fa
 
 @pytest.mark.parametrize("verdict", ["fallback", "unknown", "partial"])
 def test_a_recipe_whose_precision_was_not_verified_is_never_recommended(verdict: Verdict) -> None:
-    results = [*recipes(mxfp8=1.3), with_verdict("nvfp4", 9.0, verdict)]
-    found = recommend(results, None, "measured")
+    found = recommend([*recipes(mxfp8=1.3), with_verdict("nvfp4", 9.0, verdict)], None, "measured")
     assert (found.by_speed, found.by_energy) == ("mxfp8", "mxfp8")
 
 
@@ -53,8 +52,7 @@ def test_an_emulated_or_unmeasured_figure_is_recommended_with_its_label() -> Non
 
 
 def test_within_noise_one_stays_with_the_baseline_and_without_it_there_is_no_advice() -> None:
-    noisy = Interval(value=1.2, lower=1.1, upper=1.3, n=3)
-    found = recommend(recipes(mxfp8=1.25), noisy, "measured")
+    found = recommend(recipes(mxfp8=1.25), Interval(value=1.2, lower=1.1, upper=1.3, n=3), "measured")
     assert (found.by_speed, found.fallback) == ("bf16", None)
     assert found.sentence.startswith("Stay with bf16")
     sick = recommend([*recipes(), recipe_result("nvfp4", 1.5, loss=Loss(verdict="diverged"))], None, "measured")
@@ -73,8 +71,7 @@ def test_without_training_the_gemms_decide_and_a_step_without_head_nothing() -> 
     assert (found.by_speed, found.by_energy) == ("mxfp8", None)
     assert "mxfp8 runs these GEMMs with their casts 1.30x as fast as bf16" in found.sentence
     whole = recipes(mxfp8=1.3)
-    training = whole[1].training
-    without = training.model_copy(update={"missing": ("head",)})
+    without = whole[1].training.model_copy(update={"missing": ("head",)})
     found = recommend([whole[0], whole[1].model_copy(update={"training": without, "sums": ()})], None, "measured")
     assert (found.by_speed, found.by_energy) == (None, None)
     assert "the steps ran without head, for want of memory" in found.sentence

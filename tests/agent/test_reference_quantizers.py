@@ -29,8 +29,7 @@ def numbers(kind: q.Float) -> torch.Tensor:
     """All finite numbers of a format from its definition, ascending, with both signs."""
     steps = 2**kind.mantissa_bits
     subnormal = [i / steps * 2.0**kind.least_exponent for i in range(steps)]
-    exponents = itertools.count(kind.least_exponent)
-    binades = itertools.takewhile(lambda e: 2.0**e <= kind.largest, exponents)
+    binades = itertools.takewhile(lambda e: 2.0**e <= kind.largest, itertools.count(kind.least_exponent))
     normal_ = [(1 + i / steps) * 2.0**e for e in binades for i in range(steps)]
     positive = [value for value in subnormal + normal_ if value <= kind.largest]
     return torch.tensor([-value for value in reversed(positive[1:])] + positive)
@@ -53,8 +52,7 @@ def test_a_number_goes_to_the_nearest_of_its_format_and_beyond_is_saturated(kind
     assert torch.equal(q.rounded(every, kind, chance()), every)
     values = torch.empty(500).uniform_(-1.2 * kind.largest, 1.2 * kind.largest, generator=chance())
     values = torch.cat((values, normal(500), normal(500) * 2.0**kind.least_exponent))
-    nearest = (values[:, None] - every).abs().amin(dim=1)
-    assert torch.equal((values - q.rounded(values, kind)).abs(), nearest)
+    assert torch.equal((values - q.rounded(values, kind)).abs(), (values[:, None] - every).abs().amin(dim=1))
     found = q.rounded(torch.tensor([kind.largest * 1.5, -1e30, float("inf"), -float("inf")]), kind)
     assert found.tolist() == [kind.largest, -kind.largest, kind.largest, -kind.largest]
     assert bool(q.rounded(torch.tensor([float("nan")]), kind).isnan().all())

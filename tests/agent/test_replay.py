@@ -45,16 +45,13 @@ def replayed_anew(options: ReplayOptions | None = None, **changes: Any) -> Measu
 
 
 def rate(result: MeasurementResult, recipe: Recipe = "bf16") -> float:
-    training = of(result, recipe).training
-    return training.tokens_per_second.value
+    return of(result, recipe).training.tokens_per_second.value
 
 
 @pytest.mark.parametrize("product", PRODUCT_CLASSES)
 def test_every_product_is_replayed_with_figures_for_all_that_it_can_run(product: str) -> None:
-    found = replayed(product=product)
-    running = [recipe for recipe in found.recipes if recipe.availability in ("ok", "emulated")]
-    found_part = part(product)
-    assert [recipe.recipe for recipe in running] == [recipe for recipe, _ in recipes_for(found_part.compute)]
+    running = [recipe for recipe in replayed(product=product).recipes if recipe.availability in ("ok", "emulated")]
+    assert [recipe.recipe for recipe in running] == [recipe for recipe, _ in recipes_for(part(product).compute)]
     assert all(recipe.training and recipe.training.tokens_per_second for recipe in running)
     assert all(recipe.sums[0].seconds for recipe in running)
     assert set(families()) == set(PRODUCT_CLASSES)
@@ -125,8 +122,7 @@ def test_delayed_scaling_has_no_prequantized_mode_and_failures_are_named() -> No
 
 def test_a_silent_fallback_runs_at_the_baselines_speed_and_is_not_recommended() -> None:
     found = replayed(ReplayOptions(fault="silent_fallback"))
-    nvfp4 = of(found, "nvfp4")
-    assert nvfp4.verification.verdict == "fallback"
+    assert of(found, "nvfp4").verification.verdict == "fallback"
     assert rate(found, "nvfp4") == pytest.approx(rate(found), rel=0.02)
     assert found.recommendation.by_speed not in (None, "nvfp4")
 

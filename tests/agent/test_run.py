@@ -38,8 +38,7 @@ def test_what_was_published_reads_back_with_the_title_of_its_timing() -> None:
     outcome = run_request(request_text(timing=TIMINGS["standard"]), "replay", clock=MOMENT)
     assert outcome.result is not None
     assert outcome.result.timing == "1/standard"
-    asked = hash_of(timing=TIMINGS["standard"])
-    assert read_message(outcome.message, asked).timing == "1/standard"
+    assert read_message(outcome.message, hash_of(timing=TIMINGS["standard"])).timing == "1/standard"
 
 
 def changed(**changes: Any) -> str:

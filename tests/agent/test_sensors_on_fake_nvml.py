@@ -77,8 +77,7 @@ def test_a_driver_without_the_second_call_tells_memory_with_its_reserve_and_says
     scripted: Scripted, lines: str, used: int
 ) -> None:
     fake = scripted(f"gpu GPU-0\nmemory 150000000000 500000000\nreserve 400000000\n{lines}")
-    rows = fake.run(VIRTUAL, "0.2", "GPU-0")
-    assert {row["used_bytes"] for row in rows} == {used}
+    assert {row["used_bytes"] for row in fake.run(VIRTUAL, "0.2", "GPU-0")} == {used}
     (health,) = fake.run(HEALTH, "GPU-0")["health"]
     assert (health["memory_used_bytes"], health["memory_with_reserve"]) == (used, bool(lines) or None)
 
@@ -206,8 +205,7 @@ reasons 0x40 4 5.5
     assert by_name["power_cap"].share == pytest.approx(1.0)
     assert by_name["hardware_thermal"].share == pytest.approx(1.5 / 12, rel=0.02)
     assert {one.sampled for one in found} == {bool(lines)}
-    marked = marking(found)
-    assert marked.reason == "hardware_thermal"
+    assert marking(found).reason == "hardware_thermal"
     assert marking([by_name["power_cap"]]) is None
 
 
@@ -346,8 +344,7 @@ def test_the_sampler_ends_with_its_parent_even_if_a_forked_sibling_keeps_its_pip
     on_fake: Scripted, tmp_path: Path
 ) -> None:
     on_fake("gpu GPU-0\npower 0 500\n")
-    command = [sys.executable, "-c", ORPHAN, str(tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as parent:
+    with subprocess.Popen([sys.executable, "-c", ORPHAN, str(tmp_path)], stdout=subprocess.PIPE) as parent:
         sampler, sibling = json.loads(parent.stdout.readline())
         try:
             assert alive(sampler)

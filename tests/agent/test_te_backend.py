@@ -148,16 +148,14 @@ def test_prequantized_holds_the_gemm_and_nothing_of_the_weights_cast(recipe: Any
     bench = Bench(asked=request(workload={"gradientAccumulation": accumulation}))
     variant = Variant(recipe, recipe)
     for pass_ in ("fprop", "dgrad", "wgrad"):
-        alone = GEMM[None if recipe == "bf16" else recipe][1]
-        assert us(kernel_only(bench, variant, pass_)) == pytest.approx(alone)
+        assert us(kernel_only(bench, variant, pass_)) == pytest.approx(GEMM[None if recipe == "bf16" else recipe][1])
 
 
 def kernel_only(bench: Bench, variant: Variant, pass_: str) -> float:
     """Timed seconds of a GEMM with its quantisation, times the share of its kernels that a profile shows."""
     timed = sample(bench.backend.measure(bench.gemm("qkv", pass_, "prequantized"), variant, 1e-4))
     assert timed.holds_quantization
-    profile = bench.backend.profile(variant, "gemms", 0.0)
-    share = profile.gemms["qkv", pass_].gemm_share
+    share = bench.backend.profile(variant, "gemms", 0.0).gemms["qkv", pass_].gemm_share
     assert share
     return timed.seconds * share
 
@@ -170,8 +168,7 @@ def test_the_librarys_own_call_takes_what_the_gemm_kernel_does(tag: str, recipe:
     assert len(rows) == 2
     found = rows[0]
     assert {name for name, _ in found} == {"qkv", "attn_out", "mlp_up", "mlp_down", "lm_head"}
-    alone = GEMM[None if recipe == "bf16" else recipe][1]
-    assert us(found["qkv", "wgrad"]) == pytest.approx(alone)
+    assert us(found["qkv", "wgrad"]) == pytest.approx(GEMM[None if recipe == "bf16" else recipe][1])
     assert us(found["lm_head", "fprop"]) == pytest.approx(GEMM[None][1])
     left = [one for one in bench.world.calls if one[0] == "pytorch.cpp_extensions.general_gemm"]
     assert {"layout", "grad", "use_split_accumulator", "out_dtype"} <= left[0][1]
@@ -195,8 +192,7 @@ def test_kernels_are_seen_without_the_gaps_between_them(l2_bytes: int, rotated: 
     bench, variant = Bench(l2_bytes=l2_bytes), Variant("fp8_current", "fp8_current")
     bench.world.gpu.gap = 5.0
     timed = sample(bench.backend.measure(bench.gemm("qkv", "dgrad", "prequantized"), variant, 0.0))
-    profile = bench.backend.profile(variant, "gemms", 0.0)
-    seen = profile.gemms["qkv", "dgrad"]
+    seen = bench.backend.profile(variant, "gemms", 0.0).gemms["qkv", "dgrad"]
     assert us(seen.seconds) == pytest.approx(GEMM["fp8_current"][1] + QUANTISE[1])
     assert us(timed.seconds) == pytest.approx(us(seen.seconds) + 2 * 5.0)
     assert us(seen.gaps) == pytest.approx(2 * 5.0, abs=0.01)
@@ -256,8 +252,7 @@ def test_a_loss_step_has_at_least_2048_tokens(sequence: int, rows: int) -> None:
 @pytest.mark.parametrize("load", ["gemms", "training"])
 def test_a_profile_without_kernels_is_a_failure_with_its_reason(load: Any) -> None:
     bench, variant = Bench(blind=True), Variant("fp8_current", "fp8_current")
-    found = bench.backend.profile(variant, load, 0.0)
-    assert found.reason == "no_kernels"
+    assert bench.backend.profile(variant, load, 0.0).reason == "no_kernels"
 
 
 def test_no_profiler_starts_while_a_variant_is_built_timed_or_loaded() -> None:
@@ -269,8 +264,7 @@ def test_no_profiler_starts_while_a_variant_is_built_timed_or_loaded() -> None:
     sample(bench.backend.power_window(variant, "layers", 0.0, 0.0, 1))
     sample(bench.backend.second_depth(variant, 0.0))
     assert bench.engine.profiles == 0
-    found = bench.backend.profile(variant, "training", 0.0)
-    assert isinstance(found, protocol.Profile)
+    assert isinstance(bench.backend.profile(variant, "training", 0.0), protocol.Profile)
     assert (bench.engine.profiles, bench.backend._trial) == (2, Trial(2)), "eager and replayed, as deep as it was timed"
 
 
@@ -570,8 +564,7 @@ def test_experts_that_nvfp4_takes_in_two_calls_are_measured_in_two_calls_and_oth
     made = [symbol for symbol, _ in bench.world.calls].count("pytorch.GroupedLinear")
     assert made >= 2
     assert made % 2 == 0
-    refused = bench.backend.prepare(case, bench.variant("bf16"))
-    assert "Assertion failed: 80 tensors" in refused.message
+    assert "Assertion failed: 80 tensors" in bench.backend.prepare(case, bench.variant("bf16")).message
 
 
 @pytest.mark.parametrize(
@@ -593,8 +586,7 @@ def test_what_transformer_engine_declines_is_told_apart_from_what_fails(error: E
 def test_a_power_window_of_a_part_that_the_short_model_lacks_is_refused() -> None:
     model = {name: value for name, value in MODEL.items() if name != "vocabSize"}
     bench = Bench(asked=request(workload={"model": model}))
-    found = bench.backend.power_window(bench.variant("bf16"), "head", 0.0, 0.0, 0)
-    assert found.reason == "no_such_part"
+    assert bench.backend.power_window(bench.variant("bf16"), "head", 0.0, 0.0, 0).reason == "no_such_part"
 
 
 def test_a_power_window_pauses_after_whole_groups_of_calls_and_its_period_is_told_without_its_pauses() -> None:
@@ -665,8 +657,7 @@ def test_by_nvidias_method_a_recipe_is_a_forward_pass_that_quantises_both_operan
     assert isinstance(found, float)
     assert us(found) == pytest.approx(GEMM["fp8_current"][1] + 2 * QUANTISE[1])
     assert isinstance(by_method("bf16"), float)
-    refused = by_method("fp8_current", replace(case, groups=8))
-    assert refused.reason == "not_available"
+    assert by_method("fp8_current", replace(case, groups=8)).reason == "not_available"
 
 
 def test_the_backend_is_what_the_agent_calls_a_backend() -> None:

@@ -58,8 +58,7 @@ def test_all_calls_of_a_step_are_carried_out_on(tag: str, model: dict[str, Any],
         profile = backend.profile(variant, "training", 0.0, tmp_path / "trace.json")
         assert {"attention", "core_attention", "mlp", "head"} <= {kernel.module for kernel in profile.kernels}
         assert {kernel.dense for kernel in profile.kernels} == ({False, True} if dense else {False})
-        inside = backend.inspect(variant)
-        assert "tokens spread evenly by force" in inside.notes[0]
+        assert "tokens spread evenly by force" in backend.inspect(variant).notes[0]
     second = sample(backend.second_depth(bench.variant("nvfp4"), 0.0))
     assert (second.layers_measured, second.dense_measured) == (1, int(dense))
     assert isinstance(backend.loss_run(bench.variant("fp8_delayed"), LossPlan(2, 0)), LossTrack)
@@ -90,8 +89,7 @@ def test_gpt_oss_has_a_step_where_the_version_has_its_parts_else_the_part_is_nam
     assert "softmax_type" in called["pytorch.MultiheadAttention"]
     assert "pytorch.ops.ClampedSwiGLU" in called
     old = Bench("v2.8", asked(GPT_OSS))
-    found = old.backend.prepare(old.training, old.variant("fp8_current"))
-    assert found.message == (
+    assert old.backend.prepare(old.training, old.variant("fp8_current")).message == (
         "not_available(moe.expertBias): Transformer Engine 2.8.0+fake lacks pytorch.ops.ClampedSwiGLU, which 2.9 has; "
         "the GEMMs are measured"
     )
@@ -119,29 +117,25 @@ def test_nvfp4_takes_as_many_experts_in_a_call_as_its_kernels_do_with_the_weight
 
 
 def test_the_router_chooses_the_same_number_for_each_expert_whatever_its_scores() -> None:
-    bench = Bench("v2.20", asked(MIXTURE, sequenceLength=255))
-    (experts,) = experts_of(bench, "bf16")
+    (experts,) = experts_of(Bench("v2.20", asked(MIXTURE, sequenceLength=255)), "bf16")
     assert experts.rows == [128, 128, 127, 127]
     for seed in range(3):
         torch.manual_seed(seed)
-        tokens = torch.randn(255, 32).to(torch.bfloat16)
-        chosen, weights = experts.router(tokens)
+        chosen, weights = experts.router(torch.randn(255, 32).to(torch.bfloat16))
         assert torch.bincount(chosen.flatten(), minlength=4).tolist() == experts.rows
         assert torch.allclose(weights.sum(-1), torch.ones(255))
     assert experts.pad is None
 
 
 def test_rows_are_padded_for_the_recipe_and_the_result_is_that_without() -> None:
-    bench = Bench("v2.20", asked(MIXTURE, sequenceLength=255))
-    plain, padded = experts_of(bench, "bf16", "fp8_current")
+    plain, padded = experts_of(Bench("v2.20", asked(MIXTURE, sequenceLength=255)), "bf16", "fp8_current")
     assert padded.padded == [128, 128, 128, 128]
     x = torch.randn(255, 1, 32).to(torch.bfloat16)
     assert torch.allclose(plain(x, None).float(), padded(x, None).float(), atol=0.02, rtol=0.05)
 
 
 def test_experts_and_their_gradients_are_those_of_a_loop_over_tokens() -> None:
-    bench = Bench("v2.20", asked(MIXTURE, sequenceLength=255))
-    (experts,) = experts_of(bench, "bf16")
+    (experts,) = experts_of(Bench("v2.20", asked(MIXTURE, sequenceLength=255)), "bf16")
     x = torch.randn(255, 1, 32).to(torch.bfloat16)
     ours, theirs = (x.clone().requires_grad_() for _ in range(2))
     y, expected = experts(ours, None), token_by_token(experts, theirs)
@@ -152,8 +146,7 @@ def test_experts_and_their_gradients_are_those_of_a_loop_over_tokens() -> None:
 
 
 def test_the_router_multiplies_bf16_into_fp32_scores_and_keeps_no_tokens_in_fp32() -> None:
-    bench = Bench("v2.20", asked(MIXTURE, sequenceLength=64))
-    router, seen = experts_of(bench, "bf16")[0].router, []
+    router, seen = experts_of(Bench("v2.20", asked(MIXTURE, sequenceLength=64)), "bf16")[0].router, []
 
     def seeing(a: torch.Tensor, b: torch.Tensor, **named: Any) -> Any:
         seen.append((a.dtype, b.dtype, named["out_dtype"]))
@@ -183,8 +176,7 @@ def test_weights_of_routers_and_experts_move(how: str) -> None:
     bench = Bench("v2.20", asked(LATENT).model_copy(update={"weight_gradients": how}))
     assert bench.backend.prepare(bench.training, bench.variant("bf16")) is None
     model = bench.backend._models["bf16"]
-    optimizer = model.shared.optimizer
-    optimizer.rate = 0.1
+    model.shared.optimizer.rate = 0.1
     before = [weight.detach().clone() for weight in model.shared.weights]
     for key in model._cycle():
         model.program.go(key)

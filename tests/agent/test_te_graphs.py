@@ -53,8 +53,7 @@ def program(gpu: FakeGpu, engine: FakeEngine) -> graphs.Program:
 
 def test_a_regions_mean_is_in_the_cycles_proportion_and_lacking_ones_are_left_out() -> None:
     gpu = FakeGpu()
-    made = program(gpu, FakeEngine(gpu))
-    timings = made.measure(200e-6)
+    timings = program(gpu, FakeEngine(gpu)).measure(200e-6)
     assert timings.cycles == 1
     means = graphs.by_name(timings, ("forward", "backward", "absent"))
     assert {name: spent * 1e6 for name, spent in means.items()} == pytest.approx({"forward": 22.5, "backward": 10.0})

@@ -45,8 +45,7 @@ class Probed(Bench):
 def probed(recipe: Recipe) -> Ended:
     """How a recipe's probe ends: in every run alike."""
     _, api, engine = fakes()
-    probe = probing.run(api, engine, recipe, LinearShape(128, 128, 128))
-    return Ended(0, json.dumps(probe), "")
+    return Ended(0, json.dumps(probing.run(api, engine, recipe, LinearShape(128, 128, 128))), "")
 
 
 def ran(asked: MeasurementRequest, gap: float = 0.0, untold: int = 0) -> Outcome:
@@ -67,8 +66,7 @@ def test_a_new_process_builds_what_the_first_call_of_a_variant_needs(training: b
     assert isinstance(Bench(asked=asked).backend.settle(DELAYED, 0.0), Sample)
     profile = Bench(asked=asked).backend.profile(DELAYED, "training" if training else "gemms", 0.0)
     assert profile.kernels
-    inside = Bench(asked=asked).backend.inspect(DELAYED)
-    assert inside.errors is not None
+    assert Bench(asked=asked).backend.inspect(DELAYED).errors is not None
     window = Bench(asked=asked).backend.power_window(DELAYED, "layers", 0.0, 0.0, 1)
     assert isinstance(window, Sample)
     assert isinstance(Bench(asked=asked).backend.measure(Bench().training, DELAYED, 0.0), Sample)
@@ -122,8 +120,7 @@ def test_where_the_profiler_does_not_tell_graphs_apart_kernel_only_time_is_a_bou
 
 
 def test_what_the_layer_has_no_switch_for_is_in_the_notes(short: Outcome) -> None:
-    model = THIN | {"qkvBias": True}
-    outcome = ran(request(workload={"model": model}, **STEP_ALONE))
+    outcome = ran(request(workload={"model": THIN | {"qkvBias": True}}, **STEP_ALONE))
     assert any("the training step is without" in note for note in of(outcome, "bf16").notes)
     assert not any("is without" in note for note in of(short, "bf16").notes)
 

@@ -115,5 +115,4 @@ def test_block_scaling_multiplies_rows_with_squares_and_what_lacks_is_named() ->
 )
 def test_what_can_not_be_multiplied_is_a_reason(recipe: Recipe, reason: str) -> None:
     library = Library(refuses="gemm.cpp:1: Assertion failed: no such layout")
-    found = timed(library, recipe)
-    assert found.reason == reason
+    assert timed(library, recipe).reason == reason

@@ -41,8 +41,7 @@ def stepped(
     for _ in range(STEPS):
         for key in model._cycle():
             model.program.go(key)
-    masters = shared.optimizer.masters
-    return model, [after - start for after, start in zip(masters, before, strict=True)]
+    return model, [after - start for after, start in zip(shared.optimizer.masters, before, strict=True)]
 
 
 def _forget_the_warm_up(shared: Shared) -> None:
@@ -106,5 +105,4 @@ def test_the_request_says_how_and_left_out_it_is_as_in_production(
     asked: WeightGradients | None, expected: WeightGradients
 ) -> None:
     of: MeasurementRequest = request(weight_gradients=asked)
-    found = problem_of(of, fake_api("v2.20", World("v2.20", FakeGpu())))
-    assert found.weight_gradients == expected
+    assert problem_of(of, fake_api("v2.20", World("v2.20", FakeGpu()))).weight_gradients == expected

@@ -193,8 +193,7 @@ def test_a_slow_gpu_is_named_with_what_a_job_in_step_gets() -> None:
     )
     text = verdict_text(with_recipe(training=training))
     assert "GPU-3 is slow: 82.0% of the GPUs' mean with nvfp4, and a job that waits for all GPUs gets 82,000" in text
-    even = training.model_copy(update={"gpu_spread": 0.99})
-    assert "is slow" not in verdict_text(with_recipe(training=even))
+    assert "is slow" not in verdict_text(with_recipe(training=training.model_copy(update={"gpu_spread": 0.99})))
 
 
 def test_a_note_of_the_whole_run_is_told_once_and_no_recipe_is_named_twice() -> None:
@@ -230,8 +229,7 @@ def test_each_backends_own_way_to_the_gemms_alone_is_told(backend: str, words: s
 
 
 def test_nvidias_method_is_not_told_as_ours() -> None:
-    found = with_recipe(training=None).model_copy(update={"method": "nvidia"})
-    text = as_text(explain(found))
+    text = as_text(explain(with_recipe(training=None).model_copy(update={"method": "nvidia"})))
     for ours in ("palindrome", "segment", "by one forward and backward pass", "share of profiled steps"):
         assert ours not in text
 

@@ -21,8 +21,7 @@ def figures(energy: Energy) -> tuple[object, ...]:
 
 
 def test_a_token_costs_the_inverse_of_a_joule_or_there_are_reasons() -> None:
-    energy = token_energy(reading(500.0), tokens=12_000.0, idle_watts=100.0)
-    assert figures(energy) == (2.0, 0.5, 2.5, None)
+    assert figures(token_energy(reading(500.0), tokens=12_000.0, idle_watts=100.0)) == (2.0, 0.5, 2.5, None)
     assert token_energy(void(why.SAMPLE_GAP), 12_000.0, 100.0) == Energy(valid=False, reasons=("sample_gap",))
     assert token_energy(reading(), 0.0, 100.0) == Energy(valid=False, reasons=("no_tokens",))
 
