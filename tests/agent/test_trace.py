@@ -37,8 +37,7 @@ def test_a_kernel_belongs_to_the_ranges_that_were_open_at_its_launch_not_when_it
             *work(4, 300, 310, 10),
         )
     )
-    told = [(one.pass_, one.module, one.region) for one in found]
-    assert told == [
+    assert [(one.pass_, one.module, one.region) for one in found] == [
         ("forward", "attention", "layers_forward"),
         ("forward", "", "layers_forward"),
         ("backward", "", "layers_backward"),
@@ -81,8 +80,7 @@ def test_replayed_kernels_lie_where_the_eager_ones_of_their_region_did_or_none_d
 
 def test_launches_are_added_up_by_name_pass_and_module_as_one_step() -> None:
     found = [Launch(BF16, 0, 2, "forward", "mlp"), Launch(BF16, 4, 6, "forward", "mlp"), Launch(CAST, 7, 8, "forward")]
-    rows = kernels(found, steps=2)
-    assert [(row.name, row.seconds, row.pass_, row.module) for row in rows] == [
+    assert [(row.name, row.seconds, row.pass_, row.module) for row in kernels(found, steps=2)] == [
         (BF16, 2.0, "forward", "mlp"),
         (CAST, 0.5, "forward", ""),
     ]

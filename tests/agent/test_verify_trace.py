@@ -132,8 +132,7 @@ def test_streams_that_overlap_count_once_and_what_is_no_gemm_takes_no_time(tmp_p
 def test_a_claim_gets_the_verdict_and_the_exit_code(
     tmp_path: Path, events: list[Any], claim: str, exit_code: int, verdict: str
 ) -> None:
-    path = written(tmp_path / "t.json", *events)
-    ran = verified(path, "--claims", claim)
+    ran = verified(written(tmp_path / "t.json", *events), "--claims", claim)
     assert ran.exit_code == exit_code, ran.output
     assert f"claimed {claim}: {verdict}: " in ran.stdout
 

@@ -226,7 +226,6 @@ def test_the_charts_own_rules_and_dashboards_are_rendered_as_they_lie_there(helm
     objects = rendered(helm, CHART)
     rules = {path.stem: yaml.load(path.read_text(), yaml.CSafeLoader) for path in CHART.glob("files/rules/*.yaml")}
     dashboards = {path.name: json.loads(path.read_text()) for path in CHART.glob("files/dashboards/*.json")}
-    found = of_kind(objects, "PrometheusRule")
-    assert [item["spec"] for item in found] == [rules[name] for name in sorted(rules)]
+    assert [item["spec"] for item in of_kind(objects, "PrometheusRule")] == [rules[name] for name in sorted(rules)]
     shown = [item["data"] for item in of_kind(objects, "ConfigMap")]
     assert {name: json.loads(text) for data in shown for name, text in data.items()} == dashboards

@@ -251,8 +251,7 @@ def test_info_alone_names_the_nvlink_domain_and_the_slowest_gpu_has_dcgms_label(
     within, outside = report_status(), report_status()
     within["hardware"]["nvlinkDomain"] = "5f1e9f9c.2"
     body = body_of([report_object("n1", status=within), report_object("n2", status=outside)])
-    told = {sample.name for sample in parsed(body) if sample.labels.get("nvlink_domain")}
-    assert told == {"precision_node_info"}
+    assert {sample.name for sample in parsed(body) if sample.labels.get("nvlink_domain")} == {"precision_node_info"}
     assert values(body, "precision_node_info", "nvlink_domain") == {"5f1e9f9c.2": 1.0, "": 1.0}
     compared = report_status()
     compared["hardware"]["slowestGPU"] = "GPU-604ac76c-d9cf-fef3-62e9-d92044ab6e52"

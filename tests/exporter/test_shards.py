@@ -36,8 +36,7 @@ def nodes_in(text: bytes) -> set[str]:
 
 
 def test_each_node_is_in_one_shard_and_plain_and_compressed_say_the_same() -> None:
-    body = build(fleet_store(NODES).view(), shards=4)
-    found = [nodes_in(shard.text()) for shard in body.shards]
+    found = [nodes_in(shard.text()) for shard in build(fleet_store(NODES).view(), shards=4).shards]
     assert sorted(node for nodes in found for node in nodes) == NODES
     assert all(found)
     for shard in build(fleet_store(NODES, "detail").view(), shards=3).shards:
@@ -80,8 +79,7 @@ def test_a_changed_report_has_its_group_made_anew_and_no_other() -> None:
     changed = report_status([recipe_row("bf16", 1.001), recipe_row("mxfp8", 1.372)])
     store.see(REPORT_PLURAL, report_object(NODES[7], status=changed, resourceVersion="200"))
     after = build(store.view(), 2, before)
-    anew = {at for at, group in after.groups.items() if group is not before.groups[at]}
-    assert anew == {place(NODES[7], 2)}
+    assert {at for at, group in after.groups.items() if group is not before.groups[at]} == {place(NODES[7], 2)}
     old, new = before.groups[place(NODES[7], 2)].pieces, after.groups[place(NODES[7], 2)].pieces
     made_anew = {family.name for family, a, b in zip(NODE_FAMILIES, old, new, strict=True) if a is not b}
     assert "precision_node_training_tokens_per_second" in made_anew

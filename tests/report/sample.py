@@ -192,7 +192,6 @@ def fleet(size: int = 60, pool: str = "NVIDIA-GB200") -> tuple[Reading, ...]:
 def fleet_page(**changes: Any) -> Given:
     """The page of a profile over two pools, with one node's full result."""
     nodes = (*fleet(), *(replace(node, pool="NVIDIA-H100-80GB-HBM3") for node in fleet(12, "NVIDIA-H100")))
-    found = full_result(node=nodes[0].node)
-    given = Given("Profile ml/nightly", MADE_AT, nodes, found, price=4.2,
+    given = Given("Profile ml/nightly", MADE_AT, nodes, full_result(node=nodes[0].node), price=4.2,
                   unmeasured=("3 nodes failed (AgentCrashed), for example gb200-0071.",))  # fmt: skip
     return replace(given, **changes)

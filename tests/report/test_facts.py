@@ -43,8 +43,7 @@ def test_too_few_nodes_have_a_range_and_it_is_called_so(n: int) -> None:
 
 
 def test_a_saved_result_tells_the_same_as_its_report_would() -> None:
-    node = reading_of_result(full_result())
-    (pool,) = pools(node_page(nodes=(node,)))
+    (pool,) = pools(node_page(nodes=(reading_of_result(full_result()),)))
     assert (pool.name, pool.gpus, pool.baseline) == ("GB200", 4, "bf16")
     assert pool.best.recipe == "nvfp4"
     assert pool.best.speedup.value == pytest.approx(1.62, abs=0.001)
@@ -72,8 +71,7 @@ def test_pools_come_largest_first_and_stale_nodes_are_not_judged() -> None:
 
 @given(st.floats(-1e4, 1e4), st.floats(1e-3, 1e9))
 def test_ticks_are_round_few_and_within_the_scale(low: float, wide: float) -> None:
-    scale = Scale(low, low + wide, 0, 100)
-    ticks = scale.ticks()
+    ticks = Scale(low, low + wide, 0, 100).ticks()
     assert len(ticks) <= 12
     assert all(low - wide * 1e-6 <= tick <= low + wide * (1 + 1e-6) for tick in ticks)
     assert round_step(wide) >= wide * 0.998

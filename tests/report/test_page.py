@@ -108,8 +108,7 @@ def test_invalid_power_is_told_and_a_diverged_run_ends_with_a_cross() -> None:
 
 def test_a_gap_in_the_trace_breaks_the_line() -> None:
     drawn = figure(node_page(), "power")
-    line = max(re.findall(r'd="([^"]+)"', drawn.svg), key=len)
-    assert line.count("M") == 2
+    assert max(re.findall(r'd="([^"]+)"', drawn.svg), key=len).count("M") == 2
     assert "6 samples are missing" in drawn.caption
     (field,) = re.findall(
         r'<rect x="([^"]+)" y="[^"]+" width="([^"]+)" height="[^"]+" fill="url\(#missing\)"', drawn.svg
@@ -226,8 +225,7 @@ def test_names_in_the_drawing_of_four_pools_lie_apart_and_a_legend_has_them_all(
 
 
 def test_two_nodes_have_no_distribution_and_throttled_or_outdated_ones_no_figures() -> None:
-    given = fleet_page(nodes=fleet(8)[:2])
-    assert "nodes-NVIDIA-GB200" not in [each.key for each in figures(given)]
+    assert "nodes-NVIDIA-GB200" not in [each.key for each in figures(fleet_page(nodes=fleet(8)[:2]))]
     nodes = fleet(8)
     with_all = figure(Given("x", MADE_AT, nodes), "speedup")
     hot = [node for node in nodes if node.throttled]
