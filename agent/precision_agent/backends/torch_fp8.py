@@ -35,6 +35,8 @@ def fp8_product(a: torch.Tensor, b: torch.Tensor, pass_: Pass, mode: Mode) -> Ge
         return a8, b8.t(), a_scale, b_scale
 
     def multiplied(a8: torch.Tensor, b8: torch.Tensor, a_scale: torch.Tensor, b_scale: torch.Tensor) -> torch.Tensor:
+        if a8.is_cpu:  # the same numbers: torch's own FP8 product takes a thousand times as long on some Xeons
+            return ((a8.float() @ b8.float()) * (a_scale * b_scale)).to(torch.bfloat16)
         return torch._scaled_mm(a8, b8, scale_a=a_scale, scale_b=b_scale, out_dtype=torch.bfloat16)
 
     if mode == "autocast":
