@@ -62,9 +62,9 @@ async def connected(
 
 
 def open_at(port: int) -> int:
-    """How many connections are established at the server's side (/proc/net/tcp, state 1)."""
+    """How many connections are established at the server's side, 127.0.0.1 (/proc/net/tcp, state 1)."""
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    return sum(row[1].endswith(f":{port:04X}") and row[3] == "01" for row in rows)
+    return sum(row[1] == f"0100007F:{port:04X}" and row[3] == "01" for row in rows)
 
 
 async def answer(port: int, path: str = "/healthz") -> int:
