@@ -150,6 +150,13 @@ def test_no_run_may_take_longer_than_the_longest_preset_whatever_its_annotation_
     assert closed(seen((5400 + 60) * SECOND, there, started_at=NOW)).reason == "DeadlineExceeded"
 
 
+def test_a_pod_has_its_own_grace_before_that_of_an_unresponsive_node_begins() -> None:
+    for ahead, reason in ((30, None), (-1, None), (-2, "NodeUnresponsive"), (60, "NodeUnresponsive")):
+        world = seen(timedelta(0), RUNS, started_at=NOW, deleting_since=NOW + ahead * SECOND)
+        end = closed(replace(world, settings=replace(world.settings, unresponsive_grace=2 * SECOND)))
+        assert (end and end.reason) == reason, ahead
+
+
 ABANDONED = {"started_at": NOW, "deleting_since": NOW - MINUTE}
 
 

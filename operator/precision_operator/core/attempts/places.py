@@ -46,8 +46,7 @@ class End:
         return self.since + self.allowed
 
     def is_over(self, now: datetime) -> bool:
-        """What lies far ahead is from before the clock jumped back: it has taken long enough, or always would."""
-        return abs(now - self.since) >= self.allowed
+        return _is_late(self.since, self.allowed, now)
 
 
 def end_of(
@@ -63,7 +62,13 @@ def end_of(
 
 def is_abandoned(pod: PodView, settings: Settings, now: datetime) -> bool:
     """Whether a pod that was deleted should have been ended long since: nobody is there to end it."""
-    return pod.live and pod.deleting_since is not None and abs(now - pod.deleting_since) >= settings.unresponsive_grace
+    since = pod.deleting_since
+    return pod.live and since is not None and _is_late(since, settings.unresponsive_grace, now)
+
+
+def _is_late(since: datetime, allowed: timedelta, now: datetime) -> bool:
+    """What lies further ahead than a pod's own grace is from before the clock jumped back: it always would be late."""
+    return not -max(allowed, timedelta(seconds=POD_GRACE_SECONDS)) < now - since < allowed
 
 
 def is_starting(pod: PodView) -> bool:
