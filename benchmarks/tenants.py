@@ -9,7 +9,7 @@ same nodes. Each runs in a process of its own; of nine passes the median counts.
 
 With --bound the large tenant has as many profiles as the chart lets it have, each with a cron of every minute over a
 thousand nodes: CPU seconds from such a minute, in which the small tenant has a new profile, to its first Job. The large
-tenant's profiles are plain, limit places and watts, or limit places by labels that no node has.
+tenant's profiles are plain, limit places and watts, limit places by labels that no node has, or have all of it.
 
 With --api-server it is the lab's real API server and the operator's own process: `benchmarks.tenants_on_cluster`.
 """
@@ -51,8 +51,19 @@ KINDS: dict[str, dict[str, Any]] = {
         "perTopology": [{"key": f"example.com/k{number}", "max": 1} for number in range(4)],
         "pools": [{"name": f"p{number}", "maxConcurrent": 1} for number in range(16)],
     },
+    "pools": {
+        "maxConcurrent": 1000,
+        "maxImagePulls": 1000,
+        "powerBudgetWatts": 10**7,
+        "perTopology": [
+            {"key": HOSTNAME, "max": 1},
+            *({"key": key, "max": 10**5} for key in ("nvidia.com/gpu.product", "kubernetes.io/arch")),
+        ],
+        "pools": [{"name": f"p{number}", "maxConcurrent": 1} for number in range(64)],
+        "rampSeconds": 1,
+    },
 }
-"""Rollouts of the large tenant's profiles."""
+"""Rollouts of the large tenant's profiles; with the last, each has a pool label of its own."""
 STATUS = f"{paths.profiles(SMALL)}/own/status"
 LONG_NAMES = [f"{'n' * 240}-{i}" for i in range(1024)]
 """As many names as `spec.target.nodeNames` takes, nearly as long as they may be."""
@@ -150,7 +161,8 @@ async def _at_the_bound(count: int, profiles: int, kind: str) -> tuple[float, fl
         cache.put("nodes", node)
     spec = {"suspend": False, "schedule": {"cron": "* * * * *"}, "rollout": KINDS[kind]}
     for number in range(profiles):
-        put(server, cache, LARGE, f"minutely-{number}", **spec)
+        label = {"poolLabel": f"example.com/k{number}"} if kind == "pools" else {}
+        put(server, cache, LARGE, f"minutely-{number}", **spec, **label)
     cluster: Any = server
     gatherer = Gatherer(cluster, cache, SETTINGS, [SMALL, LARGE], clock=lambda: now)
     reconciler = Reconciler(cache, gatherer, Actor(cluster, cache, clock=lambda: now), Telemetry())
@@ -206,7 +218,8 @@ def main() -> int:
         for kind in KINDS:
             seconds, peak = apart(at_the_bound, BOUND_NODES, BOUND_PROFILES, kind)
             print(
-                f"beside {BOUND_PROFILES} profiles over {BOUND_NODES} nodes ({kind}): {seconds:.2f} s, {peak:.0f} MiB"
+                f"beside {BOUND_PROFILES} profiles over {BOUND_NODES} nodes ({kind}): {seconds:.2f} s, {peak:.0f} MiB",
+                flush=True,
             )
             late += seconds > BOUND_SECONDS
         return min(late, 1)

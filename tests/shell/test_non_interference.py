@@ -109,6 +109,20 @@ async def test_a_start_waits_for_no_candidates_in_vain_and_these_have_their_turn
     assert [(row["reason"], row["count"]) for row in reasons] == [("TopologyKeyMissing", 2)] * 9
 
 
+async def test_a_start_waits_for_no_more_candidates_than_a_pass_has_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    plans: list[Plan] = []
+    for module in (turns, reconcile):
+        monkeypatch.setattr(module, "LOOKS_PER_PASS", 2)
+    monkeypatch.setattr(reconcile, "plan", lambda seen, whole=True: plans.append(plan(seen, whole)) or plans[-1])
+    loop = OperatorInMemory(*(f"n{number}" for number in range(5)), namespaces=("ml",))
+    await loop.begin("ours", "ml", rollout={"maxConcurrent": 5})
+    assert [(p.cut, sum(isinstance(a, Start) for a in p.actions), len(p.nodes_to_probe)) for p in plans] == [
+        (True, 0, 2),
+        (True, 2, 0),
+        (False, 0, 3),
+    ]
+
+
 async def test_starts_and_statuses_wait_for_no_looks_at_busy_nodes_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reconcile, "ROUNDS", 4)
     nodes = [f"n{number}" for number in range(20)]

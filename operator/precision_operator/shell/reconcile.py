@@ -11,6 +11,7 @@ from typing import Any
 
 from precision_operator.cluster import ApiError
 from precision_operator.cluster.watch_loop import PACE
+from precision_operator.core.admission.turns import LOOKS_PER_PASS
 from precision_operator.core.admission.unhurried import for_one_pass
 from precision_operator.core.attempts.actions import Action, Start
 from precision_operator.core.attempts.faults import Fault, fault_text
@@ -28,7 +29,7 @@ from precision_operator.shell.acting.act import Actor
 from precision_operator.shell.fault_log import FaultLog
 from precision_operator.shell.leader_election import LeaderElector, LeaseLost
 from precision_operator.shell.observing.cache import Cache
-from precision_operator.shell.observing.gather import LOOKS_PER_PASS, Gatherer
+from precision_operator.shell.observing.gather import Gatherer
 from precision_operator.shell.telemetry import Telemetry
 
 _log = logging.getLogger(__name__)
@@ -184,27 +185,29 @@ class Reconciler:
 
         What is ready starts before more nodes are looked at; so do the next candidates where the cluster refuses some.
         Plans may be cut but for the last two: what is left of a pass has its looks and starts, and all have a status.
+        A fleet that is busy throughout is looked at in several passes.
         """
         done: list[Action] = []
-        again, looked = 0, 0
+        again, looked, whole = 0, 0, False
         self._gatherer.forget_idle()
         for left in reversed(range(ROUNDS)):
             observed = await self._gatherer.observe()
             is_last = looked >= LOOKS_PER_PASS or not left
             # In a thread, one at a time (plans remember from each other): the lease must be renewed meanwhile.
-            decided = await asyncio.to_thread(plan, observed, is_last or left == 1)
+            decided = await asyncio.to_thread(plan, observed, whole or left < 2)
             looks = () if is_last else _looks(decided, observed, looked)
-            if not looks or any(isinstance(action, Start) for action in decided.actions):
+            started = [action.facts.name for action in decided.actions if isinstance(action, Start)]
+            if not looks or started:
                 actions, later = for_one_pass(decided.actions, observed.own_jobs)
                 again += await self._actor.act(actions)
                 done += actions
-                for action in actions:
-                    if isinstance(action, Start):
-                        self._gatherer.invalidate_probe(action.facts.name)
-                if not looks and (is_last or not (self._actor.starts.refused or decided.cut)):
+                for name in started:
+                    self._gatherer.invalidate_probe(name)
+                refused = self._actor.starts.refused
+                if not looks and (started or not decided.cut if is_last else not (refused or decided.cut)):
                     break
             await self._gatherer.probe(looks)
-            looked += len(looks)
+            looked, whole = looked + len(looks), is_last
         # What is left waits with what is to be tried again, and for a second where nothing came of this pass.
         if not again and (later or (decided.nodes_to_probe and looked < LOOKS_PER_PASS)):
             decided = replace(decided, look_again_at=observed.now + timedelta(seconds=1))

@@ -40,7 +40,7 @@ class Agent:
 
 Unit = Literal["agents", "watts"]
 Group = tuple[str, ...]
-"""By what agents are counted: one of these, or a node's label."""
+"""By what agents are counted: one of these (pools and those seen are of one that looks), or a node's label."""
 ALL, PROFILE, POOL, SEEN = ("all",), ("profile",), ("pool",), ("seen",)
 
 
@@ -74,7 +74,7 @@ class Agents:
     nodes: Mapping[str, NodeFacts]
     """Facts of all nodes by UID, with their pools as the limits see them; a node that is gone has none."""
     _totals: dict[tuple[Unit, Group], _Total] = field(default_factory=dict, repr=False, compare=False, kw_only=True)
-    """Goes over to each value that is made of this one with the same agents."""
+    """Goes over to each value that is made of this one with the same agents, and to others that look at them."""
 
     def used(self, cap: Cap, of: Unit = "agents") -> int:
         """How many agents there are in the group of a limit, or how many watts they may draw."""
@@ -174,11 +174,14 @@ class BudgetView(Agents):
             return self._caps[facts.pool]
         rollout, caps = self.rollout, []
         if rollout.power_budget_watts is not None:
-            caps.append(Cap("spec.rollout.powerBudgetWatts", SEEN, True, watts=rollout.power_budget_watts))
+            caps.append(
+                Cap("spec.rollout.powerBudgetWatts", (*SEEN, self.profile.uid), True, watts=rollout.power_budget_watts)
+            )
         pool = next((row for row in rollout.pools if row.name == facts.pool), None)
         if pool is not None:
             name = f"powerBudgetWatts of pool {pool.name}"
-            caps.append(Cap(name, POOL, pool.name, pool.max_concurrent, pool.power_budget_watts))
+            by = (*POOL, self.profile.uid)
+            caps.append(Cap(name, by, pool.name, pool.max_concurrent, pool.power_budget_watts))
         return self._caps.setdefault(facts.pool, tuple(caps))
 
     def watts(self, facts: NodeFacts) -> tuple[int, str]:
@@ -192,13 +195,13 @@ class BudgetView(Agents):
 
     def group(self, by: Group, agent: Agent) -> Hashable:
         """As of any agents; `SEEN` are its own, wherever they are, and those of others on its nodes."""
-        if by == SEEN:
+        if by[:1] == SEEN:
             return agent.node_uid in self.matched or agent.profile_uid == self.profile.uid
         return super().group(by, agent)
 
     @cached_property
-    def newest(self) -> Mapping[Hashable, datetime]:
-        """The newest creation that the ramp still waits for, by what an agent counts with."""
+    def newest(self) -> dict[Hashable, datetime]:
+        """The newest creation that the ramp still waits for, by what an agent counts with; starts are added to it."""
         wait = timedelta(seconds=self.rollout.ramp_seconds)
         newest: dict[Hashable, datetime] = {}
         for (profile, node), at in self.starts.items():

@@ -35,8 +35,8 @@ from precision_operator.core.observe.tenants import comes_last
 from precision_operator.core.reasons import REASONS, Said, said
 
 _NEVER = datetime.min.replace(tzinfo=UTC)
-MOST_IN_VAIN = 4_000
-"""Candidates one after the other that may not start: some 0.1 s."""
+MOST_IN_VAIN, LOOKS_PER_PASS = 4_000, 256
+"""Bounds of a plan that may be cut: candidates one after the other that may not start (0.1 s), and those that may."""
 
 
 @dataclass
@@ -68,6 +68,8 @@ class _InFlight:
     """By a profile's UID what its candidates are asked for, and without the limits of what is physical."""
     views: dict[str, BudgetView] = field(default_factory=dict)
     """The agents of its namespace as each profile sees them, by its UID."""
+    totals: dict[str, Any] = field(default_factory=dict)
+    """Their sums, which all profiles of a namespace share."""
     full: dict[str, dict[str, tuple[tuple[ProfileView, Said], ...]]] = field(default_factory=dict)
     """Two profiles at most whose limits leave no room on a node, by namespace and its UID; until the next start."""
 
@@ -87,6 +89,7 @@ class _InFlight:
                 trying=self.trying[uid],
                 pulling=self.pulling[uid],
                 hold=draft.hold,
+                _totals=self.totals.setdefault(namespace, {}),
             )
         return self.views[uid]
 
@@ -132,9 +135,9 @@ def admit(
     drafts: Sequence[ProfilePlan], attempts: Sequence[Attempt], observed: Observed, faults: list[Fault], whole: bool
 ) -> Admission:
     """Give free places to candidates: the namespace with the fewest live agents first, in it the profile with the
-    fewest, then who has waited longest. Where it need not be `whole`, a start or look waits for so many in vain alone.
+    fewest, then who has waited longest. Where it need not be `whole`, a start or look waits for so many alone.
     """
-    in_vain = 0
+    in_vain = may_start = 0
     in_flight = _in_flight(observed, drafts, attempts)
     accepted = {d.profile.uid: d for d in drafts if isinstance(d, AcceptedPlan)}
     node_states = {d.profile.uid: list(d.node_states) for d in drafts}
@@ -142,11 +145,12 @@ def admit(
     starts: list[Start] = []
     withdrawn: list[Drop] = []
     nodes_to_probe: list[str] = []
-    while any(queues.values()) and (whole or in_vain < MOST_IN_VAIN or not (starts or nodes_to_probe)):
+    while any(queues.values()) and (whole or (in_vain < MOST_IN_VAIN and may_start < LOOKS_PER_PASS) or not may_start):
         uid = min((u for u, q in queues.items() if q), key=lambda u: _rank(accepted[u], queues[u][0], in_flight))
         for place, node_state, start in _until_one_starts(accepted[uid], queues[uid], in_flight, faults):
             node_states[uid][place] = node_state
-            in_vain = 0 if REASONS[node_state.reason].tentative else in_vain + 1
+            tentative = REASONS[node_state.reason].tentative
+            in_vain, may_start = (0, may_start + 1) if tentative else (in_vain + 1, may_start)
             if start is not None:
                 starts.append(start)
                 withdrawn += in_flight.others.make_room(in_flight.request(accepted[uid], start.facts))
@@ -321,7 +325,9 @@ def _take(in_flight: _InFlight, draft: AcceptedPlan, candidate: NodeState) -> No
     for view in in_flight.views.values():
         if view.profile.namespace == profile.namespace:
             view.roomy.clear()
-            vars(view).pop("newest", None)
+            if "newest" in vars(view):
+                group = view.ramp_group(profile.uid, facts.labels)
+                view.newest[group] = max(now, view.newest.get(group, now))
 
 
 def _is_cold(draft: AcceptedPlan, candidate: NodeState) -> bool:

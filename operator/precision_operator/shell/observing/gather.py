@@ -72,8 +72,6 @@ BUSY_SECONDS = 20.0
 LOOKED_SECONDS = 300.0
 """How long such a node comes after those that were not looked at since: else idle ones behind many never are."""
 LOOKS_AT_ONCE = 8
-LOOKS_PER_PASS = 256
-"""A bound: a fleet that is busy throughout is looked at in several passes."""
 SELECTORS: dict[ObjectKind, str] = {
     "jobs": f"{LABEL_APP}={AGENT_APP}",
     "pods": f"{LABEL_APP}={AGENT_APP}",
