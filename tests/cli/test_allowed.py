@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import yaml
+from pydantic import ValidationError
 from typer.testing import CliRunner
 
 from precision_api.facts.names import PLAN_KIND, PROFILE_KIND
@@ -12,6 +13,7 @@ from precision_api.kinds.capacity_plan import PlanSpec
 from precision_api.kinds.profile import ProfileSpec
 from precision_operator.cli import app
 from precision_operator.cli.allowed import strictly
+from precision_operator.cli.failure import sentences
 from tests.cli.test_dry_run import nodes_file, profile_file
 from tests.support.node_objects import node_object
 
@@ -44,6 +46,10 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"schedule": {"maxAge": "30 days at most"}},
         "spec.schedule.maxAge: write a number and one unit (s, m, h or d), for example 24h, not '30 days at most'",
     ),
+    "wrong in 200 places": (
+        {"target": {"nodeNames": [{}] * 200}},
+        "spec: it has too many elements, or too many of them are wrong",
+    ),
 }
 
 
@@ -54,6 +60,12 @@ def test_what_the_api_server_refuses_is_refused_in_one_line_that_says_what_to_wr
     path, nodes = profile_file(tmp_path, **spec), nodes_file(tmp_path, node_object())
     done = CliRunner().invoke(app, ["dry-run", "-f", path, "--nodes", nodes])
     assert (done.exit_code, done.stdout, done.stderr) == (2, "", f"error: {said}\n")
+
+
+def test_more_wrong_values_than_a_few_are_counted() -> None:
+    with pytest.raises(ValidationError) as refused:
+        ProfileSpec.model_validate({"target": {"nodeNames": [{}] * 200}})
+    assert sentences(refused.value, "spec") == "spec: 201 things are wrong"
 
 
 def test_every_example_is_taken_strictly() -> None:

@@ -10,10 +10,17 @@ from aiohttp import web
 
 from precision_api.acceptance.reference import read_reference
 from precision_api.exchange.wire import _parsed, read_message
-from precision_api.facts.names import AGENT_APP, ANNOTATION_BASIS, LABEL_APP, LABEL_PROFILE_UID
+from precision_api.facts.names import (
+    AGENT_APP,
+    ANNOTATION_BASIS,
+    ANNOTATION_RERUN,
+    LABEL_APP,
+    LABEL_PROFILE_UID,
+    PROFILE_KIND,
+)
 from precision_api.models.huggingface import model_from_config
 from precision_operator.cluster import Cluster
-from precision_operator.cluster.client import PAGE_TENANT
+from precision_operator.cluster.client import PAGE_REPORTS, PAGE_TENANT
 from precision_operator.exporter.self_metrics import OwnMetrics
 from precision_operator.exporter.store import Store
 from precision_operator.exporter.watch import Watching, targets
@@ -41,6 +48,8 @@ def large(path: str, number: int) -> dict[str, Any]:
     spec = {"containers": [container], "resourceClaims": [{"name": "g", "resourceClaimName": "g"}]}
     if "capacityplans" in path or "precisionprofiles" in path:
         return {"metadata": {**meta, "finalizers": ["x" * SIZE]}, "spec": {}}
+    if "reports" in path:
+        return {"metadata": {**meta, "labels": {str(key): "x" * 60 for key in range(SIZE // 140)}}, "spec": {}}
     return {"metadata": meta, "spec": spec, "status": {"phase": "Pending", "conditions": [kept]}}
 
 
@@ -72,6 +81,8 @@ LISTS: dict[str, Callable[[Cluster], Awaitable[object]]] = {
     "pods that wait": waiting_pods,
     "plans": plans,
     "profiles of the exporter": lambda cluster: exported(cluster, "precisionprofiles"),
+    "reports": lambda cluster: list_into(Cache(), cluster, "reports", "ml"),
+    "reports of the exporter": lambda cluster: exported(cluster, "nodeprecisionreports"),
     "plans of the exporter": lambda cluster: exported(cluster, "capacityplans"),
 }
 
@@ -115,8 +126,8 @@ async def test_so_many_events_of_a_namespace_are_read_and_no_more(tmp_path: Path
 
 
 def test_watches_list_in_small_pages_and_of_a_pod_little_is_kept() -> None:
-    large_pages = {target.plural for target in watched(["ml"]) if target.page_items > PAGE_TENANT}
-    assert large_pages == {"nodes", "resourceslices", "nodeprecisionreports"}
+    large_pages = {target.plural for target in watched(["ml"]) if target.page_items > PAGE_REPORTS}
+    assert large_pages == {"nodes", "resourceslices"}
     pod = large("pods", 1)
     pod["metadata"]["ownerReferences"] = [{"uid": "u", "controller": True}, {"uid": "x" * SIZE}]
     kept = cast(dict[str, Any], slim_pod(pod))
@@ -154,14 +165,16 @@ def test_a_text_of_a_megabyte_is_refused_at_the_cost_of_twenty(begin: str, unit:
         assert peak_bytes() - before < 20 << 20
 
 
-@pytest.mark.parametrize("kind", ["jobs", "pods"])
-def test_of_a_job_and_a_pod_the_marks_that_are_read_are_kept_and_cut(kind: ObjectKind) -> None:
-    marks = {LABEL_PROFILE_UID: "p", ANNOTATION_BASIS: "x" * SIZE} | {str(n): "x" * 60 for n in range(10_000)}
-    owners = [{"uid": "u", "controller": True}, *({"uid": "x" * 60} for _ in range(10_000))]
+@pytest.mark.parametrize(
+    ("kind", "mark"), [("jobs", ANNOTATION_BASIS), ("pods", ANNOTATION_BASIS), ("reports", ANNOTATION_RERUN)]
+)
+def test_the_marks_that_are_read_are_kept_and_cut(kind: ObjectKind, mark: str) -> None:
+    marks = {LABEL_PROFILE_UID: "p", mark: "x" * SIZE} | {str(n): "x" * 60 for n in range(10_000)}
+    owners = [{"uid": "u", "controller": True, "kind": PROFILE_KIND}, *({"uid": "x" * 60} for _ in range(10_000))]
     raw = large("pods", 0) | {"spec": {"resourceClaims": [{"name": "x"}] * 1_000}}
     raw["metadata"] |= {"labels": marks, "annotations": marks, "ownerReferences": owners}
-    kept = cast(dict[str, Any], TRIM[kind](raw))
-    assert kept["metadata"]["labels"][LABEL_PROFILE_UID] == "p"
+    kept = cast(dict[str, Any], TRIM[kind](raw | ({"spec": {}} if kind == "reports" else {})))
+    assert kind == "reports" or kept["metadata"]["labels"][LABEL_PROFILE_UID] == "p"
     assert kept["metadata"]["ownerReferences"] == owners[:1]
     assert len(json.dumps(kept)) < 20_000
 

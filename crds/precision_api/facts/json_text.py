@@ -27,22 +27,32 @@ def read_json(model: type[M], text: str | bytes) -> M:
     marks: tuple[Any, ...] = (b",", b"[", b"{") if isinstance(text, bytes) else (",", "[", "{")
     try:
         if sum(map(text.count, marks)) <= MOST_ELEMENTS and _widest(document := from_json(text)) <= MOST_KEYS:
-            read: M = _validator(model).validate_python(document, context=[])
-            return read
-    except _TooMuch:
-        pass
+            return read_document(model, document)
     except ValueError as error:
         if isinstance(error, ValidationError):
             raise
         return model.model_validate_json(text)  # it is no JSON, and that says so
-    raise ValidationError.from_exception_data(model.__name__, [{"type": TOO_MUCH, "input": None}])
+    raise _too_much(model)
 
 
-def rows_of(error: ValidationError) -> list[Any]:
+def read_document(model: type[M], document: object) -> M:
+    """The model in a parsed document. Raises ValidationError."""
+    try:
+        read: M = _validator(model).validate_python(document, context=[])
+        return read
+    except _TooMuch:
+        raise _too_much(model) from None
+
+
+def _too_much(model: type[BaseModel]) -> ValidationError:
+    return ValidationError.from_exception_data(model.__name__, [{"type": TOO_MUCH, "input": None}])
+
+
+def rows_of(error: ValidationError, values: bool = False) -> list[Any]:
     """What is wrong, first things first, without values: they may be hostile. One row where it is more than a few."""
     if error.error_count() > MOST_ROWS:
-        return [{"type": TOO_MUCH.type, "loc": (), "msg": f"{error.error_count()} things are wrong"}]
-    return error.errors(include_url=False, include_input=False, include_context=False)
+        return [{"type": TOO_MUCH.type, "loc": (), "msg": f"{error.error_count()} things are wrong", "input": None}]
+    return error.errors(include_url=False, include_input=values, include_context=False)
 
 
 def first_wrong(error: ValidationError) -> str:

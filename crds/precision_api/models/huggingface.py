@@ -10,6 +10,7 @@ from typing import NoReturn
 
 from pydantic import ValidationError
 
+from precision_api.facts.json_text import read_document, rows_of
 from precision_api.models.architectures import FAMILIES, dimensions
 from precision_api.models.config_json import Config, Json, shown
 from precision_api.models.model import ModelSpec
@@ -90,9 +91,9 @@ def model_from_mapping(config: Json) -> ModelSpec:
     for read in family.readers:
         facts |= read(view)
     try:
-        return ModelSpec.model_validate(facts)
+        return read_document(ModelSpec, facts)
     except ValidationError as error:
-        first = error.errors()[0]
+        first = rows_of(error)[0]
         where = ".".join(str(part) for part in first["loc"])
         problem = f"{where + ': ' if where else ''}{first['msg'].removeprefix('Value error, ')}"
         raise ValueError(f"config.json ({model_type}): {problem}{_keys_named(problem, view)}") from error

@@ -4,7 +4,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
+
+from precision_api.facts.json_text import TOO_MUCH, read_json, rows_of
 
 Spec = TypeVar("Spec", bound=BaseModel)
 Schema = Mapping[str, Any]
@@ -33,6 +35,11 @@ def strictly(model: type[Spec], raw: Any) -> Spec:
         text = json.dumps(raw, default=str)
     except TypeError as error:
         raise ValueError(f"the spec can't be read: {error}") from error
+    try:
+        read_json(model, text)
+    except ValidationError as error:
+        if rows_of(error)[0]["type"] == TOO_MUCH.type:
+            raise
     return model.model_validate_json(text, strict=True)
 
 

@@ -8,6 +8,7 @@ from typing import NoReturn
 import typer
 from pydantic import BaseModel, ValidationError
 
+from precision_api.facts.json_text import rows_of
 from precision_operator.cli.allowed import BRANCHES, FORMS, SPELLED, in_words
 from precision_operator.cli.codes import WRONG_INPUT, Code
 from precision_operator.cli.terminal import say
@@ -64,7 +65,7 @@ def sentences(error: ValueError, root: str = "", model: type[BaseModel] | None =
     if not isinstance(error, ValidationError):
         return str(error)
     lines = []
-    for detail in error.errors():
+    for detail in rows_of(error, values=True):
         path = tuple(part for part in detail["loc"] if part not in BRANCHES)
         where = ".".join(str(part) for part in ((root,) if root else ()) + path)
         what = _SENTENCES.get(detail["type"]) or detail["msg"].removeprefix("Value error, ")

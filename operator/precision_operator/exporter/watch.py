@@ -13,15 +13,13 @@ from collections.abc import Sequence
 
 from precision_api.facts.names import GROUP, PLAN_PLURAL, PROFILE_PLURAL, REPORT_PLURAL, VERSION
 from precision_operator.cluster import ApiError, Cluster
-from precision_operator.cluster.client import PAGE_TENANT, Json
+from precision_operator.cluster.client import PAGE_REPORTS, PAGE_TENANT, Json
 from precision_operator.cluster.watch_loop import WatchEnded, WatchLoop, WatchTarget
 from precision_operator.exporter.entries import Entry
 from precision_operator.exporter.self_metrics import OwnMetrics
 from precision_operator.exporter.store import Store
 
 _log = logging.getLogger(__name__)
-PAGE_REPORTS = 100
-"""Reports that are read and rendered in one go (0.5 ms each): the event loop serves in between."""
 LIST_SECONDS = 1800.0
 """About how often everything is listed again; the alert PrecisionWatchStuck waits for twice as long."""
 LOST_SECONDS = 300.0

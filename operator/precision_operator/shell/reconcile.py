@@ -185,7 +185,6 @@ class Reconciler:
 
         What is ready starts before more nodes are looked at; so do the next candidates where the cluster refuses some.
         Plans may be cut but for the last two: what is left of a pass has its looks and starts, and all have a status.
-        A fleet that is busy throughout is looked at in several passes.
         """
         done: list[Action] = []
         again, looked, whole = 0, 0, False

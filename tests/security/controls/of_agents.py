@@ -332,7 +332,7 @@ READERS: tuple[Control, ...] = (
         (
             CLIENT,
             "the bound of an answer",
-            "if limit is None and len(content) > BODY_LIMIT_BYTES:",
+            "if limit is None and len(content) > most:",
             "if False:",
             "tests/cluster/test_client.py::test_an_answer_without_end_is_an_error_and_text_is_cut",
         ),

@@ -253,6 +253,25 @@ TENANT: tuple[Control, ...] = (
         raised="ValueError",
     ),
     *controls(
+        OWN_OBJECT,
+        (
+            "crds/precision_api/facts/json_text.py",
+            "the count of a text's elements before it is parsed",
+            "if sum(map(text.count, marks)) <= MOST_ELEMENTS and ",
+            "if ",
+            "tests/shell/test_pages.py::test_a_text_of_a_megabyte_is_refused_at_the_cost_of_twenty[objects-recipes]",
+        ),
+        (
+            "operator/precision_operator/cluster/client.py",
+            "the bound of a page of a list",
+            "PAGE_LIMIT_BYTES if limit > 1 else BODY_LIMIT_BYTES",
+            "BODY_LIMIT_BYTES",
+            "tests/shell/test_pages.py::test_a_list_of_what_tenants_write_holds_a_small_page_of_it[reports]",
+            "tests/shell/test_pages.py::"
+            "test_a_list_of_what_tenants_write_holds_a_small_page_of_it[reports of the exporter]",
+        ),
+    ),
+    *controls(
         MANY_PLANS,
         (
             "operator/precision_operator/shell/plans/plan_processes.py",
@@ -270,6 +289,13 @@ TENANT: tuple[Control, ...] = (
             "for uid in uids[most:]",
             "for uid in uids[len(uids) :]",
             "tests/core/test_bound.py::test_the_oldest_are_served_and_those_with_an_agent[the youngest]",
+        ),
+        (
+            "operator/precision_operator/core/observe/observed.py",
+            "the question whether an agent beyond the bound holds GPUs",
+            "if pod.live and pod.holds_gpus}",
+            "if pod.live}",
+            "tests/core/test_bound.py::test_the_oldest_are_served_and_those_with_an_agent[a gated pod]",
         ),
         (
             "charts/precision-profiler/templates/agents.yaml",

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from precision_api.facts.json_text import read_document
 from precision_api.facts.products import PRODUCT_CLASSES
 from precision_api.facts.products import part as gpu_part
 from precision_api.facts.recipes import RECIPE_NAMES, recipes_for
@@ -61,7 +62,7 @@ def shapes(
     try:
         spec = _spec(*chosen[0]) | {name: size for name, size in sizes.items() if size is not None}
         _need_sizes(chosen[0][0], spec)
-        resolved = resolve(Workload.model_validate(spec))
+        resolved = resolve(read_document(Workload, spec))
     except ValueError as error:
         fail(sentences(error, "workload"))
     document = _document(resolved)

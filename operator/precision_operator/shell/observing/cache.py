@@ -10,7 +10,7 @@ from itertools import chain
 from typing import Any, Literal, get_args
 
 from precision_api.facts import names
-from precision_api.facts.names import ANNOTATION_RERUN, GPU_RESOURCE
+from precision_api.facts.names import ANNOTATION_RERUN, GPU_RESOURCE, PROFILE_KIND
 from precision_operator.cluster.object_store import ObjectStore, identity
 from precision_operator.core.observe.gpu_slices import SliceView, slice_view
 from precision_operator.core.observe.observed import Raw
@@ -150,9 +150,16 @@ def _annotations(raw: Raw, *keys: str, part: str = "annotations") -> dict[str, A
 
 def _marked(raw: Raw) -> dict[str, Any]:
     """Metadata of a Job or a pod, as far as it is read."""
-    owners = [row for row in (raw.get("metadata") or {}).get("ownerReferences") or () if row.get("controller") is True]
-    kept = _meta(raw, "creationTimestamp") | ({"ownerReferences": owners[:1]} if owners else {})
+    kept = _meta(raw, "creationTimestamp") | _owner(raw, controller=True)
     return kept | _annotations(raw, *MARKS) | _annotations(raw, *MARKS, part="labels")
+
+
+def _owner(raw: Raw, **fields: object) -> dict[str, Any]:
+    """The first owner of which this holds, its texts cut."""
+    rows = (raw.get("metadata") or {}).get("ownerReferences") or ()
+    row: Raw = next((row for row in rows if fields.items() <= row.items()), {})
+    cut = {key: value[:MOST_MARK] if isinstance(value, str) else value for key, value in row.items()}
+    return {"ownerReferences": [cut]} if cut else {}
 
 
 def _pick(raw: Raw, part: str, *keys: str) -> dict[str, Any]:
@@ -193,7 +200,9 @@ def _profile(raw: Raw) -> dict[str, Any]:
 
 def _report(raw: Raw) -> dict[str, Any]:
     return {
-        "metadata": _meta(raw, "resourceVersion", "ownerReferences") | _annotations(raw, ANNOTATION_RERUN),
+        "metadata": _meta(raw, "resourceVersion")
+        | _owner(raw, kind=PROFILE_KIND)
+        | _annotations(raw, ANNOTATION_RERUN),
         "spec": raw.get("spec") or {},
         "status": _interned(raw.get("status") or {}),
     }

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 from precision_api.facts.grouping import grouped
 from precision_api.facts.names import AGENT_APP, LABEL_APP, LABEL_MANAGED_BY, LABEL_NODE_UID, MANAGED_BY
 from precision_operator.cluster import ApiError, Cluster, paths
-from precision_operator.cluster.client import PAGE_ITEMS, PAGE_TENANT
+from precision_operator.cluster.client import PAGE_ITEMS, PAGE_REPORTS, PAGE_TENANT
 from precision_operator.cluster.object_store import identity
 from precision_operator.core.attempts.faults import Fault, Where, fault_text
 from precision_operator.core.observe import observed
@@ -80,7 +80,10 @@ SELECTORS: dict[ObjectKind, str] = {
 FIELD_SELECTORS: dict[ObjectKind, str] = {"slices": f"spec.driver={DRA_DRIVER}"}
 """Other drivers' slices (NICs, NVLink channels) stay on the server."""
 
-PAGE: dict[ObjectKind, int] = {"profiles": PAGE_TENANT, "jobs": PAGE_TENANT, "pods": PAGE_TENANT}
+PAGE: dict[ObjectKind, int] = {
+    **dict.fromkeys(("profiles", "jobs", "pods"), PAGE_TENANT),
+    "reports": PAGE_REPORTS,
+}
 
 _NAMED = ("namespace", "name", "uid")
 PLACES: dict[ObjectKind, Where] = {"profiles": "profile", "reports": "report", "jobs": "job", "pods": "pod"}
