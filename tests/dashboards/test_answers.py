@@ -24,10 +24,11 @@ RESULTS, WAITING = "Nodes with a current result", "What the others wait for"
 FINE = {RESULTS: 1.0, WAITING: None, "Degraded pools": 0.0, "Slow nodes": 0.0, "Silent fallbacks": 0.0}
 
 
-def fleet(nodes: Sequence[Node], phase: str = "Complete", **reasons: int) -> bytes:
-    """What the exporter says of a profile that means 24 nodes, of which these have a result."""
+def fleet(nodes: Sequence[Node], phase: str = "Complete", skipped: int = 0, **reasons: int) -> bytes:
+    """What the exporter says of a profile that means 24 nodes, of which these have a result and so many are skipped."""
     rows = [{"reason": reason, "count": count, "example": "n23"} for reason, count in reasons.items()]
-    counts = {"matched": 24, "eligible": 24, "succeeded": len(nodes), "queued": 24 - len(nodes)}
+    can = 24 - skipped
+    counts = {"matched": 24, "skipped": skipped, "eligible": can, "succeeded": len(nodes), "queued": can - len(nodes)}
     profile = profile_object(status={"phase": phase, "nodes": counts, "reasons": rows})
     body, own = build(store_of(profile, *(node.report("nightly") for node in nodes)).view()), OwnMetrics(process=False)
     own.tell(body)
@@ -37,12 +38,17 @@ def fleet(nodes: Sequence[Node], phase: str = "Complete", **reasons: int) -> byt
 WELL = fleet(NODES)
 SLOWER = [replace(node, at=HOUR, rate=node.rate * 0.9) for node in NODES]
 OF = 'profile_namespace="ml", profile="nightly"'
+TAINT = f'{{{OF}, reason="UntoleratedTaint"}}'
 STATES: Mapping[str, tuple[bytes, Mapping[str, Any]]] = {
     "nothing is wrong": (WELL, FINE),
     "half is measured": (
         fleet(NODES[:12], "Running", MaxConcurrentReached=12),
         FINE | {RESULTS: 0.5, WAITING: {f'{{{OF}, reason="MaxConcurrentReached"}}': 12}},
     ),
+    "half is skipped": (fleet(NODES[:12], skipped=12, UntoleratedTaint=12), FINE | {WAITING: {TAINT: 12}}),
+    "all are skipped": (fleet([], skipped=24, UntoleratedTaint=24), dict.fromkeys(FINE) | {WAITING: {TAINT: 24}}),
+    "there is no profile": (b"", dict.fromkeys(FINE)),
+    "no node matches": (fleet([], skipped=24), dict.fromkeys(FINE)),
     "one pool is slow": (fleet(SLOWER), FINE | {"Degraded pools": 1.0}),
     "one node is slow": (fleet([*NODES[:23], replace(NODES[23], rate=0.8)]), FINE | {"Slow nodes": 1.0}),
     "nothing can start": (
@@ -71,6 +77,8 @@ def test_a_planted_state_is_a_number_or_a_row_of_the_first_six_panels(state: str
         for title, answer in answers.items()
     ]
     assert len(FIRST) == 6
+    texts = [panel.absent for panel in DASHBOARD.panels[:6] if panel.title in (RESULTS, WAITING)]
+    assert texts == ["no node can be measured", "no node waits, has failed or is skipped"]
     code, words = check(
         binaries(["promtool"])["promtool"],
         tmp_path,

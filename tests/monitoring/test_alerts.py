@@ -63,8 +63,6 @@ NO_OPERATOR = {series: values for series, values in ALIVE.items() if "operator" 
 LEADS = {"precision_operator_leader": "1x500"}
 BUILD = "precision_exporter_build_info"
 EXPORTER = INSTALLED | {"program": "exporter"}
-
-
 REFUSED = OF_PROFILE | {"reason": "DeniedByPolicy"}
 
 
@@ -133,23 +131,24 @@ def hours(*pools: list[Node]) -> dict[str, str]:
     return {row["series"]: row["values"] for row in rows if "exporter" not in row["series"]}
 
 
-HOT_POOL = OF_PROFILE | {"pool": "NVIDIA-GB200"}
-MANY_HOT, HOT_ONES = ({"alertname": f"Precision{name}", **HOT_POOL} for name in ("ManyNodes", "PoolThrottled"))
+ON_POOL = {"pool": "NVIDIA-GB200"}
+HOT_POOL = OF_PROFILE | ON_POOL
+MANY_HOT, HOT_ONES = {"alertname": "PrecisionManyNodes", **HOT_POOL}, {"alertname": "PrecisionPoolThrottled", **ON_POOL}
 FAR = "PrecisionPoolFarBelowBest"
 LISTS = last_lists(1)[:500]
 INFO = of_node("precision_node_info", 'data="simulated",nvlink_domain="d.9"')
 FALLEN = many(5, lambda node: {s.replace(N1, node): "1x300" for s in (verdict("fallback"), INFO, RESULT)})
 FALLEN[f'precision_pool_nodes{{{POOL},phase="fresh"}}'] = "60x300"
-DENIED = {nodes("waiting"): "24x420", waiting("DeniedByPolicy"): "24x420"}
+DENIED = {nodes("waiting"): "24x420", waiting("DeniedByPolicy"): "24x399 _x20"}
 
 ELSEWHERE = FAILED.replace("AgentCrashed", "GPUError")
 DATA = f'precision_pool_data_nodes{{{POOL},data="measured"}}'
 QUEUED = {nodes("waiting"): "24x420", nodes("running"): "0x420", waiting("WaitsInQueue"): "24x420"}
 
 
-def blocked(series: Mapping[str, str], **labels: str) -> Case:
+def blocked(series: Mapping[str, str], quiet: tuple[int, ...] = (100, 1400), **labels: str) -> Case:
     """A profile that can't go on: after a day, in five-minute steps."""
-    return Case("PrecisionProfileBlocked", series, (100, 1400), (1460, 1900), OF_PROFILE | labels, step=5)
+    return Case("PrecisionProfileBlocked", series, quiet, (1460, 1900), OF_PROFILE | labels, step=5)
 
 
 def named(cases: Mapping[str, Case]) -> tuple[Case, ...]:
@@ -396,7 +395,7 @@ CLEARING = (
         | {f'precision_pool_data_nodes{{{POOL},data="simulated"}}': "24x320"},
         (50, 85, 145, 180),
         (95, 115),
-        IN_POOL | {"data": "simulated"},
+        {"pool": "gb200", "data": "simulated"},
     ),
     Case(
         "PrecisionExporterNearLimit",
@@ -603,15 +602,15 @@ AS_PROMETHEUS_SEES_IT = {
         tuple(minute for minute, at in enumerate(LISTS) if minute * 60 - at > 2_300),
     ),
     "cooling that fails on ever more nodes": Case(
-        "PrecisionPoolThrottled", hot(24, 0, 12, 22, 23, 24, 0), (50, 80, 330), (*range(100, 300, 10),), HOT_POOL
+        "PrecisionPoolThrottled", hot(24, 0, 12, 22, 23, 24, 0), (50, 80, 330), (*range(100, 300, 10),), ON_POOL
     ),
     "throttled nodes that are gone": Case(
         "PrecisionPoolThrottled", hot(24, 0, 4, 4, 4, gone=slice(11), left=2), (50, 155, 170, 230)
     ),
     "cooling that fails where most nodes are gone": Case(
-        "PrecisionPoolThrottled", hot(24, 0, 0, 8, 8, gone=slice(11, 24), left=1), (50, 110), (155, 230), HOT_POOL
+        "PrecisionPoolThrottled", hot(24, 0, 0, 8, 8, gone=slice(11, 24), left=1), (50, 110), (155, 230), ON_POOL
     ),
-    "cooling that fails on four of six": Case("PrecisionPoolThrottled", hot(6, 0, 4, 0), (50, 150), (100,), HOT_POOL),
+    "cooling that fails on four of six": Case("PrecisionPoolThrottled", hot(6, 0, 4, 0), (50, 150), (100,), ON_POOL),
     "a wanted power cap hides no silent fallback": Case(
         "PrecisionSilentFallback",
         medians("100x59 95x200") | {verdict("fallback"): "_x60 1x200", **MEASURED},
@@ -632,6 +631,7 @@ AS_PROMETHEUS_SEES_IT = {
     "a profile that can't go on has that alert alone": blocked(
         {nodes("queued"): "24x420", waiting("DeniedByPolicy"): "24x420"}
         | {LAST: f"{-3 * DAY}x420", INTERVAL: f"{DAY}x420", nodes("running"): "0x420"},
+        (100,),
         reason="DeniedByPolicy",
     ),
     "a campaign that is stuck beside a node that comes and goes": Case(
@@ -674,10 +674,52 @@ AS_PROMETHEUS_SEES_IT = {
         step=5,
     ),
     "one idle node that is measured each night, of many that are busy": blocked(
-        {nodes("waiting"): "23x420", nodes("running"): "0x140 1x3 0x280", waiting("NodeBusy"): "23x420", LAST: "0x420"},
+        {nodes("waiting"): "23x420", nodes("running"): "0x290 1x3 0x130", waiting("NodeBusy"): "23x420", LAST: "0x420"},
         reason="NodeBusy",
     ),
-    "a profile of which all nodes are skipped": blocked({nodes("skipped"): "24x420", nodes("succeeded"): "0x420"}),
+    "a profile of which all nodes are skipped": blocked(
+        {nodes("skipped"): "24x420", nodes("succeeded"): "0x420"}
+        | {waiting("UntoleratedTaint").replace("waiting", "skipped"): "24x420"},
+        reason="UntoleratedTaint",
+    ),
+    "a pool that is away for a week beyond its schedule": Case(
+        "PrecisionProfileStale",
+        {nodes("succeeded"): "6x20 0x420", LAST: "0x440", INTERVAL: f"{DAY}x440"},
+        (2010, 4200, 11400),
+        (12300,),
+        OF_PROFILE,
+        step=30,
+    ),
+    "cooling that fails, as two profiles see it at different hours": Case(
+        "PrecisionPoolThrottled",
+        hot(24, 0, 12, 12, 12) | {s.replace("nightly", "moe"): v for s, v in hot(24, 0, 0, 3, 12).items()},
+        (50,),
+        (*range(100, 240, 6),),
+        ON_POOL,
+    ),
+    "five nodes of another power limit": Case(
+        "PrecisionManyNodes",
+        many(55, lambda node: {f"{LIMIT_OF}{{{node}}}": "1200x420"})
+        | many(5, lambda node: {f"{LIMIT_OF}{{{node}}}": "900x420", RESULT.replace(N1, node): "0x420"}),
+        (100, 1400),
+        (1550, 2000),
+        IN_POOL | {"fault": "limited", "owner": "hardware"},
+        step=5,
+    ),
+    "a slow node that was throttled for a moment": Case(
+        "PrecisionNodeSlow", {**SLOW_RATE, SLOW: "1x100", THROTTLED: "0.002x100"}, (5,), (20, 90), NODE
+    ),
+    "a node that is not accepted, and then in quarantine": Case(
+        "PrecisionNodeNotAccepted",
+        {accepted("Fail"): "1x100", SLOW: "1x100", FAILED: "1x100", QUARANTINED: "1x100", **SLOW_RATE},
+        (5,),
+        (20, 90),
+        NOT_ACCEPTED,
+        beside={"alertname": "PrecisionNodeQuarantined", **NODE, "reason": "AgentCrashed"},
+    ),
+    "a profile that is deleted while its pool is far below": Case(
+        FAR, medians("100x59 88x60", count="24x120", of="24x120"), (50, 155), (100, 120), IN_POOL
+    ),
     "three nodes long hot, and a new driver while the fleet trains": replace(
         LONG_HOT, series=hours(pool(0, 24), *[pool(3, 24, waits_for="DriverChange")] * 3)
     ),
@@ -903,6 +945,11 @@ CALM = {
     ),
     "a new driver that saves energy": Case(
         "PrecisionEnergyRegression", {**MOVED, f'{JOULE},driver="590"}}': "_x60 21x300"}, (130, 300)
+    ),
+    "a new driver that comes last to the best-cooled rack": Case(
+        "PrecisionEnergyRegression",
+        {**MOVED, f'{JOULE},driver="580"}}': "20x239 20.9x59 _x60", f'{JOULE},driver="590"}}': "_x60 19.9x300"},
+        (130, 270, 330, 355),
     ),
     "a new driver under another workload": Case(
         "PrecisionEnergyRegression",

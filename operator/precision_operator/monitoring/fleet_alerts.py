@@ -18,14 +18,17 @@ from precision_operator.monitoring.alert import (
     Alert,
 )
 
-_LIMITED, _NOT_ACCEPTED = 'precision:node_told{fault="limited"}', 'precision:node_told{fault="not_accepted"}'
+_NOT_ACCEPTED = 'precision:node_told{fault="not_accepted"}'
 _GPU = f"topk by ({rules.NODE}) (1, {rules.once('precision_node_failing_gpu_info')})"
 _DRIFTED = rules.newest(rules.matched("precision_node_accepted", reason="ReferenceDrifted"))
 _ENERGY = f"min by ({rules.POOL}, driver) (precision:pool_driver_energy_ratio) < {rules.ENERGY_BELOW}"
 _DOMAIN = "{{ with $labels.nvlink_domain }} in NVLink domain {{ . }}{{ end }}"
 _WORST = f"precision:pool_degradation_ratio:worst[{rules.MOSTLY}]"
 _FAR = f"quantile_over_time(0.75, {_WORST})"
-_HOT = f"unless on({rules.POOL}) (precision:pool_throttled:lasting unless on({rules.POOL}) precision:pool_cool_ratio"
+_HOT = (
+    f"unless on({rules.POOL}) (precision:pool_degraded unless on({rules.POOL}) precision:pool_cool_ratio "
+    f"and on({rules.HARDWARE}) precision:pool_throttled:lasting"
+)
 _BELOW = f"quantile_over_time(0.8, {_WORST}) < {rules.DEGRADED_BELOW} {_HOT} or {rules.FAR_BELOW} > {_FAR})"
 """A little later than the other one, which a pool far below so has alone."""
 _BELOW_BEST: tuple[tuple[str, str, rules.Severity, str], ...] = (
@@ -66,7 +69,7 @@ FLEET_ALERTS: tuple[Alert, ...] = (
     *(
         Alert(
             name,
-            expr,
+            f"{expr} and precision:pool_degradation_ratio:worst",
             f"Pool {{{{ $labels.pool }}}} trains at {SHARE} of its best of 7 days{MADE_UP}",
             f"{POOL_NAME}: in at least one recipe the median node gives {SHARE} of the best median of the last 7 days."
             f"{further}{PROVENANCE}",
@@ -79,8 +82,8 @@ FLEET_ALERTS: tuple[Alert, ...] = (
         "PrecisionPoolThrottled",
         "precision:pool_throttled:lasting",
         "{{ $value }} nodes of pool {{ $labels.pool }} are throttled and lose more than a tenth" + MADE_UP,
-        f"{POOL_NAME}: more than a quarter of its nodes give less than 90 % of the others, or of its best of 7 days. "
-        f"So many at once share their cooling or their power feed.{PROVENANCE}",
+        f"Pool {{{{ $labels.pool }}}}{CLUSTER_NAME}: more than a quarter of its nodes give less than 90 % of the "
+        f"others, or of its best of 7 days. So many at once share their cooling or their power feed.{PROVENANCE}",
         owner="facility",
         asks="30m",
         severity="critical",
@@ -90,8 +93,8 @@ FLEET_ALERTS: tuple[Alert, ...] = (
         "precision:pool_many_nodes:lasting",
         "{{ $value }} nodes{{ with $labels.pool }} of pool {{ . }}{{ end }} are {{ $labels.fault }}" + MADE_UP,
         f"They are of {PROFILE_NAME}{CLUSTER_NAME}. This alert stands for theirs.{PROVENANCE}",
-        owner='{{ if eq $labels.fault "throttled" }}facility{{ else if match "slow|quar|not" $labels.fault }}hardware'
-        "{{ else }}platform{{ end }}",
+        owner='{{ if eq $labels.fault "throttled" }}facility{{ else if match "slow|quar|not|lim" $labels.fault }}'
+        "hardware{{ else }}platform{{ end }}",
         asks="1h",
     ),
     Alert(
@@ -125,7 +128,8 @@ FLEET_ALERTS: tuple[Alert, ...] = (
         "PrecisionProfileStale",
         "time() - precision:profile_waits_since > precision:profile_refresh_interval_seconds "
         f"+ {LATE_SECONDS} unless on({rules.PROFILE}) (precision:profile_cannot_go_on or "
-        "precision:profile_stuck offset 15m)",
+        "precision:profile_stuck offset 15m or precision:profile_eligible_nodes == 0 and "
+        f"time() - {rules.LAST_RESULT} < 604800 + precision:profile_refresh_interval_seconds)",
         "Profile {{ $labels.profile }} is overdue: no result for {{ $value | humanizeDuration }}",
         f"{PROFILE_NAME}{CLUSTER_NAME} has had no result for {{{{ $value | humanizeDuration }}}}, "
         f'{{{{ "{LATE_SECONDS}" | humanizeDuration }}}} or more beyond what its schedule or its maxAge asks for.',
@@ -166,8 +170,7 @@ FLEET_ALERTS: tuple[Alert, ...] = (
     ),
     Alert(
         "PrecisionPowerLimitLow",
-        f"last_over_time({_LIMITED}[24m]) and last_over_time({_LIMITED}[1h] offset 12h) "
-        f"and last_over_time({_LIMITED}[1h] offset 1d)",
+        'precision:node_told{fault="limited"}',
         f"A GPU of {{{{ $labels.node }}}} is limited to {{{{ $value }}}} W{MADE_UP}",
         f"{NODE_NAME}: for a day its enforced power limit has been below that of nine tenths of its pool.{PROVENANCE}",
         owner="hardware",

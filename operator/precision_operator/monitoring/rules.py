@@ -19,6 +19,7 @@ CLUSTER = "cluster"
 """The label that names a cluster; a value of the chart puts another one in its place."""
 PROFILE = f"{CLUSTER}, profile_namespace, profile"
 POOL = f"{PROFILE}, pool"
+HARDWARE = f"{CLUSTER}, pool"  # a pool, whatever profile measures it
 NODE = f"{POOL}, node"
 RECIPE = f"{POOL}, workload, recipe"
 MEASURED_ALIKE = f"{POOL}, workload, workload_hash, scope, recipe, power_scope"
@@ -155,6 +156,11 @@ def _counted(phases: str, operator: str = "=~") -> str:
     return f'sum without(phase) (precision:profile_nodes{{phase{operator}"{phases}"}})'
 
 
+def _for(reasons: str) -> str:
+    """How many nodes wait for these reasons."""
+    return f'(sum by ({PROFILE}) (precision:profile_waiting_nodes{{reason=~"{reasons}"}}) or 0 * {_ELIGIBLE})'
+
+
 def _lasting(record: str, since: str) -> Recording:
     """What holds, and held so long ago or up to an hour earlier: only then it turns other alerts off."""
     return Recording(f"{record}:lasting", f"{newest(record, '12m')} and last_over_time({record}[1h] offset {since})")
@@ -162,8 +168,8 @@ def _lasting(record: str, since: str) -> Recording:
 
 _STATE = "precision:profile_blocked"
 _ELIGIBLE, _FAILED = "precision:profile_eligible_nodes", "precision:profile_failed_nodes"
-_LAST = "precision:profile_last_result_timestamp_seconds"
-_MEASURED = f"({_LAST} ^ 0 or 0 * {_ELIGIBLE})"
+LAST_RESULT = "precision:profile_last_result_timestamp_seconds"
+_MEASURED = f"({LAST_RESULT} ^ 0 or 0 * {_ELIGIBLE})"
 """1 for a profile that has had a result, else 0: what is no reason to worry in the one, is one in the other."""
 
 PROFILES: tuple[Recording, ...] = (
@@ -172,17 +178,14 @@ PROFILES: tuple[Recording, ...] = (
     _mirror("profile_waiting_nodes"),
     _mirror("profile_last_result_timestamp_seconds"),
     Recording(
-        "precision:profile_held_nodes",
-        f'sum by ({PROFILE}) (precision:profile_waiting_nodes{{reason=~"{HELD}"}}) or 0 * {_ELIGIBLE}',
-    ),
-    Recording(
         # The reason of most nodes for as long as any has it or had it three hours ago: the alert of a profile whose
         # reasons alternate goes on.
         "precision:profile_reason",
         f"{newest('precision:profile_reason')} and on({PROFILE}, reason) "
         f"{newest('precision:profile_waiting_nodes', '3h')} or on({PROFILE}) topk by ({PROFILE}) "
         f'(1, max by ({PROFILE}, reason) (precision:profile_waiting_nodes{{reason!~"{HELD}"}} or on({PROFILE}) '
-        'precision:profile_waiting_nodes{reason!="NotDueYet"}))',
+        f'precision:profile_waiting_nodes{{reason!="NotDueYet"}} or on({PROFILE}) '
+        f"{newest('precision_profile_skipped_nodes')}))",
     ),
     Recording("precision:profile_open_nodes", _counted("queued|running")),
     Recording(
@@ -205,19 +208,18 @@ PROFILES: tuple[Recording, ...] = (
     Recording(
         # Its newest result; where there never was one, since when its schedule is known.
         "precision:profile_waits_since",
-        f"{_LAST} or on({PROFILE}) last_over_time(precision:profile_waits_since[1h]) "
+        f"{LAST_RESULT} or on({PROFILE}) last_over_time(precision:profile_waits_since[1h]) "
         "or time() + 0 * precision:profile_refresh_interval_seconds",
     ),
     Recording(
-        # 1 while most nodes wait, by no decision, and none runs, or all are skipped or a schedule has none; 2: an
+        # 1 while most nodes wait, by no decision, and none runs, or all are skipped or a schedule never had one; 2: an
         # invalid spec.
         "precision:profile_blocked",
         f"(2 * max by ({PROFILE}) ({newest(matched('precision_profile_phase', phase='Invalid'))}) "
-        f"or ({_ELIGIBLE} == 0 and on({PROFILE}) (precision:profile_refresh_interval_seconds or "
+        f"or ({_ELIGIBLE} == 0 and on({PROFILE}) (precision:profile_refresh_interval_seconds "
+        f"unless on({PROFILE}) {LAST_RESULT} or "
         'precision:profile_nodes{phase="skipped"} > 0)) + 1 '
-        f"or (2 * ({_counted('waiting|queued')} - (sum by ({PROFILE}) "
-        f'(precision:profile_waiting_nodes{{reason=~"{DECIDED}"}}) or 0 * {_ELIGIBLE})) '
-        f"> bool {_ELIGIBLE}) "
+        f"or (2 * ({_counted('waiting|queued')} - {_for(DECIDED)}) > bool {_ELIGIBLE}) "
         f"* ({_counted('running', '=')} * {_MEASURED} == bool 0)) "
         f"unless on({PROFILE}) {newest(matched('precision_profile_phase', phase='Suspended'))}",
     ),
@@ -227,11 +229,12 @@ PROFILES: tuple[Recording, ...] = (
         f"(precision:profile_reason or on({PROFILE}) {_STATE}) and on({PROFILE}) "
         f"((quantile_over_time(0.1, {_STATE}[24h]) > 0 and last_over_time({_STATE}[1h] offset 24h) "
         f"or min_over_time({_STATE}[1h]) == 2 and last_over_time({_STATE}[20m] offset 50m) "
-        f"and precision:profile_refresh_interval_seconds) and {_STATE} > 0)",
+        f"and precision:profile_refresh_interval_seconds) and ({_STATE} > 0 or on({PROFILE}) 2 * max by ({PROFILE}) "
+        f"(precision:profile_waiting_nodes and on({PROFILE}, reason) precision:profile_reason) > {_ELIGIBLE}))",
     ),
     Recording(
         "precision:profile_stuck",
-        "precision:profile_open_nodes - precision:profile_held_nodes > 0 "
+        f"precision:profile_open_nodes - {_for(HELD)} > 0 "
         "and min_over_time(precision:profile_open_nodes[3h]) > 0 and (precision:profile_open_nodes offset 3h) > 0 "
         f"unless on({PROFILE}) (time() - precision:profile_last_result_timestamp_seconds < 10800 "
         'or changes(precision:profile_nodes{phase="failed"}[3h]) > 0 or precision:profile_cannot_go_on)',
@@ -256,6 +259,7 @@ _THERE = (
     f"or on({NODE}) group by ({NODE}) ({_RESULT})) unless on({NODE}) {newest(_GONE)}"
 )
 """1 for each node that is there and has a result; provenance and NVLink domain as labels where the report has them."""
+_THROTTLED = newest("precision_node_throttled_ratio")
 _LIMIT = f"max by ({NODE}) ({newest('precision_node_gpu_power_limit_watts')})"
 
 
@@ -269,7 +273,13 @@ NODES: tuple[Recording, ...] = (
     _finding(
         "fallback", f"count by ({NODE}) ({once(matched('precision_node_verification', verdict='fallback'))} == 1)"
     ),
-    _finding("throttled", f"max by ({NODE}) ({newest('precision_node_throttled_ratio')}) > 0"),
+    _finding(
+        # Not where the node is slow by more than ten times what it was throttled.
+        "throttled",
+        f"max by ({NODE}) ({_THROTTLED}) > 0 "
+        f"unless on({NODE}) (1 - {matched('precision:node_finding', fault='slow')} > on({NODE}) "
+        f"10 * max by ({NODE}) ({_THROTTLED}))",
+    ),
     _finding("power_invalid", f"count by ({NODE}) ({once('precision_node_power_valid')} == 0)"),
     _finding("diverged", f"count by ({NODE}) ({once(matched('precision_node_loss_verdict', verdict='diverged'))})"),
     _finding(
@@ -353,15 +363,18 @@ HISTORY: tuple[Recording, ...] = (
         f"* on({POOL}) group_left(data) precision:pool_data or 0 * precision:pool_data",
     ),
     Recording(
+        # Once for all profiles that measure the pool: at different hours they tell of one cause.
         "precision:pool_throttled:lasting",
-        f"max_over_time(precision:pool_throttled[{MOSTLY}]) "
-        f"and quantile_over_time(0.25, precision:pool_throttled[{MOSTLY}]) > 0",
+        f"max by ({HARDWARE}, data) (max_over_time(precision:pool_throttled[{MOSTLY}]) "
+        f"and quantile_over_time(0.25, precision:pool_throttled[{MOSTLY}]) > 0 and precision:pool_throttled)",
     ),
     Recording("precision:pool_degraded", f"max by ({POOL}) (precision:pool_degradation_ratio < bool {DEGRADED_BELOW})"),
     Recording("precision:pool_driver_tokens_per_joule", once("precision_pool_driver_training_tokens_per_joule")),
     _mirror("pool_driver_order"),
     Recording(
-        "precision:pool_driver_tokens_per_joule:last_14d", "last_over_time(precision:pool_driver_tokens_per_joule[14d])"
+        # Over time, too: the nodes that a rollout leaves for its end need not be like the others.
+        "precision:pool_driver_tokens_per_joule:median_14d",
+        "quantile_over_time(0.5, precision:pool_driver_tokens_per_joule[14d:1h])",
     ),
     Recording(
         "precision:pool_newest_driver",
@@ -369,22 +382,18 @@ HISTORY: tuple[Recording, ...] = (
         "precision:pool_driver_tokens_per_joule)",
     ),
     Recording(
-        "precision:pool_older_drivers_tokens_per_joule",
-        f"max by ({MEASURED_ALIKE}) (precision:pool_driver_tokens_per_joule:last_14d and on({POOL}, driver) "
-        "(last_over_time(precision:pool_driver_order[14d]) "
-        f"< on({POOL}) group_left() max by ({POOL}) (precision:pool_newest_driver)))",
-    ),
-    Recording(
         "precision:pool_driver_energy_ratio",
         f"max by ({MEASURED_ALIKE}, driver) (precision:pool_driver_tokens_per_joule and on({POOL}, driver) "
-        f"precision:pool_newest_driver) / on({MEASURED_ALIKE}) group_left() "
-        "precision:pool_older_drivers_tokens_per_joule",
+        f"precision:pool_newest_driver) / on({MEASURED_ALIKE}) group_left() max by ({MEASURED_ALIKE}) "
+        f"(precision:pool_driver_tokens_per_joule:median_14d and on({POOL}, driver) (last_over_time("
+        f"precision:pool_driver_order[14d]) < on({POOL}) group_left() max by ({POOL}) (precision:pool_newest_driver)))",
     ),
 )
 
 _QUARANTINED = newest("precision_node_quarantined")
 _MANY = "precision:pool_fault_nodes"
 _TOLD = newest("precision:node_story", "11m")
+_LIMITED = matched("precision:node_fault", fault="limited")
 
 STORIES: tuple[Recording, ...] = (
     Recording(
@@ -396,17 +405,18 @@ STORIES: tuple[Recording, ...] = (
     Recording(
         # What nodes have an alert for: none has two, and none has one where its pool or its profile is the story.
         "precision:node_story",
-        'precision:node_fault{fault=~"fallback|diverged|limited|not_accepted"} '
-        f'or (precision:node_fault{{fault="throttled"}} unless on({POOL}) precision:pool_throttled:lasting '
+        f'precision:node_fault{{fault=~"fallback|diverged|not_accepted"}} or {_LIMITED} and '
+        f"last_over_time({_LIMITED}[3h] offset 12h) and last_over_time({_LIMITED}[3h] offset 1d) "
+        f'or (precision:node_fault{{fault="throttled"}} unless on({HARDWARE}) precision:pool_throttled:lasting '
         f'or precision:node_fault{{fault="slow"}} unless on({NODE}) '
-        'precision:node_fault{fault=~"fallback|throttled"} '
+        'precision:node_fault{fault=~"fallback|not_accepted|throttled"} '
         f'or (label_replace(precision:node_failed unless on({NODE}) {_QUARANTINED}, "fault", "failed", "", "") '
         f'or label_replace(max by ({NODE}, reason) ({_QUARANTINED}), "fault", "quarantined", "", "")) '
         f"unless on({POOL}, reason) (precision:failing_reason and on({PROFILE}) "
         "precision:profile_failing_ratio:lasting)) "
-        f'unless on({NODE}) precision:node_fault{{fault="not_accepted"}}',
+        f'unless on({NODE}) (precision:node_fault{{fault="not_accepted"}} unless on({NODE}) {_QUARANTINED})',
     ),
-    Recording(_MANY, f'count by ({POOL}, fault, data) (precision:node_story{{fault!="limited"}})'),
+    Recording(_MANY, f"count by ({POOL}, fault, data) (precision:node_story)"),
     Recording(
         # From five nodes, or four that are a tenth of their pool or in one rack, until three or fewer are left.
         "precision:pool_many_nodes",
@@ -420,7 +430,7 @@ STORIES: tuple[Recording, ...] = (
         # Where one alert is to stand for many, theirs begin no more; what a node had goes on until what follows fires.
         "precision:node_told",
         f"{_TOLD} and on({NODE}) precision:node_story and on({NODE}, fault) ({_TOLD} unless on({POOL}, fault, data) "
-        f'precision:pool_many_nodes unless on({POOL}, fault) label_replace(precision:pool_throttled > 0, "fault", '
+        f'precision:pool_many_nodes unless on({HARDWARE}, fault) label_replace(precision:pool_throttled > 0, "fault", '
         f'"throttled", "", "") or {newest("precision:node_told")} '
         f"unless on({POOL}, fault, data) precision:pool_many_nodes:lasting)",
     ),

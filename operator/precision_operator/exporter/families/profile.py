@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from precision_api.facts.names import COMPLETE
-from precision_operator.core.reasons import REASONS, Kind
+from precision_operator.core.reasons import REASONS
 from precision_operator.exporter.families.family import PROFILE, Family, stable
 from precision_operator.exporter.reading import ProfileProgress, seconds
 from precision_operator.exporter.text import SampleRow
@@ -48,7 +48,7 @@ def _completed(campaign: ProfileProgress) -> Iterator[SampleRow]:
             yield _campaign(campaign), seconds(condition.last_transition_time)
 
 
-def _reasons(*kinds: Kind) -> Callable[[ProfileProgress], Iterator[SampleRow]]:
+def _reasons(*kinds: str) -> Callable[[ProfileProgress], Iterator[SampleRow]]:
 
     def rows(campaign: ProfileProgress) -> Iterator[SampleRow]:
         for reason in campaign.status.reasons:
@@ -109,18 +109,17 @@ PROFILE_FAMILIES: tuple[Family[ProfileProgress], ...] = (
         PROFILE,
         _figure(lambda campaign: seconds(campaign.status.last_run) if campaign.status.last_run else None),
     ),
-    Family(
-        "precision_profile_waiting_nodes",
-        "Nodes that wait for their turn, or for something to change, by reason (the most frequent ones); with "
-        "AgentUnschedulable a node counts as running. example is the node's name where it is a single one.",
-        (*PROFILE, "reason", "example"),
-        _reasons("waiting", "queued", "running"),
-    ),
-    Family(
-        "precision_profile_failed_nodes",
-        "Nodes whose newest measurement failed, likewise.",
-        (*PROFILE, "reason", "example"),
-        _reasons("failed"),
+    *(
+        Family(f"precision_profile_{kinds[0]}_nodes", of, (*PROFILE, "reason", "example"), _reasons(*kinds))
+        for of, *kinds in (
+            (
+                "Nodes that wait for their turn, or for something to change, by reason (the most frequent ones); with "
+                "AgentUnschedulable a node counts as running. example is the node's name where it is a single one.",
+                *("waiting", "queued", "running"),
+            ),
+            ("Nodes whose newest measurement failed, likewise.", "failed"),
+            ("Nodes that can't be measured as they are, likewise.", "skipped"),
+        )
     ),
     Family(
         "precision_profile_refresh_interval_seconds",

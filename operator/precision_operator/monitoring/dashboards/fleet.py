@@ -48,8 +48,8 @@ QUEUED = {"running": "blue", "queued": "purple", "waiting": "yellow"}
 PHASE_LINES = lines("phase", {"succeeded": "green", "failed": "red"} | QUEUED | {"skipped": "grey"})
 """Red is for what failed, and for nothing else."""
 NO_RESULT = "no result yet"
-SLOW, OTHERS = 'fault="slow"', 'fault!="slow"'
-EXPLAINED = 'fault=~"fallback|throttled"'
+NONE_WAITS = "no node waits, has failed or is skipped"
+SLOW, OTHERS, EXPLAINED = 'fault="slow"', 'fault!="slow"', 'fault=~"fallback|throttled"'
 UNEXPLAINED = (
     f"{recorded('node_fault', CHOSEN_POOL, SLOW)} unless on ({PROFILE}, pool, node) "
     f"{recorded('node_fault', CHOSEN_POOL, EXPLAINED)}"
@@ -59,8 +59,8 @@ CAUSES = f"{recorded('node_fault', CHOSEN_POOL, OTHERS)} or ({UNEXPLAINED})"
 
 
 def _stat(title: str, description: str, unit: str, expr: str, steps: tuple[Step, ...], **options: Any) -> Panel:
-    size = options.pop("size", (4, 4))
-    return Panel("stat", title, description, unit, NO_RESULT, (Query(expr),), size, steps=steps, **options)
+    size, no_value = options.pop("size", (4, 4)), options.pop("no_value", NO_RESULT)
+    return Panel("stat", title, description, unit, no_value, (Query(expr),), size, steps=steps, **options)
 
 
 def _marked(title: str, mark: str, description: str, colour: Colour) -> Panel:
@@ -70,7 +70,7 @@ def _marked(title: str, mark: str, description: str, colour: Colour) -> Panel:
 
 def _results() -> tuple[Panel, ...]:
     current, nodes = (once("precision_fleet_nodes", CHOSEN_CLUSTER, *of) for of in (('state="current"',), ()))
-    reasons = " or ".join(once(f"precision_profile_{of}_nodes", CHOSEN_PROFILE) for of in ("waiting", "failed"))
+    why = " or ".join(once(f"precision_profile_{of}_nodes", CHOSEN_PROFILE) for of in ("waiting", "failed", "skipped"))
     invalid = once("precision_profile_phase", CHOSEN_PROFILE, 'phase="Invalid"')
     return (
         _stat(
@@ -81,16 +81,17 @@ def _results() -> tuple[Panel, ...]:
             "percent",
             f"sum ({current}) / sum ({nodes})",
             (Step(None, "red"), Step(0.8, "yellow"), Step(0.95, "green")),
+            no_value="no node can be measured",
         ),
         table(
             "What the others wait for",
-            "Nodes that wait, are under way or have failed, by reason: docs/reasons.md says what to do. A profile that "
-            "is Invalid says why in its status.",
+            "Nodes that wait, are under way, failed or are skipped, by reason: docs/reasons.md says what to do. A "
+            "profile that is Invalid says why in its status.",
             "nodes",
-            "no node waits or has failed",
+            NONE_WAITS,
             label("reason"),
             value(
-                f"topk (20, max by ({PROFILE}, reason) ({reasons} "
+                f"topk (20, max by ({PROFILE}, reason) ({why} "
                 f'or label_replace(0 * {invalid}, "reason", "Invalid", "", "")))',
                 "Nodes",
                 "nodes",
@@ -99,7 +100,7 @@ def _results() -> tuple[Panel, ...]:
             ),
             *labels("profile", "profile_namespace", "cluster"),
             size=(12, 4),
-            empty="every node is measured",
+            empty=NONE_WAITS,
         ),
     )
 

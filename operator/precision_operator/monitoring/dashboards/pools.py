@@ -102,14 +102,14 @@ def _energy() -> tuple[Panel, ...]:
         ),
         table(
             "Tokens per joule of each driver",
-            "Median over the nodes with this driver, newest known value of the last 14 days; at least 5 nodes.",
+            "Median over the nodes with this driver, and over the last 14 days; at least 5 nodes.",
             "tokens_per_joule",
             "no driver has 5 nodes with valid power",
             label("pool", sort="asc"),
             *labels("recipe", "driver", "cluster", "power_scope"),
             value(
                 "max by (cluster, pool, recipe, driver, power_scope) "
-                f"({recorded('pool_driver_tokens_per_joule:last_14d', CHOSEN_RECIPE)})",
+                f"({recorded('pool_driver_tokens_per_joule:median_14d', CHOSEN_RECIPE)})",
                 "Tokens/J",
                 "tokens_per_joule",
             ),
