@@ -321,7 +321,8 @@ def test_a_namespace_whose_turns_got_no_node_comes_last(minutes: float, rest: ti
 def test_pods_of_unknown_profiles_are_seen_and_hold_nothing_of_anybody() -> None:
     own, lost = job("n0"), job("n0", "gone", namespace="b")
     assert within_namespace([own, lost], {"uid-nightly": "ml"}) == (own, lost)
-    assert pods_within_namespace([pod(own), pod(lost)], {"uid-nightly": "ml"}, {own.uid: "ml"}) == (pod(own), pod(lost))
+    pods = [pod(own), pod(lost), replace(pod(own), namespace="b", profile_uid="")]
+    assert pods_within_namespace(pods, {"uid-nightly": "ml"}, {own.uid: "ml"}) == (*pods[:2],)
     beside = seen(profile(target={"nodeNames": ["n0"]}), pods=(pod(lost),), own_jobs={})
     assert [a.facts.name for a in plan(beside).actions if isinstance(a, Start)] == ["n0"], "who holds GPUs is looked at"
 

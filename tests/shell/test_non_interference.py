@@ -116,11 +116,8 @@ async def test_a_start_waits_for_no_more_candidates_than_a_pass_has_looks(monkey
     monkeypatch.setattr(reconcile, "plan", lambda seen, whole=True: plans.append(plan(seen, whole)) or plans[-1])
     loop = OperatorInMemory(*(f"n{number}" for number in range(5)), namespaces=("ml",))
     await loop.begin("ours", "ml", rollout={"maxConcurrent": 5})
-    assert [(p.cut, sum(isinstance(a, Start) for a in p.actions), len(p.nodes_to_probe)) for p in plans] == [
-        (True, 0, 2),
-        (True, 2, 0),
-        (False, 0, 3),
-    ]
+    told = [(p.cut, sum(isinstance(a, Start) for a in p.actions), len(p.nodes_to_probe)) for p in plans]
+    assert told == [(True, 0, 2), (True, 2, 0), (False, 0, 3)]
 
 
 async def test_starts_and_statuses_wait_for_no_looks_at_busy_nodes_of_another(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,10 +46,8 @@ def large(path: str, number: int) -> dict[str, Any]:
     container = {"name": "c", "env": [{"name": "LARGE", "value": "x" * SIZE}], "resources": {"requests": {"cpu": "1"}}}
     meta = {"name": f"o{number}", "namespace": "ml", "uid": f"{path}-{number}", "resourceVersion": "5"}
     spec = {"containers": [container], "resourceClaims": [{"name": "g", "resourceClaimName": "g"}]}
-    if "capacityplans" in path or "precisionprofiles" in path:
-        return {"metadata": {**meta, "finalizers": ["x" * SIZE]}, "spec": {}}
-    if "reports" in path:
-        return {"metadata": {**meta, "labels": {str(key): "x" * 60 for key in range(SIZE // 140)}}, "spec": {}}
+    if any(kind in path for kind in ("capacityplans", "precisionprofiles", "reports")):
+        return {"metadata": {**meta, "finalizers": ["x" * (SIZE >> ("reports" in path))]}, "spec": {}}
     return {"metadata": meta, "spec": spec, "status": {"phase": "Pending", "conditions": [kept]}}
 
 

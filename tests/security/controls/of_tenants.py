@@ -16,9 +16,6 @@ NO_RIGHTS = f"{_MANIFEST}test_the_agent_gets_no_rights_and_no_token"
 _HELD_TEST = f"{_TENANTS}test_against_another_namespace_counts_what_is_held"
 _PROPERTIES = "tests/core/test_non_interference.py::"
 _SAME = f"{_PROPERTIES}test_others_fare_the_same_with_a_tenants_objects_and_with_what_these_hold"
-_ENDED = (
-    "tests/shell/test_non_interference.py::test_a_pod_that_names_an_ended_job_of_another_namespace_is_not_its_agent"
-)
 _SAME_IN_MEMORY = (
     "tests/shell/test_non_interference.py::"
     "test_what_lies_in_other_namespaces_and_their_lines_are_the_same_with_objects_and_shadow"
@@ -267,8 +264,6 @@ TENANT: tuple[Control, ...] = (
             "PAGE_LIMIT_BYTES if limit > 1 else BODY_LIMIT_BYTES",
             "BODY_LIMIT_BYTES",
             "tests/shell/test_pages.py::test_a_list_of_what_tenants_write_holds_a_small_page_of_it[reports]",
-            "tests/shell/test_pages.py::"
-            "test_a_list_of_what_tenants_write_holds_a_small_page_of_it[reports of the exporter]",
         ),
     ),
     *controls(
@@ -358,7 +353,7 @@ TENANT: tuple[Control, ...] = (
             "the namespace of the Job that a pod names",
             "jobs.get(pod.job_uid, pod.namespace) == pod.namespace",
             "pod",
-            _ENDED,
+            f"{_TENANTS}test_pods_of_unknown_profiles_are_seen_and_hold_nothing_of_anybody",
         ),
     ),
     control(
