@@ -20,9 +20,9 @@ import numpy as np
 from benchmarks.reconcile import beating
 from precision_api.kinds.capacity_plan import PlanSpec
 from precision_operator.planner.answer.planning import answer, with_odds
-from precision_operator.planner.inputs.clock import clock_of
 from precision_operator.planner.inputs.fleet import Fleet
 from precision_operator.planner.inputs.spec_terms import terms
+from precision_operator.planner.inputs.terms import clock_of
 from precision_operator.planner.rates.evidence import pools
 from precision_operator.planner.rates.straggler import quiet, stragglers
 from precision_operator.planner.solving.highs import process_id

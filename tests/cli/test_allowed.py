@@ -13,7 +13,7 @@ from precision_api.kinds.capacity_plan import PlanSpec
 from precision_api.kinds.profile import ProfileSpec
 from precision_operator.cli import app
 from precision_operator.cli.allowed import strictly
-from precision_operator.cli.failure import sentences
+from precision_operator.cli.terminal import sentences
 from tests.cli.test_dry_run import nodes_file, profile_file
 from tests.support.node_objects import node_object
 

@@ -15,9 +15,9 @@ import typer
 from typer.testing import CliRunner
 
 from precision_operator.cli import COMMANDS, app
-from precision_operator.cli.codes import CODES
 from precision_operator.cli.commands.local import executed
 from precision_operator.cli.complete import answers, names_in_cluster
+from precision_operator.cli.terminal import CODES
 from tests.cli.api import Api
 from tests.support.report_objects import FINISHED, profile_object, report_object, report_status
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from precision_operator.planner.answer.planning import plan
-from precision_operator.planner.inputs.clock import ENDLESS, clock_of
 from precision_operator.planner.inputs.fleet import Fleet
 from precision_operator.planner.inputs.spec_terms import terms
+from precision_operator.planner.inputs.terms import ENDLESS, clock_of
 from precision_operator.planner.rates.evidence import pools
 from precision_operator.planner.solving.catalog import Catalog
 from precision_operator.planner.solving.earliest import WASTES, EarliestEnds

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from precision_api.kinds.capacity_plan import PlanStatus
-from precision_operator.cli.codes import NO_ANSWER, NOT_KNOWN
 from precision_operator.cli.commands.plan import ENDS
+from precision_operator.cli.terminal import NO_ANSWER, NOT_KNOWN
 from precision_operator.planner.answer.conditions import events, finished
 from precision_operator.planner.answer.document import status
 from precision_operator.planner.answer.planning import PlanAnswer, plan

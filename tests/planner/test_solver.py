@@ -10,15 +10,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from precision_api.kinds.capacity_plan import PlanBudget, PlanStatus
-from precision_operator.cli.codes import NOT_KNOWN
 from precision_operator.cli.commands.plan import ENDS
+from precision_operator.cli.terminal import NOT_KNOWN
 from precision_operator.planner.answer.conditions import finished
 from precision_operator.planner.answer.document import status
 from precision_operator.planner.answer.planning import answer, greedy_text, plan
 from precision_operator.planner.answer.table import lines
 from precision_operator.planner.answer.what_if import what_ifs
-from precision_operator.planner.inputs.clock import clock_of
 from precision_operator.planner.inputs.spec_terms import terms
+from precision_operator.planner.inputs.terms import clock_of
 from precision_operator.planner.rates.evidence import pools
 from precision_operator.planner.solving.budgets import BUDGETS
 from precision_operator.planner.solving.catalog import Catalog

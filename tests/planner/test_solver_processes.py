@@ -14,8 +14,8 @@ import pytest
 from precision_api.kinds.capacity_plan import PlanStatus
 from precision_operator.planner.answer.planning import answer
 from precision_operator.planner.answer.work import DATA_BYTES, NO_MEMORY, Work
-from precision_operator.planner.inputs.clock import clock_of
 from precision_operator.planner.inputs.spec_terms import terms
+from precision_operator.planner.inputs.terms import clock_of
 from precision_operator.planner.rates.evidence import pools
 from precision_operator.planner.solving.catalog import Catalog
 from precision_operator.planner.solving.highs import SolverProcess, process_id, run

@@ -12,8 +12,8 @@ import pytest
 
 from benchmarks.planner import problem
 from precision_operator.planner.answer.planning import PlanAnswer, answer, with_odds
-from precision_operator.planner.inputs.clock import clock_of
 from precision_operator.planner.inputs.spec_terms import terms
+from precision_operator.planner.inputs.terms import clock_of
 from precision_operator.planner.rates.evidence import pools
 from precision_operator.planner.solving.catalog import Catalog
 from precision_operator.planner.solving.options import sizes

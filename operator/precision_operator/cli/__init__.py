@@ -74,7 +74,7 @@ def _told_as_errors(group: Any) -> Iterator[None]:
     try:
         yield
     except _UsageError as error:
-        from precision_operator.cli.failure import fail  # only here: most command lines are right
+        from precision_operator.cli.terminal import fail  # only here: most command lines are right
 
         words = error.format_message().replace("Value error, ", "").rstrip(".")
         command = f"kubectl precision {group.meta.get(_COMMAND, '')}".rstrip()
@@ -113,7 +113,7 @@ class _LazyCommands(TyperGroup):
         if cmd_name not in COMMANDS:
             if ctx is None or ctx.resilient_parsing or cmd_name.startswith("-"):
                 return None
-            from precision_operator.cli.failure import did_you_mean, fail  # only here: most names are right
+            from precision_operator.cli.terminal import did_you_mean, fail  # only here: most names are right
 
             see = "See kubectl precision --help"
             fail(f"there is no command {cmd_name}{did_you_mean(cmd_name, list(COMMANDS), see)}")

@@ -7,9 +7,8 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from precision_api.facts.names import API_VERSION
-from precision_operator.cli.codes import CLUSTER, INTERRUPTED, NO_CRDS, NO_RIGHT, Code
-from precision_operator.cli.failure import end
 from precision_operator.cli.options import Reach, seconds_of
+from precision_operator.cli.terminal import CLUSTER, INTERRUPTED, NO_CRDS, NO_RIGHT, Code, end
 from precision_operator.cluster import ApiError, Cluster, ConnectionProblem
 
 T = TypeVar("T")

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from precision_operator.cli.failure import did_you_mean, fail
+from precision_operator.cli.terminal import did_you_mean, fail
 
 KINDS: Mapping[str, str] = {
     "pp": "profile",

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from precision_operator.cli.failure import fail
 from precision_operator.cli.output import FORMS, OutputFormat, read_output
+from precision_operator.cli.terminal import fail
 from precision_operator.core.observe.clock import duration
 
 Namespace = Annotated[

@@ -20,7 +20,7 @@ import typer
 from precision_api.facts.names import GROUP
 from precision_api.facts.plain_text import one_line, plain
 from precision_operator.cli.columns import OutputRow
-from precision_operator.cli.failure import fail
+from precision_operator.cli.terminal import fail
 
 
 class OutputFormat(StrEnum):

@@ -8,9 +8,9 @@ from precision_api.facts.grouping import grouped
 from precision_api.facts.plain_text import digits
 from precision_api.facts.recipes import Recipe, recipe_text
 from precision_operator.cli.columns import Column, Columns, as_cells, figure
-from precision_operator.cli.failure import note
 from precision_operator.cli.output import as_columns, wrapped
 from precision_operator.cli.results import of_profile, pool_of, reading_of, reports_of
+from precision_operator.cli.terminal import note
 from precision_operator.cluster import ApiError, Cluster
 from precision_operator.core.observe.observed import ProfileView, ReportView
 from precision_operator.core.results.pool import Pool

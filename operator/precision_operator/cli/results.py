@@ -10,7 +10,7 @@ from precision_api.facts.names import LABEL_MANAGED_BY, MANAGED_BY
 from precision_api.kinds.profile import ProfileStatus, Thresholds
 from precision_api.kinds.report import ReportStatus
 from precision_operator.cli.connection_options import count_of
-from precision_operator.cli.failure import fail, no_profile
+from precision_operator.cli.terminal import fail, no_profile
 from precision_operator.cluster import Cluster, paths
 from precision_operator.core.observe.observed import ProfileView, Raw, ReportView
 from precision_operator.core.observe.views import profile_view, report_view

@@ -8,14 +8,12 @@ import typer
 from pydantic.alias_generators import to_camel
 
 from precision_api.facts.plain_text import three_digits
-from precision_operator.cli.codes import NO_ANSWER, SLOWER
 from precision_operator.cli.compare_words import ratio_text, verdict
-from precision_operator.cli.failure import end, fail, note
 from precision_operator.cli.object_ref import resolve_name
 from precision_operator.cli.operands import OPERANDS, full_name, names_of, saved_side, side_of
 from precision_operator.cli.options import FormOf, Namespace, OfProfile, Reach, Selector, asks_cluster
 from precision_operator.cli.output import OutputFormat, as_columns, printed, wrapped
-from precision_operator.cli.terminal import say
+from precision_operator.cli.terminal import NO_ANSWER, SLOWER, end, fail, note, say
 from precision_operator.core.observe.observed import ReportView
 from precision_operator.core.results.compare import Comparison, ComparisonRow, Refused, compare
 from precision_operator.core.results.ratios import Ratio

@@ -14,11 +14,10 @@ from precision_api.facts.plain_text import number_of
 from precision_api.kinds.profile import ProfileSpec
 from precision_operator.cli.allowed import strictly
 from precision_operator.cli.columns import Column, Columns, as_cells, as_row, keys
-from precision_operator.cli.failure import did_you_mean, fail, note, sentences
 from precision_operator.cli.options import FormOf, Namespace, Reach, asks_cluster, seconds_of
 from precision_operator.cli.output import OutputFormat, as_columns, printed
 from precision_operator.cli.saved import read, saved_nodes, saved_profile
-from precision_operator.cli.terminal import say
+from precision_operator.cli.terminal import did_you_mean, fail, note, say, sentences
 from precision_operator.core.attempts.actions import Close, Start
 from precision_operator.core.attempts.node_state import NodeState, ProfilePlan
 from precision_operator.core.eligibility.checks import mismatch, offer

@@ -5,13 +5,11 @@ from datetime import UTC, datetime
 from itertools import chain
 from typing import Any
 
-from precision_operator.cli.codes import NO_ANSWER
 from precision_operator.cli.columns import Column, Columns, as_cells, keys
 from precision_operator.cli.connection_options import ask_cluster, count_of
-from precision_operator.cli.failure import end, note
 from precision_operator.cli.options import AllNamespaces, FormOf, Namespace, Reach, asks_cluster, place_of
 from precision_operator.cli.output import OutputFormat, as_columns, printed
-from precision_operator.cli.terminal import say
+from precision_operator.cli.terminal import NO_ANSWER, end, note, say
 from precision_operator.cluster import Cluster, paths
 from precision_operator.planner.inputs.fleet import Fleet
 from precision_operator.planner.inputs.snapshot import fleet_of, profile_facts, racks, report_facts

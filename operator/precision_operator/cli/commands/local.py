@@ -9,8 +9,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from precision_operator.cli.codes import INTERRUPTED, NO_PROGRAM
-from precision_operator.cli.failure import end, fail
+from precision_operator.cli.terminal import INTERRUPTED, NO_PROGRAM, end, fail
 
 PROGRAM = "precision-agent"
 INSTALL = "in a checkout, pip install '.[agent]' (or '.[agent-cpu]' for a trial without a GPU)"

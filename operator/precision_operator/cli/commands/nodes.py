@@ -11,12 +11,10 @@ import typer
 from precision_api.facts.plain_text import number_of
 from precision_api.facts.recipes import recipe_text, risks_of
 from precision_api.kinds.report import ReportStatus
-from precision_operator.cli.codes import NO_ANSWER
 from precision_operator.cli.columns import Column, Columns, OutputRow, as_cells, as_row, figure, keys
 from precision_operator.cli.commands.dry_run import WOULD_START
 from precision_operator.cli.commands.dry_run import rows as planned_rows
 from precision_operator.cli.connection_options import ask_cluster, count_of
-from precision_operator.cli.failure import end, note
 from precision_operator.cli.gathering import Seen, gathered_fleet
 from precision_operator.cli.options import AllNamespaces, FormOf, Namespace, Reach, Selector, asks_cluster, place_of
 from precision_operator.cli.output import OutputFormat, as_columns, printed, wrapped
@@ -31,7 +29,7 @@ from precision_operator.cli.results import (
     reading_of,
     results,
 )
-from precision_operator.cli.terminal import say
+from precision_operator.cli.terminal import NO_ANSWER, end, note, say
 from precision_operator.cluster import Cluster, paths
 from precision_operator.core.observe.clock import short_time
 from precision_operator.core.observe.observed import ProfileView, ReportView

@@ -22,13 +22,11 @@ from precision_api.facts.names import REFERENCE_FILE as KEY
 from precision_api.facts.products import part
 from precision_api.facts.recipes import Recipe
 from precision_api.models.resolution import resolve
-from precision_operator.cli.codes import NO_ANSWER
 from precision_operator.cli.connection_options import ask_cluster
-from precision_operator.cli.failure import end, fail, note
 from precision_operator.cli.options import FormOf, Namespace, OfProfile, Reach, asks_cluster
 from precision_operator.cli.output import OutputFormat, as_columns, printed
 from precision_operator.cli.results import finished, of_profile, profile_named, reading_of, results, status_of
-from precision_operator.cli.terminal import say
+from precision_operator.cli.terminal import NO_ANSWER, end, fail, note, say
 from precision_operator.cluster import ApiError, Cluster, paths
 from precision_operator.core.admission.limits import concurrency_limit
 from precision_operator.core.attempts.agent_request import measurement_request

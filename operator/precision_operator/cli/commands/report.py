@@ -8,9 +8,7 @@ from typing import Annotated
 
 import typer
 
-from precision_operator.cli.codes import NO_ANSWER
 from precision_operator.cli.connection_options import ask_cluster
-from precision_operator.cli.failure import end, fail, note
 from precision_operator.cli.object_ref import resolve_name
 from precision_operator.cli.options import AllNamespaces, Namespace, OfProfile, Reach, asks_cluster, place_of
 from precision_operator.cli.output import OutputFormat
@@ -25,7 +23,7 @@ from precision_operator.cli.results import (
     status_of,
 )
 from precision_operator.cli.saved import read
-from precision_operator.cli.terminal import say
+from precision_operator.cli.terminal import NO_ANSWER, end, fail, note, say
 from precision_operator.cluster import ApiError, Cluster, paths
 from precision_operator.core.observe.clock import format_time
 from precision_operator.core.observe.observed import ProfileView, ReportView

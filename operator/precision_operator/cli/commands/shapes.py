@@ -20,11 +20,10 @@ from precision_api.models.resolution import ResolvedWorkload, resolve
 from precision_api.models.room import layer_room
 from precision_api.models.shapes import Gemm, step_shape_problems
 from precision_api.models.workload import Workload
-from precision_operator.cli.failure import fail, sentences
 from precision_operator.cli.options import FormOf
 from precision_operator.cli.output import OutputFormat, as_columns, printed
 from precision_operator.cli.saved import first_profile, read
-from precision_operator.cli.terminal import say
+from precision_operator.cli.terminal import fail, say, sentences
 
 _SOURCES = "--hf-config, --model, --preset, --shape and -f"
 

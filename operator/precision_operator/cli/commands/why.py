@@ -9,12 +9,11 @@ import typer
 from precision_api.kinds.report import ReportAcceptance, ReportAttempt
 from precision_operator.cli.columns import Column, Columns, as_cells, as_row, keys
 from precision_operator.cli.connection_options import ask_cluster
-from precision_operator.cli.failure import did_you_mean, fail, no_profile, note
 from precision_operator.cli.gathering import Seen, gathered
 from precision_operator.cli.object_ref import bare_node
 from precision_operator.cli.options import AllNamespaces, FormOf, Namespace, OfProfile, Reach, asks_cluster
 from precision_operator.cli.output import OutputFormat, as_columns, printed, wrapped
-from precision_operator.cli.terminal import say
+from precision_operator.cli.terminal import did_you_mean, fail, no_profile, note, say
 from precision_operator.core.results.outliers import Judged
 from precision_operator.core.results.slowness import PeerComparison
 from precision_operator.core.status.why import NodeAnswer, why

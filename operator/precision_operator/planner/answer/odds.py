@@ -11,7 +11,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from precision_operator.planner.inputs.clock import ENDLESS, PlanClock
+from precision_operator.planner.inputs.terms import ENDLESS, PlanClock
 from precision_operator.planner.rates.bands import Z_95, BandPart
 from precision_operator.planner.solving.options import Option
 from precision_operator.planner.solving.schedule import SLACK, JobSlot

@@ -10,7 +10,6 @@ from precision_api.facts.plain_text import first_of, number_of, three_digits
 from precision_api.kinds.capacity_plan import Objective, PlanSpec
 from precision_operator.planner.answer.assumptions import assumptions
 from precision_operator.planner.answer.odds import Odds, odds
-from precision_operator.planner.inputs.clock import NotKnown, OutOfTime, PlanClock, clock_of
 from precision_operator.planner.inputs.fleet import Fleet
 from precision_operator.planner.inputs.quantities import (
     SECONDS_PER_DAY,
@@ -23,7 +22,7 @@ from precision_operator.planner.inputs.quantities import (
     require,
 )
 from precision_operator.planner.inputs.spec_terms import terms
-from precision_operator.planner.inputs.terms import Terms
+from precision_operator.planner.inputs.terms import NotKnown, OutOfTime, PlanClock, Terms, clock_of
 from precision_operator.planner.rates.candidate_pool import CandidatePool
 from precision_operator.planner.rates.evidence import ALLOWABLE, pools
 from precision_operator.planner.rates.pool_sizes import idle_watts

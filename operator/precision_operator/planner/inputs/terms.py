@@ -1,11 +1,18 @@
-"""A plan's spec as numbers, with units and defaults: what every other part of the planner reads."""
+"""A plan's spec as numbers, with units and defaults: what every other part of the planner reads; and a plan's time.
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+Every stage is handed the clock and looks at it in its loops, so none runs on unseen.
+"""
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import ClassVar, Literal
 
 from precision_api.facts.recipes import Recipe
 from precision_api.kinds.capacity_plan import Doubt, Objective
+from precision_operator.planner.inputs.quantities import InputProblem, UnusableInput
 from precision_operator.planner.inputs.workloads import JobWorkload
 
 NO_PRICE = "a price of 0 would make this pool win every time: give its price, or leave it out and order by time"
@@ -152,3 +159,66 @@ class Terms:
         return self.dollars_per_kilowatt_hour is not None and not any(
             pool.dollars_per_gpu_hour for pool in self.pools.values()
         )
+
+
+NARROW = "narrow the choice with jobs[].pools, jobs[].recipes, jobs[].minGPUs and maxGPUs"
+
+
+class NotKnown(UnusableInput):
+    """No plan was found, and that there is none is not proved."""
+
+    phase: ClassVar[Literal["TimedOut", "NotFound"]]
+    """What the status then says."""
+
+
+class NoneFound(NotKnown):
+    """The search ended before its time without a plan."""
+
+    phase = "NotFound"
+
+
+class OutOfTime(NotKnown):
+    """No plan was found within the time limit."""
+
+    phase = "TimedOut"
+
+    def __init__(self, seconds: float) -> None:
+        text = f"no plan within {seconds:g} s: raise it, or {NARROW}"
+        super().__init__(InputProblem("spec.solver.timeLimitSeconds", text))
+
+
+@dataclass(frozen=True, slots=True)
+class PlanClock:
+    """`until` is a moment of `now` (seconds); `limit` is the time limit as the user gave it, for messages."""
+
+    limit: float
+    until: float
+    now: Callable[[], float] = time.monotonic
+
+    @property
+    def left(self) -> float:
+        """Seconds that are left; 0 when the time is over."""
+        return max(0.0, self.until - self.now())
+
+    @property
+    def over(self) -> bool:
+        """Whether the time is over."""
+        return self.now() >= self.until
+
+    def part(self, share: float) -> "PlanClock":
+        """The first share of the time that is left."""
+        now = self.now()
+        return replace(self, until=now + max(0.0, self.until - now) * share)
+
+    def check(self) -> None:
+        """Raises OutOfTime when the time is over."""
+        if self.over:
+            raise OutOfTime(self.limit)
+
+
+ENDLESS = PlanClock(math.inf, math.inf)
+
+
+def clock_of(seconds: float, now: Callable[[], float] = time.monotonic) -> PlanClock:
+    """A clock that starts now."""
+    return PlanClock(seconds, now() + seconds, now)

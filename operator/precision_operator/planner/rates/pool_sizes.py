@@ -8,9 +8,8 @@ import numpy as np
 
 from precision_api.facts.products import part
 from precision_api.facts.recipes import Recipe
-from precision_operator.planner.inputs.clock import PlanClock
 from precision_operator.planner.inputs.quantities import SECONDS_PER_DAY, WATTS_PER_MEGAWATT
-from precision_operator.planner.inputs.terms import Goodput, JobTerms, Terms
+from precision_operator.planner.inputs.terms import Goodput, JobTerms, PlanClock, Terms
 from precision_operator.planner.rates import bands
 from precision_operator.planner.rates.bands import Figures
 from precision_operator.planner.rates.candidate_pool import CandidatePool

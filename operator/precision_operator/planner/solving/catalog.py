@@ -7,8 +7,7 @@ from functools import lru_cache
 import numpy as np
 
 from precision_api.facts.recipes import Recipe
-from precision_operator.planner.inputs.clock import ENDLESS, PlanClock
-from precision_operator.planner.inputs.terms import JobTerms, Terms
+from precision_operator.planner.inputs.terms import ENDLESS, JobTerms, PlanClock, Terms
 from precision_operator.planner.rates.candidate_pool import CandidatePool
 from precision_operator.planner.rates.pool_sizes import (
     Electric,

@@ -10,8 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from precision_operator.planner.inputs.clock import NotKnown, OutOfTime, PlanClock
-from precision_operator.planner.inputs.terms import Terms
+from precision_operator.planner.inputs.terms import NotKnown, OutOfTime, PlanClock, Terms
 from precision_operator.planner.solving.budgets import BUDGETS
 from precision_operator.planner.solving.highs import run
 from precision_operator.planner.solving.options import Offer

@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 
-from precision_operator.planner.inputs.clock import OutOfTime
+from precision_operator.planner.inputs.terms import OutOfTime
 from precision_operator.planner.solving.options import Offer, Option
 from precision_operator.planner.solving.schedule import JobSlot, PoolRoom, in_turn
 from precision_operator.planner.solving.search import ALL_ORDERS, Candidate, Rank, Search

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from math import ceil
 
 from precision_api.facts.recipes import Recipe
-from precision_operator.planner.inputs.clock import PlanClock
 from precision_operator.planner.inputs.quantities import WATTS_PER_MEGAWATT
-from precision_operator.planner.inputs.terms import MOST_DAYS, JobTerms, Terms
+from precision_operator.planner.inputs.terms import MOST_DAYS, JobTerms, PlanClock, Terms
 from precision_operator.planner.rates.candidate_pool import CandidatePool
 from precision_operator.planner.rates.pool_sizes import Sizes
 from precision_operator.planner.rates.speed import NOT_MEASURED, RateSource, Speed, days, goodput_of, speed

@@ -13,8 +13,7 @@ from contextlib import suppress
 import numpy as np
 
 from precision_api.kinds.capacity_plan import Objective
-from precision_operator.planner.inputs.clock import OutOfTime, PlanClock
-from precision_operator.planner.inputs.terms import MOST_DAYS
+from precision_operator.planner.inputs.terms import MOST_DAYS, OutOfTime, PlanClock
 from precision_operator.planner.solving.catalog import Catalog
 from precision_operator.planner.solving.highs import run
 from precision_operator.planner.solving.highs_process import Model, Vector

@@ -21,9 +21,8 @@ from numpy.typing import NDArray
 
 from precision_api.facts.grouping import grouped
 from precision_api.kinds.capacity_plan import Objective
-from precision_operator.planner.inputs.clock import ENDLESS, PlanClock
 from precision_operator.planner.inputs.quantities import WATTS_PER_MEGAWATT
-from precision_operator.planner.inputs.terms import JobTerms, Terms
+from precision_operator.planner.inputs.terms import ENDLESS, JobTerms, PlanClock, Terms
 from precision_operator.planner.rates.candidate_pool import CandidatePool
 from precision_operator.planner.solving.budgets import DOLLARS, MEGAWATT_HOURS, Budget, is_committed, limited
 from precision_operator.planner.solving.catalog import blocks

@@ -11,8 +11,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from precision_operator.planner.inputs.clock import ENDLESS, PlanClock
-from precision_operator.planner.inputs.terms import PlanLimits
+from precision_operator.planner.inputs.terms import ENDLESS, PlanClock, PlanLimits
 from precision_operator.planner.rates.candidate_pool import CandidatePool
 from precision_operator.planner.solving.options import Option
 from precision_operator.planner.solving.windows import days_of

@@ -10,8 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from precision_api.kinds.capacity_plan import Objective
-from precision_operator.planner.inputs.clock import ENDLESS, OutOfTime, PlanClock
-from precision_operator.planner.inputs.terms import Terms
+from precision_operator.planner.inputs.terms import ENDLESS, OutOfTime, PlanClock, Terms
 from precision_operator.planner.solving.budgets import budgets_used, cost, energy
 from precision_operator.planner.solving.options import Offer, Option
 from precision_operator.planner.solving.schedule import SLACK, JobSlot, in_turn, schedule

@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from precision_api.kinds.capacity_plan import Objective
-from precision_operator.planner.inputs.clock import OutOfTime, PlanClock
 from precision_operator.planner.inputs.quantities import InputProblem
-from precision_operator.planner.inputs.terms import Terms
+from precision_operator.planner.inputs.terms import OutOfTime, PlanClock, Terms
 from precision_operator.planner.rates.candidate_pool import CandidatePool
 from precision_operator.planner.solving.catalog import Catalog
 from precision_operator.planner.solving.earliest import EarliestEnds

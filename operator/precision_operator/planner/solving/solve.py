@@ -13,9 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from precision_api.kinds.capacity_plan import Objective
-from precision_operator.planner.inputs.clock import NARROW, NoneFound, OutOfTime, PlanClock, clock_of
 from precision_operator.planner.inputs.quantities import InputProblem
-from precision_operator.planner.inputs.terms import Terms
+from precision_operator.planner.inputs.terms import NARROW, NoneFound, OutOfTime, PlanClock, Terms, clock_of
 from precision_operator.planner.solving.bounds import least_of_each, room_bound
 from precision_operator.planner.solving.earliest import EarliestEnds
 from precision_operator.planner.solving.greedy import greedy_choice
