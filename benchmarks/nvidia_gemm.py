@@ -25,9 +25,8 @@ from precision_api.exchange.request import MeasurementRequest, RequestNode, Timi
 from precision_api.exchange.result import MeasurementResult
 from precision_api.facts.recipes import Recipe
 from precision_api.models.gemm_text import Shape
-from precision_api.models.presets import PRESETS
-from precision_api.models.resolution import resolve
-from precision_api.models.workload import PresetName, Workload
+from precision_api.models.presets import PRESETS, PresetName
+from precision_api.models.workload import Workload, resolve
 
 COLUMNS: Mapping[str, Recipe] = {
     "BF16": "bf16",

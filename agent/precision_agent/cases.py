@@ -5,8 +5,8 @@ from dataclasses import asdict, dataclass, field
 from precision_api.exchange.request import MeasurementRequest, Mode
 from precision_api.exchange.result import Backend, Failure
 from precision_api.facts.recipes import Recipe, alignment_error
-from precision_api.models.resolution import ResolvedWorkload
 from precision_api.models.shapes import Gemm, distinct, padded_rows
+from precision_api.models.workload import ResolvedWorkload
 
 UNQUANTIZED: Recipe = "bf16"
 """What the head and other layers that no recipe quantises run in."""

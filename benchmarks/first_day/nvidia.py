@@ -20,7 +20,7 @@ from precision_api.exchange.request import request_json
 from precision_api.exchange.result import MeasurementResult
 from precision_api.facts.recipes import Recipe
 from precision_api.models.gemm_text import Shape
-from precision_api.models.workload import PresetName
+from precision_api.models.presets import PresetName
 
 PRESET: PresetName = "llama3-8b"
 LEAST_TIMED_SECONDS = 6.0

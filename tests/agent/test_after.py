@@ -17,7 +17,7 @@ from precision_agent.sampling.sample import Samples
 from precision_api.exchange.request import TIMINGS, Timing
 from precision_api.exchange.result import Failure, RecipeResult
 from precision_api.models.model_parts import SlidingWindow
-from precision_api.models.resolution import resolve
+from precision_api.models.workload import resolve
 from tests.agent.test_node_run import on_fakes
 from tests.support.fake_backend import FakeBackend, devices_of
 from tests.support.result_objects import TINY, TINY_WORKLOAD, of, request

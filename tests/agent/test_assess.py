@@ -16,8 +16,7 @@ from precision_agent.results.train import Measured, RecipePower
 from precision_agent.sampling.sample import take
 from precision_api.exchange.request import Timing
 from precision_api.exchange.result import Execution, Failure, RecipeResult
-from precision_api.models.resolution import resolve
-from precision_api.models.workload import Workload
+from precision_api.models.workload import Workload, resolve
 from tests.support.fake_backend import ASSUMED, FakeBackend, devices_of, one_second
 from tests.support.result_objects import TINY_WORKLOAD, request
 

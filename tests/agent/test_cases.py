@@ -10,8 +10,7 @@ from precision_agent.cases import CONTROL, Cases, GemmCase, TrainingCase, Varian
 from precision_agent.method.slot import abba_blocks
 from precision_api.facts.recipes import RECIPE_NAMES, Recipe
 from precision_api.models.gemm_text import Shape
-from precision_api.models.resolution import resolve
-from precision_api.models.workload import Workload
+from precision_api.models.workload import Workload, resolve
 from tests.support.result_objects import request
 
 SHAPES = Workload(name="shapes", shapes=(Shape(m=64, k=128, n=256), Shape(m=64, k=128, n=256)))

@@ -8,9 +8,8 @@ from precision_agent.method.expert_rows import MOST_IN_A_LAUNCH, expert_notes, e
 from precision_api.facts.recipes import RECIPE_NAMES, RECIPES, Recipe
 from precision_api.models.model import ModelSpec
 from precision_api.models.model_parts import MoE
-from precision_api.models.resolution import resolve
 from precision_api.models.shapes import Split, model_gemms
-from precision_api.models.workload import Workload
+from precision_api.models.workload import Workload, resolve
 
 MODEL = ModelSpec(
     hidden_size=64, intermediate_size=128, num_attention_heads=2, num_hidden_layers=2, gated_mlp=True,

@@ -12,8 +12,7 @@ from precision_agent.protocol import Part, RegionName
 from precision_api.exchange.result import Failure
 from precision_api.exchange.stats import BETWEEN_RUNS, Z_975
 from precision_api.models.flops import parameters, training_flops_per_token
-from precision_api.models.resolution import resolve
-from precision_api.models.workload import Workload
+from precision_api.models.workload import Workload, resolve
 
 TOKENS = 8192
 LAYER = {"bf16": (0.010, 0.020), "nvfp4": (0.005, 0.010)}

@@ -13,7 +13,8 @@ from precision_api.exchange.request import TIMINGS, LossRuns
 from precision_api.exchange.summary import MESSAGE_MAX_BYTES, STEPS, summarize
 from precision_api.exchange.wire import encode, read_log, read_message
 from precision_api.facts.recipes import RECIPE_NAMES
-from precision_api.models.workload import PresetName, Workload
+from precision_api.models.presets import PresetName
+from precision_api.models.workload import Workload
 from tests.support.golden import FOLDER
 from tests.support.result_objects import request_text
 

@@ -7,8 +7,7 @@ import pytest
 from precision_agent.run.run import run_request
 from precision_api.exchange.result import MeasurementResult, RecipeResult
 from precision_api.facts.recipes import RECIPE_NAMES, layers_in_bf16, risk_of, with_bf16
-from precision_api.models.resolution import resolve
-from precision_api.models.workload import Workload
+from precision_api.models.workload import Workload, resolve
 from tests.support.result_objects import of, request_text
 
 LAYERS = 32

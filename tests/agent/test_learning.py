@@ -14,7 +14,7 @@ from precision_agent.results.train import Measured
 from precision_agent.sampling.sample import Samples
 from precision_api.exchange.request import LossRuns, MeasurementRequest
 from precision_api.exchange.result import Failure, Loss, LossRun
-from precision_api.models.resolution import resolve
+from precision_api.models.workload import resolve
 from tests.support.fake_backend import FakeBackend, devices_of
 from tests.support.result_objects import request_text
 

@@ -18,7 +18,7 @@ from precision_api.kinds.report import RecipeReport
 from precision_api.models.flop_shares import flops_by_format, mfu, weights_in_gemms
 from precision_api.models.flops import training_flops_per_token
 from precision_api.models.presets import PRESETS
-from precision_api.models.resolution import resolve
+from precision_api.models.workload import resolve
 from tests.agent.test_assess import NVFP4, POWER, run_of
 from tests.agent.test_replay import MOMENT
 from tests.support.golden import FOLDER

@@ -10,8 +10,7 @@ from precision_api.exchange.result import Memory, ModelMemory
 from precision_api.facts.recipes import Recipe
 from precision_api.models.gemm_text import Shape
 from precision_api.models.memory import training_memory
-from precision_api.models.resolution import resolve
-from precision_api.models.workload import Workload
+from precision_api.models.workload import Workload, resolve
 
 LLAMA = resolve(Workload(preset="llama3-8b", micro_batch_size=64, sequence_length=128))
 REGIONS: Any = {"layers_forward": 1.0, "head": 1.0, "layers_backward": 1.0, "optimizer": 1.0}

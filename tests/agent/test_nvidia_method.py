@@ -11,8 +11,7 @@ from precision_agent.method.nvidia_method import CALLS, WARMUPS, ShapeRow, readi
 from precision_api.exchange.request import Mode
 from precision_api.exchange.result import Failure, MeasurementResult, Software
 from precision_api.facts.recipes import Recipe
-from precision_api.models.resolution import resolve
-from precision_api.models.workload import Workload
+from precision_api.models.workload import Workload, resolve
 from tests.support.golden import FOLDER
 from tests.support.nvidia_published import published
 from tests.support.result_objects import HASH, of, request

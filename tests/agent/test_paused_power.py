@@ -24,7 +24,7 @@ from precision_agent.sampling.calibrate import rest_watts
 from precision_agent.sampling.sample import PowerWindow, take
 from precision_api.exchange.request import Timing
 from precision_api.exchange.result import Failure
-from precision_api.models.resolution import resolve
+from precision_api.models.workload import resolve
 from tests.support.fake_backend import FakeBackend, devices_of
 from tests.support.result_objects import request
 from tests.support.seldom_sensor import FROM, REST_WATTS, SeldomSensor, Steps

@@ -9,7 +9,7 @@ from precision_agent.protocol import Part, RegionName, Sample
 from precision_agent.sampling.sample import HOOKS, POWER_PARTS, Hooks, Samples, take
 from precision_api.exchange.request import Timing
 from precision_api.exchange.result import Failure
-from precision_api.models.resolution import resolve
+from precision_api.models.workload import resolve
 from tests.support.fake_backend import FakeBackend, devices_of
 from tests.support.result_objects import request
 

@@ -16,9 +16,8 @@ from precision_api.exchange.request import Mode, Timing
 from precision_api.facts.products import PRODUCT_CLASSES, part
 from precision_api.facts.recipes import Recipe, layers_in_bf16, recipes_for
 from precision_api.models.presets import PRESETS
-from precision_api.models.resolution import resolve
 from precision_api.models.shapes import PASSES, Pass
-from precision_api.models.workload import Workload
+from precision_api.models.workload import Workload, resolve
 from tests.agent.test_replay import CODONFM, replayed
 from tests.support.golden import FOLDER
 from tests.support.result_objects import of, request

@@ -14,7 +14,7 @@ from precision_agent.run.run import Clock, Outcome, run_request
 from precision_api.exchange.exits import exit_of
 from precision_api.exchange.request import TIMINGS, timing_title
 from precision_api.exchange.wire import AgentRefused, read_log, read_message
-from precision_api.models.resolution import resolve
+from precision_api.models.workload import resolve
 from tests.support.result_objects import hash_of, request, request_text
 
 MOMENT = Clock(wall=lambda: 1_795_252_800.0, monotonic=lambda: 0.0)

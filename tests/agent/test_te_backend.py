@@ -28,7 +28,7 @@ from precision_agent.precision.evidence import ONCE, quantization_tax, verificat
 from precision_agent.precision.kernels import classify
 from precision_api.exchange.request import MeasurementRequest
 from precision_api.exchange.result import Failure
-from precision_api.models.resolution import resolve
+from precision_api.models.workload import resolve
 from tests.support.te_device import BATCHED, GEMM, NORM, QUANTISE
 from tests.support.te_fake import fakes
 from tests.support.te_prober import FakeProber

@@ -12,7 +12,7 @@ from precision_agent.method.full_depth import depth_of, full_depth
 from precision_agent.protocol import LossPlan, LossTrack, RegionName
 from precision_api.exchange.request import MeasurementRequest
 from precision_api.exchange.result import Failure
-from precision_api.models.resolution import resolve
+from precision_api.models.workload import resolve
 from tests.agent.test_te_backend import Bench, request, sample
 from tests.support.experts import token_by_token
 from tests.support.te_device import FakeGpu

@@ -9,9 +9,9 @@ import pytest
 from precision_agent.run.trial import MOST_LAYER_FLOPS, fitted, on_cpu
 from precision_api.models.huggingface import model_from_mapping
 from precision_api.models.model import ModelSpec
-from precision_api.models.resolution import resolve
+from precision_api.models.presets import PresetName
 from precision_api.models.shapes import step_shape_problems
-from precision_api.models.workload import PresetName, Workload
+from precision_api.models.workload import Workload, resolve
 from tests.support.result_objects import request
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "models_2026.json"

@@ -13,9 +13,8 @@ from precision_api.models.model import ModelSpec
 from precision_api.models.model_parts import MultiTokenPrediction
 from precision_api.models.mtp import layers_of_a_module, mtp_flops_per_token, mtp_parameters
 from precision_api.models.presets import PRESETS
-from precision_api.models.resolution import resolve, workload_hash
 from precision_api.models.shapes import model_gemms
-from precision_api.models.workload import Workload
+from precision_api.models.workload import Workload, resolve, workload_hash
 from tests.api.test_configs_as_published import SUPER
 from tests.api.test_expert_families import GLM_4_5_AIR, MINIMAX_M2, TOKENS, V3, Json, golden, in_no_gemm, models, read
 

@@ -8,9 +8,8 @@ import pytest
 from precision_api.models.flops import TRAINING_FLOPS, parameters, training_flops_per_token
 from precision_api.models.model import ModelSpec
 from precision_api.models.model_parts import MoE, SlidingWindow
-from precision_api.models.presets import PRESETS
+from precision_api.models.presets import PRESETS, PresetName
 from precision_api.models.shapes import model_gemms
-from precision_api.models.workload import PresetName
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "megatron_bridge.json"
 ROWS = [tuple(row) for row in json.loads(GOLDEN.read_text())["rows"]]

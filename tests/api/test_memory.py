@@ -10,8 +10,7 @@ from precision_api.facts.recipes import RECIPE_NAMES
 from precision_api.models.gemm_text import Shape
 from precision_api.models.memory import BF16_GRADIENT_BYTES, ModelPart, too_large, training_memory
 from precision_api.models.model import ModelSpec
-from precision_api.models.resolution import ResolvedWorkload, resolve
-from precision_api.models.workload import Workload
+from precision_api.models.workload import ResolvedWorkload, Workload, resolve
 
 GB200_BYTES = 186 * 10**9
 

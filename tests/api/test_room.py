@@ -7,11 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from precision_api.facts.recipes import RECIPE_NAMES, RECIPES
-from precision_api.models.presets import PRESETS
-from precision_api.models.resolution import ResolvedWorkload, resolve
+from precision_api.models.presets import PRESETS, PresetName
 from precision_api.models.room import layer_bytes, layer_room
 from precision_api.models.shapes import Split
-from precision_api.models.workload import PresetName, Workload
+from precision_api.models.workload import ResolvedWorkload, Workload, resolve
 
 H100_BYTES, GB200_BYTES = 85_520_809_984, 198_000_000_000
 

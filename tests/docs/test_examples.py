@@ -10,8 +10,7 @@ import yaml
 
 from precision_api.facts.names import PROFILE_KIND
 from precision_api.models.presets import PRESETS
-from precision_api.models.resolution import resolve
-from precision_api.models.workload import Workload
+from precision_api.models.workload import Workload, resolve
 from precision_lab.fleet.fleet import demo_fleet, manifests
 from precision_operator.core.eligibility.checks import matches
 from precision_operator.core.eligibility.request import ResolvedProfile, resolve_profile

@@ -35,8 +35,8 @@ from precision_api.exchange.request import MeasurementRequest, Mode
 from precision_api.exchange.result import Failure
 from precision_api.facts.recipes import RECIPE_NAMES, Recipe, support
 from precision_api.models.model import ModelSpec
-from precision_api.models.resolution import resolve
 from precision_api.models.shapes import PASSES, WHOLE
+from precision_api.models.workload import resolve
 from tests.support.experts import token_by_token
 
 pytestmark = [

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from precision_api.facts.products import part
 from precision_api.facts.recipes import Recipe
 from precision_api.models.memory import MOST_STATE_SHARE
-from precision_api.models.presets import PRESETS
-from precision_api.models.workload import PresetName, Workload
+from precision_api.models.presets import PRESETS, PresetName
+from precision_api.models.workload import Workload
 from precision_operator.planner.answer.planning import PlanAnswer, plan
 from precision_operator.planner.inputs.workloads import JobWorkload, target
 from precision_operator.planner.rates.memory_fit import GIBIBYTE, fewest_gpus

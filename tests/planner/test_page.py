@@ -16,13 +16,8 @@ from precision_operator.planner.answer.charts import Calendar, gantt, pool_use, 
 from precision_operator.planner.answer.document import status
 from precision_operator.planner.answer.page import HEAD, page
 from precision_operator.planner.answer.planning import PlanAnswer, plan
+from precision_operator.planner.answer.readable import readable_days, readable_dollars, readable_energy, readable_watts
 from precision_operator.planner.answer.table import wide
-from precision_operator.planner.inputs.quantities import (
-    readable_days,
-    readable_dollars,
-    readable_energy,
-    readable_watts,
-)
 from tests.support.fleets import NOW, fleet, job, node, pool, rate, spec
 
 PRICES = [

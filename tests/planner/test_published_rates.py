@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from precision_api.models.flops import training_flops_per_token
-from precision_api.models.presets import PRESETS
-from precision_api.models.workload import PresetName
+from precision_api.models.presets import PRESETS, PresetName
 from precision_operator.planner.answer.planning import plan
 from tests.support.fleets import NOW, UNMEASURED, declared, job, spec
 

@@ -21,7 +21,7 @@ from precision_api.exchange.result import MeasurementResult
 from precision_api.exchange.wire import encode, read_message
 from precision_api.facts.names import API_VERSION, PLAN_KIND, PROFILE_KIND, PROFILE_PLURAL, REPORT_PLURAL
 from precision_api.kinds.profile import ProfileSpec
-from precision_api.models.resolution import resolve
+from precision_api.models.workload import resolve
 from precision_operator.cli import app
 from precision_operator.cli.commands.fleet import saved
 from precision_operator.core.attempts import manifest

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from precision_api.facts.names import REQUEST_ENV
-from precision_api.models.workload import MAX_CONFIG_BYTES
+from precision_api.models.config_json import MAX_CONFIG_BYTES
 from precision_operator.cluster import paths
 from tests.support.operator_in_memory import NAMESPACE, OperatorInMemory
 from tests.support.small_model import SMALL_LLAMA

@@ -5,8 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from precision_api.kinds.capacity_plan import PlanSpec, PlanStatus
-from precision_api.models.resolution import resolve
-from precision_api.models.workload import Workload
+from precision_api.models.workload import Workload, resolve
 from precision_operator.planner.answer.document import status
 from precision_operator.planner.answer.planning import plan
 from precision_operator.planner.answer.what_if import what_ifs

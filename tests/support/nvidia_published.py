@@ -11,9 +11,8 @@ from precision_api.exchange.request import Mode, digest
 from precision_api.exchange.result import Failure, MeasurementResult, Software
 from precision_api.facts.recipes import Recipe
 from precision_api.models.model import ModelSpec
-from precision_api.models.resolution import ResolvedWorkload, resolve
 from precision_api.models.shapes import PASSES
-from precision_api.models.workload import Workload
+from precision_api.models.workload import ResolvedWorkload, Workload, resolve
 
 NOT_PUBLISHED = "not published"
 

@@ -44,8 +44,8 @@ from precision_api.facts import products
 from precision_api.facts.recipes import RECIPES, Recipe, support
 from precision_api.models.flop_shares import ATTENTION, flop_shares
 from precision_api.models.memory import FP32_GRADIENT_BYTES, ModelPart
-from precision_api.models.resolution import resolve
 from precision_api.models.shapes import HEAD
+from precision_api.models.workload import resolve
 
 NOT_REPLAYED = Failure(reason="not_available", message="a replay has no kernels to look at")
 

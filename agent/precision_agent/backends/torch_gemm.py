@@ -28,8 +28,8 @@ from precision_api.exchange.request import MeasurementRequest, digest
 from precision_api.exchange.result import Backend as BackendName
 from precision_api.exchange.result import Failure, Gpu, Memory, NumericErrors, Software, Verdict, Verification
 from precision_api.facts.recipes import Recipe
-from precision_api.models.resolution import ResolvedWorkload, resolve
 from precision_api.models.shapes import PASSES, Pass, step_shape_problems
+from precision_api.models.workload import ResolvedWorkload, resolve
 
 CHECKED_ROWS = 64
 SMALL = GemmCase("probe", "fprop", 128, 256, 96, 1, mode="autocast")

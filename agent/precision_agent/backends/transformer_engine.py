@@ -40,7 +40,7 @@ from precision_api.exchange.request import MeasurementRequest
 from precision_api.exchange.result import Backend as BackendName
 from precision_api.exchange.result import Failure, Memory
 from precision_api.facts.recipes import Recipe
-from precision_api.models.resolution import resolve
+from precision_api.models.workload import resolve
 
 SHARED = "unquantised"
 """Whose unit the head's is: no recipe touches it, so that all variants may time the same module."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from precision_agent.cases import variants_of
 from precision_agent.method.slot import slot_of
 from precision_api.exchange.request import TIMINGS, MeasurementRequest
-from precision_api.models.resolution import resolve
+from precision_api.models.workload import resolve
 
 START_SECONDS = 10.0
 """Importing torch and Transformer Engine, and a CUDA context, on all GPUs at once."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from precision_api.facts.recipes import RECIPES, Recipe
-from precision_api.models.resolution import ResolvedWorkload
+from precision_api.models.workload import ResolvedWorkload
 
 MOST_IN_A_LAUNCH: Mapping[Recipe, int] = {recipe: 64 for recipe, row in RECIPES.items() if row.format == "fp4"}
 """Experts of one grouped call: NVFP4's kernels for groups take no more tensors (kMaxTensorsPerKernel, 2.11 to 2.20)."""

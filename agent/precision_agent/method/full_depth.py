@@ -20,8 +20,8 @@ from precision_api.exchange import stats
 from precision_api.exchange.result import Failure, Interval
 from precision_api.models.flops import experts_of_one_gpu, sharded_weights, training_flops_per_token, weights_of_one_gpu
 from precision_api.models.model_parts import SlidingWindow
-from precision_api.models.resolution import ResolvedWorkload
 from precision_api.models.shapes import Split
+from precision_api.models.workload import ResolvedWorkload
 
 REGIONS: tuple[RegionName, ...] = get_args(RegionName)
 PART_OF: Mapping[RegionName, Part] = {name: part for part, names in PARTS.items() for name in names}

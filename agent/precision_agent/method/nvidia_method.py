@@ -25,7 +25,7 @@ from precision_api.exchange.result import (
     Verification,
 )
 from precision_api.facts.recipes import RECIPE_NAMES, Recipe
-from precision_api.models.resolution import ResolvedWorkload, resolve
+from precision_api.models.workload import ResolvedWorkload, resolve
 
 WARMUPS, CALLS = 10, 100
 """As benchmark_gemm.py has them: ten calls untimed, one pair of events around a hundred."""

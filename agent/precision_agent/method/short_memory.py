@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from precision_api.exchange.result import RecipeScope
 from precision_api.facts.recipes import Recipe
 from precision_api.models.memory import ModelPart, training_memory
-from precision_api.models.resolution import ResolvedWorkload
+from precision_api.models.workload import ResolvedWorkload
 
 DATA_TENSORS, STEP_TENSORS = 2, 9
 """Tensors of tokens x hidden in BF16 that the short model has and a full one has not: its data, and with them what

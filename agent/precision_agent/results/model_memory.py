@@ -7,8 +7,8 @@ from precision_agent.protocol import Sample
 from precision_api.exchange.result import Failure, Memory, ModelMemory, RecipeScope
 from precision_api.facts.recipes import Recipe
 from precision_api.models.memory import FORMULA, ModelPart, training_memory
-from precision_api.models.resolution import ResolvedWorkload
 from precision_api.models.short_model import short_model
+from precision_api.models.workload import ResolvedWorkload
 
 TOLERANCES = {"state": 0.05, "activations": 0.2, "peak": 0.1}
 """Measured over predicted bytes of the short model may be so far from 1. Transformer Engine 2.20.2, whose allocations a

@@ -29,7 +29,7 @@ from precision_api.exchange import result, stats
 from precision_api.facts.products import part
 from precision_api.facts.recipes import layers_in_bf16
 from precision_api.models.flop_shares import flops_by_format, mfu
-from precision_api.models.resolution import ResolvedWorkload
+from precision_api.models.workload import ResolvedWorkload
 
 PowerOrReason = NodePower | tuple[Reason, ...] | result.Failure
 """A variant's power, or why there is none."""

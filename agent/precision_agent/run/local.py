@@ -20,9 +20,8 @@ from precision_api.facts.products import PRODUCT_CLASSES, part, part_of_class
 from precision_api.facts.recipes import Recipe, by_default, with_bf16
 from precision_api.models.gemm_text import parse_shape
 from precision_api.models.presets import PRESETS, PUBLISHED_SPLITS_SOURCE, published_split
-from precision_api.models.resolution import ResolvedWorkload, resolve
 from precision_api.models.room import layer_room
-from precision_api.models.workload import Workload
+from precision_api.models.workload import ResolvedWorkload, Workload, resolve
 
 CPU = "CPU"
 CPU_RECIPES: tuple[Recipe, ...] = ("bf16", "fp8_current")

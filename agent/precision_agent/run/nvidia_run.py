@@ -19,7 +19,7 @@ from precision_api.exchange.exits import INVALID_REQUEST, NOTHING_FINISHED
 from precision_api.exchange.request import MeasurementRequest, request_hash
 from precision_api.exchange.result import Failure
 from precision_api.facts.recipes import Recipe
-from precision_api.models.resolution import resolve
+from precision_api.models.workload import resolve
 
 SLOWEST_FLOPS_PER_SECOND = 1e9
 """For the deadline of a call that hangs: slower than any core."""

@@ -8,7 +8,7 @@ from precision_agent.protocol import Refusal
 from precision_api.exchange import exits
 from precision_api.exchange.request import REQUEST_MAX_BYTES, REQUEST_VERSION, MeasurementRequest
 from precision_api.facts.json_text import first_wrong
-from precision_api.models.resolution import resolve
+from precision_api.models.workload import resolve
 
 
 def read_request(text: str) -> MeasurementRequest:

@@ -36,7 +36,7 @@ from precision_api.exchange import exits
 from precision_api.exchange.request import MeasurementRequest
 from precision_api.exchange.result import Failure, MeasurementResult, Memory, Steadiness
 from precision_api.exchange.wire import Published, WireError, encode, encode_refusal
-from precision_api.models.resolution import resolve
+from precision_api.models.workload import resolve
 
 PROBE_SECONDS = 60.0
 """A probe in a subprocess imports everything once more."""

@@ -6,8 +6,7 @@ The narrow model is a workload of its own, with its own shapes, FLOPs and hash: 
 from precision_api.exchange.request import MeasurementRequest
 from precision_api.models.model import ModelSpec
 from precision_api.models.model_parts import LatentAttention
-from precision_api.models.resolution import resolve
-from precision_api.models.workload import Workload
+from precision_api.models.workload import Workload, resolve
 
 MOST_LAYER_FLOPS = 4e9
 """Forward and backward of one layer and micro batch: about a tenth of a second on one core."""

@@ -65,7 +65,6 @@ Decimal = Annotated[str, Field(pattern=DECIMAL_PATTERN, max_length=32)]
 """A number in a custom resource. The API conventions of Kubernetes forbid floats: they don't survive a round trip."""
 
 Name = Annotated[str, Field(min_length=1, max_length=253)]
-LabelValue = Annotated[str, Field(max_length=63)]
 Text = Annotated[str, Field(max_length=1024)]
 ShortText = Annotated[str, Field(max_length=253)]
 

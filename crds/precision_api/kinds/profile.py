@@ -12,19 +12,11 @@ from pydantic import Field
 from precision_api.exchange.request import Baseline
 from precision_api.facts.names import DEFAULT_POOL_LABEL
 from precision_api.facts.recipes import RECIPE_NAMES, Recipe
-from precision_api.facts.schema import (
-    Decimal,
-    Document,
-    LabelValue,
-    Name,
-    Rule,
-    ShortText,
-    StatusDocument,
-    StringMap,
-    Text,
-)
+from precision_api.facts.schema import Decimal, Document, Name, Rule, ShortText, StatusDocument, StringMap, Text
 from precision_api.kinds import fields
 from precision_api.models.workload import Workload
+
+LabelValue = Annotated[str, Field(max_length=63)]
 
 
 class MatchExpression(Document):

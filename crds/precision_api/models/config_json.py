@@ -8,6 +8,7 @@ from typing import Any
 Json = Mapping[str, Any]
 
 LARGEST = 16_777_216
+MAX_CONFIG_BYTES = 64 * 1024
 
 
 def shown(value: object) -> str:

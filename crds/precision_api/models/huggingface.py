@@ -12,9 +12,8 @@ from pydantic import ValidationError
 
 from precision_api.facts.json_text import read_document, rows_of
 from precision_api.models.architectures import FAMILIES, dimensions
-from precision_api.models.config_json import Config, Json, shown
+from precision_api.models.config_json import MAX_CONFIG_BYTES, Config, Json, shown
 from precision_api.models.model import ModelSpec
-from precision_api.models.workload import MAX_CONFIG_BYTES
 
 _MLA = "multi-head latent attention (MLA) is known of deepseek_v2, deepseek_v3, kimi_k2 and glm4_moe_lite alone"
 

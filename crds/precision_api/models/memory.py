@@ -15,8 +15,8 @@ from typing import Literal
 from precision_api.facts.recipes import RECIPES, Recipe
 from precision_api.models.flops import experts_of_one_gpu, sharded_weights, weights_of_one_gpu
 from precision_api.models.model import ModelSpec
-from precision_api.models.resolution import ResolvedWorkload
 from precision_api.models.shapes import Split, attention_projections
+from precision_api.models.workload import ResolvedWorkload
 
 WEIGHT_BYTES = 2
 OPTIMIZER_BYTES = 12

@@ -7,7 +7,25 @@ from typing import Literal
 from precision_api.facts.products import ProductClass
 from precision_api.models.model import ModelSpec
 from precision_api.models.model_parts import Hybrid, LatentAttention, MoE, SlidingWindow
-from precision_api.models.workload import PresetName
+
+PresetName = Literal[
+    "codonfm-5b",
+    "llama3-8b",
+    "llama3.1-70b",
+    "llama3.1-405b",
+    "mistral-7b",
+    "mixtral-8x7b",
+    "qwen2.5-7b",
+    "qwen3-8b",
+    "qwen3-30b-a3b",
+    "gemma2-9b",
+    "gpt-oss-120b",
+    "kimi-k2",
+    "llama4-scout",
+    "nemotron-3-nano-30b-a3b",
+    "nemotron-h-56b",
+    "qwen3-coder-480b-a35b",
+]
 
 
 @dataclass(frozen=True, slots=True)

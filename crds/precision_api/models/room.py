@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 
 from precision_api.facts.recipes import Recipe
 from precision_api.models.model import ModelSpec
-from precision_api.models.resolution import ResolvedWorkload
 from precision_api.models.shapes import Split
 from precision_api.models.short_model import USABLE_SHARE, dense_beside, short_model_bytes
+from precision_api.models.workload import ResolvedWorkload
 
 
 def layer_bytes(model: ModelSpec, tokens: int, split: Split, recipes: Iterable[Recipe]) -> int:

@@ -38,6 +38,12 @@ class Results:
         uids = {"", *(profile.uid for profile in self.profiles)}
         return Peers(reading_of(report) for report in self.reports if report.profile_uid in uids)
 
+    def compared_with_peers(self, profile: ProfileView) -> dict[str, Judged]:
+        """The profile's nodes by name, each against its peers: the same judgement as the operator's and the alerts'."""
+        thresholds = profile.spec.thresholds if profile.spec else Thresholds()
+        results_of_profile = map(reading_of, of_profile(self.reports, profile))
+        return {node.node: node for node in self.peers.judged(results_of_profile, thresholds.slow_node_percent)}
+
 
 async def results(cluster: Cluster, place: str | None) -> Results:
     """All profiles and reports of `place`. Raises ApiError."""
@@ -104,10 +110,3 @@ def reading_of(report: ReportView) -> Reading:
 def pool_of(report: ReportView) -> str:
     """The node's pool when it was measured; empty before."""
     return report.status.hardware.pool if report.status and report.status.hardware else ""
-
-
-def compared_with_peers(fleet: Results, profile: ProfileView) -> dict[str, Judged]:
-    """The profile's nodes by name, each against its peers: the same judgement as the operator's and the alerts'."""
-    thresholds = profile.spec.thresholds if profile.spec else Thresholds()
-    results_of_profile = map(reading_of, of_profile(fleet.reports, profile))
-    return {node.node: node for node in fleet.peers.judged(results_of_profile, thresholds.slow_node_percent)}

@@ -7,8 +7,8 @@ from precision_api.exchange.request import MeasurementRequest
 from precision_api.exchange.result import Failure, RecipeScope, WeightGradients
 from precision_api.facts.recipes import Recipe
 from precision_api.models.model import ModelSpec
-from precision_api.models.resolution import resolve
 from precision_api.models.shapes import Split
+from precision_api.models.workload import resolve
 
 
 @dataclass(frozen=True, slots=True)

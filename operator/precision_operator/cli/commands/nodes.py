@@ -20,7 +20,6 @@ from precision_operator.cli.options import AllNamespaces, FormOf, Namespace, Rea
 from precision_operator.cli.output import OutputFormat, as_columns, printed, wrapped
 from precision_operator.cli.results import (
     Results,
-    compared_with_peers,
     finished,
     node_name,
     of_profile,
@@ -188,7 +187,7 @@ def rows(fleet: Results, only: str | None) -> list[dict[str, Any]]:
     listed = []
     for profile in sorted(profiles, key=lambda view: view.key):
         mine = of_profile(fleet.reports, profile)
-        like = compared_with_peers(fleet, profile)
+        like = fleet.compared_with_peers(profile)
         listed += [row(report, like.get(report.node_name)) for report in mine]
     return listed
 

@@ -21,7 +21,7 @@ from precision_api.facts.names import LABEL_REFERENCE as LABEL
 from precision_api.facts.names import REFERENCE_FILE as KEY
 from precision_api.facts.products import part
 from precision_api.facts.recipes import Recipe
-from precision_api.models.resolution import resolve
+from precision_api.models.workload import resolve
 from precision_operator.cli.connection_options import ask_cluster
 from precision_operator.cli.options import FormOf, Namespace, OfProfile, Reach, asks_cluster
 from precision_operator.cli.output import OutputFormat, as_columns, printed

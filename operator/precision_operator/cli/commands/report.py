@@ -12,16 +12,7 @@ from precision_operator.cli.connection_options import ask_cluster
 from precision_operator.cli.object_ref import resolve_name
 from precision_operator.cli.options import AllNamespaces, Namespace, OfProfile, Reach, asks_cluster, place_of
 from precision_operator.cli.output import OutputFormat
-from precision_operator.cli.results import (
-    Results,
-    compared_with_peers,
-    finished,
-    of_profile,
-    profile_named,
-    reading_of,
-    results,
-    status_of,
-)
+from precision_operator.cli.results import Results, finished, of_profile, profile_named, reading_of, results, status_of
 from precision_operator.cli.saved import read
 from precision_operator.cli.terminal import NO_ANSWER, end, fail, note, say
 from precision_operator.cluster import ApiError, Cluster, paths
@@ -113,7 +104,7 @@ async def _of_cluster(
     else:
         owner = _profile_of(fleet, bare, only)
         chosen = tuple(r for r in of_profile(fleet.reports, owner) if r.node_name == bare)
-        judged = compared_with_peers(fleet, owner).get(bare)
+        judged = fleet.compared_with_peers(owner).get(bare)
         standing = compared(judged, owner.namespace, owner.name) if judged else None
         alone = "".join(no_peers(one).message for one in fleet.peers.alone(map(reading_of, chosen)))
         subject, unmeasured = f"Node {bare}, profile {owner.key}", _failed(chosen)

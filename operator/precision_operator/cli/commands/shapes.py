@@ -16,10 +16,9 @@ from precision_api.models.flop_shares import flop_shares
 from precision_api.models.flops import Parameters, published_flops_per_token, training_flops_per_token
 from precision_api.models.model import ModelSpec
 from precision_api.models.mtp import mtp_flops_per_token, mtp_parameters
-from precision_api.models.resolution import ResolvedWorkload, resolve
 from precision_api.models.room import layer_room
 from precision_api.models.shapes import Gemm, step_shape_problems
-from precision_api.models.workload import Workload
+from precision_api.models.workload import ResolvedWorkload, Workload, resolve
 from precision_operator.cli.options import FormOf
 from precision_operator.cli.output import OutputFormat, as_columns, printed
 from precision_operator.cli.saved import first_profile, read

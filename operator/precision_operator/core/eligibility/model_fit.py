@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping
 
 from precision_api.facts.plain_text import three_digits
 from precision_api.models.memory import WEIGHT_BYTES, too_large, training_memory
-from precision_api.models.resolution import ResolvedWorkload
 from precision_api.models.room import layer_room
 from precision_api.models.shapes import Gemm
+from precision_api.models.workload import ResolvedWorkload
 from precision_operator.core.eligibility.request import ResolvedProfile, recipes_of
 from precision_operator.core.observe.nodes import NodeFacts
 

@@ -9,9 +9,8 @@ from pydantic import ValidationError
 from precision_api.exchange.request import digest
 from precision_api.facts.recipes import Recipe, by_default
 from precision_api.kinds.profile import ProfileSpec
-from precision_api.models.resolution import ResolvedWorkload, resolve
 from precision_api.models.shapes import step_shape_problems
-from precision_api.models.workload import Workload
+from precision_api.models.workload import ResolvedWorkload, Workload, resolve
 from precision_operator.core.eligibility.schedule import schedule_problem
 from precision_operator.core.observe.nodes import NodeFacts
 from precision_operator.core.observe.observed import AcceptedProfile, Observed, ProfileView, Settings

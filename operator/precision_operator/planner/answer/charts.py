@@ -14,7 +14,8 @@ from precision_operator.drawing import svg
 from precision_operator.drawing.figure import Figure
 from precision_operator.drawing.palette import PARTS, RECIPE_COLOURS
 from precision_operator.planner.answer.planning import PlanAnswer
-from precision_operator.planner.inputs.quantities import WATTS_PER_MEGAWATT, readable_days, readable_watts
+from precision_operator.planner.answer.readable import readable_days, readable_watts
+from precision_operator.planner.inputs.quantities import WATTS_PER_MEGAWATT
 from precision_operator.planner.rates.pool_sizes import idle_watts
 from precision_operator.planner.solving.options import Option
 from precision_operator.planner.solving.schedule import JobSlot, peak, watts

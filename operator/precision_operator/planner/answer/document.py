@@ -11,15 +11,9 @@ from precision_api.kinds.capacity_plan import JobPlan, PlanDays, PlanStatus, Pla
 from precision_operator.core.observe.clock import format_time
 from precision_operator.planner.answer.odds import upper_bounds
 from precision_operator.planner.answer.planning import NAMED, PlanAnswer, Totals, binding, greedy_text, predicted
+from precision_operator.planner.answer.readable import readable_days, readable_dollars, readable_energy, readable_watts
 from precision_operator.planner.answer.what_if import cut, risks_in
-from precision_operator.planner.inputs.quantities import (
-    WATTS_PER_MEGAWATT,
-    age,
-    readable_days,
-    readable_dollars,
-    readable_energy,
-    readable_watts,
-)
+from precision_operator.planner.inputs.quantities import WATTS_PER_MEGAWATT, age
 from precision_operator.planner.rates.candidate_pool import CandidatePool, verdict_counts
 from precision_operator.planner.rates.speed import MADE_UP
 from precision_operator.planner.solving.budgets import paid_dollars, paid_shares

@@ -10,15 +10,13 @@ from precision_api.facts.plain_text import first_of, number_of, three_digits
 from precision_api.kinds.capacity_plan import Objective, PlanSpec
 from precision_operator.planner.answer.assumptions import assumptions
 from precision_operator.planner.answer.odds import Odds, odds
+from precision_operator.planner.answer.readable import readable_days, readable_dollars, readable_energy
 from precision_operator.planner.inputs.fleet import Fleet
 from precision_operator.planner.inputs.quantities import (
     SECONDS_PER_DAY,
     WATTS_PER_MEGAWATT,
     InputProblem,
     UnusableInput,
-    readable_days,
-    readable_dollars,
-    readable_energy,
     require,
 )
 from precision_operator.planner.inputs.spec_terms import terms

@@ -8,13 +8,8 @@ from precision_api.facts.plain_text import digits, three_digits
 from precision_api.facts.recipes import recipe_text
 from precision_api.kinds.capacity_plan import JobPlan, PlanStatus, PlanTotals
 from precision_operator.planner.answer.document import SURE
-from precision_operator.planner.inputs.quantities import (
-    WATTS_PER_MEGAWATT,
-    readable_days,
-    readable_dollars,
-    readable_energy,
-    readable_watts,
-)
+from precision_operator.planner.answer.readable import readable_days, readable_dollars, readable_energy, readable_watts
+from precision_operator.planner.inputs.quantities import WATTS_PER_MEGAWATT
 
 ABSENT = "-"
 """A figure that is not known."""

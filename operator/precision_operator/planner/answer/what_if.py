@@ -10,17 +10,9 @@ from precision_api.facts.recipes import RECIPE_NAMES, Recipe, recipe_text, risks
 from precision_api.facts.schema import decimal
 from precision_api.kinds.capacity_plan import LostRack, MoreNodes, PlanSpec, WhatIf, WhatIfAnswer
 from precision_operator.planner.answer.planning import PlanAnswer, answer, binding
+from precision_operator.planner.answer.readable import readable_days, readable_dollars, readable_energy, readable_watts
 from precision_operator.planner.inputs.fleet import Fleet
-from precision_operator.planner.inputs.quantities import (
-    WATTS_PER_MEGAWATT,
-    UnusableInput,
-    readable_days,
-    readable_dollars,
-    readable_energy,
-    readable_watts,
-    require,
-    unusable,
-)
+from precision_operator.planner.inputs.quantities import WATTS_PER_MEGAWATT, UnusableInput, require, unusable
 from precision_operator.planner.inputs.terms import NO_PRICE, Terms
 from precision_operator.planner.rates.candidate_pool import CandidatePool
 from precision_operator.planner.rates.evidence import own_terms, pools

@@ -4,7 +4,6 @@ import math
 from dataclasses import dataclass
 from datetime import datetime
 
-from precision_api.facts.plain_text import three_digits
 from precision_operator.core.observe.clock import parse_time
 
 COUNT_UNITS = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
@@ -92,34 +91,3 @@ def moment(text: str, field: str) -> datetime:
         return parse_time(text)
     except (ValueError, OverflowError):
         raise unusable(field, f"{text!r} is no time: write RFC 3339, for example 2027-01-31T00:00:00Z") from None
-
-
-def readable_watts(value: float) -> str:
-    """`258 kW`, `1.25 MW`: three digits."""
-    for size, unit in ((WATTS_PER_MEGAWATT, "MW"), (1e3, "kW")):
-        if value >= size:
-            return f"{three_digits(value / size)} {unit}"
-    return f"{value:.0f} W"
-
-
-def readable_days(days: float, low: float | None = None, high: float | None = None) -> str:
-    """`11 days (10.5 to 11.7)`, below two days in hours, then in minutes or seconds; two digits, of bounds three."""
-    size = abs(days)
-    units = (2.0, "days", 1.0), (1 / 24, "hours", 24.0), (1 / 1440, "minutes", 1440.0), (0.0, "seconds", 86_400.0)
-    unit, scale = next((unit, scale) for least, unit, scale in units if size >= least)
-    value = days * scale
-    text = f"{three_digits(round(value))} {unit}" if abs(value) >= 10 else f"{value:.2g} {unit}"
-    if low is None or high is None:
-        return text
-    return f"{text} ({three_digits(low * scale)} to {three_digits(high * scale)})"
-
-
-def readable_energy(megawatt_hours: float) -> str:
-    """`12,300 MWh`, `3.07 kWh`: three digits."""
-    small = abs(megawatt_hours) < 1
-    return f"{three_digits(megawatt_hours * (1e3 if small else 1))} {'kWh' if small else 'MWh'}"
-
-
-def readable_dollars(value: float) -> str:
-    """`$1,230,000`, `-$0.0123`: three digits."""
-    return f"{'-' if value < 0 else ''}${three_digits(abs(value))}"

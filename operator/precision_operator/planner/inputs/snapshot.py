@@ -14,7 +14,7 @@ from precision_api.facts.json_text import first_wrong
 from precision_api.facts.names import FRESH
 from precision_api.kinds.profile import ProfileSpec, Thresholds
 from precision_api.kinds.report import ReportHardware, ReportRun, ReportStatus
-from precision_api.models.resolution import resolve
+from precision_api.models.workload import resolve
 from precision_operator.core.observe.clock import format_time, parse_time
 from precision_operator.core.observe.observed import Raw
 from precision_operator.core.results.outliers import Peers

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from precision_api.models.model import ModelSpec
-from precision_api.models.resolution import ResolvedWorkload, resolve, written_out
 from precision_api.models.shapes import Gemm
-from precision_api.models.workload import Workload
+from precision_api.models.workload import ResolvedWorkload, Workload, resolve, written_out
 from precision_operator.planner.inputs.fleet import WorkloadFacts
 from precision_operator.planner.inputs.quantities import UnusableInput, count, unusable
 
