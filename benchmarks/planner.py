@@ -12,12 +12,13 @@ import os
 import random
 import resource
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.reconcile import beating
 from precision_api.kinds.capacity_plan import PlanSpec
 from precision_operator.planner.answer.planning import answer, with_odds
 from precision_operator.planner.inputs.fleet import Fleet
@@ -116,6 +117,24 @@ def distribution(nodes: int) -> str:
     quiet_rates = quiet(rates, 0.01)
     stragglers(quiet_rates, 1.0, np.arange(1, nodes + 1, max(1, nodes // 200)))
     return f"{nodes:>6} nodes, 200 sizes: {time.perf_counter() - began:.3f} s"
+
+
+@asynccontextmanager
+async def beating() -> AsyncIterator[list[tuple[float, float]]]:
+    """For how long the loop has been held, again and again: wall seconds, and seconds of this thread's work."""
+    pauses: list[tuple[float, float]] = []
+
+    async def beat() -> None:
+        while True:
+            began, worked = time.perf_counter(), time.thread_time()
+            await asyncio.sleep(0.001)
+            pauses.append((time.perf_counter() - began, time.thread_time() - worked))
+
+    task = asyncio.create_task(beat())
+    await asyncio.sleep(0)
+    yield pauses
+    await asyncio.sleep(0.002)
+    task.cancel()
 
 
 async def held_up(nodes: int) -> str:

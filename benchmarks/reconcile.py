@@ -1,387 +1,359 @@
-"""What one pass of the operator costs on a large fleet, stage by stage, and for how long it holds the loop.
+"""What the operator costs on a large fleet whose every node each profile has measured, and what waits meanwhile.
 
-    python -m benchmarks.reconcile [--nodes 10000] [--memory]
+    python -m benchmarks.reconcile [--nodes 10000] [--profiles 1 3 8 20] [--runs 3] [--changes 5] [--json]
 
-Two profiles want the same fleet; one of them limits each rack and has a power budget. Most nodes are measured, some
-agents run, some nodes wait, the rest is queued. The first world is worked through stage by stage. The second one is
-the operator's own loop on an API server in memory: what holds the loop holds probes and the lease too. Once as it is
-with Python's ordinary garbage collection, once as the operator does it: what the first pass has read is kept out. Each
-runs in a process of its own, so that its memory is its own. Last an operator's own process lists nodes of the size of
-real ones through its real client. Seconds are of CPU unless they are called wall.
+The operator is its own program (`measured_operator`), with a Lease, and reads by its own client from a stand-in for the
+API server in another process (`api_stand_in`). Nodes have 31 KiB, reports come from the agent's replays
+(`large_fleet`). It starts, reads all, makes its first pass, then ten minutes pass in which nothing changes: its event
+loop's clock jumps on whenever it rests, so that its timers fire. Then a node is cordoned, a report or a pod changes,
+the driver of a node does, each some times; at last 200 agents of a sweep run, with limits by rack and by watts.
+
+Seconds of CPU are all threads' but the Lease's; of a change they are the median, with what the operator takes at rest
+taken off. HELD is for how long nothing else had a turn in the event loop, LEASE the longest time between two renewals
+(by default more than 10 s lose it; here it lasts, so that all is reached), HEALTHZ the slowest answer of the liveness
+probe, asked five times a second; all wall seconds. Each figure is the worst of the runs. `--json` writes them to
+benchmarks/results/reconcile.json, beside those of other sizes.
 """
 
 import argparse
 import asyncio
-import gc
 import json
 import multiprocessing
+import os
+import platform
+import socket
+import statistics
+import subprocess
+import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
-from benchmarks import large_nodes
-from benchmarks.exporter import RECIPES, peak_mib
-from precision_api.facts.names import AGENT_APP, LABEL_APP, LABEL_MANAGED_BY, MANAGED_BY, PROFILE_KIND
-from precision_lab.fleet.fleet import NodeSpec, manifests
-from precision_operator.cluster import paths
-from precision_operator.core.observe.observed import Occupancy
-from precision_operator.core.plan import Plan, plan
-from precision_operator.core.results.ingest import status_json
-from precision_operator.core.status.profile_status import profile_status
-from precision_operator.shell.acting.act import Actor
-from precision_operator.shell.observing.cache import Cache
-from precision_operator.shell.observing.gather import Gatherer
-from precision_operator.shell.reconcile import STATUS_SECONDS, Reconciler, spare_collections
-from precision_operator.shell.telemetry import Telemetry
-from tests.support.fake_cluster import FakeCluster
-from tests.support.report_objects import profile_object, recipe_row, report_object, report_status
-from tests.support.world import SETTINGS
+import aiohttp
+from pydantic_core import to_json
 
-T = TypeVar("T")
-RACK = "topology.kubernetes.io/rack"
-SPECS: Mapping[str, tuple[dict[str, Any], float]] = {
-    "nightly": ({"rollout": {"maxConcurrent": 64}}, 0.7),
-    "weekly": (
-        {
-            "rollout": {
-                "maxConcurrent": "10%",
-                "perTopology": [{"key": RACK, "max": 1}],
-                "powerBudgetWatts": 1_000_000,
-                "rampSeconds": 30,
-            }
-        },
-        0.5,
-    ),
+from benchmarks.api_stand_in import serve
+from benchmarks.large_fleet import NAMESPACE, Fleet, node
+from precision_lab.fleet.fleet import AGENT_IMAGE
+
+RESULTS = Path(__file__).parent / "results/reconcile.json"
+REPOSITORY = AGENT_IMAGE.partition("/")[0]
+QUIET_MINUTES, JUMP_SECONDS = 10, 10.0
+PROBE_SECONDS, LOOK_SECONDS, QUIET_LOOKS, QUIET_SHARE = 0.2, 0.25, 3, 0.08
+STATUS_SECONDS = 2.1
+"""Two writes of a profile's status are so far apart."""
+SWEPT_SHARE, AGENTS = 0.05, 200
+SWEEP = {
+    "maxConcurrent": AGENTS,
+    "perTopology": [{"key": "topology.kubernetes.io/rack", "max": 8}],
+    "powerBudgetWatts": 20_000_000,
 }
-"""Each profile's spec, and the share of the nodes that it has measured."""
-MEMORY_GOAL_MIB = 600
-STATES = ("nothing", "one node", "one report", "1 % of reports")
-"""What has changed since the pass before."""
+CHANGES = {"one node": "node", "one report": "report", "one pod": "pod", "a driver": "driver"}
+PATIENCE_SECONDS = 1800.0
 
 
-class Server(FakeCluster):
-    """The API server in memory; each request gives the loop a turn, as a real one does, and patches are counted."""
-
-    def __init__(self) -> None:
-        classes = paths.collection("scheduling.k8s.io/v1", "priorityclasses")
-        super().__init__((classes, {"metadata": {"name": SETTINGS.priority_class}}))
-        self.patched: list[int] = []
-        """Bytes of each."""
-
-    async def list_all(self, *arguments: Any, **more: Any) -> tuple[list[dict[str, Any]], str]:
-        await asyncio.sleep(0)
-        return await super().list_all(*arguments, **more)
-
-    async def get(self, *arguments: Any, **more: Any) -> dict[str, Any]:
-        await asyncio.sleep(0)
-        return await super().get(*arguments, **more)
-
-    async def create(self, *arguments: Any, **more: Any) -> dict[str, Any]:
-        await asyncio.sleep(0)
-        return await super().create(*arguments, **more)
-
-    async def patch(self, path: str, body: Any, *arguments: Any, **more: Any) -> dict[str, Any]:
-        await asyncio.sleep(0)
-        self.patched.append(len(json.dumps(body)))
-        return await super().patch(path, body, *arguments, **more)
-
-
-@dataclass(frozen=True)
-class World:
-    """What the operator knows, and what it talks to."""
-
-    cache: Cache
-    server: Server
-    gatherer: Gatherer
-    nodes: tuple[dict[str, Any], ...]
-
-
-def world(count: int) -> World:
-    """`count` nodes of three products, and what two profiles have found so far."""
-    cache, server = Cache(), Server()
-    nodes = tuple(fleet(count))
-    for node in nodes:
-        cache.put("nodes", node)
-    for name, (spec, share) in SPECS.items():
-        server._store(f"{paths.profiles('ml')}/{name}", profile(name, spec))
-        cache.put("profiles", server.objects[f"{paths.profiles('ml')}/{name}"])
-        for index, node in enumerate(nodes):
-            if index * 7919 % 1000 < share * 1000:
-                cache.put("reports", report(node["metadata"], name, index))
-    cluster: Any = server
-    return World(cache, server, Gatherer(cluster, cache, SETTINGS, ["ml"]), nodes)
-
-
-def fleet(count: int) -> Iterator[dict[str, Any]]:
-    """Nodes as their API server has them: one in fifty is cordoned, one in a hundred is cut into MIG slices."""
-    part = count // 100
-    specs = [NodeSpec("GB200", 40 * part), NodeSpec("GB300", 30 * part), NodeSpec("H100", count - 73 * part)]
-    odd = [NodeSpec("H100", 2 * part, ("cordoned",)), NodeSpec("H100", part, ("mig-single",))]
-    for index, node in enumerate(manifests([*specs, *odd])):
-        stamp = {"uid": f"uid-{index:08}-0000-0000-0000-000000000000", "resourceVersion": "10"}
-        yield {**node, "metadata": {**node["metadata"], **stamp}}
-
-
-def profile(name: str, spec: Mapping[str, Any]) -> dict[str, Any]:
-    """A profile that was created just now, with the whole spec that it has."""
-    raw = profile_object(name, status={}, creationTimestamp="2026-11-20T00:00:00Z", generation=1)
-    return {**raw, "spec": raw["spec"] | dict(spec)}
-
-
-def report(node: Mapping[str, Any], owner: str, index: int, version: int = 100) -> dict[str, Any]:
-    """A node's report of five recipes; rates lie within 1 %, in no order."""
-    rate = 1 + (index + version) * 7919 % 9973 / 1e6
-    status = report_status([recipe_row(recipe, (1 + place / 10) * rate) for place, recipe in enumerate(RECIPES)])
-    status["hardware"]["limitWatts"] = 4800
-    status["attempt"]["startedAt"] = "2026-11-20T06:20:00Z"
-    owners = [{"kind": PROFILE_KIND, "name": owner, "uid": f"uid-ml-{owner}"}]
-    labels = {LABEL_MANAGED_BY: MANAGED_BY}
-    stamp = {"ownerReferences": owners, "labels": labels, "resourceVersion": str(version)}
-    return report_object(node["name"], owner, status=status, node_uid=node["uid"], **stamp)
-
-
-def pods_run(fleet: World) -> None:
-    """Each Job gets a pod that runs."""
-    for job in fleet.cache.all("jobs").values():
-        meta = job["metadata"]
-        labels = meta["labels"] | {"batch.kubernetes.io/job-name": meta["name"], LABEL_APP: AGENT_APP}
-        labels["batch.kubernetes.io/controller-uid"] = meta["uid"]
-        pod_meta = {"name": f"{meta['name']}-x", "uid": f"pod-{meta['uid']}", "resourceVersion": "1", "labels": labels}
-        pod = {"metadata": meta | pod_meta, "spec": {}, "status": {"phase": "Running"}}
-        fleet.cache.put("pods", pod)
-
-
-def change(fleet: World, what: str, version: int) -> None:
-    """Show the operator what has changed, as its watches would."""
-    measured = fleet.nodes[:: len(fleet.nodes) // 100]
-    if what == "one node":
-        node = fleet.nodes[1]
-        meta = node["metadata"] | {"resourceVersion": str(version)}
-        fleet.cache.put(
-            "nodes", {**node, "metadata": meta, "spec": {**node["spec"], "unschedulable": version % 2 == 0}}
-        )
-    for name in SPECS if "report" in what else ():
-        for index, node in enumerate(measured if "%" in what else measured[:1]):
-            fleet.cache.put("reports", report(node["metadata"], name, index, version))
+class Ended(Exception):
+    """The operator has ended; its exit code."""
 
 
 @dataclass
-class Stages:
-    """Seconds of CPU by stage, for each state; and what was planned."""
+class Cost:
+    """What one stage cost: CPU seconds, and the longest that others waited."""
 
-    seconds: dict[str, dict[str, float]] = field(default_factory=dict)
-    states: dict[str, int] = field(default_factory=dict)
+    cpu: float
+    held: float
+    lease: float
+    healthz: float
+
+
+@dataclass
+class Figures:
+    """One run's stages by name, MiB at the peak and at rest, and how the operator ended before its time."""
+
+    stages: dict[str, Cost] = field(default_factory=dict)
     peak_mib: float = 0.0
+    rest_mib: float = 0.0
+    ended: str = ""
 
 
-async def staged(count: int) -> Stages:
-    """One world, worked through stage by stage: first with everything new, then after each change."""
-    fleet, figures = world(count), Stages()
-    reconciler = operator(fleet)
-    idle = {node["metadata"]["name"]: Occupancy(None) for node in fleet.nodes}
-    figures.seconds["everything"], _ = await stages(fleet, idle)
-    await reconciler.once()
-    pods_run(fleet)
-    await stages(fleet, idle)
-    for place, what in enumerate(STATES):
-        taken = []
-        for version in range(1000 + 10 * place, 1003 + 10 * place):
-            change(fleet, what, version)
-            seconds, planned = await stages(fleet, idle)
-            taken.append(seconds)
-        figures.seconds[what] = min(taken, key=lambda seconds: sum(seconds.values()))
-    node_states = [node_state for item in planned.profiles for node_state in item.node_states]
-    figures.states = {
-        state: sum(s.state == state for s in node_states) for state in sorted({s.state for s in node_states})
-    }
-    figures.peak_mib = peak_mib()
-    return figures
+class Measured:
+    """A running operator and its cluster, from outside."""
+
+    def __init__(
+        self, process: asyncio.subprocess.Process, log: Path, http: aiohttp.ClientSession, server: str, own: str
+    ) -> None:
+        self._process, self._log, self._http, self._server, self.own = process, log, http, server, own
+        self._slowest, self.rate = 0.0, 0.0
+        self._last: dict[str, float] = {}
+        self.figures = Figures()
+
+    async def told(self, command: str, **asked: Any) -> dict[str, Any]:
+        """What the stand-in says."""
+        async with self._http.post(f"{self._server}/stand-in/{command}", json=asked) as response:
+            return dict(await response.json())
+
+    async def look(self, jump: float = 0.0) -> dict[str, Any]:
+        """How operator and stand-in fare; the longest waits are those since the stage began."""
+        assert self._process.stdin
+        assert self._process.stdout
+        self._process.stdin.write(f"{jump}\n".encode())
+        line = await self._process.stdout.readline()
+        if not line:
+            last = self._log.read_text().splitlines()[-1:]
+            raise Ended(f"exit code {await self._process.wait()} after {list(self.figures.stages)}: {last}")
+        now = {"at": time.monotonic()} | json.loads(line) | await self.told("state", pass_seconds=jump)
+        self.figures.peak_mib, self.figures.rest_mib = now["peak"], now["rest"]
+        for key in ("held", "gap"):
+            self._last[key] = now[key] = max(now[key], self._last.get(key, 0.0))
+        return now
+
+    async def stage(self, name: str, until: Callable[[], Awaitable[float]]) -> None:
+        """Note what `until`, which returns seconds of CPU, cost."""
+        self._slowest, self._last = 0.0, {}
+        cpu = await until()
+        self.figures.stages[name] = Cost(cpu, self._last["held"], self._last["gap"], self._slowest)
+
+    async def spent(self, done: Callable[[dict[str, Any]], Awaitable[bool]]) -> float:
+        """Seconds of CPU until `done` says so."""
+        began, first = time.monotonic(), (await self.look())["cpu"]
+        while not await done(now := await self.look()):
+            if time.monotonic() - began > PATIENCE_SECONDS:
+                raise TimeoutError(f"after {list(self.figures.stages)}: {now}")
+            await asyncio.sleep(LOOK_SECONDS)
+        return float(now["cpu"] - first)
+
+    async def quiet(self) -> float:
+        """Seconds of CPU until the operator has done nothing, and asked for nothing, for a while."""
+        before, rests = await self.look(), 0
+
+        async def rest(now: dict[str, Any]) -> bool:
+            nonlocal before, rests
+            rests = 0 if busy(before, now) else rests + 1
+            before = now
+            return rests >= QUIET_LOOKS
+
+        return await self.spent(rest)
+
+    async def rest(self) -> None:
+        """Note the seconds of CPU of a second in which nothing happens: probes, beats, questions."""
+        before, began = (await self.look())["cpu"], time.monotonic()
+        for _ in range(8):
+            await asyncio.sleep(LOOK_SECONDS)
+            after = (await self.look())["cpu"]
+        self.rate = float((after - before) / (time.monotonic() - began))
+
+    async def changed(self, what: str, times: int, first: int) -> float:
+        """The median of the seconds of CPU that changes of one object cost."""
+        taken = list[float]()
+        for number in range(first, first + times):
+            await asyncio.sleep(STATUS_SECONDS)
+            before, began = (await self.look())["cpu"], time.monotonic()
+            await self.told("change", what=what, number=number)
+            await self.quiet()
+            taken.append((await self.look())["cpu"] - before - self.rate * (time.monotonic() - began))
+        return statistics.median(taken)
+
+    async def probe(self) -> None:
+        """Ask for /healthz for ever, with a connection of its own each time as a kubelet does."""
+        while True:
+            began = time.monotonic()
+            try:
+                async with aiohttp.request("GET", f"{self.own}/healthz") as response:
+                    assert response.status == 200
+                self._slowest = max(self._slowest, time.monotonic() - began)
+            except aiohttp.ClientError:
+                pass
+            await asyncio.sleep(PROBE_SECONDS)
+
+    async def ready(self, _: dict[str, Any]) -> bool:
+        """Whether all has been listed once."""
+        try:
+            async with self._http.get(f"{self.own}/readyz") as response:
+                return response.status == 200
+        except aiohttp.ClientError:
+            return False
 
 
-async def stages(fleet: World, idle: Mapping[str, Occupancy]) -> tuple[dict[str, float], Plan]:
-    """Seconds of observing, planning and the status of all profiles, garbage collected before and not meanwhile."""
-    gc.collect()
-    gc.disable()
-    began = time.thread_time()
-    observed = await fleet.gatherer.observe()
-    seen = time.thread_time()
-    planned = plan(replace(observed, occupancy=idle))
-    decided = time.thread_time()
-    for item in planned.profiles:
-        status_json(profile_status(item, observed.now, len(observed.nodes)))
-    ended = time.thread_time()
-    gc.enable()
-    return {"observe": seen - began, "plan": decided - seen, "status": ended - decided}, planned
-
-
-def operator(fleet: World) -> Reconciler:
-    """The operator's loop over this world."""
-    cluster: Any = fleet.server
-    return Reconciler(fleet.cache, fleet.gatherer, Actor(cluster, fleet.cache), Telemetry())
-
-
-@dataclass
-class Held:
-    """Of one pass: wall seconds, the longest that the loop was held, of it own work, patches and their bytes."""
-
-    seconds: float
-    longest: float
-    work: float
-    patches: int
-    bytes: int
-
-
-@dataclass
-class Passes:
-    """Each state's pass, the longest full garbage collection after the first one in seconds, and the peak of memory."""
-
-    held: dict[str, Held] = field(default_factory=dict)
-    collection: float = 0.0
-    peak_mib: float = 0.0
+def busy(before: dict[str, Any], now: dict[str, Any]) -> bool:
+    """Whether the operator works, or waits for answers."""
+    return bool(now["open"] or now["cpu"] - before["cpu"] > QUIET_SHARE * (now["at"] - before["at"]))
 
 
 @asynccontextmanager
-async def beating() -> AsyncIterator[list[tuple[float, float]]]:
-    """For how long the loop has been held, again and again: wall seconds, and seconds of this thread's work."""
-    pauses: list[tuple[float, float]] = []
-
-    async def beat() -> None:
-        while True:
-            began, worked = time.perf_counter(), time.thread_time()
-            await asyncio.sleep(0.001)
-            pauses.append((time.perf_counter() - began, time.thread_time() - worked))
-
-    task = asyncio.create_task(beat())
-    await asyncio.sleep(0)
-    yield pauses
-    await asyncio.sleep(0.002)
-    task.cancel()
-
-
-@contextmanager
-def collections(taken: list[float]) -> Iterator[None]:
-    """Adds the seconds of each full garbage collection; there is one at the end, so that there is one."""
-    began = 0.0
-
-    def see(phase: str, info: Mapping[str, int]) -> None:
-        nonlocal began
-        if info["generation"] < 2:
-            return
-        if phase == "start":
-            began = time.thread_time()
-        else:
-            taken.append(time.thread_time() - began)
-
-    gc.callbacks.append(see)
-    yield
-    gc.collect()
-    gc.callbacks.remove(see)
+async def measured(fleet: Fleet) -> AsyncIterator[Measured]:
+    """The stand-in in its process, the operator in its own."""
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    serving = context.Process(target=serve, args=(fleet, there), daemon=True)
+    serving.start()
+    server = await asyncio.to_thread(here.recv)
+    with TemporaryDirectory() as folder, socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        taken.close()
+        named = [{"name": "s", "cluster": {"server": server}, "user": {}, "context": {"cluster": "s", "user": "s"}}]
+        config = Path(folder) / "config"
+        config.write_bytes(to_json({"clusters": named, "users": named, "contexts": named, "current-context": "s"}))
+        options = ["--kubeconfig", str(config), "--port", str(port), "--watch-namespaces", NAMESPACE, "--leader-elect"]
+        options += ["--lease-namespace", NAMESPACE, "--agent-image", AGENT_IMAGE, "--allowed-images", REPOSITORY]
+        options += ["--accept-simulated", "--lease-seconds", "3600", "--renew-deadline", "3000"]
+        command = [sys.executable, "-m", "benchmarks.measured_operator", *options]
+        pipe, log = asyncio.subprocess.PIPE, Path(folder) / "log"
+        with log.open("w") as errors:
+            process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, stderr=errors)
+        try:
+            async with aiohttp.ClientSession() as http:
+                operator = Measured(process, log, http, server, f"http://127.0.0.1:{port}")
+                probing = asyncio.create_task(operator.probe())
+                yield operator
+                probing.cancel()
+        finally:
+            if process.returncode is None:
+                process.kill()
+            await process.wait()
+            serving.kill()
+            serving.join()
 
 
-async def passed(count: int, spared: bool) -> Passes:
-    """The operator's loop: the first pass, which starts agents, then one after each change."""
-    fleet, figures = world(count), Passes()
-    reconciler = operator(fleet)
-    collected: list[float] = []
-    figures.held["everything"] = await held(fleet, reconciler)
-    if spared:
-        spare_collections()
-    with collections(collected):
-        pods_run(fleet)
-        await held(fleet, reconciler)
-        for place, what in enumerate(STATES):
-            rows: list[Held] = []
-            for version in range(1000 + 10 * place, 1003 + 10 * place):
-                await asyncio.sleep(STATUS_SECONDS + 0.01)  # two statuses of a profile are so far apart
-                change(fleet, what, version)
-                rows.append(await held(fleet, reconciler))
-            figures.held[what] = min(rows, key=lambda row: row.longest)
-    figures.collection, figures.peak_mib = max(collected, default=0.0), peak_mib()
-    return figures
+async def run(fleet: Fleet, changes: int) -> Figures:
+    """One run, as it stands above."""
+    profiles = len(fleet.profiles)
+
+    async def told_all(now: dict[str, Any]) -> bool:
+        return len(now["statuses"]) == profiles
+
+    async def minutes() -> float:
+        first, began = (await operator.look())["cpu"], time.monotonic()
+        for _ in range(int(QUIET_MINUTES * 60 / JUMP_SECONDS)):
+            before = await operator.look(JUMP_SECONDS)
+            await asyncio.sleep(LOOK_SECONDS)
+            if busy(before, await operator.look()):
+                await operator.quiet()
+        return float((await operator.look())["cpu"] - first - operator.rate * (time.monotonic() - began))
+
+    async def sweeping(now: dict[str, Any]) -> bool:
+        return bool(now["agents"] >= min(AGENTS, SWEPT_SHARE * fleet.nodes))
+
+    async with measured(fleet) as operator:
+        try:
+            await operator.stage("reading", lambda: operator.spent(operator.ready))
+            await operator.stage("first pass", lambda: operator.spent(told_all))
+            await operator.stage("until it rests", operator.quiet)
+            states = [status["nodes"] for status in (await operator.look())["statuses"]]
+            assert sum(nodes["succeeded"] for nodes in states) == profiles * fleet.nodes - 1, states
+            await operator.rest()
+            await operator.stage("nothing", minutes)
+            for place, (name, what) in enumerate(CHANGES.items()):
+                await operator.stage(name, lambda what=what, at=place: operator.changed(what, changes, 100 * at))
+            swept = {"nodes": int(SWEPT_SHARE * fleet.nodes), "rollout": SWEEP}
+            await operator.told("sweep", **swept)
+            await operator.stage("a sweep begins", lambda: operator.spent(sweeping))
+            await operator.quiet()
+            await operator.rest()
+            for place, (name, what) in enumerate(CHANGES.items(), len(CHANGES)):
+                in_sweep = f"{name} in it"
+                await operator.stage(in_sweep, lambda what=what, at=place: operator.changed(what, changes, 100 * at))
+        except Ended as ended:
+            operator.figures.ended = str(ended)
+    return operator.figures
 
 
-async def held(fleet: World, reconciler: Reconciler) -> Held:
-    """One pass."""
-    fleet.server.patched.clear()
-    began = time.perf_counter()
-    async with beating() as pauses:
-        await reconciler.once()
-        seconds = time.perf_counter() - began
-    longest, work = max(wall for wall, _ in pauses), max(spent for _, spent in pauses)
-    return Held(seconds, longest, work, len(fleet.server.patched), sum(fleet.server.patched))
+def worst(runs: list[Figures]) -> Figures:
+    """The worst of each figure."""
+    names = list(dict.fromkeys(name for it in runs for name in it.stages))
+    rows = {name: [it.stages[name] for it in runs if name in it.stages] for name in names}
+    stages = {
+        name: Cost(*(max(getattr(row, column) for row in of) for column in ("cpu", "held", "lease", "healthz")))
+        for name, of in rows.items()
+    }
+    peak, rest = max(it.peak_mib for it in runs), max(it.rest_mib for it in runs)
+    return Figures(stages, peak, rest, "; ".join(filter(None, (it.ended for it in runs))))
 
 
-def run_staged(count: int) -> Stages:
-    return asyncio.run(staged(count))
+def row_of(fleet: Fleet, figures: Figures, runs: int, report_bytes: int) -> dict[str, Any]:
+    """One size as JSON; what was not reached is null."""
+    stages = figures.stages
+
+    def of(column: str, *names: str) -> float | None:
+        values = [getattr(stages[name], column) for name in names or stages if name in stages]
+        return round(max(values), 3) if values and (not names or len(values) == len(names)) else None
+
+    ordinary = [*CHANGES][:3]
+    return {
+        "nodes": fleet.nodes,
+        "profiles": len(fleet.profiles),
+        "reportBytes": report_bytes,
+        "longestHoldSeconds": of("held"),
+        "longestRenewalGapSeconds": of("lease"),
+        "slowestHealthzSeconds": of("healthz"),
+        "readingCpuSeconds": of("cpu", "reading"),
+        "firstPassCpuSeconds": of("cpu", "first pass"),
+        "nothingCpuSeconds": of("cpu", "nothing"),
+        "oneChangeCpuSeconds": of("cpu", *ordinary),
+        "driverChangeCpuSeconds": of("cpu", "a driver"),
+        "sweepChangeCpuSeconds": of("cpu", *(f"{name} in it" for name in ordinary)),
+        "peakMiB": round(figures.peak_mib),
+        "restMiB": round(figures.rest_mib),
+        "ended": figures.ended or None,
+        "runs": runs,
+        "commit": _commit(),
+        "machine": f"{os.cpu_count()} cores ({_processor()}), Python {platform.python_version()}",
+    }
 
 
-def run_passed(count: int, spared: bool) -> Passes:
-    return asyncio.run(passed(count, spared))
+def _commit() -> str:
+    return subprocess.run(["git", "rev-parse", "--short=8", "HEAD"], capture_output=True, text=True).stdout.strip()
 
 
-def apart(act: Callable[..., T], *arguments: object) -> T:
-    """What `act` gives in a fresh process."""
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        return pool.apply(act, arguments)
+def _processor() -> str:
+    rows = (line.partition(":") for line in Path("/proc/cpuinfo").read_text().splitlines())
+    return next((value.strip() for key, _, value in rows if key.startswith("model name")), platform.machine())
 
 
-def show_stages(figures: Stages) -> None:
-    """The first table."""
-    print(f"stands by state: {', '.join(f'{count} {state}' for state, count in figures.states.items())}")
-    print(f"{'WHAT HAS CHANGED':<18}{'OBSERVE':>10}{'PLAN':>10}{'BOTH':>10}{'STATUS':>10}   (s of CPU)")
-    for what, seconds in figures.seconds.items():
-        both = seconds["observe"] + seconds["plan"]
-        print(f"{what:<18}{seconds['observe']:>10.3f}{seconds['plan']:>10.3f}{both:>10.3f}{seconds['status']:>10.3f}")
-    first, again = (sum(figures.seconds[what].values()) for what in ("everything", "nothing"))
-    print(f"a pass with nothing changed costs {again / first:.0%} of the first one; peak {figures.peak_mib:.0f} MiB\n")
+def show(figures: Figures, row: dict[str, Any], node_kib: float) -> None:
+    """One size's table."""
+    sizes = f"{row['nodes']} nodes of {node_kib:.0f} KiB, {row['profiles']} profiles, reports of {row['reportBytes']} B"
+    print(f"\n{sizes}; worst of {row['runs']}")
+    print(f"{'':<24}{'CPU s':>10}{'HELD s':>10}{'LEASE s':>10}{'HEALTHZ s':>10}")
+    for name, cost in figures.stages.items():
+        print(f"{name:<24}{cost.cpu:>10.3f}{cost.held:>10.3f}{cost.lease:>10.3f}{cost.healthz:>10.3f}")
+    print(f"memory: peak {figures.peak_mib:.0f} MiB, at the end {figures.rest_mib:.0f} MiB")
+    if figures.ended:
+        print(f"the operator ended: {figures.ended}")
 
 
-def show_passes(name: str, figures: Passes) -> None:
-    """One loop's table."""
-    print(f"{name}: longest full collection {figures.collection:.3f} s, peak {figures.peak_mib:.0f} MiB")
-    print(f"{'WHAT HAS CHANGED':<18}{'PASS':>10}{'HELD':>10}{'OWN WORK':>10}{'PATCHES':>10}{'BYTES':>10}   (wall s)")
-    for what, row in figures.held.items():
-        print(f"{what:<18}{row.seconds:>10.3f}{row.longest:>10.3f}{row.work:>10.3f}{row.patches:>10}{row.bytes:>10}")
-    print()
-
-
-def listed(count: int) -> large_nodes.Memory:
-    """An operator's own process, which lists large nodes and the reports of two profiles that rest."""
-    nodes = tuple(fleet(count))
-    profiles = [profile(name, spec | {"suspend": True}) for name, (spec, _) in SPECS.items()]
-    reports = [
-        report(node["metadata"], name, index)
-        for name, (_, share) in SPECS.items()
-        for index, node in enumerate(nodes)
-        if index * 7919 % 1000 < share * 1000
-    ]
-    return asyncio.run(large_nodes.measure(nodes, profiles, reports))
-
-
-def show_listed(memory: large_nodes.Memory) -> None:
-    """The last lines."""
-    print(f"an operator's own process, {memory.lists} complete lists of nodes of {memory.node_kib:.0f} KiB:")
-    print(f"peak {memory.peak_mib:.0f} MiB, at the end {memory.last_mib:.0f} MiB; goal: below {MEMORY_GOAL_MIB} MiB")
+def write(row: dict[str, Any]) -> None:
+    """Put the row into the file, in the place of one of its size."""
+    rows = json.loads(RESULTS.read_text()) if RESULTS.exists() else []
+    size = ("nodes", "profiles")
+    rows = [it for it in rows if [it[key] for key in size] != [row[key] for key in size]] + [row]
+    rows.sort(key=lambda it: [it[key] for key in size])
+    RESULTS.write_text(json.dumps(rows, indent=2) + "\n")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=10_000)
-    parser.add_argument("--memory", action="store_true", help="only the operator's own process and its memory")
+    parser.add_argument("--profiles", type=int, nargs="+", default=[1, 3, 8, 20])
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--changes", type=int, default=5, help="of each kind, of which the median counts")
+    parser.add_argument("--json", action="store_true", help=f"write the rows to {RESULTS.name}")
     options = parser.parse_args()
-    count = options.nodes
-    if options.memory:
-        show_listed(apart(listed, count))
-        return
-    print(f"{count} nodes, {len(SPECS)} profiles; goal for observing and planning: 0.2 s\n")
-    show_stages(apart(run_staged, count))
-    plain, spared = (apart(run_passed, count, spares) for spares in (False, True))
-    show_passes("the loop with ordinary garbage collection", plain)
-    show_passes("the operator's loop", spared)
-    print(f"a full collection takes {spared.collection / plain.collection:.0%} of the time\n")
-    show_listed(apart(listed, count))
+    node_kib = len(to_json(node(0))) / 1024
+    for profiles in options.profiles:
+        fleet = Fleet(options.nodes, profiles)
+        each = max(1, options.nodes // 100)
+        places = [(number, index) for number in range(profiles) for index in range(0, options.nodes, each)]
+        size = sum(len(to_json(fleet.report(*place)["status"])) for place in places) // len(places)
+        figures = worst([asyncio.run(run(fleet, options.changes)) for _ in range(options.runs)])
+        row = row_of(fleet, figures, options.runs, size)
+        show(figures, row, node_kib)
+        if options.json:
+            write(row)
 
 
 if __name__ == "__main__":

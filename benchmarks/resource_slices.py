@@ -14,7 +14,7 @@ import sys
 import time
 from typing import Any
 
-from benchmarks.reconcile import profile
+from benchmarks.tenants import profile
 from precision_lab.fleet.fleet import NodeSpec, manifests
 from precision_lab.fleet.slices import slices_of
 from precision_operator.cluster import paths

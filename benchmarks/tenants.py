@@ -16,15 +16,18 @@ With --api-server it is the lab's real API server and the operator's own process
 
 import argparse
 import asyncio
+import multiprocessing
 import sys
 import time
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 from benchmarks import tenants_on_cluster
-from benchmarks.exporter import peak_mib
-from benchmarks.reconcile import Server, apart, fleet, profile, report
+from benchmarks.exporter import RECIPES, peak_mib
+from precision_api.facts.names import LABEL_MANAGED_BY, MANAGED_BY, PROFILE_KIND
+from precision_lab.fleet.fleet import NodeSpec, manifests
 from precision_operator.cluster import paths
 from precision_operator.core.observe.clock import format_time
 from precision_operator.shell.acting.act import Actor
@@ -32,7 +35,11 @@ from precision_operator.shell.observing.cache import Cache
 from precision_operator.shell.observing.gather import Gatherer
 from precision_operator.shell.reconcile import STATUS_SECONDS, Reconciler, spare_collections
 from precision_operator.shell.telemetry import Telemetry
+from tests.support.fake_cluster import FakeCluster
+from tests.support.report_objects import profile_object, recipe_row, report_object, report_status
 from tests.support.world import SETTINGS
+
+T = TypeVar("T")
 
 SMALL, LARGE = "small", "large"
 OWN_NODES = 20
@@ -69,6 +76,30 @@ LONG_NAMES = [f"{'n' * 240}-{i}" for i in range(1024)]
 """As many names as `spec.target.nodeNames` takes, nearly as long as they may be."""
 
 
+class Server(FakeCluster):
+    """The API server in memory; each request gives the loop a turn, as a real one does."""
+
+    def __init__(self) -> None:
+        classes = paths.collection("scheduling.k8s.io/v1", "priorityclasses")
+        super().__init__((classes, {"metadata": {"name": SETTINGS.priority_class}}))
+
+    async def list_all(self, *arguments: Any, **more: Any) -> tuple[list[dict[str, Any]], str]:
+        await asyncio.sleep(0)
+        return await super().list_all(*arguments, **more)
+
+    async def get(self, *arguments: Any, **more: Any) -> dict[str, Any]:
+        await asyncio.sleep(0)
+        return await super().get(*arguments, **more)
+
+    async def create(self, *arguments: Any, **more: Any) -> dict[str, Any]:
+        await asyncio.sleep(0)
+        return await super().create(*arguments, **more)
+
+    async def patch(self, path: str, body: Any, *arguments: Any, **more: Any) -> dict[str, Any]:
+        await asyncio.sleep(0)
+        return await super().patch(path, body, *arguments, **more)
+
+
 class TimedServer(Server):
     """The API server in memory, which knows when the small tenant's status was last written."""
 
@@ -92,6 +123,34 @@ class TimedServer(Server):
         if path in (paths.jobs(SMALL), paths.jobs(LARGE)):
             self.jobs.append(done)
         return done
+
+
+def fleet(count: int) -> Iterator[dict[str, Any]]:
+    """Nodes as their API server has them: one in fifty is cordoned, one in a hundred is cut into MIG slices."""
+    part = count // 100
+    specs = [NodeSpec("GB200", 40 * part), NodeSpec("GB300", 30 * part), NodeSpec("H100", count - 73 * part)]
+    odd = [NodeSpec("H100", 2 * part, ("cordoned",)), NodeSpec("H100", part, ("mig-single",))]
+    for index, node in enumerate(manifests([*specs, *odd])):
+        stamp = {"uid": f"uid-{index:08}-0000-0000-0000-000000000000", "resourceVersion": "10"}
+        yield {**node, "metadata": {**node["metadata"], **stamp}}
+
+
+def profile(name: str, spec: Mapping[str, Any]) -> dict[str, Any]:
+    """A profile that was created just now, with the whole spec that it has."""
+    raw = profile_object(name, status={}, creationTimestamp="2026-11-20T00:00:00Z", generation=1)
+    return {**raw, "spec": raw["spec"] | dict(spec)}
+
+
+def report(node: Mapping[str, Any], owner: str, index: int, version: int = 100) -> dict[str, Any]:
+    """A node's report of five recipes; rates lie within 1 %, in no order."""
+    rate = 1 + (index + version) * 7919 % 9973 / 1e6
+    status = report_status([recipe_row(recipe, (1 + place / 10) * rate) for place, recipe in enumerate(RECIPES)])
+    status["hardware"]["limitWatts"] = 4800
+    status["attempt"]["startedAt"] = "2026-11-20T06:20:00Z"
+    owners = [{"kind": PROFILE_KIND, "name": owner, "uid": f"uid-ml-{owner}"}]
+    labels = {LABEL_MANAGED_BY: MANAGED_BY}
+    stamp = {"ownerReferences": owners, "labels": labels, "resourceVersion": str(version)}
+    return report_object(node["name"], owner, status=status, node_uid=node["uid"], **stamp)
 
 
 def put(server: Server, cache: Cache, namespace: str, name: str, **spec: Any) -> None:
@@ -190,6 +249,12 @@ async def _at_the_bound(count: int, profiles: int, kind: str) -> tuple[float, fl
 def at_the_bound(count: int, profiles: int, kind: str) -> tuple[float, float]:
     """As `_at_the_bound`, to be run in a process of its own."""
     return asyncio.run(_at_the_bound(count, profiles, kind))
+
+
+def apart(act: Callable[..., T], *arguments: object) -> T:
+    """What `act` gives in a fresh process."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(act, arguments)
 
 
 def in_memory(reports: int, huge: int) -> None:
