@@ -319,7 +319,7 @@ async def test_what_a_dry_run_says_is_what_the_operator_plans_once_the_profile_i
     before = await planned(FakeCluster(*world), question(rollout={"maxConcurrent": 9}))  # type: ignore[arg-type]
     applied = beside("nightly", rollout={"maxConcurrent": 9})[1]
     applied["metadata"]["creationTimestamp"] = format_time(datetime.now(UTC))
-    after = await gathered(FakeCluster(*world, (paths.profiles("ml"), applied)), None, "a")  # type: ignore[arg-type]
+    after = await gathered(FakeCluster(*world, (paths.profiles("ml"), applied)), None, "a", True)  # type: ignore[arg-type]
 
     def reasons(seen: Seen) -> dict[str, dict[str, str]]:
         return {

@@ -98,6 +98,22 @@ async def test_reading_changes_nothing_and_a_job_without_a_pod_asks_for_no_event
     assert not [path for _, path in there.requests if "events" in path]
 
 
+async def test_why_reads_one_node_and_its_reports_and_of_others_what_jobs_and_statuses_tell() -> None:
+    job = agent_of("uid-ml-nightly", "b")
+    job["metadata"]["annotations"][names.ANNOTATION_PLACE] = '{"#gpus":"8","#watts":"5600","rack":"r1"}'
+    there = cluster(*operated(), (paths.jobs("ml"), job), (paths.reports("ml"), measured("a")))
+    seen = await look(there)
+    assert len(there.requests) == len(set(there.requests)) == 9
+    fields = [path.partition("&")[2] for method, path in there.requests if method == "LIST" and "=a" in path]
+    assert sorted(fields)[:2] == ["metadata.name=a", "spec.driver=gpu.nvidia.com,spec.nodeName=a"]
+    (place,) = (raw["metadata"] for uid, raw in seen.observed.nodes.items() if uid == "uid-b")
+    assert (place["labels"], seen.observed.watts) == ({"rack": "r1"}, {"uid-b": 5600})
+    whole = (await gathered(there, None, "a", True)).observed  # type: ignore[arg-type]
+    assert (len(whole.nodes), whole.watts, whole.told) == (2, {}, {})  # as the operator, which no annotation tells
+    job["metadata"]["annotations"][names.ANNOTATION_PLACE] = "[" * 5_000
+    assert (await look(cluster((paths.jobs("ml"), job)))).observed.watts == {}
+
+
 async def test_the_operators_settings_are_of_the_deployment_that_may_be_seen() -> None:
     arguments = ("--allowed-images=elsewhere/", "--priority-class=low")
     there = cluster((DEPLOYMENTS, deployment(IMAGE, *arguments)), (PRIORITY_CLASSES, {"metadata": {"name": "low"}}))
@@ -150,7 +166,7 @@ async def test_who_may_list_profiles_everywhere_but_agents_in_one_namespace_only
     there = cluster()
     there.fail("LIST", f"{paths.jobs()}?", FORBIDDEN)
     assert "only jobs of namespace ml are known, since you may not list those of others" in (await look(there)).notes
-    assert ("LIST", f"{paths.reports()}?{LABEL_MANAGED_BY}={MANAGED_BY}&") in there.requests
+    assert ("LIST", f"{paths.reports()}?{LABEL_MANAGED_BY}={MANAGED_BY}&spec.nodeName=a") in there.requests
 
 
 async def test_what_may_not_be_looked_at_beside_profiles_counts_as_there() -> None:
@@ -230,7 +246,7 @@ def test_settings_are_read_from_what_the_operator_has_said_of_profiles() -> None
 
 async def test_without_a_right_what_nobody_knows_is_told_or_there_is_no_answer() -> None:
     there = cluster()
-    there.fail("LIST", "spec.nodeName", FORBIDDEN)
+    there.fail("LIST", "status.phase", FORBIDDEN)
     seen = await look(there)
     assert why(seen.plan, seen.observed, "a")[0].reason == "CheckingIdle"
     assert any("you may not list all pods" in note for note in seen.notes)

@@ -9,9 +9,13 @@ from typing import Any
 import pytest
 import yaml
 
+from precision_operator.cli.connection_options import ask_cluster
+from precision_operator.cli.options import Reach
 from precision_operator.cli.output import as_columns
-from precision_operator.cluster import paths
+from precision_operator.cli.results import figures_view, reading_of
+from precision_operator.cluster import Cluster, paths
 from precision_operator.cluster.client import PAGE_ITEMS as PAGE
+from precision_operator.core.observe.views import report_view
 from tests.cli.api import Api
 from tests.support.node_objects import node_object
 from tests.support.report_objects import (
@@ -255,7 +259,7 @@ def test_why_ends_with_one_act_where_a_slow_node_fails(api: Api, verdict: str, t
     slow = next(report for report in api.collections[paths.reports("ml")] if report["spec"]["nodeName"] == "slow")
     slow["status"]["acceptance"] = acceptance(verdict)
     hold_cluster(api, "slow")
-    stdout = api.run("why", "slow").stdout
+    stdout = api.run("why", "slow", "--plan").stdout
     assert ("shows whether it repeats" in stdout) is to_do
     assert stdout.splitlines()[-1].startswith("  do ")
 
@@ -490,3 +494,23 @@ def test_all_nodes_of_the_cluster_are_listed_each_with_the_operators_reason(api:
     table = api.run("nodes", "--all").stdout
     assert re.search(r"^cordoned +NVIDIA-H100-80GB-HBM3 +Waiting .* Cordoned$", table, re.MULTILINE), table
     assert set(cells(api)) == {"measured"}, "without --all only nodes with a report"
+
+
+def test_of_reports_no_more_is_read_and_kept_than_is_shown(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Large:
+        def __repr__(self) -> str:
+            raise MemoryError
+
+    async def work(_: Cluster) -> Large:
+        return Large()
+
+    assert isinstance(ask_cluster(Reach(kubeconfig=str(api.kubeconfig())), work), Large)
+    slim, whole = figures_view(measured("a")), report_view(measured("a"))
+    assert (slim.status.results, slim.status.history, reading_of(slim).best.speedup) == (
+        (), (), reading_of(whole).best.speedup,
+    )  # fmt: skip
+    monkeypatch.setattr("precision_operator.cli.pool_recipes.MOST_REPORTS", 1)
+    api.profiles(profile_object())
+    api.reports(measured("a"))
+    assert "the recipes of each pool are those of 1 nodes" in api.run("status", "nightly").stderr
+    assert api.asked[-1][1]["fieldSelector"] == "spec.profile=nightly"

@@ -56,8 +56,8 @@ def test_throttled_nodes_shift_no_reference_and_are_judged_all_the_same() -> Non
     found = judged((*EVEN, *hot), PERCENT)
     assert {one.node for one in found if one.slow} == {f"hot{i}" for i in range(5)}
     assert {round(one.relative, 3) for one in found if one.slow} == {0.9}
-    alone = {one.node: (one.peers, one.differs) for one in Peers(hot).alone(hot)}
-    assert alone["hot0"] == (0, "4 more like it were throttled, fell back or lack its recipes")
+    alone = {node: (said.facts["peers"], said.facts["differs"]) for node, said in Peers(hot).alone(hot)}
+    assert alone["hot0"] == (0, "; 4 more like it were throttled, fell back or lack its recipes")
 
 
 def test_a_node_without_a_figure_is_not_judged_and_one_that_fell_back_shifts_no_reference() -> None:
@@ -69,7 +69,8 @@ def test_a_node_without_a_figure_is_not_judged_and_one_that_fell_back_shifts_no_
 @pytest.mark.parametrize("count", [0, 1, 2, 3])
 def test_with_fewer_than_three_others_nobody_is_judged_and_that_is_said(count: int) -> None:
     assert judged(EVEN[:count], PERCENT) == ()
-    assert [(one.peers, one.differs) for one in Peers(EVEN[:count]).alone(EVEN[:count])] == [(count - 1, "")] * count
+    alone = [(said.facts["peers"], said.facts["differs"]) for _, said in Peers(EVEN[:count]).alone(EVEN[:count])]
+    assert alone == [(count - 1, "")] * count
 
 
 def test_of_a_node_with_two_results_the_newest_counts_and_repaired_ones_have_peers() -> None:
@@ -107,7 +108,8 @@ def test_a_node_that_differs_is_compared_with_nobody_and_is_told_in_what(changes
     odd = like("odd", 500, **changes)
     peers = Peers((*fleet, odd))
     assert "odd" not in {one.node for one in peers.judged((*fleet, odd), PERCENT)}
-    assert [(one.node, one.peers, one.differs) for one in peers.alone((*fleet, odd))] == [("odd", 0, differs)]
+    alone = [(node, *said.facts.values()) for node, said in peers.alone((*fleet, odd))]
+    assert alone == [("odd", 0, 3, differs and f"; {differs}")]
 
 
 @pytest.mark.parametrize("changes", [{"software": {"agent": "0.2.0"}}, {"hardware": {"pool": "rack-7"}}])

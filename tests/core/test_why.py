@@ -6,31 +6,45 @@ from typing import Any
 
 import pytest
 
+from precision_api.facts import names
 from precision_api.kinds.report import ReportStatus
 from precision_operator.cli.columns import as_row
 from precision_operator.cli.commands.why import columns, text, wide
+from precision_operator.core.admission.budget_view import BudgetView
+from precision_operator.core.admission.turns import _limits
+from precision_operator.core.attempts.node_state import AcceptedPlan
+from precision_operator.core.observe.observed import Observed
+from precision_operator.core.observe.views import place_view
 from precision_operator.core.plan import plan
 from precision_operator.core.reasons import REASONS, sentence
+from precision_operator.core.status.node_readings import peers_of_all
+from precision_operator.core.status.profile_status import profile_status
 from precision_operator.core.status.why import NodeAnswer, why
 from tests.support.report_objects import recipe_row, report_status
-from tests.support.situation_worlds import Situation, beside_like
+from tests.support.situation_worlds import Situation, beside_like, rolled
 from tests.support.situations import SITUATIONS
-from tests.support.world import job, nodes, observed, pod, profile, report, tried
+from tests.support.world import job, measured, nodes, observed, pod, profile, report, tried
 
-OF_A_NODE = (
-    "unmatched",
-    "skipped",
-    "waiting",
-    "queued",
-    "running",
-    "succeeded",
-    "failed",
-    "partial",
-    "slow",
-    "alone",
-    "due",
-)
+OF_A_NODE = "unmatched skipped waiting queued running succeeded failed partial slow alone due"
 """Kinds of reasons that are said of one node."""
+
+
+def part(seen: Observed) -> Observed:
+    """What of a world is read to answer for n1: it and its reports, places of Jobs, statuses of profiles."""
+    decided = plan(seen)
+    peers = peers_of_all(decided.profiles, seen)
+    told = {each.profile.uid: profile_status(each, seen.now, len(seen.nodes), peers) for each in decided.profiles}
+    here = {uid: raw for uid, raw in seen.nodes.items() if raw["metadata"]["name"] == "n1"}
+    watts, owners = {}, {each.profile.uid: each for each in decided.profiles if isinstance(each, AcceptedPlan)}
+    for of in seen.jobs:
+        if (owner := owners.get(of.profile_uid)) is not None and of.node_uid in owner.nodes.keys() - here.keys():
+            facts = owner.nodes[of.node_uid]
+            view = BudgetView([], owner.nodes, seen, owner.profile, _limits(seen.reports), frozenset(), owner.tally, {})
+            notes = {names.ANNOTATION_NODE: of.node_name, names.ANNOTATION_PLACE: view.place(facts)}
+            meta = {"labels": {names.LABEL_NODE_UID: of.node_uid}, "annotations": notes}
+            here[of.node_uid], watts[of.node_uid] = place_view({"metadata": meta})
+    reports = tuple(report for report in seen.reports if report.node_name == "n1")
+    return replace(seen, nodes=here, reports=reports, told=told, watts=watts)
 
 
 def answer(situation: Situation) -> NodeAnswer:
@@ -56,7 +70,7 @@ def told(situation: Situation) -> tuple[str | None, str | None]:
 
 
 def test_every_reason_has_a_situation_and_its_sentence_is_printed() -> None:
-    assert {row.code for row in REASONS.values() if row.kind in OF_A_NODE} <= SITUATIONS.keys()
+    assert {row.code for row in REASONS.values() if row.kind in OF_A_NODE.split()} <= SITUATIONS.keys()
     printed = {reason: " ".join(text("n1", [answer(situation)]).split()) for reason, situation in SITUATIONS.items()}
     whole = {reason: (reason, sentence(reason, **found.facts)) for reason, found in SITUATIONS.items()}
     assert [reason for reason, parts in whole.items() if not all(part in printed[reason] for part in parts)] == []
@@ -65,6 +79,23 @@ def test_every_reason_has_a_situation_and_its_sentence_is_printed() -> None:
 def test_why_gives_each_reason_and_exactly_its_sentence() -> None:
     given = {reason: told(situation) for reason, situation in SITUATIONS.items()}
     assert given == {reason: (reason, sentence(reason, **found.facts)) for reason, found in SITUATIONS.items()}
+
+
+def test_what_the_node_jobs_and_statuses_tell_gives_the_same_answers() -> None:
+    worlds = {reason: (situation.seen, part(situation.seen)) for reason, situation in SITUATIONS.items()}
+    answers = {reason: [answer(Situation(seen, {})) for seen in pair] for reason, pair in worlds.items()}
+    rows = {reason: [as_row(columns("n1"), each) for each in pair] for reason, pair in answers.items()}
+    differ = {r: [row["blockedBy"] for row in pair] for r, pair in rows.items() if pair[0] != pair[1]}
+    failed = [["node n2 (AgentCrashed)", "node n3 (AgentCrashed)"], ["node n2 and 1 more (AgentCrashed)"]]
+    assert differ == {"TooManyFailures": failed, "CanaryFailed": failed}
+    assert {key for r in differ for key, value in rows[r][0].items() if value != rows[r][1][key]} == {"blockedBy"}
+
+
+def test_the_watts_of_another_nodes_measured_limit_are_those_that_its_job_tells() -> None:
+    told = report("n2", status=measured(limit_watts=4000))
+    for budget, reason in ((9600, "AgentStarting"), (9599, "PowerBudgetReached")):
+        seen = replace(rolled(None, "n2", powerBudgetWatts=budget), reports=(told,))
+        assert [answer(Situation(world, {})).reason for world in (seen, part(seen))] == [reason, reason]
 
 
 @pytest.mark.parametrize("data", ["measured", "simulated", "replayed"])

@@ -16,17 +16,7 @@ from tests.support.site import Profile, Scene, Site, reasons
 pytestmark = pytest.mark.cluster
 
 TEMPLATES = "/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaimtemplates"
-TRAITS = (
-    "mig-off",
-    "dra",
-    "dra-dynmig",
-    "dra-tainted",
-    "dra-nic-holder",
-    "dra-half",
-    "dra-double",
-    "dra-mapped",
-    "busy",
-)
+TRAITS = "mig-off dra dra-dynmig dra-tainted dra-nic-holder dra-half dra-double dra-mapped busy"
 MEASURED = ("mig-off", "dra", "dra-dynmig", "dra-tainted", "dra-nic-holder")
 """Traits of nodes that can be measured at once; `mig-off` is an ordinary node with a device plugin."""
 TRAINER_GPUS = 3
@@ -44,11 +34,11 @@ def ledger(site: Site) -> Iterator[GpuLedger]:
 def fleet(stage: Scene, ledger: GpuLedger) -> dict[str, str]:
     """Names of H100 nodes by their trait, of one where a trainer holds GPUs by claim, and of a GB200 tray."""
     added = stage.add_nodes(
-        *(NodeSpec("H100", traits=(trait,)) for trait in (*TRAITS, "dra")), NodeSpec("GB200", traits=("dra",))
+        *(NodeSpec("H100", traits=(trait,)) for trait in (*TRAITS.split(), "dra")), NodeSpec("GB200", traits=("dra",))
     )
-    mapped = f"claimant-{added[TRAITS.index('dra-mapped')]}"
+    mapped = f"claimant-{added[TRAITS.split().index('dra-mapped')]}"
     eventually(lambda: stage.site.get(f"/api/v1/namespaces/default/pods/{mapped}")["status"].get("phase") == "Running")
-    return dict(zip((*TRAITS, "held", "tray"), added, strict=True))
+    return dict(zip((*TRAITS.split(), "held", "tray"), added, strict=True))
 
 
 @pytest.fixture(scope="module")

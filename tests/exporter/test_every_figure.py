@@ -13,24 +13,16 @@ from tests.support.report_objects import report_object
 from tests.support.result_objects import request_text
 from tests.support.world import NOW, job, report
 
-OF_EVERY_RECIPE = {
-    "precision_node_training_tokens_per_second",
-    "precision_node_training_power_watts",
-    "precision_node_training_tokens_per_joule",
-    "precision_node_training_net_tokens_per_joule",
-    "precision_node_gpu_spread_ratio",
-    "precision_node_model_memory_bytes",
-    "precision_node_allocated_peak_bytes",
-    "precision_node_power_valid",
-    "precision_node_verification",
-}
-OF_ALL_BUT_THE_BASELINE = {
-    "precision_node_training_speedup_ratio",
-    "precision_node_training_speedup_lower_ratio",
-    "precision_node_training_speedup_upper_ratio",
-    "precision_node_gemm_speedup_ratio",
-    "precision_node_quantization_tax_ratio",
-}
+_OF_EVERY_RECIPE = (
+    "allocated_peak_bytes gpu_spread_ratio model_memory_bytes power_valid training_net_tokens_per_joule "
+    "training_power_watts training_tokens_per_joule training_tokens_per_second verification"
+)
+OF_EVERY_RECIPE = {f"precision_node_{name}" for name in _OF_EVERY_RECIPE.split()}
+_OF_ALL_BUT_THE_BASELINE = (
+    "gemm_speedup_ratio quantization_tax_ratio training_speedup_lower_ratio training_speedup_ratio "
+    "training_speedup_upper_ratio"
+)
+OF_ALL_BUT_THE_BASELINE = {f"precision_node_{name}" for name in _OF_ALL_BUT_THE_BASELINE.split()}
 NO_TAX = {"fp8_delayed"}
 """It has no prequantized mode, so quantisation can't be told apart."""
 

@@ -13,24 +13,11 @@ from precision_lab.nodes.support import missing
 from tests.support.audit import AUDIT_LOG, audit_flags
 from tests.support.installed import EXPORTER, OPERATOR, Installed, cluster
 
-ORDER = (
-    "test_leftovers",
-    "test_install",
-    "test_measure",
-    "test_check",
-    "test_faults",
-    "test_claims",
-    "test_claim_faults",
-    "test_agent_faults",
-    "test_gpu_faults",
-    "test_image_faults",
-    "test_node_faults",
-    "test_api_server_faults",
-    "test_operator_faults",
-    "test_hostile_agent",
-    "test_upgrade",
-    "test_uninstall",
-)
+ORDER = """
+    test_leftovers test_install test_measure test_check test_faults test_claims test_claim_faults
+    test_agent_faults test_gpu_faults test_image_faults test_node_faults test_api_server_faults
+    test_operator_faults test_hostile_agent test_upgrade test_uninstall
+"""
 LOG_LINES = 30
 FOLDER = Path(__file__).parent
 KEY = pytest.StashKey[Installed]()
@@ -38,7 +25,7 @@ KEY = pytest.StashKey[Installed]()
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Puts this folder's modules, and those of `faults`, into ORDER, behind all others."""
-    places = {name: place for place, name in enumerate(ORDER, 1)}
+    places = {name: place for place, name in enumerate(ORDER.split(), 1)}
     items.sort(key=lambda item: places[item.path.stem] if FOLDER in item.path.parents else 0)
 
 

@@ -151,7 +151,7 @@ def slow_page() -> Given:
         rows={recipe: row._replace(gpu_spread=0.8) for recipe, row in reading.rows.items()},
         hardware=reading.hardware.model_copy(update={"slowest_gpu": "GPU-2"}),
     )
-    judged = Judged(found.node, "NVIDIA-GB200", 0.8, True, 0.95, "nvfp4", 7, slow, ("n2", "n3", "n4", "n5"))
+    judged = Judged(found.node, "NVIDIA-GB200", 0.8, True, 0.95, "nvfp4", 7, slow, ("n2", "n3", "n4"), 4)
     return node_page(result=found, standing=compared(judged, "ml", "nightly"))
 
 

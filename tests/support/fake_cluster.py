@@ -106,15 +106,14 @@ class FakeCluster:
         if path in self.forbidden:
             raise ApiError(403, "Forbidden", f"LIST {path}: forbidden", words=f"{path.rpartition('/')[2]} is forbidden")
         wanted = [pair.split("=") for pair in (label_selector or "").split(",") if pair]
-        node = next(
-            (p.split("=")[1] for p in (field_selector or "").split(",") if p.startswith("spec.nodeName=")), None
-        )
+        fields = [pair.split("=") for pair in (field_selector or "").split(",")]
+        fields = [pair for pair in fields if pair[0] in ("metadata.name", "spec.nodeName")]
         found = [
             copy.deepcopy(body)
             for where, body in self.objects.items()
             if _in(path, where)
             and all(body["metadata"].get("labels", {}).get(key) == value for key, value in wanted)
-            and (node is None or (body["spec"].get("nodeName") or "") == node)
+            and all((body.get(name.split(".")[0]) or {}).get(name.split(".")[1], "") == value for name, value in fields)
         ]
         return found, str(self.version)
 

@@ -507,6 +507,19 @@ class PoolStatus(StatusDocument):
     simulated: bool = Field(False, description="True when a result behind these figures is replayed or simulated.")
 
 
+class PeerStatus(StatusDocument):
+    """Nodes that share product, GPUs, power limit, driver, software, timing and workload; their rates by one recipe."""
+
+    key: tuple[ShortText, ...] = Field(min_length=7, max_length=7, description="What they share, in this order.")
+    nodes: int = Field(ge=0, description="Nodes of the namespace with such a result, of whichever profile.")
+    recipe: Recipe = Field(description="Recipe whose rates are compared.")
+    last_layers_bf16: int | None = Field(None, ge=0, alias="lastLayersBF16", description="Its last layers in BF16.")
+    rate: Decimal = Field(description="Median tokens/s of a node, at the pace of its slowest GPU.")
+    spread: Decimal = Field(description="A node so far below is slow even if slowNodePercent is less.")
+    count: int = Field(ge=0, description="Nodes that the median is of: throttled ones are not among them.")
+    examples: tuple[Name, ...] = Field((), max_length=4, description="The first of these by name.")
+
+
 class ProfileStatus(StatusDocument):
     """What has come of the profile; written by the operator alone."""
 
@@ -544,3 +557,5 @@ class ProfileStatus(StatusDocument):
         (), max_length=32, description="Agents ended for pods of higher priority within the last hour, newest first."
     )
     pools: tuple[PoolStatus, ...] = Field((), max_length=64, description="Measured figures by pool.")
+    peers: tuple[PeerStatus, ...] = Field((), max_length=64, description="What measured nodes are compared with.")
+    peers_left_out: int = Field(0, ge=0, description="How many rows of peers are not listed.")

@@ -38,19 +38,12 @@ class Preset:
     source: str
 
 
-_DIMENSIONS = (
-    "hidden_size",
-    "intermediate_size",
-    "num_attention_heads",
-    "num_key_value_heads",
-    "num_hidden_layers",
-    "vocab_size",
-)
+_SIZES = "hidden_size intermediate_size num_attention_heads num_key_value_heads num_hidden_layers vocab_size"
 
 
 def _preset(source: str, batch: tuple[int, int], dimensions: tuple[int, ...], **more: object) -> Preset:
     """A model, as a rule with a gated MLP; `batch`: sequences of a micro batch and their tokens."""
-    model = dict(zip(_DIMENSIONS, dimensions, strict=True)) | {"gated_mlp": True} | more
+    model = dict(zip(_SIZES.split(), dimensions, strict=True)) | {"gated_mlp": True} | more
     return Preset(ModelSpec.model_validate(model), *batch, source)
 
 

@@ -36,17 +36,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
 
 _HELP = {"help_option_names": ["-h", "--help"]}
 _FLAGS = ("-A", "--all-namespaces")
-_WITH_VALUE = (
-    "-n",
-    "--namespace",
-    "--context",
-    "--kubeconfig",
-    "--request-timeout",
-    "-l",
-    "--selector",
-    "-o",
-    "--output",
-)
+_WITH_VALUE = "-n --namespace --context --kubeconfig --request-timeout -l --selector -o --output"
 
 
 def command_first(arguments: list[str]) -> list[str]:
@@ -54,9 +44,9 @@ def command_first(arguments: list[str]) -> list[str]:
     before: list[str] = []
     rest = list(arguments)
     while rest:
-        if rest[0] in _FLAGS or (rest[0].partition("=")[0] in _WITH_VALUE and "=" in rest[0]):
+        if rest[0] in _FLAGS or (rest[0].partition("=")[0] in _WITH_VALUE.split() and "=" in rest[0]):
             before.append(rest.pop(0))
-        elif rest[0] in _WITH_VALUE and len(rest) > 1:
+        elif rest[0] in _WITH_VALUE.split() and len(rest) > 1:
             before += [rest.pop(0), rest.pop(0)]
         else:
             break

@@ -24,7 +24,7 @@ from precision_operator.core.observe.observed import (
     ReportView,
 )
 from precision_operator.core.observe.stop import Stop, stop_told_by, strictest
-from precision_operator.core.observe.views import profile_view, with_operator_defaults
+from precision_operator.core.observe.views import job_view, place_view, profile_view, with_operator_defaults
 from precision_operator.core.plan import Plan, plan
 from precision_operator.core.reasons import REASONS
 from precision_operator.shell.observing.cache import OF_CLUSTER, Cache, ObjectKind
@@ -62,12 +62,13 @@ class Seen:
     """UIDs of profiles that are known by name alone: no answer is given for them."""
 
 
-async def gathered(cluster: Cluster, namespace: str | None, node: str) -> Seen:
+async def gathered(cluster: Cluster, namespace: str | None, node: str, whole: bool = False) -> Seen:
     """The world and the plan, good enough to answer for `node`. Raises ApiError.
 
-    All namespaces are read, since agents of other profiles count; who may not, sees `namespace` (or the context's).
+    Unless the `whole` world is read, Jobs and the statuses of profiles tell of other nodes. All namespaces are read,
+    since agents of other profiles count; who may not, sees `namespace` (or the context's).
     """
-    world = await _world(cluster, namespace, None)
+    world = await _world(cluster, namespace, None, None if whole else node)
     wanted = [node] if any(raw["metadata"]["name"] == node for raw in world.observed.nodes.values()) else []
     return await _looked(world, wanted)
 
@@ -97,9 +98,11 @@ class _World:
     unread: frozenset[str]
 
 
-async def _world(cluster: Cluster, namespace: str | None, question: ProfileInFile | None) -> _World:
+async def _world(
+    cluster: Cluster, namespace: str | None, question: ProfileInFile | None, node: str | None = None
+) -> _World:
     notes: list[str] = []
-    lists = _Lists(cluster, namespace or cluster.namespace, notes)
+    lists = _Lists(cluster, namespace or cluster.namespace, notes, node)
     await lists.take("profiles")
     asked = question.profile if question is not None else None
     there = tuple(p for p in map(profile_view, lists.cache.all("profiles").values()) if not p.deleting)
@@ -114,25 +117,34 @@ async def _world(cluster: Cluster, namespace: str | None, question: ProfileInFil
         settings = settings_told_by(there, asked)
         profiles = tuple(map(without_agent_change, profiles))
     profiles = tuple(with_operator_defaults(profile, settings) for profile in profiles)
-    reader = _PermittedReader(cluster, question)
+    reader = _PermittedReader(cluster, question, node)
     unread = await reader.read_texts(profiles, notes)
     lists.cache.image_prefixes = settings.allowed_images
     for kind in _KINDS:
         if kind != "slices" or settings.resource_claims:
             await lists.take(kind)
+    told = {p.uid: status_of(p) for p in profiles} if node is not None else {}
+    left_out = sum(status.peers_left_out for status in told.values())
+    notes += [f"peers by {left_out} keys are not known, which statuses leave out; --plan reads all"] if left_out else []
+    jobs = lists.cache.all("jobs").values() if node is not None else ()
+    places = [place_view(raw) for raw in jobs if job_view(raw) is not None]
+    for stub, _ in places:
+        if stub["metadata"]["uid"] not in lists.cache.all("nodes"):
+            lists.cache.put("nodes", stub)
     settings = replace(settings, show_other_namespaces=True)  # what the user may list, the user may read
     gatherer = Gatherer(cluster, lists.cache, settings, (), reader, clock=cluster.server_time.now)
     # A profile whose ConfigMap may not be read is known by its name alone.
-    named = (replace(p, spec=None, problem="its ConfigMap may not be read") if p.uid in unread else p for p in profiles)
-    seen = await gatherer.observe_with(tuple(named))
+    known = (replace(p, spec=None, problem="its ConfigMap may not be read") if p.uid in unread else p for p in profiles)
+    seen = await gatherer.observe_with(tuple(known))
     uids = {str(raw["metadata"]["name"]): uid for uid, raw in seen.nodes.items()}
-    refused = {
-        (p, uids[node]): refusal for p, by_node in refusals.items() for node, refusal in by_node.items() if node in uids
-    }
+    named = ((p, name, refusal) for p, by_node in refusals.items() for name, refusal in by_node.items())
+    refused = {(p, uids.get(name, name)): refusal for p, name, refusal in named if name in uids or told}
     observed = replace(
         seen,
         stop=strictest(settings.stop, *map(stop_told, profiles)),
         refusals=refused,
+        told=told,
+        watts={stub["metadata"]["uid"]: watts for stub, watts in places if watts},
         jobs=_within(seen.jobs, only),
         pods=_within(seen.pods, only),
         reports=_within(seen.reports, only),
@@ -147,6 +159,8 @@ class _Lists:
     cluster: Cluster
     namespace: str
     notes: list[str]
+    node: str | None
+    """The only one of which more is listed than Jobs and pods; None: all."""
     cache: Cache = field(default_factory=Cache)
     everywhere: bool = True
 
@@ -154,7 +168,7 @@ class _Lists:
         """All objects of a kind that the user may list, into the cache. Raises ApiError."""
         at_once = self.everywhere or kind in OF_CLUSTER
         try:
-            await list_into(self.cache, self.cluster, kind, None if at_once else self.namespace)
+            await list_into(self.cache, self.cluster, kind, None if at_once else self.namespace, self.node)
         except ApiError as error:
             if kind == "slices" and error.status == 404:  # before Kubernetes 1.34
                 return
@@ -165,7 +179,7 @@ class _Lists:
                 return
             if error.status != 403 or not self.everywhere or kind == "nodes":
                 raise
-            await list_into(self.cache, self.cluster, kind, self.namespace)
+            await list_into(self.cache, self.cluster, kind, self.namespace, self.node)
             self.notes.append(
                 f"only {kind} of namespace {self.namespace} are known, since you may not list those of others"
             )
@@ -175,8 +189,9 @@ class _Lists:
 class _PermittedReader(Reader):
     """Reads what the user may read. What he may not counts as there; ConfigMaps of the question come from its files."""
 
-    def __init__(self, cluster: Cluster, question: ProfileInFile | None) -> None:
+    def __init__(self, cluster: Cluster, question: ProfileInFile | None, node: str | None) -> None:
         super().__init__(cluster)
+        self._own_left *= node is None  # pods of agents count as having the GPUs that they claim
         self._asked = question.profile.key if question is not None else ""
         self._texts: dict[tuple[str, str], Mapping[str, str] | None] = {}
         if question is not None:

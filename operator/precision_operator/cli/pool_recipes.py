@@ -9,13 +9,14 @@ from precision_api.facts.plain_text import digits
 from precision_api.facts.recipes import Recipe, recipe_text
 from precision_operator.cli.columns import Column, Columns, as_cells, figure
 from precision_operator.cli.output import as_columns, wrapped
-from precision_operator.cli.results import of_profile, pool_of, reading_of, reports_of
+from precision_operator.cli.results import figures_view, of_profile, pool_of, reading_of, reports_of
 from precision_operator.cli.terminal import note
 from precision_operator.cluster import ApiError, Cluster
 from precision_operator.core.observe.observed import ProfileView, ReportView
 from precision_operator.core.results.pool import Pool
 
-FORBIDDEN = 403
+FORBIDDEN, MOST_REPORTS = 403, 2_000
+"""Medians of so many (their names are hashes) stand for all; in a status they were 100 KB, made at each pass."""
 _FOLDS = ("pool", "recipe", "verdict", "TFLOP/s/GPU")
 PoolRecipes = Mapping[str, Sequence[Mapping[str, Any]]]
 """Pool -> a row for each recipe, the fastest first."""
@@ -23,13 +24,16 @@ PoolRecipes = Mapping[str, Sequence[Mapping[str, Any]]]
 
 async def read_pool_recipes(cluster: Cluster, profile: ProfileView) -> PoolRecipes:
     """The recipes of the profile's pools; none, with a note, without the right to list reports. Raises ApiError."""
+    where, chosen = profile.namespace, f"spec.profile={profile.name}"
     try:
-        reports = await reports_of(cluster, profile.namespace)
+        reports = await reports_of(cluster, where, figures_view, chosen, MOST_REPORTS)
     except ApiError as error:
         if error.status != FORBIDDEN:
             raise
         note(f"the recipes of each pool are left out: {error.words}")
         return {}
+    if len(reports) >= MOST_REPORTS:
+        note(f"the recipes of each pool are those of {len(reports)} nodes")
     return pool_recipes(of_profile(reports, profile))
 
 

@@ -1,7 +1,8 @@
 """Profiles and the results of their nodes, as commands need them: read page by page, found by name."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from pydantic import ValidationError
@@ -16,6 +17,8 @@ from precision_operator.core.observe.observed import ProfileView, Raw, ReportVie
 from precision_operator.core.observe.views import profile_view, report_view
 from precision_operator.core.results.outliers import Judged, Peers
 from precision_operator.core.results.reading import Reading, read
+
+View = Callable[[Raw], ReportView | None]
 
 
 @dataclass(frozen=True)
@@ -45,16 +48,31 @@ class Results:
         return {node.node: node for node in self.peers.judged(results_of_profile, thresholds.slow_node_percent)}
 
 
-async def results(cluster: Cluster, place: str | None) -> Results:
+def figures_view(raw: Raw) -> ReportView | None:
+    """A report with its reading, without the rows and older runs that its status holds: half as large."""
+    view = report_view(raw)
+    if view is None or view.status is None:
+        return view
+    reading, status = reading_of(view), view.status.model_copy(update={"results": (), "history": ()})
+    rows = {name: row._replace(others=()) for name, row in reading.rows.items()}
+    slim = replace(view, status=status)
+    vars(slim)["reading"] = replace(reading, rows=rows)  # as a cached property keeps what was worked out
+    return slim
+
+
+async def results(cluster: Cluster, place: str | None, view: View = figures_view) -> Results:
     """All profiles and reports of `place`. Raises ApiError."""
     profiles = await cluster.list_views(paths.profiles(place), profile_view)
-    return Results(place, tuple(profiles), tuple(await reports_of(cluster, place)))
+    return Results(place, tuple(profiles), tuple(await reports_of(cluster, place, view)))
 
 
-async def reports_of(cluster: Cluster, place: str | None) -> Sequence[ReportView]:
-    """All reports of `place`. Raises ApiError."""
-    mine = f"{LABEL_MANAGED_BY}={MANAGED_BY}"
-    return await cluster.list_views(paths.reports(place), report_view, mine, count_of("reports"))
+async def reports_of(
+    cluster: Cluster, place: str | None, view: View = report_view, fields: str | None = None, most: float = math.inf
+) -> Sequence[ReportView]:
+    """The reports of `place`; pages are read until there are so many. Raises ApiError."""
+    wanted = f"{LABEL_MANAGED_BY}={MANAGED_BY}", fields
+    progress = count_of("reports")
+    return (await cluster.list_trimmed(paths.reports(place), view, *wanted, progress=progress, most=most))[0]
 
 
 def status_of(view: ProfileView) -> ProfileStatus:
@@ -104,7 +122,9 @@ def finished(report: ReportView) -> str:
 
 def reading_of(report: ReportView) -> Reading:
     """Its figures, in the pool that the node was in when it was measured; without a status there are none."""
-    return read(report.node_name, pool_of(report), report.status or ReportStatus(), report.namespace, report.profile)
+    kept: Reading | None = vars(report).get("reading")
+    status = report.status or ReportStatus()
+    return kept or read(report.node_name, pool_of(report), status, report.namespace, report.profile)
 
 
 def pool_of(report: ReportView) -> str:

@@ -22,7 +22,7 @@ from precision_operator.core.reasons import REASONS
 from precision_operator.core.results.ingest import status_json
 from precision_operator.core.results.outliers import Peers
 from precision_operator.core.status.events import Note, notes
-from precision_operator.core.status.node_readings import peers_by_namespace
+from precision_operator.core.status.node_readings import peers_of_all
 from precision_operator.core.status.profile_status import profile_status, status_before, unplanned_status
 from precision_operator.core.status.stopped import with_stop
 from precision_operator.shell.acting.act import Actor
@@ -66,7 +66,7 @@ class Reconciler:
         self._telemetry = telemetry
         self._watched = watched
         self._written: dict[str, float] = {}
-        self._peers: dict[str, Peers] = {}
+        self._peers: Peers | None = None
         self._failures = 0
         self._faults = FaultLog(telemetry.fault)
         self._problem = ""
@@ -223,7 +223,7 @@ class Reconciler:
         there = {item.profile.uid for item in decided.profiles}
         self._written = {uid: at for uid, at in self._written.items() if uid in there}
         self._gatherer.faults.clear()
-        self._peers = peers_by_namespace(decided.profiles, observed.reports, self._peers)
+        self._peers = peers_of_all(decided.profiles, observed, self._peers)
         for item in sorted(decided.profiles, key=lambda item: len(item.node_states)):
             await asyncio.sleep(0)
             try:
@@ -242,8 +242,7 @@ class Reconciler:
     async def _tell(self, item: ProfilePlan, observed: Observed, faults: list[Fault]) -> float:
         """Write one profile's status if it changed. Returns the seconds until it wants to be looked at again."""
         try:
-            peers = self._peers.get(item.profile.namespace)
-            status = profile_status(item, observed.now, len(observed.nodes), peers)
+            status = profile_status(item, observed.now, len(observed.nodes), self._peers)
         except Exception as error:
             faults.append(Fault("status", item.profile.key, error))
             status = unplanned_status(item, observed.now, fault_text(error))

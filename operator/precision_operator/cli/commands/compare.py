@@ -77,9 +77,11 @@ def _live(
     from precision_operator.cli.connection_options import ask_cluster
     from precision_operator.cli.results import Results, of_profile, profile_named, results
     from precision_operator.cluster import Cluster
+    from precision_operator.core.observe.views import report_view
 
     async def work(cluster: Cluster) -> tuple[Results, set[str] | None]:
-        return await results(cluster, namespace or cluster.namespace), await labelled(cluster, selector)
+        there = await results(cluster, namespace or cluster.namespace, report_view)
+        return there, await labelled(cluster, selector)
 
     fleet, wanted = ask_cluster(reach, work)
     reports = [r for view in fleet.profiles for r in of_profile(fleet.reports, view)]

@@ -1,5 +1,6 @@
 """`kubectl precision fleet`: what the planner needs of a cluster, for a file that plans can be made from anywhere."""
 
+from collections import deque
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import chain
@@ -11,6 +12,7 @@ from precision_operator.cli.options import AllNamespaces, FormOf, Namespace, Rea
 from precision_operator.cli.output import OutputFormat, as_columns, printed
 from precision_operator.cli.terminal import NO_ANSWER, end, note, say
 from precision_operator.cluster import Cluster, paths
+from precision_operator.cluster.client import PAGE_TENANT
 from precision_operator.planner.inputs.fleet import Fleet
 from precision_operator.planner.inputs.snapshot import fleet_of, profile_facts, racks, report_facts
 
@@ -38,7 +40,8 @@ def fleet(
     if not table and output in (OutputFormat.TABLE, OutputFormat.WIDE, OutputFormat.CSV):
         end(NO_ANSWER, "no report has a training rate: see what failed with kubectl precision nodes, and measure again")
     cells = [as_cells(COLUMNS, row) for row in table]
-    say(printed(saved(measured), output, lambda _: as_columns(cells), table, keys(COLUMNS)))
+    document = saved(measured) if output in (OutputFormat.JSON, OutputFormat.YAML) else {}
+    say(printed(document, output, lambda _: as_columns(cells), table, keys(COLUMNS)))
 
 
 COLUMNS: Columns[Any] = (
@@ -60,13 +63,15 @@ def saved(snapshot: Fleet) -> dict[str, Any]:
 async def fleet_of_cluster(cluster: Cluster, places: Sequence[str | None]) -> Fleet:
     """The fleet of these namespaces (None: all). Raises ApiError."""
     now = datetime.now(UTC)
-    rack_of = await cluster.list_views(paths.NODES, lambda node: [*racks([node]).items()], progress=count_of("nodes"))
-    reports, campaigns = [], []
+    node_racks, progress = (lambda node: [*racks([node]).items()]), count_of("nodes")
+    rack_of, _ = await cluster.list_trimmed(paths.NODES, node_racks, limit=PAGE_TENANT * 5, progress=progress)
+    reports, campaigns = deque[bytes](), []
     for place in places:
         reports += await cluster.list_views(paths.reports(place), report_facts, progress=count_of("reports"))
         campaigns += await cluster.list_views(paths.profiles(place), profile_facts)
     where = ", ".join(place or "all namespaces" for place in places)
-    return fleet_of(reports, campaigns, dict(chain.from_iterable(rack_of)), now, f"cluster {cluster.server}, {where}")
+    given = (reports.popleft() for _ in range(len(reports)))  # each goes once it is read
+    return fleet_of(given, campaigns, dict(chain.from_iterable(rack_of)), now, f"cluster {cluster.server}, {where}")
 
 
 def rows(snapshot: Fleet) -> list[dict[str, Any]]:

@@ -34,7 +34,7 @@ from precision_operator.core.observe.clock import short_time
 from precision_operator.core.observe.observed import ProfileView, ReportView
 from precision_operator.core.results.intervals import bounds_text
 from precision_operator.core.results.outliers import Judged
-from precision_operator.core.results.reading import Reading, RecipeRow, driver_of
+from precision_operator.core.results.reading import Reading, RecipeRow
 
 
 class Only(StrEnum):
@@ -289,7 +289,7 @@ COLUMNS: Columns[_NodeResult] = (
     Column(header="reason", wide=True),
     Column(header="message", wide=True),
     Column("gpusBy", lambda node: (it := node.status.hardware) and (it.gpus_by or "plugin"), "GPUs by", wide=True),
-    Column("driver", lambda node: driver_of(node.report.status), "driver", wide=True),
+    Column("driver", lambda node: node.reading.driver, "driver", wide=True),
     Column("data", lambda node: node.reading.data),
     Column("finishedAt", lambda node: finished(node.report) or None, "finished", wide=True),
     Column("report", lambda node: node.report.name, "report", wide=True),

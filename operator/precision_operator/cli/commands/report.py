@@ -18,7 +18,7 @@ from precision_operator.cli.terminal import NO_ANSWER, end, fail, note, say
 from precision_operator.cluster import ApiError, Cluster, paths
 from precision_operator.core.observe.clock import format_time
 from precision_operator.core.observe.observed import ProfileView, ReportView
-from precision_operator.core.results.slowness import compared, no_peers
+from precision_operator.core.results.slowness import beside_peers
 from precision_operator.report.detail import is_result, of_config_map, of_text
 from precision_operator.report.facts import DEFAULT_SLOW_PERCENT, Given, pools, reading_of_result
 from precision_operator.report.page import page
@@ -100,19 +100,19 @@ async def _of_cluster(
     if kind == "profile":
         owner = profile_named(fleet, bare)
         chosen = of_profile(fleet.reports, owner)
-        subject, unmeasured, standing, alone = f"Profile {owner.key}", _unmeasured(owner), None, ""
+        subject, unmeasured = f"Profile {owner.key}", _unmeasured(owner)
     else:
         owner = _profile_of(fleet, bare, only)
         chosen = tuple(r for r in of_profile(fleet.reports, owner) if r.node_name == bare)
-        judged = fleet.compared_with_peers(owner).get(bare)
-        standing = compared(judged, owner.namespace, owner.name) if judged else None
-        alone = "".join(no_peers(one).message for one in fleet.peers.alone(map(reading_of, chosen)))
         subject, unmeasured = f"Node {bare}, profile {owner.key}", _failed(chosen)
+    percent = float(owner.spec.thresholds.slow_node_percent) if owner.spec else DEFAULT_SLOW_PERCENT
+    mine = tuple(map(reading_of, chosen if kind == "node" else ()))
+    standing, alone = beside_peers(fleet.peers, mine, percent, owner.namespace, owner.name)
     facts = Given(
         subject,
         made_at,
         tuple(map(reading_of, filter(finished, chosen))),
-        slow_node_percent=float(owner.spec.thresholds.slow_node_percent) if owner.spec else DEFAULT_SLOW_PERCENT,
+        slow_node_percent=percent,
         peers=fleet.peers,
         standing=standing,
         no_peers=alone,

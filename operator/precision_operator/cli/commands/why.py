@@ -13,7 +13,9 @@ from precision_operator.cli.gathering import Seen, gathered
 from precision_operator.cli.object_ref import bare_node
 from precision_operator.cli.options import AllNamespaces, FormOf, Namespace, OfProfile, Reach, asks_cluster
 from precision_operator.cli.output import OutputFormat, as_columns, printed, wrapped
+from precision_operator.cli.results import node_name
 from precision_operator.cli.terminal import did_you_mean, fail, no_profile, note, say
+from precision_operator.cluster import paths
 from precision_operator.core.results.outliers import Judged
 from precision_operator.core.results.slowness import PeerComparison
 from precision_operator.core.status.why import NodeAnswer, why
@@ -25,27 +27,28 @@ def why_node(
     namespace: Namespace = None,
     all_namespaces: AllNamespaces = True,
     profile: OfProfile = None,
+    plan: Annotated[bool, typer.Option("--plan", help="Read the whole fleet, and plan as the operator does.")] = False,
     output: FormOf = OutputFormat.TABLE,
     *,
     reach: Reach,
 ) -> None:
     """Say where a node stands in each profile, why, and what to do next; of all namespaces unless -n names one."""
-    seen = ask_cluster(reach, lambda cluster: gathered(cluster, namespace, node))
+    seen = ask_cluster(reach, lambda cluster: gathered(cluster, namespace, node, plan))
     note(*seen.notes)
     readable = [answer for answer in why(seen.plan, seen.observed, node) if answer.profile.uid not in seen.unread]
     answers = [answer for answer in readable if namespace in (None, answer.profile.namespace)]
     chosen = [answer for answer in answers if profile in (None, answer.profile.name)]
-    _check(node, namespace, profile, seen)
+    _check(node, namespace, profile, seen, reach)
     table = columns(node)
     rows = [as_row(table, answer) for answer in chosen]
     say(printed(rows, output, lambda more: (wide if more else text)(node, chosen), rows, keys(table)))
 
 
-def _check(node: str, namespace: str | None, profile: str | None, seen: Seen) -> None:
+def _check(node: str, namespace: str | None, profile: str | None, seen: Seen, reach: Reach) -> None:
     """Ends the command where there is no such node or profile, with the names that may be meant."""
-    nodes = [str(raw["metadata"]["name"]) for raw in seen.observed.nodes.values()]
-    gone = [report.node_name for report in seen.observed.reports]
-    if node not in (*nodes, *gone):
+    nodes = [node_name(raw) for raw in seen.observed.nodes.values()]
+    if node not in (*nodes, *(report.node_name for report in seen.observed.reports)):
+        nodes = ask_cluster(reach, lambda cluster: cluster.list_views(paths.NODES, node_name))
         fail(f"there is no node {node}{did_you_mean(node, nodes, 'See kubectl get nodes')}")
     profiles = [p.name for p in seen.observed.profiles if namespace in (None, p.namespace)]
     if profile is not None and profile not in profiles:

@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Any
 
 from precision_api.facts.grouping import grouped
+from precision_api.facts.names import ANNOTATION_PLACE
 from precision_operator.core.admission.budget_view import AdmissionRequest, Agent, BudgetView
 from precision_operator.core.admission.limits import (
     NODE_CHECKS,
@@ -75,16 +76,17 @@ class _InFlight:
 
     def view(self, draft: AcceptedPlan) -> BudgetView:
         """The agents of its namespace as one profile sees them."""
-        uid, namespace = draft.profile.uid, draft.profile.namespace
+        uid, namespace, seen = draft.profile.uid, draft.profile.namespace, self.observed
         if uid not in self.views:
+            told = seen.told.get(uid)
             self.views[uid] = BudgetView(
-                observed=self.observed,
+                observed=seen,
                 profile=draft.profile,
                 live=self.live.setdefault(namespace, []),
-                limits=self.limits.get(namespace, {}),
+                limits=self.limits.get(namespace, seen.watts),
                 nodes=draft.nodes,
                 matched=frozenset(node_state.facts.uid for node_state in draft.node_states),
-                tally=draft.tally,
+                tally=(told and told.nodes) or draft.tally,
                 starts=self.starts[namespace],
                 trying=self.trying[uid],
                 pulling=self.pulling[uid],
@@ -238,7 +240,7 @@ def _in_flight(observed: Observed, drafts: Sequence[ProfilePlan], attempts: Sequ
         taken={(item.namespace, item.node_name): owners.get(item.profile_uid, LOST) for item in reversed(agents)},
         others=Others(observed, live, owners, {draft.profile.namespace for draft in active}),
         starts=starts,
-        limits={namespace: _limits(there) for namespace, there in reports.items()},
+        limits={namespace: {**observed.watts, **_limits(there)} for namespace, there in reports.items()},
         newest=newest,
         limited=grouped((d.profile.namespace, d) for d in active if has_physical_limits(d.profile.spec.rollout)),
         agents=Counter((agent.namespace, uid) for agent in live.values() for uid in (agent.profile_uid, "")),
@@ -344,11 +346,11 @@ def _admit_candidate(draft: AcceptedPlan, candidate: NodeState, in_flight: _InFl
         tables = (NODE_CHECKS, OTHER_CHECKS)
         in_flight.asked[profile.uid] = tuple([limit for limit in rows if limit.when(request)] for rows in tables)
     hindered = blocked_by(request, in_flight.asked[profile.uid][candidate.facts.uid in request.view.roomy])
-    return (candidate.waiting(hindered), None) if hindered else _start(draft, candidate, in_flight.observed)
+    return (candidate.waiting(hindered), None) if hindered else _start(draft, candidate, request.view)
 
 
-def _start(draft: AcceptedPlan, candidate: NodeState, observed: Observed) -> tuple[NodeState, Start | None]:
-    profile, facts, run = draft.profile, candidate.facts, candidate.current
+def _start(draft: AcceptedPlan, candidate: NodeState, view: BudgetView) -> tuple[NodeState, Start | None]:
+    profile, facts, run, settings = draft.profile, candidate.facts, candidate.current, view.observed.settings
     assert run is not None
     document = measurement_request(draft.asked, facts, run.run, run.attempt.number + 1 if run.attempt else 1)
     refused = too_large(document)
@@ -356,12 +358,14 @@ def _start(draft: AcceptedPlan, candidate: NodeState, observed: Observed) -> tup
         return candidate.waiting(Said("ProfileNotAccepted", words=refused.message)), None
     starting = said("AgentStarting", attempt=document.attempt, why="its Job is being created")
     names = (profile.namespace, profile.name, profile.uid, facts.name, facts.uid)
+    job = manifest.job(draft.asked, facts, run, document, settings)
+    job["metadata"]["annotations"][ANNOTATION_PLACE] = view.place(facts)
     start = Start(
         profile=profile,
         facts=facts,
         report=manifest.report(*names) if candidate.report is None else None,
-        job=manifest.job(draft.asked, facts, run, document, observed.settings),
-        template=manifest.claim_template(profile, facts, document.node.gpus, observed.settings),
+        job=job,
+        template=manifest.claim_template(profile, facts, document.node.gpus, settings),
         said=starting,
         mark=mark_of(profile, candidate.report),
     )

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from precision_api.kinds.profile import ProfileSpec
+from precision_api.kinds.profile import NodeCounts, ProfileSpec
 from precision_api.kinds.report import ReportAttempt
 from precision_operator.core.attempts.faults import Fault, fault_text
 from precision_operator.core.attempts.places import NO_IMAGE, end_of, is_failing_to_start, is_starting
@@ -40,15 +40,6 @@ from precision_operator.core.reasons import REASONS, Facts, Kind, Reasoned, Said
 
 _DRAINED = ("NodeDeleting", "UntoleratedTaint")
 ANTI_AFFINITY = "; they may be of a pod of any namespace: see docs/security.md, What the cluster must enforce"
-
-
-@dataclass(frozen=True)
-class Tally:
-    """How the profile's nodes have fared in their runs."""
-
-    eligible: int
-    succeeded: int
-    failed: int
 
 
 @dataclass(frozen=True)
@@ -102,10 +93,10 @@ class ProfilePlan:
         return min([seconds for seconds in polls if seconds is not None], default=None)
 
     @property
-    def tally(self) -> Tally:
-        """How the nodes have fared in their runs."""
+    def tally(self) -> NodeCounts:
+        """How many nodes are eligible, and how these have fared in their runs."""
         states = [node_state.state for node_state in self.node_states]
-        return Tally(
+        return NodeCounts(
             eligible=sum(state != "skipped" for state in states),
             succeeded=states.count("succeeded"),
             failed=states.count("failed"),
@@ -187,9 +178,7 @@ class _Terms:
     """The schedule's last and next time; none while it is suspended, so that its ticks cost nothing."""
 
 
-MOST_PROFILES = 1_000
-"""Whose terms are kept; then all are forgotten, so that those of deleted ones go."""
-_TERMS: dict[str, _Terms] = {}
+_TERMS: Memo[_Terms] = Memo()
 _NODE_STATES: Memo[NodeState] = Memo()
 
 
@@ -197,20 +186,16 @@ def _terms(profile: ProfileView, spec: ProfileSpec, asked: ResolvedProfile | Sai
     """The profile's, the same object as long as nothing in them changes."""
     fires = isinstance(asked, ResolvedProfile) and not spec.suspend
     ticks = (last_tick(spec.schedule, profile.uid, now), next_tick(spec.schedule, profile.uid, now)) if fires else None
-    before = _TERMS.get(profile.uid)
+    _, before = _TERMS.last(profile.uid) or (None, None)
     spec = before.spec if before is not None and before.spec == spec else spec
     terms = _Terms(profile.uid, profile.created, spec, profile.rerun, asked, ticks or (None, None))
-    if before == terms:
-        return before
-    if len(_TERMS) >= MOST_PROFILES:
-        _TERMS.clear()
-    _TERMS[terms.uid] = terms
-    return terms
+    return _TERMS.keep(terms.uid, (), before if before is not None and before == terms else terms)
 
 
 def next_round() -> None:
     """A plan begins, which asks for every node of every profile: what the last two did not ask for is forgotten."""
     _NODE_STATES.next_round()
+    _TERMS.next_round()
 
 
 def _judged(terms: _Terms, facts: NodeFacts, objects: _Found, observed: Observed, faults: list[Fault]) -> NodeState:

@@ -29,13 +29,16 @@ class Memo(Generic[T]):
 
     def of(self, key: Hashable, objects: tuple[object, ...], work: Callable[[], T]) -> T:
         """What `work` gives, or gave when it was last asked for this key with the same objects."""
-        entry = self._found(key, objects)
-        return entry[1] if entry is not None else self.keep(key, objects, work())
+        found = self.known(key, objects)
+        return found if found is not None else self.keep(key, objects, work())
 
     def known(self, key: Hashable, objects: tuple[object, ...]) -> T | None:
         """What is kept for this key, if it was worked out of the same objects."""
-        entry = self._found(key, objects)
-        return entry[1] if entry is not None else None
+        entry = self.last(key)
+        if entry is None or not same(entry[0], objects):
+            return None
+        self._kept[key] = entry
+        return entry[1]
 
     def last(self, key: Hashable) -> tuple[tuple[object, ...], T] | None:
         """What is kept for this key, with the objects that it was worked out of, which may be others by now."""
@@ -46,14 +49,7 @@ class Memo(Generic[T]):
         self._kept[key] = (objects, value)
         return value
 
-    def _found(self, key: Hashable, objects: tuple[object, ...]) -> tuple[tuple[object, ...], T] | None:
-        entry = self.last(key)
-        if entry is None or not _same(entry[0], objects):
-            return None
-        self._kept[key] = entry
-        return entry
 
-
-def _same(some: tuple[object, ...], others: tuple[object, ...]) -> bool:
+def same(some: tuple[object, ...], others: tuple[object, ...]) -> bool:
     """Whether these are the very same objects."""
     return len(some) == len(others) and all(map(is_, some, others))

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 from precision_api.acceptance.reference import Reference
 from precision_api.facts.grouping import grouped
 from precision_api.facts.names import FRESH
-from precision_api.kinds.profile import ProfileSpec
+from precision_api.kinds.profile import ProfileSpec, ProfileStatus
 from precision_api.kinds.report import ReportStatus
 from precision_operator.core.observe.agent_defaults import AgentDefaults
 from precision_operator.core.observe.clock import parse_time
@@ -369,6 +369,10 @@ class Observed:
     """When this leader first saw an agent bound, by UID of its own Jobs: a memory."""
     own_jobs: Mapping[str, str] = field(default_factory=dict)
     """Node by UID of the Jobs that this leader has created, or found when it began: a memory, nothing that they say."""
+    told: Mapping[str, ProfileStatus] = field(default_factory=dict)
+    """Where one node and its reports were read alone, statuses by profile UID: what is said of others is from there."""
+    watts: Mapping[str, int] = field(default_factory=dict)
+    """What nodes with Jobs may draw then, by UID, as the Jobs tell."""
 
     @cached_property
     def facts_of(self) -> Callable[[str], Mapping[str, NodeFacts]]:

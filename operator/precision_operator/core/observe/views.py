@@ -23,8 +23,8 @@ from precision_operator.core.observe.raw_object import condition_of, entries, se
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ATTEMPT = re.compile(r"[1-9][0-9]{0,8}")
-_BASIS_PARTS, _BASIS_LENGTH = 9, 253
-"""Parts of a basis, and characters of each, that a report holds."""
+_BASIS_PARTS, _PLACE_PARTS, _LENGTH = 9, 512, 253
+"""Parts of a basis that a report holds, of a place, and characters of each."""
 
 
 def profile_view(raw: observed.Raw, problem: str = "") -> observed.ProfileView:
@@ -86,7 +86,7 @@ def job_view(raw: observed.Raw) -> observed.JobView | None:
         workload=str(notes.get(names.ANNOTATION_WORKLOAD, "")),
         driver=str(notes.get(names.ANNOTATION_DRIVER, "")),
         boot=str(notes.get(names.ANNOTATION_BOOT, "")),
-        basis=_basis(notes.get(names.ANNOTATION_BASIS)),
+        basis=_texts(notes.get(names.ANNOTATION_BASIS), _BASIS_PARTS),
         # Let go, but its controller has not told so: its pod can't be waited for yet.
         suspended=section(raw, "spec").get("suspend") is True or suspended.get("status") == "True",
         active_since=turned(suspended, "False"),
@@ -101,6 +101,17 @@ def job_view(raw: observed.Raw) -> observed.JobView | None:
     )
 
 
+def place_view(job: observed.Raw) -> tuple[observed.Raw, int]:
+    """A Job's node, as far as the Job tells, as one that gets no agent; and the watts that it may draw, 0: not told."""
+    meta = section(job, "metadata")
+    notes = section(meta, "annotations")
+    labels = dict(_texts(notes.get(names.ANNOTATION_PLACE), _PLACE_PARTS))
+    gpus, watts = labels.pop(names.PLACE_GPUS, "0"), _seconds(labels.pop(names.PLACE_WATTS, None))
+    node = {"name": notes.get(names.ANNOTATION_NODE), "uid": section(meta, "labels").get(names.LABEL_NODE_UID)}
+    node |= {"labels": labels, "deletionTimestamp": meta.get("creationTimestamp") or "now"}
+    return {"metadata": node, "status": {"allocatable": {names.GPU_RESOURCE: gpus}}}, watts or 0
+
+
 def marked(raw: observed.Raw, job: observed.Raw) -> observed.Raw:
     """A Job of ours or its pod with the labels that `job`, the Job's metadata, was made with; empty: not ours."""
     meta = section(raw, "metadata")
@@ -112,15 +123,14 @@ def _seconds(text: object) -> int | None:
     return int(str(text)) if str(text).isascii() and str(text).isdigit() and len(str(text)) < 7 else None
 
 
-def _basis(text: object) -> Mapping[str, str]:
-    """The basis in a Job's annotation; one that was tampered with counts as none."""
+def _texts(text: object, most: int) -> Mapping[str, str]:
+    """The texts in a Job's annotation; one that was tampered with counts as none."""
     try:
         document = json.loads(str(text or "{}"))
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
-    basis = {str(k): str(v) for k, v in document.items()} if isinstance(document, dict) else {}
-    fits = len(basis) <= _BASIS_PARTS and all(max(len(k), len(v)) <= _BASIS_LENGTH for k, v in basis.items())
-    return basis if fits else {}
+    texts = {str(k): str(v) for k, v in document.items()} if isinstance(document, dict) else {}
+    return texts if len(texts) <= most and all(max(len(k), len(v)) <= _LENGTH for k, v in texts.items()) else {}
 
 
 def _ended(status: Mapping[str, Any]) -> Mapping[str, Any]:

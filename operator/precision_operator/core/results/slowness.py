@@ -1,11 +1,13 @@
 """What is said of a node beside its peers: one wording for kubectl and for the page that goes to a vendor."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from precision_api.facts.plain_text import three_digits
-from precision_operator.core.reasons import Said, begun, said
-from precision_operator.core.results.outliers import LEAST_PEERS, Judged, NoPeers
+from precision_operator.core.reasons import begun, said
+from precision_operator.core.results.outliers import Judged, Peers
+from precision_operator.core.results.reading import Reading
 
 ONE_SLOW_GPU = 0.97
 """Below this share of its node's mean a GPU is named as the slow one: the agent's own limit."""
@@ -58,7 +60,7 @@ class PeerComparison:
 
 def compared(judged: Judged, namespace: str, profile: str) -> PeerComparison:
     """With the cause that the result knows: a fallback, or throttling, explains the rest."""
-    reading, peers = judged.reading, judged.peers
+    reading, peers = judged.reading, judged.peers[:3]
     row = reading.rows[judged.recipe]
     rate = row.synchronous_rate or 0.0
     if not judged.slow:
@@ -74,9 +76,9 @@ def compared(judged: Judged, namespace: str, profile: str) -> PeerComparison:
         count=judged.reference,
         peers=", ".join(
             [
-                *(["itself"] if judged.reference > len(peers) else []),
-                *peers[:3],
-                *([f"{len(peers) - 3} more"] if len(peers) > 3 else []),
+                *(["itself"] if judged.reference > judged.others else []),
+                *peers,
+                *([f"{judged.others - len(peers)} more"] if judged.others > len(peers) else []),
             ]
         ),
         recipe=judged.recipe,
@@ -100,7 +102,10 @@ def _gpus(spread: float | None, slowest: str | None) -> str:
     return f"all its GPUs are equally slow (the slowest is at {spread:.1%} of their mean)"
 
 
-def no_peers(node: NoPeers) -> Said:
-    """That a node is compared with nobody, and who comes nearest."""
-    differs = f"; {node.differs}" if node.differs else ""
-    return said("NoPeers", peers=node.peers, needed=LEAST_PEERS, differs=differs)
+def beside_peers(
+    peers: Peers, readings: Sequence[Reading], percent: float, namespace: str, profile: str
+) -> tuple[PeerComparison | None, str]:
+    """How the node of these readings compares with its peers; else why it is compared with nobody, in words."""
+    judged = peers.judged(readings, percent)
+    standing = compared(judged[0], namespace, profile) if judged else None
+    return standing, "".join(said.message for _, said in peers.alone(readings))

@@ -1,35 +1,30 @@
 """The readings that a profile's status is made of, each made once for the same report."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
 
+from precision_api.exchange.peers import PeerKey
 from precision_api.facts.grouping import grouped
 from precision_operator.core.attempts.node_state import NodeState, ProfilePlan
 from precision_operator.core.observe.memo import Memo
-from precision_operator.core.observe.observed import ReportView
+from precision_operator.core.observe.observed import Observed
 from precision_operator.core.reasons import Said
 from precision_operator.core.results.outliers import Peers
 from precision_operator.core.results.reading import HOLDS_UNTIL_REPLACED, Reading, read
 
-MOST_PROFILES = 1_000
-"""Whose readings are kept; then all are forgotten, so that those of deleted ones go."""
-_READINGS: dict[str, Memo[Reading]] = {}
-"""By profile UID."""
+_READINGS: Memo[Reading] = Memo()
+"""By UID of profile and node; a round is a look at all of them."""
 
 
 def readings(plan: ProfilePlan) -> tuple[Reading, ...]:
     """The profile's nodes whose figures hold, in the plan's order; `pool` is the node's pool now."""
-    if len(_READINGS) >= MOST_PROFILES:
-        _READINGS.clear()
-    once = _READINGS.setdefault(plan.profile.uid, Memo())
-    once.next_round()
-    reports = ((node_state.facts, node_state.report) for node_state in plan.node_states if _holds(node_state))
-    owner = (plan.profile.namespace, plan.profile.name)
+    uid, owner = plan.profile.uid, (plan.profile.namespace, plan.profile.name)
+    reports = ((state.facts, state.report.status) for state in plan.node_states if state.report and _holds(state))
     readings = (
-        once.of(facts.uid, (facts, report.status), partial(read, facts.name, facts.pool, report.status, *owner))
-        for facts, report in reports
-        if report is not None and report.status is not None
+        _READINGS.of((uid, facts.uid), (facts, status), partial(read, facts.name, facts.pool, status, *owner))
+        for facts, status in reports
+        if status is not None
     )
     return tuple(reading for reading in readings if reading.holds)
 
@@ -40,32 +35,27 @@ def _holds(node_state: NodeState) -> bool:
     return node_state.state == "succeeded" or due in HOLDS_UNTIL_REPLACED
 
 
-_OTHERS: Memo[Reading] = Memo()
-"""Of reports that no plan's node stands for."""
-
-
-def peers_by_namespace(
-    plans: Iterable[ProfilePlan], reports: Iterable[ReportView], before: Mapping[str, Peers] | None = None
-) -> dict[str, Peers]:
-    """Who may be compared with whom in each namespace: all results that hold, also where no profile means the node.
+def peers_of_all(plans: Iterable[ProfilePlan], seen: Observed, before: Peers | None = None) -> Peers:
+    """Who may be compared with whom: all results that hold, also where no profile means the node.
 
     `before` spares what has not changed. A profile whose reports can't be read is left out: its own status tells.
     """
-    results: list[tuple[str, Reading]] = []
+    results: list[Reading] = []
     decided: set[tuple[str, str]] = set()
-    _OTHERS.next_round()
+    _READINGS.next_round()
     for plan in plans:
         if isinstance(plan.asked, Said):
             continue
         decided |= {(plan.profile.uid, node_state.facts.uid) for node_state in plan.node_states}
         with suppress(Exception):
-            results += [(plan.profile.namespace, reading) for reading in readings(plan)]
-    for report in reports:
+            results += readings(plan)
+    for report in seen.reports:
         key, status = (report.profile_uid, report.node_uid), report.status
         if key in decided or status is None:
             continue
         words = (report.node_name, "", status, report.namespace, report.profile)
         with suppress(Exception):
-            results.append((report.namespace, _OTHERS.of(key, (status,), partial(read, *words))))
-    old = before or {}
-    return {namespace: Peers(group, old.get(namespace)) for namespace, group in grouped(results).items()}
+            results.append(_READINGS.of(key, (status,), partial(read, *words)))
+    rows = [(p, row) for p in seen.profiles if p.uid in seen.told for row in seen.told[p.uid].peers]
+    told = grouped((PeerKey(p.namespace, *row.key), (p.name, row)) for p, row in rows)
+    return Peers(results, before, told if seen.told else None)

@@ -1,8 +1,7 @@
 """A profile's status from its plan and its nodes' reports: counts, reasons, pools, conditions, kubectl's columns."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Literal
 
@@ -23,14 +22,13 @@ from precision_operator.core.reasons import REASONS, Said, sentence
 from precision_operator.core.results.outliers import Judged, Peers
 from precision_operator.core.results.pool import Pool
 from precision_operator.core.results.reading import Reading, number
-from precision_operator.core.results.slowness import no_peers
 from precision_operator.core.status.ended import ended
 from precision_operator.core.status.node_readings import readings
 from precision_operator.core.status.progress import eta, eta_text, keeps_from_measuring, waits_for
 from precision_operator.core.status.yields import yield_rows
 
 REASONS_SHOWN = 32
-POOLS_SHOWN = 64
+POOLS_SHOWN = PEERS_SHOWN = 64
 OUTLIERS_SHOWN = 16
 REFUSALS_SHOWN = 32
 PLAN_FAILED = "PlanFailed"
@@ -47,7 +45,7 @@ def profile_status(
 ) -> ProfileStatus:
     """The status of one profile, whole: what it says replaces what was there.
 
-    `peers` are the results of its namespace (`peers_by_namespace`); left out, the profile's alone.
+    `peers` are all results (`peers_of_all`); left out, the profile's alone.
     """
     if isinstance(plan.asked, Said) and REASONS[plan.asked.reason].undecided:
         return unplanned_status(plan, now, plan.asked.message, plan.asked.reason)
@@ -58,7 +56,8 @@ def profile_status(
     judged = peers.judged(measured, spec.thresholds.slow_node_percent) if spec is not None else ()
     slow = tuple(node for node in judged if node.slow)
     counts = _counts(plan, measured, slow)
-    pools = _pools(measured, slow)
+    pools, rows = _pools(measured, slow), peers.rows(measured)
+    of = {node_state.facts.name: node_state for node_state in plan.node_states}
     run = plan.asked.run if isinstance(plan.asked, ResolvedProfile) else None
     conditions = _conditions(plan, counts, measured, before, now, nodes_in_cluster)
     largest = max(pools, key=lambda pool: pool.nodes, default=None)
@@ -79,10 +78,12 @@ def profile_status(
         teraflops_per_gpu=decimal(number(largest.teraflops_per_gpu), 3) if largest is not None else None,
         tokens_per_joule=decimal(number(largest.tokens_per_joule), 3) if largest is not None else None,
         data=_data(measured),
-        reasons=_reasons([*plan.node_states, *_alone(plan, measured, peers)]),
+        reasons=_reasons([*plan.node_states, *(of[node].waiting(alone) for node, alone in peers.alone(measured))]),
         refusals=_refusals(plan),
         yields=yield_rows(plan.yields),
         pools=tuple(pools),
+        peers=tuple(rows[:PEERS_SHOWN]),
+        peers_left_out=max(0, len(rows) - PEERS_SHOWN),
     )
 
 
@@ -172,13 +173,6 @@ def _refusals(plan: ProfilePlan) -> tuple[NodeRefusal, ...]:
         )
         for name, refused in named[:REFUSALS_SHOWN]
     )
-
-
-def _alone(plan: ProfilePlan, measured: Sequence[Reading], peers: Peers) -> Iterator[NodeState]:
-    """The measured nodes that too few others are like, with that as their reason."""
-    of = {node_state.facts.name: node_state for node_state in plan.node_states}
-    for node in peers.alone(measured):
-        yield replace(of[node.node], said=no_peers(node))
 
 
 def _pools(measured: Sequence[Reading], slow: Sequence[Judged]) -> list[PoolStatus]:

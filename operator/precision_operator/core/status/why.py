@@ -1,6 +1,6 @@
 """Why a node stands where it stands, profile by profile: the plan's own words, and what led there."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from precision_api.facts import names
@@ -23,9 +23,9 @@ from precision_operator.core.plan import Plan
 from precision_operator.core.reasons import REASONS, Kind, Said, said, sentence
 from precision_operator.core.results.outliers import Peers
 from precision_operator.core.results.provenance import provenance_of
-from precision_operator.core.results.reading import Reading, read_rows
-from precision_operator.core.results.slowness import PeerComparison, compared, no_peers
-from precision_operator.core.status.node_readings import peers_by_namespace, readings
+from precision_operator.core.results.reading import read_rows
+from precision_operator.core.results.slowness import PeerComparison, beside_peers
+from precision_operator.core.status.node_readings import peers_of_all, readings
 
 BLOCKERS_SHOWN = 5
 
@@ -101,14 +101,12 @@ def why(decided: Plan, observed: Observed, node: str) -> tuple[NodeAnswer, ...]:
 
     A node that has gone is answered for by what is left of it: its reports and Jobs.
     """
-    peers = peers_by_namespace(decided.profiles, observed.reports)
+    peers = peers_of_all(decided.profiles, observed)
     answers = [answer for plan in decided.profiles for answer in _answers(plan, decided, observed, node, peers)]
     return tuple(sorted(answers, key=lambda answer: (answer.kind == "unmatched", answer.profile.key)))
 
 
-def _answers(
-    plan: ProfilePlan, decided: Plan, observed: Observed, node: str, peers: Mapping[str, Peers]
-) -> Iterator[NodeAnswer]:
+def _answers(plan: ProfilePlan, decided: Plan, observed: Observed, node: str, peers: Peers) -> Iterator[NodeAnswer]:
     uid = next((uid for uid, raw in observed.nodes.items() if raw["metadata"]["name"] == node), None)
     if uid is None:
         yield from _of_gone_node(plan, decided, observed, node)
@@ -118,6 +116,9 @@ def _answers(
         yield _unmatched(plan, observed, uid)
         return
     what = _closing(plan, decided, uid) or node_state
+    mine, spec = [reading for reading in readings(plan) if reading.node == node], plan.profile.spec
+    percent = spec.thresholds.slow_node_percent if spec is not None else 0
+    standing, alone = beside_peers(peers, mine, percent, plan.profile.namespace, plan.profile.name)
     begins = node_state.current.begins if node_state.current is not None else None
     yield NodeAnswer(
         profile=plan.profile,
@@ -128,8 +129,8 @@ def _answers(
         due_message=begins.message if begins is not None else "",
         blocked_by=_blockers(plan, decided, observed, node_state),
         past=_past(node_state.report),
-        standing=_standing(plan, node_state, peers),
-        no_peers=_no_peers(plan, node_state, peers),
+        standing=standing,
+        no_peers=alone,
         yielded=tuple(f"{format_time(record.at)}, {told(record)}" for record in plan.yields if record.node_uid == uid),
         gpus=node_state.facts.gpus,
         way=node_state.facts.way if node_state.facts.gpus else None,
@@ -187,25 +188,6 @@ def _past(report: ReportView | None) -> Past:
     )
 
 
-def _no_peers(plan: ProfilePlan, node_state: NodeState, peers: Mapping[str, Peers]) -> str:
-    reading = _reading(plan, node_state)
-    alone = peers[plan.profile.namespace].alone((reading,)) if reading is not None else ()
-    return no_peers(alone[0]).message if alone else ""
-
-
-def _reading(plan: ProfilePlan, node_state: NodeState) -> Reading | None:
-    return next((reading for reading in readings(plan) if reading.node == node_state.facts.name), None)
-
-
-def _standing(plan: ProfilePlan, node_state: NodeState, peers: Mapping[str, Peers]) -> PeerComparison | None:
-    """The same judgement as that of the profile's status and of the alerts."""
-    reading, spec = _reading(plan, node_state), plan.profile.spec
-    if reading is None or spec is None:
-        return None
-    judged = next(iter(peers[plan.profile.namespace].judged((reading,), spec.thresholds.slow_node_percent)), None)
-    return compared(judged, plan.profile.namespace, plan.profile.name) if judged is not None else None
-
-
 def _job(plan: ProfilePlan, observed: Observed, node_uid: str) -> str | None:
     """The name of the Job that is on the node for the profile."""
     mine = (job.name for job in observed.jobs if (job.profile_uid, job.node_uid) == (plan.profile.uid, node_uid))
@@ -241,7 +223,10 @@ def _blockers(plan: ProfilePlan, decided: Plan, observed: Observed, node_state: 
     limit = LIMITS.get(node_state.reason)
     if limit is None or limit.blockers is None or not isinstance(plan, AcceptedPlan):
         return ()
-    failed = (other for other in plan.node_states if other.state == "failed")
+    failed = [f"{other.facts.name} ({other.reason})" for other in plan.node_states if other.state == "failed"]
+    if (status := observed.told.get(plan.profile.uid)) is not None:
+        rows = (row for row in status.reasons if row.reason in REASONS and REASONS[row.reason].kind == "failed")
+        failed = [f"{row.example}{f' and {row.count - 1} more' * (row.count > 1)} ({row.reason})" for row in rows]
     wait = Wait(
         profile_uid=plan.profile.uid,
         namespace=plan.profile.namespace,
@@ -249,7 +234,7 @@ def _blockers(plan: ProfilePlan, decided: Plan, observed: Observed, node_state: 
         facts=node_state.facts,
         agents=_agents(decided, observed, plan.profile.namespace),
         nodes=plan.nodes,
-        failed_nodes=tuple(f"{other.facts.name} ({other.reason})" for other in failed),
+        failed_nodes=tuple(failed),
         occupancy=observed.occupancy.get(node_state.facts.name),
         kept_for=kept.pod if (kept := observed.waited_for.get(node_state.facts.uid)) is not None else None,
     )

@@ -1,8 +1,9 @@
 """Reports, profiles and nodes, as the API server gives them, as a fleet. One report is read once: `facts` is small."""
 
 import json
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal, get_args
 
@@ -16,6 +17,7 @@ from precision_api.kinds.profile import ProfileSpec, Thresholds
 from precision_api.kinds.report import ReportHardware, ReportRun, ReportStatus
 from precision_api.models.workload import resolve
 from precision_operator.core.observe.clock import format_time, parse_time
+from precision_operator.core.observe.field_sets import with_shared_field_sets
 from precision_operator.core.observe.observed import Raw
 from precision_operator.core.results.outliers import Peers
 from precision_operator.core.results.pool import population
@@ -122,10 +124,12 @@ def fleet_of(
     products: dict[str, str] = {}
     read_reports = [_read(json.loads(text), rack_of) for text in reports if text]
     problems = [problem for problem in read_reports if isinstance(problem, str)]
-    readable = [report for report in read_reports if isinstance(report, tuple)]
+    readable = deque(report for report in read_reports if isinstance(report, tuple))
     readings = [reading for _, _, reading in readable]
     slow, workload_hashes = _slow(readings, profiles), _workload_hashes(readings)
-    for report, rack, reading in readable:
+    del read_reports, readings
+    while readable:  # each goes once its node is there
+        report, rack, reading = readable.popleft()
         run, hardware, pool = reading.run, reading.hardware, reading.pool
         assert run is not None  # _read leaves out the others
         assert hardware is not None
@@ -182,7 +186,8 @@ def _read(document: Any, rack_of: Mapping[str, str]) -> tuple[str, str, Reading]
     if status.run is None or hardware is None or not hardware.gpus:
         return None
     node, profile = str(spec.get("nodeName", "")), str(spec.get("profile", ""))
-    return report, rack, read(node, hardware.pool, status, str(namespace), profile)
+    reading = read(node, hardware.pool, status, str(namespace), profile)
+    return report, rack, replace(reading, rows={name: row._replace(others=()) for name, row in reading.rows.items()})
 
 
 def _slow(readings: Iterable[Reading], profiles: Mapping[tuple[str, str], ProfileFacts]) -> set[tuple[str, str, str]]:
@@ -226,7 +231,8 @@ def _node(
         rates=tuple(map(_rate, reading.rows.values())),
     )
     watts = None if hardware.limit_watts is None else float(hardware.limit_watts)
-    return FleetNode(name=reading.node, gpus=gpus, limit_watts=watts, rack=rack, results=(result,))
+    node = FleetNode(name=reading.node, gpus=gpus, limit_watts=watts, rack=rack, results=(result,))
+    return with_shared_field_sets(node)
 
 
 def _workload(run: ReportRun, owner: ProfileFacts | None) -> WorkloadFacts:

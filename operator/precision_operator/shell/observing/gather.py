@@ -80,23 +80,28 @@ SELECTORS: dict[ObjectKind, str] = {
 FIELD_SELECTORS: dict[ObjectKind, str] = {"slices": f"spec.driver={DRA_DRIVER}"}
 """Other drivers' slices (NICs, NVLink channels) stay on the server."""
 
-PAGE: dict[ObjectKind, int] = {
-    **dict.fromkeys(("profiles", "jobs", "pods"), PAGE_TENANT),
-    "reports": PAGE_REPORTS,
-}
+PAGE: dict[ObjectKind, int] = {**dict.fromkeys(("profiles", "jobs", "pods"), PAGE_TENANT), "reports": PAGE_REPORTS}
+OF_NODE: dict[ObjectKind, str] = {"nodes": "metadata.name", "slices": "spec.nodeName", "reports": "spec.nodeName"}
 
 _NAMED = ("namespace", "name", "uid")
 PLACES: dict[ObjectKind, Where] = {"profiles": "profile", "reports": "report", "jobs": "job", "pods": "pod"}
 
 
-async def list_into(cache: Cache, cluster: Cluster, kind: ObjectKind, namespace: str | None) -> None:
-    """A complete list of one kind in one namespace (None: in all) into the cache, page by page. Raises ApiError."""
+async def list_into(
+    cache: Cache, cluster: Cluster, kind: ObjectKind, namespace: str | None, node: str | None = None
+) -> None:
+    """A complete list of one kind in one namespace (None: in all) into the cache, page by page. Raises ApiError.
+
+    With `node`, of nodes, slices and reports its own alone; and whole pages of Jobs and pods, so few.
+    """
 
     def take(raw: dict[str, Any]) -> str:
         cache.put(kind, raw)
         return identity(raw).uid
 
-    wanted = SELECTORS.get(kind), FIELD_SELECTORS.get(kind), PAGE.get(kind, PAGE_ITEMS)
+    fields = [FIELD_SELECTORS.get(kind), f"{OF_NODE[kind]}={node}" if node and kind in OF_NODE else None]
+    page = PAGE_ITEMS if node else PAGE.get(kind, PAGE_ITEMS)
+    wanted = SELECTORS.get(kind), ",".join(filter(None, fields)) or None, page
     try:
         listed, version = await cluster.list_trimmed(_path(kind, namespace), take, *wanted)
     except ApiError as error:
