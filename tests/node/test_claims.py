@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.claimed_node import ClaimedNode, Container, claimed_node
 from tests.support.eventually import eventually
-from tests.support.installed import ONLY_GPU_NODE, Installed
+from tests.support.installed import Installed
 
 pytestmark = pytest.mark.node
 PACE = 0.05
@@ -20,9 +20,8 @@ def node(installed: Installed, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 def test_an_agent_gets_exactly_the_gpus_of_its_claim(installed: Installed, node: ClaimedNode) -> None:
-    with installed.paced(PACE):
-        profile = installed.apply("claimed", target=ONLY_GPU_NODE)
-        container = Container.of(profile.running_agent())
+    profile, pod = installed.at_work("claimed", PACE)
+    container = Container.of(pod)
     (claim,) = node.claims()
     given = {result["device"] for result in claim["status"]["allocation"]["devices"]["results"]}
     assert given == {f"gpu-{number}" for number in range(8)} - {"gpu-3"}

@@ -5,7 +5,7 @@ import signal
 import pytest
 
 from tests.support.eventually import eventually
-from tests.support.installed import GPU_NODE, ONLY_GPU_NODE, Installed, Object
+from tests.support.installed import GPU_NODE, Installed, Object
 
 pytestmark = pytest.mark.node
 PACE = 0.03
@@ -23,9 +23,7 @@ PRIORITY = {
 def test_an_agent_outlives_a_kubelet_that_restarts_and_a_leader_that_is_killed(installed: Installed) -> None:
     """One run for both: the node's kubelet is down for a while, and the operator that started the agent is killed."""
     node = installed.real.nodes[GPU_NODE]
-    with installed.paced(PACE):
-        profile = installed.apply("restarts", target=ONLY_GPU_NODE)
-        agent = profile.running_agent()
+    profile, agent = installed.at_work("restarts", PACE)
     former = installed.holder()
     (leader,) = [pod for pod in installed.pods("operator") if former.startswith(pod["metadata"]["name"])]
     installed.lab.processes.stop(node.kubelet, signal.SIGKILL)
@@ -49,9 +47,7 @@ def test_a_leader_that_is_asked_to_end_hands_over_at_once(installed: Installed) 
 
 
 def test_an_agent_that_is_killed_is_tried_again(installed: Installed) -> None:
-    with installed.paced(PACE):
-        profile = installed.apply("killed", target=ONLY_GPU_NODE)
-        agent = profile.running_agent()
+    profile, agent = installed.at_work("killed", PACE)
     installed.kill_processes(agent)
     profile.completes()
     attempt = profile.report()["status"]["attempt"]
@@ -60,9 +56,7 @@ def test_an_agent_that_is_killed_is_tried_again(installed: Installed) -> None:
 
 
 def test_a_drain_takes_the_agent_and_the_node_is_measured_when_it_is_back(installed: Installed) -> None:
-    with installed.paced(SLOW_PACE):
-        profile = installed.apply("drained", target=ONLY_GPU_NODE)
-        profile.running_agent()
+    profile, _ = installed.at_work("drained", SLOW_PACE)
     installed.lab.kubectl("drain", GPU_NODE, "--delete-emptydir-data", "--force", "--timeout=60s")
     eventually(lambda: "Cordoned" in profile.reasons())
     assert profile.status()["nodes"]["failed"] == 0, "the node is not to blame"
@@ -73,9 +67,7 @@ def test_a_drain_takes_the_agent_and_the_node_is_measured_when_it_is_back(instal
 
 def test_training_takes_the_gpus_from_an_agent(installed: Installed) -> None:
     installed.lab.apply(PRIORITY)
-    with installed.paced(SLOW_PACE):
-        profile = installed.apply("preempted", target=ONLY_GPU_NODE)
-        profile.running_agent()
+    profile, _ = installed.at_work("preempted", SLOW_PACE)
     installed.lab.apply(trainer())
     try:
         installed.lab.kubectl("wait", "pod/trainer", "-n", "default", "--for=condition=Ready", "--timeout=110s")

@@ -98,6 +98,12 @@ class Installed:
         finally:
             self.real.replay_options()
 
+    def at_work(self, name: str, pace: float, **spec: Any) -> "tuple[Profile, Object]":
+        """A profile of the real GPU node, and its paced agent's pod, which measures by now."""
+        with self.paced(pace):
+            profile = self.apply(name, target=ONLY_GPU_NODE, **spec)
+            return profile, profile.running_agent()
+
 
 @dataclass(frozen=True)
 class Profile:

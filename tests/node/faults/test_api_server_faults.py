@@ -10,7 +10,7 @@ import pytest
 from precision_lab.lab import KubectlError
 from precision_lab.processes.processes import Processes
 from tests.support.eventually import eventually
-from tests.support.installed import ONLY_GPU_NODE, Installed
+from tests.support.installed import Installed
 
 pytestmark = [pytest.mark.node, pytest.mark.long]
 PACE = 0.05
@@ -43,9 +43,7 @@ def stopped(processes: Processes) -> Iterator[None]:
 def test_an_agent_that_ends_while_the_api_server_is_away_is_not_measured_again(
     installed: Installed, name: str, away: Callable[[Processes], AbstractContextManager[None]]
 ) -> None:
-    with installed.paced(PACE):
-        profile = installed.apply(name, target=ONLY_GPU_NODE)
-        profile.running_agent()
+    profile, _ = installed.at_work(name, PACE)
     with away(installed.lab.processes):
         threading.Event().wait(AWAY_SECONDS)
     eventually(lambda: is_ready(installed), 180)

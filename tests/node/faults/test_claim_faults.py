@@ -21,9 +21,7 @@ def node(installed: Installed, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 def test_an_agent_outlives_a_dra_driver_that_restarts(installed: Installed, node: ClaimedNode) -> None:
-    with installed.paced(PACE):
-        profile = installed.apply("driver-restarts", target=ONLY_GPU_NODE)
-        profile.running_agent()
+    profile, _ = installed.at_work("driver-restarts", PACE)
     node.stop_driver()
     node.start_driver()
     assert profile.measured() == 1
@@ -33,9 +31,7 @@ def test_an_agent_outlives_a_dra_driver_that_restarts(installed: Installed, node
 def test_an_agent_outlives_a_kubelet_that_restarts_and_forgets_its_slices(
     installed: Installed, node: ClaimedNode
 ) -> None:
-    with installed.paced(PACE):
-        profile = installed.apply("kubelet-restarts", target=ONLY_GPU_NODE)
-        profile.running_agent()
+    profile, _ = installed.at_work("kubelet-restarts", PACE)
     installed.lab.processes.stop(node.node.kubelet, signal.SIGKILL)
     node.node.start_kubelet()
     assert profile.measured() == 1

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.support.eventually import eventually
-from tests.support.installed import GPU_NODE, ONLY_GPU_NODE, Installed
+from tests.support.installed import GPU_NODE, Installed
 
 pytestmark = [pytest.mark.node, pytest.mark.long]
 PACE = 0.05
@@ -12,9 +12,7 @@ PACE = 0.05
 
 def test_a_gpu_that_turns_unhealthy_in_mid_run_begins_no_other_run(installed: Installed) -> None:
     """Kubernetes ends no pod for a GPU's sake: the run ends with all GPUs, and its result holds when all are well."""
-    with installed.paced(PACE):
-        profile = installed.apply("unhealthy-in-mid-run", target=ONLY_GPU_NODE)
-        profile.running_agent()
+    profile, _ = installed.at_work("unhealthy-in-mid-run", PACE)
     try:
         installed.real.unhealthy_gpus(GPU_NODE, "GPU-3")
         eventually(lambda: profile.report().get("status", {}).get("hardware", {}).get("gpus") == 8, 180)
@@ -29,9 +27,7 @@ def test_a_gpu_that_turns_unhealthy_in_mid_run_begins_no_other_run(installed: In
 
 
 def test_an_agent_outlives_a_device_plugin_that_restarts(installed: Installed) -> None:
-    with installed.paced(PACE):
-        profile = installed.apply("plugin-restarts", target=ONLY_GPU_NODE)
-        profile.running_agent()
+    profile, _ = installed.at_work("plugin-restarts", PACE)
     installed.real.stop_plugin(GPU_NODE)
     installed.real.start_plugin(GPU_NODE)
     assert profile.measured() == 1

@@ -69,9 +69,7 @@ def test_a_tenants_patch_of_an_agents_image_runs_in_its_pod(installed: Installed
     """Where `policies.agents` is off: role `edit` suffices, and restartPolicy Never does not hold."""
     lab, patch = installed.lab, json.dumps({"spec": {"containers": [{"name": "agent", "image": PAUSE_IMAGE}]}})
     lab.kubectl("create", "rolebinding", "tenant", "-n", TEAM, "--clusterrole=edit", "--user=tenant")
-    with installed.paced(0.2):
-        profile = installed.apply("swapped", target=ONLY_GPU_NODE)
-        pod = profile.running_agent()
+    profile, pod = installed.at_work("swapped", 0.2)
     lab.kubectl("patch", "pod", pod["metadata"]["name"], "-n", TEAM, "--as=tenant", f"--patch={patch}")
 
     def programs() -> set[str]:

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from tests.support.eventually import eventually
-from tests.support.installed import GPU_NODE, ONLY_GPU_NODE, Installed
+from tests.support.installed import GPU_NODE, Installed
 
 pytestmark = [pytest.mark.node, pytest.mark.long]
 PACE = 0.05
@@ -17,9 +17,7 @@ SILENT_SECONDS = 85
 def test_an_agent_outlives_a_kubelet_that_is_silent_until_its_node_is_not_ready(installed: Installed) -> None:
     node = installed.real.nodes[GPU_NODE]
     with installed.real.node_grace(GRACE_SECONDS):
-        with installed.paced(PACE):
-            profile = installed.apply("silent", target=ONLY_GPU_NODE)
-            profile.running_agent()
+        profile, _ = installed.at_work("silent", PACE)
         installed.lab.processes.stop(node.kubelet, signal.SIGKILL)
         back = time.monotonic() + SILENT_SECONDS
         eventually(lambda: "AgentUnreachable" in profile.reasons())
@@ -32,9 +30,7 @@ def test_an_agent_outlives_a_kubelet_that_is_silent_until_its_node_is_not_ready(
 
 
 def test_a_node_that_is_rebooted_is_measured_by_the_next_attempt_and_no_retry_is_used(installed: Installed) -> None:
-    with installed.paced(PACE):
-        profile = installed.apply("rebooted", target=ONLY_GPU_NODE, rollout={"retry": {"limit": 0}})
-        profile.running_agent()
+    profile, _ = installed.at_work("rebooted", PACE, rollout={"retry": {"limit": 0}})
     installed.real.reboot(GPU_NODE)
     attempt = profile.ends("ContainerLost")
     assert (attempt["outcome"], attempt["nodeLosses"], "failures" in attempt) == ("disrupted", 1, False)

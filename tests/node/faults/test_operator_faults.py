@@ -3,7 +3,7 @@
 import pytest
 
 from tests.support.eventually import eventually
-from tests.support.installed import GPU_NODE, ONLY_GPU_NODE, Installed
+from tests.support.installed import GPU_NODE, Installed
 
 pytestmark = [pytest.mark.node, pytest.mark.long]
 PACE = 0.15
@@ -11,9 +11,7 @@ PACE = 0.15
 
 
 def test_an_agent_is_collected_once_although_both_nodes_of_the_operators_are_drained(installed: Installed) -> None:
-    with installed.paced(PACE):
-        profile = installed.apply("operators-drained", target=ONLY_GPU_NODE)
-        profile.running_agent()
+    profile, _ = installed.at_work("operators-drained", PACE)
     for node in sorted(node for node in installed.real.nodes if node != GPU_NODE):
         installed.lab.kubectl("drain", node, "--delete-emptydir-data", "--force", "--timeout=90s")
         assert not [pod for pod in installed.pods("operator") if pod["spec"].get("nodeName") == node]
