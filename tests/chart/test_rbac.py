@@ -151,13 +151,14 @@ def allowed(kubectl: Kubectl, account: str, namespace: str) -> set[Right]:
 
 def reviewed(kubectl: Kubectl, user: list[str], namespace: str) -> set[Right]:
     """All rights that the API server says `user` (options of kubectl) has in `namespace`."""
-    review = {
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SelfSubjectRulesReview",
-        "spec": {"namespace": namespace},
-    }
-    answer = kubectl("create", "--validate=false", *user, "-f", "-", "-o", "json", stdin=json.dumps(review))
-    return rights(json.loads(answer)["status"]["resourceRules"])
+    return rights(review(kubectl, "SelfSubjectRulesReview", {"namespace": namespace}, *user)["resourceRules"])
+
+
+def review(kubectl: Kubectl, kind: str, spec: Manifest, *user: str) -> Manifest:
+    """The status of a review that `user` (options of kubectl) has asked the API server for."""
+    asked = json.dumps({"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec})
+    answer = kubectl("create", "--validate=false", *user, "-f", "-", "-o", "json", stdin=asked)
+    return dict(json.loads(answer)["status"])
 
 
 @pytest.mark.cluster
@@ -209,13 +210,8 @@ def test_a_kubelet_may_not_write_reports(watched: str, kubectl: Kubectl, subreso
 
 def may(kubectl: Kubectl, user: str, groups: list[str], asked: dict[str, str]) -> bool:
     """Whether all of the API server's authorizers together allow it."""
-    review = {
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SubjectAccessReview",
-        "spec": {"user": user, "groups": groups, "resourceAttributes": asked},
-    }
-    answer = kubectl("create", "--validate=false", "-f", "-", "-o", "json", stdin=json.dumps(review))
-    return bool(json.loads(answer)["status"]["allowed"])
+    spec = {"user": user, "groups": groups, "resourceAttributes": asked}
+    return bool(review(kubectl, "SubjectAccessReview", spec)["allowed"])
 
 
 @pytest.mark.cluster

@@ -12,6 +12,7 @@ from precision_operator.monitoring.dashboards.panel import Dashboard, Panel
 from precision_operator.monitoring.dashboards.plans import NONE_HERE
 from precision_operator.monitoring.rules import RECORDED
 from tests.dashboards.promql import chosen
+from tests.dashboards.test_definitions import panels
 
 pytestmark = pytest.mark.cluster
 
@@ -37,11 +38,6 @@ RANGES: dict[str, tuple[float, float]] = {
     "bytes": (1e9, 1e12),
 }
 """What a value of this unit can be in the fleet of 24 nodes: a figure in another unit lies elsewhere."""
-
-panels = pytest.mark.parametrize(
-    ("dashboard", "panel"),
-    [pytest.param(page, panel, id=f"{page.uid}: {panel.title}") for page in DASHBOARDS for panel in page.panels],
-)
 
 
 def values(shown: Shown, panel: Panel, expr: str) -> list[float]:

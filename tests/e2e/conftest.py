@@ -71,20 +71,16 @@ def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
             lab.processes.stop(program.name, 9)
 
 
-@pytest.fixture
-def scene(site: Site) -> Iterator[Scene]:
-    """This test's own nodes and profiles."""
-    corner = Scene(site)
-    yield corner
-    corner.close()
+def corner(site: Site) -> Iterator[Scene]:
+    """A test's own nodes and profiles."""
+    made = Scene(site)
+    yield made
+    made.close()
 
 
-@pytest.fixture(scope="module")
-def stage(site: Site) -> Iterator[Scene]:
-    """The same for all tests of a module, which look at one story from several sides."""
-    corner = Scene(site)
-    yield corner
-    corner.close()
+scene = pytest.fixture(corner)
+stage = pytest.fixture(scope="module")(corner)
+"""The same for all tests of a module, which look at one story from several sides."""
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,7 @@ A refusal is the exception that the parser promises; any other one fails. `make 
 import copy
 import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -34,6 +34,7 @@ from precision_operator.core.observe.nodes import node_facts, quantity
 from precision_operator.core.observe.stop import stop_in
 from precision_operator.core.observe.views import profile_view
 from precision_operator.core.results.log_tail import log_tail
+from tests.planner.test_any_file import places
 from tests.support.node_objects import EIGHT_H100, node_object
 from tests.support.result_objects import request_text, result
 from tests.support.small_model import SMALL_LLAMA
@@ -106,18 +107,9 @@ ANYTHING = st.recursive(
 """What JSON can hold, and what it can't."""
 
 
-def _places(document: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    items = (
-        document.items() if isinstance(document, dict) else enumerate(document) if isinstance(document, list) else ()
-    )
-    for key, value in items:
-        yield (*at, key)
-        yield from _places(value, (*at, key))
-
-
 def damaged(document: Any) -> st.SearchStrategy[Any]:
     """The document with a few of its parts replaced by anything."""
-    places = list(_places(document))
+    every = list(places(document))
 
     def put(changes: list[tuple[tuple[Any, ...], Any]]) -> Any:
         found = copy.deepcopy(document)
@@ -129,7 +121,7 @@ def damaged(document: Any) -> st.SearchStrategy[Any]:
                 part[place[-1]] = value
         return found
 
-    return st.lists(st.tuples(st.sampled_from(places), ANYTHING), min_size=1, max_size=3).map(put)
+    return st.lists(st.tuples(st.sampled_from(every), ANYTHING), min_size=1, max_size=3).map(put)
 
 
 def as_text(documents: st.SearchStrategy[Any]) -> st.SearchStrategy[str]:

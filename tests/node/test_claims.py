@@ -9,7 +9,6 @@ from tests.support.eventually import eventually
 from tests.support.installed import Installed
 
 pytestmark = pytest.mark.node
-PACE = 0.05
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +19,7 @@ def node(installed: Installed, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 def test_an_agent_gets_exactly_the_gpus_of_its_claim(installed: Installed, node: ClaimedNode) -> None:
-    profile, pod = installed.at_work("claimed", PACE)
+    profile, pod = installed.at_work("claimed")
     container = Container.of(pod)
     (claim,) = node.claims()
     given = {result["device"] for result in claim["status"]["allocation"]["devices"]["results"]}

@@ -19,7 +19,7 @@ from precision_operator.planner.rates.evidence import pools
 from precision_operator.planner.solving.catalog import Catalog
 from precision_operator.planner.solving.highs import process_id, run
 from precision_operator.planner.solving.options import offers, sizes
-from precision_operator.planner.solving.program import AssignmentProgram
+from tests.planner.test_solver_processes import model
 from tests.support.fleets import NOW, fleet, job, node, pool, spec
 from tests.support.plan_checker import broken, in_every_order
 
@@ -128,23 +128,19 @@ def test_conditions_and_events_tell_what_is_proved_from_what_is_not() -> None:
 
 
 def test_a_solver_that_fails_has_proved_nothing() -> None:
-    read = terms(spec(), NOW)
-    program = AssignmentProgram(offers(Catalog(pools(fleet(), read, NOW), read)), read)
-    model = program.model(-program.objective("time"), 0.01, 10.0)
-    odd = replace(model, low=np.full(len(model.low), 2.0), high=np.full(len(model.high), 1.0))
+    fine = model(10.0)
+    odd = replace(fine, low=np.full(len(fine.low), 2.0), high=np.full(len(fine.high), 1.0))
     assert run(odd).state != "optimal"
 
 
 def test_whoever_ends_the_solver_loses_the_proof_and_not_the_operator() -> None:
-    read = terms(spec(), NOW)
-    program = AssignmentProgram(offers(Catalog(pools(fleet(), read, NOW), read)), read)
-    model = program.model(program.objective("time"), 0.01, 120.0)
-    assert run(model).state == "optimal"
+    asked = model(120.0)
+    assert run(asked).state == "optimal"
     before = process_id()
     assert before is not None
     os.kill(before, signal.SIGKILL)
-    assert run(model).state in ("optimal", "failed")
-    assert run(model).state == "optimal"
+    assert run(asked).state in ("optimal", "failed")
+    assert run(asked).state == "optimal"
     assert process_id() != before
 
 

@@ -98,8 +98,8 @@ class Installed:
         finally:
             self.real.replay_options()
 
-    def at_work(self, name: str, pace: float, **spec: Any) -> "tuple[Profile, Object]":
-        """A profile of the real GPU node, and its paced agent's pod, which measures by now."""
+    def at_work(self, name: str, pace: float = 0.05, **spec: Any) -> "tuple[Profile, Object]":
+        """A profile of the real GPU node, and its agent's pod, which measures by now: some fifteen seconds at 0.05."""
         with self.paced(pace):
             profile = self.apply(name, target=ONLY_GPU_NODE, **spec)
             return profile, profile.running_agent()

@@ -13,8 +13,6 @@ from tests.support.eventually import eventually
 from tests.support.installed import Installed
 
 pytestmark = [pytest.mark.node, pytest.mark.long]
-PACE = 0.05
-"""An agent of `llama3-8b` takes some fifteen seconds: it ends while the API server is away."""
 AWAY_SECONDS = 40
 API_SERVER = "kube-apiserver"
 
@@ -43,7 +41,7 @@ def stopped(processes: Processes) -> Iterator[None]:
 def test_an_agent_that_ends_while_the_api_server_is_away_is_not_measured_again(
     installed: Installed, name: str, away: Callable[[Processes], AbstractContextManager[None]]
 ) -> None:
-    profile, _ = installed.at_work(name, PACE)
+    profile, _ = installed.at_work(name)
     with away(installed.lab.processes):
         threading.Event().wait(AWAY_SECONDS)
     eventually(lambda: is_ready(installed), 180)

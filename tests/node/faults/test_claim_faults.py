@@ -11,7 +11,6 @@ from tests.support.eventually import eventually
 from tests.support.installed import GPU_NODE, ONLY_GPU_NODE, Installed
 
 pytestmark = [pytest.mark.node, pytest.mark.long]
-PACE = 0.05
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +20,7 @@ def node(installed: Installed, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 def test_an_agent_outlives_a_dra_driver_that_restarts(installed: Installed, node: ClaimedNode) -> None:
-    profile, _ = installed.at_work("driver-restarts", PACE)
+    profile, _ = installed.at_work("driver-restarts")
     node.stop_driver()
     node.start_driver()
     assert profile.measured() == 1
@@ -31,7 +30,7 @@ def test_an_agent_outlives_a_dra_driver_that_restarts(installed: Installed, node
 def test_an_agent_outlives_a_kubelet_that_restarts_and_forgets_its_slices(
     installed: Installed, node: ClaimedNode
 ) -> None:
-    profile, _ = installed.at_work("kubelet-restarts", PACE)
+    profile, _ = installed.at_work("kubelet-restarts")
     installed.lab.processes.stop(node.node.kubelet, signal.SIGKILL)
     node.node.start_kubelet()
     assert profile.measured() == 1

@@ -9,7 +9,6 @@ from tests.support.eventually import eventually
 from tests.support.installed import GPU_NODE, Installed
 
 pytestmark = [pytest.mark.node, pytest.mark.long]
-PACE = 0.05
 GRACE_SECONDS = 20
 SILENT_SECONDS = 85
 
@@ -17,7 +16,7 @@ SILENT_SECONDS = 85
 def test_an_agent_outlives_a_kubelet_that_is_silent_until_its_node_is_not_ready(installed: Installed) -> None:
     node = installed.real.nodes[GPU_NODE]
     with installed.real.node_grace(GRACE_SECONDS):
-        profile, _ = installed.at_work("silent", PACE)
+        profile, _ = installed.at_work("silent")
         installed.lab.processes.stop(node.kubelet, signal.SIGKILL)
         back = time.monotonic() + SILENT_SECONDS
         eventually(lambda: "AgentUnreachable" in profile.reasons())
@@ -30,7 +29,7 @@ def test_an_agent_outlives_a_kubelet_that_is_silent_until_its_node_is_not_ready(
 
 
 def test_a_node_that_is_rebooted_is_measured_by_the_next_attempt_and_no_retry_is_used(installed: Installed) -> None:
-    profile, _ = installed.at_work("rebooted", PACE, rollout={"retry": {"limit": 0}})
+    profile, _ = installed.at_work("rebooted", rollout={"retry": {"limit": 0}})
     installed.real.reboot(GPU_NODE)
     attempt = profile.ends("ContainerLost")
     assert (attempt["outcome"], attempt["nodeLosses"], "failures" in attempt) == ("disrupted", 1, False)
