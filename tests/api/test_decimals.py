@@ -1,4 +1,4 @@
-"""Numbers as custom resources hold them: decimal strings, without an exponent and without a float's artefacts."""
+"""Decimals as custom resources hold them: no exponent, no artefacts of a float; and sentences, cut between words."""
 
 import re
 
@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from precision_api.facts.plain_text import shortened
 from precision_api.facts.schema import DECIMAL_PATTERN, decimal
 
 
@@ -31,3 +32,23 @@ def test_no_more_digits_are_told_than_were_asked_for_and_the_schema_takes_them(v
     assert re.fullmatch(DECIMAL_PATTERN, text)
     assert len(text.lstrip("-0.").replace(".", "").rstrip("0")) <= 6
     assert float(text) == pytest.approx(value, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("text", "limit", "cut"),
+    [
+        ("it fits", 7, "it fits"),
+        ("the loss was not measured here", 20, "the loss was not ..."),
+        ("supercalifragilistic", 10, "superc ..."),
+    ],
+)
+def test_a_sentence_ends_with_a_whole_word(text: str, limit: int, cut: str) -> None:
+    assert shortened(text, limit) == cut
+
+
+@given(st.text("ab c", min_size=0, max_size=60), st.integers(8, 60))
+def test_what_is_cut_holds_and_all_its_words_are_the_texts_own(text: str, limit: int) -> None:
+    found = shortened(text, limit)
+    assert len(found) <= limit
+    if found != text and " " in text[: limit - 3].strip():
+        assert text.split()[: len(found.removesuffix(" ...").split())] == found.removesuffix(" ...").split()

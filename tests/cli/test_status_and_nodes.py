@@ -1,4 +1,4 @@
-"""`status` and `nodes`: what they print of a fleet, in every form, page by page."""
+"""`status`, `nodes` and `fleet`: what they print of a fleet, in every form, page by page."""
 
 import csv
 import io
@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
+from precision_operator.cli.columns import keys
+from precision_operator.cli.commands.fleet import COLUMNS, rows
 from precision_operator.cli.connection_options import ask_cluster
 from precision_operator.cli.options import Reach
 from precision_operator.cli.output import as_columns
@@ -17,6 +19,7 @@ from precision_operator.cluster import Cluster, paths
 from precision_operator.cluster.client import PAGE_ITEMS as PAGE
 from precision_operator.core.observe.views import report_view
 from tests.cli.api import Api
+from tests.support.fleets import fleet, workload
 from tests.support.node_objects import node_object
 from tests.support.report_objects import (
     acceptance,
@@ -514,3 +517,14 @@ def test_of_reports_no_more_is_read_and_kept_than_is_shown(api: Api, monkeypatch
     api.reports(measured("a"))
     assert "the recipes of each pool are those of 1 nodes" in api.run("status", "nightly").stderr
     assert api.asked[-1][1]["fieldSelector"] == "spec.profile=nightly"
+
+
+def test_teraflops_stand_before_tokens_and_are_absent_without_flops() -> None:
+    names = keys(COLUMNS)
+    assert names.index("teraflopsPerGPU") < names.index("tokensPerSecondPerGpu")
+    (row,) = rows(fleet())
+    assert row["teraflopsPerGPU"] == pytest.approx(
+        row["tokensPerSecondPerGpu"] * workload().flops_per_token / 1e12, rel=1e-3
+    )
+    (row,) = rows(fleet(workloads=[workload().model_copy(update={"flops_per_token": None})]))
+    assert row["teraflopsPerGPU"] is None

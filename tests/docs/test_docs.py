@@ -1,6 +1,6 @@
 """What the pages say of this repository is so: links, commands, paths, metrics, values of the chart, shown output.
 
-And pages stay short enough to be read, in the terms of Kubernetes and GPU engineers, and the index of decisions is whole.
+And pages stay short, and use the terms of Kubernetes and GPU engineers; the index of decisions is whole.
 """
 
 import os

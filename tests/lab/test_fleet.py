@@ -1,6 +1,7 @@
-"""The simulated fleet: nodes as real ones describe themselves, and what the traits change."""
+"""The simulated fleet: nodes as real ones describe themselves, and traits; what real nodes lack and leave behind."""
 
 from collections import Counter
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -8,6 +9,8 @@ import pytest
 from precision_api.facts.products import PRODUCT_CLASSES, ProductClass, part
 from precision_lab.fleet.fleet import NodeSpec, demo_fleet, is_busy, manifests, node_manifest
 from precision_lab.fleet.hardware import HARDWARE
+from precision_lab.nodes.leftovers import Snapshot
+from precision_lab.nodes.support import missing
 
 
 def node(product: ProductClass, *traits: str) -> dict[str, Any]:
@@ -68,3 +71,14 @@ def test_the_demo_fleet_has_24_nodes_with_one_of_each_trouble() -> None:
     asked = [item["metadata"]["annotations"] for item in made]
     assert Counter(told.get("lab.precisionprofiler.io/scale") for told in asked) == {None: 19, "0.97": 4, "0.8": 1}
     assert sum("lab.precisionprofiler.io/fault" in told for told in asked) == 1
+
+
+NOTHING = Snapshot(*[frozenset[str]()] * len(fields(Snapshot)))
+
+
+def test_without_root_it_is_said_and_what_came_and_went_with_its_kind() -> None:
+    (sentence,) = missing(user_id=1000)
+    assert "as root" in sentence
+    later = replace(NOTHING, mounts=frozenset({"/a"}), interfaces=frozenset({"veth0"}))
+    assert NOTHING.differences(later) == ["mounts: + /a", "interfaces: + veth0"]
+    assert later.differences(NOTHING) == ["mounts: - /a", "interfaces: - veth0"]
