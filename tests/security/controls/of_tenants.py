@@ -158,7 +158,7 @@ TENANT: tuple[Control, ...] = (
         (
             ADMISSION,
             "the namespace of the reports that power limits go by",
-            "limits={namespace: _limits(there) for namespace, there in reports.items()}",
+            "limits={namespace: {**observed.watts, **_limits(there)} for namespace, there in reports.items()}",
             "limits={profile.namespace: _limits(observed.reports) for profile in observed.profiles}",
             f"{_TENANTS}test_limits_budgets_and_suspension_of_one_tenant_change_nothing_for_another",
         ),
