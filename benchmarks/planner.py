@@ -148,7 +148,7 @@ async def held_up(nodes: int) -> str:
     planning = Planning(cluster, cache, ("ml",))
     async with beating() as pauses:
         began = time.perf_counter()
-        await planning.see({"type": "ADDED", "object": plan_object()})
+        planning.see({"type": "ADDED", "object": plan_object()})
         await planning.look()
         seconds = time.perf_counter() - began
     planning.end()

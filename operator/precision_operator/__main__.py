@@ -5,7 +5,7 @@ import asyncio
 import logging
 import socket
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Any
@@ -15,8 +15,7 @@ from precision_operator import handlers
 from precision_operator.cluster import USER_AGENT, Cluster, ConnectionProblem
 from precision_operator.cluster.http_server import probes, serving
 from precision_operator.cluster.log_format import log_plainly
-from precision_operator.cluster.watch_loop import WatchTarget
-from precision_operator.cluster.watching import Watches, quiet_kopf
+from precision_operator.cluster.watching import quiet_kopf
 from precision_operator.cluster.withdrawal import on_signals, own_deployment_deleted, signal_comes
 from precision_operator.core.observe.stop import strictest
 from precision_operator.shell.acting.act import Actor
@@ -32,7 +31,7 @@ from precision_operator.shell.leader_election import (
     NoElection,
     loop_in_thread,
 )
-from precision_operator.shell.observing.cache import Cache, ObjectKind
+from precision_operator.shell.observing.cache import Cache
 from precision_operator.shell.observing.gather import Gatherer
 from precision_operator.shell.observing.refusals import RefusedCreations
 from precision_operator.shell.observing.yields import Yields
@@ -116,16 +115,11 @@ async def run(options: argparse.Namespace) -> None:
         across, unserved = configured.settings.plans_across, lambda: gatherer.unserved
         plans = Planning(cluster, cache, configured.namespaces, faults, unserved, across=across, most=most)
         kinds = handlers.targets(configured.namespaces, configured.settings.resource_claims)
-        watches = Watches(
-            [*kinds],
-            _lister(kinds, gatherer, plans),
-            handlers.register(kinds, cache, plans.see),
-            options.kubeconfig,
-            take_signals,
-        )
+        how = {"cluster": cluster, "kubeconfig": options.kubeconfig, "after_spawn": take_signals}
+        watches = handlers.Observing(kinds, cache, gatherer, plans, **how)
         telemetry.follow_stop(lambda: strictest(configured.settings.stop, switch.stop))
         telemetry.follow_clock(lambda: cluster.server_time.ahead_seconds)
-        telemetry.follow(lambda: elector.leads, cache, kinds, watches.states)
+        telemetry.follow(lambda: elector.leads, kinds, watches.states)
         reconciler = Reconciler(cache, gatherer, actor, telemetry, watches.listed)
 
         def readiness() -> tuple[int, str]:
@@ -158,7 +152,7 @@ async def run(options: argparse.Namespace) -> None:
                 await _cancel(*working, stopping, leaving)
 
 
-async def _watch(elector: LeaderElector, watches: Watches) -> None:
+async def _watch(elector: LeaderElector, watches: handlers.Observing) -> None:
     """Watch for ever. Who leads at the first attempt decides by lists that began after it."""
     await elector.first_attempt_done.wait()
     await watches.run()
@@ -203,22 +197,6 @@ async def _cancel(*tasks: asyncio.Future[Any]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _lister(
-    kinds: Mapping[WatchTarget, ObjectKind | None], gatherer: Gatherer, plans: Planning
-) -> Callable[[WatchTarget], Awaitable[None]]:
-    """Lists what one watch is to show."""
-
-    async def take(target: WatchTarget) -> None:
-        kind = kinds[target]
-        if kind is not None:
-            await gatherer.list_one(kind, target.namespace)
-        else:
-            assert target.namespace is not None
-            await plans.list_one(target.namespace)
-
-    return take
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,21 +1,19 @@
-"""kopf's decorators and nothing else: every event goes into the cache, and the loop does the rest.
+"""What is watched, and where its events go: all but plans into the cache, and the loop does the rest."""
 
-No timer, daemon, change handler or on.delete: those add finalizers and copy the spec into annotations, and a profile
-could not be deleted while the operator is down.
-"""
-
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
-import kopf
-
 from precision_api.facts.names import GROUP, PLAN_PLURAL, PROFILE_PLURAL, REPORT_PLURAL, VERSION
-from precision_operator.cluster.client import PAGE_ITEMS, PAGE_TENANT
+from precision_operator.cluster.client import PAGE_ITEMS, PAGE_TENANT, Json
 from precision_operator.cluster.object_store import identity
 from precision_operator.cluster.watch_loop import WatchTarget
+from precision_operator.cluster.watching import Watches
 from precision_operator.shell.observing.cache import OF_CLUSTER, Cache, ObjectKind
-from precision_operator.shell.observing.gather import FIELD_SELECTORS, PAGE, SELECTORS
+from precision_operator.shell.observing.gather import FIELD_SELECTORS, PAGE, SELECTORS, Gatherer
+from precision_operator.shell.plans.capacity_plans import Planning
 
+Kinds = dict[WatchTarget, ObjectKind | None]
 RESOURCES: dict[ObjectKind, tuple[str, str, str]] = {
     "nodes": ("", "v1", "nodes"),
     "slices": ("resource.k8s.io", "v1", "resourceslices"),
@@ -26,43 +24,42 @@ RESOURCES: dict[ObjectKind, tuple[str, str, str]] = {
 }
 
 
-def targets(namespaces: Sequence[str], slices: bool = True) -> dict[WatchTarget, ObjectKind | None]:
+def targets(namespaces: Sequence[str], slices: bool = True) -> Kinds:
     """All that is watched, by the cache's kind; None: CapacityPlans, which the cache doesn't hold.
 
     `slices`: ResourceSlices too, where the cluster serves them.
     """
-    chosen: dict[WatchTarget, ObjectKind | None] = {}
+    chosen: Kinds = {}
     for kind, resource in RESOURCES.items():
         selectors, optional = (SELECTORS.get(kind), FIELD_SELECTORS.get(kind)), kind == "slices"
         if optional and not slices:
             continue
         for namespace in [None] if kind in OF_CLUSTER else namespaces:
-            page = PAGE.get(kind, PAGE_ITEMS)
-            chosen[WatchTarget(*resource, namespace, *selectors, page_items=page, optional=optional)] = kind
-    plan = (GROUP, VERSION, PLAN_PLURAL)
-    return chosen | {WatchTarget(*plan, name, page_items=PAGE_TENANT, optional=True): None for name in namespaces}
+            page, by_kopf = PAGE.get(kind, PAGE_ITEMS), kind == "profiles"
+            chosen[WatchTarget(*resource, namespace, *selectors, page, by_kopf=by_kopf, optional=optional)] = kind
+    plan = partial(WatchTarget, GROUP, VERSION, PLAN_PLURAL, page_items=PAGE_TENANT, by_kopf=True, optional=True)
+    return chosen | {plan(namespace=name): None for name in namespaces}
 
 
-def register(
-    kinds: dict[WatchTarget, ObjectKind | None], cache: Cache, see_plan: Callable[..., Awaitable[None]]
-) -> Callable[[WatchTarget, kopf.OperatorRegistry], None]:
-    """Adds the event handler of one target; `see_plan` takes the events of CapacityPlans."""
+class Observing(Watches):
+    """The operator's watches: into the cache, and of CapacityPlans to who solves them."""
 
-    def add(target: WatchTarget, registry: kopf.OperatorRegistry) -> None:
-        kind = kinds[target]
-        see = see_plan if kind is None else _sees(cache, kind, target.namespace)
-        kopf.on.event(target.group, target.version, target.plural, registry=registry, id=f"see-{target.plural}")(see)
+    def __init__(self, kinds: Kinds, cache: Cache, gatherer: Gatherer, plans: Planning, **how: Any) -> None:
+        """`how` is what Watches takes beside the targets, which are these kinds'."""
+        super().__init__(targets=[*kinds], **how)
+        self._kinds, self._cache, self._gatherer, self._plans = kinds, cache, gatherer, plans
 
-    return add
+    async def _list(self, target: WatchTarget) -> str:
+        if kind := self._kinds[target]:
+            return await self._gatherer.list_one(kind, target.namespace)
+        return await self._plans.list_one(str(target.namespace))
 
-
-def _sees(cache: Cache, kind: ObjectKind, namespace: str | None) -> Callable[..., Awaitable[None]]:
-    async def see(event: Any, **_: Any) -> None:
-        cache.touch(kind, namespace)
-        if event["type"] == "DELETED":
+    def _see(self, target: WatchTarget, event: Json) -> None:
+        kind = self._kinds[target]
+        if kind is None:
+            self._plans.see(event)
+        elif event["type"] == "DELETED":
             gone = identity(event["object"])
-            cache.drop(kind, gone.uid, gone.version)
+            self._cache.drop(kind, gone.uid, gone.version)
         else:
-            cache.put(kind, event["object"])
-
-    return see
+            self._cache.put(kind, event["object"])

@@ -221,15 +221,23 @@ async def test_kopf_follows_no_redirect_either(tmp_path: Path) -> None:
         asked.append(request.path)
         raise web.HTTPTemporaryRedirect("/elsewhere")
 
-    target = WatchTarget("", "v1", "pods", "ml")
-    async with facing(elsewhere, tmp_path):
-        watches = Watches([target], lambda _: asyncio.sleep(0), lambda *_: None, str(tmp_path / "config"))
+    target = WatchTarget("", "v1", "pods", "ml", by_kopf=True)
+    async with facing(elsewhere, tmp_path) as cluster:
+        watches = Empty(cluster, [target], str(tmp_path / "config"))
         running = asyncio.create_task(watches.run())
         await asyncio.to_thread(eventually, lambda: "which is not followed" in watches.states[target].problem)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
     assert asked
     assert "/elsewhere" not in asked
+
+
+class Empty(Watches):
+    async def _list(self, _: WatchTarget) -> str:
+        return "1"
+
+    def _see(self, *_: object) -> None:
+        pytest.fail("nothing comes")
 
 
 async def test_an_answer_without_end_is_an_error_and_text_is_cut(tmp_path: Path) -> None:

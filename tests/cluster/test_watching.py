@@ -6,21 +6,21 @@ import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import kopf
 import pytest
 from aiohttp import web
 
-from precision_operator.cluster import Cluster
 from precision_operator.cluster.watch_loop import Pace, WatchTarget
 from precision_operator.cluster.watching import Watches, quiet_kopf
 from tests.cluster.test_client import facing
 
 GROUP, VERSION = "example.com", "v1"
-RED, BLUE = (WatchTarget(GROUP, VERSION, "things", namespace) for namespace in ("red", "blue"))
-OPTIONAL = WatchTarget(GROUP, VERSION, "extras", "red", optional=True)
+RED, BLUE = (WatchTarget(GROUP, VERSION, "things", namespace, by_kopf=True) for namespace in ("red", "blue"))
+OPTIONAL = WatchTarget(GROUP, VERSION, "extras", "red", by_kopf=True, optional=True)
+BY = pytest.mark.parametrize("by_kopf", [True, False], ids=["kopf", "client"])
 QUICK = Pace(0.1, 0.4, (0.1, 0.2), steady_seconds=1.0)
 """As the product's, and a tenth as long."""
 
@@ -96,33 +96,31 @@ def _answering(body: Any) -> Callable[[web.Request], Awaitable[web.Response]]:
     return answer
 
 
-class Owner:
+class Shown(Watches):
     """What the watches and the lists have shown."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
+    def __init__(self, *how: Any) -> None:
+        super().__init__(*how, pace=QUICK)
         self.seen: set[str] = set()
         self.lists: Counter[WatchTarget] = Counter()
 
-    async def take(self, target: WatchTarget) -> None:
-        await self._cluster.list_all(target.path)
+    async def _list(self, target: WatchTarget) -> str:
+        items, version = await self._cluster.list_all(target.path)
         self.lists[target] += 1
+        self.seen |= set() if target.by_kopf else {item["metadata"]["uid"] for item in items}
+        return version
 
-    def register(self, target: WatchTarget, registry: kopf.OperatorRegistry) -> None:
-        async def see(event: Any, **_: Any) -> None:
-            self.seen.add(event["object"]["metadata"]["uid"])
-
-        kopf.on.event(target.group, target.version, target.plural, registry=registry)(see)
+    def _see(self, target: WatchTarget, event: dict[str, Any]) -> None:
+        self.seen.add(event["object"]["metadata"]["uid"])
 
 
 @asynccontextmanager
-async def watching(server: Server, folder: Path, *targets: WatchTarget) -> AsyncIterator[tuple[Watches, Owner]]:
+async def watching(server: Server, folder: Path, *targets: WatchTarget) -> AsyncIterator[Shown]:
     async with facing(server.application(), folder) as cluster:
-        owner = Owner(cluster)
-        watches = Watches(targets, owner.take, owner.register, str(folder / "config"), pace=QUICK)
+        watches = Shown(cluster, targets, str(folder / "config"))
         task = asyncio.create_task(watches.run())
         try:
-            yield watches, owner
+            yield watches
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
@@ -138,7 +136,7 @@ async def until(holds: Callable[[], object], seconds: float = 30.0) -> None:
 async def test_a_kind_that_is_served_late_is_watched_then_and_an_optional_one_is_not_waited_for(tmp_path: Path) -> None:
     server = Server()
     server.served.clear()
-    async with watching(server, tmp_path, RED, OPTIONAL) as (watches, owner):
+    async with watching(server, tmp_path, RED, OPTIONAL) as watches:
         await until(lambda: watches.states[OPTIONAL].ends > 0 and watches.states[RED].ends > 0)
         assert (watches.states[OPTIONAL].listed, watches.states[RED].listed) == (True, False)
         assert "404" in watches.states[RED].problem
@@ -146,13 +144,13 @@ async def test_a_kind_that_is_served_late_is_watched_then_and_an_optional_one_is
         server.served.add("things")
         await asyncio.wait_for(watches.listed.wait(), 8)
         server.add("late", "red")
-        await until(lambda: owner.seen == {"red-late"})
+        await until(lambda: watches.seen == {"red-late"})
 
 
 async def test_an_optional_kind_that_may_not_be_read_is_not_waited_for(tmp_path: Path) -> None:
     server = Server()
     server.refused["red"] = 403
-    async with watching(server, tmp_path, OPTIONAL) as (watches, _):
+    async with watching(server, tmp_path, OPTIONAL) as watches:
         await asyncio.wait_for(watches.listed.wait(), 8)
         assert "403" in watches.states[OPTIONAL].problem
         assert watches.states[OPTIONAL].forbidden
@@ -161,12 +159,12 @@ async def test_an_optional_kind_that_may_not_be_read_is_not_waited_for(tmp_path:
 async def test_a_namespace_that_may_not_be_read_holds_up_no_other_one_and_is_seen_when_it_may(tmp_path: Path) -> None:
     server = Server()
     server.refused["red"] = 403
-    async with watching(server, tmp_path, RED, BLUE) as (watches, owner):
+    async with watching(server, tmp_path, RED, BLUE) as watches:
         await asyncio.wait_for(watches.listed.wait(), 8)
         assert (watches.states[RED].listed, watches.states[RED].forbidden) == (False, True)
         del server.refused["red"]
         server.add("back", "red")
-        await until(lambda: "red-back" in owner.seen)
+        await until(lambda: "red-back" in watches.seen)
         assert not watches.states[RED].forbidden
 
 
@@ -174,7 +172,7 @@ async def test_a_namespace_that_may_not_be_read_holds_up_no_other_one_and_is_see
 async def test_what_is_not_there_at_all_is_waited_for(refused: dict[str, int], tmp_path: Path) -> None:
     server = Server()
     server.refused |= refused
-    async with watching(server, tmp_path, RED, BLUE) as (watches, _):
+    async with watching(server, tmp_path, RED, BLUE) as watches:
         await until(lambda: all(watches.states[t].ends > 1 or watches.states[t].listed for t in (RED, BLUE)))
         assert not watches.listed.is_set()
         server.refused.clear()
@@ -184,47 +182,59 @@ async def test_what_is_not_there_at_all_is_waited_for(refused: dict[str, int], t
 async def test_a_kind_that_discovery_lacks_for_a_moment_is_not_taken_for_watched(tmp_path: Path) -> None:
     server = Server()
     server.discovered.clear()
-    async with watching(server, tmp_path, RED) as (watches, owner):
+    async with watching(server, tmp_path, RED) as watches:
         await until(lambda: "discovery" in watches.states[RED].problem)
         server.discovered.add("things")
         server.add("one", "red")
-        await until(lambda: owner.seen == {"red-one"})
+        await until(lambda: watches.seen == {"red-one"})
 
 
+@BY
 @pytest.mark.parametrize("status", [403, 404])
 async def test_a_watch_that_is_refused_ends_alone_says_so_once_and_comes_back(
-    status: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    status: int, by_kopf: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    server = Server()
+    server, red, blue = Server(), replace(RED, by_kopf=by_kopf), replace(BLUE, by_kopf=by_kopf)
     caplog.set_level(logging.INFO)
-    async with watching(server, tmp_path, RED, BLUE) as (watches, owner):
+    async with watching(server, tmp_path, red, blue) as watches:
         await until(lambda: {"red", "blue"} <= server.watches.keys())
         caplog.clear()
         server.refused["red"] = status
         server.break_off("red")
-        await until(lambda: watches.states[RED].ends >= 3, 20)
+        await until(lambda: watches.states[red].ends >= 3, 20)
         server.add("meanwhile", "blue")
-        await until(lambda: "blue-meanwhile" in owner.seen)
-        assert watches.states[BLUE].ends == 0
+        await until(lambda: "blue-meanwhile" in watches.seen)
+        assert watches.states[blue].ends == 0
         said = [record.getMessage() for record in caplog.records if record.name.startswith("precision")]
         assert len(said) == len(set(said)) <= 2, said  # the watch is refused first, then the list
         del server.refused["red"]
         server.add("after", "red")
-        await until(lambda: "red-after" in owner.seen)
-        assert owner.lists[RED] > 1, "who starts a watch again lists first: deletions meanwhile have no event"
+        await until(lambda: "red-after" in watches.seen)
+        assert watches.lists[red] > 1, "who starts a watch again lists first: deletions meanwhile have no event"
 
 
-async def test_a_watch_that_holds_lists_once_more_and_is_shown_as_watched(tmp_path: Path) -> None:
-    server = Server()
-    async with watching(server, tmp_path, RED) as (watches, owner):
-        await until(lambda: watches.states[RED].watched, 15)
-        await until(lambda: owner.lists[RED] == 2)
-        await until(lambda: server.asked == {"list": 3, "watch": 1})
+@BY
+async def test_a_watch_that_holds_is_shown_as_watched_and_its_age_is_that_of_the_last_sign(
+    by_kopf: bool, tmp_path: Path
+) -> None:
+    server, red = Server(), replace(RED, by_kopf=by_kopf)
+    async with watching(server, tmp_path, red) as watches:
+        state = watches.states[red]
+        await until(lambda: state.watched, 15)
+        await until(lambda: watches.lists[red] == 1 + by_kopf)
+        await until(lambda: server.asked == {"list": 3 if by_kopf else 1, "watch": 1})
+        before = state.heard_at
+        if by_kopf:  # passes no bookmarks on
+            server.break_off("red")
+        else:
+            server.watches["red"].put_nowait({"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "9"}}})
+        await until(lambda: state.heard_at > before)
+        assert (watches.seen, watches.lists[red]) == (set(), 1 + by_kopf)
 
 
 async def test_a_right_that_is_lost_while_the_watch_goes_on_is_shown_by_the_second_list(tmp_path: Path) -> None:
     server = Server()
-    async with watching(server, tmp_path, RED) as (watches, _):
+    async with watching(server, tmp_path, RED) as watches:
         await until(lambda: "red" in server.watches)
         server.refused["red"] = 403
         await until(lambda: watches.states[RED].forbidden, 15)
@@ -233,9 +243,9 @@ async def test_a_right_that_is_lost_while_the_watch_goes_on_is_shown_by_the_seco
 
 async def test_the_end_of_all_watches_takes_no_time_and_leaves_other_tasks_alone(tmp_path: Path) -> None:
     other = asyncio.create_task(asyncio.sleep(60))
-    async with watching(Server(), tmp_path, RED, BLUE) as (watches, _):
-        await watches.listed.wait()
-        await asyncio.sleep(0.3)
+    server, many = Server(), [replace(RED, by_kopf=False, label_selector=f"shard={n}") for n in range(101)]
+    async with watching(server, tmp_path, RED, BLUE, *many):
+        await until(lambda: server.asked["watch"] == 103)
         began = asyncio.get_running_loop().time()
     assert asyncio.get_running_loop().time() - began < 3
     assert not other.done()

@@ -196,22 +196,6 @@ async def test_plans_vanish_with_their_kind_and_stay_without_the_right_to_read_t
         assert nodes(store) == {"n1", "n2"}
 
 
-async def test_reports_that_cannot_be_listed_keep_everything_waiting_and_the_reason_is_told(
-    api: Api, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    api.refused[REPORT_PLURAL] = 403
-    async with watching(api.answer, tmp_path) as (watch, store):
-        await until(lambda: api.lists()[REPORT_PLURAL] >= 2)
-        assert not watch.listed.is_set()
-        state = watch.states[target(watch, REPORT_PLURAL)]
-        assert "by the test" in state.problem
-        assert state.forbidden
-        assert len([record for record in caplog.records if "not watched" in record.getMessage()]) == 1
-        api.refused.clear()
-        await asyncio.wait_for(watch.listed.wait(), 20)
-        assert nodes(store) == {"n1", "n2"}
-
-
 async def test_a_namespace_that_may_not_be_read_holds_up_no_other_one_and_is_shown_for_a_while_only(
     api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

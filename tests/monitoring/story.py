@@ -22,7 +22,6 @@ from precision_operator.exporter.store import Store
 from precision_operator.exporter.watch import LIST_SECONDS, Watching
 from precision_operator.exporter.watch import targets as exporter_targets
 from precision_operator.handlers import targets
-from precision_operator.shell.observing.cache import Cache as ObjectCache
 from precision_operator.shell.telemetry import Telemetry
 from tests.monitoring.replay import LAST_LIST, OPERATOR, TARGET, alerting, input_series, with_labels
 from tests.support.report_objects import profile_object, recipe_row, report_object, report_status
@@ -142,17 +141,15 @@ def exposed(profiles: Sequence[Profile], shards: int = 1) -> bytes:
     return body.text + own.text()
 
 
-class Heard:
-    def seconds_since_last_event(self, *_: object) -> float:
+class Heard(WatchState):
+    def seconds_since_heard(self) -> float:
         return 10.0
 
 
 def operator_text() -> bytes:
     """The text of an operator that leads and is well."""
     telemetry, kinds = Telemetry(), targets([NAMESPACE])
-    telemetry.follow(
-        lambda: True, cast(ObjectCache, Heard()), kinds, {kind: WatchState(watched=True) for kind in kinds}
-    )
+    telemetry.follow(lambda: True, kinds, {kind: Heard(watched=True) for kind in kinds})
     return telemetry.text()
 
 

@@ -84,10 +84,10 @@ def plan_object(generation: int = 1, status: Any = None, **spec: Any) -> dict[st
 class Watched(Planning):
     """What its watch shows is what the cluster has then."""
 
-    async def see(self, event: Any, **_: Any) -> None:
+    def see(self, event: dict[str, Any]) -> None:
         cluster: Any = self._cluster
         cluster.plans[event["object"]["metadata"]["name"]] = event["object"]
-        await super().see(event)
+        super().see(event)
 
 
 Scene = tuple[Planning, Cache, Written]
@@ -115,7 +115,7 @@ async def scene() -> AsyncIterator[Scene]:
 
 
 async def add(loop: Planning, plan: dict[str, Any]) -> None:
-    await loop.see({"type": "ADDED", "object": plan})
+    loop.see({"type": "ADDED", "object": plan})
 
 
 def add_node(cache: Cache, number: int) -> None:
@@ -152,8 +152,8 @@ async def test_an_answer_to_a_plan_as_it_was_is_not_written_over_one_that_has_ch
     async with asyncio.timeout(PATIENCE_SECONDS):
         await written.refused.wait()
     assert written.statuses == []
-    await loop.see({"type": "MODIFIED", "object": new})
-    await loop.see({"type": "MODIFIED", "object": old})
+    loop.see({"type": "MODIFIED", "object": new})
+    loop.see({"type": "MODIFIED", "object": old})
     written.plans["q1"] = new
     assert (await next_status(written))["observedGeneration"] == 2, "an event that comes late brings nothing back"
 
@@ -182,7 +182,7 @@ async def test_an_answer_that_stands_is_not_solved_again_after_a_restart(scene: 
     assert len(written.statuses) == 1
     for uid in [*cache.all("reports")][1:]:
         cache.drop("reports", uid)
-    await restarted.see({"type": "MODIFIED", "object": plan_object(2, status=status, goodput="0.5")})
+    restarted.see({"type": "MODIFIED", "object": plan_object(2, status=status, goodput="0.5")})
     await restarted.look()
     assert written.statuses[-1]["observedGeneration"] == 2
     assert written.statuses[-1]["pools"][0]["gpus"] == 4, "of reports that go together all are forgotten at once"
@@ -223,7 +223,7 @@ async def test_a_poisoned_plan_costs_the_others_nothing_and_is_logged_once(
     assert len(written.statuses) == 1
     traces = [record for record in caplog.records if record.exc_info and "capacityplan ml/q1" in record.getMessage()]
     assert len(traces) == 1, "it is left alone for a while"
-    await loop.see({"type": "MODIFIED", "object": bad | {"metadata": bad["metadata"] | {"generation": 2}}})
+    loop.see({"type": "MODIFIED", "object": bad | {"metadata": bad["metadata"] | {"generation": 2}}})
     assert (await next_status(written))["phase"] == "Solved", "once it is well, it is solved"
 
 
@@ -295,7 +295,7 @@ async def test_a_plan_beyond_the_bound_keeps_its_answer_says_why_it_has_none_and
         "",
     )
     assert cluster.plans["q1"]["status"]["conditions"][0]["reason"] == "TooManyPlans"
-    await loop.see({"type": "DELETED", "object": cluster.plans["q0"]})
+    loop.see({"type": "DELETED", "object": cluster.plans["q0"]})
     await loop.look()
     assert cluster.plans["q1"]["status"]["problems"] == [said["q0"]]
 
@@ -396,7 +396,7 @@ async def test_a_plan_that_fails_is_left_alone_for_a_while_unless_it_is_changed(
     await loop.look()
     await loop.look()
     assert cluster.tries == 1
-    await loop.see({"type": "MODIFIED", "object": plan_object(2, jobs=[])})
+    loop.see({"type": "MODIFIED", "object": plan_object(2, jobs=[])})
     await loop.look()
     assert cluster.tries == 2
 

@@ -240,7 +240,7 @@ async def test_whatever_a_pass_raises_the_loop_goes_on(caplog: pytest.LogCapture
     loop, gatherer = world("n1")
     loop.apply("nightly")
     await loop.switch.look()
-    await loop.gatherer.list_everything()
+    await loop.list_everything()
 
     class Broken(PoisonedWorld):
         async def observe(self) -> Observed:

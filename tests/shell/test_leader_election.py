@@ -2,7 +2,8 @@
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Callable, Coroutine
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from precision_operator.__main__ import arguments
-from precision_operator.cluster import ApiError, Cluster
+from precision_operator.cluster import ApiError, Cluster, paths
 from precision_operator.cluster.watch_loop import WatchState
 from precision_operator.core.observe.observed import Settings
 from precision_operator.handlers import targets
@@ -28,7 +29,7 @@ from precision_operator.shell.leader_election import (
     NoElection,
     holder,
 )
-from precision_operator.shell.observing.cache import KINDS, Cache
+from precision_operator.shell.observing.cache import Cache
 from precision_operator.shell.observing.gather import Gatherer
 from precision_operator.shell.reconcile import Reconciler
 from precision_operator.shell.telemetry import Telemetry
@@ -421,26 +422,24 @@ async def test_a_replica_without_others_leads_and_times_that_do_not_fit_are_said
 
 def test_a_scrape_tells_who_leads() -> None:
     telemetry, a = Telemetry(), Replica(Shelf(), "a")
-    telemetry.follow(lambda: a.election.leads, Cache(), {}, {})
+    telemetry.follow(lambda: a.election.leads, {}, {})
     assert value_of(telemetry, "precision_operator_leader") == 0
     asyncio.run(a.tries())
     assert value_of(telemetry, "precision_operator_leader") == 1
 
 
 def test_a_scrape_tells_of_each_kind_and_namespace_how_its_watch_fares() -> None:
-    telemetry, cache, kinds = Telemetry(), Cache(), targets(["red", "blue"])
-    states = {
-        target: WatchState(watched=target.namespace != "blue", ends=2, forbidden=target.namespace == "blue")
-        for target in kinds
-    }
-    telemetry.follow(lambda: True, cache, kinds, states)
-    cache.put("nodes", {"metadata": {"uid": "1"}})  # our own writes are no sign that a watch lives
-    cache.end_list("jobs", [], "1", "red")  # a complete list is one
+    telemetry, kinds = Telemetry(), targets(["red", "blue"])
+    states = {}
+    for target in kinds:
+        is_lost, heard_at = target.namespace == "blue", time.monotonic() - 100 * (target.namespace != "red")
+        states[target] = WatchState(watched=not is_lost, ends=2, forbidden=is_lost, heard_at=heard_at)
+    telemetry.follow(lambda: True, kinds, states)
     age = "precision_operator_watch_age_seconds"
     red = value_of(telemetry, f'{age}{{kind="jobs",namespace="red"}}')
     blue = value_of(telemetry, f'{age}{{kind="jobs",namespace="blue"}}')
     nodes = value_of(telemetry, f'{age}{{kind="nodes",namespace=""}}')
-    assert 0 <= red < min(blue, nodes)
+    assert 0 <= red < 100 <= min(blue, nodes)
     shown = [
         value_of(telemetry, f'precision_operator_watched{{kind="plans",namespace="{n}"}}') for n in ("red", "blue")
     ]
@@ -537,28 +536,19 @@ def reconciler_of(cluster: Cluster) -> Reconciler:
     return Reconciler(cache, gatherer, Actor(cluster, cache), Telemetry())
 
 
-async def test_a_replica_that_stands_by_is_ready_and_lists_everything_again_before_its_first_plan(
-    tmp_path: Path,
+@pytest.mark.parametrize(("led", "kinds"), [(True, ()), (False, (paths.jobs, paths.pods))], ids=["at first", "later"])
+async def test_who_comes_to_lead_after_the_first_lists_lists_agents_alone_anew(
+    led: bool, kinds: Sequence[Callable[[str], str]], tmp_path: Path
 ) -> None:
+    listed = [("GET", path("team")) for path in kinds]
     async with empty_cluster(tmp_path) as (cluster, asked):
-        chair, reconciler = Chair(), reconciler_of(cluster)
+        chair, reconciler = NoElection() if led else Chair(), reconciler_of(cluster)
         running = asyncio.create_task(reconciler.run(chair))
         async with asyncio.timeout(60):
             await until(lambda: reconciler.ready)
-            first = list(asked)
+            assert not asked, "who stands by is ready too"
             chair.elected.set()
-            await until(lambda: len(asked) == 2 * len(first))
-        assert len(first) == len(KINDS)
-        assert asked[len(first) :] == first
-        running.cancel()
-
-
-async def test_who_leads_from_the_start_lists_once(tmp_path: Path) -> None:
-    async with empty_cluster(tmp_path) as (cluster, asked):
-        reconciler = reconciler_of(cluster)
-        running = asyncio.create_task(reconciler.run(NoElection()))
-        async with asyncio.timeout(60):
-            await until(lambda: reconciler.ready)
+            await until(lambda: len(asked) == len(listed))
             await reconciler.finish()
-        assert len(asked) == len(KINDS)
+        assert asked == listed
         running.cancel()

@@ -1,13 +1,10 @@
 """A namespace that may not be read is left alone: the others go on, and it goes on itself when its rights are back."""
 
-import asyncio
 from typing import Any
 
 import pytest
 
-from precision_operator.cluster import ApiError, paths
-from precision_operator.shell.leader_election import NoElection
-from precision_operator.shell.reconcile import Reconciler
+from precision_operator.cluster import paths
 from tests.support.operator_in_memory import OperatorInMemory
 
 KINDS = {"profiles": paths.profiles, "reports": paths.reports, "jobs": paths.jobs, "pods": paths.pods}
@@ -81,24 +78,6 @@ async def test_a_pod_that_can_still_be_seen_there_keeps_its_node(loop: OperatorI
         "MeasuredByAnotherProfile",
         "A profile of another namespace is measuring it. It is measured when that run is done.",
     )
-
-
-async def test_a_new_operator_serves_the_others_at_once_and_lists_again_until_one_namespace_may_be_read(
-    loop: OperatorInMemory,
-) -> None:
-    forbid(loop, *KINDS)
-    await loop.switch.look()
-    reconciler = Reconciler(loop.cache, loop.gatherer, loop.actor, loop.telemetry)
-    running = asyncio.create_task(reconciler.run(NoElection()))
-    for _ in range(500):
-        if loop.jobs():
-            break
-        await asyncio.sleep(0.02)
-    assert (sorted(loop.jobs()), reconciler.ready) == (["n1"], True)
-    running.cancel()
-    loop.cluster.forbidden |= {make("ml") for make in KINDS.values()}
-    with pytest.raises(ApiError, match="forbidden"):
-        await loop.gatherer.list_everything()
 
 
 async def test_events_that_may_not_be_read_hold_up_the_profiles_of_their_namespace_alone(

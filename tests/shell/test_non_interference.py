@@ -249,7 +249,7 @@ async def test_claims_of_agents_are_read_by_turns_and_a_new_pod_is_as_the_last(m
     for held in ({"t1", "t2", "own"}, {"t1", "t2"}, {"t2"}):
         loop.gatherer.forget_idle()
         loop.gatherer._refusals.made |= made
-        await loop.gatherer.list_everything()
+        await loop.list_everything()
         assert {pod.name for pod in (await loop.gatherer.observe()).pods if pod.holds_gpus} == held
         _make_pod(loop, f"{paths.pods(TENANT)}/t0", "t0", "n1", {}, "a", "b")
 

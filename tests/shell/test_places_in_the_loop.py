@@ -21,7 +21,7 @@ async def test_a_job_that_has_lost_its_pod_still_tells_who_took_it() -> None:
     path = f"{PODS}/{job['metadata']['name']}-x"
     taken = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": "for team/a"}
     loop.cluster.objects[path]["status"]["conditions"] = [taken]
-    await loop.gatherer.list_everything()
+    await loop.list_everything()
     loop.cache.drop("pods", loop.cluster.objects.pop(path)["metadata"]["uid"])
     now = format_time(datetime.now(UTC))
     failed = {"type": "Failed", "status": "True", "reason": "PodFailurePolicy", "lastTransitionTime": now}

@@ -109,7 +109,7 @@ async def passes(loop: OperatorInMemory, after: timedelta = timedelta()) -> None
     await loop.yields.look()
     await loop.once()
     loop.collect_garbage()
-    await loop.gatherer.list_everything()
+    await loop.list_everything()
 
 
 def attempt(loop: OperatorInMemory) -> dict[str, Any]:
@@ -237,7 +237,7 @@ async def test_a_pods_few_claims_are_read_beside_one_of_many(monkeypatch: pytest
     for name in ["greedy"] * greedy + ["honest"]:
         put(loop, reserved(name, ANOTHERS), f"nic-{name}")
         bound(loop, name, [f"nic-{name}", *(MANY[:20] if name == "greedy" else ())])
-    await loop.gatherer.list_everything()
+    await loop.list_everything()
     assert [(await loop.gatherer.probe(["n1"]))["n1"].holder for _ in range(2)] == [None, None]
 
 
@@ -248,7 +248,7 @@ async def test_what_a_claim_was_for_one_pod_is_not_believed_of_a_claim_of_its_na
     for name, status, holds in (("p", {"allocation": {"devices": {}}}, False), ("q", ALLOCATED, True)):
         put(loop, reserved(name, status), "c")
         bound(loop, name, ["c"])
-        await loop.gatherer.list_everything()
+        await loop.list_everything()
         for most in (0 if holds else 1, 2):
             monkeypatch.setattr(reader, "MOST_CLAIMS", most)
             assert bool((await loop.gatherer.probe(["n1"]))["n1"].holder) == holds

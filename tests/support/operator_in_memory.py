@@ -1,12 +1,14 @@
 """The operator's own loop on an API server in memory: objects go in, what it writes is looked at."""
 
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from precision_api.exchange.result import MeasurementResult
 from precision_api.exchange.wire import encode
-from precision_operator.cluster import paths
+from precision_operator.cluster import ApiError, paths
 from precision_operator.core.observe.clock import format_time
+from precision_operator.handlers import targets
 from precision_operator.shell.acting.act import Actor
 from precision_operator.shell.observing.cache import Cache
 from precision_operator.shell.observing.gather import Gatherer
@@ -82,9 +84,16 @@ class OperatorInMemory:
     async def once(self) -> float:
         """One pass; seconds until the next one is due. A profile's status is written however young the last one is."""
         await self.switch.look()
-        await self.gatherer.list_everything()
+        await self.list_everything()
         self.reconciler._written.clear()
         return await self.reconciler.once()
+
+    async def list_everything(self) -> None:
+        """What the watches list first; what may not be read, or is not served, is left out."""
+        for target, kind in targets(self.gatherer._namespaces, self.gatherer._settings.resource_claims).items():
+            with suppress(ApiError):
+                if kind:
+                    await self.gatherer.list_one(kind, target.namespace)
 
     def status(self, name: str, namespace: str = NAMESPACE) -> dict[str, Any]:
         """A profile's status."""

@@ -38,10 +38,9 @@ class Kubelets(WatchLoop):
     """The agent pods of all simulated nodes, by UID."""
 
     def __init__(self, cluster: Cluster, agents: AgentHost, folder: Path, seconds: float) -> None:
-        super().__init__([AGENT_PODS], log)
+        super().__init__(cluster, [AGENT_PODS], log)
         self.agents = agents
         self.slots = asyncio.Semaphore(os.cpu_count() or 1)
-        self._cluster = cluster
         self._folder = folder
         self._seconds = seconds
         self._pods: dict[str, tuple[AgentPod, asyncio.Task[None]]] = {}
@@ -49,18 +48,18 @@ class Kubelets(WatchLoop):
         self._nodes: dict[str, str] = {}
         self._runs: Counter[str] = Counter()
 
-    async def _go_round(self, target: WatchTarget) -> None:
+    async def _list(self, target: WatchTarget) -> str:
         pods, version = await self._cluster.list_all(target.path, target.label_selector)
         for uid in self._pods.keys() - {pod["metadata"]["uid"] for pod in pods}:
             self._forget(self._pods[uid][0].pod)
         for pod in pods:
-            self._see("ADDED", pod)
-        async for event in self._cluster.watch(target.path, version, target.label_selector):
-            self._see(event["type"], event["object"])
+            self._see(target, {"type": "ADDED", "object": pod})
+        return version
 
-    def _see(self, kind: str, pod: Object) -> None:
+    def _see(self, target: WatchTarget, event: Object) -> None:
+        pod = event["object"]
         uid = pod["metadata"]["uid"]
-        if kind == "DELETED":
+        if event["type"] == "DELETED":
             self._forget(pod)
         elif not _is_ours(pod):
             return

@@ -47,6 +47,8 @@ _LOG_LIMIT_BYTES = 4 << 20
 _TEXT_LIMIT_BYTES = 16 << 20
 _WATCH_SECONDS = 600
 """How long the API server keeps a watch open before it ends it."""
+_SILENT_SECONDS = 180.0
+"""A watch with bookmarks, which come once a minute, is dead after this long without any."""
 
 
 class Cluster:
@@ -172,7 +174,8 @@ class Cluster:
             "timeoutSeconds": str(_WATCH_SECONDS),
             "allowWatchBookmarks": "true" if bookmarks else None,
         }
-        deadline = aiohttp.ClientTimeout(sock_connect=self._timeout.sock_connect, sock_read=_WATCH_SECONDS + 60)
+        silence = _SILENT_SECONDS if bookmarks else _WATCH_SECONDS + 60
+        deadline = aiohttp.ClientTimeout(sock_connect=self._timeout.sock_connect, sock_read=silence)
         async with self._response("GET", path, query, deadline=deadline) as response:
             async for event in _events(response, f"WATCH {path}"):
                 if event["type"] == "ERROR":

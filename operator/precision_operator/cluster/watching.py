@@ -1,19 +1,22 @@
-"""Watches that outlive their errors: one kopf operator for each kind in each namespace, started again when it ends.
+"""Watches that outlive their errors: of profiles and plans by kopf, of what there are many of by the client alone.
 
-kopf ends a watch for good on 403 and 404, and with it the kopf operator that holds it: a CRD that comes late, or rights
-that are missing for a minute, would cost all watches. Here each ends alone. Before every start its kind is listed: a
-refusal comes as an ApiError with its reason, and what vanished while nobody watched is noticed.
+Of kopf's handlers `on.event` alone: others add finalizers, and no profile could be deleted while the operator is down.
+It lists everything once more for itself, and ends a watch for good on 403 and 404, and with it the kopf operator that
+holds it. So each kind in each namespace has a kopf operator of its own, and is listed before it starts again: a refusal
+comes as an ApiError with its reason, and what vanished while nobody watched is noticed.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Any
 
 import aiohttp
 import kopf
 from kopf._cogs.structs.references import Insights  # not public, but an argument of the public spawn_tasks
 
+from precision_operator.cluster.client import Cluster
 from precision_operator.cluster.connection import kopf_connection, refuse_redirects
 from precision_operator.cluster.errors import ApiError
 from precision_operator.cluster.watch_loop import PACE, Pace, WatchEnded, WatchLoop, WatchTarget
@@ -24,8 +27,6 @@ IDENTITY = "precision-profiler"
 """kopf would ask for the user's name, which an arbitrary UID has none of; it serves peering, which we don't use."""
 KOPF_IDLE_SECONDS = 0.1
 """How long kopf keeps an object as it came after its event: at its own 5 s, a whole list of 10,000 nodes."""
-Take = Callable[[WatchTarget], Awaitable[None]]
-"""List a target's objects completely and take them in. Raises ApiError."""
 
 
 class Watches(WatchLoop):
@@ -33,17 +34,14 @@ class Watches(WatchLoop):
 
     def __init__(
         self,
+        cluster: Cluster,
         targets: Sequence[WatchTarget],
-        take: Take,
-        register: Callable[[WatchTarget, kopf.OperatorRegistry], None],
         kubeconfig: str | None,
         after_spawn: Callable[[], None] = lambda: None,
         pace: Pace = PACE,
     ) -> None:
-        """`register` adds the handler of a target's events; `after_spawn` takes back the signals, which kopf takes."""
-        super().__init__(targets, _log, pace)
-        self._take = take
-        self._register = register
+        """`after_spawn` takes back the signals, which kopf takes."""
+        super().__init__(cluster, targets, _log, pace=pace)
         self._kubeconfig = kubeconfig
         self._after_spawn = after_spawn
         self._connector: aiohttp.TCPConnector | None = None
@@ -57,16 +55,19 @@ class Watches(WatchLoop):
             if self._connector is not None:
                 await self._connector.close()
 
-    async def _go_round(self, target: WatchTarget) -> None:
-        await self._take(target)
-        self._mark_listed(target)
-        await self._watch(target)
-
     async def _watch(self, target: WatchTarget) -> None:
-        """Watch by a kopf operator of this target alone, until it ends. Always raises, at least WatchEnded."""
+        """Watch by a kopf operator of this target alone, until it ends. Always raises then, at least WatchEnded."""
+        if not target.by_kopf:
+            await super()._watch(target)
+            return
+        del self._versions[target]  # kopf begins with a list; so do we when it has ended
         stop, insights, registry = asyncio.Event(), Insights(), kopf.OperatorRegistry()
-        kopf.on.login(registry=registry)(self._login)
-        self._register(target, registry)
+
+        async def see(event: Any, **_: Any) -> None:
+            self._see(target, event)
+
+        kopf.on.login(registry=registry, id="login")(partial(self._login, target))
+        kopf.on.event(target.group, target.version, target.plural, registry=registry)(see)
         tasks = await kopf.spawn_tasks(
             registry=registry,
             settings=settings_of(target, self._pace),
@@ -80,12 +81,11 @@ class Watches(WatchLoop):
         self._after_spawn()
         try:
             await _discovered(insights, tasks)
-            steady_seconds = self._pace.steady_seconds
-            done, _ = await asyncio.wait(tasks, timeout=steady_seconds, return_when=asyncio.FIRST_COMPLETED)
-            if not done:
+            seconds = self._pace.steady_seconds
+            while not (done := (await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED))[0]):
                 self._holds(target)
                 await self._take_again(target)
-                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                seconds = self._seconds_to_list()
             raise WatchEnded(_reason(done))
         finally:
             # Not kopf.run_tasks: at its end it cancels every younger task of the loop, other watches' too.
@@ -100,13 +100,19 @@ class Watches(WatchLoop):
         A refusal ends the watch, which without the right would go on until the API server ends it. Raises ApiError.
         """
         try:
-            await self._take(target)
+            await self._list(target)
         except ApiError as error:
             if error.status == 403:
                 raise
 
-    async def _login(self, **_: Any) -> kopf.AiohttpSession:
+    async def _login(self, target: WatchTarget, **_: Any) -> kopf.AiohttpSession:
         """A session of its own for each watch, which kopf closes; kopf asks again after a 401."""
+
+        async def hear(*_: object) -> None:
+            self._hear(target)  # kopf, which passes no bookmarks on, begins a watch anew each five minutes
+
+        answers = aiohttp.TraceConfig()
+        answers.on_request_end.append(hear)
         connection = await kopf_connection(self._kubeconfig)
         if self._connector is None:
             self._connector = aiohttp.TCPConnector(limit=0, ssl=connection.as_ssl_context())
@@ -117,6 +123,7 @@ class Watches(WatchLoop):
             proxy=connection.proxy_url,
             trust_env=connection.trust_env,
             middlewares=(refuse_redirects,),
+            trace_configs=[answers],
         )
         return kopf.AiohttpSession(
             server=connection.server, default_namespace=connection.default_namespace, aiohttp_session=session

@@ -7,9 +7,9 @@ from precision_operator.exporter.fitting import NEAR
 from precision_operator.exporter.watch import LIST_SECONDS
 from precision_operator.monitoring.alert import CLUSTER_NAME, INSTALLATION_NAME, Alert
 from precision_operator.monitoring.rules import CLUSTER, INSTALLATION, newest, once
-from precision_operator.shell.reconcile import LIST_AGAIN_SECONDS
 
-STUCK_SECONDS = 3 * LIST_AGAIN_SECONDS
+STUCK_SECONDS = 1800.0
+"""Bookmarks come once a minute, answers to kopf's watches every five."""
 EXPORTER_STUCK_SECONDS = 2 * LIST_SECONDS
 """A list is due after 1.1 times LIST_SECONDS, begins when a watch of 10 minutes ends, and waits for its turn."""
 

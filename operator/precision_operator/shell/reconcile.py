@@ -36,7 +36,8 @@ _log = logging.getLogger(__name__)
 
 SETTLE_SECONDS = 0.1
 """Events come in bursts; a pass waits this long so that one plan answers a burst."""
-LIST_AGAIN_SECONDS = 600.0
+PASS_AGAIN_SECONDS = 600.0
+"""When a pass comes although nothing has changed."""
 STATUS_SECONDS = 2.0
 """Least time between two writes of one profile's status."""
 ROUNDS = 8
@@ -59,7 +60,7 @@ class Reconciler:
     def __init__(
         self, cache: Cache, gatherer: Gatherer, actor: Actor, telemetry: Telemetry, watched: asyncio.Event | None = None
     ) -> None:
-        """`watched` is set when the watches have listed everything once; without them this loop makes that list."""
+        """`watched` is set when the watches have listed everything once; None: it is listed."""
         self._cache = cache
         self._gatherer = gatherer
         self._actor = actor
@@ -69,8 +70,6 @@ class Reconciler:
         self._peers: Peers | None = None
         self._failures = 0
         self._faults = FaultLog(telemetry.fault)
-        self._problem = ""
-        """Why the last list failed: the same reason is not logged again."""
         self._faulty = 0
         """Passes in a row in which something could not be planned for, or a status not be written."""
         self._refused = 0
@@ -80,20 +79,19 @@ class Reconciler:
         """Whether everything has been listed once: this replica could lead, whether it does or not."""
 
     async def run(self, elector: LeaderElector) -> None:
-        """List everything; once elected, a pass whenever something changed; errors of the API are waited out.
+        """Once elected, a pass whenever something changed; errors of the API are waited out.
 
-        The first pass comes after a list that began after the election: the one who led before may have written last
-        what no watch has shown yet.
+        The first pass comes after a list of agents that began after the election: the one who led before may have
+        created some last that no watch has shown yet.
         """
         await elector.first_attempt_done.wait()
         leading = elector.elected.is_set()
-        await (self._list_until_done() if self._watched is None else self._watched.wait())
+        await (self._watched.wait() if self._watched else asyncio.sleep(0))
         self.ready = True
-        relist = asyncio.create_task(self._list_again())
         try:
             await elector.elected.wait()
             if not leading:
-                await self._list_until_done()
+                await self._list_agents()
             spared = False
             while True:
                 self._cache.changed.clear()
@@ -103,7 +101,6 @@ class Reconciler:
                     spared = spare_collections()
                 await self._wait(due)
         finally:
-            relist.cancel()
             self._actor.end()
 
     async def finish(self) -> None:
@@ -112,28 +109,13 @@ class Reconciler:
         await self._turn.acquire()
         await self._actor.settled()
 
-    async def _list_until_done(self) -> None:
-        done = await self._listed()
-        while not done:
-            await asyncio.sleep(min(PACE.longest_pause_seconds, self._pause()))
-            done = await self._listed()
-        self._failures = 0
-
-    async def _listed(self) -> bool:
-        try:
-            await self._gatherer.list_everything()
-        except ApiError as error:
-            if str(error) != self._problem:
-                _log.warning("listing: %s", error)
-            self._problem = str(error)
-            return False
-        self._problem = ""
-        return True
-
-    async def _list_again(self) -> None:
+    async def _list_agents(self) -> None:
         while True:
-            await asyncio.sleep(LIST_AGAIN_SECONDS * random.uniform(0.9, 1.1))
-            await self._listed()
+            try:
+                return await self._gatherer.list_agents()
+            except ApiError as error:
+                _log.warning("listing agents: %s", error)
+            await asyncio.sleep(min(PACE.longest_pause_seconds, self._pause()))
 
     async def _wait(self, due: float) -> None:
         try:
@@ -219,7 +201,7 @@ class Reconciler:
 
         What can't be worked out or written for one profile is tried again; the others have theirs.
         """
-        due, faults, refused = LIST_AGAIN_SECONDS, [*self._gatherer.faults, *decided.faults], False
+        due, faults, refused = PASS_AGAIN_SECONDS, [*self._gatherer.faults, *decided.faults], False
         there = {item.profile.uid for item in decided.profiles}
         self._written = {uid: at for uid, at in self._written.items() if uid in there}
         self._gatherer.faults.clear()
@@ -249,7 +231,7 @@ class Reconciler:
         before = status_before(item)
         status = with_stop(status, before, observed.stop, observed.now)
         document = status_json(status)
-        due = item.poll_seconds or LIST_AGAIN_SECONDS
+        due = item.poll_seconds or PASS_AGAIN_SECONDS
         if document == dict(item.profile.status):
             return due
         now = asyncio.get_running_loop().time()

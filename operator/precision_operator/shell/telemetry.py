@@ -19,7 +19,7 @@ from precision_operator.core.attempts.node_state import newest_attempt
 from precision_operator.core.observe.clock import parse_time
 from precision_operator.core.observe.stop import Stop
 from precision_operator.core.plan import Plan
-from precision_operator.shell.observing.cache import Cache, ObjectKind
+from precision_operator.shell.observing.cache import ObjectKind
 
 QUEUE_STATES = ("skipped", "waiting", "queued", "running", "succeeded", "failed")
 MOST_POOLS, OTHER_POOLS = 1_000, "others"
@@ -150,8 +150,7 @@ class Telemetry:
         )
         self._age = gauge(
             "precision_operator_watch_age_seconds",
-            "Time since the last watch event or complete list, by kind and namespace (empty: the cluster). Lists come "
-            "every ten minutes at least.",
+            "Time since the last watch event, bookmark or list, by kind and namespace (empty: the cluster).",
             ["kind", "namespace"],
         )
         self._watched = gauge(
@@ -168,7 +167,6 @@ class Telemetry:
     def follow(
         self,
         leads: Callable[[], bool],
-        cache: Cache,
         kinds: Mapping[WatchTarget, ObjectKind | None],
         states: Mapping[WatchTarget, WatchState],
     ) -> None:
@@ -180,8 +178,7 @@ class Telemetry:
             self._watched.labels(*labels).set_function(partial(getattr, state, "watched"))
             self._forbidden.labels(*labels).set_function(partial(getattr, state, "forbidden"))
             self._watches[labels] = state
-            if kind is not None:
-                self._age.labels(*labels).set_function(partial(cache.seconds_since_last_event, kind, namespace))
+            self._age.labels(*labels).set_function(state.seconds_since_heard)
 
     def follow_clock(self, ahead_seconds: Callable[[], float]) -> None:
         """Show with each scrape how far this machine's clock is ahead."""

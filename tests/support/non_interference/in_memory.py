@@ -74,7 +74,7 @@ async def _of_others(number: int, with_shadow: bool, drawn: Drawn) -> Mapping[st
     for _ in range(2):
         await operator.once()
         _run_agents(operator, rng, by_claim)
-        await operator.gatherer.list_everything()
+        await operator.list_everything()
         await operator.yields.look()
     running = sorted(operator.jobs())
     if running and rng.random() < 0.5:

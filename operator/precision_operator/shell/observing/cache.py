@@ -4,7 +4,6 @@ import asyncio
 import logging
 import math
 import sys
-import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, Literal, get_args
@@ -45,8 +44,6 @@ class Cache:
         self._slices_known = False
         self._gone_pods: dict[str, dict[str, Raw]] = {}
         """By namespace and UID, oldest first."""
-        self._began = time.monotonic()
-        self._heard: dict[tuple[ObjectKind, str | None], float] = {}
 
     def all(self, kind: ObjectKind) -> Mapping[str, Raw]:
         """Trimmed objects by UID."""
@@ -64,14 +61,6 @@ class Cache:
         if self._slices_known:
             self._slices_known = False
             self.changed.set()
-
-    def touch(self, kind: ObjectKind, namespace: str | None) -> None:
-        """Something of this kind has come from the API server unasked, or in a complete list of the namespace."""
-        self._heard[kind, namespace] = time.monotonic()
-
-    def seconds_since_last_event(self, kind: ObjectKind, namespace: str | None) -> float:
-        """Seconds since anything of this kind was heard from the namespace; since the start where nothing was."""
-        return time.monotonic() - self._heard.get((kind, namespace), self._began)
 
     def put(self, kind: ObjectKind, raw: Raw) -> None:
         """Take an object as seen in an event, a list, or the answer to a write of ours.
@@ -113,7 +102,6 @@ class Cache:
 
         Its objects, of which these are the UIDs, were put page by page as they came; what it lacks has gone.
         """
-        self.touch(kind, namespace)
         if kind == "slices" and not self._slices_known:
             self._slices_known = True
             self.changed.set()

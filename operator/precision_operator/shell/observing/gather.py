@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator,
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
+from itertools import product
 from typing import Any, Generic, TypeVar
 
 from precision_api.facts.grouping import grouped
@@ -36,7 +37,7 @@ from precision_operator.core.observe.views import (
     with_operator_defaults,
 )
 from precision_operator.core.status.yields import yields_told
-from precision_operator.shell.observing.cache import KINDS, OF_CLUSTER, Cache, ObjectKind
+from precision_operator.shell.observing.cache import Cache, ObjectKind
 from precision_operator.shell.observing.reader import (
     FRESH_SECONDS,
     NOT_CREATED,
@@ -80,7 +81,8 @@ SELECTORS: dict[ObjectKind, str] = {
 FIELD_SELECTORS: dict[ObjectKind, str] = {"slices": f"spec.driver={DRA_DRIVER}"}
 """Other drivers' slices (NICs, NVLink channels) stay on the server."""
 
-PAGE: dict[ObjectKind, int] = {**dict.fromkeys(("profiles", "jobs", "pods"), PAGE_TENANT), "reports": PAGE_REPORTS}
+AGENTS: tuple[ObjectKind, ...] = ("jobs", "pods")
+PAGE: dict[ObjectKind, int] = {**dict.fromkeys(("profiles", *AGENTS), PAGE_TENANT), "reports": PAGE_REPORTS}
 OF_NODE: dict[ObjectKind, str] = {"nodes": "metadata.name", "slices": "spec.nodeName", "reports": "spec.nodeName"}
 
 _NAMED = ("namespace", "name", "uid")
@@ -89,10 +91,11 @@ PLACES: dict[ObjectKind, Where] = {"profiles": "profile", "reports": "report", "
 
 async def list_into(
     cache: Cache, cluster: Cluster, kind: ObjectKind, namespace: str | None, node: str | None = None
-) -> None:
+) -> str:
     """A complete list of one kind in one namespace (None: in all) into the cache, page by page. Raises ApiError.
 
-    With `node`, of nodes, slices and reports its own alone; and whole pages of Jobs and pods, so few.
+    With `node`, of nodes, slices and reports its own alone; and whole pages of Jobs and pods, so few. Returns the
+    resourceVersion that it was read at.
     """
 
     def take(raw: dict[str, Any]) -> str:
@@ -107,10 +110,9 @@ async def list_into(
     except ApiError as error:
         if kind == "slices" and error.status in (403, 404):
             cache.slices_refused()
-        if kind == "slices" and error.status == 404:  # before Kubernetes 1.34: that is an answer too
-            cache.touch(kind, namespace)
         raise
     cache.end_list(kind, listed, version, namespace)
+    return version
 
 
 class _Kept(Generic[K, T]):
@@ -244,30 +246,19 @@ class Gatherer:
         self.faults: list[Fault] = []
         """Objects that could not be read as they are now; who logs them takes them out."""
 
-    async def list_everything(self) -> None:
-        """Complete lists of all kinds into the cache: before the first plan, and now and then. Raises ApiError.
+    async def list_agents(self) -> None:
+        """Complete lists of agents' Jobs and pods into the cache, where they may be read. Raises ApiError."""
+        for kind, namespace in product(AGENTS, self._namespaces):
+            try:
+                await self.list_one(kind, namespace)
+            except ApiError as error:
+                if error.status != 403:
+                    raise
 
-        A namespace that may not be read is left out, unless there is no other one.
-        """
-        refusal: ApiError | None = None
-        for kind in KINDS:
-            if kind == "slices" and not self._settings.resource_claims:
-                continue
-            for place in [None] if kind in OF_CLUSTER else self._namespaces:
-                try:
-                    await self.list_one(kind, place)
-                except ApiError as error:
-                    if place is not None and error.status == 403:
-                        refusal = error
-                    elif kind != "slices" or error.status not in (403, 404):
-                        raise
-        if refusal is not None and self.unserved.keys() >= set(self._namespaces):
-            raise refusal
-
-    async def list_one(self, kind: ObjectKind, namespace: str | None) -> None:
-        """A complete list of one kind in one namespace (None: of nodes) into the cache. Raises ApiError."""
+    async def list_one(self, kind: ObjectKind, namespace: str | None) -> str:
+        """As `list_into`, remembering whether a namespace may be read."""
         try:
-            await list_into(self._cache, self._cluster, kind, namespace)
+            version = await list_into(self._cache, self._cluster, kind, namespace)
         except ApiError as error:
             if error.status == 403 and namespace is not None:
                 if (kind, namespace) not in self._forbidden:
@@ -276,6 +267,7 @@ class Gatherer:
             raise
         if namespace is not None and self._forbidden.pop((kind, namespace), None) is not None:
             self._cache.changed.set()
+        return version
 
     @property
     def unserved(self) -> Mapping[str, str]:

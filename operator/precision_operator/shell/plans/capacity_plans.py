@@ -125,7 +125,7 @@ class Planning:
         """Changes when anything does that inputs might hang on; by identity, so it is quick."""
         self._processes = processes or PlanProcesses(limit=container_bytes())
 
-    async def see(self, event: Any, **_: Any) -> None:
+    def see(self, event: Raw) -> None:
         """A watch event of a CapacityPlan."""
         if event["type"] == "DELETED" or event["object"]["metadata"].get("deletionTimestamp"):
             self._plans.pop(event["object"]["metadata"]["uid"], None)
@@ -137,18 +137,20 @@ class Planning:
         """Keep what counts of a plan, new or not."""
         self._plans.setdefault(raw["metadata"]["uid"], _Plan(_meta(raw), raw["metadata"]["namespace"])).take(raw)
 
-    async def list_one(self, namespace: str) -> None:
-        """Take in a complete list of one namespace's CapacityPlans. Raises ApiError."""
+    async def list_one(self, namespace: str) -> str:
+        """Take in a complete list of one namespace's CapacityPlans. Returns its resourceVersion. Raises ApiError."""
         gone = {uid for uid, plan in self._plans.items() if plan.namespace == namespace}
 
         def take(raw: dict[str, Any]) -> None:
             gone.discard(raw["metadata"]["uid"])
             self._take(raw)
 
-        await self._cluster.list_trimmed(paths.collection(API_VERSION, PLAN_PLURAL, namespace), take, limit=PAGE_TENANT)
+        path = paths.collection(API_VERSION, PLAN_PLURAL, namespace)
+        _, version = await self._cluster.list_trimmed(path, take, limit=PAGE_TENANT)
         for uid in gone:
             self._plans.pop(uid, None)
         self._moved.set()
+        return version
 
     async def run(self, elector: LeaderElector) -> None:
         """Solve what has changed, again and again, while this replica leads."""
