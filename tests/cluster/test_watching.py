@@ -102,12 +102,14 @@ class Shown(Watches):
     def __init__(self, *how: Any) -> None:
         super().__init__(*how, pace=QUICK)
         self.seen: set[str] = set()
+        self.listed_last: set[str] = set()
         self.lists: Counter[WatchTarget] = Counter()
 
     async def _list(self, target: WatchTarget) -> str:
         items, version = await self._cluster.list_all(target.path)
         self.lists[target] += 1
-        self.seen |= set() if target.by_kopf else {item["metadata"]["uid"] for item in items}
+        self.listed_last = {item["metadata"]["uid"] for item in items}
+        self.seen |= set() if target.by_kopf else self.listed_last
         return version
 
     def _see(self, target: WatchTarget, event: dict[str, Any]) -> None:
@@ -232,13 +234,16 @@ async def test_a_watch_that_holds_is_shown_as_watched_and_its_age_is_that_of_the
         assert (watches.seen, watches.lists[red]) == (set(), 1 + by_kopf)
 
 
-async def test_a_right_that_is_lost_while_the_watch_goes_on_is_shown_by_the_second_list(tmp_path: Path) -> None:
+async def test_what_ended_while_kopf_did_not_watch_is_seen_by_a_list_after_each_of_its_own(tmp_path: Path) -> None:
     server = Server()
+    server.add("one", "red")
     async with watching(server, tmp_path, RED) as watches:
-        await until(lambda: "red" in server.watches)
-        server.refused["red"] = 403
-        await until(lambda: watches.states[RED].forbidden, 15)
-        assert server.asked["watch"] == 1, "the API server has not ended the watch"
+        await until(lambda: watches.lists[RED] == 2 and "red" in server.watches)
+        assert watches.listed_last == {"red-one"}
+        server.names["red"].clear()
+        server.watches["red"].put_nowait({"type": "ERROR", "object": {"code": 410}})
+        await until(lambda: not watches.listed_last)
+        assert watches.states[RED].ends == 0
 
 
 async def test_the_end_of_all_watches_takes_no_time_and_leaves_other_tasks_alone(tmp_path: Path) -> None:

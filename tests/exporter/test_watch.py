@@ -12,6 +12,7 @@ import pytest
 from aiohttp import web
 
 from precision_api.facts.names import PLAN_PLURAL, PROFILE_PLURAL, REPORT_PLURAL
+from precision_operator.cluster import client
 from precision_operator.cluster.watch_loop import WatchTarget
 from precision_operator.exporter.body import build
 from precision_operator.exporter.self_metrics import OwnMetrics
@@ -134,14 +135,19 @@ async def test_more_namespaces_than_a_client_has_connections_by_default_are_foll
         await until(lambda: len(api.watches(REPORT_PLURAL)) == 40)
 
 
-async def test_a_watch_that_ends_goes_on_from_the_last_version_without_another_list(api: Api, tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_silent", [False, True], ids=["it ends", "it is half open"])
+async def test_a_watch_that_ends_goes_on_from_the_last_version_without_another_list(
+    is_silent: bool, api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "_SILENT_SECONDS", 3.0)
     async with watching(api.answer, tmp_path) as (_, store):
         await until(lambda: len(api.watches(REPORT_PLURAL)) == 1)
         api.put(REPORT_PLURAL, report_object("n3"))
         await until(lambda: nodes(store) == {"n1", "n2", "n3"})
         api.bookmark(REPORT_PLURAL)
         reached = str(api.version)
-        api.end_watch(REPORT_PLURAL)
+        if not is_silent:
+            api.end_watch(REPORT_PLURAL)
         await until(lambda: len(api.watches(REPORT_PLURAL)) == 2)
         assert api.watches(REPORT_PLURAL)[1] == reached
         assert api.lists()[REPORT_PLURAL] == 1

@@ -1,14 +1,16 @@
 """Watches that outlive their errors: of profiles and plans by kopf, of what there are many of by the client alone.
 
 Of kopf's handlers `on.event` alone: others add finalizers, and no profile could be deleted while the operator is down.
-It lists everything once more for itself, and ends a watch for good on 403 and 404, and with it the kopf operator that
-holds it. So each kind in each namespace has a kopf operator of its own, and is listed before it starts again: a refusal
-comes as an ApiError with its reason, and what vanished while nobody watched is noticed.
+It ends a watch for good on 403 and 404, and with it the kopf operator that holds it. So each kind in each namespace has
+a kopf operator of its own, and is listed before it starts again: a refusal comes as an ApiError with its reason. kopf
+lists for itself, also when the API server has forgotten its version (410), and tells of no object that is not there any
+more: so each list of kopf's is followed by one of ours.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -26,7 +28,7 @@ _log = logging.getLogger(__name__)
 IDENTITY = "precision-profiler"
 """kopf would ask for the user's name, which an arbitrary UID has none of; it serves peering, which we don't use."""
 KOPF_IDLE_SECONDS = 0.1
-"""How long kopf keeps an object as it came after its event: at its own 5 s, a whole list of 10,000 nodes."""
+"""How long kopf keeps an object as it came after its event: at its own 5 s, a whole list of tenants' large profiles."""
 
 
 class Watches(WatchLoop):
@@ -61,12 +63,12 @@ class Watches(WatchLoop):
             await super()._watch(target)
             return
         del self._versions[target]  # kopf begins with a list; so do we when it has ended
-        stop, insights, registry = asyncio.Event(), Insights(), kopf.OperatorRegistry()
+        stop, kopf_lists, insights, registry = asyncio.Event(), asyncio.Event(), Insights(), kopf.OperatorRegistry()
 
         async def see(event: Any, **_: Any) -> None:
             self._see(target, event)
 
-        kopf.on.login(registry=registry, id="login")(partial(self._login, target))
+        kopf.on.login(registry=registry, id="login")(partial(self._login, target, kopf_lists))
         kopf.on.event(target.group, target.version, target.plural, registry=registry)(see)
         tasks = await kopf.spawn_tasks(
             registry=registry,
@@ -81,11 +83,14 @@ class Watches(WatchLoop):
         self._after_spawn()
         try:
             await _discovered(insights, tasks)
+            tasks = [*tasks, following := asyncio.create_task(self._follow_lists(target, kopf_lists))]
             seconds = self._pace.steady_seconds
-            while not (done := (await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED))[0]):
+            done, _ = await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            if not done:
                 self._holds(target)
-                await self._take_again(target)
-                seconds = self._seconds_to_list()
+                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            if following in done:
+                following.result()
             raise WatchEnded(_reason(done))
         finally:
             # Not kopf.run_tasks: at its end it cancels every younger task of the loop, other watches' too.
@@ -94,22 +99,28 @@ class Watches(WatchLoop):
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _take_again(self, target: WatchTarget) -> None:
-        """What was deleted between the list and the begin of the watch has no event.
+    async def _follow_lists(self, target: WatchTarget, kopf_lists: asyncio.Event) -> None:
+        """List after each list of kopf's, and now and then. Raises ApiError where that is refused."""
+        seconds = self._seconds_to_list()
+        while True:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(kopf_lists.wait(), seconds)
+            kopf_lists.clear()
+            seconds = self._seconds_to_list()
+            try:
+                await self._list(target)
+            except ApiError as error:
+                if error.status == 403:
+                    raise
+                seconds = self._pace.longest_pause_seconds
 
-        A refusal ends the watch, which without the right would go on until the API server ends it. Raises ApiError.
-        """
-        try:
-            await self._list(target)
-        except ApiError as error:
-            if error.status == 403:
-                raise
-
-    async def _login(self, target: WatchTarget, **_: Any) -> kopf.AiohttpSession:
+    async def _login(self, target: WatchTarget, kopf_lists: asyncio.Event, **_: Any) -> kopf.AiohttpSession:
         """A session of its own for each watch, which kopf closes; kopf asks again after a 401."""
 
-        async def hear(*_: object) -> None:
+        async def hear(_: object, __: object, answered: aiohttp.TraceRequestEndParams) -> None:
             self._hear(target)  # kopf, which passes no bookmarks on, begins a watch anew each five minutes
+            if answered.url.path.endswith(target.path) and "watch" not in answered.url.query:
+                kopf_lists.set()
 
         answers = aiohttp.TraceConfig()
         answers.on_request_end.append(hear)
@@ -142,10 +153,6 @@ def settings_of(target: WatchTarget, pace: Pace = PACE) -> kopf.OperatorSettings
     chosen.watching.client_timeout = 330
     chosen.watching.connect_timeout = 10
     chosen.watching.chunk_size = target.page_items
-    if target.label_selector is not None:
-        chosen.watching.label_selectors[target.group, target.version, target.plural] = target.label_selector
-    if target.field_selector is not None:
-        chosen.watching.field_selectors[target.group, target.version, target.plural] = target.field_selector
     return chosen
 
 
