@@ -246,6 +246,18 @@ async def test_what_ended_while_kopf_did_not_watch_is_seen_by_a_list_after_each_
         assert watches.states[RED].ends == 0
 
 
+async def test_a_right_that_is_lost_while_the_watch_goes_on_is_shown_by_the_second_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = Server()
+    monkeypatch.setattr(Shown, "_seconds_to_list", lambda _: 1.0)
+    async with watching(server, tmp_path, RED) as watches:
+        await until(lambda: "red" in server.watches)
+        server.refused["red"] = 403
+        await until(lambda: watches.states[RED].forbidden, 15)
+        assert server.asked["watch"] == 1, "the API server has not ended the watch"
+
+
 async def test_the_end_of_all_watches_takes_no_time_and_leaves_other_tasks_alone(tmp_path: Path) -> None:
     other = asyncio.create_task(asyncio.sleep(60))
     server, many = Server(), [replace(RED, by_kopf=False, label_selector=f"shard={n}") for n in range(101)]
