@@ -16,9 +16,6 @@ from aiohttp import web
 from precision_operator.cluster import ApiError, Cluster, ConnectionProblem, kopf_connection
 from precision_operator.cluster.connection import authorization, connection
 from precision_operator.cluster.paths import config_maps, item, jobs, profiles
-from precision_operator.cluster.watch_loop import WatchTarget
-from precision_operator.cluster.watching import Watches
-from tests.support.eventually import eventually
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 GONE = {"kind": "Status", "reason": "Expired", "message": "The provided continue parameter is too old", "code": 410}
@@ -212,32 +209,6 @@ async def test_a_redirect_is_an_error_that_names_its_target_and_is_not_followed(
             assert (error.status, error.reason, error.transient) == (status, "Redirected", False)
             assert "a redirect to '../../secrets', which is not followed" in str(error)
     assert asked == ["/api/v1/pods/p:80/proxy/metrics", "/x", "/x"]
-
-
-async def test_kopf_follows_no_redirect_either(tmp_path: Path) -> None:
-    asked: list[str] = []
-
-    async def elsewhere(request: web.Request) -> web.Response:
-        asked.append(request.path)
-        raise web.HTTPTemporaryRedirect("/elsewhere")
-
-    target = WatchTarget("", "v1", "pods", "ml", by_kopf=True)
-    async with facing(elsewhere, tmp_path) as cluster:
-        watches = Empty(cluster, [target], str(tmp_path / "config"))
-        running = asyncio.create_task(watches.run())
-        await asyncio.to_thread(eventually, lambda: "which is not followed" in watches.states[target].problem)
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
-    assert asked
-    assert "/elsewhere" not in asked
-
-
-class Empty(Watches):
-    async def _list(self, _: WatchTarget) -> str:
-        return "1"
-
-    def _see(self, *_: object) -> None:
-        pytest.fail("nothing comes")
 
 
 async def test_an_answer_without_end_is_an_error_and_text_is_cut(tmp_path: Path) -> None:

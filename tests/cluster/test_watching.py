@@ -31,6 +31,8 @@ class Server:
     def __init__(self) -> None:
         self.served = {"things", "extras"}
         self.discovered = {"things", "extras"}
+        self.redirect = ""
+        self.asked_for_discovery: set[str] = set()
         self.refused: dict[str, int] = {}
         self.watches: dict[str, asyncio.Queue[dict[str, Any]]] = {}
         self.asked: Counter[str] = Counter()
@@ -45,10 +47,14 @@ class Server:
         group = {"name": GROUP, "versions": [version], "preferredVersion": version}
         app.router.add_get("/apis", _answering({"groups": [group]}))
         app.router.add_get(f"/apis/{GROUP}/{VERSION}", self._resources)
+        app.router.add_get("/elsewhere", self._resources)
         app.router.add_get(f"/apis/{GROUP}/{VERSION}/namespaces/{{namespace}}/{{plural}}", self._objects)
         return app
 
-    async def _resources(self, _: web.Request) -> web.Response:
+    async def _resources(self, request: web.Request) -> web.Response:
+        self.asked_for_discovery.add(request.path)
+        if self.redirect:
+            raise web.HTTPTemporaryRedirect(self.redirect)
         row = {"kind": "Thing", "singularName": "thing", "namespaced": True, "verbs": ["list", "watch"]}
         return web.json_response({"resources": [row | {"name": name} for name in sorted(self.discovered)]})
 
@@ -189,6 +195,14 @@ async def test_a_kind_that_discovery_lacks_for_a_moment_is_not_taken_for_watched
         server.discovered.add("things")
         server.add("one", "red")
         await until(lambda: watches.seen == {"red-one"})
+
+
+async def test_kopf_follows_no_redirect(tmp_path: Path) -> None:
+    server = Server()
+    server.redirect = "/elsewhere"
+    async with watching(server, tmp_path, RED) as watches:
+        await until(lambda: "which is not followed" in watches.states[RED].problem)
+    assert server.asked_for_discovery == {f"/apis/{GROUP}/{VERSION}"}
 
 
 @BY
