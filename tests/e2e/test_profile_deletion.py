@@ -24,9 +24,10 @@ def half_done(scene: Scene) -> Profile:
 
 
 def leftovers(profile: Profile) -> list[str]:
-    """Kind and name of all that is still there of a profile."""
-    groups = (profile.jobs(), profile.pods(), profile.reports(), profile.details())
-    return [item["metadata"]["name"] for group in groups for item in group]
+    """Kind, name and end of all that is still there of a profile."""
+    groups = {"Job": profile.jobs(), "Pod": profile.pods(), "report": profile.reports(), "detail": profile.details()}
+    metas = [(kind, item["metadata"]) for kind, items in groups.items() for item in items]
+    return [f"{kind} {meta['name']} {meta.get('deletionTimestamp', '')}" for kind, meta in metas]
 
 
 def assert_unmarked(profile: Profile) -> None:
@@ -40,7 +41,7 @@ def assert_unmarked(profile: Profile) -> None:
 def test_a_profile_that_is_deleted_in_the_middle_takes_everything_along(scene: Scene) -> None:
     profile = half_done(scene)
     profile.delete()
-    eventually(lambda: not leftovers(profile))
+    eventually(lambda: not leftovers(profile), why=lambda: leftovers(profile))
     scene.site.operator_has_looked()
     assert leftovers(profile) == []
     assert len(created(profile.history(), "jobs")) == 4
@@ -51,7 +52,7 @@ def test_a_profile_can_be_deleted_while_the_operator_is_down(scene: Scene) -> No
     profile = half_done(scene)
     with scene.site.without_operator():
         profile.delete()
-        eventually(lambda: not leftovers(profile))
+        eventually(lambda: not leftovers(profile), why=lambda: leftovers(profile))
     scene.site.operator_has_looked()
     assert leftovers(profile) == []
     assert_unmarked(profile)
@@ -116,6 +117,6 @@ def test_a_profile_that_is_deleted_leaves_nothing_at_whatever_moment(scene: Scen
             profile = scene.apply()
             eventually(lambda: reached(profile))
             profile.delete()
-            eventually(lambda: not leftovers(profile))
+            eventually(lambda: not leftovers(profile), why=lambda: leftovers(profile))
             scene.site.operator_has_looked()
             assert leftovers(profile) == []
