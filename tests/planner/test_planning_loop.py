@@ -161,7 +161,7 @@ async def test_an_answer_to_a_plan_as_it_was_is_not_written_over_one_that_has_ch
 async def test_reports_that_cannot_be_read_keep_no_plan_from_its_answer_and_are_named_in_it(scene: Scene) -> None:
     loop, cache, written = scene
     damage: list[Any] = [{"status": ["x"]}, {"spec": "x"}, {"status": {"run": 1, "hardware": 1, "results": 1}}]
-    damaged = [report_object(f"n{number}") | broken for number, broken in enumerate(damage)]
+    damaged = [report_object(f"n{number}", resourceVersion="101") | broken for number, broken in enumerate(damage)]
     for report in damaged:
         cache.put("reports", report)
     await add(loop, plan_object())

@@ -106,13 +106,14 @@ POD["status"] |= {
     "conditions": [{"type": "PodScheduled", "status": "False", "message": "no room"}],
     "podIP": "10.0.0.1",
 }
+REPORT = report_object(ownerReferences=[{"kind": "PrecisionProfile", "uid": "p"}])
 VIEWS: dict[ObjectKind, tuple[Any, dict[str, Any]]] = {
     "nodes": (
         node_facts,
         node_object(taints=[{"key": "k", "effect": "NoSchedule"}], ready="False", unschedulable=True, images=()),
     ),
     "profiles": (profile_view, profile_object(generation=3, creationTimestamp="2026-11-21T09:00:00Z")),
-    "reports": (report_view, report_object(ownerReferences=[{"kind": "PrecisionProfile", "uid": "p"}])),
+    "reports": (lambda raw: raw.get("view") or report_view(raw), REPORT),
     "jobs": (job_view, JOB),
     "pods": (pod_view, POD),
 }
@@ -123,6 +124,14 @@ def test_trimming_takes_nothing_that_a_decision_reads(kind: ObjectKind) -> None:
     view, raw = VIEWS[kind]
     assert view(TRIM[kind](raw)) == view(raw)
     assert view(raw) is not None
+
+
+def test_of_a_report_that_can_be_read_what_was_read_is_all_that_is_kept_and_a_version_is_read_once() -> None:
+    cache = Cache()
+    for raw in (REPORT, REPORT | {"status": {}}):
+        cache.put("reports", raw)
+    (kept,) = cache.all("reports").values()
+    assert (kept["view"], kept["status"]) == (report_view(REPORT), {})
 
 
 def test_texts_that_objects_share_are_held_once() -> None:

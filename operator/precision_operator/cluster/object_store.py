@@ -45,20 +45,21 @@ class ObjectStore(Generic[Kept]):
 
     def __init__(self) -> None:
         self.objects: dict[str, Kept] = {}
-        self._identities: dict[str, Identity] = {}
+        self.identities: dict[str, Identity] = {}
+        """Of what is held: its newest version."""
         self.deleted: OrderedDict[str, float] = OrderedDict()
         """Of objects that ended: the version up to which nothing of them is taken any more."""
 
     def put(self, identity: Identity, kept: Kept) -> bool:
         """Take what is kept of an object, unless a newer version is held or its end was seen."""
         uid = identity.uid
-        held = self._identities.get(uid)
+        held = self.identities.get(uid)
         if not uid or identity.version <= self.deleted.get(uid, -math.inf):
             return False
         if held is not None and identity.version < held.version:
             return False
         self.deleted.pop(uid, None)
-        self._identities[uid] = identity
+        self.identities[uid] = identity
         if uid in self.objects and self.objects[uid] == kept:
             return False
         self.objects[uid] = kept
@@ -82,7 +83,7 @@ class ObjectStore(Generic[Kept]):
         at = resource_version(version)
         gone = [
             held.uid
-            for held in self._identities.values()
+            for held in self.identities.values()
             if held.uid not in listed and namespace in (None, held.namespace) and held.version <= at
         ]
         changed = [self.delete(uid, at) for uid in gone]
@@ -90,10 +91,10 @@ class ObjectStore(Generic[Kept]):
 
     def clear(self, namespace: str) -> bool:
         """Hold none of this namespace any more, as while their kind is not served; they may come back."""
-        gone = [held.uid for held in self._identities.values() if held.namespace == namespace]
+        gone = [held.uid for held in self.identities.values() if held.namespace == namespace]
         changed = [self._remove(uid) for uid in gone]
         return any(changed)
 
     def _remove(self, uid: str) -> bool:
-        self._identities.pop(uid, None)
+        self.identities.pop(uid, None)
         return self.objects.pop(uid, None) is not None

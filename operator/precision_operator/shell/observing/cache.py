@@ -13,7 +13,7 @@ from precision_api.facts.names import ANNOTATION_RERUN, GPU_RESOURCE, PROFILE_KI
 from precision_operator.cluster.object_store import ObjectStore, identity
 from precision_operator.core.observe.gpu_slices import SliceView, slice_view
 from precision_operator.core.observe.observed import Raw
-from precision_operator.core.observe.views import asked_gpus
+from precision_operator.core.observe.views import asked_gpus, report_view
 
 _log = logging.getLogger(__name__)
 
@@ -67,14 +67,17 @@ class Cache:
 
         One that can't be taken (nobody knows of what shape it will be) stays as it was: a list must not end over it.
         """
+        named = identity(raw)
+        if kind == "reports" and named == self._stores[kind].identities.get(named.uid):
+            return
         try:
             kept = TRIM[kind](raw)
             if kind == "nodes" and (images := _images(raw, self.image_prefixes)):
                 kept["status"]["images"] = [{"names": images}]
         except Exception:
-            _log.exception("%s %s can't be kept: it stays as it was", kind, identity(raw).uid)
+            _log.exception("%s %s can't be kept: it stays as it was", kind, named.uid)
             return
-        if self._stores[kind].put(identity(raw), kept):
+        if self._stores[kind].put(named, kept):
             self.changed.set()
 
     def drop(self, kind: ObjectKind, uid: str, version: int | None = None) -> None:
@@ -178,30 +181,22 @@ def _images(raw: Raw, prefixes: tuple[str, ...]) -> list[str]:
 
 
 def _profile(raw: Raw) -> dict[str, Any]:
-    return {
-        "metadata": _meta(raw, "resourceVersion", "generation", "creationTimestamp")
-        | _annotations(raw, ANNOTATION_RERUN),
-        "spec": raw.get("spec") or {},
-        "status": raw.get("status") or {},
-    }
+    meta = _meta(raw, "resourceVersion", "generation", "creationTimestamp") | _annotations(raw, ANNOTATION_RERUN)
+    return {"metadata": meta, "spec": raw.get("spec") or {}, "status": raw.get("status") or {}}
 
 
 def _report(raw: Raw) -> dict[str, Any]:
-    return {
-        "metadata": _meta(raw, "resourceVersion")
-        | _owner(raw, kind=PROFILE_KIND)
-        | _annotations(raw, ANNOTATION_RERUN),
-        "spec": raw.get("spec") or {},
-        "status": _interned(raw.get("status") or {}),
-    }
+    """What decisions see of it, read as it comes; its status as it came is kept only where that can't be read."""
+    meta = _meta(raw, "resourceVersion") | _owner(raw, kind=PROFILE_KIND) | _annotations(raw, ANNOTATION_RERUN)
+    kept = {"metadata": meta, "spec": raw.get("spec") or {}, "status": _interned(raw.get("status") or {})}
+    view = report_view(kept)
+    is_read = view is not None and view.status is not None
+    return kept | {"view": view} | ({"metadata": _meta(raw), "status": {}} if is_read else {})
 
 
 def _job(raw: Raw) -> dict[str, Any]:
-    return {
-        "metadata": _marked(raw),
-        "spec": _pick(raw, "spec", "suspend"),
-        "status": _pick(raw, "status", "conditions"),
-    }
+    spec, status = _pick(raw, "spec", "suspend"), _pick(raw, "status", "conditions")
+    return {"metadata": _marked(raw), "spec": spec, "status": status}
 
 
 def _pod(raw: Raw) -> dict[str, Any]:

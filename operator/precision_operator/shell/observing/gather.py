@@ -33,7 +33,6 @@ from precision_operator.core.observe.views import (
     marked,
     pod_view,
     profile_view,
-    report_view,
     with_operator_defaults,
 )
 from precision_operator.core.status.yields import yields_told
@@ -86,7 +85,7 @@ PAGE: dict[ObjectKind, int] = {**dict.fromkeys(("profiles", *AGENTS), PAGE_TENAN
 OF_NODE: dict[ObjectKind, str] = {"nodes": "metadata.name", "slices": "spec.nodeName", "reports": "spec.nodeName"}
 
 _NAMED = ("namespace", "name", "uid")
-PLACES: dict[ObjectKind, Where] = {"profiles": "profile", "reports": "report", "jobs": "job", "pods": "pod"}
+PLACES: dict[ObjectKind, Where] = {"profiles": "profile", "jobs": "job", "pods": "pod"}
 
 
 async def list_into(
@@ -313,7 +312,7 @@ class Gatherer:
         self._forget_unnamed(served)
         texts = await _each("ConfigMap", wanted_texts(served), self._texts, self._reader.config_map, missing)
         queues = await _each("LocalQueue", _wanted_queues(served), self._queues, self._reader.has_queue, missing)
-        reports = (report for report in self._views("reports", report_view) if report.namespace not in unserved)
+        reports = [view for raw in self._cache.all("reports").values() if (view := raw["view"]) is not None]
         has_class, device_class = self._reader.has_priority_class, self._reader.device_class
         seen = observed.Observed(
             now=self._now(),
@@ -322,7 +321,7 @@ class Gatherer:
             nodes=dict(self._cache.all("nodes")),
             jobs=(*await self._with_problems(jobs, pods, missing), *creating),
             pods=pods,
-            reports=within_namespace(reports, homes),
+            reports=within_namespace((it for it in reports if it.namespace not in unserved), homes),
             occupancy={n: look for n, (at, look) in self._probes.items() if now - at < keeps[look.holder is None]},
             looked={n: at for n, (at, look) in self._probes.items() if look.holder and now - at < LOOKED_SECONDS},
             config_maps=texts,

@@ -27,6 +27,7 @@ from precision_operator.core.attempts.faults import Fault
 from precision_operator.core.observe.observed import Raw
 from precision_operator.core.observe.raw_object import section
 from precision_operator.core.observe.views import spec_problem
+from precision_operator.core.results.ingest import report_json
 from precision_operator.planner.answer.conditions import UNUSABLE, events, finished, refused, status_before
 from precision_operator.planner.answer.work import Work, inputs_of
 from precision_operator.planner.inputs.snapshot import profile_facts, racks, report_facts
@@ -240,7 +241,9 @@ class Planning:
         changed = any(lost)
         for number, uid in enumerate(fresh):
             before = reports.get(uid)
-            facts = report_facts(there[uid])
+            raw = there[uid]
+            view = None if raw["status"] else raw["view"]
+            facts = report_facts(raw if view is None else {**raw, "status": report_json(view.status)})
             changed = changed or facts != (before[1] if before else b"")
             reports[uid] = (there[uid], facts)
             if number % CHUNK == CHUNK - 1:
