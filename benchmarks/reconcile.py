@@ -116,6 +116,7 @@ class Measured:
         self._slowest, self._last = 0.0, {}
         cpu = await until()
         self.figures.stages[name] = Cost(cpu, self._last["held"], self._last["gap"], self._slowest)
+        print(f"{name}: {self.figures.stages[name]}, peak {self.figures.peak_mib:.0f} MiB", file=sys.stderr)
 
     async def spent(self, done: Callable[[dict[str, Any]], Awaitable[bool]]) -> float:
         """Seconds of CPU until `done` says so."""
