@@ -85,7 +85,7 @@ def test_each_threshold_of_an_alert_can_be_another_one_and_only_there(helm: Helm
     before, after = by_name(helm), by_name(helm, alerts=chosen)
     changed = {name for name in before if before[name]["expr"] != after[name]["expr"]}
     assert changed == {*chosen, "throttled", "precision:pool_degraded"}
-    assert re.search(r" > 0\.123$", after["throttled"]["expr"]), "no lower one is counted among many nodes"
+    assert re.search(r" > 0\.123 unless ", after["throttled"]["expr"]), "no lower one is counted among many nodes"
     assert re.search(r" < bool 0\.123\)$", after["precision:pool_degraded"]["expr"])
     for name in chosen:
         assert re.search(r"[<>+] 0\.123( |\)|$)", after[name]["expr"])
@@ -166,6 +166,10 @@ def test_an_alert_that_is_left_out_silences_no_other_one(helm: Helm, tmp_path: P
         "PrecisionProfileFailing": ("many nodes that fail: their profile is the story", "PrecisionNodeQuarantined", 1),
     }
     left = groups(helm, CHART, alerts={name: {"enabled": False} for name in stands_for})
+    off = ("PrecisionNodeSlow", "PrecisionProfileBlocked")
+    others = by_name(helm, alerts={name: {"enabled": False} for name in off})
+    assert 'fault="none"' in others["throttled"]["expr"], "a node that is slow and a little throttled"
+    assert not {*off, "precision:profile_cannot_go_on"} & others.keys()
     speaks = [
         {"labels": f'{{alertname="{alert}", cluster="{cluster}"}}', "value": count}
         for cluster, alert, count in stands_for.values()

@@ -78,7 +78,7 @@ def test_a_planted_state_is_a_number_or_a_row_of_the_first_six_panels(state: str
     ]
     assert len(FIRST) == 6
     texts = [panel.absent for panel in DASHBOARD.panels[:6] if panel.title in (RESULTS, WAITING)]
-    assert texts == ["no node can be measured", "no node waits, has failed or is skipped"]
+    assert texts == ["no data", "no node waits, has failed or is skipped"]
     code, words = check(
         binaries(["promtool"])["promtool"],
         tmp_path,

@@ -88,6 +88,7 @@ FAILING_GPU = of_node("precision_node_failing_gpu_info", 'gpu="3",UUID="GPU-3",p
 NOT_ACCEPTED = NODE | {"fault": "not_accepted", "reason": "TooSlow", "owner": "hardware"}
 GARBLED = "precision_operator_stop_garbled"
 DIVERGED = of_node("precision_node_loss_verdict", 'recipe="nvfp4",verdict="diverged"')
+GONE = of_node("precision_node_outdated", 'reason="NodeGone"')
 LIMIT_OF = "precision_node_gpu_power_limit_watts"
 
 
@@ -135,6 +136,7 @@ ON_POOL = {"pool": "NVIDIA-GB200"}
 HOT_POOL = OF_PROFILE | ON_POOL
 MANY_HOT, HOT_ONES = {"alertname": "PrecisionManyNodes", **HOT_POOL}, {"alertname": "PrecisionPoolThrottled", **ON_POOL}
 FAR = "PrecisionPoolFarBelowBest"
+OTHERS_HOT = {s.replace("nightly", "moe").replace('"n', '"m'): v for s, v in hot(24, 0, 20, 20).items()}
 LISTS = last_lists(1)[:500]
 INFO = of_node("precision_node_info", 'data="simulated",nvlink_domain="d.9"')
 FALLEN = many(5, lambda node: {s.replace(N1, node): "1x300" for s in (verdict("fallback"), INFO, RESULT)})
@@ -463,7 +465,7 @@ REVIEWED = {
         {
             SLOW: "1x60 _x240",
             RELATIVE: "0.8x60 _x240",
-            of_node("precision_node_outdated", 'reason="NodeGone"'): "_x61 1x240",
+            GONE: "_x61 1x240",
             **MEASURED,
         },
         (85, 200),
@@ -482,7 +484,7 @@ REVIEWED = {
 LONG_HOT = Case(
     "PrecisionThrottledInProfile", hot(24, 0, 3, 8), (50,), (80, 115, 145), HOT_POOL, each_of=("n0", "n1", "n2")
 )
-GONE_AND_BACK = "1x60 _x3 1x120"
+GONE_AND_BACK = "1x60 _x10 1x120"
 TURNED_OFF_TOO_SOON = {
     "four slow nodes, and then a fifth": Case(
         "PrecisionNodeSlow", slow_nodes("0x99 1x170"), (5,), (20, 95, 105, 159), NODE, each_of=("n1", "n2", "n3", "n4")
@@ -558,14 +560,14 @@ TURNED_OFF_TOO_SOON = {
 }
 """What an alert that stands for others turns off, or what ends, though nothing tells of it yet."""
 AS_PROMETHEUS_SEES_IT = {
-    "a gap of three minutes resolves no slow node": Case(
+    "a gap of ten minutes resolves no slow node": Case(
         "PrecisionNodeSlow",
-        {SLOW: GONE_AND_BACK, RELATIVE: "0.8x60 _x3 0.8x120", RESULT: "0x60 _x3 0x120"},
+        {SLOW: GONE_AND_BACK, RELATIVE: "0.8x60 _x10 0.8x120", RESULT: "0x60 _x10 0x120"},
         (5,),
         (*range(20, 60, 10), *range(60, 80), 150),
         NODE,
     ),
-    "a gap of three minutes resolves no failed node": Case(
+    "a gap of ten minutes resolves no failed node": Case(
         "PrecisionNodeFailed", {FAILED: GONE_AND_BACK}, (30,), (*range(60, 80), 150), CRASHED
     ),
     "a node whose reasons alternate": Case(
@@ -705,6 +707,20 @@ AS_PROMETHEUS_SEES_IT = {
         (1550, 2000),
         IN_POOL | {"fault": "limited", "owner": "hardware"},
         step=5,
+    ),
+    "a throttled node beside the hot pool of another profile": Case(
+        "PrecisionThrottledInProfile",
+        hot(12, 0, 1, 1) | OTHERS_HOT,
+        (50,),
+        (110, 150),
+        HOT_POOL | {"node": "n0"},
+        beside=HOT_ONES,
+    ),
+    "a pool of another profile, which gets slower": Case(
+        FAR, hours(pool(0, 3), *[pool(0, 3, cool=0.75)] * 2) | OTHERS_HOT, (50,), (110, 150), HOT_POOL, beside=HOT_ONES
+    ),
+    "a slow half of a pool that is measured first": Case(
+        FAR, medians("100x59 _x40 88x14 100x120", count="24x59 _x40 12x140"), (*range(50, 150),)
     ),
     "a slow node that was throttled for a moment": Case(
         "PrecisionNodeSlow", {**SLOW_RATE, SLOW: "1x100", THROTTLED: "0.002x100"}, (5,), (20, 90), NODE
@@ -873,6 +889,14 @@ CALM = {
     ),
     "a pool of four, of which one has another power limit": Case(
         "PrecisionPowerLimitLow", limits(4, "900x400"), (1490, 1900), step=5
+    ),
+    "a node of another power limit than five that are gone": Case(
+        "PrecisionPowerLimitLow",
+        limits(6, "900x400")
+        | many(6, lambda node: {GONE.replace(N1, node): "1x400"})
+        | {GONE: "_x400", RESULT: "0x400"},
+        (1490, 1900),
+        step=5,
     ),
     "a node that fails its acceptance, slow, throttled and failed: it has that alert alone": Case(
         "PrecisionNodeNotAccepted",

@@ -30,7 +30,7 @@ ALL = [*EXPRESSIONS, *((alert.name, alert.expr) for alert in ALERTS)]
 OVER = r"(?:(?:last|max|min)_over_time\()?"
 DEDUPLICATED = re.compile(rf"(?:by \(cluster[^()]*\) \(|on\(cluster[^()]*\) ){OVER}$")
 """What stands before a raw family: by its own labels, or asked only whether it is there."""
-PLAIN = re.compile(r"max by \([^()]*\) \((?:last_over_time\()?(\w+)(?:\[10m\]\))?\)")
+PLAIN = re.compile(r"max by \([^()]*\) \((?:last_over_time\()?(\w+)(?:\[12m\]\))?\)")
 NODE_ALERTS = (
     "PrecisionNodeSlow",
     "PrecisionSilentFallback",

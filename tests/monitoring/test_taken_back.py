@@ -20,7 +20,7 @@ from tests.monitoring.replay import EVERYWHERE, alerting, check, input_series
 from tests.monitoring.test_alerts import CASES
 
 pytestmark = pytest.mark.cluster
-AGAIN = r"last_over_time\((\w+(?:\{[^}]*\})?)\[10m\]\)"
+AGAIN = r"last_over_time\((\w+(?:\{[^}]*\})?)\[12m\]\)"
 """What bridges a gap."""
 WITHOUT_TARGETS = "max without(instance, pod, endpoint, container) ("
 DOWN = (
@@ -39,8 +39,8 @@ TAKEN_BACK: tuple[tuple[str, str, Edit, str], ...] = (
     ("2", "PrecisionProfileBlocked", GONE, "PrecisionProfileBlocked"),
     ("4", "PrecisionPoolThrottled", GONE, "PrecisionPoolThrottled"),
     ("5", "PrecisionExporterDown", (r"(?s)^.*$", DOWN[0].format(DOWN[2], DOWN[1])), "in a crash loop"),
-    ("6", "precision:node_failed", (r"(?s)^.*$", FAILED), "a gap of three minutes resolves no failed node"),
-    ("6", "precision:node_there", (AGAIN, r"\1"), "a gap of three minutes resolves no slow node"),
+    ("6", "precision:node_failed", (r"(?s)^.*$", FAILED), "a gap of ten minutes resolves no failed node"),
+    ("6", "precision:node_there", (AGAIN, r"\1"), "a gap of ten minutes resolves no slow node"),
     (
         "7",
         "precision:node_finding",

@@ -10,7 +10,7 @@ data here, and are never evaluated. */ -}}
 {{- $unsaid := list -}}
 {{- range .file.groups -}}
 {{- range .rules -}}
-{{- if eq (toString (get (get $.rules.alerts (.alert | default "") | default dict) "enabled")) "false" }}{{ $unsaid = append $unsaid .expr }}{{ end -}}
+{{- if eq (toString (get (get $.rules.alerts (.alert | default "") | default dict) "enabled")) "false" }}{{ $unsaid = append (append $unsaid .expr) (regexReplaceAll "^max by [^)]*\\) \\(|\\)$| unless .*" .expr "") }}{{ end -}}
 {{- end -}}
 {{- end -}}
 {{- $groups := list -}}
@@ -44,8 +44,8 @@ data here, and are never evaluated. */ -}}
 {{- $_ := set $rule "expr" ($rule.expr | replace (index $of 1) (printf "%s %s" (last $of) (toString $own.threshold))) -}}
 {{- end -}}
 {{- end -}}
-{{- if eq ($rule.record | default "") "precision:node_story" -}}
-{{- range $word, $of := dict "fallback" "PrecisionSilentFallback" "throttled" "PrecisionThrottledInProfile" "not_accepted" "PrecisionNodeNotAccepted" "precision_node_quarantined" "PrecisionNodeQuarantined" -}}
+{{- range $by -}}
+{{- range $word, $of := get (dict "throttled" (dict "slow" "PrecisionNodeSlow") "precision:node_story" (dict "fallback" "PrecisionSilentFallback" "throttled" "PrecisionThrottledInProfile" "not_accepted" "PrecisionNodeNotAccepted" "precision_node_quarantined" "PrecisionNodeQuarantined")) (. | default "") | default dict -}}
 {{- if eq (toString (get (get $.rules.alerts $of | default dict) "enabled")) "false" }}{{ $_ := set $rule "expr" (regexReplaceAll (printf "\\b%s\\b" $word) $rule.expr "none") }}{{ end -}}
 {{- end -}}
 {{- end -}}

@@ -23,11 +23,12 @@ _GPU = f"topk by ({rules.NODE}) (1, {rules.once('precision_node_failing_gpu_info
 _DRIFTED = rules.newest(rules.matched("precision_node_accepted", reason="ReferenceDrifted"))
 _ENERGY = f"min by ({rules.POOL}, driver) (precision:pool_driver_energy_ratio) < {rules.ENERGY_BELOW}"
 _DOMAIN = "{{ with $labels.nvlink_domain }} in NVLink domain {{ . }}{{ end }}"
-_WORST = f"precision:pool_degradation_ratio:worst[{rules.MOSTLY}]"
+_WORST = f"clamp_max(precision:pool_degradation_ratio:worst or precision:pool_data, 1)[{rules.MOSTLY}:2m]"
+"""A minute without a figure counts as one at its best."""
 _FAR = f"quantile_over_time(0.75, {_WORST})"
 _HOT = (
     f"unless on({rules.POOL}) (precision:pool_degraded unless on({rules.POOL}) precision:pool_cool_ratio "
-    f"and on({rules.HARDWARE}) precision:pool_throttled:lasting"
+    f"and on({rules.POOL}) precision:pool_throttled:lasting"
 )
 _BELOW = f"quantile_over_time(0.8, {_WORST}) < {rules.DEGRADED_BELOW} {_HOT} or {rules.FAR_BELOW} > {_FAR})"
 """A little later than the other one, which a pool far below so has alone."""
@@ -79,8 +80,9 @@ FLEET_ALERTS: tuple[Alert, ...] = (
         for name, expr, severity, further in _BELOW_BEST
     ),
     Alert(
+        # Once for all profiles that measure the pool: at different hours they tell of one cause.
         "PrecisionPoolThrottled",
-        "precision:pool_throttled:lasting",
+        f"max by ({rules.HARDWARE}, data) (precision:pool_throttled:lasting)",
         "{{ $value }} nodes of pool {{ $labels.pool }} are throttled and lose more than a tenth" + MADE_UP,
         f"Pool {{{{ $labels.pool }}}}{CLUSTER_NAME}: more than a quarter of its nodes give less than 90 % of the "
         f"others, or of its best of 7 days. So many at once share their cooling or their power feed.{PROVENANCE}",

@@ -34,7 +34,7 @@ ENERGY_BELOW = "0.97"
 LEAST_NODES = 3
 """Nodes behind a median, or failed at once, from which on a pool or a profile is the story."""
 FAILING_ABOVE = "0.1"
-GAP = "10m"
+GAP = "12m"
 """How long a figure may be missing (an exporter that restarts, a scrape that fails) without being given up."""
 MOSTLY = "39m"
 """A pool's alert asks for 30 of these minutes, and has no `for`. Odd: figures come every two, none is at the edge."""
@@ -261,6 +261,7 @@ _THERE = (
 """1 for each node that is there and has a result; provenance and NVLink domain as labels where the report has them."""
 _THROTTLED = newest("precision_node_throttled_ratio")
 _LIMIT = f"max by ({NODE}) ({newest('precision_node_gpu_power_limit_watts')})"
+_LIMIT_THERE = f"{_LIMIT} unless on({NODE}) {newest(_GONE)}"
 
 
 def _finding(fault: str, expr: str) -> Recording:
@@ -292,8 +293,8 @@ NODES: tuple[Recording, ...] = (
     _finding(
         # Below nine tenths of a pool of five or more: nobody is compared with a node of another limit.
         "limited",
-        f"{_LIMIT} < on({POOL}) group_left() (0.99 * quantile by ({POOL}) (0.1, {_LIMIT}) and on({POOL}) "
-        f"count by ({POOL}) ({_LIMIT}) >= 5)",
+        f"{_LIMIT} < on({POOL}) group_left() (0.99 * quantile by ({POOL}) (0.1, {_LIMIT_THERE}) and on({POOL}) "
+        f"count by ({POOL}) ({_LIMIT_THERE}) >= 5)",
     ),
     Recording(
         # By the reason of the first failure: the alert of a node whose reasons alternate goes on.
@@ -363,10 +364,9 @@ HISTORY: tuple[Recording, ...] = (
         f"* on({POOL}) group_left(data) precision:pool_data or 0 * precision:pool_data",
     ),
     Recording(
-        # Once for all profiles that measure the pool: at different hours they tell of one cause.
         "precision:pool_throttled:lasting",
-        f"max by ({HARDWARE}, data) (max_over_time(precision:pool_throttled[{MOSTLY}]) "
-        f"and quantile_over_time(0.25, precision:pool_throttled[{MOSTLY}]) > 0 and precision:pool_throttled)",
+        f"max_over_time(precision:pool_throttled[{MOSTLY}]) "
+        f"and quantile_over_time(0.25, precision:pool_throttled[{MOSTLY}]) > 0 and precision:pool_throttled",
     ),
     Recording("precision:pool_degraded", f"max by ({POOL}) (precision:pool_degradation_ratio < bool {DEGRADED_BELOW})"),
     Recording("precision:pool_driver_tokens_per_joule", once("precision_pool_driver_training_tokens_per_joule")),
@@ -407,7 +407,8 @@ STORIES: tuple[Recording, ...] = (
         "precision:node_story",
         f'precision:node_fault{{fault=~"fallback|diverged|not_accepted"}} or {_LIMITED} and '
         f"last_over_time({_LIMITED}[3h] offset 12h) and last_over_time({_LIMITED}[3h] offset 1d) "
-        f'or (precision:node_fault{{fault="throttled"}} unless on({HARDWARE}) precision:pool_throttled:lasting '
+        f'or (precision:node_fault{{fault="throttled"}} unless on({CLUSTER}, node) '
+        f"(precision:node_there and on({POOL}) precision:pool_throttled:lasting) "
         f'or precision:node_fault{{fault="slow"}} unless on({NODE}) '
         'precision:node_fault{fault=~"fallback|not_accepted|throttled"} '
         f'or (label_replace(precision:node_failed unless on({NODE}) {_QUARANTINED}, "fault", "failed", "", "") '
@@ -430,8 +431,9 @@ STORIES: tuple[Recording, ...] = (
         # Where one alert is to stand for many, theirs begin no more; what a node had goes on until what follows fires.
         "precision:node_told",
         f"{_TOLD} and on({NODE}) precision:node_story and on({NODE}, fault) ({_TOLD} unless on({POOL}, fault, data) "
-        f'precision:pool_many_nodes unless on({HARDWARE}, fault) label_replace(precision:pool_throttled > 0, "fault", '
-        f'"throttled", "", "") or {newest("precision:node_told")} '
+        f"precision:pool_many_nodes unless on({CLUSTER}, node, fault) label_replace(precision:node_there "
+        f'and on({POOL}) precision:pool_throttled > 0, "fault", "throttled", "", "") '
+        f"or {newest('precision:node_told')} "
         f"unless on({POOL}, fault, data) precision:pool_many_nodes:lasting)",
     ),
 )

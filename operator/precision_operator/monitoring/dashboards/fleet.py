@@ -81,7 +81,7 @@ def _results() -> tuple[Panel, ...]:
             "percent",
             f"sum ({current}) / sum ({nodes})",
             (Step(None, "red"), Step(0.8, "yellow"), Step(0.95, "green")),
-            no_value="no node can be measured",
+            no_value="no data",
         ),
         table(
             "What the others wait for",
