@@ -208,18 +208,18 @@ CLEARING = (
     Case("PrecisionPoolDegraded", medians("100x59 96x119 100x120"), (50, 80, 205, 250), (100, 170), IN_POOL),
     Case(FAR, medians("100x59 88x119 100x120"), (50, 80, 205, 250), (100, 170), IN_POOL),
     *(
-        Case(f"Precision{alert}", {series: "_x30 1x59 _x60", **MEASURED}, (20, 100), (50, 85), NODE | {"fault": fault})
+        Case(f"Precision{alert}", {series: "_x30 1x59 _x60", **MEASURED}, (20, 103), (50, 85), NODE | {"fault": fault})
         for alert, fault, series in (
             ("SilentFallback", "fallback", verdict("fallback")),
             ("ThrottledInProfile", "throttled", THROTTLED),
             ("LossDiverged", "diverged", DIVERGED),
         )
     ),
-    Case("PrecisionNodeFailed", {FAILED: "_x30 1x119 _x60"}, (60, 160), (95, 145), CRASHED),
+    Case("PrecisionNodeFailed", {FAILED: "_x30 1x119 _x60"}, (60, 163), (95, 145), CRASHED),
     Case(
         "PrecisionNodeQuarantined",
         {QUARANTINED: "_x30 1x119 _x60", FAILED: "_x30 1x119 _x60"},
-        (20, 160),
+        (20, 163),
         (45, 145),
         NODE | {"reason": "AgentCrashed", "fault": "quarantined"},
     ),

@@ -53,8 +53,10 @@ them; a further shard moves few.
 Until everything has been listed once the shards answer 503, and `/metrics` has the exporter's own metrics alone. `/`
 says what there is.
 
-With `--metrics-level` you choose what is shown: `pool` (pools, profiles and plans; a few thousand series for any fleet,
-and every fleet panel works; no shards, and no alerts of single nodes), `node` (the default), or `detail`.
+With `--metrics-level` you choose what is shown: `pool` (pools, profiles and plans; a few thousand series for any fleet;
+no shards, no panels and alerts of single nodes, nor PrecisionPoolThrottled, PrecisionManyNodes and
+PrecisionReferenceDrifted), `node` (the default), or `detail`. `precision_fleet_nodes` counts nodes without a report
+once for each of the profiles that choose them by different labels.
 
 `--metric-allowlist` or `--metric-denylist` (in the chart `exporter.metricAllowlist`, `exporter.metricDenylist`) chooses
 further, by name or regular expression, as in kube-state-metrics; unlike there an expression must match the whole name.
