@@ -88,8 +88,7 @@ FAILING_GPU = of_node("precision_node_failing_gpu_info", 'gpu="3",UUID="GPU-3",p
 NOT_ACCEPTED = NODE | {"fault": "not_accepted", "reason": "TooSlow", "owner": "hardware"}
 GARBLED = "precision_operator_stop_garbled"
 DIVERGED = of_node("precision_node_loss_verdict", 'recipe="nvfp4",verdict="diverged"')
-GONE = of_node("precision_node_outdated", 'reason="NodeGone"')
-LIMIT_OF = "precision_node_gpu_power_limit_watts"
+LIMIT_OF, GONE = "precision_node_gpu_power_limit_watts", of_node("precision_node_outdated", 'reason="NodeGone"')
 
 
 def limits(count: int, values: str) -> dict[str, str]:
@@ -135,14 +134,13 @@ def hours(*pools: list[Node]) -> dict[str, str]:
 ON_POOL = {"pool": "NVIDIA-GB200"}
 HOT_POOL = OF_PROFILE | ON_POOL
 MANY_HOT, HOT_ONES = {"alertname": "PrecisionManyNodes", **HOT_POOL}, {"alertname": "PrecisionPoolThrottled", **ON_POOL}
-FAR = "PrecisionPoolFarBelowBest"
+FAR, THROTTLES = "PrecisionPoolFarBelowBest", "PrecisionThrottledInProfile"
 OTHERS_HOT = {s.replace("nightly", "moe").replace('"n', '"m'): v for s, v in hot(24, 0, 20, 20).items()}
 LISTS = last_lists(1)[:500]
 INFO = of_node("precision_node_info", 'data="simulated",nvlink_domain="d.9"')
 FALLEN = many(5, lambda node: {s.replace(N1, node): "1x300" for s in (verdict("fallback"), INFO, RESULT)})
 FALLEN[f'precision_pool_nodes{{{POOL},phase="fresh"}}'] = "60x300"
 DENIED = {nodes("waiting"): "24x420", waiting("DeniedByPolicy"): "24x399 _x20"}
-
 ELSEWHERE = FAILED.replace("AgentCrashed", "GPUError")
 DATA = f'precision_pool_data_nodes{{{POOL},data="measured"}}'
 QUEUED = {nodes("waiting"): "24x420", nodes("running"): "0x420", waiting("WaitsInQueue"): "24x420"}
@@ -304,13 +302,12 @@ CLEARING = (
         step=30,
     ),
     Case("PrecisionStopUnreadable", {GARBLED: "0x29 1x59 0x60"}, (20, 42, 105), (50, 85), INSTALLED),
-    Case(
-        "PrecisionReconcileErrors",
-        {'precision_operator_faults_total{where="report"}': "0+2x99 200x60"},
-        (30, 120),
-        (50, 95),
-        INSTALLED,
-        name="faults",
+    *(
+        Case("PrecisionReconcileErrors", {series: "0+2x99 200x60"}, (30, 120), (50, 95), INSTALLED, name=name)
+        for name, series in (
+            ("faults", 'precision_operator_faults_total{where="report"}'),
+            ("", "precision_operator_reconcile_errors_total"),
+        )
     ),
     Case(
         "PrecisionCampaignStuck", {**STUCK, LAST: "0x259 15600x140"}, (60, 170, 190, 265, 300), (200, 250), OF_PROFILE
@@ -339,13 +336,6 @@ CLEARING = (
         (75, 95),
         EXPORTER,
         name="list",
-    ),
-    Case(
-        "PrecisionReconcileErrors",
-        {"precision_operator_reconcile_errors_total": "0+2x99 200x60"},
-        (30, 120),
-        (50, 95),
-        INSTALLED,
     ),
     Case(
         "PrecisionUnreadable",
@@ -462,12 +452,7 @@ REVIEWED = {
     ),
     "a slow node that is gone from the cluster": Case(
         "PrecisionNodeSlow",
-        {
-            SLOW: "1x60 _x240",
-            RELATIVE: "0.8x60 _x240",
-            GONE: "_x61 1x240",
-            **MEASURED,
-        },
+        {SLOW: "1x60 _x240", RELATIVE: "0.8x60 _x240", GONE: "_x61 1x240", **MEASURED},
         (85, 200),
         (50,),
         NODE,
@@ -709,12 +694,7 @@ AS_PROMETHEUS_SEES_IT = {
         step=5,
     ),
     "a throttled node beside the hot pool of another profile": Case(
-        "PrecisionThrottledInProfile",
-        hot(12, 0, 1, 1) | OTHERS_HOT,
-        (50,),
-        (110, 150),
-        HOT_POOL | {"node": "n0"},
-        beside=HOT_ONES,
+        THROTTLES, hot(12, 0, 1, 1) | OTHERS_HOT, (50,), (110, 150), HOT_POOL | {"node": "n0"}, beside=HOT_ONES
     ),
     "a pool of another profile, which gets slower": Case(
         FAR, hours(pool(0, 3), *[pool(0, 3, cool=0.75)] * 2) | OTHERS_HOT, (50,), (110, 150), HOT_POOL, beside=HOT_ONES
@@ -892,9 +872,7 @@ CALM = {
     ),
     "a node of another power limit than five that are gone": Case(
         "PrecisionPowerLimitLow",
-        limits(6, "900x400")
-        | many(6, lambda node: {GONE.replace(N1, node): "1x400"})
-        | {GONE: "_x400", RESULT: "0x400"},
+        limits(6, "900x400") | many(6, lambda node: {GONE.replace(N1, node): "1x400"}) | {GONE: "_", **MEASURED},
         (1490, 1900),
         step=5,
     ),
