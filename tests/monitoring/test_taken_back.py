@@ -44,7 +44,7 @@ TAKEN_BACK: tuple[tuple[str, str, Edit, str], ...] = (
     (
         "7",
         "precision:node_finding",
-        (r" unless on\([^()]*\) \(max .*?\[20m\]\)\)\)\) and on\([^()]*\) last_over_time\([^()]*\)", ")"),
+        (r" unless on\([^()]*\) \(max .*?\[25m\]\)\)\)\) and on\([^()]*\) last_over_time\([^()]*\)", ")"),
         "a deleted profile that is made again",
     ),
     ("8", "precision:pool_nodes", (r"max by \([^()]*\) \(", WITHOUT_TARGETS), "a pool scraped by two jobs"),

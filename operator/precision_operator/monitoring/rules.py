@@ -245,7 +245,7 @@ _GONE = matched("precision_node_outdated", reason="NodeGone")
 _VERDICT = newest("precision_node_slow")
 _RELATIVE = newest("precision_node_relative_performance_ratio")
 _RESULT = newest("precision_node_last_success_timestamp_seconds")
-_ENDED = "precision_node_last_success_timestamp_seconds[20m]"
+_ENDED = "precision_node_last_success_timestamp_seconds[25m]"  # more than twice GAP
 _SLOW = (
     f"min by ({NODE}) ({_RELATIVE} and on({NODE}, workload) {_VERDICT} == 1 "
     f"or {newest(matched('precision:node_finding', fault='slow'))} unless on({NODE}) {_VERDICT} "
