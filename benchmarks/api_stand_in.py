@@ -1,7 +1,7 @@
 """A stand-in for the API server that holds a large fleet: lists in pages, watches, writes, over plain HTTP.
 
 It runs in a process of its own. Nodes and reports are made as they are asked for; what was written stands over them,
-and watches show it. Each Job gets a pod that runs. What it is told of itself comes under `/stand-in/`.
+and watches show it. Each Job gets a pod that runs. What a benchmark asks of it comes under `/stand-in/`.
 """
 
 import asyncio
@@ -86,9 +86,9 @@ class StandIn:
         self._collections[paths.reports(NAMESPACE)] = reports
         classes = paths.collection("scheduling.k8s.io/v1", "priorityclasses")
         priority_class = {"metadata": {"name": DEFAULT_PRIORITY_CLASS, "uid": "uid-class"}}
-        given = [(paths.profiles(NAMESPACE), item) for item in fleet.profiles]
-        given += [(paths.config_maps(NAMESPACE), fleet.config_map()), (classes, priority_class)]
-        for path, item in given:
+        objects = [(paths.profiles(NAMESPACE), item) for item in fleet.profiles]
+        objects += [(paths.config_maps(NAMESPACE), fleet.config_map()), (classes, priority_class)]
+        for path, item in objects:
             self._of(path).written[item["metadata"]["name"]] = item
         reports.written[next(iter(numbers))] = None  # so that one agent runs
 
@@ -98,7 +98,7 @@ class StandIn:
     async def answer(self, request: web.Request) -> web.StreamResponse:
         path = request.path
         if path.startswith("/stand-in/"):
-            return web.json_response(self._told(path.rpartition("/")[2], await request.json()))
+            return web.json_response(self._command(path.rpartition("/")[2], await request.json()))
         if path in ("/api", "/apis") or path in KINDS:
             return web.json_response(_discovery(path))
         folder, name = path.removesuffix("/status").rsplit("/", 1)
@@ -207,7 +207,7 @@ class StandIn:
         for queue in self._of(path).watches:
             queue.put_nowait(line)
 
-    def _told(self, what: str, asked: Json) -> Json:
+    def _command(self, what: str, asked: Json) -> Json:
         """What the benchmark does as the cluster, or asks of what was done."""
         return dict(getattr(self, f"tell_{what}")(**asked) or {})
 

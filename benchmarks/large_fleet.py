@@ -62,7 +62,7 @@ def node(index: int) -> Json:
     raw = node_manifest(NodeSpec(product), f"{product.lower()}-{number:04d}", number)
     meta, name = raw["metadata"], raw["metadata"]["name"]
     kernel = {"feature.node.kubernetes.io/kernel-version.full": "6.14.0-1013-nvidia-64k"}
-    own = {"example.com/serial": f"serial-{index:08}"}
+    serial = {"example.com/serial": f"serial-{index:08}"}
     managed = {"manager": "nfd-master", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1"}
     conditions = [
         {"type": kind, "status": state, "reason": "KubeletReports", "message": "as the kubelet says"}
@@ -75,7 +75,7 @@ def node(index: int) -> Json:
         | {
             "uid": f"uid-{index:08}-0000-0000-0000-000000000000",
             "resourceVersion": "10",
-            "labels": meta["labels"] | _FEATURES | kernel | own,
+            "labels": meta["labels"] | _FEATURES | kernel | serial,
             "annotations": {"nfd.node.kubernetes.io/feature-labels": ",".join(_FEATURES)},
             "managedFields": [managed | {"fieldsV1": {"f:metadata": {"f:labels": _OWNED}}}],
         },
@@ -100,7 +100,7 @@ class Sample:
 
     status: Json
     verdict: Json
-    own: tuple[str, ...]
+    node_texts: tuple[str, ...]
 
 
 def _own_texts(index: int, raw: Json, gpus: int) -> tuple[str, ...]:
@@ -166,7 +166,7 @@ class Fleet:
         stamp = {"uid": f"uid-{body['metadata']['name']}", "resourceVersion": "40", "generation": 1}
         stamp |= {"creationTimestamp": "2026-11-20T06:00:00Z", "managedFields": fields}
         text = to_json(body | {"metadata": body["metadata"] | stamp, "status": status})
-        for theirs, its in zip(sample.own, _own_texts(index, raw, len(sample.own) - 1), strict=True):
+        for theirs, its in zip(sample.node_texts, _own_texts(index, raw, len(sample.node_texts) - 1), strict=True):
             text = text.replace(theirs.encode(), its.encode())
         made: Json = from_json(text)
         return made

@@ -53,8 +53,8 @@ def answer(loop: Loop) -> None:
         held, loop.held = loop.held, 0.0
         rows = dict(row.split(":", 1) for row in Path("/proc/self/status").read_text().splitlines())
         peak, rest = (int(rows[name].split()[0]) / 1024 for name in ("VmHWM", "VmRSS"))
-        told = {"cpu": cpu_seconds(), "held": held, "peak": peak, "rest": rest}
-        print(json.dumps(told), flush=True)
+        state = {"cpu": cpu_seconds(), "held": held, "peak": peak, "rest": rest}
+        print(json.dumps(state), flush=True)
 
 
 async def measured(loop: Loop) -> None:

@@ -84,14 +84,14 @@ class Measured:
     """A running operator and its cluster, from outside."""
 
     def __init__(
-        self, process: asyncio.subprocess.Process, log: Path, http: aiohttp.ClientSession, server: str, own: str
+        self, process: asyncio.subprocess.Process, log: Path, http: aiohttp.ClientSession, server: str, operator: str
     ) -> None:
-        self._process, self._log, self._http, self._server, self.own = process, log, http, server, own
+        self._process, self._log, self._http, self._server, self.operator = process, log, http, server, operator
         self._slowest, self.rate = 0.0, 0.0
         self._last: dict[str, float] = {}
         self.figures = Figures()
 
-    async def told(self, command: str, **asked: Any) -> dict[str, Any]:
+    async def command(self, command: str, **asked: Any) -> dict[str, Any]:
         """What the stand-in says."""
         async with self._http.post(f"{self._server}/stand-in/{command}", json=asked) as response:
             return dict(await response.json())
@@ -105,7 +105,7 @@ class Measured:
         if not line:
             last = self._log.read_text().splitlines()[-1:]
             raise Ended(f"exit code {await self._process.wait()} after {list(self.figures.stages)}: {last}")
-        now = {"at": time.monotonic()} | json.loads(line) | await self.told("state", pass_seconds=jump)
+        now = {"at": time.monotonic()} | json.loads(line) | await self.command("state", pass_seconds=jump)
         self.figures.peak_mib, self.figures.rest_mib = now["peak"], now["rest"]
         for key in ("held", "gap"):
             self._last[key] = now[key] = max(now[key], self._last.get(key, 0.0))
@@ -153,7 +153,7 @@ class Measured:
         for number in range(first, first + times):
             await asyncio.sleep(STATUS_SECONDS)
             before, began = (await self.look())["cpu"], time.monotonic()
-            await self.told("change", what=what, number=number)
+            await self.command("change", what=what, number=number)
             await self.quiet()
             taken.append((await self.look())["cpu"] - before - self.rate * (time.monotonic() - began))
         return statistics.median(taken)
@@ -163,7 +163,7 @@ class Measured:
         while True:
             began = time.monotonic()
             try:
-                async with aiohttp.request("GET", f"{self.own}/healthz") as response:
+                async with aiohttp.request("GET", f"{self.operator}/healthz") as response:
                     assert response.status == 200
                 self._slowest = max(self._slowest, time.monotonic() - began)
             except aiohttp.ClientError:
@@ -173,7 +173,7 @@ class Measured:
     async def ready(self, _: dict[str, Any]) -> bool:
         """Whether all has been listed once."""
         try:
-            async with self._http.get(f"{self.own}/readyz") as response:
+            async with self._http.get(f"{self.operator}/readyz") as response:
                 return response.status == 200
         except aiohttp.ClientError:
             return False
@@ -224,7 +224,7 @@ async def run(fleet: Fleet, changes: int) -> Figures:
     """One run, as it stands above."""
     profiles = len(fleet.profiles)
 
-    async def told_all(now: dict[str, Any]) -> bool:
+    async def counts_all(now: dict[str, Any]) -> bool:
         return len(now["statuses"]) == profiles
 
     async def minutes() -> float:
@@ -242,7 +242,7 @@ async def run(fleet: Fleet, changes: int) -> Figures:
     async with measured(fleet) as operator:
         try:
             await operator.stage("reading", lambda: operator.spent(operator.ready))
-            await operator.stage("first pass", lambda: operator.spent(told_all))
+            await operator.stage("first pass", lambda: operator.spent(counts_all))
             await operator.stage("until it rests", operator.quiet)
             states = [status["nodes"] for status in (await operator.look())["statuses"]]
             assert sum(nodes["succeeded"] for nodes in states) == profiles * fleet.nodes - 1, states
@@ -251,7 +251,7 @@ async def run(fleet: Fleet, changes: int) -> Figures:
             for place, (name, what) in enumerate(CHANGES.items()):
                 await operator.stage(name, lambda what=what, at=place: operator.changed(what, changes, 100 * at))
             swept = {"nodes": int(SWEPT_SHARE * fleet.nodes), "rollout": SWEEP}
-            await operator.told("sweep", **swept)
+            await operator.command("sweep", **swept)
             await operator.stage("a sweep begins", lambda: operator.spent(sweeping))
             await operator.quiet()
             await operator.rest()
