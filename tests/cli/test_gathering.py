@@ -109,7 +109,11 @@ async def test_why_reads_one_node_and_its_reports_and_of_others_what_jobs_and_st
     (place,) = (raw["metadata"] for uid, raw in seen.observed.nodes.items() if uid == "uid-b")
     assert (place["labels"], seen.observed.watts) == ({"rack": "r1"}, {"uid-b": 5600})
     whole = (await gathered(there, None, "a", True)).observed  # type: ignore[arg-type]
-    assert (len(whole.nodes), whole.watts, whole.told) == (2, {}, {})  # as the operator, which no annotation tells
+    assert (len(whole.nodes), whole.watts, whole.profile_statuses) == (
+        2,
+        {},
+        {},
+    )  # as the operator, which no annotation tells
     job["metadata"]["annotations"][names.ANNOTATION_PLACE] = "[" * 5_000
     assert (await look(cluster((paths.jobs("ml"), job)))).observed.watts == {}
 

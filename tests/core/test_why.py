@@ -44,7 +44,7 @@ def part(seen: Observed) -> Observed:
             meta = {"labels": {names.LABEL_NODE_UID: of.node_uid}, "annotations": notes}
             here[of.node_uid], watts[of.node_uid] = place_view({"metadata": meta})
     reports = tuple(report for report in seen.reports if report.node_name == "n1")
-    return replace(seen, nodes=here, reports=reports, told=told, watts=watts)
+    return replace(seen, nodes=here, reports=reports, profile_statuses=told, watts=watts)
 
 
 def answer(situation: Situation) -> NodeAnswer:

@@ -123,8 +123,8 @@ async def _world(
     for kind in _KINDS:
         if kind != "slices" or settings.resource_claims:
             await lists.take(kind)
-    told = {p.uid: status_of(p) for p in profiles} if node is not None else {}
-    left_out = sum(status.peers_left_out for status in told.values())
+    statuses = {p.uid: status_of(p) for p in profiles} if node is not None else {}
+    left_out = sum(status.peers_left_out for status in statuses.values())
     notes += [f"peers by {left_out} keys are not known, which statuses leave out; --plan reads all"] if left_out else []
     jobs = lists.cache.all("jobs").values() if node is not None else ()
     places = [place_view(raw) for raw in jobs if job_view(raw) is not None]
@@ -138,12 +138,12 @@ async def _world(
     seen = await gatherer.observe_with(tuple(known))
     uids = {str(raw["metadata"]["name"]): uid for uid, raw in seen.nodes.items()}
     named = ((p, name, refusal) for p, by_node in refusals.items() for name, refusal in by_node.items())
-    refused = {(p, uids.get(name, name)): refusal for p, name, refusal in named if name in uids or told}
+    refused = {(p, uids.get(name, name)): refusal for p, name, refusal in named if name in uids or statuses}
     observed = replace(
         seen,
         stop=strictest(settings.stop, *map(stop_told, profiles)),
         refusals=refused,
-        told=told,
+        profile_statuses=statuses,
         watts={stub["metadata"]["uid"]: watts for stub, watts in places if watts},
         jobs=_within(seen.jobs, only),
         pods=_within(seen.pods, only),

@@ -78,7 +78,7 @@ class _InFlight:
         """The agents of its namespace as one profile sees them."""
         uid, namespace, seen = draft.profile.uid, draft.profile.namespace, self.observed
         if uid not in self.views:
-            told = seen.told.get(uid)
+            status = seen.profile_statuses.get(uid)
             self.views[uid] = BudgetView(
                 observed=seen,
                 profile=draft.profile,
@@ -86,7 +86,7 @@ class _InFlight:
                 limits=self.limits.get(namespace, seen.watts),
                 nodes=draft.nodes,
                 matched=frozenset(node_state.facts.uid for node_state in draft.node_states),
-                tally=(told and told.nodes) or draft.tally,
+                tally=(status and status.nodes) or draft.tally,
                 starts=self.starts[namespace],
                 trying=self.trying[uid],
                 pulling=self.pulling[uid],

@@ -369,7 +369,7 @@ class Observed:
     """When this leader first saw an agent bound, by UID of its own Jobs: a memory."""
     own_jobs: Mapping[str, str] = field(default_factory=dict)
     """Node by UID of the Jobs that this leader has created, or found when it began: a memory, nothing that they say."""
-    told: Mapping[str, ProfileStatus] = field(default_factory=dict)
+    profile_statuses: Mapping[str, ProfileStatus] = field(default_factory=dict)
     """Where one node and its reports were read alone, statuses by profile UID: what is said of others is from there."""
     watts: Mapping[str, int] = field(default_factory=dict)
     """What nodes with Jobs may draw then, by UID, as the Jobs tell."""

@@ -102,7 +102,7 @@ def job_view(raw: observed.Raw) -> observed.JobView | None:
 
 
 def place_view(job: observed.Raw) -> tuple[observed.Raw, int]:
-    """A Job's node, as far as the Job tells, as one that gets no agent; and the watts that it may draw, 0: not told."""
+    """A Job's node, as far as the Job says, as one that gets no agent; and the watts that it may draw, 0: unknown."""
     meta = section(job, "metadata")
     notes = section(meta, "annotations")
     labels = dict(_texts(notes.get(names.ANNOTATION_PLACE), _PLACE_PARTS))

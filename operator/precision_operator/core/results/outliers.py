@@ -53,16 +53,16 @@ class Judged:
 class PeerGroup:
     """The results of one namespace that may be compared with each other, recipe by recipe."""
 
-    def __init__(self, readings: tuple[Reading, ...], told: Sequence[tuple[str, PeerStatus]] = ()) -> None:
-        """`told` is what statuses of profiles, by name, tell of it where its `readings` are of one node alone."""
+    def __init__(self, readings: tuple[Reading, ...], rows: Sequence[tuple[str, PeerStatus]] = ()) -> None:
+        """`rows` are what statuses of profiles, by name, say of it where its `readings` are of one node alone."""
         self.readings = readings
         self._in_order = sorted(readings, key=lambda reading: (reading.finished_at or "", reading.profile))
-        self.size = told[0][1].nodes if told else len({reading.node for reading in readings})
+        self.size = rows[0][1].nodes if rows else len({reading.node for reading in readings})
         """Its nodes."""
         by_profile = grouped((reading.profile, reading) for reading in readings)
         self._best = {profile: best_recipe(group) for profile, group in by_profile.items()}
-        self._best |= {profile: row.recipe for profile, row in reversed(told)}
-        self._told = {(row.recipe, row.last_layers_bf16): row for _, row in told}
+        self._best |= {profile: row.recipe for profile, row in reversed(rows)}
+        self._rows = {(row.recipe, row.last_layers_bf16): row for _, row in rows}
         self._rates: dict[tuple[Recipe, int | None], PeerRates] = {}
 
     def rates(self, reading: Reading) -> "PeerRates | None":
@@ -92,7 +92,7 @@ class PeerGroup:
             rates = {node: rate for node, row in rows.items() if (rate := row.synchronous_rate) is not None}
             steady = frozenset(node for node in rates if rows[node].usable and not rows[node].throttled)
             counts = sorted(rates[node] for node in steady)
-            row = self._told.get((recipe, layers)) or PeerStatus.model_construct(
+            row = self._rows.get((recipe, layers)) or PeerStatus.model_construct(
                 key=self.readings[0].peers[1:],
                 nodes=self.size,
                 recipe=recipe,
@@ -108,7 +108,7 @@ class PeerGroup:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PeerRates:
-    """The newest synchronous rates with one recipe, and what is told of those that count."""
+    """The newest synchronous rates with one recipe, and the statuses' row of those that count."""
 
     newest: Mapping[str, Reading]
     """By node."""
@@ -137,15 +137,15 @@ class Peers:
         self,
         readings: Iterable[Reading],
         before: "Peers | None" = None,
-        told: Mapping[PeerKey, Sequence[tuple[str, PeerStatus]]] | None = None,
+        in_status: Mapping[PeerKey, Sequence[tuple[str, PeerStatus]]] | None = None,
     ) -> None:
         """A group of which nothing has changed is the one of `before`, with what was worked out of it.
 
-        Where `readings` are of one node alone, `told` is what statuses tell of all; of others nothing can be said.
+        Where `readings` are of one node alone, `in_status` is what statuses say of all; of others nothing can be said.
         """
-        old, rows = before.groups if before is not None else {}, told or {}
+        old, rows = before.groups if before is not None else {}, in_status or {}
         members = grouped((reading.peers, reading) for reading in readings if reading.holds)
-        groups = {key: tuple(members.get(key, ())) for key in (members if told is None else told)}
+        groups = {key: tuple(members.get(key, ())) for key in (members if in_status is None else in_status)}
         self.groups: dict[PeerKey, PeerGroup] = {
             key: old[key] if key in old and same(old[key].readings, group) else PeerGroup(group, rows.get(key, ()))
             for key, group in groups.items()

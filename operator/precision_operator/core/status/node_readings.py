@@ -56,6 +56,8 @@ def peers_of_all(plans: Iterable[ProfilePlan], seen: Observed, before: Peers | N
         words = (report.node_name, "", status, report.namespace, report.profile)
         with suppress(Exception):
             results.append(_READINGS.of(key, (status,), partial(read, *words)))
-    rows = [(p, row) for p in seen.profiles if p.uid in seen.told for row in seen.told[p.uid].peers]
-    told = grouped((PeerKey(p.namespace, *row.key), (p.name, row)) for p, row in rows)
-    return Peers(results, before, told if seen.told else None)
+    rows = [
+        (p, row) for p in seen.profiles if p.uid in seen.profile_statuses for row in seen.profile_statuses[p.uid].peers
+    ]
+    in_status = grouped((PeerKey(p.namespace, *row.key), (p.name, row)) for p, row in rows)
+    return Peers(results, before, in_status if seen.profile_statuses else None)

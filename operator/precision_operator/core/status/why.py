@@ -224,7 +224,7 @@ def _blockers(plan: ProfilePlan, decided: Plan, observed: Observed, node_state: 
     if limit is None or limit.blockers is None or not isinstance(plan, AcceptedPlan):
         return ()
     failed = [f"{other.facts.name} ({other.reason})" for other in plan.node_states if other.state == "failed"]
-    if (status := observed.told.get(plan.profile.uid)) is not None:
+    if (status := observed.profile_statuses.get(plan.profile.uid)) is not None:
         rows = (row for row in status.reasons if row.reason in REASONS and REASONS[row.reason].kind == "failed")
         failed = [f"{row.example}{f' and {row.count - 1} more' * (row.count > 1)} ({row.reason})" for row in rows]
     wait = Wait(
