@@ -109,11 +109,8 @@ async def test_why_reads_one_node_and_its_reports_and_of_others_what_jobs_and_st
     (place,) = (raw["metadata"] for uid, raw in seen.observed.nodes.items() if uid == "uid-b")
     assert (place["labels"], seen.observed.watts) == ({"rack": "r1"}, {"uid-b": 5600})
     whole = (await gathered(there, None, "a", True)).observed  # type: ignore[arg-type]
-    assert (len(whole.nodes), whole.watts, whole.profile_statuses) == (
-        2,
-        {},
-        {},
-    )  # as the operator, which no annotation tells
+    # As the operator, which believes no annotation.
+    assert (len(whole.nodes), whole.watts, whole.profile_statuses) == (2, {}, {})
     job["metadata"]["annotations"][names.ANNOTATION_PLACE] = "[" * 5_000
     assert (await look(cluster((paths.jobs("ml"), job)))).observed.watts == {}
 
@@ -138,6 +135,12 @@ async def test_profiles_of_namespaces_that_the_operator_does_not_watch_bind_nobo
     asked = await gathered(there, "far", "a")  # type: ignore[arg-type]
     assert {each.profile.key for each in why(asked.plan, asked.observed, "a")} == {"ml/nightly", "far/far"}
     assert asked.notes == ("nothing starts in far: the operator does not watch it (chart value watchNamespaces)",)
+
+
+async def test_rows_of_peers_that_a_status_leaves_out_are_a_note() -> None:
+    many = profile_object("many", workload={"preset": "llama3-8b"}, status={"peersLeftOut": 3}, uid="uid-many")
+    seen = await look(cluster(*operated(), (paths.profiles("ml"), many)))
+    assert seen.notes == ("peers by 3 keys are not known, which statuses leave out; --plan reads all",)
 
 
 async def test_another_operator_elsewhere_spoils_nothing() -> None:

@@ -239,6 +239,12 @@ def test_the_end_of_a_failed_agents_log_is_told_and_its_reason_once() -> None:
     assert json.loads(json.dumps(as_row(columns("n1"), found)))["attempt"]["log"] == "Traceback\n  at 0x1"
 
 
+def test_a_status_counts_the_rows_of_peers_that_it_leaves_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("precision_operator.core.status.profile_status.PEERS_SHOWN", 0)
+    (status,) = part(SITUATIONS["Slow"].seen).profile_statuses.values()
+    assert (status.peers, status.peers_left_out) == ((), 1)
+
+
 def test_a_node_that_is_not_slow_says_so_and_one_without_peers_nothing() -> None:
     found = answer(beside_like(1010))
     told = "101.0% of the median of 4 comparable nodes (bf16); below 95.0% is slow"
