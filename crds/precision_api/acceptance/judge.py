@@ -92,12 +92,13 @@ def _rows(
 ) -> Iterator[Row]:  # fmt: skip
     """The checks of one recipe; one that can't be told has a reason."""
     of_node, of_change = limits(golden, "node", recipes, detect.get("node")), limits(golden, "change", recipes)
-    most = of_node.fail if of_node and of_change and golden.again >= LEAST_GOLDEN else -1.0  # or no first Pass
+    least, most = (-of_node.passes, of_node.fail) if of_node and of_change and golden.again >= LEAST_GOLDEN else (0, -1)
     changes = dict[str, float]()
     for gpu, first in ((gpu, baselines[gpu]) for gpu in mean if gpu in baselines):
         common = mean.keys() & first.keys()  # a GPU that was swapped since moves no median
         now, then = (behind({it: of[it] for it in common}).get(gpu, math.inf) for of in (mean, first))
-        changes |= {gpu: now - then} if len(common) >= LEAST_GPUS and abs(then) <= most else {}
+        # what passed by laxer limits, or can't be, is no first Pass
+        changes |= {gpu: now - then} if len(common) >= LEAST_GPUS and least <= then <= most else {}
     checks: dict[Check, Mapping[str, float]] = {"reference": {"": median(mean.values()) - golden.level}}
     checks |= {"node": behind(mean) if golden.gpus >= LEAST_GPUS else {}, "change": changes}
     for check, offs in checks.items():
