@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from precision_api.acceptance.judge import judge
-from precision_api.acceptance.reference import Reference, look_at, sha256_of, speeds_of, text_of
+from precision_api.acceptance.reference import Reference, look_at, read_reference, sha256_of, speeds_of, text_of
 from precision_api.exchange.message import Refusal
 from precision_api.exchange.result import MeasurementResult, Software, Training
 from precision_api.facts.names import ANNOTATION_RERUN, REFERENCE_FILE
@@ -194,9 +194,11 @@ async def test_runs_of_an_earlier_boot_hide_no_fault_of_another_gpu() -> None:
 
 
 SPLIT = golden_draft().model_copy(update={"split": {"zone": "b"}})
+OLD = read_reference(text_of(golden_draft()).replace("2099-11-01", "2026-01-01"))
 LIKE_NO_OTHER = {
     "a pool of two": (golden_draft(nodes=2), 8, "boot-1", "NotDetectable"),
     "7 of 8 GPUs": (golden_draft(), 7, "boot-1", "OtherKey"),
+    "an old reference": (OLD, 8, "boot-1", "ReferenceTooOld"),
     "another zone": (SPLIT, 8, "boot-1", "OtherKey"),
     "a boot that nobody tells": (golden_draft(), 8, "", "SubjectChanged"),
 }
@@ -220,7 +222,7 @@ async def test_a_health_counter_fails_without_a_run_until_the_gpu_is_reset() -> 
     world = World(EIGHT())
     failed = await world.refuse(f"ecc_uncorrectable: {gpu} had 3 uncorrectable ECC errors since its last reset")
     assert (failed["verdict"], failed["reason"]) == ("Fail", "UncorrectableECC")
-    assert gpu in failed["message"]
+    assert ReportAcceptance.model_validate(failed).failing_gpus == (("", gpu, ""),)
     for gpus in (7, 8):  # the device plugin takes the GPU out, and somebody restarts the plugin
         world.boot("boot-1", gpus)
         assert (await world.settle())["verdict"] == "Fail"
@@ -234,7 +236,11 @@ async def test_a_health_counter_fails_without_a_run_until_the_gpu_is_reset() -> 
     failed = await world.refuse(f"ecc_uncorrectable: {gpu} had 3 uncorrectable ECC errors", rerun="3")
     assert (failed["verdict"], failed["subject"]["bootID"]) == ("Fail", "boot-1"), "its run is of the boot before"
     world.loop.collect_garbage()
-    assert (await world.refuse("no torch", rerun="4", reason="BackendUnavailable"))["reason"] == "UncorrectableECC"
+    failed = await world.refuse("no torch", rerun="4", reason="BackendUnavailable")
+    assert (failed["reason"], ReportAcceptance.model_validate(failed).failing_gpus) == (
+        "UncorrectableECC",
+        (("0", gpu, ""),),
+    )
     for boot, verdict in (("", "Inconclusive"), ("boot-2", "Fail"), ("boot-3", "Inconclusive"), ("boot-2", "Fail")):
         world.boot(boot)
         assert (await world.settle())["verdict"] == verdict, "until a run says otherwise"
@@ -458,14 +464,19 @@ async def test_an_edit_decides_again_and_measures_nothing_and_a_replaced_referen
     assert (await world.settle())["verdict"] == "Pass"
     world.boot("boot-1", gpus=7)
     assert ((await world.settle())["reason"], world.loop.jobs()) == ("SubjectChanged", {})
-    world.boot("boot-1", driver="590.1")
-    assert (await world.settle())["message"].startswith("since it was measured its driver changed")
-    world.boot("boot-1")
+    for driver in ("590.1", ""):
+        world.boot("boot-1", driver=driver)
+        assert (await world.settle())["message"].startswith("since it was measured its driver changed"), "or its label"
+    world.boot("boot-1", driver="580.95.5")
     passed = await world.settle()
     world.loop.apply("nightly")
     assert "verdict" not in await world.settle(), "nobody asks any more"
     again = await _edited(world, {})
     assert (again["verdict"], again["runs"]) == ("Pass", passed["runs"]), "what passed has passed"
+    world.loop.apply("nightly", suspend=True, acceptance={"reference": again["reference"]})
+    world.save(text_of(golden_draft(2)))
+    assert (await world.settle())["reason"] == "ReferenceReplaced", "who is suspended keeps no Pass either"
+    world.save(world.text)
     for boot, late, verdict in (("boot-1", 29, "Pass"), ("boot-1", 31, None), ("boot-2", 0, None)):
         await _edited(world, {})
         world.loop.apply("nightly", workload={"preset": "of-a-newer-operator"})

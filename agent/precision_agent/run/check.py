@@ -33,7 +33,7 @@ from precision_agent.run.open import VISIBLE, chosen
 from precision_agent.run.options import BackendOption, Form, ReplayFault, ReplayScale, ReplaySeed
 from precision_agent.run.publish import TERMINATION_LOG_ENV, places, replace_file
 from precision_api.acceptance.judge import MOST_RUNS, WORST_FIRST, judge
-from precision_api.acceptance.reference import MOST_AGE, Reference, look_at, read_reference, sha256_of
+from precision_api.acceptance.reference import Reference, look_at, read_reference, sha256_of
 from precision_api.acceptance.values import UNHEALTHY, Look, Row, Verdict, logs, percent
 from precision_api.exchange import exits
 from precision_api.exchange.peers import watts_text
@@ -126,7 +126,6 @@ def _read(source: str) -> tuple[Reference, str]:
     try:
         text = Path(source).read_text(encoding="utf-8") if name == source else os.environ[name]
         held = read_reference(text)
-        _ = held.oldest  # what has no age is none
     except (OSError, KeyError, ValueError) as error:
         raise typer.BadParameter(f"{source}: {error}"[:1024], param_hint="--reference") from None
     rates = sum(len(speeds) for node in held.nodes.values() for speeds in node.speeds.values())
@@ -178,8 +177,8 @@ class Call:
         """Why nothing has to be measured to see that there is no answer."""
         if sha256 is not None and sha256 != self.sha256:
             return Verdict("Inconclusive", "ReferenceReplaced")
-        if datetime.now(UTC) - self.reference.oldest > MOST_AGE:
-            return Verdict("Inconclusive", "ReferenceTooOld")
+        if problem := self.reference.problem(datetime.now(UTC)):
+            return Verdict("Inconclusive", problem)
         if split != ",".join(map("=".join, self.reference.split.items())):
             return Verdict("Inconclusive", "OtherKey")
         other = self.uuids is not None and len(self.uuids) != self.reference.request.node.gpus

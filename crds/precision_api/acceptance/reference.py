@@ -6,6 +6,7 @@ Its identity is the SHA-256 of its text: an immutable object can be deleted and 
 import hashlib
 import math
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import Literal
 
 from pydantic import Field, ValidationError
@@ -43,10 +44,14 @@ class Reference(Record):
         """With whom it may be compared."""
         return PeerKey(**self.key)
 
-    @property
+    @cached_property
     def oldest(self) -> datetime:
         """When the first of its nodes was measured. ValueError where one does not say so."""
         return min(datetime.fromisoformat(node.ended).astimezone() for node in self.nodes.values())
+
+    def problem(self, now: datetime) -> str:
+        """Why nothing may be compared with it any more, as a verdict's reason; empty where it may."""
+        return "ReferenceTooOld" if now - self.oldest > MOST_AGE else ""
 
 
 def text_of(reference: Reference) -> str:
@@ -62,9 +67,11 @@ def sha256_of(text: str) -> str:
 def read_reference(text: str) -> Reference:
     """The reference in a text. ValueError, fit for the user, where it is none."""
     try:
-        return read_json(Reference, text)
+        reference = read_json(Reference, text)
     except ValidationError as error:
         raise ValueError(f"it is no reference ({first_wrong(error)})") from None
+    _ = reference.oldest  # what has no age is none; a copy without nodes keeps it
+    return reference
 
 
 def speeds_of(row: RecipeResult, result: MeasurementResult) -> Speeds:

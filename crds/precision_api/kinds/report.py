@@ -1,5 +1,6 @@
 """NodePrecisionReport: the result of one profile on one node. Written by the operator alone."""
 
+import re
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import ConfigDict, Field
@@ -325,6 +326,16 @@ class ReportAcceptance(StatusDocument):
     def failing(self) -> tuple[AcceptanceCheck, ...]:
         """Those that fail."""
         return tuple(check for check in self.worst if check.fails)
+
+    @property
+    def failing_gpus(self) -> tuple[tuple[str, str, str], ...]:
+        """Number, UUID and PCI address, empty where unknown, of GPUs that fail, or that a health counter speaks of."""
+        slow = [(str(check.number), check.gpu, check.pci or "") for check in self.failing if check.gpu]
+        named = re.findall(r"GPU-[\w-]+", self.message) if self.verdict == "Fail" and not self.failing else ()
+        subject = self.subject or AcceptanceSubject()
+        pci = dict(enumerate(subject.pci))
+        ill = [(str(at), uuid, pci.get(at, "")) for at, uuid in enumerate(subject.gpus) if uuid in named]
+        return tuple(slow or ill or [("", uuid, "") for uuid in named])
 
     def _read(self, line: str) -> AcceptanceCheck:
         recipe, check, off, limit, gpu, *fails = line.split()

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
+from precision_api.acceptance.values import UNHEALTHY
 from precision_api.facts.names import PROFILE_KIND
 from precision_api.kinds.profile import ProfileStatus, Schedule, Thresholds
 from precision_api.kinds.report import ReportRun, ReportStatus
@@ -87,7 +88,7 @@ def _as_shown(status: Any) -> Any:
         if isinstance(basis := attempt.get("basis"), Mapping):  # a replay has its driver nowhere else
             shown["attempt"]["basis"] = {key: part for key, part in basis.items() if key == "driver"}
     if isinstance(verdict := shown.get("acceptance"), Mapping):
-        keys = ("verdict", "reason", "checks", "subject")
+        keys = ("verdict", "reason", "checks", "subject", *["message"] * (verdict.get("reason") in UNHEALTHY.values()))
         shown["acceptance"] = {key: part for key, part in verdict.items() if key in keys}
     return shown
 

@@ -19,6 +19,7 @@ from precision_operator.core.observe.nodes import NodeFacts, same_driver
 from precision_operator.core.observe.observed import Observed, ReportView
 
 DRIFT_NODES, DRIFT_TIME = 20, timedelta(days=14)
+DRIVER_CHANGED, THEN = "its driver changed", ", then "
 MOST_ALIKE = 0.5
 """Of a check's limit: how far off the slowest GPU of sound nodes lies at most, by the median (0.3 for 8 GPUs)."""
 
@@ -59,7 +60,8 @@ def terms_of(
         return None
     asked = spec.acceptance.reference
     sha256, reference = observed.references[namespace, asked.name] or ("", None)
-    problem = "ReferenceReplaced" if sha256 not in ("", asked.sha256) else "" if reference else "NoReference"
+    problem = reference.problem(observed.now) if reference else "NoReference"
+    problem = "ReferenceReplaced" if sha256 not in ("", asked.sha256) else problem
     reference = None if problem else reference
     shift, alike = _drift(reference, sha256, reports, observed.now) if reference else (0.0, {})
     return Terms(spec.acceptance, reference, problem, observed.settings.accept_simulated, shift, alike)
@@ -131,12 +133,13 @@ def change(subject: AcceptanceSubject | None, facts: NodeFacts) -> str:
     if subject is None:
         return ""
     uuids, gpus = set(facts.published.uuids if facts.published is not None else ()), set(subject.gpus)
-    before, now = subject.driver, facts.driver
+    before, _, last = (subject.driver or "").partition(THEN)
+    now = facts.driver or last
     whole = "; a verdict needs spec.agent.gpus: All" * (len(gpus) == 1)
     checks = {
         "its boot is not known": not (subject.boot_id and facts.boot),
         "it restarted": subject.boot_id != facts.boot,
-        "its driver changed": bool(before and now) and before != now and not same_driver(before or "", now or ""),
+        DRIVER_CHANGED: bool(before and now) and not same_driver(before, now),
         f"its GPUs changed ({facts.gpus} now, {len(gpus)} measured{whole})": bool(gpus)
         and (facts.gpus != len(gpus) or not gpus <= (uuids or gpus)),
     }

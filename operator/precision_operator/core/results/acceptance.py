@@ -18,7 +18,17 @@ from precision_api.exchange.request import digest
 from precision_api.exchange.result import MeasurementResult
 from precision_api.facts.recipes import RECIPE_NAMES, Recipe
 from precision_api.kinds.report import AcceptanceRuns, AcceptanceSubject, ReportAcceptance, ReportStatus
-from precision_operator.core.attempts.verdicts import Terms, basis_of, change, expired, ill, run_of, unhealthy
+from precision_operator.core.attempts.verdicts import (
+    DRIVER_CHANGED,
+    THEN,
+    Terms,
+    basis_of,
+    change,
+    expired,
+    ill,
+    run_of,
+    unhealthy,
+)
 from precision_operator.core.observe.clock import duration, format_time, parse_time
 from precision_operator.core.observe.nodes import NodeFacts
 from precision_operator.core.results.provenance import provenance_of
@@ -46,6 +56,7 @@ class Kept(NamedTuple):
 _WORDS = {
     "NoReference": "there is no reference {name} with all recipes that must pass: see kubectl precision reference list",
     "ReferenceReplaced": "reference {name} has another SHA-256 than spec.acceptance.reference says",
+    "ReferenceTooOld": "what is in reference {name} was measured more than 90 days ago: make a new one",
     "ReferenceDrifted": "the last nodes lie {shift:+.1f} % from reference {name}: they are slow, or make a new one",
     "NotMeasured": "it has no figure of each GPU",
     "Fallback": "its kernels fell back to another precision",
@@ -141,6 +152,10 @@ def decided(terms: Terms, status: ReportStatus, facts: NodeFacts, now: datetime)
         barred = {"barred": old.barred or not attempt.boot_id}
         old = old.model_copy(update={"unhealthy": ill(attempt), "unhealthy_boot_id": boot} | barred)
     changed, sick = change(old.subject, facts), unhealthy(old, facts)
+    if old.subject and old.subject.driver and facts.driver:  # a label that may vanish
+        last = f"{THEN}{facts.driver}" * (changed == DRIVER_CHANGED)
+        drivers = {"driver": old.subject.driver.partition(THEN)[0] + last}
+        old = old.model_copy(update={"subject": old.subject.model_copy(update=drivers)})
     gpus = list(old.subject.gpus if old.subject else ())
     verdict = Verdict("Inconclusive", terms.problem or ("SubjectChanged" if changed else "NotMeasured"))
     for newest in (0, old.runs.number if old.runs else 0):  # a Pass is one by its own runs too
@@ -318,7 +333,9 @@ def _words(terms: Terms, status: ReportStatus, verdict: Verdict, which: str, gpu
     if verdict.reason == "OtherKey" and terms.reference is not None:
         said = _differs(status, terms.reference) or f"it lacks the labels of reference {name}"
     if verdict.reason in UNHEALTHY.values():
-        said = (status.attempt.message if status.attempt and ill(status.attempt) else "") or "a health counter says so"
+        of_now = status.attempt.message if status.attempt and ill(status.attempt) else ""
+        before = old.message if (old := status.acceptance) and old.reason == verdict.reason else ""
+        said = of_now or before or "a health counter says so"
     if verdict.outcome == "Pass" or row is None or row.limits.fail > 1e6 or row.off >= 0 or row.outcome == "Pass":
         return said
     whom = f"GPU {gpus.index(row.gpu)}" if row.gpu in gpus else "the node"

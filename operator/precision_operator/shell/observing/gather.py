@@ -335,7 +335,10 @@ class Gatherer:
             own_jobs=self._own_jobs,
         )
         idle = seen.beyond | {p.uid for p in served if p.spec and p.spec.suspend}
-        asked = (p for p in served if p.uid not in idle - {job.profile_uid for job in jobs if job.uid in seen.own_jobs})
+        idle -= {job.profile_uid for job in jobs if job.uid in seen.own_jobs}
+        verdicts = ((it.profile_uid, it.status and it.status.acceptance) for it in seen.reports)
+        idle -= {uid for uid, verdict in verdicts if verdict and verdict.verdict}  # what has a verdict may lose it
+        asked = (p for p in served if p.uid not in idle)
         named = {(p.namespace, p.spec.acceptance.reference.name) for p in asked if p.spec and p.spec.acceptance}
         seen = replace(seen, references=await self._references.each(named, self._reader.reference, missing))
         self._vain, self._since = time_in_vain(self._vain, waited, seen), agents_since(self._since, seen)
