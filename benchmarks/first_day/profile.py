@@ -16,7 +16,7 @@ from benchmarks.first_day.agent_runs import agent, planned
 from benchmarks.first_day.checks import Check, between, holds
 from benchmarks.first_day.steps import Context
 from precision_agent.power.reasons import COUNTER_DISAGREES
-from precision_agent.precision.trace_shares import Tally, TraceShares
+from precision_agent.precision.verification import Tally, TraceShares
 from precision_agent.run.trace_reading import kernels_of
 from precision_agent.sampling.profiles import CLOCK_TOLERANCE
 from precision_api.exchange.result import Interval, MeasurementResult, RecipeResult

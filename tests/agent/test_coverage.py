@@ -10,7 +10,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from precision_agent.method.difference import difference
+from precision_agent.results.train import difference
 from precision_api.exchange import stats
 from precision_api.exchange.request import TIMINGS
 from tests.support import noise as sim

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from precision_agent.method.difference import difference
+from precision_agent.results.train import difference
 from precision_api.exchange import stats
 from precision_api.exchange.result import Interval
 

@@ -9,7 +9,7 @@ from precision_agent.cases import cases_of
 from precision_agent.method.learning import difference, diverged_step, in_words, learnt, loss_of, loss_run
 from precision_agent.method.loss import source
 from precision_agent.protocol import LossPlan, LossTrack
-from precision_agent.results.losses import losses_of
+from precision_agent.results.profiling import losses_of
 from precision_agent.results.train import Measured
 from precision_agent.sampling.sample import Samples
 from precision_api.exchange.request import LossRuns, MeasurementRequest

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from precision_agent.method.model_memory import model_memory
 from precision_agent.protocol import Sample
-from precision_agent.results.model_memory import model_memory
 from precision_api.exchange.result import Memory, ModelMemory
 from precision_api.facts.recipes import Recipe
 from precision_api.models.gemm_text import Shape

@@ -14,7 +14,7 @@ import pytest
 
 from precision_agent.backends.te import api
 from precision_agent.backends.te.api import Unusable, missing, version_of
-from precision_agent.backends.te.session.machine import environment
+from precision_agent.backends.te.session.engine import environment
 from precision_agent.backends.te.steps import recipes
 from precision_api.facts.recipes import RECIPE_NAMES, RECIPES
 from tests.support.te_device import FakeGpu

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from precision_agent.run import cli
-from precision_agent.run.user import settle_user
+from precision_agent.run.cli import settle_user
 
 MINE = pwd.struct_passwd(("me", "x", 1000, 1000, "", "/nowhere/home", "/bin/sh"))
 

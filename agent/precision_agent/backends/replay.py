@@ -19,7 +19,7 @@ from precision_agent.backends.replay_tables import FAULTS, Published, ReplayOpti
 from precision_agent.cases import UNQUANTIZED, Case, GemmCase, Variant, cases_of
 from precision_agent.method.full_depth import depth_of
 from precision_agent.method.loss import source
-from precision_agent.method.short_memory import short_memory
+from precision_agent.method.model_memory import short_memory
 from precision_agent.protocol import (
     Device,
     GemmName,

@@ -16,8 +16,15 @@ import torch
 
 from precision_agent import __version__, protocol
 from precision_agent.backends.profiler import profile_under_load, profiled, told_modules
-from precision_agent.backends.torch_fp8 import PLAIN_RECIPES, GemmCall, fp8_product
-from precision_agent.backends.torch_step import ShortModel, loss_track, replayed, timed
+from precision_agent.backends.torch_step import (
+    PLAIN_RECIPES,
+    GemmCall,
+    ShortModel,
+    fp8_product,
+    loss_track,
+    replayed,
+    timed,
+)
 from precision_agent.cases import Case, GemmCase, TrainingCase, Variant
 from precision_agent.power import nvml
 from precision_agent.power.aliasing import pauses

@@ -15,9 +15,8 @@ from precision_agent import protocol
 from precision_agent.backends.te import sizes
 from precision_agent.backends.te.api import Api, Unusable, general_gemm, load
 from precision_agent.backends.te.problem import Problem, problem_of
-from precision_agent.backends.te.session.engine import CudaEngine, Engine
+from precision_agent.backends.te.session.engine import CudaEngine, Engine, device_of
 from precision_agent.backends.te.session.graphs import unavailable
-from precision_agent.backends.te.session.machine import device_of
 from precision_agent.backends.te.steps import recipes
 from precision_agent.backends.te.steps.modules import LinearShape
 from precision_agent.backends.te.tiers import probe as probing

@@ -1,6 +1,8 @@
 """What is found out after the timed ABBA blocks: a second depth, then kernels and flags, last loss runs.
 
 The second depth is timed too, so it comes before the first profiler.
+
+Loss runs come after all timed windows: of every recipe, one seed after the other, as long as there is time.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,10 +13,11 @@ from typing import Protocol
 
 from precision_agent.cases import Variant
 from precision_agent.method.full_depth import Values, depth_check, depth_of, window_of
-from precision_agent.protocol import GemmName, Inspection, Load, RegionName, Sample
-from precision_agent.results.losses import losses_of
+from precision_agent.method.learning import loss_of, loss_run
+from precision_agent.method.loss import Source, source
+from precision_agent.protocol import GemmName, Inspection, Load, LossPlan, LossTrack, RegionName, Sample
 from precision_agent.results.train import Measured, Steps, steps_of
-from precision_agent.sampling.devices import Call, Devices
+from precision_agent.sampling.devices import Call, Devices, Stop
 from precision_agent.sampling.profiles import (
     LEADS,
     Leads,
@@ -27,7 +30,7 @@ from precision_agent.sampling.profiles import (
 )
 from precision_agent.sampling.sample import first_failure
 from precision_api.exchange.request import TIMINGS, MeasurementRequest
-from precision_api.exchange.result import Failure, Loss
+from precision_api.exchange.result import Failure, Loss, LossRun
 
 OWN_CALL_REPEATS = 3
 """Of each variant: so many times all of its GEMMs in turn, each among its layer's timed steps."""
@@ -41,6 +44,10 @@ Notes = Mapping[str, tuple[str, ...]]
 """By a variant's label, what its reader must know."""
 ReportProgress = Callable[[str, float], None]
 """Hears a phase's name and the share of it that is done."""
+LOSS_SECONDS = 120.0
+"""What a loss run is expected to take at most; a hung one is killed at three times that."""
+Tracks = Sequence[LossTrack | Failure]
+"""Of one recipe, by seed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,3 +266,58 @@ def _other_mix(variant: Variant, run: Measured, sample: Sample) -> Failure | Non
         return None
     shares = " and ".join(f"{windowed} of {layers}" for windowed, layers in depths)
     return Failure(reason="windows_differ", message=f"{shares} layers have a sliding window")
+
+
+def losses_of(
+    devices: Devices,
+    request: MeasurementRequest,
+    run: Measured,
+    variants: Sequence[Variant],
+    stop: Stop,
+    report_progress: Callable[[str, float], None],
+) -> dict[str, Loss]:
+    """By label; a failed seed fails its recipe's verdict with its reason. A stop keeps the seeds that all have run."""
+    model = run.workload.model
+    if request.loss is None or stop():
+        return {}
+    if model is None or not model.vocab_size:
+        failure = Failure(reason="no_vocabulary", message="a loss needs a model with a vocabulary")
+        return {variant.label: Loss(failure=failure) for variant in variants}
+    seeds = [request.timing.seed + number for number in range(request.loss.seeds)]
+    tracks: dict[str, list[LossTrack | Failure]] = {variant.label: [] for variant in variants}
+    for place, seed in enumerate(seeds):
+        if place and stop():
+            break
+        report_progress("loss", place / len(seeds))
+        plan = LossPlan(request.loss.steps, seed, request.loss.learning_rate_factor)
+        answers = devices.spread([Call("loss_run", (variant, plan), LOSS_SECONDS, variant) for variant in variants])
+        for variant, answer in zip(variants, answers, strict=True):
+            tracks[variant.label].append(answer)
+    report_progress("loss", 1.0)
+    baseline = next((v.label for v in variants if v == run.cases.baseline), "")
+    vocab_size, chain = model.vocab_size, source(model.vocab_size, seeds[0])
+    runs = {label: _runs(by_seed, seeds, chain, vocab_size) for label, by_seed in tracks.items()}
+    base_runs = runs.get(baseline, ())
+    others = () if isinstance(base_runs, Failure) else base_runs
+    return {
+        label: Loss(failure=recipe_runs, entropy=chain.entropy)
+        if isinstance(recipe_runs, Failure)
+        else loss_of(recipe_runs, chain, vocab_size, () if label == baseline else others)
+        for label, recipe_runs in runs.items()
+    }
+
+
+def _runs(tracks: Tracks, seeds: Sequence[int], chain: Source, vocab_size: int) -> list[LossRun] | Failure:
+    failed = next((track for track in tracks if isinstance(track, Failure)), None)
+    if failed:
+        return failed
+    return [
+        loss_run(seed, chain, vocab_size, _rounded(track.loss), _rounded(track.gradient_norm))
+        for seed, track in zip(seeds, tracks, strict=False)
+        if isinstance(track, LossTrack)
+    ]
+
+
+def _rounded(values: Sequence[float]) -> tuple[float, ...]:
+    """To five digits: a thousand steps of three seeds and seven recipes must fit into the log."""
+    return tuple(float(f"{value:.5g}") for value in values)

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 from precision_agent.cases import BF16, Variant
 from precision_agent.method.full_depth import depth_agrees, other_windows
+from precision_agent.method.model_memory import model_memory
 from precision_agent.power import energy
 from precision_agent.power.reasons import COUNTER_DISAGREES
 from precision_agent.power.sensing import SensorFacts
@@ -23,7 +24,6 @@ from precision_agent.precision.evidence import (
 from precision_agent.protocol import Inspection, Load, Probe, ResultProvenance, Sample
 from precision_agent.results import kernel_shares, power_windows
 from precision_agent.results.assess import RecipeEvidence, control_ratio, recipe_result, with_meanings
-from precision_agent.results.model_memory import model_memory
 from precision_agent.results.profiling import LOADS, After
 from precision_agent.results.recommend import recommend
 from precision_agent.results.train import Measured, PowerOrReason, RecipePower

@@ -1,6 +1,8 @@
 """Samples of a short model -> the training figure of the full-depth model, of all GPUs of the node, with its energy.
 
 Every GPU's own full-depth step comes first, then the node: a slow GPU is seen, and one that failed fails the whole.
+
+Whether a variant differs from the baseline is docs/development/method.md, "Intervals and noise".
 """
 
 from collections.abc import Mapping
@@ -8,7 +10,6 @@ from dataclasses import dataclass, field
 from statistics import fmean
 
 from precision_agent.cases import BF16, Cases, Variant
-from precision_agent.method.difference import difference
 from precision_agent.method.full_depth import (
     Depth,
     FullDepth,
@@ -26,6 +27,7 @@ from precision_agent.protocol import RegionName
 from precision_agent.results.power_windows import NodePower
 from precision_agent.sampling.sample import LEAST_ABBA_BLOCKS, CaseKey, Samples
 from precision_api.exchange import result, stats
+from precision_api.exchange.result import Difference, Interval
 from precision_api.facts.products import part
 from precision_api.facts.recipes import layers_in_bf16
 from precision_api.models.flop_shares import flops_by_format, mfu
@@ -256,3 +258,14 @@ def _tokens_per_joule(
         if not isinstance(watts, result.Failure):
             rates[place] = steps.rates.per_abba_block[place] / watts
     return rates
+
+
+def difference(ratio: Interval, control: Interval | None) -> Difference:
+    """`faster` or `slower` where the ratio's interval excludes 1 and it is beyond the noise floor.
+
+    `ratio` is the variant's rate over the baseline's; `control` a second, equal baseline's over the first's. The floor
+    is max(|control - 1| + its half-width, 0.5 %), and the 0.5 % alone where no control was measured.
+    """
+    if not stats.differs(ratio, control):
+        return "no_difference"
+    return "faster" if ratio.value > 1 else "slower"

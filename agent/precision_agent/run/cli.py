@@ -1,8 +1,17 @@
-"""The program `precision-agent`: measures by a request or on this very box, explains results, classifies kernels."""
+"""The program `precision-agent`: measures by a request or on this very box, explains results, classifies kernels.
 
+First it makes the process's user one whom torch and its compilers can ask for a name and a place to write. A
+container's user often has no entry in /etc/passwd, and its home is `/` or read-only. Inductor asks for the user's name
+(torch before 2.13 ends with a KeyError where there is none), Triton and CUDA write their caches below the home.
+"""
+
+import contextlib
 import json
 import os
+import pwd
 import sys
+import tempfile
+from collections.abc import MutableMapping
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -16,10 +25,14 @@ from precision_agent.run.check import check
 from precision_agent.run.cli_run import run
 from precision_agent.run.cli_trace import verify_trace
 from precision_agent.run.options import Form
-from precision_agent.run.user import settle_user
 from precision_api.exchange.result import RESULT_VERSION, MeasurementResult
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+NAME = "precision"
+NAMED_BY = ("LOGNAME", "USER")
+"""What `getpass.getuser` asks before /etc/passwd."""
+
+
 app.command()(run)
 app.command()(check)
 app.command("verify-trace")(verify_trace)
@@ -90,3 +103,25 @@ def main() -> None:
     """Entry point of the console script."""
     settle_user(os.environ)
     app()
+
+
+def settle_user(environment: MutableMapping[str, str]) -> None:
+    """Writes LOGNAME, USER and HOME into `environment` where they are missing or of no use; before torch is imported.
+
+    A name or a home that is of use stays as it is.
+    """
+    entry = _entry()
+    for variable in NAMED_BY:
+        if not environment.get(variable):
+            environment[variable] = entry.pw_name if entry else NAME
+    home = environment.get("HOME") or (entry.pw_dir if entry else "")
+    if not (home and Path(home).is_dir() and os.access(home, os.W_OK | os.X_OK)):
+        with contextlib.suppress(FileNotFoundError):  # no place at all can be written: whoever needs one says so
+            environment["HOME"] = tempfile.gettempdir()
+
+
+def _entry() -> pwd.struct_passwd | None:
+    try:
+        return pwd.getpwuid(os.getuid())
+    except KeyError:
+        return None

@@ -6,8 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from precision_agent.precision.trace_shares import CLAIMS, NamedTime, Tally, TraceShares, claim_verdict
-from precision_agent.precision.verification import FULL_SHARE
+from precision_agent.precision.verification import CLAIMS, FULL_SHARE, NamedTime, Tally, TraceShares, claim_verdict
 from precision_agent.run.options import Form
 from precision_agent.run.trace_reading import BadTrace, kernels_of
 from precision_api.exchange.exits import CLAIM_NOT_PROVED

@@ -18,12 +18,12 @@ from precision_agent.method.duration import profile_seconds
 from precision_agent.power.energy import Window
 from precision_agent.power.sensor_sampling import Recordings
 from precision_agent.protocol import Probe, Refusal
-from precision_agent.results.notes import RUNS, after_notes, failure_note, probe_notes, request_note
 from precision_agent.results.power_windows import held_back
 from precision_agent.results.profiling import Looking, look
 from precision_agent.results.result import RunFacts, measured, result_of
 from precision_agent.results.train import Measured
 from precision_agent.run.open import Opened, Wanted, open_node
+from precision_agent.run.progress import RUNS, after_notes, failure_note, probe_notes, request_note
 from precision_agent.run.request_reading import halved, read_request
 from precision_agent.run.stops import RunStops
 from precision_agent.run.trial import fitted, on_cpu

@@ -1,19 +1,25 @@
 """A layer's mixture of experts out of Transformer Engine's modules: norm, router, permutation, grouped linear layers.
 
 The router chooses in earnest, among scores to which a constant was added: so each expert gets the same number of tokens
-in every step, and a CUDA graph can hold it. Tokens are sorted by expert here (`permutation` says why), and merged with
-the router's weights as Transformer Engine puts them back by index: that kernel is in its library, while those by mask
-are compiled by Triton at run time.
+in every step, and a CUDA graph can hold it. Tokens are sorted by expert on the current stream here, and merged with the
+router's weights as Transformer Engine puts them back by index: that kernel is in its library, while those by mask are
+compiled by Triton at run time. `moe_permute(map_type="index")` itself sorts with `cub::DeviceRadixSort` and hands it no
+stream (permutation.cu, 2.8 to 2.20): on a stream of one's own that sort races the router, and a CUDA graph does not
+hold it.
+
+Scores are as Megatron Core multiplies them with `moe_router_dtype: fp32`, and what is kept stays BF16: BF16 operands
+and FP32 scores forward, both gradients in FP32 (RouterGatingLinearFunction of
+megatron/core/transformer/moe/moe_utils.py). In FP32 forward the product would run without tensor cores, which no job
+does.
 """
 
+from collections.abc import Callable
 from itertools import accumulate
 from typing import Any
 
 import torch
 
 from precision_agent.backends.te.api import Api, general_gemm
-from precision_agent.backends.te.steps.gating import Gemm, gating_scores
-from precision_agent.backends.te.steps.permutation import permuted
 from precision_agent.backends.te.steps.weight_gradients import by_autograd
 from precision_agent.method.expert_rows import expert_rows, launches
 from precision_api.facts.recipes import RECIPES, Recipe
@@ -21,9 +27,40 @@ from precision_api.models.model import ModelSpec
 from precision_api.models.model_parts import MoE
 from precision_api.models.shapes import Split
 
+Gemm = Callable[..., Any]
+"""`general_gemm` of Transformer Engine, as `api.general_gemm` gives it."""
 DTYPE = torch.bfloat16
 CHOSEN = 2.0
 """Added to the scores of the experts that a token is sent to: scores are below 1."""
+Unpermute = Callable[..., torch.Tensor]
+"""`moe_unpermute` of `transformer_engine.pytorch`."""
+
+
+def gating_scores(tokens: torch.Tensor, weight: torch.Tensor, gemm: Gemm) -> torch.Tensor:
+    """Of BF16 (tokens, hidden) and (experts, hidden): (tokens, experts) in FP32, with gradients for both in BF16."""
+    scores: torch.Tensor = _Scores.apply(tokens, weight, gemm)
+    return scores
+
+
+class _Scores(torch.autograd.Function):  # type: ignore[misc]
+    @staticmethod
+    def forward(ctx: Any, tokens: torch.Tensor, weight: torch.Tensor, gemm: Gemm) -> torch.Tensor:
+        ctx.save_for_backward(tokens, weight)
+        ctx.gemm = gemm
+        return _fp32(gemm, weight, tokens, "TN", grad=False)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        tokens, weight = ctx.saved_tensors
+        whole = gradient.contiguous()
+        of_tokens = _fp32(ctx.gemm, weight.float(), whole, "NN", grad=True)
+        of_weight = _fp32(ctx.gemm, tokens.float(), whole, "NT", grad=True)
+        return of_tokens.to(tokens.dtype), of_weight.to(weight.dtype), None
+
+
+def _fp32(gemm: Gemm, a: torch.Tensor, b: torch.Tensor, layout: str, grad: bool) -> torch.Tensor:
+    product: torch.Tensor = gemm(a, b, out_dtype=torch.float32, layout=layout, grad=grad)[0]
+    return product
 
 
 class Router(torch.nn.Module):  # type: ignore[misc]
@@ -131,3 +168,50 @@ def activation(api: Api, gated: bool, clamped: bool) -> Any:
     if not gated:
         return api.pytorch.ops.GELU()
     return api.pytorch.ops.ClampedSwiGLU() if clamped else api.pytorch.ops.SwiGLU()
+
+
+def by_expert(chosen: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of the experts that each token is sent to, (tokens, topK): the token of each row, and the map of rows.
+
+    Both are (tokens x topK); rows are sorted by expert. Entry j x tokens + t of the map (int32) is the row of token t's
+    choice j, as `row_id_map` has it.
+    """
+    places = chosen.t().flatten().sort(stable=True).indices
+    rows = torch.arange(len(places), dtype=torch.int32, device=chosen.device)
+    return places.remainder(len(chosen)), torch.empty_like(rows).scatter_(0, places, rows)
+
+
+def permuted(tokens: torch.Tensor, chosen: torch.Tensor, unpermute: Unpermute) -> tuple[torch.Tensor, torch.Tensor]:
+    """Rows of (tokens, width) sorted by expert, (tokens x topK, width), and the map that `unpermute` takes them by."""
+    token_of_row, row_map = by_expert(chosen)
+    ones = torch.ones(chosen.shape, dtype=torch.float32, device=chosen.device)
+    rows: torch.Tensor = _Gather.apply(tokens, token_of_row, row_map, ones, unpermute)
+    return rows, row_map
+
+
+class _Gather(torch.autograd.Function):  # type: ignore[misc]
+    """A token's gradient is the sum of its rows': unpermuting with weights of one adds them up in a fixed order.
+
+    What autograd would run for `index_select` adds with atomics: twice the same step would give two gradients.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        tokens: torch.Tensor,
+        token_of_row: torch.Tensor,
+        row_map: torch.Tensor,
+        ones: torch.Tensor,
+        unpermute: Unpermute,
+    ) -> torch.Tensor:
+        ctx.save_for_backward(row_map, ones)
+        ctx.unpermute = unpermute
+        return tokens.index_select(0, token_of_row)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        row_map, ones = ctx.saved_tensors
+        whole = ctx.unpermute(
+            inp=gradient.contiguous(), row_id_map=row_map, merging_probs=ones, map_type="index"
+        )  # fmt: skip
+        return whole, None, None, None, None

@@ -1,8 +1,11 @@
-"""Memory of one GPU that trains the full model: by formula, where that fits what the short model took. Pure."""
+"""What a formula says of one GPU's memory: of the short model, as the agent runs it, and of the full one. Pure.
 
-from dataclasses import replace
+Memory of one GPU that trains the full model stands where the formula, that of `precision_api.models.memory`, fits what
+the short model took.
+"""
 
-from precision_agent.method.short_memory import ShortMemory, short_memory
+from dataclasses import dataclass, replace
+
 from precision_agent.protocol import Sample
 from precision_api.exchange.result import Failure, Memory, ModelMemory, RecipeScope
 from precision_api.facts.recipes import Recipe
@@ -10,11 +13,46 @@ from precision_api.models.memory import FORMULA, ModelPart, training_memory
 from precision_api.models.short_model import short_model
 from precision_api.models.workload import ResolvedWorkload
 
+DATA_TENSORS, STEP_TENSORS = 2, 9
+"""Tensors of tokens x hidden in BF16 that the short model has and a full one has not: its data, and with them what
+passes between the regions of two kinds of micro batches."""
+TENSOR_BYTES = 2
 TOLERANCES = {"state": 0.05, "activations": 0.2, "peak": 0.1}
 """Measured over predicted bytes of the short model may be so far from 1. Transformer Engine 2.20.2, whose allocations a
 rehearsal sees, is within 0.3 % for the state, 0 to 12 % above in activations (attention not fused, Llama 3 8B and
 Qwen3-30B-A3B) and within 1.1 % in the peak; what cuDNN's attention and other versions keep was not seen yet. Above it
 the full model's figure would be off by as much."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShortMemory:
+    """Bytes of the short model: before its first step, of one forward pass's activations, and at its fullest moment."""
+
+    state: int
+    activations: int
+    peak: int
+
+
+def short_memory(
+    workload: ResolvedWorkload,
+    recipe: Recipe,
+    part: ModelPart,
+    gradient_bytes: int,
+    scope: RecipeScope = "all",
+    *,
+    fused_attention: bool = True,
+) -> ShortMemory:
+    """The prediction for `part` of the model, with a whole optimizer; nothing is recomputed there. ValueError for bare
+    shapes."""
+    plain = workload.workload.model_copy(update={"recompute": "None"})
+    memory = training_memory(
+        replace(workload, workload=plain), recipe, optimizer_shards=1, gradient_bytes=gradient_bytes, scope=scope,
+        fused_attention=fused_attention, part=part,
+    )  # fmt: skip
+    assert workload.model is not None
+    assert workload.tokens_per_micro_batch is not None
+    tensor = TENSOR_BYTES * workload.model.hidden_size * workload.tokens_per_micro_batch
+    return ShortMemory(memory.state + DATA_TENSORS * tensor, memory.activations, memory.total + STEP_TENSORS * tensor)
 
 
 def model_memory(
