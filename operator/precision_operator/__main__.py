@@ -18,19 +18,9 @@ from precision_operator.cluster.log_format import log_plainly
 from precision_operator.cluster.watching import quiet_kopf
 from precision_operator.cluster.withdrawal import on_signals, own_deployment_deleted, signal_comes
 from precision_operator.core.observe.stop import strictest
+from precision_operator.shell import leader_election
 from precision_operator.shell.acting.act import Actor
 from precision_operator.shell.fault_log import FaultLog
-from precision_operator.shell.leader_election import (
-    CLOCK,
-    InThread,
-    LeaderElector,
-    LeaseElection,
-    LeaseLock,
-    LeaseLost,
-    LeaseTimings,
-    NoElection,
-    loop_in_thread,
-)
 from precision_operator.shell.observing.cache import Cache
 from precision_operator.shell.observing.gather import Gatherer
 from precision_operator.shell.observing.refusals import RefusedCreations
@@ -80,9 +70,9 @@ def _add_election(parser: argparse.ArgumentParser) -> None:
     add("--retry", type=float, default=2.0, help="Seconds between two tries to lead or to renew: %(default)s.")
 
 
-def terms_of(options: argparse.Namespace) -> LeaseTimings:
+def terms_of(options: argparse.Namespace) -> leader_election.LeaseTimings:
     """The election's times from the command line. ValueError when they don't fit together."""
-    return LeaseTimings(options.lease_seconds, options.renew_deadline, options.retry)
+    return leader_election.LeaseTimings(options.lease_seconds, options.renew_deadline, options.retry)
 
 
 async def run(options: argparse.Namespace) -> None:
@@ -152,33 +142,35 @@ async def run(options: argparse.Namespace) -> None:
                 await _cancel(*working, stopping, leaving)
 
 
-async def _watch(elector: LeaderElector, watches: handlers.Observing) -> None:
+async def _watch(elector: leader_election.LeaderElector, watches: handlers.Observing) -> None:
     """Watch for ever. Who leads at the first attempt decides by lists that began after it."""
     await elector.first_attempt_done.wait()
     await watches.run()
 
 
-async def _look(elector: LeaderElector, yields: Yields) -> None:
+async def _look(elector: leader_election.LeaderElector, yields: Yields) -> None:
     """Look at pods that wait for agents' GPUs, for ever, once this replica leads."""
     await elector.elected.wait()
     await yields.run()
 
 
 @asynccontextmanager
-async def elector_of(options: argparse.Namespace) -> AsyncIterator[tuple[LeaderElector, InThread]]:
+async def elector_of(
+    options: argparse.Namespace,
+) -> AsyncIterator[tuple[leader_election.LeaderElector, leader_election.InThread]]:
     """The election that this replica takes part in, and what runs it in a thread, with a connection of its own."""
     if not options.leader_elect:
-        yield NoElection(), asyncio.ensure_future
+        yield leader_election.NoElection(), asyncio.ensure_future
         return
     terms = terms_of(options)
     connecting, connections = Cluster.connect(options.kubeconfig, None, terms.renew_deadline / 2), AsyncExitStack()
     call = asyncio.get_running_loop().call_soon_threadsafe
-    async with loop_in_thread() as in_thread:
+    async with leader_election.loop_in_thread() as in_thread:
         cluster = await in_thread(connections.enter_async_context(connecting))
         cluster.user_agent = f"{USER_AGENT}/{IDENTITY}"
-        store = LeaseLock(cluster, options.lease_namespace or cluster.namespace, options.lease_name)
+        store = leader_election.LeaseLock(cluster, options.lease_namespace or cluster.namespace, options.lease_name)
         try:
-            yield LeaseElection(store, IDENTITY, terms, CLOCK, call), in_thread
+            yield leader_election.LeaseElection(store, IDENTITY, terms, leader_election.CLOCK, call), in_thread
         finally:
             await in_thread(connections.aclose())
 
@@ -209,7 +201,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ConnectionProblem, OSError) as error:
         print(f"precision-operator: {error}", file=sys.stderr)
         return 2
-    except LeaseLost as error:
+    except leader_election.LeaseLost as error:
         _log.error("exiting, to restart as a standby: %s", error)
         return 3
     return 0

@@ -19,16 +19,8 @@ from precision_operator.cluster import ApiError, Cluster, paths
 from precision_operator.cluster.watch_loop import WatchState
 from precision_operator.core.observe.observed import Settings
 from precision_operator.handlers import targets
+from precision_operator.shell import leader_election
 from precision_operator.shell.acting.act import Actor
-from precision_operator.shell.leader_election import (
-    Clock,
-    Lease,
-    LeaseElection,
-    LeaseLost,
-    LeaseTimings,
-    NoElection,
-    holder,
-)
 from precision_operator.shell.observing.cache import Cache
 from precision_operator.shell.observing.gather import Gatherer
 from precision_operator.shell.reconcile import Reconciler
@@ -41,7 +33,7 @@ START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 Trouble = Literal["none", "refused", "answer lost", "conflict"]
 
 
-class HandClock(Clock):
+class HandClock(leader_election.Clock):
     """Time that passes when a test says so; `rate` and `wrong_by` make a bad clock of it."""
 
     def __init__(self, rate: float = 1.0, wrong_by: float = 0.0) -> None:
@@ -70,13 +62,13 @@ class Shelf:
 
     @property
     def holder(self) -> str:
-        return holder(self.lease or {})
+        return leader_election.holder(self.lease or {})
 
     @property
     def spec(self) -> dict[str, Any]:
         return dict((self.lease or {}).get("spec", {}))
 
-    def keep(self, lease: Lease) -> None:
+    def keep(self, lease: leader_election.Lease) -> None:
         known = self.lease["metadata"]["resourceVersion"] if self.lease else None
         if lease.get("metadata", {}).get("resourceVersion") != known:
             raise ApiError(409, "Conflict", "PUT lease: the object has been modified")
@@ -96,13 +88,13 @@ class Road:
         self.troubles: list[Trouble] = []
         self.asked = 0
 
-    async def read(self) -> Lease | None:
+    async def read(self) -> leader_election.Lease | None:
         trouble = await self._set_out()
         found = None if self._shelf.lease is None else {**self._shelf.lease}
         await self._return(trouble)
         return found
 
-    async def write(self, lease: Lease) -> None:
+    async def write(self, lease: leader_election.Lease) -> None:
         trouble = await self._set_out()
         self._shelf.keep(lease)
         await self._return(trouble)
@@ -131,7 +123,7 @@ class Replica:
     def __init__(self, shelf: Shelf, name: str, clock: HandClock | None = None) -> None:
         self.clock = clock or HandClock()
         self.road = Road(shelf)
-        self.election = LeaseElection(self.road, name, LeaseTimings(), self.clock)
+        self.election = leader_election.LeaseElection(self.road, name, leader_election.LeaseTimings(), self.clock)
 
     async def tries(self, after: float = 0.0, *troubles: Trouble) -> bool:
         """One try `after` seconds; whether it leads then."""
@@ -209,7 +201,7 @@ async def test_the_right_to_write_counts_from_the_start_of_a_renewal(shelf: Shel
     a.clock.passed += 9.9
     a.election.check()
     a.clock.passed += 0.1
-    with pytest.raises(LeaseLost):
+    with pytest.raises(leader_election.LeaseLost):
         a.election.check()
 
 
@@ -251,7 +243,7 @@ async def test_a_lease_that_was_given_back_is_taken_without_waiting(shelf: Shelf
     b = Replica(shelf, "b")
     assert not await b.tries()
     await a.election.release()
-    with pytest.raises(LeaseLost):
+    with pytest.raises(leader_election.LeaseLost):
         a.election.check()
     assert (shelf.holder, shelf.spec["leaseDurationSeconds"]) == ("", 1)
     assert await b.tries(1)
@@ -273,7 +265,7 @@ async def test_a_leader_that_can_not_renew_gives_up_before_another_may_begin() -
     running = asyncio.create_task(a.election.run())
     await asyncio.wait_for(a.election.elected.wait(), 60)
     a.road.troubles = ["refused"] * 1000
-    with pytest.raises(LeaseLost):
+    with pytest.raises(leader_election.LeaseLost):
         await running
     renewed = datetime.fromisoformat(shelf.spec["renewTime"])
     assert timedelta(seconds=10) <= a.clock.utc() - renewed < timedelta(seconds=15)
@@ -286,15 +278,15 @@ async def test_a_leader_that_slept_too_long_asks_nobody_and_gives_up_even_if_the
     await asyncio.wait_for(a.election.elected.wait(), 60)
     asked = a.road.asked
     a.clock.passed += 60
-    with pytest.raises(LeaseLost):
+    with pytest.raises(leader_election.LeaseLost):
         await running
     assert (a.road.asked, shelf.holder) == (asked, "a")
 
 
 async def test_a_loop_that_is_silent_for_20_s_is_renewed_for_no_more_and_takes_no_lease() -> None:
     shelf, clock, calls = Shelf(), HandClock(), list[Callable[[], None]]()
-    election = LeaseElection(Road(shelf), "a", LeaseTimings(), clock, calls.append)
-    with pytest.raises(LeaseLost):
+    election = leader_election.LeaseElection(Road(shelf), "a", leader_election.LeaseTimings(), clock, calls.append)
+    with pytest.raises(leader_election.LeaseLost):
         await asyncio.wait_for(election.run(), 10)
     renewed = datetime.fromisoformat(shelf.spec["renewTime"])
     assert timedelta(seconds=17) < renewed - START < timedelta(seconds=20) < clock.utc() - START < timedelta(seconds=32)
@@ -406,7 +398,7 @@ def test_there_are_never_two_leaders_and_in_quiet_times_there_is_one() -> None:
 )
 def test_times_that_can_not_keep_replicas_apart_are_refused(times: tuple[int, float, float]) -> None:
     with pytest.raises(ValueError, match="the first must be longer than the second"):
-        LeaseTimings(*times)
+        leader_election.LeaseTimings(*times)
 
 
 async def test_a_replica_without_others_leads_and_times_that_do_not_fit_are_said(
@@ -415,7 +407,7 @@ async def test_a_replica_without_others_leads_and_times_that_do_not_fit_are_said
     with pytest.raises(SystemExit):
         arguments(["--watch-namespaces=a", "--leader-elect", "--lease-seconds=5"])
     assert "the lease lasts 5 s, its holder gives up after 10 s" in capsys.readouterr().err
-    alone = NoElection()
+    alone = leader_election.NoElection()
     alone.check()
     assert (alone.leads, alone.first_attempt_done.is_set(), alone.elected.is_set()) == (True, True, True)
 
@@ -485,7 +477,7 @@ async def test_who_does_not_lead_reads_and_sends_no_write(tmp_path: Path) -> Non
             cluster.apply("/c/1", {}, "us"),
             cluster.delete("/c/1"),
         ):
-            with pytest.raises(LeaseLost):
+            with pytest.raises(leader_election.LeaseLost):
                 await write
         await cluster.get("/c/1")
         assert asked == [("GET", "/c/1")]
@@ -514,7 +506,7 @@ async def test_who_loses_the_lease_while_a_write_waits_for_a_connection_does_not
         await asyncio.sleep(0.05)
         a.clock.passed += 3600
         let_go.set()
-        with pytest.raises(LeaseLost):
+        with pytest.raises(leader_election.LeaseLost):
             await write
         assert await read == {}
         assert asked == [("GET", "/c/1")]
@@ -522,7 +514,7 @@ async def test_who_loses_the_lease_while_a_write_waits_for_a_connection_does_not
         await cluster.create("/c", {})
 
 
-class Chair(NoElection):
+class Chair(leader_election.NoElection):
     """An office that is taken when a test says so."""
 
     def __init__(self) -> None:
@@ -542,7 +534,7 @@ async def test_who_comes_to_lead_after_the_first_lists_lists_agents_alone_anew(
 ) -> None:
     listed = [("GET", path("team")) for path in kinds]
     async with empty_cluster(tmp_path) as (cluster, asked):
-        chair, reconciler = NoElection() if led else Chair(), reconciler_of(cluster)
+        chair, reconciler = leader_election.NoElection() if led else Chair(), reconciler_of(cluster)
         running = asyncio.create_task(reconciler.run(chair))
         async with asyncio.timeout(60):
             await until(lambda: reconciler.ready)

@@ -13,29 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from precision_agent import __version__
+from precision_agent import __version__, protocol
 from precision_agent.backends import replay_tables as tables
 from precision_agent.backends.replay_tables import FAULTS, Published, ReplayOptions, families, published_for
 from precision_agent.cases import UNQUANTIZED, Case, GemmCase, Variant, cases_of
 from precision_agent.method.full_depth import depth_of
 from precision_agent.method.loss import source
 from precision_agent.method.model_memory import short_memory
-from precision_agent.protocol import (
-    Device,
-    GemmName,
-    Inspection,
-    Load,
-    LossPlan,
-    LossTrack,
-    Part,
-    Probe,
-    Profile,
-    Refusal,
-    RegionName,
-    ResultProvenance,
-    Sample,
-    parts_of,
-)
 from precision_api.exchange.exits import INVALID_REQUEST, UNKNOWN_PRODUCT
 from precision_api.exchange.request import MeasurementRequest, digest
 from precision_api.exchange.result import Backend as BackendName
@@ -67,10 +51,12 @@ class Replay:
     def __init__(self, request: MeasurementRequest, options: ReplayOptions, index: int = 0) -> None:
         part = products.part(request.node.product)
         if part is None:
-            raise Refusal(UNKNOWN_PRODUCT, f"no replay of {request.node.product!r}: known are {', '.join(families())}")
+            raise protocol.Refusal(
+                UNKNOWN_PRODUCT, f"no replay of {request.node.product!r}: known are {', '.join(families())}"
+            )
         if not (0 < options.scale < math.inf and 0 <= options.pace <= 1) or options.fault not in (None, *FAULTS):
             faults = ", ".join(FAULTS)
-            raise Refusal(
+            raise protocol.Refusal(
                 INVALID_REQUEST, f"replay: scale must be above 0, pace between 0 and 1, and fault one of {faults}"
             )
         self.part, self.options, self.index = part, options, index
@@ -91,7 +77,7 @@ class Replay:
         self._drift = 0.0
         self._faulty: Recipe = "nvfp4" if support("nvfp4", part.compute) else "fp8_current"
         """The recipe that a fault hits: the narrowest that this hardware has."""
-        self._split: dict[Recipe, Mapping[RegionName, float]] = {}
+        self._split: dict[Recipe, Mapping[protocol.RegionName, float]] = {}
         self.now = 0.0
         self.power_intervals: list[PowerInterval] = []
 
@@ -101,7 +87,7 @@ class Replay:
         text = hashlib.sha256(f"{self._uid}/{self.index}".encode()).hexdigest()
         return f"GPU-{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:32]}"
 
-    def device(self) -> Device:
+    def device(self) -> protocol.Device:
         """The promised GPU, with an identity that is made from the node's UID."""
         gpu = Gpu(
             uuid=self.uuid,
@@ -110,40 +96,40 @@ class Replay:
             enforced_limit_watts=float(self.part.power_limit_watts),
         )
         stack = digest({"replay": tables.data()}, 16)
-        return Device(self.part.product, Software(agent=__version__, stack_hash=stack), gpu)
+        return protocol.Device(self.part.product, Software(agent=__version__, stack_hash=stack), gpu)
 
-    def provenance(self) -> ResultProvenance:
+    def provenance(self) -> protocol.ResultProvenance:
         """Simulated, as long as anything here is assumed; with the sources of what was published."""
         sources = tuple(tables.data()["sources"].values())
         made_up = tables.assumptions(self.part, self._published, self.options, self._request.loss is not None)
-        return ResultProvenance("simulated", sources, made_up)
+        return protocol.ResultProvenance("simulated", sources, made_up)
 
-    def probe(self, variant: Variant) -> Probe:
+    def probe(self, variant: Variant) -> protocol.Probe:
         """What the table of recipes says of this hardware: no kernel runs."""
         how = support(variant.recipe, self.part.compute)
         if how is None:
-            return Probe("unsupported", f"{self.part.product} has no {variant.recipe}")
+            return protocol.Probe("unsupported", f"{self.part.product} has no {variant.recipe}")
         if self._hits(variant, "probe_failed"):
-            return Probe("probe_failed", f"replayed fault: {FAULTS['probe_failed']}")
+            return protocol.Probe("probe_failed", f"replayed fault: {FAULTS['probe_failed']}")
         if self._hits(variant, "silent_fallback"):
             verdict = Verification(verdict="fallback", share=0.0, message=f"replayed: {FAULTS['silent_fallback']}")
-            return Probe("ok", verification=verdict)
+            return protocol.Probe("ok", verification=verdict)
         message = "replayed: no kernel ran"
         if how == "emulated":
             reason = f"{self.part.product} runs {variant.recipe} through the kernels of mxfp8"
             would = Verification(verdict="assumed", message=f"{message}; it would be emulated")
-            return Probe("emulated", reason, would)
-        return Probe("ok", verification=Verification(verdict="assumed", message=message))
+            return protocol.Probe("emulated", reason, would)
+        return protocol.Probe("ok", verification=Verification(verdict="assumed", message=message))
 
     def prepare(self, case: Case, variant: Variant) -> Failure | None:
         """Nothing is to be prepared."""
         return None
 
-    def settle(self, variant: Variant, seconds: float, load: Load | None = None) -> Sample | Failure:
+    def settle(self, variant: Variant, seconds: float, load: protocol.Load | None = None) -> protocol.Sample | Failure:
         """Lets the drift go on."""
-        return Sample(seconds, 1, *self._advance(seconds))
+        return protocol.Sample(seconds, 1, *self._advance(seconds))
 
-    def measure(self, case: Case, variant: Variant, seconds: float) -> Sample | Failure:
+    def measure(self, case: Case, variant: Variant, seconds: float) -> protocol.Sample | Failure:
         """The table's seconds for this GPU, with drift and noise."""
         start, end = self._advance(seconds)
         recipe = self._recipe(case.recipe_of(variant) if isinstance(case, GemmCase) else variant.recipe, variant)
@@ -154,47 +140,53 @@ class Replay:
             ideal = self._published.seconds(case, recipe)
             if ideal is None:
                 return Failure(reason="not_published", message=f"no figure of {variant.recipe} to replay")
-            return Sample(ideal * factor, max(1, int(seconds / ideal)), start, end)
+            return protocol.Sample(ideal * factor, max(1, int(seconds / ideal)), start, end)
         self._log(start, end, variant)
         if recipe not in self._split:
             self._split[recipe] = regions_of(self._published, self._request, recipe)
         regions = {name: value * factor for name, value in self._split[recipe].items()}
         step = sum(value for name, value in regions.items() if name != "optimizer")
         measured = min(tables.MEASURED_LAYERS, case.layers)
-        return Sample(step, max(1, int(seconds / step)), start, end, regions, measured)
+        return protocol.Sample(step, max(1, int(seconds / step)), start, end, regions, measured)
 
     def power_window(
-        self, variant: Variant, part: Part, seconds: float, longest_pause_seconds: float, seed: int, calls: int = 1
-    ) -> Sample | Failure:
+        self,
+        variant: Variant,
+        part: protocol.Part,
+        seconds: float,
+        longest_pause_seconds: float,
+        seed: int,
+        calls: int = 1,
+    ) -> protocol.Sample | Failure:
         """A share of the power limit, whatever the part, without pauses; a slow GPU draws as much as a quick one."""
         recipe = self._recipe(variant.recipe, variant)
         assert recipe in self._split, "power windows come after a timed step"
         start, end = self._advance(seconds)
         self._log(start, end, variant)
-        period = parts_of(self._split[recipe])[part] * self._slowness
-        return Sample(period, max(1, int(seconds / period)), start, end)
+        period = protocol.parts_of(self._split[recipe])[part] * self._slowness
+        return protocol.Sample(period, max(1, int(seconds / period)), start, end)
 
-    def second_depth(self, variant: Variant, seconds: float) -> Sample | Failure:
+    def second_depth(self, variant: Variant, seconds: float) -> protocol.Sample | Failure:
         """None: at any depth it would be the same arithmetic again."""
         return NOT_REPLAYED
 
     def own_gemm_calls(
         self, variant: Variant, lead_seconds: float, seconds: float, repeats: int
-    ) -> tuple[Mapping[GemmName, float], ...] | Failure:
+    ) -> tuple[Mapping[protocol.GemmName, float], ...] | Failure:
         """None: no kernel-only time is made of shares here."""
         return NOT_REPLAYED
 
     def profile(
-        self, variant: Variant, load: Load, lead_seconds: float, trace: Path | None = None
-    ) -> Profile | Failure:
+        self, variant: Variant, load: protocol.Load, lead_seconds: float, trace: Path | None = None
+    ) -> protocol.Profile | Failure:
         """None: no kernel runs."""
         return NOT_REPLAYED
 
-    def inspect(self, variant: Variant) -> Inspection:
+    def inspect(self, variant: Variant) -> protocol.Inspection:
         """Nothing to look into."""
-        return Inspection()
+        return protocol.Inspection()
 
-    def loss_run(self, variant: Variant, plan: LossPlan) -> LossTrack | Failure:
+    def loss_run(self, variant: Variant, plan: protocol.LossPlan) -> protocol.LossTrack | Failure:
         """A fall towards the tokens' entropy; with the fault `diverged` the narrowest recipe turns round."""
         model = resolve(self._request.workload).model
         if model is None or not model.vocab_size:
@@ -208,7 +200,7 @@ class Replay:
             + (0.3 * (step - turns) if wild and step > turns else 0.0)
             for step in range(plan.steps)
         ]  # fmt: skip
-        return LossTrack(tuple(loss), tuple(1 + 0.1 * abs(chance.gauss()) for _ in loss))
+        return protocol.LossTrack(tuple(loss), tuple(1 + 0.1 * abs(chance.gauss()) for _ in loss))
 
     def memory(self, variant: Variant) -> Memory:
         """What the formula says of the short model."""
@@ -251,7 +243,7 @@ class Replay:
         return start, self.now
 
 
-def regions_of(published: Published, request: MeasurementRequest, recipe: Recipe) -> dict[RegionName, float]:
+def regions_of(published: Published, request: MeasurementRequest, recipe: Recipe) -> dict[protocol.RegionName, float]:
     """Seconds of the regions of a short step: its GEMMs as they are replayed, and a rest that is every recipe's.
 
     So two recipes' steps never differ by more than their GEMMs do.
@@ -275,7 +267,7 @@ def regions_of(published: Published, request: MeasurementRequest, recipe: Recipe
     attending = tables.ATTENTION_SHARE * flops / sum(gemm.count * gemm.flops for gemm in layers)
     rest = unquantized * (attending + tables.OTHER_SHARE)
     forward = seconds(gemm for gemm in layers if gemm.pass_ == "fprop") + tables.FORWARD_SHARE * rest
-    regions: dict[RegionName, float] = {"layers_forward": share * forward}
+    regions: dict[protocol.RegionName, float] = {"layers_forward": share * forward}
     if len(layers) < len(cases.gemms):
         regions["head"] = seconds(gemm for gemm in cases.gemms if gemm.name == HEAD)
     regions["layers_backward"] = share * (seconds(layers) + rest - forward)

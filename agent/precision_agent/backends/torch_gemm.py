@@ -15,16 +15,8 @@ from typing import Any
 import torch
 
 from precision_agent import __version__, protocol
+from precision_agent.backends import torch_step
 from precision_agent.backends.profiler import profile_under_load, profiled, told_modules
-from precision_agent.backends.torch_step import (
-    PLAIN_RECIPES,
-    GemmCall,
-    ShortModel,
-    fp8_product,
-    loss_track,
-    replayed,
-    timed,
-)
 from precision_agent.cases import Case, GemmCase, TrainingCase, Variant
 from precision_agent.power import nvml
 from precision_agent.power.aliasing import pauses
@@ -61,7 +53,7 @@ class TorchGemm:
         self._seed = request.timing.seed
         self._checked: dict[tuple[Recipe, GemmCase], Failure | None] = {}
         self._errors: dict[Recipe, dict[Pass, float]] = {}
-        self._models: dict[str, ShortModel] = {}
+        self._models: dict[str, torch_step.ShortModel] = {}
 
     def device(self) -> protocol.Device:
         """The CPU as product "CPU", or the one GPU that this process sees."""
@@ -85,7 +77,7 @@ class TorchGemm:
 
     def probe(self, variant: Variant) -> protocol.Probe:
         """One small forward and backward against FP32."""
-        if variant.recipe not in PLAIN_RECIPES:
+        if variant.recipe not in torch_step.PLAIN_RECIPES:
             return protocol.Probe(
                 "unsupported", f"plain torch has no {variant.recipe}: it needs Transformer Engine on a GPU"
             )
@@ -110,14 +102,14 @@ class TorchGemm:
         """The variant's training step, else small GEMMs of its recipe."""
         model = self._models.get(variant.label)
         if model:
-            return timed(model, seconds, self._wait)
+            return torch_step.timed(model, seconds, self._wait)
         return self._timed([self._product(*self._operands(SMALL), SMALL, variant.recipe)], seconds)
 
     def measure(self, case: Case, variant: Variant, seconds: float) -> protocol.Sample | Failure:
         """Mean seconds of a call; nothing is timed before its numbers were checked against FP32."""
         if isinstance(case, TrainingCase):
             model = self._model(variant)
-            return model if isinstance(model, Failure) else timed(model, seconds, self._wait)
+            return model if isinstance(model, Failure) else torch_step.timed(model, seconds, self._wait)
         recipe = case.recipe_of(variant)
         try:
             return self._wrong(case, recipe) or self._timed(self._rotation(case, recipe), seconds)
@@ -137,7 +129,7 @@ class TorchGemm:
         if part not in model.parts:
             return Failure(reason="no_such_part", message=f"the short model has no {part}")
         waits = pauses(seed, longest_pause_seconds) if longest_pause_seconds else None
-        return replayed(model, part, seconds, self._wait, waits, calls)
+        return torch_step.replayed(model, part, seconds, self._wait, waits, calls)
 
     def second_depth(self, variant: Variant, seconds: float) -> protocol.Sample | Failure:
         """The same model with one layer more, built for this and given up again."""
@@ -148,7 +140,7 @@ class TorchGemm:
         if model.measured == first.measured:
             return Failure(reason="no_second_depth", message=f"the model has {first.measured} layers in all")
         model.step(self._wait)
-        return timed(model, seconds, self._wait)
+        return torch_step.timed(model, seconds, self._wait)
 
     def own_gemm_calls(
         self, variant: Variant, lead_seconds: float, seconds: float, repeats: int
@@ -170,7 +162,7 @@ class TorchGemm:
             return profiled(work, self._wait, keep, lead)
 
         def lead() -> object:
-            return timed(model, lead_seconds, self._wait)
+            return torch_step.timed(model, lead_seconds, self._wait)
 
         def steps() -> None:
             for _ in range(PROFILED_STEPS):
@@ -195,7 +187,7 @@ class TorchGemm:
             return Failure(reason="no_vocabulary", message="a loss needs a model with a vocabulary")
         length = min(LOSS_TOKENS, self._workload.workload.sequence_length or LOSS_TOKENS)
         layers = min(SHORT_LAYERS, model.num_hidden_layers)
-        return loss_track(model, layers, length, self._recipes(variant), plan, self._device)
+        return torch_step.loss_track(model, layers, length, self._recipes(variant), plan, self._device)
 
     def memory(self, variant: Variant) -> Memory:
         """Peak of the process so far, of all variants: none has one of its own here."""
@@ -203,7 +195,7 @@ class TorchGemm:
 
     def plain(self, case: GemmCase, recipe: Recipe, warmups: int, calls: int) -> float | Failure:
         """A forward product of the case's shape, bf16 as a bare matmul, without any check or rotation."""
-        if recipe not in PLAIN_RECIPES:
+        if recipe not in torch_step.PLAIN_RECIPES:
             return Failure(reason="unsupported", message=f"plain torch has no {recipe}")
         forward = GemmCase(case.name, "fprop", case.m, case.k, case.n, 1, mode=case.mode)
         call = self._product(*self._operands(forward), forward, recipe)
@@ -213,7 +205,7 @@ class TorchGemm:
     def _no_training(self, variant: Variant) -> Failure | None:
         """Why the variant has no training step here, or None."""
         model = self._workload.model
-        if variant.recipe not in PLAIN_RECIPES:
+        if variant.recipe not in torch_step.PLAIN_RECIPES:
             return Failure(reason="unsupported", message=f"plain torch has no {variant.recipe}")
         parts = (model.no_training_step, *model.step_parts) if model is not None else ()
         part = next(filter(None, parts), None)
@@ -227,7 +219,7 @@ class TorchGemm:
         ]
         return Failure(reason="misaligned", message=wrong[0].message[:1024]) if wrong else None
 
-    def _model(self, variant: Variant) -> ShortModel | Failure:
+    def _model(self, variant: Variant) -> torch_step.ShortModel | Failure:
         if variant.label not in self._models:
             if self._workload.workload.tensor_parallel > 1:
                 return Failure(reason="not_available", message="tensorParallel: plain torch measures whole layers")
@@ -237,12 +229,12 @@ class TorchGemm:
             self._models[variant.label] = self._short(variant, SHORT_LAYERS)
         return self._models[variant.label]
 
-    def _short(self, variant: Variant, layers: int) -> ShortModel:
+    def _short(self, variant: Variant, layers: int) -> torch_step.ShortModel:
         model, asked = self._workload.model, self._workload.workload
         assert model is not None
         batch, length = asked.micro_batch_size or 1, asked.sequence_length or 1
         layers = min(layers, model.num_hidden_layers)
-        return ShortModel(model, batch, length, layers, self._recipes(variant), self._seed, self._device)
+        return torch_step.ShortModel(model, batch, length, layers, self._recipes(variant), self._seed, self._device)
 
     def _recipes(self, variant: Variant) -> tuple[Recipe, Recipe]:
         """Of the attention's projections and of the MLP."""
@@ -295,27 +287,27 @@ class TorchGemm:
         b = normal(case.n, case.k).t() if case.pass_ == "fprop" else normal(case.k, case.n)
         return a, b
 
-    def _rotation(self, case: GemmCase, recipe: Recipe) -> list[GemmCall]:
+    def _rotation(self, case: GemmCase, recipe: Recipe) -> list[torch_step.GemmCall]:
         """The call on as many copies of its operands as make twice the cache, so that none finds them there."""
         cache = torch.cuda.get_device_properties(self._device).L2_cache_size if self._cuda else CPU_CACHE_BYTES
         bytes_a_copy = 2 * (case.m * case.k + case.k * case.n)
         copies = min(MOST_COPIES, max(1, math.ceil(2 * cache / bytes_a_copy)))
         return [self._product(*self._operands(case, copy), case, recipe) for copy in range(copies)]
 
-    def _product(self, a: torch.Tensor, b: torch.Tensor, case: GemmCase, recipe: Recipe) -> GemmCall:
+    def _product(self, a: torch.Tensor, b: torch.Tensor, case: GemmCase, recipe: Recipe) -> torch_step.GemmCall:
         """The call that is timed: with quantisation (autocast) or without (prequantized)."""
         if recipe == "bf16":
             return lambda: a @ b
-        return fp8_product(a, b, case.pass_, case.mode)
+        return torch_step.fp8_product(a, b, case.pass_, case.mode)
 
-    def _timed(self, calls: Sequence[GemmCall], seconds: float) -> protocol.Sample:
+    def _timed(self, calls: Sequence[torch_step.GemmCall], seconds: float) -> protocol.Sample:
         """One round to warm up, one call to know how many fit, then the batch; a long call is its own batch."""
         self._batch(calls, 1)
         once = self._batch(calls, 1)
         number = math.floor(seconds / max(once.seconds, 1e-9))
         return self._batch(calls, number) if number > 1 else once
 
-    def _batch(self, calls: Sequence[GemmCall], number: int) -> protocol.Sample:
+    def _batch(self, calls: Sequence[torch_step.GemmCall], number: int) -> protocol.Sample:
         self._wait()
         start = monotonic()
         for index in range(number):

@@ -12,15 +12,7 @@ from precision_agent.power import energy
 from precision_agent.power.reasons import COUNTER_DISAGREES
 from precision_agent.power.sensing import SensorFacts
 from precision_agent.power.sensor_sampling import Recordings
-from precision_agent.precision.evidence import (
-    CPU_BOUND,
-    ONCE,
-    UNFUSED,
-    Repeats,
-    Tax,
-    unfused_attention,
-    verification_of,
-)
+from precision_agent.precision import evidence
 from precision_agent.protocol import Inspection, Load, Probe, ResultProvenance, Sample
 from precision_agent.results import kernel_shares, power_windows
 from precision_agent.results.assess import RecipeEvidence, control_ratio, recipe_result, with_meanings
@@ -156,7 +148,7 @@ def _evidence(variant: Variant, facts: RunFacts, powers: Mapping[Variant, PowerO
             layers_bf16=run.kept_by(variant),
             fused_attention=not _unfused(training),
         ),
-        verification=verification_of(variant.recipe, facts.request, probe, profile, inside),
+        verification=evidence.verification_of(variant.recipe, facts.request, probe, profile, inside),
         held_back=power_windows.held_back(recordings, windows),
         clocks=power_windows.clocks(recordings, windows),
         taxes=taxes,
@@ -187,7 +179,7 @@ def _told(load: Load, profiles: LoadProfiles) -> KernelProfiles:
     )
 
 
-def _taxes(variant: Variant, facts: RunFacts) -> tuple[tuple[Tax, ...], Load]:
+def _taxes(variant: Variant, facts: RunFacts) -> tuple[tuple[evidence.Tax, ...], Load]:
     """Of the full-depth step, profiled by the few layers of the short model, all in the recipe; else of all GEMMs."""
     run, baseline = facts.run, facts.run.cases.baseline
     loads: tuple[Load, ...] = ("training", "gemms")
@@ -200,18 +192,20 @@ def _taxes(variant: Variant, facts: RunFacts) -> tuple[tuple[Tax, ...], Load]:
     return (), "training"
 
 
-def _repeats(variant: Variant, run: Measured, load: Load) -> Repeats:
+def _repeats(variant: Variant, run: Measured, load: Load) -> evidence.Repeats:
     fact = _training_fact(variant, run) if load == "training" else None
-    depth = repeats(run.workload.model, fact.layers_measured, fact.dense_measured) if fact else ONCE
+    depth = repeats(run.workload.model, fact.layers_measured, fact.dense_measured) if fact else evidence.ONCE
     return replace(depth, forwards=2 if run.workload.workload.recompute == "Full" else 1)
 
 
-def repeats(model: ModelSpec | None, measured: int | None, dense_measured: int) -> Repeats:
+def repeats(model: ModelSpec | None, measured: int | None, dense_measured: int) -> evidence.Repeats:
     """How often the full model has the layers that ran, `dense_measured` of them apart from those with experts."""
     if model is None or not measured:
-        return ONCE
+        return evidence.ONCE
     dense = model.dense_layers if dense_measured else 0
-    return Repeats((model.num_hidden_layers - dense) / measured, dense / dense_measured if dense_measured else 1.0)
+    return evidence.Repeats(
+        (model.num_hidden_layers - dense) / measured, dense / dense_measured if dense_measured else 1.0
+    )
 
 
 def _training_fact(variant: Variant, run: Measured) -> Sample | None:
@@ -239,7 +233,7 @@ def _notes(variant: Variant, facts: RunFacts) -> tuple[str, ...]:
         *_doubts(facts.after.depth_checks.get(variant.label)),
         *facts.after.notes.get(variant.label, ()),
         *_without(facts.after.inspections.get(variant.label)),
-        *((UNFUSED,) if _unfused(facts.after.profiles.get((variant.label, "training"))) else ()),
+        *((evidence.UNFUSED,) if _unfused(facts.after.profiles.get((variant.label, "training"))) else ()),
         *_heat_not_known(variant, facts),
         *_gaps(variant, facts),
         *sorted(reasons),
@@ -253,7 +247,7 @@ def _notes(variant: Variant, facts: RunFacts) -> tuple[str, ...]:
 def _unfused(training: LoadProfiles | None) -> bool:
     """Whether attention ran unfused in the profiled steps; False where none was profiled."""
     profile = kernel_shares.merged(training)
-    return profile is not None and unfused_attention(profile)
+    return profile is not None and evidence.unfused_attention(profile)
 
 
 def _heat_not_known(variant: Variant, facts: RunFacts) -> tuple[str, ...]:
@@ -270,7 +264,7 @@ def _gaps(variant: Variant, facts: RunFacts) -> tuple[str, ...]:
     fact = _training_fact(variant, facts.run)
     share = kernel_shares.kernel_time_share(facts.timed or facts.run, variant, facts.after.profiles)
     profiles = facts.after.profiles.get((variant.label, "training"))
-    if fact is None or share is None or profiles is None or share >= CPU_BOUND:
+    if fact is None or share is None or profiles is None or share >= evidence.CPU_BOUND:
         return ()
     message = f"profiled kernels lasted {share:.1%} of the timed step"
     if kernel_shares.launch_gaps(profiles) is not None:

@@ -11,15 +11,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from random import Random
 
-from precision_api.facts.names import (
-    API_VERSION,
-    PLAN_PLURAL,
-    PROFILE_KIND,
-    PROFILE_PLURAL,
-    REPORT_KIND,
-    REPORT_PLURAL,
-    report_name,
-)
+from precision_api.facts import names
 from precision_api.facts.products import ProductClass
 from precision_lab.fleet.hardware import HARDWARE
 from precision_lab.pictures.sweep_plans import Raw, answer, plans, swept_fleet
@@ -131,11 +123,11 @@ class Sweep:
         """What an exporter of one shard gives, uncompressed, by path."""
         store = Store("detail")
         for profile in self.profiles:
-            store.see(PROFILE_PLURAL, profile)
+            store.see(names.PROFILE_PLURAL, profile)
         for report in self.reports:
-            store.see(REPORT_PLURAL, report)
+            store.see(names.REPORT_PLURAL, report)
         for plan in self.plans:
-            store.see(PLAN_PLURAL, plan)
+            store.see(names.PLAN_PLURAL, plan)
         body = build(store.view(), 1)
         own_metrics = OwnMetrics(process=False)
         own_metrics.tell(body)
@@ -221,10 +213,10 @@ def _report(node: SweptNode, at: float, number: int) -> Raw:
     finished = _time(at)
     domain = {"nvlinkDomain": f"{node.product.lower()}-rack.{node.rack + 1}"} if hardware.is_grace else {}
     run = f"run-{number}"
-    name = report_name(PROFILE, f"uid-{node.name}")
+    name = names.report_name(PROFILE, f"uid-{node.name}")
     return {
-        "apiVersion": API_VERSION,
-        "kind": REPORT_KIND,
+        "apiVersion": names.API_VERSION,
+        "kind": names.REPORT_KIND,
         "metadata": {
             "name": name,
             "namespace": NAMESPACE,
@@ -298,8 +290,8 @@ def _profile(nodes: Sequence[SweptNode], at: float) -> Raw:
         "throttled": sum(node.throttled > 0 for node in nodes),
     }
     return {
-        "apiVersion": API_VERSION,
-        "kind": PROFILE_KIND,
+        "apiVersion": names.API_VERSION,
+        "kind": names.PROFILE_KIND,
         "metadata": {"name": PROFILE, "namespace": NAMESPACE, "uid": f"uid-{PROFILE}", "resourceVersion": "1000"},
         "spec": {"workload": {"preset": WORKLOAD}},
         "status": {

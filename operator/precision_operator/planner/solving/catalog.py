@@ -8,17 +8,8 @@ import numpy as np
 
 from precision_api.facts.recipes import Recipe
 from precision_operator.planner.inputs.terms import ENDLESS, JobTerms, PlanClock, Terms
+from precision_operator.planner.rates import pool_sizes
 from precision_operator.planner.rates.candidate_pool import CandidatePool
-from precision_operator.planner.rates.pool_sizes import (
-    Electric,
-    SizeArrays,
-    Sizes,
-    block_of,
-    electric_of,
-    known_gpus,
-    refused,
-    sizes_of,
-)
 from precision_operator.planner.rates.speed import RateSource, days, goodput_of, sources, speed
 from precision_operator.planner.rates.straggler import Counts
 
@@ -36,9 +27,9 @@ class Catalog:
 
     def __init__(self, pools: Sequence[CandidatePool], terms: Terms, clock: PlanClock = ENDLESS) -> None:
         self.pools, self.terms, self.clock = pools, terms, clock
-        self._every: dict[tuple[object, ...], Sizes] = {}
+        self._every: dict[tuple[object, ...], pool_sizes.Sizes] = {}
         self._sources: dict[tuple[object, ...], Mapping[Recipe, RateSource | str]] = {}
-        self._arrays: dict[tuple[object, ...], SizeArrays] = {}
+        self._arrays: dict[tuple[object, ...], pool_sizes.SizeArrays] = {}
 
     def sources(self, pool: CandidatePool, job: JobTerms) -> Mapping[Recipe, RateSource | str]:
         """Where the rates of this workload in this pool come from."""
@@ -47,40 +38,40 @@ class Catalog:
             self._sources[asked] = sources(pool, job.target, sorted(job.recipes), job.named)
         return self._sources[asked]
 
-    def every(self, pool: CandidatePool, job: JobTerms) -> Sizes:
+    def every(self, pool: CandidatePool, job: JobTerms) -> pool_sizes.Sizes:
         """Every size that the job may get in this pool. Raises OutOfTime."""
         asked = _shape(pool, job)
         if asked not in self._every:
             least, most, problem = block_counts(pool, job)
             numbers = np.arange(least, most + 1, dtype=np.int64)
-            self._every[asked] = self._sizes(pool, job, numbers) if not problem else refused(pool, problem)
+            self._every[asked] = self._sizes(pool, job, numbers) if not problem else pool_sizes.refused(pool, problem)
         return self._every[asked]
 
-    def spread(self, pool: CandidatePool, job: JobTerms) -> Sizes:
+    def spread(self, pool: CandidatePool, job: JobTerms) -> pool_sizes.Sizes:
         """Some sizes: a spread and those at which something changes for this job. Raises OutOfTime."""
         least, most, problem = block_counts(pool, job)
         if problem:
-            return refused(pool, problem)
+            return pool_sizes.refused(pool, problem)
         counts, numbers = range(least, most + 1), set[int]()
         for source in self.sources(pool, job).values():
             if not isinstance(source, str):
-                block, electric = block_of(job, pool), electric_of(source, self.terms)
-                numbers |= {*_spread(least, most, known_gpus(source) // block)}
+                block, electric = pool_sizes.block_of(job, pool), pool_sizes.electric_of(source, self.terms)
+                numbers |= {*_spread(least, most, pool_sizes.known_gpus(source) // block)}
                 if not isinstance(electric, str):
                     numbers |= {*_break_points(source, job, self.terms, counts, electric)} & {*counts}
         return self._sizes(pool, job, np.array(sorted(numbers), dtype=np.int64))
 
-    def _sizes(self, pool: CandidatePool, job: JobTerms, numbers: Counts) -> Sizes:
-        return sizes_of(pool, job, self.sources(pool, job), numbers, self.terms, self.clock)
+    def _sizes(self, pool: CandidatePool, job: JobTerms, numbers: Counts) -> pool_sizes.Sizes:
+        return pool_sizes.sizes_of(pool, job, self.sources(pool, job), numbers, self.terms, self.clock)
 
-    def arrays(self, job: JobTerms) -> SizeArrays:
+    def arrays(self, job: JobTerms) -> pool_sizes.SizeArrays:
         """All sizes of all pools that the job may use, pool after pool. Raises OutOfTime."""
         mine = [pool for pool in self.pools if may_use(job, pool)]
         asked = tuple(_shape(pool, job) for pool in mine)
         if asked not in self._arrays:
             places = {pool.name: place for place, pool in enumerate(self.pools)}
             by_pool = [(places[pool.name], self.every(pool, job)) for pool in mine]
-            self._arrays[asked] = SizeArrays(by_pool, self.terms)
+            self._arrays[asked] = pool_sizes.SizeArrays(by_pool, self.terms)
         return self._arrays[asked]
 
 
@@ -96,9 +87,11 @@ def may_use(job: JobTerms, pool: CandidatePool) -> bool:
     return not job.pools or bool(job.pools & {pool.name, pool.product})
 
 
-def _break_points(source: RateSource, job: JobTerms, terms: Terms, counts: range, electric: Electric) -> Iterator[int]:
+def _break_points(
+    source: RateSource, job: JobTerms, terms: Terms, counts: range, electric: pool_sizes.Electric
+) -> Iterator[int]:
     """Blocks at which something changes: the power, the deadline, the end of what is known of scaling."""
-    pool, block = source.pool, block_of(job, source.pool)
+    pool, block = source.pool, pool_sizes.block_of(job, source.pool)
     watts_each = (electric.limit or 0.0) - electric.idle
     for watts in (terms.limits.watts, pool.terms.power_watts):
         if watts is not None and watts_each > 0:
@@ -124,7 +117,7 @@ def _break_points(source: RateSource, job: JobTerms, terms: Terms, counts: range
 
 def block_counts(pool: CandidatePool, job: JobTerms) -> tuple[int, int, str]:
     """(fewest, most) blocks that the job may have there, and why it may have none."""
-    node, block = pool.gpus_per_node, block_of(job, pool)
+    node, block = pool.gpus_per_node, pool_sizes.block_of(job, pool)
     if job.running is not None:
         number = job.running.gpus // block
         if job.running.gpus % block or number > blocks(pool, block):

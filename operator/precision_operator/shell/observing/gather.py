@@ -14,27 +14,10 @@ from precision_operator.cluster import ApiError, Cluster, paths
 from precision_operator.cluster.client import PAGE_ITEMS, PAGE_REPORTS, PAGE_TENANT
 from precision_operator.cluster.object_store import identity
 from precision_operator.core.attempts.faults import Fault, Where, fault_text
-from precision_operator.core.observe import observed
+from precision_operator.core.observe import observed, tenants, views
 from precision_operator.core.observe.device_class import DeviceClass
 from precision_operator.core.observe.gpu_slices import DRA_DRIVER
 from precision_operator.core.observe.stop import Stop, strictest
-from precision_operator.core.observe.tenants import (
-    Stranger,
-    agents_since,
-    holding,
-    pods_within_namespace,
-    time_in_vain,
-    waiting_jobs,
-    within_namespace,
-)
-from precision_operator.core.observe.views import (
-    job_uid,
-    job_view,
-    marked,
-    pod_view,
-    profile_view,
-    with_operator_defaults,
-)
 from precision_operator.core.status.yields import yields_told
 from precision_operator.shell.observing.cache import Cache, ObjectKind
 from precision_operator.shell.observing.reader import (
@@ -290,19 +273,19 @@ class Gatherer:
         now, unserved, keeps = asyncio.get_running_loop().time(), self.unserved, (BUSY_SECONDS, FRESH_SECONDS)
         served = tuple(profile for profile in profiles if profile.namespace not in unserved)
         homes = {uid: str(raw["metadata"].get("namespace")) for uid, raw in self._cache.all("profiles").items()}
-        all_jobs = self._views("jobs", job_view, **await self._lost())
+        all_jobs = self._views("jobs", views.job_view, **await self._lost())
         everywhere = tuple(job for job in all_jobs if job.namespace not in unserved)
         # At the same moment, or one would be in neither.
         shown = {(job.namespace, job.name) for job in everywhere}
         creating = tuple(job for job in self._creating() if (job.namespace, job.name) not in shown)
-        jobs, waited = within_namespace(everywhere, homes), dict(self._refusals.waited)
+        jobs, waited = tenants.within_namespace(everywhere, homes), dict(self._refusals.waited)
         job_homes = {job.uid: job.namespace for job in everywhere}
         # Pods count where their Jobs can't be read: they hold GPUs. But not what was seen before rights were lost.
-        readable = (p for p in self._views("pods", pod_view) if ("pods", p.namespace) not in self._forbidden)
-        pods = pods_within_namespace(readable, homes, job_homes)
+        readable = (p for p in self._views("pods", views.pod_view) if ("pods", p.namespace) not in self._forbidden)
+        pods = tenants.pods_within_namespace(readable, homes, job_homes)
         pods = (*pods, *self._gone_pods(jobs, {pod.job_uid for pod in pods}, job_homes))
         missing: Missing = {}
-        pods = holding(pods, self._cache.all("nodes").values(), await self._with_claims(pods))
+        pods = tenants.holding(pods, self._cache.all("nodes").values(), await self._with_claims(pods))
         is_first, active = self._own_jobs is None, {p.uid for p in profiles if _may_have_agents(p)}
         self._own_jobs = self._own(jobs, creating, pods, active)
         if is_first:
@@ -321,7 +304,7 @@ class Gatherer:
             nodes=dict(self._cache.all("nodes")),
             jobs=(*await self._with_problems(jobs, pods, missing), *creating),
             pods=pods,
-            reports=within_namespace((it for it in reports if it.namespace not in unserved), homes),
+            reports=tenants.within_namespace((it for it in reports if it.namespace not in unserved), homes),
             occupancy={n: look for n, (at, look) in self._probes.items() if now - at < keeps[look.holder is None]},
             looked={n: at for n, (at, look) in self._probes.items() if look.holder and now - at < LOOKED_SECONDS},
             config_maps=texts,
@@ -341,9 +324,12 @@ class Gatherer:
         asked = (p for p in served if p.uid not in idle)
         named = {(p.namespace, p.spec.acceptance.reference.name) for p in asked if p.spec and p.spec.acceptance}
         seen = replace(seen, references=await self._references.each(named, self._reader.reference, missing))
-        self._vain, self._since = time_in_vain(self._vain, waited, seen), agents_since(self._since, seen)
+        self._vain, self._since = (
+            tenants.time_in_vain(self._vain, waited, seen),
+            tenants.agents_since(self._since, seen),
+        )
         since = {uid: job for uid, job in self._refusals.waited.items() if uid not in waited}
-        self._refusals.waited = since | waiting_jobs(seen)
+        self._refusals.waited = since | tenants.waiting_jobs(seen)
         seen = replace(seen, refusals=self._refusals.standing(seen), vain=self._vain, agents_since=self._since)
         return self._with_yields(seen, yields_told(profiles))
 
@@ -373,13 +359,13 @@ class Gatherer:
         shown = (job for job in jobs if (job.namespace, job.name) in unanswered)
         return {uid: node for uid, (_, node) in made.items()} | {j.uid: j.node_name for j in (*creating, *shown)}
 
-    def strangers(self) -> tuple[Stranger, ...]:
+    def strangers(self) -> tuple[tenants.Stranger, ...]:
         """What bears the agents' label and is none of the leader's own: also a pod on another node than its Job's."""
         own = {uid: node for uid, (_, node) in self._refusals.made.items()} | dict(self._own_jobs or {})
         rows = [("batch/v1", "Job", raw) for uid, raw in self._cache.all("jobs").items() if uid not in own]
-        pods = ((raw, own.get(job_uid(raw))) for raw in self._cache.all("pods").values())
+        pods = ((raw, own.get(views.job_uid(raw))) for raw in self._cache.all("pods").values())
         rows += [("v1", "Pod", raw) for raw, node in pods if node is None or raw["spec"].get("nodeName", node) != node]
-        return tuple(Stranger(*kind, *(str(raw["metadata"].get(key)) for key in _NAMED)) for *kind, raw in rows)
+        return tuple(tenants.Stranger(*kind, *(str(raw["metadata"].get(key)) for key in _NAMED)) for *kind, raw in rows)
 
     def _with_yields(self, seen: observed.Observed, records: tuple[observed.Yield, ...]) -> observed.Observed:
         if self._yields is None:
@@ -405,7 +391,7 @@ class Gatherer:
     def _views(self, kind: ObjectKind, view: Callable[[observed.Raw], T | None], **more: observed.Raw) -> tuple[T, ...]:
         """All objects of a kind as decisions see them, in the cache's order; an unchanged one as the very same view."""
         before, metas, raws = self._read.get(kind, {}), self._refusals.metas, {**self._cache.all(kind), **more}
-        made = {uid: metas.get(job_uid(raw) if kind == "pods" else uid, {}) for uid, raw in raws.items()}
+        made = {uid: metas.get(views.job_uid(raw) if kind == "pods" else uid, {}) for uid, raw in raws.items()}
         now = {uid: self._seen(kind, raw, made[uid], view, before.get(uid)) for uid, raw in raws.items()}
         self._read[kind] = now
         return tuple(seen for *_, seen in now.values() if seen is not None)
@@ -415,7 +401,7 @@ class Gatherer:
         if before is not None and before[0] is raw and before[1] == made:
             return before
         try:
-            return raw, made, view(marked(raw, made))
+            return raw, made, view(views.marked(raw, made))
         except Exception as error:
             meta = raw.get("metadata") or {}
             self.faults.append(Fault(PLACES[kind], f"{meta.get('namespace')}/{meta.get('name')}", error))
@@ -425,17 +411,17 @@ class Gatherer:
         """The pods of Jobs that ended when somebody took their pod away: who did stands there alone."""
         ended = {job.uid for job in jobs if not job.live and job.uid not in with_pods}
         for raw in self._cache.gone_pods() if ended else ():
-            view = pod_view(raw)
+            view = views.pod_view(raw)
             if view is not None and view.job_uid in ended and job_homes[view.job_uid] == view.namespace:
                 yield replace(view, phase="Failed") if view.live else view
 
     def _profile(self, raw: observed.Raw) -> observed.ProfileView:
         """A profile, with the operator's defaults for its agents. It never goes missing: its Jobs would be deleted."""
         try:
-            return with_operator_defaults(profile_view(raw), self._settings)
+            return views.with_operator_defaults(views.profile_view(raw), self._settings)
         except Exception as error:
             self.faults.append(Fault("profile", str((raw.get("metadata") or {}).get("name")), error))
-            return profile_view({**raw, "spec": None, "status": {}}, fault_text(error))
+            return views.profile_view({**raw, "spec": None, "status": {}}, fault_text(error))
 
     async def probe(self, nodes: Sequence[str]) -> dict[str, observed.Occupancy]:
         """Who holds GPUs on `nodes`: one list of pods each, a few at a time."""
