@@ -20,17 +20,15 @@ from precision_operator.cluster.withdrawal import on_signals, own_deployment_del
 from precision_operator.core.observe.stop import strictest
 from precision_operator.shell import leader_election
 from precision_operator.shell.acting.act import Actor
-from precision_operator.shell.fault_log import FaultLog
 from precision_operator.shell.observing.cache import Cache
 from precision_operator.shell.observing.gather import Gatherer
 from precision_operator.shell.observing.refusals import RefusedCreations
 from precision_operator.shell.observing.yields import Yields
 from precision_operator.shell.plans.capacity_plans import Planning
-from precision_operator.shell.probes import application, readiness_of
 from precision_operator.shell.reconcile import Reconciler
 from precision_operator.shell.settings import add_settings, configured_by
 from precision_operator.shell.switch import Switch
-from precision_operator.shell.telemetry import Telemetry
+from precision_operator.shell.telemetry import FaultLog, Telemetry, application, readiness_of
 
 _log = logging.getLogger("precision_operator")
 

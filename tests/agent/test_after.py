@@ -16,7 +16,7 @@ from precision_agent.run.stops import RunStops
 from precision_agent.sampling.sample import Samples
 from precision_api.exchange.request import TIMINGS, Timing
 from precision_api.exchange.result import Failure, RecipeResult
-from precision_api.models.model_parts import SlidingWindow
+from precision_api.models.model import SlidingWindow
 from precision_api.models.workload import resolve
 from tests.agent.test_node_run import on_fakes
 from tests.support.fake_backend import FakeBackend, devices_of

@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 
 from precision_agent.method.expert_rows import MOST_IN_A_LAUNCH, expert_notes, expert_rows, launches
 from precision_api.facts.recipes import RECIPE_NAMES, RECIPES, Recipe
-from precision_api.models.model import ModelSpec
-from precision_api.models.model_parts import MoE
+from precision_api.models.model import ModelSpec, MoE
 from precision_api.models.shapes import Split, model_gemms
 from precision_api.models.workload import Workload, resolve
 

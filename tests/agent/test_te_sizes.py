@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from precision_agent.backends.te import sizes
 from precision_api.facts.recipes import RECIPE_NAMES, Recipe
-from precision_api.models.model_parts import SlidingWindow
+from precision_api.models.model import SlidingWindow
 from precision_api.models.presets import PRESETS
 from precision_api.models.room import layer_bytes
 from precision_api.models.shapes import WHOLE, Split

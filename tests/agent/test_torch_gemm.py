@@ -20,7 +20,7 @@ from precision_agent.sampling.devices import LocalDevices, Stop
 from precision_api.exchange.exits import DEVICE_MISSING
 from precision_api.exchange.request import LossRuns, MeasurementRequest, Mode, Timing
 from precision_api.facts.recipes import Recipe
-from precision_api.models.model_parts import MoE
+from precision_api.models.model import MoE
 from precision_api.models.shapes import PASSES, Pass
 from precision_api.models.workload import Workload, resolve
 from tests.support.result_objects import TINY, request, request_text

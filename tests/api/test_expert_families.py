@@ -23,8 +23,7 @@ from precision_api.models.flops import (
 )
 from precision_api.models.huggingface import model_from_mapping
 from precision_api.models.memory import memory_of
-from precision_api.models.model import ModelSpec
-from precision_api.models.model_parts import Hybrid, LatentAttention, MoE, SlidingWindow
+from precision_api.models.model import Hybrid, LatentAttention, ModelSpec, MoE, SlidingWindow
 from precision_api.models.presets import PRESETS, PresetName
 from precision_api.models.shapes import Gemm, Split, model_gemms, split_problems, step_shape_problems
 from precision_api.models.workload import Workload, resolve, written_out

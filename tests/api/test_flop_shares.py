@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from precision_api.models.flop_shares import GEMMS, flop_shares, weights_in_gemms
 from precision_api.models.flops import parameters, published_flops_per_token, training_flops_per_token
 from precision_api.models.huggingface import model_from_mapping
-from precision_api.models.model import ModelSpec
-from precision_api.models.model_parts import MultiTokenPrediction
+from precision_api.models.model import ModelSpec, MultiTokenPrediction
 from precision_api.models.mtp import layers_of_a_module, mtp_flops_per_token, mtp_parameters
 from precision_api.models.presets import PRESETS
 from precision_api.models.shapes import model_gemms

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from precision_api.models.flops import TRAINING_FLOPS, parameters, training_flops_per_token
-from precision_api.models.model import ModelSpec
-from precision_api.models.model_parts import MoE, SlidingWindow
+from precision_api.models.model import ModelSpec, MoE, SlidingWindow
 from precision_api.models.presets import PRESETS, PresetName
 from precision_api.models.shapes import model_gemms
 

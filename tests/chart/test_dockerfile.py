@@ -13,7 +13,7 @@ from precision_api.facts.names import DEFAULT_PRIORITY_CLASS
 from precision_lab.builds.image_archives import version
 from precision_lab.release import images_check
 from precision_operator.__main__ import arguments as operator_arguments
-from precision_operator.core.observe.agent_defaults import AgentDefaults
+from precision_operator.core.observe.configuration import AgentDefaults
 from precision_operator.exporter.__main__ import arguments as exporter_arguments
 from tests.support.helm import Helm, Manifest, of_kind
 

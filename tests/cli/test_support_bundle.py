@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from precision_operator.cli.commands.support_bundle import Bundle
-from precision_operator.cli.redaction import REMOVED, without_secrets
+from precision_operator.cli.commands.support_bundle import REMOVED, Bundle, without_secrets
 from precision_operator.cluster import ApiError, paths
 from precision_operator.cluster.errors import TIMEOUT
 from tests.cli.api import Api

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from precision_operator.core.reasons import Said
 from precision_operator.core.results.endings import NoResult
 from precision_operator.core.results.ingest import MESSAGE_LIMIT
-from precision_operator.core.results.late import HUNG_SECONDS, explained
-from precision_operator.core.results.log_tail import LOG_CHARACTERS, log_tail, no_log
+from precision_operator.core.results.log_tail import HUNG_SECONDS, LOG_CHARACTERS, explained, log_tail, no_log
 
 LATE = NoResult(Said("DeadlineExceeded", words="It is late."))
 RAN = timedelta(seconds=1860)

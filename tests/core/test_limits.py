@@ -14,8 +14,8 @@ from precision_api.kinds.report import ReportAttempt
 from precision_operator.core.admission.budget_view import AdmissionRequest, Agent, BudgetView, Cap, FleetView
 from precision_operator.core.admission.limits import NODE_CHECKS, PROFILE_CHECKS, blocked_by, concurrency_limit
 from precision_operator.core.observe.clock import format_time
+from precision_operator.core.observe.configuration import FleetLimits
 from precision_operator.core.observe.device_class import DeviceClass
-from precision_operator.core.observe.fleet_limits import FleetLimits
 from precision_operator.core.observe.nodes import NodeFacts, node_facts
 from precision_operator.core.observe.observed import Occupancy, ProfileView
 from precision_operator.core.observe.pod_requests import Requests

@@ -14,10 +14,10 @@ from precision_api.kinds.profile import Idle
 from precision_operator.core.attempts import manifest
 from precision_operator.core.attempts.actions import Start
 from precision_operator.core.attempts.agent_request import measurement_request
-from precision_operator.core.attempts.claims import owner
+from precision_operator.core.attempts.manifest import owner
 from precision_operator.core.eligibility.request import ResolvedProfile, resolve_profile
 from precision_operator.core.eligibility.triggers import current_run, run_inputs
-from precision_operator.core.observe.agent_defaults import AgentDefaults
+from precision_operator.core.observe.configuration import AgentDefaults
 from precision_operator.core.observe.nodes import NodeFacts, node_facts
 from precision_operator.core.observe.observed import ProfileView, Settings
 from precision_operator.core.plan import plan

@@ -7,7 +7,7 @@ import pytest
 
 from precision_operator.core.observe.gpu_slices import slice_view
 from precision_operator.core.observe.nodes import NodeFacts, Taint, facts_of_all, node_facts, same_driver
-from precision_operator.core.observe.quantities import quantity
+from precision_operator.core.observe.raw_object import quantity
 from tests.support.node_objects import EIGHT_H100, node_object, resource_slice, slice_object
 
 

@@ -6,7 +6,7 @@ from precision_operator.core.admission import others, turns
 from precision_operator.core.admission.budget_view import FleetView
 from precision_operator.core.attempts import yielding
 from precision_operator.core.attempts.yielding import MOST_IN_VAIN
-from precision_operator.core.observe.fleet_limits import FleetLimits
+from precision_operator.core.observe.configuration import FleetLimits
 from precision_operator.core.observe.nodes import NodeFacts
 from precision_operator.core.observe.observed import Observed
 from precision_operator.core.plan import Plan, plan

@@ -7,7 +7,7 @@ import pytest
 from precision_api.exchange.wire import encode, read_message
 from precision_api.kinds.report import ReportRun
 from precision_operator.core.results.ingest import finding, read_status
-from precision_operator.core.results.provenance import provenance_of
+from precision_operator.core.results.reading import provenance_of
 from precision_operator.exporter.families.measures import mark
 from precision_operator.exporter.families.node import INFO, NODE_FAMILIES
 from precision_operator.exporter.reading import read_report

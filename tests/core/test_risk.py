@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from precision_api.kinds.report import ReportStatus
+from precision_operator.cli.commands.compare import verdict as compare_words
 from precision_operator.cli.commands.nodes import row as node_row
 from precision_operator.cli.commands.status import _pool as told_pool
-from precision_operator.cli.compare_words import verdict as compare_words
 from precision_operator.cli.operands import _point
 from precision_operator.cli.pool_recipes import pool_recipes, recipes_table
 from precision_operator.core.attempts.node_state import NodeState, ProfilePlan

@@ -12,7 +12,7 @@ from precision_operator.core.admission import turns
 from precision_operator.core.admission.budget_view import AdmissionRequest
 from precision_operator.core.admission.limits import physical_limit_reached
 from precision_operator.core.attempts.actions import Close, Collect, Drop, Start
-from precision_operator.core.observe.fleet_limits import FleetLimits
+from precision_operator.core.observe.configuration import FleetLimits
 from precision_operator.core.observe.observed import Observed, ProfileView, Vain
 from precision_operator.core.observe.tenants import (
     KEPT,

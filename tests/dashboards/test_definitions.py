@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from precision_lab.monitoring.perses import generate
-from precision_operator.drawing.palette import RECIPE_COLOURS
+from precision_operator.drawing.figure import RECIPE_COLOURS
 from precision_operator.exporter.families.table import FAMILIES
 from precision_operator.generate import ROOT
 from precision_operator.monitoring.dashboards.catalog import DASHBOARDS

@@ -20,7 +20,7 @@ from precision_lab.monitoring import prometheus_crds
 from precision_lab.release.helm import HelmError, Release, notes_of
 from precision_lab.release.install import CHART
 from precision_operator.core import rbac
-from precision_operator.core.attempts.claims import owner
+from precision_operator.core.attempts.manifest import owner
 from precision_operator.core.observe.clock import parse_time
 from tests.support.eventually import eventually
 from tests.support.helm import command_in_docs

@@ -28,7 +28,7 @@ from precision_operator.core.attempts.refusal import Answer
 from precision_operator.core.attempts.refusal import classify as classify_answer
 from precision_operator.core.eligibility.schedule import schedule_problem
 from precision_operator.core.observe import waiting_pods
-from precision_operator.core.observe.agent_defaults import AgentDefaults
+from precision_operator.core.observe.configuration import AgentDefaults
 from precision_operator.core.observe.gpu_slices import slice_view
 from precision_operator.core.observe.nodes import node_facts, quantity
 from precision_operator.core.observe.stop import stop_in

@@ -11,14 +11,22 @@ from hypothesis import strategies as st
 from benchmarks.predictions import APART, Tried, no_gains, tried
 from precision_api.facts.recipes import RECIPE_NAMES, Recipe
 from precision_api.models.flops import training_flops_per_token
-from precision_api.models.model_parts import Hybrid
+from precision_api.models.model import Hybrid
 from precision_api.models.presets import PRESETS
 from precision_api.models.workload import Workload
 from precision_operator.planner.answer.planning import PlanAnswer, plan
 from precision_operator.planner.inputs.fleet import Fleet
 from precision_operator.planner.inputs.workloads import JobWorkload, target
-from precision_operator.planner.rates.laws import Predicted, model_band, published, published_recipes, tolerance
-from precision_operator.planner.rates.predict import Transfer, recipe_transfer, transfer
+from precision_operator.planner.rates.laws import (
+    Predicted,
+    Transfer,
+    model_band,
+    published,
+    published_recipes,
+    recipe_transfer,
+    tolerance,
+    transfer,
+)
 from precision_operator.planner.rates.published import PublishedModel, described
 from tests.support.fleets import NOW, fleet, job, node, pool, rate, spec, workload
 from tests.support.published_rows import OUT, document, read, with_partners

@@ -20,8 +20,7 @@ from typing import Any
 from precision_agent.method.expert_rows import expert_rows
 from precision_agent.precision.evidence import CORE, ROUTER
 from precision_api.facts.recipes import RECIPE_NAMES, Recipe, support
-from precision_api.models.model import ModelSpec
-from precision_api.models.model_parts import LatentAttention, MoE
+from precision_api.models.model import LatentAttention, ModelSpec, MoE
 from precision_api.models.shapes import WHOLE, Gemm, Split, model_gemms, passes
 
 TOKENS = 1024

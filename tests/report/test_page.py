@@ -12,7 +12,7 @@ from precision_api.exchange.result import Failure, GemmSum, Meaning, Measurement
 from precision_api.facts.plain_text import three_digits
 from precision_api.facts.recipes import RECIPE_NAMES
 from precision_operator.core.results.reading import read
-from precision_operator.drawing.palette import RECIPE_COLOURS, RECIPE_DASHES
+from precision_operator.drawing.figure import RECIPE_COLOURS, RECIPE_DASHES
 from precision_operator.report.facts import Given, reading_of_result
 from precision_operator.report.figures import figures
 from precision_operator.report.figures.cost import dollars

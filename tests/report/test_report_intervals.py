@@ -4,7 +4,7 @@ import pytest
 
 from precision_agent.results.explain import _tax_value
 from precision_api.exchange.result import Interval
-from precision_operator.cli.compare_words import ratio_text
+from precision_operator.cli.commands.compare import ratio_text
 from precision_operator.core.results.ratios import Ratio
 from precision_operator.report.facts import _rate, reading_of_result
 from precision_operator.report.figures.figure import spread_text

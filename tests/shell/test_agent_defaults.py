@@ -9,7 +9,7 @@ import yaml
 from precision_api.kinds.profile import ProfileSpec
 from precision_operator.__main__ import arguments
 from precision_operator.cli.operator_settings import OPERATOR
-from precision_operator.core.observe.agent_defaults import AgentDefaults, filled
+from precision_operator.core.observe.configuration import AgentDefaults, filled
 from precision_operator.core.observe.views import with_operator_defaults
 from precision_operator.shell.settings import configured_by, configured_in
 from tests.support.world import SETTINGS, profile

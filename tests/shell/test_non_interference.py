@@ -12,7 +12,7 @@ from precision_operator.cluster import paths
 from precision_operator.core.admission import turns
 from precision_operator.core.attempts.actions import Start
 from precision_operator.core.observe.clock import format_time
-from precision_operator.core.observe.fleet_limits import FleetLimits
+from precision_operator.core.observe.configuration import FleetLimits
 from precision_operator.core.observe.observed import Occupancy
 from precision_operator.core.plan import Plan, plan
 from precision_operator.shell import reconcile

@@ -26,12 +26,12 @@ from precision_operator.exporter.store import Store
 from precision_operator.exporter.watch import Watching, targets
 from precision_operator.handlers import targets as watched
 from precision_operator.report.detail import of_text
-from precision_operator.shell.fault_log import FaultLog
 from precision_operator.shell.observing.cache import TRIM, Cache, ObjectKind
 from precision_operator.shell.observing.gather import list_into
 from precision_operator.shell.observing.reader import MOST_EVENTS, Reader, slim_pod
 from precision_operator.shell.observing.yields import Yields
 from precision_operator.shell.plans.capacity_plans import Planning
+from precision_operator.shell.telemetry import FaultLog
 from tests.cluster.test_client import facing
 
 COUNT, SIZE = 60, 1_000_000

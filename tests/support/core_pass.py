@@ -13,7 +13,7 @@ from precision_api.exchange.request import canonical
 from precision_operator.core.attempts import manifest
 from precision_operator.core.attempts.actions import Action, Adopt, Close, Collect, Drop, Start, Withdraw
 from precision_operator.core.attempts.node_state import NodeState, ProfilePlan
-from precision_operator.core.observe.agent_defaults import AgentDefaults
+from precision_operator.core.observe.configuration import AgentDefaults
 from precision_operator.core.observe.gpu_slices import slice_view
 from precision_operator.core.observe.observed import JobView, Observed, ProfileView, ReportView, Settings
 from precision_operator.core.observe.views import (

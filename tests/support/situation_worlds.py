@@ -17,7 +17,7 @@ from precision_api.kinds.report import AcceptanceRuns, Quarantine, ReportAccepta
 from precision_operator.core.attempts.actions import Close, Collect
 from precision_operator.core.attempts.refusal import Answer, mark_of, noted
 from precision_operator.core.observe.clock import format_time
-from precision_operator.core.observe.fleet_limits import FleetLimits
+from precision_operator.core.observe.configuration import FleetLimits
 from precision_operator.core.observe.gpu_slices import SliceView, slice_view
 from precision_operator.core.observe.observed import JobView, Observed, Occupancy, PodView, Stage, Termination, Yield
 from precision_operator.core.observe.pod_requests import Requests
@@ -25,7 +25,7 @@ from precision_operator.core.observe.waiting_pods import WaitingPod
 from precision_operator.core.plan import plan
 from precision_operator.core.results import ingest
 from precision_operator.core.results.endings import NoResult, summary_of
-from precision_operator.core.results.late import explained
+from precision_operator.core.results.log_tail import explained
 from tests.support.node_objects import resource_slice, slice_object
 from tests.support.report_objects import recipe_row, report_status
 from tests.support.result_objects import recipe_result, result

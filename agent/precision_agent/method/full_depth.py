@@ -19,7 +19,7 @@ from precision_agent.protocol import PARTS, Part, RegionName
 from precision_api.exchange import stats
 from precision_api.exchange.result import Failure, Interval
 from precision_api.models.flops import experts_of_one_gpu, sharded_weights, training_flops_per_token, weights_of_one_gpu
-from precision_api.models.model_parts import SlidingWindow
+from precision_api.models.model import SlidingWindow
 from precision_api.models.shapes import Split
 from precision_api.models.workload import ResolvedWorkload
 

@@ -24,7 +24,7 @@ from precision_agent.sampling.calibrate import counter_scope, rest_watts
 from precision_agent.sampling.sample import PowerWindow
 from precision_api.exchange.result import Clocks, DeviceMemory, Gpu, PowerScope, PowerTrace, ThrottleShare
 from precision_api.facts import products
-from precision_api.facts.grouping import grouped
+from precision_api.facts.names import grouped
 
 PART_LIMITS = energy.Limits(updates=1, seconds=0.0)
 """Of one part's windows alone: what docs/development/method.md, "Power and energy", asks for is asked of all windows of

@@ -8,7 +8,7 @@ from textwrap import wrap
 
 from precision_agent.method.learning import in_words
 from precision_api.exchange.result import Interval, MeasurementResult, RecipeResult
-from precision_api.facts.grouping import grouped
+from precision_api.facts.names import grouped
 from precision_api.facts.plain_text import digits, three_digits
 from precision_api.facts.recipes import recipe_text, risks_of
 

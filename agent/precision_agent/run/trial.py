@@ -4,8 +4,7 @@ The narrow model is a workload of its own, with its own shapes, FLOPs and hash: 
 """
 
 from precision_api.exchange.request import MeasurementRequest
-from precision_api.models.model import ModelSpec
-from precision_api.models.model_parts import LatentAttention
+from precision_api.models.model import LatentAttention, ModelSpec
 from precision_api.models.workload import Workload, resolve
 
 MOST_LAYER_FLOPS = 4e9

@@ -1,6 +1,9 @@
 """The names that all sides share: group, kinds, labels, annotations, condition types, and how objects are named."""
 
 import hashlib
+from collections import defaultdict
+from collections.abc import Hashable, Iterable
+from typing import TypeVar
 
 GROUP = "precisionprofiler.io"
 VERSION = "v1alpha1"
@@ -50,6 +53,8 @@ STOPPED = "Stopped"
 """Condition of a profile: an admin holds or ends all agents of the fleet."""
 FRESH, SUCCEEDED, FAILED = "Fresh", "Succeeded", "Failed"
 SOLVED, DEADLINES_PROMISED = "Solved", "DeadlinesPromised"
+Key = TypeVar("Key", bound=Hashable)
+Item = TypeVar("Item")
 
 
 def _hash(*parts: str) -> str:
@@ -69,3 +74,11 @@ def report_name(profile: str, node_uid: str) -> str:
 def detail_name(report: str) -> str:
     """The name of the ConfigMap that holds a node's full result."""
     return f"{report}-detail"
+
+
+def grouped(pairs: Iterable[tuple[Key, Item]]) -> dict[Key, list[Item]]:
+    """By key, the items that come with it, in their order."""
+    groups: defaultdict[Key, list[Item]] = defaultdict(list)
+    for key, item in pairs:
+        groups[key].append(item)
+    return dict(groups)

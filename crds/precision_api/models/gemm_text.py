@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field
 
 from precision_api.facts.schema import Document, patterned
-from precision_api.models.model_parts import strict
+from precision_api.models.model import strict
 
 MAX_DIMENSION = 16_777_216
 Dimension = Annotated[int, strict(1, MAX_DIMENSION)]

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from precision_api.facts.products import ProductClass
-from precision_api.models.model import ModelSpec
-from precision_api.models.model_parts import Hybrid, LatentAttention, MoE, SlidingWindow
+from precision_api.models.model import Hybrid, LatentAttention, ModelSpec, MoE, SlidingWindow
 
 PresetName = Literal[
     "codonfm-5b",

@@ -16,8 +16,7 @@ from precision_api.models.config_json import MAX_CONFIG_BYTES
 from precision_api.models.flops import TRAINING_FLOPS, Formula, Parameters, parameters, training_flops_per_token
 from precision_api.models.gemm_text import GemmText, Shape, parse_shape
 from precision_api.models.huggingface import model_from_config
-from precision_api.models.model import ModelSpec
-from precision_api.models.model_parts import Sequence, strict
+from precision_api.models.model import ModelSpec, Sequence, strict
 from precision_api.models.presets import PRESETS, PresetName
 from precision_api.models.shapes import Gemm, Split, explicit_gemms, model_gemms
 

@@ -7,9 +7,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from precision_api.exchange.result import MeasurementResult
-from precision_api.facts.grouping import grouped
 from precision_api.facts.json_text import first_wrong
-from precision_api.facts.names import REPORT_KIND
+from precision_api.facts.names import REPORT_KIND, grouped
 from precision_api.kinds.report import ReportPast, ReportRun, ReportStatus
 from precision_operator.cli.results import finished, pool_of, reading_of
 from precision_operator.cli.saved import objects

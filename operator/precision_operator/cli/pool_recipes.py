@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from precision_api.facts.grouping import grouped
+from precision_api.facts.names import grouped
 from precision_api.facts.plain_text import digits
 from precision_api.facts.recipes import Recipe, recipe_text
 from precision_operator.cli.columns import Column, Columns, as_cells, figure

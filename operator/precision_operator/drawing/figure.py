@@ -1,6 +1,31 @@
-"""One figure: a drawing with its words, its source and the same figures as a table."""
+"""One figure: a drawing with its words, its source and the same figures as a table; and the colours of all.
 
+People with any kind of colour vision tell these apart (Okabe and Ito, 2008). Nothing on the page is told by colour
+alone: recipes have their own marker and dash, and their name stands beside.
+"""
+
+from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import cycle
+
+from precision_api.facts.recipes import RECIPE_NAMES, Recipe
+
+_MARKS: tuple[tuple[str, str], ...] = (
+    ("#767676", ""),
+    ("#0072B2", "6 2"),
+    ("#56B4E9", "2 2"),
+    ("#009E73", "8 2 2 2"),
+    ("#E69F00", "4 4"),
+    ("#D55E00", "10 3"),
+    ("#CC79A7", "1 3"),
+    ("#8C6BB1", "12 2 2 2"),
+)
+"""Colour and dash of each recipe, in the order of the table of recipes. BF16 is grey: light and dark show it."""
+_BY_RECIPE = dict(zip(RECIPE_NAMES, cycle(_MARKS), strict=False))
+RECIPE_COLOURS: Mapping[Recipe, str] = {recipe: colour for recipe, (colour, _) in _BY_RECIPE.items()}
+RECIPE_DASHES: Mapping[Recipe, str] = {recipe: dash for recipe, (_, dash) in _BY_RECIPE.items()}
+PARTS = ("#0072B2", "#56B4E9", "#E69F00", "#F0E442", "#009E73", "#CC79A7", "#D55E00", "#999999")
+"""For the parts of a stack, in their order."""
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any
 
-from precision_api.facts.grouping import grouped
-from precision_api.facts.names import PLAN_PLURAL, PROFILE_PLURAL, REPORT_PLURAL
+from precision_api.facts.names import PLAN_PLURAL, PROFILE_PLURAL, REPORT_PLURAL, grouped
 from precision_operator.exporter.chunks import NOTHING, CompressedChunk, joined, piece, unpacked
 from precision_operator.exporter.entries import Entry, count_lines, newest_of_each, of_profiles_there
 from precision_operator.exporter.families import table

@@ -14,8 +14,8 @@ from typing import Any
 from precision_api.exchange.result import MeasurementResult
 from precision_api.exchange.summary import USABLE
 from precision_api.exchange.wire import unpacked
-from precision_api.facts.grouping import grouped
 from precision_api.facts.json_text import read_json
+from precision_api.facts.names import grouped
 from precision_operator.cluster import ApiError, Cluster
 from precision_operator.cluster.paths import config_maps, item
 from precision_operator.core.results.reading import Reading

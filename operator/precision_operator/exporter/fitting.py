@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil
 
-from precision_api.facts.grouping import grouped
+from precision_api.facts.names import grouped
 from precision_operator.exporter.entries import Entry, count_lines
 from precision_operator.exporter.families.table import NODE_FAMILIES
 from precision_operator.exporter.shards import MOST_SHARDS, place

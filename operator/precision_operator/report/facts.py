@@ -15,8 +15,7 @@ from precision_api.kinds.report import Origin, ReportHardware, ReportSoftware, R
 from precision_operator.core.results import pool as core_pool
 from precision_operator.core.results.intervals import Spread, median_spread
 from precision_operator.core.results.outliers import Judged, Peers
-from precision_operator.core.results.provenance import provenance_of
-from precision_operator.core.results.reading import Reading, read
+from precision_operator.core.results.reading import Reading, provenance_of, read
 from precision_operator.core.results.reading import RecipeRow as NodeRow
 from precision_operator.core.results.rows import recipe_report, report_run
 from precision_operator.core.results.slowness import PeerComparison

@@ -21,16 +21,15 @@ from precision_operator.core.plan import Plan, plan
 from precision_operator.core.reasons import REASONS
 from precision_operator.core.results.ingest import status_json
 from precision_operator.core.results.outliers import Peers
+from precision_operator.core.status.ended import with_stop
 from precision_operator.core.status.events import Note, notes
 from precision_operator.core.status.node_readings import peers_of_all
 from precision_operator.core.status.profile_status import profile_status, status_before, unplanned_status
-from precision_operator.core.status.stopped import with_stop
 from precision_operator.shell.acting.act import Actor
-from precision_operator.shell.fault_log import FaultLog
 from precision_operator.shell.leader_election import LeaderElector, LeaseLost
 from precision_operator.shell.observing.cache import Cache
 from precision_operator.shell.observing.gather import Gatherer
-from precision_operator.shell.telemetry import Telemetry
+from precision_operator.shell.telemetry import FaultLog, Telemetry
 
 _log = logging.getLogger(__name__)
 

@@ -9,8 +9,7 @@ from typing import NoReturn, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from precision_api.facts.names import DEFAULT_PRIORITY_CLASS
-from precision_operator.core.observe.agent_defaults import AgentDefaults
-from precision_operator.core.observe.fleet_limits import FleetLimits
+from precision_operator.core.observe.configuration import AgentDefaults, FleetLimits
 from precision_operator.core.observe.observed import Raw, Settings
 from precision_operator.core.observe.stop import stop_of
 from precision_operator.core.observe.views import spec_problem

@@ -1,20 +1,27 @@
-"""The operator's own metrics, by prometheus-client: counters live in a process, not in objects that may be pruned."""
+"""The operator's own metrics, by prometheus-client: counters live in a process, not in objects that may be pruned.
 
+With what the kubelet and Prometheus ask it for (is the API reached, what has been counted), and the log of faults: each
+is counted, and logged with its trace when it is new.
+"""
+
+import logging
 from collections import Counter as Tally
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import get_args
 
+from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
 from precision_api.kinds.report import ReportAttempt
+from precision_operator.cluster.http_server import probes
 from precision_operator.cluster.watch_loop import WatchState, WatchTarget
 from precision_operator.core.attempts.actions import Close, Collect
-from precision_operator.core.attempts.faults import Where
+from precision_operator.core.attempts.faults import Fault, Where
 from precision_operator.core.attempts.node_state import newest_attempt
 from precision_operator.core.observe.clock import parse_time
 from precision_operator.core.observe.stop import Stop
@@ -26,6 +33,8 @@ MOST_POOLS, OTHER_POOLS = 1_000, "others"
 """How many pools have series of their own: `spec.poolLabel: kubernetes.io/hostname` makes each node one, for ever."""
 RUN_BUCKETS = (30.0, 60.0, 120.0, 300.0, 450.0, 600.0, 900.0, 1800.0, 2700.0, 5400.0)
 """Seconds: a quick run takes minutes, and no agent may take longer than an hour and a half."""
+_TEXT = "text/plain; version=0.0.4; charset=utf-8"
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -240,3 +249,46 @@ class Telemetry:
         for labels, state in self._watches.items():
             self._watch_ends.labels(*labels).inc(state.ends)
         return bytes(generate_latest(self._registry))
+
+
+def application(readiness: Callable[[], tuple[int, str]], metrics: Callable[[], bytes]) -> web.Application:
+    """The probes, and /metrics: the process's own."""
+
+    async def scraped(_: web.Request) -> web.Response:
+        return web.Response(body=metrics(), headers={"Content-Type": _TEXT})
+
+    served = probes(readiness)
+    served.add_routes([web.get("/metrics", scraped)])
+    return served
+
+
+def readiness_of(ready: bool, unserved: Mapping[str, str]) -> tuple[int, str]:
+    """Status and words of /readyz: everything was listed once; and a line for each namespace that is not served.
+
+    A replica that stands by is ready: a rollout waits for the new pods before it ends the old one that leads.
+    """
+    text = "ok\n" if ready else "the first complete list is not done yet: is the API server reached?\n"
+    lines = [f"namespace {name} is not served: may not list {why}\n" for name, why in sorted(unserved.items())]
+    return 200 if ready else 503, "".join([text, *lines])
+
+
+class FaultLog:
+    """Counts every fault; logs one with its trace when it comes, and again after it had gone."""
+
+    def __init__(self, count: Callable[[str], None] = lambda where: None) -> None:
+        """`count` is called with the place of each fault."""
+        self._count = count
+        self._seen: dict[str, set[tuple[str, str]]] = {}
+        """Faults of the last look, by who looks: name and exception."""
+
+    def looked(self, who: str, faults: Iterable[Fault]) -> bool:
+        """Take in all faults of one look of `who` at everything; whether there are any."""
+        now: set[tuple[str, str]] = set()
+        for fault in faults:
+            mark = (f"{fault.where} {fault.name}", fault.why)
+            self._count(fault.where)
+            if mark not in self._seen.get(who, ()) and mark not in now:
+                _log.error("PlanFailed: %s: it is left out and tried again", mark[0], exc_info=fault.error)
+            now.add(mark)
+        self._seen[who] = now
+        return bool(now)

@@ -5,7 +5,7 @@ from tests.security.controls.control import Control, controls
 ENDINGS = "operator/precision_operator/core/results/endings.py"
 OUTPUT = "operator/precision_operator/cli/output.py"
 TERMINAL = "operator/precision_operator/cli/terminal.py"
-REDACTION = "operator/precision_operator/cli/redaction.py"
+REDACTION = "operator/precision_operator/cli/commands/support_bundle.py"
 CLIENT = "operator/precision_operator/cluster/client.py"
 TEXT = "operator/precision_operator/exporter/text.py"
 WIRE = "crds/precision_api/exchange/wire.py"

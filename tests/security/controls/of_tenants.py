@@ -82,7 +82,7 @@ TENANT: tuple[Control, ...] = (
     *controls(
         ROOT_HOST_TOKEN,
         (
-            "operator/precision_operator/core/observe/agent_defaults.py",
+            "operator/precision_operator/core/observe/configuration.py",
             "the default of `runAsUser`",
             "run_as_user: Identifier | None = Field(65532,",
             "run_as_user: Identifier | None = Field(None,",

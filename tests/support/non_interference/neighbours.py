@@ -4,7 +4,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from precision_operator.core.observe.fleet_limits import FleetLimits
+from precision_operator.core.observe.configuration import FleetLimits
 from precision_operator.core.observe.observed import JobView, Observed, PodView, ProfileView, ReportView, Settings
 from precision_operator.core.observe.views import profile_view, with_operator_defaults
 from precision_operator.core.observe.waiting_pods import WaitingPod

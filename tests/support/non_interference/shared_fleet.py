@@ -12,11 +12,11 @@ from itertools import chain, zip_longest
 from random import Random
 from typing import Any, Literal
 
-from precision_api.facts.grouping import grouped
+from precision_api.facts.names import grouped
 from precision_operator.core.attempts.actions import Close, Collect, Drop, Start, Withdraw
 from precision_operator.core.observe import observed as looked
 from precision_operator.core.observe.clock import format_time
-from precision_operator.core.observe.fleet_limits import FleetLimits
+from precision_operator.core.observe.configuration import FleetLimits
 from precision_operator.core.observe.tenants import held_nodes, holding, time_in_vain, waiting_jobs
 from precision_operator.core.observe.views import job_view, report_view
 from precision_operator.core.plan import Plan, plan

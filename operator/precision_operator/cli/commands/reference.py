@@ -16,14 +16,13 @@ from precision_api.acceptance.reference import Reference, read_reference, sha256
 from precision_api.acceptance.values import Check, GoldenNode, Verdict, percent
 from precision_api.exchange.request import MeasurementRequest
 from precision_api.exchange.result import MeasurementResult
-from precision_api.facts.grouping import grouped
 from precision_api.facts.names import LABEL_REFERENCE as LABEL
 from precision_api.facts.names import REFERENCE_FILE as KEY
+from precision_api.facts.names import grouped
 from precision_api.facts.products import part
 from precision_api.facts.recipes import Recipe
 from precision_api.models.workload import resolve
-from precision_operator.cli.connection_options import ask_cluster
-from precision_operator.cli.options import FormOf, Namespace, OfProfile, Reach, asks_cluster
+from precision_operator.cli.options import FormOf, Namespace, OfProfile, Reach, ask_cluster, asks_cluster
 from precision_operator.cli.output import OutputFormat, as_columns, printed
 from precision_operator.cli.results import finished, of_profile, profile_named, reading_of, results, status_of
 from precision_operator.cli.terminal import NO_ANSWER, end, fail, note, say

@@ -12,7 +12,7 @@ from precision_api.facts.names import DEFAULT_POOL_LABEL, LABEL_WATTS_PER_GPU, P
 from precision_api.facts.products import PARTS, Part, ProductClass, part, part_of_class
 from precision_api.kinds.profile import NodeCounts, Rollout
 from precision_api.kinds.report import ReportAttempt
-from precision_operator.core.observe.fleet_limits import FleetLimits
+from precision_operator.core.observe.configuration import FleetLimits
 from precision_operator.core.observe.gpu_labels import INSTANCE_TYPE, whole_number
 from precision_operator.core.observe.nodes import NodeFacts
 from precision_operator.core.observe.observed import AcceptedProfile, Observed, ProfileView, RefusedCreation

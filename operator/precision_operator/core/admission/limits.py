@@ -24,7 +24,7 @@ from precision_operator.core.attempts.refusal import refusal_facts
 from precision_operator.core.attempts.retry import rest_over
 from precision_operator.core.observe.clock import format_time, parse_time
 from precision_operator.core.observe.pod_requests import cpu_text, memory_text
-from precision_operator.core.observe.quantities import millis, quantity
+from precision_operator.core.observe.raw_object import millis, quantity
 from precision_operator.core.observe.stop import stopped
 from precision_operator.core.observe.tenants import shown_pod, words
 from precision_operator.core.reasons import Facts, Said, said

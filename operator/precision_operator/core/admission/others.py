@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 
-from precision_api.facts.grouping import grouped
+from precision_api.facts.names import grouped
 from precision_operator.core.admission.budget_view import AdmissionRequest, Agent, Cap, FleetView, Unit
 from precision_operator.core.attempts.actions import Drop
 from precision_operator.core.observe.observed import JobView, Observed, PodView, ProfileView

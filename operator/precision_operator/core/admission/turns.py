@@ -8,8 +8,7 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from precision_api.facts.grouping import grouped
-from precision_api.facts.names import ANNOTATION_PLACE
+from precision_api.facts.names import ANNOTATION_PLACE, grouped
 from precision_operator.core.admission.budget_view import AdmissionRequest, Agent, BudgetView
 from precision_operator.core.admission.limits import (
     NODE_CHECKS,

@@ -8,7 +8,7 @@ new leader can't tell them from those of the one before.
 from collections.abc import Container, Iterator, Sequence
 from itertools import chain, islice, zip_longest
 
-from precision_api.facts.grouping import grouped
+from precision_api.facts.names import grouped
 from precision_operator.core.attempts.actions import Action, Close, Collect, Drop, Judge, MarkFresh, MarkStale
 
 UNHURRIED_A_PASS = 200

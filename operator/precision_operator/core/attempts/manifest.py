@@ -1,17 +1,20 @@
-"""What is created: one Job for one attempt on one node, its claim's template, the node's report. Fresh dicts always."""
+"""What is created: one Job for one attempt on one node, its claim's template, the node's report. Fresh dicts always.
+
+The agents' resource claims: one ResourceClaimTemplate for each profile and number of GPUs, which names no node. A claim
+asks for a number of devices, never for all: `All` waits for every pool of the node that is being updated, of any
+driver, costs 32 devices in a quota, and Kueue can't count it.
+"""
 
 from typing import Any
 
-from precision_api.exchange.request import MeasurementRequest, canonical, request_hash, request_json
+from precision_api.exchange.request import MeasurementRequest, canonical, digest, request_hash, request_json
 from precision_api.facts import names
 from precision_api.kinds.profile import Agent, Toleration
-from precision_operator.core.attempts import claims
-from precision_operator.core.attempts.claims import owner
 from precision_operator.core.eligibility.checks import CORDONED_TAINT, IMPLIED_TOLERATION_KEYS
 from precision_operator.core.eligibility.request import ResolvedProfile
 from precision_operator.core.eligibility.triggers import CurrentRun
 from precision_operator.core.observe.nodes import NodeFacts
-from precision_operator.core.observe.observed import AcceptedProfile, Settings
+from precision_operator.core.observe.observed import AcceptedProfile, ProfileView, Settings
 
 POD_GRACE_SECONDS = 60
 """The agent ends itself at its deadline with a partial result; it is ended this much later, from its start."""
@@ -34,6 +37,8 @@ NO_SIDECAR_ANNOTATIONS = {
     "vault.hashicorp.com/agent-inject": "false",
 }
 """An agent speaks to nobody, and a sidecar would hold its GPUs after it has ended."""
+REQUEST = "gpus"
+"""Name of the pod's claim and of its only request."""
 
 
 def labels(profile_uid: str, node_uid: str) -> dict[str, str]:
@@ -62,7 +67,7 @@ def report(namespace: str, profile: str, profile_uid: str, node: str, node_uid: 
 
 def claim_template(profile: AcceptedProfile, facts: NodeFacts, gpus: int, settings: Settings) -> dict[str, Any] | None:
     """The template of the agent's claim on this node; None where the device plugin hands out its GPUs."""
-    return claims.template(profile, gpus, settings) if facts.way == "claim" else None
+    return template(profile, gpus, settings) if facts.way == "claim" else None
 
 
 def job(
@@ -158,7 +163,7 @@ def _pod(
         spec["schedulerName"] = settings.agent_defaults.scheduler_name
     if (wanted := claim_template(profile, facts, document.node.gpus, settings)) is not None:
         # Its driver gives the container libraries and devices (CDI): no RuntimeClass.
-        spec["resourceClaims"] = [{"name": claims.REQUEST, "resourceClaimTemplateName": wanted["metadata"]["name"]}]
+        spec["resourceClaims"] = [{"name": REQUEST, "resourceClaimTemplateName": wanted["metadata"]["name"]}]
     elif agent.runtime_class_name:
         spec["runtimeClassName"] = agent.runtime_class_name
     return spec
@@ -208,7 +213,7 @@ def _container(agent: Agent, image: str, document: MeasurementRequest, by_claim:
         "resources": {
             "requests": requests,
             "limits": limits,
-            **({"claims": [{"name": claims.REQUEST}]} if by_claim else {}),
+            **({"claims": [{"name": REQUEST}]} if by_claim else {}),
         },
         "terminationMessagePolicy": "File",
         "securityContext": {
@@ -217,4 +222,36 @@ def _container(agent: Agent, image: str, document: MeasurementRequest, by_claim:
             "capabilities": {"drop": ["ALL"]},
         },
         "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}, {"name": "shm", "mountPath": "/dev/shm"}],
+    }
+
+
+def template(profile: ProfileView, gpus: int, settings: Settings) -> dict[str, Any]:
+    """The template for agents of `profile` that get so many GPUs. It goes with the profile."""
+    wanted = {"deviceClassName": settings.device_class, "allocationMode": "ExactCount", "count": gpus}
+    spec = {
+        "metadata": {"labels": {names.LABEL_MANAGED_BY: names.MANAGED_BY, names.LABEL_APP: names.AGENT_APP}},
+        "spec": {"devices": {"requests": [{"name": REQUEST, "exactly": wanted}]}},
+    }
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {
+            "name": f"pp-gpus-{digest([profile.uid, spec], 16)}",
+            "namespace": profile.namespace,
+            "labels": {names.LABEL_MANAGED_BY: names.MANAGED_BY, names.LABEL_PROFILE_UID: profile.uid},
+            "ownerReferences": [owner(profile.name, profile.uid)],
+        },
+        "spec": spec,
+    }
+
+
+def owner(name: str, uid: str) -> dict[str, Any]:
+    """The profile as only owner: with it go its Jobs, reports and details, by the cluster's own garbage collector."""
+    return {
+        "apiVersion": names.API_VERSION,
+        "kind": names.PROFILE_KIND,
+        "name": name,
+        "uid": uid,
+        "controller": True,
+        "blockOwnerDeletion": False,
     }

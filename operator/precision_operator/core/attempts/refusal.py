@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import get_args
 
-from precision_api.facts.grouping import grouped
+from precision_api.facts.names import grouped
 from precision_operator.core.attempts.retry import rest
 from precision_operator.core.observe.observed import Observed, ProfileView, RefusedCreation, ReportView, Stage
 from precision_operator.core.reasons import REASONS, Rule

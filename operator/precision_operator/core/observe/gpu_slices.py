@@ -14,9 +14,8 @@ from functools import lru_cache
 from typing import Any
 
 from precision_api.exchange.request import MOST_GPUS
-from precision_api.facts.grouping import grouped
-from precision_operator.core.observe.quantities import quantity
-from precision_operator.core.observe.raw_object import entries, mapping, section
+from precision_api.facts.names import grouped
+from precision_operator.core.observe.raw_object import entries, mapping, quantity, section
 
 DRA_DRIVER = "gpu.nvidia.com"
 """The DRA driver that hands out GPUs. Its sibling compute-domain.nvidia.com hands out NVLink channels only."""

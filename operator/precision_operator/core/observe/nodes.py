@@ -11,16 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
-from precision_api.facts.grouping import grouped
-from precision_api.facts.names import DEFAULT_POOL_LABEL, GPU_RESOURCE
+from precision_api.facts.names import DEFAULT_POOL_LABEL, GPU_RESOURCE, grouped
 from precision_api.facts.products import ProductClass, part, part_of_class, product_class, product_of_instance_type
 from precision_api.facts.recipes import Compute
 from precision_operator.core.observe import gpu_labels
 from precision_operator.core.observe.gpu_labels import first_label, whole_number
 from precision_operator.core.observe.gpu_slices import Gpu, PublishedGpus, SliceView, published
 from precision_operator.core.observe.memo import Memo
-from precision_operator.core.observe.quantities import millis, quantity
-from precision_operator.core.observe.raw_object import condition_of, entries, mapping, section
+from precision_operator.core.observe.raw_object import condition_of, entries, mapping, millis, quantity, section
 
 T = TypeVar("T")
 Way = Literal["plugin", "claim"]

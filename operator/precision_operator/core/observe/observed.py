@@ -8,14 +8,12 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from precision_api.acceptance.reference import Reference
-from precision_api.facts.grouping import grouped
-from precision_api.facts.names import FRESH
+from precision_api.facts.names import FRESH, grouped
 from precision_api.kinds.profile import ProfileSpec, ProfileStatus
 from precision_api.kinds.report import ReportStatus
-from precision_operator.core.observe.agent_defaults import AgentDefaults
 from precision_operator.core.observe.clock import parse_time
+from precision_operator.core.observe.configuration import AgentDefaults, FleetLimits
 from precision_operator.core.observe.device_class import USUAL, DeviceClass
-from precision_operator.core.observe.fleet_limits import FleetLimits
 from precision_operator.core.observe.nodes import NodeFacts, Slices, facts_of_all
 from precision_operator.core.observe.pod_requests import NOTHING, Requests
 from precision_operator.core.observe.stop import Stop

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from precision_operator.core.observe.quantities import millis, quantity
-from precision_operator.core.observe.raw_object import entries, section
+from precision_operator.core.observe.raw_object import entries, millis, quantity, section
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import NamedTuple, TypeVar
 
-from precision_api.facts.grouping import grouped
-from precision_api.facts.names import GPU_RESOURCE
+from precision_api.facts.names import GPU_RESOURCE, grouped
 from precision_api.kinds.profile import Idle
 from precision_operator.core.observe.gpu_labels import whole_number
 from precision_operator.core.observe.observed import JobView, Observed, PodView, Raw, ReportView, Vain

@@ -12,8 +12,7 @@ from typing import Any
 from precision_api.facts.names import AGENT_APP, GPU_RESOURCE, LABEL_APP
 from precision_operator.core.observe.gpu_slices import DRA_DRIVER
 from precision_operator.core.observe.nodes import NodeFacts, label_holds
-from precision_operator.core.observe.quantities import quantity
-from precision_operator.core.observe.raw_object import condition_of, entries, mapping, section, turned
+from precision_operator.core.observe.raw_object import condition_of, entries, mapping, quantity, section, turned
 
 NO_DEVICES = "cannot allocate all claims"
 """What the scheduler says of a node that has too few free devices for a pod's claims."""

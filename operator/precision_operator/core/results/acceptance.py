@@ -31,8 +31,7 @@ from precision_operator.core.attempts.verdicts import (
 )
 from precision_operator.core.observe.clock import duration, format_time, parse_time
 from precision_operator.core.observe.nodes import NodeFacts
-from precision_operator.core.results.provenance import provenance_of
-from precision_operator.core.results.reading import read
+from precision_operator.core.results.reading import provenance_of, read
 
 SERIES_MINUTES = 24 * 60
 """Runs that lie further apart are not averaged."""

@@ -32,8 +32,7 @@ from precision_operator.core.reasons import REASONS, said
 from precision_operator.core.results.acceptance import unasked
 from precision_operator.core.results.endings import NoResult
 from precision_operator.core.results.history import remembered
-from precision_operator.core.results.provenance import provenance_of
-from precision_operator.core.results.reading import best_row, read_rows
+from precision_operator.core.results.reading import best_row, provenance_of, read_rows
 from precision_operator.core.results.rows import DIGITS, recipe_report, report_run
 
 MESSAGE_LIMIT = 512

@@ -1,11 +1,17 @@
 """The end of a failed agent's log, as its report keeps it: the Job goes as soon as it is read, and its log with it.
 
-Whoever can run code on the node can write the log, so nothing in it is trusted: it ends as lines of plain words.
+Whoever can run code on the node can write the log, so nothing in it is trusted: it ends as lines of plain words. Of an
+agent that was still there past its deadline it tells whether it hung: an agent that works ends itself then with what it
+has. One that has to be ended reacts to nothing, and where it stood is the first thing that its node's owner asks.
 """
 
 import re
+from datetime import timedelta
 
-from precision_api.facts.plain_text import plain, uncontrolled
+from precision_api.exchange.progress_line import LINE_SECONDS, last_progress
+from precision_api.facts.plain_text import plain, shortened, uncontrolled
+from precision_operator.core.reasons import said
+from precision_operator.core.results.endings import NoResult
 
 LOG_LINES = 20
 """Lines of the log that are read; a runtime counts each piece of a long line as one."""
@@ -19,6 +25,10 @@ _CUT = "..."
 _NO_LOG = "(no log: "
 _RESULT = re.compile(r"PPR1 [0-9]{1,3}/[0-9]{1,3} .*")
 """Lines of the full result (precision_api.exchange.wire), which say nothing to people; words may stand before one."""
+HUNG_SECONDS = 4 * int(LINE_SECONDS)
+"""Without a line for this long an agent hung. One that is only slow is past its deadline by a step that is not over."""
+_WORDS = 100
+"""Characters of its last line, which anybody in its container may have written, that the message repeats."""
 
 
 def log_tail(raw: bytes) -> str:
@@ -49,3 +59,22 @@ def _plain(line: str) -> str:
     """A line as a terminal would leave it: what carriage returns have written over is gone, other spaces are spaces."""
     last = uncontrolled(line[-4 * LOG_CHARACTERS :]).rstrip("\r").rsplit("\r", 1)[-1].expandtabs(4)
     return plain(last).rstrip()
+
+
+def explained(problem: NoResult, node: str, ran: timedelta, log: str | None) -> NoResult:
+    """`problem`; where it is that the agent was ended past its deadline, what the end of its `log` shows is in it.
+
+    `ran` is how long its container had run, `log` what the report keeps; None where no log was asked for.
+    """
+    if problem.reason != "DeadlineExceeded" or log is None:
+        return problem
+    seconds = max(0, int(ran.total_seconds()))
+    last = last_progress(log)
+    if last is None:
+        what = "there is no log of it" if is_no_log(log) else "the end of its log shows no phase"
+        return NoResult(said("DeadlineExceeded", seconds=seconds, what=what))
+    silent, words = max(0, seconds - last.seconds), shortened(last.words, _WORDS)
+    if silent < HUNG_SECONDS:
+        what = f"it made progress until {silent} s before ({words})"
+        return NoResult(said("DeadlineExceeded", seconds=seconds, what=what))
+    return NoResult(said("AgentHung", seconds=seconds, silent=silent, words=words, node=node))

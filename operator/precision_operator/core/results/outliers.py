@@ -13,7 +13,7 @@ from heapq import nsmallest
 
 from precision_api.exchange.peers import PeerKey
 from precision_api.exchange.stats import MAD_TO_SIGMA, mad
-from precision_api.facts.grouping import grouped
+from precision_api.facts.names import grouped
 from precision_api.facts.recipes import Recipe
 from precision_api.facts.schema import decimal
 from precision_api.kinds.profile import PeerStatus

@@ -14,7 +14,7 @@ from operator import attrgetter
 from typing import Literal, TypeVar
 
 from precision_api.exchange.stats import percentile
-from precision_api.facts.grouping import grouped
+from precision_api.facts.names import grouped
 from precision_api.facts.recipes import Recipe
 from precision_operator.core.observe.clock import parse_time
 from precision_operator.core.results.reading import MedianGroup, Reading, RecipeRow

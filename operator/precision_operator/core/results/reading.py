@@ -17,15 +17,16 @@ from functools import cached_property
 from operator import attrgetter
 from typing import Literal, NamedTuple
 
+from precision_api.exchange.message import Summary
 from precision_api.exchange.peers import PeerKey, watts_text
 from precision_api.exchange.request import Mode
-from precision_api.exchange.result import Availability, Difference, ThrottleReason, Verdict
+from precision_api.exchange.result import Availability, Difference, MeasurementResult, ThrottleReason, Verdict
 from precision_api.exchange.summary import USABLE
 from precision_api.facts.names import FRESH
 from precision_api.facts.recipes import Recipe, recipe_text, risk_of
 from precision_api.facts.schema import Decimal, decimal
 from precision_api.kinds import report
-from precision_operator.core.results.provenance import provenance_of
+from precision_api.kinds.report import Origin, ReportRun
 
 HOLDS_UNTIL_REPLACED = frozenset({"RerunNode", "Rerun", "Scheduled", "TooOld", "VerdictOpen"})
 """Reasons for a new run that say nothing against the figures of the old one."""
@@ -372,3 +373,12 @@ def _energy(value: float | None, valid: bool | None) -> float | None:
 def number(text: str | int | None) -> float | None:
     """A figure of a custom resource, which holds fractions as text; None stays None."""
     return None if text is None else float(text)
+
+
+def provenance_of(source: ReportRun | Summary | MeasurementResult) -> Origin:
+    """measured, replayed, simulated, or a trial on a CPU; one field that nobody measured makes all of it simulated."""
+    if source.simulated or source.provenance == "simulated":
+        return "simulated"
+    if source.provenance == "replayed":
+        return "replayed"
+    return "trial" if source.provenance == "trial" or source.backend == "torch-cpu" else "measured"

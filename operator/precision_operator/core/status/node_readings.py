@@ -5,7 +5,7 @@ from contextlib import suppress
 from functools import partial
 
 from precision_api.exchange.peers import PeerKey
-from precision_api.facts.grouping import grouped
+from precision_api.facts.names import grouped
 from precision_operator.core.attempts.node_state import NodeState, ProfilePlan
 from precision_operator.core.observe.memo import Memo
 from precision_operator.core.observe.observed import Observed

@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import ValidationError
 
 from precision_api.facts import names
-from precision_api.facts.grouping import grouped
+from precision_api.facts.names import grouped
 from precision_api.facts.plain_text import shortened
 from precision_api.facts.recipes import recipe_text
 from precision_api.facts.schema import decimal

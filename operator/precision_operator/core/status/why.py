@@ -22,8 +22,7 @@ from precision_operator.core.observe.tenants import held_nodes
 from precision_operator.core.plan import Plan
 from precision_operator.core.reasons import REASONS, Kind, Said, said, sentence
 from precision_operator.core.results.outliers import Peers
-from precision_operator.core.results.provenance import provenance_of
-from precision_operator.core.results.reading import read_rows
+from precision_operator.core.results.reading import provenance_of, read_rows
 from precision_operator.core.results.slowness import PeerComparison, beside_peers
 from precision_operator.core.status.node_readings import peers_of_all, readings
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from operator import is_
 
-from precision_api.facts.grouping import grouped
+from precision_api.facts.names import grouped
 from precision_api.kinds.profile import Thresholds
 from precision_operator.core.results.outliers import Peers
 from precision_operator.core.results.pool import main_group

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from precision_operator.drawing.palette import RECIPE_COLOURS
+from precision_operator.drawing.figure import RECIPE_COLOURS
 from precision_operator.monitoring import rules
 from precision_operator.monitoring.dashboards.panel import SeriesColour, Variable
 

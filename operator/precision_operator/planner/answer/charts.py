@@ -11,8 +11,7 @@ from datetime import datetime, timedelta
 from precision_api.facts.recipes import recipe_text
 from precision_api.kinds.capacity_plan import PlanStatus
 from precision_operator.drawing import svg
-from precision_operator.drawing.figure import Figure
-from precision_operator.drawing.palette import PARTS, RECIPE_COLOURS
+from precision_operator.drawing.figure import PARTS, RECIPE_COLOURS, Figure
 from precision_operator.planner.answer.planning import PlanAnswer
 from precision_operator.planner.answer.readable import readable_days, readable_watts
 from precision_operator.planner.inputs.quantities import WATTS_PER_MEGAWATT

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal
 
-from precision_api.facts.grouping import grouped
+from precision_api.facts.names import grouped
 from precision_api.facts.plain_text import first_of, number_of, three_digits
 from precision_api.kinds.capacity_plan import Objective, PlanSpec
 from precision_operator.planner.answer.assumptions import assumptions

@@ -10,19 +10,17 @@ from typing import Any, Literal, get_args
 from pydantic import ValidationError
 
 from precision_api.exchange.result import LossVerdict
-from precision_api.facts.grouping import grouped
 from precision_api.facts.json_text import first_wrong
-from precision_api.facts.names import FRESH
+from precision_api.facts.names import FRESH, grouped
 from precision_api.kinds.profile import ProfileSpec, Thresholds
 from precision_api.kinds.report import ReportHardware, ReportRun, ReportStatus
 from precision_api.models.workload import resolve
 from precision_operator.core.observe.clock import format_time, parse_time
-from precision_operator.core.observe.field_sets import with_shared_field_sets
 from precision_operator.core.observe.observed import Raw
+from precision_operator.core.observe.views import with_shared_field_sets
 from precision_operator.core.results.outliers import Peers
 from precision_operator.core.results.pool import population
-from precision_operator.core.results.provenance import provenance_of
-from precision_operator.core.results.reading import Reading, RecipeRow, number, read
+from precision_operator.core.results.reading import Reading, RecipeRow, number, provenance_of, read
 from precision_operator.planner.inputs.fleet import Fleet, FleetNode, PoolFacts, RateFacts, ResultFacts, WorkloadFacts
 from precision_operator.planner.inputs.workloads import measured_workload
 

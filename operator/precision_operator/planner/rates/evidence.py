@@ -17,7 +17,7 @@ import numpy as np
 from precision_api.exchange.peers import PeerKey
 from precision_api.exchange.stats import BETWEEN_RUNS, Z_975, t_quantile
 from precision_api.exchange.summary import USABLE
-from precision_api.facts.grouping import grouped
+from precision_api.facts.names import grouped
 from precision_api.facts.recipes import Recipe, risk_of
 from precision_api.kinds.capacity_plan import Doubt
 from precision_api.kinds.profile import Thresholds

@@ -9,7 +9,7 @@ from importlib.resources import files
 from operator import attrgetter
 from typing import Literal, NamedTuple
 
-from precision_api.facts.grouping import grouped
+from precision_api.facts.names import grouped
 from precision_api.facts.recipes import RECIPE_NAMES, Recipe
 from precision_api.models.model import ModelSpec
 

@@ -28,7 +28,7 @@ from precision_operator.planner.inputs.workloads import JobWorkload
 from precision_operator.planner.rates import bands, straggler
 from precision_operator.planner.rates.candidate_pool import CandidatePool, PoolSample, verdict_counts
 from precision_operator.planner.rates.evidence import ALLOWABLE
-from precision_operator.planner.rates.predict import Transfer, recipe_transfer, shape_problem, transfer
+from precision_operator.planner.rates.laws import Transfer, recipe_transfer, shape_problem, transfer
 
 NOT_MEASURED = "was not measured here"
 UNLISTED = "and neither the job nor a profile of its model names it: list it in the job's recipes"

@@ -19,7 +19,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from precision_api.facts.grouping import grouped
+from precision_api.facts.names import grouped
 from precision_api.kinds.capacity_plan import Objective
 from precision_operator.planner.inputs.quantities import WATTS_PER_MEGAWATT
 from precision_operator.planner.inputs.terms import ENDLESS, JobTerms, PlanClock, Terms

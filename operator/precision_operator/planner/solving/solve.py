@@ -15,9 +15,8 @@ import numpy as np
 from precision_api.kinds.capacity_plan import Objective
 from precision_operator.planner.inputs.quantities import InputProblem
 from precision_operator.planner.inputs.terms import NARROW, NoneFound, OutOfTime, PlanClock, Terms, clock_of
-from precision_operator.planner.solving.bounds import least_of_each, room_bound
 from precision_operator.planner.solving.earliest import EarliestEnds
-from precision_operator.planner.solving.greedy import greedy_choice
+from precision_operator.planner.solving.greedy import greedy_choice, least_of_each, room_bound
 from precision_operator.planner.solving.highs import run
 from precision_operator.planner.solving.highs_process import Solved, Vector
 from precision_operator.planner.solving.options import Offer, Option

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from precision_operator.drawing.figure import Figure
-from precision_operator.drawing.palette import RECIPE_COLOURS
+from precision_operator.drawing.figure import RECIPE_COLOURS, Figure
 from precision_operator.drawing.svg import ROW, SMALL, WIDTH, Scale, bottom_axis, box, drawing, whisker, words
 from precision_operator.report.facts import Given, PoolFigures, PoolRow
 from precision_operator.report.figures.figure import of_nodes, pool_head, row_name

@@ -4,8 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from precision_api.facts.recipes import RECIPE_NAMES, Recipe
 from precision_operator.drawing import svg
-from precision_operator.drawing.figure import Figure
-from precision_operator.drawing.palette import RECIPE_COLOURS
+from precision_operator.drawing.figure import RECIPE_COLOURS, Figure
 from precision_operator.report.facts import Given, PoolFigures, PoolRow
 from precision_operator.report.figures.figure import cell, named, of_nodes, spread_text
 

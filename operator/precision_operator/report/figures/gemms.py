@@ -12,8 +12,7 @@ from precision_api.exchange.result import Failure, GemmResult, Interval, Measure
 from precision_api.exchange.summary import BY_NATURE, USABLE
 from precision_api.facts.recipes import Recipe
 from precision_operator.drawing import svg
-from precision_operator.drawing.figure import Figure
-from precision_operator.drawing.palette import PARTS
+from precision_operator.drawing.figure import PARTS, Figure
 from precision_operator.report.facts import Given
 from precision_operator.report.figures.figure import of_result, spread_text
 

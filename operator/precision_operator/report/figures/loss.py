@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from precision_api.exchange.result import LossRun, MeasurementResult
 from precision_api.facts.recipes import Recipe
 from precision_operator.drawing import svg
-from precision_operator.drawing.figure import Figure
-from precision_operator.drawing.palette import RECIPE_COLOURS, RECIPE_DASHES
+from precision_operator.drawing.figure import RECIPE_COLOURS, RECIPE_DASHES, Figure
 from precision_operator.report.facts import Given
 from precision_operator.report.figures.figure import EMULATED, of_result
 

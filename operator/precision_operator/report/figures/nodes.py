@@ -9,8 +9,7 @@ from precision_api.facts.recipes import Recipe
 from precision_operator.core.results.outliers import LEAST_PEERS, Judged
 from precision_operator.core.results.reading import Reading
 from precision_operator.drawing import svg
-from precision_operator.drawing.figure import Figure
-from precision_operator.drawing.palette import RECIPE_COLOURS
+from precision_operator.drawing.figure import RECIPE_COLOURS, Figure
 from precision_operator.report.facts import Given, PoolFigures
 from precision_operator.report.figures.figure import named, of_nodes
 

@@ -35,8 +35,7 @@ from precision_operator.core.results.endings import NoResult
 from precision_operator.core.status.events import STRANGER, Note, event
 from precision_operator.shell.acting.collecting import Collector, Requeue, StillReading
 from precision_operator.shell.acting.creating import Creations
-from precision_operator.shell.acting.deletion import delete
-from precision_operator.shell.acting.late_writes import LateWrites
+from precision_operator.shell.acting.late_writes import LateWrites, delete
 from precision_operator.shell.acting.reports import Reports
 from precision_operator.shell.acting.starts import NotCreated, Starts
 from precision_operator.shell.events import write_event

@@ -21,8 +21,7 @@ from precision_operator.core.observe.observed import JobView, PodView
 from precision_operator.core.observe.views import pod_view
 from precision_operator.core.results import ingest
 from precision_operator.core.results.endings import NoResult, summary_of
-from precision_operator.core.results.late import explained
-from precision_operator.core.results.log_tail import LOG_BYTES, LOG_LINES, log_tail, no_log
+from precision_operator.core.results.log_tail import LOG_BYTES, LOG_LINES, explained, log_tail, no_log
 
 READS_AT_ONCE = 32
 GRACE_SECONDS = 0.25

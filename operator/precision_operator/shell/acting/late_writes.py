@@ -1,14 +1,19 @@
 """Writes that get no answer: one that an admission webhook holds up must not hold up the pass, and all the others.
 
 A pass waits a moment for each write. What has no answer by then goes on beside the passes, and is not begun a second
-time before its end, which wakes the loop.
+time before its end, which wakes the loop. What is deleted is one very object, never another one that has its name by
+now.
 """
 
 import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
+
+from precision_operator.cluster import ApiError, Cluster, paths
+from precision_operator.core.attempts.actions import Deletable
+from precision_operator.shell.observing.cache import Cache
 
 _log = logging.getLogger(__name__)
 
@@ -70,3 +75,19 @@ class LateWrites:
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.warning("%s: %s", task.get_name(), error)
         self._wake()
+
+
+async def delete(cluster: Cluster, cache: Cache, kind: Deletable, namespace: str, name: str, uid: str) -> None:
+    """Delete the object of that UID; gone, or another of the same name, is as good. Raises ApiError."""
+    collection = paths.jobs(namespace) if kind == "Job" else paths.reports(namespace)
+    cached: Literal["jobs", "reports"] = "jobs" if kind == "Job" else "reports"
+    try:
+        raw = await cluster.delete(paths.item(collection, name), uid=uid)
+    except ApiError as error:
+        if error.status not in (404, 409):
+            raise
+        raw = {}
+    if (raw.get("metadata") or {}).get("deletionTimestamp"):
+        cache.put(cached, raw)
+    else:
+        cache.drop(cached, uid)

@@ -22,13 +22,13 @@ from precision_api.kinds.report import ReportRun, ReportStatus
 from precision_operator.cluster import ApiError, Cluster, get_or_none, paths
 from precision_operator.core.attempts import manifest
 from precision_operator.core.attempts.actions import Adopt
-from precision_operator.core.attempts.claims import owner
+from precision_operator.core.attempts.manifest import owner
 from precision_operator.core.attempts.refusal import cleaned
 from precision_operator.core.observe.observed import JobView, ReportView
 from precision_operator.core.observe.views import report_view
 from precision_operator.core.results import ingest
 from precision_operator.shell.acting.collecting import LOG_PATIENCE, Requeue
-from precision_operator.shell.acting.deletion import delete
+from precision_operator.shell.acting.late_writes import delete
 from precision_operator.shell.observing.cache import Cache
 from precision_operator.shell.patches import patch_of, whole_status
 

@@ -8,7 +8,7 @@ from precision_operator.core.attempts.refusal import Answer, classify
 from precision_operator.core.observe.observed import Stage
 from precision_operator.core.observe.views import job_view
 from precision_operator.shell.acting.collecting import Requeue
-from precision_operator.shell.acting.deletion import delete
+from precision_operator.shell.acting.late_writes import delete
 from precision_operator.shell.acting.reports import Reports
 from precision_operator.shell.observing.cache import TRIM, Cache
 from precision_operator.shell.observing.refusals import RefusedCreations, agents_of

@@ -8,8 +8,7 @@ from functools import partial
 from itertools import product
 from typing import Any, Generic, TypeVar
 
-from precision_api.facts.grouping import grouped
-from precision_api.facts.names import AGENT_APP, LABEL_APP, LABEL_MANAGED_BY, LABEL_NODE_UID, MANAGED_BY
+from precision_api.facts.names import AGENT_APP, LABEL_APP, LABEL_MANAGED_BY, LABEL_NODE_UID, MANAGED_BY, grouped
 from precision_operator.cluster import ApiError, Cluster, paths
 from precision_operator.cluster.client import PAGE_ITEMS, PAGE_REPORTS, PAGE_TENANT
 from precision_operator.cluster.object_store import identity

@@ -6,8 +6,7 @@ from itertools import chain, zip_longest
 from typing import TypeVar
 
 from precision_api.acceptance.reference import read_reference, sha256_of
-from precision_api.facts.grouping import grouped
-from precision_api.facts.names import REFERENCE_FILE
+from precision_api.facts.names import REFERENCE_FILE, grouped
 from precision_api.models.config_json import MAX_CONFIG_BYTES
 from precision_operator.cluster import ApiError, Cluster, get_or_none, paths
 from precision_operator.cluster.client import PAGE_TENANT

@@ -8,7 +8,7 @@ from itertools import chain, zip_longest
 from math import inf
 from typing import Any
 
-from precision_api.facts.grouping import grouped
+from precision_api.facts.names import grouped
 from precision_operator.cluster import ApiError, Cluster, paths
 from precision_operator.cluster.client import PAGE_TENANT
 from precision_operator.core.attempts.yielding import PATIENCE, Fate, Holder, advanced, fate_of_pending

@@ -17,8 +17,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from precision_api.facts.grouping import grouped
-from precision_api.facts.names import API_VERSION, PLAN_PLURAL
+from precision_api.facts.names import API_VERSION, PLAN_PLURAL, grouped
 from precision_api.kinds.capacity_plan import PlanSpec, PlanStatus
 from precision_operator.cluster import ApiError, Cluster, paths
 from precision_operator.cluster.client import PAGE_TENANT
@@ -32,11 +31,11 @@ from precision_operator.planner.answer.conditions import UNUSABLE, events, finis
 from precision_operator.planner.answer.work import Work, inputs_of
 from precision_operator.planner.inputs.snapshot import profile_facts, racks, report_facts
 from precision_operator.shell.events import write_event
-from precision_operator.shell.fault_log import FaultLog
 from precision_operator.shell.leader_election import LeaderElector, LeaseLost
 from precision_operator.shell.observing.cache import Cache
 from precision_operator.shell.patches import whole_status
 from precision_operator.shell.plans.plan_processes import PlanProcesses, Room, container_bytes
+from precision_operator.shell.telemetry import FaultLog
 
 _log = logging.getLogger(__name__)
 

@@ -23,8 +23,7 @@ from precision_agent.backends.te.api import Api, general_gemm
 from precision_agent.backends.te.steps.weight_gradients import by_autograd
 from precision_agent.method.expert_rows import expert_rows, launches
 from precision_api.facts.recipes import RECIPES, Recipe
-from precision_api.models.model import ModelSpec
-from precision_api.models.model_parts import MoE
+from precision_api.models.model import ModelSpec, MoE
 from precision_api.models.shapes import Split
 
 Gemm = Callable[..., Any]
