@@ -91,12 +91,10 @@ def series_of(nodes: int, days: int, faults: list[Fault], rng: random.Random) ->
     for pool in range(POOLS):
         of_pool = f'{PROFILE},pool="p{pool}"'
         count = str(nodes // POOLS)
-        alike = 'workload_hash="h1",scope="all"'
-        recipe = f'{of_pool},workload="w",recipe="mxfp8"'
+        recipe = f'{of_pool},workload="w",recipe="mxfp8",workload_hash="h1",scope="all"'
         median = [f"{100 * (1 + rng.gauss(0, 0.003)):.2f}" for _ in range(days)]
         made += [
-            (f"precision_pool_training_reference_tokens_per_second{{{recipe}}}", median),
-            (f'precision_pool_reference_nodes{{{of_pool},{alike},baseline="bf16"}}', [count] * days),
+            (f"precision_pool_training_level_tokens_per_second{{{recipe}}}", median),
             (f'precision_pool_nodes{{{of_pool},phase="fresh"}}', [count] * days),
             (f'precision_pool_data_nodes{{{of_pool},data="measured"}}', [count] * days),
             (f'precision_pool_driver_nodes{{{of_pool},driver="580"}}', [count] * days),

@@ -16,7 +16,7 @@ POOL = f'{PROFILE},pool="gb200"'
 N1 = f'{POOL},node="n1",workload="w"'
 RECIPE = f'{POOL},workload="w",recipe="mxfp8"'
 ALIKE = 'workload_hash="h1",scope="all"'
-RATE = "precision_pool_training_reference_tokens_per_second"
+LEVEL = f'precision_pool_training_level_tokens_per_second{{{RECIPE},workload_hash="h1",scope="all"}}'
 ALIVE = {
     "precision_exporter_build_info": "1x100000",
     "precision_exporter_shards": "1x100000",
@@ -122,10 +122,6 @@ def of_node(family: str, labels: str = "") -> str:
     return f"{family}{{{N1}{',' if labels else ''}{labels}}}"
 
 
-def medians(values: str, scope: str = ALIKE, count: str = "24x500", of: str = "24x500") -> dict[str, str]:
-    """A pool's median, with what the nodes behind it have in common, how many they are, and how many there are."""
-    return {
-        f"{RATE}{{{RECIPE}}}": values,
-        f'precision_pool_reference_nodes{{{POOL},{scope},baseline="bf16"}}': count,
-        f'precision_pool_nodes{{{POOL},phase="fresh"}}': of,
-    }
+def medians(values: str, of: str = "24x500") -> dict[str, str]:
+    """A pool's level, and how many nodes there are."""
+    return {LEVEL: values, f'precision_pool_nodes{{{POOL},phase="fresh"}}': of}

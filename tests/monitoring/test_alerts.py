@@ -17,6 +17,7 @@ from tests.monitoring.cases import (
     ALIVE,
     IN_POOL,
     INSTALLED,
+    LEVEL,
     MEASURED,
     N1,
     NODE,
@@ -124,6 +125,11 @@ def pool(count: int, of: int, hot: float = 0.8, cool: float = 1.0, waits_for: st
     return [Node(f"n{n}", 0, hot if n < count else cool, waits_for=waits_for, throttled=n < count) for n in range(of)]
 
 
+def rollout(done: int, slow: int, rate: float) -> list[Node]:
+    """A pool of 24, of which so many have that rate; all but those that are done are to run with a new image."""
+    return [Node(f"n{n}", 0, rate if n < slow else 1.0, waits_for="AgentChange" * (n >= done)) for n in range(24)]
+
+
 def hours(*pools: list[Node]) -> dict[str, str]:
     """A pool as the real exporter shows it, each for an hour."""
     bodies = [exposed([Profile("nightly", tuple(pool))]) for pool in pools]
@@ -140,7 +146,8 @@ LISTS = last_lists(1)[:500]
 INFO = of_node("precision_node_info", 'data="simulated",nvlink_domain="d.9"')
 FALLEN = many(5, lambda node: {s.replace(N1, node): "1x300" for s in (verdict("fallback"), INFO, RESULT)})
 FALLEN[f'precision_pool_nodes{{{POOL},phase="fresh"}}'] = "60x300"
-DENIED = {nodes("waiting"): "24x420", waiting("DeniedByPolicy"): "24x399 _x20"}
+NO_QUEUE = {nodes("queued"): "0x420"}
+DENIED = {nodes("queued"): "0x399 23x20", nodes("waiting"): "24x399 0x20", waiting("DeniedByPolicy"): "24x399 _x20"}
 ELSEWHERE = FAILED.replace("AgentCrashed", "GPUError")
 DATA = f'precision_pool_data_nodes{{{POOL},data="measured"}}'
 QUEUED = {nodes("waiting"): "24x420", nodes("running"): "0x420", waiting("WaitsInQueue"): "24x420"}
@@ -148,7 +155,8 @@ QUEUED = {nodes("waiting"): "24x420", nodes("running"): "0x420", waiting("WaitsI
 
 def blocked(series: Mapping[str, str], quiet: tuple[int, ...] = (100, 1400), **labels: str) -> Case:
     """A profile that can't go on: after a day, in five-minute steps."""
-    return Case("PrecisionProfileBlocked", series, quiet, (1460, 1900), OF_PROFILE | labels, step=5)
+    fires = (1460, *range(1770, 1900, 15))
+    return Case("PrecisionProfileBlocked", NO_QUEUE | series, quiet, fires, OF_PROFILE | labels, step=5)
 
 
 def named(cases: Mapping[str, Case]) -> tuple[Case, ...]:
@@ -420,12 +428,7 @@ FIRES_AND_CLEARS = tuple(replace(case, summary=SUMMARIES[case.cluster]) for case
 REVIEWED = {
     "a spec that is edited is no degradation": Case(
         "PrecisionPoolDegraded",
-        {
-            f"precision_pool_training_reference_tokens_per_second{{{RECIPE}}}": "228615x119 183659x240",
-            f'precision_pool_reference_nodes{{{POOL},workload_hash="h1",scope="all",baseline="bf16"}}': "10x119 _x240",
-            f'precision_pool_reference_nodes{{{POOL},workload_hash="h2",scope="all",baseline="bf16"}}': "_x120 6x240",
-            f'precision_pool_nodes{{{POOL},phase="fresh"}}': "10x360",
-        },
+        {LEVEL: "228615x119 _x240", LEVEL.replace("h1", "h2"): "_x120 183659x240"},
         tuple(range(0, 360, 20)),
     ),
     "simulated figures that are measured are no degradation": Case(
@@ -433,8 +436,16 @@ REVIEWED = {
         medians("100x59 88x240") | {f'precision_pool_data_nodes{{{POOL},data="simulated"}}': "24x59 0x240"},
         tuple(range(0, 300, 10)),
     ),
-    "the first nodes with another driver are no pool": Case(
-        "PrecisionPoolDegraded", medians("100x59 90x59 99x200", count="24x59 4x59 14x200"), tuple(range(0, 300, 10))
+    "the first nodes with another image are no pool": Case(
+        "PrecisionPoolDegraded", hours(*(rollout(done, 11, 0.95) for done in (24, 4, 14, 20))), (*range(0, 230, 10),)
+    ),
+    "a slower image, of a rollout of days": Case(
+        FAR,
+        hours(pool(0, 24), *[rollout(10, 10, 0.8)] * 6, pool(0, 24, cool=0.8)),
+        (*range(900, 12600, 900),),
+        (12750, 14370),
+        HOT_POOL,
+        step=30,
     ),
     "a slow node stays slow until there is another verdict": Case(
         "PrecisionNodeSlow",
@@ -510,7 +521,7 @@ TURNED_OFF_TOO_SOON = {
         "PrecisionProfileFailing",
         {nodes("failed"): "5x420", nodes("waiting"): "15x420", waiting("TooManyFailures"): "15x420"}
         | {nodes("running"): "0x420", nodes("succeeded"): "0x420"}
-        | {LAST: "0x420", INTERVAL: f"{7 * DAY}x420"},
+        | {LAST: "0x420", INTERVAL: f"{7 * DAY}x420", **NO_QUEUE},
         (20,),
         (60, 1460, 2000),
         OF_PROFILE,
@@ -519,7 +530,7 @@ TURNED_OFF_TOO_SOON = {
     "a profile of one node, in quarantine": Case(
         "PrecisionNodeQuarantined",
         {nodes("waiting"): "1x420", waiting("Quarantined"): "1x420", QUARANTINED: "1x420", FAILED: "1x420"}
-        | {LAST: "0x420", nodes("running"): "0x420"},
+        | {LAST: "0x420", nodes("running"): "0x420", **NO_QUEUE},
         (5,),
         (60, 1460, 2000),
         NODE | {"reason": "AgentCrashed"},
@@ -616,10 +627,17 @@ AS_PROMETHEUS_SEES_IT = {
         "PrecisionCampaignStuck", {**STUCK, LAST: f"{-3 * DAY}x400", INTERVAL: f"{DAY}x400"}, (), (250, 390), OF_PROFILE
     ),
     "a profile that can't go on has that alert alone": blocked(
-        {nodes("queued"): "24x420", waiting("DeniedByPolicy"): "24x420"}
-        | {LAST: f"{-3 * DAY}x420", INTERVAL: f"{DAY}x420", nodes("running"): "0x420"},
+        {nodes("queued"): "24x60 _x20 24x340", waiting("DeniedByPolicy"): "24x60 _x20 24x340"}
+        | {nodes("waiting"): "0x420", LAST: f"{-3 * DAY}x420", INTERVAL: f"{DAY}x420", nodes("running"): "0x420"},
         (100,),
         reason="DeniedByPolicy",
+    ),
+    "a stuck campaign, three hours after a gap": Case(
+        "PrecisionCampaignStuck",
+        {series: values.replace("x400", "x99 _x14 ") + values for series, values in STUCK.items()},
+        (190,),
+        (*range(200, 390, 3),),
+        OF_PROFILE,
     ),
     "a campaign that is stuck beside a node that comes and goes": Case(
         "PrecisionCampaignStuck",
@@ -636,6 +654,7 @@ AS_PROMETHEUS_SEES_IT = {
     "a profile whose reasons alternate, and of which many nodes are held": Case(
         "PrecisionProfileBlocked",
         {
+            **NO_QUEUE,
             nodes("waiting"): "24x420",
             nodes("running"): "0x420",
             waiting("NotDueYet"): "10x420",
@@ -649,20 +668,25 @@ AS_PROMETHEUS_SEES_IT = {
     ),
     "a queue that never gets to a profile, of which one agent starts now and then": blocked(
         {nodes("waiting"): "14x18 13x1 " * 20, nodes("running"): "0x18 1x1 " * 20, INTERVAL: f"{DAY}x420"}
-        | {nodes("queued"): "10x420", waiting("WaitsInQueue"): "10x420", waiting("NodeBusy"): "14x420"},
-        reason="NodeBusy",
+        | {nodes("queued"): "10x420", waiting("WaitsInQueue"): "10x420", waiting("Busy"): "14x420"},
+        reason="Busy",
+    ),
+    "nodes that a policy denies, beside two that are measured each day": blocked(
+        {nodes("waiting"): "18x420", nodes("succeeded"): "2x420", LAST: "0x420", waiting("DeniedByPolicy"): "18x420"}
+        | {nodes("running"): "1x60 0x227 " * 2},
+        reason="DeniedByPolicy",
     ),
     "a profile that is held and never had a result": blocked(QUEUED, reason="WaitsInQueue"),
     "a profile that is held for a day and has results": blocked(QUEUED | {LAST: "0x420"}, reason="WaitsInQueue"),
     "a profile that an administrator stops": Case(
         "PrecisionProfileBlocked",
-        {nodes("waiting"): "24x420", waiting("StoppedByAdmin"): "24x420", LAST: "0x420"},
+        {nodes("queued"): "24x420", nodes("waiting"): "0x420", waiting("StoppedByAdmin"): "24x420", LAST: "0x420"},
         (100, 1900),
         step=5,
     ),
     "one idle node that is measured each night, of many that are busy": blocked(
-        {nodes("waiting"): "23x420", nodes("running"): "0x290 1x3 0x130", waiting("NodeBusy"): "23x420", LAST: "0x420"},
-        reason="NodeBusy",
+        {nodes("waiting"): "23x420", nodes("running"): "0x290 1x3 0x130", waiting("Busy"): "23x420", LAST: "0x420"},
+        reason="Busy",
     ),
     "a profile of which all nodes are skipped": blocked(
         {nodes("skipped"): "24x420", nodes("succeeded"): "0x420"}
@@ -699,9 +723,6 @@ AS_PROMETHEUS_SEES_IT = {
     "a pool of another profile, which gets slower": Case(
         FAR, hours(pool(0, 3), *[pool(0, 3, cool=0.75)] * 2) | OTHERS_HOT, (50,), (110, 150), HOT_POOL, beside=HOT_ONES
     ),
-    "a slow half of a pool that is measured first": Case(
-        FAR, medians("100x59 _x40 88x14 100x120", count="24x59 _x40 12x140"), (*range(50, 150),)
-    ),
     "a slow node that was throttled for a moment": Case(
         "PrecisionNodeSlow", {**SLOW_RATE, SLOW: "1x100", THROTTLED: "0.002x100"}, (5,), (20, 90), NODE
     ),
@@ -714,7 +735,7 @@ AS_PROMETHEUS_SEES_IT = {
         beside={"alertname": "PrecisionNodeQuarantined", **NODE, "reason": "AgentCrashed"},
     ),
     "a profile that is deleted while its pool is far below": Case(
-        FAR, medians("100x59 88x60", count="24x120", of="24x120"), (50, 155), (100, 120), IN_POOL
+        FAR, medians("100x59 88x60", of="24x120"), (50, 155), (100, 120), IN_POOL
     ),
     "three nodes long hot, and a new driver while the fleet trains": replace(
         LONG_HOT, series=hours(pool(0, 24), *[pool(3, 24, waits_for="DriverChange")] * 3)
@@ -777,10 +798,11 @@ AS_PROMETHEUS_SEES_IT = {
         EXPORTER,
     ),
     "a pool scraped by two jobs": Case(
-        FAR,
-        medians("100x59 88x200", count="12x260", of="23x260")
-        | {f'precision_pool_nodes{{{POOL},phase="fresh",job="other",replica="b"}}': "23x260"},
-        (50, 80),
+        "PrecisionManyNodes",
+        many(4, lambda node: {s.replace(N1, node): "1x260" for s in (verdict("fallback"), RESULT)})
+        | medians("_", of="39x260")
+        | {f'precision_pool_nodes{{{POOL},phase="fresh",job="other",replica="b"}}': "39x260"},
+        (5, 50),
         (100, 250),
         IN_POOL,
     ),
@@ -803,6 +825,9 @@ AS_PROMETHEUS_SEES_IT = {
         (20, 90),
         {"reason": "AgentCrashed", "profile": "nightly"},
         each_of=("n0", "n1", "n2", "n3"),
+    ),
+    "an exporter that is lost soon after it is installed": Case(
+        "PrecisionExporterDown", {BUILD: "1x20 _x200", **LEADS}, (20, 30), (45, 200), EXPORTER, alive={}
     ),
     "an HA pair that is federated": Case(
         "PrecisionNodeSlow",
@@ -843,13 +868,11 @@ CALM = {
     ),
     "a pool that is 2 % below its best week": Case("PrecisionPoolDegraded", medians("100x59 98x200"), (200,)),
     **{
-        f"a pool of {count}, {far}": Case(
-            alert, medians(f"100x59 {rate}x200", count=f"{count}x299", of=f"{count}x299"), (200,)
-        )
+        f"a pool of {count}, {far}": Case(alert, hours(pool(0, count), *[pool(0, count, cool=rate)] * 3), (200,))
         for count in (1, 2)
         for alert, rate, far in (
-            ("PrecisionPoolDegraded", 96, "below its best week"),
-            ("PrecisionPoolFarBelowBest", 80, "far below"),
+            ("PrecisionPoolDegraded", 0.96, "below its best week"),
+            ("PrecisionPoolFarBelowBest", 0.8, "far below"),
         )
     },
     "a pool whose nodes are slow, and not throttled": Case(
@@ -927,13 +950,13 @@ CALM = {
     ),
     "a profile of which most nodes wait for their first night": Case(
         "PrecisionProfileBlocked",
-        {nodes("waiting"): "24x400", nodes("running"): "0x400", waiting("NotDueYet"): "24x400"},
+        {**NO_QUEUE, nodes("waiting"): "24x400", nodes("running"): "0x400", waiting("NotDueYet"): "24x400"},
         (1000, 1990),
         step=5,
     ),
     "a measured profile of which some nodes are cordoned": Case(
         "PrecisionProfileBlocked",
-        {nodes("waiting"): "4x400", nodes("running"): "0x400", nodes("succeeded"): "20x400"},
+        {**NO_QUEUE, nodes("waiting"): "4x400", nodes("running"): "0x400", nodes("succeeded"): "20x400"},
         (1000, 1990),
         step=5,
     ),

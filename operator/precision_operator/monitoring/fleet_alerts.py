@@ -23,8 +23,7 @@ _GPU = f"topk by ({rules.NODE}) (1, {rules.once('precision_node_failing_gpu_info
 _DRIFTED = rules.newest(rules.matched("precision_node_accepted", reason="ReferenceDrifted"))
 _ENERGY = f"min by ({rules.POOL}, driver) (precision:pool_driver_energy_ratio) < {rules.ENERGY_BELOW}"
 _DOMAIN = "{{ with $labels.nvlink_domain }} in NVLink domain {{ . }}{{ end }}"
-_WORST = f"clamp_max(precision:pool_degradation_ratio:worst or precision:pool_data, 1)[{rules.MOSTLY}:2m]"
-"""A minute without a figure counts as one at its best."""
+_WORST = f"precision:pool_degradation_ratio:worst[{rules.MOSTLY}]"
 _FAR = f"quantile_over_time(0.75, {_WORST})"
 _HOT = (
     f"unless on({rules.POOL}) (precision:pool_degraded unless on({rules.POOL}) precision:pool_cool_ratio "
@@ -181,7 +180,7 @@ FLEET_ALERTS: tuple[Alert, ...] = (
     Alert(
         "PrecisionDriversDiffer",
         f"min_over_time(count by ({rules.POOL}) (precision:pool_driver_nodes > 0)[7d:30m]) > 1 and on({rules.POOL}) "
-        f"precision:pool_driver_nodes and on({rules.POOL}) last_over_time(precision:pool_driver_nodes[1h] offset 7d)",
+        f"precision:pool_driver_nodes and on({rules.POOL}) last_over_time(precision:pool_driver_nodes[3h] offset 7d)",
         "Pool {{ $labels.pool }} has had {{ $value }} drivers for a week",
         f"{POOL_NAME}: its nodes have {{{{ $value }}}} drivers.",
         asks="7d",

@@ -148,6 +148,8 @@ POOLS: tuple[Recording, ...] = (
 
 DECIDED = "NotDueYet|StoppedByAdmin|Suspended"
 """Reasons for which a profile may wait for ever."""
+BUSY = "Busy|KeptForPod|Insufficient.+"
+"""Reasons that jobs end by themselves: with the queue, no trouble while nodes are measured."""
 HELD = f"FleetLimitReached|FleetPowerReached|LimitOfAnotherProfile|MeasuredByAnotherProfile|WaitsInQueue|{DECIDED}"
 """Reasons for which a whole profile may wait for hours: a decision, or for a day, another's turn."""
 
@@ -212,30 +214,31 @@ PROFILES: tuple[Recording, ...] = (
         "or time() + 0 * precision:profile_refresh_interval_seconds",
     ),
     Recording(
-        # 1 while most nodes wait, by no decision, and none runs, or all are skipped or a schedule never had one; 2: an
-        # invalid spec.
+        # 1 while most nodes wait, by no decision; those that are busy or queued count while none runs. Or all are
+        # skipped, or a schedule never had one; 2: an invalid spec.
         "precision:profile_blocked",
         f"(2 * max by ({PROFILE}) ({newest(matched('precision_profile_phase', phase='Invalid'))}) "
         f"or ({_ELIGIBLE} == 0 and on({PROFILE}) (precision:profile_refresh_interval_seconds "
         f"unless on({PROFILE}) {LAST_RESULT} or "
         'precision:profile_nodes{phase="skipped"} > 0)) + 1 '
-        f"or (2 * ({_counted('waiting|queued')} - {_for(DECIDED)}) > bool {_ELIGIBLE}) "
-        f"* ({_counted('running', '=')} * {_MEASURED} == bool 0)) "
+        f"or 2 * ({_counted('waiting', '=')} - {_for(f'{DECIDED}|{BUSY}')} + ({_counted('queued', '=')} "
+        f"+ {_for(BUSY)}) * ({_counted('running', '=')} * {_MEASURED} == bool 0)) > bool {_ELIGIBLE}) "
         f"unless on({PROFILE}) {newest(matched('precision_profile_phase', phase='Suspended'))}",
     ),
     # What one alert alone says: without the alert it is not recorded, and hides none.
     Recording(
         "precision:profile_cannot_go_on",
         f"(precision:profile_reason or on({PROFILE}) {_STATE}) and on({PROFILE}) "
-        f"((quantile_over_time(0.1, {_STATE}[24h]) > 0 and last_over_time({_STATE}[1h] offset 24h) "
-        f"or min_over_time({_STATE}[1h]) == 2 and last_over_time({_STATE}[20m] offset 50m) "
+        f"((quantile_over_time(0.1, {_STATE}[24h]) > 0 and last_over_time({_STATE}[3h] offset 24h) "
+        f"or min_over_time({_STATE}[1h]) == 2 and last_over_time({_STATE}[3h] offset 50m) "
         f"and precision:profile_refresh_interval_seconds) and ({_STATE} > 0 or on({PROFILE}) 2 * max by ({PROFILE}) "
         f"(precision:profile_waiting_nodes and on({PROFILE}, reason) precision:profile_reason) > {_ELIGIBLE}))",
     ),
     Recording(
         "precision:profile_stuck",
         f"precision:profile_open_nodes - {_for(HELD)} > 0 "
-        "and min_over_time(precision:profile_open_nodes[3h]) > 0 and (precision:profile_open_nodes offset 3h) > 0 "
+        "and min_over_time(precision:profile_open_nodes[3h]) > 0 "
+        "and last_over_time(precision:profile_open_nodes[3h] offset 3h) "
         f"unless on({PROFILE}) (time() - precision:profile_last_result_timestamp_seconds < 10800 "
         'or changes(precision:profile_nodes{phase="failed"}[3h]) > 0 or precision:profile_cannot_go_on)',
     ),
@@ -312,28 +315,16 @@ NODES: tuple[Recording, ...] = (
     ),
 )
 
-_ALIKE = f"max by ({POOL}) (precision:pool_reference_nodes)"
-_SETTLED = (
-    f"topk by ({POOL}) (1, precision:pool_reference_nodes >= {LEAST_NODES} and on({POOL}) "
-    f"(2 * {_ALIKE} + (count by ({POOL}) (group by ({NODE}) ({newest(_GONE)})) or 0 * {_ALIKE}) "
-    f">= sum by ({POOL}) (precision:pool_nodes))) ^ 0"
-)
-"""1 for what a pool's medians have in common, once half of the nodes there and at least three have it: while a changed
-workload is measured for the first time, the median of the first few nodes says more of them than of the pool."""
-
 _COOL = (
     f"max by ({NODE}) ({_RELATIVE}) and on({NODE}) precision:node_there "
     f"unless on({NODE}) {matched('precision:node_finding', fault='throttled')}"
 )
 
 HISTORY: tuple[Recording, ...] = (
-    # Bridges no gap: hashes of two specs would stand side by side.
-    _mirror("pool_reference_nodes", over=""),
     Recording(
         # By workload hash, scope and provenance: a spec that was edited begins anew.
         "precision:pool_tokens_per_second:settled",
-        f"precision:pool_tokens_per_second:median * on({POOL}) group_left(data) precision:pool_data "
-        f"* on({POOL}) group_left(workload_hash, scope) ({_SETTLED})",
+        f"{once('precision_pool_training_level_tokens_per_second')} * on({POOL}) group_left(data) precision:pool_data",
     ),
     Recording(
         "precision:pool_degradation_ratio",
@@ -465,7 +456,7 @@ PROGRAMS: tuple[Recording, ...] = (
         "(precision:program_available_ratio:30m < 0.5 or changes(precision:program_up[4h]) > 4 "
         f"and (avg_over_time(precision:program_up[2h]) < 0.88 or {newest('precision:program_down')}) and "
         "min_over_time(precision:program_up[70m]) < 1 and (precision:program_available_ratio:30m < 1 or "
-        f"changes(precision:program_up[4h]) < 20)) and last_over_time(precision:program_seen[{REMEMBERED}] offset 2h)",
+        f"changes(precision:program_up[4h]) < 20)) and last_over_time(precision:program_seen[{REMEMBERED}] offset 30m)",
     ),
     Recording("precision:exporter_down", 'precision:program_down{program="exporter"}'),
 )

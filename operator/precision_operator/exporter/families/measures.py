@@ -118,6 +118,14 @@ def group(result: Reading) -> Iterator[Value]:
         yield group_labels(result.group), finished_seconds(result)
 
 
+def level(result: Reading) -> Iterator[Value]:
+    """Rates by workload, recipe, workload hash, scope and mark, of a node as it is but for its driver and image."""
+    if result.holds or result.stale in ("AgentChange", "DriverChange"):
+        for row in result.usable_rows:
+            if (rate := row.tokens_per_second) is not None:
+                yield (result.workload, row.recipe, *result.group[1:3], THROTTLED if row.throttled else FREE), rate
+
+
 def data(result: Reading) -> Iterator[Value]:
     """What the figures are: measured, replayed, simulated or trial."""
     if result.data is not None:
@@ -205,7 +213,7 @@ def _gemm_speedup(mode: Mode, row: RecipeRow) -> float | None:
     return row.gemm_speedup.get(mode)
 
 
-NODE_MEASURES: tuple[NodeMeasure, ...] = (state, mark, group, data, driver)
+NODE_MEASURES: tuple[NodeMeasure, ...] = (state, mark, group, level, data, driver)
 ROW_MEASURES: tuple[RowMeasure, ...] = (
     rate,
     gpus,

@@ -10,7 +10,8 @@ from precision_api.facts.names import grouped
 from precision_operator.core.results.pool import median, quantile
 from precision_operator.exporter.families import measures
 from precision_operator.exporter.families.family import POOL, POOL_OF, POOL_RECIPE, Family, stable
-from precision_operator.exporter.families.measures import FREE, GROUP_LABELS, Labels, Measure, group_labels
+from precision_operator.exporter.families.measures import FREE, GROUP_LABELS, THROTTLED, Labels, Measure, group_labels
+from precision_operator.exporter.families.node import GONE
 from precision_operator.exporter.families.pools import PoolNodes
 from precision_operator.exporter.text import SampleRow, number
 
@@ -22,6 +23,7 @@ BOUNDS = (0.5, 0.7, 0.8, 0.85, 0.9, 0.92, 0.94, 0.95, 0.96, 0.97, 0.98, 0.99, 1.
 """Of the rate over the pool's: fine around 1, where a healthy fleet lies within 1 to 2 %."""
 LEAST_NODES_OF_A_DRIVER = 5
 """Below that a median says more of the nodes than of the driver."""
+LEAST_NODES_OF_A_LEVEL = 3
 STATES = ("fresh", "stale", "failed")
 MARKS = ("slow", "fallback", "throttled", "power_invalid", "simulated")
 
@@ -75,6 +77,16 @@ def _free_of_drivers(pool: PoolNodes) -> Iterator[SampleRow]:
             yield from (((*pool.labels, *shown), value) for _, value in _median(values[shown]))
 
 
+def _levels(pool: PoolNodes) -> Iterator[SampleRow]:
+    """Medians of at least three nodes and half of those there; of throttled ones where there are no others."""
+    there = sum(result.stale != GONE for result in pool.results)
+    values_by_mark = pool.figures[measures.level]
+    for shown in sorted({labels[:-1] for labels in values_by_mark}):
+        free, throttled = (values_by_mark.get((*shown, mark), ()) for mark in (FREE, THROTTLED))
+        if len(free) + len(throttled) >= max(LEAST_NODES_OF_A_LEVEL, there / 2):
+            yield from (((*pool.labels, *shown), value) for _, value in _median(free or throttled))
+
+
 def _alike(labels: Labels) -> Labels:
     """(workload, recipe, workload_hash, scope): what drivers are compared within."""
     _, workload_hash, scope, _ = _split(labels)[1]
@@ -118,12 +130,6 @@ def _states(pool: PoolNodes) -> Iterator[SampleRow]:
 def _data(pool: PoolNodes) -> Iterator[SampleRow]:
     for (data,), nodes in sorted(pool.figures[measures.data].items()):
         yield (*pool.labels, data), float(len(nodes))
-
-
-def _reference_nodes(pool: PoolNodes) -> Iterator[SampleRow]:
-    if pool.group is not None:
-        nodes = pool.figures[measures.group][group_labels(pool.group)]
-        yield (*pool.labels, *pool.group[1:]), float(len(nodes))
 
 
 def _marked(pool: PoolNodes) -> Iterator[SampleRow]:
@@ -227,11 +233,12 @@ POOL_FAMILIES: tuple[Family[PoolNodes], ...] = (
         _free(measures.free_rate, _median),
     ),
     Family(
-        "precision_pool_reference_nodes",
-        "Nodes that the pool's medians are of, with what these have in common: join it for the workload hash and the "
-        "scope of a median. One series a pool.",
-        (*POOL_OF, "workload_hash", "scope", "baseline"),
-        _reference_nodes,
+        "precision_pool_training_level_tokens_per_second",
+        "The same median for comparing a pool with its past: also of nodes that are to be measured again for a new "
+        "driver or agent image, so that a rollout moves it only where rates differ. From three nodes and half of the "
+        "pool on.",
+        (*POOL_RECIPE, "workload_hash", "scope"),
+        _levels,
     ),
     stable(
         "precision_pool_training_gpus",
