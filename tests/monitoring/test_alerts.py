@@ -54,7 +54,7 @@ POWER = of_node("precision_node_power_valid", 'recipe="bf16",reason="CounterStuc
 FAILED = of_node("precision_node_failed", 'reason="AgentCrashed"')
 CRASHED = NODE | {"reason": "AgentCrashed", "fault": "failed"}
 QUARANTINED = of_node("precision_node_quarantined", 'reason="AgentCrashed"')
-STUCK = {nodes("running"): "4x400", nodes("queued"): "2x400"}
+STUCK = {nodes("running"): "4x99 _x14 4x290", nodes("queued"): "2x99 _x14 2x290"}
 LAST, INTERVAL = (
     f"precision_profile_{name}_seconds{{{PROFILE}}}" for name in ("last_result_timestamp", "refresh_interval")
 )
@@ -428,8 +428,8 @@ FIRES_AND_CLEARS = tuple(replace(case, summary=SUMMARIES[case.cluster]) for case
 REVIEWED = {
     "a spec that is edited is no degradation": Case(
         "PrecisionPoolDegraded",
-        {LEVEL: "228615x119 _x240", LEVEL.replace("h1", "h2"): "_x120 183659x240"},
-        tuple(range(0, 360, 20)),
+        {LEVEL: "100x119 _x240", LEVEL.replace("h1", "h2"): "_x120 80x240"},
+        (*range(0, 360, 20),),
     ),
     "simulated figures that are measured are no degradation": Case(
         FAR,
@@ -623,21 +623,18 @@ AS_PROMETHEUS_SEES_IT = {
         (220, 390),
         OF_PROFILE,
     ),
-    "a stuck campaign has that alert alone, however old its results are": Case(
-        "PrecisionCampaignStuck", {**STUCK, LAST: f"{-3 * DAY}x400", INTERVAL: f"{DAY}x400"}, (), (250, 390), OF_PROFILE
+    "a stuck campaign has that alert alone, also three hours after a gap, however old its results are": Case(
+        "PrecisionCampaignStuck",
+        {**STUCK, LAST: f"{-3 * DAY}x400", INTERVAL: f"{DAY}x400"},
+        (),
+        (*range(250, 390, 3),),
+        OF_PROFILE,
     ),
     "a profile that can't go on has that alert alone": blocked(
         {nodes("queued"): "24x60 _x20 24x340", waiting("DeniedByPolicy"): "24x60 _x20 24x340"}
         | {nodes("waiting"): "0x420", LAST: f"{-3 * DAY}x420", INTERVAL: f"{DAY}x420", nodes("running"): "0x420"},
         (100,),
         reason="DeniedByPolicy",
-    ),
-    "a stuck campaign, three hours after a gap": Case(
-        "PrecisionCampaignStuck",
-        {series: values.replace("x400", "x99 _x14 ") + values for series, values in STUCK.items()},
-        (190,),
-        (*range(200, 390, 3),),
-        OF_PROFILE,
     ),
     "a campaign that is stuck beside a node that comes and goes": Case(
         "PrecisionCampaignStuck",
@@ -768,8 +765,8 @@ AS_PROMETHEUS_SEES_IT = {
         NODE | {"pool": "h100", "reason": "GPUError"},
         beside={"alertname": "PrecisionProfileFailing", **OF_PROFILE},
     ),
-    "an exporter that is lost for a week": Case(
-        "PrecisionExporterDown", {BUILD: "1x96 _x400"}, (2700,), (3000, 12000), EXPORTER, alive=LEADS, step=30
+    "an exporter that is lost for a week, soon after it was installed": Case(
+        "PrecisionExporterDown", {BUILD: "1x1 _x400"}, (30,), (90, 150, 12000), EXPORTER, alive=LEADS, step=30
     ),
     "four simulated fallbacks of sixty nodes, in one rack, and a measured one": Case(
         "PrecisionSilentFallback",
@@ -826,9 +823,6 @@ AS_PROMETHEUS_SEES_IT = {
         {"reason": "AgentCrashed", "profile": "nightly"},
         each_of=("n0", "n1", "n2", "n3"),
     ),
-    "an exporter that is lost soon after it is installed": Case(
-        "PrecisionExporterDown", {BUILD: "1x20 _x200", **LEADS}, (20, 30), (45, 200), EXPORTER, alive={}
-    ),
     "an HA pair that is federated": Case(
         "PrecisionNodeSlow",
         {
@@ -868,12 +862,8 @@ CALM = {
     ),
     "a pool that is 2 % below its best week": Case("PrecisionPoolDegraded", medians("100x59 98x200"), (200,)),
     **{
-        f"a pool of {count}, {far}": Case(alert, hours(pool(0, count), *[pool(0, count, cool=rate)] * 3), (200,))
+        f"a pool of {count}, far below": Case(FAR, hours(pool(0, count), *[pool(0, count, cool=0.8)] * 3), (200,))
         for count in (1, 2)
-        for alert, rate, far in (
-            ("PrecisionPoolDegraded", 0.96, "below its best week"),
-            ("PrecisionPoolFarBelowBest", 0.8, "far below"),
-        )
     },
     "a pool whose nodes are slow, and not throttled": Case(
         "PrecisionPoolThrottled",

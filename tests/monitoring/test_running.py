@@ -7,7 +7,7 @@ import json
 import re
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -16,15 +16,15 @@ from threading import Thread
 import pytest
 
 from precision_lab.monitoring.prometheus import PrometheusSettings, Target, start_prometheus
-from precision_lab.processes.processes import Processes, launch
+from precision_lab.processes.processes import launch
 from tests.monitoring.replay import LAST_LIST, TARGET, alerting, samples, with_labels
 from tests.monitoring.story import Node, Profile, exposed
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
 SPEED = 60
 MILLISECONDS = {"m": 60_000, "h": 3_600_000, "d": 86_400_000}
-BEGINS, STUCK, ENDS = 112.0, 40.0, 150.0
-"""Seconds. Two hours, so many, must be behind a program that is missed."""
+BEGINS, STUCK, ENDS = 48.0, 0.0, 88.0
+"""Seconds. Half an hour, so many, must be behind a program that is missed."""
 NODES = tuple(Node(f"n{number}", rate=1 + number / 1000) for number in range(24))
 WELL = Profile("nightly", NODES)
 SLOW = WELL.changed(replace(NODES[7], rate=0.8))
@@ -83,20 +83,12 @@ def served(begun: float) -> Iterator[str]:
     server.server_close()
 
 
-@contextmanager
-def launched() -> Iterator[Processes]:
-    processes = launch()
-    try:
-        yield processes
-    finally:
-        processes.end()
-
-
 def test_on_series_with_its_own_stale_markers_each_fault_raises_its_own_and_a_restart_nothing(tmp_path: Path) -> None:
     rules = tmp_path / "rules.json"
     rules.write_text(faster(alerting()))
     begun = time.time()
-    with served(begun) as address, launched() as processes:
+    with served(begun) as address, ExitStack() as ending:
+        ending.callback((processes := launch()).end)
         targets = (Target("exporter", address, ("/restarted", "/loop", "/stuck-a", "/stuck-b")),)
         settings = PrometheusSettings(targets, (rules,), scrape_seconds=1.0, evaluation_seconds=1.0, lookback="5s")
         prometheus = start_prometheus(processes, settings)
@@ -104,7 +96,7 @@ def test_on_series_with_its_own_stale_markers_each_fault_raises_its_own_and_a_re
         fired = prometheus.query('group by (cluster, alertname) (last_over_time(ALERTS{alertstate="firing"}[140s]))')
         slow = 'alertname="PrecisionNodeSlow"'
         begun_anew = prometheus.query(f"changes(ALERTS_FOR_STATE{{{slow}}}[100s])")
-        firing = prometheus.query_range(f'ALERTS{{{slow},alertstate="firing"}}', begun + 60, time.time(), 1)
+        firing = prometheus.query_range(f'ALERTS{{{slow},alertstate="firing"}}', begun + 25, time.time(), 1)
         away = begun + BEGINS + 2
         gap = prometheus.query_range('precision_node_slow{cluster="restarted"}', away, away + 2, 1)
     assert {(one.labels["cluster"], one.labels["alertname"]) for one in fired} == {
@@ -113,5 +105,5 @@ def test_on_series_with_its_own_stale_markers_each_fault_raises_its_own_and_a_re
         ("stuck", "PrecisionWatchStuck"),
     }
     assert [one.value for one in begun_anew] == [0.0]
-    assert len(firing[0]["values"]) >= ENDS - 60
+    assert len(firing[0]["values"]) >= ENDS - 25
     assert gap == [], "with a marker nothing is left of a scrape that fails"
