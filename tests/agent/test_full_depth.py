@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from precision_agent.method import full_depth as depths
 from precision_agent.protocol import Part, RegionName
 from precision_api.exchange.result import Failure
-from precision_api.exchange.stats import BETWEEN_RUNS, Z_975
+from precision_api.exchange.stats import BETWEEN_RUNS, Z_975, depth_agrees
 from precision_api.models.flops import parameters, training_flops_per_token
 from precision_api.models.workload import Workload, resolve
 
@@ -254,8 +254,8 @@ def test_layers_that_cost_more_together_are_caught_by_the_second_depth_unless_it
     ratio = depths.depth_check(short_model("bf16", 4), depth(32, 4), crowded, depth(32, 8))
     assert ratio == pytest.approx(1 / 1.08)
     assert not isinstance(ratio, Failure)
-    assert not depths.depth_agrees(ratio)
-    assert depths.depth_agrees(1.029)
+    assert not depth_agrees(ratio)
+    assert depth_agrees(1.029)
     failed = depths.depth_check(short_model("bf16", 4), depth(32), without("head", CUDA), depth(32, 8))
     assert "second depth" in failed.message
 

@@ -12,10 +12,20 @@ from precision_api.acceptance.create import without_itself
 from precision_api.acceptance.judge import drifted, judge, limits
 from precision_api.acceptance.reference import Reference, look_at, read_reference, sha256_of, text_of
 from precision_api.acceptance.values import Golden, Look, Verdict
-from precision_api.exchange.result import MeasurementResult
+from precision_api.exchange.result import MeasurementResult, Training
 from precision_api.exchange.stats import biweight, t_quantile
 from precision_api.facts.recipes import Recipe
-from tests.support.golden_nodes import GPUS, NONE_FAILS, golden_draft, gpu_names, hot, made, measured_node, verified
+from tests.support.golden_nodes import (
+    GPUS,
+    NONE_FAILS,
+    golden_draft,
+    gpu_names,
+    hot,
+    made,
+    measured_node,
+    verified,
+    with_rows,
+)
 
 SEED = 1
 REFERENCE = golden_draft(SEED)
@@ -156,6 +166,7 @@ OUT: Mapping[str, tuple[MeasurementResult, str]] = {
     "replayed": (NONE_FAILS["Simulated"](PLAIN), "replayed, not measured"),
     "hot": (hot(PLAIN), "throttled: hardware_thermal"), "partial": (NONE_FAILS["Partial"](PLAIN), "ended early"),
     "driver": (NONE_FAILS["OtherKey"](PLAIN), "its driver is 590.10, theirs 580.95.05"),
+    "host": (NONE_FAILS["HostBound"](PLAIN), "bf16: HostBound"),
     "fallback": (NONE_FAILS["Fallback"](PLAIN), "bf16: Fallback"), "slow": (SLOW_NODE, "% from the median"),
     "old": (PLAIN.model_copy(update={"finished_at": "2026-08-28T09:00:00Z"}), "measured at 2026-08-28T09:00:00Z"),
 }  # fmt: skip
@@ -195,6 +206,10 @@ def test_a_reference_of_324_trays_and_four_recipes_on_two_days_fits_a_config_map
     text = text_of(made(again, {}, old=made(first, {})[0])[0])
     assert len(text) < 2**18
     assert read_reference(text).recipes["nvfp4"].again == 324
+    many = {f"{at:034}": measured_node(f"{at:034}", SEED, gpus=1) for at in range(401)}
+    draft = made(many, {}, old=made(dict([*many.items()][:9]), {})[0])[0]
+    assert ({*[*many][:9]} <= draft.nodes.keys(), len(draft.nodes)) == (True, 400 - len(draft.left_out) + 1)
+    assert draft.left_out["(1 more)"] == "a reference holds 400 nodes"
 
 
 def test_a_first_rack_shows_its_one_bad_gpu_and_not_that_all_of_it_is_slow() -> None:
@@ -239,9 +254,10 @@ def test_a_baseline_takes_the_place_of_the_node_check_where_eight_ran_twice() ->
 
 
 def test_a_second_run_of_the_same_day_is_no_second_day() -> None:
-    later = {f"n{at}": measured_node(f"n{at}", SEED, finished_at="2099-11-01T18:00:00Z") for at in range(8)}
-    again, _ = made(later, {}, old=REFERENCE)
-    assert (again.recipes["bf16"].again, again.nodes["n0"].ended) == (0, "2099-11-01T18:00:00Z")
+    for ended, twice in (("2099-11-01T18:00:00Z", 0), ("2099-11-02T05:59:00Z", 0), ("2099-11-02T06:00:00Z", 8)):
+        later = {f"n{at}": measured_node(f"n{at}", SEED, finished_at=ended) for at in range(8)}
+        again, _ = made(later, {}, old=REFERENCE)
+        assert (again.recipes["bf16"].again, again.nodes["n0"].ended) == (twice, ended)
     old = read_reference(text_of(REFERENCE).replace("2099-11-01", "2026-01-01"))
     assert [*made({"m0": measured_node("m0", SEED)}, {}, old=old)[0].nodes] == ["m0"], "an old one is not made young"
 
@@ -251,9 +267,14 @@ def test_a_recipe_of_few_nodes_is_in_no_reference_and_layers_in_bf16_must_be_as_
     for name in ("n0", "n1", "n2"):
         row = sound[name].recipes[0].model_copy(update={"recipe": "nvfp4", "last_layers_bf16": 5})
         sound[name] = sound[name].model_copy(update={"recipes": (*sound[name].recipes, row)})
-    assert list(made(sound, {})[0].recipes) == ["bf16"]
-    other = PLAIN.recipes[0].model_copy(update={"last_layers_bf16": 5})
-    assert verdict(PLAIN.model_copy(update={"recipes": (other,)})).reason == "OtherLayers"
+    with pytest.raises(ValueError, match=r"nvfp4 ran alike, and proved, on few nodes \(n3: no figure; n4"):
+        made(sound, {})
+    assert list(made(sound, {}, recipes=("bf16",))[0].recipes) == ["bf16"]
+    few, _ = made(sound, {}, recipes=("bf16", "nvfp4"))
+    assert ([*few.nodes], few.left_out["n3"]) == (["n0", "n1", "n2"], "nvfp4: NotMeasured")
+    assert verdict(with_rows(PLAIN, last_layers_bf16=5)).reason == "OtherLayers"
+    checked = (PLAIN.recipes[0].training or Training()).model_copy(update={"depth_check": 0.9})
+    assert verdict(with_rows(PLAIN, training=checked)).reason == "OtherDepth"
 
 
 def many(result: MeasurementResult, *recipes: Recipe, **changes: Any) -> MeasurementResult:
@@ -267,6 +288,11 @@ def test_an_older_reference_is_added_to_by_what_ran_as_it_did_and_was_measured()
     both, _ = made(new, {}, old=old)
     assert ([*both.nodes], both.left_out["m0"], both.recipes["nvfp4"].last_layers_bf16) == (
         [f"n{at}" for at in range(8)], "nvfp4: OtherLayers", 5)  # fmt: skip
+    for lost in (new, {name: many(result, "bf16") for name, result in new.items()}):
+        with pytest.raises(ValueError, match="fp8_block ran alike, and proved, on few nodes"):
+            made(lost, {}, old=old.model_copy(update={"recipes": {"fp8_block": GOLDEN}}))
+    more, _ = made({"n0": many(measured_node("n0", SEED, day=2), "bf16", "nvfp4")}, {}, old=REFERENCE)
+    assert (more.left_out["n1"], more.recipes["bf16"].again) == ("the older reference lacks recipes of it", 1)
     with pytest.raises(ValueError, match="the older reference is simulated"):
         made({"m0": PLAIN}, {}, old=REFERENCE.model_copy(update={"provenance": "simulated"}))
 

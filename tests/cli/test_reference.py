@@ -20,7 +20,9 @@ COUNTS = {"matched": 12, "eligible": 12, "queued": 3, "succeeded": 9}
 
 def golden(api: Api, *more: MeasurementResult, preset: str = "llama3-8b", flops: float = 5e10, sound: int = 8) -> None:
     """Eight sound nodes with their reports, and what else is told."""
-    api.profiles(profile_object(workload={"preset": preset}, status={"phase": "Running", "nodes": COUNTS}))
+    held = profile_object(workload={"preset": preset}, status={"phase": "Running", "nodes": COUNTS})
+    held["spec"]["agent"] = {"resources": {"memory": "48Gi"}}
+    api.profiles(held)
     all_of = *(measured_node(f"n{at}", SEED, training_flops_per_token=flops) for at in range(sound)), *more
     rack = {"product": "H100", "gpus": GPUS, "pool": "p", "nvlinkDomain": "r"}
     api.reports(*(with_detail(api, measured(found.node, hardware=rack), found) for found in all_of))
@@ -39,6 +41,7 @@ def test_four_commands_lead_to_a_job_that_names_the_reference_by_its_hash(api: A
         assert words in dry.stdout
     step = "next: kubectl precision reference create gold -n ml --profile nightly --except bad --accept-level REASON"
     assert step in dry.stderr
+    assert "all golden nodes are of rack r: where racks differ" in dry.stderr
     create = ("reference", "create", "gold", "--except", "bad")
     refused = api.run(*create)
     assert refused.exit_code == 2
@@ -53,8 +56,12 @@ def test_four_commands_lead_to_a_job_that_names_the_reference_by_its_hash(api: A
     job = whole["spec"]["template"]["spec"]
     assert asked["spec"]["acceptance"] == {"reference": {"name": "gold", "sha256": sha256_of(text)}}
     assert job["containers"][0]["args"][-1] == sha256_of(text)
-    assert job["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": GPUS}
+    asks = {"memory": "48Gi", "nvidia.com/gpu": f"{GPUS}"}
+    assert job["containers"][0]["resources"] == {
+        "requests": {"cpu": "4", "ephemeral-storage": "0"} | asks, "limits": {"ephemeral-storage": "8Gi"} | asks,
+    }  # fmt: skip
     assert job["volumes"][0]["configMap"]["name"] == "gold"
+    assert job["volumes"][1]["emptyDir"] == {"medium": "Memory", "sizeLimit": "8Gi"}
     assert "by --except" in json.loads(text)["left_out"].values()
     assert len(read_reference(text).nodes) == 8
     assert [*yaml.safe_load_all(api.run("reference", "show", "gold").stdout.partition("\n\n")[2])] == [whole, asked]
@@ -72,11 +79,15 @@ def test_who_is_no_golden_node_is_left_out_with_the_reason(api: Api) -> None:
     stale["status"]["conditions"] = [fresh_no_more("DriverChanged")]
     bare = measured("bare")
     bare["status"]["run"].pop("detail", None)
-    api.reports(stale, bare)
+    failed, changed = (with_detail(api, measured(name), measured_node(name, SEED)) for name in ("failed", "changed"))
+    failed["status"]["acceptance"] = {"verdict": "Fail", "reason": "TooSlow"}
+    changed["status"]["run"]["detailSha256"] = "0" * 24
+    api.reports(stale, bare, failed, changed)
     told = api.run("reference", "create", "gold", "--dry-run").stderr
     for node, why in (("replayed", "its figures are replayed, not measured"), ("hot", "throttled: hardware_thermal"),
                       ("fallback", "bf16: Fallback"), ("slow", "% from the median of all with bf16"),
-                      ("stale", "stale: DriverChanged"), ("bare", "its full result is missing")):  # fmt: skip
+                      ("stale", "stale: DriverChanged"), ("bare", "its full result is missing"),
+                      ("failed", "it failed: TooSlow"), ("changed", "is not what the operator wrote")):  # fmt: skip
         assert f"note: {node} is left out: " in told
         assert why in told.partition(f"note: {node} is left out: ")[2].partition("\n")[0]
     assert "n0 is left out" not in told
@@ -104,9 +115,13 @@ def test_a_rack_that_is_slow_as_a_whole_shows_beside_the_published_rate(api: Api
 def test_another_day_is_added_to_an_older_reference(api: Api) -> None:
     golden(api)
     assert api.run("reference", "create", "monday", "--accept-level", "a trial").exit_code == 0
-    for at in range(8):
-        with_detail(api, measured(f"n{at}"), measured_node(f"n{at}", SEED, day=2, training_flops_per_token=5e10))
-    dry = api.run("reference", "create", "tuesday", "--with", "monday", "--dry-run")
+    create = ("reference", "create", "tuesday", "--with", "monday", "--dry-run")
+    for off in (-8.0, 0.0):
+        for at in range(8):
+            node = measured_node(f"n{at}", SEED, off=off, day=2, training_flops_per_token=5e10)
+            with_detail(api, measured(f"n{at}"), node)
+        dry = api.run(*create)
+        assert ("bf16 is -7.8 % off the older reference" in dry.stderr) == (off < 0)
     assert "check change: a GPU changes from day to day by 0.3" in dry.stdout, dry.stderr
     assert "create tuesday -n ml --profile nightly --with monday" in dry.stderr
 

@@ -25,7 +25,7 @@ from precision_agent.backends.te.tiers.gemm_tier import Unit, sample_of
 from precision_agent.backends.te.tiers.profiles import profile_of_units
 from precision_agent.backends.transformer_engine import TransformerEngine
 from precision_agent.cases import GemmCase, Variant, cases_of
-from precision_agent.method.full_depth import depth_agrees, depth_check, depth_of
+from precision_agent.method.full_depth import depth_check, depth_of
 from precision_agent.method.loss import divergence
 from precision_agent.precision.kernels import classify, share_by_class
 from precision_agent.precision.verification import EXPECTED_CLASS, numeric_verdict
@@ -33,6 +33,7 @@ from precision_agent.protocol import LossPlan, LossTrack, Profile, Sample
 from precision_agent.results.kernel_shares import LEAST_KERNEL_TIME, MOST_KERNEL_TIME
 from precision_api.exchange.request import MeasurementRequest, Mode
 from precision_api.exchange.result import Failure
+from precision_api.exchange.stats import depth_agrees
 from precision_api.facts.recipes import RECIPE_NAMES, Recipe, support
 from precision_api.models.model import ModelSpec
 from precision_api.models.shapes import PASSES, WHOLE

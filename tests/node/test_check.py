@@ -38,6 +38,7 @@ def job(name: str, made: Reference, *words: str, memory: str = "1Gi", **changes:
     container["args"] = [changes.get(word, word) for word in container["args"]] + list(words)
     container["image"] = f"{NAMES['agent']}:{version()}"
     container["resources"]["limits"] |= {"memory": memory, "cpu": "1"}
+    del container["resources"]["requests"]
     manifest["metadata"] = {"name": name, "namespace": TEAM}
     template = {"metadata": {"labels": {"of": name}}, "spec": pod | {"nodeName": GPU_NODE}}
     return manifest | {"spec": manifest["spec"] | {"template": template}}

@@ -43,23 +43,29 @@ def measured_node(
 
 
 def verified(recipe: Recipe, rates: Mapping[str, float], **changes: Any) -> wire.RecipeResult:
-    training = wire.Training(tokens_per_second=interval(sum(rates.values())), tokens_per_second_by_gpu=dict(rates))
+    rate = interval(sum(rates.values()))
+    training = wire.Training(tokens_per_second=rate, tokens_per_second_by_gpu=dict(rates), layers_measured=4)
     return recipe_result(recipe, **({"training": training, "gemms": (), "sums": ()} | changes))
+
+
+def with_rows(base: wire.MeasurementResult, **changes: Any) -> wire.MeasurementResult:
+    """The same result with something else in each row."""
+    return base.model_copy(update={"recipes": tuple(row.model_copy(update=changes) for row in base.recipes)})
 
 
 def hot(base: wire.MeasurementResult) -> wire.MeasurementResult:
     """The same result, held back by heat."""
-    share = wire.ThrottleShare(reason="hardware_thermal", share=0.2)
-    return base.model_copy(update={"recipes": tuple(r.model_copy(update={"throttled": share}) for r in base.recipes)})
+    return with_rows(base, throttled=wire.ThrottleShare(reason="hardware_thermal", share=0.2))
 
 
 def with_verdict(base: wire.MeasurementResult, verdict: str) -> wire.MeasurementResult:
     """The same result, whose kernels say something else of the precision."""
-    rows = (
-        r.model_copy(update={"verification": r.verification.model_copy(update={"verdict": verdict})})
-        for r in base.recipes
-    )
-    return base.model_copy(update={"recipes": tuple(rows)})
+    return with_rows(base, verification=base.recipes[0].verification.model_copy(update={"verdict": verdict}))
+
+
+def _shallow(row: wire.RecipeResult) -> wire.RecipeResult:
+    assert row.training
+    return row.model_copy(update={"training": row.training.model_copy(update={"layers_measured": 2})})
 
 
 WRONG = wire.Training(failure=wire.Failure(reason="numerical_error"))
@@ -73,6 +79,8 @@ NONE_FAILS: Mapping[str, Callable[[wire.MeasurementResult], wire.MeasurementResu
     "Simulated": lambda base: with_verdict(base.model_copy(update={"provenance": "replayed"}), "assumed"),
     "NotMeasured": lambda base: base.model_copy(update={"recipes": ()}),
     "Crashed": lambda base: base.model_copy(update={"recipes": (base.recipes[0].model_copy(update=CRASHED),)}),
+    "HostBound": lambda base: with_rows(base, cpu_bound=True, kernel_time_share=0.86),
+    "OtherDepth": lambda base: base.model_copy(update={"recipes": tuple(map(_shallow, base.recipes))}),
     "NumericalError": lambda base: base.model_copy(update={"recipes": (verified("bf16", {}, training=WRONG),)}),
 }  # fmt: skip
 """What is no measurement of the GPUs, by the reason that a verdict has for it."""

@@ -29,8 +29,6 @@ PART_OF: Mapping[RegionName, Part] = {name: part for part, names in PARTS.items(
 Values = Mapping[RegionName, Sequence[float] | Failure]
 """One value an ABBA block of each region. A region that is absent did not fit into memory."""
 MAY_BE_MISSING = frozenset({"out_of_memory", "did_not_fit"})
-DEPTH_TOLERANCE = 0.03
-"""docs/development/method.md, "Full depth": a second depth must be predicted this well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,8 +295,3 @@ def depth_check(values: Values, depth: Depth, second: Values, second_depth: Dept
     if predicted.missing != measured.missing:
         return Failure(reason="parts_differ", message="the two depths were measured with different parts")
     return fmean(predicted.values) / fmean(measured.values)
-
-
-def depth_agrees(ratio: float) -> bool:
-    """Whether predicted over measured is within the tolerance."""
-    return abs(ratio - 1) <= DEPTH_TOLERANCE

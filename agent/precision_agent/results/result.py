@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from precision_agent.cases import BF16, Variant
-from precision_agent.method.full_depth import depth_agrees, other_windows
+from precision_agent.method.full_depth import other_windows
 from precision_agent.method.model_memory import model_memory
 from precision_agent.power import energy
 from precision_agent.power.reasons import COUNTER_DISAGREES
@@ -292,7 +292,7 @@ def _without(inside: Inspection | None) -> tuple[str, ...]:
 
 def _doubts(depth_check: float | None) -> tuple[str, ...]:
     """What a second depth that was predicted badly says of the full-depth figures."""
-    if depth_check is None or depth_agrees(depth_check):
+    if depth_check is None or stats.depth_agrees(depth_check):
         return ()
     return (f"a second depth was predicted at {depth_check:.3f} of what it took: full depth is that far off",)
 

@@ -1,23 +1,25 @@
 """Makes a reference of nodes' results: who is left out and why, what the rest say, the day that an older one adds."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from datetime import datetime
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from statistics import fmean, median, stdev
 
 from precision_api.acceptance.judge import LEAST_GOLDEN, judge
 from precision_api.acceptance.reference import MOST_AGE, PROVED, Reference, speeds_of, trouble_of
-from precision_api.acceptance.values import Golden, GoldenNode, Look, Verdict, percent
+from precision_api.acceptance.values import Golden, GoldenNode, Kind, Look, Verdict, percent
 from precision_api.exchange.peers import key_of
 from precision_api.exchange.request import MeasurementRequest
 from precision_api.exchange.result import MeasurementResult
-from precision_api.exchange.result import Verdict as Kernels
 from precision_api.exchange.stats import behind, biweight
 from precision_api.facts.recipes import Recipe
 
 FAR_SCALES = 5
 """Biweight scales from the median beyond which a node's median is left out."""
+DAYS_APART = timedelta(hours=20)
+"""Between two runs that are of two days."""
+MOST_NODES = 400
+"""Of a reference, so that a ConfigMap holds two days of 16 GPUs with all recipes."""
 
 
 def far_off(nodes: Mapping[str, GoldenNode], recipes: Iterable[Recipe]) -> dict[str, str]:
@@ -31,7 +33,7 @@ def far_off(nodes: Mapping[str, GoldenNode], recipes: Iterable[Recipe]) -> dict[
     return why
 
 
-def golden_of(nodes: Sequence[GoldenNode], recipe: Recipe) -> Golden:
+def golden_of(nodes: Sequence[GoldenNode], recipe: Recipe, kind: Kind = ("verified", None, None)) -> Golden:
     """What the kept nodes, all with as many GPUs, say of a recipe."""
     medians = [median(node.speeds[recipe]) for node in nodes]
     newest = [behind(node.by_gpu(node.speeds[recipe])) for node in nodes]
@@ -47,6 +49,9 @@ def golden_of(nodes: Sequence[GoldenNode], recipe: Recipe) -> Golden:
         nodes=len(nodes),
         again=len(twice),
         gpus=len(nodes[0].gpus),
+        kernels=kind[0],
+        last_layers_bf16=kind[1],
+        layers_measured=kind[2],
     )
 
 
@@ -65,15 +70,15 @@ def without_itself(nodes: Mapping[str, GoldenNode], recipes: Sequence[Recipe]) -
 def create(
     results: Mapping[str, MeasurementResult], left_out: Mapping[str, str], request: MeasurementRequest | None,
     made_by: str, made_at: str, old: Reference | None = None, simulated: bool = False, accepted_level: str = "",
-    split: Mapping[str, str] | None = None,
+    split: Mapping[str, str] | None = None, recipes: Collection[Recipe] = (),
 ) -> tuple[Reference, Mapping[str, GoldenNode]]:  # fmt: skip
     """A reference of nodes' results by name, and all sound nodes: those, too, that lie too far off to be in it.
 
-    Nodes of an old one stay where no newer result is there.
+    Nodes of an old one stay where no newer result is there. Of more than MOST_NODES some are taken.
 
     `left_out`: who is no golden node, and why; more are named here. `request` repeats the measurement. `simulated`:
-    figures count that nobody measured. `split`: the label that all of `results` share. ValueError, fit for the user,
-    where none is left.
+    figures count that nobody measured. `split`: the label that all of `results` share. `recipes`: those that count;
+    left out, all that any node can run. ValueError, fit for the user, where no node or no such recipe is left.
     """
     out, sound = dict(left_out), {name: result for name, result in results.items() if name not in left_out}
 
@@ -82,38 +87,47 @@ def create(
         for name in out.keys() & sound.keys():
             del sound[name]
 
-    young, older = (datetime.fromisoformat(made_at) - MOST_AGE).isoformat(), old.nodes if old else {}
+    young, older = _time(made_at) - MOST_AGE, old.nodes if old else {}
     ends = {name: node.ended for name, node in older.items()} | {name: it.finished_at for name, it in sound.items()}
-    leave({name: f"measured at {at}: {MOST_AGE.days} days ago or more" for name, at in ends.items() if at < young})
+    leave(
+        {name: f"measured at {at}: {MOST_AGE.days} days ago or more" for name, at in ends.items() if _time(at) < young}
+    )
     leave({name: _unsound(result, simulated) for name, result in sound.items()})
     keys = Counter(key_of(result) for result in sound.values())
     if not keys or request is None:
-        some = "; ".join(f"{name}: {why}" for name, why in list(out.items())[:3])
-        raise ValueError(f"no node can be in a reference: {some or 'none has a result'}")
+        raise ValueError(f"no node can be in a reference: {_some(out) or 'none has a result'}")
     if old and old.provenance == "simulated" and not simulated:
         raise ValueError("the older reference is simulated: nobody measured it")
     if old and old.split != (split or {}):
         raise ValueError(f"the older reference is split by {old.split or 'no label'}, this one by {split or 'none'}")
     key = old.peers if old else max(keys, key=lambda peers: (keys[peers], peers))
     leave({name: key_of(result).against(key) for name, result in sound.items()})
-    kinds = _kinds(list(sound.values()), simulated)
-    kinds |= {r: (g.kernels, g.last_layers_bf16) for r, g in (old.recipes if old else {}).items() if r in kinds}
+    kinds = _kinds(sound, simulated, recipes, old.recipes if old else {})
     if not kinds:
-        raise ValueError("no recipe trained with kernels that prove it on most nodes: see kubectl precision nodes")
+        raise ValueError("no recipe has trained: see kubectl precision nodes")
     leave({name: _lacks(result, kinds) for name, result in sound.items()})
     uuids = Counter(gpu.uuid for result in sound.values() for gpu in result.gpus if not simulated)
     leave({n: "its GPUs are listed twice" for n, it in sound.items() if any(uuids[gpu.uuid] > 1 for gpu in it.gpus)})
-    nodes = {name: node for name, node in older.items() if not uuids.keys() & node.gpus}
+    nodes = {name: node for name, node in older.items() if name not in out and not uuids.keys() & node.gpus}
     nodes |= {name: _node(result, kinds, older.get(name)) for name, result in sound.items()}
-    nodes = {n: it for n, it in sorted(nodes.items()) if n not in out and kinds.keys() <= it.speeds.keys()}
+    leave(
+        {
+            n: "the older reference lacks recipes of it"
+            for n, it in nodes.items()
+            if not kinds.keys() <= it.speeds.keys()
+        }
+    )
+    nodes = {name: node for name, node in sorted(nodes.items()) if name not in out}
     if not nodes:
-        raise ValueError(f"no node has trained with all of {', '.join(kinds)}: name recipes that all nodes have")
+        raise ValueError(f"no node has trained with all of {', '.join(kinds)} ({_some(out)}): give others to --recipes")
+    if (more := len(nodes) - MOST_NODES) > 0:  # evenly by name, which tells the rack as a rule
+        new = [name for name in nodes if name not in older]
+        kept = {*nodes} - {*(new[at * len(new) // more] for at in range(min(more, len(new))))}
+        nodes = {name: node for name, node in nodes.items() if name in kept}
+        out[f"({more} more)"] = f"a reference holds {MOST_NODES} nodes"
     leave(far_off(nodes, kinds))
-    kept = {name: node for name, node in nodes.items() if name not in out}
-    golden = {
-        recipe: replace(golden_of(list(kept.values()), recipe), kernels=kernels, last_layers_bf16=layers)
-        for recipe, (kernels, layers) in kinds.items()
-    }
+    kept = nodes.keys() - out.keys()
+    golden = {recipe: golden_of([nodes[name] for name in sorted(kept)], recipe, kind) for recipe, kind in kinds.items()}
     reference = Reference(
         key=key._asdict(),
         split=dict(split or {}),
@@ -121,7 +135,7 @@ def create(
         flops_per_token=next((it.training_flops_per_token for it in sound.values()), old and old.flops_per_token),
         provenance="simulated" if simulated else "measured",
         recipes=golden,
-        nodes=kept,
+        nodes={name: nodes[name] for name in sorted(kept)},
         left_out=out,
         accepted_level=accepted_level,
         made_by=made_by,
@@ -130,8 +144,16 @@ def create(
     return reference, nodes
 
 
-Kind = tuple[Kernels, int | None]
-"""How a recipe ran: what its kernels proved, and the last layers that stayed in BF16."""
+def _time(text: str) -> datetime:
+    """Long ago where the text has none."""
+    try:
+        return datetime.fromisoformat(text).astimezone()
+    except (ValueError, OverflowError):
+        return datetime.min.replace(tzinfo=UTC)
+
+
+def _some(left_out: Mapping[str, str]) -> str:
+    return "; ".join(f"{name}: {why}" for name, why in list(left_out.items())[:3])
 
 
 def _unsound(result: MeasurementResult, simulated: bool) -> str:
@@ -143,13 +165,25 @@ def _unsound(result: MeasurementResult, simulated: bool) -> str:
     return next((f"throttled: {row.throttled.reason}" for row in result.recipes if row.throttled), "")
 
 
-def _kinds(results: Sequence[MeasurementResult], simulated: bool) -> dict[Recipe, Kind]:
-    """The recipes that trained alike, and proved, on more than half of the nodes."""
-    rows = [row for result in results for row in result.recipes if row.training and row.training.tokens_per_second]
-    kinds = Counter((row.recipe, row.verification.verdict, row.last_layers_bf16) for row in rows)
-    may = PROVED | {"assumed"} if simulated else PROVED
-    most = [kind for kind, count in kinds.items() if 2 * count > len(results) and kind[1] in may]
-    return {recipe: (verdict, layers) for recipe, verdict, layers in most}
+def _kinds(
+    results: Mapping[str, MeasurementResult], simulated: bool, wanted: Collection[Recipe], old: Mapping[Recipe, Golden]
+) -> dict[Recipe, Kind]:
+    """How each recipe ran on most nodes, or in the older reference. ValueError where that is not proved, or not one."""
+    rows = [(name, row.recipe, row, row.training) for name, result in results.items() for row in result.recipes]
+    can = [recipe for _, recipe, row, _ in rows if row.availability in ("ok", "emulated")]
+    may, kinds = PROVED | {"assumed"} if simulated else PROVED, dict[Recipe, Kind]()
+    for recipe in dict.fromkeys(wanted or (*can, *old)):
+        mine = [(name, row, of) for name, its, row, of in rows if its == recipe and of and of.tokens_per_second]
+        ran = {name: (row.verification.verdict, row.last_layers_bf16, of.layers_measured) for name, row, of in mine}
+        counts = Counter(kind for kind in ran.values() if kind[0] in may)
+        most = max(counts, key=lambda kind: counts[kind], default=None)
+        if most is None or (2 * counts[most] <= len(results) and not wanted):
+            some = _some({n: ran[n][0] if n in ran else "no figure" for n in results if n not in ran or ran[n] != most})
+            raise ValueError(
+                f"{recipe} ran alike, and proved, on few nodes ({some}): mend that, or give others to --recipes"
+            )
+        kinds[recipe] = old[recipe].kind if recipe in old else most
+    return kinds
 
 
 def _lacks(result: MeasurementResult, kinds: Mapping[Recipe, Kind]) -> str:
@@ -157,7 +191,7 @@ def _lacks(result: MeasurementResult, kinds: Mapping[Recipe, Kind]) -> str:
     rows = {row.recipe: row for row in result.recipes}
     for recipe, kind in kinds.items():
         trouble = trouble_of(rows.get(recipe), *kind)
-        if trouble or len(speeds_of(rows[recipe], result)) != len(result.gpus):
+        if trouble or [*speeds_of(rows[recipe], result)] != sorted(gpu.uuid for gpu in result.gpus):
             return f"{recipe}: {trouble or 'NotMeasured'}"
     return ""
 
@@ -166,6 +200,6 @@ def _node(result: MeasurementResult, kinds: Mapping[Recipe, Kind], old: GoldenNo
     """Its speeds, with the older ones of the same GPUs and another day."""
     speeds = {row.recipe: tuple(speeds_of(row, result).values()) for row in result.recipes if row.recipe in kinds}
     gpus, ended = tuple(sorted(gpu.uuid for gpu in result.gpus)), result.finished_at
-    alike = old is not None and old.gpus == gpus and old.speeds.keys() >= kinds.keys()
-    first = {} if old is None or not alike else old.speeds if old.ended[:10] != ended[:10] else old.before
+    apart = old and abs(_time(ended) - _time(old.ended)) >= DAYS_APART
+    first = {} if old is None or old.gpus != gpus else old.speeds if apart else old.before
     return GoldenNode(gpus, speeds, first, ended)

@@ -15,6 +15,7 @@ from precision_api.acceptance.values import Golden, GoldenNode, Look, Speeds
 from precision_api.exchange.peers import PeerKey, key_of
 from precision_api.exchange.request import MeasurementRequest, canonical
 from precision_api.exchange.result import FATAL, Line, MeasurementResult, Provenance, RecipeResult, Verdict, Word
+from precision_api.exchange.stats import depth_agrees
 from precision_api.facts.json_text import first_wrong, read_json
 from precision_api.facts.recipes import Recipe
 from precision_api.facts.schema import Record
@@ -31,6 +32,7 @@ class Reference(Record):
     split: dict[Line, Line] = Field(default_factory=dict, description="A label and its value that its nodes have.")
     request: MeasurementRequest
     flops_per_token: float | None = None
+    resources: dict[Word, Line] = Field(default_factory=dict, description="What its agents asked for.")
     provenance: Provenance
     recipes: dict[Recipe, Golden] = Field(min_length=1)
     nodes: dict[Line, GoldenNode] = Field(min_length=1)
@@ -81,11 +83,11 @@ def speeds_of(row: RecipeResult, result: MeasurementResult) -> Speeds:
         return {}
     alone = {gpu.uuid: training.tokens_per_second.value for gpu in result.gpus[:1]}
     rates = training.tokens_per_second_by_gpu or alone
-    return {uuid: round(100 * math.log(rates[uuid]), 2) for uuid in sorted(rates) if rates[uuid] > 0}
+    return {uuid: round(100 * math.log(rates[uuid]), 2) for uuid in sorted(rates) if 0 < rates[uuid] < math.inf}
 
 
-def trouble_of(row: RecipeResult | None, kernels: Verdict, layers: int | None) -> str:
-    """Why a recipe's figures can't be judged, though they may be sound; empty where they can."""
+def trouble_of(row: RecipeResult | None, kernels: Verdict, layers: int | None, depth: int | None = None) -> str:
+    """Why a recipe's figures can't be judged by others, who measured `depth` layers; empty where they can."""
     if row is None or row.availability not in ("ok", "emulated"):
         return "NotMeasured"
     parts = (*row.gemms, *row.sums, *((row.training,) if row.training else ()))
@@ -98,6 +100,11 @@ def trouble_of(row: RecipeResult | None, kernels: Verdict, layers: int | None) -
         return "Fallback"
     if row.verification.verdict != kernels:
         return "Unverified"
+    if row.cpu_bound:
+        return "HostBound"  # the host launched too slowly: it says nothing of the GPUs
+    ran, check = (row.training.layers_measured, row.training.depth_check) if row.training else (None, None)
+    if (None not in (ran, depth) and ran != depth) or not (check is None or depth_agrees(check)):
+        return "OtherDepth"
     return "OtherLayers" if row.last_layers_bf16 != layers else ""
 
 
@@ -109,8 +116,7 @@ def look_at(result: MeasurementResult, reference: Reference, simulated: bool = F
         general = "Simulated"
     rows = {row.recipe: row for row in result.recipes}
     troubles = {
-        recipe: general or trouble_of(rows.get(recipe), golden.kernels, golden.last_layers_bf16)
-        for recipe, golden in reference.recipes.items()
+        recipe: general or trouble_of(rows.get(recipe), *golden.kind) for recipe, golden in reference.recipes.items()
     }
     return Look(
         speeds={recipe: speeds_of(rows[recipe], result) for recipe, trouble in troubles.items() if not trouble},

@@ -23,6 +23,8 @@ Finite = Annotated[float, Field(ge=-1e6, le=1e6)]
 Scale = Annotated[float, Field(ge=0, le=1e6)]
 Speeds = Mapping[str, float]
 """100 ln(tokens/s) by GPU (UUID): differences are what is judged, in hundredths of a natural logarithm."""
+Kind = tuple[Kernels, int | None, int | None]
+"""How a recipe ran: what its kernels proved, the last layers that stayed in BF16, the layers that were measured."""
 
 
 def percent(difference: float) -> float:
@@ -54,6 +56,12 @@ class Golden:
     kernels: Kernels = "verified"
     """What they proved."""
     last_layers_bf16: int | None = None
+    layers_measured: int | None = None
+
+    @property
+    def kind(self) -> Kind:
+        """How the recipe ran."""
+        return self.kernels, self.last_layers_bf16, self.layers_measured
 
     def is_beyond(self, speeds: Speeds) -> bool:
         """Whether any is more than twice the level, as no GPU of the kind is."""

@@ -26,6 +26,9 @@ BETWEEN_RUNS = 0.005
 """Assumed, not tried on a GPU: relative standard deviation of a node's rate between runs, hours or days apart. H100 SXM
 in training went up and down by 1 to 2 % over a day (The Llama 3 Herd of Models, 3.3.4): as a sine 0.35 to 0.7 %."""
 
+DEPTH_TOLERANCE = 0.03
+"""docs/development/method.md, "Full depth": a second depth must be predicted this well."""
+
 MAD_TO_SIGMA = 1.482602218505602
 """1 / the 0.75 quantile of a normal: makes the MAD of normal data estimate its standard deviation."""
 
@@ -146,6 +149,11 @@ def differs(ratio: Interval, control: Interval | None) -> bool:
     """Whether the ratio's own interval excludes 1 and it is further from 1 than the noise floor."""
     excludes_one = ratio.lower > 1 or ratio.upper < 1
     return excludes_one and abs(ratio.value - 1) > noise_floor(control)
+
+
+def depth_agrees(ratio: float) -> bool:
+    """Whether a second depth's predicted over measured step is within the tolerance."""
+    return abs(ratio - 1) <= DEPTH_TOLERANCE
 
 
 def mad(values: Sequence[float]) -> float:

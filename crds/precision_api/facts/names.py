@@ -46,6 +46,8 @@ PLACE_GPUS, PLACE_WATTS = "#gpus", "#watts"
 
 DEFAULT_POOL_LABEL = "nvidia.com/gpu.product"
 GPU_RESOURCE = "nvidia.com/gpu"
+SHARED_MEMORY = "8Gi"
+"""/dev/shm of an agent."""
 DEFAULT_PRIORITY_CLASS = "precision-agent"
 
 ACCEPTED, PROGRESSING, COMPLETE, DEGRADED = "Accepted", "Progressing", "Complete", "Degraded"

@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import hashlib
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -15,14 +16,17 @@ from precision_api.facts.json_text import first_wrong, read_json
 KEY = "result.json.gz"
 
 
-def of_config_map(raw: Mapping[str, Any]) -> MeasurementResult:
-    """The result in the ConfigMap; ValueError, fit for the user, where it holds none."""
+def of_config_map(raw: Mapping[str, Any], sha256: str = "") -> MeasurementResult:
+    """The result in the ConfigMap; ValueError, fit for the user, where it holds none, or none of this (cut) SHA-256."""
     name = (raw.get("metadata") or {}).get("name", "")
     packed = str((raw.get("binaryData") or {}).get(KEY) or "")
     if not packed:
         raise ValueError(f"ConfigMap {name} has no {KEY}")
     try:
-        return of_text(unpacked(base64.b64decode(packed, validate=True)))
+        data = base64.b64decode(packed, validate=True)
+        if not hashlib.sha256(data).hexdigest().startswith(sha256):
+            raise ValueError(f"{KEY} is not what the operator wrote")
+        return of_text(unpacked(data))
     except binascii.Error as error:
         raise ValueError(f"ConfigMap {name}: {KEY} is not base64") from error
     except ValueError as error:

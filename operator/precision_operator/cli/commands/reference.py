@@ -1,5 +1,6 @@
 """`kubectl precision reference create|show|list`: what golden nodes did, saved for verdicts on others."""
 
+import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -11,16 +12,17 @@ from typing import Annotated, Any
 import typer
 
 from precision_api.acceptance.create import create, without_itself
-from precision_api.acceptance.judge import LEAST_GOLDEN, limits
+from precision_api.acceptance.judge import LEAST_GOLDEN, drifted, limits
 from precision_api.acceptance.reference import Reference, read_reference, sha256_of, text_of
 from precision_api.acceptance.values import Check, GoldenNode, Verdict, percent
 from precision_api.exchange.request import MeasurementRequest
 from precision_api.exchange.result import MeasurementResult
 from precision_api.facts.names import LABEL_REFERENCE as LABEL
 from precision_api.facts.names import REFERENCE_FILE as KEY
-from precision_api.facts.names import grouped
+from precision_api.facts.names import SHARED_MEMORY, grouped
 from precision_api.facts.products import part
-from precision_api.facts.recipes import Recipe
+from precision_api.facts.recipes import RECIPE_NAMES, Recipe
+from precision_api.kinds.profile import Resources
 from precision_api.models.workload import resolve
 from precision_operator.cli.options import FormOf, Namespace, OfProfile, Reach, ask_cluster, asks_cluster
 from precision_operator.cli.output import OutputFormat, as_columns, printed
@@ -29,6 +31,7 @@ from precision_operator.cli.terminal import NO_ANSWER, end, fail, note, say
 from precision_operator.cluster import ApiError, Cluster, paths
 from precision_operator.core.admission.limits import concurrency_limit
 from precision_operator.core.attempts.agent_request import measurement_request
+from precision_operator.core.attempts.manifest import claimed
 from precision_operator.core.eligibility.request import ResolvedProfile, with_text
 from precision_operator.core.observe.clock import format_time
 from precision_operator.core.observe.nodes import NodeFacts
@@ -39,6 +42,7 @@ from precision_operator.report.detail import of_config_map
 
 LOW_LEVEL = 0.9
 """Of the published rate, below which a level must be accepted by hand: a slow rack passes its own comparison."""
+ONE_RACK = "where racks differ by 0.5 or 0.7 %, up to 1 or 7 % of sound nodes of others fail: take several"
 CHECKS: Mapping[Check, str] = {
     "reference": "nodes differ by",
     "node": "GPUs of a node differ by",
@@ -59,6 +63,7 @@ def reference(
     without: Annotated[list[str] | None, typer.Option("--except", help="A node that is not golden.")] = None,
     old: Annotated[str, typer.Option("--with", help="A reference whose nodes and days are added.")] = "",
     split: Annotated[str, typer.Option(help="LABEL or LABEL=VALUE of nodes that only compare among themselves.")] = "",
+    recipes: Annotated[list[str] | None, typer.Option(help="Recipes that count; left out, all that ran.")] = None,
     accept_level: Annotated[str, typer.Option(help="Why a level that is low, or unpublished, is right.")] = "",
     accept_simulated: Annotated[bool, typer.Option(help="Figures that nobody measured count: for trials.")] = False,
     output: FormOf = OutputFormat.TABLE,
@@ -70,6 +75,9 @@ def reference(
         fail(f"reference {act}: " + ("name the reference" if act in ("create", "show") else "say create, show or list"))
     if len(accept_level) > 200 or not accept_level.isprintable() or (accept_level and not accept_level.strip()):
         fail("--accept-level: say why, in one line of at most 200 characters")
+    named = [recipe for recipe in RECIPE_NAMES if recipe in (recipes or ())]
+    if len(named) < len(recipes or ()):
+        fail(f"--recipes: name each once, of {', '.join(RECIPE_NAMES)}")
     out = dict.fromkeys(without or (), "by --except")
 
     async def work(cluster: Cluster) -> tuple[str, Saved, _Drafted | None]:
@@ -82,7 +90,7 @@ def reference(
             return place, saved, None
         make = partial(
             create, made_by=f"{getuser()}, {cluster.server}"[:200], made_at=format_time(datetime.now(UTC)),
-            simulated=accept_simulated, accepted_level=accept_level,
+            simulated=accept_simulated, accepted_level=accept_level, recipes=named,
         )  # fmt: skip
         label = split or "".join("=".join(pair) for pair in saved[old][1].split.items()) if old else split
         return place, saved, await _drafted(cluster, place, profile, out, label, make, saved[old][1] if old else None)
@@ -92,7 +100,9 @@ def reference(
         _list(saved, output) if act == "list" else _show(name, saved[name], output)
         return
     (made, nodes), owner, reports = drafted
-    levels, doubt = _levels(made)
+    levels, doubt = _levels(made, saved[old][1] if old else None)
+    racks = {_racks(reports).get(node, "") for node in made.nodes}
+    note(*(f"all golden nodes are of rack {rack}: {ONE_RACK}" for rack in racks if rack and len(racks) == 1))
     if dry_run:
         odd = [row["node"] for row in _tell(made, nodes, owner, reports, output) if row["verdict"] == "would fail"]
         out |= dict.fromkeys((node for node in odd if node not in made.left_out), "")
@@ -103,11 +113,13 @@ def reference(
     if dry_run:
         options = [*(f"--except {node}" for node in out), *([f"--with {old}"] if old else [])]
         options += [f"--split {label}={value}" for label, value in made.split.items()]
+        options += [f"--recipes {recipe}" for recipe in named]
         options += ["--accept-level REASON"] * bool(doubt) + ["--accept-simulated"] * accept_simulated
         act = " ".join([f"next: kubectl precision reference create {name} -n {place} --profile {owner.name}", *options])
         note(*([doubt] if doubt else []), act)
         return
-    text = text_of(made)
+    if len(text := text_of(made)) > 1_000_000:
+        fail(f"it takes {len(text):,} bytes, more than a ConfigMap holds: name fewer recipes with --recipes")
     ask_cluster(reach, lambda cluster: _write(cluster, place, name, text))
     say(to_paste(name, text, made))
     note(f"next: kubectl precision reference show {name} -n {place}")
@@ -126,6 +138,8 @@ async def _drafted(
     reports = of_profile(fleet.reports, owner)
     if unknown := sorted(out.keys() - {report.node_name for report in reports}):
         fail(f"--except {unknown[0]}: profile {owner.name} has no report of it")
+    verdicts = {report.node_name: report.status.acceptance for report in reports if report.status}
+    out = {n: f"it failed: {it.reason}" for n, it in verdicts.items() if it and it.verdict == "Fail"} | dict(out)
     left, measured = dict(out), dict[str, MeasurementResult]()
     for report in reports:
         node, reading = report.node_name, reading_of(report)
@@ -136,7 +150,8 @@ async def _drafted(
         if node not in left:
             detail = reading.run.detail if reading.run else None
             try:
-                measured[node] = of_config_map(await cluster.get(paths.item(paths.config_maps(place), detail or "-")))
+                raw = await cluster.get(paths.item(paths.config_maps(place), detail or "-"))
+                measured[node] = of_config_map(raw, (reading.run and reading.run.detail_sha256) or "")
             except (ApiError, ValueError) as error:
                 why = (reading.run and reading.run.detail_problem) or error
                 left[node] = f"its full result is missing: {why}"[:200]
@@ -155,7 +170,8 @@ async def _drafted(
         request = await _request(cluster, owner, "", 1, ()) if measured else None
         made, nodes = make(measured, left, request, old=old, split={label: value} if label else {})
         request = await _request(cluster, owner, made.key["product"], int(made.key["gpus"]), made.recipes)
-        return (made.model_copy(update={"request": request}), nodes), owner, reports
+        resources = owner.spec.agent.resources.model_dump() if owner.spec else {}
+        return (made.model_copy(update={"request": request, "resources": resources}), nodes), owner, reports
     except ValueError as error:
         end(NO_ANSWER, f"profile {owner.name}: {error}")
 
@@ -179,8 +195,14 @@ async def _request(
     return measurement_request(asked, facts, "check", 1).model_copy(update={"recipes": tuple(recipes)})
 
 
-def _levels(made: Reference) -> tuple[list[str], str]:
-    """Each recipe's level beside what is published and the peak, and why it must be accepted by hand."""
+def _racks(reports: Sequence[ReportView]) -> dict[str, str]:
+    """By node, where it is known."""
+    hardware = {report.node_name: report.status.hardware for report in reports if report.status}
+    return {node: of.nvlink_domain for node, of in hardware.items() if of and of.nvlink_domain}
+
+
+def _levels(made: Reference, old: Reference | None = None) -> tuple[list[str], str]:
+    """Each recipe's level beside what is published, the peak and an older one; why it must be accepted by hand."""
     product, model = made.key["product"], resolve(made.request.workload).model
     gpu, (rows, models) = part(product), published_rows()
     lines, doubts = [], []
@@ -193,6 +215,9 @@ def _levels(made: Reference) -> tuple[list[str], str]:
             doubts.append(f"{recipe} reaches {reached / published:.0%} of the published rate")
         elif not published:
             doubts.append(f"no rate of {recipe} is published for this model and product")
+        before = old.recipes.get(recipe) if old else None
+        if before and drifted(before, shift := golden.level - before.level, golden.nodes):
+            doubts.append(f"{recipe} is {percent(shift):+.1f} % off the older reference: another season, or slow nodes")
         beside = f"published: {published:.0f}" if published else "none is published"
         peak = f"; {reached * 1e12 / gpu.bf16_flops:.0%} of the dense BF16 peak" if gpu else ""
         lines.append(f"{recipe}: {reached:.0f} TFLOP/s per GPU ({beside}{peak})")
@@ -204,9 +229,8 @@ def _tell(
     output: OutputFormat,
 ) -> list[dict[str, Any]]:  # fmt: skip
     """Tells each node against the others, racks, what the reference finds, how long the rest takes; the nodes' rows."""
-    racks = {r.node_name: r.status.hardware for r in reports if r.status and r.status.hardware}
-    judged = without_itself(nodes, list(made.recipes))
-    rows = [_row(node, racks[node].nvlink_domain or "" if node in racks else "", judged[node]) for node in judged]
+    racks, judged = _racks(reports), without_itself(nodes, list(made.recipes))
+    rows = [_row(node, racks.get(node, ""), judged[node]) for node in judged]
     lines = [as_columns(rows, ("verdict",)), ""]
     pairs = [(row["rack"], check) for row in rows if row["rack"] for check in judged[row["node"]].rows]
     offs_by_rack = grouped(((it.recipe, rack), it.off) for rack, it in pairs if it.check == "reference")
@@ -322,9 +346,11 @@ spec:
         securityContext: {{allowPrivilegeEscalation: false, capabilities: {{drop: [ALL]}}}}
         # A retry without --state DIR starts over: mount a folder of the node that user 65532 may write to.
         args: [check, --reference, /reference/{KEY}, --reference-sha256, {sha256_of(text)}{split}]
-        resources: {{limits: {{nvidia.com/gpu: {made.key["gpus"]}}}}}
-        volumeMounts: [{{name: reference, mountPath: /reference, readOnly: true}}]
-      volumes: [{{name: reference, configMap: {{name: {name}}}}}]
+        resources: {json.dumps(claimed(Resources(**made.resources), int(made.key["gpus"])))}
+        volumeMounts: [{{name: reference, mountPath: /reference, readOnly: true}}, {{name: shm, mountPath: /dev/shm}}]
+      volumes:
+      - {{name: reference, configMap: {{name: {name}}}}}
+      - {{name: shm, emptyDir: {{medium: Memory, sizeLimit: {SHARED_MEMORY}}}}}
 ---
 # For a profile (kubectl edit pp NAME): the operator judges each node. Then: kubectl precision why NODE
 spec:

@@ -139,6 +139,7 @@ _ACTS = (
     ("NotYet BetweenLimits SubjectChanged Expired RunsLost", "wait, or measure it again: kubectl precision rerun NODE"),
     ("Crashed", "look for Xid errors in its kernel's log, then measure it again"),
     ("Fallback Unverified OtherLayers NumericalError Partial NotMeasured", "nobody at the node: it is software"),
+    ("HostBound OtherDepth", "look what else runs on its host, or give the agent more CPU"),
     ("WithinLimits Simulated", "nobody has to do anything"),
 )
 ACTS = {reason: act for reasons, act in _ACTS for reason in reasons.split()}

@@ -9,7 +9,7 @@ from typing import Any
 
 from precision_api.exchange.request import MeasurementRequest, canonical, digest, request_hash, request_json
 from precision_api.facts import names
-from precision_api.kinds.profile import Agent, Toleration
+from precision_api.kinds.profile import Agent, Resources, Toleration
 from precision_operator.core.eligibility.checks import CORDONED_TAINT, IMPLIED_TOLERATION_KEYS
 from precision_operator.core.eligibility.request import ResolvedProfile
 from precision_operator.core.eligibility.triggers import CurrentRun
@@ -20,7 +20,6 @@ POD_GRACE_SECONDS = 60
 """The agent ends itself at its deadline with a partial result; it is ended this much later, from its start."""
 JOB_TTL_SECONDS = 86_400
 """Backstop: the operator deletes a Job as soon as its result is written."""
-SHARED_MEMORY = "8Gi"
 NOT_DISTURBED = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false", "karpenter.sh/do-not-disrupt": "true"}
 """Annotations that keep autoscalers from taking the node of a running agent (for cluster-autoscaler, with a priority of
 -10 or more)."""
@@ -154,7 +153,7 @@ def _pod(
         "containers": [_container(agent, image, document, facts.way == "claim")],
         "volumes": [
             {"name": "tmp", "emptyDir": {"sizeLimit": agent.resources.ephemeral_storage}},
-            {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": SHARED_MEMORY}},
+            {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": names.SHARED_MEMORY}},
         ],
     }
     if agent.image_pull_secrets:
@@ -194,12 +193,6 @@ def _tolerations(tolerations: tuple[Toleration, ...], cordoned: bool) -> list[di
 
 
 def _container(agent: Agent, image: str, document: MeasurementRequest, by_claim: bool) -> dict[str, Any]:
-    gpus = {} if by_claim else {names.GPU_RESOURCE: str(document.node.gpus)}
-    claimed = {"cpu": agent.resources.cpu, "memory": agent.resources.memory, **gpus}
-    # Local storage is bounded, not claimed: when a disk fills up agents go first, and no Kueue quota has to cover it.
-    requests = claimed | {"ephemeral-storage": "0"}
-    limits = {key: value for key, value in claimed.items() if key != "cpu"}
-    limits["ephemeral-storage"] = agent.resources.ephemeral_storage
     return {
         "name": names.AGENT_CONTAINER,
         "image": image,
@@ -211,8 +204,7 @@ def _container(agent: Agent, image: str, document: MeasurementRequest, by_claim:
             {"name": "USER", "value": names.AGENT_APP},
         ],
         "resources": {
-            "requests": requests,
-            "limits": limits,
+            **claimed(agent.resources, 0 if by_claim else document.node.gpus),
             **({"claims": [{"name": REQUEST}]} if by_claim else {}),
         },
         "terminationMessagePolicy": "File",
@@ -223,6 +215,16 @@ def _container(agent: Agent, image: str, document: MeasurementRequest, by_claim:
         },
         "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}, {"name": "shm", "mountPath": "/dev/shm"}],
     }
+
+
+def claimed(resources: Resources, gpus: int) -> dict[str, Any]:
+    """Requests and limits of an agent's container.
+
+    Local storage is bounded, not claimed: when a disk fills up agents go first, and no Kueue quota has to cover it.
+    """
+    limits = {"memory": resources.memory} | ({names.GPU_RESOURCE: str(gpus)} if gpus else {})
+    requests = {"cpu": resources.cpu, **limits, "ephemeral-storage": "0"}
+    return {"requests": requests, "limits": limits | {"ephemeral-storage": resources.ephemeral_storage}}
 
 
 def template(profile: ProfileView, gpus: int, settings: Settings) -> dict[str, Any]:

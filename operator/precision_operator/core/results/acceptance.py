@@ -61,6 +61,8 @@ _WORDS = {
     "Fallback": "its kernels fell back to another precision",
     "Unverified": "nothing proves that its kernels computed in the precision",
     "OtherLayers": "it kept other last layers in BF16 than reference {name}",
+    "OtherDepth": "another number of layers ran, or a second depth contradicts the figure",
+    "HostBound": "its host, not its GPUs, was slow: give the agent more CPU, or look what else runs there",
     "NumericalError": "its results were wrong",
     "Crashed": "a CUDA error or a hang ended part of its run: look for Xid errors in the node's kernel log",
     "Partial": "its run ended early",
@@ -106,7 +108,7 @@ def with_result(status: ReportStatus, result: MeasurementResult | None, terms: T
     for row in result.recipes:
         ran, speeds = f"{row.verification.verdict}/{row.last_layers_bf16}", speeds_of(row, result)
         like = golden.get(row.recipe) if key in ours else None
-        why = trouble_of(row, row.verification.verdict, row.last_layers_bf16)
+        why = trouble_of(row, row.verification.verdict, row.last_layers_bf16, like.layers_measured if like else None)
         why = why or ("" if row.verification.verdict in JUDGED else "Unverified")
         why = why or ("NotMeasured" if (like and like.is_beyond(speeds)) or speeds.keys() != {*gpus} else "")
         kernels |= {} if why or ran == PLAIN else {row.recipe: ran}
