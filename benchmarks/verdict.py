@@ -14,6 +14,7 @@ What can't be met by any constant, and is printed all the same:
   the guard stops it (`ReferenceDrifted`, `check --shift`), which is not in these loops
 - a season of some GPUs: two of eight 1 or 2 % slower on all nodes fail 6 or 92 % of sound nodes by `change`, until
   eight nodes tell the operator's guard (then 0 to 0.3 %; a GPU 8 % slower still fails); `check` has neither
+- a reference of nodes of one rack, where racks differ
 - correlated recipes are not simulated.
 """
 
@@ -63,6 +64,8 @@ class World:
     """Whether the golden nodes were measured on one day that moved all of them alike."""
     season: float = 0.0
     """By how much every node is faster or slower than when the reference was made."""
+    racks: float = 0.0
+    """How much racks differ; all golden nodes are of one, each other node of its own."""
     tails: bool = False
     low_share: float = 0.0
     """Share of the GPUs that are 2 % lower, golden ones too."""
@@ -149,6 +152,7 @@ Shares = dict[str, float]
 def cell(world: World, chance: np.random.Generator, detect: Mapping[Check, float], days: int = 1) -> Shares:
     """One reference and its nodes: healthy ones, ones with one GPU down by D, ones down by D as a whole."""
     golden = reference_of(golden_nodes(world, chance, days))
+    golden_rack = chance.normal(0, world.racks) if world.racks else 0.0
     planted: Check = "change" if days > 1 else "node"
     bounds = {check: limits(golden, check, 1, detect.get(check)) for check in ("reference", planted)}
     counts: Shares = dict.fromkeys(("fail", "inconclusive", "gpu passes", "node passes"), 0.0)
@@ -156,6 +160,7 @@ def cell(world: World, chance: np.random.Generator, detect: Mapping[Check, float
     first[0] = 1.0
     for at in range(NODES):
         node = Node(world, chance, at)
+        node.gpus += chance.normal(0, world.racks) - golden_rack if world.racks else 0.0
         baseline = node.run() if days > 1 else None
         node.today()
         healthy = decided(golden, partial(node.run, world.season), detect, baseline)
@@ -271,6 +276,9 @@ def _rows() -> Iterator[Row]:
     for nodes, gpus, doubts, passes in ((3, 8, 86, 2.9), (4, 8, 18, 3.4), (9, 8, 0.1, 0.1), (18, 4, 0.0, 0.7)):
         expected = {"fail": 0.05, "inconclusive": doubts, "gpu passes": passes}
         yield Row(f"first rack {nodes}x{gpus}", World(nodes, gpus), expected, first_rack, judged=1)
+    alike = replace(rack, sigma=0.3, run_node=0.2, day=0.0, between=0.2)
+    for apart, fail in ((0.5, 1.2), (0.7, 6.7)):
+        yield Row(f"18x4 one rack, others {apart:g}", replace(alike, racks=apart), {"fail": fail})
     yield Row("today's slow rule", eight, {"fail": 0.0, "gpu passes": 100.0, "node passes": 65.0}, slow_rule)
 
 

@@ -26,7 +26,7 @@ from tests.support.golden_nodes import GPUS, NONE_FAILS, golden_draft, gpu_names
 from tests.support.result_objects import interval
 
 SEED = 1
-REFERENCE = golden_draft(SEED)
+REFERENCE = golden_draft(SEED).model_copy(update={"resources": {"cpu": "4"}})
 TEXT, ENDED = text_of(REFERENCE), "2099-11-01T10:00:00Z"
 DRIVER = "580.95.05"
 PLAIN, BAD = measured_node("new", SEED), measured_node("new", SEED, gpu_off=-9.0)
@@ -214,7 +214,7 @@ def test_season_heat_and_recipes_come_from_the_command_line(machine: Machine) ->
     assert machine.check("--shift", "nan").exit_code == 2
     machine.patch.setattr(program, "DRIVER", machine.file)
     assert machine.check("--accept-simulated").exit_code == 2
-    assert machine.check("--plan").exit_code == 0
+    assert "had: cpu 4, /dev/shm 8Gi" in machine.check("--plan").stdout
     assert machine.ran == 0
 
 
@@ -268,7 +268,11 @@ def test_a_fail_is_kept_by_key_and_gpu_whatever_else_changes(machine: Machine, n
 
 
 UNREAD = {"no number": {"at": "x"}, "broken": {}}
-AGES = UNREAD | {"old": {"at": 0.0}, "future": {"at": 4e9}, "no figure": {"speeds": {"bf16": {}}}}
+AGES = UNREAD | {
+    "old": {"at": 0.0, "boot": ""},
+    "future": {"at": 4e9, "boot": ""},
+    "no figure": {"speeds": {"bf16": {}}},
+}
 
 
 @pytest.mark.parametrize("name", AGES)
@@ -279,9 +283,10 @@ def test_what_is_kept_counts_for_a_day_and_must_be_readable(machine: Machine, na
     assert (done.exit_code, "can't be read" in done.stderr) == (0, name in UNREAD)
     assert last(done)["memoryless"] is (name in UNREAD or name == "future")
     assert len([*(machine.folder / "state").glob("*.unread")]) == (name in UNREAD)
-    if name in ("old", "future"):  # the clock was wrong
-        machine.kept_as(at=time.time())
-        assert machine.check(*machine.state).exit_code == 30
+    assert ("24 h away by this clock" in done.stderr) == (name in ("old", "future"))
+    for fields in ({"at": time.time()}, {"at": 4e9, "boot": program._boot()[0]}) * (name in ("old", "future")):
+        machine.kept_as(**fields)
+        assert machine.check(*machine.state).exit_code == 30, "the clock was wrong"
 
 
 def test_a_check_beside_another_on_one_folder_measures_nothing(machine: Machine) -> None:

@@ -39,6 +39,7 @@ from precision_api.exchange import exits
 from precision_api.exchange.peers import watts_text
 from precision_api.exchange.request import RequestNode, canonical, digest, request_json
 from precision_api.exchange.result import MeasurementResult
+from precision_api.facts.names import SHARED_MEMORY
 from precision_api.facts.recipes import Recipe
 
 CODES = {"Pass": 0, "Fail": exits.NOT_ACCEPTED.code, "Inconclusive": exits.UNDECIDED.code}
@@ -80,6 +81,8 @@ def check(
     if plan:
         phases = duration.phases(held.request)
         typer.echo(duration.as_text(phases))
+        had = held.resources | {"/dev/shm": SHARED_MEMORY}
+        typer.echo("give it what the golden nodes had: " + ", ".join(map(" ".join, had.items())))
         typer.echo(f"one run passes most nodes; three, the most: {MOST_RUNS * duration.total_seconds(phases):.0f} s")
         return
     names = names_of(recipes or ())
@@ -143,6 +146,9 @@ class Kept:
     """When it ended, seconds since 1970."""
     speeds: dict[str, dict[str, FiniteFloat]]
     """By recipe and how it ran, then by GPU: 100 ln(tokens/s)."""
+    boot: str = ""
+    up: FiniteFloat = 0.0
+    """Seconds from that boot to `at`: nobody sets this clock."""
 
 
 Windows = dict[tuple[Recipe, str], list[tuple[float, float]]]
@@ -198,7 +204,7 @@ class Call:
             speeds = {r: dict(of) for r, of in look.speeds.items() if r not in look.troubles}
             cool = {self._kind(recipe): of for recipe, of in speeds.items() if recipe not in look.throttled}
             if cool:  # what says nothing of the GPUs is not held against them later
-                rows = [*rows, Kept(time.time(), cool)]
+                rows = [*rows, Kept(time.time(), cool, *_boot())]
                 self.remember(rows)
             before, count = self._judged(self._counting(rows), {*chain(*speeds.values())}, look.troubles)
             both = [before] * bool(count) + [self._judge(looks)]  # old runs don't hide a new fault
@@ -308,20 +314,28 @@ class Call:
             typer.echo(f"precision-agent: {self.memory} can't be read, no run in it counts: see {aside}", err=True)
             with suppress(OSError):
                 os.replace(f"{self.memory}", aside)
-        now = time.time()
-        self.aside = [row for row in rows if abs(now - row.at) >= MEMORY_SECONDS][-MOST_ASIDE:]
-        self.memoryless |= any(row.at > now for row in self.aside)
-        return [row for row in rows if abs(now - row.at) < MEMORY_SECONDS]
+        now, (boot, up) = time.time(), _boot()
+        ages = [(row, up - row.up if row.boot == boot else now - row.at) for row in rows]
+        self.aside = [row for row, age in ages if abs(age) >= MEMORY_SECONDS][-MOST_ASIDE:]
+        self.memoryless |= any(age <= -MEMORY_SECONDS for _, age in ages)
+        if self.aside:
+            typer.echo(f"precision-agent: {len(self.aside)} kept runs, 24 h away by this clock, don't count", err=True)
+        return [row for row, age in ages if abs(age) < MEMORY_SECONDS]
 
     def remember(self, rows: Sequence[Kept]) -> None:
         """Keeps the runs that count, where there is a folder for them."""
         self.memoryless |= self.memory is None or not _write(self.memory, [asdict(row) for row in [*self.aside, *rows]])
 
 
+def _boot() -> tuple[str, float]:
+    """The boot's id, and seconds since."""
+    return BOOT_ID.read_text().strip() if BOOT_ID.exists() else "", time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
 def _say_all(call: Call, verdict: Verdict, evidence: Path | None, form: Form) -> None:
     """Evidence first, for a failed Job is deleted with its log; then each check, and the verdict in the last line."""
     rows = [_row(row) for row in verdict.rows]
-    subject: dict[str, Any] = {"node": NODE, "bootId": BOOT_ID.read_text().strip() if BOOT_ID.exists() else ""}
+    subject: dict[str, Any] = {"node": NODE, "bootId": _boot()[0]}
     document: dict[str, Any] = {
         "verdict": verdict.outcome,
         "reason": verdict.reason,
