@@ -113,22 +113,20 @@ def test_a_slow_gpu_fails_by_two_runs_and_leaves_evidence(machine: Machine) -> N
 
 def test_the_last_line_fits_a_message_however_much_fails(machine: Machine) -> None:
     rates = {gpu: 700 * 0.7**at for at, gpu in enumerate(gpu_names("new"))}
-    done = machine.check(runs=(trained(PLAIN, tokens_per_second=interval(1), tokens_per_second_by_gpu=rates),))
+    training = Training(tokens_per_second=interval(1), tokens_per_second_by_gpu=rates)
+    done = machine.check(runs=(golden_nodes.with_rows(PLAIN, training=training),))
     assert (done.exit_code, len(done.stdout.splitlines()[-1]) <= 2048) == (30, True)
 
 
-def trained(result: MeasurementResult, **changes: Any) -> MeasurementResult:
-    """The same result with other training figures."""
-    rows = (row.model_copy(update={"training": Training(**changes)}) for row in result.recipes)
-    return result.model_copy(update={"recipes": tuple(rows)})
-
-
-FAST = {"tokens_per_second": interval(1e300), "tokens_per_second_by_gpu": dict.fromkeys(gpu_names("new"), 1e300)}
+FAST = Training(tokens_per_second=interval(1e300), tokens_per_second_by_gpu=dict.fromkeys(gpu_names("new"), 1e300))
 SPOILED: Mapping[str, tuple[str, MeasurementResult]] = {
     **{reason: (reason, spoil(BAD)) for reason, spoil in NONE_FAILS.items()},
-    "out of memory": ("NotMeasured", trained(BAD, failure=Failure(reason="out_of_memory"))),
+    "out of memory": (
+        "NotMeasured",
+        golden_nodes.with_rows(BAD, training=Training(failure=Failure(reason="out_of_memory"))),
+    ),
     "rates of other GPUs": ("NotMeasured", PLAIN.model_copy(update={"gpus": measured_node("other", SEED).gpus})),
-    "faster than can be": ("NotMeasured", trained(PLAIN, **FAST)),
+    "faster than can be": ("NotMeasured", golden_nodes.with_rows(PLAIN, training=FAST)),
     "heat": ("Throttled", hot(PLAIN)),
 }
 

@@ -12,20 +12,11 @@ from precision_api.acceptance.create import without_itself
 from precision_api.acceptance.judge import drifted, judge, limits
 from precision_api.acceptance.reference import Reference, look_at, read_reference, sha256_of, text_of
 from precision_api.acceptance.values import Golden, Look, Verdict
-from precision_api.exchange.result import MeasurementResult, Training
+from precision_api.exchange.result import MeasurementResult
 from precision_api.exchange.stats import biweight, t_quantile
 from precision_api.facts.recipes import Recipe
-from tests.support.golden_nodes import (
-    GPUS,
-    NONE_FAILS,
-    golden_draft,
-    gpu_names,
-    hot,
-    made,
-    measured_node,
-    verified,
-    with_rows,
-)
+from tests.support import golden_nodes
+from tests.support.golden_nodes import GPUS, NONE_FAILS, golden_draft, gpu_names, hot, made, measured_node, verified
 
 SEED = 1
 REFERENCE = golden_draft(SEED)
@@ -272,26 +263,21 @@ def test_a_recipe_of_few_nodes_is_in_no_reference_and_layers_in_bf16_must_be_as_
     assert list(made(sound, {}, recipes=("bf16",))[0].recipes) == ["bf16"]
     few, _ = made(sound, {}, recipes=("bf16", "nvfp4"))
     assert ([*few.nodes], few.left_out["n3"]) == (["n0", "n1", "n2"], "nvfp4: NotMeasured")
-    assert verdict(with_rows(PLAIN, last_layers_bf16=5)).reason == "OtherLayers"
-    checked = (PLAIN.recipes[0].training or Training()).model_copy(update={"depth_check": 0.9})
-    assert verdict(with_rows(PLAIN, training=checked)).reason == "OtherDepth"
-
-
-def many(result: MeasurementResult, *recipes: Recipe, **changes: Any) -> MeasurementResult:
-    rows = (result.recipes[0].model_copy(update={"recipe": recipe} | changes) for recipe in recipes)
-    return result.model_copy(update={"recipes": tuple(rows)})
+    assert verdict(golden_nodes.with_rows(PLAIN, last_layers_bf16=5)).reason == "OtherLayers"
+    assert verdict(golden_nodes.with_training(PLAIN, depth_check=0.9)).reason == "OtherDepth"
 
 
 def test_an_older_reference_is_added_to_by_what_ran_as_it_did_and_was_measured() -> None:
-    old = made({f"n{at}": many(measured_node(f"n{at}", SEED), "nvfp4", last_layers_bf16=5) for at in range(8)}, {})[0]
-    new = {f"m{at}": many(measured_node(f"m{at}", SEED), "nvfp4", last_layers_bf16=0) for at in range(9)}
+    rows = {f"n{at}": golden_nodes.many(measured_node(f"n{at}", SEED), "nvfp4", last_layers_bf16=5) for at in range(8)}
+    old = made(rows, {})[0]
+    new = {f"m{at}": golden_nodes.many(measured_node(f"m{at}", SEED), "nvfp4", last_layers_bf16=0) for at in range(9)}
     both, _ = made(new, {}, old=old)
     assert ([*both.nodes], both.left_out["m0"], both.recipes["nvfp4"].last_layers_bf16) == (
         [f"n{at}" for at in range(8)], "nvfp4: OtherLayers", 5)  # fmt: skip
-    for lost in (new, {name: many(result, "bf16") for name, result in new.items()}):
+    for lost in (new, {name: golden_nodes.many(result, "bf16") for name, result in new.items()}):
         with pytest.raises(ValueError, match="fp8_block ran alike, and proved, on few nodes"):
             made(lost, {}, old=old.model_copy(update={"recipes": {"fp8_block": GOLDEN}}))
-    more, _ = made({"n0": many(measured_node("n0", SEED, day=2), "bf16", "nvfp4")}, {}, old=REFERENCE)
+    more, _ = made({"n0": golden_nodes.many(measured_node("n0", SEED, day=2), "bf16", "nvfp4")}, {}, old=REFERENCE)
     assert (more.left_out["n1"], more.recipes["bf16"].again) == ("the older reference lacks recipes of it", 1)
     with pytest.raises(ValueError, match="the older reference is simulated"):
         made({"m0": PLAIN}, {}, old=REFERENCE.model_copy(update={"provenance": "simulated"}))
@@ -305,6 +291,6 @@ def test_no_gpu_is_golden_twice_and_some_node_has_all_recipes() -> None:
     assert {*renamed.nodes} == sound.keys() - {"n0"} | {"anew"}
     three: tuple[Recipe, ...] = ("bf16", "fp8_current", "mxfp8")
     for at, (name, result) in enumerate(sound.items()):
-        sound[name] = many(result, *(recipe for place, recipe in enumerate(three) if place != at % 3))
+        sound[name] = golden_nodes.many(result, *(recipe for place, recipe in enumerate(three) if place != at % 3))
     with pytest.raises(ValueError, match="no node has trained with all of fp8_current, mxfp8, bf16"):
         made(sound, {})

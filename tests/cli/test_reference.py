@@ -11,7 +11,7 @@ from precision_operator.cluster import paths
 from tests.cli.api import Api
 from tests.cli.test_report import with_detail
 from tests.cli.test_status_and_nodes import measured
-from tests.support.golden_nodes import GPUS, NONE_FAILS, gpu_names, hot, measured_node, verified
+from tests.support.golden_nodes import GPUS, NONE_FAILS, gpu_names, hot, many, measured_node, verified
 from tests.support.report_objects import fresh_no_more, profile_object
 
 SEED = 1
@@ -137,13 +137,9 @@ def test_an_older_references_nodes_stay_while_they_are_measured_anew(api: Api) -
 
 
 def test_the_request_is_that_of_the_golden_nodes_whoever_is_named_first(api: Api) -> None:
-    def also(result: MeasurementResult, recipe: str) -> MeasurementResult:
-        row = result.recipes[0].model_copy(update={"recipe": recipe})
-        return result.model_copy(update={"recipes": (*result.recipes, row)})
-
-    trays = (also(measured_node(f"a{at}", SEED, gpus=4, product="GB200"), "nvfp4") for at in range(3))
+    trays = (many(measured_node(f"a{at}", SEED, gpus=4, product="GB200"), "bf16", "nvfp4") for at in range(3))
     cut = measured_node("c", SEED)
-    golden(api, *trays, cut, *(also(measured_node(f"h{at}", SEED), "fp8_delayed") for at in range(12)))
+    golden(api, *trays, cut, *(many(measured_node(f"h{at}", SEED), "bf16", "fp8_delayed") for at in range(12)))
     assert api.run("reference", "create", "gold", "--accept-level", "a trial").exit_code == 0
     (held,) = api.collections[paths.config_maps("ml")]
     asked = read_reference(held["data"]["reference.json"]).request

@@ -53,6 +53,17 @@ def with_rows(base: wire.MeasurementResult, **changes: Any) -> wire.MeasurementR
     return base.model_copy(update={"recipes": tuple(row.model_copy(update=changes) for row in base.recipes)})
 
 
+def many(base: wire.MeasurementResult, *recipes: Recipe, **changes: Any) -> wire.MeasurementResult:
+    """The first row for each recipe."""
+    rows = (base.recipes[0].model_copy(update={"recipe": recipe} | changes) for recipe in recipes)
+    return base.model_copy(update={"recipes": tuple(rows)})
+
+
+def with_training(base: wire.MeasurementResult, **changes: Any) -> wire.MeasurementResult:
+    """The same result with something else in the first row's training figures, for all rows."""
+    return with_rows(base, training=(base.recipes[0].training or WRONG).model_copy(update=changes))
+
+
 def hot(base: wire.MeasurementResult) -> wire.MeasurementResult:
     """The same result, held back by heat."""
     return with_rows(base, throttled=wire.ThrottleShare(reason="hardware_thermal", share=0.2))
@@ -61,11 +72,6 @@ def hot(base: wire.MeasurementResult) -> wire.MeasurementResult:
 def with_verdict(base: wire.MeasurementResult, verdict: str) -> wire.MeasurementResult:
     """The same result, whose kernels say something else of the precision."""
     return with_rows(base, verification=base.recipes[0].verification.model_copy(update={"verdict": verdict}))
-
-
-def _shallow(row: wire.RecipeResult) -> wire.RecipeResult:
-    assert row.training
-    return row.model_copy(update={"training": row.training.model_copy(update={"layers_measured": 2})})
 
 
 WRONG = wire.Training(failure=wire.Failure(reason="numerical_error"))
@@ -80,7 +86,7 @@ NONE_FAILS: Mapping[str, Callable[[wire.MeasurementResult], wire.MeasurementResu
     "NotMeasured": lambda base: base.model_copy(update={"recipes": ()}),
     "Crashed": lambda base: base.model_copy(update={"recipes": (base.recipes[0].model_copy(update=CRASHED),)}),
     "HostBound": lambda base: with_rows(base, cpu_bound=True, kernel_time_share=0.86),
-    "OtherDepth": lambda base: base.model_copy(update={"recipes": tuple(map(_shallow, base.recipes))}),
+    "OtherDepth": lambda base: with_training(base, layers_measured=2),
     "NumericalError": lambda base: base.model_copy(update={"recipes": (verified("bf16", {}, training=WRONG),)}),
 }  # fmt: skip
 """What is no measurement of the GPUs, by the reason that a verdict has for it."""

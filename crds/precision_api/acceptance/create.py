@@ -41,18 +41,10 @@ def golden_of(nodes: Sequence[GoldenNode], recipe: Recipe, kind: Kind = ("verifi
     both = zip(nodes, newest, strict=True)
     twice = [(new, behind(node.by_gpu(node.before[recipe]))) for node, new in both if node.before.get(recipe)]
     moved = [new[gpu] - step for new, first in twice for gpu, step in first.items()]
-    return Golden(
-        level=fmean(medians),
-        between=stdev(medians) if len(nodes) > 1 else None,
-        within=biweight(steps) if steps else None,
-        change=biweight(moved) if len(twice) >= LEAST_GOLDEN else None,
-        nodes=len(nodes),
-        again=len(twice),
-        gpus=len(nodes[0].gpus),
-        kernels=kind[0],
-        last_layers_bf16=kind[1],
-        layers_measured=kind[2],
-    )
+    between = stdev(medians) if len(nodes) > 1 else None
+    change = biweight(moved) if len(twice) >= LEAST_GOLDEN else None
+    counts = len(nodes), len(twice), len(nodes[0].gpus)
+    return Golden(fmean(medians), between, biweight(steps) if steps else None, change, *counts, *kind)
 
 
 def without_itself(nodes: Mapping[str, GoldenNode], recipes: Sequence[Recipe]) -> dict[str, Verdict]:
@@ -89,9 +81,7 @@ def create(
 
     young, older = _time(made_at) - MOST_AGE, old.nodes if old else {}
     ends = {name: node.ended for name, node in older.items()} | {name: it.finished_at for name, it in sound.items()}
-    leave(
-        {name: f"measured at {at}: {MOST_AGE.days} days ago or more" for name, at in ends.items() if _time(at) < young}
-    )
+    leave({n: f"measured at {at}: {MOST_AGE.days} days ago or more" for n, at in ends.items() if _time(at) < young})
     leave({name: _unsound(result, simulated) for name, result in sound.items()})
     keys = Counter(key_of(result) for result in sound.values())
     if not keys or request is None:
@@ -103,31 +93,23 @@ def create(
     key = old.peers if old else max(keys, key=lambda peers: (keys[peers], peers))
     leave({name: key_of(result).against(key) for name, result in sound.items()})
     kinds = _kinds(sound, simulated, recipes, old.recipes if old else {})
-    if not kinds:
-        raise ValueError("no recipe has trained: see kubectl precision nodes")
     leave({name: _lacks(result, kinds) for name, result in sound.items()})
     uuids = Counter(gpu.uuid for result in sound.values() for gpu in result.gpus if not simulated)
     leave({n: "its GPUs are listed twice" for n, it in sound.items() if any(uuids[gpu.uuid] > 1 for gpu in it.gpus)})
     nodes = {name: node for name, node in older.items() if name not in out and not uuids.keys() & node.gpus}
     nodes |= {name: _node(result, kinds, older.get(name)) for name, result in sound.items()}
-    leave(
-        {
-            n: "the older reference lacks recipes of it"
-            for n, it in nodes.items()
-            if not kinds.keys() <= it.speeds.keys()
-        }
-    )
-    nodes = {name: node for name, node in sorted(nodes.items()) if name not in out}
+    leave({n: "the older reference lacks recipes of it" for n, it in nodes.items() if kinds.keys() - it.speeds.keys()})
+    nodes = {name: node for name, node in sorted(nodes.items()) if name not in out and kinds}
     if not nodes:
-        raise ValueError(f"no node has trained with all of {', '.join(kinds)} ({_some(out)}): give others to --recipes")
+        raise ValueError(f"no node has trained with all of {', '.join(kinds) or 'none'} ({_some(out)}): see --recipes")
     if (more := len(nodes) - MOST_NODES) > 0:  # evenly by name, which tells the rack as a rule
         new = [name for name in nodes if name not in older]
-        kept = {*nodes} - {*(new[at * len(new) // more] for at in range(min(more, len(new))))}
-        nodes = {name: node for name, node in nodes.items() if name in kept}
+        spare = {new[at * len(new) // more] for at in range(min(more, len(new)))}
+        nodes = {name: node for name, node in nodes.items() if name not in spare}
         out[f"({more} more)"] = f"a reference holds {MOST_NODES} nodes"
     leave(far_off(nodes, kinds))
-    kept = nodes.keys() - out.keys()
-    golden = {recipe: golden_of([nodes[name] for name in sorted(kept)], recipe, kind) for recipe, kind in kinds.items()}
+    kept = {name: node for name, node in nodes.items() if name not in out}
+    golden = {recipe: golden_of([*kept.values()], recipe, kind) for recipe, kind in kinds.items()}
     reference = Reference(
         key=key._asdict(),
         split=dict(split or {}),
@@ -135,7 +117,7 @@ def create(
         flops_per_token=next((it.training_flops_per_token for it in sound.values()), old and old.flops_per_token),
         provenance="simulated" if simulated else "measured",
         recipes=golden,
-        nodes={name: nodes[name] for name in sorted(kept)},
+        nodes=kept,
         left_out=out,
         accepted_level=accepted_level,
         made_by=made_by,
@@ -182,7 +164,8 @@ def _kinds(
             raise ValueError(
                 f"{recipe} ran alike, and proved, on few nodes ({some}): mend that, or give others to --recipes"
             )
-        kinds[recipe] = old[recipe].kind if recipe in old else most
+        of = old.get(recipe)
+        kinds[recipe] = (of.kernels, of.last_layers_bf16, of.layers_measured) if of else most
     return kinds
 
 

@@ -116,7 +116,8 @@ def look_at(result: MeasurementResult, reference: Reference, simulated: bool = F
         general = "Simulated"
     rows = {row.recipe: row for row in result.recipes}
     troubles = {
-        recipe: general or trouble_of(rows.get(recipe), *golden.kind) for recipe, golden in reference.recipes.items()
+        recipe: general or trouble_of(rows.get(recipe), golden.kernels, golden.last_layers_bf16, golden.layers_measured)
+        for recipe, golden in reference.recipes.items()
     }
     return Look(
         speeds={recipe: speeds_of(rows[recipe], result) for recipe, trouble in troubles.items() if not trouble},

@@ -58,11 +58,6 @@ class Golden:
     last_layers_bf16: int | None = None
     layers_measured: int | None = None
 
-    @property
-    def kind(self) -> Kind:
-        """How the recipe ran."""
-        return self.kernels, self.last_layers_bf16, self.layers_measured
-
     def is_beyond(self, speeds: Speeds) -> bool:
         """Whether any is more than twice the level, as no GPU of the kind is."""
         return max(speeds.values(), default=0) > self.level + 100 * math.log(2)

@@ -44,10 +44,8 @@ LOW_LEVEL = 0.9
 """Of the published rate, below which a level must be accepted by hand: a slow rack passes its own comparison."""
 ONE_RACK = "where racks differ by 0.5 or 0.7 %, up to 1 or 7 % of sound nodes of others fail: take several"
 CHECKS: Mapping[Check, str] = {
-    "reference": "nodes differ by",
-    "node": "GPUs of a node differ by",
-    "change": "a GPU changes from day to day by",
-}
+    "reference": "nodes differ by", "node": "GPUs of a node differ by", "change": "a GPU changes from day to day by",
+}  # fmt: skip
 _Drafted = tuple[tuple[Reference, Mapping[str, GoldenNode]], ProfileView, Sequence[ReportView]]
 Saved = Mapping[str, tuple[str, Reference]]
 """Text and reference, by the ConfigMap's name."""
