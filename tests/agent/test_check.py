@@ -25,7 +25,7 @@ from tests.support import golden_nodes
 from tests.support.golden_nodes import GPUS, NONE_FAILS, golden_draft, gpu_names, hot, made, measured_node, with_verdict
 from tests.support.result_objects import interval
 
-SEED = 1
+SEED, changed = 1, golden_nodes.changed
 REFERENCE = golden_draft(SEED).model_copy(update={"resources": {"cpu": "4"}})
 TEXT, ENDED = text_of(REFERENCE), "2099-11-01T10:00:00Z"
 DRIVER = "580.95.05"
@@ -228,10 +228,6 @@ def test_retries_add_to_the_average_and_are_repeated_after_three(machine: Machin
     assert machine.check(*machine.state, runs=(measured_node("other", SEED),)).exit_code == 0
     machine.sees(*gpu_names("new"))
     assert (machine.check(*machine.state).exit_code, machine.ran) == (30, 0), "by any reference of the key"
-
-
-def changed(result: MeasurementResult, old: str, new: str) -> MeasurementResult:
-    return MeasurementResult.model_validate_json(result.model_dump_json().replace(old, new))
 
 
 ROUNDS_ALIKE = changed(PLAIN, 'limit_watts":700.0', 'limit_watts":700.01')

@@ -64,9 +64,14 @@ def with_training(base: wire.MeasurementResult, **changes: Any) -> wire.Measurem
     return with_rows(base, training=(base.recipes[0].training or WRONG).model_copy(update=changes))
 
 
-def hot(base: wire.MeasurementResult) -> wire.MeasurementResult:
-    """The same result, held back by heat."""
-    return with_rows(base, throttled=wire.ThrottleShare(reason="hardware_thermal", share=0.2))
+def changed(base: wire.MeasurementResult, old: str, new: str) -> wire.MeasurementResult:
+    """The same result with another text in its JSON."""
+    return wire.MeasurementResult.model_validate_json(base.model_dump_json().replace(old, new))
+
+
+def hot(base: wire.MeasurementResult, share_of_time: float = 0.2) -> wire.MeasurementResult:
+    """The same result, throttled by heat."""
+    return with_rows(base, throttled=wire.ThrottleShare(reason="hardware_thermal", share=share_of_time))
 
 
 def with_verdict(base: wire.MeasurementResult, verdict: str) -> wire.MeasurementResult:

@@ -13,13 +13,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
-from statistics import fmean, median
 from types import FrameType
 from typing import Annotated, Any
 
@@ -34,6 +33,7 @@ from precision_agent.run.options import BackendOption, Form, ReplayFault, Replay
 from precision_agent.run.publish import TERMINATION_LOG_ENV, places, replace_file
 from precision_api.acceptance.judge import MOST_RUNS, WORST_FIRST, judge
 from precision_api.acceptance.reference import Reference, look_at, read_reference, sha256_of
+from precision_api.acceptance.series import counting, judged
 from precision_api.acceptance.values import UNHEALTHY, Look, Row, Verdict, logs, percent
 from precision_api.exchange import exits
 from precision_api.exchange.peers import watts_text
@@ -151,10 +151,6 @@ class Kept:
     """Seconds from that boot to `at`: nobody sets this clock."""
 
 
-Windows = dict[tuple[Recipe, str], list[tuple[float, float]]]
-"""By recipe and GPU the runs that count, each GPU its own: the median of the node's GPUs, and how far off it it was."""
-
-
 @dataclass
 class Call:
     """One call: what is asked for, and the runs that it made."""
@@ -193,7 +189,7 @@ class Call:
     def decided(self) -> Verdict:
         """The verdict on kept and new runs. What did not pass in three runs is repeated: a retry does not fish."""
         rows, looks = self.remembered(), list[Look]()
-        verdict, count = self._judged(self._counting(rows), {*self.shown.get("gpus", ())}, {})
+        verdict, count = self._judged(rows, self.shown.get("gpus", ()), {})
         if verdict.outcome != "Pass" and count >= MOST_RUNS:
             self.subject = self.shown
             return verdict
@@ -202,11 +198,12 @@ class Call:
                 return look
             looks.append(look)
             speeds = {r: dict(of) for r, of in look.speeds.items() if r not in look.troubles}
-            cool = {self._kind(recipe): of for recipe, of in speeds.items() if recipe not in look.throttled}
+            checks = self._judge([replace(look, throttled={})]).rows
+            cool = {self._kind(recipe): of for recipe, of in speeds.items() if not look.is_hot(recipe, checks)}
             if cool:  # what says nothing of the GPUs is not held against them later
                 rows = [*rows, Kept(time.time(), cool, *_boot())]
                 self.remember(rows)
-            before, count = self._judged(self._counting(rows), {*chain(*speeds.values())}, look.troubles)
+            before, count = self._judged(rows, {*chain(*speeds.values())}, look.troubles)
             both = [before] * bool(count) + [self._judge(looks)]  # old runs don't hide a new fault
             verdict = min(both, key=lambda judged: WORST_FIRST.index(judged.outcome))
             if not verdict.again or self.terminated:
@@ -217,36 +214,16 @@ class Call:
         golden = self.reference.recipes[recipe]
         return f"{recipe}/{golden.kernels}/{golden.last_layers_bf16}"
 
-    def _counting(self, rows: Sequence[Kept]) -> Windows:
-        """The first three runs of each GPU since its node last passed with them; later ones change nothing."""
-        windows, gpus = Windows(), set[str]()
-        for row in rows:
-            checks = self._judged(windows, gpus, {})[0].rows
-            passed = {check.recipe for check in checks} - {check.recipe for check in checks if check.outcome != "Pass"}
-            windows = {of: runs for of, runs in windows.items() if of[0] not in passed or of[1] not in gpus}
-            gpus = {*chain(*row.speeds.values())}
-            for recipe in self.recipes:
-                speeds = row.speeds.get(self._kind(recipe), {})
-                for gpu, speed in speeds.items():
-                    level = median(speeds.values())
-                    windows[recipe, gpu] = [*windows.get((recipe, gpu), ()), (level, speed - level)][:MOST_RUNS]
-        return windows
-
     def _judge(self, looks: Sequence[Look]) -> Verdict:
         return judge(self.reference.recipes, looks, self.recipes, shift=self.shift)
 
-    def _judged(self, kept: Windows, gpus: set[str], troubles: Mapping[Recipe, str]) -> tuple[Verdict, int]:
-        """The verdict by the recipes without trouble in the last run, and how many runs it rests on."""
-        runs = {(r, gpu): kept.get((r, gpu), []) for r in self.recipes if r not in troubles for gpu in gpus}
-        means = dict[Recipe, dict[str, float]]()
-        for recipe in {recipe for recipe, _ in runs if all(runs[recipe, gpu] for gpu in gpus)}:
-            level = fmean(fmean(middle for middle, _ in runs[recipe, gpu]) for gpu in gpus)
-            means[recipe] = {gpu: level + fmean(off for _, off in runs[recipe, gpu]) for gpu in gpus}
-        look = Look(means, troubles)
-        failing = [(row.recipe, row.gpu) for row in self._judge([look]).rows if row.outcome == "Fail"]
-        least = [min(len(runs[r, gpu]) for gpu in ([whom] if whom else gpus)) for r, whom in failing]
-        count = max(least or [min(map(len, runs.values()), default=0)])
-        return self._judge([look] * max(count, 1)), count
+    def _judged(
+        self, rows: Sequence[Kept], gpus: Collection[str], troubles: Mapping[Recipe, str]
+    ) -> tuple[Verdict, int]:
+        """The verdict on kept runs, and how many it rests on."""
+        kinds = {recipe: self._kind(recipe) for recipe in self.recipes}
+        looks = [Look({r: row.speeds[kind] for r, kind in kinds.items() if kind in row.speeds}) for row in rows]
+        return judged(counting(looks, self._judge), gpus, self._judge, troubles)
 
     def _end(self, number: int, frame: FrameType | None) -> None:
         """Hands SIGTERM on: the run ends with what is complete, and no other one begins."""
@@ -273,7 +250,8 @@ class Call:
             r for r, of in look.speeds.items() if other or {*of} != {*gpus} or self.reference.recipes[r].is_beyond(of)
         }
         troubles = dict.fromkeys(odd, "NotMeasured") | dict(look.troubles)
-        return replace(look, throttled=frozenset(self.reference.recipes) if hot else look.throttled, troubles=troubles)
+        marked = dict.fromkeys(self.reference.recipes if hot else (), throttle.MARKING_SHARE) | {**look.throttled}
+        return replace(look, throttled=marked, troubles=troubles)
 
     def _run(self, number: int) -> MeasurementResult | Verdict:
         """One run in a process of its own; the verdict of one without a result; exits with any code that is none."""

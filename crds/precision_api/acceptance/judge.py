@@ -6,9 +6,10 @@ What it errs by: `python -m benchmarks.verdict`.
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from statistics import fmean, median
 
-from precision_api.acceptance.values import NO_LIMITS, Check, Golden, Limits, Look, Outcome, Row, Speeds, Verdict, kept
+from precision_api.acceptance.values import NO_LIMITS, Check, Golden, Limits, Look, Outcome, Row, Speeds, Verdict
 from precision_api.exchange.stats import behind, t_quantile
 from precision_api.facts.recipes import Recipe
 
@@ -56,13 +57,11 @@ def judge(
     """The verdict on one to three runs of one GPU set, in all `recipes` of the spec.
 
     `baselines`: by GPU the speeds of its node's at its first Pass under this key. `shift`: how far the fleet's last
-    nodes lie from the reference, per cent; `alike`: how far off their slowest GPUs are with a recipe, in limits.
-    `unhealthy`: the reason of a health counter, which needs no run.
+    nodes lie from the reference (%); `alike`: how far off their slowest GPUs are, in limits. `unhealthy` needs no run.
     """
     if unhealthy:
         return Verdict("Fail", unhealthy)
-    rows, doubts = list[Row](), list[str]()
-    counted = {recipe: kept(runs, recipe) for recipe in recipes}
+    rows, doubts, counts, hot = list[Row](), list[str](), dict[Recipe, int](), set[Recipe]()
     for recipe in recipes:
         golden, speeds = reference.get(recipe), [run.speeds[recipe] for run in runs if run.speeds.get(recipe)]
         trouble = next((run.troubles[recipe] for run in runs if recipe in run.troubles), "")
@@ -70,13 +69,15 @@ def judge(
         if golden is None or trouble or not whole or len(speeds[0]) != golden.gpus:
             doubts.append("NoReference" if golden is None else trouble or ("OtherGPUs" if whole else "NotMeasured"))
             continue
-        mean = {gpu: fmean(run.speeds[recipe][gpu] for run in counted[recipe]) for gpu in speeds[0]}
-        firsts = (baselines or {}).get(recipe, {})
-        rows += _rows(golden, recipe, mean, len(recipes), detect or {}, firsts, shift, (alike or {}).get(recipe, 0))
+        asked = detect or {}, (baselines or {}).get(recipe, {}), shift, (alike or {}).get(recipe, 0)
+        checks = partial(_rows, golden, recipe, len(recipes), *asked)
+        heat = [recipe in run.throttled and run.is_hot(recipe, [*checks(run.speeds[recipe])]) for run in runs]
+        counted = [of for at, of in enumerate(speeds) if not heat[at] or all(heat[at:])]  # until a later one is cool
+        counts[recipe], hot = len(counted), hot | {recipe} if heat[-1] else hot
+        rows += checks({gpu: fmean(of[gpu] for of in counted) for gpu in counted[0]})
     rows.sort(key=lambda row: (WORST_FIRST.index(row.outcome), row.off / row.limits.fail))
     failing = {row.recipe for row in rows if row.outcome == "Fail"}
-    hot = {recipe for recipe, of in counted.items() for run in of if recipe in run.throttled}
-    if sure := {recipe for recipe in failing if len(counted[recipe]) >= RUNS_TO_FAIL}:
+    if sure := {recipe for recipe in failing if counts[recipe] >= RUNS_TO_FAIL}:
         return Verdict("Fail", "Throttled" if sure <= hot else "TooSlow", tuple(rows))
     doubts += [row.reason for row in rows if row.reason] + ["Throttled"] * bool(hot and not failing)
     grey = any(row.outcome == "Inconclusive" and not row.reason for row in rows)
@@ -87,8 +88,8 @@ def judge(
 
 
 def _rows(
-    golden: Golden, recipe: Recipe, mean: Speeds, recipes: int, detect: Mapping[Check, float], baselines: Firsts,
-    shift: float, alike: float,
+    golden: Golden, recipe: Recipe, recipes: int, detect: Mapping[Check, float], baselines: Firsts, shift: float,
+    alike: float, mean: Speeds,
 ) -> Iterator[Row]:  # fmt: skip
     """The checks of one recipe; one that can't be told has a reason."""
     of_node, of_change = limits(golden, "node", recipes, detect.get("node")), limits(golden, "change", recipes)

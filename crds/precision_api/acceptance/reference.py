@@ -122,5 +122,5 @@ def look_at(result: MeasurementResult, reference: Reference, simulated: bool = F
     return Look(
         speeds={recipe: speeds_of(rows[recipe], result) for recipe, trouble in troubles.items() if not trouble},
         troubles={recipe: trouble for recipe, trouble in troubles.items() if trouble},
-        throttled=frozenset(row.recipe for row in result.recipes if row.throttled and row.recipe in troubles),
+        throttled={row.recipe: row.throttled.share for row in result.recipes if row.throttled},
     )

@@ -84,14 +84,13 @@ class Look:
 
     speeds: Mapping[Recipe, Speeds]
     troubles: Mapping[Recipe, str] = field(default_factory=dict)
-    throttled: frozenset[Recipe] = frozenset()
-    """Recipes that ran throttled, by heat or the power brake."""
+    throttled: Mapping[Recipe, float] = field(default_factory=dict)
+    """Share of the time (0 to 1) that recipes ran throttled, by heat or the power brake."""
 
-
-def kept(runs: Sequence[Look], recipe: Recipe) -> list[Look]:
-    """Those that count: one under heat does until a later one is cool."""
-    cool = [at for at, run in enumerate(runs) if recipe not in run.throttled]
-    return [run for at, run in enumerate(runs) if at in cool or at > max(cool, default=-1)]
+    def is_hot(self, recipe: Recipe, rows: "Sequence[Row]") -> bool:
+        """Whether heat explains all of its `rows` that don't pass: ten times its share of the time, at most."""
+        most = 10 * 100 * self.throttled.get(recipe, 0)
+        return most > 0 and all(it.outcome == "Pass" or -it.off <= most for it in rows if it.recipe == recipe)
 
 
 @dataclass(frozen=True, slots=True)

@@ -324,18 +324,11 @@ class ReportAcceptance(StatusDocument):
 
     @property
     def failing(self) -> tuple[AcceptanceCheck, ...]:
-        """Those that fail."""
-        return tuple(check for check in self.worst if check.fails)
-
-    @property
-    def failing_gpus(self) -> tuple[tuple[str, str, str], ...]:
-        """Number, UUID and PCI address, empty where unknown, of GPUs that fail, or that a health counter speaks of."""
-        slow = [(str(check.number), check.gpu, check.pci or "") for check in self.failing if check.gpu]
-        named = re.findall(r"GPU-[\w-]+", self.message) if self.verdict == "Fail" and not self.failing else ()
-        subject = self.subject or AcceptanceSubject()
-        pci = dict(enumerate(subject.pci))
-        ill = [(str(at), uuid, pci.get(at, "")) for at, uuid in enumerate(subject.gpus) if uuid in named]
-        return tuple(slow or ill or [("", uuid, "") for uuid in named])
+        """Those that fail, or GPUs of which a health counter speaks."""
+        slow, of = tuple(check for check in self.worst if check.fails), self.subject or AcceptanceSubject()
+        named = re.findall(r"GPU-[\w-]+", self.message) if self.verdict == "Fail" and not slow else ()
+        numbers, pci = {gpu: at for at, gpu in enumerate(of.gpus)}, dict(zip(of.gpus, of.pci, strict=False))
+        return slow or tuple(AcceptanceCheck("", "", 0, None, True, numbers.get(it), it, pci.get(it)) for it in named)
 
     def _read(self, line: str) -> AcceptanceCheck:
         recipe, check, off, limit, gpu, *fails = line.split()

@@ -19,7 +19,7 @@ from precision_operator.core.observe.nodes import NodeFacts, same_driver
 from precision_operator.core.observe.observed import Observed, ReportView
 
 DRIFT_NODES, DRIFT_TIME = 20, timedelta(days=14)
-DRIVER_CHANGED, THEN = "its driver changed", ", then "
+THEN = ", then "
 MOST_ALIKE = 0.5
 """Of a check's limit: how far off the slowest GPU of sound nodes lies at most, by the median (0.3 for 8 GPUs)."""
 
@@ -139,11 +139,18 @@ def change(subject: AcceptanceSubject | None, facts: NodeFacts) -> str:
     checks = {
         "its boot is not known": not (subject.boot_id and facts.boot),
         "it restarted": subject.boot_id != facts.boot,
-        DRIVER_CHANGED: bool(before and now) and not same_driver(before, now),
+        "its driver changed": bool(before and now) and not same_driver(before, now),
         f"its GPUs changed ({facts.gpus} now, {len(gpus)} measured{whole})": bool(gpus)
         and (facts.gpus != len(gpus) or not gpus <= (uuids or gpus)),
     }
     return next((words for words, holds in checks.items() if holds), "")
+
+
+def noted(subject: AcceptanceSubject | None, facts: NodeFacts) -> AcceptanceSubject | None:
+    """The subject with the driver that its node shows now, where that is another one: its label may vanish."""
+    first, now = (subject.driver or "").partition(THEN)[0] if subject else "", facts.driver or ""
+    drivers = first if same_driver(first, now) else f"{first}{THEN}{now}"
+    return subject.model_copy(update={"driver": drivers}) if subject and first and now else subject
 
 
 def ill(attempt: ReportAttempt | None) -> str:

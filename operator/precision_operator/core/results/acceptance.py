@@ -7,48 +7,42 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from statistics import fmean
+from textwrap import wrap
 from typing import Any, NamedTuple
 
 from precision_api.acceptance.judge import MOST_RUNS, judge
 from precision_api.acceptance.reference import PROVED, Reference, speeds_of, trouble_of
+from precision_api.acceptance.series import Windows, counting, judged, means
 from precision_api.acceptance.values import UNHEALTHY, Golden, Look, Row, Speeds, Verdict, logs, percent
 from precision_api.exchange.peers import PeerKey, key_of
 from precision_api.exchange.request import digest
 from precision_api.exchange.result import MeasurementResult
 from precision_api.facts.recipes import RECIPE_NAMES, Recipe
 from precision_api.kinds.report import AcceptanceRuns, AcceptanceSubject, ReportAcceptance, ReportStatus
-from precision_operator.core.attempts.verdicts import (
-    DRIVER_CHANGED,
-    THEN,
-    Terms,
-    basis_of,
-    change,
-    expired,
-    ill,
-    run_of,
-    unhealthy,
-)
+from precision_operator.core.attempts.verdicts import Terms, basis_of, change, expired, ill, noted, run_of, unhealthy
 from precision_operator.core.observe.clock import duration, format_time, parse_time
 from precision_operator.core.observe.nodes import NodeFacts
 from precision_operator.core.results.reading import provenance_of, read
 
 SERIES_MINUTES = 24 * 60
 """Runs that lie further apart are not averaged."""
-MOST_LINES, MOST_KEYS, MOST_BYTES, ALIKE = 29, 3, 435, 1.0
-"""Keys kept: the newest run's, the reference's, the newest other; bytes of 4 recipes and 8 GPUs; a small step, %."""
+MOST_LINES, MOST_KEYS, MOST_BYTES, ALIKE, DIGITS = 29, 3, 435, 1.0, 6
+"""Keys kept: the newest run's, the reference's, the newest other; bytes of 4 recipes and 8 GPUs; a small step, %;
+digits of a GPU."""
 PLAIN = "verified/None"
 JUDGED = PROVED | {"assumed"}
-Means = Mapping[Recipe, tuple[Speeds, int, bool]]
+Lines = dict[str, dict[str, list["Kept"]]]
 
 
 class Kept(NamedTuple):
     """One run with a recipe, or neighbours as one for want of room: how many, when the last ended (minutes since 1970),
-    whether that was throttled, 100 ln(tokens/s) of the GPU first by UUID first."""
+    per mille of the time that it ran throttled, 100 ln(tokens/s) of the GPU first by UUID first."""
 
     number: int
     at: int
-    hot: bool
+    heat: int
     rates: tuple[float, ...]
 
 
@@ -92,22 +86,22 @@ def with_result(status: ReportStatus, result: MeasurementResult | None, terms: T
     reference, golden = terms.reference, dict(terms.reference.recipes if terms.reference else {})
     runs = earlier.model_copy(update={"run": run_of(run), "number": 1 + earlier.number * (old.again and same)})
     now = int(parse_time(run.finished_at).timestamp()) // 60
-    kept = _kept(earlier, now - SERIES_MINUTES) or {}
+    kept = _kept(earlier, old.subject, now - SERIES_MINUTES) or {}
     rest = {*golden, *(name.partition("/")[0] for of in kept.values() for name in of)}
     troubles = {r: "Partial" if result and result.partial else "NotMeasured" for r in RECIPE_NAMES if r in rest}
     if result is None or result.partial or not result.gpus or not boot:
-        runs = runs.model_copy(update={"troubles": troubles, "averages": _lines(kept, now)})
+        runs = runs.model_copy(update={"troubles": troubles, "averages": _lines(kept, now, subject.gpus)})
         return old.model_copy(update={"runs": runs, "subject": subject})
     gpus, pci = tuple(gpu.uuid for gpu in result.gpus), tuple(gpu.pci for gpu in result.gpus if gpu.pci)
-    ours = [_key(reference.peers, reference.provenance, of) for of in (gpus, subject.gpus)] if reference else []
+    ours = _key(reference.peers, reference.provenance) if reference else ""
     subject = AcceptanceSubject(
         boot_id=boot, driver=result.software.driver, gpus=gpus, pci=pci if len(pci) == len(gpus) else ()
     )
-    key, kernels = _key(key_of(result), provenance_of(result), gpus), dict[Recipe, str]()
+    key, kernels = f"{_key(key_of(result), provenance_of(result))}/{_ids(gpus)}", dict[Recipe, str]()
     mine = kept.pop(key, {})
     for row in result.recipes:
         ran, speeds = f"{row.verification.verdict}/{row.last_layers_bf16}", speeds_of(row, result)
-        like = golden.get(row.recipe) if key in ours else None
+        like = golden.get(row.recipe) if key.startswith(ours) else None
         why = trouble_of(row, row.verification.verdict, row.last_layers_bf16, like.layers_measured if like else None)
         why = why or ("" if row.verification.verdict in JUDGED else "Unverified")
         why = why or ("NotMeasured" if (like and like.is_beyond(speeds)) or speeds.keys() != {*gpus} else "")
@@ -115,18 +109,20 @@ def with_result(status: ReportStatus, result: MeasurementResult | None, terms: T
         troubles[row.recipe] = why
         if not why:
             name, rates = row.recipe if ran == PLAIN else f"{row.recipe}/{ran}", (speeds[gpu] for gpu in sorted(gpus))
-            before = [it for it in mine.get(name, ()) if row.throttled or not it.hot]  # heat counts until it is cool
-            mine[name] = [*before, Kept(1, now, row.throttled is not None, tuple(rates))]
-    kept = {key: mine} | dict(sorted(kept.items(), key=lambda of: of[0] not in ours)[: MOST_KEYS - 1])
+            heat = max(1, round(1000 * row.throttled.share)) if row.throttled else 0
+            mine[name] = [*mine.get(name, ()), Kept(1, now, heat, tuple(rates))]
+    kept = {key: mine} | dict(sorted(kept.items(), key=lambda of: not of[0].startswith(ours))[: MOST_KEYS - 1])
     most = MOST_BYTES * max(1, len(gpus) * len(result.recipes) / 32)
-    names = {_name(recipe, of): recipe for recipe, of in golden.items() if key in ours}
-    while len("".join(lines := _lines(kept, now))) > most:
+    names = [name for it, of in golden.items() if key.startswith(ours) and (name := _name(it, of)) in mine]
+    while len("".join(lines := _lines(kept, now, gpus))) > most:
         lists = [rows for of in kept.values() for rows in of.values()]
         pairs = [(_apart(*rows[at : at + 2]), at, rows) for rows in lists for at in range(len(rows) - 1)]
         unlike, _, _, at, rows = min(((of[0] > ALIKE, -len(of[2]), *of) for of in pairs), default=(True, 0, 0, 0, []))
         if unlike and names:  # what has passed goes before others become one
-            mine |= {name: _counting(terms, names[name], mine[name], gpus) for name in names.keys() & mine}
-            names = {}
+            before, name = _windows(terms, kept, gpus), names[-1]
+            all_of, mine[name] = mine[name], mine[name][1:]
+            if not mine[name] or _windows(terms, kept, gpus) != before:
+                mine[name], _ = all_of, names.pop()
         elif rows:
             rows[at : at + 2] = [_mean(rows[at : at + 2])]
         elif len(kept) > 1:
@@ -153,24 +149,20 @@ def decided(terms: Terms, status: ReportStatus, facts: NodeFacts, now: datetime)
         barred = {"barred": old.barred or not attempt.boot_id}
         old = old.model_copy(update={"unhealthy": ill(attempt), "unhealthy_boot_id": boot} | barred)
     changed, sick = change(old.subject, facts), unhealthy(old, facts)
-    if old.subject and old.subject.driver and facts.driver:  # a label that may vanish
-        last = f"{THEN}{facts.driver}" * (changed == DRIVER_CHANGED)
-        drivers = {"driver": old.subject.driver.partition(THEN)[0] + last}
-        old = old.model_copy(update={"subject": old.subject.model_copy(update=drivers)})
+    old = old.model_copy(update={"subject": noted(old.subject, facts)})
     gpus = list(old.subject.gpus if old.subject else ())
     verdict = Verdict("Inconclusive", terms.problem or ("SubjectChanged" if changed else "NotMeasured"))
-    for newest in (0, old.runs.number if old.runs else 0):  # a Pass is one by its own runs too
-        means = _means(terms, old.runs, gpus, newest)
-        look = _look(terms, old, means, status, facts)
-        if sick or (look and not changed):
-            asked = (logs(terms.shift), sick)
-            verdict = _judged(terms, [look] if look else [], *asked)
-            most = max((means[row.recipe][1] for row in verdict.rows if row.outcome == "Fail"), default=1)
-            verdict = _judged(terms, [look] * most, *asked) if look and most > 1 else verdict
+    number, kept, troubles = old.runs.number if old.runs else 0, _kept(old.runs, old.subject), dict[Recipe, str]()
+    general = _general(terms, status, facts) or "RunsLost" * (kept is None)
+    for newest in (0, number):  # a Pass is one by its own runs too
+        windows = _windows(terms, kept or {}, gpus, newest)
+        troubles = _troubles(terms, old, means(windows, gpus), general)
+        if sick or not (terms.problem or changed or old.runs is None or status.run is None):
+            decide = partial(_decide, terms, shift=logs(terms.shift), unhealthy=sick)
+            verdict, _ = judged(windows, gpus, decide, troubles)
         if verdict.outcome != "Pass":
             break
-    counts = (means[row.recipe][1] for row in verdict.rows if row.outcome != "Pass")
-    again = old.again and verdict.again and old.runs is not None and max(old.runs.number, min(counts)) < MOST_RUNS
+    again = old.again and verdict.again and number < MOST_RUNS
     if verdict.reason == "NotYet" and not again:
         verdict = replace(verdict, reason="BetweenLimits")
     if verdict.outcome == "Pass" and old.barred:
@@ -181,7 +173,7 @@ def decided(terms: Terms, status: ReportStatus, facts: NodeFacts, now: datetime)
     worst = {(row.recipe, row.check): row for row in reversed(verdict.rows)}
     failing = {row.gpu: row for row in reversed(verdict.rows) if row.outcome == "Fail"}
     lines = {*worst.values(), *failing.values()}
-    doubted = [recipe for recipe in terms.recipes if look and look.troubles.get(recipe) == verdict.reason]
+    doubted = [recipe for recipe in terms.recipes if troubles.get(recipe) == verdict.reason]
     which = f" with {', '.join(doubted)}" if 0 < len(doubted) < len(terms.recipes) else ""
     answer: dict[str, Any] = {"verdict": verdict.outcome, "reason": verdict.reason, "again": again}
     answer |= {"decided_at": format_time(now), "reference": terms.asked.reference}
@@ -192,87 +184,96 @@ def decided(terms: Terms, status: ReportStatus, facts: NodeFacts, now: datetime)
     return new.model_copy(update={"basis": basis_of(terms, new, status, facts, now)})
 
 
-def _judged(terms: Terms, looks: Sequence[Look], shift: float = 0.0, unhealthy: str = "") -> Verdict:
+def _decide(terms: Terms, looks: Sequence[Look], shift: float = 0.0, unhealthy: str = "") -> Verdict:
     golden, asked = terms.reference.recipes if terms.reference else {}, terms.asked.must_detect_percent or ()
     detect: dict[Any, Any] = {check: -logs(-per_cent) for check, per_cent in asked if per_cent}
     return judge(golden, looks, terms.recipes, detect, terms.baselines, shift, unhealthy, terms.alike)
 
 
-def _look(terms: Terms, old: ReportAcceptance, means: Means, status: ReportStatus, facts: NodeFacts) -> Look | None:
-    """The mean of the runs, as the decision reads it."""
-    reference, runs = terms.reference, old.runs
-    if reference is None or runs is None or status.run is None:
-        return None
-    general, unread = _general(terms, reference, status, facts), "RunsLost" * (_kept(runs) is None)
-    troubles = {
-        recipe: runs.troubles.get(recipe) or general or unread or _kernels(runs, recipe, golden, means)
-        for recipe, golden in reference.recipes.items()
-    }
-    speeds, hot = {recipe: mean for recipe, (mean, _, _) in means.items()}, (r for r, of in means.items() if of[2])
-    return Look(speeds, {recipe: why for recipe, why in troubles.items() if why}, frozenset(hot))
+def _troubles(terms: Terms, old: ReportAcceptance, speeds: Mapping[Recipe, Speeds], general: str) -> dict[Recipe, str]:
+    """Why recipes of the reference can't be judged, or did not run as there."""
+    runs, troubles = old.runs or AcceptanceRuns(run=""), dict[Recipe, str]()
+    for recipe, golden in terms.reference.recipes.items() if terms.reference else ():
+        ran, usable = runs.kernels.get(recipe, PLAIN), recipe in speeds and not golden.is_beyond(speeds[recipe])
+        other = "OtherLayers" if ran.partition("/")[0] == golden.kernels else "Unverified"
+        why = ("" if usable else "NotMeasured") if ran == f"{golden.kernels}/{golden.last_layers_bf16}" else other
+        troubles[recipe] = runs.troubles.get(recipe) or general or why
+    return {recipe: why for recipe, why in troubles.items() if why}
 
 
-def _means(terms: Terms, runs: AcceptanceRuns | None, gpus: Iterable[str], newest: int = 0) -> Means:
-    """100 ln(tokens/s) by recipe and GPU, averaged over the runs that count, or the newest ones; their number; heat."""
-    means: dict[Recipe, tuple[Speeds, int, bool]] = {}
-    reference, kept = terms.reference, (_kept(runs) if runs else {}) or {}
-    rows = kept.get(_key(reference.peers, reference.provenance, gpus), {}) if reference else {}
-    for recipe, golden in reference.recipes.items() if reference else ():
-        if of := rows.get(_name(recipe, golden)):
-            mean = _mean(of[-newest:] if newest else _counting(terms, recipe, of, gpus))
-            means[recipe] = dict(zip(sorted(gpus), mean.rates, strict=False)), mean.number, mean.hot
-    return means
-
-
-def _counting(terms: Terms, recipe: Recipe, rows: Iterable[Kept], gpus: Iterable[str]) -> list[Kept]:
-    """The runs since the last with which the recipe passed."""
-    window = list[Kept]()
-    for row in rows:
-        look = Look({recipe: dict(zip(sorted(gpus), _mean(window).rates, strict=False))} if window else {})
-        checks = () if window and window[-1].hot else _judged(terms, [look]).rows
-        window = [*([] if checks and all(check.outcome == "Pass" for check in checks) else window), row]
-    return window
+def _windows(terms: Terms, kept: Lines, gpus: Iterable[str], newest: int = 0) -> Windows:
+    """The runs that count, of all that are kept under the reference's key; or the newest of the present GPUs."""
+    reference, names = terms.reference, {digest(gpu, DIGITS): gpu for gpu in gpus}
+    if reference is None:
+        return {}
+    runs = dict[tuple[int, int, int], tuple[dict[Recipe, Speeds], dict[Recipe, float]]]()
+    for place, (line, of) in enumerate(reversed(kept.items())):
+        key, ids = line.split("/")
+        if key != _key(reference.peers, reference.provenance) or (newest and ids != _ids(gpus)):
+            continue
+        here = [names.get(it, it) for it in wrap(ids, DIGITS)]
+        for recipe, golden in reference.recipes.items():
+            rows = [row for row in of.get(_name(recipe, golden), [])[-newest:] for _ in range(row.number)]
+            for at, run in enumerate(rows, -len(rows)):
+                speeds, heat = runs.setdefault((run.at, place, at), ({}, {}))
+                speeds[recipe] = dict(zip(here, run.rates, strict=True))
+                heat |= {recipe: run.heat / 1000} if run.heat else {}
+    return counting(
+        [Look(runs[at][0], {}, runs[at][1]) for at in sorted(runs)], partial(_decide, terms), since_pass=not newest
+    )
 
 
 def _apart(before: Kept, after: Kept) -> float:
     """By how much a GPU's rates differ at most."""
-    return max(abs(b - a) for b, a in zip(before.rates, after.rates, strict=False)) + 1e3 * (before.hot != after.hot)
+    return max(abs(b - a) for b, a in zip(before.rates, after.rates, strict=False)) + 1e3 * (before.heat != after.heat)
 
 
 def _mean(rows: Sequence[Kept]) -> Kept:
     numbers = [row.number for row in rows]
     rates = tuple(fmean(of, numbers) for of in zip(*(row.rates for row in rows), strict=False))
-    return Kept(min(MOST_RUNS, sum(numbers)), rows[-1].at, rows[-1].hot, rates)
+    return Kept(min(MOST_RUNS, sum(numbers)), rows[-1].at, rows[-1].heat, rates)
 
 
-_RUN = re.compile(r"^([1-3])(\^?)\.(\d{1,9}):(\d{1,9}(?:[+-]\d{1,9})*)$")
+_RUN = re.compile(r"^([1-3])(?:\^(\d{1,4}))?\.(\d{1,9}):(\d{1,9}(?:[+-]\d{1,9})*)$")
 
 
-def _kept(runs: AcceptanceRuns, since: int = 0) -> dict[str, dict[str, list[Kept]]] | None:
+def _kept(runs: AcceptanceRuns | None, subject: AcceptanceSubject | None, since: int = 0) -> Lines | None:
     """Runs that ended after `since`, by key in the order of `averages`, by recipe and how it ran; None: not readable.
 
-    `01234567@29414890 bf16=1.35:99034+45-12;1^.0:99030+44-12`: minutes since 1970, minutes before, hundredths, steps.
+    `01234567/d7b1c8e3a5f0@29414890 bf16=1.35:99034+45;1^2.0:99030+44`: hash, GPUs (left out: the subject's), minutes
+    since 1970, minutes before, hundredths, steps.
     """
-    kept: dict[str, dict[str, list[Kept]]] = {}
+    kept, usual = Lines(), _ids(subject.gpus if subject else ())
     try:
-        for head, *parts in map(str.split, runs.averages):
+        for head, *parts in map(str.split, runs.averages if runs else ()):
             (key, now), named = head.split("@"), (part.split("=") for part in parts)
-            of = {name: [_read(text, int(now)) for text in texts.split(";")] for name, texts in named}
-            kept[key] = {name: young for name, rows in of.items() if (young := [it for it in rows if it.at > since])}
+            key, ids = f"{key}/{usual}".split("/")[:2]
+            of = {name: [_read(text, int(now), len(ids)) for text in texts.split(";")] for name, texts in named}
+            kept[f"{key}/{ids}"] = {
+                name: young for name, rows in of.items() if (young := [it for it in rows if it.at > since])
+            }
     except ValueError:
         return None
     return kept
 
 
-def _read(text: str, now: int) -> Kept:
-    ((number, hot, age, rates),) = _RUN.findall(text)
+def _read(text: str, now: int, gpus: int) -> Kept:
+    ((number, heat, age, rates),) = _RUN.findall(text)
     first, *steps = map(int, re.findall(r"[+-]?\d+", rates))
-    return Kept(int(number), now - int(age), bool(hot), (first / 100, *((first + step) / 100 for step in steps)))
+    if gpus != DIGITS * (1 + len(steps)):
+        raise ValueError("not a rate for each GPU")
+    return Kept(int(number), now - int(age), int(heat or 0), (first / 100, *((first + step) / 100 for step in steps)))
 
 
-def _lines(kept: Mapping[str, Mapping[str, Sequence[Kept]]], now: int) -> tuple[str, ...]:
+def _lines(kept: Lines, now: int, gpus: Iterable[str]) -> tuple[str, ...]:
+    usual = f"/{_ids(gpus)}"
     return tuple(
-        " ".join([f"{key}@{now}", *(f"{name}={';'.join(_text(it, now) for it in rows)}" for name, rows in of.items())])
+        " ".join(
+            [
+                f"{key.removesuffix(usual)}@{now}",
+                *(f"{name}={';'.join(_text(it, now) for it in rows)}" for name, rows in of.items()),
+            ]
+        )
         for key, of in kept.items()
     )
 
@@ -280,12 +281,17 @@ def _lines(kept: Mapping[str, Mapping[str, Sequence[Kept]]], now: int) -> tuple[
 def _text(row: Kept, now: int) -> str:
     first, *others = (round(100 * rate) for rate in row.rates)
     steps = "".join(f"{other - first:+d}" for other in others)
-    return f"{row.number}{'^' * row.hot}.{max(0, now - row.at)}:{first}{steps}"
+    return f"{row.number}{f'^{row.heat}' * (row.heat > 0)}.{max(0, now - row.at)}:{first}{steps}"
 
 
-def _key(key: PeerKey, origin: str, gpus: Iterable[str]) -> str:
-    """Under what averages are kept: what is alike in runs that are averaged, beside a recipe and how it ran."""
-    return digest([key._asdict(), origin == "measured", sorted(gpus), PLAIN], 8)
+def _key(key: PeerKey, origin: str) -> str:
+    """Under what runs are kept: what is alike in those that are averaged, beside a recipe, how it ran, and the GPU."""
+    return digest([key._asdict(), origin == "measured", PLAIN], 8)
+
+
+def _ids(gpus: Iterable[str]) -> str:
+    """Of the GPUs first by UUID first."""
+    return "".join(digest(gpu, DIGITS) for gpu in sorted(gpus))
 
 
 def _name(recipe: Recipe, golden: Golden) -> str:
@@ -293,9 +299,11 @@ def _name(recipe: Recipe, golden: Golden) -> str:
     return recipe if ran == PLAIN else f"{recipe}/{ran}"
 
 
-def _general(terms: Terms, reference: Reference, status: ReportStatus, facts: NodeFacts) -> str:
+def _general(terms: Terms, status: ReportStatus, facts: NodeFacts) -> str:
     """Why nothing of the result may be compared with the reference; empty where it may."""
-    measured = status.run is not None and provenance_of(status.run) == "measured"
+    measured, reference = status.run is not None and provenance_of(status.run) == "measured", terms.reference
+    if reference is None:
+        return terms.problem
     if measured != (reference.provenance == "measured") or not (measured or terms.simulated):
         return "Simulated"
     here = reference.split.items() <= facts.labels.items()
@@ -305,14 +313,6 @@ def _general(terms: Terms, reference: Reference, status: ReportStatus, facts: No
 def _differs(status: ReportStatus, reference: Reference) -> str:
     driver = status.software.driver if status.software is not None else None
     return read("", "", status).peers._replace(driver=driver or "").against(reference.peers)
-
-
-def _kernels(runs: AcceptanceRuns, recipe: Recipe, golden: Golden, means: Means) -> str:
-    """Why a recipe did not run as in the reference, or has no mean; empty where all is well."""
-    ran = runs.kernels.get(recipe, PLAIN)
-    other = "OtherLayers" if ran.partition("/")[0] == golden.kernels else "Unverified"
-    usable = recipe in means and not golden.is_beyond(means[recipe][0])
-    return ("" if usable else "NotMeasured") if ran == f"{golden.kernels}/{golden.last_layers_bf16}" else other
 
 
 def _line(row: Row, gpus: list[str]) -> str:
@@ -334,9 +334,8 @@ def _words(terms: Terms, status: ReportStatus, verdict: Verdict, which: str, gpu
     if verdict.reason == "OtherKey" and terms.reference is not None:
         said = _differs(status, terms.reference) or f"it lacks the labels of reference {name}"
     if verdict.reason in UNHEALTHY.values():
-        of_now = status.attempt.message if status.attempt and ill(status.attempt) else ""
         before = old.message if (old := status.acceptance) and old.reason == verdict.reason else ""
-        said = of_now or before or "a health counter says so"
+        said = (status.attempt.message if status.attempt and ill(status.attempt) else "") or before
     if verdict.outcome == "Pass" or row is None or row.limits.fail > 1e6 or row.off >= 0 or row.outcome == "Pass":
         return said
     whom = f"GPU {gpus.index(row.gpu)}" if row.gpu in gpus else "the node"
@@ -350,7 +349,8 @@ def first_passes(terms: Terms, verdict: ReportAcceptance) -> dict[str, dict[str,
     """What is kept of a Pass that is the first of a GPU: rates of the node's GPUs by recipe, by when its run ended."""
     new = dict[str, Any]()
     gpus = sorted(verdict.subject.gpus) if verdict.subject else []
-    for recipe, (speeds, _, _) in _means(terms, verdict.runs, gpus).items() if verdict.verdict == "Pass" else ():
+    passed = (_kept(verdict.runs, verdict.subject) if verdict.verdict == "Pass" else {}) or {}
+    for recipe, speeds in means(_windows(terms, passed, gpus), gpus).items():
         if recipe in terms.recipes and not speeds.keys() <= terms.baselines.get(recipe, {}).keys():
             new[recipe] = [round(speeds[gpu], 2) for gpu in gpus]
     ended = f"{parse_time(verdict.runs.ended):%Y%m%d%H%M}" if verdict.runs else ""

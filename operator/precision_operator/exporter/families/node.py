@@ -115,8 +115,9 @@ def _worst_check(figure: Callable[[AcceptanceCheck], float | None]) -> NodeRows:
 
 
 def _failing_gpu(result: Reading) -> Iterator[SampleRow]:
-    for gpu in result.acceptance.failing_gpus[:1] if result.acceptance else ():
-        yield gpu, 1.0
+    failing = result.acceptance.failing if result.acceptance else ()
+    for check in [check for check in failing if check.gpu][:1]:
+        yield ("" if check.number is None else str(check.number), check.gpu or "", check.pci or ""), 1.0
 
 
 def _judged(figure: Callable[[RelativeRate], float]) -> Callable[[RelativeRate], Iterable[SampleRow]]:
