@@ -159,6 +159,10 @@ OUT: Mapping[str, tuple[MeasurementResult, str]] = {
     "driver": (NONE_FAILS["OtherKey"](PLAIN), "its driver is 590.10, theirs 580.95.05"),
     "host": (NONE_FAILS["HostBound"](PLAIN), "bf16: HostBound"),
     "fallback": (NONE_FAILS["Fallback"](PLAIN), "bf16: Fallback"), "slow": (SLOW_NODE, "% from the median"),
+    "undated": (PLAIN.model_copy(update={"finished_at": "yesterday"}), "measured at yesterday"),
+    "others": (PLAIN.model_copy(update={"gpus": measured_node("other", SEED).gpus}), "bf16: NotMeasured"),
+    "endless": (golden_nodes.with_training(PLAIN, tokens_per_second_by_gpu=dict.fromkeys(gpu_names("new"), math.inf)),
+                "bf16: NotMeasured"),
     "old": (PLAIN.model_copy(update={"finished_at": "2026-08-28T09:00:00Z"}), "measured at 2026-08-28T09:00:00Z"),
 }  # fmt: skip
 

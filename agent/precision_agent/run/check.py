@@ -293,7 +293,7 @@ class Call:
             with suppress(OSError):
                 os.replace(f"{self.memory}", aside)
         now, (boot, up) = time.time(), _boot()
-        ages = [(row, up - row.up if row.boot == boot else now - row.at) for row in rows]
+        ages = [(row, up - row.up if boot and row.boot == boot else now - row.at) for row in rows]
         self.aside = [row for row, age in ages if abs(age) >= MEMORY_SECONDS][-MOST_ASIDE:]
         self.memoryless |= any(age <= -MEMORY_SECONDS for _, age in ages)
         if self.aside:

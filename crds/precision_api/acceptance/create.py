@@ -158,7 +158,7 @@ def _kinds(
         mine = [(name, row, of) for name, its, row, of in rows if its == recipe and of and of.tokens_per_second]
         ran = {name: (row.verification.verdict, row.last_layers_bf16, of.layers_measured) for name, row, of in mine}
         counts = Counter(kind for kind in ran.values() if kind[0] in may)
-        most = max(counts, key=lambda kind: counts[kind], default=None)
+        most = max(counts, key=lambda kind: (counts[kind], str(kind)), default=None)
         if most is None or (2 * counts[most] <= len(results) and not wanted):
             some = _some({n: ran[n][0] if n in ran else "no figure" for n in results if n not in ran or ran[n] != most})
             raise ValueError(
