@@ -204,7 +204,7 @@ def _sample(raw_profile: Json, start: Start, saved: SavedReference, fault: str |
     assert report is not None
     settings = replace(SETTINGS, accept_simulated=True)
     seen = Observed(now, settings, (asking,), references={(NAMESPACE, REFERENCE): saved})
-    terms = terms_of(asking.spec, NAMESPACE, seen, ())
+    terms = terms_of(asking.spec, NAMESPACE, seen)
     finding = ingest.finding(read_message(outcome.message), "\n".join(outcome.lines))
     finding = replace(finding, detail_sha256="0123456789abcdef01234567")
     assert terms is not None

@@ -65,7 +65,7 @@ def request(**changes: Any) -> AdmissionRequest:
         observed=observed(),
         profile=measured_for,
         live=(),
-        limits={},
+        limits={}.get,
         nodes=NODES,
         matched=frozenset(NODES),
         tally=fared(),
@@ -203,14 +203,14 @@ def test_without_a_topology_key_the_ramp_holds_for_all_nodes_of_the_profile(seco
 def test_watts_are_of_the_last_report_and_before_it_of_the_product_by_name(
     limit: dict[str, int], drawn: int, origin: str
 ) -> None:
-    assert request(limits=limit).view.watts(facts()) == (drawn, origin)
+    assert request(limits=limit.get).view.watts(facts()) == (drawn, origin)
 
 
 def test_a_gpu_that_is_not_known_counts_as_the_hungriest_until_its_first_report() -> None:
     unknown = node_facts(node_object({"nvidia.com/gpu.product": "NVIDIA-GH200-480GB"}, name="n1"))
     drawn, origin = request().view.watts(unknown)
     assert (drawn, "NVIDIA-GH200-480GB is none" in origin) == (8 * 1400, True)
-    assert request(limits={"uid-n1": 900}).view.watts(unknown) == (900, "enforced limits")
+    assert request(limits={"uid-n1": 900}.get).view.watts(unknown) == (900, "enforced limits")
     there = {"uid-n1": node_facts(node_object({"nvidia.com/gpu.product": "NVIDIA-GH200-480GB"}))}
     view = FleetView(runs_on("n1"), there, FleetLimits(power_budget_watts=1))
     assert view.used(Cap("all", ("all",), True), "watts") == 8 * 1400

@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from precision_operator.core.observe.book import EMPTY, Book
 from precision_operator.core.observe.clock import format_time
-from precision_operator.core.observe.memo import Memo
 from precision_operator.core.observe.observed import Observed, Occupancy, ProfileView, ReportView
 from precision_operator.core.plan import plan
 from precision_operator.core.reasons import sentence
 from precision_operator.core.status.profile_status import profile_status
 from tests.support.examples import examples
+from tests.support.from_scratch import unlike
 from tests.support.node_objects import node_object, resource_slice
 from tests.support.world import MINUTE, NOW, SETTINGS, gone, job, measured, nodes, observed, pod, profile, report, tried
 
@@ -79,22 +80,15 @@ def _known(item: Any, known: list[Any]) -> Any:
     return next((old for old in known if old == item), item)
 
 
-def anew(seen: Observed) -> Observed:
-    """The same world of other objects, of which nothing has been read yet."""
-    parts = {part: copy.deepcopy(getattr(seen, part)) for part in ("nodes", "jobs", "pods", "profiles")}
-    reports = tuple(replace(report, status=copy.deepcopy(report.status)) for report in seen.reports)
-    return replace(seen, reports=reports, **parts)
-
-
 @examples(25)
 @given(first, st.lists(changes, max_size=8))
 def test_a_plan_after_others_is_the_one_that_is_made_anew(told: dict[str, Any], steps: list[tuple[str, Any]]) -> None:
-    before: Observed | None = None
+    before, book = None, EMPTY
     for part, value in [("rerun", ""), *steps]:
         told = told | {part: value}
         before = world(told, before)
-        made, fresh = plan(before), plan(anew(before))
-        plan(before)  # so that what is kept is of these objects, not of the copies
+        made, fresh = plan(before, book=book), plan(before)
+        book = made.book
         assert made == fresh
         assert [profile_status(item, before.now, 4) for item in made.profiles] == [
             profile_status(item, before.now, 4) for item in fresh.profiles
@@ -177,9 +171,12 @@ CHANGED: dict[str, tuple[Observed, str, dict[str, Any], str]] = {
 
 @pytest.mark.parametrize(("seen", "before", "change", "after"), CHANGED.values(), ids=CHANGED)
 def test_no_stand_outlives_a_change_of(seen: Observed, before: str, change: dict[str, Any], after: str) -> None:
-    first, changed = replace(seen), replace(seen, **change)
-    assert [_reason(world) for world in (first, changed, first, changed)] == [before, after, before, after]
-    assert plan(changed) == plan(anew(changed))
+    book, changed = EMPTY, replace(seen, **change)
+    for world, reason in ((seen, before), (changed, after), (seen, before), (changed, after)):
+        made = plan(world, book=book)
+        assert made == plan(world)
+        assert next((node_state.reason for node_state in made.profiles[0].node_states), "") == reason
+        book = made.book
 
 
 def test_an_old_result_is_marked_as_stale_and_as_fresh_again_as_its_report_says() -> None:
@@ -226,24 +223,26 @@ def test_a_sentence_follows_its_code_and_the_text_of_each_fact() -> None:
 def test_values_and_stands_are_the_same_objects_while_nothing_changes() -> None:
     seen = observed([profile()], reports=(report(status=measured()),))
     later = replace(seen, now=NOW + MINUTE, profiles=(copy.deepcopy(seen.profiles[0]),))
-    assert plan(seen).profiles[0].node_states[0] is plan(later).profiles[0].node_states[0]
-    once: Memo[int] = Memo()
+    first = plan(seen)
+    assert plan(later, book=first.book).profiles[0].node_states is first.profiles[0].node_states
+    once = Book()
     one, other, numbers = [1], [1], iter(range(9))
     made = [once.of("key", (found,), lambda: next(numbers)) for found in (one, one, other)]
     assert made == [0, 0, 1]
 
 
-def test_what_two_rounds_did_not_ask_for_is_forgotten_and_everything_else_is_kept_however_much_it_is() -> None:
-    once: Memo[object] = Memo()
-    held = [[number] for number in range(1000)]
+def test_what_a_round_did_not_ask_for_is_forgotten_and_everything_else_is_kept_however_much_it_is() -> None:
+    held, kept = [[number] for number in range(1000)], EMPTY
 
     def asked(numbers: range) -> list[object]:
-        once.next_round()
-        return [once.of(number, (held[number],), object) for number in numbers]
+        nonlocal kept
+        book = Book(kept)
+        values = [book.of(number, (held[number],), object) for number in numbers]
+        kept = book.kept
+        return values
 
     first = asked(range(1000))
     assert asked(range(1000)) == first
-    asked(range(500))
     asked(range(500))
     again = asked(range(1000))
     assert again[:500] == first[:500]
@@ -253,10 +252,13 @@ def test_what_two_rounds_did_not_ask_for_is_forgotten_and_everything_else_is_kep
 def test_plans_for_more_profiles_and_nodes_than_ever_work_nothing_out_twice() -> None:
     profiles = [profile(f"p{number}") for number in range(4)]
     seen = observed(profiles, nodes(*(f"n{number}" for number in range(6))))
-    first, again = plan(seen), plan(replace(seen))
+    first = plan(seen)
+    again = plan(replace(seen), book=first.book)
     kept = {id(state.facts) for item in first.profiles for state in item.node_states}
     assert {id(state.facts) for item in again.profiles for state in item.node_states} == kept
 
 
-def _reason(seen: Observed) -> str:
-    return next((node_state.reason for node_state in plan(seen).profiles[0].node_states), "")
+@pytest.mark.parametrize("number", range(3))
+def test_random_worlds_are_planned_for_as_from_scratch(number: int) -> None:
+    """The last one has 200 nodes in 80 pools; a thousand: `python -m tests.support.from_scratch`."""
+    assert not [*unlike(number, passes=7)]

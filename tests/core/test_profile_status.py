@@ -332,7 +332,10 @@ def test_a_node_is_slow_by_per_cent_and_by_deviations_both(
 
 def test_pools_are_compared_with_themselves_and_large_fleets_stay_small() -> None:
     found = [replace(node_state, facts=replace(node_state.facts, pool="old")) for node_state in fleet(500, 501, 499)]
-    named = [replace(node_state, facts=replace(node_state.facts, name=f"o{i}")) for i, node_state in enumerate(found)]
+    named = [
+        replace(node_state, facts=replace(node_state.facts, name=f"o{i}", uid=f"o{i}"))
+        for i, node_state in enumerate(found)
+    ]
     status = profile_status(planned(fleet(1000, 1001, 999) + named), NOW, 6)
     assert [pool.slow_nodes for pool in status.pools] == [(), ()]
     found = [measured(f"node-{i}", pool=f"pool-{i % 70}") for i in range(700)]

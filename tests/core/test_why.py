@@ -2,16 +2,18 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
 
 from precision_api.facts import names
+from precision_api.kinds.profile import NodeCounts
 from precision_api.kinds.report import ReportStatus
 from precision_operator.cli.columns import as_row
 from precision_operator.cli.commands.why import columns, text, wide
 from precision_operator.core.admission.budget_view import BudgetView
-from precision_operator.core.admission.turns import _limits
+from precision_operator.core.admission.turns import _limit
 from precision_operator.core.attempts.node_state import AcceptedPlan
 from precision_operator.core.observe.observed import Observed
 from precision_operator.core.observe.views import place_view
@@ -36,10 +38,11 @@ def part(seen: Observed) -> Observed:
     told = {each.profile.uid: profile_status(each, seen.now, len(seen.nodes), peers) for each in decided.profiles}
     here = {uid: raw for uid, raw in seen.nodes.items() if raw["metadata"]["name"] == "n1"}
     watts, owners = {}, {each.profile.uid: each for each in decided.profiles if isinstance(each, AcceptedPlan)}
+    limits = partial(_limit, seen.filed.values(), {})
     for of in seen.jobs:
         if (owner := owners.get(of.profile_uid)) is not None and of.node_uid in owner.nodes.keys() - here.keys():
             facts = owner.nodes[of.node_uid]
-            view = BudgetView([], owner.nodes, seen, owner.profile, _limits(seen.reports), frozenset(), owner.tally, {})
+            view = BudgetView([], owner.nodes, seen, owner.profile, limits, frozenset(), NodeCounts(), {})
             notes = {names.ANNOTATION_NODE: of.node_name, names.ANNOTATION_PLACE: view.place(facts)}
             meta = {"labels": {names.LABEL_NODE_UID: of.node_uid}, "annotations": notes}
             here[of.node_uid], watts[of.node_uid] = place_view({"metadata": meta})

@@ -98,7 +98,7 @@ async def test_a_start_waits_for_no_candidates_in_vain_and_these_have_their_turn
 ) -> None:
     plans: list[Plan] = []
     monkeypatch.setattr(turns, "MOST_IN_VAIN", 3)
-    monkeypatch.setattr(reconcile, "plan", lambda seen, whole=True: plans.append(plan(seen, whole)) or plans[-1])
+    monkeypatch.setattr(reconcile, "plan", lambda *seen: plans.append(plan(*seen)) or plans[-1])
     loop = OperatorInMemory("n1", "n2", namespaces=("ml", "others"))
     for number in range(9):
         loop.apply(f"vain-{number}", "others", rollout={"perTopology": [{"key": "example.com/none", "max": 1}]})
@@ -113,7 +113,7 @@ async def test_a_start_waits_for_no_more_candidates_than_a_pass_has_looks(monkey
     plans: list[Plan] = []
     for module in (turns, reconcile):
         monkeypatch.setattr(module, "LOOKS_PER_PASS", 2)
-    monkeypatch.setattr(reconcile, "plan", lambda seen, whole=True: plans.append(plan(seen, whole)) or plans[-1])
+    monkeypatch.setattr(reconcile, "plan", lambda *seen: plans.append(plan(*seen)) or plans[-1])
     loop = OperatorInMemory(*(f"n{number}" for number in range(5)), namespaces=("ml",))
     await loop.begin("ours", "ml", rollout={"maxConcurrent": 5})
     told = [(p.cut, sum(isinstance(a, Start) for a in p.actions), len(p.nodes_to_probe)) for p in plans]

@@ -25,6 +25,7 @@ from precision_operator.cluster import paths
 from precision_operator.core.attempts.verdicts import is_due, terms_of
 from precision_operator.core.observe.clock import format_time
 from precision_operator.core.observe.nodes import node_facts
+from precision_operator.core.observe.observed import Filed
 from tests.support import golden_nodes
 from tests.support.golden_nodes import NONE_FAILS, golden_draft, gpu_names, hot, made, measured_node, with_verdict
 from tests.support.node_objects import EIGHT_H100, node_object
@@ -566,7 +567,7 @@ def test_a_reference_has_drifted_where_the_last_8_to_20_nodes_lie_far_off(
     row = {"recipe": "bf16", "availability": "ok", "verdict": "verified", "throttledShare": "0.2"}
     statuses = [ReportStatus.model_validate({"acceptance": judged, "results": [row | {"recipe": "mxfp8"}]})] * nodes
     statuses += [ReportStatus.model_validate({"acceptance": hotter, "results": [row]})] * 20
-    reports = [report(f"n{at}", status=status) for at, status in enumerate(statuses)]
+    reports = Filed({str(at): report(f"n{at}", status=status) for at, status in enumerate(statuses)})
     seen = observed([], references={("ml", "h100-jan"): ("0" * 64, reference)})
     terms = terms_of(profile(acceptance={"reference": asked}).spec, "ml", seen, reports)
     assert terms is not None

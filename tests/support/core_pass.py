@@ -13,6 +13,7 @@ from precision_api.exchange.request import canonical
 from precision_operator.core.attempts import manifest
 from precision_operator.core.attempts.actions import Action, Adopt, Close, Collect, Drop, Start, Withdraw
 from precision_operator.core.attempts.node_state import NodeState, ProfilePlan
+from precision_operator.core.observe.book import EMPTY, Kept
 from precision_operator.core.observe.configuration import AgentDefaults
 from precision_operator.core.observe.gpu_slices import slice_view
 from precision_operator.core.observe.observed import JobView, Observed, ProfileView, ReportView, Settings
@@ -29,7 +30,7 @@ from precision_operator.core.results import ingest
 from precision_operator.core.results.endings import NoResult, summary_of
 from precision_operator.core.results.log_tail import log_tail
 from precision_operator.core.status.events import event, notes
-from precision_operator.core.status.profile_status import profile_status, status_before
+from precision_operator.core.status.telling import Change, Told, tell
 from precision_operator.core.status.why import why
 
 Raw = Mapping[str, Any]
@@ -40,8 +41,11 @@ ROUNDS = 8
 class Core:
     """One world's objects as the core sees them: an unchanged object is the very same view, pass after pass."""
 
-    def __init__(self, objects: Sequence[Raw]) -> None:
-        self._objects = objects
+    def __init__(self, objects: Sequence[Raw], takes_over: bool = True) -> None:
+        """Unless it `takes_over` what has not changed, each plan is made from scratch."""
+        self._objects, self._takes_over = objects, takes_over
+        self._book: Kept = EMPTY
+        self._told: Told | None = None
         self._views: dict[tuple[Any, ...], Any] = {}
         self._settings: dict[str, Settings] = {}
 
@@ -51,18 +55,20 @@ class Core:
         rounds: list[dict[str, Any]] = []
         for _ in range(ROUNDS):
             observed = self._observed(step, probed)
-            decided = plan(observed)
+            decided = plan(observed, book=self._book if self._takes_over else EMPTY)
+            self._book = decided.book
             nodes = [_state(item.profile, state) for item in decided.profiles for state in item.node_states]
             rounds.append({"probe": [*decided.nodes_to_probe], "nodes": nodes})
             if not decided.nodes_to_probe:
                 break
             probed += decided.nodes_to_probe
+        self._told = tell(decided, observed, self._told if self._takes_over else None)
         now = observed.now
         return {
             "rounds": rounds,
             "actions": [_action(action) for action in decided.actions],
             "writes": [written for action in decided.actions for written in _writes(action, step, now)],
-            "profiles": [_profile(item, now, len(observed.nodes)) for item in decided.profiles],
+            "profiles": sorted((_profile(*row, now) for row in self._told.rows), key=lambda row: row["uid"]),
             "why": [row for node in step["asked"] for row in _why(decided, observed, node)],
         }
 
@@ -183,10 +189,11 @@ def _collected(action: Collect, report: ReportView, log: str | None, now: dateti
     return ingest.read_status(finding, action.job, report, place, now, action.keeping)
 
 
-def _profile(item: ProfilePlan, now: datetime, nodes: int) -> dict[str, Any]:
-    after = profile_status(item, now, nodes)
-    events = [event(item.profile, note, now) for note in notes(status_before(item), after)]
-    return {"uid": item.profile.uid, "key": item.profile.key, "status": ingest.status_json(after), "events": events}
+def _profile(item: ProfilePlan, change: Change | None, now: datetime) -> dict[str, Any]:
+    said = notes(change.before, change.status) if change is not None else ()
+    status = change.document if change is not None else dict(item.profile.status)
+    events = [event(item.profile, note, now) for note in said]
+    return {"uid": item.profile.uid, "key": item.profile.key, "status": status, "events": events}
 
 
 def _why(decided: Plan, observed: Observed, node: str) -> Iterator[dict[str, Any]]:

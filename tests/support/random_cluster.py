@@ -20,7 +20,7 @@ from tests.support.random_remains import Remains, bad, good
 from tests.support.world import NOW, SETTINGS
 
 Raw = dict[str, Any]
-NAMESPACE = "ml"
+NAMESPACE, POOL_LABEL = "ml", "topology.example/pool"
 CONFIG = (
     '{"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 256, "intermediate_size": 512, '
     '"num_attention_heads": 4, "num_key_value_heads": 4, "num_hidden_layers": 2, "vocab_size": 512}'
@@ -33,12 +33,13 @@ PAUSES = (1, 5, 10, 30, 60, 60, 300, 300, 600, 3600, 7 * 3600, 26 * 3600)
 class RandomCluster:
     """All objects by name or UID, and how this world tends to go."""
 
-    def __init__(self, seed: str) -> None:
+    def __init__(self, seed: str, pools: int = 0) -> None:
+        """With `pools` it has 200 nodes, spread over so many."""
         self.rng = rng = Random(seed)
         self.objects: list[Raw] = []
         self._numbers: dict[int, int] = {}
         self._serial = 0
-        self._tag = seed.rsplit("/", 1)[-1]
+        self._tag, self._pools = seed.rsplit("/", 1)[-1], pools
         self.now = NOW + timedelta(seconds=rng.randrange(0, 86_400))
         self.calm = rng.random() < 0.3
         """Whether most goes well: then many nodes are measured and held against each other."""
@@ -67,7 +68,8 @@ class RandomCluster:
 
     def _populate(self) -> None:
         rng = self.rng
-        node_names = [f"n{number}" for number in range(1, rng.randint(6, 8) if self.calm else rng.randint(3, 6))]
+        most = 201 if self._pools else rng.randint(6, 8) if self.calm else rng.randint(3, 6)
+        node_names = [f"n{number}" for number in range(1, most)]
         for name in node_names:
             self.join(name)
         for number in range(rng.choice([1, 1, 2, 3])):
@@ -94,6 +96,8 @@ class RandomCluster:
         elif self.failing > 0.5 and rng.random() < 0.5:
             stop = rng.choice([{"maxFailures": 1}, {"canary": 2}, {}])
             spec["rollout"] = {"maxConcurrent": 10, "retry": {"limit": 0}} | stop
+        if self._pools:
+            spec["poolLabel"], spec["rollout"] = POOL_LABEL, {**spec["rollout"], "maxConcurrent": "50%"}
         created = self.now - timedelta(seconds=rng.choice([0, 60, 3 * 86_400]))
         meta = {"name": name, "namespace": NAMESPACE, "uid": uid, "generation": 1, "resourceVersion": "1"}
         self.profiles[uid] = {"metadata": meta | {"creationTimestamp": format_time(created)}, "spec": spec}
@@ -102,6 +106,8 @@ class RandomCluster:
         """A new node."""
         rng, uid = self.rng, self.uid("node")
         self.nodes[uid], self.slices[uid] = random_nodes.node(rng, name, uid, 0.05 if self.calm else 0.3)
+        if self._pools:
+            self.nodes[uid]["metadata"]["labels"][POOL_LABEL] = f"pool-{rng.randrange(self._pools)}"
         slow = rng.random() < (0.15 if self.calm else 0.05)
         trouble = rng.choice(["throttled", "fallback", ""]) if slow else rng.choice(["", "", "", "partial", "measured"])
         self.speeds[name] = (0.7 if slow else 1.0, trouble)
@@ -137,7 +143,9 @@ class RandomCluster:
             "queues": [] if self.queue is None else [[NAMESPACE, random_specs.QUEUE, self.queue]],
             "refusals": {uid: text for uid, text in self.refusals.items() if uid in job_uids},
             "logs": {uid: self.logs.get(uid, "") for uid in sorted(job_uids)},
-            "asked": sorted(node_names) if self.calm else self.rng.sample(node_names, min(2, len(node_names))),
+            "asked": sorted(node_names)
+            if self.calm and not self._pools
+            else self.rng.sample(node_names, min(2, len(node_names))),
         }
 
     def _number(self, raw: Raw) -> int:
@@ -208,6 +216,10 @@ class RandomCluster:
     def pass_time(self) -> None:
         """What has lost its owner goes, and the clock goes on; now and then it jumps back."""
         self._collect_garbage()
+        self.only_time()
+
+    def only_time(self) -> None:
+        """The clock goes on, or back, and nothing else happens."""
         seconds = self.rng.choice(PAUSES if self._serial % 3 else PAUSES[:9])
         self.now += timedelta(seconds=-90 if self.rng.random() < 0.02 else seconds)
 

@@ -13,16 +13,26 @@ from tests.support.node_objects import AGENT_IMAGE
 from tests.support.random_cluster import CONFIG, RandomCluster
 
 
-def grow(seed: str, passes: int) -> dict[str, Any]:
-    """A world as the core's own decisions shape it: its objects, and the steps that refer to them by number."""
-    cluster = RandomCluster(seed)
+def grow(seed: str, passes: int, pools: int = 0, quiet: float = 0.0) -> dict[str, Any]:
+    """A world as the core's own decisions shape it: its objects, and the steps that refer to them by number.
+
+    After a share of the passes, `quiet`, only time passes: what is seen is the same objects. In such a world people
+    delete reports too.
+    """
+    cluster = RandomCluster(seed, pools)
     core = Core(cluster.objects)
     steps = []
     for _ in range(passes):
         steps.append(cluster.step())
-        cluster.apply(core.step(steps[-1]))
+        decided = core.step(steps[-1])
+        if quiet and cluster.rng.random() < quiet:
+            cluster.only_time()
+            continue
+        cluster.apply(decided)
         cluster.run_jobs()
         happen(cluster)
+        if quiet and cluster.rng.random() < quiet:
+            _no_report(cluster)
         cluster.pass_time()
     return {"world": seed, "objects": cluster.objects, "steps": steps}
 
@@ -81,6 +91,12 @@ def _report(cluster: RandomCluster) -> None:
         case _:
             return
     cluster.reports[name] = raw
+
+
+def _no_report(cluster: RandomCluster) -> None:
+    """Somebody deletes a report."""
+    if cluster.reports:
+        cluster.reports.pop(cluster.rng.choice(list(cluster.reports)))
 
 
 def _job(cluster: RandomCluster) -> None:

@@ -49,6 +49,8 @@ class ObjectStore(Generic[Kept]):
         """Of what is held: its newest version."""
         self.deleted: OrderedDict[str, float] = OrderedDict()
         """Of objects that ended: the version up to which nothing of them is taken any more."""
+        self.changes = 0
+        """How often what is kept has changed."""
 
     def put(self, identity: Identity, kept: Kept) -> bool:
         """Take what is kept of an object, unless a newer version is held or its end was seen."""
@@ -63,6 +65,7 @@ class ObjectStore(Generic[Kept]):
         if uid in self.objects and self.objects[uid] == kept:
             return False
         self.objects[uid] = kept
+        self.changes += 1
         return True
 
     def delete(self, uid: str, version: int | None = None) -> bool:
@@ -97,4 +100,5 @@ class ObjectStore(Generic[Kept]):
 
     def _remove(self, uid: str) -> bool:
         self.identities.pop(uid, None)
+        self.changes += 1
         return self.objects.pop(uid, None) is not None

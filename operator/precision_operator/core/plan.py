@@ -1,23 +1,24 @@
 """What to do now: one frozen value in, one frozen value out. A dry run is this plan, printed.
 
 Each matched node of each profile gets a stand (where it is, and why); each action carries the reason that it is taken
-for. Applied twice, a plan changes nothing: what is started, collected or dropped is seen in the next `Observed`.
+for. Applied twice, a plan changes nothing: what is started, collected or dropped is seen in the next `Observed`. With
+the book of the plan before, what has not changed is not worked out again: it is the plan that is made from scratch.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import chain
 
 from precision_operator.core.admission.others import next_release
 from precision_operator.core.admission.turns import admit
-from precision_operator.core.attempts import node_state
 from precision_operator.core.attempts.actions import Action, Close, Collect, Withdraw
 from precision_operator.core.attempts.attempt import attempts
 from precision_operator.core.attempts.cleanup import cleanup, next_end
 from precision_operator.core.attempts.faults import Fault, fault_text
 from precision_operator.core.attempts.node_state import ProfilePlan, draft, drained_nodes, next_run
 from precision_operator.core.attempts.yielding import give_way
-from precision_operator.core.observe import nodes
+from precision_operator.core.observe.book import EMPTY, Book, Kept
 from precision_operator.core.observe.observed import Observed, ProfileView
 from precision_operator.core.reasons import Said, said
 
@@ -36,15 +37,16 @@ class Plan:
     """When time alone will end an attempt, or the wait for a pod that nobody ends, or begin a run; None: never."""
     cut: bool = False
     """Whether candidates are left that had no turn; none of them comes before what starts."""
+    book: Kept = field(default_factory=lambda: EMPTY, compare=False, repr=False)
+    """What the next plan may take over."""
 
 
-def plan(observed: Observed, whole: bool = True) -> Plan:
+def plan(observed: Observed, whole: bool = True, book: Kept = EMPTY) -> Plan:
     """The plan for everything that is seen. What one profile, node, Job or report raises costs the others nothing.
 
     One that need not be `whole` may be cut, so that no start waits for thousands of candidates that can't.
     """
-    nodes.next_round()
-    node_state.next_round()
+    observed = replace(observed, book=Book(book))
     faults = [*_unreadable(observed)]
     drafts = [_draft(profile, observed, faults) for profile in observed.profiles]
     jobs = attempts(observed, drafts)
@@ -55,7 +57,8 @@ def plan(observed: Observed, whole: bool = True) -> Plan:
     moments = (next_end(observed, jobs), next_release(observed), *(next_run(each, observed.now) for each in drafts))
     again = [at for at in moments if at is not None]
     look = min(again, default=None)
-    return Plan(admission.plans, actions, admission.nodes_to_probe, tuple(faults), look, admission.cut)
+    rest = (tuple(faults), look, admission.cut, observed.book.kept)
+    return Plan(admission.plans, actions, admission.nodes_to_probe, *rest)
 
 
 def _draft(profile: ProfileView, observed: Observed, faults: list[Fault]) -> ProfilePlan:
@@ -83,11 +86,11 @@ def _undecided(profile: ProfileView, observed: Observed, reason: Said) -> Profil
 
 def _unreadable(observed: Observed) -> Iterator[Fault]:
     """What stood at the world's door and could not be read: the others are planned for without it."""
-    for report in observed.reports:
-        if report.unreadable is not None:
-            yield Fault("report", f"{report.namespace}/{report.name}", report.unreadable)
-    labels = {profile.spec.pool_label for profile in observed.profiles if profile.spec is not None}
-    nodes = {node.uid: node for label in labels for node in observed.facts_of(label).values()}
+    for report in chain.from_iterable(there.unreadable for there in observed.filed.values()):
+        assert report.unreadable is not None
+        yield Fault("report", f"{report.namespace}/{report.name}", report.unreadable)
+    labels = {profile.spec.pool_label: None for profile in observed.profiles if profile.spec is not None}
+    nodes = {node.uid: node for label in labels for node in observed.facts_of(label).unreadable}
     for node in nodes.values():
-        if node.unreadable is not None:
-            yield Fault("node", node.name, node.unreadable)
+        assert node.unreadable is not None
+        yield Fault("node", node.name, node.unreadable)

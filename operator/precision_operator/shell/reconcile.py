@@ -14,17 +14,14 @@ from precision_operator.cluster.watch_loop import PACE
 from precision_operator.core.admission.turns import LOOKS_PER_PASS
 from precision_operator.core.admission.unhurried import for_one_pass
 from precision_operator.core.attempts.actions import Action, Start
-from precision_operator.core.attempts.faults import Fault, fault_text
+from precision_operator.core.attempts.faults import Fault
 from precision_operator.core.attempts.node_state import ProfilePlan
+from precision_operator.core.observe.book import EMPTY, Kept
 from precision_operator.core.observe.observed import Observed, ProfileView
 from precision_operator.core.plan import Plan, plan
 from precision_operator.core.reasons import REASONS
-from precision_operator.core.results.ingest import status_json
-from precision_operator.core.results.outliers import Peers
-from precision_operator.core.status.ended import with_stop
 from precision_operator.core.status.events import Note, notes
-from precision_operator.core.status.node_readings import peers_of_all
-from precision_operator.core.status.profile_status import profile_status, status_before, unplanned_status
+from precision_operator.core.status.telling import Change, Told, tell
 from precision_operator.shell.acting.act import Actor
 from precision_operator.shell.leader_election import LeaderElector, LeaseLost
 from precision_operator.shell.observing.cache import Cache
@@ -66,7 +63,9 @@ class Reconciler:
         self._telemetry = telemetry
         self._watched = watched
         self._written: dict[str, float] = {}
-        self._peers: Peers | None = None
+        self._book: Kept = EMPTY
+        """What plans take over from each other."""
+        self._told: Told | None = None
         self._failures = 0
         self._faults = FaultLog(telemetry.fault)
         self._faulty = 0
@@ -151,7 +150,7 @@ class Reconciler:
         observed, decided, again = await self._act()
         if decided.actions:
             observed = replace(await self._gatherer.observe(), occupancy=observed.occupancy)
-            decided = replace(await asyncio.to_thread(plan, observed), actions=decided.actions)
+            decided = replace(await self._plan(observed), actions=decided.actions)
         strangers = self._gatherer.strangers()
         self._telemetry.saw(decided, len(strangers))
         await self._actor.tell_strangers(strangers)
@@ -160,6 +159,12 @@ class Reconciler:
             due = max(0.0, min(due, (decided.look_again_at - observed.now).total_seconds()))
         self._refused = self._refused + 1 if again else 0
         return min(due, 30.0, 0.25 * 2**self._refused) if again else due
+
+    async def _plan(self, observed: Observed, whole: bool = True) -> Plan:
+        """In a thread: the loop goes on meanwhile."""
+        decided = await asyncio.to_thread(plan, observed, whole, self._book)
+        self._book = decided.book
+        return decided
 
     async def _act(self) -> tuple[Observed, Plan, int]:
         """Decide and act. Returns the last plan with all that was done, and how many actions must be tried again.
@@ -173,8 +178,7 @@ class Reconciler:
         for left in reversed(range(ROUNDS)):
             observed = await self._gatherer.observe()
             is_last = looked >= LOOKS_PER_PASS or not left
-            # In a thread, one at a time (plans remember from each other): the lease must be renewed meanwhile.
-            decided = await asyncio.to_thread(plan, observed, whole or left < 2)
+            decided = await self._plan(observed, whole or left < 2)
             looks = () if is_last else _looks(decided, observed, looked)
             started = [action.facts.name for action in decided.actions if isinstance(action, Start)]
             if not looks or started:
@@ -204,11 +208,10 @@ class Reconciler:
         there = {item.profile.uid for item in decided.profiles}
         self._written = {uid: at for uid, at in self._written.items() if uid in there}
         self._gatherer.faults.clear()
-        self._peers = peers_of_all(decided.profiles, observed, self._peers)
-        for item in sorted(decided.profiles, key=lambda item: len(item.node_states)):
-            await asyncio.sleep(0)
+        self._told = told = await asyncio.to_thread(tell, decided, observed, self._told)
+        for item, change in told.rows:
             try:
-                due = min(due, await self._tell(item, observed, faults))
+                due = min(due, await self._tell(item, change))
             except ApiError as error:
                 _log.warning("status of %s: %s", item.profile.key, error)
                 refused = True
@@ -216,28 +219,20 @@ class Reconciler:
                 raise
             except Exception as error:
                 faults.append(Fault("status", item.profile.key, error))
-        faulty = self._faults.looked("plan", faults) or refused
+        faulty = self._faults.looked("plan", [*faults, *told.faults]) or refused
         self._faulty = self._faulty + 1 if faulty else 0
         return min(due, _backoff(self._faulty)) if faulty else due
 
-    async def _tell(self, item: ProfilePlan, observed: Observed, faults: list[Fault]) -> float:
+    async def _tell(self, item: ProfilePlan, change: Change | None) -> float:
         """Write one profile's status if it changed. Returns the seconds until it wants to be looked at again."""
-        try:
-            status = profile_status(item, observed.now, len(observed.nodes), self._peers)
-        except Exception as error:
-            faults.append(Fault("status", item.profile.key, error))
-            status = unplanned_status(item, observed.now, fault_text(error))
-        before = status_before(item)
-        status = with_stop(status, before, observed.stop, observed.now)
-        document = status_json(status)
         due = item.poll_seconds or PASS_AGAIN_SECONDS
-        if document == dict(item.profile.status):
+        if change is None:
             return due
         now = asyncio.get_running_loop().time()
         rest = self._written.get(item.profile.uid, -STATUS_SECONDS) + STATUS_SECONDS - now
         if rest > 0:
             return min(due, rest)
-        profile, said = item.profile, notes(before, status)
+        profile, said, document = item.profile, notes(change.before, change.status), change.document
         what = f"status of {profile.key}"
         await self._actor.writes.run(profile.uid, profile.namespace, what, lambda: self._write(profile, document, said))
         return due

@@ -26,9 +26,10 @@ from precision_operator.core.attempts.node_state import newest_attempt
 from precision_operator.core.observe.clock import parse_time
 from precision_operator.core.observe.stop import Stop
 from precision_operator.core.plan import Plan
+from precision_operator.core.reasons import Kind
 from precision_operator.shell.observing.cache import ObjectKind
 
-QUEUE_STATES = ("skipped", "waiting", "queued", "running", "succeeded", "failed")
+QUEUE_STATES: tuple[Kind, ...] = ("skipped", "waiting", "queued", "running", "succeeded", "failed")
 MOST_POOLS, OTHER_POOLS = 1_000, "others"
 """How many pools have series of their own: `spec.poolLabel: kubernetes.io/hostname` makes each node one, for ever."""
 RUN_BUCKETS = (30.0, 60.0, 120.0, 300.0, 450.0, 600.0, 900.0, 1800.0, 2700.0, 5400.0)
@@ -52,20 +53,17 @@ def ended(plan: Plan) -> Iterator[Ended]:
 
     It is there again in the next pass, so each attempt is counted once. Of a node that is gone the action itself tells.
     """
-    reports = {
-        (profile.profile.uid, node_state.facts.uid): (node_state.facts.pool, newest_attempt(node_state.report))
-        for profile in plan.profiles
-        for node_state in profile.node_states
-    }
+    states = {profile.profile.uid: profile.node_states for profile in plan.profiles}
     for action in plan.actions:
         if not isinstance(action, Collect | Close):
             continue
         job = action.job
-        newest = reports.get((job.profile_uid, job.node_uid))
-        if newest is None and isinstance(action, Close):
+        state = states[job.profile_uid].by_uid.get(job.node_uid) if job.profile_uid in states else None
+        newest = newest_attempt(state.report) if state is not None else None
+        if state is None and isinstance(action, Close):
             yield Ended("", action.outcome, action.reason, None)
-        elif newest and newest[1] and (newest[1].run, newest[1].number) == (job.run, job.attempt):
-            yield Ended(newest[0], newest[1].outcome, newest[1].reason or "Measured", _seconds(newest[1]))
+        elif state and newest and (newest.run, newest.number) == (job.run, job.attempt):
+            yield Ended(state.facts.pool, newest.outcome, newest.reason or "Measured", _seconds(newest))
 
 
 def _seconds(attempt: ReportAttempt) -> float | None:
@@ -214,7 +212,7 @@ class Telemetry:
         """Count what a plan held, as it is after its actions: the profiles must be decided anew since."""
         self._strangers.set(strangers)
         self._profiles.set(len(decided.profiles))
-        states: Tally[str] = Tally(item.state for profile in decided.profiles for item in profile.node_states)
+        states = sum((profile.node_states.kinds for profile in decided.profiles), Tally[Kind]())
         for state in QUEUE_STATES:
             self._nodes.labels(state).set(states[state])
         for action in decided.actions:

@@ -1,7 +1,7 @@
 """What a limit looks at: the agents that there are, and one candidate node of one profile."""
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property, lru_cache
@@ -142,9 +142,9 @@ class BudgetView(Agents):
 
     observed: Observed
     profile: AcceptedProfile
-    limits: Mapping[str, int]
-    """Enforced watts of a node's GPUs by node UID, where a report of the namespace tells them."""
-    matched: frozenset[str]
+    limits: Callable[[str], int | None]
+    """Enforced watts of a node's GPUs by node UID; None where no report of the namespace tells them."""
+    matched: Set[str]
     """UIDs of the nodes that its target matches."""
     tally: NodeCounts
     starts: Mapping[tuple[str, str], datetime]
@@ -186,8 +186,8 @@ class BudgetView(Agents):
 
     def watts(self, facts: NodeFacts) -> tuple[int, str]:
         """By the last report of the namespace, else by its product."""
-        if facts.uid in self.limits:
-            return self.limits[facts.uid], "enforced limits"
+        if limit := self.limits(facts.uid):
+            return limit, "enforced limits"
         product = _part(facts.product_name, facts.product)
         if product is None:
             return facts.gpus * MOST_WATTS, f"the most of any known GPU: {facts.gpu} is none, and not yet measured"

@@ -30,7 +30,7 @@ from precision_operator.core.attempts.places import is_abandoned
 from precision_operator.core.attempts.refusal import mark_of
 from precision_operator.core.observe.images import is_cold
 from precision_operator.core.observe.nodes import NodeFacts
-from precision_operator.core.observe.observed import JobView, Observed, PodView, ProfileView, ReportView
+from precision_operator.core.observe.observed import Filed, JobView, Observed, PodView, ProfileView
 from precision_operator.core.observe.tenants import comes_last
 from precision_operator.core.reasons import REASONS, Said, said
 
@@ -52,8 +52,8 @@ class _InFlight:
     """What agents hold against other namespaces than their own."""
     starts: Mapping[str, dict[tuple[str, str], datetime]]
     """Recent creations by namespace, then by profile UID and node UID, those of this plan included."""
-    limits: Mapping[str, Mapping[str, int]]
-    """Enforced watts of each node's GPUs by namespace: what one tenant's reports tell bears on its own limits alone."""
+    filed: Mapping[str, Sequence[Filed]]
+    """Reports by namespace: what one tenant's tell of a node's watts bears on its own limits alone."""
     newest: dict[tuple[str, str], datetime]
     """When the newest agent was created, by namespace and profile UID, and without a UID of the whole namespace."""
     limited: Mapping[str, Sequence[AcceptedPlan]]
@@ -82,10 +82,10 @@ class _InFlight:
                 observed=seen,
                 profile=draft.profile,
                 live=self.live.setdefault(namespace, []),
-                limits=self.limits.get(namespace, seen.watts),
+                limits=partial(_limit, self.filed.get(namespace, ()), seen.watts),
                 nodes=draft.nodes,
-                matched=frozenset(node_state.facts.uid for node_state in draft.node_states),
-                tally=(status and status.nodes) or draft.tally,
+                matched=draft.node_states.by_uid.keys(),
+                tally=(status and status.nodes) or draft.node_states.tally,
                 starts=self.starts[namespace],
                 trying=self.trying[uid],
                 pulling=self.pulling[uid],
@@ -141,24 +141,32 @@ def admit(
     in_vain = may_start = 0
     in_flight = _in_flight(observed, drafts, attempts)
     accepted = {d.profile.uid: d for d in drafts if isinstance(d, AcceptedPlan)}
-    node_states = {d.profile.uid: list(d.node_states) for d in drafts}
+    outcomes: dict[str, dict[str, NodeState | None]] = {d.profile.uid: {} for d in drafts}
     queues = {uid: deque(_by_least_recent_attempt(draft, observed)) for uid, draft in accepted.items()}
     starts: list[Start] = []
     withdrawn: list[Drop] = []
     nodes_to_probe: list[str] = []
     while any(queues.values()) and (whole or (in_vain < MOST_IN_VAIN and may_start < LOOKS_PER_PASS) or not may_start):
         uid = min((u for u, q in queues.items() if q), key=lambda u: _rank(accepted[u], queues[u][0], in_flight))
-        for place, node_state, start in _until_one_starts(accepted[uid], queues[uid], in_flight, faults):
-            node_states[uid][place] = node_state
+        for node_state, start in _until_one_starts(accepted[uid], queues[uid], in_flight, faults):
+            outcomes[uid][node_state.facts.uid] = node_state
             tentative = REASONS[node_state.reason].tentative
             in_vain, may_start = (0, may_start + 1) if tentative else (in_vain + 1, may_start)
             if start is not None:
                 starts.append(start)
                 withdrawn += in_flight.others.make_room(in_flight.request(accepted[uid], start.facts))
             nodes_to_probe += [node_state.facts.name] if node_state.reason == "CheckingIdle" else []
-    plans = tuple(replace(d, node_states=tuple(node_states[d.profile.uid])) for d in drafts)
+    plans = tuple(_with_outcomes(d, outcomes[d.profile.uid], observed) for d in drafts)
     cut = any(queues.values())
     return Admission(plans, tuple(starts), tuple(dict.fromkeys(nodes_to_probe)), tuple(withdrawn), cut)
+
+
+def _with_outcomes(draft: ProfilePlan, outcomes: Mapping[str, NodeState | None], observed: Observed) -> ProfilePlan:
+    """The profile with what came of its candidates' turns; where that is as it was before, so are its stands."""
+    if not outcomes:
+        return draft
+    states = observed.book.as_before(("outcomes", draft.profile.uid), draft.node_states.changed(outcomes))
+    return replace(draft, node_states=states)
 
 
 def _by_least_recent_attempt(draft: AcceptedPlan, observed: Observed) -> list[int]:
@@ -167,8 +175,7 @@ def _by_least_recent_attempt(draft: AcceptedPlan, observed: Observed) -> list[in
     So a node that is tried in vain again and again keeps none waiting that has not had its turn. One that somebody asks
     for by name comes before all, once: its next attempt is of the run that was asked for.
     """
-    states = enumerate(draft.node_states)
-    eligible = {place: _turn(state, draft, observed) for place, state in states if state.state == "eligible"}
+    eligible = {place: _turn(state, draft, observed) for place, state in draft.node_states.candidates.items()}
     return sorted(eligible, key=eligible.__getitem__)
 
 
@@ -190,8 +197,8 @@ def _turn(candidate: NodeState, draft: AcceptedPlan, observed: Observed) -> tupl
 
 def _until_one_starts(
     draft: AcceptedPlan, queue: deque[int], in_flight: _InFlight, faults: list[Fault]
-) -> Iterator[tuple[int, NodeState, Start | None]]:
-    """What comes of the profile's next candidates, each with its place among the stands, until it is others' turn."""
+) -> Iterator[tuple[NodeState, Start | None]]:
+    """What comes of the profile's next candidates, until it is others' turn."""
     is_last = draft.profile.namespace not in in_flight.observed.vain or _comes_last(draft, queue[0], in_flight)
     try:
         stopped = blocked_by(in_flight.request(draft, draft.node_states[queue[0]].facts), PROFILE_CHECKS)
@@ -199,10 +206,9 @@ def _until_one_starts(
         faults.append(Fault("profile", draft.profile.key, error))
         stopped = said("PlanFailed", why=fault_text(error))
     while queue and (is_last or not _comes_last(draft, queue[0], in_flight)):
-        place = queue.popleft()
-        candidate = draft.node_states[place]
+        candidate = draft.node_states[queue.popleft()]
         if stopped is not None:
-            yield place, candidate.waiting(stopped), None
+            yield candidate.waiting(stopped), None
             continue
         try:
             node_state, start = _admit_candidate(draft, candidate, in_flight)
@@ -212,7 +218,7 @@ def _until_one_starts(
         is_taken = REASONS[node_state.reason].tentative
         if is_taken:
             _take(in_flight, draft, candidate)
-        yield place, node_state, start
+        yield node_state, start
         if is_taken:
             return
 
@@ -226,7 +232,6 @@ def _in_flight(observed: Observed, drafts: Sequence[ProfilePlan], attempts: Sequ
     abandoned = {pod.job_uid for pod in observed.pods if is_abandoned(pod, observed.settings, observed.now)}
     agents: list[JobView | PodView] = [*observed.jobs, *(pod for pod in observed.pods if pod.live)]
     starts, newest = _starts(observed, drafts)
-    reports = grouped((report.namespace, report) for report in observed.reports)
     active = [draft for draft in drafts if isinstance(draft, AcceptedPlan) and not draft.profile.spec.suspend]
     live = {
         (i.profile_uid, _job_uid(i)): Agent(i.profile_uid, i.namespace, i.node_uid)
@@ -239,7 +244,7 @@ def _in_flight(observed: Observed, drafts: Sequence[ProfilePlan], attempts: Sequ
         taken={(item.namespace, item.node_name): owners.get(item.profile_uid, LOST) for item in reversed(agents)},
         others=Others(observed, live, owners, {draft.profile.namespace for draft in active}),
         starts=starts,
-        limits={namespace: {**observed.watts, **_limits(there)} for namespace, there in reports.items()},
+        filed=grouped((namespace, there) for (namespace, *_), there in observed.filed.items()),
         newest=newest,
         limited=grouped((d.profile.namespace, d) for d in active if has_physical_limits(d.profile.spec.rollout)),
         agents=Counter((agent.namespace, uid) for agent in live.values() for uid in (agent.profile_uid, "")),
@@ -264,13 +269,20 @@ def _starts(
 
     A start that lies ahead is from a clock that has jumped back, and says nothing of who was newest.
     """
-    starts = {(r.namespace, r.profile_uid, r.node_uid): r.started for r in observed.reports if r.started is not None}
-    starts |= {(job.namespace, job.profile_uid, job.node_uid): job.created for job in observed.jobs}
+    starts = {(job.namespace, job.profile_uid, job.node_uid): job.created for job in observed.jobs}
     ramps = [draft.profile.spec.rollout.ramp_seconds for draft in drafts if draft.profile.spec is not None]
     longest = timedelta(seconds=max(ramps, default=0))
     first, last = observed.now - longest, observed.now + longest
     recent_starts: dict[str, dict[tuple[str, str], datetime]] = {draft.profile.namespace: {} for draft in drafts}
     newest: dict[tuple[str, str], datetime] = {}
+    for (namespace, profile, _), there in observed.filed.items():
+        at = there.last_start
+        if at is not None and at <= min(first, observed.now):  # none of them is recent, and none lies ahead
+            for key in ((namespace, profile), (namespace, "")):
+                newest[key] = max(at, newest.get(key, at))
+        elif at is not None:
+            more = {(namespace, profile, uid): at for uid, at in there.starts.items()}
+            starts = more | starts
     for (namespace, profile, node), at in starts.items():
         if first < at < last and namespace in recent_starts:
             recent_starts[namespace][profile, node] = at
@@ -283,11 +295,11 @@ def _job_uid(item: JobView | PodView) -> str:
     return item.uid if isinstance(item, JobView) else item.job_uid
 
 
-def _limits(reports: Iterable[ReportView]) -> dict[str, int]:
-    """Enforced watts of each node's GPUs, as the newest of these reports tells them."""
-    rows = ((*limit, report.node_uid) for report in reports if (limit := report.reported_limit) is not None)
-    newest = {uid: watts for _, watts, uid in sorted(rows, key=lambda row: row[0])}
-    return {uid: watts for uid, watts in newest.items() if watts}
+def _limit(filed: Iterable[Filed], stated: Mapping[str, int], node: str) -> int | None:
+    """Enforced watts of a node's GPUs, as the newest of these reports tells them, else as they are `stated`."""
+    rows = [report.reported_limit for there in filed if (report := there.get(node)) is not None]
+    newest = max(filter(None, rows), key=lambda row: row[0], default=None)
+    return (newest and newest[1]) or stated.get(node)
 
 
 def _comes_last(draft: AcceptedPlan, place: int, in_flight: _InFlight) -> bool:

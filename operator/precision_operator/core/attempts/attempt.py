@@ -9,7 +9,7 @@ from precision_operator.core.attempts.actions import DEFAULT_KEEPING, Keeping
 from precision_operator.core.attempts.node_state import ProfilePlan
 from precision_operator.core.attempts.places import End, end_of
 from precision_operator.core.observe.nodes import NodeFacts
-from precision_operator.core.observe.observed import JobView, Observed, PodView, ReportView, Settings
+from precision_operator.core.observe.observed import NO_REPORTS, JobView, Observed, PodView, ReportView, Settings
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def attempts(observed: Observed, plans: Sequence[ProfilePlan]) -> tuple[Attempt,
         Attempt(
             job=job,
             pod=pods.get(job.uid),
-            report=observed.reports_of.get(job.profile_uid, {}).get(job.node_uid),
+            report=observed.reports_of.get(job.profile_uid, NO_REPORTS).get(job.node_uid),
             owner=by_uid.get(job.profile_uid),
             settings=observed.settings,
         )

@@ -1,6 +1,6 @@
 """What becomes of Jobs that are over or hopeless, and of reports that are out of date or whose node is gone."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
@@ -10,10 +10,11 @@ from precision_api.facts.names import DEFAULT_POOL_LABEL
 from precision_operator.core.attempts import actions
 from precision_operator.core.attempts.attempt import Attempt
 from precision_operator.core.attempts.faults import Fault
-from precision_operator.core.attempts.node_state import ProfilePlan, recorded
+from precision_operator.core.attempts.node_state import NodeStates, ProfilePlan, recorded
 from precision_operator.core.attempts.places import is_abandoned
 from precision_operator.core.attempts.refusal import Answer, classify, cleaned, mark_of
-from precision_operator.core.attempts.verdicts import is_due, is_over, terms_of
+from precision_operator.core.attempts.verdicts import is_due, is_over, terms_of, turns_at
+from precision_operator.core.observe.book import differing, same
 from precision_operator.core.observe.clock import duration
 from precision_operator.core.observe.observed import JobView, Observed, PodView, ReportView, Stage
 from precision_operator.core.observe.stop import Stop, stopped
@@ -43,12 +44,16 @@ def cleanup(
     for plan in plans:
         uid, spec = plan.profile.uid, plan.profile.spec
         keep = spec.retention.deleted_nodes if spec is not None else None
-        for node, report in observed.reports_of[uid].items():
-            if node not in observed.nodes and (uid, node) not in written:
+        reports, nodes = observed.reports_of[uid], plan.nodes or observed.nodes
+        lost = observed.book.of(("lost", uid), (reports, nodes), partial(_absent, reports, nodes))
+        for report in lost:
+            if (uid, report.node_uid) not in written:
                 yield from _of_lost_node(report, keep, observed.now)
     for plan in plans:
         try:
-            marks = [*_stale(plan, written)]
+            states = plan.node_states
+            marks = observed.book.of(("marks", plan.profile.uid), (states,), partial(_marks, states))
+            marks = [mark for mark in marks if (plan.profile.uid, mark.report.node_uid) not in written]
             ending |= {(plan.profile.uid, mark.report.node_uid) for mark in marks}
             yield from marks
             yield from _verdicts(plan, observed, ending)
@@ -128,24 +133,51 @@ def _of_lost_node(report: ReportView, keep: str | None, now: datetime) -> Iterat
 
 def _verdicts(plan: ProfilePlan, observed: Observed, written: set[tuple[str, str]]) -> Iterator[actions.Judge]:
     """Reports whose verdict is not what it would be now; where nobody can say, those whose Pass is over."""
-    reports, profile, terms, due = observed.reports_of[plan.profile.uid], plan.profile, None, is_over
+    profile, reports, book, terms, check = (
+        plan.profile,
+        observed.reports_of[plan.profile.uid],
+        observed.book,
+        None,
+        is_over,
+    )
     nodes = plan.nodes if profile.spec is not None else observed.facts_of(DEFAULT_POOL_LABEL)
     with suppress(KeyError):
-        terms = terms_of(profile.spec, profile.namespace, observed, reports.values())
-        due = partial(is_due, terms)
-    for uid, report in reports.items():
-        facts = nodes.get(uid) if report.profile_uid and (profile.uid, uid) not in written else None
-        if facts is not None and due(report.status, facts, observed.now):
-            yield actions.Judge(report, terms, facts)
+        terms = terms_of(profile.spec, profile.namespace, observed, reports)
+        terms, check = book.as_before(("terms of verdicts", profile.uid), terms), is_due
+    key, objects = ("verdicts", profile.uid), (terms, check, reports, nodes)
+    before, (due, turns, past) = book.last(key) or ((), (set[str](), dict[str, datetime](), set[str]()))
+    gone_by = {uid for uid, at in turns.items() if at <= observed.now}
+    if before and same(before[:2], objects[:2]):
+        changed = {*differing(before[2], reports), *differing(before[3], nodes), *(gone_by ^ past)}
+    else:
+        changed = {*reports, *turns}
+    due, turns = due - changed, {uid: at for uid, at in turns.items() if uid not in changed}
+    for uid in changed & reports.keys() & nodes.keys():
+        status = reports[uid].status if reports[uid].profile_uid else None
+        due |= {uid} if reports[uid].profile_uid and check(terms, status, nodes[uid], observed.now) else set()
+        at = turns_at(terms, status)
+        turns |= {uid: at} if at is not None else {}
+    past = {uid for uid, at in turns.items() if at <= observed.now}
+    book.keep(key, objects, (due, turns, past))
+    for uid in reports if due else ():
+        if uid in due and (profile.uid, uid) not in written:
+            yield actions.Judge(reports[uid], terms, nodes[uid])
 
 
-def _stale(plan: ProfilePlan, written: set[tuple[str, str]]) -> Iterator[actions.MarkStale | actions.MarkFresh]:
+def _absent(reports: Mapping[str, ReportView], nodes: Container[str]) -> list[ReportView]:
+    """Those of nodes that are not there."""
+    return [report for node, report in reports.items() if node not in nodes]
+
+
+def _marks(node_states: NodeStates) -> list[actions.MarkStale | actions.MarkFresh]:
+    return [*_stale(node_states)]
+
+
+def _stale(node_states: NodeStates) -> Iterator[actions.MarkStale | actions.MarkFresh]:
     """Results that a new run will replace stay until it has, marked with the reason; undone, the mark goes again."""
-    for node_state in plan.node_states:
+    for node_state in node_states:
         run, report = node_state.current, node_state.report
         if run is None or report is None or report.status is None or report.status.run is None:
-            continue
-        if (plan.profile.uid, report.node_uid) in written:
             continue
         marked = report.not_fresh
         newest = report.status.attempt  # where that one failed, the result is an older one's

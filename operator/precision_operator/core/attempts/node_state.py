@@ -1,8 +1,12 @@
 """The state of each matched node of a profile, and why: before admission, and without any rollout limit."""
 
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import cached_property
+from itertools import chain
 
 from precision_api.kinds.profile import NodeCounts, ProfileSpec
 from precision_api.kinds.report import ReportAttempt
@@ -20,12 +24,13 @@ from precision_operator.core.eligibility.triggers import (
     run_inputs,
     waits_for_gpus,
 )
+from precision_operator.core.observe.book import differing, same
 from precision_operator.core.observe.clock import duration, format_time, parse_time
 from precision_operator.core.observe.images import is_cold
-from precision_operator.core.observe.memo import Memo
 from precision_operator.core.observe.nodes import NodeFacts
 from precision_operator.core.observe.observed import (
     AcceptedProfile,
+    Filed,
     JobView,
     Observed,
     PodView,
@@ -40,6 +45,10 @@ from precision_operator.core.reasons import REASONS, Facts, Kind, Reasoned, Said
 
 _DRAINED = ("NodeDeleting", "UntoleratedTaint")
 ANTI_AFFINITY = "; they may be of a pod of any namespace: see docs/security.md, What the cluster must enforce"
+
+
+AGAIN, BEING_MEASURED_AGAIN, QUARANTINED = "to be measured again", "being measured again", "in quarantine"
+"""Marks of a node: it rests since its last runs all failed, also where the run that did so is still the newest."""
 
 
 @dataclass(frozen=True)
@@ -60,9 +69,93 @@ class NodeState(Reasoned):
     def state(self) -> Kind:
         return self.said.kind
 
+    @property
+    def marks(self) -> Sequence[str]:
+        """The reason, and what else a status counts of it."""
+        marks, status = [self.said.reason], self.report.status if self.report is not None else None
+        if self.current is not None and self.current.due not in (None, "FirstRun"):
+            marks += [AGAIN, BEING_MEASURED_AGAIN] if self.state in ("queued", "running") else [AGAIN]
+        if self.said.reason == "Quarantined" or (status is not None and status.quarantine is not None):
+            marks.append(QUARANTINED)
+        if status is not None and status.acceptance is not None:
+            marks.append(f"verdict {status.acceptance.verdict}")
+        return marks
+
     def waiting(self, said: Said) -> "NodeState":
         """The same node, with another reason; `replace` takes half as long again, for each of 50,000."""
         return NodeState(self.facts, said, self.report, self.current, self.since, self.decision)
+
+
+class NodeStates(tuple[NodeState, ...]):
+    """Where a profile's nodes stand, by name; what follows from that alone is worked out once."""
+
+    @cached_property
+    def by_uid(self) -> Mapping[str, NodeState]:
+        return {node_state.facts.uid: node_state for node_state in self}
+
+    @cached_property
+    def tallies(self) -> Counter[str]:
+        """How many nodes have each reason and mark."""
+        return Counter(chain.from_iterable(node_state.marks for node_state in self))
+
+    @cached_property
+    def reasons(self) -> Counter[str]:
+        """How many nodes have each reason."""
+        return Counter({mark: count for mark, count in self.tallies.items() if mark in REASONS})
+
+    def first(self, *reasons: str) -> NodeState:
+        """The first node with one of these reasons; there must be one."""
+        return next(node_state for node_state in self if node_state.said.reason in reasons)
+
+    @cached_property
+    def kinds(self) -> Counter[Kind]:
+        """How many nodes are in each state."""
+        kinds: Counter[Kind] = Counter()
+        for reason, count in self.reasons.items():
+            kinds[REASONS[reason].kind] += count
+        return kinds
+
+    @cached_property
+    def candidates(self) -> Mapping[int, NodeState]:
+        """Those that may start, by their places."""
+        starts = self.kinds["eligible"]
+        return {place: state for place, state in enumerate(self) if state.state == "eligible"} if starts else {}
+
+    @cached_property
+    def tally(self) -> NodeCounts:
+        """How many nodes are eligible, and how these have fared in their runs."""
+        kinds = self.kinds
+        eligible = len(self) - kinds["skipped"]
+        return NodeCounts(eligible=eligible, succeeded=kinds["succeeded"], failed=kinds["failed"])
+
+    @cached_property
+    def finished(self) -> Sequence[str]:
+        """When the results of those that succeeded came in, in order."""
+        reports = (state.report for state in self if state.report is not None and state.state == "succeeded")
+        return sorted(r.status.run.finished_at for r in reports if r.status is not None and r.status.run is not None)
+
+    def changed(self, changes: Mapping[str, NodeState | None]) -> "NodeStates":
+        """With these in their places, by UID; None: it is matched no more. The same object where none differs."""
+        states = dict(self.by_uid)
+        for uid, node_state in changes.items():
+            if node_state is not None:
+                states[uid] = node_state
+            else:
+                states.pop(uid, None)
+        if states == self.by_uid:
+            return self
+        before = {uid: self.by_uid[uid].facts.name for uid in changes if uid in self.by_uid}
+        if any(state is not None and before.get(uid) != state.facts.name for uid, state in changes.items()):
+            states = dict(sorted(states.items(), key=lambda item: (item[1].facts.name, item[0])))
+        made = NodeStates(states.values())
+        made.by_uid = states
+        if "tallies" in vars(self):
+            made.tallies = self.tallies.copy()
+            for uid, node_state in changes.items():
+                made.tallies.subtract(self.by_uid[uid].marks if uid in self.by_uid else ())
+                made.tallies.update(node_state.marks if node_state is not None else ())
+            made.tallies += Counter()  # none that has come to 0 stays
+        return made
 
 
 @dataclass(frozen=True)
@@ -71,7 +164,7 @@ class ProfilePlan:
 
     profile: ProfileView
     asked: ResolvedProfile | Said
-    node_states: tuple[NodeState, ...] = ()
+    node_states: NodeStates = field(default_factory=NodeStates)
     nodes: Mapping[str, NodeFacts] = field(default_factory=dict)
     """Facts of all nodes by UID, matched or not, with their pools as this profile sees them."""
     refusals: Mapping[str, RefusedCreation] = field(default_factory=dict)
@@ -83,24 +176,18 @@ class ProfilePlan:
     yields: tuple[Yield, ...] = ()
     """Its agents that were ended for pods of others within the last hour."""
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.node_states, NodeStates):
+            object.__setattr__(self, "node_states", NodeStates(self.node_states))
+
     @property
     def poll_seconds(self) -> float | None:
         """Seconds until the profile is to be looked at again; None where watches show all that it waits for."""
-        reasons = {node_state.reason for node_state in self.node_states}
+        reasons = {*self.node_states.reasons}
         if isinstance(self.asked, Said) and not REASONS[self.asked.reason].undecided:
             reasons.add("ProfileNotAccepted")
         polls = [REASONS[reason].poll_seconds for reason in reasons]
         return min([seconds for seconds in polls if seconds is not None], default=None)
-
-    @property
-    def tally(self) -> NodeCounts:
-        """How many nodes are eligible, and how these have fared in their runs."""
-        states = [node_state.state for node_state in self.node_states]
-        return NodeCounts(
-            eligible=sum(state != "skipped" for state in states),
-            succeeded=states.count("succeeded"),
-            failed=states.count("failed"),
-        )
 
 
 @dataclass(frozen=True)
@@ -121,21 +208,24 @@ def draft(profile: ProfileView, observed: Observed, faults: list[Fault] | None =
     if profile.spec is None:
         return ProfilePlan(profile, asked)
     facts = observed.facts_of(profile.spec.pool_label)
-    target = profile.spec.target
-    named = frozenset(target.node_names)  # of as many names as a target may have, each node would be compared with all
-    meant = (f for f in facts.values() if not named or f.name in named)
-    matched = sorted((f for f in meant if matches(target, f)), key=lambda f: f.name)
+    jobs, reports, limit = observed.jobs_of.get(profile.uid, {}), observed.reports_of[profile.uid], None
+    if profile.spec.schedule.max_age is not None:
+        limit = observed.now - duration(profile.spec.schedule.max_age)
     objects = _Found(
-        jobs={job.node_uid: job for job in observed.jobs if job.profile_uid == profile.uid},
-        pods={pod.job_uid: pod for pod in observed.pods},
-        reports=observed.reports_of[profile.uid],
+        terms=_terms(profile, profile.spec, asked, observed),
+        facts=facts,
+        jobs=jobs,
+        pods={job.uid: observed.pods_of[job.uid] for job in jobs.values() if job.uid in observed.pods_of},
+        reports=reports,
+        aged=reports.finished_before(limit) if limit is not None else frozenset(),
     )
-    terms = _terms(profile, profile.spec, asked, observed.now)
-    node_states = tuple(_judged(terms, node, objects, observed, problems) for node in matched)
+    node_states = _node_states(objects, observed, problems)
     refusals = observed.refused_of.get(profile.uid, {})
     hold = hold_of(refusals.values())
     if refusals:
-        node_states = tuple(_or_refused(node, hold, profile, objects, observed) for node in node_states)
+        concerned = (node_states.by_uid.get(uid) for uid in {*refusals, *jobs})
+        states = [_or_refused(node, hold, profile, objects, observed) for node in concerned if node is not None]
+        node_states = node_states.changed({state.facts.uid: state for state in states})
     records = (record for record in observed.yields if record.profile_uid == profile.uid)
     yields = tuple(replace(r, pod=shown_pod(r.pod, profile.namespace, observed)) for r in records)
     more = (node_states, facts, refusals, hold, drained_nodes(profile, facts, observed), yields)
@@ -146,8 +236,8 @@ def draft(profile: ProfileView, observed: Observed, faults: list[Fault] | None =
 
 def drained_nodes(profile: ProfileView, facts: Mapping[str, NodeFacts], observed: Observed) -> frozenset[str]:
     """UIDs of the nodes with an attempt of the profile on which somebody wants no pods just now."""
-    spec, jobs = profile.spec, (job for job in observed.jobs if job.profile_uid == profile.uid)
-    attempted = [facts[job.node_uid] for job in jobs if job.node_uid in facts]
+    spec, jobs = profile.spec, observed.jobs_of.get(profile.uid, {})
+    attempted = [facts[uid] for uid in jobs if uid in facts]
     return frozenset(
         node.uid
         for node in attempted
@@ -157,80 +247,107 @@ def drained_nodes(profile: ProfileView, facts: Mapping[str, NodeFacts], observed
 
 
 @dataclass(frozen=True)
-class _Found:
-    """What belongs to one profile: Jobs and reports by node UID, pods by their Job's UID."""
-
-    jobs: Mapping[str, JobView]
-    pods: Mapping[str, PodView]
-    reports: Mapping[str, ReportView]
-
-
-@dataclass(frozen=True)
 class _Terms:
     """All of a profile, and of the moment, that the stands of its nodes hang on: equal terms give equal stands."""
 
     uid: str
     created: datetime
     spec: ProfileSpec
+    settings: Settings
     rerun: str
     asked: ResolvedProfile | Said
     ticks: tuple[datetime | None, datetime | None]
     """The schedule's last and next time; none while it is suspended, so that its ticks cost nothing."""
 
 
-_TERMS: Memo[_Terms] = Memo()
-_NODE_STATES: Memo[NodeState] = Memo()
+@dataclass(frozen=True)
+class _Found:
+    """All that the stands of a profile's nodes hang on: Jobs and reports by node UID, pods by their Job's UID."""
+
+    terms: _Terms
+    facts: Mapping[str, NodeFacts]
+    jobs: Mapping[str, JobView]
+    pods: Mapping[str, PodView]
+    reports: Filed
+    aged: frozenset[str]
+    """UIDs of nodes whose newest good result is older than the profile allows."""
+
+    def attempt(self, uid: str) -> tuple[JobView | None, PodView | None]:
+        """The Job on a node, and its pod."""
+        job = self.jobs.get(uid)
+        return job, self.pods.get(job.uid) if job is not None else None
 
 
-def _terms(profile: ProfileView, spec: ProfileSpec, asked: ResolvedProfile | Said, now: datetime) -> _Terms:
+def _terms(profile: ProfileView, spec: ProfileSpec, asked: ResolvedProfile | Said, observed: Observed) -> _Terms:
     """The profile's, the same object as long as nothing in them changes."""
+    schedule, uid, now = spec.schedule, profile.uid, observed.now
     fires = isinstance(asked, ResolvedProfile) and not spec.suspend
-    ticks = (last_tick(spec.schedule, profile.uid, now), next_tick(spec.schedule, profile.uid, now)) if fires else None
-    _, before = _TERMS.last(profile.uid) or (None, None)
-    spec = before.spec if before is not None and before.spec == spec else spec
-    terms = _Terms(profile.uid, profile.created, spec, profile.rerun, asked, ticks or (None, None))
-    return _TERMS.keep(terms.uid, (), before if before is not None and before == terms else terms)
+    ticks = (last_tick(schedule, uid, now), next_tick(schedule, uid, now)) if fires else (None, None)
+    spec = observed.book.as_before(("spec", uid), spec)
+    terms = _Terms(uid, profile.created, spec, observed.settings, profile.rerun, asked, ticks)
+    return observed.book.as_before(("terms", uid), terms)
 
 
-def next_round() -> None:
-    """A plan begins, which asks for every node of every profile: what the last two did not ask for is forgotten."""
-    _NODE_STATES.next_round()
-    _TERMS.next_round()
+def _node_states(objects: _Found, observed: Observed, faults: list[Fault]) -> NodeStates:
+    """The nodes' stands, from before where nothing that one hangs on has changed.
+
+    Time passes, and bears on three things: the schedule's ticks are in the terms, a result grows too old at one moment,
+    and a node whose agent failed is tried again: its stand is always made anew.
+    """
+    key, target = ("node states", objects.terms.uid), objects.terms.spec.target
+    entry = observed.book.last(key)
+    before, timed = entry[1] if entry is not None else (NodeStates(), frozenset())
+    old: _Found | None = entry[0][0] if entry is not None else None
+    changed: Iterable[str] = _changed(old, objects) | timed if old is not None else objects.facts
+    named = frozenset(target.node_names)  # of as many names as a target may have, each node would be compared with all
+    changes: dict[str, NodeState | None] = {}
+    again = {*timed}
+    for uid in changed:
+        facts, state = objects.facts.get(uid), None
+        again.discard(uid)
+        if facts is not None and (not named or facts.name in named) and matches(target, facts):
+            state, is_timed = _judged(facts, objects, old, before.by_uid.get(uid), observed, faults)
+            again |= {uid} if is_timed else set()
+        changes[uid] = state
+    states: NodeStates = before.changed(changes)
+    observed.book.keep(key, (objects,), (states, frozenset(again)))
+    return states
 
 
-def _judged(terms: _Terms, facts: NodeFacts, objects: _Found, observed: Observed, faults: list[Fault]) -> NodeState:
-    """The node's stand; PlanFailed where it can't be worked out."""
+def _changed(old: _Found, objects: _Found) -> set[str]:
+    """UIDs of the nodes of which something has changed that their stands hang on."""
+    if old.terms is not objects.terms:
+        return {*old.facts, *objects.facts}
+    changed = {*differing(old.facts, objects.facts), *differing(old.reports, objects.reports)}
+    changed |= {uid for uid in (*old.jobs, *objects.jobs) if not same(old.attempt(uid), objects.attempt(uid))}
+    return changed | (old.aged ^ objects.aged)
+
+
+def _judged(
+    facts: NodeFacts,
+    objects: _Found,
+    old: _Found | None,
+    before: NodeState | None,
+    observed: Observed,
+    faults: list[Fault],
+) -> tuple[NodeState, bool]:
+    """The node's stand, PlanFailed where it can't be worked out; and whether time alone may change it."""
+    report = objects.reports.get(facts.uid)
     if facts.unreadable is not None:
-        return plan_failed(facts, facts.unreadable, objects.reports.get(facts.uid))
+        return plan_failed(facts, facts.unreadable, report), False
+    is_same = old is not None and old.terms.spec is objects.terms.spec and old.terms.settings == observed.settings
+    decision = before.decision if before is not None and is_same and before.facts is facts else None
     try:
-        return _node_state_once(terms, facts, objects, observed)
+        made, attempt = _node_state(facts, objects, observed, decision), newest_attempt(report)
     except Exception as error:
         faults.append(Fault("node", facts.name, error))
-        return plan_failed(facts, error, objects.reports.get(facts.uid))
+        return plan_failed(facts, error, report), True
+    return made, attempt is not None and attempt.outcome == "failed"
 
 
 def plan_failed(facts: NodeFacts, error: Exception, report: ReportView | None = None) -> NodeState:
     """The stand of a node for which nothing could be planned."""
     return NodeState(facts, said("PlanFailed", why=fault_text(error)), report)
-
-
-def _node_state_once(terms: _Terms, facts: NodeFacts, objects: _Found, observed: Observed) -> NodeState:
-    """The node's stand, from before where nothing that it hangs on has changed.
-
-    Time passes, and bears on three things: the schedule's ticks are in the terms, a result grows too old at one moment,
-    and a node whose agent failed is tried again: its stand is always made anew.
-    """
-    report, job = objects.reports.get(facts.uid), objects.jobs.get(facts.uid)
-    pod = objects.pods.get(job.uid) if job is not None else None
-    key, inputs = (terms.uid, facts.uid), (terms, facts, report, job, pod, _aged(terms.spec, report, observed.now))
-    before = _NODE_STATES.known(key, inputs)
-    if before is not None:
-        return before
-    node_state = _node_state(terms, facts, objects, observed)
-    attempt = newest_attempt(report)
-    if attempt is not None and attempt.outcome == "failed":
-        return node_state
-    return _NODE_STATES.keep(key, inputs, node_state)
 
 
 def _or_refused(
@@ -250,12 +367,6 @@ def _or_refused(
     return replace(node_state, said=Said(refused.reason, refusal_facts(refused, profile)), since=None)
 
 
-def _aged(spec: ProfileSpec, report: ReportView | None, now: datetime) -> bool:
-    """Whether the newest good result is older than the profile allows."""
-    limit, run = spec.schedule.max_age, report.status.run if report is not None and report.status is not None else None
-    return limit is not None and run is not None and now - parse_time(run.finished_at) > duration(limit)
-
-
 def next_run(plan: ProfilePlan, now: datetime) -> datetime | None:
     """When time alone begins a run of the profile: at its schedule's next tick, or when a result is too old."""
     if not isinstance(plan, AcceptedPlan) or plan.profile.spec.suspend:
@@ -264,10 +375,9 @@ def next_run(plan: ProfilePlan, now: datetime) -> datetime | None:
     moments = [next_tick(schedule, plan.profile.uid, now)]
     if schedule.max_age is not None:
         limit = duration(schedule.max_age)
-        statuses = (state.report.status for state in plan.node_states if state.report and state.state == "succeeded")
-        times = [status.run.finished_at for status in statuses if status is not None and status.run is not None]
-        young = [time for time in times if time >= format_time(now - limit)]
-        moments += [parse_time(min(young)) + limit + timedelta(seconds=1)] if young else []
+        times = plan.node_states.finished
+        young = times[bisect_left(times, format_time(now - limit)) :][:1]
+        moments += [parse_time(time) + limit + timedelta(seconds=1) for time in young]
     return min((moment for moment in moments if moment is not None), default=None)
 
 
@@ -282,21 +392,23 @@ def recorded(job: JobView, report: ReportView | None) -> bool:
     return attempt is not None and (attempt.run, attempt.number) == (job.run, job.attempt)
 
 
-def _node_state(terms: _Terms, facts: NodeFacts, objects: _Found, observed: Observed) -> NodeState:
-    """A running agent first, then what the current run has found, then whether the node can be measured at all."""
-    spec, asked = terms.spec, terms.asked
-    report, job = objects.reports.get(facts.uid), objects.jobs.get(facts.uid)
+def _node_state(facts: NodeFacts, objects: _Found, observed: Observed, decision: Said | None) -> NodeState:
+    """A running agent first, then what the current run has found, then whether the node can be measured at all.
+
+    `decision` is what was found for the same node and spec; None: it is worked out.
+    """
+    spec, asked = objects.terms.spec, objects.terms.asked
+    report, (job, pod) = objects.reports.get(facts.uid), objects.attempt(facts.uid)
     now = current_run(run_inputs(asked, facts, report, observed.now)) if isinstance(asked, ResolvedProfile) else None
     if job is not None and not recorded(job, report):
         cold = isinstance(asked, ResolvedProfile) and is_cold(facts, asked.image, asked.image_digest, report)
-        running = _running(job, objects.pods.get(job.uid), facts, spec, observed.settings, cold)
+        running = _running(job, pod, facts, spec, observed.settings, cold)
         return NodeState(facts, running, report, now, job.active_since or job.created)
     if now is not None and now.attempt is not None:
         ended = _ended(now.attempt, spec, report, observed)
         if ended is not None:
             return NodeState(facts, ended, report, now)
-    question = (spec.target, spec.agent.tolerations, observed.settings.startup_taints)
-    decision = _decision_before(terms, facts) or decide(facts, *question)
+    decision = decision or decide(facts, spec.target, spec.agent.tolerations, observed.settings.startup_taints)
     if decision.kind != "eligible":
         return NodeState(facts, decision, report, now, decision=decision)
     if isinstance(asked, Said) or now is None:
@@ -310,15 +422,6 @@ def _node_state(terms: _Terms, facts: NodeFacts, objects: _Found, observed: Obse
         if held is not None:
             return NodeState(facts, Said(code, held), report, now, decision=decision)
     return NodeState(facts, decision, report, now, decision=decision)
-
-
-def _decision_before(terms: _Terms, facts: NodeFacts) -> Said | None:
-    """Whether the node can be measured, as worked out last: no schedule bears on it. None where that may differ."""
-    before = _NODE_STATES.last((terms.uid, facts.uid))
-    if before is None or before[0][1] is not facts:
-        return None
-    old = before[0][0]
-    return before[1].decision if isinstance(old, _Terms) and old.spec is terms.spec else None
 
 
 def _running(

@@ -1,10 +1,10 @@
 """When the verdict on a node is due: what it hangs on beside its own result, and what a report's was decided from."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
-from heapq import nlargest
+from itertools import islice, takewhile
 from statistics import median
 
 from precision_api.acceptance.judge import LEAST_GOLDEN, Firsts, drifted
@@ -16,7 +16,7 @@ from precision_api.kinds.profile import Acceptance, ProfileSpec
 from precision_api.kinds.report import AcceptanceSubject, ReportAcceptance, ReportAttempt, ReportRun, ReportStatus
 from precision_operator.core.observe.clock import duration, format_time, parse_time, time_or_none
 from precision_operator.core.observe.nodes import NodeFacts, same_driver
-from precision_operator.core.observe.observed import Observed, ReportView
+from precision_operator.core.observe.observed import NO_REPORTS, Filed, Observed
 
 DRIFT_NODES, DRIFT_TIME = 20, timedelta(days=14)
 THEN = ", then "
@@ -50,9 +50,7 @@ class Terms:
         return digest([self.asked.model_dump(mode="json"), self.problem, self.simulated], 10)
 
 
-def terms_of(
-    spec: ProfileSpec | None, namespace: str, observed: Observed, reports: Iterable[ReportView]
-) -> Terms | None:
+def terms_of(spec: ProfileSpec | None, namespace: str, observed: Observed, reports: Filed = NO_REPORTS) -> Terms | None:
     """What a profile's verdicts hang on; None where it asks for none. KeyError: nobody can read now what it asks."""
     if spec is None:
         raise KeyError
@@ -67,17 +65,14 @@ def terms_of(
     return Terms(spec.acceptance, reference, problem, observed.settings.accept_simulated, shift, alike)
 
 
-def _drift(
-    reference: Reference, sha256: str, reports: Iterable[ReportView], now: datetime
-) -> tuple[float, dict[Recipe, float]]:
+def _drift(reference: Reference, sha256: str, reports: Filed, now: datetime) -> tuple[float, dict[Recipe, float]]:
     """What medians of the last 8 to 20 cool nodes say, where they lie too far off: the largest of their reference
     checks in per cent, else 0, and those of each node's slowest GPU in limits of its check."""
     young, shifts, alike = format_time(now - DRIFT_TIME), list[float](), dict[Recipe, float]()
-    judged = [(v.runs.ended, v, {row.recipe for row in r.status.results if row.throttled_share is not None})
-              for r in reports if r.status and (v := r.status.acceptance) and v.runs and v.reference
-              and v.reference.sha256 == sha256 and v.runs.ended > young]  # fmt: skip
+    newest = takewhile(lambda row: row[0] > young, reports.judged)
+    judged = [row for row in newest if row[1].reference and row[1].reference.sha256 == sha256]
     for recipe, golden in reference.recipes.items():
-        last = nlargest(DRIFT_NODES, (row for row in judged if recipe not in row[2]), key=lambda row: row[0])
+        last = islice((row for row in judged if recipe not in row[2]), DRIFT_NODES)
         worst = [{c.check: c for c in reversed(v.worst) if c.recipe == recipe} for _, v, _ in last]
         offs = [of["reference"].off for of in worst if "reference" in of]
         if len(offs) >= LEAST_GOLDEN and drifted(golden, logs(median(offs)), len(offs)):
@@ -100,13 +95,24 @@ def is_due(terms: Terms | None, status: ReportStatus | None, facts: NodeFacts, n
     return unread or verdict.basis != basis_of(terms, verdict, status, facts, now)
 
 
-def is_over(status: ReportStatus | None, facts: NodeFacts, now: datetime) -> bool:
-    """Whether a Pass ends, whatever the profile asks for."""
+def is_over(terms: Terms | None, status: ReportStatus | None, facts: NodeFacts, now: datetime) -> bool:
+    """Whether a Pass ends, whatever the `terms`."""
     verdict = status.acceptance if status is not None else None
     if verdict is None or verdict.verdict != "Pass":
         return False
     until = time_or_none(verdict.valid_until)
     return bool(change(verdict.subject, facts)) or until is None or until <= now
+
+
+def turns_at(terms: Terms | None, status: ReportStatus | None) -> datetime | None:
+    """When time alone makes it due or, without terms, over; None: never."""
+    verdict = status.acceptance if status is not None else None
+    if verdict is None:
+        return None
+    if terms is None:
+        return time_or_none(verdict.valid_until)
+    ended = time_or_none(verdict.runs.ended) if verdict.runs is not None else None
+    return ended + duration(terms.asked.valid_for) if ended is not None else None
 
 
 def run_of(run: ReportRun) -> str:

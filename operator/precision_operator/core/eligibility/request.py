@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 
 from pydantic import ValidationError
 
@@ -61,7 +61,8 @@ def resolve_profile(profile: ProfileView, observed: Observed) -> ResolvedProfile
     misfit = _misfit(resolved, spec.recipes) or _too_many_kept(resolved, spec.benchmarks.last_layers_bf16)
     if misfit:
         return said("InvalidWorkload", detail=misfit)
-    return ResolvedProfile(AcceptedProfile.of(profile, spec), resolved.workload, resolved, image, _run(spec, resolved))
+    accepted = observed.book.of(("accepted", profile.uid), (profile,), partial(AcceptedProfile.of, profile, spec))
+    return ResolvedProfile(accepted, resolved.workload, resolved, image, _run(spec, resolved))
 
 
 def recipes_of(spec: ProfileSpec, facts: NodeFacts) -> tuple[Recipe, ...]:

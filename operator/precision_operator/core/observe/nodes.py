@@ -7,17 +7,18 @@ where GPUs are handed out by resource claims.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal, TypeVar
 
 from precision_api.facts.names import DEFAULT_POOL_LABEL, GPU_RESOURCE, grouped
 from precision_api.facts.products import ProductClass, part, part_of_class, product_class, product_of_instance_type
 from precision_api.facts.recipes import Compute
 from precision_operator.core.observe import gpu_labels
+from precision_operator.core.observe.book import Book, differing, same
 from precision_operator.core.observe.gpu_labels import first_label, whole_number
 from precision_operator.core.observe.gpu_slices import Gpu, PublishedGpus, SliceView, published
-from precision_operator.core.observe.memo import Memo
 from precision_operator.core.observe.raw_object import condition_of, entries, mapping, millis, quantity, section
 
 T = TypeVar("T")
@@ -114,7 +115,6 @@ class NodeFacts:
         return max(count, self.gpus)
 
 
-_FACTS: Memo[NodeFacts] = Memo()
 Slices = Sequence[SliceView] | None
 """ResourceSlices of the GPU driver; None: the cluster serves none, or the operator is not to use them."""
 
@@ -176,26 +176,44 @@ def node_facts(
     )
 
 
+class FactsOfAll(dict[str, NodeFacts]):
+    """The facts of all nodes by UID, their pools by one label."""
+
+    @cached_property
+    def unreadable(self) -> tuple[NodeFacts, ...]:
+        """Those of nodes that can't be read."""
+        return tuple(facts for facts in self.values() if facts.unreadable is not None)
+
+
 def facts_of_all(
-    nodes: Mapping[str, Mapping[str, Any]], pool_label: str, slices: Slices, domain_labels: tuple[str, ...] = ()
-) -> dict[str, NodeFacts]:
-    """The facts of all `nodes` (by UID), worked out once for the same objects. Each slice is looked at once in all."""
-    of_node: dict[object, list[SliceView]] = grouped((item.node, item) for item in slices or ())
-    key = (pool_label, domain_labels, slices is not None)
-
-    def facts(uid: str, node: Mapping[str, Any]) -> NodeFacts:
-        here = of_node.get(section(node, "metadata").get("name"), []) if of_node else []
-        published = here if slices is not None else None
-        return _FACTS.of(
-            (uid, *key), (node, *here), lambda: _facts_or_why_not(uid, node, pool_label, published, domain_labels)
-        )
-
-    return {uid: facts(uid, node) for uid, node in nodes.items()}
-
-
-def next_round() -> None:
-    """All nodes will be asked for once more: what is gone is forgotten."""
-    _FACTS.next_round()
+    nodes: Mapping[str, Mapping[str, Any]],
+    pool_label: str,
+    slices: Slices,
+    domain_labels: tuple[str, ...] = (),
+    book: Book | None = None,
+) -> FactsOfAll:
+    """The facts of all `nodes` (by UID); those of a node that is as it was in the book are the same object."""
+    book, objects = book or Book(), (nodes, slices, domain_labels)
+    entry = book.last(("facts", pool_label))
+    (old_nodes, old_slices, old_labels), old = entry or (({}, None, ()), FactsOfAll())
+    changed: Iterable[str] = differing(old_nodes, nodes)
+    is_same = slices is old_slices or (slices is not None and old_slices is not None and same(old_slices, slices))
+    if entry is not None and not changed and is_same and old_labels == domain_labels:
+        return book.keep(("facts", pool_label), objects, old)
+    there, were = ({} if of is None else grouped((item.node, item) for item in of) for of in (slices, old_slices))
+    others = {name for name in (*there, *were) if not same(there.get(name, []), were.get(name, []))}
+    if (old_labels, old_slices is None) != (domain_labels, slices is None):
+        changed = {**old_nodes, **nodes}
+    elif others:
+        changed = [*changed, *(uid for uid, facts in old.items() if facts.name in others)]
+    values = FactsOfAll(old)
+    for uid in changed:
+        if uid not in nodes:
+            values.pop(uid, None)
+            continue
+        here = there.get(str(section(nodes[uid], "metadata").get("name")), []) if slices is not None else None
+        values[uid] = _facts_or_why_not(uid, nodes[uid], pool_label, here, domain_labels)
+    return book.keep(("facts", pool_label), objects, values)
 
 
 def _facts_or_why_not(

@@ -1,20 +1,22 @@
 """Everything that a decision is made from: one frozen value, gathered before deciding and never changed after."""
 
-from collections.abc import Callable, Mapping
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import cache, cached_property
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from precision_api.acceptance.reference import Reference
 from precision_api.facts.names import FRESH, grouped
 from precision_api.kinds.profile import ProfileSpec, ProfileStatus
-from precision_api.kinds.report import ReportStatus
-from precision_operator.core.observe.clock import parse_time
+from precision_api.kinds.report import ReportAcceptance, ReportStatus
+from precision_operator.core.observe.book import Book, differing, same
+from precision_operator.core.observe.clock import parse_time, time_or_none
 from precision_operator.core.observe.configuration import AgentDefaults, FleetLimits
 from precision_operator.core.observe.device_class import USUAL, DeviceClass
-from precision_operator.core.observe.nodes import NodeFacts, Slices, facts_of_all
+from precision_operator.core.observe.nodes import FactsOfAll, Slices, facts_of_all
 from precision_operator.core.observe.pod_requests import NOTHING, Requests
 from precision_operator.core.observe.stop import Stop
 from precision_operator.core.observe.waiting_pods import WaitingPod
@@ -24,6 +26,7 @@ YieldOutcome = Literal["Waiting", "Helped", "NotHelped", "Taken", "Gone"]
 """Waiting: the pod was not scheduled yet; Gone: it was deleted meanwhile, or scheduled on another node."""
 SavedReference = tuple[str, Reference | None]
 """The SHA-256 of a text, and the reference there, without its nodes; None where it is none."""
+Owner = tuple[str, str, str]
 Stage = Literal["report", "ResourceClaimTemplate", "Job", "pod", "ResourceClaim"]
 """What is created for an attempt, in this order."""
 
@@ -213,6 +216,59 @@ class ReportView:
             c.reason: parse_time(c.last_transition_time) for c in conditions if c.type == FRESH and c.status == "False"
         }
 
+    @cached_property
+    def finished(self) -> datetime | None:
+        """When its newest good result came in; None where there is none, or no time is told."""
+        run = self.status.run if self.status is not None else None
+        return time_or_none(run.finished_at) if run is not None else None
+
+    @property
+    def owner(self) -> Owner:
+        """Namespace, UID of the profile that owns it, and where none does the name that it bears."""
+        return self.namespace, self.profile_uid, "" if self.profile_uid else self.profile
+
+
+class Filed(dict[str, ReportView]):
+    """Reports of one owner by node UID; what follows from these alone is worked out once."""
+
+    @cached_property
+    def by_finish(self) -> tuple[Sequence[datetime], Sequence[str]]:
+        """When results came in, in order, and the UIDs of their nodes."""
+        rows = sorted((at, uid) for uid, report in self.items() if (at := report.finished) is not None)
+        return [at for at, _ in rows], [uid for _, uid in rows]
+
+    def finished_before(self, moment: datetime) -> frozenset[str]:
+        """UIDs of nodes whose newest good result came in before that."""
+        times, uids = self.by_finish
+        return frozenset(uids[: bisect_left(times, moment)])
+
+    @cached_property
+    def unreadable(self) -> tuple[ReportView, ...]:
+        return tuple(report for report in self.values() if report.unreadable is not None)
+
+    @cached_property
+    def starts(self) -> Mapping[str, datetime]:
+        """When the newest attempt's agent was created, by node UID."""
+        return {uid: report.started for uid, report in self.items() if report.started is not None}
+
+    @cached_property
+    def judged(self) -> Sequence[tuple[str, ReportAcceptance, Set[str]]]:
+        """When the run that a verdict rests on ended, the verdict, and recipes that were throttled; newest first."""
+        statuses = (report.status for report in self.values() if report.status is not None)
+        rows = [
+            (verdict.runs.ended, verdict, {row.recipe for row in status.results if row.throttled_share is not None})
+            for status in statuses
+            if (verdict := status.acceptance) is not None and verdict.runs is not None and verdict.reference is not None
+        ]
+        return sorted(rows, key=lambda row: row[0], reverse=True)
+
+    @cached_property
+    def last_start(self) -> datetime | None:
+        return max(self.starts.values(), default=None)
+
+
+NO_REPORTS = Filed()
+
 
 @dataclass(frozen=True)
 class ProfileView:
@@ -372,29 +428,51 @@ class Observed:
     watts: Mapping[str, int] = field(default_factory=dict)
     """What nodes with Jobs may draw then, by UID, as the Jobs tell."""
 
-    @cached_property
-    def facts_of(self) -> Callable[[str], Mapping[str, NodeFacts]]:
+    book: Book = field(default_factory=Book, compare=False, repr=False)
+    """What was worked out of what was seen before, and what is worked out of this."""
+
+    def facts_of(self, pool_label: str) -> FactsOfAll:
         """The facts of all nodes by UID, for one pool label: profiles that share it share them."""
-        nodes, slices = self.nodes, self.slices  # so that what is kept does not keep `self`
-        return cache(lambda pool_label: facts_of_all(nodes, pool_label, slices, self.settings.domain_labels))
+        return facts_of_all(self.nodes, pool_label, self.slices, self.settings.domain_labels, self.book)
 
     @cached_property
-    def reports_of(self) -> Mapping[str, Mapping[str, ReportView]]:
-        """Reports by profile UID and node UID, with an empty mapping for each profile that has none."""
-        reports: dict[str, dict[str, ReportView]] = {profile.uid: {} for profile in self.profiles}
+    def filed(self) -> Mapping[Owner, Filed]:
+        """Reports by their owner and node UID; an owner's that are as they were are the same object."""
+        entry = self.book.last("reports")
+        if entry is not None and same(entry[0], self.reports):
+            return self.book.keep("reports", self.reports, entry[1])
+        filed: dict[Owner, Filed] = {}
         for report in self.reports:
-            reports.setdefault(report.profile_uid, {})[report.node_uid] = report
-        for uid, orphan in self.orphans:
-            reports[uid].setdefault(orphan.node_uid, orphan)
-        return reports
+            filed.setdefault(report.owner, Filed())[report.node_uid] = report
+        before: Mapping[Owner, Filed] = entry[1] if entry is not None else {}
+        filed |= {owner: there for owner, there in before.items() if not differing(there, filed.get(owner, NO_REPORTS))}
+        return self.book.keep("reports", self.reports, {owner: there for owner, there in filed.items() if there})
+
+    @cached_property
+    def reports_of(self) -> Mapping[str, Filed]:
+        """Reports by profile UID and node UID, with an empty mapping for each profile that has none."""
+        reports = {p.uid: self.filed.get((p.namespace, p.uid, ""), NO_REPORTS) for p in self.profiles}
+        orphans = grouped(self.orphans)
+        return reports | {uid: Filed({r.node_uid: r for r in there} | reports[uid]) for uid, there in orphans.items()}
 
     @cached_property
     def orphans(self) -> tuple[tuple[str, ReportView], ...]:
         """Reports that no profile owns, each with the UID of the profile whose name it bears: it is that one's."""
-        named = {(profile.namespace, profile.name): profile.uid for profile in self.profiles}
-        ownerless = (report for report in self.reports if not report.profile_uid)
-        pairs = ((named.get((report.namespace, report.profile)), report) for report in ownerless)
-        return tuple((uid, report) for uid, report in pairs if uid is not None)
+        rows = ((p.uid, self.filed.get((p.namespace, "", p.name), NO_REPORTS)) for p in self.profiles)
+        return tuple((uid, report) for uid, there in rows for report in there.values())
+
+    @cached_property
+    def jobs_of(self) -> Mapping[str, Mapping[str, JobView]]:
+        """Jobs by profile UID and node UID."""
+        jobs: dict[str, dict[str, JobView]] = {}
+        for job in self.jobs:
+            jobs.setdefault(job.profile_uid, {})[job.node_uid] = job
+        return jobs
+
+    @cached_property
+    def pods_of(self) -> Mapping[str, PodView]:
+        """Pods by the UID of their Job."""
+        return {pod.job_uid: pod for pod in self.pods}
 
     @cached_property
     def beyond(self) -> frozenset[str]:

@@ -64,7 +64,10 @@ def holding(pods: Iterable[PodView], nodes: Iterable[Raw], claimed: Container[st
 
     A node's capacity counts: what runs keeps its GPUs when one of them fails, and kubelets end what they can't admit.
     """
-    sizes = {raw["metadata"]["name"]: section(section(raw, "status"), "capacity").get(GPU_RESOURCE) for raw in nodes}
+    pods = tuple(pods)
+    named, of = {pod.node_name for pod in pods}, (raw for raw in nodes if pods)
+    wanted = ((name, raw) for raw in of if (name := raw["metadata"]["name"]) in named)
+    sizes = {name: section(section(raw, "status"), "capacity").get(GPU_RESOURCE) for name, raw in wanted}
     have = {name: whole_number(str(size)) or 0 for name, size in sizes.items()}
     got = ((pod, 0 < pod.gpus <= have.get(pod.node_name, 0) or pod.uid in claimed) for pod in pods)
     return tuple(pod if has or not pod.holds_gpus else replace(pod, holds_gpus=False) for pod, has in got)

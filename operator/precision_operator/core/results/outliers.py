@@ -7,9 +7,12 @@ synchronous job, GPUs x slowest GPU: one slow GPU in eight costs such a job a fi
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from functools import cached_property
 from heapq import nsmallest
+from itertools import chain
+from typing import Any
 
 from precision_api.exchange.peers import PeerKey
 from precision_api.exchange.stats import MAD_TO_SIGMA, mad
@@ -17,9 +20,9 @@ from precision_api.facts.names import grouped
 from precision_api.facts.recipes import Recipe
 from precision_api.facts.schema import decimal
 from precision_api.kinds.profile import PeerStatus
-from precision_operator.core.observe.memo import same
+from precision_operator.core.observe.book import EMPTY, Kept, same
 from precision_operator.core.reasons import Said, said
-from precision_operator.core.results.pool import best_recipe, median
+from precision_operator.core.results.pool import Pool, median, most_voted
 from precision_operator.core.results.reading import Reading
 
 SLOW_DEVIATIONS = 4
@@ -50,18 +53,107 @@ class Judged:
     """How many others are among them."""
 
 
+class Part(tuple[Reading, ...]):
+    """Some of the results that hold; what follows from these alone is worked out once."""
+
+    @cached_property
+    def by_peers(self) -> "Mapping[PeerKey, Part]":
+        """By who may be compared with whom."""
+        return {key: Part(group) for key, group in grouped((reading.peers, reading) for reading in self).items()}
+
+    @cached_property
+    def by_pool(self) -> "Mapping[str, Part]":
+        return {name: Part(group) for name, group in grouped((reading.pool, reading) for reading in self).items()}
+
+    def after(self, before: "Part") -> "Part":
+        """This one, its parts those of `before` where they hold the very same readings."""
+        for name in ("by_peers", "by_pool"):
+            old, new = getattr(before, name), getattr(self, name)
+            vars(self)[name] = {key: old[key] if key in old and same(old[key], it) else it for key, it in new.items()}
+        return self
+
+    @cached_property
+    def pool(self) -> Pool:
+        """As the readings of one pool."""
+        return Pool(self)
+
+    @cached_property
+    def useful(self) -> Set[str]:
+        """Nodes with a figure that may be used."""
+        return {reading.node for reading in self if reading.usable_rows}
+
+    @cached_property
+    def marked(self) -> Counter[str]:
+        """How many readings fell back, were throttled, are made up, or come of a trial."""
+        marks = ((it.fallen_back and "fallback", it.throttled and "throttled", it.made_up and "made up") for it in self)
+        counts = Counter(mark for mark in chain.from_iterable(marks) if isinstance(mark, str))
+        return counts + Counter(it.data for it in self if it.data == "trial")
+
+    @cached_property
+    def last_run(self) -> str | None:
+        """When the newest result came in."""
+        return max((reading.finished_at for reading in self if reading.finished_at is not None), default=None)
+
+    @cached_property
+    def nodes(self) -> Set[str]:
+        return {reading.node for reading in self}
+
+    @cached_property
+    def votes(self) -> Mapping[str, Counter[Recipe]]:
+        """On how many nodes each recipe is best, by profile."""
+        rows = grouped((reading.profile, reading.best) for reading in self)
+        return {profile: Counter(row.recipe for row in best if row is not None) for profile, best in rows.items()}
+
+    @cached_property
+    def newest(self) -> "Mapping[tuple[Recipe, int | None], Mapping[str, Reading]]":
+        """The newest result of each node with a recipe, and so many last layers in BF16."""
+        newest: dict[tuple[Recipe, int | None], dict[str, Reading]] = {}
+        for reading in sorted(self, key=_age):
+            for row in reading.rows.values():
+                newest.setdefault((row.recipe, row.last_layers_bf16), {})[reading.node] = reading
+        return newest
+
+
+def _age(reading: Reading) -> tuple[str, str]:
+    return reading.finished_at or "", reading.profile
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What one part's readings are held against in their group."""
+
+    pairs: "Sequence[tuple[Reading, PeerRates]]"
+    """Those that have enough peers."""
+    alone: Sequence[tuple[Reading, int]]
+    """Those that have a rate and too few peers, with how many."""
+    rows: "Counter[PeerRates]"
+    """How many readings are held against each."""
+    _slow: dict[float, Sequence[Judged]] = field(default_factory=dict)
+
+    def slow(self, percent: float) -> Sequence[Judged]:
+        """The slow ones."""
+        if percent not in self._slow:
+            least = {rates: rates.least(percent) for rates in self.rows}
+            below = ((reading, rates) for reading, rates in self.pairs if rates.rate[reading.node] < least[rates])
+            self._slow[percent] = [rates.judge(reading, percent) for reading, rates in below]
+        return self._slow[percent]
+
+
 class PeerGroup:
     """The results of one namespace that may be compared with each other, recipe by recipe."""
 
-    def __init__(self, readings: tuple[Reading, ...], rows: Sequence[tuple[str, PeerStatus]] = ()) -> None:
-        """`rows` are what statuses of profiles, by name, say of it where its `readings` are of one node alone."""
-        self.readings = readings
-        self._in_order = sorted(readings, key=lambda reading: (reading.finished_at or "", reading.profile))
-        self.size = rows[0][1].nodes if rows else len({reading.node for reading in readings})
+    def __init__(self, parts: Sequence[Part], rows: Sequence[tuple[str, PeerStatus]] = ()) -> None:
+        """`rows` are what statuses of profiles, by name, say of it where its `parts` are of one node alone."""
+        self.parts = tuple(parts)
+        self.size = rows[0][1].nodes if rows else len(set[str]().union(*(part.nodes for part in parts)))
         """Its nodes."""
-        by_profile = grouped((reading.profile, reading) for reading in readings)
-        self._best = {profile: best_recipe(group) for profile, group in by_profile.items()}
+        votes: dict[str, Counter[Recipe]] = {}
+        for profile, of_part in chain.from_iterable(part.votes.items() for part in parts):
+            votes[profile] = votes[profile] + of_part if profile in votes else of_part
+        self._best = {profile: most_voted(of_profile) for profile, of_profile in votes.items()}
         self._best |= {profile: row.recipe for profile, row in reversed(rows)}
+        self._compared: dict[int, tuple[Part, Compared]] = {}
+        """By the id of the part."""
         self._rows = {(row.recipe, row.last_layers_bf16): row for _, row in rows}
         self._rates: dict[tuple[Recipe, int | None], PeerRates] = {}
 
@@ -72,6 +164,11 @@ class PeerGroup:
         fastest of its others that enough have; where none is, of that which the most have.
         """
         best, most = self._best.get(reading.profile), None
+        own = reading.rows.get(best) if best is not None else None
+        if own is not None and own.synchronous_rate is not None:
+            rates = self._of(own.recipe, own.last_layers_bf16)
+            if reading.node in rates.rate and rates.others(reading.node) >= LEAST_PEERS:
+                return rates
         for row in sorted(reading.rows.values(), key=lambda row: (row.recipe != best, -(row.synchronous_rate or 0.0))):
             rates = self._of(row.recipe, row.last_layers_bf16)
             if row.synchronous_rate is None or reading.node not in rates.rate:
@@ -81,19 +178,34 @@ class PeerGroup:
             most = max(most or rates, rates, key=lambda rates: rates.others(reading.node))
         return most
 
+    def compared(self, part: Part) -> Compared:
+        """What the readings of one of its parts are held against."""
+        if id(part) not in self._compared:
+            pairs = [(reading, rates) for reading in part if (rates := self.rates(reading)) is not None]
+            counts = [(reading, rates, rates.others(reading.node)) for reading, rates in pairs]
+            self._compared[id(part)] = (
+                part,
+                Compared(
+                    [(reading, rates) for reading, rates, others in counts if others >= LEAST_PEERS],
+                    [(reading, others) for reading, _, others in counts if others < LEAST_PEERS],
+                    Counter([rates for _, rates in pairs]),
+                ),
+            )
+        return self._compared[id(part)][1]
+
     def _of(self, recipe: Recipe, layers: int | None) -> "PeerRates":
         if (recipe, layers) not in self._rates:
-            newest = {
-                reading.node: reading
-                for reading in self._in_order
-                if recipe in reading.rows and reading.rows[recipe].last_layers_bf16 == layers
-            }
+            newest: dict[str, Reading] = {}
+            for part in self.parts:
+                for node, reading in part.newest.get((recipe, layers), {}).items():
+                    if node not in newest or _age(reading) >= _age(newest[node]):
+                        newest[node] = reading
             rows = {node: reading.rows[recipe] for node, reading in newest.items()}
             rates = {node: rate for node, row in rows.items() if (rate := row.synchronous_rate) is not None}
             steady = frozenset(node for node in rates if rows[node].usable and not rows[node].throttled)
             counts = sorted(rates[node] for node in steady)
             row = self._rows.get((recipe, layers)) or PeerStatus.model_construct(
-                key=self.readings[0].peers[1:],
+                key=next(chain.from_iterable(self.parts)).peers[1:],
                 nodes=self.size,
                 recipe=recipe,
                 last_layers_bf16=layers,
@@ -120,6 +232,11 @@ class PeerRates:
         """How many of the reference are other nodes."""
         return self.row.count - (node in self.reference)
 
+    def least(self, percent: float) -> float:
+        """A rate below this one is slow."""
+        center = float(self.row.rate)
+        return center - max(center * percent / 100, float(self.row.spread))
+
     def judge(self, reading: Reading, percent: float) -> Judged:
         """The reading's node, whose newest rate is among these."""
         row, center, others = self.row, float(self.row.rate), self.others(reading.node)
@@ -135,19 +252,26 @@ class Peers:
 
     def __init__(
         self,
-        readings: Iterable[Reading],
+        readings: Iterable[Reading] | Sequence[Part],
         before: "Peers | None" = None,
         in_status: Mapping[PeerKey, Sequence[tuple[str, PeerStatus]]] | None = None,
+        kept: Kept = EMPTY,
     ) -> None:
         """A group of which nothing has changed is the one of `before`, with what was worked out of it.
 
+        Readings may come in parts, which hold; a part of which nothing has changed is the same object.
+
         Where `readings` are of one node alone, `in_status` is what statuses say of all; of others nothing can be said.
+        `kept` is what the readings were made of, for the next ones.
         """
+        self.kept = kept
         old, rows = before.groups if before is not None else {}, in_status or {}
-        members = grouped((reading.peers, reading) for reading in readings if reading.holds)
+        given = list[Any](readings)
+        parts = given if given and isinstance(given[0], Part) else [Part(r for r in given if r.holds)]
+        members = grouped(chain.from_iterable(part.by_peers.items() for part in parts))
         groups = {key: tuple(members.get(key, ())) for key in (members if in_status is None else in_status)}
         self.groups: dict[PeerKey, PeerGroup] = {
-            key: old[key] if key in old and same(old[key].readings, group) else PeerGroup(group, rows.get(key, ()))
+            key: old[key] if key in old and _same(old[key].parts, group) else PeerGroup(group, rows.get(key, ()))
             for key, group in groups.items()
         }
 
@@ -156,9 +280,25 @@ class Peers:
         group = self.groups.get(reading.peers) if reading.holds else None
         return group.rates(reading) if group is not None else None
 
-    def rows(self, readings: Iterable[Reading]) -> list[PeerStatus]:
+    def compared(self, part: Part) -> list[Compared]:
+        """What these readings are held against, group by group."""
+        groups = ((self.groups[key], of_group) for key, of_group in part.by_peers.items() if key in self.groups)
+        return [group.compared(of_group) for group, of_group in groups]
+
+    def facing(self, part: Part) -> tuple[object, ...]:
+        """All that is said of these readings beside their peers hangs on: the same objects, the same words."""
+        is_alone = any(compared.alone for compared in self.compared(part))
+        return (self,) if is_alone else (part, *(self.groups.get(key) for key in part.by_peers))
+
+    def rows(self, part: Part) -> list[PeerStatus]:
         """What the nodes of these readings are held against, for a status; that of most of them first."""
-        return [rates.row for rates, _ in Counter(filter(None, map(self.rates, readings))).most_common()]
+        counts = sum((compared.rows for compared in self.compared(part)), Counter[PeerRates]())
+        return [rates.row for rates, _ in counts.most_common()]
+
+    def slow(self, part: Part, percent: float) -> tuple[Judged, ...]:
+        """The nodes of these readings that are slow, the slowest first."""
+        slow = chain.from_iterable(compared.slow(percent) for compared in self.compared(part))
+        return tuple(sorted(slow, key=lambda node: (node.relative, node.node)))
 
     def judged(self, readings: Iterable[Reading], percent: float) -> tuple[Judged, ...]:
         """The nodes of these readings that can be compared, the slowest first."""
@@ -169,8 +309,11 @@ class Peers:
     def alone(self, readings: Iterable[Reading]) -> tuple[tuple[str, Said], ...]:
         """Nodes that have a rate and too few peers, in their order; each with that, and who comes nearest."""
         counts = ((reading, r.others(reading.node)) for reading in readings if (r := self.rates(reading)))
-        rows = ((reading, peers, self._others(reading, peers)) for reading, peers in counts if peers < LEAST_PEERS)
-        return tuple((r.node, said("NoPeers", peers=n, needed=LEAST_PEERS, differs=differs)) for r, n, differs in rows)
+        return tuple((r.node, self.no_peers(r, peers)) for r, peers in counts if peers < LEAST_PEERS)
+
+    def no_peers(self, reading: Reading, peers: int) -> Said:
+        """That a node has only so many peers, and who comes nearest."""
+        return said("NoPeers", peers=peers, needed=LEAST_PEERS, differs=self._others(reading, peers))
 
     def _others(self, reading: Reading, peers: int) -> str:
         """Why nodes like it don't count; where there are none, the kind that differs in the least, in words."""
@@ -184,6 +327,13 @@ class Peers:
         nearest = min(others, key=lambda key: (len(key_of_node.differing(key)), -self.groups[key].size, key))
         count = self.groups[nearest].size
         return f"; {count} {'others differ' if count > 1 else 'other differs'}: {key_of_node.against(nearest)}"
+
+
+def _same(some: Sequence[Part], others: Sequence[Part]) -> bool:
+    """Whether these are the very same parts, or hold the very same readings."""
+    return len(some) == len(others) and all(
+        one is other or same(one, other) for one, other in zip(some, others, strict=True)
+    )
 
 
 def judged(readings: Iterable[Reading], slow_node_percent: float) -> tuple[Judged, ...]:

@@ -9,13 +9,14 @@ import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from operator import attrgetter
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from precision_api.exchange.stats import percentile
 from precision_api.facts.names import grouped
 from precision_api.facts.recipes import Recipe
+from precision_api.facts.schema import decimal
 from precision_operator.core.observe.clock import parse_time
 from precision_operator.core.results.reading import MedianGroup, Reading, RecipeRow
 
@@ -86,7 +87,11 @@ def best_recipe(readings: Iterable[Reading]) -> Recipe | None:
 
 
 def _voted(rows: Iterable[RecipeRow | None]) -> Recipe | None:
-    votes = Counter(row.recipe for row in rows if row is not None)
+    return most_voted(Counter(row.recipe for row in rows if row is not None))
+
+
+def most_voted(votes: Counter[Recipe]) -> Recipe | None:
+    """The one with the most votes, of equal ones the first by name; None without any."""
     return min(votes, key=lambda recipe: (-votes[recipe], recipe), default=None)
 
 
@@ -125,6 +130,28 @@ class Pool:
         """The rows behind the figure's median."""
         rows = [row for row in self.steady(figure, recipe) if getattr(row, figure) is not None]
         return of_one_scope(rows, attrgetter("power_scope")) if figure in ENERGY else rows
+
+    @cached_property
+    def summary(self) -> Mapping[str, Any]:
+        """Its figures as a profile's status shows them."""
+        best = self.best
+        median, quantile = partial(self.median, recipe=best), partial(self.quantile, "tokens_per_joule", best)
+        return {
+            "nodes": len(self.readings),
+            "best_recipe": best,
+            "best_recipe_by_energy": self.best_by_energy,
+            "last_layers_bf16": self.layers_bf16(best),
+            "speedup": decimal(median("speedup")),
+            "teraflops_per_gpu": decimal(median("teraflops_per_gpu")),
+            "tokens_per_second": decimal(median("tokens_per_second")),
+            "tokens_per_joule_p10": decimal(quantile(0.1)),
+            "tokens_per_joule": decimal(median("tokens_per_joule")),
+            "tokens_per_joule_p90": decimal(quantile(0.9)),
+            "watts": decimal(median("watts")),
+            "fallback_nodes": sum(bool(reading.fallen_back) for reading in self.readings),
+            "throttled_nodes": sum(reading.throttled for reading in self.readings),
+            "simulated": any(reading.made_up for reading in self.readings),
+        }
 
     def values(self, figure: PoolFigure, recipe: Recipe) -> list[float]:
         """The figure of each node behind its median."""

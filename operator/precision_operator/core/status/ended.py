@@ -4,7 +4,6 @@ Of Succeeded and Failed neither is there while it goes on. An admin's stop is in
 need no right to read the switch, nor to ask who has set it.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -14,7 +13,7 @@ from precision_operator.core.attempts.node_state import ProfilePlan
 from precision_operator.core.conditions import condition
 from precision_operator.core.observe.stop import REASON, Stop, stop_message, stopped
 from precision_operator.core.reasons import Said
-from precision_operator.core.results.reading import Reading
+from precision_operator.core.results.outliers import Part
 
 NEVER_MEASURED = frozenset({"InvalidSpec", "InvalidWorkload", "InvalidSchedule"})
 """Reasons not to accept a profile that only another spec ends; for the others something may still come."""
@@ -32,9 +31,7 @@ class Ended:
     message: str
 
 
-def ended(
-    plan: ProfilePlan, counts: NodeCounts, measured: Sequence[Reading], complete: tuple[bool, str, str]
-) -> Ended | None:
+def ended(plan: ProfilePlan, counts: NodeCounts, measured: Part, complete: tuple[bool, str, str]) -> Ended | None:
     """How the profile has ended; None while it goes on, which it does while a node is queued, is measured or waits.
 
     `complete` is the condition Complete: whether it holds, its reason and its message, which a profile keeps that ends
@@ -43,20 +40,21 @@ def ended(
     if isinstance(plan.asked, Said):
         never = plan.asked.reason in NEVER_MEASURED
         return Ended(names.FAILED, plan.asked.reason, plan.asked.message) if never else None
-    resting = [state for state in plan.node_states if state.reason in RESTS]
-    stopped = next((state for state in resting if state.reason in STOPPED_ROLLOUT), None)
-    if counts.queued or counts.running or (counts.waiting > len(resting) and stopped is None):
+    states, reasons = plan.node_states, plan.node_states.reasons
+    resting, is_stopped = sum(reasons[reason] for reason in RESTS), any(reasons[r] for r in STOPPED_ROLLOUT)
+    if counts.queued or counts.running or (counts.waiting > resting and not is_stopped):
         return None
-    if stopped is not None:
+    if is_stopped:
+        stopped = states.first(*STOPPED_ROLLOUT)
         return Ended(names.FAILED, stopped.reason, stopped.message)
     if not counts.eligible or counts.failed:
         return Ended(names.FAILED, *complete[1:])
     if resting:
-        rest = f"Quarantined nodes: {len(resting)} of {counts.eligible}, e.g. {resting[0].facts.name}. "
-        return Ended(names.FAILED, "NodesQuarantined", rest + resting[0].message)
-    useful = {reading.node for reading in measured if reading.usable_rows}
-    states = (state for state in plan.node_states if state.state == "succeeded")
-    useless = [state.facts.name for state in states if state.facts.name not in useful]
+        first = states.first(*RESTS)
+        rest = f"Quarantined nodes: {resting} of {counts.eligible}, e.g. {first.facts.name}. "
+        return Ended(names.FAILED, "NodesQuarantined", rest + first.message)
+    succeeded = (state.facts.name for state in states if state.state == "succeeded")
+    useless = [name for name in succeeded if name not in measured.useful]
     if useless:
         text = f"Nodes on which no recipe has a usable result: {len(useless)} of {counts.eligible}, e.g. {useless[0]}."
         return Ended(names.FAILED, "NoUsableResult", f"{text} See kubectl precision report {useless[0]}.")

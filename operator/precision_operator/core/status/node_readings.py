@@ -1,32 +1,54 @@
 """The readings that a profile's status is made of, each made once for the same report."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 
 from precision_api.exchange.peers import PeerKey
 from precision_api.facts.names import grouped
-from precision_operator.core.attempts.node_state import NodeState, ProfilePlan
-from precision_operator.core.observe.memo import Memo
-from precision_operator.core.observe.observed import Observed
+from precision_api.kinds.report import ReportStatus
+from precision_operator.core.attempts.node_state import NodeState, NodeStates, ProfilePlan
+from precision_operator.core.observe.book import EMPTY, Book, differing
+from precision_operator.core.observe.observed import Filed, Observed, Owner, ReportView
 from precision_operator.core.reasons import Said
-from precision_operator.core.results.outliers import Peers
+from precision_operator.core.results.outliers import Part, Peers
 from precision_operator.core.results.reading import HOLDS_UNTIL_REPLACED, Reading, read
 
-_READINGS: Memo[Reading] = Memo()
-"""By UID of profile and node; a round is a look at all of them."""
+NO_STATES = NodeStates()
+Row = tuple[str, object, Reading] | None
+"""The node's pool, the status of its report, and what they were read as; None where its figures do not hold."""
 
 
-def readings(plan: ProfilePlan) -> tuple[Reading, ...]:
-    """The profile's nodes whose figures hold, in the plan's order; `pool` is the node's pool now."""
-    uid, owner = plan.profile.uid, (plan.profile.namespace, plan.profile.name)
-    reports = ((state.facts, state.report.status) for state in plan.node_states if state.report and _holds(state))
-    readings = (
-        _READINGS.of((uid, facts.uid), (facts, status), partial(read, facts.name, facts.pool, status, *owner))
-        for facts, status in reports
-        if status is not None
-    )
-    return tuple(reading for reading in readings if reading.holds)
+def readings(plan: ProfilePlan, book: Book | None = None) -> Part:
+    """The profile's nodes whose figures hold, in the plan's order; `pool` is the node's pool now.
+
+    With a book, those of nodes and reports that are as they were are the same objects; so are all where none differs.
+    """
+    book, states, key = book or Book(), plan.node_states, ("readings", plan.profile.uid)
+    (old,), (before, part) = book.last(key) or ((NodeStates(),), (dict[str, Row](), Part()))
+    if old is states:
+        return book.keep(key, (states,), (before, part))[1]
+    owner, rows = (plan.profile.namespace, plan.profile.name), {uid: before.get(uid) for uid in states.by_uid}
+    for uid in differing(old.by_uid, states.by_uid):
+        if uid in rows:
+            rows[uid] = _row(states.by_uid[uid], before.get(uid), owner)
+    return book.keep(key, (states,), _together(rows, before, part))[1]
+
+
+def _together(rows: Mapping[str, Row], before: Mapping[str, Row], part: Part) -> tuple[Mapping[str, Row], Part]:
+    if not differing(before, rows):
+        return before, part
+    return rows, Part(row[2] for row in rows.values() if row is not None).after(part)
+
+
+def _row(node_state: NodeState, before: Row, owner: tuple[str, str]) -> Row:
+    status, facts = node_state.report.status if node_state.report is not None else None, node_state.facts
+    if status is None or not _holds(node_state):
+        return None
+    if before is not None and before[0] == facts.pool and before[1] is status:
+        return before
+    reading = read(facts.name, facts.pool, status, *owner)
+    return (facts.pool, status, reading) if reading.holds else None
 
 
 def _holds(node_state: NodeState) -> bool:
@@ -40,24 +62,41 @@ def peers_of_all(plans: Iterable[ProfilePlan], seen: Observed, before: Peers | N
 
     `before` spares what has not changed. A profile whose reports can't be read is left out: its own status tells.
     """
-    results: list[Reading] = []
-    decided: set[tuple[str, str]] = set()
-    _READINGS.next_round()
+    book, parts, matched = (
+        Book(before.kept if before is not None else EMPTY),
+        list[Part](),
+        dict[tuple[str, str], NodeStates](),
+    )
     for plan in plans:
         if isinstance(plan.asked, Said):
             continue
-        decided |= {(plan.profile.uid, node_state.facts.uid) for node_state in plan.node_states}
+        matched[plan.profile.namespace, plan.profile.uid] = plan.node_states
         with suppress(Exception):
-            results += readings(plan)
-    for report in seen.reports:
-        key, status = (report.profile_uid, report.node_uid), report.status
-        if key in decided or status is None:
-            continue
-        words = (report.node_name, "", status, report.namespace, report.profile)
-        with suppress(Exception):
-            results.append(_READINGS.of(key, (status,), partial(read, *words)))
+            parts.append(readings(plan, book))
+    for owner, reports in seen.filed.items():
+        states = matched.get(owner[:2], NO_STATES)
+        parts.append(book.of(("others", owner), (reports, states), partial(_others, owner, reports, states, book))[1])
     rows = [
         (p, row) for p in seen.profiles if p.uid in seen.profile_statuses for row in seen.profile_statuses[p.uid].peers
     ]
     in_status = grouped((PeerKey(p.namespace, *row.key), (p.name, row)) for p, row in rows)
-    return Peers(results, before, in_status if seen.profile_statuses else None)
+    return Peers(parts, before, in_status if seen.profile_statuses else None, book.kept)
+
+
+def _others(owner: Owner, reports: Filed, states: NodeStates, book: Book) -> tuple[Mapping[str, Row], Part]:
+    """What the reports on nodes tell that their profile does not match."""
+    entry = book.last(("others", owner))
+    before, part = entry[1] if entry is not None else (dict[str, Row](), Part())
+    rows: dict[str, Row] = {}
+    for uid in reports if not reports.keys() <= states.by_uid.keys() else ():
+        row, status = before.get(uid), reports[uid].status
+        if uid not in states.by_uid and status is not None:
+            rows[uid] = row if row is not None and row[1] is status else None
+            with suppress(Exception):
+                rows[uid] = rows[uid] or _read(reports[uid], status)
+    return _together(rows, before, part)
+
+
+def _read(report: ReportView, status: ReportStatus) -> Row:
+    reading = read(report.node_name, "", status, report.namespace, report.profile)
+    return ("", status, reading) if reading.holds else None

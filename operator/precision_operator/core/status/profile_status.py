@@ -1,7 +1,6 @@
 """A profile's status from its plan and its nodes' reports: counts, reasons, pools, conditions, kubectl's columns."""
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Literal
 
@@ -13,18 +12,25 @@ from precision_api.facts.plain_text import shortened
 from precision_api.facts.recipes import recipe_text
 from precision_api.facts.schema import decimal
 from precision_api.kinds.profile import Condition, NodeCounts, NodeRefusal, PoolStatus, ProfileStatus, ReasonCount
-from precision_operator.core.attempts.node_state import NodeState, ProfilePlan, next_run
+from precision_operator.core.attempts.node_state import (
+    AGAIN,
+    BEING_MEASURED_AGAIN,
+    QUARANTINED,
+    NodeStates,
+    ProfilePlan,
+    next_run,
+)
 from precision_operator.core.attempts.refusal import RULES
 from precision_operator.core.conditions import condition
 from precision_operator.core.eligibility.request import ResolvedProfile
+from precision_operator.core.observe.book import Book
 from precision_operator.core.observe.clock import format_time
 from precision_operator.core.reasons import REASONS, Said, sentence
-from precision_operator.core.results.outliers import Judged, Peers
-from precision_operator.core.results.pool import Pool
-from precision_operator.core.results.reading import Reading, number
+from precision_operator.core.results.outliers import Judged, Part, Peers
+from precision_operator.core.results.reading import number
 from precision_operator.core.status.ended import ended
 from precision_operator.core.status.node_readings import readings
-from precision_operator.core.status.progress import eta, eta_text, keeps_from_measuring, waits_for
+from precision_operator.core.status.progress import eta, eta_text, keeps, most, waits_for
 from precision_operator.core.status.yields import yield_rows
 
 REASONS_SHOWN = 32
@@ -50,14 +56,12 @@ def profile_status(
     if isinstance(plan.asked, Said) and REASONS[plan.asked.reason].undecided:
         return unplanned_status(plan, now, plan.asked.message, plan.asked.reason)
     before = status_before(plan)
-    measured = readings(plan)
-    peers = peers or Peers(measured)
+    measured = readings(plan, Book(peers.kept) if peers is not None else None)
+    peers = peers or Peers([measured])
     spec = plan.profile.spec
-    judged = peers.judged(measured, spec.thresholds.slow_node_percent) if spec is not None else ()
-    slow = tuple(node for node in judged if node.slow)
+    slow = peers.slow(measured, spec.thresholds.slow_node_percent) if spec is not None else ()
     counts = _counts(plan, measured, slow)
     pools, rows = _pools(measured, slow), peers.rows(measured)
-    of = {node_state.facts.name: node_state for node_state in plan.node_states}
     run = plan.asked.run if isinstance(plan.asked, ResolvedProfile) else None
     conditions = _conditions(plan, counts, measured, before, now, nodes_in_cluster)
     largest = max(pools, key=lambda pool: pool.nodes, default=None)
@@ -71,14 +75,14 @@ def profile_status(
         eta=eta_text(end, now) if end is not None else None,
         eta_time=format_time(end) if end is not None else None,
         waits_for=waits_for(plan.node_states),
-        last_run=max((reading.finished_at for reading in measured if reading.finished_at is not None), default=None),
+        last_run=measured.last_run,
         next_run=format_time(again) if (again := next_run(plan, now)) is not None else None,
         progress=f"{counts.succeeded + counts.failed}/{counts.eligible}",
         best=_best_text(largest),
         teraflops_per_gpu=decimal(number(largest.teraflops_per_gpu), 3) if largest is not None else None,
         tokens_per_joule=decimal(number(largest.tokens_per_joule), 3) if largest is not None else None,
         data=_data(measured),
-        reasons=_reasons([*plan.node_states, *(of[node].waiting(alone) for node, alone in peers.alone(measured))]),
+        reasons=_reasons(plan.node_states, measured, peers),
         refusals=_refusals(plan),
         yields=yield_rows(plan.yields),
         pools=tuple(pools),
@@ -107,10 +111,8 @@ def status_before(plan: ProfilePlan) -> ProfileStatus:
         return ProfileStatus()
 
 
-def _counts(plan: ProfilePlan, measured: Sequence[Reading], slow: Sequence[Judged]) -> NodeCounts:
-    states, matched = Counter(node_state.state for node_state in plan.node_states), len(plan.node_states)
-    statuses = (node_state.report.status for node_state in plan.node_states if node_state.report)
-    verdicts = Counter(status.acceptance.verdict for status in statuses if status and status.acceptance)
+def _counts(plan: ProfilePlan, measured: Part, slow: Sequence[Judged]) -> NodeCounts:
+    states, tallies, matched = plan.node_states.kinds, plan.node_states.tallies, len(plan.node_states)
     return NodeCounts(
         matched=matched,
         eligible=matched - states["skipped"],
@@ -120,42 +122,32 @@ def _counts(plan: ProfilePlan, measured: Sequence[Reading], slow: Sequence[Judge
         running=states["running"],
         succeeded=states["succeeded"],
         failed=states["failed"],
-        stale=sum(_again(node_state) for node_state in plan.node_states),
+        stale=tallies[AGAIN],
         slow=len(slow),
-        fallback=sum(bool(reading.fallen_back) for reading in measured),
-        throttled=sum(reading.throttled for reading in measured),
-        accepted=verdicts["Pass"],
-        not_accepted=verdicts["Fail"],
-        quarantined=sum(map(_quarantined, plan.node_states)),
-        simulated=sum(reading.made_up for reading in measured),
+        fallback=measured.marked["fallback"],
+        throttled=measured.marked["throttled"],
+        accepted=tallies["verdict Pass"],
+        not_accepted=tallies["verdict Fail"],
+        quarantined=tallies[QUARANTINED],
+        simulated=measured.marked["made up"],
     )
 
 
-def _quarantined(node_state: NodeState) -> bool:
-    """Whether the node rests since its last runs all failed; the run that brought it there may still be the newest."""
-    status = node_state.report.status if node_state.report is not None else None
-    return node_state.reason == "Quarantined" or (status is not None and status.quarantine is not None)
-
-
-def _again(node_state: NodeState) -> bool:
-    """Whether the node is to be measured again, or is at it."""
-    return node_state.current is not None and node_state.current.due not in (None, "FirstRun")
-
-
-def _reasons(node_states: Iterable[NodeState]) -> tuple[ReasonCount, ...]:
-    """Why nodes wait, are skipped or failed: most frequent first, bounded, an example for each."""
-    groups = grouped(
-        (node_state.reason, node_state)
-        for node_state in node_states
-        if node_state.state in TOLD or node_state.reason == "NoPeers" or keeps_from_measuring(node_state)
-    )
-    ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))[:REASONS_SHOWN]
-    return tuple(
-        ReasonCount(
-            reason=reason, count=len(group), example=group[0].facts.name, message=shortened(group[0].message, 1024)
-        )
-        for reason, group in ordered
-    )
+def _reasons(node_states: NodeStates, measured: Part, peers: Peers) -> tuple[ReasonCount, ...]:
+    """Why nodes wait, are skipped, failed or have no peers: most frequent first, bounded, an example for each."""
+    alone = [row for compared in peers.compared(measured) for row in compared.alone]
+    counts = {why: count for why, count in node_states.reasons.items() if REASONS[why].kind in TOLD or keeps(why)}
+    counts |= {"NoPeers": len(alone)} if alone else {}
+    rows = []
+    for reason, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:REASONS_SHOWN]:
+        if reason == "NoPeers":
+            reading, others = min(alone, key=lambda row: row[0].node)
+            example, message = reading.node, peers.no_peers(reading, others).message
+        else:
+            first = node_states.first(reason)
+            example, message = first.facts.name, first.message
+        rows.append(ReasonCount(reason=reason, count=count, example=example, message=shortened(message, 1024)))
+    return tuple(rows)
 
 
 def _refusals(plan: ProfilePlan) -> tuple[NodeRefusal, ...]:
@@ -175,43 +167,21 @@ def _refusals(plan: ProfilePlan) -> tuple[NodeRefusal, ...]:
     )
 
 
-def _pools(measured: Sequence[Reading], slow: Sequence[Judged]) -> list[PoolStatus]:
-    groups = grouped((reading.pool, reading) for reading in measured)
+def _pools(measured: Part, slow: Sequence[Judged]) -> list[PoolStatus]:
+    groups, names = measured.by_pool, grouped((node.pool, node.node) for node in slow)
     largest = sorted(groups, key=lambda name: (-len(groups[name]), name))[:POOLS_SHOWN]
-    return [_pool(name, groups[name], slow) for name in sorted(largest)]
+    slowest = {name: tuple(names.get(name, ())[:OUTLIERS_SHOWN]) for name in sorted(largest)}
+    return [PoolStatus(name=name[:253], slow_nodes=of, **groups[name].pool.summary) for name, of in slowest.items()]
 
 
-def _pool(name: str, group: Sequence[Reading], slow: Sequence[Judged]) -> PoolStatus:
-    pool = Pool(tuple(group))
-    best = pool.best
-    return PoolStatus(
-        name=name[:253],
-        nodes=len(group),
-        best_recipe=best,
-        best_recipe_by_energy=pool.best_by_energy,
-        last_layers_bf16=pool.layers_bf16(best),
-        speedup=decimal(pool.median("speedup", best)),
-        teraflops_per_gpu=decimal(pool.median("teraflops_per_gpu", best)),
-        tokens_per_second=decimal(pool.median("tokens_per_second", best)),
-        tokens_per_joule_p10=decimal(pool.quantile("tokens_per_joule", best, 0.1)),
-        tokens_per_joule=decimal(pool.median("tokens_per_joule", best)),
-        tokens_per_joule_p90=decimal(pool.quantile("tokens_per_joule", best, 0.9)),
-        watts=decimal(pool.median("watts", best)),
-        fallback_nodes=sum(bool(reading.fallen_back) for reading in group),
-        throttled_nodes=sum(reading.throttled for reading in group),
-        slow_nodes=tuple(node.node for node in slow if node.pool == name)[:OUTLIERS_SHOWN],
-        simulated=any(reading.made_up for reading in group),
-    )
-
-
-def _data(measured: Sequence[Reading]) -> str | None:
+def _data(measured: Part) -> str | None:
     """What the figures are, for kubectl's column."""
     if not measured:
         return None
-    made_up = sum(reading.made_up for reading in measured)
+    made_up = measured.marked["made up"]
     if made_up:
         return f"SIMULATED ({made_up}/{len(measured)})"
-    trials = sum(reading.data == "trial" for reading in measured)
+    trials = measured.marked["trial"]
     return f"TRIAL ({trials}/{len(measured)})" if trials else "measured"
 
 
@@ -224,7 +194,7 @@ def _best_text(pool: PoolStatus | None) -> str | None:
 def _conditions(
     plan: ProfilePlan,
     counts: NodeCounts,
-    measured: Sequence[Reading],
+    measured: Part,
     before: ProfileStatus,
     now: datetime,
     nodes_in_cluster: int,
@@ -276,7 +246,7 @@ def _complete(
             and old.status == "True"
             and old.reason != "NothingEligible"
             and before.run == plan.asked.run
-            and not any(state.state in ("queued", "running") and _again(state) for state in plan.node_states)
+            and not plan.node_states.tallies[BEING_MEASURED_AGAIN]
         ):
             return True, old.reason, old.message
         if plan.profile.spec is not None and plan.profile.spec.suspend:
@@ -298,25 +268,25 @@ def _suspended(counts: NodeCounts) -> str:
 def _held_up(plan: ProfilePlan, counts: NodeCounts) -> tuple[str, str] | None:
     """Why a profile of which no node has its turn is not complete: it has stopped, or has not begun yet."""
     for reason in ("CanaryFailed", "TooManyFailures"):
-        stopped = next((node_state for node_state in plan.node_states if node_state.reason == reason), None)
-        if stopped is not None:
-            return reason, stopped.message
+        if plan.node_states.reasons[reason]:
+            return reason, plan.node_states.first(reason).message
     refused = _refused(plan, counts)
     if refused is not None:
         return refused
-    first = next((node_state for node_state in plan.node_states if node_state.reason == "NotDueYet"), None)
-    return ("NotDueYet", first.message) if first is not None and not counts.succeeded and not counts.failed else None
+    if not plan.node_states.reasons["NotDueYet"] or counts.succeeded or counts.failed:
+        return None
+    return "NotDueYet", plan.node_states.first("NotDueYet").message
 
 
 def _refused(plan: ProfilePlan, counts: NodeCounts) -> tuple[str, str] | None:
     """The refusal that keeps a profile from going on: it concerns all nodes, or no node was done before it."""
-    states = [node_state for node_state in plan.node_states if node_state.reason in RULES]
-    if not states:
+    refusals = {reason: count for reason, count in plan.node_states.reasons.items() if reason in RULES}
+    if not refusals:
         return None
-    reason = Counter(node_state.reason for node_state in states).most_common(1)[0][0]
+    reason, _ = most(refusals)
     if not RULES[reason].whole and (counts.succeeded or counts.failed):
         return None
-    return reason, next(node_state.message for node_state in states if node_state.reason == reason)
+    return reason, plan.node_states.first(reason).message
 
 
 def _how_complete(plan: ProfilePlan, counts: NodeCounts, nodes_in_cluster: int) -> tuple[str, str]:
@@ -336,18 +306,18 @@ def _how_complete(plan: ProfilePlan, counts: NodeCounts, nodes_in_cluster: int) 
 
 
 def _example(plan: ProfilePlan, state: str) -> str:
-    group = [s for s in plan.node_states if s.state == state]
-    reason, count = Counter(s.reason for s in group).most_common(1)[0]
-    return f"{reason} ({count}, e.g. {next(s.facts.name for s in group if s.reason == reason)})"
+    reason, count = most({why: n for why, n in plan.node_states.reasons.items() if REASONS[why].kind == state})
+    return f"{reason} ({count}, e.g. {plan.node_states.first(reason).facts.name})"
 
 
 def _degraded(plan: ProfilePlan, counts: NodeCounts) -> tuple[bool, str, str]:
-    refused = [s for s in plan.node_states if s.reason in RULES and RULES[s.reason].degrades]
+    refused = {why: n for why, n in plan.node_states.reasons.items() if why in RULES and RULES[why].degrades}
     if refused and not counts.failed:
-        text = f"Nodes without an agent: {len(refused)}, e.g. {refused[0].facts.name}. {refused[0].message}"
-        return True, refused[0].reason, text
+        first = plan.node_states.first(*refused)
+        text = f"Nodes without an agent: {sum(refused.values())}, e.g. {first.facts.name}. {first.message}"
+        return True, first.reason, text
     if counts.quarantined and not counts.failed:
-        example = next(node_state for node_state in plan.node_states if _quarantined(node_state))
+        example = next(node_state for node_state in plan.node_states if QUARANTINED in node_state.marks)
         text = f"Quarantined nodes: {counts.quarantined}, e.g. {example.facts.name}. {_RELEASE}"
         return True, "NodesQuarantined", text
     if not counts.failed:

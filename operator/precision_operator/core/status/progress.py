@@ -1,14 +1,13 @@
 """How far a run is, what it waits for, and when it will end: for an onlooker of `kubectl get`."""
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from heapq import heapify, heapreplace
 from math import ceil
 
 from precision_api.kinds.profile import NodeCounts
 from precision_operator.core.admission.limits import concurrency_limit
-from precision_operator.core.attempts.node_state import NodeState, ProfilePlan, newest_attempt
+from precision_operator.core.attempts.node_state import NodeStates, ProfilePlan, newest_attempt
 from precision_operator.core.observe.clock import parse_time
 from precision_operator.core.reasons import REASONS
 from precision_operator.core.results.pool import median
@@ -17,26 +16,26 @@ FALLBACK_SECONDS = {"quick": 900.0, "standard": 2700.0}
 """A run's assumed length before the first one has ended: half of its deadline."""
 
 
-def waits_for(node_states: Sequence[NodeState]) -> str | None:
+def waits_for(node_states: NodeStates) -> str | None:
     """The reason that keeps most nodes from being measured, and how many: `MaxConcurrentReached (12)`.
 
     Where no agent that has a place measures, the reason is theirs: the others wait for those places.
     """
-    stuck = Counter(node_state.reason for node_state in node_states if REASONS[node_state.reason].stuck)
-    if stuck and stuck.total() == sum(node_state.state == "running" for node_state in node_states):
-        return _most(stuck)
-    reasons = Counter(node_state.reason for node_state in node_states if keeps_from_measuring(node_state))
-    return _most(reasons) if reasons else None
+    stuck = {reason: count for reason, count in node_states.reasons.items() if REASONS[reason].stuck}
+    if not stuck or sum(stuck.values()) != node_states.kinds["running"]:
+        stuck = {reason: count for reason, count in node_states.reasons.items() if keeps(reason)}
+    reason, count = most(stuck) if stuck else ("", 0)
+    return f"{reason} ({count})" if count else None
 
 
-def _most(reasons: Counter[str]) -> str:
-    reason, count = min(reasons.items(), key=lambda item: (-item[1], item[0]))
-    return f"{reason} ({count})"
+def most(reasons: Mapping[str, int]) -> tuple[str, int]:
+    """The most frequent reason, of equal ones the first by name, and how often it is there."""
+    return min(reasons.items(), key=lambda item: (-item[1], item[0]))
 
 
-def keeps_from_measuring(node_state: NodeState) -> bool:
-    """Whether the node waits for something: its turn, a change, its image, its kubelet, or room for its agent's pod."""
-    return node_state.state in ("queued", "waiting") or REASONS[node_state.reason].stuck
+def keeps(reason: str) -> bool:
+    """Whether a node with it waits for something: its turn, a change, its image, its kubelet, or room for its pod."""
+    return REASONS[reason].kind in ("queued", "waiting") or REASONS[reason].stuck
 
 
 def eta(plan: ProfilePlan, counts: NodeCounts, now: datetime) -> datetime | None:

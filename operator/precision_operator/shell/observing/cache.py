@@ -49,6 +49,10 @@ class Cache:
         """Trimmed objects by UID."""
         return self._stores[kind].objects
 
+    def changes(self, kind: ObjectKind) -> int:
+        """How often what is held of a kind has changed."""
+        return self._stores[kind].changes
+
     def slices(self) -> tuple[SliceView, ...] | None:
         """What is kept of the GPU driver's ResourceSlices; None while no list of them has succeeded."""
         if not self._slices_known:

@@ -222,6 +222,8 @@ class Gatherer:
         self._asked_for: Turns[observed.Raw] = {}
         self._read: dict[ObjectKind, dict[str, Read]] = {}
         """By UID: what has not changed since is not read again."""
+        self._reports: tuple[object, tuple[observed.ReportView, ...]] = (None, ())
+        """What they were taken from, and those that are served."""
         self._forbidden: dict[tuple[ObjectKind, str], str] = {}
         """What the API server said to the last list of a kind in a namespace, where that was 403."""
         self.faults: list[Fault] = []
@@ -294,7 +296,6 @@ class Gatherer:
         self._forget_unnamed(served)
         texts = await _each("ConfigMap", wanted_texts(served), self._texts, self._reader.config_map, missing)
         queues = await _each("LocalQueue", _wanted_queues(served), self._queues, self._reader.has_queue, missing)
-        reports = [view for raw in self._cache.all("reports").values() if (view := raw["view"]) is not None]
         has_class, device_class = self._reader.has_priority_class, self._reader.device_class
         seen = observed.Observed(
             now=self._now(),
@@ -303,7 +304,7 @@ class Gatherer:
             nodes=dict(self._cache.all("nodes")),
             jobs=(*await self._with_problems(jobs, pods, missing), *creating),
             pods=pods,
-            reports=tenants.within_namespace((it for it in reports if it.namespace not in unserved), homes),
+            reports=self._served_reports(unserved, homes),
             occupancy={n: look for n, (at, look) in self._probes.items() if now - at < keeps[look.holder is None]},
             looked={n: at for n, (at, look) in self._probes.items() if look.holder and now - at < LOOKED_SECONDS},
             config_maps=texts,
@@ -331,6 +332,15 @@ class Gatherer:
         self._refusals.waited = since | tenants.waiting_jobs(seen)
         seen = replace(seen, refusals=self._refusals.standing(seen), vain=self._vain, agents_since=self._since)
         return self._with_yields(seen, yields_told(profiles))
+
+    def _served_reports(self, unserved: Mapping[str, str], homes: Mapping[str, str]) -> tuple[observed.ReportView, ...]:
+        """The same tuple while none has changed: there may be 200,000."""
+        key = self._cache.changes("reports"), unserved, homes
+        if self._reports[0] != key:
+            views = (raw["view"] for raw in self._cache.all("reports").values())
+            served = (view for view in views if view is not None and view.namespace not in unserved)
+            self._reports = key, tenants.within_namespace(served, homes)
+        return self._reports[1]
 
     def _own(self, jobs: Jobs, creating: Jobs, pods: Pods, active: Collection[str]) -> Mapping[str, str]:
         """Node by UID of the Jobs that this replica has made; at the first look also what another leader may have.
