@@ -12,7 +12,7 @@ from statistics import fmean
 from textwrap import wrap
 from typing import Any, NamedTuple
 
-from precision_api.acceptance.judge import MOST_RUNS, judge
+from precision_api.acceptance.judge import MOST_RUNS, WORST_FIRST, judge
 from precision_api.acceptance.reference import PROVED, Reference, speeds_of, trouble_of
 from precision_api.acceptance.series import Windows, counting, judged, means
 from precision_api.acceptance.values import UNHEALTHY, Golden, Look, Row, Speeds, Verdict, logs, percent
@@ -154,14 +154,14 @@ def decided(terms: Terms, status: ReportStatus, facts: NodeFacts, now: datetime)
     verdict = Verdict("Inconclusive", terms.problem or ("SubjectChanged" if changed else "NotMeasured"))
     number, kept, troubles = old.runs.number if old.runs else 0, _kept(old.runs, old.subject), dict[Recipe, str]()
     general = _general(terms, status, facts) or "RunsLost" * (kept is None)
-    for newest in (0, number):  # a Pass is one by its own runs too
+    both = list[Verdict]()
+    for newest in (0, number):  # earlier runs hide no new fault
         windows = _windows(terms, kept or {}, gpus, newest)
         troubles = _troubles(terms, old, means(windows, gpus), general)
         if sick or not (terms.problem or changed or old.runs is None or status.run is None):
             decide = partial(_decide, terms, shift=logs(terms.shift), unhealthy=sick)
-            verdict, _ = judged(windows, gpus, decide, troubles)
-        if verdict.outcome != "Pass":
-            break
+            both.append(judged(windows, gpus, decide, troubles)[0])
+    verdict = min(both or [verdict], key=lambda judged: WORST_FIRST.index(judged.outcome))
     again = old.again and verdict.again and number < MOST_RUNS
     if verdict.reason == "NotYet" and not again:
         verdict = replace(verdict, reason="BetweenLimits")
