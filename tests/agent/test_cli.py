@@ -1,7 +1,12 @@
-"""The program as the kubelet starts it: its own process, its environment, its exit code."""
+"""The program as the kubelet starts it: its own process, its environment, its exit code.
 
+It runs too as a user whom /etc/passwd does not name, as containers start it.
+"""
+
+import getpass
 import json
 import os
+import pwd
 import re
 import signal
 import subprocess
@@ -14,7 +19,8 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from precision_agent.results.verdict_text import verdict_text
-from precision_agent.run.cli import app
+from precision_agent.run import cli
+from precision_agent.run.cli import app, settle_user
 from precision_agent.run.publish import TERMINATION_LOG_ENV
 from precision_api.exchange.request import Timing
 from precision_api.exchange.result import MeasurementResult
@@ -33,6 +39,7 @@ ON_CPU = {
     "workload": Workload(name="tiny", shapes=(Shape(m=64, k=128, n=96),)),
     "timing": Timing(passes=2, segment_seconds=0.02, discard_seconds=0.01),
 }
+MINE = pwd.struct_passwd(("me", "x", 1000, 1000, "", "/nowhere/home", "/bin/sh"))
 
 
 def environment(tmp_path: Path, **more: str) -> dict[str, str]:
@@ -325,3 +332,61 @@ def test_a_wrong_preset_is_told_before_any_device_is_looked_at(monkeypatch: pyte
     ran = called("run", "--local", "--preset", "nosuch")
     assert (ran.exit_code, looked) == (10, [])
     assert "InvalidRequest: preset: " in ran.stderr
+
+
+@pytest.fixture
+def nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user ID without an entry, and an environment that says nothing of it."""
+
+    def unknown(uid: int) -> pwd.struct_passwd:
+        raise KeyError(f"getpwuid(): uid not found: {uid}")
+
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME", "HOME"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+
+
+def test_a_user_without_an_entry_has_a_name_and_a_home_that_can_be_written(nobody: None) -> None:
+    with pytest.raises((KeyError, OSError)):
+        getpass.getuser()
+    settle_user(os.environ)
+    assert getpass.getuser() == "precision"
+    assert os.environ["USER"] == os.environ["LOGNAME"] == "precision"
+    assert os.access(Path.home(), os.W_OK)
+
+
+def test_the_program_settles_its_user_first_also_where_home_cannot_be_written(
+    nobody: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(cli, "app", lambda: told.append(getpass.getuser()))
+    cli.main()
+    assert told == ["precision"]
+    environment = {"HOME": "/"}
+    monkeypatch.setattr(os, "access", lambda path, mode: path != "/")  # as it is for whoever is not root
+    settle_user(environment)
+    assert environment["HOME"] != "/"
+
+
+@pytest.mark.parametrize("home", ["", "/nowhere", __file__], ids=["none", "missing", "a file"])
+def test_a_home_that_is_of_no_use_gives_way(home: str, nobody: None) -> None:
+    environment = {"HOME": home, "USER": "given", "LOGNAME": ""}
+    settle_user(environment)
+    assert environment["USER"] == "given"
+    assert environment["LOGNAME"] == "precision"
+    assert Path(environment["HOME"]).is_dir()
+    assert environment["HOME"] != home
+    (Path(environment["HOME"]) / f"precision-agent-{os.getpid()}").touch()
+    (Path(environment["HOME"]) / f"precision-agent-{os.getpid()}").unlink()
+
+
+def test_a_user_with_an_entry_keeps_name_and_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(pwd, "getpwuid", lambda uid: MINE)
+    environment = {"HOME": str(tmp_path)}
+    settle_user(environment)
+    assert environment == {"HOME": str(tmp_path), "USER": "me", "LOGNAME": "me"}
+    environment = {"LOGNAME": "another", "USER": "another"}
+    settle_user(environment)
+    assert environment["USER"] == "another"
+    assert environment["HOME"] != MINE.pw_dir  # it does not exist

@@ -1,10 +1,13 @@
-"""One box without a cluster: what command line and GPUs come to, and what a mistake is told."""
+"""One box without a cluster: what command line and GPUs come to, and what a mistake is told.
+
+A CPU trial of a big model runs a narrow one, and says so.
+"""
 
 import inspect
 import json
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from pydantic import BaseModel
@@ -14,17 +17,24 @@ from precision_agent.power.nvml import GpuReadings
 from precision_agent.protocol import Refusal
 from precision_agent.run import local
 from precision_agent.run.cli_run import run
+from precision_agent.run.trial import MOST_LAYER_FLOPS, fitted, on_cpu
 from precision_api.exchange.exits import DEVICE_MISSING, INVALID_REQUEST, Exit
 from precision_api.exchange.request import TIMINGS, LossRuns, MeasurementRequest, request_json
 from precision_api.exchange.result import Failure, Gpu
 from precision_api.kinds.profile import Benchmarks
-from precision_api.models.workload import Workload
+from precision_api.models.huggingface import model_from_mapping
+from precision_api.models.model import ModelSpec
+from precision_api.models.presets import PresetName
+from precision_api.models.shapes import step_shape_problems
+from precision_api.models.workload import Workload, resolve
+from tests.support.result_objects import request
 
 NOTHING = GpuReadings(failure=Failure(reason="nvml_unavailable", message="NVML Shared Library Not Found"))
 CONFIG = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 1024, "intermediate_size": 4096,
     "num_hidden_layers": 4, "num_attention_heads": 8,
 }  # fmt: skip
+GOLDEN = Path(__file__).parents[1] / "golden" / "models_2026.json"
 
 
 def gpus(*names: str) -> GpuReadings:
@@ -241,3 +251,34 @@ def test_a_published_split_is_told_where_the_command_line_says_nothing(
     if hint:
         assert "--tensor-parallel 4" in hint
         assert "Megatron-Bridge" in hint
+
+
+@pytest.mark.parametrize("preset", get_args(PresetName))
+def test_every_preset_becomes_a_model_that_a_cpu_gets_through_and_every_recipe_takes(preset: PresetName) -> None:
+    small, notes = fitted(request(workload=Workload(preset=preset), product="CPU"))
+    found = resolve(small.workload)
+    each = found.training_flops_per_token * found.tokens_per_micro_batch / found.model.num_hidden_layers
+    assert each <= MOST_LAYER_FLOPS
+    assert found.name == f"{preset} (reduced width)"
+    assert notes[0].endswith(f"no figure here is {preset}'s")
+    assert not step_shape_problems(found.gemms, "mxfp8")
+
+
+@pytest.mark.parametrize("name", ["Kimi-K2", "GPT-OSS-120B", "Nemotron-3-Nano-30B-A3B", "Llama-4-Scout"])
+def test_latent_attention_experts_and_hybrids_are_narrowed_too(name: str) -> None:
+    row = next(row for row in json.loads(GOLDEN.read_text())["models"] if row["name"] == name)
+    workload = Workload(name=name, model=model_from_mapping(row["config"]), micro_batch_size=1, sequence_length=4096)
+    small, _ = fitted(request(workload=workload, product="CPU"))
+    again = ModelSpec.model_validate(small.workload.model.model_dump())
+    assert again.step_parts == workload.model.step_parts
+    assert (again.hybrid is None) == (workload.model.hybrid is None)  # a window is dropped: sequences are shorter
+    assert {gemm.name for gemm in resolve(small.workload).gemms} == {gemm.name for gemm in resolve(workload).gemms}
+    assert not step_shape_problems(resolve(small.workload).gemms, "mxfp8")
+
+
+def test_a_model_that_fits_is_measured_as_it_is_and_only_a_wanted_cpu_is_a_trial() -> None:
+    asked = request(product="CPU")
+    assert fitted(asked) == (asked, ())
+    assert on_cpu("cpu", request())
+    assert on_cpu("auto", request(product="CPU"))
+    assert not on_cpu("auto", request())

@@ -1,19 +1,26 @@
-"""A variant's windows on recordings: power of each part, pooled validity, the worst GPU's throttling, thinned trace."""
+"""A variant's windows on recordings: power of each part, pooled validity, the worst GPU's throttling, thinned trace.
+
+How long the clocks were held back: from counters, from samples, or not known; and what marks a figure.
+
+Joules to tokens: gross, net, and whose watts they are.
+"""
 
 import math
 from dataclasses import replace
 
 import pytest
 
-from precision_agent.power.energy import Window
+from precision_agent.power import reasons as why
+from precision_agent.power.energy import EnergyReading, Window
 from precision_agent.power.preflight import Health
 from precision_agent.power.sensing import SensorFacts
 from precision_agent.power.sensor_sampling import Recording, SensorRow, Tape
-from precision_agent.power.throttle import KINDS
+from precision_agent.power.throttle import KINDS, ThrottleReading, marking, pooled, shares
+from precision_agent.power.token_energy import node_power, token_energy
 from precision_agent.protocol import Part
 from precision_agent.results import power_windows
 from precision_agent.sampling.sample import POWER_PARTS, PowerWindow
-from precision_api.exchange.result import DeviceMemory, Gpu
+from precision_api.exchange.result import DeviceMemory, Energy, Gpu, ThrottleShare
 
 WATTS: dict[Part, int] = {"layers": 600, "head": 500, "optimizer": 300}
 HEAT = next(kind.field for kind in KINDS if kind.name == "hardware_thermal")
@@ -174,3 +181,106 @@ def test_memory_in_use_is_the_fullest_gpus_highest_within_the_windows(
     found = power_windows.device_memory(Tape(rows).recordings(), [Window(1.0, 3.0)], gpus, health, product)
     assert found == DeviceMemory(used_bytes=used, total_bytes=90, counted=counted)
     assert power_windows.device_memory(Tape(rows).recordings(), [], gpus, health, product) is None, "nothing trained"
+
+
+def throttle(reason: str, share: float, sampled: bool = False) -> ThrottleShare:
+    return ThrottleShare(reason=reason, share=share, sampled=sampled)
+
+
+def counted(field: int, *nanoseconds: int) -> list[ThrottleReading]:
+    """One reading a second."""
+    return [ThrottleReading(float(at), {field: value}) for at, value in enumerate(nanoseconds)]
+
+
+def test_a_counters_difference_within_the_window_is_a_share_of_at_most_all() -> None:
+    assert shares(counted(269, 0, 10**8, 5 * 10**8), 0.0, 2.0) == (throttle("software_thermal", 0.25),)
+    assert [one.share for one in shares(counted(270, 0, 10**9, 10**9, 10**9), 1.0, 3.0)] == [0.0]
+    assert [one.share for one in shares(counted(74, 0, 1_040_000_000), 0.0, 1.0)] == [1.0]
+
+
+@pytest.mark.parametrize(
+    "readings",
+    [counted(271, 5), counted(271, 10**9, 0), []],
+    ids=["a single reading", "a counter that went back", "nothing"],
+)
+def test_what_can_not_be_known_is_left_out_rather_than_zero(readings: list[ThrottleReading]) -> None:
+    assert shares(readings, 0.0, 5.0) == ()
+
+
+def test_without_a_counter_the_sampled_reasons_tell_and_say_that_they_were_sampled() -> None:
+    masks = [0x4, 0x4 | 0x80, 0x4, 0x4]
+    readings = [ThrottleReading(float(at), {74: at * 10**9}, mask) for at, mask in enumerate(masks)]
+    found = {one.reason: one for one in shares(readings, 0.0, 3.0)}
+    assert found["power_cap"] == throttle("power_cap", 1.0)
+    assert found["power_brake"] == throttle("power_brake", 0.25, sampled=True)
+
+
+@pytest.mark.parametrize(
+    ("reason", "share", "marked"),
+    [
+        ("power_cap", 0.9, False),
+        ("hardware_thermal", 0.0009, False),
+        ("hardware_thermal", 0.0011, True),
+        ("software_thermal", 0.5, True),
+        ("power_brake", 0.002, True),
+    ],
+)
+def test_heat_and_brake_above_a_tenth_of_a_percent_mark_a_figure_and_the_cap_never(
+    reason: str, share: float, marked: bool
+) -> None:
+    assert (marking([throttle(reason, share)]) is not None) == marked
+
+
+def test_the_worst_reason_marks_and_windows_pool_by_their_time() -> None:
+    found = marking([throttle("power_brake", 0.01), throttle("software_thermal", 0.2)])
+    assert found.reason == "software_thermal"
+    brake, sampled = throttle("power_brake", 0.1), throttle("power_brake", 0.5, sampled=True)
+    found = pooled([(3.0, [brake]), (1.0, [sampled]), (10.0, [])])
+    assert [(one.reason, one.sampled) for one in found] == [("power_brake", True)]
+    assert found[0].share == pytest.approx(0.2)
+
+
+def reading(watts: float = 500.0, **changes: object) -> EnergyReading:
+    return EnergyReading(**({"joules": watts * 12, "seconds": 12.0, "updates": 120} | changes))  # type: ignore[arg-type]
+
+
+def void(reason: why.Reason) -> EnergyReading:
+    return EnergyReading(None, 12.0, 120, reasons=(reason,))
+
+
+def figures(energy: Energy) -> tuple[object, ...]:
+    return energy.tokens_per_joule, energy.joules_per_token, energy.tokens_per_joule_net, energy.net_reason
+
+
+def test_a_token_costs_the_inverse_of_a_joule_or_there_are_reasons() -> None:
+    assert figures(token_energy(reading(500.0), tokens=12_000.0, idle_watts=100.0)) == (2.0, 0.5, 2.5, None)
+    assert token_energy(void(why.SAMPLE_GAP), 12_000.0, 100.0) == Energy(valid=False, reasons=("sample_gap",))
+    assert token_energy(reading(), 0.0, 100.0) == Energy(valid=False, reasons=("no_tokens",))
+
+
+@pytest.mark.parametrize(
+    ("idle", "reason"), [(None, why.IDLE_UNKNOWN), (500.0, why.IDLE_ABOVE_LOAD), (900.0, why.IDLE_ABOVE_LOAD)]
+)
+def test_idle_that_is_unknown_or_not_below_the_load_leaves_the_gross_figure(
+    idle: float | None, reason: why.Reason
+) -> None:
+    assert figures(token_energy(reading(), 12_000.0, idle)) == (2.0, 0.5, None, reason.name)
+
+
+def test_watts_add_up_over_gpus_and_modules_and_one_void_gpu_voids_the_node() -> None:
+    readings = {"a": reading(), "b": void(why.SAMPLE_GAP), "c": void(why.SAMPLE_GAP), "d": void(why.SENSOR_LOST)}
+    found = node_power(readings, {})
+    assert (found.joules, found.reasons) == (None, (why.SAMPLE_GAP, why.SENSOR_LOST))
+    readings = {"a": reading(500.0), "b": reading(700.0, updates=80)}
+    found = node_power(readings, {})
+    assert (found.watts, found.updates) == (1200.0, 80)
+    readings = {uuid: reading(2000.0, scope="module") for uuid in "abcd"}
+    modules = {"a": "M1", "b": "M1", "c": "M2", "d": "M2"}
+    assert node_power(readings, modules).watts == 4000.0
+    assert node_power({uuid: readings[uuid] for uuid in "abc"}, modules).reasons == (why.MODULE_SHARED,)
+
+
+@pytest.mark.parametrize("meters", [[], [reading(), reading(scope="module")]], ids=["none", "mixed"])
+def test_meters_have_one_scope(meters: list[EnergyReading]) -> None:
+    with pytest.raises(ValueError, match="one scope"):
+        node_power({str(index): energy for index, energy in enumerate(meters)}, {})

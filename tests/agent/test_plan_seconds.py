@@ -1,4 +1,7 @@
-"""How long a run will take, told before it begins."""
+"""How long a run will take, told before it begins.
+
+And how the seconds of a slot are shared out, so that energy gets what it needs of them.
+"""
 
 import pytest
 from hypothesis import given
@@ -6,13 +9,18 @@ from hypothesis import strategies as st
 
 from precision_agent.cases import variants_of
 from precision_agent.method.duration import as_document, as_text, phases, timed_share, total_seconds
-from precision_agent.method.slot import BETWEEN_SECONDS, abba_blocks
+from precision_agent.method.slot import BETWEEN_SECONDS, abba_blocks, slot_of
+from precision_agent.power.energy import LIMITS
 from precision_api.exchange.request import LOSS_BY_DEFAULT, TIMINGS, LossRuns, MeasurementRequest, Timing
 from precision_api.facts.recipes import RECIPE_NAMES, Recipe
 from precision_api.models.workload import Workload
 from tests.support.result_objects import request
 
 FIVE: tuple[Recipe, ...] = ("bf16", "fp8_current", "fp8_block", "mxfp8", "nvfp4")
+SLOW_SENSOR_SECONDS = 0.15
+"""A slow sensor: 150 ms from one update to the next."""
+LATE_SECONDS = 0.05
+"""How much later than the first the last GPU of a node may begin a power window."""
 
 
 def asked(preset: str, **changes: object) -> MeasurementRequest:
@@ -77,3 +85,31 @@ def test_the_plan_adds_up_in_words_and_for_programs() -> None:
     document = as_document(found)
     assert document["seconds"] == total_seconds(found)
     assert document["timed_share"] == pytest.approx(timed_share(found), abs=1e-4)
+
+
+@pytest.mark.parametrize("preset", list(TIMINGS))
+def test_power_windows_suffice_and_steps_keep_time_for_several_micro_batches(preset: str) -> None:
+    timing = TIMINGS[preset]
+    windows = 2 * timing.passes
+    seconds = slot_of(timing, gemms=True, training=True, metered=True).power - LATE_SECONDS
+    assert windows * seconds >= LIMITS.seconds
+    assert windows * int(seconds / SLOW_SENSOR_SECONDS) >= LIMITS.updates
+    assert slot_of(TIMINGS[preset], gemms=True, training=True, metered=True).training >= 0.4
+
+
+@given(
+    passes=st.integers(2, 64),
+    segment=st.floats(0.01, 60),
+    gemms=st.booleans(),
+    training=st.booleans(),
+    metered=st.booleans(),
+)
+def test_each_kind_of_figure_has_one_segment(
+    passes: int, segment: float, gemms: bool, training: bool, metered: bool
+) -> None:
+    slot = slot_of(Timing(passes=passes, segment_seconds=segment, discard_seconds=0.5), gemms, training, metered)
+    assert slot.timed == pytest.approx(segment * (gemms + training))
+    assert slot.seconds == pytest.approx(0.5 + slot.timed + slot.between)
+    assert (slot.training > 0) == training
+    assert (slot.power > 0) == (training and metered)
+    assert not slot.power or 0.199 <= slot.training / segment <= 0.501

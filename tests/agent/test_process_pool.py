@@ -1,20 +1,24 @@
-"""A process a device: what dies, hangs or is told to stop takes no more with it than it must."""
+"""A process a device: what dies, hangs or is told to stop takes no more with it than it must.
+
+A Transformer Engine that is installed and can't be loaded: torch measures in its place, and the result says why.
+"""
 
 import os
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from precision_agent.backends.factory import Opening
+from precision_agent.backends.factory import CLASSES, Opening
 from precision_agent.cases import GemmCase, Variant
 from precision_agent.power.sensing import SensorFacts
 from precision_agent.protocol import Probe, Refusal, Sample
-from precision_agent.run.open import Opened, Wanted
+from precision_agent.run.open import Opened, Wanted, open_node
 from precision_agent.run.run import Outcome, Surroundings, run_wanted
 from precision_agent.sampling.devices import Call, Stop
 from precision_agent.sampling.process_pool import Patience, ProcessPool
-from precision_api.exchange.exits import exit_of
+from precision_api.exchange.exits import BACKEND_UNAVAILABLE, exit_of
 from precision_api.exchange.request import MeasurementRequest, Timing
 from precision_api.exchange.result import Failure, MeasurementResult, Memory
 from precision_api.exchange.wire import read_message
@@ -25,6 +29,8 @@ CASE = GemmCase("qkv", "fprop", 64, 64, 64, 1, mode="autocast")
 BF16, NVFP4 = Variant("bf16", "bf16"), Variant("nvfp4", "nvfp4")
 QUICK = Patience(start=120.0, call=4.0)
 Faults = dict[str, str]
+STAND_IN = ("tests.support.worker_backend", "WorkerBackend")
+UNLOADABLE = 'raise OSError("libcudart.so.13: cannot open shared object file")\n'
 
 
 class Wish:
@@ -162,3 +168,37 @@ def test_a_run_names_each_fault_and_publishes_what_is_good(pool: Pools) -> None:
     # the fake's steps have neither head nor optimizer: no rate of a full model goes out
     assert told["nvfp4"] == "incomplete: without head, optimizer"
     assert outcome.result.recipes[-1].training.speedup.value == pytest.approx(2.0)
+
+
+@pytest.fixture
+def broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package of that name which fails to load, as one for another CUDA does."""
+    (tmp_path / "transformer_engine").mkdir()
+    (tmp_path / "transformer_engine" / "__init__.py").write_text(UNLOADABLE)
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+@pytest.mark.torch
+@pytest.mark.usefixtures("broken")
+def test_auto_falls_back_to_torch_and_quotes_the_error() -> None:
+    places = {"transformer-engine": CLASSES["transformer-engine"], "torch": STAND_IN}
+    opened = open_node(Wanted("auto", "cuda", places=places), request(gpus=1, product="H200"), lambda: None)
+    try:
+        assert opened.devices.all(Call("name")) == ("replay",), "the stand-in for torch"
+        (note,) = opened.notes
+        assert note.startswith("measured by torch-cuda: loading Transformer Engine: OSError: libcudart.so.13")
+    finally:
+        opened.close()
+
+
+@pytest.mark.torch
+def test_transformer_engine_asked_for_by_name_is_refused_where_it_cannot_be_loaded() -> None:
+    places = {"transformer-engine": ("tests.support.worker_backend", "Unloadable"), "torch": STAND_IN}
+    wanted = Wanted("transformer-engine", "cuda", places=places)
+    opened = open_node(wanted, request(gpus=1, product="H200"), lambda: None)
+    try:
+        with pytest.raises(Refusal, match=r"OSError: libcudart\.so\.13") as refused:
+            opened.devices.machine()
+        assert refused.value.exit == BACKEND_UNAVAILABLE
+    finally:
+        opened.close()

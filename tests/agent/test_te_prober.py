@@ -1,16 +1,27 @@
-"""Who asks whom: one process for all recipes of a GPU, a fresh one after each that broke, and never another's fault."""
+"""Who asks whom: one process for all recipes of a GPU, a fresh one after each that broke, and never another's fault.
+
+What the end of a probe's process says of a recipe; and the probe itself, on the made-up GPU.
+"""
 
 import json
+import os
+import socket
 import sys
 from collections.abc import Iterator
+from multiprocessing.connection import Connection
+from typing import Any
 
 import pytest
 
-from precision_agent.backends.te.tiers.probe import Ended, probe_of
+from precision_agent.backends.te.steps.modules import LinearShape
+from precision_agent.backends.te.tiers.probe import Ended, main, probe_of, run, serve
 from precision_agent.backends.te.tiers.prober import Prober
 from precision_agent.cases import Variant
 from precision_api.facts.recipes import Recipe
 from tests.agent.test_te_backend import Bench
+from tests.support.te_device import GEMM
+from tests.support.te_fake import fakes
+from tests.support.te_signatures import TAGS
 
 pytestmark = pytest.mark.torch
 
@@ -40,6 +51,9 @@ while True:
     before += 1
 """
 """Speaks as the program does; what it does with a recipe is in its lines."""
+FP8 = {"y": 0.037, "dx": 0.059, "dw": 0.059}
+SMALL = LinearShape(128, 128, 128)
+"""The made-up GPU multiplies on the CPU, where the shape of real probes takes long."""
 
 
 @pytest.fixture
@@ -98,3 +112,94 @@ def test_no_process_of_the_probes_is_left_when_something_is_prepared() -> None:
     assert bench.prober.alive
     bench.backend.prepare(bench.cases.gemms[0], bench.cases.baseline)
     assert not bench.prober.alive
+
+
+def ended(code: int | None = 0, stderr: str = "", **told: Any) -> Ended:
+    return Ended(code, f"noise\n{json.dumps(told)}\n" if told else "noise\n", stderr)
+
+
+def kernels(name: str) -> list[list[Any]]:
+    return [[name, 1e-5], ["void transformer_engine::cast_transpose_kernel<__nv_bfloat16>(float*)", 1e-6]]
+
+
+def test_own_kernels_are_verified_mxfp8s_emulated_and_bf16_a_fallback() -> None:
+    found = probe_of("fp8_current", ended(kernels=kernels(GEMM["fp8_current"][0]), errors=FP8, flags={}))
+    assert found.availability == "ok"
+    assert found.verification.verdict == "verified"
+    assert found.verification.errors
+    assert [kernel.class_ for kernel in found.verification.kernels] == ["fp8", "not_a_gemm"]
+    rows = [*kernels(GEMM["mxfp8"][0]), ["void swizzle_block_scaling_to_mxfp8_scaling_factors_kernel(int)", 1e-6]]
+    found = probe_of("fp8_block", ended(kernels=rows, errors=FP8))
+    assert found.availability == "emulated"
+    assert found.verification.verdict == "emulated"
+    found = probe_of("nvfp4", ended(kernels=kernels(GEMM[None][0]), errors={"y": 0.0017}))
+    assert (found.availability, found.verification.verdict) == ("ok", "fallback")
+
+
+@pytest.mark.parametrize(
+    ("end", "availability", "reason"),
+    [
+        (ended(error="AssertionError: no", hint=[False, "capability 10.0 or higher required"]), "unsupported",
+         "mxfp8: Transformer Engine says: capability 10.0 or higher required"),
+        (ended(error="RuntimeError: CUDA error: an illegal memory access", hint=[True, ""]), "probe_failed",
+         "mxfp8: RuntimeError: CUDA error: an illegal memory access"),
+        (ended(-11, stderr="Segmentation fault"), "probe_failed",
+         "mxfp8: the probe's process ended with code -11: Segmentation fault"),
+        (ended(None), "probe_failed", "mxfp8: no end of the probe within 180 s: its process was killed"),
+        (Ended(1, '{"kernels": [', ""), "probe_failed",
+         "mxfp8: the probe's process ended with code 1: nothing on its stderr"),
+    ],
+    ids=["hardware", "cuda-error", "crash", "hung", "half-a-line"],
+)  # fmt: skip
+def test_a_recipe_that_does_not_run_has_its_reason(end: Ended, availability: str, reason: str) -> None:
+    found = probe_of("mxfp8", end)
+    assert (found.availability, found.reason) == (availability, reason)
+
+
+@pytest.mark.parametrize("tag", TAGS)
+def test_the_probe_runs_a_linear_and_a_transformer_layer_on(tag: str) -> None:
+    world, api, engine = fakes(tag)
+    probe = run(api, engine, "fp8_current", SMALL)
+    assert {"pytorch.Linear.forward", "pytorch.TransformerLayer.forward"} <= {symbol for symbol, _ in world.calls}
+    found = probe_of("fp8_current", Ended(0, json.dumps(probe), ""))
+    assert (found.availability, found.verification.verdict) == ("ok", "verified")
+
+
+def test_what_transformer_engine_raises_is_the_probes_answer_with_its_word_on_the_hardware() -> None:
+    _, api, engine = fakes()
+    del api.recipe.NVFP4BlockScaling
+    probe = run(api, engine, "nvfp4")
+    assert probe["error"].startswith("AttributeError: ")
+    found = probe_of("nvfp4", Ended(0, json.dumps(probe), ""))
+    assert found.availability == "unsupported"
+    assert "compute capability 10.0 or higher required for NVFP4" in found.reason
+
+
+def test_what_is_not_a_socket_is_no_way_to_be_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fp8_current"]) == 2
+    assert "a socket on which recipes are asked for" in capsys.readouterr().err
+
+
+def test_one_process_answers_recipe_after_recipe_with_what_transformer_engine_did() -> None:
+    _, api, engine = fakes()
+    ours, theirs = socket.socketpair()
+    with Connection(theirs.detach()) as their_end, Connection(os.dup(ours.fileno())) as wire:
+        for asked in ("fp8_delayed", "mxfp8", "fp5"):
+            wire.send_bytes(asked.encode())
+        ours.shutdown(socket.SHUT_WR)
+        serve(their_end, lambda recipe: run(api, engine, recipe, SMALL))
+        answers = [wire.recv_bytes().decode() for _ in range(3)]
+    ours.close()
+    found = [probe_of("fp8_delayed", Ended(0, answers[0], "")), probe_of("mxfp8", Ended(0, answers[1], ""))]
+    assert [(one.availability, one.verification.verdict) for one in found] == [("ok", "verified")] * 2
+    assert "no recipe is called fp5" in answers[2]
+
+
+def test_the_program_answers_where_transformer_engine_is_and_where_it_is_not() -> None:
+    prober = Prober()
+    try:
+        ended = prober.ask("bf16")
+    finally:
+        prober.end()
+    assert ended.code == 0, ended.stderr
+    assert {"error"} <= json.loads(ended.stdout).keys() or {"kernels"} <= json.loads(ended.stdout).keys()

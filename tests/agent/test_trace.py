@@ -1,14 +1,21 @@
-"""Kernels, their passes and modules out of a profiler's trace."""
+"""Kernels, their passes and modules out of a profiler's trace.
+
+Overlapping kernels are counted once, and nothing is lost.
+"""
 
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from precision_agent.backends.trace import Launch, gaps, kernel_seconds, kernels, launches, placed, range_name, shares
+from precision_agent.precision.occupancy import divided, union
 from precision_agent.protocol import KernelSeconds
 
 BF16 = "nvjet_tst_128x256_64x4_1x2_h_bz_coopA_NNT"
 CAST = "void transformer_engine::cast_transpose_kernel<__nv_bfloat16>(float*)"
+SPANS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20)).map(lambda it: (float(it[0]), float(sum(it)))))
 
 
 def range_(start: float, end: float, **told: str) -> dict[str, Any]:
@@ -145,3 +152,30 @@ def test_the_kernels_of_a_graph_are_their_regions_by_its_one_launch_and_gaps_rea
 def test_the_kernel_time_of_a_step_leaves_gaps_out() -> None:
     assert kernel_seconds([Launch(BF16, 0, 4), Launch(BF16, 9, 10), Launch(CAST, 20, 30)], steps=2) == 7.5
     assert kernel_seconds([], steps=2) == 0
+
+
+@pytest.mark.parametrize(
+    ("spans", "each"),
+    [
+        ([], []),
+        ([(0, 4), (10, 12)], [4, 2]),
+        ([(0, 4), (0, 4)], [2, 2]),
+        ([(0, 4), (2, 6)], [3, 3]),
+        ([(2, 6), (0, 4)], [3, 3]),
+        ([(0, 12), (3, 6), (3, 6)], [10, 1, 1]),
+        ([(0, 3), (3, 5)], [3, 2]),
+        ([(1, 1), (0, 2)], [0, 2]),
+    ],
+    ids=["none", "apart", "equal", "shifted", "in-any-order", "nested", "touching", "of-no-length"],
+)
+def test_a_moment_is_shared_equally_by_what_runs_in_it(spans: list[tuple[float, float]], each: list[float]) -> None:
+    assert divided(spans) == pytest.approx(each)
+
+
+@given(SPANS)
+def test_spans_divide_the_time_in_which_anything_ran_by_their_share(spans: list[tuple[float, float]]) -> None:
+    covered = {tick for start, end in spans for tick in range(int(start), int(end))}
+    assert union(spans) == pytest.approx(len(covered))
+    assert sum(divided(spans)) == pytest.approx(len(covered))
+    for (start, end), got in zip(spans, divided(spans), strict=True):
+        assert (end - start) / max(1, len(spans)) - 1e-9 <= got <= end - start + 1e-9

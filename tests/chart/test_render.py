@@ -1,4 +1,7 @@
-"""What the chart renders to, and what it refuses."""
+"""What the chart renders to, and what it refuses.
+
+The chart's own suite, charts/precision-profiler/tests, as people run it by `helm unittest`.
+"""
 
 import argparse
 import json
@@ -275,3 +278,10 @@ def test_the_generator_wants_the_repository(tmp_path: Path, capsys: pytest.Captu
     with pytest.raises(SystemExit):
         generate.main([str(tmp_path)])
     assert "holds no charts/precision-profiler/Chart.yaml: name the repository's folder" in capsys.readouterr().err
+
+
+def test_the_charts_own_suite_passes() -> None:
+    command = [binaries(["helm-unittest"])["helm-unittest"], "--strict", "--file", "tests/*_test.yaml", CHART]
+    done = subprocess.run(command, text=True, capture_output=True)
+    assert done.returncode == 0, done.stdout
+    assert " 0 total" not in done.stdout.partition("Tests:")[2].splitlines()[0]

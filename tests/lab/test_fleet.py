@@ -1,7 +1,11 @@
-"""The simulated fleet: nodes as real ones describe themselves, and traits; what real nodes lack and leave behind."""
+"""The simulated fleet: nodes as real ones describe themselves, and traits; what real nodes lack and leave behind.
+
+The plans of a swept fleet: answered by the real planner, and moved by what happens to the fleet.
+"""
 
 from collections import Counter
 from dataclasses import fields, replace
+from functools import cache
 from typing import Any
 
 import pytest
@@ -11,6 +15,10 @@ from precision_lab.fleet.fleet import NodeSpec, demo_fleet, is_busy, manifests, 
 from precision_lab.fleet.hardware import HARDWARE
 from precision_lab.nodes.leftovers import Snapshot
 from precision_lab.nodes.support import missing
+from precision_lab.pictures.pages import NODES, SHOWN, SWEEPS
+from precision_lab.pictures.sweep_plans import INFEASIBLE, SOLVED
+from precision_lab.pictures.sweeps import Sweep, sweeps
+from precision_operator.planner.answer.document import status
 
 
 def node(product: ProductClass, *traits: str) -> dict[str, Any]:
@@ -82,3 +90,28 @@ def test_without_root_it_is_said_and_what_came_and_went_with_its_kind() -> None:
     later = replace(NOTHING, mounts=frozenset({"/a"}), interfaces=frozenset({"veth0"}))
     assert NOTHING.differences(later) == ["mounts: + /a", "interfaces: + veth0"]
     assert later.differences(NOTHING) == ["mounts: - /a", "interfaces: - veth0"]
+
+
+@cache
+def small() -> tuple[Sweep, ...]:
+    """A fleet of 24 nodes, whose plans are solved once for all tests that ask for them."""
+    return sweeps(24)
+
+
+def test_the_same_sweep_gives_the_same_bytes_whose_figures_are_simulated() -> None:
+    for sweep in small()[::4]:
+        plans = {plan["metadata"]["name"]: plan["status"] for plan in sweep.plans}
+        assert {name: plan["phase"] for name, plan in plans.items()} == {SOLVED: "Solved", INFEASIBLE: "Infeasible"}
+        for plan in plans.values():
+            assert plan["notes"][0].startswith("SIMULATED: ")
+            assert all(pool["data"].startswith("simulated") for pool in plan["pools"])
+    assert small()[4].body == sweeps(24)[4].body
+
+
+def test_the_stories_of_the_pictures_move_the_plan_and_make_it_dearer() -> None:
+    """As docs/dashboards.md tells of the fleet that is drawn: a slow node, a hot rack of GB200, a worse driver."""
+    fleet = [status(sweep.answer(SOLVED)) for sweep in sweeps(NODES, SWEEPS)[1:SHOWN]]
+    pools = [next(job.pool for job in found.jobs if job.name == "pretrain") for found in fleet]
+    assert pools == ["NVIDIA-GB200", "NVIDIA-GB200", "NVIDIA-GB300", "NVIDIA-GB200"]
+    dollars = [float(found.totals.dollars or 0) for found in fleet if found.totals]
+    assert 0 < dollars[0] < dollars[1] < dollars[2] < dollars[3]

@@ -19,7 +19,7 @@ from precision_operator.planner.rates.evidence import pools
 from precision_operator.planner.solving.catalog import Catalog
 from precision_operator.planner.solving.highs import process_id, run
 from precision_operator.planner.solving.options import offers, sizes
-from tests.planner.test_solver_processes import model
+from tests.planner.test_time_limit import model
 from tests.support.fleets import NOW, fleet, job, node, pool, spec
 from tests.support.plan_checker import broken, in_every_order
 

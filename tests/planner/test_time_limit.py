@@ -1,28 +1,44 @@
 """The time limit holds wherever it ends a plan: time passes here with the work that is done, not with the wall's clock.
 
 So a stage that works on without a look at the clock is too late on every machine. HiGHS, in its own process, takes no
-time here; that it is ended when it passes its time is in test_solver_processes.
+time here. At the end stands what ends by force: HiGHS that does not end, a plan that hangs or takes all memory. Nothing
+else is lost with it.
 """
 
+import asyncio
 import math
+import os
+import signal
 import sys
-from functools import cache
+from collections.abc import AsyncIterator, Callable
+from functools import cache, partial
+from multiprocessing.connection import Connection
+from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Self
 
 import pytest
 
 from benchmarks.planner import problem
+from precision_api.kinds.capacity_plan import PlanStatus
 from precision_operator.planner.answer.planning import PlanAnswer, answer, with_odds
+from precision_operator.planner.answer.work import DATA_BYTES, NO_MEMORY, Work
 from precision_operator.planner.inputs.spec_terms import terms
 from precision_operator.planner.inputs.terms import clock_of
 from precision_operator.planner.rates.evidence import pools
 from precision_operator.planner.solving.catalog import Catalog
-from precision_operator.planner.solving.options import sizes
+from precision_operator.planner.solving.highs import SolverProcess, process_id, run
+from precision_operator.planner.solving.highs_process import Model
+from precision_operator.planner.solving.options import offers, sizes
 from precision_operator.planner.solving.prices import Market, priced
+from precision_operator.planner.solving.program import AssignmentProgram
 from precision_operator.planner.solving.sizes import MOST
+from precision_operator.shell.plans.plan_processes import AT_ONCE, PlanProcesses, Room, container_bytes, plans_at_once
+from tests.planner.test_planning_loop import PATIENCE_SECONDS, Scene, Written, add, plan_object, planning
 from tests.support.fleets import NOW, fleet, job, node, pool, rate, spec
+from tests.support.hanging_solvers import FOR_EVER, FOUND, PROVED, finds_and_dies, finds_and_hangs
 from tests.support.plan_checker import broken
+from tests.support.unruly_plans import acts_by_name, takes_memory
 
 CALLS_PER_SECOND = 20_000
 """Calls of functions that are a second here: some hundredths of one on a quiet core, so small problems take long."""
@@ -156,3 +172,138 @@ def test_a_bound_that_needs_no_program_is_below_the_one_of_the_program_and_above
     market = Market(Catalog(pools(known, read, NOW), read), objective)
     least, (bound, _) = market.least(clock_of(60.0)), priced(market, clock_of(60.0))
     assert 0.5 * bound < least <= bound * (1 + 1e-9)
+
+
+def model(seconds: float) -> Model:
+    read = terms(spec(), NOW)
+    program = AssignmentProgram(offers(Catalog(pools(fleet(), read, NOW), read)), read)
+    return program.model(program.objective("time"), 0.01, seconds)
+
+
+@pytest.mark.parametrize(
+    ("acts", "seconds"), [(finds_and_hangs, 6.0), (finds_and_dies, FOR_EVER)], ids=["hangs", "killed"]
+)
+def test_without_a_last_word_the_best_solution_until_then_is_given(
+    acts: Callable[[Connection, Connection], None], seconds: float
+) -> None:
+    solver = SolverProcess(acts)
+    solver.begin()
+    assert solver.pipe.poll(120), "the model's seconds are not for its start"
+    found = solver.run(model(seconds))
+    assert (found.state, found.bound) == ("limit", PROVED)
+    assert found.x.tolist() == [FOUND]
+    assert solver.process is None, "it is not left running"
+
+
+def test_while_the_solver_does_not_answer_there_still_is_a_plan() -> None:
+    assert run(model(120.0)).state == "optimal"
+    stopped = process_id()
+    assert stopped is not None
+    os.kill(stopped, signal.SIGSTOP)
+    jobs = [job(f"j{number}", tokens="900B") for number in range(4)]
+    read = terms(spec(*jobs, objective=["energy"]), NOW)
+    # Only HiGHS takes time by this clock, so it is asked however slow the machine is.
+    found = answer(read, pools(fleet(), read, NOW), clock_of(2.0, lambda: 0.0))
+    assert found.terms is not None
+    assert found.solution.timed_out
+    assert 0 <= found.solution.gap < 1
+    assert broken(found.solution.slots, found.terms) == []
+    assert process_id() != stopped
+    with pytest.raises(ProcessLookupError):
+        os.kill(stopped, 0)
+
+
+@pytest.fixture
+async def scene() -> AsyncIterator[Scene]:
+    """What hangs is ended after a while."""
+    seconds: Callable[[Work], float] = lambda work: 1.0 if "short" in work.spec else FOR_EVER  # noqa: E731
+    async with planning(processes=PlanProcesses(acts_by_name, seconds)) as running:
+        yield running
+
+
+def named(name: str) -> dict[str, Any]:
+    raw = plan_object(jobs=[{"name": name, "workload": {"preset": "llama3-8b"}, "tokens": "1B"}])
+    raw["metadata"] |= {"name": f"plan-{name}", "uid": name}
+    return raw
+
+
+async def answers(written: Written, number: int) -> list[PlanStatus]:
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while len(written.statuses) < number:
+            written.changed.clear()
+            await written.changed.wait()
+    return [PlanStatus.model_validate(status) for status in written.statuses]
+
+
+async def test_of_four_plans_one_that_hangs_holds_up_none(scene: Scene) -> None:
+    loop, _, written = scene
+    for name in ("hangs", "a", "b", "c"):
+        await add(loop, named(name))
+    told = await answers(written, 3)
+    assert [each.phase for each in told] == ["Solved"] * 3
+    assert {each.jobs[0].name for each in told} == {"a", "b", "c"}
+
+
+async def test_as_many_as_there_is_room_for_may_hang_until_their_time_is_over(scene: Scene) -> None:
+    loop, _, written = scene
+    for number in range(AT_ONCE):
+        await add(loop, named(f"hangs-short-{number}"))
+    await add(loop, named("a"))
+    told = await answers(written, AT_ONCE + 1)
+    assert sorted(str(each.phase) for each in told) == ["Solved"] + ["TimedOut"] * AT_ONCE
+    late = next(each for each in told if each.phase == "TimedOut")
+    assert late.problems[0].startswith("spec.solver.timeLimitSeconds: planning went on long after the time limit")
+
+
+@pytest.mark.parametrize(
+    ("limit", "plans"), [("max", 4), ("", 4), (str(1 << 30), 1), (str(2 << 30), 2), (str(64 << 30), 4), ("1", 1)]
+)
+def test_as_many_plans_are_solved_at_one_time_as_the_container_has_room_for(
+    limit: str, plans: int, tmp_path: Path
+) -> None:
+    path = tmp_path / "memory.max"
+    if limit:
+        path.write_text(f"{limit}\n")
+    assert plans_at_once(container_bytes(path)) == plans
+
+
+async def test_the_plans_of_one_namespace_take_turns_with_those_of_another() -> None:
+    """However many one tenant has: where two have a plan that waits, the one that has fewer places is next."""
+    room, held, order = Room(2), asyncio.Event(), list[str]()
+
+    async def plan(namespace: str, name: str) -> None:
+        async with room.taken(namespace):
+            order.append(name)
+            await held.wait()
+
+    many = [asyncio.create_task(plan("many", f"many-{number}")) for number in range(6)]
+    await asyncio.sleep(0)
+    few = [asyncio.create_task(plan("few", f"few-{number}")) for number in range(2)]
+    await asyncio.sleep(0)
+    assert order == ["many-0", "many-1"], "room that nobody else asks for is taken"
+    many[5].cancel()
+    many[0].cancel()
+    await asyncio.sleep(0.01)
+    assert order[2:] == ["few-0"]
+    held.set()
+    await asyncio.gather(*many, *few, return_exceptions=True)
+    assert sorted(order) == ["few-0", "few-1", *(f"many-{number}" for number in range(5))]
+
+
+async def test_in_a_limited_container_a_hungry_plan_is_refused_and_the_next_is_solved() -> None:
+    async def work(spec: str = "hungry") -> Work:
+        return Work(spec, "", "", (), (), {}, NOW)
+
+    limited, free = (PlanProcesses(takes_memory, lambda _: FOR_EVER, limit) for limit in (2 << 30, None))
+    assert await free.answer(work) == str(2 * DATA_BYTES)
+    assert NO_MEMORY in await limited.answer(work)
+    assert await limited.answer(partial(work, "modest")) == str(DATA_BYTES // 4)
+
+
+async def test_a_plan_that_takes_all_memory_says_so_and_the_others_are_answered(scene: Scene) -> None:
+    loop, _, written = scene
+    for name in ("hungry", "a"):
+        await add(loop, named(name))
+    told = {str(each.phase): each for each in await answers(written, 2)}
+    assert set(told) == {"Solved", "NotFound"}
+    assert told["NotFound"].problems[0].startswith("spec.jobs: planning takes more memory than there is")

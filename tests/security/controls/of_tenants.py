@@ -273,7 +273,7 @@ TENANT: tuple[Control, ...] = (
             "the turns: who came first is first",
             "min(self._waiting, key=self._has.__getitem__)",
             "next(iter(self._waiting))",
-            "tests/planner/test_solver_processes.py::test_the_plans_of_one_namespace_take_turns_with_those_of_another",
+            "tests/planner/test_time_limit.py::test_the_plans_of_one_namespace_take_turns_with_those_of_another",
         ),
     ),
     *controls(
@@ -408,7 +408,7 @@ TENANT: tuple[Control, ...] = (
             "`RLIMIT_DATA` of the process that plans",
             "resource.setrlimit(resource.RLIMIT_DATA, (DATA_BYTES, DATA_BYTES))",
             "pass",
-            "tests/planner/test_solver_processes.py::"
+            "tests/planner/test_time_limit.py::"
             "test_in_a_limited_container_a_hungry_plan_is_refused_and_the_next_is_solved",
         ),
     ),
