@@ -203,7 +203,7 @@ class TransformerEngine:
         """Kernels of training steps, of replays of the timed graphs where it can, or of the GEMMs of the full model."""
         with self._engine.stream():
             if load == "gemms":
-                return self._profile_of_gemms(variant, lead_seconds, trace)
+                return self._gemm_profile(variant, lead_seconds, trace)
             model = self._made(variant)
             if isinstance(model, Failure):
                 return model
@@ -214,9 +214,7 @@ class TransformerEngine:
                 lambda: profile_of_model(self._engine, model, lead_seconds, trace), keep=variant.label
             )
 
-    def _profile_of_gemms(
-        self, variant: Variant, lead_seconds: float, trace: Path | None
-    ) -> protocol.Profile | Failure:
+    def _gemm_profile(self, variant: Variant, lead_seconds: float, trace: Path | None) -> protocol.Profile | Failure:
         """All layers in one session; where memory does not hold all at once, the trace is the last one's alone."""
         units = self._built(variant)
         if not units:

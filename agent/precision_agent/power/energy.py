@@ -190,20 +190,18 @@ def joined(windows: Iterable[Window], limits: Limits = LIMITS) -> list[Window]:
     return whole
 
 
-def without_pauses(reading: EnergyReading, paused_seconds: float, rest_watts: float | None) -> EnergyReading:
+def without_pauses(figure: EnergyReading, paused_seconds: float, rest_watts: float | None) -> EnergyReading:
     """The power of the steps alone, of windows in which there were pauses for `paused_seconds` at `rest_watts`.
 
     Void where the power at rest is not known or not below the windows' mean.
     """
-    if reading.joules is None or paused_seconds <= 0:
-        return reading
+    if figure.joules is None or paused_seconds <= 0:
+        return figure
     if rest_watts is None:
-        return replace(reading, joules=None, reasons=(why.REST_UNKNOWN,))
-    if rest_watts * reading.seconds >= reading.joules:
-        return replace(reading, joules=None, reasons=(why.REST_ABOVE_LOAD,))
-    return replace(
-        reading, joules=reading.joules - rest_watts * paused_seconds, seconds=reading.seconds - paused_seconds
-    )
+        return replace(figure, joules=None, reasons=(why.REST_UNKNOWN,))
+    if rest_watts * figure.seconds >= figure.joules:
+        return replace(figure, joules=None, reasons=(why.REST_ABOVE_LOAD,))
+    return replace(figure, joules=figure.joules - rest_watts * paused_seconds, seconds=figure.seconds - paused_seconds)
 
 
 def in_order(trace: Trace) -> Trace:

@@ -77,9 +77,7 @@ def pooled(parts: Sequence[tuple[float, Sequence[ThrottleShare]]]) -> tuple[Thro
 
 
 def _counted(kind: Kind, readings: Sequence[ThrottleReading]) -> ThrottleShare | None:
-    counter = [
-        (reading.at, reading.nanoseconds[kind.field]) for reading in readings if kind.field in reading.nanoseconds
-    ]
+    counter = [(sample.at, sample.nanoseconds[kind.field]) for sample in readings if kind.field in sample.nanoseconds]
     if len(counter) < 2 or counter[-1][0] <= counter[0][0] or any(b[1] < a[1] for a, b in pairwise(counter)):
         return None
     share = (counter[-1][1] - counter[0][1]) / 1e9 / (counter[-1][0] - counter[0][0])

@@ -92,14 +92,12 @@ def _misfit(
 ) -> Failure | None:
     """Why the GEMMs' share of the kernels says nothing of the timed step: they are too small or too large a part."""
     devices = list(zip(zip(*kernels, strict=True), timed, strict=True))
-    busy = [fmean(seen.seconds for seen in device) / whole for device, whole in devices]
-    filled = [fmean(seen.seconds + (seen.gaps or 0.0) for seen in device) / whole for device, whole in devices]
-    if min(busy) < CPU_BOUND and any(seen.gaps is None for device, _ in devices for seen in device):
-        low = min(fmean(seen.gemm for seen in device) for device, _ in devices) * (1 - CLOCK_TOLERANCE)
+    busy = [fmean(seen.seconds for seen in gpu) / whole for gpu, whole in devices]
+    filled = [fmean(seen.seconds + (seen.gaps or 0.0) for seen in gpu) / whole for gpu, whole in devices]
+    if min(busy) < CPU_BOUND and any(seen.gaps is None for gpu, _ in devices for seen in gpu):
+        low = min(fmean(seen.gemm for seen in gpu) for gpu, _ in devices) * (1 - CLOCK_TOLERANCE)
         slow = 1 + CLOCK_TOLERANCE  # GEMMs, not casts, follow the clock, which was the windows' within that
-        high = max(
-            whole * fmean(1 / (1 + seen.other / seen.gemm / slow) for seen in device) for device, whole in devices
-        )
+        high = max(whole * fmean(1 / (1 + seen.other / seen.gemm / slow) for seen in gpu) for gpu, whole in devices)
         cause = (
             "the replays of its graph could not be matched to forward, dgrad and wgrad"
             if execution == "graph"

@@ -184,13 +184,11 @@ def held_back(recordings: Mapping[str, Recording], windows: Sequence[energy.Wind
     return HeldBack(tuple(worst.values()), marking(tuple(worst.values())))
 
 
-def blind(
-    recordings: Mapping[str, Recording], windows: Sequence[energy.Window], names: Sequence[str]
-) -> tuple[str, ...]:
+def blind(recorded: Mapping[str, Recording], windows: Sequence[energy.Window], names: Sequence[str]) -> tuple[str, ...]:
     """GPUs of which nothing tells whether heat or the power brake held their clocks back: no mark proves nothing."""
 
     def tells(name: str) -> bool:
-        held = held_back({name: recordings[name]}, windows) if name in recordings else HeldBack()
+        held = held_back({name: recorded[name]}, windows) if name in recorded else HeldBack()
         return any(throttle.reason in MARKING for throttle in held.shares)
 
     return tuple(name for name in names if not tells(name)) if windows else ()
@@ -256,8 +254,6 @@ def power_trace(recordings: Mapping[str, Recording], started_at: str, began: flo
             place = int((sample.at - began) / interval)
             if 0 <= place < count:
                 cells[place].append(sample.watts)
-        sums = [
-            None if total is None or not cell else total + fmean(cell) for total, cell in zip(sums, cells, strict=True)
-        ]
+        sums = [None if old is None or not cell else old + fmean(cell) for old, cell in zip(sums, cells, strict=True)]
     watts = tuple(None if value is None else round(value, 1) for value in sums)
     return PowerTrace(started_at=started_at, interval_seconds=round(interval, 3), watts=watts)

@@ -129,7 +129,7 @@ def _profiles(asked: Looking) -> dict[LoadKey, LoadProfiles]:
     """Of each load that was timed; one that a backend has no profiles of at all is left out."""
     names, samples = asked.run.names, asked.run.samples
     recordings = asked.recorded()
-    wanted = [
+    loads = [
         WantedProfiles(variant, load, clocks_of(recordings, names, samples.loads[variant.label, load]))
         for variant in asked.chosen
         for load in LOADS
@@ -139,9 +139,7 @@ def _profiles(asked: Looking) -> dict[LoadKey, LoadProfiles]:
     def report(done: float) -> None:
         asked.report_progress("profile", done)
 
-    return profile_loads(
-        asked.devices, wanted, asked.recorded, asked.stops.everything, report, asked.trace, asked.leads
-    )
+    return profile_loads(asked.devices, loads, asked.recorded, asked.stops.everything, report, asked.trace, asked.leads)
 
 
 def _own_calls(asked: Looking) -> dict[str, OwnCalls]:
@@ -160,10 +158,8 @@ def _own_calls(asked: Looking) -> dict[str, OwnCalls]:
             continue  # a check that can't be had says nothing against the figure
         all_rows = [row for rows in answers for row in rows]
         shared = [name for name in all_rows[0] if all(name in row for row in all_rows)]
-        by_repeat = list(zip(*answers, strict=True))
-        own_calls[variant.label] = {
-            name: tuple(fmean(row[name] for row in rows) for rows in by_repeat) for name in shared
-        }
+        turns = list(zip(*answers, strict=True))
+        own_calls[variant.label] = {name: tuple(fmean(row[name] for row in rows) for rows in turns) for name in shared}
     return own_calls
 
 

@@ -198,14 +198,12 @@ def _repeats(variant: Variant, run: Measured, load: Load) -> evidence.Repeats:
     return replace(depth, forwards=2 if run.workload.workload.recompute == "Full" else 1)
 
 
-def repeats(model: ModelSpec | None, measured: int | None, dense_measured: int) -> evidence.Repeats:
-    """How often the full model has the layers that ran, `dense_measured` of them apart from those with experts."""
+def repeats(model: ModelSpec | None, measured: int | None, dense_ran: int) -> evidence.Repeats:
+    """How often the full model has the layers that ran, `dense_ran` of them apart from those with experts."""
     if model is None or not measured:
         return evidence.ONCE
-    dense = model.dense_layers if dense_measured else 0
-    return evidence.Repeats(
-        (model.num_hidden_layers - dense) / measured, dense / dense_measured if dense_measured else 1.0
-    )
+    dense = model.dense_layers if dense_ran else 0
+    return evidence.Repeats((model.num_hidden_layers - dense) / measured, dense / dense_ran if dense_ran else 1.0)
 
 
 def _training_fact(variant: Variant, run: Measured) -> Sample | None:
@@ -220,16 +218,14 @@ def _notes(variant: Variant, facts: RunFacts) -> tuple[str, ...]:
         for (label, _), fact in run.samples.facts.items()
         if label == variant.label and fact.execution_reason
     }
-    repeated = (
-        (f"palindromes measured twice, for heat or brake: {run.samples.repeated}",) if run.samples.repeated else ()
-    )
+    again = (f"palindromes measured twice, for heat or brake: {run.samples.repeated}",) if run.samples.repeated else ()
     kept = facts.run.kept_by(variant)
     message = f"layers that stay in BF16: the last {kept}, computed from times of bf16, not run"
     notes = (
         *((message,) if kept else ()),
         *_windows(variant, run),
         *facts.notes,
-        *repeated,
+        *again,
         *_doubts(facts.after.depth_checks.get(variant.label)),
         *facts.after.notes.get(variant.label, ()),
         *_without(facts.after.inspections.get(variant.label)),

@@ -28,9 +28,7 @@ Cell = Callable[[RecipeResult], str]
 
 def verdict_text(result: MeasurementResult) -> str:
     """The result in words, the verdict last."""
-    return "\n".join(
-        [*_head(result), "", *_table(result), "", *_sentences(result), *_doubts(result), "", *_end(result)]
-    )
+    return "\n".join([*_head(result), "", *_table(result), "", *_phrases(result), *_doubts(result), "", *_end(result)])
 
 
 def _head(result: MeasurementResult) -> list[str]:
@@ -104,7 +102,7 @@ def _table(result: MeasurementResult) -> list[str]:
     return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
 
 
-def _sentences(result: MeasurementResult) -> list[str]:
+def _phrases(result: MeasurementResult) -> list[str]:
     said = {row.recipe: _said(row) for row in result.recipes}
     ran = [said[row.recipe] for row in result.recipes if row.availability in MEASURED]
     shared = [text for text in ran[0] if all(text in others for others in ran)] if len(ran) > 1 else []
@@ -167,10 +165,8 @@ def _slow_gpus(result: MeasurementResult) -> list[str]:
         if not (training and training.slowest_gpu and training.gpu_spread) or training.gpu_spread >= SLOW_GPU:
             continue
         rate = training.synchronous_tokens_per_second
-        in_step = f", and a job that waits for all GPUs gets {three_digits(rate.value)} tokens/s" if rate else ""
-        said = (
-            f"{training.slowest_gpu} is slow: {training.gpu_spread:.1%} of the GPUs' mean with {row.recipe}{in_step}."
-        )
+        where = f", and a job that waits for all GPUs gets {three_digits(rate.value)} tokens/s" if rate else ""
+        said = f"{training.slowest_gpu} is slow: {training.gpu_spread:.1%} of the GPUs' mean with {row.recipe}{where}."
         slowest[training.slowest_gpu] = min(slowest.get(training.slowest_gpu, (1.0, "")), (training.gpu_spread, said))
     return [said for _, said in slowest.values()]
 

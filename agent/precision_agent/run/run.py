@@ -348,9 +348,7 @@ def _probe(answer: object) -> Probe:
 def _most(memories: Sequence[Memory]) -> Memory:
     """The fullest device's figure of each way of counting."""
     fields = Memory.model_fields
-    values = {
-        name: [getattr(memory, name) for memory in memories if getattr(memory, name) is not None] for name in fields
-    }
+    values = {name: [getattr(gpu, name) for gpu in memories if getattr(gpu, name) is not None] for name in fields}
     return Memory(**{name: max(sizes) for name, sizes in values.items() if sizes})
 
 

@@ -169,15 +169,13 @@ _QWEN_DEFAULTS: Facts = {
     "max_window_layers": 28,
 }
 _GEMMA_DEFAULTS: Facts = {"vocab_size": 256000, "head_dim": 256, "tie_word_embeddings": True}
-_ATTENTION_BIAS = _flags(qkvBias="attention_bias", outBias="attention_bias")
+_ATTN_BIAS = _flags(qkvBias="attention_bias", outBias="attention_bias")
 _LAYER_NORM_BIASES: Facts = {"normBias": True, "mlpBias": True, "qkvBias": True, "outBias": True}
 _GATED: Facts = {"gatedMLP": True}
 
 FAMILIES: Mapping[str, ModelFamily] = {
-    "llama": ModelFamily(("LlamaForCausalLM",), _LLAMA_DEFAULTS, _GATED, (_ATTENTION_BIAS, _flags(mlpBias="mlp_bias"))),
-    "granite": ModelFamily(
-        ("GraniteForCausalLM",), _LLAMA_DEFAULTS, _GATED, (_ATTENTION_BIAS, _flags(mlpBias="mlp_bias"))
-    ),
+    "llama": ModelFamily(("LlamaForCausalLM",), _LLAMA_DEFAULTS, _GATED, (_ATTN_BIAS, _flags(mlpBias="mlp_bias"))),
+    "granite": ModelFamily(("GraniteForCausalLM",), _LLAMA_DEFAULTS, _GATED, (_ATTN_BIAS, _flags(mlpBias="mlp_bias"))),
     "mistral": ModelFamily(
         ("MistralForCausalLM",), _MISTRAL_DEFAULTS | {"sliding_window": 4096}, _GATED, (_window_everywhere,)
     ),
@@ -208,7 +206,7 @@ FAMILIES: Mapping[str, ModelFamily] = {
         ("Qwen3ForCausalLM",),
         _QWEN_DEFAULTS | {"head_dim": 128},
         _GATED | {"qkNorm": "PerHead"},
-        (_ATTENTION_BIAS, _window_if_used),
+        (_ATTN_BIAS, _window_if_used),
     ),
     "qwen3_moe": ModelFamily(
         ("Qwen3MoeForCausalLM",),
@@ -222,23 +220,21 @@ FAMILIES: Mapping[str, ModelFamily] = {
             "num_experts_per_tok": 8,
         },
         _GATED | {"qkNorm": "PerHead"},
-        (_ATTENTION_BIAS, _window_everywhere_if_used, _qwen_experts),
+        (_ATTN_BIAS, _window_everywhere_if_used, _qwen_experts),
     ),
-    "gemma": ModelFamily(
-        ("GemmaForCausalLM",), _GEMMA_DEFAULTS | {"num_key_value_heads": 16}, _GATED, (_ATTENTION_BIAS,)
-    ),
+    "gemma": ModelFamily(("GemmaForCausalLM",), _GEMMA_DEFAULTS | {"num_key_value_heads": 16}, _GATED, (_ATTN_BIAS,)),
     "gemma2": ModelFamily(
         ("Gemma2ForCausalLM",),
         _GEMMA_DEFAULTS | {"num_key_value_heads": 4, "sliding_window": 4096},
         _GATED | {"normsPerLayer": 4},
-        (_ATTENTION_BIAS, _periodic_window(2)),
+        (_ATTN_BIAS, _periodic_window(2)),
     ),
     "gemma3_text": ModelFamily(
         ("Gemma3ForCausalLM",),
         _GEMMA_DEFAULTS
         | {"vocab_size": 262208, "num_attention_heads": 8, "num_key_value_heads": 4, "sliding_window": 4096},
         _GATED | {"normsPerLayer": 4, "qkNorm": "PerHead"},
-        (_ATTENTION_BIAS, _periodic_window(6)),
+        (_ATTN_BIAS, _periodic_window(6)),
         # The text_config of the multimodal models leaves out what equals the class's default.
         required=("hidden_size", "intermediate_size", "num_hidden_layers"),
         aliases={"sliding_window_pattern": ("_sliding_window_pattern",)},
@@ -281,7 +277,7 @@ FAMILIES: Mapping[str, ModelFamily] = {
         ("GptOssForCausalLM",),
         {"vocab_size": 201088, "num_key_value_heads": 8, "head_dim": 64, "sliding_window": 128, "attention_bias": True},
         _GATED,
-        (_ATTENTION_BIAS, _periodic_window(2), gpt_oss),
+        (_ATTN_BIAS, _periodic_window(2), gpt_oss),
         aliases={"num_experts_per_tok": ("experts_per_token",)},
     ),
     "llama4_text": ModelFamily(
@@ -298,10 +294,10 @@ FAMILIES: Mapping[str, ModelFamily] = {
             "attention_chunk_size": 8192,
         },
         _GATED,
-        (_ATTENTION_BIAS, llama4),
+        (_ATTN_BIAS, llama4),
     ),
     "phi3": ModelFamily(("Phi3ForCausalLM",), {"vocab_size": 32064}, _GATED, (_window_everywhere,)),
-    "olmo2": ModelFamily(("Olmo2ForCausalLM",), {"vocab_size": 50304}, _GATED | {"qkNorm": "Full"}, (_ATTENTION_BIAS,)),
+    "olmo2": ModelFamily(("Olmo2ForCausalLM",), {"vocab_size": 50304}, _GATED | {"qkNorm": "Full"}, (_ATTN_BIAS,)),
     "starcoder2": ModelFamily(
         ("Starcoder2ForCausalLM",),
         {"vocab_size": 49152, "num_key_value_heads": 2, "use_bias": True, "tie_word_embeddings": True},
@@ -326,7 +322,7 @@ FAMILIES: Mapping[str, ModelFamily] = {
         ("GPTNeoXForCausalLM",),
         {"vocab_size": 50432, "attention_bias": True},
         {"normBias": True, "mlpBias": True},
-        (_plain_heads, _ATTENTION_BIAS),
+        (_plain_heads, _ATTN_BIAS),
     ),
     "falcon": ModelFamily(
         ("FalconForCausalLM",),

@@ -98,22 +98,20 @@ PATTERN = {"M": "Mamba-2", "*": "attention", "-": "MLP", "E": "experts"}
 
 def nemotron_h(config: Config) -> Facts:
     """Layers of one block and one norm each; squared ReLU without a gate; the experts' correction bias is a buffer."""
-    pattern, layers = (
+    text, layers = (
         _pattern(config, "hybrid_override_pattern", "layers_block_type"),
         config.integer("num_hidden_layers"),
     )
-    if not isinstance(pattern, str) or not pattern or set(pattern) - set(PATTERN):
+    if not isinstance(text, str) or not text or set(text) - set(PATTERN):
         raise ValueError(
-            f"config.json: hybrid_override_pattern must be letters of {''.join(PATTERN)}, not {shown(pattern)}"
+            f"config.json: hybrid_override_pattern must be letters of {''.join(PATTERN)}, not {shown(text)}"
         )
-    if len(pattern) != layers:
-        raise ValueError(
-            f"config.json: hybrid_override_pattern has {len(pattern)} letters, but there are {layers} layers"
-        )
+    if len(text) != layers:
+        raise ValueError(f"config.json: hybrid_override_pattern has {len(text)} letters, but there are {layers} layers")
     for key in ("use_bias", "mamba_proj_bias", "mlp_bias", "attention_bias"):
         if config.flag(key):
             raise ValueError(f"config.json: {key} is true: biases of this family are not expressed; set false")
-    counts = {kind: pattern.count(letter) for letter, kind in PATTERN.items()}
+    counts = {kind: text.count(letter) for letter, kind in PATTERN.items()}
     if not counts["Mamba-2"]:
         raise ValueError("config.json: hybrid_override_pattern has no M: describe the model with model")
     hybrid = {

@@ -137,10 +137,8 @@ def _contexts(model: ModelSpec, sequence: int) -> Fraction:
     window = model.sliding_window
     if window is None or window.size >= sequence:
         return model.attention_layers * full
-    windowed = (
-        _chunked(window.size, sequence) if window.chunked else window.size - Fraction(window.size**2, 2 * sequence)
-    )
-    return window.windowed_layers * windowed + (model.num_hidden_layers - window.windowed_layers) * full
+    within = _chunked(window.size, sequence) if window.chunked else window.size - Fraction(window.size**2, 2 * sequence)
+    return window.windowed_layers * within + (model.num_hidden_layers - window.windowed_layers) * full
 
 
 def _chunked(size: int, sequence: int) -> Fraction:

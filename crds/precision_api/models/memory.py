@@ -229,9 +229,7 @@ def _kept_by_expert(model: ModelSpec, inner: float, recipe: Recipe, width: int |
 
 def _quantized_weights(model: ModelSpec, split: Split, attention: Recipe, mlp: Recipe) -> float:
     """Bytes that one layer keeps of its matrices in the recipe's format; BF16 keeps none."""
-    projections = model.attention_layers * sum(
-        matrix.k * matrix.n for matrix in attention_projections(model, split.tensor)
-    )
+    projections = model.attention_layers * sum(gemm.k * gemm.n for gemm in attention_projections(model, split.tensor))
     if model.hybrid is not None:
         features = 2 * model.hybrid.inner_width + model.hybrid.convolved_width + model.hybrid.mamba_heads
         projections += model.mamba_layers * model.hidden_size * features // split.tensor

@@ -104,14 +104,12 @@ def _go_build(go: Path, module: Module, out: Path, what: str) -> None:
 
 
 @contextmanager
-def _running(
-    command: list[str], folder: Path, environment: dict[str, str], log: int
-) -> Iterator[subprocess.Popen[bytes]]:
+def _running(command: list[str], folder: Path, settings: dict[str, str], log: int) -> Iterator[subprocess.Popen[bytes]]:
     """The compiler as a child that never outlives this block, whatever ends it."""
     process = subprocess.Popen(
         command,
         cwd=folder,
-        env=environment,
+        env=settings,
         stdin=subprocess.DEVNULL,
         stdout=log,
         stderr=subprocess.STDOUT,

@@ -101,7 +101,5 @@ def _with_labels(line: str, labels: Mapping[str, str]) -> str:
 
 
 def _pairs(labels: Mapping[str, str]) -> str:
-    escaped = {
-        name: value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n") for name, value in labels.items()
-    }
-    return ",".join(f'{name}="{value}"' for name, value in escaped.items())
+    safe = {name: value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n") for name, value in labels.items()}
+    return ",".join(f'{name}="{value}"' for name, value in safe.items())

@@ -163,12 +163,10 @@ def wait_until_answered(processes: Processes, name: str, url: str) -> None:
         try:
             with urllib.request.urlopen(url, timeout=5):
                 return
-        except OSError as problem:
+        except OSError as error:
             processes.check(name)
             if time.monotonic() > deadline:
-                raise ProcessError(
-                    f"{name} does not answer at {url} after {START_SECONDS:.0f} s: {problem}"
-                ) from problem
+                raise ProcessError(f"{name} does not answer at {url} after {START_SECONDS:.0f} s: {error}") from error
             time.sleep(0.05)
 
 

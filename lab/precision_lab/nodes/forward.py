@@ -60,9 +60,7 @@ async def serve(pid: int, ports: Sequence[int]) -> None:
     """Until cancelled."""
     listeners = {port: listening(port) for port in ports}
     enter_network_of(pid)
-    servers = [
-        await asyncio.start_server(partial(_connected, port), sock=listener) for port, listener in listeners.items()
-    ]
+    servers = [await asyncio.start_server(partial(_connected, port), sock=bound) for port, bound in listeners.items()]
     await asyncio.gather(*(server.serve_forever() for server in servers))
 
 

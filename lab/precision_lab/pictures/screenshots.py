@@ -60,9 +60,7 @@ def draw(
     problems: list[str] = []
     page.on("console", lambda message: problems.extend([f"console: {message.text}"] * (message.type == "error")))
     page.on("pageerror", lambda error: problems.append(f"error: {error}"))
-    page.on(
-        "response", lambda answer: problems.extend([f"{answer.status} {answer.url}"] if answer.status >= 400 else [])
-    )
+    page.on("response", lambda reply: problems.extend([f"{reply.status} {reply.url}"] if reply.status >= 400 else []))
     try:
         page.goto(f"{url}/?{urlencode({'dashboard': dashboard.uid, **(choices or {})})}", timeout=DRAWN_MILLISECONDS)
         panels = _wait_until_drawn(page)

@@ -77,14 +77,8 @@ def audited(pip_audit: Sequence[str], govulncheck: Path, run: Run) -> Iterator[F
     """A finding for each locked file and each of our Go programs."""
     for name in REQUIREMENTS:
         path = REPOSITORY / "requirements" / name
-        options = [
-            "--disable-pip",
-            "--require-hashes",
-            "--format=json",
-            "--progress-spinner=off",
-            f"--requirement={path}",
-        ]
-        done = run([*pip_audit, *options])
+        args = ["--disable-pip", "--require-hashes", "--format=json", "--progress-spinner=off", f"--requirement={path}"]
+        done = run([*pip_audit, *args])
         yield of_pip_audit(f"requirements/{name}", done.stdout, done.stderr)
     for module, name, source in own_go():
         with tempfile.TemporaryDirectory() as folder:

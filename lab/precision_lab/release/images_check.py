@@ -167,21 +167,17 @@ def check_late_definitions(lab: Lab, image: Image, installed: Installation) -> N
             *("wait", f"pp/{PROBE}", "-n", installed.namespace, "--timeout=30s"),
             "--for=jsonpath={.status.observedGeneration}=1",
         )
-    except (ProcessError, KubectlError) as problem:
+    except (ProcessError, KubectlError) as error:
         log = lab.processes.log(program.name)[-1500:]
-        raise ImageError(
-            f"An operator that starts before its definitions: {problem}. Its log ended: {log}"
-        ) from problem
+        raise ImageError(f"An operator that starts before its definitions: {error}. Its log ended: {log}") from error
     finally:
         _stop(lab, program)
 
 
-def _fresh(definition: Object) -> Object:
+def _fresh(crd: Object) -> Object:
     """A definition as somebody applies it: without what the server added."""
-    meta = {
-        key: definition["metadata"][key] for key in ("name", "labels", "annotations") if key in definition["metadata"]
-    }
-    return {**{key: definition[key] for key in ("apiVersion", "kind", "spec")}, "metadata": meta}
+    meta = {key: crd["metadata"][key] for key in ("name", "labels", "annotations") if key in crd["metadata"]}
+    return {**{key: crd[key] for key in ("apiVersion", "kind", "spec")}, "metadata": meta}
 
 
 def _stop(lab: Lab, program: Program) -> None:

@@ -73,11 +73,9 @@ async def authorization(configuration: Any) -> str:
     return str(await configuration.get_api_key_with_prefix("BearerToken", alias="authorization") or "").strip()
 
 
-async def refuse_redirects(
-    request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
-) -> aiohttp.ClientResponse:
+async def refuse_redirects(request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
     """The answer. Raises ApiError for a redirect: a pod behind the API server's proxy would choose what we ask for."""
-    answer = await handler(request)
+    answer = await send(request)
     if answer.status not in (301, 302, 303, 307, 308):
         return answer
     answer.close()

@@ -59,11 +59,9 @@ def samples(template: Template, rows: Iterable[SampleRow], shared: tuple[str, ..
     lines_of = _known_lines if len(shown) > 1 or not template.unshared else _lines
     lines = lines_of(template, tuple([labels for labels, _ in shown]))
     values: list[str | float] = [*_escaped(shared, template.shared), 0.0]
-    filling = values * len(shown)
-    filling[len(values) - 1 :: len(values)] = [
-        value if -_PLAIN < value < _PLAIN else number(value) for _, value in shown
-    ]
-    return (lines % tuple(filling)).encode("utf-8", errors="replace")
+    texts = values * len(shown)
+    texts[len(values) - 1 :: len(values)] = [value if -_PLAIN < value < _PLAIN else number(value) for _, value in shown]
+    return (lines % tuple(texts)).encode("utf-8", errors="replace")
 
 
 def _lines(template: Template, rows: tuple[tuple[str, ...], ...]) -> str:

@@ -190,9 +190,7 @@ def verdict(comparison: Comparison) -> tuple[str, ...]:
     if not comparison.rows:
         return (f"{comparison.a} and {comparison.b} have no recipe with usable figures in common.",)
     how = f"{comparison.b} against {comparison.a}, {_how(comparison)}; what has changed: {_changed(comparison)}."
-    same = (
-        [f"Both sides: {'; '.join(f'{name} {value}' for name, value in comparison.same)}."] if comparison.same else []
-    )
+    same = [f"Both sides: {'; '.join(f'{name} {text}' for name, text in comparison.same)}."] if comparison.same else []
     return (*_doubts(comparison), _headline(comparison), how, *same, *map(_sentence, comparison.rows))
 
 
@@ -200,12 +198,10 @@ def _doubts(comparison: Comparison) -> Iterator[str]:
     """What keeps the figures from being those of real hardware, before anything is said of them."""
     if comparison.simulated:
         yield "SIMULATED or replayed figures: this says nothing of real hardware."
-    unknown = [
-        name for name, data in zip((comparison.a, comparison.b), comparison.data, strict=True) if UNKNOWN in data
-    ]
-    if unknown:
+    unseen = [name for name, data in zip((comparison.a, comparison.b), comparison.data, strict=True) if UNKNOWN in data]
+    if unseen:
         yield (
-            f"{UNKNOWN.capitalize()}: {' and '.join(unknown)}. An older operator did not record whether those figures "
+            f"{UNKNOWN.capitalize()}: {' and '.join(unseen)}. An older operator did not record whether those figures "
             "were measured, replayed or simulated."
         )
 

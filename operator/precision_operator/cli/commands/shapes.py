@@ -269,21 +269,19 @@ def _room_lines(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     return [*lines, f"one layer fits with all recipes at once on {', '.join(fits)}"] if fits else lines
 
 
-def _table(resolved: ResolvedWorkload, document: dict[str, Any], wide: bool) -> str:
-    gemms = (
-        [{**row, "share": f"{_share(row, document):.1%}"} for row in document["gemms"]] if wide else document["gemms"]
-    )
+def _table(resolved: ResolvedWorkload, answer: dict[str, Any], wide: bool) -> str:
+    gemms = [{**row, "share": f"{_share(row, answer):.1%}"} for row in answer["gemms"]] if wide else answer["gemms"]
     lines = [as_columns(gemms), "", f"workload          {resolved.name} ({resolved.hash})"]
     if resolved.parameters is not None and resolved.formula is not None:
         lines += [
-            f"micro batch       {document['microBatchSize']} x {document['sequenceLength']} tokens",
+            f"micro batch       {answer['microBatchSize']} x {answer['sequenceLength']} tokens",
             *([f"one GPU of        {_split(resolved.workload)}"] if _split(resolved.workload) else []),
             f"parameters        {_counted(resolved.parameters)}",
             f"training FLOPs    {resolved.training_flops_per_token:,} a token "
             f"({resolved.formula.name}, version {resolved.formula.version})",
-            f"of these          {_shares(document['flopShares'])}",
+            f"of these          {_shares(answer['flopShares'])}",
         ]
-    lines += [f"room              {line}" for line in _room_lines(document["room"])]
-    lines += [f"note              {note}" for note in document["notes"]]
-    lines += [f"{row['severity']:<17} {row['recipe']}: {row['message']}" for row in document["recipeProblems"]]
+    lines += [f"room              {line}" for line in _room_lines(answer["room"])]
+    lines += [f"note              {note}" for note in answer["notes"]]
+    lines += [f"{row['severity']:<17} {row['recipe']}: {row['message']}" for row in answer["recipeProblems"]]
     return "\n".join(lines)

@@ -122,9 +122,7 @@ def _table(rows: Sequence[dict[str, Any]], place: str | None, wide: bool) -> str
         where = f"namespace {place}" if place else "any namespace"
         return f"There is no profile in {where}. Create one: kubectl explain pp.spec; all namespaces: -A"
     judged = any(row["nodes"].get(name) for row in rows for name in ("accepted", "notAccepted"))
-    shown = [column for column in COLUMNS if judged or "accepted" not in column.header][
-        not wide and place is not None :
-    ]
+    shown = [field for field in COLUMNS if judged or "accepted" not in field.header][not wide and place is not None :]
     pools = (pool for row in rows for pool in row["pools"] or () if pool.get("bestRecipe"))
     risks = risks_of((pool["bestRecipe"], pool.get("lastLayersBF16")) for pool in pools)
     table = as_columns([as_cells(shown, row, wide) for row in rows], *(() if wide else _FOLDS))

@@ -225,9 +225,7 @@ def _own_crd(raw: dict[str, Any]) -> dict[str, Any] | None:
     spec = raw.get("spec") or {}
     if spec.get("group") != names.GROUP:
         return None
-    versions = [
-        {key: version.get(key) for key in ("name", "served", "storage")} for version in spec.get("versions") or ()
-    ]
+    versions = [{key: row.get(key) for key in ("name", "served", "storage")} for row in spec.get("versions") or ()]
     conditions = (raw.get("status") or {}).get("conditions")
     return {"name": raw["metadata"]["name"], "versions": versions, "conditions": conditions}
 

@@ -230,9 +230,7 @@ def _progressing(plan: ProfilePlan, counts: NodeCounts) -> tuple[bool, str, str]
     return (False, *refused) if refused else (False, "Idle", "Nothing to do now.")
 
 
-def _complete(
-    plan: ProfilePlan, counts: NodeCounts, before: ProfileStatus, nodes_in_cluster: int
-) -> tuple[bool, str, str]:
+def _complete(plan: ProfilePlan, counts: NodeCounts, before: ProfileStatus, all_nodes: int) -> tuple[bool, str, str]:
     """True when no node is queued or running; it stays True within a run when a waiting node gets its turn later.
 
     A node that is measured again (a schedule, a rerun, another driver) turns it False: what stands is out of date.
@@ -253,7 +251,7 @@ def _complete(
             return False, "Suspended", _suspended(counts)
         return False, "Measuring", _measuring(counts)
     held = _held_up(plan, counts)
-    return (False, *held) if held else (True, *_how_complete(plan, counts, nodes_in_cluster))
+    return (False, *held) if held else (True, *_how_complete(plan, counts, all_nodes))
 
 
 def _measuring(counts: NodeCounts) -> str:

@@ -41,11 +41,9 @@ def _phase(shown: PlanShown) -> Iterator[SampleRow]:
         yield from (((*_plan(shown), phase), float(phase == shown.status.phase)) for phase in PHASES)
 
 
-def _total(
-    figure: Callable[[PlanTotals], str | None], factor: float = 1.0
-) -> Callable[[PlanShown], Iterator[SampleRow]]:
+def _total(read: Callable[[PlanTotals], str | None], factor: float = 1.0) -> Callable[[PlanShown], Iterator[SampleRow]]:
     def rows(shown: PlanShown) -> Iterator[SampleRow]:
-        text = figure(shown.status.totals) if shown.status.totals else None
+        text = read(shown.status.totals) if shown.status.totals else None
         if text is not None:
             yield _plan(shown), float(text) * factor
 

@@ -78,10 +78,8 @@ def _pool(
     key: tuple[str, str, str], results: tuple[Reading, ...], beside: Beside, peers: Peers, before: PoolNodes | None
 ) -> PoolNodes:
     percent = beside.percents.get(key[:2], float(Thresholds().slow_node_percent))
-    times_of_node = (
-        {result.node: beside.gemms.get((*key[:2], result.node)) for result in results} if beside.gemms else {}
-    )
-    gemms = {node: times for node, times in times_of_node.items() if times}
+    node_times = {result.node: beside.gemms.get((*key[:2], result.node)) for result in results} if beside.gemms else {}
+    gemms = {node: times for node, times in node_times.items() if times}
     if before is None:
         return PoolNodes(*key, results, percent, peers, gemms, updated(NONE, (), results))
     if (before.percent, before.gemms) == (percent, gemms) and same(before.results, results):

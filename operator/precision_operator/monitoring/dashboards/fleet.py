@@ -208,12 +208,10 @@ def _nodes() -> tuple[Panel, ...]:
     )
 
 
-def by_pool(title: str, description: str, unit: str, expr: str, no_value: str = NO_RESULT) -> Panel:
+def by_pool(title: str, text: str, unit: str, expr: str, no_value: str = NO_RESULT) -> Panel:
     """One panel for each pool, a line for each recipe in the recipe's colour."""
     query = Query(f"max by ({PROFILE}, pool, recipe) ({expr})", RECIPE_LEGEND)
-    return Panel(
-        "timeseries", title, description, unit, no_value, (query,), (24, 8), colours=RECIPE_LINES, repeat="pool"
-    )
+    return Panel("timeseries", title, text, unit, no_value, (query,), (24, 8), colours=RECIPE_LINES, repeat="pool")
 
 
 def _pools() -> tuple[Panel, ...]:

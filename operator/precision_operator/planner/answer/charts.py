@@ -292,14 +292,8 @@ def _value(option: Option, priced: bool) -> float:
 
 
 def _option_row(option: Option, priced: bool) -> tuple[str, ...]:
-    value = f"{_value(option, priced):,.0f}"
-    return (
-        option.pool.name,
-        _recipe(option),
-        f"{option.gpus:,}",
-        f"{option.days:.2f}",
-        f"${value}" if priced else value,
-    )
+    cost = f"{_value(option, priced):,.0f}"
+    return (option.pool.name, _recipe(option), f"{option.gpus:,}", f"{option.days:.2f}", f"${cost}" if priced else cost)
 
 
 def _dot(option: Option, at: tuple[float, float], radius: float, priced: bool) -> str:

@@ -187,20 +187,18 @@ def _pool_data(pool: CandidatePool) -> str:
 def provenance(pool: CandidatePool) -> str:
     """Profiles, nodes, verdicts and age of all that is known of a pool."""
     samples = list(pool.samples.values())
-    parts = (
-        [f"job rates: {', '.join(sorted({r.source for r in pool.terms.job_rates}))}"] if pool.terms.job_rates else []
-    )
+    rows = [f"job rates: {', '.join(sorted({r.source for r in pool.terms.job_rates}))}"] if pool.terms.job_rates else []
     if samples:
         verdicts: Counter[str] = sum((sample.verdicts for sample in samples), Counter())
         profiles = sorted({name for sample in samples for name in sample.profiles})
-        parts.append(
+        rows.append(
             f"profiles {', '.join(profiles)} (at their micro batch); "
             f"{number_of(max(len(sample.rates) for sample in samples), 'node')}; "
             f"figures: {verdict_counts(verdicts)}; oldest {age(max(s.oldest_days for s in samples))}"
         )
     if pool.refused:
-        parts.append(f"refused: {', '.join(f'{word} {n}' for word, n in sorted(pool.refused.items()))}")
-    return "; ".join([*parts, *pool.notes]) or "nothing is known of it"
+        rows.append(f"refused: {', '.join(f'{word} {n}' for word, n in sorted(pool.refused.items()))}")
+    return "; ".join([*rows, *pool.notes]) or "nothing is known of it"
 
 
 def data(slots: Sequence[JobSlot]) -> str:

@@ -54,7 +54,7 @@ def upper_bounds(slots: Sequence[JobSlot]) -> set[str]:
     return followers([option.job for option in options], [o.job.name for o in options if o.source.upper_bound])
 
 
-def _ends(slots: Sequence[JobSlot], across_pools: bool, clock: PlanClock) -> Mapping[str, Values]:
+def _ends(slots: Sequence[JobSlot], any_pool: bool, clock: PlanClock) -> Mapping[str, Values]:
     """By job, the day on which it ends in each draw.
 
     Jobs keep the plan's order: one starts when all have ended that the plan ends before it starts, of those that it
@@ -70,9 +70,7 @@ def _ends(slots: Sequence[JobSlot], across_pools: bool, clock: PlanClock) -> Map
             ends[other.option.job.name]
             for other in ordered
             if other.end <= slot.start * (1 + SLACK)
-            and (
-                across_pools or other.option.pool.name == option.pool.name or other.option.job.name in option.job.after
-            )
+            and (any_pool or other.option.pool.name == option.pool.name or other.option.job.name in option.job.after)
         ]
         starts = np.maximum.reduce(before) if before else np.full(DRAWS, slot.start)
         starts = np.maximum(starts, option.job.not_before)

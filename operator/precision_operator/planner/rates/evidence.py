@@ -217,7 +217,7 @@ def _notes(planned: int, gpus: int, sizes: Counter[int], counted: int, labelled:
 
 def _take(
     node: FleetNode,
-    result: ResultFacts,
+    run: ResultFacts,
     terms: Terms,
     now: datetime,
     rows: dict[Key, dict[_Source, _Row]],
@@ -228,12 +228,12 @@ def _take(
     A figure that is merely old, or was made by a machine that nobody measured, says nothing against a recipe.
     """
     refused_recipes: set[Recipe] = set()
-    if terms.profiles and result.profile not in terms.profiles:
+    if terms.profiles and run.profile not in terms.profiles:
         return refused_recipes
-    age = (now - parse_time(result.finished_at)).total_seconds() / 86_400
-    common = _doubts(result, age, terms)
-    for rate in result.rates:
-        doubts = [*common, *_rate_doubts(rate, result)]
+    age = (now - parse_time(run.finished_at)).total_seconds() / 86_400
+    common = _doubts(run, age, terms)
+    for rate in run.rates:
+        doubts = [*common, *_rate_doubts(rate, run)]
         hard = next((doubt for doubt in doubts if doubt not in terms.allow), None)
         if rate.synchronous_tokens_per_second is None:
             continue
@@ -242,11 +242,9 @@ def _take(
             if hard in AGAINST_THE_RECIPE:
                 refused_recipes.add(rate.recipe)
             continue
-        row = _Row(
-            node, result, rate, rate.synchronous_tokens_per_second / (result.gpus or node.gpus), age, tuple(doubts)
-        )
-        held = rows.setdefault((result.workload, rate.recipe), {})
-        source = (node.name, rate.last_layers_bf16, row.barred, result.workload_hash)
+        row = _Row(node, run, rate, rate.synchronous_tokens_per_second / (run.gpus or node.gpus), age, tuple(doubts))
+        held = rows.setdefault((run.workload, rate.recipe), {})
+        source = (node.name, rate.last_layers_bf16, row.barred, run.workload_hash)
         before = held.get(source)
         if before is None or before.days > age:
             held[source] = row

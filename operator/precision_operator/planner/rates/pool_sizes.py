@@ -269,10 +269,8 @@ def known_gpus(source: RateSource) -> int:
 def electric_of(source: RateSource, terms: Terms) -> Electric | str:
     """Sensor and limit each have their scope; what is reserved is never less than what was measured."""
     pool_terms, pue = source.pool.terms, terms.pue or 1.0
-    factors = {
-        scope: (terms.overhead.get(scope) or 1.0) * pue for scope in (source.power_scope, pool_terms.limit_scope)
-    }
-    mean = None if source.watts_per_gpu is None else source.watts_per_gpu * factors[source.power_scope]
+    factor = {scope: (terms.overhead.get(scope) or 1.0) * pue for scope in (source.power_scope, pool_terms.limit_scope)}
+    mean = None if source.watts_per_gpu is None else source.watts_per_gpu * factor[source.power_scope]
     if terms.limits.watts is not None or pool_terms.power_watts is not None:
         for scope in (pool_terms.limit_scope, *((source.power_scope,) if mean is not None else ())):
             if terms.overhead.get(scope) is None:
@@ -280,8 +278,8 @@ def electric_of(source: RateSource, terms: Terms) -> Electric | str:
         if limit_watts(source.pool) is None:
             return "a power budget needs the enforced limit of a GPU: give limitWattsPerGPU"
     limit = limit_watts(source.pool)
-    reserved = None if limit is None else max(limit * factors[pool_terms.limit_scope], mean or 0.0)
-    return Electric(reserved, mean, pool_terms.idle_watts_per_gpu * factors[pool_terms.limit_scope])
+    reserved = None if limit is None else max(limit * factor[pool_terms.limit_scope], mean or 0.0)
+    return Electric(reserved, mean, pool_terms.idle_watts_per_gpu * factor[pool_terms.limit_scope])
 
 
 def idle_watts(pool: CandidatePool, terms: Terms) -> float:

@@ -86,12 +86,10 @@ class EarliestEnds:
             chosen = self.chosen(rank, wastes)
         except OutOfTime:
             return
-        candidate = self.search.placed(chosen, rank) if chosen is not None else None
-        self.search.take(candidate, self.number)
-        if candidate is not None and (
-            self._now is None or candidate.score(self.number) <= self._now.score(self.number)
-        ):
-            self._now, self._wastes = candidate, wastes
+        tried = self.search.placed(chosen, rank) if chosen is not None else None
+        self.search.take(tried, self.number)
+        if tried is not None and (self._now is None or tried.score(self.number) <= self._now.score(self.number)):
+            self._now, self._wastes = tried, wastes
 
 
 def frugal(offer: Offer, waste: float) -> list[Option]:

@@ -25,7 +25,7 @@ def cost(facts: Given, drawn: Sequence[PoolFigures]) -> Iterator[Figure]:
     yield Figure(
         key="cost",
         title="Dollars per million tokens",
-        svg=_drawing(facts, price, drawn, rows),
+        svg=_draw(facts, price, drawn, rows),
         caption=f"At ${price:g} a GPU-hour, as given with --price, and nothing else: at least this much, since "
         "communication between nodes, failures and restarts are not in it.",
         source=of_nodes(tuple(node for pool in drawn for node in pool.nodes)),
@@ -41,9 +41,7 @@ def _dollars(price: float, pool: PoolFigures, row: PoolRow) -> tuple[float, floa
     return tuple(dollars(price, pool.gpus, rate) for rate in (spread.value, spread.upper, spread.lower))  # type: ignore[return-value]
 
 
-def _drawing(
-    facts: Given, price: float, drawn: Sequence[PoolFigures], rows: Sequence[tuple[PoolFigures, PoolRow]]
-) -> str:
+def _draw(facts: Given, price: float, drawn: Sequence[PoolFigures], rows: Sequence[tuple[PoolFigures, PoolRow]]) -> str:
     figures = [_dollars(price, pool, row) for pool, row in rows]
     scale = Scale(0, max(upper for _, _, upper in figures) * 1.02, LEFT, WIDTH - RIGHT)
     parts, y, before = [], float(TOP), None

@@ -69,11 +69,9 @@ def _gaps(watts: Sequence[float | None]) -> Iterator[tuple[int, int]]:
 
 
 def _missing(across: svg.Scale, upward: svg.Scale, interval: float, run: tuple[int, int]) -> str:
-    """A hatched field from the last known sample to the next: nothing was read, which is not 0 W."""
+    """A hatched box from the last known sample to the next: nothing was read, which is not 0 W."""
     first, last = across((run[0] - 1) * interval), across((run[1] + 1) * interval)
     count = run[1] - run[0] + 1
-    field = svg.box(first, TOP, last - first, upward(0) - TOP, svg.MISSING, f"{count} samples missing")
+    box = svg.box(first, TOP, last - first, upward(0) - TOP, svg.MISSING, f"{count} samples missing")
     room = last - first > 60
-    return field + (
-        svg.words((first + last) / 2, TOP + 14, "no samples", "middle", svg.SMALL, svg.FAINT) if room else ""
-    )
+    return box + (svg.words((first + last) / 2, TOP + 14, "no samples", "middle", svg.SMALL, svg.FAINT) if room else "")

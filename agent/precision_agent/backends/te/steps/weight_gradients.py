@@ -51,17 +51,15 @@ class Gradients:
 
     def step(self, optimizer: Any) -> None:
         """One optimizer step; gradients are ready for the next micro batches after it."""
-        plain = [parameter for parameter in self.parameters if not self._in_main_grad(parameter)]
-        gradients = [parameter.grad for parameter in plain]
+        plain = [weight for weight in self.parameters if not self._in_main_grad(weight)]
+        gradients = [weight.grad for weight in plain]
         if self.how == "fused" and plain:
-            torch._foreach_copy_([parameter.decoupled_grad for parameter in plain], gradients)
+            torch._foreach_copy_([weight.decoupled_grad for weight in plain], gradients)
         optimizer.step()
         if gradients:
             torch._foreach_zero_(gradients)
         if self.how == "fused" and self.accumulation == 1:  # its one micro batch is no first one: it would add for ever
-            torch._foreach_zero_(
-                [parameter.main_grad for parameter in self.parameters if self._in_main_grad(parameter)]
-            )
+            torch._foreach_zero_([weight.main_grad for weight in self.parameters if self._in_main_grad(weight)])
 
     def microbatch(self, first: bool | None) -> bool | None:
         """What an unquantised module is told of its micro batch: only who writes into `main_grad` must know."""

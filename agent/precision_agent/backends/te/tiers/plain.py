@@ -62,13 +62,11 @@ def _normal(engine: Engine, rows: int, columns: int) -> torch.Tensor:
     return torch.randn(rows, columns, device=engine.device, dtype=DTYPE)
 
 
-def _timed(
-    engine: Engine, call: Callable[[], object], leading: Callable[[], object], warmups: int, calls: int
-) -> float:
+def _timed(engine: Engine, call: Callable[[], object], before: Callable[[], object], warmups: int, calls: int) -> float:
     for _ in range(warmups):
         call()
     engine.synchronize()
-    leading()
+    before()
     first = engine.mark()
     for _ in range(calls):
         call()

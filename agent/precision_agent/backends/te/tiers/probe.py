@@ -73,16 +73,14 @@ def probe_of(recipe: Recipe, ended: Ended) -> Probe:
     return _judged(recipe, document)
 
 
-def _judged(recipe: Recipe, document: dict[str, Any]) -> Probe:
-    rows = [(str(name), float(seconds)) for name, seconds in document["kernels"]]
+def _judged(recipe: Recipe, answer: dict[str, Any]) -> Probe:
+    rows = [(str(name), float(seconds)) for name, seconds in answer["kernels"]]
     shares: dict[KernelClass, float] = share_by_class(rows)
-    errors = NumericErrors(**document["errors"])
+    errors = NumericErrors(**answer["errors"])
     relative = [error for error in (errors.y, errors.dx, errors.dw) if error is not None]
     verification = verdict(recipe, shares, emulation_seen(name for name, _ in rows), relative)
     seen = tuple(_seen(name, seconds) for name, seconds in sorted(rows, key=lambda row: -row[1])[:SHOWN])
-    verification = verification.model_copy(
-        update={"kernels": seen, "flags": document.get("flags", {}), "errors": errors}
-    )
+    verification = verification.model_copy(update={"kernels": seen, "flags": answer.get("flags", {}), "errors": errors})
     return Probe("emulated" if verification.verdict == "emulated" else "ok", verification.message, verification)
 
 
