@@ -284,8 +284,6 @@ def test_a_time_that_is_none_is_a_failure_and_no_figure(spent: float) -> None:
 
 def test_a_part_of_the_step_without_a_time_fails_the_training_figure() -> None:
     cases = tiny()
-    devices = devices_of(
-        _Changed(one_second, change=lambda found: replace(found, regions={**found.regions, "head": 0.0}))
-    )
+    devices = devices_of(_Changed(one_second, change=lambda part: replace(part, regions={**part.regions, "head": 0.0})))
     failure = take(devices, cases, cases.variants, TIMING, lambda: None).failures[NVFP4.label, cases.training]
     assert (failure.reason, failure.message) == ("no_time", "not a time: head: 0 s")

@@ -177,15 +177,10 @@ def test_experts_are_stepped_by_the_gpus_that_have_copies_of_them(expert: int, s
 
 
 @given(st.lists(LONG, min_size=2, max_size=6), st.integers(1, 200), st.integers(1, 8))
-def test_a_model_of_the_depth_that_ran_takes_its_own_time(seconds: list[float], accumulation: int, layers: int) -> None:
-    regions: depths.Values = {
-        "layers_forward": seconds,
-        "layers_backward": seconds,
-        "head": seconds,
-        "optimizer": seconds,
-    }
+def test_a_model_of_the_depth_that_ran_takes_its_own_time(times: list[float], accumulation: int, layers: int) -> None:
+    regions: depths.Values = {"layers_forward": times, "layers_backward": times, "head": times, "optimizer": times}
     got = full_depth(regions, depths.Depth(layers, layers, gradient_accumulation=accumulation)).values
-    assert got == pytest.approx([3 * value + value / accumulation for value in seconds])
+    assert got == pytest.approx([3 * value + value / accumulation for value in times])
 
 
 OUT_OF_MEMORY, CUDA = Failure(reason="out_of_memory"), Failure(reason="cuda_error", message="illegal address")

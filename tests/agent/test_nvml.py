@@ -118,18 +118,16 @@ def test_the_gpus_of_the_claim_are_measured(seen: list[str], published: list[str
 
 
 @pytest.mark.parametrize(
-    ("seen", "published", "promised", "words"),
+    ("seen", "published", "wanted", "words"),
     [
         (FOUR, FOUR[:3], 4, f"NVML shows {FOUR[3]}, which no claim"),
         (FOUR, FOUR, 1, "the claim is for 1 GPUs, NVML shows 4"),
     ],
     ids=["a foreign GPU", "more than were claimed"],
 )
-def test_other_gpus_than_the_claims_are_refused(
-    seen: list[str], published: list[str], promised: int, words: str
-) -> None:
+def test_other_gpus_than_the_claims_are_refused(seen: list[str], published: list[str], wanted: int, words: str) -> None:
     with pytest.raises(Refusal, match="claim") as caught:
-        hold_to_claim(seen, published, promised)
+        hold_to_claim(seen, published, wanted)
     assert caught.value.exit == DEVICES_NOT_CLAIMED
     assert words in str(caught.value)
 

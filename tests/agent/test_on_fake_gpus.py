@@ -152,9 +152,7 @@ def test_a_gpu_that_tells_of_no_heat_is_named_and_not_taken_for_a_cool_one(long:
     ],
     ids=lambda value: value if value.isalnum() else "",
 )
-def test_what_must_not_be_measured_is_refused_before_any_context(
-    run: Run, script: str, reason: str, words: str
-) -> None:
+def test_what_must_not_be_measured_is_refused_before_a_context(run: Run, script: str, reason: str, words: str) -> None:
     found = run(script)
     assert found["result"] is None
     assert exit_of(found["exit"]).reason == reason

@@ -268,9 +268,7 @@ def test_a_sensor_that_looks_all_the_time_is_never_locked_and_no_period_is_no_qu
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(1, 12), st.integers(1, 12), st.sampled_from([0.1, 0.25, 0.6, 1.0]))
-def test_the_uneven_share_is_the_worst_error_of_any_load_that_is_on_for_one_stretch(
-    p: int, q: int, duty: float
-) -> None:
+def test_the_uneven_share_is_the_worst_error_of_a_load_that_is_on_for_one_stretch(p: int, q: int, duty: float) -> None:
     ratio = Fraction(p, q)
     p, cells = ratio.numerator, 60 * ratio.numerator
     wide = round(cells * duty / float(ratio))
@@ -377,9 +375,7 @@ BUSY, PHASE = st.floats(0.3, 0.9), st.floats(0.0, 1.0)
 
 @settings(max_examples=25, deadline=None)
 @given(st.sampled_from([0.1, 0.15, 0.2]), BUSY, PHASE)
-def test_a_sensor_that_looks_a_quarter_of_the_time_is_caught_or_is_right(
-    step: float, busy: float, phase: float
-) -> None:
+def test_a_sensor_that_looks_a_quarter_of_the_time_is_caught_or_right(step: float, busy: float, phase: float) -> None:
     machine = Machine(step, busy, phase, never())
     reading = energy.mean_power(machine.trace(), [SEEN], energy.StepPace(step))
     truth = machine.joules(SEEN.start, SEEN.end)

@@ -222,9 +222,7 @@ def test_gaps_are_in_no_kernel_only_time_and_no_longer_than_the_kernels_leave(
 def test_a_library_call_that_disagrees_beyond_both_intervals_is_a_note(own: float, told: int) -> None:
     """Kernel-only seconds are 0.8 here, give or take the spread of the shares."""
     spread = [0.79, 0.8, 0.81]
-    device = Clocked(
-        share=lambda variant, number: spread[number % 3], own_calls=lambda variant: {("qkv", "fprop"): own}
-    )
+    device = Clocked(share=lambda variant, n: spread[n % 3], own_calls=lambda variant: {("qkv", "fprop"): own})
     found = of(ran(device), "nvfp4")
     row = next(row for row in found.gemms if (row.name, row.pass_, row.mode) == ("qkv", "fprop", "prequantized"))
     assert row.own_call_seconds.value == pytest.approx(own)

@@ -151,9 +151,7 @@ def test_where_much_failed_words_are_shortened_and_the_main_figures_stay() -> No
     result = fullest("llama3.1-405b", 1000)
     lasting = results.Failure(reason="kernel_gaps", message="between its kernels the graph waits " * 20)
     failed = tuple(
-        recipe.model_copy(
-            update={"gemms": tuple(gemm.model_copy(update={"failure": lasting}) for gemm in recipe.gemms)}
-        )
+        recipe.model_copy(update={"gemms": tuple(row.model_copy(update={"failure": lasting}) for row in recipe.gemms)})
         for recipe in result.recipes
     )
     whole = result.model_copy(update={"recipes": failed, "partial": lasting})

@@ -130,9 +130,7 @@ def test_each_abba_block_that_allows_intervals_is_kept_before_the_next_begins() 
         checkpoint=kept.append,
     )
     summaries = [read_message(outcome.message) for outcome in kept]
-    assert [summary.partial for summary in summaries] == [
-        f"unfinished: {n} palindromes were complete" for n in (2, 3, 4)
-    ]
+    assert [one.partial for one in summaries] == [f"unfinished: {n} palindromes were complete" for n in (2, 3, 4)]
 
 
 LIKE: dict[str, tuple[dict[str, Any], str]] = {

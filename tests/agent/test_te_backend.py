@@ -493,9 +493,7 @@ def test_gemms_that_were_not_used_for_long_make_room() -> None:
     assert sample(bench.backend.measure(bench.gemm("qkv", "fprop"), bench.variant("bf16"), 0.0))
 
 
-def test_a_profiled_step_takes_the_room_of_gemms_and_of_other_variants_which_come_back_when_they_are_asked_for() -> (
-    None
-):
+def test_a_profiled_step_takes_the_room_of_gemms_and_other_variants_which_come_back_when_asked_for() -> None:
     bench = Bench()
     one, two = bench.variant("bf16"), bench.variant("fp8_current")
     for variant in (one, two):

@@ -73,15 +73,11 @@ def test_ranges_of_others_and_their_gpu_annotations_are_no_kernels() -> None:
 def test_replayed_kernels_lie_where_the_eager_ones_of_their_region_did_or_none_does() -> None:
     names = {"layers_forward": [(CAST, "attention"), (BF16, "attention"), (BF16, "mlp")], "head": [(BF16, "head")]}
     eager = [Launch(name, 0, 1, region=region, module=at) for region, rows in names.items() for name, at in rows]
-    replayed = [Launch(name, 2, 3, region=region) for region, rows in names.items() for name, _ in rows]
-    assert [one.module for one in placed(replayed, eager)] == ["attention", "attention", "mlp", "head"]
-    other = [*replayed, Launch("Memset (Device)", 3, 4, region="head")]
+    played = [Launch(name, 2, 3, region=region) for region, rows in names.items() for name, _ in rows]
+    assert [one.module for one in placed(played, eager)] == ["attention", "attention", "mlp", "head"]
+    other = [*played, Launch("Memset (Device)", 3, 4, region="head")]
     assert placed(other, eager)[-1].module == "", "what multiplies nothing may be launched otherwise"
-    for wrong in (
-        replayed[:-1],
-        [*replayed, replayed[1]],
-        [*replayed[:3], Launch(BF16, 2, 3, region="layers_forward")],
-    ):
+    for wrong in (played[:-1], [*played, played[1]], [*played[:3], Launch(BF16, 2, 3, region="layers_forward")]):
         assert placed(wrong, eager) == ()
 
 
@@ -127,9 +123,7 @@ def test_a_cast_beside_a_gemm_takes_no_time_from_it() -> None:
 
 
 @pytest.mark.parametrize("early", [0, 3])
-def test_the_kernels_of_a_graph_are_their_regions_by_its_one_launch_and_gaps_reach_to_the_next_graph(
-    early: int,
-) -> None:
+def test_kernels_of_a_graph_are_their_regions_by_its_one_launch_and_gaps_reach_to_the_next_graph(early: int) -> None:
     """Three replays of two graphs, the second launched while the first runs; once the host was late.
 
     By order: the profiler's two clocks may put a launch `early`, before its range.

@@ -59,9 +59,7 @@ def true_shares(spans: list[tuple[float, float, str]]) -> dict[str, float]:
 
 
 @pytest.mark.torch
-def test_shares_of_a_real_trace_are_right_within_half_a_per_cent_whatever_its_kernels_and_streams(
-    tmp_path: Path,
-) -> None:
+def test_shares_of_a_trace_are_right_within_half_a_per_cent_whatever_its_kernels_and_streams(tmp_path: Path) -> None:
     """A real CPU trace whose GEMMs get the names of real kernels of all classes, every second on another stream that
     began half a GEMM earlier."""
     import torch

@@ -56,13 +56,11 @@ def test_a_null_in_the_spec_means_the_default(api: ApiServer, namespace: str) ->
     assert stored["spec"]["benchmarks"]["gemm"]["enabled"] is True
 
 
-def _undescribed(schema: dict[str, Any], at: str) -> list[str]:
-    fields = schema.get("properties", {})
+def _undescribed(node: dict[str, Any], at: str) -> list[str]:
+    fields = node.get("properties", {})
     own = [f"{at}.{name}" for name, field in fields.items() if not field.get("description") and name != "metadata"]
     below = [(field, f"{at}.{name}") for name, field in fields.items()]
-    below += [
-        (schema[key], f"{at}[]") for key in ("items", "additionalProperties") if isinstance(schema.get(key), dict)
-    ]
+    below += [(node[key], f"{at}[]") for key in ("items", "additionalProperties") if isinstance(node.get(key), dict)]
     return own + [name for child, where in below for name in _undescribed(child, where)]
 
 

@@ -25,10 +25,8 @@ def config(model_type: str, hidden: int, inner: int, heads: int, layers: int, vo
     }  # fmt: skip
 
 
-def grouped(
-    model_type: str, hidden: int, inner: int, heads: int, kv: int, layers: int, vocab: int, **more: Any
-) -> Json:
-    return config(model_type, hidden, inner, heads, layers, vocab, num_key_value_heads=kv, **more)
+def grouped(model_type: str, hidden: int, inner: int, heads: int, kv: int, depth: int, vocab: int, **more: Any) -> Json:
+    return config(model_type, hidden, inner, heads, depth, vocab, num_key_value_heads=kv, **more)
 
 
 LLAMA = grouped("llama", 4096, 14336, 32, 8, 32, 128256)

@@ -142,9 +142,7 @@ def test_the_gpus_of_a_tensor_parallel_group_share_the_work_of_their_tokens(
         ({"preset": "llama3-8b", "expertParallel": 2}, "has no experts: leave expertParallel out"),
     ],
 )
-def test_a_parallelism_that_does_not_divide_is_refused_with_field_and_remedy(
-    fields: dict[str, Any], words: str
-) -> None:
+def test_parallelism_that_does_not_divide_is_refused_with_field_and_remedy(fields: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=re.escape(words)):
         resolve(workload(**fields))
 

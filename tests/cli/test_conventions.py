@@ -183,9 +183,7 @@ def test_names_are_written_as_kubectl_writes_them(row: dict[str, str], name: str
         (["a", "b", "c", "d"], "(extra argument|missing option)"),
     ],
 )
-def test_a_wrong_command_line_is_one_line_that_names_the_help_and_code_2(
-    name: str, words: list[str], told: str
-) -> None:
+def test_a_wrong_command_line_is_one_line_that_names_help_and_code_2(name: str, words: list[str], told: str) -> None:
     if words == ["--request-timeout"] and name == "shapes":
         words = ["--preset"]
     done = runner.invoke(app, [name, *words])

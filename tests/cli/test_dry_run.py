@@ -63,16 +63,14 @@ def printed(*arguments: str, stdin: str | None = None) -> list[dict[str, str]]:
 
 def test_who_starts_who_queues_and_who_is_not_meant_is_told_apart(tmp_path: Path) -> None:
     fleet = [node_object(GB200, name=name, gpus="4") for name in ("a", "b")] + [node_object(name="c")]
-    found = printed(
-        "-f", profile_file(tmp_path, target={"products": ["GB200"]}), "--nodes", nodes_file(tmp_path, *fleet)
-    )
-    assert [(row["node"], row["decision"], row["reason"]) for row in found] == [
+    out = printed("-f", profile_file(tmp_path, target={"products": ["GB200"]}), "--nodes", nodes_file(tmp_path, *fleet))
+    assert [(row["node"], row["decision"], row["reason"]) for row in out] == [
         ("a", "run", "WouldStart"),
         ("b", "queue", "MaxConcurrentReached"),
         ("c", "ignore", "NotMatched"),
     ]
-    assert found[0]["message"] == "4 whole GB200 GPUs, idle: attempt 1 would start now."
-    assert "asks for GB200, its GPU is NVIDIA-H100" in found[2]["message"]
+    assert out[0]["message"] == "4 whole GB200 GPUs, idle: attempt 1 would start now."
+    assert "asks for GB200, its GPU is NVIDIA-H100" in out[2]["message"]
 
 
 def test_an_image_is_not_judged_without_the_operator_and_namespaces_must_agree(tmp_path: Path) -> None:
@@ -295,11 +293,8 @@ async def test_only_the_rows_of_the_asked_profile_are_printed_also_beside_one_of
     same_name = beside("nightly", "far", target={"nodeNames": ["b"]})
     asked = question(rollout={"maxConcurrent": 9})
     seen = await planned(FakeCluster(*fleet("a", "b"), same_name), asked)  # type: ignore[arg-type]
-    document = json.loads(plan_text("ml/nightly", seen.plan, seen.observed, OutputFormat.JSON))
-    assert [(row["node"], row["reason"]) for row in document] == [
-        ("a", "WouldStart"),
-        ("b", "MeasuredByAnotherProfile"),
-    ]
+    rows = json.loads(plan_text("ml/nightly", seen.plan, seen.observed, OutputFormat.JSON))
+    assert [(row["node"], row["reason"]) for row in rows] == [("a", "WouldStart"), ("b", "MeasuredByAnotherProfile")]
 
 
 async def test_a_profile_in_a_file_is_the_youngest_and_another_one_than_that_whose_uid_it_carries() -> None:
@@ -366,11 +361,9 @@ async def test_a_config_map_that_came_with_the_profile_is_not_read() -> None:
 def test_a_model_whose_state_does_not_fit_on_the_gpus_is_noted_once_a_product(tmp_path: Path) -> None:
     labels = GB200 | {"nvidia.com/gpu.memory": "188416"}
     path = nodes_file(tmp_path, *(node_object(labels, name=f"node-{i}") for i in range(2)))
-    large = run(
-        "-f", profile_file(tmp_path, workload={"preset": "llama3.1-70b", "optimizerShards": 4}), "--nodes", path
-    )
-    assert large.exit_code == 0, large.stderr
-    notes = [line for line in large.stderr.splitlines() if "would not fit" in line]
+    big = run("-f", profile_file(tmp_path, workload={"preset": "llama3.1-70b", "optimizerShards": 4}), "--nodes", path)
+    assert big.exit_code == 0, big.stderr
+    notes = [line for line in big.stderr.splitlines() if "would not fit" in line]
     assert len(notes) == 1
     assert notes[0].startswith("note: GB200: a job that trains llama3.1-70b as described would not fit: weights, ")
     assert "635 GB of a GPU's 198 GB" in notes[0]

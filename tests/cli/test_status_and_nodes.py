@@ -371,12 +371,8 @@ def test_status_of_one_profile_tells_its_conditions_reasons_and_pools(api: Api) 
 def test_every_recipe_of_each_pool_is_listed_the_fastest_first_and_nothing_is_coloured(api: Api) -> None:
     story(api)
     api.reports(measured("gone-wrong", rows=[recipe_row("mxfp8", 1.3, verdict="fallback")]))
-    table = [line.split() for line in api.run("status", "nightly").stdout.splitlines() if "NVIDIA-" in line]
-    assert [(line[1], line[-1]) for line in table] == [
-        ("nvfp4", "verified"),
-        ("mxfp8", "fallback"),
-        ("bf16", "verified"),
-    ]
+    table = [row.split() for row in api.run("status", "nightly").stdout.splitlines() if "NVIDIA-" in row]
+    assert [(row[1], row[-1]) for row in table] == [("nvfp4", "verified"), ("mxfp8", "fallback"), ("bf16", "verified")]
     api.profiles()
     for words in (("nodes",), ("status",), ("status", "nightly"), ("status", "nobody")):
         done = api.run(*words)

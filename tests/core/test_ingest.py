@@ -314,13 +314,9 @@ def test_conditions_turn_only_when_their_status_does() -> None:
 
 def test_a_vanished_node_keeps_its_figures_from_when_it_vanished_also_marked_twice() -> None:
     before = report(status=status())
-    written = ingest.marked_status(MarkStale(before, Said("NodeGone", words="It is gone.")), NOW + MINUTE)
-    assert (written.results, written.attempt, written.state) == (
-        before.status.results,
-        before.status.attempt,
-        "NodeGone",
-    )
-    assert {c.type: (c.status, c.reason) for c in written.conditions}["Fresh"] == ("False", "NodeGone")
+    after = ingest.marked_status(MarkStale(before, Said("NodeGone", words="It is gone.")), NOW + MINUTE)
+    assert (after.results, after.attempt, after.state) == (before.status.results, before.status.attempt, "NodeGone")
+    assert {c.type: (c.status, c.reason) for c in after.conditions}["Fresh"] == ("False", "NodeGone")
     first = gone(timedelta(hours=5))
     again = ingest.marked_status(MarkStale(report(status=first), Said("NodeGone", words="It is gone.")), NOW)
     assert again.conditions[0].last_transition_time == first.conditions[0].last_transition_time

@@ -101,9 +101,7 @@ def test_each_namespace_has_its_share_of_what_all_may_have(behaves: Behaviour) -
 
 @pytest.mark.parametrize("new_leader", [0, 8])
 @pytest.mark.parametrize(("cap", "blocked"), [(1, 1), (1, 2), (1, 4), (2, 1), (2, 2), (2, 5), (4, 1), (4, 2), (4, 5)])
-def test_nodes_that_take_no_agents_cost_their_namespace_nothing_on_others(
-    cap: int, blocked: int, new_leader: int
-) -> None:
+def test_nodes_without_agents_cost_their_namespace_nothing_on_others(cap: int, blocked: int, new_leader: int) -> None:
     alone, beside = (with_blocked_nodes(cap, blocked, with_tenant) for with_tenant in (False, True))
     assert first_start_on_free_nodes(beside, new_leader) <= first_start_on_free_nodes(alone) + 15 * MINUTE
 

@@ -98,9 +98,7 @@ def test_a_stage_ends_when_its_time_is_over_and_the_plan_says_when(
 
 
 @pytest.mark.parametrize(("changes", "allowed"), NEVER_ANSWERS.values(), ids=NEVER_ANSWERS)
-def test_what_a_kubelet_that_is_gone_has_not_done_is_the_nodes_fault(
-    changes: dict[str, Any], allowed: timedelta
-) -> None:
+def test_what_a_lost_kubelet_has_not_done_is_the_nodes_fault(changes: dict[str, Any], allowed: timedelta) -> None:
     assert closed(seen(allowed - SECOND, fleet=DEAD, **changes)) is None
     found = closed(seen(allowed, fleet=DEAD, **changes))
     assert (found.reason, found.outcome) == ("NodeUnresponsive", "disrupted")
@@ -215,9 +213,7 @@ def agent_digest() -> str:
     ],
     ids=["one that pulls", "one that has no place", "one that runs"],
 )
-def test_an_agent_counts_as_pulling_from_when_it_has_its_place_until_it_runs(
-    changes: dict[str, Any], others: int
-) -> None:
+def test_an_agent_counts_as_pulling_from_getting_its_place_until_it_runs(changes: dict[str, Any], others: int) -> None:
     of = job("n4")
     world = observed([profile(rollout=at_once(9))], COLD, jobs=(of,), pods=(pod(of, **{"phase": "Running"} | changes),))
     assert len(started(world)) == others

@@ -448,10 +448,7 @@ def test_a_rollout_that_has_stopped_is_not_complete(reason: str) -> None:
 
 def test_a_schedule_that_has_not_begun_is_pending_and_its_runs_are_told() -> None:
     before, after = rolled("NotDueYet"), rolled("Measured", "NotDueYet")
-    assert [conditions(each)["Complete"] for each in (before, after)] == [
-        ("False", "NotDueYet"),
-        ("True", "SomeWaiting"),
-    ]
+    assert [conditions(x)["Complete"] for x in (before, after)] == [("False", "NotDueYet"), ("True", "SomeWaiting")]
     assert (before.phase, after.phase) == ("Pending", "Complete")
     status = profile_status(planned([measured("a")], profile(schedule={"cron": "0 2 * * *"})), NOW, 1)
     assert (status.last_run, status.next_run) == ("2026-11-20T06:30:00Z", "2026-11-22T02:00:00Z")
@@ -480,9 +477,7 @@ def test_a_suspended_profile_says_so_and_is_suspended_once_its_agents_are_done()
     ("cause", "complete"),
     [("FirstRun", "True"), ("Scheduled", "False"), ("Rerun", "False"), ("DriverChange", "False"), ("TooOld", "False")],
 )
-def test_a_node_that_is_measured_again_ends_complete_and_one_that_comes_late_does_not(
-    cause: str, complete: str
-) -> None:
+def test_a_node_that_is_measured_again_ends_complete_and_a_late_one_does_not(cause: str, complete: str) -> None:
     of = profile(status=status_json(rolled("Measured", "Busy")))
     found = [measured("n0"), due(node_states("AgentRunning")[0], cause)]
     assert conditions(profile_status(planned(found, of), NOW, 9))["Complete"][0] == complete

@@ -40,9 +40,7 @@ def test_a_pass_does_what_is_waited_for_and_some_of_the_rest_of_each_namespace()
 def test_ends_of_jobs_are_so_many_a_pass_the_leaders_own_first() -> None:
     there = [job(f"n{number}", namespace="large", uid=f"uid-{number}") for number in range(6)]
     gone = Said("NodeLost", words="gone")
-    ends = [
-        Close(one, None, "disrupted", gone) if i % 3 else Collect(one, None, None, "") for i, one in enumerate(there)
-    ]
+    ends = [Close(at, None, "disrupted", gone) if i % 3 else Collect(at, None, None, "") for i, at in enumerate(there)]
     drops = [Drop("Job", "large", f"j{number}", f"uid-d{number}", gone) for number in range(6)]
     done, left = for_one_pass([*ends, *drops, JOB], OWN, limit=4)
     assert (done, left) == ((*ends[:4], JOB), 8)

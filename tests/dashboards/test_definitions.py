@@ -119,15 +119,13 @@ def test_every_expression_is_promql_over_series_that_exist(dashboard: Dashboard,
 
 @panels
 def test_two_exporters_can_change_no_panel(dashboard: Dashboard, panel: Panel) -> None:
-    for selector in _selectors(dashboard, panel):
-        own = selector.metric.startswith(
-            ("precision:", "precision_agent_", "precision_operator_")
-        ) or selector.metric in (
+    for part in _selectors(dashboard, panel):
+        own = part.metric.startswith(("precision:", "precision_agent_", "precision_operator_")) or part.metric in (
             "ALERTS",
             "precision_exporter_render_seconds_sum",
             "precision_exporter_render_seconds_count",
         )
-        assert own or selector.deduplicated, f"{selector.metric} is read once for each exporter"
+        assert own or part.deduplicated, f"{part.metric} is read once for each exporter"
 
 
 @panels

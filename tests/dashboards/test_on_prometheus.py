@@ -58,9 +58,7 @@ def values(shown: Shown, panel: Panel, expr: str) -> list[float]:
 
 
 @panels
-def test_a_panel_has_figures_in_its_unit_or_says_why_it_has_none(
-    shown: Shown, dashboard: Dashboard, panel: Panel
-) -> None:
+def test_a_panel_has_figures_in_its_unit_or_says_why_not(shown: Shown, dashboard: Dashboard, panel: Panel) -> None:
     for number, query in enumerate(panel.queries, 1):
         expr = chosen(query.expr, dashboard, node=shown.sweeps[-1].planted.slow)
         found = [value for value in values(shown, panel, expr) if not math.isnan(value)]
@@ -73,11 +71,9 @@ def test_a_panel_has_figures_in_its_unit_or_says_why_it_has_none(
 
 def test_every_rule_is_evaluated_without_an_error(shown: Shown) -> None:
     groups = shown.prometheus.ask("rules")["groups"]
-    bad = {
-        rule["name"]: rule.get("lastError") for group in groups for rule in group["rules"] if rule["health"] == "err"
-    }
+    bad = {rule["name"]: rule.get("lastError") for of in groups for rule in of["rules"] if rule["health"] == "err"}
     assert bad == {}
-    assert {rule["name"] for group in groups for rule in group["rules"]} >= set(RECORDED)
+    assert {rule["name"] for of in groups for rule in of["rules"]} >= set(RECORDED)
 
 
 EMPTY_HERE = {

@@ -178,11 +178,9 @@ def told(body: Body) -> tuple[Any, ...]:
 
 @examples(15)
 @given(FLEETS, ROUNDS)
-def test_after_any_events_the_body_is_as_if_it_were_made_anew(
-    fleet: Sequence[Event], rounds: list[list[Event]]
-) -> None:
+def test_after_any_events_the_body_is_as_if_it_were_made_anew(fleet: Sequence[Event], steps: list[list[Event]]) -> None:
     world, body = World(), None
-    for events in (fleet, *rounds):
+    for events in (fleet, *steps):
         for event in events:
             world.see(event)
         body = build(world.store.view(), SHARDS, body)

@@ -114,13 +114,11 @@ def test_a_node_that_became_slow_has_its_standing_shown_although_its_own_report_
         store.see(REPORT_PLURAL, report_object(node, status=status(0.96 + number / 100000)))
     before = build(store.view())
     assert b'precision_node_slow{node="gb200-0000"' in before.text
-    assert b" 1.0\n" not in b"".join(line for line in before.text.splitlines(True) if b"node_slow{" in line)
+    assert b" 1.0\n" not in b"".join(row for row in before.text.splitlines(True) if b"node_slow{" in row)
     for node in NODES[1:9]:
         store.see(REPORT_PLURAL, report_object(node, status=status(1.2), resourceVersion="200"))
-    slow = [
-        line for line in build(store.view(), 1, before).text.splitlines() if b"node_slow{" in line and b" 1.0" in line
-    ]
-    assert [b'node="gb200-0000"' in line for line in slow] == [True]
+    slow = [row for row in build(store.view(), 1, before).text.splitlines() if b"node_slow{" in row and b" 1.0" in row]
+    assert [b'node="gb200-0000"' in row for row in slow] == [True]
 
 
 @pytest.mark.parametrize(

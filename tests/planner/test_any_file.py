@@ -59,11 +59,9 @@ solver: {timeLimitSeconds: 2, gapPercent: "1"}
 FLEET = json.loads(fleet(pool("H100", node("n", [rate("bf16", error=0.01)], count=10, rack="r"))).model_dump_json())
 
 
-def places(document: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+def places(node: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
     """Where all values of a document stand."""
-    items = (
-        document.items() if isinstance(document, dict) else enumerate(document) if isinstance(document, list) else ()
-    )
+    items = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
     for key, inner in items:
         yield (*path, key)
         yield from places(inner, (*path, key))

@@ -191,9 +191,7 @@ def test_hybrids_are_classes_of_their_own() -> None:
         ("qwen3-30b-a3b", "mxfp8", None),
     ],
 )
-def test_a_recipe_is_predicted_where_pairs_of_like_models_are_known(
-    preset: str, recipe: Recipe, why: str | None
-) -> None:
+def test_a_recipe_is_predicted_where_pairs_of_such_models_exist(preset: str, recipe: Recipe, why: str | None) -> None:
     found = recipe_transfer(wanted(preset), "bf16", recipe)
     if why is None:
         assert isinstance(found, Transfer)

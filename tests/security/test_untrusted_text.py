@@ -212,11 +212,8 @@ class Tags(HTMLParser):
 def test_no_text_adds_a_tag_or_an_attribute_to_a_page(text: str) -> None:
     fleet = fleet_page()
     named = tuple(replace(node, node=f"{text}{at}", pool=text) for at, node in enumerate(fleet.nodes))
-    attacked = (
-        replace(fleet, nodes=named, unmeasured=(text,)),
-        replace(node_page(), subject=text, result_problem=text),
-    )
-    for calm, hit in zip((fleet, node_page()), attacked, strict=True):
+    pages = (replace(fleet, nodes=named, unmeasured=(text,)), replace(node_page(), subject=text, result_problem=text))
+    for calm, hit in zip((fleet, node_page()), pages, strict=True):
         assert set(Tags(page(hit)).tags) <= set(Tags(page(calm)).tags) | set(Tags(page(fleet)).tags)
 
 

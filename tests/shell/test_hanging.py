@@ -149,9 +149,7 @@ async def test_a_late_write_that_fails_is_done_again_if_it_must(
     assert loop.status("ours")["phase"]
 
 
-async def test_an_operator_that_ends_waits_for_the_answer_and_one_that_is_stopped_does_not(
-    loop: OperatorInMemory,
-) -> None:
+async def test_an_operator_that_ends_waits_for_the_answer_and_a_stopped_one_does_not(loop: OperatorInMemory) -> None:
     answers = hang(loop, paths.profiles("ml"))
     await loop.begin("ours", target={"nodeNames": ["n01"]})
     await finishes_with_the_answer(loop, answers)

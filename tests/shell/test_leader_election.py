@@ -432,10 +432,8 @@ def test_a_scrape_tells_of_each_kind_and_namespace_how_its_watch_fares() -> None
     blue = value_of(telemetry, f'{age}{{kind="jobs",namespace="blue"}}')
     nodes = value_of(telemetry, f'{age}{{kind="nodes",namespace=""}}')
     assert 0 <= red < 100 <= min(blue, nodes)
-    shown = [
-        value_of(telemetry, f'precision_operator_watched{{kind="plans",namespace="{n}"}}') for n in ("red", "blue")
-    ]
-    assert shown == [1, 0]
+    seen = [value_of(telemetry, f'precision_operator_watched{{kind="plans",namespace="{n}"}}') for n in ("red", "blue")]
+    assert seen == [1, 0]
     assert value_of(telemetry, 'precision_operator_watch_ends_total{kind="pods",namespace="red"}') == 2
     forbidden = [
         value_of(telemetry, f'precision_operator_forbidden{{kind="jobs",namespace="{n}"}}') for n in ("red", "blue")

@@ -87,14 +87,10 @@ async def test_jobs_that_a_tenant_makes_up_hold_up_no_start_and_tell_of_no_node(
     loop.apply("theirs", "large", suspend=of == "suspended", target={"nodeNames": ["none"]})
     uid = loop.cluster.objects[f"{paths.profiles('large')}/theirs"]["metadata"]["uid"] if of != "unknown" else "any"
     for number in range(2 * UNHURRIED_A_PASS):
-        labels = {
-            names.LABEL_APP: names.AGENT_APP,
-            names.LABEL_PROFILE_UID: uid,
-            names.LABEL_NODE_UID: f"none-{number}",
-        }
-        labels |= {names.LABEL_RUN: "r1", names.LABEL_ATTEMPT: "1"}
+        marks = {names.LABEL_APP: names.AGENT_APP, names.LABEL_PROFILE_UID: uid, names.LABEL_NODE_UID: f"none-{number}"}
+        marks |= {names.LABEL_RUN: "r1", names.LABEL_ATTEMPT: "1"}
         told = {names.ANNOTATION_NODE: f"none-{number}", names.ANNOTATION_PROFILE: "theirs"}
-        meta = {"name": f"j{number}", "namespace": "large", "uid": f"j{number}", "labels": labels, "annotations": told}
+        meta = {"name": f"j{number}", "namespace": "large", "uid": f"j{number}", "labels": marks, "annotations": told}
         raw = {"metadata": meta | {"creationTimestamp": loop.cluster.created}, "spec": {}, "status": {}}
         loop.cluster._store(f"{paths.jobs('large')}/j{number}", raw)
     await loop.begin("own")

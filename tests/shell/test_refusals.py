@@ -46,9 +46,7 @@ async def test_the_next_candidate_goes_in_the_same_pass(loop: OperatorInMemory) 
     assert loop.condition("nightly", "Degraded")["reason"] == "DeniedByPolicy"
 
 
-async def test_what_all_nodes_are_told_is_not_asked_for_again_and_the_first_status_says_so(
-    loop: OperatorInMemory,
-) -> None:
+async def test_what_all_nodes_are_told_is_not_asked_again_and_the_first_status_says_so(loop: OperatorInMemory) -> None:
     refuse(loop, 'admission webhook "w" denied the request: no', 99)
     for _ in range(3):
         await loop.once()

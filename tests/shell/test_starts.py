@@ -60,9 +60,7 @@ async def test_who_leads_after_a_crash_between_template_and_job_goes_on_with_tha
 
 
 @pytest.mark.parametrize("other", [{}, {"spec": {"spec": {}}}], ids=["the same", "something else"])
-async def test_a_template_that_is_there_is_taken_only_if_it_asks_for_the_same(
-    scene: Scene, other: dict[str, Any]
-) -> None:
+async def test_a_template_that_exists_is_taken_only_if_it_asks_the_same(scene: Scene, other: dict[str, Any]) -> None:
     action = start_by_claim()
     assert action.template is not None
     await scene.cluster.create(TEMPLATES, {**action.template, **other})

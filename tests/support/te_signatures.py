@@ -105,14 +105,12 @@ def parameters_of(text: str, name: str) -> str | None:
 
 
 def _of_class(node: ast.ClassDef, method: str) -> str | None:
-    for member in node.body:
-        if isinstance(member, ast.FunctionDef) and member.name == method:
-            return _written(member.args, True)
+    for row in node.body:
+        if isinstance(row, ast.FunctionDef) and row.name == method:
+            return _written(row.args, True)
     if method != "__init__":
         return None
-    fields = [
-        member for member in node.body if isinstance(member, ast.AnnAssign) and isinstance(member.target, ast.Name)
-    ]
+    fields = [row for row in node.body if isinstance(row, ast.AnnAssign) and isinstance(row.target, ast.Name)]
     # Without a constructor of its own: a dataclass, whose annotated fields (and no others) are its parameters.
     named = [f"{ast.unparse(field.target)}{'=...' if field.value else ''}" for field in fields]
     return f"({', '.join(named)})"

@@ -85,10 +85,8 @@ def forking(library: Path) -> Iterator[subprocess.Popen[str]]:
     """A process on the library that forks for each program."""
     environment = os.environ | FakeNvml(library, Path()).environment()
     command = [sys.executable, "-c", FORKING]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
-    ) as process:
-        yield process
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as child:
+        yield child
 
 
 def compile_nvml(folder: Path) -> Path:
