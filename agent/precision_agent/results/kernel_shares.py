@@ -123,9 +123,7 @@ def kernel_time_share(run: Measured, variant: Variant, profiles: Profiles) -> fl
     if run.cases.training and training and not training.failure:
         timed = run.samples.by_device(variant, run.cases.training)
         if not isinstance(timed, Failure):
-            return _least(
-                [[profile.seconds * profile.clock for profile in devices] for devices in training.runs], timed
-            )
+            return _least([[sample.seconds * sample.clock for sample in devices] for devices in training.runs], timed)
     return _of_gemms(run, variant, profiles)
 
 

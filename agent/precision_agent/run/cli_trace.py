@@ -96,7 +96,7 @@ def _many(count: int, what: str, plural: str = "s") -> str:
     return f"{count} {what}{'' if count == 1 else plural}"
 
 
-def as_document(trace: TraceShares, claims: str | None, claim: Verification | None) -> dict[str, Any]:
+def as_document(trace: TraceShares, asked: str | None, claim: Verification | None) -> dict[str, Any]:
     """The answer for programs."""
     document: dict[str, Any] = {
         "gemmSeconds": trace.gemm_seconds,
@@ -116,10 +116,5 @@ def as_document(trace: TraceShares, claims: str | None, claim: Verification | No
         ],
     }
     if claim:
-        document["claim"] = {
-            "claimed": claims,
-            "verdict": claim.verdict,
-            "share": claim.share,
-            "message": claim.message,
-        }
+        document["claim"] = {"claimed": asked, "verdict": claim.verdict, "share": claim.share, "message": claim.message}
     return document

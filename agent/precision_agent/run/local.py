@@ -91,10 +91,8 @@ def box(reading: GpuReadings, device: str, gpu: str | None = None) -> Box:
     gpus = [device for device in reading.gpus if device.uuid.startswith(gpu or "")]
     if not reading.gpus:
         why = f" ({reading.failure.message or reading.failure.reason})" if reading.failure else ""
-        message = f"no NVIDIA GPU is to be seen here{why}, so nothing was measured. "
-        raise Refusal(
-            DEVICE_MISSING, f"{message}For a trial on the CPU, whose figures say nothing of a GPU: {CPU_TRIAL}"
-        )
+        text = f"no NVIDIA GPU is to be seen here{why}, so nothing was measured. "
+        raise Refusal(DEVICE_MISSING, f"{text}For a trial on the CPU, whose figures say nothing of a GPU: {CPU_TRIAL}")
     if not gpus:
         uuids = ", ".join(device.uuid for device in reading.gpus)
         raise Refusal(DEVICE_MISSING, f"--gpu {gpu}: there is no such GPU here; give one of {uuids}")

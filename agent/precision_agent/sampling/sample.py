@@ -296,9 +296,7 @@ class _Taking:
             passes=len(self.passes),
             seconds={key: tuple(_device_means(slots) for slots in passes) for key, passes in whole.items()},
             failures=failures,
-            regions={
-                key[0]: _regions_by_device(passes) for key, passes in whole.items() if isinstance(key[1], TrainingCase)
-            },
+            regions={key[0]: _by_device(passes) for key, passes in whole.items() if isinstance(key[1], TrainingCase)},
             windows=_joined(taken.windows for taken in self.passes),
             timed=_joined(taken.timed() for taken in self.passes),
             loads=_joined(taken.loads() for taken in self.passes),
@@ -354,9 +352,7 @@ def _device_means(slots: Sequence[Sequence[Sample]]) -> tuple[float, ...]:
     return tuple(fmean([sample.seconds for sample in device]) for device in zip(*slots, strict=True))
 
 
-def _regions_by_device(
-    passes: Sequence[Sequence[Sequence[Sample]]],
-) -> tuple[Mapping[RegionName, tuple[float, ...]], ...]:
+def _by_device(passes: Sequence[Sequence[Sequence[Sample]]]) -> tuple[Mapping[RegionName, tuple[float, ...]], ...]:
     """The regions of the step on each device, a value an ABBA block: the mean of its slots. All samples have the same
     regions, else their depth has changed."""
     names = [name for name in REGIONS if name in passes[0][0][0].regions]

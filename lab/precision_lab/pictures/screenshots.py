@@ -85,10 +85,8 @@ def _wait_until_drawn(page: Page) -> int:
 
 
 def _end(page: Page) -> int:
-    lowest = (
-        "Math.max(...[...document.querySelectorAll('[data-testid=panel]')].map(p => p.getBoundingClientRect().bottom))"
-    )
-    return int(page.evaluate(lowest)) + 20
+    y = "Math.max(...[...document.querySelectorAll('[data-testid=panel]')].map(p => p.getBoundingClientRect().bottom))"
+    return int(page.evaluate(y)) + 20
 
 
 @dataclass(frozen=True)

@@ -185,13 +185,11 @@ def version_of(text: str) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
-def missing(
-    signatures: Mapping[str, inspect.Signature], needs: Mapping[str, tuple[str, ...]] = NEEDS
-) -> tuple[str, ...]:
+def missing(offered: Mapping[str, inspect.Signature], needs: Mapping[str, tuple[str, ...]] = NEEDS) -> tuple[str, ...]:
     """What of `needs` these signatures lack: a symbol, or `symbol(parameter)`."""
     lacking = []
     for symbol, names in needs.items():
-        signature = signatures.get(symbol)
+        signature = offered.get(symbol)
         if signature is None:
             lacking.append(symbol)
             continue

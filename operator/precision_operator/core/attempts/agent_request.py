@@ -48,10 +48,8 @@ def measurement_request(asked: ResolvedProfile, facts: NodeFacts, run: str, atte
 def _loss(asked: ResolvedProfile) -> request.LossRuns | None:
     benchmarks, model = asked.profile.spec.benchmarks, asked.resolved.model
     loss = benchmarks.loss
-    vocabulary = (
-        benchmarks.training.enabled and model is not None and bool(model.vocab_size) and not model.no_training_step
-    )
-    return request.loss_runs(benchmarks.preset, vocabulary, loss.enabled, loss.steps, loss.seeds)
+    trains = benchmarks.training.enabled and model is not None and bool(model.vocab_size) and not model.no_training_step
+    return request.loss_runs(benchmarks.preset, trains, loss.enabled, loss.steps, loss.seeds)
 
 
 def too_large(document: request.MeasurementRequest) -> Said | None:

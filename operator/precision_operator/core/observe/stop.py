@@ -71,13 +71,11 @@ def strictest(*stops: Stop | None) -> Stop | None:
 
 def stop_told_by(conditions: Sequence[Condition]) -> Stop | None:
     """The stop that a profile's status tells of: its readers need no right to read the switch."""
-    condition = next((row for row in conditions if row.type == names.STOPPED and row.status == "True"), None)
-    if condition is None or condition.reason not in ("Hold", "End"):
+    state = next((row for row in conditions if row.type == names.STOPPED and row.status == "True"), None)
+    if state is None or state.reason not in ("Hold", "End"):
         return None
-    words, _, origin = condition.message.partition(" (said in ")
-    return Stop(
-        "End" if condition.reason == "End" else "Hold", words, origin.removesuffix(")") or "the operator's switch"
-    )
+    words, _, origin = state.message.partition(" (said in ")
+    return Stop("End" if state.reason == "End" else "Hold", words, origin.removesuffix(")") or "the operator's switch")
 
 
 def stopped(stop: Stop) -> Said:

@@ -38,16 +38,14 @@ def _rate(metric: str, by: str, *matchers: str) -> str:
 
 def _series(
     title: str,
-    description: str,
+    text: str,
     unit: str,
     no_value: str,
     *queries: Query,
     empty: str = "",
     colours: tuple[SeriesColour, ...] = (),
 ) -> Panel:
-    return Panel(
-        "timeseries", title, description, unit, no_value, queries, (12, 8), minimum=0, empty=empty, colours=colours
-    )
+    return Panel("timeseries", title, text, unit, no_value, queries, (12, 8), minimum=0, empty=empty, colours=colours)
 
 
 def _ranked(*severities: str) -> str:

@@ -352,20 +352,18 @@ def _broken(solution: Solution, slot: JobSlot, other: Option, read: Terms) -> st
     return "the other jobs" if solution.objectives[0] != "time" else "nothing: the last job ends no earlier"
 
 
-def greedy_text(answered: PlanAnswer) -> str:
+def greedy_text(reply: PlanAnswer) -> str:
     """How the greedy answer compares, in words."""
-    if answered.solution is None:
+    if reply.solution is None:
         return ""
-    if answered.greedy is None:
+    if reply.greedy is None:
         return "the greedy answer (best rate first) places not all jobs"
-    name = answered.solution.objectives[0]
-    if name == "cost" and cost([slot.option for slot in answered.greedy]) is None:
+    name = reply.solution.objectives[0]
+    if name == "cost" and cost([slot.option for slot in reply.greedy]) is None:
         return "the greedy answer (best rate first) takes pools without a price"
     readable = {"cost": readable_dollars, "energy": readable_energy, "time": readable_days}
-    theirs, ours = value(name, answered.greedy), answered.solution.values[0]
-    late = [
-        s for s in answered.greedy if s.option.job.deadline_days and s.end > s.option.job.deadline_days * (1 + SLACK)
-    ]
+    theirs, ours = value(name, reply.greedy), reply.solution.values[0]
+    late = [s for s in reply.greedy if s.option.job.deadline_days and s.end > s.option.job.deadline_days * (1 + SLACK)]
     more = (theirs / ours - 1) * 100 if ours else 0.0
     verdict = "as good" if abs(more) < 0.05 else f"{three_digits(abs(more))} % {'worse' if more > 0 else 'better'}"
     missed = f", and misses {len(late)} deadline{'s' if len(late) > 1 else ''}" if late else ""

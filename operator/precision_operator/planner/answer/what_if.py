@@ -205,13 +205,11 @@ def _lost(question: WhatIf, made: _Changed, base: PlanAnswer) -> _Changed:
     return _without(made, gone).said(f"without rack {rack} ({number_of(pool.racks[rack], 'node')})")
 
 
-def _named(asked: MoreNodes | LostRack, candidates: Sequence[CandidatePool], name: str) -> CandidatePool:
+def _named(asked: MoreNodes | LostRack, offered: Sequence[CandidatePool], name: str) -> CandidatePool:
     """The pool that is meant, by its name, or by a product that no other pool has. Raises UnusableInput."""
     field = f"spec.whatIfs[{name}].{'addNodes' if isinstance(asked, MoreNodes) else 'loseRack'}.pool"
-    named = [pool for pool in candidates if pool.name == asked.pool] or [
-        p for p in candidates if p.product == asked.pool
-    ]
-    names = ", ".join(pool.name for pool in named or candidates)
+    named = [pool for pool in offered if pool.name == asked.pool] or [p for p in offered if p.product == asked.pool]
+    names = ", ".join(pool.name for pool in named or offered)
     require(bool(named), field, f"there is no pool {asked.pool}: name one of {names}")
     several = f"{asked.pool} is the product of {len(named)} pools: write the name of one as pool: {names}"
     require(len(named) == 1, field, several)

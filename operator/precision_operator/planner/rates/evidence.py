@@ -126,9 +126,7 @@ def _measured(facts: PoolFacts, terms: Terms, workloads: Mapping[str, WorkloadFa
     slow = _unjudged_slow(facts)
     common = {workload: _common_settings(workload, rows, terms) for workload in workloads}
     chosen = {key: _alike(list(of.values()), common[key[0]]) for key, of in rows.items() if key[0] in workloads}
-    samples = {
-        key: _sample(alike_rows, workloads[key[0]], key[1], terms, slow) for key, (alike_rows, _) in chosen.items()
-    }
+    samples = {key: _sample(same, workloads[key[0]], key[1], terms, slow) for key, (same, _) in chosen.items()}
     usable = {row.node.name: row.node for by_source in rows.values() for row in by_source.values()}
     counted = sum(node.count for node in usable.values())
     limits = [node.limit_watts / node.gpus for node in usable.values() if node.limit_watts]

@@ -265,14 +265,14 @@ def _priced_time(jobs: list[SizedJob], catalog: Catalog, clock: PlanClock) -> tu
     low, high = _longest_chain(jobs), one_by_one(jobs)
     picked: Picked = {}
     with suppress(OutOfTime):
-        filled, picked = _filled(jobs, catalog, high, clock, False)
+        filled, picked = _fill(jobs, catalog, high, clock, False)
         while filled > 1 + NEARLY and high < MOST_DAYS:
             low, high = high, 2 * high
-            filled, picked = _filled(jobs, catalog, high, clock, False)
+            filled, picked = _fill(jobs, catalog, high, clock, False)
         low, step, tried = max(low, min(filled, 1.0) * high), catalog.terms.gap / 2, 0
         while high > low * (1 + catalog.terms.gap / 2) and tried < HALVINGS:
             end = min(low * (1 + step), math.sqrt(low * high))
-            filled, used = _filled(jobs, catalog, end, clock, True)
+            filled, used = _fill(jobs, catalog, end, clock, True)
             if filled > 1 + NEARLY:
                 low, step = end, step * 2
             else:
@@ -281,9 +281,7 @@ def _priced_time(jobs: list[SizedJob], catalog: Catalog, clock: PlanClock) -> tu
     return low, picked
 
 
-def _filled(
-    jobs: list[SizedJob], catalog: Catalog, end: float, clock: PlanClock, deadlines: bool
-) -> tuple[float, Picked]:
+def _fill(jobs: list[SizedJob], offers: Catalog, end: float, clock: PlanClock, deadlines: bool) -> tuple[float, Picked]:
     """(share of the fullest room that the work of all jobs by `end` fills at least, the choices that matter).
 
     With `deadlines` their rows too; it is enough to know of a share above 1 that it is. Raises OutOfTime.
@@ -294,9 +292,9 @@ def _filled(
     try:
         for job in jobs:
             job.allowed = job.allowed & (first[job.job.name] + job.days <= last[job.job.name] * (1 + 1e-6))
-        rows = work_rows(jobs, catalog.pools, catalog.terms, False, end)
+        rows = work_rows(jobs, offers.pools, offers.terms, False, end)
         if deadlines and any(job.job.deadline_days is not None for job in jobs):
-            rows += work_rows(jobs, catalog.pools, catalog.terms, True, math.inf)
+            rows += work_rows(jobs, offers.pools, offers.terms, True, math.inf)
         master = _Master(jobs, rows, clock, True)
         if not master.start():
             return math.inf, {}

@@ -38,15 +38,13 @@ class SizedJob:
             self.allowed &= np.isfinite(budget.sizes(arrays))
 
 
-def sized_spans(
-    jobs: Sequence[SizedJob], deadlines: bool, last_end: float
-) -> tuple[dict[str, float], dict[str, float]]:
+def sized_spans(jobs: Sequence[SizedJob], deadlines: bool, end: float) -> tuple[dict[str, float], dict[str, float]]:
     """By job the first day on which it can start and the last on which it must have ended, by the shortest choices."""
     shortest = {
         job.job.name: float((job.deadline_days if deadlines else job.days)[job.allowed].min(initial=math.inf))
         for job in jobs
     }
-    return days_of([job.job for job in jobs], shortest, deadlines, last_end)
+    return days_of([job.job for job in jobs], shortest, deadlines, end)
 
 
 @dataclass(frozen=True, slots=True)

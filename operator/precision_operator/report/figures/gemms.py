@@ -97,9 +97,7 @@ def _seconds(gemms: Sequence[GemmResult], name: str) -> float:
     return sum(gemm.seconds.value * gemm.count for gemm in gemms if gemm.name == name and gemm.seconds)
 
 
-def _drawing(
-    stacks: Sequence[Stack], names: Sequence[str], unit: str, trouble: Mapping[Recipe, str], watermark: str
-) -> str:
+def _drawing(stacks: Sequence[Stack], names: Sequence[str], unit: str, trouble: Mapping[Recipe, str], mark: str) -> str:
     legend, top = _legend(names)
     longest = max(sum(seconds for _, seconds in stack.parts) for stack in stacks)
     scale = svg.Scale(0, longest * 1000 * 1.2, LEFT, svg.WIDTH - RIGHT)
@@ -113,7 +111,7 @@ def _drawing(
         body.append(_bar(stack, y, scale, names))
         y += BAR + 4
     axis = svg.bottom_axis(scale, top, y, f"ms for {unit}, forward and backward")
-    return svg.drawing(y + 32, legend + axis + "".join(body), "GEMM time by recipe and mode", watermark)
+    return svg.drawing(y + 32, legend + axis + "".join(body), "GEMM time by recipe and mode", mark)
 
 
 def _trouble(result: MeasurementResult, stacks: Sequence[Stack]) -> dict[Recipe, str]:
