@@ -24,8 +24,8 @@ from typing import Any, cast
 from precision_api.exchange.request import MeasurementRequest, RequestNode, Timing, request_json
 from precision_api.exchange.result import MeasurementResult
 from precision_api.facts.recipes import Recipe
-from precision_api.models.gemm_text import Shape
 from precision_api.models.presets import PRESETS, PresetName
+from precision_api.models.shapes import Shape
 from precision_api.models.workload import Workload, resolve
 
 COLUMNS: Mapping[str, Recipe] = {

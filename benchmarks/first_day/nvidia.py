@@ -19,8 +19,8 @@ from benchmarks.first_day.steps import Context
 from precision_api.exchange.request import request_json
 from precision_api.exchange.result import MeasurementResult
 from precision_api.facts.recipes import Recipe
-from precision_api.models.gemm_text import Shape
 from precision_api.models.presets import PresetName
+from precision_api.models.shapes import Shape
 
 PRESET: PresetName = "llama3-8b"
 LEAST_TIMED_SECONDS = 6.0

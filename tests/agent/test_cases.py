@@ -13,9 +13,8 @@ from precision_agent.cases import CONTROL, Cases, GemmCase, TrainingCase, Varian
 from precision_agent.method.expert_rows import MOST_IN_A_LAUNCH, expert_notes, expert_rows, launches
 from precision_agent.method.slot import abba_blocks
 from precision_api.facts.recipes import RECIPE_NAMES, RECIPES, Recipe
-from precision_api.models.gemm_text import Shape
 from precision_api.models.model import ModelSpec, MoE
-from precision_api.models.shapes import Split, model_gemms
+from precision_api.models.shapes import Shape, Split, model_gemms
 from precision_api.models.workload import Workload, resolve
 from tests.support.result_objects import request
 

@@ -18,15 +18,14 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from precision_agent.results.verdict_text import verdict_text
 from precision_agent.run import cli
 from precision_agent.run.cli import app, settle_user
-from precision_agent.run.publish import TERMINATION_LOG_ENV
+from precision_agent.run.publish import TERMINATION_LOG_ENV, verdict_text
 from precision_api.exchange.request import Timing
 from precision_api.exchange.result import MeasurementResult
 from precision_api.exchange.wire import AgentRefused, WireError, agree, read_log, read_message
 from precision_api.facts.names import REQUEST_ENV
-from precision_api.models.gemm_text import Shape
+from precision_api.models.shapes import Shape
 from precision_api.models.workload import Workload
 from tests.support.eventually import eventually
 from tests.support.result_objects import hash_of, request_text

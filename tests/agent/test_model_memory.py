@@ -8,8 +8,8 @@ from precision_agent.method.model_memory import model_memory
 from precision_agent.protocol import Sample
 from precision_api.exchange.result import Memory, ModelMemory
 from precision_api.facts.recipes import Recipe
-from precision_api.models.gemm_text import Shape
 from precision_api.models.memory import training_memory
+from precision_api.models.shapes import Shape
 from precision_api.models.workload import Workload, resolve
 
 LLAMA = resolve(Workload(preset="llama3-8b", micro_batch_size=64, sequence_length=128))

@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks.nvidia_gemm import Turn, parse, request_of, speedup, summary, timed_seconds
-from precision_api.models.gemm_text import Shape
+from precision_api.models.shapes import Shape
 
 TABLE = """
 GEMM Benchmark on NVIDIA H200

@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from precision_agent.backends.te.steps.modules import LinearShape
-from precision_agent.backends.te.tiers.probe import Ended, main, probe_of, run, serve
-from precision_agent.backends.te.tiers.prober import Prober
+from precision_agent.backends.te.tiers.probe import Ended, Prober, main, probe_of, run, serve
 from precision_agent.cases import Variant
 from precision_api.facts.recipes import Recipe
 from tests.agent.test_te_backend import Bench

@@ -10,8 +10,8 @@ from rich.console import Console
 
 from precision_agent.method.duration import phases, total_seconds
 from precision_agent.results.explain import as_document, as_text, explain
-from precision_agent.results.verdict_text import verdict_text
 from precision_agent.run.progress import Bar, clock, seconds_left, share_done
+from precision_agent.run.publish import verdict_text
 from precision_agent.run.run import run_request
 from precision_api.exchange import result as wire
 from precision_api.exchange.request import Timing

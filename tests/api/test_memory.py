@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from precision_api.facts.recipes import RECIPE_NAMES
-from precision_api.models.gemm_text import Shape
 from precision_api.models.memory import BF16_GRADIENT_BYTES, ModelPart, too_large, training_memory
 from precision_api.models.model import ModelSpec
+from precision_api.models.shapes import Shape
 from precision_api.models.workload import ResolvedWorkload, Workload, resolve
 
 GB200_BYTES = 186 * 10**9

@@ -12,9 +12,9 @@ from pydantic import ValidationError
 from precision_api.facts.recipes import RECIPE_NAMES, Recipe
 from precision_api.models import shapes as listed
 from precision_api.models.flops import parameters, weights_of_one_gpu
-from precision_api.models.gemm_text import parse_shape
 from precision_api.models.model import ModelSpec
 from precision_api.models.presets import PRESETS, PUBLISHED_SPLITS, PresetName, published_split
+from precision_api.models.shapes import parse_shape
 from precision_api.models.workload import Workload, concrete, resolve, workload_hash
 
 PLAIN = {"hiddenSize": 4096, "intermediateSize": 16384, "numAttentionHeads": 32, "numHiddenLayers": 24}

@@ -3,8 +3,7 @@
 from typing import Any
 
 from precision_api.kinds.report import ReportPast, ReportStatus
-from precision_operator.core.results.history import remembered
-from precision_operator.core.results.ingest import report_json
+from precision_operator.core.results.ingest import remembered, report_json
 from tests.support.report_objects import recipe_row, report_status, without_energy
 
 FIRST = {"run": "r1", "outcome": "succeeded", "finishedAt": "2026-11-20T06:30:00Z", "best": "mxfp8 1.37x"}

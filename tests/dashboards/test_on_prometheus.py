@@ -12,7 +12,7 @@ from playwright.sync_api import Browser
 
 from precision_lab.monitoring.perses import dashboard as perses
 from precision_lab.monitoring.perses.dashboard import not_drawn
-from precision_lab.pictures.browser import chromium
+from precision_lab.pictures.pages import chromium
 from precision_lab.pictures.screenshots import DAYS, Shown, draw, pools_of
 from precision_lab.pictures.sweep_plans import INFEASIBLE, SOLVED
 from precision_operator.monitoring.dashboards.catalog import DASHBOARDS

@@ -12,7 +12,7 @@ from precision_api.facts.products import ProductClass
 from precision_lab.fleet.fleet import NodeSpec
 from precision_lab.fleet.hardware import HARDWARE
 from precision_lab.lab import Lab, LabSettings, start_lab
-from precision_lab.processes.identity import Identity
+from precision_lab.processes.supervisor import Identity
 from tests.support.result_objects import request
 
 pytestmark = pytest.mark.cluster

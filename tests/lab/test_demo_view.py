@@ -9,8 +9,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from rich.console import Console, RenderableType
 
+from precision_lab.demo.demo import dashboards_url, exporter_paths
 from precision_lab.demo.ending import Ending, Monitoring, next_commands, where_to_look
-from precision_lab.demo.monitoring import dashboards_url, exporter_paths
 from precision_lab.demo.view import DemoSnapshot, fleet_table, is_finished, reasons_table
 from precision_lab.fleet.fleet import NodeSpec, node_manifest
 from precision_operator.monitoring.dashboards.catalog import DASHBOARDS

@@ -21,8 +21,8 @@ from precision_lab.builds.own_programs import USE, own_programs
 from precision_lab.builds.programs import CLUSTER, DEMO, modules_for
 from precision_lab.demo.demo import make_room
 from precision_lab.processes import ports
-from precision_lab.processes.identity import Identity
 from precision_lab.processes.processes import ProcessError, Processes, launch
+from precision_lab.processes.supervisor import Identity
 
 FOREVER = [sys.executable, "-c", "import signal; signal.pause()"]
 STUBBORN = [

@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Browser
 
 from precision_api.kinds.capacity_plan import PlanStatus
-from precision_lab.pictures.browser import chromium
+from precision_lab.pictures.pages import chromium
 from precision_operator.planner.answer.charts import Calendar, gantt, pool_use, power, watermark
 from precision_operator.planner.answer.document import status
 from precision_operator.planner.answer.page import HEAD, page

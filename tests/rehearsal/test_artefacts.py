@@ -7,8 +7,8 @@ from typing import get_args
 import pytest
 import yaml
 
-from precision_agent.results.verdict_text import verdict_text
 from precision_agent.run.open import Wanted
+from precision_agent.run.publish import verdict_text
 from precision_agent.run.run import Surroundings, run_wanted
 from precision_api.exchange.result import MeasurementResult, Verdict
 from precision_operator.cluster import paths

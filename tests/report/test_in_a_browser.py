@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page
 
-from precision_lab.pictures.browser import chromium
+from precision_lab.pictures.pages import chromium
 from precision_operator.report.page import page
 from tests.report.sample import fleet_page, node_page, slow_page
 

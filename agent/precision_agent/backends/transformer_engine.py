@@ -24,7 +24,7 @@ from precision_agent.backends.te.tiers.gemm_tier import Unit, sample_of, shape_o
 from precision_agent.backends.te.tiers.loss_runs import loss_run
 from precision_agent.backends.te.tiers.own_gemm import own_seconds
 from precision_agent.backends.te.tiers.plain import plain
-from precision_agent.backends.te.tiers.prober import Asks, Prober
+from precision_agent.backends.te.tiers.probe import Asks, Prober
 from precision_agent.backends.te.tiers.profiles import profile_of_model, profile_of_units
 from precision_agent.backends.te.tiers.saved import saved_bytes_ratio
 from precision_agent.backends.te.tiers.training_runs import training_sample, window

@@ -10,7 +10,7 @@ from precision_agent.protocol import Sample
 from precision_api.exchange.result import Failure, Memory, ModelMemory, RecipeScope
 from precision_api.facts.recipes import Recipe
 from precision_api.models.memory import FORMULA, ModelPart, training_memory
-from precision_api.models.short_model import short_model
+from precision_api.models.room import short_model
 from precision_api.models.workload import ResolvedWorkload
 
 DATA_TENSORS, STEP_TENSORS = 2, 9

@@ -21,13 +21,12 @@ from precision_agent.backends.replay_tables import ReplayOptions
 from precision_agent.method import duration
 from precision_agent.power import nvml
 from precision_agent.protocol import Refusal
-from precision_agent.results.verdict_text import verdict_text
 from precision_agent.run import local, options
 from precision_agent.run.nvidia_run import run_nvidia
 from precision_agent.run.open import VISIBLE, Wanted, chosen
 from precision_agent.run.options import Form, Way
 from precision_agent.run.progress import Bar, Lines
-from precision_agent.run.publish import Places, checkpoint, places, publish
+from precision_agent.run.publish import Places, checkpoint, places, publish, verdict_text
 from precision_agent.run.request_reading import read_request
 from precision_agent.run.run import Outcome, Surroundings, refused, run_wanted
 from precision_api.exchange.exits import CRASHED, INVALID_REQUEST, PUBLISH_FAILED

@@ -18,9 +18,9 @@ from precision_api.exchange.exits import DEVICE_MISSING, INVALID_REQUEST
 from precision_api.exchange.request import TIMINGS, LossRuns, MeasurementRequest, Mode, RequestNode, Timing, loss_runs
 from precision_api.facts.products import PRODUCT_CLASSES, part, part_of_class
 from precision_api.facts.recipes import Recipe, by_default, with_bf16
-from precision_api.models.gemm_text import parse_shape
 from precision_api.models.presets import PRESETS, PUBLISHED_SPLITS_SOURCE, published_split
 from precision_api.models.room import layer_room
+from precision_api.models.shapes import parse_shape
 from precision_api.models.workload import ResolvedWorkload, Workload, resolve
 
 CPU = "CPU"

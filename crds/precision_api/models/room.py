@@ -2,16 +2,22 @@
 
 One layer, with experts where the model has them, beside one dense layer where it has both kinds; with gradients and
 what the backward pass needs, without head and optimizer: the last short model that an agent tries. Below that there is
-no training figure. By the same formula as the agent's own choice (`short_model`).
+no training figure. The same formula chooses the short model that an agent runs in place of the full one. It holds all
+recipes of a request at once, since it times them in turns: weights, gradients and optimizer are shared, and each recipe
+keeps weights in its own format.
 """
 
 from collections.abc import Iterable, Sequence
 
 from precision_api.facts.recipes import Recipe
+from precision_api.models.memory import ModelPart, memory_of
 from precision_api.models.model import ModelSpec
 from precision_api.models.shapes import Split
-from precision_api.models.short_model import USABLE_SHARE, dense_beside, short_model_bytes
 from precision_api.models.workload import ResolvedWorkload
+
+USABLE_SHARE = 0.85
+"""Of a GPU's memory, for the short model. Assumed, not tried on a GPU: the rest is the CUDA context's, the libraries'
+and fragmentation."""
 
 
 def layer_bytes(model: ModelSpec, tokens: int, split: Split, recipes: Iterable[Recipe]) -> int:
@@ -68,3 +74,42 @@ def _next_step(model: ModelSpec, tokens: int, split: Split, held: tuple[Recipe, 
 
 def _gb(size: float) -> str:
     return f"{size / 1e9:,.0f} GB" if size >= 1e10 else f"{size / 1e9:,.1f} GB"
+
+
+def short_model(model: ModelSpec, layers: int, dense: int = 0) -> ModelSpec:
+    """The model that runs in place of `model`: `layers` with experts, where it has such, behind `dense` others.
+
+    A dense model, and a mixture whose layers all have experts, is that model itself: any of its layers is like another.
+    """
+    if model.moe is None or not dense:
+        return model
+    moe = model.moe.model_copy(update={"dense_layers": dense})
+    return model.model_copy(update={"num_hidden_layers": layers + dense, "moe": moe})
+
+
+def dense_beside(model: ModelSpec) -> int:
+    """Dense layers that a short model has beside those with experts: 1 where `model` has both kinds, else 0."""
+    return min(1, model.dense_layers) if model.moe else 0
+
+
+def short_model_bytes(
+    model: ModelSpec,
+    tokens: int,
+    split: Split,
+    recipes: Iterable[Recipe],
+    *,
+    layers: int = 1,
+    dense: int = 0,
+    head: bool = False,
+    optimizer: bool = False,
+) -> int:
+    """Bytes of one GPU that holds `layers` beside `dense` others in all of `recipes`, for a micro batch of `tokens`.
+
+    By the formula of the full model's memory. The embedding is not there. CUDA graphs keep the activations of the first
+    and of the other micro batches; they are counted in BF16, which keeps the most.
+    """
+    short = short_model(model, layers, dense)
+    part = ModelPart(layers + dense, head, embedding=False, optimizer=optimizer)
+    bf16 = memory_of(short, tokens, split, "bf16", part=part)
+    sizes = (memory_of(short, tokens, split, recipe, part=part).quantized_weights for recipe in recipes)
+    return bf16.state + sum(sizes) + 2 * bf16.activations + bf16.peak_beside

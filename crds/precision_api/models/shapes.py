@@ -1,18 +1,25 @@
 """The GEMMs of a training step: forward, data gradient and weight gradient of every linear layer.
 
-For a forward GEMM (m x k) times (k x n), with m tokens, the data gradient is (m x n)(n x k) and the weight gradient
-(k x m)(m x n): the same three numbers, another one summed over each time. So training needs all three aligned.
+For a forward GEMM (m x k) times (k x n), with m tokens, the data gradient is (m x n)(n x k) and the weight gradient (k
+x m)(m x n): the same three numbers, another one summed over each time. So training needs all three aligned. A profile
+may also give GEMMs literally: as m, k and n, or as MxKxN.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field
 
 from precision_api.facts.recipes import RECIPES, Recipe, alignment_error
-from precision_api.models.gemm_text import Shape
-from precision_api.models.model import ModelSpec
+from precision_api.facts.schema import Document, patterned
+from precision_api.models.model import ModelSpec, strict
 
+MAX_DIMENSION = 16_777_216
+Dimension = Annotated[int, strict(1, MAX_DIMENSION)]
+"""One dimension of an explicit GEMM."""
 Pass = Literal["fprop", "dgrad", "wgrad"]
 PASSES: tuple[Pass, ...] = ("fprop", "dgrad", "wgrad")
 
@@ -22,6 +29,48 @@ RHT_ROWS, RHT_COLUMNS = 64, 128
 
 HEAD = "lm_head"
 EXPERT_GEMMS = ("experts_up", "experts_down")
+
+
+class Shape(Document):
+    """One explicit forward GEMM: (m x k) times (k x n)."""
+
+    m: Dimension = Field(description="Rows of the input: tokens.")
+    k: Dimension = Field(description="Columns of the input: the width that is summed over.")
+    n: Dimension = Field(description="Columns of the output.")
+
+
+_SHAPE_TEXT = re.compile(r"([0-9]{1,9})[xX]([0-9]{1,9})[xX]([0-9]{1,9})")
+
+
+def parse_shape(text: str) -> Shape:
+    """The shape that `text`, MxKxN, names (15872x4096x12288). ValueError says what is wrong with any other text."""
+    match = _SHAPE_TEXT.fullmatch(text.strip())
+    if not match:
+        raise ValueError(f"shape {text!r}: write MxKxN with whole numbers, for example 15872x4096x12288")
+    m, k, n = (int(part) for part in match.groups())
+    for name, size in (("M", m), ("K", k), ("N", n)):
+        if not 1 <= size <= MAX_DIMENSION:
+            raise ValueError(f"shape {text!r}: {name} is {size}, but must be from 1 to {MAX_DIMENSION}")
+    return Shape(m=m, k=k, n=n)
+
+
+def _readable_gemm(text: object) -> object:
+    # Before the pattern, whose message says nothing of M, K and N.
+    if isinstance(text, str):
+        parse_shape(text)
+    return text
+
+
+GemmText = Annotated[
+    str,
+    patterned(
+        r"^[0-9]{1,9}[xX][0-9]{1,9}[xX][0-9]{1,9}$",
+        29,
+        "write each GEMM as MxKxN with whole numbers, for example 15872x4096x12288",
+    ),
+    BeforeValidator(_readable_gemm),
+]
+"""A forward GEMM as text."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,11 +14,10 @@ from pydantic import Field
 from precision_api.facts.schema import Document, Rule
 from precision_api.models.config_json import MAX_CONFIG_BYTES
 from precision_api.models.flops import TRAINING_FLOPS, Formula, Parameters, parameters, training_flops_per_token
-from precision_api.models.gemm_text import GemmText, Shape, parse_shape
 from precision_api.models.huggingface import model_from_config
 from precision_api.models.model import ModelSpec, Sequence, strict
 from precision_api.models.presets import PRESETS, PresetName
-from precision_api.models.shapes import Gemm, Split, explicit_gemms, model_gemms
+from precision_api.models.shapes import Gemm, GemmText, Shape, Split, explicit_gemms, model_gemms, parse_shape
 
 MAX_SHAPES = 64
 _CONFIG_MAP_NAME = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"

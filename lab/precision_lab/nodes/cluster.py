@@ -1,9 +1,18 @@
-"""A cluster with real nodes, and a simulated fleet beside them: `with start_real_lab(...) as real:`."""
+"""A cluster with real nodes, and a simulated fleet beside them: `with start_real_lab(...) as real:`.
 
+Real nodes get their images here: the pause image, which is made, and archives that are imported into containerd.
+"""
+
+import hashlib
+import io
+import json
 import shutil
 import signal
+import subprocess
 import sys
+import tarfile
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,8 +29,7 @@ from precision_lab.fleet import slices
 from precision_lab.fleet.fleet import NodeSpec, node_manifest
 from precision_lab.lab import Lab, LabSettings, fill
 from precision_lab.nodes import sandbox
-from precision_lab.nodes.images import import_all, write_pause_archive
-from precision_lab.nodes.node import Node, RealNode, node_address, prepare, wait_until
+from precision_lab.nodes.node import PAUSE_IMAGE, Node, RealNode, node_address, prepare, wait_until
 from precision_lab.nodes.support import missing
 from precision_lab.processes.processes import ProcessError, Processes, launch
 
@@ -35,6 +43,7 @@ READY_SECONDS = 60
 FLEET = (RealNode("node-a"), RealNode("node-b"), RealNode("gpu-a", gpus=8, product="H100"))
 """Two plain nodes for operator and exporter, and one whose device plugin offers the eight GPUs of an H100 box."""
 DEFAULTS = LabSettings()
+IMPORT_SECONDS = 600
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,3 +253,49 @@ def gpu_labels(spec: RealNode) -> dict[str, str]:
 def _node(lab: Lab, name: str) -> Object:
     nodes_of_name = lab.get("nodes", "--field-selector", f"metadata.name={name}")["items"]
     return nodes_of_name[0] if nodes_of_name else {}
+
+
+def write_pause_archive(program: Path, archive: Path) -> Path:
+    """A docker-archive of an image that holds `program` (linked statically) alone; returns `archive`."""
+    layer = _tar({"pause": program.read_bytes()}, mode=0o755)
+    digest = hashlib.sha256(layer).hexdigest()
+    config = {
+        "architecture": "amd64",
+        "os": "linux",
+        "config": {"Entrypoint": ["/pause"], "User": "65535:65535"},
+        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}"]},
+    }
+    manifest = [{"Config": "config.json", "RepoTags": [PAUSE_IMAGE], "Layers": ["layer.tar"]}]
+    files = {"layer.tar": layer, "config.json": json.dumps(config).encode()}
+    archive.write_bytes(_tar(files | {"manifest.json": json.dumps(manifest).encode()}))
+    return archive
+
+
+def import_all(archives: Mapping[Node, Sequence[Path]]) -> None:
+    """Imports each node's archives, the nodes side by side. Raises ProcessError."""
+    with ThreadPoolExecutor(max(1, len(archives))) as threads:
+        for done in [threads.submit(_import, node, paths) for node, paths in archives.items()]:
+            done.result()
+
+
+def _import(node: Node, archives: Sequence[Path]) -> None:
+    for archive in archives:
+        command = node.ctr("images", "import", str(archive))
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=IMPORT_SECONDS)
+        except subprocess.TimeoutExpired as late:
+            raise ProcessError(
+                f"importing {archive.name} on {node.name} took longer than {late.timeout:.0f} s"
+            ) from None
+        if done.returncode != 0:
+            raise ProcessError(f"importing {archive.name} on {node.name}: {done.stderr.strip()[-1000:]}")
+
+
+def _tar(files: Mapping[str, bytes], mode: int = 0o644) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        for name, content in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mode = len(content), mode
+            tar.addfile(entry, io.BytesIO(content))
+    return buffer.getvalue()

@@ -3,12 +3,14 @@
 They are those of the simulated fleet that the dashboards show, and say so: light, dark, on a phone and on paper.
 """
 
+import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, sync_playwright
 
 from precision_api.kinds.report import ReportStatus
 from precision_lab.builds.go_build import say
@@ -24,6 +26,7 @@ NODES, SWEEPS, SHOWN = 200, 7, 5
 """The stories are all on after the fifth of seven sweeps: a throttled rack cools down in the sixth."""
 PRICE = 8.0
 """Made-up dollars of a GPU-hour."""
+CHROMIUMS = ("chromium", "chromium-browser", "google-chrome")
 
 
 @dataclass(frozen=True)
@@ -67,3 +70,19 @@ def draw_pages(browser: Browser, sweep: Sweep, out: Path) -> None:
             tab.screenshot(path=path, full_page=True)
             tab.close()
             say(str(path))
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """A browser without a window, without a sandbox: it only opens our own page. ValueError when none is installed."""
+    program = next(filter(None, map(shutil.which, CHROMIUMS)), None)
+    if program is None:
+        raise ValueError("There is no Chromium on PATH. Install it (Debian: apt-get install chromium).")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=program, args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+        )
+        try:
+            yield browser
+        finally:
+            browser.close()

@@ -20,9 +20,8 @@ from precision_lab.monitoring.backfill import LOOKBACK, Scraped, levels, write_b
 from precision_lab.monitoring.perses.build import page as perses_page
 from precision_lab.monitoring.perses.site import start_site
 from precision_lab.monitoring.prometheus import Prometheus, PrometheusSettings, Target, start_prometheus
-from precision_lab.pictures.browser import chromium
 from precision_lab.pictures.operator_story import HOUR, MINUTE, Campaign
-from precision_lab.pictures.pages import NODES, SHOWN, SWEEPS, draw_pages
+from precision_lab.pictures.pages import NODES, SHOWN, SWEEPS, chromium, draw_pages
 from precision_lab.pictures.sweep_server import serve
 from precision_lab.pictures.sweeps import DAY, Planted, Sweep, sweeps
 from precision_lab.processes.processes import Processes, launch

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from precision_lab.processes import cgroups
-from precision_lab.processes.identity import Identity
-from precision_lab.processes.supervisor import DETACHED, IDENTITY, OWNERS, SOCKET
+from precision_lab.processes.supervisor import DETACHED, IDENTITY, OWNERS, SOCKET, Identity
 
 PREFIX = "precision-lab-"
 START_SECONDS = 20.0

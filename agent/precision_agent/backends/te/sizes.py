@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from precision_api.facts.recipes import Recipe
 from precision_api.models.model import ModelSpec
+from precision_api.models.room import USABLE_SHARE, dense_beside, short_model_bytes
 from precision_api.models.shapes import Split
-from precision_api.models.short_model import USABLE_SHARE, dense_beside, short_model_bytes
 
 MOST_ROTATIONS = 32
 QUANTISED_BYTES_A_WEIGHT = 2

@@ -21,7 +21,7 @@ from precision_operator.cli.terminal import did_you_mean, fail, note, say, sente
 from precision_operator.core.attempts.actions import Close, Start
 from precision_operator.core.attempts.node_state import NodeState, ProfilePlan
 from precision_operator.core.eligibility.checks import mismatch, offer
-from precision_operator.core.eligibility.model_fit import layer_notes, misfits
+from precision_operator.core.eligibility.request import layer_notes, misfits
 from precision_operator.core.observe.nodes import NodeFacts
 from precision_operator.core.observe.observed import Observed, Occupancy, ProfileView, Settings
 from precision_operator.core.observe.views import profile_view

@@ -1,6 +1,10 @@
-"""From how an attempt ended to the status of its node's report, and to the ConfigMap of its full result."""
+"""From how an attempt ended to the status of its node's report, and to the ConfigMap of its full result.
+
+What a report keeps of the runs before its newest one is enough to compare with them, and small enough for any number.
+"""
 
 import base64
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal
@@ -31,13 +35,14 @@ from precision_operator.core.observe.observed import JobView, ReportView
 from precision_operator.core.reasons import REASONS, said
 from precision_operator.core.results.acceptance import unasked
 from precision_operator.core.results.endings import NoResult
-from precision_operator.core.results.history import remembered
-from precision_operator.core.results.reading import best_row, provenance_of, read_rows
+from precision_operator.core.results.reading import RecipeRow, best_row, provenance_of, read, read_rows
 from precision_operator.core.results.rows import DIGITS, recipe_report, report_run
 
 MESSAGE_LIMIT = 512
 CONDITION_LIMIT = 128
 """Characters of a problem that a report keeps, in its attempt and once more in its condition: a report stays small."""
+AS_REPORTED = 12
+"""Digits that write a report's figure as it stood there."""
 
 
 @dataclass(frozen=True)
@@ -269,3 +274,52 @@ def detail(report: ReportView, packed: bytes) -> dict[str, Any]:
         },
         "binaryData": {"result.json.gz": base64.b64encode(packed).decode()},
     }
+
+
+def remembered(before: ReportStatus | None, past: ReportPast, keep: int) -> tuple[ReportPast, ...]:
+    """The last runs, newest first, at most `keep`: `past` is the one that has just ended, in place of its own failure.
+
+    The newest result's figures stand in the report itself, so its run is told in short. Once `past` has figures of its
+    own to put in their place, that run's row holds all of its figures. A run's identity may come again, as after a
+    rollback.
+    """
+    if before is None:
+        return (past,)
+    older = list(before.history)
+    if older and older[0].run == past.run:
+        del older[0]
+    replaced = before.run.run if before.run is not None and past.outcome == "succeeded" else None
+    place = next((index for index, old in enumerate(older) if old.run == replaced), None)
+    if place is not None:
+        older[place] = past_in_full(older[place], before)
+    return (past, *older)[:keep]
+
+
+def past_in_full(past: ReportPast, status: ReportStatus) -> ReportPast:
+    """`past` with all that `status`, whose newest result is that run's, knows of it."""
+    reading = read("", "", status)
+    rows = [row for row in reading.usable_rows if row.tokens_per_second is not None]
+    software, run = status.software, status.run
+    return past.model_copy(
+        update={
+            "driver": (software.driver if software else None) or past.driver,
+            "data": reading.data,
+            "workload_hash": run.workload_hash if run else None,
+            "stack_hash": software.stack_hash if software else None,
+            "throttled": reading.throttled or None,
+            "recipe_tokens_per_second": {row.recipe: decimal(row.tokens_per_second, AS_REPORTED) for row in rows},
+            "recipe_tokens_per_joule": {
+                row.recipe: decimal(row.tokens_per_joule, AS_REPORTED)
+                for row in rows
+                if row.tokens_per_joule is not None
+            },
+            "rate_error": decimal(_largest_error(rows), AS_REPORTED),
+        }
+    )
+
+
+def _largest_error(rows: Sequence[RecipeRow]) -> float | None:
+    """The one that no rate's is above; None where any is not known."""
+    errors = [row.error for row in rows]
+    widths = [error for error in errors if error is not None]
+    return max(widths) if widths and len(widths) == len(errors) else None
