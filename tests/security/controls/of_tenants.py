@@ -67,8 +67,8 @@ TENANT: tuple[Control, ...] = (
         (
             MANIFEST,
             "the profile's namespace in the Job",
-            '"namespace": profile.namespace,',
-            '"namespace": "default",',
+            'attempt),\n            "namespace": profile.namespace,',
+            'attempt),\n            "namespace": "default",',
             WHOLE_JOB,
         ),
         (
