@@ -12,9 +12,9 @@ from precision_api.facts import names
 from precision_api.facts.names import ANNOTATION_RERUN, DEFAULT_PRIORITY_CLASS, LABEL_MANAGED_BY, MANAGED_BY
 from precision_api.kinds.report import Quarantine
 from precision_operator.cli.commands.rerun import RerunMark, RerunTargets, chosen, patch
+from precision_operator.cli.connection_options import explained
 from precision_operator.cli.gathering import Seen, gathered, gathered_fleet
 from precision_operator.cli.operator_settings import UNKNOWN_SETTINGS, settings_told_by
-from precision_operator.cli.options import explained
 from precision_operator.cli.terminal import CLUSTER, NO_CRDS, NO_RIGHT, Code
 from precision_operator.cluster import ApiError, ConnectionProblem, paths
 from precision_operator.cluster.server_time import ServerTime

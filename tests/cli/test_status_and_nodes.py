@@ -11,7 +11,8 @@ import yaml
 
 from precision_operator.cli.columns import keys
 from precision_operator.cli.commands.fleet import COLUMNS, rows
-from precision_operator.cli.options import Reach, ask_cluster
+from precision_operator.cli.connection_options import ask_cluster
+from precision_operator.cli.options import Reach
 from precision_operator.cli.output import as_columns
 from precision_operator.cli.results import figures_view, reading_of
 from precision_operator.cluster import Cluster, paths

@@ -13,8 +13,9 @@ from precision_api.facts import names
 from precision_lab.fleet.fleet import NodeSpec
 from precision_lab.fleet.slices import GPU_DRIVER
 from precision_operator.cli.commands.why import text
+from precision_operator.cli.connection_options import ask_cluster
 from precision_operator.cli.gathering import gathered
-from precision_operator.cli.options import Reach, ask_cluster
+from precision_operator.cli.options import Reach
 from precision_operator.core.status.why import why
 from tests.support.claimant import PODS, RESOURCE, made_of
 from tests.support.eventually import eventually

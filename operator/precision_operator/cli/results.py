@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from precision_api.facts.names import LABEL_MANAGED_BY, MANAGED_BY
 from precision_api.kinds.profile import ProfileStatus, Thresholds
 from precision_api.kinds.report import ReportStatus
-from precision_operator.cli.options import count_of
+from precision_operator.cli.connection_options import count_of
 from precision_operator.cli.terminal import fail, no_profile
 from precision_operator.cluster import Cluster, paths
 from precision_operator.core.observe.observed import ProfileView, Raw, ReportView

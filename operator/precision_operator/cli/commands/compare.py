@@ -89,7 +89,7 @@ def _live(
     from precision_operator.cli.commands.nodes import (
         labelled,  # only here: files are compared without a Kubernetes client
     )
-    from precision_operator.cli.options import ask_cluster
+    from precision_operator.cli.connection_options import ask_cluster
     from precision_operator.cli.results import Results, of_profile, profile_named, results
     from precision_operator.cluster import Cluster
     from precision_operator.core.observe.views import report_view

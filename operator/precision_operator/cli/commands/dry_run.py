@@ -239,12 +239,12 @@ def _online(
     profile: ProfileView, texts: Mapping[tuple[str, str], dict[str, str]], reach: Reach
 ) -> tuple[Observed, Plan, str]:
     """The world with the profile in it, the plan for it, and the profile's key there."""
+    from precision_operator.cli.connection_options import ask_cluster
     from precision_operator.cli.gathering import (  # only here: it needs the Kubernetes client
         ProfileInFile,
         Seen,
         planned,
     )
-    from precision_operator.cli.options import ask_cluster
     from precision_operator.cluster import Cluster
 
     async def ask(cluster: Cluster) -> tuple[Seen, str]:

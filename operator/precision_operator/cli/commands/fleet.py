@@ -7,16 +7,8 @@ from itertools import chain
 from typing import Any
 
 from precision_operator.cli.columns import Column, Columns, as_cells, keys
-from precision_operator.cli.options import (
-    AllNamespaces,
-    FormOf,
-    Namespace,
-    Reach,
-    ask_cluster,
-    asks_cluster,
-    count_of,
-    place_of,
-)
+from precision_operator.cli.connection_options import ask_cluster, count_of
+from precision_operator.cli.options import AllNamespaces, FormOf, Namespace, Reach, asks_cluster, place_of
 from precision_operator.cli.output import OutputFormat, as_columns, printed
 from precision_operator.cli.terminal import NO_ANSWER, end, note, say
 from precision_operator.cluster import Cluster, paths

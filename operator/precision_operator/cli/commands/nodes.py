@@ -14,18 +14,9 @@ from precision_api.kinds.report import ReportStatus
 from precision_operator.cli.columns import Column, Columns, OutputRow, as_cells, as_row, figure, keys
 from precision_operator.cli.commands.dry_run import WOULD_START
 from precision_operator.cli.commands.dry_run import rows as planned_rows
+from precision_operator.cli.connection_options import ask_cluster, count_of
 from precision_operator.cli.gathering import Seen, gathered_fleet
-from precision_operator.cli.options import (
-    AllNamespaces,
-    FormOf,
-    Namespace,
-    Reach,
-    Selector,
-    ask_cluster,
-    asks_cluster,
-    count_of,
-    place_of,
-)
+from precision_operator.cli.options import AllNamespaces, FormOf, Namespace, Reach, Selector, asks_cluster, place_of
 from precision_operator.cli.output import OutputFormat, as_columns, printed, wrapped
 from precision_operator.cli.results import (
     Results,

@@ -10,7 +10,8 @@ from precision_api.facts.names import API_VERSION, GROUP, PLAN_KIND
 from precision_api.kinds.capacity_plan import JobPlan, PlanSpec, PlanStatus
 from precision_operator.cli.allowed import strictly
 from precision_operator.cli.commands.fleet import fleet_of_cluster
-from precision_operator.cli.options import Namespace, Reach, ask_cluster, asks_cluster
+from precision_operator.cli.connection_options import ask_cluster
+from precision_operator.cli.options import Namespace, Reach, asks_cluster
 from precision_operator.cli.output import FORMS, OutputFormat, as_columns, printed, read_output, wrapped
 from precision_operator.cli.saved import objects, read
 from precision_operator.cli.terminal import DONE, NO_ANSWER, NOT_KNOWN, WRONG_INPUT, Code, fail, say, sentences

@@ -24,7 +24,8 @@ from precision_api.facts.products import part
 from precision_api.facts.recipes import RECIPE_NAMES, Recipe
 from precision_api.kinds.profile import Resources
 from precision_api.models.workload import resolve
-from precision_operator.cli.options import FormOf, Namespace, OfProfile, Reach, ask_cluster, asks_cluster
+from precision_operator.cli.connection_options import ask_cluster
+from precision_operator.cli.options import FormOf, Namespace, OfProfile, Reach, asks_cluster
 from precision_operator.cli.output import OutputFormat, as_columns, printed
 from precision_operator.cli.results import finished, of_profile, profile_named, reading_of, results, status_of
 from precision_operator.cli.terminal import NO_ANSWER, end, fail, note, say

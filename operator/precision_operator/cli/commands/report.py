@@ -8,16 +8,9 @@ from typing import Annotated
 
 import typer
 
+from precision_operator.cli.connection_options import ask_cluster
 from precision_operator.cli.object_ref import resolve_name
-from precision_operator.cli.options import (
-    AllNamespaces,
-    Namespace,
-    OfProfile,
-    Reach,
-    ask_cluster,
-    asks_cluster,
-    place_of,
-)
+from precision_operator.cli.options import AllNamespaces, Namespace, OfProfile, Reach, asks_cluster, place_of
 from precision_operator.cli.output import OutputFormat
 from precision_operator.cli.results import Results, finished, of_profile, profile_named, reading_of, results, status_of
 from precision_operator.cli.saved import read

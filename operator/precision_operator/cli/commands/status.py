@@ -13,16 +13,8 @@ from precision_api.facts.recipes import Recipe, recipe_text, risk_of, risks_of
 from precision_api.kinds.profile import PoolStatus, ProfileStatus
 from precision_operator.cli.columns import Column, Columns, OutputRow, as_cells, as_row, figure, keys
 from precision_operator.cli.commands.why import unserved
-from precision_operator.cli.options import (
-    AllNamespaces,
-    FormOf,
-    Namespace,
-    Reach,
-    ask_cluster,
-    asks_cluster,
-    place_of,
-    seconds_of,
-)
+from precision_operator.cli.connection_options import ask_cluster
+from precision_operator.cli.options import AllNamespaces, FormOf, Namespace, Reach, asks_cluster, place_of, seconds_of
 from precision_operator.cli.output import OutputFormat, as_columns, printed, wrapped
 from precision_operator.cli.pool_recipes import PoolRecipes, read_pool_recipes, recipes_table
 from precision_operator.cli.results import status_of

@@ -20,7 +20,8 @@ import typer
 
 from precision_api.facts import names
 from precision_api.facts.names import GROUP
-from precision_operator.cli.options import AllNamespaces, Namespace, Reach, ask_cluster, asks_cluster, place_of
+from precision_operator.cli.connection_options import ask_cluster
+from precision_operator.cli.options import AllNamespaces, Namespace, Reach, asks_cluster, place_of
 from precision_operator.cli.terminal import fail, note, say
 from precision_operator.cluster import ApiError, Cluster, paths
 from precision_operator.core.observe.observed import Raw

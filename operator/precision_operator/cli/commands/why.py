@@ -8,9 +8,10 @@ import typer
 
 from precision_api.kinds.report import ReportAcceptance, ReportAttempt
 from precision_operator.cli.columns import Column, Columns, as_cells, as_row, keys
+from precision_operator.cli.connection_options import ask_cluster
 from precision_operator.cli.gathering import Seen, gathered
 from precision_operator.cli.object_ref import bare_node
-from precision_operator.cli.options import AllNamespaces, FormOf, Namespace, OfProfile, Reach, ask_cluster, asks_cluster
+from precision_operator.cli.options import AllNamespaces, FormOf, Namespace, OfProfile, Reach, asks_cluster
 from precision_operator.cli.output import OutputFormat, as_columns, printed, wrapped
 from precision_operator.cli.results import node_name
 from precision_operator.cli.terminal import did_you_mean, fail, no_profile, note, say
