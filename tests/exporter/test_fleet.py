@@ -18,12 +18,14 @@ TEXT = "2027-01-15T08:00:00Z"
 """NOW, as a report has it."""
 DAILY = {"schedule": {"cron": "0 2 * * *"}}
 GB200, RACK = ({"target": {"nodeSelector": labels}} for labels in ({"gpu": "GB200"}, {"gpu": "GB200", "rack": "r1"}))
-OTHER: dict[str, Any] = {"target": {"nodeSelector": {"gpu": "GB300"}}}
+OTHER, ROW = ({"target": {"nodeSelector": labels}} for labels in ({"gpu": "GB300"}, {"row": "r1"}))
 NAMED: dict[str, Any] = {"target": {"nodeNames": ["n1", "n2"], "cordoned": "Include"}}
 
 
-def asking(name: str, eligible: int, spec: Mapping[str, Any] = {}) -> dict[str, Any]:
-    made = profile_object(name, status={"phase": "Running", "nodes": {"matched": eligible, "eligible": eligible}})
+def asking(name: str, eligible: int, spec: Mapping[str, Any] = {}, **more: int) -> dict[str, Any]:
+    made = profile_object(
+        name, status={"phase": "Running", "nodes": {"matched": eligible, "eligible": eligible} | more}
+    )
     made["spec"] |= spec
     return made
 
@@ -61,11 +63,12 @@ CASES: Mapping[str, tuple[list[Any], float, tuple[int, int, int]]] = {
         0,
         (1, 0, 8),
     ),
-    "the result that holds": (
+    "the result whose age is asked for": (
         [asking("nightly", 9, DAILY), asking("b", 9), *measured("nightly", 1), *measured("b", 1)],
         5,
-        (1, 0, 8),
+        (0, 1, 8),
     ),
+    "by two labels": ([asking("b", 9, GB200), asking("nightly", 9, ROW, distinct=2), *TWO], 0, (2, 0, 9)),
     "a rack of the pool": ([asking("nightly", 9, GB200), asking("b", 3, RACK), *TWO], 0, (2, 0, 7)),
     "two pools": ([asking("nightly", 9, GB200), asking("b", 3, OTHER), *TWO], 0, (2, 0, 10)),
     "all of them, and two by name": ([asking("nightly", 9), asking("b", 2, NAMED), *TWO], 0, (2, 0, 7)),

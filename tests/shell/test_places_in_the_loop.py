@@ -48,6 +48,7 @@ async def test_nodes_without_room_are_not_looked_at_again_in_each_pass() -> None
     loop.cluster._store(f"{PODS}/x", {"metadata": {"name": "x", "namespace": "ml"}, "spec": took, "status": {}})
     await loop.begin("small", agent={"resources": {"cpu": "1"}}, rollout={"maxConcurrent": 2})
     assert (looks_at_nodes(loop), [*loop.jobs()]) == (looks + 2, ["n2"]), "where it has room it looks just before"
+    assert (loop.status("small")["nodes"]["distinct"], "distinct" in loop.status("nightly")["nodes"]) == (0, False)
 
 
 def looks_at_nodes(loop: OperatorInMemory) -> int:

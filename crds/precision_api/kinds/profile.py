@@ -422,6 +422,9 @@ class NodeCounts(StatusDocument):
 
     matched: int = Field(0, ge=0, description="Nodes that the target matches.")
     eligible: int = Field(0, ge=0, description="Matched nodes that can be measured, now or later.")
+    distinct: int | None = Field(
+        None, ge=0, description="Eligible nodes that no profile before it in the namespace has; absent where all are."
+    )
     skipped: int = Field(0, ge=0, description="Matched nodes that can't be measured as they are (MIG, sharing ...).")
     waiting: int = Field(0, ge=0, description="Nodes that will be measured when they are free (busy, cordoned ...).")
     queued: int = Field(0, ge=0, description="Nodes whose turn comes.")

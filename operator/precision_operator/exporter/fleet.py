@@ -1,13 +1,14 @@
 """How many nodes have a result as their profiles ask for, each node once over all profiles.
 
-Nobody names the nodes without a result, so a target that holds others of the same nodes is counted for all of them:
-one whose conditions are among theirs. Where two others overlap, the nodes that have results under both count once.
+Nobody names the nodes without a result. The operator counts what the profiles of one namespace share; of several, a
+target that holds others of the same nodes is counted for all of them: one whose conditions are among theirs. Where two
+others overlap, the nodes that have results under both count once.
 """
 
 import math
 import time
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -39,26 +40,30 @@ class FleetNodes:
 
 
 def fleet_nodes(reports: Iterable[Entry], profiles: Iterable[Entry]) -> FleetNodes:
-    """Of the newest reports and profiles. A node counts by the profile for which its result holds the longest."""
+    """Of the newest reports and profiles. A node counts by the profile for which its result holds the longest, of those
+    that ask for an age, if any does."""
     by_key = {entry.key: entry.campaign for entry in profiles if entry.campaign is not None}
-    until: dict[str, float] = {}
+    until: dict[str, tuple[bool, float]] = {}
     targets: dict[str, set[frozenset[str]]] = {}
     for entry in reports:
         result, campaign = entry.result, by_key.get(entry.key[:2])
         if campaign is None or result is None or result.finished_at is None or result.stale == GONE:
             continue
-        age = math.inf if campaign.refresh_seconds is None else campaign.refresh_seconds + LATE_SECONDS
-        limit = finished_seconds(result) + age if result.holds else -math.inf
+        asked = campaign.refresh_seconds
+        age = math.inf if asked is None else asked + LATE_SECONDS
+        limit = asked is not None, finished_seconds(result) + age if result.holds else -math.inf
         until[result.node] = max(limit, until.get(result.node, limit))
         targets.setdefault(result.node, set()).add(campaign.target)
-    return FleetNodes(_eligible(by_key.values(), targets), tuple(sorted(until.values())))
+    return FleetNodes(_eligible(by_key.values(), targets), tuple(sorted(limit for _, limit in until.values())))
 
 
-def _eligible(campaigns: Iterable[ProfileProgress], targets: Mapping[str, set[frozenset[str]]]) -> int:
+def _eligible(campaigns: Collection[ProfileProgress], targets: Mapping[str, set[frozenset[str]]]) -> int:
     nodes: dict[frozenset[str], int] = {}
     for campaign in campaigns:
         nodes[campaign.target] = max(campaign.eligible, nodes.get(campaign.target, 0))
     widest = [target for target in nodes if not any(other < target for other in nodes)]
     within = {target: {wide for wide in widest if wide <= target} for target in nodes}
     twice = sum(len(set().union(*map(within.__getitem__, there))) - 1 for there in targets.values())
-    return max([sum(map(nodes.__getitem__, widest)) - twice, *nodes.values()], default=0)
+    counts = ((it.status.nodes.distinct if it.status.nodes else None, it.eligible) for it in campaigns)
+    distinct = sum(eligible if own is None else own for own, eligible in counts)
+    return max([min(distinct, sum(map(nodes.__getitem__, widest)) - twice), *nodes.values()], default=0)

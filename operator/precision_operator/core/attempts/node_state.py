@@ -116,6 +116,11 @@ class NodeStates(tuple[NodeState, ...]):
         return kinds
 
     @cached_property
+    def measurable(self) -> frozenset[str]:
+        """UIDs of the nodes that are not skipped."""
+        return frozenset(state.facts.uid for state in self if state.state != "skipped")
+
+    @cached_property
     def candidates(self) -> Mapping[int, NodeState]:
         """Those that may start, by their places."""
         starts = self.kinds["eligible"]

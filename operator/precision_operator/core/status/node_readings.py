@@ -1,5 +1,6 @@
 """The readings that a profile's status is made of, each made once for the same report."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -81,6 +82,17 @@ def peers_of_all(plans: Iterable[ProfilePlan], seen: Observed, before: Peers | N
     ]
     in_status = grouped((PeerKey(p.namespace, *row.key), (p.name, row)) for p, row in rows)
     return Peers(parts, before, in_status if seen.profile_statuses else None, book.kept)
+
+
+def distinct_nodes(plans: Iterable[ProfilePlan]) -> dict[str, int]:
+    """By UID: how many nodes each profile can measure and none before it in its namespace, by name, can."""
+    there: defaultdict[str, frozenset[str]] = defaultdict(frozenset)
+    counts: dict[str, int] = {}
+    for plan in sorted(plans, key=lambda plan: plan.profile.name):
+        nodes, before = plan.node_states.measurable, there[plan.profile.namespace]
+        counts[plan.profile.uid] = len(nodes - before) if before else len(nodes)
+        there[plan.profile.namespace] = before | nodes if before else nodes
+    return counts
 
 
 def _others(owner: Owner, reports: Filed, states: NodeStates, book: Book) -> tuple[Mapping[str, Row], Part]:

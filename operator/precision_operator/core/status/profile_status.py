@@ -47,11 +47,12 @@ Phase = Literal["Pending", "Running", "Suspended", "Complete", "Degraded", "Inva
 
 
 def profile_status(
-    plan: ProfilePlan, now: datetime, nodes_in_cluster: int, peers: Peers | None = None
+    plan: ProfilePlan, now: datetime, nodes_in_cluster: int, peers: Peers | None = None, distinct: int | None = None
 ) -> ProfileStatus:
     """The status of one profile, whole: what it says replaces what was there.
 
-    `peers` are all results (`peers_of_all`); left out, the profile's alone.
+    `peers` are all results (`peers_of_all`), and `distinct` is the profile's count of `distinct_nodes`; left out, the
+    profile's alone, and all.
     """
     if isinstance(plan.asked, Said) and REASONS[plan.asked.reason].undecided:
         return unplanned_status(plan, now, plan.asked.message, plan.asked.reason)
@@ -60,7 +61,7 @@ def profile_status(
     peers = peers or Peers([measured])
     spec = plan.profile.spec
     slow = peers.slow(measured, spec.thresholds.slow_node_percent) if spec is not None else ()
-    counts = _counts(plan, measured, slow)
+    counts = _counts(plan, measured, slow, distinct)
     pools, rows = _pools(measured, slow), peers.rows(measured)
     run = plan.asked.run if isinstance(plan.asked, ResolvedProfile) else None
     conditions = _conditions(plan, counts, measured, before, now, nodes_in_cluster)
@@ -111,11 +112,12 @@ def status_before(plan: ProfilePlan) -> ProfileStatus:
         return ProfileStatus()
 
 
-def _counts(plan: ProfilePlan, measured: Part, slow: Sequence[Judged]) -> NodeCounts:
+def _counts(plan: ProfilePlan, measured: Part, slow: Sequence[Judged], distinct: int | None) -> NodeCounts:
     states, tallies, matched = plan.node_states.kinds, plan.node_states.tallies, len(plan.node_states)
     return NodeCounts(
         matched=matched,
         eligible=matched - states["skipped"],
+        distinct=None if distinct == matched - states["skipped"] else distinct,
         skipped=states["skipped"],
         waiting=states["waiting"],
         queued=states["queued"],

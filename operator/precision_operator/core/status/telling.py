@@ -14,7 +14,7 @@ from precision_operator.core.plan import Plan
 from precision_operator.core.results.ingest import status_json
 from precision_operator.core.results.outliers import Peers
 from precision_operator.core.status.ended import with_stop
-from precision_operator.core.status.node_readings import peers_of_all, readings
+from precision_operator.core.status.node_readings import distinct_nodes, peers_of_all, readings
 from precision_operator.core.status.profile_status import profile_status, status_before, unplanned_status
 
 
@@ -44,12 +44,14 @@ class Told(NamedTuple):
     faults: list[Fault]
     settled: dict[str, Settled]
     """By UID."""
+    distinct: dict[str, int]
+    """As `distinct_nodes` has them."""
 
 
 def tell(decided: Plan, seen: Observed, last: Told | None = None) -> Told:
     """The changes that follow from a plan of what is `seen`. What one profile raises costs the others nothing."""
     peers = peers_of_all(decided.profiles, replace(seen, book=Book(decided.book)), last.peers if last else None)
-    told = Told([], peers, [], {})
+    told = Told([], peers, [], {}, distinct_nodes(decided.profiles))
     for item in sorted(decided.profiles, key=lambda item: len(item.node_states)):
         try:
             _tell(item, seen, last.settled.get(item.profile.uid) if last is not None else None, told)
@@ -61,10 +63,12 @@ def tell(decided: Plan, seen: Observed, last: Told | None = None) -> Told:
 
 
 def _tell(item: ProfilePlan, seen: Observed, settled: Settled | None, told: Told) -> None:
-    objects, values = _inputs(item, seen, told.peers)
+    objects, values = _inputs(item, seen, told)
     is_same = settled is not None and same(settled.objects, objects) and settled.values == values
     if settled is None or not is_same or not settled.since <= seen.now < settled.until:
-        change = _change(item, profile_status(item, seen.now, len(seen.nodes), told.peers), seen)
+        change = _change(
+            item, profile_status(item, seen.now, len(seen.nodes), told.peers, told.distinct[item.profile.uid]), seen
+        )
         told.rows.append((item, change))
         if change is not None or item.node_states.kinds["queued"] + item.node_states.kinds["running"]:
             return  # while agents run or are waited for, time alone changes it
@@ -74,10 +78,10 @@ def _tell(item: ProfilePlan, seen: Observed, settled: Settled | None, told: Told
     told.settled[item.profile.uid] = settled
 
 
-def _inputs(item: ProfilePlan, seen: Observed, peers: Peers) -> tuple[tuple[object, ...], tuple[object, ...]]:
+def _inputs(item: ProfilePlan, seen: Observed, told: Told) -> tuple[tuple[object, ...], tuple[object, ...]]:
     """What a status hangs on: by identity, and by value."""
-    named, facing = item.nodes if item.refusals else None, peers.facing(readings(item, Book(peers.kept)))
-    values = (item.asked, item.refusals, item.yields, seen.stop, len(seen.nodes))
+    named, facing = item.nodes if item.refusals else None, told.peers.facing(readings(item, Book(told.peers.kept)))
+    values = (item.asked, item.refusals, item.yields, seen.stop, len(seen.nodes), told.distinct[item.profile.uid])
     return (item.profile, item.node_states, named, *facing), values
 
 
