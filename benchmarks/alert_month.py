@@ -91,10 +91,15 @@ def series_of(nodes: int, days: int, faults: list[Fault], rng: random.Random) ->
     for pool in range(POOLS):
         of_pool = f'{PROFILE},pool="p{pool}"'
         count = str(nodes // POOLS)
-        recipe = f'{of_pool},workload="w",recipe="mxfp8",workload_hash="h1",scope="all"'
+        recipe = f'{of_pool},workload="w",recipe="mxfp8",workload_hash="h1",scope="all",data="measured"'
+        hot = {day for f in faults if (f.kind, f.pool) == ("cooling", pool) for day in range(f.begin, f.end)}
         median = [f"{100 * (1 + rng.gauss(0, 0.003)):.2f}" for _ in range(days)]
         made += [
             (f"precision_pool_training_level_tokens_per_second{{{recipe}}}", median),
+            (
+                f'precision_pool_training_throttled_ratio{{{recipe},against="others"}}',
+                ["0.8" if day in hot else "1" for day in range(days)],
+            ),
             (f'precision_pool_nodes{{{of_pool},phase="fresh"}}', [count] * days),
             (f'precision_pool_data_nodes{{{of_pool},data="measured"}}', [count] * days),
             (f'precision_pool_driver_nodes{{{of_pool},driver="580"}}', [count] * days),

@@ -20,7 +20,13 @@ def node(name: str, rate: float, profile: str = "nightly", driver: str = "580.95
 
 def like(name: str, rate: float = 1000, at: str = FINISHED, **changes: Any) -> Reading:
     """The same with changes of what it is compared by, as its report has them; `at`: when its run ended."""
-    found = report_status([recipe_row("bf16", tokensPerSecond=f"{rate:.0f}")], timing="1/quick", finishedAt=at)
+    found = report_status(
+        [recipe_row("bf16", tokensPerSecond=f"{rate:.0f}")],
+        timing="1/quick",
+        provenance="measured",
+        simulated=[],
+        finishedAt=at,
+    )
     for part in ("hardware", "software", "run"):
         found[part] |= changes.get(part, {})
     return read(name, "a", ReportStatus.model_validate(found), changes.get("namespace", "ml"), "repair")

@@ -84,7 +84,7 @@ EMPTY_HERE = {
     "precision:missing_shards": "no shard is missing",
     "precision:node_failed": "no node's newest run failed",
     "precision:failing_reason": "no profile fails on many nodes",
-    "precision:pool_throttled:lasting": "no pool has three throttled nodes",
+    "precision:pool_throttled_ratio:lasting": "no pool has three throttled nodes",
     "precision:cluster_expected": "no cluster is named",
     "precision:profile_eta_timestamp_seconds": "the campaign is complete",
     "precision:profile_failing_ratio": "no profile has three nodes that failed",

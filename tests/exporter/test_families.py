@@ -4,6 +4,7 @@ import math
 import subprocess
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from copy import deepcopy
 from datetime import UTC, datetime
 from typing import Any
 
@@ -414,16 +415,17 @@ def test_a_profile_says_how_old_its_newest_result_may_become(spec: dict[str, Any
 
 
 def test_drivers_and_levels_are_compared_within_a_workload() -> None:
-    edited = report_status([recipe_row("bf16")], workloadHash="new", scope="mlp")
     measured = report_status(backend="transformer-engine", provenance="measured", simulated=[])
+    edited = deepcopy(measured)
+    edited["run"] |= {"workloadHash": "new", "scope": "mlp"}
     old = [report_object(name, status=with_condition(measured, "SpecChange")) for name in ("a", "b", "c")]
     due = [report_object(name, status=with_condition(edited, "AgentChange")) for name in ("e", "f")]
-    body = body_of([*old, report_object("d", status=edited), *due])
+    body = body_of([*old, report_object("d", status=edited), *due, *map(report_object, "hijk")])
     level = "precision_pool_training_level_tokens_per_second"
     assert {*values(body, level, "workload_hash"), *values(body, level, "scope")} == {"new", "mlp"}
     fewer = [*old, report_object("g", status=with_condition(measured, "SpecChange")), report_object("d", status=edited)]
     assert not values(body_of([*fewer, *due]), level)
-    assert values(body, "precision_pool_data_nodes", "data") == {"measured": 3, "simulated": 3}
+    assert values(body, "precision_pool_data_nodes", "data") == {"measured": 6, "simulated": 4}
     reports = [
         report_object(f"{name}{number}", status=report_status([recipe_row("bf16", rate)], workloadHash=name))
         for name, rate in (("old", 1.0), ("new", 0.5))

@@ -128,7 +128,7 @@ def test_a_driver_has_an_energy_median_from_five_nodes_on() -> None:
     new = [node(f"new{i}", 0.9, "590.10") for i in range(4)]
     found = shown([*fleet(5), *new])
     name = "precision_pool_driver_training_tokens_per_joule"
-    assert [key for key in found if key[0] == name] == [(name, "580.95.05/bf16/5ad1f0c2")]
+    assert [key for key in found if key[0] == name] == [(name, "simulated/580.95.05/bf16/5ad1f0c2")]
     assert found["precision_pool_driver_nodes", "590.10"] == 4
     assert found["precision_pool_driver_order", "590.10"] > found["precision_pool_driver_order", "580.95.05"]
 

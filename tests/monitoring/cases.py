@@ -15,8 +15,8 @@ PROFILE = 'profile_namespace="ml",profile="nightly"'
 POOL = f'{PROFILE},pool="gb200"'
 N1 = f'{POOL},node="n1",workload="w"'
 RECIPE = f'{POOL},workload="w",recipe="mxfp8"'
-ALIKE = 'workload_hash="h1",scope="all"'
-LEVEL = f'precision_pool_training_level_tokens_per_second{{{RECIPE},workload_hash="h1",scope="all"}}'
+ALIKE = 'workload_hash="h1",scope="all",data="measured"'
+LEVEL = f"precision_pool_training_level_tokens_per_second{{{RECIPE},{ALIKE}}}"
 ALIVE = {
     "precision_exporter_build_info": "1x100000",
     "precision_exporter_shards": "1x100000",
@@ -30,6 +30,9 @@ MEASURED = {f"precision_node_last_success_timestamp_seconds{{{N1}}}": "0x1000"}
 OF_PROFILE = {"profile_namespace": "ml", "profile": "nightly"}
 IN_POOL = {**OF_PROFILE, "pool": "gb200"}
 NODE = {**IN_POOL, "node": "n1"}
+HARDWARE = {"pool": "gb200"}
+HOST = {**HARDWARE, "node": "n1"}
+"""Of alerts that stand for all profiles."""
 INSTALLED = {"namespace": TARGET["namespace"]}
 
 

@@ -17,6 +17,7 @@ from precision_api.facts.names import PROFILE_PLURAL, REPORT_PLURAL
 from precision_operator.cluster import Cluster
 from precision_operator.cluster.watch_loop import WatchState
 from precision_operator.exporter.body import build
+from precision_operator.exporter.families.family import Level
 from precision_operator.exporter.self_metrics import OwnMetrics
 from precision_operator.exporter.store import Store
 from precision_operator.exporter.watch import LIST_SECONDS, Watching
@@ -47,13 +48,17 @@ class Node:
     """Why its newest attempt failed."""
     throttled: bool = False
     """Whether heat slowed its clocks."""
+    data: str = "simulated"
+    """What its figures are."""
 
     def report(self, profile: str) -> dict[str, Any]:
         """Its NodePrecisionReport."""
         hot = {"throttledShare": "0.4", "throttleReason": "hardware_thermal"} if self.throttled else {}
         row = recipe_row("bf16", 1.0, verdict="verified", tokensPerSecond=f"{95_000 * self.rate:.1f}", **hot)
-        made = report_status([row], finishedAt=text_of(self.at), workloadHash=self.workload_hash)
-        made["software"]["driver"] = self.driver
+        made = report_status([row], provenance=self.data, finishedAt=text_of(self.at), workloadHash=self.workload_hash)
+        made["software"]["driver"], made["data"] = self.driver, self.data
+        if self.data == "measured":
+            made["run"]["simulated"] = []
         if self.waits_for:
             stale = {"type": "Fresh", "status": "False", "reason": self.waits_for, "lastTransitionTime": text_of(0)}
             made["conditions"] = [stale]
@@ -129,9 +134,9 @@ class Moment:
         return (OPERATOR_TEXT if self.programs.operator else b"") if self.programs.prometheus else None
 
 
-def exposed(profiles: Sequence[Profile], shards: int = 1) -> bytes:
+def exposed(profiles: Sequence[Profile], shards: int = 1, level: Level = "node") -> bytes:
     """The exporter's text of these profiles: its store, its families, its own metrics."""
-    store, own = Store("node"), OwnMetrics(process=False)
+    store, own = Store(level), OwnMetrics(process=False)
     for profile in profiles:
         store.see(PROFILE_PLURAL, profile.raw())
         for node in profile.nodes:

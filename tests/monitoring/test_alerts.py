@@ -9,12 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from precision_operator.exporter.families.family import Level
 from precision_operator.exporter.families.table import FAMILIES
 from precision_operator.monitoring.alerts import ALERTS, runbook
 from precision_operator.monitoring.rule_file import text
 from tests.monitoring.cases import (
     ALIKE,
     ALIVE,
+    HARDWARE,
+    HOST,
     IN_POOL,
     INSTALLED,
     LEVEL,
@@ -50,6 +53,8 @@ MOVED = {
 }
 THROTTLED = of_node("precision_node_throttled_ratio", 'recipe="bf16",reason="software_thermal"')
 HOT = ("precision_node_throttled_ratio", 'recipe="mxfp8",reason="hardware_thermal"')
+SIMULATED = LEVEL.replace("measured", "simulated")
+HEAT = SIMULATED.replace("level_tokens_per_second", "throttled_ratio").replace("}", ',against="others"}')
 POWER = of_node("precision_node_power_valid", 'recipe="bf16",reason="CounterStuck"')
 FAILED = of_node("precision_node_failed", 'reason="AgentCrashed"')
 CRASHED = NODE | {"reason": "AgentCrashed", "fault": "failed"}
@@ -120,9 +125,9 @@ def hot(of: int, *counts: int, gone: slice = slice(0), left: int = 0) -> dict[st
     return hours(*pools)
 
 
-def pool(count: int, of: int, hot: float = 0.8, cool: float = 1.0, waits_for: str = "") -> list[Node]:
+def pool(count: int, of: int, hot: float = 0.8, cool: float = 1.0, **changes: str) -> list[Node]:
     """So many of these nodes are throttled; both have their rate."""
-    return [Node(f"n{n}", 0, hot if n < count else cool, waits_for=waits_for, throttled=n < count) for n in range(of)]
+    return [Node(f"n{n}", 0, hot if n < count else cool, throttled=n < count, **changes) for n in range(of)]
 
 
 def rollout(done: int, slow: int, rate: float) -> list[Node]:
@@ -130,9 +135,9 @@ def rollout(done: int, slow: int, rate: float) -> list[Node]:
     return [Node(f"n{n}", 0, rate if n < slow else 1.0, waits_for="AgentChange" * (n >= done)) for n in range(24)]
 
 
-def hours(*pools: list[Node]) -> dict[str, str]:
-    """A pool as the real exporter shows it, each for an hour."""
-    bodies = [exposed([Profile("nightly", tuple(pool))]) for pool in pools]
+def hours(*pools: list[Node], profiles: str = "nightly", level: Level = "node") -> dict[str, str]:
+    """A pool as the real exporter shows it in each of these profiles, each for an hour."""
+    bodies = [exposed([Profile(name, tuple(pool)) for name in profiles.split()], level=level) for pool in pools]
     rows = input_series(bodies, 60, ({},), alerting())
     return {row["series"]: row["values"] for row in rows if "exporter" not in row["series"]}
 
@@ -149,7 +154,6 @@ FALLEN[f'precision_pool_nodes{{{POOL},phase="fresh"}}'] = "60x300"
 NO_QUEUE = {nodes("queued"): "0x420"}
 DENIED = {nodes("queued"): "0x399 23x20", nodes("waiting"): "24x399 0x20", waiting("DeniedByPolicy"): "24x399 _x20"}
 ELSEWHERE = FAILED.replace("AgentCrashed", "GPUError")
-DATA = f'precision_pool_data_nodes{{{POOL},data="measured"}}'
 QUEUED = {nodes("waiting"): "24x420", nodes("running"): "0x420", waiting("WaitsInQueue"): "24x420"}
 
 
@@ -167,7 +171,7 @@ SUMMARIES = {
     "PrecisionNodeSlow": "n1 trains at 80% of its peers",
     "PrecisionPoolDegraded": "Pool gb200 trains at 96% of its best of 7 days",
     "PrecisionPoolFarBelowBest": "Pool gb200 trains at 88% of its best of 7 days",
-    "PrecisionPoolThrottled": "23 nodes of pool gb200 are throttled and lose more than a tenth (simulated)",
+    "PrecisionPoolThrottled": "More than a quarter of pool gb200 is throttled to 60% (simulated)",
     "in a crash loop": "The metrics of Precision Profiler do not arrive in cluster in a crash loop",
     "PrecisionSilentFallback": "n1 silently runs 1 of its recipes in another precision",
     "PrecisionThrottledInProfile": "n1 was throttled for 100% of the time that it was measured",
@@ -209,16 +213,16 @@ CLEARING = (
         {SLOW: "0x29 1x59 0x60", **SLOW_RATE},
         (20, 35, 105, 120),
         (45, 85),
-        NODE | {"fault": "slow"},
+        HOST | {"fault": "slow"},
     ),
-    Case("PrecisionPoolDegraded", medians("100x59 96x119 100x120"), (50, 80, 205, 250), (100, 170), IN_POOL),
-    Case(FAR, medians("100x59 88x119 100x120"), (50, 80, 205, 250), (100, 170), IN_POOL),
+    Case("PrecisionPoolDegraded", medians("100x59 96x119 100x120"), (50, 80, 205, 250), (100, 170), HARDWARE),
+    Case(FAR, medians("100x59 88x119 100x120"), (50, 80, 205, 250), (100, 170), HARDWARE),
     *(
-        Case(f"Precision{alert}", {series: "_x30 1x59 _x60", **MEASURED}, (20, 103), (50, 85), NODE | {"fault": fault})
-        for alert, fault, series in (
-            ("SilentFallback", "fallback", verdict("fallback")),
-            ("ThrottledInProfile", "throttled", THROTTLED),
-            ("LossDiverged", "diverged", DIVERGED),
+        Case(f"Precision{alert}", {series: "_x30 1x59 _x60", **MEASURED}, (20, 103), (50, 85), of | {"fault": fault})
+        for alert, fault, series, of in (
+            ("SilentFallback", "fallback", verdict("fallback"), NODE),
+            ("ThrottledInProfile", "throttled", THROTTLED, HOST),
+            ("LossDiverged", "diverged", DIVERGED, NODE),
         )
     ),
     Case("PrecisionNodeFailed", {FAILED: "_x30 1x119 _x60"}, (60, 163), (95, 145), CRASHED),
@@ -291,7 +295,7 @@ CLEARING = (
         limits(5, "900x199 _x3 900x196 1200x19") | dict.fromkeys(MEASURED, "0x420"),
         (900, 1400, 2020),
         (1450, 1900),
-        NODE | {"fault": "limited"},
+        HOST | {"fault": "limited"},
         step=5,
     ),
     Case(
@@ -388,11 +392,7 @@ CLEARING = (
     ),
     Case(
         "PrecisionPoolThrottled",
-        many(23, lambda node: {f"{HOT[0]}{{{node},{HOT[1]}}}": "_x60 0.4x59 _x200"})
-        | many(23, lambda node: {f"precision_node_relative_performance_ratio{{{node}}}": "1x59 0.6x59 1x200"})
-        | medians("100x320")
-        | many(23, lambda node: {f"precision_node_last_success_timestamp_seconds{{{node}}}": "0x320"})
-        | {f'precision_pool_data_nodes{{{POOL},data="simulated"}}': "24x320"},
+        {HEAT: "1x60 0.6x59 1x200", SIMULATED: "100x320"},
         (50, 85, 145, 180),
         (95, 115),
         {"pool": "gb200", "data": "simulated"},
@@ -409,7 +409,7 @@ CLEARING = (
         {**SLOW_RATE, SLOW: "1x60 0x60", f'precision_node_info{{{N1},nvlink_domain="d.1",data="simulated"}}': "1x120"},
         (5, 100),
         (50,),
-        NODE | {"fault": "slow", "data": "simulated", "nvlink_domain": "d.1"},
+        HOST | {"fault": "slow", "data": "simulated", "nvlink_domain": "d.1"},
         name="simulated node",
     ),
     Case(
@@ -433,7 +433,7 @@ REVIEWED = {
     ),
     "simulated figures that are measured are no degradation": Case(
         FAR,
-        medians("100x59 88x240") | {f'precision_pool_data_nodes{{{POOL},data="simulated"}}': "24x59 0x240"},
+        {LEVEL: "_x60 88x240", SIMULATED: "100x59 _x240"},
         tuple(range(0, 300, 10)),
     ),
     "the first nodes with another image are no pool": Case(
@@ -444,7 +444,7 @@ REVIEWED = {
         hours(pool(0, 24), *[rollout(10, 10, 0.8)] * 6, pool(0, 24, cool=0.8)),
         (*range(900, 12600, 900),),
         (12750, 14370),
-        HOT_POOL,
+        ON_POOL,
         step=30,
     ),
     "a slow node stays slow until there is another verdict": Case(
@@ -452,21 +452,21 @@ REVIEWED = {
         {SLOW: "1x60 _x240 0x60", RELATIVE: "0.8x60 _x240 0.99x60", **MEASURED},
         (330, 355),
         (45, 60, 75, 120, 200, 290, 300),
-        NODE,
+        HOST,
     ),
     "a node that is cleared is not slow again while it is measured": Case(
         "PrecisionNodeSlow",
         {SLOW: "1x60 0x4 _x240", RELATIVE: "0.8x60 0.99x4 _x240", **MEASURED},
         (80, 120, 200, 290),
         (50,),
-        NODE,
+        HOST,
     ),
     "a slow node that is gone from the cluster": Case(
         "PrecisionNodeSlow",
         {SLOW: "1x60 _x240", RELATIVE: "0.8x60 _x240", GONE: "_x61 1x240", **MEASURED},
         (85, 200),
         (50,),
-        NODE,
+        HOST,
     ),
     "a one-shot profile never grows stale": Case("PrecisionProfileStale", {LAST: f"{-30 * DAY}x500"}, (450, 499)),
     "a profile of one node, which fails: the node has a name and there are no many": Case(
@@ -478,21 +478,21 @@ REVIEWED = {
     ),
 }
 LONG_HOT = Case(
-    "PrecisionThrottledInProfile", hot(24, 0, 3, 8), (50,), (80, 115, 145), HOT_POOL, each_of=("n0", "n1", "n2")
+    "PrecisionThrottledInProfile", hot(24, 0, 3, 8), (50,), (80, 115, 145), ON_POOL, each_of=("n0", "n1", "n2")
 )
 GONE_AND_BACK = "1x60 _x10 1x120"
 TURNED_OFF_TOO_SOON = {
     "four slow nodes, and then a fifth": Case(
-        "PrecisionNodeSlow", slow_nodes("0x99 1x170"), (5,), (20, 95, 105, 159), NODE, each_of=("n1", "n2", "n3", "n4")
+        "PrecisionNodeSlow", slow_nodes("0x99 1x170"), (5,), (20, 95, 105, 159), HOST, each_of=("n1", "n2", "n3", "n4")
     ),
     "the alert of five slow nodes, which follows at once": Case(
         "PrecisionManyNodes", slow_nodes("0x99 1x170"), (5,), (160, 165), IN_POOL
     ),
     "a slow node that is then throttled": Case(
-        "PrecisionNodeSlow", {SLOW: "1x100", THROTTLED: "_x60 0.2x60", **SLOW_RATE}, (5,), (20, *range(58, 70)), NODE
+        "PrecisionNodeSlow", {SLOW: "1x100", THROTTLED: "_x60 0.2x60", **SLOW_RATE}, (5,), (20, *range(58, 70)), HOST
     ),
     "a throttled node that was slow before": Case(
-        "PrecisionThrottledInProfile", {SLOW: "1x100", THROTTLED: "_x60 0.2x60", **SLOW_RATE}, (5,), (72, 90), NODE
+        "PrecisionThrottledInProfile", {SLOW: "1x100", THROTTLED: "_x60 0.2x60", **SLOW_RATE}, (5,), (72, 90), HOST
     ),
     "three throttled nodes, and then eight": LONG_HOT,
     "five nodes that are throttled most of each hour": Case(
@@ -504,10 +504,10 @@ TURNED_OFF_TOO_SOON = {
         IN_POOL,
     ),
     "a pool that gets worse": Case(
-        "PrecisionPoolDegraded", medians("100x59 95x119 85x100"), (50, 85), (*range(95, 209, 6),), IN_POOL
+        "PrecisionPoolDegraded", medians("100x59 95x119 85x100"), (50, 85), (*range(95, 209, 6),), HARDWARE
     ),
     "a pool around nine tenths": Case(
-        "PrecisionPoolDegraded", medians("100x59 " + "89.8x19 90.2x19 " * 6), (50, 85), (*range(95, 300, 6),), IN_POOL
+        "PrecisionPoolDegraded", medians("100x59 " + "89.8x19 90.2x19 " * 6), (50, 85), (*range(95, 300, 6),), HARDWARE
     ),
     "nodes that fail and are tried again": Case(
         "PrecisionProfileFailing",
@@ -551,7 +551,7 @@ TURNED_OFF_TOO_SOON = {
         | {f'{RESULT[:-1]},pod="b"}}': "_x104 6240x200"},
         (130, 200, 290),
         (50,),
-        NODE,
+        HOST,
     ),
 }
 """What an alert that stands for others turns off, or what ends, though nothing tells of it yet."""
@@ -561,7 +561,7 @@ AS_PROMETHEUS_SEES_IT = {
         {SLOW: GONE_AND_BACK, RELATIVE: "0.8x60 _x10 0.8x120", RESULT: "0x60 _x10 0x120"},
         (5,),
         (*range(20, 60, 10), *range(60, 80), 150),
-        NODE,
+        HOST,
     ),
     "a gap of ten minutes resolves no failed node": Case(
         "PrecisionNodeFailed", {FAILED: GONE_AND_BACK}, (30,), (*range(60, 80), 150), CRASHED
@@ -585,14 +585,14 @@ AS_PROMETHEUS_SEES_IT = {
         {SLOW: "1x60 _x300", RELATIVE: "0.8x60 _x300", RESULT: "0x60 _x120 9000x200"},
         (90, 150, 200, 300, 370),
         (50,),
-        NODE,
+        HOST,
     ),
     "a replaced machine of the same name, whose first attempt fails": Case(
         "PrecisionNodeSlow",
         {SLOW: "1x60 _x260", RELATIVE: "0.8x60 _x260", FAILED: "_x61 1x49 _x200", RESULT: "0x60 _x50 6660x200"},
         (90, 119, 250),
         (50,),
-        NODE,
+        HOST,
     ),
     "the lists of a real watch": Case(
         "PrecisionWatchStuck",
@@ -715,13 +715,13 @@ AS_PROMETHEUS_SEES_IT = {
         step=5,
     ),
     "a throttled node beside the hot pool of another profile": Case(
-        THROTTLES, hot(12, 0, 1, 1) | OTHERS_HOT, (50,), (110, 150), HOT_POOL | {"node": "n0"}, beside=HOT_ONES
+        THROTTLES, hot(12, 0, 1, 1) | OTHERS_HOT, (50,), (110, 150), ON_POOL | {"node": "n0"}, beside=HOT_ONES
     ),
     "a pool of another profile, which gets slower": Case(
-        FAR, hours(pool(0, 3), *[pool(0, 3, cool=0.75)] * 2) | OTHERS_HOT, (50,), (110, 150), HOT_POOL, beside=HOT_ONES
+        FAR, hours(pool(0, 3), *[pool(0, 3, cool=0.75)] * 2) | OTHERS_HOT, (50,), (110, 150), ON_POOL, beside=HOT_ONES
     ),
     "a slow node that was throttled for a moment": Case(
-        "PrecisionNodeSlow", {**SLOW_RATE, SLOW: "1x100", THROTTLED: "0.002x100"}, (5,), (20, 90), NODE
+        "PrecisionNodeSlow", {**SLOW_RATE, SLOW: "1x100", THROTTLED: "0.002x100"}, (5,), (20, 90), HOST
     ),
     "a node that is not accepted, and then in quarantine": Case(
         "PrecisionNodeNotAccepted",
@@ -732,29 +732,64 @@ AS_PROMETHEUS_SEES_IT = {
         beside={"alertname": "PrecisionNodeQuarantined", **NODE, "reason": "AgentCrashed"},
     ),
     "a profile that is deleted while its pool is far below": Case(
-        FAR, medians("100x59 88x60", of="24x120"), (50, 155), (100, 120), IN_POOL
+        FAR, medians("100x59 88x60", of="24x120"), (50, 155), (100, 120), HARDWARE
     ),
     "three nodes long hot, and a new driver while the fleet trains": replace(
         LONG_HOT, series=hours(pool(0, 24), *[pool(3, 24, waits_for="DriverChange")] * 3)
     ),
     "a driver that is slower, where some nodes are a little throttled": Case(
-        FAR, hours(pool(7, 24, 1), *[pool(7, 24, 0.85, 0.85)] * 2), (5,), (110, 170), HOT_POOL, beside=MANY_HOT
+        FAR, hours(pool(7, 24, 1), *[pool(7, 24, 0.85, 0.85)] * 2), (5,), (110, 170), ON_POOL, beside=MANY_HOT
     ),
     "a driver that is slower, where cooling has failed on some": Case(
         FAR,
         hours(pool(0, 24), pool(7, 24, 0.7), *[pool(7, 24, 0.7, 0.8)] * 2),
         (50,),
         (170, 230),
-        HOT_POOL,
+        ON_POOL,
         beside=HOT_ONES,
     ),
     "a pool that gets slower while one node becomes simulated": Case(
         FAR,
-        medians("100x59 80x240") | {DATA: "24x300", DATA.replace("measured", "simulated"): "0x59 1x240"},
+        hours(pool(0, 3, data="measured"), *[[*pool(0, 3, cool=0.8, data="measured"), *pool(0, 9)[3:]]] * 3),
         (50, 80),
-        (100, 250),
-        IN_POOL,
+        (110, 230),
+        ON_POOL,
     ),
+    "a slow measured node beside slower simulated ones": Case(
+        "PrecisionNodeSlow",
+        hours(*[[Node("m", 0, 0.7, data="measured"), *pool(0, 10, data="measured"), *pool(0, 19, cool=0.8)[10:]]] * 2),
+        (5,),
+        (20, 110),
+        ON_POOL | {"node": "m"},
+    ),
+    "simulated nodes of a newer driver, which take more energy": Case(
+        "PrecisionEnergyRegression",
+        hours(
+            pool(0, 12, data="measured"),
+            *[[*pool(0, 12, data="measured"), *pool(0, 18, driver="590.10", cool=0.9)[12:]]] * 3,
+        ),
+        (50, 150, 230),
+    ),
+    "a slow node that three profiles measure": Case(
+        "PrecisionNodeSlow",
+        hours(*[[Node("m", 0, 0.8), *pool(0, 12)]] * 2, profiles="a b c"),
+        (5,),
+        (20, 110),
+        ON_POOL | {"node": "m"},
+    ),
+    "a pool that gets slower, as three profiles see it": Case(
+        FAR, hours(pool(0, 24), *[pool(0, 24, cool=0.8)] * 2, profiles="a b c"), (50,), (110, 170), ON_POOL
+    ),
+    **{
+        f"cooling that fails on {count} of 24, at metrics level pool": Case(
+            "PrecisionPoolThrottled",
+            hours(pool(0, 24), *[pool(count, 24)] * 2, level="pool"),
+            (50,),
+            (100, 170),
+            ON_POOL,
+        )
+        for count in (20, 24)
+    },
     "a pool that fails for another reason than the one that failed before": Case(
         "PrecisionNodeQuarantined",
         many(5, lambda node: {f'precision_node_failed{{{node},reason="AgentCrashed"}}': "1x300"})
@@ -832,7 +867,7 @@ AS_PROMETHEUS_SEES_IT = {
         },
         (5,),
         (20, 90),
-        NODE,
+        HOST,
     ),
     "an operator in another shard of Prometheus": Case("PrecisionOperatorDown", {}, (100, 200, 400), alive=NO_OPERATOR),
 }
@@ -843,7 +878,7 @@ AS_THE_REVIEW_FOUND_THEM = named(REVIEWED | TURNED_OFF_TOO_SOON | AS_PROMETHEUS_
 CALM = {
     "a node that is as fast as the others": Case("PrecisionNodeSlow", {SLOW: "0x100", **SLOW_RATE}, (90,)),
     "a slow node that was throttled: it has that alert alone": Case(
-        "PrecisionThrottledInProfile", {SLOW: "1x100", THROTTLED: "0.2x100", **SLOW_RATE}, (5,), (20, 90), NODE
+        "PrecisionThrottledInProfile", {SLOW: "1x100", THROTTLED: "0.2x100", **SLOW_RATE}, (5,), (20, 90), HOST
     ),
     "a throttled node of an NVLink domain: its alert names the domain, whichever exporter was asked": Case(
         "PrecisionThrottledInProfile",
@@ -855,7 +890,7 @@ CALM = {
         },
         (5,),
         (20, 90),
-        {**NODE, "nvlink_domain": "d.1"},
+        {**HOST, "nvlink_domain": "d.1"},
     ),
     "a slow node on which a recipe fell back: it has that alert alone": Case(
         "PrecisionSilentFallback", {SLOW: "1x100", verdict("fallback"): "1x100", **SLOW_RATE}, (5,), (20, 90), NODE

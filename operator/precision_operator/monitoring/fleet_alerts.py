@@ -21,14 +21,11 @@ from precision_operator.monitoring.alert import (
 _NOT_ACCEPTED = 'precision:node_told{fault="not_accepted"}'
 _GPU = f"topk by ({rules.NODE}) (1, {rules.once('precision_node_failing_gpu_info')})"
 _DRIFTED = rules.newest(rules.matched("precision_node_accepted", reason="ReferenceDrifted"))
-_ENERGY = f"min by ({rules.POOL}, driver) (precision:pool_driver_energy_ratio) < {rules.ENERGY_BELOW}"
+_ENERGY = f"min by ({rules.POOL}, driver, data) (precision:pool_driver_energy_ratio) < {rules.ENERGY_BELOW}"
 _DOMAIN = "{{ with $labels.nvlink_domain }} in NVLink domain {{ . }}{{ end }}"
 _WORST = f"precision:pool_degradation_ratio:worst[{rules.MOSTLY}]"
 _FAR = f"quantile_over_time(0.75, {_WORST})"
-_HOT = (
-    f"unless on({rules.POOL}) (precision:pool_degraded unless on({rules.POOL}) precision:pool_cool_ratio "
-    f"and on({rules.POOL}) precision:pool_throttled:lasting"
-)
+_HOT = f"unless on({rules.POOL}) ({rules.once(rules.HOT)} and on({rules.POOL}) precision:pool_throttled_ratio:lasting"
 _BELOW = f"quantile_over_time(0.8, {_WORST}) < {rules.DEGRADED_BELOW} {_HOT} or {rules.FAR_BELOW} > {_FAR})"
 """A little later than the other one, which a pool far below so has alone."""
 _BELOW_BEST: tuple[tuple[str, str, rules.Severity, str], ...] = (
@@ -41,10 +38,17 @@ _ELSEWHERE = (
     '"reason", "Quarantined", "", "")'
 )
 
+
+def _once_a_node(worst: str, fault: str) -> str:
+    """What a node has, whatever profiles measure it: the `worst` (min or max) of their figures."""
+    labels = f"{rules.HARDWARE}, node, nvlink_domain, data, fault"
+    return f"{worst} by ({labels}) ({rules.matched('precision:node_told', fault=fault)})"
+
+
 FLEET_ALERTS: tuple[Alert, ...] = (
     Alert(
         "PrecisionNodeSlow",
-        'precision:node_told{fault="slow"}',
+        _once_a_node("min", "slow"),
         f"{{{{ $labels.node }}}} trains at {SHARE} of its peers{MADE_UP}",
         f"{NODE_NAME} gives {SHARE} of the median of its peers (same pool, GPUs, power limit, driver, software and "
         f"workload), and neither throttling nor a fallback explains it.{PROVENANCE}",
@@ -66,10 +70,11 @@ FLEET_ALERTS: tuple[Alert, ...] = (
         f"The newest nodes of {PROFILE_NAME}{CLUSTER_NAME} lie together so far from its reference that it tells of "
         "another time, or of a slow rack. Nodes are neither passed nor failed by it.",
     ),
+    # Pools: once for all profiles that measure them. At different hours these tell of one cause.
     *(
         Alert(
             name,
-            f"{expr} and precision:pool_degradation_ratio:worst",
+            f"min by ({rules.HARDWARE}, data) (({expr}) and precision:pool_degradation_ratio:worst)",
             f"Pool {{{{ $labels.pool }}}} trains at {SHARE} of its best of 7 days{MADE_UP}",
             f"{POOL_NAME}: in at least one recipe the median node gives {SHARE} of the best median of the last 7 days."
             f"{further}{PROVENANCE}",
@@ -79,11 +84,10 @@ FLEET_ALERTS: tuple[Alert, ...] = (
         for name, expr, severity, further in _BELOW_BEST
     ),
     Alert(
-        # Once for all profiles that measure the pool: at different hours they tell of one cause.
         "PrecisionPoolThrottled",
-        f"max by ({rules.HARDWARE}, data) (precision:pool_throttled:lasting)",
-        "{{ $value }} nodes of pool {{ $labels.pool }} are throttled and lose more than a tenth" + MADE_UP,
-        f"Pool {{{{ $labels.pool }}}}{CLUSTER_NAME}: more than a quarter of its nodes give less than 90 % of the "
+        f"min by ({rules.HARDWARE}, data) (precision:pool_throttled_ratio:lasting)",
+        f"More than a quarter of pool {{{{ $labels.pool }}}} is throttled to {SHARE}{MADE_UP}",
+        f"{POOL_NAME}: more than a quarter of its nodes, three or more, are throttled, and give {SHARE} of the "
         f"others, or of its best of 7 days. So many at once share their cooling or their power feed.{PROVENANCE}",
         owner="facility",
         asks="30m",
@@ -106,7 +110,7 @@ FLEET_ALERTS: tuple[Alert, ...] = (
     ),
     Alert(
         "PrecisionThrottledInProfile",
-        'precision:node_told{fault="throttled"} > 0',
+        f"{_once_a_node('max', 'throttled')} > 0",
         f"{{{{ $labels.node }}}} was throttled for {SHARE} of the time that it was measured{MADE_UP}",
         f"{NODE_NAME}{_DOMAIN}: heat or the power brake slowed its clocks for {SHARE} of a measured time.{PROVENANCE}",
         owner="facility",
@@ -156,7 +160,7 @@ FLEET_ALERTS: tuple[Alert, ...] = (
     ),
     Alert(
         "PrecisionEnergyRegression",
-        f"({_ENERGY}) * on({rules.POOL}) group_left(data) precision:pool_data",
+        _ENERGY,
         f"Driver {{{{ $labels.driver }}}} gives {SHARE} of the tokens per joule in {{{{ $labels.pool }}}}{MADE_UP}",
         f"{POOL_NAME}: with driver {{{{ $labels.driver }}}} the median node gives {SHARE} of the tokens per joule that "
         f"the best older driver of the last 14 days gave, in the recipe that lost the most.{PROVENANCE}",
@@ -171,7 +175,7 @@ FLEET_ALERTS: tuple[Alert, ...] = (
     ),
     Alert(
         "PrecisionPowerLimitLow",
-        'precision:node_told{fault="limited"}',
+        _once_a_node("min", "limited"),
         f"A GPU of {{{{ $labels.node }}}} is limited to {{{{ $value }}}} W{MADE_UP}",
         f"{NODE_NAME}: for a day its enforced power limit has been below that of nine tenths of its pool.{PROVENANCE}",
         owner="hardware",

@@ -54,9 +54,9 @@ Until everything has been listed once the shards answer 503, and `/metrics` has 
 says what there is.
 
 With `--metrics-level` you choose what is shown: `pool` (pools, profiles and plans; a few thousand series for any fleet;
-no shards, no panels and alerts of single nodes, nor PrecisionPoolThrottled, PrecisionManyNodes and
-PrecisionReferenceDrifted), `node` (the default), or `detail`. `precision_fleet_nodes` counts nodes without a report
-once for each of the profiles that choose them by different labels.
+no shards, no panels and alerts of single nodes, nor PrecisionManyNodes and PrecisionReferenceDrifted), `node` (the
+default), or `detail`. `precision_fleet_nodes` counts nodes without a report once for each of the namespaces whose
+profiles choose them by different labels.
 
 `--metric-allowlist` or `--metric-denylist` (in the chart `exporter.metricAllowlist`, `exporter.metricDenylist`) chooses
 further, by name or regular expression, as in kube-state-metrics; unlike there an expression must match the whole name.
@@ -105,9 +105,9 @@ Made by the rules in the chart. Panels over time read these: they cost the same 
 _ALERTS = """\
 ## Alerts
 
-One alert a node, whatever the number of recipes. Throttled nodes are silent while `precision:pool_throttled:lasting` is
-there for their pool: then the pool is the story. [Alerting](alerting.md) says what each severity asks for, how to route
-them and how to silence a maintenance.
+One alert a node, whatever the number of recipes and of profiles. Throttled nodes are silent while
+`precision:pool_throttled_ratio:lasting` is there for their pool: then the pool is the story. [Alerting](alerting.md)
+says what each severity asks for, how to route them and how to silence a maintenance.
 """
 
 

@@ -22,7 +22,7 @@ POOL = f"{PROFILE}, pool"
 HARDWARE = f"{CLUSTER}, pool"  # a pool, whatever profile measures it
 NODE = f"{POOL}, node"
 RECIPE = f"{POOL}, workload, recipe"
-MEASURED_ALIKE = f"{POOL}, workload, workload_hash, scope, recipe, power_scope"
+MEASURED_ALIKE = f"{POOL}, workload, workload_hash, scope, recipe, power_scope, data"
 """What two drivers are compared within."""
 INSTALLATION = f"{CLUSTER}, namespace"
 """One installed chart: the namespace is the target's."""
@@ -118,16 +118,15 @@ def _seen(family: str) -> str:
     return once(f"precision_pool_training_{family}", over="")
 
 
+def _of_kind(selector: str) -> str:
+    """The series by what their figures are: a label, where that is not measured on this hardware."""
+    return f'label_replace({once(selector)}, "data", "", "data", "measured")'
+
+
 POOLS: tuple[Recording, ...] = (
     _mirror("pool_nodes"),
     _mirror("pool_marked_nodes", over=""),
     _mirror("pool_data_nodes"),
-    Recording(
-        # 1 for each pool; what most of its figures are as a label, where that is not measured on this hardware.
-        "precision:pool_data",
-        f'label_replace(topk by ({POOL}) (1, precision:pool_data_nodes > 0), "data", "", "data", "measured") ^ 0 '
-        f"or on({POOL}) group by ({POOL}) (precision:pool_nodes)",
-    ),
     Recording("precision:pool_tokens_per_second:median", once("precision_pool_training_reference_tokens_per_second")),
     Recording("precision:pool_tokens_per_second_per_gpu", f"{_seen('total_tokens_per_second')} / {_seen('gpus')}"),
     Recording("precision:pool_power_watts:sum", _seen("power_watts")),
@@ -315,16 +314,15 @@ NODES: tuple[Recording, ...] = (
     ),
 )
 
-_COOL = (
-    f"max by ({NODE}) ({_RELATIVE}) and on({NODE}) precision:node_there "
-    f"unless on({NODE}) {matched('precision:node_finding', fault='throttled')}"
-)
+_HEAT = "precision_pool_training_throttled_ratio"
+HOT = matched(_HEAT, against="median")
+"""Of pools in which fewer than three nodes are cool: these are no measure of the others, the best of 7 days is."""
 
 HISTORY: tuple[Recording, ...] = (
     Recording(
         # By workload hash, scope and provenance: a spec that was edited begins anew.
         "precision:pool_tokens_per_second:settled",
-        f"{once('precision_pool_training_level_tokens_per_second')} * on({POOL}) group_left(data) precision:pool_data",
+        _of_kind("precision_pool_training_level_tokens_per_second"),
     ),
     Recording(
         "precision:pool_degradation_ratio",
@@ -332,35 +330,25 @@ HISTORY: tuple[Recording, ...] = (
         "/ max_over_time(precision:pool_tokens_per_second:settled[7d])",
     ),
     Recording(
-        # How far nodes without throttling, three or more, stand above the median.
-        "precision:pool_cool_ratio",
-        f"clamp_min(quantile by ({POOL}) (0.5, {_COOL}), 1) and on({POOL}) count by ({POOL}) ({_COOL}) "
-        f">= {LEAST_NODES}",
-    ),
-    Recording(
-        # Of the recipe that lost the most, with what the pool's figures are; what its heat explains is no part.
+        # Of the recipe that lost the most, with what the pool's figures are.
         "precision:pool_degradation_ratio:worst",
-        f"min by ({POOL}, data) (precision:pool_degradation_ratio) * on({POOL}) group_left() "
-        f"(precision:pool_cool_ratio or on({POOL}) group by ({POOL}) (precision:pool_degradation_ratio))",
+        f"min by ({POOL}, data) (precision:pool_degradation_ratio)",
     ),
     Recording(
-        # Throttled and slower than the nodes that are not, or than the best week; 0 up to a quarter.
-        "precision:pool_throttled",
-        f'(count by ({POOL}) (precision:node_fault{{fault="throttled"}} and on({NODE}) (max by ({NODE}) ({_RELATIVE}) '
-        f"* on({POOL}) group_left() (precision:pool_cool_ratio ^ -1 or on({POOL}) min by ({POOL}) "
-        f"(precision:pool_degradation_ratio:worst)) or on({NODE}) "
-        f"max by ({RECIPE}, node) ({newest('precision_node_training_tokens_per_second')}) * on({RECIPE}) group_left() "
-        f"max by ({RECIPE}) (precision:pool_degradation_ratio / {newest('precision:pool_tokens_per_second:settled')})) "
-        f"< {FAR_BELOW}) >= {LEAST_NODES} > on({POOL}) 0.25 * count by ({POOL}) (precision:node_there)) "
-        f"* on({POOL}) group_left(data) precision:pool_data or 0 * precision:pool_data",
+        # What more than a quarter of the nodes are throttled to, of the recipe that lost the most.
+        "precision:pool_throttled_ratio",
+        f"min by ({POOL}, data) ({_of_kind(matched(_HEAT, against='others'))} or {_of_kind(HOT)} "
+        f"* on({RECIPE}, workload_hash, scope, data) group_left() precision:pool_degradation_ratio)",
     ),
     Recording(
-        "precision:pool_throttled:lasting",
-        f"max_over_time(precision:pool_throttled[{MOSTLY}]) "
-        f"and quantile_over_time(0.25, precision:pool_throttled[{MOSTLY}]) > 0 and precision:pool_throttled",
+        "precision:pool_throttled_ratio:lasting",
+        f"quantile_over_time(0.75, precision:pool_throttled_ratio[{MOSTLY}]) < {FAR_BELOW} "
+        "and precision:pool_throttled_ratio",
     ),
-    Recording("precision:pool_degraded", f"max by ({POOL}) (precision:pool_degradation_ratio < bool {DEGRADED_BELOW})"),
-    Recording("precision:pool_driver_tokens_per_joule", once("precision_pool_driver_training_tokens_per_joule")),
+    Recording(
+        "precision:pool_degraded", f"max by ({HARDWARE}) (precision:pool_degradation_ratio < bool {DEGRADED_BELOW})"
+    ),
+    Recording("precision:pool_driver_tokens_per_joule", _of_kind("precision_pool_driver_training_tokens_per_joule")),
     _mirror("pool_driver_order"),
     Recording(
         # Over time, too: the nodes that a rollout leaves for its end need not be like the others.
@@ -399,7 +387,7 @@ STORIES: tuple[Recording, ...] = (
         f'precision:node_fault{{fault=~"fallback|diverged|not_accepted"}} or {_LIMITED} and '
         f"last_over_time({_LIMITED}[3h] offset 12h) and last_over_time({_LIMITED}[3h] offset 1d) "
         f'or (precision:node_fault{{fault="throttled"}} unless on({CLUSTER}, node) '
-        f"(precision:node_there and on({POOL}) precision:pool_throttled:lasting) "
+        f"(precision:node_there and on({POOL}) precision:pool_throttled_ratio:lasting) "
         f'or precision:node_fault{{fault="slow"}} unless on({NODE}) '
         'precision:node_fault{fault=~"fallback|not_accepted|throttled"} '
         f'or (label_replace(precision:node_failed unless on({NODE}) {_QUARANTINED}, "fault", "failed", "", "") '
@@ -423,7 +411,7 @@ STORIES: tuple[Recording, ...] = (
         "precision:node_told",
         f"{_TOLD} and on({NODE}) precision:node_story and on({NODE}, fault) ({_TOLD} unless on({POOL}, fault, data) "
         f"precision:pool_many_nodes unless on({CLUSTER}, node, fault) label_replace(precision:node_there "
-        f'and on({POOL}) precision:pool_throttled > 0, "fault", "throttled", "", "") '
+        f'and on({POOL}) precision:pool_throttled_ratio < {FAR_BELOW}, "fault", "throttled", "", "") '
         f"or {newest('precision:node_told')} "
         f"unless on({POOL}, fault, data) precision:pool_many_nodes:lasting)",
     ),

@@ -312,7 +312,9 @@ def _general(terms: Terms, status: ReportStatus, facts: NodeFacts) -> str:
 
 def _differs(status: ReportStatus, reference: Reference) -> str:
     driver = status.software.driver if status.software is not None else None
-    return read("", "", status).peers._replace(driver=driver or "").against(reference.peers)
+    timing = status.run.timing if status.run is not None else None
+    peers = read("", "", status).peers._replace(driver=driver or "", timing=timing or "")
+    return peers.against(reference.peers)
 
 
 def _line(row: Row, gpus: list[str]) -> str:

@@ -1,8 +1,8 @@
 """The only medians and quantiles over nodes, and the one choice of the nodes that they are of.
 
-Of a pool's readings those count that hold; of these, those of the workload, scope and baseline that most nodes have. Of
-a recipe's usable rows throttled ones stay out. Where nothing would be left, the choice is not made: an old or a
-throttled figure, marked as such, says more than none.
+Of a pool's readings those count that were measured, where any was; of these, those that hold; of these, those of the
+workload, scope and baseline that most nodes have. Of a recipe's usable rows throttled ones stay out. Where nothing
+would be left, the choice is not made: an old or a throttled figure, marked as such, says more than none.
 """
 
 import statistics
@@ -44,11 +44,11 @@ def quantile(values: Iterable[float], share: float) -> float | None:
 def main_group(finished: Mapping[MedianGroup, Sequence[float]]) -> MedianGroup | None:
     """The group that a pool's medians are of, from when each group's runs ended (seconds, ascending).
 
-    Groups that hold come first, then the largest, then the one with the newest run.
+    Measured groups come first, then those that hold, then the largest, then the one with the newest run.
     """
 
-    def rank(group: MedianGroup) -> tuple[bool, int, float, MedianGroup]:
-        return group.holds, len(finished[group]), finished[group][-1], group
+    def rank(group: MedianGroup) -> tuple[bool, bool, int, float, MedianGroup]:
+        return group.data == "measured", group.holds, len(finished[group]), finished[group][-1], group
 
     return max(finished, key=rank, default=None)
 

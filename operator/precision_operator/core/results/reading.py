@@ -41,6 +41,8 @@ class MedianGroup(NamedTuple):
     workload_hash: str = ""
     scope: str = ""
     baseline: Recipe = "bf16"
+    data: str = ""
+    """What the figures are, as `Reading.data` has it: simulated ones are never mixed with measured ones."""
 
 
 _NO_GROUP, _NO_KEY = MedianGroup(), PeerKey()
@@ -245,12 +247,13 @@ def read(
         node=node,
         pool=pool,
         rows=rows,
-        peers=_peers(namespace, status, driver),
+        peers=_peers(namespace, status, driver, data),
         group=MedianGroup(
             holds=_holds(status),
             workload_hash=run.workload_hash if run is not None else "",
             scope=run.scope if run is not None else "",
             baseline=baseline,
+            data=data or "",
         ),
         stale=stale_reason(status),
         data=data,
@@ -298,7 +301,7 @@ def driver_of(status: report.ReportStatus | None) -> str | None:
     return begun_for or next((past.driver for past in status.history if past.run == run), None)
 
 
-def _peers(namespace: str, status: report.ReportStatus, driver: str | None) -> PeerKey:
+def _peers(namespace: str, status: report.ReportStatus, driver: str | None, data: report.Origin | None) -> PeerKey:
     hardware, software, run = status.hardware, status.software, status.run
     limit = hardware.limit_watts if hardware else None
     return PeerKey(
@@ -308,7 +311,7 @@ def _peers(namespace: str, status: report.ReportStatus, driver: str | None) -> P
         watts_text(limit),
         driver or "",
         (software.stack_hash if software else None) or "",
-        (run.timing if run else None) or "",
+        ((run.timing if run else None) or "") if data in (None, "measured") else data,
         run.workload_hash if run else "",
     )
 

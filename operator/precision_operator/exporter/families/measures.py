@@ -42,8 +42,8 @@ def group_labels(group: MedianGroup) -> Labels:
 
 def group_of(labels: Labels) -> MedianGroup:
     """The group that these labels are of."""
-    holds, workload_hash, scope, baseline = labels
-    return MedianGroup(holds == HOLDS, workload_hash, scope, cast(Recipe, baseline))
+    holds, workload_hash, scope, baseline, data = labels
+    return MedianGroup(holds == HOLDS, workload_hash, scope, cast(Recipe, baseline), data)
 
 
 GROUP_LABELS = len(MedianGroup._fields)
@@ -119,11 +119,12 @@ def group(result: Reading) -> Iterator[Value]:
 
 
 def level(result: Reading) -> Iterator[Value]:
-    """Rates by workload, recipe, workload hash, scope and mark, of a node as it is but for its driver and image."""
+    """Rates by workload, recipe, workload hash, scope, kind and mark, of a node that only driver or image age."""
     if result.holds or result.stale in ("AgentChange", "DriverChange"):
         for row in result.usable_rows:
             if (rate := row.tokens_per_second) is not None:
-                yield (result.workload, row.recipe, *result.group[1:3], THROTTLED if row.throttled else FREE), rate
+                mark = THROTTLED if row.throttled else FREE
+                yield (result.workload, row.recipe, *result.group[1:3], result.data or "", mark), rate
 
 
 def data(result: Reading) -> Iterator[Value]:
@@ -133,9 +134,9 @@ def data(result: Reading) -> Iterator[Value]:
 
 
 def driver(result: Reading) -> Iterator[Value]:
-    """The node's driver."""
+    """What the figures are, and the node's driver."""
     if version := driver_of(result):
-        yield (version,), 1.0
+        yield (result.data or "", version), 1.0
 
 
 def driver_of(result: Reading) -> str:
@@ -166,7 +167,7 @@ def _marked(figure: RowFigure) -> RowMeasure:
     return _measure(figure, lambda of: (*of.labels, *of.marks))
 
 
-rate = _measure(_rate_of, attrgetter("labels"))
+rate = _measure(_rate_of, lambda of: (of.group[-1], *of.labels))
 member, free_rate, free_flops, free_tax = map(_marked, (_one, _rate_of, flops_of, _tax_of))
 ratio_member = _measure(_one, lambda of: (*of.labels, *of.ratio_marks))
 free_tokens_per_joule = _measure(_tokens_per_joule_of, lambda of: (*of.labels, of.power_scope, *of.marks))
@@ -176,14 +177,14 @@ def gpus(of: RowContext) -> Iterator[tuple[Labels, RowFigure]]:
     """GPUs behind each rate."""
     if of.gpus is not None:
         count = float(of.gpus)
-        yield of.labels, lambda row: None if row.tokens_per_second is None else count
+        yield (of.group[-1], *of.labels), lambda row: None if row.tokens_per_second is None else count
 
 
 def _powered(figure: RowFigure) -> RowMeasure:
     def powered(row: RecipeRow) -> float | None:
         return None if row.watts is None or row.tokens_per_second is None else figure(row)
 
-    return _measure(powered, lambda of: (*of.labels, of.power_scope))
+    return _measure(powered, lambda of: (of.group[-1], *of.labels, of.power_scope))
 
 
 powered_rate = _powered(_rate_of)

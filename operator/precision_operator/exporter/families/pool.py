@@ -7,11 +7,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from precision_api.facts.names import grouped
+from precision_operator.core.results.outliers import LEAST_PEERS
 from precision_operator.core.results.pool import median, quantile
 from precision_operator.exporter.families import measures
 from precision_operator.exporter.families.family import POOL, POOL_OF, POOL_RECIPE, Family, stable
 from precision_operator.exporter.families.measures import FREE, GROUP_LABELS, THROTTLED, Labels, Measure, group_labels
-from precision_operator.exporter.families.node import GONE
 from precision_operator.exporter.families.pools import PoolNodes
 from precision_operator.exporter.text import SampleRow, number
 
@@ -23,7 +23,6 @@ BOUNDS = (0.5, 0.7, 0.8, 0.85, 0.9, 0.92, 0.94, 0.95, 0.96, 0.97, 0.98, 0.99, 1.
 """Of the rate over the pool's: fine around 1, where a healthy fleet lies within 1 to 2 %."""
 LEAST_NODES_OF_A_DRIVER = 5
 """Below that a median says more of the nodes than of the driver."""
-LEAST_NODES_OF_A_LEVEL = 3
 STATES = ("fresh", "stale", "failed")
 MARKS = ("slow", "fallback", "throttled", "power_invalid", "simulated")
 
@@ -33,13 +32,14 @@ Fold = Callable[[Sequence[float]], Iterable[tuple[Labels, float]]]
 
 
 def _each(measure: Measure, fold: Fold) -> PoolRows:
-    """A row for each set of labels that a node gave the figure under."""
+    """A row for each set of labels that a node gave the figure under, of those of the pool's kind."""
 
     def rows(pool: PoolNodes) -> Iterator[SampleRow]:
         values_by_labels = pool.figures[measure]
-        for labels in sorted(values_by_labels):
-            for further, value in fold(values_by_labels[labels]):
-                yield (*pool.labels, *labels, *further), value
+        for kind, *labels in sorted(values_by_labels):
+            if kind == pool.data:
+                for further, value in fold(values_by_labels[kind, *labels]):
+                    yield (*pool.labels, *labels, *further), value
 
     return rows
 
@@ -66,31 +66,42 @@ def _free(measure: Measure, fold: Fold, members: Measure = measures.member) -> P
 
 
 def _free_of_drivers(pool: PoolNodes) -> Iterator[SampleRow]:
-    """Medians by driver, workload hash and scope; of all nodes: those of the driver before are what is asked for."""
+    """Medians by driver, workload hash, scope and kind; of all nodes of the pool's kind, also of the driver before."""
     free = {_alike(labels) for labels in pool.figures[measures.member] if labels[-1] == FREE}
     values: dict[Labels, list[float]] = defaultdict(list)
     for labels, figures in pool.figures[measures.free_driver_tokens_per_joule].items():
-        if labels[-1] == FREE or _alike(labels) not in free:
+        if _alike(labels)[-1] == pool.data and (labels[-1] == FREE or _alike(labels) not in free):
             values[*_split(labels)[0], *_alike(labels)[2:]] += figures
     for shown in sorted(values):
         if len(values[shown]) >= LEAST_NODES_OF_A_DRIVER:
             yield from (((*pool.labels, *shown), value) for _, value in _median(values[shown]))
 
 
+def _rates(pool: PoolNodes) -> Iterator[tuple[Labels, Sequence[float], Sequence[float]]]:
+    """By recipe and what makes levels alike: rates of the nodes that were not throttled, and of those that were."""
+    rates = pool.figures[measures.level]
+    for shown in sorted({labels[:-1] for labels in rates if labels[-2] == pool.data}):
+        yield shown, rates.get((*shown, FREE), ()), rates.get((*shown, THROTTLED), ())
+
+
 def _levels(pool: PoolNodes) -> Iterator[SampleRow]:
     """Medians of at least three nodes and half of those there; of throttled ones where there are no others."""
-    there = sum(result.stale != GONE for result in pool.results)
-    values_by_mark = pool.figures[measures.level]
-    for shown in sorted({labels[:-1] for labels in values_by_mark}):
-        free, throttled = (values_by_mark.get((*shown, mark), ()) for mark in (FREE, THROTTLED))
-        if len(free) + len(throttled) >= max(LEAST_NODES_OF_A_LEVEL, there / 2):
+    for shown, free, throttled in _rates(pool):
+        if len(free) + len(throttled) >= max(LEAST_PEERS, len(pool.there) / 2):
             yield from (((*pool.labels, *shown), value) for _, value in _median(free or throttled))
 
 
+def _throttled(pool: PoolNodes) -> Iterator[SampleRow]:
+    least = max(LEAST_PEERS, len(pool.there) // 4 + 1)
+    for shown, free, throttled in _rates(pool):
+        slowed = throttled[least - 1] / (median(free or throttled) or 1.0) if len(throttled) >= least else 1.0
+        yield (*pool.labels, *shown, "others" if len(free) >= LEAST_PEERS else "median"), slowed
+
+
 def _alike(labels: Labels) -> Labels:
-    """(workload, recipe, workload_hash, scope): what drivers are compared within."""
-    _, workload_hash, scope, _ = _split(labels)[1]
-    return (*labels[:2], workload_hash, scope)
+    """(workload, recipe, workload_hash, scope, data): what drivers are compared within."""
+    _, workload_hash, scope, _, data = _split(labels)[1]
+    return (*labels[:2], workload_hash, scope, data)
 
 
 def _split(labels: Labels) -> tuple[Labels, Labels, str]:
@@ -140,18 +151,19 @@ def _marked(pool: PoolNodes) -> Iterator[SampleRow]:
 
 
 def _gemm_seconds(pool: PoolNodes) -> Iterator[SampleRow]:
-    workloads = {result.node: result.workload for result in pool.results}
+    workloads = {result.node: result.workload for result in pool.results if result.data == pool.data}
     times = grouped(
         ((workloads[node], time.recipe, time.gemm, time.pass_, time.mode), time.seconds)
         for node, gemms in pool.gemms.items()
         for time in gemms
+        if node in workloads
     )
     for key in sorted(times):
         yield from (((*pool.labels, *key, *stat), value) for stat, value in _stats(MEDIAN)(times[key]))
 
 
 def _by_workload(pool: PoolNodes) -> Iterator[tuple[str, list[tuple[float, bool]]]]:
-    standings = pool.standings.values()
+    standings = (standing for standing in pool.standings.values() if standing.result.data == pool.data)
     groups = grouped((standing.result.workload, (standing.relative, standing.slow)) for standing in standings)
     yield from sorted(groups.items())
 
@@ -195,7 +207,8 @@ POOL_FAMILIES: tuple[Family[PoolNodes], ...] = (
     ),
     Family(
         "precision_pool_data_nodes",
-        "Nodes by what the figures of their newest result are: measured, replayed, simulated or trial (of a CPU).",
+        "Nodes by what the figures of their newest result are: measured, replayed, simulated or trial (of a CPU). All "
+        "further families are of one kind: of measured figures, where there are any.",
         (*POOL_OF, "data"),
         _data,
     ),
@@ -237,7 +250,7 @@ POOL_FAMILIES: tuple[Family[PoolNodes], ...] = (
         "The same median for comparing a pool with its past: also of nodes that are to be measured again for a new "
         "driver or agent image, so that a rollout moves it only where rates differ. From three nodes and half of the "
         "pool on.",
-        (*POOL_RECIPE, "workload_hash", "scope"),
+        (*POOL_RECIPE, "workload_hash", "scope", "data"),
         _levels,
     ),
     stable(
@@ -308,6 +321,14 @@ POOL_FAMILIES: tuple[Family[PoolNodes], ...] = (
         _slowest,
     ),
     Family(
+        "precision_pool_training_throttled_ratio",
+        "The rate that more than a quarter of the pool's nodes, three or more, are throttled to at most, over the "
+        "median of those that are not; where these are fewer than three (against median), over the median. 1 where "
+        "fewer are throttled.",
+        (*POOL_RECIPE, "workload_hash", "scope", "data", "against"),
+        _throttled,
+    ),
+    Family(
         "precision_pool_slow_below_ratio",
         "A node below this share of the median of its kind is judged slow: 1 - thresholds.slowNodePercent / 100 of the "
         "profile. Where a pool's nodes differ by more than that among themselves, the limit is lower.",
@@ -317,7 +338,7 @@ POOL_FAMILIES: tuple[Family[PoolNodes], ...] = (
     Family(
         "precision_pool_driver_training_tokens_per_joule",
         "Median training tokens per joule of the nodes with one GPU driver; absent with fewer than 5 of them.",
-        (*POOL_RECIPE, "power_scope", "driver", "workload_hash", "scope"),
+        (*POOL_RECIPE, "power_scope", "driver", "workload_hash", "scope", "data"),
         _free_of_drivers,
     ),
     Family(
@@ -330,6 +351,6 @@ POOL_FAMILIES: tuple[Family[PoolNodes], ...] = (
         "precision_pool_driver_order",
         "A number that grows with the driver's version, for rules to tell the newer of two.",
         (*POOL_OF, "driver"),
-        lambda pool: (((*pool.labels, name), driver_order(name)) for (name,) in sorted(pool.figures[measures.driver])),
+        lambda pool: ((of, driver_order(of[-1])) for of, _ in _each(measures.driver, _count)(pool)),
     ),
 )

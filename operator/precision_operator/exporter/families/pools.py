@@ -14,6 +14,7 @@ from precision_operator.core.results.outliers import Peers
 from precision_operator.core.results.pool import main_group
 from precision_operator.core.results.reading import MedianGroup, Reading
 from precision_operator.exporter.families.measures import NONE, GroupedValues, group, group_of, updated
+from precision_operator.exporter.families.node import GONE
 from precision_operator.exporter.reading import GemmTime, RelativeRate
 
 
@@ -49,6 +50,17 @@ class PoolNodes:
     def group(self) -> MedianGroup | None:
         """What the figures behind the pool's medians have in common."""
         return main_group({group_of(labels): values for labels, values in self.figures[group].items()})
+
+    @property
+    def data(self) -> str:
+        """What its figures are: measured, where any node's are. Those of other kinds are none of the pool's."""
+        return self.group.data if self.group is not None else ""
+
+    @cached_property
+    def there(self) -> list[Reading]:
+        """Results of its kind, of nodes that are in the cluster."""
+        results = (result for result in self.results if result.finished_at is not None and result.data == self.data)
+        return [result for result in results if result.stale != GONE]
 
 
 KnownPools = Mapping[tuple[str, ...], PoolNodes]

@@ -119,7 +119,7 @@ def _counts() -> tuple[Panel, ...]:
             "Nodes further below their pool's median than the profile allows, and neither throttled nor in a silent "
             "fallback: those are counted by their cause. One slow node slows every job that waits for all nodes.",
             "nodes",
-            f"count ({UNEXPLAINED}) or 0 * count ({once('precision_node_slow')})",
+            f"count (group by (cluster, node) ({UNEXPLAINED})) or 0 * count ({once('precision_node_slow')})",
             (Step(None, "green"), Step(1, "orange")),
             level="node",
         ),
