@@ -300,9 +300,7 @@ def test_no_slip_of_one_letter_makes_a_higher_precision_name_fp8_or_fp4(name: st
 
 
 @given(st.sampled_from([*NOT_FP8, *NOT_FP4]), st.sampled_from(["", "...", "…", "_"]), st.data())
-def test_no_way_of_cutting_a_name_makes_it_fp4_nor_a_higher_precision_fp8(
-    name: str, end: str, data: st.DataObject
-) -> None:
+def test_no_cut_of_a_name_makes_it_fp4_nor_a_higher_precision_fp8(name: str, end: str, data: st.DataObject) -> None:
     first = data.draw(st.integers(0, len(name)))
     last = data.draw(st.integers(first, len(name)))
     for cut in (name[:last], name[first:last], name[first:last] + end):

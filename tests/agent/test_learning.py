@@ -74,9 +74,7 @@ def test_noise_around_a_guess_at_random_is_no_learning(sigma: float) -> None:
 
 @pytest.mark.parametrize(("nats", "steps"), [(0.3, 5), (0.3, 10), (0.4, 10), (0.4, 20)])
 @pytest.mark.parametrize("sigma", [0.0, 0.02])
-def test_a_loss_that_rises_at_the_end_by_less_than_a_divergence_is_diverging(
-    nats: float, steps: int, sigma: float
-) -> None:
+def test_a_loss_that_rises_at_the_end_below_a_divergence_is_diverging(nats: float, steps: int, sigma: float) -> None:
     found = run(noisy(rising(falling(pace=4), nats, steps), Random(2), sigma))
     assert (found.verdict, found.reason, found.diverged_step) == ("diverging", "loss_rose_late", None)
     assert len(found.loss) == 50
@@ -256,7 +254,7 @@ def changed(values: list[float], at: int, to: list[float]) -> list[float]:
         "a norm below ten times its median", "large norms that are not in a row",
     ],
 )  # fmt: skip
-def test_a_run_diverges_by_the_rules_of_the_method(
+def test_a_run_diverges_by_the_methods_rules(
     loss: list[float], norms: list[float], expected: Divergence | None
 ) -> None:
     assert divergence(loss, norms) == expected

@@ -261,9 +261,7 @@ def test_a_token_costs_the_inverse_of_a_joule_or_there_are_reasons() -> None:
 @pytest.mark.parametrize(
     ("idle", "reason"), [(None, why.IDLE_UNKNOWN), (500.0, why.IDLE_ABOVE_LOAD), (900.0, why.IDLE_ABOVE_LOAD)]
 )
-def test_idle_that_is_unknown_or_not_below_the_load_leaves_the_gross_figure(
-    idle: float | None, reason: why.Reason
-) -> None:
+def test_idle_unknown_or_not_below_the_load_leaves_the_gross_figure(idle: float | None, reason: why.Reason) -> None:
     assert figures(token_energy(reading(), 12_000.0, idle)) == (2.0, 0.5, None, reason.name)
 
 

@@ -104,9 +104,7 @@ def test_power_windows_suffice_and_steps_keep_time_for_several_micro_batches(pre
     training=st.booleans(),
     metered=st.booleans(),
 )
-def test_each_kind_of_figure_has_one_segment(
-    passes: int, segment: float, gemms: bool, training: bool, metered: bool
-) -> None:
+def test_each_figure_has_one_segment(passes: int, segment: float, gemms: bool, training: bool, metered: bool) -> None:
     slot = slot_of(Timing(passes=passes, segment_seconds=segment, discard_seconds=0.5), gemms, training, metered)
     assert slot.timed == pytest.approx(segment * (gemms + training))
     assert slot.seconds == pytest.approx(0.5 + slot.timed + slot.between)

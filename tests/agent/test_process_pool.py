@@ -102,9 +102,7 @@ def test_out_of_memory_is_told_and_keeps_the_process(pool: Pools) -> None:
     assert pids(found) == before
 
 
-def test_single_calls_are_spread_and_what_a_worker_prints_is_not_told(
-    pool: Pools, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_calls_are_spread_and_what_a_worker_prints_is_not_told(pool: Pools, capfd: pytest.CaptureFixture[str]) -> None:
     answers = pool({}, {}).spread([Call("probe", (BF16,)), Call("probe", (NVFP4,)), Call("probe", (BF16,))])
     assert [type(answer) for answer in answers] == [Probe] * 3
     assert isinstance(pool({}).all(measure(BF16))[0], Sample)

@@ -144,9 +144,7 @@ LIKE: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("changes", "title"), LIKE.values(), ids=LIKE)
-def test_what_bears_on_rates_beside_the_workload_is_in_the_title_of_the_timing(
-    changes: dict[str, Any], title: str
-) -> None:
+def test_what_bears_on_rates_beside_the_workload_is_in_the_timings_title(changes: dict[str, Any], title: str) -> None:
     assert timing_title(request(timing=TIMINGS["quick"]).model_copy(update=changes)) == title
     other = TIMINGS["quick"].model_copy(update={"segment_seconds": 2.0})
     assert timing_title(request(timing=other).model_copy(update={**changes, "timing": other})) != title

@@ -340,7 +340,7 @@ signal.pause()
 """
 
 
-def test_the_sampler_ends_with_its_parent_even_if_a_forked_sibling_keeps_its_pipe(
+def test_the_sampler_ends_with_its_parent_though_a_forked_sibling_keeps_its_pipe(
     on_fake: Scripted, tmp_path: Path
 ) -> None:
     on_fake("gpu GPU-0\npower 0 500\n")

@@ -143,9 +143,7 @@ def test_what_the_api_server_would_drop_or_let_grow_is_refused(model: type[BaseM
     assert told in str(refused.value)
 
 
-def test_the_check_fails_with_a_diff_until_the_files_are_written(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_check_fails_with_a_diff_until_files_are_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert crdgen.main(["--check", str(tmp_path)]) == 1
     assert "+kind: CustomResourceDefinition" in capsys.readouterr().out
     assert list(tmp_path.iterdir()) == []

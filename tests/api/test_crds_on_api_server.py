@@ -23,9 +23,7 @@ def reported(api: ApiServer, namespace: str) -> None:
 
 
 @pytest.mark.parametrize("kind", crdgen.KINDS, ids=lambda kind: kind.kind)
-def test_the_server_finds_the_schema_structural_and_keeps_every_word_of_it(
-    kind: crdgen.ResourceKind, api: ApiServer
-) -> None:
+def test_the_server_finds_the_schema_structural_and_keeps_every_word(kind: crdgen.ResourceKind, api: ApiServer) -> None:
     _, found = api.call("GET", f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{kind.plural}.{GROUP}")
     conditions = {row["type"]: row["status"] for row in found["status"]["conditions"]}
     assert conditions == {"NamesAccepted": "True", "Established": "True"}

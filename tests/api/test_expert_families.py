@@ -295,9 +295,7 @@ def divisible(model: ModelSpec, tensor: int, expert: int) -> ModelSpec:
 
 
 @given(models(), st.sampled_from([1, 2, 8]), st.sampled_from([1, 4, 64]), st.sampled_from(RECIPE_NAMES))
-def test_the_gpus_of_a_group_hold_such_a_model_between_them(
-    model: ModelSpec, tensor: int, expert: int, recipe: Any
-) -> None:
+def test_gpus_of_a_group_hold_such_a_model_together(model: ModelSpec, tensor: int, expert: int, recipe: Any) -> None:
     split = Split(tensor, expert)
     if split_problems(model, split):
         return

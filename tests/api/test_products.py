@@ -113,9 +113,7 @@ def test_an_instance_type_names_the_gpu_that_its_cloud_builds_in(instance_type: 
     ],
     ids=lambda value: ".".join(map(str, value)) if isinstance(value, tuple) else "",
 )
-def test_recipes_are_offered_where_their_hardware_is(
-    compute: tuple[int, int], native: set[str], emulated: set[str]
-) -> None:
+def test_recipes_are_where_their_hardware_is(compute: tuple[int, int], native: set[str], emulated: set[str]) -> None:
     offered = recipes_for(compute)
     assert {name for name, how in offered if how == "native"} == native
     assert {name for name, how in offered if how == "emulated"} == emulated

@@ -285,9 +285,7 @@ def test_the_command_keeps_a_failed_step_and_says_so_by_its_exit_code(
     assert "results already" in capsys.readouterr().err
 
 
-def test_a_command_says_what_to_give_and_options_reach_the_step(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_a_command_says_what_to_give_and_options_reach_it(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     for arguments in (["--out", "x"], ["--step", "smoke"]):
         with pytest.raises(SystemExit):
             main(arguments)

@@ -162,9 +162,7 @@ def source_tree(folder: Path) -> Path:
         ("docs/install.md", False),
     ],
 )
-def test_images_are_built_again_where_what_the_builder_gets_has_changed(
-    tmp_path: Path, changed: str, rebuilt: bool
-) -> None:
+def test_images_are_rebuilt_where_what_the_builder_gets_changed(tmp_path: Path, changed: str, rebuilt: bool) -> None:
     tree = source_tree(tmp_path)
     before = image_archives.source_hash(tree)
     (tree / changed).parent.mkdir(exist_ok=True)

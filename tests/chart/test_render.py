@@ -105,9 +105,7 @@ def test_helm_lint_finds_nothing(fixture: str, version: str, request: pytest.Fix
     assert done.returncode == 0, done.stdout
 
 
-def test_helm_4_renders_the_same_and_shows_an_installation_without_a_cluster(
-    helm: Helm, helm_4: Helm, tmp_path: Path
-) -> None:
+def test_helm_4_renders_alike_and_shows_an_install_without_a_cluster(helm: Helm, helm_4: Helm, tmp_path: Path) -> None:
     assert helm_4.manifests(**EVERYTHING) == helm.manifests(**EVERYTHING)
     command = [helm_4.program, "install", "fleet", CHART, "--dry-run=client"]
     done = subprocess.run(command, env={"HOME": str(tmp_path)}, text=True, capture_output=True)

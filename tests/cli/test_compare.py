@@ -106,9 +106,7 @@ def test_of_an_older_operators_reports_it_is_unknown_whether_they_were_measured(
         ({"workloadHash": "0"}, "driver and workload"),
     ],
 )
-def test_what_an_older_run_had_different_beside_the_driver_is_found(
-    api: Api, changed: dict[str, Any], said: str
-) -> None:
+def test_what_an_older_run_had_different_beside_driver_is_found(api: Api, changed: dict[str, Any], said: str) -> None:
     upgraded(api, 0.96, lambda rate: before(rate, **changed))
     done = api.run(*DRIVERS)
     assert (done.exit_code, done.stdout) == (5, "")

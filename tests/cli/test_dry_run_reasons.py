@@ -243,9 +243,7 @@ def in_the_cluster(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("reason", "case"), REFUSED.items(), ids=REFUSED)
-def test_a_profile_that_would_be_refused_ends_with_code_2_and_why_says_the_same(
-    api: Api, reason: str, case: Refused
-) -> None:
+def test_a_refused_profile_ends_with_code_2_and_why_says_the_same(api: Api, reason: str, case: Refused) -> None:
     operated(api, case)
     done = api.run("dry-run", "-f", applied(api.folder, case.spec))
     refusal = sentence(reason, **case.facts)

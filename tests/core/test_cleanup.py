@@ -100,9 +100,7 @@ CONDITIONS: dict[str, tuple[dict[str, Any], bool, bool]] = {
 
 
 @pytest.mark.parametrize(("raw", "suspended", "active"), CONDITIONS.values(), ids=CONDITIONS)
-def test_a_job_tells_whether_it_is_held_and_since_when_it_is_not(
-    raw: dict[str, Any], suspended: bool, active: bool
-) -> None:
+def test_a_job_tells_if_it_is_held_and_since_when_it_is_not(raw: dict[str, Any], suspended: bool, active: bool) -> None:
     (start,) = plan(observed([profile()])).actions
     view = job_view({**raw, "metadata": start.job["metadata"]})  # type: ignore[union-attr]
     assert (view.suspended, view.active_since is not None) == (suspended, active)

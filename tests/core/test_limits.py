@@ -326,9 +326,7 @@ def test_a_node_rests_after_a_disruption_as_long_as_is_set_whenever_asked() -> N
     ("limit", "eligible", "most"),
     [(4, 24, 4), (4, 2, 4), ("10%", 24, 2), ("10%", 9, 1), ("1%", 0, 1), ("100%", 24, 24), ("99%", 100, 99)],
 )
-def test_per_cent_is_of_the_eligible_nodes_rounded_down_and_at_least_one(
-    limit: int | str, eligible: int, most: int
-) -> None:
+def test_per_cent_is_of_eligible_nodes_rounded_down_at_least_one(limit: int | str, eligible: int, most: int) -> None:
     assert concurrency_limit(limit, eligible) == most
 
 

@@ -178,9 +178,7 @@ def test_a_zero_cluster_uuid_is_no_nvlink_domain(value: str, clique: str | None)
         ({"nvidia.com/gpu.product": "NVIDIA-H200"}, None),
     ],
 )
-def test_the_hosts_architecture_is_labelled_or_follows_from_the_superchip(
-    labels: dict[str, str], arch: str | None
-) -> None:
+def test_host_architecture_is_labelled_or_follows_from_the_superchip(labels: dict[str, str], arch: str | None) -> None:
     assert node_facts(node_object(labels)).arch == arch
 
 

@@ -52,9 +52,7 @@ RESTS: list[tuple[str, int, int]] = [
 
 
 @pytest.mark.parametrize(("reason", "failures", "seconds"), RESTS)
-def test_a_node_rests_by_its_reason_doubled_each_time_and_six_hours_at_most(
-    reason: str, failures: int, seconds: int
-) -> None:
+def test_a_node_rests_by_its_reason_doubled_each_time_up_to_six_hours(reason: str, failures: int, seconds: int) -> None:
     assert retrying.backoff(failed(failures, reason), RETRY) == timedelta(seconds=seconds) <= retrying.LONGEST
 
 

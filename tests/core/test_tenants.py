@@ -269,9 +269,7 @@ def test_where_a_job_went_without_a_node_is_remembered_by_node(
     ("minutes", "turn", "on_another"),
     [(1, 10, 1), (4, 10, 1), (5, 9, 9), (7, 4, 4), (11, 1, 1), (14, 1, 1), (14.5, 0.5, 0.5), (15, 0, 0)],
 )
-def test_nodes_that_were_not_in_vain_are_tried_for_a_minute_one_by_one(
-    minutes: float, turn: float, on_another: float
-) -> None:
+def test_nodes_not_in_vain_are_tried_for_a_minute_one_by_one(minutes: float, turn: float, on_another: float) -> None:
     row = vain(minutes, MINUTE, "n0")
     assert [turn_on(node, row["b"])[0] for node in ("n0", "n1")] == [turn * MINUTE, on_another * MINUTE]
 

@@ -92,9 +92,7 @@ async def test_a_new_run_is_read_anew() -> None:
     assert shown(store) == {"qkv": 5e-3}
 
 
-async def test_without_the_right_the_other_metrics_stand_and_the_log_says_so_once(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_without_the_right_other_metrics_stand_and_the_log_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
     store = sampled_store(5)
     with caplog.at_level(logging.WARNING):
         await Details(Shelf(), store, 3).take()

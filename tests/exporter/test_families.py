@@ -458,9 +458,7 @@ ALL_NAMES = frozenset(family.name for family in table.FAMILIES)
     ],
     ids=["not there", "a name", "expressions", "part of a name", "denied"],
 )
-def test_a_list_of_names_chooses_what_is_shown(
-    allow: tuple[str, ...], deny: tuple[str, ...], shown: tuple[str, ...]
-) -> None:
+def test_a_list_chooses_what_is_shown(allow: tuple[str, ...], deny: tuple[str, ...], shown: tuple[str, ...]) -> None:
     assert shown_of(Selection("detail", allow, deny)) == set(shown)
 
 

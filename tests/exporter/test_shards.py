@@ -156,9 +156,7 @@ def test_a_body_that_nears_the_limit_says_how_many_shards_it_takes(size: int, to
         assert body.served.shards_needed in (2, 3)
 
 
-async def test_the_warning_is_logged_before_a_scrape_fails_and_the_sizes_are_shown(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_a_warning_is_logged_before_a_scrape_fails_and_sizes_are_shown(caplog: pytest.LogCaptureFixture) -> None:
     long = "x" * 250
     store = Store()
     rows = [recipe_row(recipe) for recipe in ("bf16", "fp8_current", "fp8_delayed", "fp8_block", "mxfp8", "nvfp4")]

@@ -153,9 +153,7 @@ async def test_a_watch_that_ends_goes_on_from_the_last_version_without_another_l
         assert api.lists()[REPORT_PLURAL] == 1
 
 
-async def test_a_forgotten_version_is_followed_by_a_list_that_renders_nothing_that_is_known(
-    api: Api, tmp_path: Path
-) -> None:
+async def test_a_forgotten_version_is_followed_by_a_list_that_renders_nothing_known(api: Api, tmp_path: Path) -> None:
     async with watching(api.answer, tmp_path) as (_, store):
         await until(lambda: len(api.watches(REPORT_PLURAL)) == 1)
         known = {entry.key[2]: entry for entry in store.view().reports}
@@ -176,9 +174,7 @@ async def test_everything_is_listed_again_now_and_then(api: Api, tmp_path: Path)
         await until(lambda: nodes(store) == set())
 
 
-async def test_without_the_kind_of_plans_all_else_is_shown_and_plans_follow_once_it_is_there(
-    api: Api, tmp_path: Path
-) -> None:
+async def test_without_the_kind_of_plans_all_else_is_shown_and_plans_come_with_it(api: Api, tmp_path: Path) -> None:
     api.refused[PLAN_PLURAL] = 404
     async with watching(api.answer, tmp_path) as (watch, store):
         await asyncio.wait_for(watch.listed.wait(), 10)

@@ -258,9 +258,7 @@ async def test_as_many_as_there_is_room_for_may_hang_until_their_time_is_over(sc
 @pytest.mark.parametrize(
     ("limit", "plans"), [("max", 4), ("", 4), (str(1 << 30), 1), (str(2 << 30), 2), (str(64 << 30), 4), ("1", 1)]
 )
-def test_as_many_plans_are_solved_at_one_time_as_the_container_has_room_for(
-    limit: str, plans: int, tmp_path: Path
-) -> None:
+def test_as_many_plans_are_solved_at_once_as_the_container_has_room_for(limit: str, plans: int, tmp_path: Path) -> None:
     path = tmp_path / "memory.max"
     if limit:
         path.write_text(f"{limit}\n")

@@ -45,9 +45,7 @@ def test_report_metrics_page_and_plan_are_made_and_say_simulated(
     assert capsys.readouterr().out.count("says simulated") == 5
 
 
-def test_no_reader_of_a_replay_takes_an_assumed_precision_for_a_verdict(
-    tmp_path: Path, replayed: MeasurementResult
-) -> None:
+def test_no_reader_takes_a_replays_assumed_precision_for_a_verdict(tmp_path: Path, replayed: MeasurementResult) -> None:
     run(tmp_path, replayed)
     report = yaml.safe_load((tmp_path / "h100.report.yaml").read_text())
     api = Api(tmp_path)

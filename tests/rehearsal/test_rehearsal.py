@@ -295,9 +295,7 @@ ORDERS: dict[str, tuple[list[dict[str, Any]], list[str]]] = {
 
 
 @pytest.mark.parametrize(("calls", "told"), ORDERS.values(), ids=ORDERS)
-def test_a_profiler_that_begins_before_the_last_timed_window_is_found(
-    calls: list[dict[str, Any]], told: list[str]
-) -> None:
+def test_a_profiler_begun_before_the_last_timed_window_is_found(calls: list[dict[str, Any]], told: list[str]) -> None:
     assert wrong_order(calls) == told
 
 

@@ -62,9 +62,7 @@ async def test_a_result_is_written_with_its_detail_and_then_the_job_is_deleted(s
 
 @pytest.mark.parametrize("broken", ["configmaps", "/status", "jobs"])
 @pytest.mark.parametrize("after", [False, True], ids=["before it", "after it"])
-async def test_killed_at_any_write_a_result_is_collected_again_and_not_lost(
-    scene: Scene, broken: str, after: bool
-) -> None:
+async def test_killed_at_any_write_a_result_is_collected_again_not_lost(scene: Scene, broken: str, after: bool) -> None:
     job, pod = await scene.ended()
     method = {"configmaps": "POST", "/status": "PATCH", "jobs": "DELETE"}[broken]
     scene.cluster.fail(method, broken, TIMEOUT, after)

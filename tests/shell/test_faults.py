@@ -183,9 +183,7 @@ async def test_a_status_that_cannot_be_written_keeps_no_other_from_being_written
     assert loop.status("bad")["phase"] == "Complete"
 
 
-async def test_a_status_that_an_older_crd_refuses_is_told_in_the_log_and_tried_again(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_a_status_that_an_older_crd_refuses_is_logged_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
     loop = OperatorInMemory("n1")
     loop.apply("bad", target={"nodeNames": ["nowhere"]})
     words = 'status.phase: Unsupported value: "Complete"'

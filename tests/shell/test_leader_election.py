@@ -401,9 +401,7 @@ def test_times_that_can_not_keep_replicas_apart_are_refused(times: tuple[int, fl
         leader_election.LeaseTimings(*times)
 
 
-async def test_a_replica_without_others_leads_and_times_that_do_not_fit_are_said(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+async def test_a_lone_replica_leads_and_times_that_do_not_fit_are_said(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         arguments(["--watch-namespaces=a", "--leader-elect", "--lease-seconds=5"])
     assert "the lease lasts 5 s, its holder gives up after 10 s" in capsys.readouterr().err

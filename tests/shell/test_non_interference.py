@@ -41,9 +41,7 @@ async def test_the_leader_remembers_whose_agents_got_no_node() -> None:
     assert [*(await loop.gatherer.observe()).vain] == [TENANT]
 
 
-async def test_the_leader_remembers_jobs_that_a_tenant_deletes_before_they_are_seen(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_leader_remembers_jobs_that_a_tenant_deletes_unseen(monkeypatch: pytest.MonkeyPatch) -> None:
     loop = OperatorInMemory("n1", namespaces=("ml", TENANT))
     loop.cluster.created = format_time(datetime.now(UTC) - MINUTE / 2)
     loop.apply("theirs", TENANT)
@@ -141,9 +139,7 @@ async def test_starts_and_statuses_wait_for_no_looks_at_busy_nodes_of_another(mo
         assert (len(looks), loop.cache.changed.is_set(), pauses) == (count, False, count < 21)
 
 
-async def test_looks_go_on_where_they_stopped_and_reach_an_idle_node_behind_busy_ones(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_looks_go_on_where_they_stopped_and_reach_idle_nodes_behind_busy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reconcile, "ROUNDS", 4)
     monkeypatch.setattr(gather, "BUSY_SECONDS", 0.0)  # as where there are more nodes than looks in that time
     loop = OperatorInMemory(*[f"n{number:02}" for number in range(20)])

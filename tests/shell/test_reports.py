@@ -89,9 +89,7 @@ async def test_a_detail_that_cannot_be_written_leaves_the_summary_with_the_reaso
         assert run.detail_problem == f"DetailNotWritten: {sentence('DetailNotWritten', detail=error.words)}"
 
 
-async def test_a_result_that_an_older_crd_refuses_is_a_failure_with_its_reason_and_not_tried_for_ever(
-    scene: Scene,
-) -> None:
+async def test_a_result_that_an_older_crd_refuses_is_a_failure_with_its_reason_not_tried_for_ever(scene: Scene) -> None:
     """The operator was upgraded, its CRDs were not: `crds.enabled=false` leaves them to somebody else."""
     job, pod = await scene.ended()
     words = f'{REPORT_NAME} is invalid: status.results[6].recipe: Unsupported value: "nvfp4"'

@@ -62,9 +62,7 @@ async def test_ended_agents_give_their_nodes_back_and_it_costs_no_retry(loop: Op
 
 
 @pytest.mark.parametrize("mode", ["Hold", "End"])
-async def test_every_profile_tells_the_admins_words_and_so_do_an_event_and_a_metric(
-    loop: OperatorInMemory, mode: str
-) -> None:
+async def test_profiles_tell_the_admins_words_as_do_an_event_and_a_metric(loop: OperatorInMemory, mode: str) -> None:
     loop.say(agents=mode, message=WORDS)
     await loop.once()
     for name in ("nightly", "elsewhere"):
