@@ -1087,7 +1087,7 @@ def test_each_alert_has_all_its_labels_and_its_words(tmp_path: Path, promtool_of
 def test_the_description_names_node_cluster_figure_and_provenance(tmp_path: Path, promtool: Path) -> None:
     (case,) = (case for case in FIRES_AND_CLEARS if case.name == "simulated node")
     description = (
-        "Node n1 of pool gb200 (profile ml/nightly) in cluster simulated node gives 80% of the median of its peers "
+        "Node n1 of pool gb200 in cluster simulated node gives 80% of the median of its peers "
         "(same pool, GPUs, power limit, driver, software and workload), and neither throttling nor a fallback explains "
         "it. Figures: simulated."
     )
