@@ -91,9 +91,7 @@ async def test_a_pod_by_hand_of_a_gone_job_keeps_its_place_only_with_gpus_of_its
     assert loop.gatherer._refusals.made.keys() == ({"gone"} if holds else set())
 
 
-async def test_a_start_waits_for_no_candidates_in_vain_and_these_have_their_turn_in_the_same_pass(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_start_waits_for_few_in_vain_and_all_have_a_turn_in_the_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     plans: list[Plan] = []
     monkeypatch.setattr(turns, "MOST_IN_VAIN", 3)
     monkeypatch.setattr(reconcile, "plan", lambda *seen: plans.append(plan(*seen)) or plans[-1])
@@ -102,6 +100,8 @@ async def test_a_start_waits_for_no_candidates_in_vain_and_these_have_their_turn
         loop.apply(f"vain-{number}", "others", rollout={"perTopology": [{"key": "example.com/none", "max": 1}]})
     await loop.begin("ours", "ml", target={"nodeNames": ["n1"]})
     starts = [(outcome.cut, any(isinstance(action, Start) for action in outcome.actions)) for outcome in plans]
+    asked = [[row.reason for item in outcome.profiles for row in item.node_states] for outcome in plans]
+    assert [reasons.count("TopologyKeyMissing") for reasons in asked] == [3, 3, 18, 18]
     assert starts == [(True, False), (True, True), (False, False), (False, False)]
     reasons = [row for number in range(9) for row in loop.status(f"vain-{number}", "others")["reasons"]]
     assert [(row["reason"], row["count"]) for row in reasons] == [("TopologyKeyMissing", 2)] * 9

@@ -35,8 +35,8 @@ from precision_operator.core.observe.tenants import comes_last
 from precision_operator.core.reasons import REASONS, Said, said
 
 _NEVER = datetime.min.replace(tzinfo=UTC)
-MOST_IN_VAIN, LOOKS_PER_PASS = 4_000, 256
-"""Bounds of a plan that may be cut: candidates one after the other that may not start (0.1 s), and those that may."""
+MOST_IN_VAIN, LOOKS_PER_PASS = 1_000, 256
+"""Bounds of a plan that may be cut: one namespace's candidates in vain while another's wait, and all that may start."""
 
 
 @dataclass
@@ -138,7 +138,7 @@ def admit(
     """Give free places to candidates: the namespace with the fewest live agents first, in it the profile with the
     fewest, then who has waited longest. Where it need not be `whole`, a start or look waits for so many alone.
     """
-    in_vain = may_start = 0
+    in_vain, may_start, enough = Counter[str](), Counter[str](), False
     in_flight = _in_flight(observed, drafts, attempts)
     accepted = {d.profile.uid: d for d in drafts if isinstance(d, AcceptedPlan)}
     outcomes: dict[str, dict[str, NodeState | None]] = {d.profile.uid: {} for d in drafts}
@@ -146,16 +146,19 @@ def admit(
     starts: list[Start] = []
     withdrawn: list[Drop] = []
     nodes_to_probe: list[str] = []
-    while any(queues.values()) and (whole or (in_vain < MOST_IN_VAIN and may_start < LOOKS_PER_PASS) or not may_start):
+    while any(queues.values()) and not enough:
         uid = min((u for u, q in queues.items() if q), key=lambda u: _rank(accepted[u], queues[u][0], in_flight))
+        namespace = accepted[uid].profile.namespace
         for node_state, start in _until_one_starts(accepted[uid], queues[uid], in_flight, faults):
             outcomes[uid][node_state.facts.uid] = node_state
-            tentative = REASONS[node_state.reason].tentative
-            in_vain, may_start = (0, may_start + 1) if tentative else (in_vain + 1, may_start)
+            (may_start if REASONS[node_state.reason].tentative else in_vain)[namespace] += 1
             if start is not None:
                 starts.append(start)
                 withdrawn += in_flight.others.make_room(in_flight.request(accepted[uid], start.facts))
             nodes_to_probe += [node_state.facts.name] if node_state.reason == "CheckingIdle" else []
+            vain = in_vain[namespace] >= MOST_IN_VAIN and bool(may_start.keys() - {namespace})
+            if enough := not whole and (vain or may_start.total() >= LOOKS_PER_PASS):
+                break
     plans = tuple(_with_outcomes(d, outcomes[d.profile.uid], observed) for d in drafts)
     cut = any(queues.values())
     return Admission(plans, tuple(starts), tuple(dict.fromkeys(nodes_to_probe)), tuple(withdrawn), cut)
