@@ -20,7 +20,7 @@ from precision_operator.core.observe.observed import AcceptedProfile, ReportView
 from precision_operator.core.reasons import Facts, Said, said
 
 
-@dataclass(frozen=True)
+@dataclass
 class RunInputs:
     """One node of one profile: what it was last measured for, and what it would be measured for now."""
 
