@@ -117,7 +117,7 @@ ORDER = """
     StoppedByAdmin Suspended TooManyFailures CanaryFailed CanaryFirst QuotaExceeded MaxConcurrentReached
     DeviceClassMissing DeviceClassShares TopologyKeyMissing PowerBudgetTooSmall FleetPowerUnknown
     FleetPowerTooSmall MeasuredByAnotherProfile KeptForPod BackingOff PoolLimitReached TopologyLimitReached
-    PowerBudgetReached LimitOfAnotherProfile FleetLimitReached FleetPowerReached Ramping ImagePullLimitReached
+    PowerBudgetReached FleetLimitReached FleetPowerReached Ramping ImagePullLimitReached LimitOfAnotherProfile
     Busy InsufficientCPUAndMemory CheckingIdle
 """
 """Of several reasons the first is told."""
