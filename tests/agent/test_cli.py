@@ -311,6 +311,7 @@ def test_nvidias_method_is_repeated_and_marked(tmp_path: Path) -> None:
         (b"{}", "is no result of version 1"),
         (b"not json", "is no result of version 1"),
         (b"\xff\xfe", "is not text"),
+        (b'{"recipes":[' + b"{}," * 20_000 + b"{}]}", "it has too many elements, or too many of them are wrong"),
     ],
 )
 def test_explain_says_which_file_it_wants(tmp_path: Path, content: bytes | None, words: str) -> None:

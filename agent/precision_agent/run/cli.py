@@ -26,6 +26,7 @@ from precision_agent.run.cli_run import run
 from precision_agent.run.cli_trace import verify_trace
 from precision_agent.run.options import Form
 from precision_api.exchange.result import RESULT_VERSION, MeasurementResult
+from precision_api.facts.json_text import read_json, rows_of
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 NAME = "precision"
@@ -62,13 +63,13 @@ def explain(
 def _result(file: str) -> MeasurementResult:
     try:
         text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
-        return MeasurementResult.model_validate_json(text)
+        return read_json(MeasurementResult, text)
     except OSError as error:
         _usage(f"reading the result: {error}; give the file that `precision-agent run --output FILE` wrote")
     except UnicodeDecodeError:
         _usage(f"{file} is not text; give the file that `precision-agent run --output FILE` wrote")
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        first = rows_of(error)[0]
         place = "".join(f"{step}: " for step in first["loc"][:3])
         wanted = "give the file that `precision-agent run --output FILE` wrote, and an agent of its version"
         _usage(f"{file} is no result of version {RESULT_VERSION} ({place}{first['msg']}); {wanted}")

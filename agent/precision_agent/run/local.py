@@ -16,6 +16,7 @@ from precision_agent.power.nvml import GpuReadings
 from precision_agent.protocol import Refusal
 from precision_api.exchange.exits import DEVICE_MISSING, INVALID_REQUEST
 from precision_api.exchange.request import TIMINGS, LossRuns, MeasurementRequest, Mode, RequestNode, Timing, loss_runs
+from precision_api.facts.json_text import rows_of
 from precision_api.facts.products import PRODUCT_CLASSES, part, part_of_class
 from precision_api.facts.recipes import Recipe, by_default, with_bf16
 from precision_api.models.presets import PRESETS, PUBLISHED_SPLITS_SOURCE, published_split
@@ -144,7 +145,7 @@ def workload_of(asked: Asked, cpu: bool) -> Workload:
     try:
         return Workload.model_validate(_source(asked) | asked.step | fields)
     except ValidationError as error:
-        raise Refusal(INVALID_REQUEST, "; ".join(_sentence(row) for row in error.errors()[:3])) from None
+        raise Refusal(INVALID_REQUEST, "; ".join(_sentence(row) for row in rows_of(error, values=True)[:3])) from None
     except (ValueError, OSError) as error:
         raise Refusal(INVALID_REQUEST, str(error)) from None
 
@@ -209,7 +210,7 @@ def local_request(asked: Asked, machine: Box, node: str, run: str) -> Measuremen
         )
         _refuse_what_leaves_nothing(request, resolve(workload))
     except ValidationError as error:
-        raise Refusal(INVALID_REQUEST, "; ".join(_sentence(row) for row in error.errors()[:3])) from None
+        raise Refusal(INVALID_REQUEST, "; ".join(_sentence(row) for row in rows_of(error, values=True)[:3])) from None
     except ValueError as error:
         raise Refusal(INVALID_REQUEST, str(error)) from None
     if cpu and workload.shapes is not None:
