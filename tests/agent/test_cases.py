@@ -92,9 +92,7 @@ VARIANTS = tuple(Variant(recipe, recipe) for recipe in RECIPE_NAMES)
 
 
 @given(st.integers(1, 7), st.integers(1, 12), st.integers())
-def test_each_abba_block_reads_the_same_backwards_with_each_variant_twice(
-    variants: int, passes: int, seed: int
-) -> None:
+def test_each_abba_block_reads_alike_backwards_with_each_variant_twice(variants: int, passes: int, seed: int) -> None:
     made = list(abba_blocks(VARIANTS[:variants], passes, seed))
     assert len(made) == passes
     for one in made:

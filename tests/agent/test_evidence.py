@@ -300,9 +300,7 @@ def test_a_verdict_tells_its_share_and_classes_and_bands_do_not_overlap() -> Non
         ({"unknown": 1.0}, (0.15, 0.15, 0.15), "unknown"),
     ],
 )
-def test_errors_only_ever_lower_a_verdict(
-    shares: dict[KernelClass, float], errors: tuple[float, ...], expected: Verdict
-) -> None:
+def test_errors_lower_a_verdict(shares: dict[KernelClass, float], errors: tuple[float, ...], expected: Verdict) -> None:
     assert verdict("nvfp4", shares, errors=errors).verdict == expected
 
 

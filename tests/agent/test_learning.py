@@ -254,9 +254,7 @@ def changed(values: list[float], at: int, to: list[float]) -> list[float]:
         "a norm below ten times its median", "large norms that are not in a row",
     ],
 )  # fmt: skip
-def test_a_run_diverges_by_the_methods_rules(
-    loss: list[float], norms: list[float], expected: Divergence | None
-) -> None:
+def test_a_run_diverges_by_these_rules(loss: list[float], norms: list[float], expected: Divergence | None) -> None:
     assert divergence(loss, norms) == expected
 
 

@@ -165,9 +165,7 @@ def test_every_option_reaches_the_request() -> None:
         ({"loss_steps": 20}, LossRuns(steps=20, seeds=1)),
     ],
 )
-def test_loss_runs_come_with_standard_unless_something_else_is_said(
-    options: dict[str, Any], expected: LossRuns | None
-) -> None:
+def test_loss_runs_come_with_standard_unless_said_otherwise(options: dict[str, Any], expected: LossRuns | None) -> None:
     assert made(**{"preset": "llama3-8b", **options}).loss == expected
 
 

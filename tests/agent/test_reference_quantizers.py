@@ -142,9 +142,7 @@ def test_nvfp4_keeps_what_it_can_write_and_small_blocks_become_zero() -> None:
     [lambda x: q.per_tensor(x, q.E4M3), q.fp8_block, q.mxfp8, q.nvfp4, lambda x: q.nvfp4(x, square=True)],
     ids=["per_tensor", "fp8_block", "mxfp8", "nvfp4", "nvfp4_2d"],
 )
-def test_zeros_stay_zeros_and_tiny_or_huge_tensors_stay_finite(
-    quantise: Callable[[torch.Tensor], torch.Tensor],
-) -> None:
+def test_zeros_stay_zero_and_tiny_or_huge_tensors_stay_finite(quantise: Callable[[torch.Tensor], torch.Tensor]) -> None:
     assert torch.equal(quantise(torch.zeros(128, 128)), torch.zeros(128, 128))
     for size in (1e-30, 1e30):
         x = normal(128, 128) * size

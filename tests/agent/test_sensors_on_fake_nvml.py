@@ -340,9 +340,7 @@ signal.pause()
 """
 
 
-def test_the_sampler_ends_with_its_parent_though_a_forked_sibling_keeps_its_pipe(
-    on_fake: Scripted, tmp_path: Path
-) -> None:
+def test_the_sampler_ends_with_its_parent_though_a_sibling_keeps_its_pipe(on_fake: Scripted, tmp_path: Path) -> None:
     on_fake("gpu GPU-0\npower 0 500\n")
     with subprocess.Popen([sys.executable, "-c", ORPHAN, str(tmp_path)], stdout=subprocess.PIPE) as parent:
         sampler, sibling = json.loads(parent.stdout.readline())

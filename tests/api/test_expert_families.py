@@ -267,9 +267,7 @@ def in_no_gemm(model: ModelSpec, experts: int | None = None) -> int:
 
 
 @given(models(), st.sampled_from([1, 2, 4]), st.sampled_from([1, 4, 64]))
-def test_one_gpu_holds_the_weights_of_its_gemms_and_beside_them_only_vectors(
-    model: ModelSpec, tensor: int, expert: int
-) -> None:
+def test_a_gpu_holds_its_gemms_weights_and_beside_them_only_vectors(model: ModelSpec, tensor: int, expert: int) -> None:
     """Norms, biases, sinks, a mixer's convolution and scalars, and gates: `in_no_gemm` without the embedding."""
     split, wider = Split(tensor, expert if model.moe else 1), divisible(model, tensor, expert)
     assume(not split_problems(wider, split))

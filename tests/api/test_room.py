@@ -89,7 +89,7 @@ def test_what_does_not_fit_is_to_be_split_or_smaller() -> None:
     st.sampled_from([1, 2, 4]),
     st.integers(1, 65_536),
 )
-def test_a_wider_split_fewer_recipes_or_fewer_tokens_never_take_more(
+def test_a_wider_split_fewer_recipes_or_tokens_never_take_more(
     preset: Any, recipes: Any, parts: int, tokens: int
 ) -> None:
     model = PRESETS[preset].model

@@ -95,7 +95,7 @@ def test_runs_average_and_do_not_vote() -> None:
     ({}, hot(PLAIN), "Inconclusive", "Throttled"),
     ({}, hot(SLOW_NODE), "Fail", "Throttled"),
 ])  # fmt: skip
-def test_health_season_heat_and_wishes(
+def test_health_season_heat_wishes(
     options: dict[str, Any], found: MeasurementResult, outcome: str, reason: str
 ) -> None:
     decided = verdict(found, found, **options)

@@ -230,7 +230,7 @@ async def test_a_watch_that_is_refused_ends_alone_says_so_once_and_comes_back(
 
 
 @BY
-async def test_a_watch_that_holds_is_shown_as_watched_and_its_age_is_that_of_the_last_sign(
+async def test_a_watch_that_holds_is_watched_and_its_age_is_that_of_the_last_sign(
     by_kopf: bool, tmp_path: Path
 ) -> None:
     server, red = Server(), replace(RED, by_kopf=by_kopf)

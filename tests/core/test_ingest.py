@@ -229,9 +229,7 @@ def test_a_run_that_ended_early_or_was_stopped_hands_in_what_it_has() -> None:
     ],
 )
 @pytest.mark.parametrize("cut_off", CUT_OFF)
-def test_what_an_agent_hands_in_whose_pod_is_taken_is_no_result(
-    cut_off: str, taken: dict[str, Any], reason: str
-) -> None:
+def test_what_an_agent_gives_whose_pod_is_taken_is_no_result(cut_off: str, taken: dict[str, Any], reason: str) -> None:
     def read(partial: dict[str, str] | None) -> Summary | NoResult:
         return summary_of(FINISHED, ended(encode(result(partial=partial)).message, **taken), drained=True)
 

@@ -331,8 +331,6 @@ def test_per_cent_is_of_eligible_nodes_rounded_down_at_least_one(limit: int | st
 
 
 @given(percent=st.integers(1, 100), eligible=st.integers(0, 20_000))
-def test_a_per_cent_never_gives_more_than_its_share_but_for_the_one_that_is_always_allowed(
-    percent: int, eligible: int
-) -> None:
+def test_a_per_cent_gives_no_more_than_its_share_but_for_the_one_always_allowed(percent: int, eligible: int) -> None:
     most = concurrency_limit(f"{percent}%", eligible)
     assert most == 1 or most * 100 <= percent * eligible < (most + 1) * 100

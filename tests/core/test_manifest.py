@@ -153,9 +153,7 @@ def test_the_agent_goes_through_the_scheduler_to_its_one_node() -> None:
         ([], {}),
     ],
 )
-def test_the_agent_asks_for_the_nodes_own_values_of_the_labels_that_flavors_go_by(
-    keys: list[str], asked: dict[str, str]
-) -> None:
+def test_the_agent_asks_for_the_nodes_values_of_labels_of_flavors(keys: list[str], asked: dict[str, str]) -> None:
     defaults = AgentDefaults.model_validate({"flavorLabels": keys})
     spec = pod_spec(settings=replace(SETTINGS, agent_defaults=defaults))
     (term,) = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]

@@ -220,7 +220,7 @@ def test_a_vanished_nodes_run_is_closed_first_and_its_result_not_overwritten() -
     ],
     ids=["never measured", "measured", "a day is not over", "a day is over"],
 )
-def test_reports_of_vanished_nodes_are_marked_and_go_when_their_time_is_over(
+def test_reports_of_lost_nodes_are_marked_and_go_when_their_time_is_over(
     status: Any, actions: list[tuple[str, str]]
 ) -> None:
     assert told(plan(observed([NIGHTLY], {}, reports=(report("n9", status=status),)))) == actions

@@ -232,9 +232,7 @@ IN_A_ROW = [
 
 
 @pytest.mark.parametrize(("reasons", "times"), IN_A_ROW)
-def test_the_rest_grows_with_disruptions_in_a_row_but_not_with_those_that_others_caused(
-    reasons: list[str], times: int
-) -> None:
+def test_the_rest_grows_with_disruptions_in_a_row_but_not_with_those_by_others(reasons: list[str], times: int) -> None:
     assert ended_by(*reasons).attempt.disruptions == times
 
 

@@ -410,7 +410,7 @@ def fleet_limits(draw: st.DrawFn) -> FleetLimits:
 
 @given(limits=fleet_limits(), running=st.sets(st.sampled_from(NAMES), max_size=2))
 @examples(20)
-def test_the_operators_own_limits_hold_for_the_agents_of_all_namespaces_together(
+def test_the_operators_limits_hold_for_agents_of_all_namespaces_together(
     limits: FleetLimits, running: set[str]
 ) -> None:
     world = replace(

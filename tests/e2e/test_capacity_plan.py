@@ -71,9 +71,7 @@ class Plans:
             self.kubectl("delete", "cplan", name, "--ignore-not-found")
 
 
-def test_a_plan_over_the_profiled_fleet_says_pool_precision_gpus_days_and_money(
-    measured: Profile, plans: Plans
-) -> None:
+def test_a_plan_of_the_profiled_fleet_says_pool_precision_gpus_days_and_money(measured: Profile, plans: Plans) -> None:
     prices = [{"name": "GB200", "dollarsPerGPUHour": "10"}, {"name": "H100", "dollarsPerGPUHour": "3"}]
     plans.apply("where", measured, pools=prices)
     plans.kubectl("wait", "--for=condition=Solved", "cplan/where", "--timeout=90s")
@@ -95,9 +93,7 @@ def test_a_plan_over_the_profiled_fleet_says_pool_precision_gpus_days_and_money(
     assert "PlanFound" in plans.kubectl("describe", "cplan", "where")
 
 
-def test_a_plan_is_solved_again_when_its_figures_move_and_not_before(
-    stage: Scene, measured: Profile, plans: Plans
-) -> None:
+def test_a_plan_is_solved_again_when_figures_move_and_not_before(stage: Scene, measured: Profile, plans: Plans) -> None:
     plans.apply("moving", measured)
     first = plans.answered("moving", "Solved")
     version = plans.get("moving")["metadata"]["resourceVersion"]

@@ -243,9 +243,7 @@ def test_an_upgrade_keeps_profiles_reports_and_running_agents(first: Step, upgra
     assert phases(lab) == {LONG: "Running", SHORT: "Measured"}
 
 
-def test_the_quota_comes_with_the_upgrade_and_refuses_one_profile_too_many(
-    first: Step, upgraded: Step, lab: Lab
-) -> None:
+def test_a_quota_comes_with_the_upgrade_and_refuses_a_profile_too_many(first: Step, upgraded: Step, lab: Lab) -> None:
     """Where the kind is new, Kubernetes would refuse all its objects for minutes: it does not count them yet."""
     assert "ResourceQuota" not in first.kinds()
     assert "ResourceQuota" in upgraded.kinds()
@@ -280,9 +278,7 @@ def test_asked_for_all_the_same_helm_says_which_kind_is_missing(release: Release
 
 
 @pytest.mark.parametrize("program", ["helm", "helm-4"])
-def test_a_second_release_is_told_what_the_first_has_and_lives_beside_it(
-    program: str, upgraded: Step, lab: Lab
-) -> None:
+def test_a_second_release_hears_what_the_first_has_and_lives_beside_it(program: str, upgraded: Step, lab: Lab) -> None:
     name = f"second-by-{program}"
     second = Release(lab, name, lab.create_namespace(name), program)
     with pytest.raises(HelmError, match="exists and cannot be imported into the current release"):

@@ -90,9 +90,7 @@ def templates(site: Site, profile: Profile) -> list[Object]:
     return site.items(TEMPLATES.format(namespace=site.namespace), profile.uid)
 
 
-def test_there_is_one_template_for_each_number_of_gpus_and_it_goes_with_the_profile(
-    measured: Profile, site: Site
-) -> None:
+def test_there_is_a_template_for_each_number_of_gpus_which_goes_with_the_profile(measured: Profile, site: Site) -> None:
     found = templates(site, measured)
     counts = [item["spec"]["spec"]["devices"]["requests"][0]["exactly"]["count"] for item in found]
     assert sorted(counts) == [4, 7, 8]

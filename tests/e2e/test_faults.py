@@ -58,9 +58,7 @@ def name_of(case: Case) -> str:
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.reason], ids=name_of)
-def test_an_agent_without_a_result_is_a_named_reason_in_the_report(
-    case: Case, story: tuple[Profile, dict[str, str]]
-) -> None:
+def test_an_agent_without_a_result_is_a_reason_in_the_report(case: Case, story: tuple[Profile, dict[str, str]]) -> None:
     profile, nodes = story
     status = profile.report_of(nodes[case.fault])["status"]
     assert (status["attempt"]["outcome"], status["attempt"]["reason"]) == ("failed", case.reason)

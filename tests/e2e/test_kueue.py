@@ -48,9 +48,7 @@ def test_queues_are_found_in_whichever_version_is_served_while_the_operator_runs
 
 
 @pytest.mark.parametrize("keys", ["group", "flavor"])
-def test_the_flavor_that_kueue_chooses_is_the_nodes_and_its_labels_keep_the_agent_there(
-    scene: Scene, keys: Keys
-) -> None:
+def test_the_flavor_that_kueue_chooses_is_the_nodes_whose_labels_keep_the_agent(scene: Scene, keys: Keys) -> None:
     kueue.serve(scene.site, "v1beta2")
     scene.lab.apply(kueue.queue(scene.site, "gpus"))
     gb200, h100 = scene.add_nodes(NodeSpec("GB200"), NodeSpec("H100"))

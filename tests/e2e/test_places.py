@@ -206,9 +206,7 @@ def test_an_image_that_cannot_be_pulled_is_told_and_its_place_given_back(refused
     assert refused_image.attempts() == [("failed", "ImagePullFailed")]
 
 
-def test_a_dead_kubelet_is_told_and_its_place_given_back_although_kubernetes_keeps_its_pod(
-    dead: Story, plugin: Plugin
-) -> None:
+def test_a_dead_kubelet_is_told_and_its_place_given_back_with_its_pod_still_there(dead: Story, plugin: Plugin) -> None:
     pod = dead.bad.pod(dead.profile)
     dead.bad.starts(pod)
     dead.bad.dies()
@@ -228,9 +226,7 @@ def test_a_dead_kubelet_is_told_and_its_place_given_back_although_kubernetes_kee
     assert plugin.why(dead.bad.name, dead.profile)["reason"] == "NotReady"
 
 
-def test_a_node_that_dies_under_each_measurement_is_quarantined_until_somebody_asks_for_it(
-    dying: Story, plugin: Plugin
-) -> None:
+def test_a_node_that_dies_under_each_measurement_is_quarantined_until_asked_for(dying: Story, plugin: Plugin) -> None:
     for _ in range(3):
         pod = dying.bad.pod(dying.profile)
         dying.bad.starts(pod)
@@ -268,9 +264,7 @@ def test_gpus_that_are_idle_on_a_node_without_cpus_are_told_with_figures(crowded
     assert crowded.attempts() == []
 
 
-def test_a_pod_that_is_never_scheduled_gives_its_place_to_the_others_and_is_tried_again_after_them(
-    unscheduled: Story,
-) -> None:
+def test_a_pod_that_is_never_scheduled_gives_its_place_to_others_and_is_tried_after_them(unscheduled: Story) -> None:
     unscheduled.the_others_are_measured()
     assert set(unscheduled.attempts()) == {("disrupted", "PendingTooLong")}
     assert unscheduled.message().startswith("The agent's pod was not scheduled within 30 s: 0/")
@@ -279,9 +273,7 @@ def test_a_pod_that_is_never_scheduled_gives_its_place_to_the_others_and_is_trie
     assert len(set(last)) == 3, "each node once before any a second time"
 
 
-def test_a_pull_that_takes_long_is_told_and_counts_as_no_failure_until_its_time_is_over(
-    pulling: Story, plugin: Plugin
-) -> None:
+def test_a_long_pull_is_told_and_counts_as_no_failure_until_its_time_is_over(pulling: Story, plugin: Plugin) -> None:
     pulling.the_others_are_measured()
     assert pulling.attempts() == [("failed", "StartTooLong")], "retries are 0 here"
     assert "did not start within 30 s of being scheduled" in pulling.message()

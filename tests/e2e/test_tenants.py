@@ -141,7 +141,7 @@ def kinds_of(series: set[str]) -> set[str]:
 
 
 @pytest.mark.usefixtures("short_watches")
-def test_a_kind_that_may_not_be_listed_is_a_condition_and_a_metric_until_it_may(
+def test_a_kind_that_may_not_be_listed_is_a_condition_and_metric_until_it_may(
     scene: Scene, neighbour: Neighbour
 ) -> None:
     site, lab = scene.site, scene.lab

@@ -147,7 +147,7 @@ NEVER = {
 
 
 @pytest.mark.parametrize(("why", "only"), NEVER.items(), ids=NEVER)
-def test_what_fell_back_or_is_a_trial_on_a_cpu_is_never_planned_with_and_nobody_is_told_to_allow_it(
+def test_what_fell_back_or_is_a_trial_on_a_cpu_is_not_planned_with_and_nobody_told_to_allow_it(
     why: str, only: Any
 ) -> None:
     assert f"all results are refused as {why}" in problems(fleet(pool("H100", only)), fleet={"allow": [*ALLOWABLE]})

@@ -216,7 +216,7 @@ async def test_an_agent_that_its_kubelet_ended_past_the_deadline_is_told_likewis
 
 
 @pytest.mark.parametrize("error", [INTERNAL, TIMEOUT, ApiError(404, "NotFound", "not found")])
-async def test_an_agent_whose_log_cannot_be_read_is_ended_at_once_and_its_report_says_why(
+async def test_an_agent_with_an_unreadable_log_is_ended_at_once_and_its_report_says_why(
     scene: Scene, error: ApiError
 ) -> None:
     close = await overdue(scene)

@@ -85,9 +85,7 @@ def test_a_deployment_of_another_version_is_no_end_of_the_program_that_looks(arg
 
 
 @pytest.mark.parametrize("text", ["{", '{"queue": "x"}', '{"tolerations": [{"operator": "Exists"}]}'])
-def test_defaults_that_can_not_be_meant_end_the_operator_with_a_sentence(
-    text: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_defaults_nobody_means_end_the_operator_with_a_sentence(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         arguments(["--watch-namespaces=a", f"--agent-defaults={text}"])
     assert "--agent-defaults" in capsys.readouterr().err

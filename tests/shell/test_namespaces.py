@@ -50,9 +50,7 @@ async def test_where_one_kind_may_not_be_listed_nothing_is_decided_and_a_conditi
     assert loop.condition("theirs", "Degraded", "b")["status"] == "False"
 
 
-async def test_agents_of_such_a_namespace_count_by_their_pods_and_not_by_jobs_that_were_seen_once(
-    loop: OperatorInMemory,
-) -> None:
+async def test_agents_of_such_a_namespace_count_by_pods_and_not_by_jobs_seen_once(loop: OperatorInMemory) -> None:
     await loop.once()
     loop.apply("all", target={"nodeNames": ["n2"]})
     forbid(loop, "profiles", "reports", "jobs", "pods")

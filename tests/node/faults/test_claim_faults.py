@@ -27,9 +27,7 @@ def test_an_agent_outlives_a_dra_driver_that_restarts(installed: Installed, node
     eventually(lambda: not node.prepared())
 
 
-def test_an_agent_outlives_a_kubelet_that_restarts_and_forgets_its_slices(
-    installed: Installed, node: ClaimedNode
-) -> None:
+def test_agents_outlive_a_kubelet_that_restarts_and_forgets_slices(installed: Installed, node: ClaimedNode) -> None:
     profile, _ = installed.at_work("kubelet-restarts")
     installed.lab.processes.stop(node.node.kubelet, signal.SIGKILL)
     node.node.start_kubelet()
@@ -52,9 +50,7 @@ def test_claims_that_are_not_prepared_are_told_and_cost_no_retry(installed: Inst
     assert profile.measured() >= 2
 
 
-def test_without_the_device_class_nodes_wait_and_are_measured_when_it_is_there(
-    installed: Installed, node: ClaimedNode
-) -> None:
+def test_without_the_device_class_nodes_wait_and_are_measured_with_it(installed: Installed, node: ClaimedNode) -> None:
     (whole,) = [item for item in device_classes() if item["metadata"]["name"] == "gpu.nvidia.com"]
     installed.lab.kubectl("delete", "deviceclass", "gpu.nvidia.com")
     try:
