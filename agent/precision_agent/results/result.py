@@ -198,12 +198,14 @@ def _repeats(variant: Variant, run: Measured, load: Load) -> evidence.Repeats:
     return replace(depth, forwards=2 if run.workload.workload.recompute == "Full" else 1)
 
 
-def repeats(model: ModelSpec | None, measured: int | None, dense_ran: int) -> evidence.Repeats:
-    """How often the full model has the layers that ran, `dense_ran` of them apart from those with experts."""
+def repeats(model: ModelSpec | None, measured: int | None, dense_measured: int) -> evidence.Repeats:
+    """How often the full model has the layers that ran, `dense_measured` of them apart from those with experts."""
     if model is None or not measured:
         return evidence.ONCE
-    dense = model.dense_layers if dense_ran else 0
-    return evidence.Repeats((model.num_hidden_layers - dense) / measured, dense / dense_ran if dense_ran else 1.0)
+    dense = model.dense_layers if dense_measured else 0
+    return evidence.Repeats(
+        (model.num_hidden_layers - dense) / measured, dense / dense_measured if dense_measured else 1.0
+    )
 
 
 def _training_fact(variant: Variant, run: Measured) -> Sample | None:
