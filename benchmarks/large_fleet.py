@@ -18,7 +18,7 @@ from pydantic_core import from_json, to_json
 from precision_agent.backends.replay_tables import ReplayOptions
 from precision_agent.run.run import Outcome, run_request
 from precision_api.acceptance.create import create
-from precision_api.acceptance.reference import sha256_of, text_of
+from precision_api.acceptance.reference import read_reference, sha256_of, text_of
 from precision_api.exchange.request import MeasurementRequest
 from precision_api.exchange.wire import read_message
 from precision_api.facts.names import API_VERSION, PROFILE_KIND, REFERENCE_FILE, REQUEST_ENV
@@ -134,7 +134,7 @@ class Fleet:
         text = text_of(reference)
         self.nodes, self.reference = nodes, text
         self.profiles = [profile(number, sha256_of(text) if number == 0 else "") for number in range(profiles)]
-        saved = sha256_of(text), reference.model_copy(update={"nodes": {}, "left_out": {}})
+        saved = sha256_of(text), read_reference(text).model_copy(update={"nodes": {}, "left_out": {}})
         starts = [asked[place :: len(PRODUCTS)][: SAMPLES + 1] for place in range(len(PRODUCTS))]
         self._samples = [
             [_sample(self.profiles[0], start, saved, "throttled" if at == SAMPLES else None) for at, start in rows]

@@ -43,9 +43,9 @@ ROUNDS = 8
 def spare_collections() -> bool:
     """Keep all that is held now out of later garbage collections; true once that is done.
 
-    A large fleet's objects stay for hours, and are no cycles: going through them held the loop for as long as a pass.
+    A large fleet's objects stay for hours, and are no cycles: going through them, as one collection before this would
+    too, holds the loop for as long as a pass.
     """
-    gc.collect()
     gc.freeze()
     return True
 
@@ -90,6 +90,7 @@ class Reconciler:
             await elector.elected.wait()
             if not leading:
                 await self._list_agents()
+            spare_collections()
             spared = False
             while True:
                 self._cache.changed.clear()

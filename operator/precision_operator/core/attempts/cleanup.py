@@ -10,7 +10,7 @@ from precision_api.facts.names import DEFAULT_POOL_LABEL
 from precision_operator.core.attempts import actions
 from precision_operator.core.attempts.attempt import Attempt
 from precision_operator.core.attempts.faults import Fault
-from precision_operator.core.attempts.node_state import NodeStates, ProfilePlan, recorded
+from precision_operator.core.attempts.node_state import NodeState, ProfilePlan, recorded
 from precision_operator.core.attempts.places import is_abandoned
 from precision_operator.core.attempts.refusal import Answer, classify, cleaned, mark_of
 from precision_operator.core.attempts.verdicts import is_due, is_over, terms_of, turns_at
@@ -19,6 +19,8 @@ from precision_operator.core.observe.clock import duration
 from precision_operator.core.observe.observed import JobView, Observed, PodView, ReportView, Stage
 from precision_operator.core.observe.stop import Stop, stopped
 from precision_operator.core.reasons import Said, said
+
+Mark = actions.MarkStale | actions.MarkFresh
 
 
 def cleanup(
@@ -51,8 +53,7 @@ def cleanup(
                 yield from _of_lost_node(report, keep, observed.now)
     for plan in plans:
         try:
-            states = plan.node_states
-            marks = observed.book.of(("marks", plan.profile.uid), (states,), partial(_marks, states))
+            marks: list[Mark] = observed.book.of_each(("marks", plan.profile.uid), plan.node_states.by_uid, _mark)
             marks = [mark for mark in marks if (plan.profile.uid, mark.report.node_uid) not in written]
             ending |= {(plan.profile.uid, mark.report.node_uid) for mark in marks}
             yield from marks
@@ -169,20 +170,15 @@ def _absent(reports: Mapping[str, ReportView], nodes: Container[str]) -> list[Re
     return [report for node, report in reports.items() if node not in nodes]
 
 
-def _marks(node_states: NodeStates) -> list[actions.MarkStale | actions.MarkFresh]:
-    return [*_stale(node_states)]
-
-
-def _stale(node_states: NodeStates) -> Iterator[actions.MarkStale | actions.MarkFresh]:
-    """Results that a new run will replace stay until it has, marked with the reason; undone, the mark goes again."""
-    for node_state in node_states:
-        run, report = node_state.current, node_state.report
-        if run is None or report is None or report.status is None or report.status.run is None:
-            continue
-        marked = report.not_fresh
-        newest = report.status.attempt  # where that one failed, the result is an older one's
-        if run.due is None and marked and newest is not None and newest.run == report.status.run.run:
-            undone = f"what made it stale ({', '.join(marked)}) is undone"
-            yield actions.MarkFresh(report, Said("Measured", words=undone))
-        elif run.begins is not None and run.due not in ("FirstRun", "VerdictOpen") and not marked:
-            yield actions.MarkStale(report, run.begins)
+def _mark(node_state: NodeState) -> Mark | None:
+    """A result that a new run will replace stays until it has, marked with the reason; undone, the mark goes again."""
+    run, report = node_state.current, node_state.report
+    if run is None or report is None or report.status is None or report.status.run is None:
+        return None
+    marked = report.not_fresh
+    newest = report.status.attempt  # where that one failed, the result is an older one's
+    if run.due is None and marked and newest is not None and newest.run == report.status.run.run:
+        undone = f"what made it stale ({', '.join(marked)}) is undone"
+        return actions.MarkFresh(report, Said("Measured", words=undone))
+    is_stale = run.begins is not None and run.due not in ("FirstRun", "VerdictOpen") and not marked
+    return actions.MarkStale(report, run.begins) if is_stale and run.begins is not None else None

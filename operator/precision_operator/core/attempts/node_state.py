@@ -147,7 +147,7 @@ class NodeStates(tuple[NodeState, ...]):
                 states[uid] = node_state
             else:
                 states.pop(uid, None)
-        if states == self.by_uid:
+        if not changes or states == self.by_uid:
             return self
         before = {uid: self.by_uid[uid].facts.name for uid in changes if uid in self.by_uid}
         if any(state is not None and before.get(uid) != state.facts.name for uid, state in changes.items()):

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 K = TypeVar("K")
 T = TypeVar("T")
+V = TypeVar("V")
 Kept = Mapping[Hashable, tuple[tuple[object, ...], Any]]
 """Values by key, each with the objects that it was worked out of: they stay, so their ids do too."""
 EMPTY: Kept = MappingProxyType({})
@@ -42,6 +43,16 @@ class Book:
         """Keep `value`, and give it back."""
         self._kept[key] = (objects, value)
         return value
+
+    def of_each(self, key: Hashable, values: Mapping[K, V], work: Callable[[V], T | None]) -> list[T]:
+        """What `work` gives of the values, in their order, but None; it is asked for those that are other objects."""
+        (before,), given = self.last(key) or (({},), {})
+        changed = differing(before, values)
+        new = {k: work(values[k]) for k in changed if k in values}
+        given = {k: it for k, it in given.items() if k in values and k not in new}
+        given |= {k: it for k, it in new.items() if it is not None}
+        self.keep(key, (values,), given)
+        return [given[k] for k in values if k in given] if given else []
 
     def as_before(self, key: Hashable, value: T) -> T:
         """The value that is kept for this key where it equals this one; else this one, which is kept from now on."""
