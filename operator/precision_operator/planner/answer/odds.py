@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from precision_operator.planner.inputs.terms import ENDLESS, PlanClock
 from precision_operator.planner.rates.bands import Z_95, BandPart
 from precision_operator.planner.solving.options import Option
-from precision_operator.planner.solving.schedule import SLACK, JobSlot
-from precision_operator.planner.solving.windows import followers
+from precision_operator.planner.solving.schedule import SLACK, JobSlot, followers
 
 SEED = 20_260
 DRAWS = 2_000

@@ -13,9 +13,8 @@ from itertools import product
 
 from precision_operator.planner.inputs.terms import OutOfTime
 from precision_operator.planner.solving.options import Offer, Option
-from precision_operator.planner.solving.schedule import JobSlot, PoolRoom, in_turn
+from precision_operator.planner.solving.schedule import JobSlot, PoolRoom, days_of, in_turn
 from precision_operator.planner.solving.search import ALL_ORDERS, Candidate, Rank, Search
-from precision_operator.planner.solving.windows import days_of
 
 WASTES = (math.inf, 0.3, 0.1, 0.05, 0.02, 0.0)
 """Parts by which a choice may take more GPU hours than the job's least in the same pool."""

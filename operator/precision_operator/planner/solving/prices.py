@@ -18,6 +18,7 @@ from precision_operator.planner.solving.catalog import Catalog
 from precision_operator.planner.solving.highs import run
 from precision_operator.planner.solving.highs_process import Model, Vector
 from precision_operator.planner.solving.options import Picked
+from precision_operator.planner.solving.schedule import longest_chain
 from precision_operator.planner.solving.size_work import (
     SizedJob,
     WorkRow,
@@ -29,7 +30,6 @@ from precision_operator.planner.solving.size_work import (
     sized_spans,
     work_rows,
 )
-from precision_operator.planner.solving.windows import longest_chain
 
 ROUNDS = 30
 ADDED = 2

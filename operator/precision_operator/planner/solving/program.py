@@ -28,8 +28,7 @@ from precision_operator.planner.solving.budgets import DOLLARS, MEGAWATT_HOURS, 
 from precision_operator.planner.solving.catalog import blocks
 from precision_operator.planner.solving.highs_process import Model, Vector
 from precision_operator.planner.solving.options import Offer, Option
-from precision_operator.planner.solving.schedule import watts
-from precision_operator.planner.solving.windows import WorkWindow, followers, windows
+from precision_operator.planner.solving.schedule import WorkWindow, followers, watts, windows
 
 Places = NDArray[np.int64]
 TOLERANCE = 1e-9

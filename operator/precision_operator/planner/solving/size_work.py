@@ -14,7 +14,7 @@ from precision_operator.planner.rates.pool_sizes import SizeArrays
 from precision_operator.planner.rates.straggler import Counts
 from precision_operator.planner.solving.budgets import limited
 from precision_operator.planner.solving.options import Picked
-from precision_operator.planner.solving.windows import days_of
+from precision_operator.planner.solving.schedule import days_of
 
 MOST_WINDOWS = 10
 SPREAD = 4

@@ -21,9 +21,8 @@ from precision_operator.planner.solving.highs import run
 from precision_operator.planner.solving.highs_process import Solved, Vector
 from precision_operator.planner.solving.options import Offer, Option
 from precision_operator.planner.solving.program import PREFER_SHORT, AssignmentProgram, Constraint
-from precision_operator.planner.solving.schedule import SLACK, JobSlot
+from precision_operator.planner.solving.schedule import SLACK, JobSlot, longest_chain, spans_of
 from precision_operator.planner.solving.search import Candidate, Rank, Search
-from precision_operator.planner.solving.windows import longest_chain, spans_of
 
 HELD = 1e-6
 """Relative slack by which a later objective may spoil an earlier one."""
