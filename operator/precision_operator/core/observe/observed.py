@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
+from itertools import compress, islice
+from operator import is_not
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
@@ -12,7 +14,7 @@ from precision_api.acceptance.reference import Reference
 from precision_api.facts.names import FRESH, grouped
 from precision_api.kinds.profile import ProfileSpec, ProfileStatus
 from precision_api.kinds.report import ReportAcceptance, ReportStatus
-from precision_operator.core.observe.book import Book, differing, same
+from precision_operator.core.observe.book import Book, differing
 from precision_operator.core.observe.clock import parse_time, time_or_none
 from precision_operator.core.observe.configuration import AgentDefaults, FleetLimits
 from precision_operator.core.observe.device_class import USUAL, DeviceClass
@@ -267,7 +269,8 @@ class Filed(dict[str, ReportView]):
         return max(self.starts.values(), default=None)
 
 
-NO_REPORTS = Filed()
+NO_REPORTS, MOST_PATCHED = Filed(), 100
+"""So many changed reports are put in their places; for more, all are filed anew."""
 
 
 @dataclass(frozen=True)
@@ -439,8 +442,15 @@ class Observed:
     def filed(self) -> Mapping[Owner, Filed]:
         """Reports by their owner and node UID; an owner's that are as they were are the same object."""
         entry = self.book.last("reports")
-        if entry is not None and same(entry[0], self.reports):
-            return self.book.keep("reports", self.reports, entry[1])
+        if entry is not None and len(entry[0]) == len(self.reports):
+            others = map(is_not, entry[0], self.reports)
+            pairs = [*islice(compress(zip(entry[0], self.reports, strict=True), others), MOST_PATCHED + 1)]
+            are_newer = (old.owner == new.owner and entry[1][old.owner].get(new.node_uid) is old for old, new in pairs)
+            if len(pairs) <= MOST_PATCHED and all(are_newer):
+                patched = dict[Owner, Filed](entry[1])
+                for _, new in pairs:
+                    patched[new.owner] = Filed({**patched[new.owner], new.node_uid: new})
+                return self.book.keep("reports", self.reports, patched)
         filed: dict[Owner, Filed] = {}
         for report in self.reports:
             filed.setdefault(report.owner, Filed())[report.node_uid] = report

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from precision_api.facts import names
 from precision_api.kinds.profile import Condition, NodeCounts, ProfileStatus
-from precision_operator.core.attempts.node_state import ProfilePlan
+from precision_operator.core.attempts.node_state import AGAIN, ProfilePlan
 from precision_operator.core.conditions import condition
 from precision_operator.core.observe.stop import REASON, Stop, stop_message, stopped
 from precision_operator.core.reasons import Said
@@ -53,7 +53,8 @@ def ended(plan: ProfilePlan, counts: NodeCounts, measured: Part, complete: tuple
         first = states.first(*RESTS)
         rest = f"Quarantined nodes: {resting} of {counts.eligible}, e.g. {first.facts.name}. "
         return Ended(names.FAILED, "NodesQuarantined", rest + first.message)
-    succeeded = (state.facts.name for state in states if state.state == "succeeded")
+    is_each_useful = not states.tallies[AGAIN] and len(measured.useful) == counts.succeeded  # all figures are theirs
+    succeeded = (state.facts.name for state in states if not is_each_useful and state.state == "succeeded")
     useless = [name for name in succeeded if name not in measured.useful]
     if useless:
         text = f"Nodes on which no recipe has a usable result: {len(useless)} of {counts.eligible}, e.g. {useless[0]}."
