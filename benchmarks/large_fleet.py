@@ -4,12 +4,22 @@ Nodes have some 31 KiB: 50 images, labels of GPU and node feature discovery, man
 pools are planned for by the operator's core, replayed by the agent and taken in as the operator does it, three runs
 each; 1 % of all are throttled. The report of any other node is one of theirs under its own name and UUIDs, with figures
 that differ by up to 0.5 %, so that each is a text of its own as on a real fleet. One profile has verdicts.
+
+    python -m benchmarks.large_fleet [--nodes 10000] [--verdicts]
+
+prints what operator and exporter keep of a report (the growth of the process over the number of reports), its peak, and
+the CPU that taking one in costs, of reports as a list gives them, with or without verdicts.
 """
 
+import argparse
+import gc
 import hashlib
 import re
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -21,7 +31,7 @@ from precision_api.acceptance.create import create
 from precision_api.acceptance.reference import read_reference, sha256_of, text_of
 from precision_api.exchange.request import MeasurementRequest
 from precision_api.exchange.wire import read_message
-from precision_api.facts.names import API_VERSION, PROFILE_KIND, REFERENCE_FILE, REQUEST_ENV
+from precision_api.facts.names import API_VERSION, PROFILE_KIND, REFERENCE_FILE, REPORT_PLURAL, REQUEST_ENV
 from precision_api.facts.products import ProductClass
 from precision_lab.fleet.fleet import AGENT_IMAGE, NodeSpec, node_manifest
 from precision_operator.core.attempts import manifest
@@ -33,6 +43,8 @@ from precision_operator.core.observe.views import job_view, profile_view, report
 from precision_operator.core.plan import plan
 from precision_operator.core.results import ingest
 from precision_operator.core.results.acceptance import decided, with_result
+from precision_operator.exporter.store import Store
+from precision_operator.shell.observing.cache import Cache
 from tests.support.world import SETTINGS
 
 Json = dict[str, Any]
@@ -222,3 +234,37 @@ def _sample(raw_profile: Json, start: Start, saved: SavedReference, fault: str |
     verdict = {"acceptance": document.pop("acceptance")}
     index = int(facts.uid.split("-")[1])
     return Sample(document, verdict, _own_texts(index, node(index), facts.gpus))
+
+
+def kept(fleet: Fleet, profile: int, what: str, take: Callable[[Json], object]) -> None:
+    """Print what `take` keeps of all reports of a profile, which come one after the other."""
+    cpu, before = 0.0, _memory()["VmRSS"]
+    for index in range(fleet.nodes):
+        raw = from_json(to_json(fleet.report(profile, index)))
+        began = time.process_time()
+        take(raw)
+        cpu += time.process_time() - began
+    gc.collect()
+    now = _memory()
+    each, peak = (now["VmRSS"] - before) * 1024 / fleet.nodes, now["VmHWM"] / 1024
+    print(f"{what}: {each:,.0f} B a report, peak {peak:,.0f} MiB, {cpu / fleet.nodes * 1000:.2f} ms of CPU a report")
+
+
+def _memory() -> dict[str, int]:
+    """KiB by name."""
+    rows = (line.split() for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("Vm"))
+    return {name.rstrip(":"): int(size) for name, size, *_ in rows}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nodes", type=int, default=10_000)
+    parser.add_argument("--verdicts", action="store_true")
+    options = parser.parse_args()
+    fleet, profile, cache, store = Fleet(options.nodes, 2), int(not options.verdicts), Cache(), Store()
+    kept(fleet, profile, "operator", lambda raw: cache.put("reports", raw))
+    kept(fleet, profile, "exporter", lambda raw: store.see(REPORT_PLURAL, raw))
+
+
+if __name__ == "__main__":
+    main()

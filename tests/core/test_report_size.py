@@ -1,6 +1,7 @@
 """A report stays small whatever it holds: lists of big per-node objects are what hurts at scale."""
 
 import json
+import tracemalloc
 from dataclasses import replace
 
 import pytest
@@ -11,11 +12,13 @@ from precision_api.facts.recipes import RECIPE_NAMES
 from precision_api.kinds.profile import Retention, Retry
 from precision_api.kinds.report import ReportAcceptance, ReportStatus
 from precision_operator.core.attempts.actions import Keeping
+from precision_operator.core.observe.kept_report import kept_report, whole
 from precision_operator.core.observe.observed import JobView
 from precision_operator.core.reasons import said
 from precision_operator.core.results import ingest
 from precision_operator.core.results.acceptance import MOST_BYTES as MOST_TEXT
 from precision_operator.core.results.endings import NoResult
+from precision_operator.core.results.reading import read
 from tests.support.simulated_cluster import summary
 from tests.support.world import MINUTE, NOW, job, report
 
@@ -114,6 +117,24 @@ def test_a_report_with_a_full_history_and_all_recipes_fits(runs: int) -> None:
     status = measured_and_failed(runs)
     assert (len(status.results), len(status.history)) == (len(RECIPE_NAMES), min(runs, 10))
     assert size(status) <= MOST_BYTES + BYTES_A_RUN * max(0, len(status.history) - DEFAULT_HISTORY), size(status)
+
+
+def test_what_is_kept_of_a_report_of_five_recipes_takes_two_kib_reads_as_it_does_and_makes_no_next_one() -> None:
+    five = measured_and_failed(2).results[:5]
+    written = ingest.report_json(measured_and_failed(2).model_copy(update={"results": five}))
+    texts = (json.dumps(written).replace("T09:0", f"T{hour}:0") for hour in range(10, 70))
+    statuses = [ReportStatus.model_validate_json(text) for text in texts]
+    _ = kept_report(statuses[0]), tracemalloc.start()
+    kept = [kept_report(status) for status in statuses]
+    assert tracemalloc.get_traced_memory()[0] / len(kept) < 2048
+    tracemalloc.stop()
+    left = ingest.report_json(whole(kept[0]))
+    first = ingest.report_json(statuses[0])
+    assert left == {name: first[name] for name in left}
+    assert {"recommendation", "history", "best"} <= written.keys() - left.keys()
+    assert read("n", "p", kept[0]).rows == read("n", "p", statuses[0]).rows
+    with pytest.raises(AttributeError, match="read the report"):
+        ingest.failed_status(NoResult(said("Failed")), run(3), report(status=kept[0]), NOW, KEEPING)
 
 
 def test_the_history_keeps_as_many_runs_as_the_profile_says_newest_first() -> None:

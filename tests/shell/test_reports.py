@@ -59,7 +59,7 @@ async def test_a_report_without_an_owner_gets_the_profile_of_its_name(scene: Sce
     adopted = scene.cluster.objects[f"{REPORTS}/{REPORT_NAME}"]["metadata"]
     assert (scene.report().uid, scene.report().profile_uid) == (orphan.uid, "uid-new")
     assert adopted["labels"][names.LABEL_PROFILE_UID] == "uid-new"
-    assert [raw["view"].profile_uid for raw in scene.cache.all("reports").values()] == ["uid-new"]
+    assert [report.profile_uid for report in scene.cache.all("reports").values()] == ["uid-new"]
 
 
 REFUSED_DETAILS = {
@@ -113,7 +113,7 @@ async def test_a_status_is_written_to_that_very_object_as_it_was_read(scene: Sce
     assert scene.status().state == "Stale"
     assert await scene.actor.act([MarkStale(scene.report(), Said("NodeGone", words="It is gone."))]) == 0
     assert scene.status().state == "NodeGone"
-    assert scene.cache.all("reports")[scene.report().uid]["view"].status.state == "NodeGone"
+    assert scene.cache.all("reports")[scene.report().uid].status.state == "NodeGone"
 
 
 async def test_a_detail_that_was_written_meanwhile_is_not_overwritten(scene: Scene) -> None:

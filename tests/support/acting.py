@@ -99,7 +99,7 @@ class Scene:
         return job, pod
 
     def held(self, kind: ObjectKind) -> list[str]:
-        return [raw["metadata"]["name"] for raw in self.cache.all(kind).values()]
+        return [it.name if kind == "reports" else it["metadata"]["name"] for it in self.cache.all(kind).values()]
 
     def asked(self, method: str) -> list[str]:
         return [path for how, path in self.cluster.requests if how == method]

@@ -161,7 +161,7 @@ class _Lists:
     notes: list[str]
     node: str | None
     """The only one of which more is listed than Jobs and pods; None: all."""
-    cache: Cache = field(default_factory=Cache)
+    cache: Cache = field(default_factory=lambda: Cache(whole_reports=True))
     everywhere: bool = True
 
     async def take(self, kind: ObjectKind) -> None:

@@ -12,10 +12,11 @@ from precision_api.facts.names import REPORT_KIND, grouped
 from precision_api.kinds.report import ReportPast, ReportRun, ReportStatus
 from precision_operator.cli.results import finished, pool_of, reading_of
 from precision_operator.cli.saved import objects
+from precision_operator.core.observe.kept_report import driver_of
 from precision_operator.core.observe.observed import ReportView
 from precision_operator.core.observe.views import report_view
 from precision_operator.core.results.pool import population
-from precision_operator.core.results.reading import Reading, driver_of, number
+from precision_operator.core.results.reading import Reading, number
 from precision_operator.core.results.sides import ComparedFigure, Point, Setting, Side, same_driver
 from precision_operator.report.facts import reading_of_result
 

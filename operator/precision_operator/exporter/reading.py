@@ -4,14 +4,13 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
 
-from precision_api.acceptance.values import UNHEALTHY
 from precision_api.facts.names import PROFILE_KIND
 from precision_api.kinds.profile import ProfileStatus, Schedule, Thresholds
 from precision_api.kinds.report import ReportRun, ReportStatus
 from precision_operator.core.eligibility.schedule import refresh_interval
 from precision_operator.core.observe.clock import parse_time
+from precision_operator.core.observe.kept_report import kept_report
 from precision_operator.core.observe.observed import Raw
 from precision_operator.core.results.reading import Reading, read
 
@@ -64,7 +63,7 @@ def read_report(raw: Raw, workload: str) -> Reading | None:
     namespace, profile, node = owner(raw)
     if not raw.get("status"):
         return None
-    status = ReportStatus.model_validate(_as_shown(raw["status"]))
+    status = kept_report(ReportStatus.model_validate(raw["status"]))
     recipes = [result.recipe for result in status.results]
     if len(set(recipes)) != len(recipes):
         raise ValueError(f"status.results names a recipe twice: {', '.join(recipes)}")
@@ -76,21 +75,6 @@ def read_report(raw: Raw, workload: str) -> Reading | None:
             seconds(time)
     pool = status.hardware.pool if status.hardware else ""
     return read(node, pool, status, namespace, profile, _workload_of(run, workload))
-
-
-def _as_shown(status: Any) -> Any:
-    """A report's status without what no family shows: 10,000 of them are read at the start, and held."""
-    if not isinstance(status, Mapping):
-        return status
-    shown = {key: part for key, part in status.items() if key not in ("history", "recommendation")}
-    if isinstance(attempt := shown.get("attempt"), Mapping):
-        shown["attempt"] = {key: part for key, part in attempt.items() if key not in ("basis", "message", "log")}
-        if isinstance(basis := attempt.get("basis"), Mapping):  # a replay has its driver nowhere else
-            shown["attempt"]["basis"] = {key: part for key, part in basis.items() if key == "driver"}
-    if isinstance(verdict := shown.get("acceptance"), Mapping):
-        keys = ("verdict", "reason", "checks", "subject", *["message"] * (verdict.get("reason") in UNHEALTHY.values()))
-        shown["acceptance"] = {key: part for key, part in verdict.items() if key in keys}
-    return shown
 
 
 def named(result: Reading, workload: str) -> Reading:

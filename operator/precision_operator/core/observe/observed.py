@@ -178,7 +178,7 @@ class JobView:
 class ReportView:
     """A node's report, as far as decisions need it; `status` is None where it is empty or can't be read.
 
-    What each plan asks of thousands of reports is read from the status once, when it is first asked for.
+    The operator has only what is kept of a status, by the same attributes: see `kept_report`.
     """
 
     name: str
@@ -195,14 +195,16 @@ class ReportView:
     """resourceVersion of the object that was read."""
     unreadable: Exception | None = field(default=None, compare=False)
     """Why nothing is known of its status: a time in it is none."""
+    unread: Raw | None = None
+    """The object as it came, where it can't be read."""
 
-    @cached_property
+    @property
     def started(self) -> datetime | None:
         """When the agent of the newest attempt was created; None where there was none, or it isn't told."""
         attempt = self.status.attempt if self.status is not None else None
         return parse_time(attempt.started_at) if attempt is not None and attempt.started_at else None
 
-    @cached_property
+    @property
     def reported_limit(self) -> tuple[str, int | None] | None:
         """When its result came in, and what its node's GPUs were then limited to, in watts; None without a result."""
         status = self.status
@@ -210,7 +212,7 @@ class ReportView:
             return None
         return status.run.finished_at, status.hardware.limit_watts
 
-    @cached_property
+    @property
     def not_fresh(self) -> Mapping[str, datetime]:
         """Since when, by reason, it is marked as out of date; empty while it is fresh."""
         conditions = self.status.conditions if self.status is not None else ()

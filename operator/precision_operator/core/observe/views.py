@@ -9,9 +9,9 @@ import re
 from collections.abc import Container, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from precision_api.facts import names
 from precision_api.facts.json_text import rows_of
@@ -21,6 +21,7 @@ from precision_operator.core.observe import claims, observed
 from precision_operator.core.observe.claims import Claims
 from precision_operator.core.observe.clock import time_or_none
 from precision_operator.core.observe.configuration import filled
+from precision_operator.core.observe.kept_report import with_shared_field_sets
 from precision_operator.core.observe.pod_requests import NOTHING, pod_requests
 from precision_operator.core.observe.raw_object import condition_of, entries, section, turned
 
@@ -28,9 +29,6 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ATTEMPT = re.compile(r"[1-9][0-9]{0,8}")
 _BASIS_PARTS, _PLACE_PARTS, _LENGTH = 9, 512, 253
 """Parts of a basis that a report holds, of a place, and characters of each."""
-Model = TypeVar("Model", bound=BaseModel)
-MOST_KEPT = 10_000
-_SETS: dict[frozenset[str], set[str]] = {}
 
 
 def profile_view(raw: observed.Raw, problem: str = "") -> observed.ProfileView:
@@ -231,7 +229,7 @@ def report_view(raw: observed.Raw) -> observed.ReportView | None:
         version=str(meta.get("resourceVersion", "")),
     )
     try:
-        _ = report.started, report.reported_limit, report.not_fresh  # what plans ask of it, each read once
+        _ = report.started, report.reported_limit, report.not_fresh
     except ValueError as error:
         return replace(report, status=None, unreadable=error)
     return report
@@ -286,17 +284,3 @@ def _gpus(resources: Mapping[str, Any], offered: Container[str] | None) -> int:
     named = (key for key in resources if key.startswith(("nvidia.com/gpu", "nvidia.com/mig-")))
     mine = (str(resources[key]) for key in named if offered is None or key in offered)
     return sum(int(text) for text in mine if text.isdigit())
-
-
-def with_shared_field_sets(model: Model) -> Model:
-    """The same model, whose sets and those of the models in it are shared: it must be frozen (a copy gets its own)."""
-    assert model.model_config.get("frozen"), "a model that can be changed would change the others' sets"
-    for value in vars(model).values():
-        for item in value if isinstance(value, tuple) else (value,):
-            if isinstance(item, BaseModel):
-                with_shared_field_sets(item)
-    if len(_SETS) >= MOST_KEPT:
-        _SETS.clear()
-    fields = model.model_fields_set
-    object.__setattr__(model, "__pydantic_fields_set__", _SETS.setdefault(frozenset(fields), fields))
-    return model

@@ -31,6 +31,7 @@ from precision_operator.core.attempts.actions import DEFAULT_KEEPING, Keeping, M
 from precision_operator.core.attempts.retry import QUARANTINE_LOSSES, QUARANTINE_RUNS, disruptions, node_losses, spent
 from precision_operator.core.conditions import condition
 from precision_operator.core.observe.clock import format_time
+from precision_operator.core.observe.kept_report import whole
 from precision_operator.core.observe.observed import JobView, ReportView
 from precision_operator.core.reasons import REASONS, said
 from precision_operator.core.results.acceptance import unasked
@@ -231,7 +232,7 @@ def _failures(job: JobView, report: ReportView) -> int:
 
 def marked_status(mark: MarkStale | MarkFresh, now: datetime) -> ReportStatus:
     """A report whose figures are out of date, or are so no more: they stay, Fresh tells since when and why."""
-    before, fresh = mark.report.status or ReportStatus(), isinstance(mark, MarkFresh)
+    before, fresh = whole(mark.report.status), isinstance(mark, MarkFresh)
     since = [c for c in before.conditions if c.reason == mark.reason]
     marked = condition(since, names.FRESH, fresh, mark.reason, mark.message, now)
     kept = tuple(c for c in before.conditions if c.type != names.FRESH)

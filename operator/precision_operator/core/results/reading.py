@@ -27,6 +27,7 @@ from precision_api.facts.recipes import Recipe, recipe_text, risk_of
 from precision_api.facts.schema import Decimal, decimal
 from precision_api.kinds import report
 from precision_api.kinds.report import Origin, ReportRun
+from precision_operator.core.observe.kept_report import driver_of
 
 HOLDS_UNTIL_REPLACED = frozenset({"RerunNode", "Rerun", "Scheduled", "TooOld", "VerdictOpen"})
 """Reasons for a new run that say nothing against the figures of the old one."""
@@ -288,17 +289,6 @@ def _holds(status: report.ReportStatus) -> bool:
     if status.run is None or (reason and reason not in HOLDS_UNTIL_REPLACED):
         return False
     return attempt is None or attempt.outcome != "failed"
-
-
-def driver_of(status: report.ReportStatus | None) -> str | None:
-    """The driver of the newest result: as the agent read it, else (a replay reads none) what its run was begun for."""
-    if status is None:
-        return None
-    if status.software is not None and status.software.driver is not None:
-        return status.software.driver
-    run, attempt = status.run.run if status.run else None, status.attempt
-    begun_for = attempt.basis.get("driver") if attempt is not None and attempt.run == run else None
-    return begun_for or next((past.driver for past in status.history if past.run == run), None)
 
 
 def _peers(namespace: str, status: report.ReportStatus, driver: str | None, data: report.Origin | None) -> PeerKey:

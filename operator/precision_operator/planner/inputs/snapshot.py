@@ -16,8 +16,8 @@ from precision_api.kinds.profile import ProfileSpec, Thresholds
 from precision_api.kinds.report import ReportHardware, ReportRun, ReportStatus
 from precision_api.models.workload import resolve
 from precision_operator.core.observe.clock import format_time, parse_time
+from precision_operator.core.observe.kept_report import with_shared_field_sets
 from precision_operator.core.observe.observed import Raw
-from precision_operator.core.observe.views import with_shared_field_sets
 from precision_operator.core.results.outliers import Peers
 from precision_operator.core.results.pool import population
 from precision_operator.core.results.reading import Reading, RecipeRow, number, provenance_of, read

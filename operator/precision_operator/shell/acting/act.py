@@ -141,8 +141,10 @@ class Actor:
             case Judge():
                 await self._judge(action)
             case MarkStale() | MarkFresh():
-                status = ingest.marked_status(action, self._now())
-                await self._reports.write_status(action.report, status)
+                entire = action.reason == "NodeGone" or action.report.status is None  # its verdict goes with its node
+                action = replace(action, report=await self._reports.read(action.report)) if entire else action
+                parts = () if entire else ("conditions", "state")
+                await self._reports.write_status(action.report, ingest.marked_status(action, self._now()), *parts)
 
     async def settled(self) -> None:
         """Returns when all that was begun has its answer."""
@@ -161,7 +163,7 @@ class Actor:
         if isinstance(ending, NoResult):
             await self._fail(job, action.report, ending, action.keeping, left.log)
             return
-        report = action.report or await self._reports.create_for(job)
+        report = await self._reports.of_job(job, action.report)
         finding = await self._reports.with_detail(ending, job, report)
         place = ingest.Place(action.pool, action.nvlink_domain, action.by_claim)
         status = ingest.read_status(finding, job, report, place, self._now(), action.keeping)
@@ -177,7 +179,7 @@ class Actor:
 
     async def _judge(self, action: Judge) -> None:
         """Read what the newest run gave, decide, keep the GPUs' first Passes, then write the verdict."""
-        report, terms, now = action.report, action.terms, self._now()
+        report, terms, now = await self._reports.read(action.report), action.terms, self._now()
         status = report.status or ReportStatus()
         verdict, run = status.acceptance, status.run
         if terms is None:
@@ -204,7 +206,7 @@ class Actor:
     async def _fail(
         self, job: JobView, report: ReportView | None, problem: NoResult, keeping: Keeping, log: str | None = None
     ) -> None:
-        report = report or await self._reports.create_for(job)
+        report = await self._reports.of_job(job, report)
         await self._reports.write_status(report, ingest.failed_status(problem, job, report, self._now(), keeping, log))
         await delete(self._cluster, self._cache, "Job", job.namespace, job.name, job.uid)
 

@@ -30,7 +30,7 @@ from precision_operator.core.results import ingest
 from precision_operator.shell.acting.collecting import LOG_PATIENCE, Requeue
 from precision_operator.shell.acting.late_writes import delete
 from precision_operator.shell.observing.cache import Cache
-from precision_operator.shell.patches import patch_of, whole_status
+from precision_operator.shell.patches import patch_of
 
 _log = logging.getLogger(__name__)
 MOST_RATE = 1e6
@@ -88,17 +88,29 @@ class Reports:
         self._cache.put("reports", raw)
         return view
 
-    async def create_for(self, job: JobView) -> ReportView:
-        """The report of a Job's node, as `create` gives it."""
+    async def of_job(self, job: JobView, report: ReportView | None) -> ReportView:
+        """The report of a Job's node with its whole status, as `read` or `create` gives it."""
+        if report is not None:
+            return await self.read(report)
         body = manifest.report(job.namespace, job.profile, job.profile_uid, job.node_name, job.node_uid)
         return await self.create(body)
 
-    async def write_status(self, report: ReportView, status: ReportStatus) -> None:
-        """The status of a report, whole. Raises ApiError; Requeue where the report has changed since it was read."""
+    async def read(self, report: ReportView) -> ReportView:
+        """The report with its whole status, of which a part is kept. Raises ApiError; Requeue as `write_status`."""
+        if report.status is None:
+            return report
+        view = report_view(await self._cluster.get(paths.item(paths.reports(report.namespace), report.name)))
+        if view is None or (view.uid, view.version) != (report.uid, report.version):
+            raise Requeue("the report has changed since it was read")
+        return view
+
+    async def write_status(self, report: ReportView, status: ReportStatus, *parts: str) -> None:
+        """The status of a report, whole or these parts. Raises ApiError; Requeue where it has changed since."""
         path = paths.item(paths.reports(report.namespace), report.name, "status")
-        patch = whole_status(report.uid, report.version, ingest.report_json(status))
+        written = ingest.report_json(status)
+        changes = {f"/status/{part}": written[part] for part in parts} if parts else {"/status": written}
         try:
-            raw = await self._cluster.patch(path, patch, "json")
+            raw = await self._cluster.patch(path, patch_of(report.uid, report.version, changes), "json")
         except ApiError as error:
             if error.status == 422 and not error.refuses_fields:
                 raise Requeue(f"the report has changed since it was read: {error.message}") from error

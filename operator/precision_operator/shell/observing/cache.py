@@ -5,6 +5,7 @@ import logging
 import math
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from typing import Any, Literal, get_args
 
@@ -12,7 +13,8 @@ from precision_api.facts import names
 from precision_api.facts.names import ANNOTATION_RERUN, GPU_RESOURCE, PROFILE_KIND
 from precision_operator.cluster.object_store import ObjectStore, identity
 from precision_operator.core.observe.gpu_slices import SliceView, slice_view
-from precision_operator.core.observe.observed import Raw
+from precision_operator.core.observe.kept_report import kept_report
+from precision_operator.core.observe.observed import Raw, ReportView
 from precision_operator.core.observe.views import asked_gpus, report_view
 
 _log = logging.getLogger(__name__)
@@ -36,17 +38,18 @@ MOST_MARK, MOST_POD_CLAIMS = 8_192, 64
 class Cache:
     """The operator's picture of the cluster; `changed` is set when a decision might come out differently."""
 
-    def __init__(self, image_prefixes: Sequence[str] = ()) -> None:
-        """Of the images that a node lists those are kept whose name begins so: agents can have no others."""
+    def __init__(self, image_prefixes: Sequence[str] = (), whole_reports: bool = False) -> None:
+        """Of the images that a node lists those are kept whose name begins so; of reports what plans read, or all."""
+        self._whole_reports = whole_reports
         self.image_prefixes = tuple(image_prefixes)
         self.changed = asyncio.Event()
-        self._stores: dict[ObjectKind, ObjectStore[Raw]] = {kind: ObjectStore() for kind in KINDS}
+        self._stores: dict[ObjectKind, ObjectStore[Any]] = {kind: ObjectStore() for kind in KINDS}
         self._slices_known = False
         self._gone_pods: dict[str, dict[str, Raw]] = {}
         """By namespace and UID, oldest first."""
 
-    def all(self, kind: ObjectKind) -> Mapping[str, Raw]:
-        """Trimmed objects by UID."""
+    def all(self, kind: ObjectKind) -> Mapping[str, Any]:
+        """What is kept of objects, by UID: they as they came, trimmed, but of reports their views."""
         return self._stores[kind].objects
 
     def changes(self, kind: ObjectKind) -> int:
@@ -76,6 +79,8 @@ class Cache:
             return
         try:
             kept = TRIM[kind](raw)
+            if kind == "reports" and not self._whole_reports and kept.status is not None:
+                kept = replace(kept, status=kept_report(kept.status))
             if kind == "nodes" and (images := _images(raw, self.image_prefixes)):
                 kept["status"]["images"] = [{"names": images}]
         except Exception:
@@ -189,13 +194,15 @@ def _profile(raw: Raw) -> dict[str, Any]:
     return {"metadata": meta, "spec": raw.get("spec") or {}, "status": raw.get("status") or {}}
 
 
-def _report(raw: Raw) -> dict[str, Any]:
-    """What decisions see of it, read as it comes; its status as it came is kept only where that can't be read."""
+def _report(raw: Raw) -> ReportView:
+    """The report, read as it comes; without a node's UID where it does not say which node it is of."""
     meta = _meta(raw, "resourceVersion") | _owner(raw, kind=PROFILE_KIND) | _annotations(raw, ANNOTATION_RERUN)
-    kept = {"metadata": meta, "spec": raw.get("spec") or {}, "status": _interned(raw.get("status") or {})}
+    kept = {"metadata": _interned(meta), "spec": _interned(raw.get("spec") or {}), "status": raw.get("status") or {}}
     view = report_view(kept)
-    is_read = view is not None and view.status is not None
-    return kept | {"view": view} | ({"metadata": _meta(raw), "status": {}} if is_read else {})
+    if view is not None and (view.status is not None or not kept["status"]):
+        return view
+    name, namespace, uid = (str(meta.get(key, "")) for key in ("name", "namespace", "uid"))
+    return replace(view or ReportView(name, namespace, uid, "", "", "", ""), unread=_interned(kept))
 
 
 def _job(raw: Raw) -> dict[str, Any]:
@@ -215,7 +222,7 @@ def _pod(raw: Raw) -> dict[str, Any]:
     }
 
 
-TRIM: Mapping[ObjectKind, Callable[[Raw], dict[str, Any]]] = {
+TRIM: Mapping[ObjectKind, Callable[[Raw], Any]] = {
     "nodes": _node,
     "slices": lambda raw: {"slice": slice_view(raw)},  # as they come, a fleet's are ten times as large
     "profiles": _profile,

@@ -337,8 +337,8 @@ class Gatherer:
         """The same tuple while none has changed: there may be 200,000."""
         key = self._cache.changes("reports"), unserved, homes
         if self._reports[0] != key:
-            views = (raw["view"] for raw in self._cache.all("reports").values())
-            served = (view for view in views if view is not None and view.namespace not in unserved)
+            reports = self._cache.all("reports").values()
+            served = (report for report in reports if report.node_uid and report.namespace not in unserved)
             self._reports = key, tenants.within_namespace(served, homes)
         return self._reports[1]
 

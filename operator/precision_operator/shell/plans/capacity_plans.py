@@ -23,7 +23,8 @@ from precision_operator.cluster import ApiError, Cluster, paths
 from precision_operator.cluster.client import PAGE_TENANT
 from precision_operator.cluster.object_store import identity
 from precision_operator.core.attempts.faults import Fault
-from precision_operator.core.observe.observed import Raw
+from precision_operator.core.observe.kept_report import whole
+from precision_operator.core.observe.observed import Raw, ReportView
 from precision_operator.core.observe.raw_object import section
 from precision_operator.core.observe.views import spec_problem
 from precision_operator.core.results.ingest import report_json
@@ -111,7 +112,7 @@ class Planning:
         self._namespaces = namespaces
         self._unserved = unserved
         self._plans: dict[str, _Plan] = {}
-        self._facts: dict[str, tuple[Raw, bytes]] = {}
+        self._facts: dict[str, tuple[ReportView, bytes]] = {}
         """What the reports hold, each read once; the object itself tells whether it is still the same."""
         self._facts_changed_at = 0.0
         self._facts_changes = 0
@@ -235,14 +236,12 @@ class Planning:
         """Take in reports that are new or have changed, a few at a time; forget those that are gone."""
         there, reports = dict(self._cache.all("reports")), self._facts
         gone = reports.keys() - there.keys()
-        fresh = [uid for uid, raw in there.items() if uid not in reports or reports[uid][0] is not raw]
+        fresh = [uid for uid, view in there.items() if uid not in reports or reports[uid][0] is not view]
         lost = [reports.pop(uid)[1] for uid in gone]
         changed = any(lost)
         for number, uid in enumerate(fresh):
             before = reports.get(uid)
-            raw = there[uid]
-            view = None if raw["status"] else raw["view"]
-            facts = report_facts(raw if view is None else {**raw, "status": report_json(view.status)})
+            facts = report_facts(_object(there[uid]))
             changed = changed or facts != (before[1] if before else b"")
             reports[uid] = (there[uid], facts)
             if number % CHUNK == CHUNK - 1:
@@ -356,16 +355,12 @@ def _work_of(
     meta: Raw,
     places: Collection[str],
     now: datetime,
-    reports: Sequence[tuple[str, tuple[Raw, bytes]]],
+    reports: Sequence[tuple[str, tuple[ReportView, bytes]]],
     nodes: Sequence[tuple[str, Raw]],
     profiles: Sequence[Raw],
 ) -> tuple[Work, str]:
     """What the solve of one plan needs, with its generation in the place of its spec; and the hash of that."""
-    mine = {
-        uid: (facts, str(section(raw, "spec").get("nodeUID", "")))
-        for uid, (raw, facts) in reports
-        if facts and raw["metadata"].get("namespace") in places
-    }
+    mine = {uid: (facts, report.node_uid) for uid, (report, facts) in reports if facts and report.namespace in places}
     measured = {node for _, node in mine.values()}
     there = [p for p in profiles if p["metadata"].get("namespace") in places]
     campaigns = [campaign for campaign in map(profile_facts, there) if campaign is not None]
@@ -379,6 +374,13 @@ def _work_of(
         now=now,
     )
     return work, inputs_of(work)
+
+
+def _object(report: ReportView) -> Raw:
+    """A report as the API server has it, as far as plans read it."""
+    meta, status = {"namespace": report.namespace, "name": report.name}, report_json(whole(report.status))
+    spec = {"profile": report.profile, "nodeName": report.node_name, "nodeUID": report.node_uid}
+    return report.unread or {"metadata": meta, "spec": spec, "status": status}
 
 
 def _meta(raw: Raw) -> dict[str, Any]:
