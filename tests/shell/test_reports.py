@@ -9,8 +9,8 @@ import pytest
 
 from precision_api.facts import names
 from precision_operator.cluster import ApiError, paths
-from precision_operator.core.attempts.actions import Adopt, Collect, MarkStale
-from precision_operator.core.reasons import Said, sentence
+from precision_operator.core.attempts.actions import Adopt, Close, Collect, MarkStale
+from precision_operator.core.reasons import Said, said, sentence
 from precision_operator.core.results import ingest
 from tests.support.acting import DETAILS, INTERNAL, JOB_NAME, JOBS, OWNER, REPORT_NAME, REPORTS, START, Scene
 
@@ -145,3 +145,17 @@ async def test_a_detail_of_a_report_that_is_gone_is_waited_for(scene: Scene) -> 
     scene.cluster._store(path, older)
     assert await scene.collected(job, pod) == 1
     assert scene.cluster.objects[path]["binaryData"] == older["binaryData"]
+
+
+async def test_what_is_not_kept_of_a_report_outlives_a_failure_and_a_mark(scene: Scene) -> None:
+    job, pod = await scene.ended()
+    assert await scene.collected(job, pod) == 0
+    first, uid = scene.status(), scene.report().uid
+    assert first.history, first.recommendation
+    await scene.actor.act([Close(job, scene.cache.all("reports")[uid], "disrupted", said("Disrupted", text="a drain"))])
+    assert scene.attempt().outcome == "disrupted"
+    mark = MarkStale(scene.cache.all("reports")[uid], Said("DriverChange", words="Another driver."))
+    assert await scene.actor.act([mark]) == 0
+    assert (scene.status().state, scene.status().conditions[0].reason) == ("Stale", "DriverChange")
+    for part in ("results", "history", "recommendation", "run", "best"):
+        assert getattr(scene.status(), part) == getattr(first, part)
