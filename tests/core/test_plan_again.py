@@ -258,7 +258,7 @@ def test_plans_for_more_profiles_and_nodes_than_ever_work_nothing_out_twice() ->
     assert {id(state.facts) for item in again.profiles for state in item.node_states} == kept
 
 
-@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("number", [0, 1, 2, 32])
 def test_random_worlds_are_planned_for_as_from_scratch(number: int) -> None:
-    """The last one has 200 nodes in 80 pools; a thousand: `python -m tests.support.from_scratch`."""
-    assert not [*unlike(number, passes=7)]
+    """World 2 has 200 nodes in 80 pools, in world 32 the schedule of a suspended profile has its hour."""
+    assert not [*unlike(number, passes=8)]

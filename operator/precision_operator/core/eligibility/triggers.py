@@ -63,7 +63,7 @@ def run_inputs(asked: ResolvedProfile, facts: NodeFacts, report: ReportView | No
         "agent": asked.image_digest,
         "driver": facts.driver or "",
         "hardware": f"{facts.gpu}/{facts.gpus}/{facts.memory_mib or ''}",
-        "schedule": _tick(profile.spec.schedule, profile.uid, profile.created, now),
+        "schedule": "" if profile.spec.suspend else _tick(profile.spec.schedule, profile.uid, profile.created, now),
         "rerun": _mark(profile.rerun),
         "rerunNode": _mark(report.rerun if report is not None else ""),
     }
@@ -204,7 +204,7 @@ CHECKS: tuple[tuple[str, TriggerCheck], ...] = (
 
 def not_due_yet(profile: AcceptedProfile, run: CurrentRun, now: datetime) -> Facts | None:
     """Why a node that was never measured waits for the schedule; None when it may begin."""
-    if run.due != "FirstRun" or profile.spec.schedule.cron is None or run.basis.get("schedule"):
+    if run.due != "FirstRun" or profile.spec.schedule.cron is None or run.basis.get("schedule") or profile.spec.suspend:
         return None
     if run.basis.get("rerun") or run.basis.get("rerunNode"):
         return None
