@@ -11,7 +11,6 @@ from precision_operator.exporter.reading import RelativeRate, seconds
 from precision_operator.exporter.text import SampleRow
 
 ReportFigure = Callable[[RecipeRow], float | None]
-Labels = tuple[str, ...]
 NodeRows = Callable[[Reading], Iterable[SampleRow]]
 
 SPEEDUP = (*RECIPE, "scope", "baseline")
@@ -20,32 +19,30 @@ GONE = "NodeGone"
 INFO = ("gpu_product", "gpus", "nvlink_domain", "driver", "cuda", "te", "data", "backend")
 
 
-def _by_recipe(figure: ReportFigure, labels: Callable[[RecipeRow], Labels] = lambda row: (row.recipe,)) -> NodeRows:
+def _by_recipe(figure: ReportFigure, *labels: Callable[[RecipeRow], str]) -> NodeRows:
+    """Rows of each recipe that has the figure, with the labels that follow `recipe`."""
 
     def rows(result: Reading) -> list[SampleRow]:
         rows = result.rows.values()
-        return [(labels(row), float(value)) for row in rows if (value := figure(row)) is not None]
+        return [
+            ((row.recipe, *[label(row) for label in labels]), float(value))
+            for row in rows
+            if (value := figure(row)) is not None
+        ]
 
     return rows
-
-
-def _by_recipe_and(label: Callable[[RecipeRow], str], figure: ReportFigure) -> NodeRows:
-    """The same with the label that follows `recipe`."""
-    return _by_recipe(figure, lambda row: (row.recipe, label(row)))
 
 
 _power_scope = attrgetter("power_scope")
 
 
 def _speedup(figure: ReportFigure) -> NodeRows:
-    """Rows of each recipe that has the figure, with what it is over."""
+    """The same with what it is over."""
+    by_recipe = _by_recipe(figure)
 
     def rows(result: Reading) -> list[SampleRow]:
-        run, rows = result.run, result.rows.values()
-        if run is None:
-            return []
-        over = (run.scope, run.baseline)
-        return [((recipe.recipe, *over), value) for recipe in rows if (value := figure(recipe)) is not None]
+        run = result.run
+        return [((*recipe, run.scope, run.baseline), value) for recipe, value in by_recipe(result)] if run else []
 
     return rows
 
@@ -71,17 +68,8 @@ def _info(result: Reading) -> Iterator[SampleRow]:
     if not (hardware and run):
         return
     versions = (result.driver, software.cuda, software.transformer_engine) if software else (None, None, None)
-    yield (
-        (
-            hardware.product,
-            str(hardware.gpus),
-            hardware.nvlink_domain or "",
-            *(version or "" for version in versions),
-            result.data or "",
-            run.backend,
-        ),
-        1.0,
-    )
+    figures = (hardware.product, str(hardware.gpus), hardware.nvlink_domain, *versions, result.data)
+    yield (*(text or "" for text in figures), run.backend), 1.0
 
 
 def _power_limit(result: Reading) -> Iterator[SampleRow]:
@@ -157,32 +145,25 @@ NODE_FAMILIES: tuple[Family[Reading], ...] = (
         "precision_node_training_power_watts",
         "Mean draw of all GPUs of the node while training; absent where the power reading is not valid.",
         (*RECIPE, "power_scope"),
-        _by_recipe_and(_power_scope, attrgetter("watts")),
+        _by_recipe(attrgetter("watts"), _power_scope),
     ),
     stable(
         "precision_node_training_tokens_per_joule",
         "Training tokens per joule = tokens/s per watt; x1e6 = tokens/s per MW. Absent where power is not valid.",
         (*RECIPE, "power_scope"),
-        _by_recipe_and(_power_scope, attrgetter("tokens_per_joule")),
+        _by_recipe(attrgetter("tokens_per_joule"), _power_scope),
     ),
-    stable(
-        "precision_node_training_speedup_ratio",
-        "Training speedup over the baseline recipe, paired within the same run (1.31 = 31 % more tokens per second). "
-        "scope says which linear layers ran in the recipe: all, or those of the MLP.",
-        SPEEDUP,
-        _speedup(attrgetter("speedup")),
-    ),
-    stable(
-        "precision_node_training_speedup_lower_ratio",
-        "Lower end of the 95 % interval of the training speedup.",
-        SPEEDUP,
-        _speedup(attrgetter("speedup_lower")),
-    ),
-    stable(
-        "precision_node_training_speedup_upper_ratio",
-        "Upper end of the 95 % interval of the training speedup.",
-        SPEEDUP,
-        _speedup(attrgetter("speedup_upper")),
+    *(
+        stable(f"precision_node_training_speedup{end}_ratio", words, SPEEDUP, _speedup(attrgetter(f"speedup{end}")))
+        for end, words in (
+            (
+                "",
+                "Training speedup over the baseline recipe, paired within the same run (1.31 = 31 % more tokens per "
+                "second). scope says which linear layers ran in the recipe: all, or those of the MLP.",
+            ),
+            ("_lower", "Lower end of the 95 % interval of the training speedup."),
+            ("_upper", "Upper end of the 95 % interval of the training speedup."),
+        )
     ),
     stable(
         "precision_node_verification",
@@ -190,7 +171,7 @@ NODE_FAMILIES: tuple[Family[Reading], ...] = (
         "fallback, unknown; assumed where figures are replayed or simulated. Absent for recipes that the GPUs "
         "do not support.",
         (*RECIPE, "verdict"),
-        _by_recipe_and(attrgetter("verdict"), lambda recipe: None if recipe.availability == "unsupported" else 1.0),
+        _by_recipe(lambda recipe: None if recipe.availability == "unsupported" else 1.0, attrgetter("verdict")),
     ),
     Family(
         "precision_node_loss_verdict",
@@ -198,13 +179,13 @@ NODE_FAMILIES: tuple[Family[Reading], ...] = (
         "diverged. Absent where they were healthy, and where none ran (benchmarks.loss). A smoke test: it shows no "
         "parity.",
         (*RECIPE, "verdict"),
-        _by_recipe_and(attrgetter("loss_verdict"), lambda recipe: None if recipe.learns else 1.0),
+        _by_recipe(lambda recipe: None if recipe.learns else 1.0, attrgetter("loss_verdict")),
     ),
     stable(
         "precision_node_power_valid",
         "1 where the power reading was valid, 0 where it was not; reason is the first thing wrong with it.",
         (*RECIPE, "reason"),
-        _by_recipe_and(lambda recipe: next(iter(recipe.power_reasons), ""), attrgetter("power_valid")),
+        _by_recipe(attrgetter("power_valid"), lambda recipe: next(iter(recipe.power_reasons), "")),
     ),
     Family(
         "precision_node_gpu_power_limit_watts",
@@ -217,7 +198,7 @@ NODE_FAMILIES: tuple[Family[Reading], ...] = (
         "Share of the timed windows (0 to 1) in which heat or the power brake held the clocks back, on the GPU it hit "
         "most. Only where it was more than 0.001: absent means that the figures are not marked.",
         (*RECIPE, "reason"),
-        _by_recipe_and(lambda row: row.throttle_reason or "", attrgetter("throttled_share")),
+        _by_recipe(attrgetter("throttled_share"), lambda row: row.throttle_reason or ""),
     ),
     stable(
         "precision_node_last_success_timestamp_seconds",
@@ -264,7 +245,7 @@ NODE_FAMILIES: tuple[Family[Reading], ...] = (
         "precision_node_training_net_tokens_per_joule",
         "Training tokens per joule with the idle draw taken off. Absent where power is not valid.",
         (*RECIPE, "power_scope"),
-        _by_recipe_and(_power_scope, attrgetter("tokens_per_joule_net")),
+        _by_recipe(attrgetter("tokens_per_joule_net"), _power_scope),
         detail=True,
     ),
     Family(

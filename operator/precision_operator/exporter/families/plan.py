@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from precision_api.kinds.capacity_plan import PlanStatus, PlanTotals, PoolUse
+from precision_api.kinds.capacity_plan import PlanStatus
 from precision_operator.exporter.families.family import Family
 from precision_operator.exporter.reading import seconds
 from precision_operator.exporter.text import SampleRow
@@ -41,23 +41,17 @@ def _phase(shown: PlanShown) -> Iterator[SampleRow]:
         yield from (((*_plan(shown), phase), float(phase == shown.status.phase)) for phase in PHASES)
 
 
-def _total(read: Callable[[PlanTotals], str | None], factor: float = 1.0) -> Callable[[PlanShown], Iterator[SampleRow]]:
+def _total(field: str, factor: float) -> Callable[[PlanShown], Iterator[SampleRow]]:
     def rows(shown: PlanShown) -> Iterator[SampleRow]:
-        text = read(shown.status.totals) if shown.status.totals else None
+        text = getattr(shown.status.totals, field, None)
         if text is not None:
             yield _plan(shown), float(text) * factor
 
     return rows
 
 
-def _pool(figure: Callable[[PoolUse], float | None]) -> Callable[[PlanShown], Iterator[SampleRow]]:
-    def rows(shown: PlanShown) -> Iterator[SampleRow]:
-        for pool in shown.status.pools:
-            value = figure(pool)
-            if value is not None:
-                yield (*_plan(shown), pool.name), value
-
-    return rows
+def _pool(field: str) -> Callable[[PlanShown], Iterator[SampleRow]]:
+    return lambda shown: (((*_plan(shown), pool.name), float(getattr(pool, field))) for pool in shown.status.pools)
 
 
 def _jobs(shown: PlanShown) -> Iterator[SampleRow]:
@@ -84,50 +78,38 @@ PLAN_FAMILIES: tuple[Family[PlanShown], ...] = (
         (*PLAN, "phase"),
         _phase,
     ),
-    Family(
-        "precision_plan_duration_seconds",
-        "From the plan's start to the end of its last job, by the middle of the bands.",
-        PLAN,
-        _total(lambda totals: totals.days, 86_400.0),
+    *(
+        Family(f"precision_plan_{name}", words, PLAN, _total(field, factor))
+        for name, words, field, factor in (
+            (
+                "duration_seconds",
+                "From the plan's start to the end of its last job, by the middle of the bands.",
+                "days",
+                86_400.0,
+            ),
+            ("cost_dollars", "Cost of all jobs; absent without prices.", "dollars", 1.0),
+            (
+                "energy_joules",
+                "Facility energy of all jobs; absent where power is not known of one.",
+                "megawatt_hours",
+                3.6e9,
+            ),
+            ("peak_power_watts", "Most facility power at one time, by enforced limits.", "peak_megawatts", 1e6),
+            (
+                "gap_ratio",
+                "How far the plan may be from the optimum of its first objective (0.005 = 0.5 %).",
+                "gap_percent",
+                0.01,
+            ),
+        )
     ),
-    Family(
-        "precision_plan_cost_dollars", "Cost of all jobs; absent without prices.", PLAN, _total(lambda t: t.dollars)
-    ),
-    Family(
-        "precision_plan_energy_joules",
-        "Facility energy of all jobs; absent where power is not known of one.",
-        PLAN,
-        _total(lambda totals: totals.megawatt_hours, 3.6e9),
-    ),
-    Family(
-        "precision_plan_peak_power_watts",
-        "Most facility power at one time, by enforced limits.",
-        PLAN,
-        _total(lambda totals: totals.peak_megawatts, 1e6),
-    ),
-    Family(
-        "precision_plan_gap_ratio",
-        "How far the plan may be from the optimum of its first objective (0.005 = 0.5 %).",
-        PLAN,
-        _total(lambda totals: totals.gap_percent, 0.01),
-    ),
-    Family(
-        "precision_plan_pool_gpus",
-        "GPUs of the pool that the plan could use.",
-        PLAN_POOL,
-        _pool(lambda pool: float(pool.gpus)),
-    ),
-    Family(
-        "precision_plan_pool_peak_gpus",
-        "Most GPUs of the pool in use at one time.",
-        PLAN_POOL,
-        _pool(lambda pool: float(pool.peak_gpus)),
-    ),
-    Family(
-        "precision_plan_pool_slow_nodes",
-        "Slow and throttled nodes of the pool.",
-        PLAN_POOL,
-        _pool(lambda pool: float(pool.slow_nodes)),
+    *(
+        Family(f"precision_plan_pool_{field}", words, PLAN_POOL, _pool(field))
+        for field, words in (
+            ("gpus", "GPUs of the pool that the plan could use."),
+            ("peak_gpus", "Most GPUs of the pool in use at one time."),
+            ("slow_nodes", "Slow and throttled nodes of the pool."),
+        )
     ),
     Family(
         "precision_plan_jobs",

@@ -110,18 +110,13 @@ def _split(labels: Labels) -> tuple[Labels, Labels, str]:
 
 
 def _stats(stats: Mapping[str, float]) -> Fold:
-    def fold(values: Sequence[float]) -> Iterator[tuple[Labels, float]]:
-        for stat, share in stats.items():
-            value = quantile(values, share)
-            if value is not None:
-                yield (stat,), value
-
-    return fold
+    return lambda values: (
+        ((stat,), value) for stat, share in stats.items() if (value := quantile(values, share)) is not None
+    )
 
 
 def _median(values: Sequence[float]) -> Iterator[tuple[Labels, float]]:
-    value = median(values)
-    if value is not None:
+    if (value := median(values)) is not None:
         yield (), value
 
 

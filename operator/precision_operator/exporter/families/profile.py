@@ -1,6 +1,7 @@
 """The families of a profile: how far its campaign has come."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from precision_api.facts.names import COMPLETE
 from precision_operator.core.reasons import REASONS
@@ -34,6 +35,10 @@ def _figure(figure: Callable[[ProfileProgress], float | None]) -> Callable[[Prof
             yield _campaign(campaign), float(value)
 
     return rows
+
+
+def _marked(kind: str, campaign: ProfileProgress) -> float | None:
+    return getattr(campaign.status.nodes, kind, None)
 
 
 def _progress(campaign: ProfileProgress) -> float | None:
@@ -73,17 +78,12 @@ PROFILE_FAMILIES: tuple[Family[ProfileProgress], ...] = (
         (*PROFILE, "phase"),
         _phase,
     ),
-    stable(
-        "precision_profile_slow_nodes",
-        "Measured nodes far below their pool's median, as the operator judged.",
-        PROFILE,
-        _figure(lambda campaign: campaign.status.nodes.slow if campaign.status.nodes else None),
-    ),
-    stable(
-        "precision_profile_simulated_nodes",
-        "Measured nodes whose result holds replayed or simulated figures.",
-        PROFILE,
-        _figure(lambda campaign: campaign.status.nodes.simulated if campaign.status.nodes else None),
+    *(
+        stable(f"precision_profile_{kind}_nodes", words, PROFILE, _figure(partial(_marked, kind)))
+        for kind, words in (
+            ("slow", "Measured nodes far below their pool's median, as the operator judged."),
+            ("simulated", "Measured nodes whose result holds replayed or simulated figures."),
+        )
     ),
     stable(
         "precision_profile_progress_ratio",
