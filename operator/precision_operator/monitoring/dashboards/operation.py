@@ -1,5 +1,7 @@
 """Operator: does the machinery work, how long do campaigns take, and what does the exporter cost."""
 
+from typing import Any
+
 from precision_operator.monitoring.dashboards.expressions import (
     CHOSEN_CLUSTER,
     CHOSEN_PROFILE,
@@ -10,7 +12,7 @@ from precision_operator.monitoring.dashboards.expressions import (
     recorded,
 )
 from precision_operator.monitoring.dashboards.fleet import MADE_UP_NODES, QUEUED
-from precision_operator.monitoring.dashboards.panel import Dashboard, Mark, Panel, PanelRow, Query, SeriesColour, Step
+from precision_operator.monitoring.dashboards.panel import Dashboard, Mark, Panel, Query, Step, row
 from precision_operator.monitoring.dashboards.tables import banner, label, labels, table, value
 
 NO_OPERATOR = "the operator's own metrics are not scraped"
@@ -28,7 +30,6 @@ QUEUE_LINES = lines("state", QUEUED)
 NOTHING_RAN = "no run ended in this time"
 
 _POOLS = f'{CHOSEN_CLUSTER}, pool=~"$pool"'
-_ANY = CHOSEN_CLUSTER
 _ALL = f"{{{CHOSEN_CLUSTER}}}"
 
 
@@ -36,16 +37,8 @@ def _rate(metric: str, by: str, *matchers: str) -> str:
     return f"sum by ({by}) (rate({metric}{{{', '.join(matchers or (CHOSEN_CLUSTER,))}}}[10m]))"
 
 
-def _series(
-    title: str,
-    text: str,
-    unit: str,
-    no_value: str,
-    *queries: Query,
-    empty: str = "",
-    colours: tuple[SeriesColour, ...] = (),
-) -> Panel:
-    return Panel("timeseries", title, text, unit, no_value, queries, (12, 8), minimum=0, empty=empty, colours=colours)
+def _series(title: str, text: str, unit: str, no_value: str, *queries: Query, **options: Any) -> Panel:
+    return Panel("timeseries", title, text, unit, no_value, queries, (12, 8), minimum=0, **options)
 
 
 def _ranked(*severities: str) -> str:
@@ -59,204 +52,196 @@ def _ranked(*severities: str) -> str:
     return expr
 
 
-def _campaigns() -> tuple[Panel, ...]:
-    return (
-        _series(
-            "Open nodes of the campaigns",
-            "Eligible nodes without a finished run, by profile: a line that stays level is a campaign that is stuck.",
-            "nodes",
-            NO_CAMPAIGN,
-            Query(f"max by ({PROFILE}) ({recorded('profile_open_nodes', CHOSEN_PROFILE)})", "{{profile}} {{cluster}}"),
-        ),
-        table(
+CAMPAIGNS = row(
+    "Campaigns",
+    banner(MADE_UP_NODES),
+    _series(
+        "Open nodes of the campaigns",
+        "Eligible nodes without a finished run, by profile: a line that stays level is a campaign that is stuck.",
+        "nodes",
+        NO_CAMPAIGN,
+        Query(f"max by ({PROFILE}) ({recorded('profile_open_nodes', CHOSEN_PROFILE)})", "{{profile}} {{cluster}}"),
+    ),
+    table(
+        "Time left",
+        "What the operator expects for each campaign that is under way.",
+        "seconds",
+        NO_CAMPAIGN,
+        *labels("cluster", "profile_namespace", "profile"),
+        value(
+            f"max by ({PROFILE}) ({recorded('profile_eta_timestamp_seconds', CHOSEN_PROFILE)}) - time() > 0",
             "Time left",
-            "What the operator expects for each campaign that is under way.",
             "seconds",
-            NO_CAMPAIGN,
-            *labels("cluster", "profile_namespace", "profile"),
-            value(
-                f"max by ({PROFILE}) ({recorded('profile_eta_timestamp_seconds', CHOSEN_PROFILE)}) - time() > 0",
-                "Time left",
-                "seconds",
-                sort="desc",
-            ),
-            size=(12, 8),
-            empty="no campaign is under way",
+            sort="desc",
         ),
-        table(
-            "Alerts of precision",
-            "What fires or is about to, critical ones first.",
-            "count",
-            "no alert",
-            label("severity", marks=SEVERITIES, sort="asc"),
-            *labels("alertstate", "alertname", "cluster", "profile", "pool", "node"),
-            query=_ranked("1 critical", "2 warning", "3 info"),
-            size=(24, 8),
-            empty="no alert fires",
-        ),
-    )
+        size=(12, 8),
+        empty="no campaign is under way",
+    ),
+    table(
+        "Alerts of precision",
+        "What fires or is about to, critical ones first.",
+        "count",
+        "no alert",
+        label("severity", marks=SEVERITIES, sort="asc"),
+        *labels("alertstate", "alertname", "cluster", "profile", "pool", "node"),
+        query=_ranked("1 critical", "2 warning", "3 info"),
+        size=(24, 8),
+        empty="no alert fires",
+    ),
+)
 
+_BUCKETS = f"sum by (le, cluster, pool) (rate(precision_agent_run_duration_seconds_bucket{{{_POOLS}}}[1h]))"
+RUNS = row(
+    "Runs",
+    _series(
+        "Ended runs",
+        "Runs of agents per minute by result; each replica counts its own work, so replicas are added.",
+        "per_minute",
+        NO_RUN,
+        Query(f"60 * {_rate('precision_agent_runs_total', 'result, reason', _POOLS)}", "{{result}}: {{reason}}"),
+        empty=NOTHING_RAN,
+        colours=RUN_LINES,
+    ),
+    _series(
+        "Length of a run",
+        "Median and 95th percentile over the last hour, by pool: what a measurement takes from a node.",
+        "seconds",
+        NO_RUN,
+        Query(f"histogram_quantile(0.5, {_BUCKETS})", "{{pool}} {{cluster}} median"),
+        Query(f"histogram_quantile(0.95, {_BUCKETS})", "{{pool}} {{cluster}} 95 %"),
+        empty=NOTHING_RAN,
+    ),
+    _series(
+        "Queue",
+        "Nodes of all profiles by state in the operator's last pass: queued ones wait for their turn, waiting ones "
+        "for their node to be free.",
+        "nodes",
+        NO_OPERATOR,
+        Query(
+            "sum by (state) (max by (cluster, namespace, state) "
+            f'(precision_operator_queue_nodes{{{CHOSEN_CLUSTER}, state=~"waiting|queued|running"}}))',
+            "{{state}}",
+        ),
+        colours=QUEUE_LINES,
+    ),
+    _series(
+        "Actions",
+        "What the operator did, per minute, by kind.",
+        "per_minute",
+        NO_OPERATOR,
+        Query(f"60 * {_rate('precision_operator_actions_total', 'action')}", "{{action}}"),
+        empty="the operator had nothing to do",
+    ),
+)
 
-def _runs() -> tuple[Panel, ...]:
-    buckets = f"sum by (le, cluster, pool) (rate(precision_agent_run_duration_seconds_bucket{{{_POOLS}}}[1h]))"
-    return (
-        _series(
-            "Ended runs",
-            "Runs of agents per minute by result; each replica counts its own work, so replicas are added.",
-            "per_minute",
-            NO_RUN,
-            Query(f"60 * {_rate('precision_agent_runs_total', 'result, reason', _POOLS)}", "{{result}}: {{reason}}"),
-            empty=NOTHING_RAN,
-            colours=RUN_LINES,
+_SPENT, _PASSES = "precision_operator_reconcile_seconds_sum", "precision_operator_reconcile_seconds_count"
+MACHINERY = row(
+    "Machinery",
+    _series(
+        "Reconcile duration",
+        "Mean time of one reconcile of the last ten minutes.",
+        "seconds",
+        NO_OPERATOR,
+        Query(f"sum (rate({_SPENT}{_ALL}[10m])) / sum (rate({_PASSES}{_ALL}[10m]))", "mean"),
+    ),
+    _series(
+        "Passes that failed",
+        "Reconciles per minute that ended early by an error of the API server.",
+        "per_minute",
+        NO_OPERATOR,
+        Query(f"60 * sum (rate(precision_operator_reconcile_errors_total{_ALL}[10m]))", "failed"),
+    ),
+    _series(
+        "Calls to the API server",
+        "Per minute, by verb and answer.",
+        "per_minute",
+        NO_OPERATOR,
+        Query(f"60 * {_rate('precision_operator_api_requests_total', 'verb, code')}", "{{verb}} {{code}}"),
+    ),
+    _series(
+        "Age of what the operator knows",
+        "Time since the last event or list of each kind, in the namespace that was heard from longest ago, of the "
+        "replica that knows best; and how far the clocks of operator and API server differ, beyond 10 s.",
+        "seconds",
+        NO_OPERATOR,
+        Query(
+            f"max by (kind) (min by (cluster, kind, namespace) (precision_operator_watch_age_seconds{_ALL}))",
+            "{{kind}}",
         ),
-        _series(
-            "Length of a run",
-            "Median and 95th percentile over the last hour, by pool: what a measurement takes from a node.",
-            "seconds",
-            NO_RUN,
-            Query(f"histogram_quantile(0.5, {buckets})", "{{pool}} {{cluster}} median"),
-            Query(f"histogram_quantile(0.95, {buckets})", "{{pool}} {{cluster}} 95 %"),
-            empty=NOTHING_RAN,
+        Query(f"max (abs (precision_operator_clock_ahead_seconds{_ALL}))", "clocks differ"),
+    ),
+    Panel(
+        "stat",
+        "Leaders",
+        "Replicas that lead, where the fewest do: 1 in good order. 0 for longer than a minute: nobody plans.",
+        "count",
+        NO_OPERATOR,
+        (Query(f"min (sum by (cluster, namespace) (precision_operator_leader{_ALL}))"),),
+        size=(12, 5),
+        steps=(Step(None, "red"), Step(1, "green"), Step(2, "red")),
+    ),
+    Panel(
+        "stat",
+        "Stopped, not watched",
+        "1 while an admin's switch holds or has ended all agents, and how many kinds no replica watches.",
+        "count",
+        NO_OPERATOR,
+        (
+            Query(f"max (precision_operator_stopped{_ALL})", "stopped"),
+            Query(f"sum (1 - max by (cluster, kind, namespace) (precision_operator_watched{_ALL}))", "not watched"),
         ),
-        _series(
-            "Queue",
-            "Nodes of all profiles by state in the operator's last pass: queued ones wait for their turn, waiting ones "
-            "for their node to be free.",
-            "nodes",
-            NO_OPERATOR,
-            Query(
-                "sum by (state) (max by (cluster, namespace, state) "
-                f'(precision_operator_queue_nodes{{{CHOSEN_CLUSTER}, state=~"waiting|queued|running"}}))',
-                "{{state}}",
-            ),
-            colours=QUEUE_LINES,
-        ),
-        _series(
-            "Actions",
-            "What the operator did, per minute, by kind.",
-            "per_minute",
-            NO_OPERATOR,
-            Query(f"60 * {_rate('precision_operator_actions_total', 'action')}", "{{action}}"),
-            empty="the operator had nothing to do",
-        ),
-    )
+        size=(12, 5),
+        steps=(Step(None, "green"), Step(1, "orange")),
+        named=True,
+    ),
+)
 
-
-def _machinery() -> tuple[Panel, ...]:
-    spent, passes = "precision_operator_reconcile_seconds_sum", "precision_operator_reconcile_seconds_count"
-    return (
-        _series(
-            "Reconcile duration",
-            "Mean time of one reconcile of the last ten minutes.",
-            "seconds",
-            NO_OPERATOR,
-            Query(f"sum (rate({spent}{_ALL}[10m])) / sum (rate({passes}{_ALL}[10m]))", "mean"),
+_BODY = once("precision_exporter_body_bytes", CHOSEN_CLUSTER)
+EXPORTER = row(
+    "Exporter",
+    _series(
+        "Series of the exporter",
+        "Samples in one scrape of all bodies: what the profiles cost Prometheus.",
+        "count",
+        NO_EXPORTER,
+        Query(once("precision_exporter_series", CHOSEN_CLUSTER), "series"),
+    ),
+    _series(
+        "Largest body, of its limit",
+        "At 100 % a scraper refuses the body: give the exporter more shards before.",
+        "percent",
+        NO_EXPORTER,
+        Query(f"max ({_BODY}) / max ({once('precision_exporter_body_limit_bytes', CHOSEN_CLUSTER)})", "largest body"),
+    ),
+    _series(
+        "Time to render",
+        "Mean of the last ten minutes, of building the bodies after a change.",
+        "seconds",
+        NO_EXPORTER,
+        Query(
+            f"sum (rate(precision_exporter_render_seconds_sum{_ALL}[10m])) / "
+            f"sum (rate(precision_exporter_render_seconds_count{_ALL}[10m]))",
+            "mean",
         ),
-        _series(
-            "Passes that failed",
-            "Reconciles per minute that ended early by an error of the API server.",
-            "per_minute",
-            NO_OPERATOR,
-            Query(f"60 * sum (rate(precision_operator_reconcile_errors_total{_ALL}[10m]))", "failed"),
-        ),
-        _series(
-            "Calls to the API server",
-            "Per minute, by verb and answer.",
-            "per_minute",
-            NO_OPERATOR,
-            Query(f"60 * {_rate('precision_operator_api_requests_total', 'verb, code')}", "{{verb}} {{code}}"),
-        ),
-        _series(
-            "Age of what the operator knows",
-            "Time since the last event or list of each kind, in the namespace that was heard from longest ago, of the "
-            "replica that knows best; and how far the clocks of operator and API server differ, beyond 10 s.",
-            "seconds",
-            NO_OPERATOR,
-            Query(
-                f"max by (kind) (min by (cluster, kind, namespace) (precision_operator_watch_age_seconds{_ALL}))",
-                "{{kind}}",
-            ),
-            Query(f"max (abs (precision_operator_clock_ahead_seconds{_ALL}))", "clocks differ"),
-        ),
-        Panel(
-            "stat",
-            "Leaders",
-            "Replicas that lead, where the fewest do: 1 in good order. 0 for longer than a minute: nobody plans.",
-            "count",
-            NO_OPERATOR,
-            (Query(f"min (sum by (cluster, namespace) (precision_operator_leader{_ALL}))"),),
-            size=(12, 5),
-            steps=(Step(None, "red"), Step(1, "green"), Step(2, "red")),
-        ),
-        Panel(
-            "stat",
-            "Stopped, not watched",
-            "1 while an admin's switch holds or has ended all agents, and how many kinds no replica watches.",
-            "count",
-            NO_OPERATOR,
-            (
-                Query(f"max (precision_operator_stopped{_ALL})", "stopped"),
-                Query(f"sum (1 - max by (cluster, kind, namespace) (precision_operator_watched{_ALL}))", "not watched"),
-            ),
-            size=(12, 5),
-            steps=(Step(None, "green"), Step(1, "orange")),
-            named=True,
-        ),
-    )
-
-
-def _exporter() -> tuple[Panel, ...]:
-    body = once("precision_exporter_body_bytes", _ANY)
-    return (
-        _series(
-            "Series of the exporter",
-            "Samples in one scrape of all bodies: what the profiles cost Prometheus.",
-            "count",
-            NO_EXPORTER,
-            Query(once("precision_exporter_series", _ANY), "series"),
-        ),
-        _series(
-            "Largest body, of its limit",
-            "At 100 % a scraper refuses the body: give the exporter more shards before.",
-            "percent",
-            NO_EXPORTER,
-            Query(f"max ({body}) / max ({once('precision_exporter_body_limit_bytes', _ANY)})", "largest body"),
-        ),
-        _series(
-            "Time to render",
-            "Mean of the last ten minutes, of building the bodies after a change.",
-            "seconds",
-            NO_EXPORTER,
-            Query(
-                f"sum (rate(precision_exporter_render_seconds_sum{_ALL}[10m])) / "
-                f"sum (rate(precision_exporter_render_seconds_count{_ALL}[10m]))",
-                "mean",
-            ),
-            empty="nothing was rendered in this time",
-        ),
-        table(
-            "Reports that the exporter holds",
-            "By state; an unreadable report is told in the exporter's log.",
-            "count",
-            NO_EXPORTER,
-            label("state", sort="asc"),
-            value(f"max by (state) ({once('precision_exporter_reports', _ANY)})", "Reports", "count"),
-            size=(12, 8),
-        ),
-    )
-
+        empty="nothing was rendered in this time",
+    ),
+    table(
+        "Reports that the exporter holds",
+        "By state; an unreadable report is told in the exporter's log.",
+        "count",
+        NO_EXPORTER,
+        label("state", sort="asc"),
+        value(f"max by (state) ({once('precision_exporter_reports', CHOSEN_CLUSTER)})", "Reports", "count"),
+        size=(12, 8),
+    ),
+)
 
 UID = "precision-operator"
 DASHBOARD = Dashboard(
     UID,
     "Precision: Operator",
     "Does the machinery work, how long do campaigns take, and what does the exporter cost.",
-    (
-        PanelRow("Campaigns", (banner(MADE_UP_NODES), *_campaigns())),
-        PanelRow("Runs", _runs()),
-        PanelRow("Machinery", _machinery()),
-        PanelRow("Exporter", _exporter()),
-    ),
+    (CAMPAIGNS, RUNS, MACHINERY, EXPORTER),
     COMMON_CHOICES,
     duration="24h",
 )

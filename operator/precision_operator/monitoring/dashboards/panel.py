@@ -158,6 +158,11 @@ class PanelRow:
     panels: tuple[Panel, ...]
 
 
+def row(title: str, *panels: Panel) -> PanelRow:
+    """These panels under that headline."""
+    return PanelRow(title, panels)
+
+
 @dataclass(frozen=True)
 class Variable:
     """What a reader chooses. With `metric`, a list of the label's values; else a text with a default."""
