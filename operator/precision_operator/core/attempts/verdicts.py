@@ -72,7 +72,7 @@ def _drift(reference: Reference, sha256: str, reports: Filed, now: datetime) -> 
     newest = takewhile(lambda row: row[0] > young, reports.judged)
     judged = [row for row in newest if row[1].reference and row[1].reference.sha256 == sha256]
     for recipe, golden in reference.recipes.items():
-        last = islice((row for row in judged if recipe not in row[2]), DRIFT_NODES)
+        last = islice((row for row in judged if recipe not in row[2].throttled), DRIFT_NODES)
         worst = [{c.check: c for c in reversed(v.worst) if c.recipe == recipe} for _, v, _ in last]
         offs = [of["reference"].off for of in worst if "reference" in of]
         if len(offs) >= LEAST_GOLDEN and drifted(golden, logs(median(offs)), len(offs)):

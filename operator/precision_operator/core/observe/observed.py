@@ -212,6 +212,12 @@ class ReportView:
             return None
         return status.run.finished_at, status.hardware.limit_watts
 
+    @cached_property
+    def throttled(self) -> Set[str]:
+        """Recipes that were throttled."""
+        results = self.status.results if self.status is not None else ()
+        return {row.recipe for row in results if row.throttled_share is not None}
+
     @property
     def not_fresh(self) -> Mapping[str, datetime]:
         """Since when, by reason, it is marked as out of date; empty while it is fresh."""
@@ -256,13 +262,15 @@ class Filed(dict[str, ReportView]):
         return {uid: report.started for uid, report in self.items() if report.started is not None}
 
     @cached_property
-    def judged(self) -> Sequence[tuple[str, ReportAcceptance, Set[str]]]:
-        """When the run that a verdict rests on ended, the verdict, and recipes that were throttled; newest first."""
-        statuses = (report.status for report in self.values() if report.status is not None)
+    def judged(self) -> Sequence[tuple[str, ReportAcceptance, ReportView]]:
+        """When the run that a verdict rests on ended, the verdict, and its report; newest first."""
         rows = [
-            (verdict.runs.ended, verdict, {row.recipe for row in status.results if row.throttled_share is not None})
-            for status in statuses
-            if (verdict := status.acceptance) is not None and verdict.runs is not None and verdict.reference is not None
+            (verdict.runs.ended, verdict, report)
+            for report in self.values()
+            if report.status is not None
+            and (verdict := report.status.acceptance) is not None
+            and verdict.runs is not None
+            and verdict.reference is not None
         ]
         return sorted(rows, key=lambda row: row[0], reverse=True)
 
