@@ -22,7 +22,7 @@ from precision_operator.exporter.body import Body, build
 from precision_operator.exporter.families import table
 from precision_operator.exporter.families.family import Family, Level
 from precision_operator.exporter.families.plan import read_plan
-from precision_operator.exporter.families.pools import Beside, pools
+from precision_operator.exporter.families.pools import pools
 from precision_operator.exporter.families.selection import Selection
 from precision_operator.exporter.reading import read_profile, read_report
 from precision_operator.exporter.self_metrics import OwnMetrics
@@ -159,7 +159,7 @@ def test_each_row_has_one_value_for_each_label() -> None:
     assert campaign
     assert result
     assert plan
-    (pool,) = pools([*filter(None, (read_report(report_object(f"n{number}"), "w") for number in range(5)))], Beside())
+    (pool,) = pools([*filter(None, (read_report(report_object(f"n{number}"), "w") for number in range(5)))])
     subjects: tuple[tuple[Iterable[Family[Any]], Any], ...] = (
         (table.POOL_FAMILIES, pool),
         (table.NODE_FAMILIES, result),

@@ -16,7 +16,7 @@ from precision_operator.exporter.chunks import NOTHING, CompressedChunk, joined,
 from precision_operator.exporter.entries import Entry, count_lines, newest_of_each, of_profiles_there
 from precision_operator.exporter.families import table
 from precision_operator.exporter.families.family import Family
-from precision_operator.exporter.families.pools import Beside, PoolNodes, pools, same
+from precision_operator.exporter.families.pools import PoolNodes, pools, same
 from precision_operator.exporter.families.selection import Selection
 from precision_operator.exporter.fitting import LIMIT_BYTES, NEAR, NONE, Served, served
 from precision_operator.exporter.fleet import FleetNodes, fleet_nodes
@@ -194,7 +194,7 @@ def _pools(
     old = body.pools if body is not None else {}
     percents = {entry.key: entry.percent for entry in view.profiles}
     results = (entry.result for entry in reports if entry.result is not None)
-    pools_now = pools(results, Beside(percents, view.gemms), {at: old[at].pool for at in old})
+    pools_now = pools(results, percents, view.gemms, {at: old[at].pool for at in old})
     none = {key for key, part in fitting.parts.items() if part == NONE}
     return {pool.labels: _rendered(pool, view.selection, shards, old.get(pool.labels), none) for pool in pools_now}
 

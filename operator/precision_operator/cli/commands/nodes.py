@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -36,46 +36,26 @@ from precision_operator.core.results.intervals import bounds_text
 from precision_operator.core.results.outliers import Judged
 from precision_operator.core.results.reading import Reading, RecipeRow
 
-
-class Only(StrEnum):
-    """What --only takes."""
-
-    SLOW = "slow"
-    THROTTLED = "throttled"
-    FALLBACK = "fallback"
-    STALE = "stale"
-    FAILED = "failed"
-    POWERLESS = "powerless"
-    SIMULATED = "simulated"
-
-
-class Sort(StrEnum):
-    """What --sort-by takes."""
-
-    NODE = "node"
-    RELATIVE = "relative"
-    SPEEDUP = "speedup"
-    RATE = "rate"
-    ENERGY = "energy"
-    FINISHED = "finished"
-
-
+Only = StrEnum("Only", "SLOW THROTTLED FALLBACK STALE FAILED POWERLESS SIMULATED")
+"""What --only takes."""
+Sort = Literal["node", "relative", "speedup", "rate", "energy", "finished"]
+"""What --sort-by takes."""
 _KEYS: Mapping[Sort, str] = {
-    Sort.NODE: "node",
-    Sort.RELATIVE: "ofMedian",
-    Sort.SPEEDUP: "speedup",
-    Sort.RATE: "tokensPerSecond",
-    Sort.ENERGY: "tokensPerJoule",
-    Sort.FINISHED: "finishedAt",
+    "node": "node",
+    "relative": "ofMedian",
+    "speedup": "speedup",
+    "rate": "tokensPerSecond",
+    "energy": "tokensPerJoule",
+    "finished": "finishedAt",
 }
-_ONLY: Mapping[Only, Callable[[Mapping[str, Any]], bool]] = {
-    Only.SLOW: lambda row: bool(row["slow"]),
-    Only.THROTTLED: lambda row: "throttled" in row["flags"],
-    Only.FALLBACK: lambda row: "fallback" in row["flags"],
-    Only.STALE: lambda row: row["stale"] is not None,
-    Only.FAILED: lambda row: row["state"] in ("Failed", "Quarantined", "Disrupted"),
-    Only.POWERLESS: lambda row: "no power" in row["flags"],
-    Only.SIMULATED: lambda row: row["data"] in ("simulated", "replayed"),
+_ONLY: Mapping[str, Callable[[Mapping[str, Any]], bool]] = {
+    "slow": lambda row: bool(row["slow"]),
+    "throttled": lambda row: "throttled" in row["flags"],
+    "fallback": lambda row: "fallback" in row["flags"],
+    "stale": lambda row: row["stale"] is not None,
+    "failed": lambda row: row["state"] in ("Failed", "Quarantined", "Disrupted"),
+    "powerless": lambda row: "no power" in row["flags"],
+    "simulated": lambda row: row["data"] in ("simulated", "replayed"),
 }
 _STATES: Mapping[str, str] = {
     "run": "Queued",
@@ -104,7 +84,7 @@ def nodes(
     every_node: Annotated[
         bool, typer.Option("--all", help="Every node of the cluster, also those without a report, with the reason.")
     ] = False,
-    sort_by: Annotated[Sort, typer.Option(help="Order; figures ascending, so the worst come first.")] = Sort.NODE,
+    sort_by: Annotated[Sort, typer.Option(help="Order; figures ascending, so the worst come first.")] = "node",
     output: FormOf = OutputFormat.TABLE,
     *,
     reach: Reach,

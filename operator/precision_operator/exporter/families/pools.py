@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import is_
+from typing import Any
 
 from precision_api.facts.names import grouped
 from precision_api.kinds.profile import Thresholds
@@ -64,33 +65,34 @@ class PoolNodes:
 
 
 KnownPools = Mapping[tuple[str, ...], PoolNodes]
-_NONE: KnownPools = {}
+Percents = Mapping[tuple[str, ...], float]
+Gemms = Mapping[tuple[str, ...], tuple[GemmTime, ...]]
+_NONE: Mapping[tuple[str, ...], Any] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Beside:
-    """What is known beside reports: thresholds by (namespace, profile), GEMM times by (namespace, profile, node)."""
-
-    percents: Mapping[tuple[str, ...], float] = field(default_factory=dict)
-    gemms: Mapping[tuple[str, ...], tuple[GemmTime, ...]] = field(default_factory=dict)
-
-
-def pools(results: Iterable[Reading], beside: Beside, before: KnownPools = _NONE) -> tuple[PoolNodes, ...]:
-    """The pools of all profiles, in order.
+def pools(
+    results: Iterable[Reading], percents: Percents = _NONE, gemms: Gemms = _NONE, before: KnownPools = _NONE
+) -> tuple[PoolNodes, ...]:
+    """The pools of all profiles, in order; thresholds by (namespace, profile), GEMM times by that and the node.
 
     A pool of which nothing has changed is the very one in `known`, with all that was worked out of it.
     """
     results = tuple(results)
     members = grouped(((result.namespace, result.profile, result.pool), result) for result in results)
     peers = Peers(results, next((pool.peers for pool in before.values()), None))
-    return tuple(_pool(key, tuple(members[key]), beside, peers, before.get(key)) for key in sorted(members))
+    return tuple(_pool(key, tuple(members[key]), percents, gemms, peers, before.get(key)) for key in sorted(members))
 
 
 def _pool(
-    key: tuple[str, str, str], results: tuple[Reading, ...], beside: Beside, peers: Peers, before: PoolNodes | None
+    key: tuple[str, str, str],
+    results: tuple[Reading, ...],
+    percents: Percents,
+    every: Gemms,
+    peers: Peers,
+    before: PoolNodes | None,
 ) -> PoolNodes:
-    percent = beside.percents.get(key[:2], float(Thresholds().slow_node_percent))
-    node_times = {result.node: beside.gemms.get((*key[:2], result.node)) for result in results} if beside.gemms else {}
+    percent = percents.get(key[:2], float(Thresholds().slow_node_percent))
+    node_times = {result.node: every.get((*key[:2], result.node)) for result in results} if every else {}
     gemms = {node: times for node, times in node_times.items() if times}
     if before is None:
         return PoolNodes(*key, results, percent, peers, gemms, updated(NONE, (), results))

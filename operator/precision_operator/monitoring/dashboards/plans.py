@@ -54,8 +54,7 @@ ROW = row(
     _table(
         "Answers of the plans",
         "Each CapacityPlan's phase, 1 where it holds. Infeasible: its limits clash, and its status says which. "
-        "TimedOut, NotFound: the search ended without a plan, which proves nothing. Refused: its inputs can't be "
-        "used.",
+        "TimedOut, NotFound: the search ended without a plan, which proves nothing. Refused: its inputs can't be used.",
         "count",
         label("phase", marks=PHASES),
         value(_PHASES, "Holds", "count"),

@@ -36,8 +36,7 @@ NOW = row(
     table(
         "Each recipe in each pool",
         "What one GPU, one joule and one dollar give now. Rates are of single nodes, without communication between "
-        "them; power is what the power scope of the profile covers. The price holds GPU hours, and energy times "
-        "PUE.",
+        "them; power is what the power scope of the profile covers. The price holds GPU hours, and energy times PUE.",
         "tokens_per_second_per_gpu",
         fleet.NO_RESULT,
         label("pool", sort="asc"),

@@ -38,25 +38,13 @@ T = TypeVar("T")
 
 MOST_TOKENS = 1e16
 """Six hundred times the largest training run that was ever told of: beyond it, a unit is wrong."""
-
-
 MOST_DOLLARS_PER_GPU_HOUR = 1_000.0
-
-
 FIRST_YEAR = 2000
 """No plan starts earlier: a time before is a mistake."""
-
-
 MOST_FLOPS_OF_A_GPU = 1e17
 """Five times the fastest dense rate that any product of precision_api.facts.products has."""
-
-
 MOST_GAP_PERCENT = 50.0
-
-
 MOST_PLUS_MINUS = 0.9
-
-
 MOST_FACTOR = 5.0
 """Of PUE and overhead: nothing that computes is built worse."""
 
@@ -317,10 +305,7 @@ def _order(spec: PlanSpec) -> Iterator[InputProblem]:
             yield InputProblem(
                 f"spec.jobs[{i}].after", f"there is no job {name}: name one of {', '.join(sorted(before)[:8])}"
             )
-    while True:
-        free = [name for name, needs in before.items() if not needs & set(before)]
-        if not free:
-            break
+    while free := [name for name, needs in before.items() if not needs & before.keys()]:
         for name in free:
             del before[name]
     if before:

@@ -6,6 +6,7 @@ again. Who trains with a coarser split or FP32 gradients needs more. By `precisi
 that the agent and `dry-run` use; weights, gradients and optimizer may take up to 0.8 of a GPU's memory.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -91,14 +92,7 @@ def _copy(wanted: JobWorkload, recipe: Recipe, memory: int) -> int:
 
 def _first(holds: Callable[[int], bool]) -> int:
     """The least number that `holds`, which no larger one does not; by halving."""
-    low, high = 1, MOST_GPUS + 1
-    while low < high:
-        middle = (low + high) // 2
-        if holds(middle):
-            high = middle
-        else:
-            low = middle + 1
-    return low
+    return 1 + bisect_left(range(1, MOST_GPUS + 1), True, key=holds)
 
 
 @lru_cache(maxsize=16384)

@@ -1,6 +1,7 @@
 """What there is to choose from in each pool: recipes and sizes with rates and power, made once for alike jobs."""
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
@@ -102,17 +103,14 @@ def _break_points(
     if job.deadline_days is not None:
         goodput, time = goodput_of(job, pool, terms), job.deadline_days - job.not_before
 
-        def late(number: int) -> bool:
+        def in_time(number: int) -> bool:
             made = speed(source, number * block, goodput, pool.nodes if pool.fastest else 0)
             if isinstance(made, str):
-                return False
-            return days(job.tokens, made.tokens_per_second if source.upper_bound else made.promised) > time
+                return True
+            return days(job.tokens, made.tokens_per_second if source.upper_bound else made.promised) <= time
 
-        low, high = counts.start, counts.stop
-        while low < high:
-            middle = (low + high) // 2
-            low, high = (middle + 1, high) if late(middle) else (low, middle)
-        yield from (low, low + 1)
+        first = counts.start + bisect_left(counts, True, key=in_time)
+        yield from (first, first + 1)
 
 
 def block_counts(pool: CandidatePool, job: JobTerms) -> tuple[int, int, str]:
