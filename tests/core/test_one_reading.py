@@ -6,6 +6,7 @@ The figure that is expected is worked out here anew and in the plainest way, fro
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from statistics import median
 from typing import Any
 
@@ -135,11 +136,13 @@ def chosen(nodes: Sequence[Drawn]) -> list[Drawn]:
 
 
 def population(nodes: Sequence[Drawn]) -> list[Drawn]:
-    there = [node for node in nodes if node.holds] or [*nodes]
-    kinds = Counter((node.workload_hash, node.scope) for node in there)
-    newest = {kind: max(n.minute for n in there if (n.workload_hash, n.scope) == kind) for kind in kinds}
+    measured = [node for node in nodes if node.provenance == "measured"] or [*nodes]
+    there = [node for node in measured if node.holds] or measured
+    kind_of = attrgetter("workload_hash", "scope", "provenance")
+    kinds = Counter(map(kind_of, there))
+    newest = {kind: max(node.minute for node in there if kind_of(node) == kind) for kind in kinds}
     main = max(kinds, key=lambda kind: (kinds[kind], newest[kind], kind))
-    return [node for node in there if (node.workload_hash, node.scope) == main]
+    return [node for node in there if kind_of(node) == main]
 
 
 # What each reader shows of mxfp8.
