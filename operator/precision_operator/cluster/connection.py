@@ -88,9 +88,8 @@ def _from_service_account() -> Connection:
     try:
         load_incluster_config(client_configuration=configuration)
     except (ConfigException, OSError) as error:
-        raise ConnectionProblem(
-            f"reading the pod's service account: {error}; is automountServiceAccountToken off?"
-        ) from (error)
+        problem = f"reading the pod's service account: {error}; is automountServiceAccountToken off?"
+        raise ConnectionProblem(problem) from error
     path = SERVICE_ACCOUNT / "namespace"
     return Connection(configuration, path.read_text().strip() if path.is_file() else "default")
 

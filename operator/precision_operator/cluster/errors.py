@@ -1,7 +1,6 @@
 """What can go wrong between this process and the API server."""
 
 import json
-from typing import Any
 
 UNREACHABLE = "Unreachable"
 TIMEOUT = "Timeout"
@@ -54,7 +53,12 @@ def error_of(act: str, status: int, phrase: str, body: bytes, retry_after: str |
 
     `act` is what was asked for, such as "GET /api/v1/nodes"; a proxy in between may answer with HTML or nothing.
     """
-    document = _status_document(body)
+    try:
+        document = json.loads(body)
+    except ValueError:
+        document = None
+    if not isinstance(document, dict) or document.get("kind") != "Status":
+        document = {}
     reason = str(document.get("reason") or phrase or "Unknown")
     message = str(document.get("message") or body[:200].decode(errors="replace").strip() or phrase)
     details = document.get("details")
@@ -64,14 +68,6 @@ def error_of(act: str, status: int, phrase: str, body: bytes, retry_after: str |
     causes = causes if isinstance(causes, list) else []
     reasons = tuple(str(cause.get("reason") or "") for cause in causes if isinstance(cause, dict))
     return ApiError(status, reason, f"{act}: {message} ({status} {reason})", seconds, message, reasons)
-
-
-def _status_document(body: bytes) -> dict[str, Any]:
-    try:
-        status = json.loads(body)
-    except ValueError:
-        return {}
-    return status if isinstance(status, dict) and status.get("kind") == "Status" else {}
 
 
 def _seconds(value: object) -> float | None:

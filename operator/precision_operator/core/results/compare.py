@@ -106,7 +106,13 @@ def _paired(a: Side, b: Side, pairs: Pairs, allowed: str | None) -> Comparison |
         out = len(compared) - len(changed)
         notes.append(f"{_are(out)} left out: nothing has changed on {'it' if out == 1 else 'them'}")
     taken = [pair for pair, _ in changed]
-    return _comparison(a, b, "paired" if len(taken) > 1 else "single", next(iter(names), None), taken, notes)
+    rows = tuple(row for recipe in RECIPE_NAMES if (row := _paired_row(recipe, taken)) is not None)
+    throttled = sum(x.throttled or y.throttled for x, y in taken)
+    if throttled:
+        was, still = ("was", "it is") if throttled == 1 else ("were", "they are")
+        notes.append(f"{number_of(throttled, 'node')} {was} throttled on one side or both; {still} in the figures")
+    how: How = "paired" if len(taken) > 1 else "single"
+    return _told(a, b, how, next(iter(names), None), rows, notes, ([x for x, _ in taken], [y for _, y in taken]))
 
 
 def _groups(a: Side, b: Side, allowed: str | None) -> Comparison | Refused:
@@ -191,15 +197,6 @@ def _several(counted: str, names: Sequence[str]) -> Refused:
     )
 
 
-def _comparison(a: Side, b: Side, how: How, difference: str | None, pairs: Pairs, notes: list[str]) -> Comparison:
-    rows = tuple(row for recipe in RECIPE_NAMES if (row := _paired_row(recipe, pairs)) is not None)
-    throttled = sum(x.throttled or y.throttled for x, y in pairs)
-    if throttled:
-        was, still = ("was", "it is") if throttled == 1 else ("were", "they are")
-        notes.append(f"{number_of(throttled, 'node')} {was} throttled on one side or both; {still} in the figures")
-    return _told(a, b, how, difference, rows, notes, ([x for x, _ in pairs], [y for _, y in pairs]))
-
-
 def _told(
     a: Side,
     b: Side,
@@ -213,7 +210,8 @@ def _told(
     unknown = [name for name in DIMENSIONS if name not in recorded[0] & recorded[1]]
     if unknown:
         notes.append(f"not recorded on one side or both, so not compared: {_listed(unknown)}")
-    was, now = (_valued(side, difference) for side in points)
+    valued = [[(str(getattr(p.setting, difference)),) for p in side] for side in points] if difference else None
+    was, now = map(_counted, valued) if valued else ("", "")
     kinds = {p.setting.data for side in points for p in side}
     notes += _scopes_apart(a, b, points)
     if "trial" in kinds:
@@ -243,10 +241,6 @@ def _same(points: tuple[Sequence[Point], Sequence[Point]]) -> tuple[tuple[str, s
         if len(values) == 1 and None not in (*a, *b):
             shared.append((name, values.pop()))
     return tuple(shared)
-
-
-def _valued(points: Sequence[Point], difference: str | None) -> str:
-    return _counted([(str(getattr(point.setting, difference)),) for point in points]) if difference else ""
 
 
 def _alone(a: Side, b: Side, shared: int) -> list[str]:

@@ -45,8 +45,8 @@ def summary_of(job: JobView, pod: PodView | None, drained: bool = False) -> Summ
     except WireError as error:
         if pod.disruption:
             return _disrupted(pod, drained)
-        if _was_deleted(pod, end):
-            return _without_end(job)
+        if pod.deleting_since is not None and end.exit_code in KILLED and end.reason != "OOMKilled":
+            return _without_end(job)  # somebody deleted the pod, and its container ended by the signal that follows
         if isinstance(error, AgentRefused):
             return _refused(job, error.reason, end.exit_code, error.message)
         # First what the kubelet did to the pod: it may lose sight of the container that it has just evicted.
@@ -92,11 +92,6 @@ def _ended_by_kubelet(job: JobView, pod: PodView) -> NoResult | None:
     if pod.failure and pod.termination is None:
         return NoResult(said("PodRejected", node=job.node_name, text=text), "disrupted")
     return None
-
-
-def _was_deleted(pod: PodView, end: Termination) -> bool:
-    """Whether somebody deleted the pod, and its container ended by the signal that follows."""
-    return pod.deleting_since is not None and end.exit_code in KILLED and end.reason != "OOMKilled"
 
 
 def _refused(job: JobView, name: str, exit_code: int, detail: str) -> NoResult:

@@ -4,7 +4,6 @@ What a report keeps of the runs before its newest one is enough to compare with 
 """
 
 import base64
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal
@@ -36,7 +35,7 @@ from precision_operator.core.observe.observed import JobView, ReportView
 from precision_operator.core.reasons import REASONS, said
 from precision_operator.core.results.acceptance import unasked
 from precision_operator.core.results.endings import NoResult
-from precision_operator.core.results.reading import RecipeRow, best_row, provenance_of, read, read_rows
+from precision_operator.core.results.reading import best_row, provenance_of, read, read_rows
 from precision_operator.core.results.rows import DIGITS, recipe_report, report_run
 
 MESSAGE_LIMIT = 512
@@ -301,6 +300,8 @@ def past_in_full(past: ReportPast, status: ReportStatus) -> ReportPast:
     reading = read("", "", status)
     rows = [row for row in reading.usable_rows if row.tokens_per_second is not None]
     software, run = status.software, status.run
+    errors = [row.error for row in rows if row.error is not None]
+    largest = max(errors, default=None) if len(errors) == len(rows) else None
     return past.model_copy(
         update={
             "driver": (software.driver if software else None) or past.driver,
@@ -314,13 +315,6 @@ def past_in_full(past: ReportPast, status: ReportStatus) -> ReportPast:
                 for row in rows
                 if row.tokens_per_joule is not None
             },
-            "rate_error": decimal(_largest_error(rows), AS_REPORTED),
+            "rate_error": decimal(largest, AS_REPORTED),
         }
     )
-
-
-def _largest_error(rows: Sequence[RecipeRow]) -> float | None:
-    """The one that no rate's is above; None where any is not known."""
-    errors = [row.error for row in rows]
-    widths = [error for error in errors if error is not None]
-    return max(widths) if widths and len(widths) == len(errors) else None

@@ -50,11 +50,6 @@ def no_log(why: str) -> str:
     return f"{_NO_LOG}{' '.join(_plain(why.replace(chr(10), ' ')).split())[:300]})"
 
 
-def is_no_log(kept: str) -> bool:
-    """Whether what a report keeps says why there is no log."""
-    return kept.startswith(_NO_LOG)
-
-
 def _plain(line: str) -> str:
     """A line as a terminal would leave it: what carriage returns have written over is gone, other spaces are spaces."""
     last = uncontrolled(line[-4 * LOG_CHARACTERS :]).rstrip("\r").rsplit("\r", 1)[-1].expandtabs(4)
@@ -71,7 +66,7 @@ def explained(problem: NoResult, node: str, ran: timedelta, log: str | None) -> 
     seconds = max(0, int(ran.total_seconds()))
     last = last_progress(log)
     if last is None:
-        what = "there is no log of it" if is_no_log(log) else "the end of its log shows no phase"
+        what = "there is no log of it" if log.startswith(_NO_LOG) else "the end of its log shows no phase"
         return NoResult(said("DeadlineExceeded", seconds=seconds, what=what))
     silent, words = max(0, seconds - last.seconds), shortened(last.words, _WORDS)
     if silent < HUNG_SECONDS:

@@ -81,11 +81,6 @@ def of_one_scope(rows: Sequence[T], scope_of: Callable[[T], str]) -> Sequence[T]
     return [row for row in rows if scope_of(row) == scope]
 
 
-def best_recipe(readings: Iterable[Reading]) -> Recipe | None:
-    """The recipe that is fastest on most nodes; ties go to the first by name."""
-    return _voted(reading.best for reading in readings)
-
-
 def _voted(rows: Iterable[RecipeRow | None]) -> Recipe | None:
     return most_voted(Counter(row.recipe for row in rows if row is not None))
 
@@ -107,7 +102,8 @@ class Pool:
 
     @cached_property
     def best(self) -> Recipe | None:
-        return best_recipe(self.population)
+        """The recipe that is fastest on most nodes; ties go to the first by name."""
+        return _voted(reading.best for reading in self.population)
 
     @cached_property
     def best_by_energy(self) -> Recipe | None:

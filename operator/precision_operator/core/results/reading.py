@@ -319,7 +319,8 @@ def read_rows(results: Iterable[report.RecipeReport], baseline: Recipe) -> dict[
 def _row(result: report.RecipeReport, baseline_throttled: bool) -> RecipeRow:
     numbers = [None if text is None else float(text) for text in _numbers_of(result)]
     teraflops, rate, error, spread, speedup, lower, upper, watts, per_joule, per_joule_net, share, *others = numbers
-    valid = _power_valid(result, watts)
+    # A sensor that shows 0 W measured nothing.
+    valid = False if result.power_invalid else None if watts is None else watts > 0
     return RecipeRow(
         recipe=result.recipe,
         verdict=result.verdict,
@@ -350,13 +351,6 @@ def _row(result: report.RecipeReport, baseline_throttled: bool) -> RecipeRow:
         failure=result.failure and result.failure.removeprefix("not_available: "),
         others=tuple(others),
     )
-
-
-def _power_valid(result: report.RecipeReport, watts: float | None) -> bool | None:
-    """A sensor that shows 0 W measured nothing."""
-    if result.power_invalid:
-        return False
-    return None if watts is None else watts > 0
 
 
 def _energy(value: float | None, valid: bool | None) -> float | None:

@@ -52,7 +52,9 @@ _EXIT_HEAD = """\
 
 def page() -> str:
     """The page as Markdown."""
-    return "\n".join([_HEAD, *(_section(kind) for kind in SECTIONS), _EXIT_HEAD + "\n" + _exits()])
+    rows = [(f"`{row.reason}`", str(row.code), _shown(row.sentence)) for row in EXITS if row is not PUBLISHED]
+    exits = f"{_EXIT_HEAD}\n{_table(('Name', 'Exit code', 'Meaning'), rows)}"
+    return "\n".join([_HEAD, *(_section(kind) for kind in SECTIONS), exits])
 
 
 def _section(kind: Kind) -> str:
@@ -63,11 +65,6 @@ def _section(kind: Kind) -> str:
 
 def _row(reason: Reason) -> tuple[str, str, str]:
     return f"`{reason.code}`", _shown(begun(reason.template)), _shown(reason.next_step)
-
-
-def _exits() -> str:
-    rows = [(f"`{row.reason}`", str(row.code), _shown(row.sentence)) for row in EXITS if row is not PUBLISHED]
-    return _table(("Name", "Exit code", "Meaning"), rows)
 
 
 def _shown(template: str) -> str:

@@ -63,12 +63,14 @@ def tell(decided: Plan, seen: Observed, last: Told | None = None) -> Told:
 
 
 def _tell(item: ProfilePlan, seen: Observed, settled: Settled | None, told: Told) -> None:
-    objects, values = _inputs(item, seen, told)
+    # What a status hangs on: by identity, and by value.
+    named, facing = item.nodes if item.refusals else None, told.peers.facing(readings(item, Book(told.peers.kept)))
+    objects = item.profile, item.node_states, named, *facing
+    values = (item.asked, item.refusals, item.yields, seen.stop, len(seen.nodes), told.distinct[item.profile.uid])
     is_same = settled is not None and same(settled.objects, objects) and settled.values == values
     if settled is None or not is_same or not settled.since <= seen.now < settled.until:
-        change = _change(
-            item, profile_status(item, seen.now, len(seen.nodes), told.peers, told.distinct[item.profile.uid]), seen
-        )
+        status = profile_status(item, seen.now, len(seen.nodes), told.peers, told.distinct[item.profile.uid])
+        change = _change(item, status, seen)
         told.rows.append((item, change))
         if change is not None or item.node_states.kinds["queued"] + item.node_states.kinds["running"]:
             return  # while agents run or are waited for, time alone changes it
@@ -76,13 +78,6 @@ def _tell(item: ProfilePlan, seen: Observed, settled: Settled | None, told: Told
     else:
         told.rows.append((item, None))
     told.settled[item.profile.uid] = settled
-
-
-def _inputs(item: ProfilePlan, seen: Observed, told: Told) -> tuple[tuple[object, ...], tuple[object, ...]]:
-    """What a status hangs on: by identity, and by value."""
-    named, facing = item.nodes if item.refusals else None, told.peers.facing(readings(item, Book(told.peers.kept)))
-    values = (item.asked, item.refusals, item.yields, seen.stop, len(seen.nodes), told.distinct[item.profile.uid])
-    return (item.profile, item.node_states, named, *facing), values
 
 
 def _change(item: ProfilePlan, status: ProfileStatus, seen: Observed) -> Change | None:
