@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from itertools import pairwise
 from random import Random
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -16,7 +17,7 @@ from precision_agent.cases import cases_of
 from precision_agent.method.learning import difference, diverged_step, in_words, learnt, loss_of, loss_run
 from precision_agent.method.loss import Divergence, divergence, sequence, source
 from precision_agent.protocol import LossPlan, LossTrack
-from precision_agent.results.profiling import losses_of
+from precision_agent.results.profiling import Looking, losses_of
 from precision_agent.results.train import Measured
 from precision_agent.sampling.sample import Samples
 from precision_api.exchange.request import LossRuns, MeasurementRequest
@@ -168,8 +169,8 @@ def request(**changes: object) -> MeasurementRequest:
 def losses(asked: MeasurementRequest, backend: FakeBackend, late: object = None) -> dict[str, Loss]:
     devices, cases = devices_of(backend), cases_of(asked, resolve(asked.workload))
     measured = Measured(cases, Samples(0, {}, {}), resolve(asked.workload), devices.machine().names)
-    variants = [variant for variant in cases.variants if variant != cases.control]
-    return losses_of(devices, asked, measured, variants, late or (lambda: None), lambda phase, share: None)  # type: ignore[arg-type]
+    stops = SimpleNamespace(everything=late or (lambda: None))
+    return losses_of(Looking(devices, asked, measured, cases.variants, stops))  # type: ignore[arg-type]
 
 
 def test_at_the_deadline_the_seeds_that_all_recipes_ran_are_kept() -> None:

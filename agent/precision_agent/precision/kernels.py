@@ -128,19 +128,14 @@ RULES: tuple[Rule, ...] = (
 )  # fmt: skip
 
 
+@lru_cache(maxsize=4096)
 def classify(name: str) -> Classified:
     """The class of one kernel name as a profiler prints it, and the rule's name (`none` where no rule fits)."""
-    read, rule = _classify(name)
-    return Classified(name, read, rule)
-
-
-@lru_cache(maxsize=4096)
-def _classify(name: str) -> tuple[KernelClass, str]:
     named = Named.of(name)
     for rule in RULES:
         if rule.fits(named):
-            return (rule.read if isinstance(rule.read, str) else rule.read(named)), rule.name
-    return "unknown", "none"
+            return Classified(name, rule.read if isinstance(rule.read, str) else rule.read(named), rule.name)
+    return Classified(name, "unknown", "none")
 
 
 def share_by_class(kernels: Iterable[tuple[str, float]]) -> dict[KernelClass, float]:

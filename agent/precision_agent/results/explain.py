@@ -110,27 +110,17 @@ def _provenance(result: MeasurementResult) -> str:
 
 def _noise(result: MeasurementResult) -> Iterator[Figure]:
     if result.steadiness:
-        yield (
-            "warm-up",
-            result.steadiness.state,
-            f"{result.steadiness.seconds:.0f} s; until temperature, SM "
-            f"clock and step time have no slope. {result.steadiness.message}",
-        )
+        how = f"{result.steadiness.seconds:.0f} s; until temperature, SM clock and step time have no slope"
+        yield ("warm-up", result.steadiness.state, f"{how}. {result.steadiness.message}")
     if result.sensor:
-        yield (
-            "power sensor",
-            result.sensor.accuracy,
-            f"energy counter against the integral of power under a "
-            f"square wave: {_number(result.sensor.agreement)}. {result.sensor.message}",
-        )
+        how = f"energy counter against the integral of power under a square wave: {_number(result.sensor.agreement)}"
+        yield ("power sensor", result.sensor.accuracy, f"{how}. {result.sensor.message}")
     if result.control_ratio:
         yield ("control", _interval(result.control_ratio), "a second, equal baseline over the first: 1 but for noise")
     if result.noise_floor is not None:
-        how = (
-            "the control's distance from 1 and its half-width, at least 0.5 %"
-            if result.control_ratio
-            else ("the least there is: no control has a figure")
-        )
+        how = "the least there is: no control has a figure"
+        if result.control_ratio:
+            how = "the control's distance from 1 and its half-width, at least 0.5 %"
         yield ("noise floor", f"{result.noise_floor:.2%}", f"{how}: a ratio nearer to 1 is no difference")
 
 

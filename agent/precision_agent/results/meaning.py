@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from precision_api.exchange.request import Mode
-from precision_api.exchange.result import Difference, Failure, Interval, Meaning, RecipeResult, Verdict
+from precision_api.exchange.result import Difference, Failure, Interval, Meaning, MeaningKind, RecipeResult, Verdict
 from precision_api.exchange.stats import LEAST_DIFFERENCE
 from precision_api.exchange.summary import complete
 from precision_api.facts.plain_text import shortened
@@ -83,10 +83,11 @@ def meaning(facts: Facts) -> Meaning:
     if facts.gemm_speedup is None:
         said = f"{facts.recipe} has no GEMM figure to compare with {facts.baseline}'s: its speed is not explained."
         return _with_figures(facts, "unknown", said)
-    if _no_gain(facts.gemm_speedup, facts.noise_floor):
+    gain, unsure = facts.gemm_speedup.value - 1, facts.gemm_speedup.lower <= 1
+    if gain <= facts.noise_floor or (unsure and facts.gemm_speedup.upper < MOST_UNSURE):
         said = f"{facts.recipe} is not beneficial at these shapes: {facts.gemms} run {_bounded(facts.gemm_speedup)}"
         return _with_figures(facts, "not_beneficial", f"{said} as fast as {facts.baseline}'s.")
-    if facts.gemm_speedup.lower <= 1:
+    if unsure:
         said = f"whether {facts.recipe} has faster GEMMs than {facts.baseline} is unknown: {facts.gemms} run"
         return _with_figures(facts, "unknown", f"{said} {_bounded(facts.gemm_speedup)} as fast.")
     if facts.measured is None or facts.gemm_share is None:
@@ -95,11 +96,6 @@ def meaning(facts: Facts) -> Meaning:
         said += f", with their casts {facts.cast_speedup.value:.2f}x" if facts.cast_speedup else ""
         return _with_figures(facts, "unknown", f"{said}; {lacking}, so what a step gains is unknown.")
     return _held_against(facts, facts.gemm_share, facts.gemm_speedup, facts.measured)
-
-
-def _no_gain(speedup: Interval, noise_floor: float) -> bool:
-    """S ~ 1 or below: not above it by more than the noise, or an interval around it that holds 1 and no great gain."""
-    return speedup.value - 1 <= noise_floor or (speedup.lower <= 1 and speedup.upper < MOST_UNSURE)
 
 
 def _bounded(speedup: Interval) -> str:
@@ -168,22 +164,20 @@ def _quantization(facts: Facts, share: float, speedup: float, saved: float, gap:
 
 
 def _with_figures(
-    facts: Facts, kind: str, sentence: str, quantization: float | None = None, other: float | None = None
+    facts: Facts, kind: MeaningKind, sentence: str, quantization: float | None = None, other: float | None = None
 ) -> Meaning:
     speedup = facts.gemm_speedup.value if facts.gemm_speedup else None
     both = speedup is not None and facts.gemm_share is not None
     expected = expected_speedup(facts.gemm_share or 0.0, speedup or 1.0) if both else None
-    return Meaning.model_validate(
-        {
-            "kind": kind,
-            "sentence": shortened(sentence, 1024),
-            "gemm_share": facts.gemm_share,
-            "gemm_speedup": speedup,
-            "expected_speedup": expected,
-            "expected_interval": _expected_interval(facts, expected),
-            "quantization_part": quantization,
-            "other_part": other,
-        }
+    return Meaning(
+        kind=kind,
+        sentence=shortened(sentence, 1024),
+        gemm_share=facts.gemm_share,
+        gemm_speedup=speedup,
+        expected_speedup=expected,
+        expected_interval=_expected_interval(facts, expected),
+        quantization_part=quantization,
+        other_part=other,
     )
 
 

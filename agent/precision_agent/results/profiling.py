@@ -17,7 +17,7 @@ from precision_agent.method.learning import loss_of, loss_run
 from precision_agent.method.loss import Source, source
 from precision_agent.protocol import GemmName, Inspection, Load, LossPlan, LossTrack, RegionName, Sample
 from precision_agent.results.train import Measured, Steps, steps_of
-from precision_agent.sampling.devices import Call, Devices, Stop
+from precision_agent.sampling.devices import Call, Devices
 from precision_agent.sampling.profiles import (
     LEADS,
     Leads,
@@ -105,9 +105,7 @@ def look(asked: Looking) -> After:
     profiles = _profiles(asked)
     asked.stops.profiled()
     inspections, unseen = _inspections(asked)
-    losses = losses_of(
-        asked.devices, asked.request, asked.run, asked.chosen, asked.stops.everything, asked.report_progress
-    )
+    losses = losses_of(asked)
     notes = {
         variant.label: (
             *_unprofiled(variant, profiles),
@@ -264,16 +262,10 @@ def _other_mix(variant: Variant, run: Measured, sample: Sample) -> Failure | Non
     return Failure(reason="windows_differ", message=f"{shares} layers have a sliding window")
 
 
-def losses_of(
-    devices: Devices,
-    request: MeasurementRequest,
-    run: Measured,
-    variants: Sequence[Variant],
-    stop: Stop,
-    report_progress: Callable[[str, float], None],
-) -> dict[str, Loss]:
+def losses_of(asked: Looking) -> dict[str, Loss]:
     """By label; a failed seed fails its recipe's verdict with its reason. A stop keeps the seeds that all have run."""
-    model = run.workload.model
+    request, variants, stop = asked.request, asked.chosen, asked.stops.everything
+    model = asked.run.workload.model
     if request.loss is None or stop():
         return {}
     if model is None or not model.vocab_size:
@@ -284,13 +276,14 @@ def losses_of(
     for place, seed in enumerate(seeds):
         if place and stop():
             break
-        report_progress("loss", place / len(seeds))
+        asked.report_progress("loss", place / len(seeds))
         plan = LossPlan(request.loss.steps, seed, request.loss.learning_rate_factor)
-        answers = devices.spread([Call("loss_run", (variant, plan), LOSS_SECONDS, variant) for variant in variants])
+        calls = [Call("loss_run", (variant, plan), LOSS_SECONDS, variant) for variant in variants]
+        answers = asked.devices.spread(calls)
         for variant, answer in zip(variants, answers, strict=True):
             tracks[variant.label].append(answer)
-    report_progress("loss", 1.0)
-    baseline = next((v.label for v in variants if v == run.cases.baseline), "")
+    asked.report_progress("loss", 1.0)
+    baseline = next((v.label for v in variants if v == asked.run.cases.baseline), "")
     vocab_size, chain = model.vocab_size, source(model.vocab_size, seeds[0])
     runs = {label: _runs(by_seed, seeds, chain, vocab_size) for label, by_seed in tracks.items()}
     base_runs = runs.get(baseline, ())

@@ -96,15 +96,11 @@ def _by_energy(usable: Sequence[RecipeResult], baseline: Recipe) -> Recipe | Non
     if baseline not in energies or len(energies) < 2:
         return None
     saving = [recipe for recipe, energy in energies.items() if _saves(energy, energies[baseline])]
-    if not saving and any(_may_save(energy) for recipe, energy in energies.items() if recipe != baseline):
+    ratios = [energy.tokens_per_joule_ratio for recipe, energy in energies.items() if recipe != baseline]
+    # A gain that is enough lies within the interval of the paired ratio, or nothing is known of it.
+    if not saving and any(not ratio or ratio.upper > 1 + stats.LEAST_ENERGY_DIFFERENCE for ratio in ratios):
         return None
     return max(saving, key=lambda recipe: energies[recipe].tokens_per_joule or 0.0, default=baseline)
-
-
-def _may_save(energy: Energy) -> bool:
-    """Whether a gain that is enough lies within the interval of the paired ratio, or nothing is known of it."""
-    ratio = energy.tokens_per_joule_ratio
-    return ratio is None or ratio.upper > 1 + stats.LEAST_ENERGY_DIFFERENCE
 
 
 def _saves(energy: Energy, baseline: Energy) -> bool:

@@ -194,10 +194,8 @@ def _mfu(variant: Variant, flops: float, run: Measured) -> result.Utilisation | 
     return result.Utilisation(value=value, of_bf16_peak=of_bf16, peak_flops_per_second=flops / value, peak=name)
 
 
-def _void(reasons: tuple[Reason, ...] | result.Failure) -> result.Energy:
-    return (
-        result.Energy(valid=False, reasons=(reasons.reason,)) if isinstance(reasons, result.Failure) else void(reasons)
-    )
+def _void(why: tuple[Reason, ...] | result.Failure) -> result.Energy:
+    return result.Energy(valid=False, reasons=(why.reason,)) if isinstance(why, result.Failure) else void(why)
 
 
 def _mean_regions(variant: Variant, run: Measured, abba_block: int | None = None) -> dict[RegionName, float]:

@@ -42,11 +42,8 @@ def verify_trace(
     except BadTrace as error:
         raise typer.BadParameter(f"{file}: {error}", param_hint="TRACE") from None
     claim = claim_verdict(claims, trace, least_share) if claims else None
-    typer.echo(
-        json.dumps(as_document(trace, claims, claim), indent=2)
-        if output is Form.json
-        else as_text(trace, claims, claim)
-    )
+    is_json = output is Form.json
+    typer.echo(json.dumps(as_document(trace, claims, claim), indent=2) if is_json else as_text(trace, claims, claim))
     if claim and claim.verdict not in PROVED:
         raise typer.Exit(CLAIM_NOT_PROVED.code)
 

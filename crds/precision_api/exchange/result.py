@@ -427,13 +427,16 @@ class KernelProfiles(Record):
     failure: Failure | None = None
 
 
+MeaningKind = Literal["baseline", "gemm_bound", "overhead", "fallback", "not_beneficial", "no_difference", "unknown"]
+
+
 class Meaning(Record):
     """What the figures say of one recipe: docs/development/method.md, "What figures mean".
 
     `gap` is the share of the expected gain that did not come, split into the quantisation's and the rest's.
     """
 
-    kind: Literal["baseline", "gemm_bound", "overhead", "fallback", "not_beneficial", "no_difference", "unknown"]
+    kind: MeaningKind
     sentence: Note = ""
     gemm_share: float | None = Field(None, description="GEMMs' share of the baseline's step.")
     gemm_speedup: float | None = None

@@ -4,10 +4,8 @@ A kubelet keeps 4,096 bytes. A summary that would be longer is cut by a fixed li
 and names in `dropped` what was cut: the full result, in the log, still has it.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
-
-from pydantic import BaseModel
 
 from precision_api.exchange.message import Detail, RecipeSummary, Summary
 from precision_api.exchange.request import canonical
@@ -120,13 +118,11 @@ def _summary_of(recipe: RecipeResult) -> RecipeSummary:
         "failure": _told(first_failure(recipe)),
     }
     records = (recipe, *((training,) if training else ()), energy, recipe.memory)
-    same_name = (name for name in RecipeSummary.model_fields if name not in figures)
-    return RecipeSummary(**figures, **{name: _shortened(_of_name(name, records)) for name in same_name})
-
-
-def _of_name(name: str, records: Sequence[BaseModel]) -> Any:
-    """The field of that name in the first record that has it: a figure of a result needs no line here."""
-    return next((getattr(record, name) for record in records if name in type(record).model_fields), None)
+    same_name = [name for name in RecipeSummary.model_fields if name not in figures]
+    for name in same_name:  # of the first record that has it: a figure of a result needs no line here
+        figure = next((getattr(record, name) for record in records if name in type(record).model_fields), None)
+        figures[name] = _shortened(figure)
+    return RecipeSummary(**figures)
 
 
 def _shortened(value: Any) -> Any:
@@ -217,15 +213,11 @@ def _shorter_sentence(limit: int) -> Cut:
     return cut
 
 
-def _fewer_simulated(keep: int) -> Cut:
-    """A step that keeps the first names of simulated fields and counts the rest: that there are some is never cut."""
-
-    def cut(summary: Summary) -> Summary:
-        names = tuple(_cut(name, 40) for name in summary.simulated[:keep])
-        rest = len(summary.simulated) - keep
-        return summary.model_copy(update={"simulated": (*names, f"{rest} more") if rest > 0 else names})
-
-    return cut
+def _fewer_simulated(summary: Summary, keep: int = 3) -> Summary:
+    """Keeps the first names of simulated fields and counts the rest: that there are some is never cut."""
+    names = tuple(_cut(name, 40) for name in summary.simulated[:keep])
+    rest = len(summary.simulated) - keep
+    return summary.model_copy(update={"simulated": (*names, f"{rest} more") if rest > 0 else names})
 
 
 def _bare_software(summary: Summary) -> Summary:
@@ -243,23 +235,16 @@ KEPT = frozenset(
 """Fields of a recipe that no step of their own cuts as a whole: what reports and plans can't do without."""
 
 
-def _without_other_figures() -> tuple[tuple[str, Cut], ...]:
-    """A step for each field that is not kept, the last one first: a new figure is the first to go."""
-    fields = reversed(RecipeSummary.model_fields.items())
-    return tuple(
-        (name, _with(**{name: field.get_default(call_default_factory=True)}))
-        for name, field in fields
-        if name not in KEPT
-    )
-
+_OTHERS = {name: row for name, row in reversed(RecipeSummary.model_fields.items()) if name not in KEPT}
+"""The other fields, the last one first: a new figure is the first to go."""
 
 STEPS: tuple[tuple[str, Cut], ...] = (
     ("sentence", _shorter_sentence(160)),
-    ("simulated", _fewer_simulated(3)),
+    ("simulated", _fewer_simulated),
     ("failure", _shorter_failures(60)),
     ("power_invalid", _each(lambda recipe: {"power_invalid": recipe.power_invalid[:1]})),
     ("failure", _shorter_failures(24)),
-    *_without_other_figures(),
+    *((name, _with(**{name: row.get_default(call_default_factory=True)})) for name, row in _OTHERS.items()),
     ("loss_verdict", _each(_expected_loss)),
     ("sentence", _shorter_sentence(0)),
     ("gpu_spread", _with(gpu_spread=None)),

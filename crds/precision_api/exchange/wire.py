@@ -130,7 +130,11 @@ def read_log(log: str | bytes, detail: Detail, request_hash: str) -> Measurement
     """
     if len(log) > LOG_MAX_CHARACTERS:
         raise WireError("ResultTooLarge", f"the log has {len(log)} characters")
-    result = _parsed(unpacked(_matching(_text(log), detail)))
+    text = unpacked(_matching(_text(log), detail))
+    try:
+        result = read_json(MeasurementResult, text)
+    except (ValidationError, RecursionError, OverflowError) as error:
+        raise _invalid("full result", error, text) from None
     if result.request_hash != request_hash:
         raise WireError("ResultForeign", "the full result answers another request")
     return result
@@ -256,13 +260,6 @@ def unpacked(packed: bytes) -> bytes:
             raise WireError("ResultTooLarge", f"the result is too large: more than {RESULT_MAX_BYTES} bytes")
         raise WireError("ResultDamaged", "the gzip of the result is incomplete")
     return text
-
-
-def _parsed(text: bytes) -> MeasurementResult:
-    try:
-        return read_json(MeasurementResult, text)
-    except (ValidationError, RecursionError, OverflowError) as error:
-        raise _invalid("full result", error, text) from None
 
 
 NEWER = frozenset({"extra_forbidden", "literal_error"})

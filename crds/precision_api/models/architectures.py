@@ -78,17 +78,15 @@ def _window_everywhere(config: Config) -> Facts:
     return _window(config.optional("sliding_window"), config.integer("num_hidden_layers"))
 
 
-def _window_if_used(config: Config) -> Facts:
+def _if_set(key: str, read: Reader) -> Reader:
+    return lambda config: read(config) if config.flag(key) else {}
+
+
+def _window_behind(config: Config) -> Facts:
     # The first max_window_layers layers attend to everything, where the class knows that key.
-    if not config.flag("use_sliding_window"):
-        return {}
     full = config.optional("max_window_layers", least=0) or 0
     by_rule = _window(config.optional("sliding_window"), config.integer("num_hidden_layers") - full)
     return by_rule | _listed_windows(config)
-
-
-def _window_everywhere_if_used(config: Config) -> Facts:
-    return _window_everywhere(config) if config.flag("use_sliding_window") else {}
 
 
 def _periodic_window(period: int) -> Reader:
@@ -126,10 +124,6 @@ def _qwen_experts(config: Config) -> Facts:
             "denseLayers": layers - sparse,
         }
     }
-
-
-def _per_head_norm(config: Config) -> Facts:
-    return {"qkNorm": "PerHead"} if config.flag("use_qk_norm") else {}
 
 
 def _plain_heads(config: Config) -> Facts:
@@ -172,6 +166,7 @@ _GEMMA_DEFAULTS: Facts = {"vocab_size": 256000, "head_dim": 256, "tie_word_embed
 _ATTN_BIAS = _flags(qkvBias="attention_bias", outBias="attention_bias")
 _LAYER_NORM_BIASES: Facts = {"normBias": True, "mlpBias": True, "qkvBias": True, "outBias": True}
 _GATED: Facts = {"gatedMLP": True}
+_WINDOW_IF_USED = _if_set("use_sliding_window", _window_behind)
 
 FAMILIES: Mapping[str, ModelFamily] = {
     "llama": ModelFamily(("LlamaForCausalLM",), _LLAMA_DEFAULTS, _GATED, (_ATTN_BIAS, _flags(mlpBias="mlp_bias"))),
@@ -186,7 +181,7 @@ FAMILIES: Mapping[str, ModelFamily] = {
         (_window_everywhere, _mixtral_experts),
         aliases={"num_local_experts": ("num_experts",)},
     ),
-    "qwen2": ModelFamily(("Qwen2ForCausalLM",), _QWEN_DEFAULTS, _GATED | {"qkvBias": True}, (_window_if_used,)),
+    "qwen2": ModelFamily(("Qwen2ForCausalLM",), _QWEN_DEFAULTS, _GATED | {"qkvBias": True}, (_WINDOW_IF_USED,)),
     "qwen2_moe": ModelFamily(
         ("Qwen2MoeForCausalLM",),
         _QWEN_DEFAULTS
@@ -200,13 +195,13 @@ FAMILIES: Mapping[str, ModelFamily] = {
             "num_experts_per_tok": 4,
         },
         _GATED,
-        (_flags(qkvBias="qkv_bias"), _window_if_used, _qwen_experts),
+        (_flags(qkvBias="qkv_bias"), _WINDOW_IF_USED, _qwen_experts),
     ),
     "qwen3": ModelFamily(
         ("Qwen3ForCausalLM",),
         _QWEN_DEFAULTS | {"head_dim": 128},
         _GATED | {"qkNorm": "PerHead"},
-        (_ATTN_BIAS, _window_if_used),
+        (_ATTN_BIAS, _WINDOW_IF_USED),
     ),
     "qwen3_moe": ModelFamily(
         ("Qwen3MoeForCausalLM",),
@@ -220,7 +215,7 @@ FAMILIES: Mapping[str, ModelFamily] = {
             "num_experts_per_tok": 8,
         },
         _GATED | {"qkNorm": "PerHead"},
-        (_ATTN_BIAS, _window_everywhere_if_used, _qwen_experts),
+        (_ATTN_BIAS, _if_set("use_sliding_window", _window_everywhere), _qwen_experts),
     ),
     "gemma": ModelFamily(("GemmaForCausalLM",), _GEMMA_DEFAULTS | {"num_key_value_heads": 16}, _GATED, (_ATTN_BIAS,)),
     "gemma2": ModelFamily(
@@ -259,7 +254,10 @@ FAMILIES: Mapping[str, ModelFamily] = {
         ("Glm4MoeForCausalLM",),
         {"vocab_size": 151552, "topk_method": "noaux_tc", "n_shared_experts": 1, "first_k_dense_replace": 1},
         _GATED,
-        (_flags(qkvBias="attention_bias"), _per_head_norm, deepseek_experts, multi_token_prediction),
+        (
+            *(_flags(qkvBias="attention_bias"), _if_set("use_qk_norm", lambda _: {"qkNorm": "PerHead"})),
+            *(deepseek_experts, multi_token_prediction),
+        ),
     ),
     "minimax_m2": ModelFamily(("MiniMaxM2ForCausalLM",), {"vocab_size": 200064}, _GATED, (minimax_m2,)),
     "nemotron_h": ModelFamily(

@@ -78,7 +78,10 @@ def model_from_config(text: str) -> ModelSpec:
 def model_from_mapping(config: Json) -> ModelSpec:
     """As `model_from_config`, from parsed JSON. Of the multimodal configs of TEXT_MODELS it takes the text model."""
     model_type, layers = _text_model(config)
-    _refuse_features(layers, model_type)
+    for key, why in UNKNOWN_FEATURES.items():
+        if layers.get(key) and key not in OWN_FEATURES.get(model_type, ()):
+            named = f"{key} is {shown(layers[key])}, so this is no plain {model_type}"
+            raise ValueError(f"config.json: {named}: {why}; {_INSTEAD}")
     family = FAMILIES[model_type]
     counted = {key: len(layers[items]) for key, items in family.counted.items() if isinstance(layers.get(items), list)}
     layers = counted | dict(layers)
@@ -144,7 +147,9 @@ def _text_model(config: Json) -> tuple[str, Json]:
         model_type = next((name for name, row in FAMILIES.items() if architecture in row.architectures), None)
     multimodal = TEXT_MODELS.get(model_type) if isinstance(model_type, str) else None
     if multimodal:
-        config, (model_type, whole) = _nested_text(config, str(model_type)), multimodal
+        nested = _object(config.get("text_config"), f"text_config, where {model_type} keeps its language model,")
+        tied = {key: config[key] for key in ("tie_word_embeddings",) if key in config}  # whether it is, is said outside
+        config, (model_type, whole) = {**nested, **tied}, multimodal
     if not isinstance(model_type, str) or model_type not in FAMILIES:
         _refuse_family(config, model_type, architecture)
     architectures = (*FAMILIES[model_type].architectures, *((whole,) if multimodal else ()))
@@ -154,13 +159,6 @@ def _text_model(config: Json) -> tuple[str, Json]:
             f"{' and '.join(architectures)}; {_INSTEAD}"
         )
     return model_type, config
-
-
-def _nested_text(config: Json, model_type: str) -> Json:
-    nested = _object(config.get("text_config"), f"text_config, where {model_type} keeps its language model,")
-    # Whether the head is tied is said outside.
-    outside = {key: config[key] for key in ("tie_word_embeddings",) if key in config}
-    return {**nested, **outside}
 
 
 def _object(value: object, name: str) -> Json:
@@ -187,11 +185,3 @@ def _refuse_family(config: Json, model_type: object, architecture: str | None) -
         f"config.json: {named} is not supported{f' ({reason})' if reason else ''}; {_INSTEAD}. "
         f"Supported: {', '.join(FAMILIES)}, and the text models of {', '.join(TEXT_MODELS)}"
     )
-
-
-def _refuse_features(config: Json, model_type: str) -> None:
-    for key, why in UNKNOWN_FEATURES.items():
-        if config.get(key) and key not in OWN_FEATURES.get(model_type, ()):
-            raise ValueError(
-                f"config.json: {key} is {shown(config[key])}, so this is no plain {model_type}: {why}; {_INSTEAD}"
-            )

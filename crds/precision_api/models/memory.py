@@ -200,7 +200,8 @@ def _kept_by_attention(model: ModelSpec, split: Split, recipe: Recipe) -> float:
     ranks = (latent.query_rank or 0) + latent.key_value_rank if latent else 0
     together = 2 * 2 * model.query_width / split.tensor if latent else 0
     inputs = 2 * model.hidden_size + quantized * (model.hidden_size + ranks)
-    return inputs + 2 * _projected(model, split) + together + 2 * width + own_copy
+    projected = sum(projection.n for projection in attention_projections(model, split.tensor)[:-1])  # not the output's
+    return inputs + 2 * projected + together + 2 * width + own_copy
 
 
 def _kept_by_mlp(model: ModelSpec, split: Split, recipe: Recipe) -> float:
@@ -250,8 +251,3 @@ def _backward(model: ModelSpec, split: Split) -> float:
     tensors and of its input and output, in BF16."""
     gates = 2 if model.gated_mlp else 1
     return 2 * ((gates + 1) * model.intermediate_size / split.tensor + 2 * model.hidden_size)
-
-
-def _projected(model: ModelSpec, split: Split) -> int:
-    """Features that attention's projections give for a token, but for the output's."""
-    return sum(projection.n for projection in attention_projections(model, split.tensor)[:-1])

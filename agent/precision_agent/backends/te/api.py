@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from importlib import metadata
 from pathlib import Path
 from typing import Any, cast
 
@@ -272,7 +273,8 @@ def load() -> Api:
             importlib.import_module("transformer_engine.pytorch.attention.rope")
     except Exception as error:  # an import of native code fails in many ways: all of them mean that it isn't there
         raise Unusable(f"loading Transformer Engine: {type(error).__name__}: {error}"[:500]) from error
-    return api_of(_told_version(whole), pytorch, recipe, _manager())
+    told = getattr(whole, "__version__", None) or metadata.version("transformer_engine")
+    return api_of(str(told), pytorch, recipe, _manager())
 
 
 def _compiler() -> str | None:
@@ -280,13 +282,6 @@ def _compiler() -> str | None:
     if not Path(sysconfig.get_path("include"), "Python.h").is_file():
         return None
     return os.environ.get("CC") or next(filter(None, map(shutil.which, ("gcc", "clang"))), None)
-
-
-def _told_version(whole: Any) -> str:
-    version = getattr(whole, "__version__", None)
-    if version:
-        return str(version)
-    return importlib.import_module("importlib.metadata").version("transformer_engine")  # type: ignore[no-any-return]
 
 
 def _manager() -> Any:

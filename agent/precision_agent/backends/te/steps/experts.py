@@ -35,13 +35,9 @@ Unpermute = Callable[..., torch.Tensor]
 """`moe_unpermute` of `transformer_engine.pytorch`."""
 
 
-def gating_scores(tokens: torch.Tensor, weight: torch.Tensor, gemm: Gemm) -> torch.Tensor:
-    """Of BF16 (tokens, hidden) and (experts, hidden): (tokens, experts) in FP32, with gradients for both in BF16."""
-    scores: torch.Tensor = _Scores.apply(tokens, weight, gemm)
-    return scores
-
-
 class _Scores(torch.autograd.Function):  # type: ignore[misc]
+    """Of BF16 (tokens, hidden) and (experts, hidden): (tokens, experts) in FP32, with gradients for both in BF16."""
+
     @staticmethod
     def forward(ctx: Any, tokens: torch.Tensor, weight: torch.Tensor, gemm: Gemm) -> torch.Tensor:
         ctx.save_for_backward(tokens, weight)
@@ -76,7 +72,7 @@ class Router(torch.nn.Module):  # type: ignore[misc]
 
     def forward(self, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Of (tokens, hidden): numbers of the chosen experts and their weights, both (tokens, topK)."""
-        scores = gating_scores(tokens, self.weight, self.gemm).softmax(-1)
+        scores: torch.Tensor = _Scores.apply(tokens, self.weight, self.gemm).softmax(-1)
         chosen = (scores.detach() + self.forced).topk(self.top_k, dim=-1).indices
         weights = scores.gather(1, chosen)
         return chosen.int(), weights / weights.sum(-1, keepdim=True)

@@ -64,9 +64,8 @@ class Ended:
 def probe_of(recipe: Recipe, ended: Ended) -> Probe:
     """What the end of its process says of a recipe: ok, emulated, unsupported, or probe_failed with the reason."""
     if ended.code is None:
-        return Probe(
-            "probe_failed", f"{recipe}: no end of the probe within {TIMEOUT_SECONDS:g} s: its process was killed"
-        )
+        message = f"{recipe}: no end of the probe within {TIMEOUT_SECONDS:g} s: its process was killed"
+        return Probe("probe_failed", message)
     document = _last_object(ended.stdout)
     if document is None:
         last = " ".join(ended.stderr.split())[-300:] or "nothing on its stderr"
@@ -85,14 +84,13 @@ def _judged(recipe: Recipe, answer: dict[str, Any]) -> Probe:
     errors = NumericErrors(**answer["errors"])
     relative = [error for error in (errors.y, errors.dx, errors.dw) if error is not None]
     verification = verdict(recipe, shares, emulation_seen(name for name, _ in rows), relative)
-    seen = tuple(_seen(name, seconds) for name, seconds in sorted(rows, key=lambda row: -row[1])[:SHOWN])
+    longest = ((classify(name), seconds) for name, seconds in sorted(rows, key=lambda row: -row[1])[:SHOWN])
+    seen = tuple(
+        KernelSeen(name=row.name[:1024], class_=row.kernel_class, rule=row.rule, seconds=seconds)
+        for row, seconds in longest
+    )
     verification = verification.model_copy(update={"kernels": seen, "flags": answer.get("flags", {}), "errors": errors})
     return Probe("emulated" if verification.verdict == "emulated" else "ok", verification.message, verification)
-
-
-def _seen(name: str, seconds: float) -> KernelSeen:
-    row = classify(name)
-    return KernelSeen(name=name[:1024], class_=row.kernel_class, rule=row.rule, seconds=seconds)
 
 
 def _last_object(stdout: str) -> dict[str, Any] | None:
