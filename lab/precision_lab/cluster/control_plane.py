@@ -20,6 +20,8 @@ READY_SECONDS = 90.0
 NODE_GRACE_SECONDS = 300
 """Longer than the leases of a large simulated fleet; Kubernetes' own default is 50."""
 PROBE_SECONDS = 0.05
+CLIENT_FLAGS = ("--leader-elect=false", "--secure-port=0", "--kube-api-qps=300", "--kube-api-burst=600")
+"""Of controller manager and scheduler."""
 SERVICE_RANGE = "10.99.0.0/16"
 USERS = {
     "admin": ("admin", "system:masters"),
@@ -87,10 +89,8 @@ def start_control_plane(
     processes.start("kube-apiserver", [programs["kube-apiserver"], *flags], grace_seconds=0.5)
     run_blocking(_until(plane, "kube-apiserver", _ready))
     start_controller_manager(plane, programs, common=common)
-    name = "kube-scheduler"
-    flags = [f"--kubeconfig={plane.run_dir / 'scheduler.kubeconfig'}", "--leader-elect=false", "--secure-port=0"]
-    flags += ["--kube-api-qps=300", "--kube-api-burst=600"]
-    processes.start(name, [programs[name], *flags, *common], grace_seconds=0.5)
+    name, flags = "kube-scheduler", [f"--kubeconfig={plane.run_dir / 'scheduler.kubeconfig'}", *CLIENT_FLAGS, *common]
+    processes.start(name, [programs[name], *flags], grace_seconds=0.5)
     run_blocking(_until(plane, "kube-controller-manager", _default_service_account))
 
 
@@ -154,10 +154,7 @@ def _controller_manager_flags(run_dir: Path, node_grace_seconds: int) -> list[st
         "--use-service-account-credentials",
         f"--service-account-private-key-file={run_dir / 'pki' / 'sa.key'}",
         f"--root-ca-file={run_dir / 'pki' / 'ca.crt'}",
-        "--leader-elect=false",
-        "--secure-port=0",
-        "--kube-api-qps=300",
-        "--kube-api-burst=600",
+        *CLIENT_FLAGS,
         "--concurrent-job-syncs=10",
         "--concurrent-gc-syncs=10",
         f"--node-monitor-grace-period={node_grace_seconds}s",

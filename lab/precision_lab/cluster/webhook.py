@@ -95,7 +95,11 @@ def _handler(decide: Decide, over: threading.Event) -> type[BaseHTTPRequestHandl
             if denial is HANGS:
                 over.wait(10 * PATIENCE_SECONDS)
                 return
-            body = json.dumps(_review(request["uid"], denial)).encode()
+            response: Object = {"uid": request["uid"], "allowed": denial is None}
+            if denial is not None:
+                response["status"] = {"code": denial.code, "message": denial.message}
+            review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
+            body = json.dumps(review).encode()
             self.send_response(200)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(body)))
@@ -106,10 +110,3 @@ def _handler(decide: Decide, over: threading.Event) -> type[BaseHTTPRequestHandl
             """Nothing: the API server says what became of it."""
 
     return Handler
-
-
-def _review(uid: str, denial: Denial | None) -> Object:
-    response: Object = {"uid": uid, "allowed": denial is None}
-    if denial is not None:
-        response["status"] = {"code": denial.code, "message": denial.message}
-    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}

@@ -146,16 +146,10 @@ def _slice(
     }
 
 
-def _half(node: NodeManifest, hardware: Hardware) -> list[NodeManifest]:
-    """The second slice never comes."""
-    return [_slice(node, "0", [_gpu(node, hardware, number) for number in range(hardware.gpus // 2)], slices=2)]
-
-
 def _tainted(node: NodeManifest, hardware: Hardware) -> list[NodeManifest]:
     """The last GPU has fallen off the bus."""
-    last = hardware.gpus - 1
-    gpus = [_gpu(node, hardware, number, **({"taints": [XID]} if number == last else {})) for number in range(last + 1)]
-    return [_slice(node, "0", gpus)]
+    *sound, last = whole_gpus(node)
+    return [_slice(node, "0", [*sound, last | {"taints": [XID]}])]
 
 
 def _dynmig(node: NodeManifest, hardware: Hardware) -> list[NodeManifest]:
@@ -199,7 +193,7 @@ def _shared(node: NodeManifest, hardware: Hardware) -> list[NodeManifest]:
 
 WAYS: dict[str, Callable[[NodeManifest, Hardware], list[NodeManifest]]] = {
     "whole": lambda node, hardware: [_slice(node, "0", whole_gpus(node))],
-    "half": _half,
+    "half": lambda node, hardware: [_slice(node, "0", whole_gpus(node)[: hardware.gpus // 2], slices=2)],
     "tainted": _tainted,
     "dynmig": _dynmig,
     "shared": _shared,

@@ -71,11 +71,6 @@ def _reserved(node: NodeManifest, hardware: Hardware, argument: str) -> None:
     node["spec"]["taints"].append(taint)
 
 
-def _unattended(node: NodeManifest, hardware: Hardware, argument: str) -> None:
-    """Nobody plays its kubelet: it is NotReady, and its pods stay as they are, until somebody writes there."""
-    del node["metadata"]["annotations"][names.KWOK_NODE]
-
-
 def driver_labels(driver: str) -> dict[str, str]:
     """What GPU feature discovery says of a driver: `580.126.20` and its parts."""
     major, minor, revision = driver.split(".")
@@ -121,7 +116,8 @@ TRAITS: dict[str, ApplyTrait] = {
     "not-ready": _annotated(names.NOT_READY, "true"),
     "busy": _annotated(names.BUSY_POD, "true"),
     "cold": lambda node, hardware, argument: node["status"].update(images=[]),  # the agent's is still to be pulled
-    "unattended": _unattended,
+    # Nobody plays its kubelet: it is NotReady, and its pods stay as they are, until somebody writes there.
+    "unattended": lambda node, hardware, argument: node["metadata"]["annotations"].pop(names.KWOK_NODE),
     "no-pods": lambda node, hardware, argument: _resources(node, {"pods": "0"}),  # its kubelet takes no more
     "driver": _driver,
     "scale": _annotated(names.SCALE),

@@ -8,10 +8,9 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
-from precision_lab.kubelet.faults import MESSAGE_BYTES
+from precision_lab.kubelet.faults import MESSAGE_BYTES, Ended
 from precision_lab.processes.supervisor import die_with
 
 TERMINATION_LOG_ENV = "PRECISION_TERMINATION_LOG"
@@ -22,15 +21,6 @@ class HostDied(Exception):
     """The process that runs the agents has ended."""
 
 
-@dataclass(frozen=True, slots=True)
-class AgentExit:
-    """How an agent's process ended: 128 + n when signal n ended it, as a runtime reports it."""
-
-    code: int
-    message: str
-    log: bytes
-
-
 class AgentHost:
     """The agents of one stand-in, each a process of its own forked from a warm one."""
 
@@ -38,8 +28,11 @@ class AgentHost:
         self._process = process
         self._ends: dict[str, asyncio.Future[int]] = {}
 
-    async def run(self, run: str, arguments: Sequence[str], env: Mapping[str, str], folder: Path) -> AgentExit:
-        """Runs the agent once in `folder` (which holds its log meanwhile). Cancelled: the agent is killed."""
+    async def run(self, run: str, arguments: Sequence[str], env: Mapping[str, str], folder: Path) -> Ended:
+        """Runs the agent once in `folder` (which holds its log meanwhile). Cancelled: the agent is killed.
+
+        Its exit code is 128 + n when signal n ended it, as a runtime reports it.
+        """
         message = folder / "termination-log"
         message.touch()
         environment = {"PATH": os.defpath, "HOME": str(folder), "TMPDIR": str(folder), **env}
@@ -54,7 +47,7 @@ class AgentHost:
         finally:
             self._ends.pop(run, None)
         left = message.read_bytes()[-MESSAGE_BYTES:].decode(errors="replace")
-        return AgentExit(code if code >= 0 else 128 - code, left, (folder / "log").read_bytes())
+        return Ended(code if code >= 0 else 128 - code, left, (folder / "log").read_bytes())
 
     def signal(self, run: str, number: int) -> None:
         """Sends a signal to a running agent; one that has ended is left alone."""

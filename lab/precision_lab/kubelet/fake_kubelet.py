@@ -94,7 +94,10 @@ class Kubelets(WatchLoop):
         return "there" if node["metadata"]["uid"] == self._nodes.get(pod["metadata"]["uid"]) else "replaced"
 
     async def replaced(self, pod: Object) -> None:
-        """Returns when there is a node of that name again; cancelled when the garbage collector takes the pod first."""
+        """Returns when there is another node of that name, whose kubelet finds the pod among its own.
+
+        Cancelled when the garbage collector takes the pod first.
+        """
         while True:
             if await self._node(pod) is not None:
                 return

@@ -104,10 +104,6 @@ def _message(message: str) -> Change:
     return lambda ended, argument: replace(ended, message=message)
 
 
-def _cut_message(ended: Ended, argument: str) -> Ended:
-    return replace(ended, message=ended.message[: len(ended.message) // 2])
-
-
 def _part_of_log(kept: Callable[[list[int]], slice]) -> Change:
     """Of the log these lines are there, by the places of the result's lines; all of it when the agent refused."""
 
@@ -177,7 +173,10 @@ FAULTS: dict[str, Fault] = {
     "garbage-message": Fault("the termination message is noise", _message(_GARBAGE)),
     "foreign-message": Fault("the message is somebody else's JSON", _message('{"status":"ok","result":[1,2,3]}')),
     "hostile-message": Fault("the message is JSON of 4,096 levels", _message("[" * MESSAGE_BYTES)),
-    "cut-message": Fault("the message stops in the middle", _cut_message),
+    "cut-message": Fault(
+        "the message stops in the middle",
+        lambda ended, _: replace(ended, message=ended.message[: len(ended.message) // 2]),
+    ),
     "no-message": Fault("the message is empty", _message("")),
     "no-log": Fault("the log is lost", lambda ended, argument: replace(ended, log=None)),
     "log-without-end": Fault("the log stops before the last result line", _without_end),

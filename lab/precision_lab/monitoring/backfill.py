@@ -32,11 +32,6 @@ class Scraped:
     """What the scrape adds: job and instance."""
 
 
-def write_blocks(history: Sequence[Scraped], end: float, data: Path) -> None:
-    """Blocks in `data` with a sample of every series each hour, from the first body's time until `end`."""
-    import_samples(_hourly(history, end), data)
-
-
 def recorded(prometheus: Prometheus, rules: Sequence[Recording], start: float, end: float) -> Iterator[str]:
     """Lines of OpenMetrics with what these rules give between the two times, hour by hour."""
     for rule in rules:
@@ -59,17 +54,13 @@ def levels() -> list[list[Recording]]:
     return made
 
 
-def write_recorded(prometheus: Prometheus, rules: Sequence[Recording], start: float, end: float) -> None:
-    """Blocks with what these rules give, in the data folder of `prometheus`, which finds them at its next start."""
-    import_samples(recorded(prometheus, rules, start, end), prometheus.data)
-
-
 def sample(name: str, labels: Mapping[str, str], value: str, at: float) -> str:
     """One line."""
     return f"{name}{{{_pairs(labels)}}} {value} {at:.3f}\n"
 
 
-def _hourly(history: Sequence[Scraped], end: float) -> Iterator[str]:
+def hourly(history: Sequence[Scraped], end: float) -> Iterator[str]:
+    """Lines of OpenMetrics with a sample of every series each hour, from the first body's time until `end`."""
     for body, following in zip(history, (*(sweep.at for sweep in history[1:]), end), strict=True):
         samples = [_with_labels(line, body.labels) for line in body.text.decode().splitlines() if line[0] != "#"]
         at = body.at

@@ -178,7 +178,14 @@ class Node:
         for name in (self.kubelet, self.plugin, self.dra_driver, self.containerd):
             if name in running:
                 self.inside.stop(name, signal.SIGKILL)
-        _kill_all(self._processes)
+        for _ in ticks(START_SECONDS):
+            if not (pids := self._processes()):
+                break
+            for pid in pids:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        else:
+            raise ProcessError(f"processes {self._processes()} do not end by SIGKILL")
         shutil.rmtree(self.folder / "containerd" / "state", ignore_errors=True)
         (self.folder / "containerd.sock").unlink(missing_ok=True)
         self.write_boot_id()
@@ -248,17 +255,6 @@ def wait_until(holds: Callable[[], bool], processes: Processes, name: str, secon
             return
         processes.check(name)
     raise ProcessError(f"{name} is not ready after {seconds:.0f} s: {processes.log(name)[-1500:]}")
-
-
-def _kill_all(processes: Callable[[], Sequence[int]]) -> None:
-    """SIGKILL for all of them, until none is left. Raises ProcessError."""
-    for _ in ticks(START_SECONDS):
-        for pid in processes():
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        if not processes():
-            return
-    raise ProcessError(f"processes {processes()} do not end by SIGKILL")
 
 
 def _network(node: Node) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, Page
 
 from precision_lab.builds.go_build import say
 from precision_lab.fleet.hardware import HARDWARE
-from precision_lab.monitoring.backfill import LOOKBACK, Scraped, levels, write_blocks, write_recorded
+from precision_lab.monitoring.backfill import LOOKBACK, Scraped, hourly, import_samples, levels, recorded
 from precision_lab.monitoring.perses.build import page as perses_page
 from precision_lab.monitoring.perses.site import start_site
 from precision_lab.monitoring.prometheus import Prometheus, PrometheusSettings, Target, start_prometheus
@@ -127,12 +127,12 @@ def with_history(processes: Processes, history: Sequence[Sweep], targets: tuple[
     """A Prometheus that has seen all of these sweeps, and scrapes and records from now on."""
     data = processes.run_dir / "prometheus-data"
     labels = {"job": targets[0].job, "instance": targets[0].address}
-    write_blocks([Scraped(sweep.at, sweep.body, labels) for sweep in history], end, data)
-    write_blocks(list(_operator(len(history[0].nodes), end)), end, data)
+    import_samples(hourly([Scraped(sweep.at, sweep.body, labels) for sweep in history], end), data)
+    import_samples(hourly(list(_operator(len(history[0].nodes), end)), end), data)
     plain = PrometheusSettings(lookback=LOOKBACK, data=data)
     for level in levels():
         prometheus = start_prometheus(processes, plain)
-        write_recorded(prometheus, level, history[0].at, end)
+        import_samples(recorded(prometheus, level, history[0].at, end), data)
         prometheus.stop()
     rules = processes.run_dir / "rules.yaml"
     rules.write_text(rule_file.text(interval="5s", lasts="0s"))

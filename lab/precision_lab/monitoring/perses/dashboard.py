@@ -169,18 +169,14 @@ def _queries(panel: Panel) -> list[dict[str, Any]]:
         return [_bars(panel)]
     if panel.colours:
         return [_asked(_only(query.expr, line), query.legend) for query in panel.queries for line in panel.colours]
-    return [_query(panel, place) for place in range(len(panel.queries))]
+    if panel.kind == "table":
+        return [_asked(_rounded(panel, number), "") for number in range(len(panel.queries))]
+    return [_asked(query.expr, query.legend) for query in panel.queries]
 
 
 def _only(expr: str, line: SeriesColour) -> str:
     """The series of one label's value: Perses colours by query."""
     return f'({expr}) and on ({line.label}) label_replace(vector(1), "{line.label}", "{line.value}", "", "")'
-
-
-def _query(panel: Panel, number: int) -> dict[str, Any]:
-    query = panel.queries[number]
-    expr = _rounded(panel, number) if panel.kind == "table" else query.expr
-    return _asked(expr, query.legend if panel.kind != "table" else "")
 
 
 def _bars(panel: Panel) -> dict[str, Any]:
