@@ -158,8 +158,8 @@ TENANT: tuple[Control, ...] = (
         (
             ADMISSION,
             "the namespace of the reports that power limits go by",
-            "limits={namespace: {**observed.watts, **_limits(there)} for namespace, there in reports.items()}",
-            "limits={profile.namespace: _limits(observed.reports) for profile in observed.profiles}",
+            "limits=partial(_limit, self.filed.get(namespace, ()), seen.watts)",
+            "limits=partial(_limit, sum(self.filed.values(), []), seen.watts)",
             f"{_TENANTS}test_limits_budgets_and_suspension_of_one_tenant_change_nothing_for_another",
         ),
     ),
