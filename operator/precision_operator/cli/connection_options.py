@@ -38,6 +38,16 @@ def ask_cluster(reach: Reach, work: Callable[[Cluster], Awaitable[T]]) -> T:
         end(INTERRUPTED, "interrupted")
 
 
+async def or_if_forbidden(reading: Awaitable[T], instead: T) -> T:
+    """What was read, or `instead` of what the user may not read."""
+    try:
+        return await reading
+    except ApiError as error:
+        if error.status != 403:
+            raise
+        return instead
+
+
 def count_of(what: str) -> Callable[[int, bool], None]:
     """Shows on stderr how many of `what` are read, where that is a terminal: reading a large fleet takes a while."""
 

@@ -4,11 +4,12 @@ What a user may not read is left out and said so, where an answer is possible wi
 that stands in a file is put in among those that are there: it is planned for beside them, as the operator would.
 """
 
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
+from precision_operator.cli.connection_options import or_if_forbidden
 from precision_operator.cli.operator_settings import configured, served_places, settings_told_by, without_agent_change
 from precision_operator.cli.results import status_of
 from precision_operator.cluster import ApiError, Cluster
@@ -32,7 +33,6 @@ from precision_operator.shell.observing.gather import Gatherer, list_into, wante
 from precision_operator.shell.observing.reader import ClaimProblems, Reader
 
 Namespaced = TypeVar("Namespaced", JobView, PodView, ReportView)
-Read = TypeVar("Read")
 Texts = Mapping[tuple[str, str], Mapping[str, str] | None]
 
 LOOKS_PER_ANSWER = 256
@@ -217,11 +217,11 @@ class _PermittedReader(Reader):
 
     async def has_priority_class(self, name: str) -> bool:
         """Whether agents have their PriorityClass; the operator has said so where its name is not known."""
-        return not name or await _or_if_forbidden(super().has_priority_class(name), True)
+        return not name or await or_if_forbidden(super().has_priority_class(name), True)
 
     async def has_queue(self, namespace: str, name: str) -> bool:
         """Whether there is such a queue; one that may not be looked at counts as there."""
-        return await _or_if_forbidden(super().has_queue(namespace, name), True)
+        return await or_if_forbidden(super().has_queue(namespace, name), True)
 
     async def claim_problems(self, namespace: str) -> ClaimProblems:
         """Not read, as `creation_problems`."""
@@ -230,16 +230,6 @@ class _PermittedReader(Reader):
     async def creation_problems(self, namespace: str) -> Mapping[str, str]:
         """Not read: users seldom have the right to list events, and the operator tells of them."""
         return {}
-
-
-async def _or_if_forbidden(reading: Awaitable[Read], instead: Read) -> Read:
-    """What was read, or `instead` of what the user may not read."""
-    try:
-        return await reading
-    except ApiError as error:
-        if error.status != 403:
-            raise
-        return instead
 
 
 def _within(views: tuple[Namespaced, ...], only: frozenset[str] | None) -> tuple[Namespaced, ...]:
@@ -325,11 +315,8 @@ async def _looked_at_waiting(world: _World, seen: Seen) -> Seen:
     occupancy = seen.observed.occupancy
     left = [name for name in waiting if name not in occupancy]
     looks = left[: max(0, LOOKS_PER_ANSWER - len(occupancy))]
-    try:
-        looked = await world.gatherer.probe(looks)
-    except ApiError as error:
-        if error.status != 403:
-            raise
+    looked = await or_if_forbidden(world.gatherer.probe(looks), None)
+    if looked is None:
         return seen
     more = len(left) - len(looks)
     note = f"{LOOKS_PER_ANSWER} nodes were looked at; whether the GPUs of {more} that wait are free is not known"

@@ -4,7 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from precision_api.facts.names import DEFAULT_PRIORITY_CLASS
-from precision_operator.cluster import ApiError, Cluster, paths
+from precision_operator.cli.connection_options import or_if_forbidden
+from precision_operator.cluster import Cluster, paths
 from precision_operator.core.observe.observed import ProfileView, Raw, Settings
 from precision_operator.shell.settings import Configured, configured_in
 
@@ -46,11 +47,9 @@ async def configured(cluster: Cluster, namespace: str, notes: list[str]) -> Oper
 async def _deployments(cluster: Cluster, namespace: str) -> Sequence[Raw]:
     """Those of operators: of all namespaces, or of `namespace` alone where the user may not see the others."""
     for place in (None, namespace):
-        try:
-            return list((await cluster.list_all(paths.collection("apps/v1", "deployments", place), OPERATOR))[0])
-        except ApiError as error:
-            if error.status != 403:
-                raise
+        listed = cluster.list_all(paths.collection("apps/v1", "deployments", place), OPERATOR)
+        if (found := await or_if_forbidden(listed, None)) is not None:
+            return list(found[0])
     return []
 
 

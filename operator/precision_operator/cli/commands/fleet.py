@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -26,11 +27,8 @@ def fleet(
     reach: Reach,
 ) -> None:
     """Show (or, with -o json, save) what plans are made from: pools with measured rates, watts and their provenance."""
-
-    async def look(cluster: Cluster) -> Fleet:
-        return await fleet_of_cluster(cluster, [place_of(namespace, all_namespaces, cluster.namespace)])
-
-    measured = ask_cluster(reach, look)
+    place = partial(place_of, namespace, all_namespaces)
+    measured = ask_cluster(reach, lambda cluster: fleet_of_cluster(cluster, [place(cluster.namespace)]))
     note(*measured.notes)
     if not measured.pools:
         end(

@@ -15,7 +15,6 @@ from precision_operator.cli.options import Namespace, Reach, asks_cluster
 from precision_operator.cli.output import FORMS, OutputFormat, as_columns, printed, read_output, wrapped
 from precision_operator.cli.saved import objects, read
 from precision_operator.cli.terminal import DONE, NO_ANSWER, NOT_KNOWN, WRONG_INPUT, Code, fail, say, sentences
-from precision_operator.cluster import Cluster
 from precision_operator.core.observe.clock import parse_time
 from precision_operator.planner.answer.document import status
 from precision_operator.planner.answer.page import page
@@ -72,13 +71,8 @@ def plan_jobs(
     elif spec.pools and all(pool.nodes and pool.gpus_per_node and pool.job_rates for pool in spec.pools):
         snapshot = Fleet(taken_at=now.isoformat(), source="the plan's own pools")
     else:
-
-        async def look(cluster: Cluster) -> Fleet:
-            return await fleet_of_cluster(
-                cluster, [*spec.fleet.namespaces] or [namespace or place or cluster.namespace]
-            )
-
-        snapshot = ask_cluster(reach, look)
+        places = [*spec.fleet.namespaces] or ([namespace or place] if namespace or place else None)
+        snapshot = ask_cluster(reach, lambda cluster: fleet_of_cluster(cluster, places or [cluster.namespace]))
     answer = plan(spec, snapshot, now)
     answer_status = status(answer, what_ifs(spec, snapshot, answer, now))
     say(_shown(output, answer_status, answer, name))

@@ -8,13 +8,13 @@ import typer
 
 from precision_api.facts.names import ANNOTATION_RERUN
 from precision_operator.cli.commands.why import unserved
-from precision_operator.cli.connection_options import ask_cluster, count_of
+from precision_operator.cli.connection_options import ask_cluster, count_of, or_if_forbidden
 from precision_operator.cli.object_ref import KINDS
 from precision_operator.cli.options import FormOf, Namespace, Reach, asks_cluster
 from precision_operator.cli.output import OutputFormat, as_columns, printed
 from precision_operator.cli.results import node_name, reports_of
 from precision_operator.cli.terminal import did_you_mean, fail, no_profile, say
-from precision_operator.cluster import ApiError, Cluster, paths
+from precision_operator.cluster import Cluster, paths
 from precision_operator.core.observe.observed import ProfileView, ReportView
 from precision_operator.core.observe.views import profile_view
 
@@ -80,13 +80,9 @@ def patch(mark: RerunMark, now: datetime) -> dict[str, Any]:
 async def _known(cluster: Cluster, namespace: str) -> RerunTargets:
     profiles = await cluster.list_views(paths.profiles(namespace), profile_view)
     views = tuple(await reports_of(cluster, namespace))
-    try:
-        nodes = tuple(await cluster.list_views(paths.NODES, node_name, progress=count_of("nodes")))
-    except ApiError as error:
-        if error.status != 403:
-            raise
-        nodes = tuple(dict.fromkeys(view.node_name for view in views))
-    return RerunTargets(namespace, tuple(profiles), views, nodes)
+    listed = cluster.list_views(paths.NODES, node_name, progress=count_of("nodes"))
+    nodes = await or_if_forbidden(listed, [*dict.fromkeys(view.node_name for view in views)])
+    return RerunTargets(namespace, tuple(profiles), views, tuple(nodes))
 
 
 def chosen(targets: RerunTargets, name: str, only: str | None) -> list[RerunMark]:

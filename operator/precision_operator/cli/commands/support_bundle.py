@@ -88,11 +88,8 @@ def support_bundle(
     path = Path(output or f"{FOLDER}-{now:%Y%m%dT%H%M%SZ}.tar.gz")
     if not path.name.endswith((".tar.gz", ".tgz")):
         fail(f"-o {path}: the bundle is an archive; name it for example bundle.tar.gz")
-
-    async def work(cluster: Cluster) -> Bundle:
-        return await gathered_bundle(cluster, place_of(namespace, all_namespaces, cluster.namespace))
-
-    bundle = ask_cluster(reach, work)
+    place = partial(place_of, namespace, all_namespaces)
+    bundle = ask_cluster(reach, lambda cluster: gathered_bundle(cluster, place(cluster.namespace)))
     note(*bundle.problems)
     content = archive(bundle, now)
     try:

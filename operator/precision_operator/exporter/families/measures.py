@@ -102,14 +102,8 @@ def state(result: Reading) -> Iterator[Value]:
 
 def mark(result: Reading) -> Iterator[Value]:
     """What is to be said of a node, but that it is slow: others of its pool decide that."""
-    if result.fallen_back:
-        yield ("fallback",), 1.0
-    if result.throttled:
-        yield ("throttled",), 1.0
-    if result.power_invalid:
-        yield ("power_invalid",), 1.0
-    if result.made_up:
-        yield ("simulated",), 1.0
+    marks = {"fallback": result.fallen_back, "throttled": result.throttled, "power_invalid": result.power_invalid}
+    yield from (((mark,), 1.0) for mark, holds in (marks | {"simulated": result.made_up}).items() if holds)
 
 
 def group(result: Reading) -> Iterator[Value]:

@@ -37,7 +37,7 @@ def _rate(metric: str, by: str, *matchers: str) -> str:
     return f"sum by ({by}) (rate({metric}{{{', '.join(matchers or (CHOSEN_CLUSTER,))}}}[10m]))"
 
 
-def _series(title: str, text: str, unit: str, no_value: str, *queries: Query, **options: Any) -> Panel:
+def _series(title: str, text: str, unit: str, *queries: Query, no_value: str = NO_OPERATOR, **options: Any) -> Panel:
     return Panel("timeseries", title, text, unit, no_value, queries, (12, 8), minimum=0, **options)
 
 
@@ -59,8 +59,8 @@ CAMPAIGNS = row(
         "Open nodes of the campaigns",
         "Eligible nodes without a finished run, by profile: a line that stays level is a campaign that is stuck.",
         "nodes",
-        NO_CAMPAIGN,
         Query(f"max by ({PROFILE}) ({recorded('profile_open_nodes', CHOSEN_PROFILE)})", "{{profile}} {{cluster}}"),
+        no_value=NO_CAMPAIGN,
     ),
     table(
         "Time left",
@@ -97,26 +97,25 @@ RUNS = row(
         "Ended runs",
         "Runs of agents per minute by result; each replica counts its own work, so replicas are added.",
         "per_minute",
-        NO_RUN,
         Query(f"60 * {_rate('precision_agent_runs_total', 'result, reason', _POOLS)}", "{{result}}: {{reason}}"),
         empty=NOTHING_RAN,
         colours=RUN_LINES,
+        no_value=NO_RUN,
     ),
     _series(
         "Length of a run",
         "Median and 95th percentile over the last hour, by pool: what a measurement takes from a node.",
         "seconds",
-        NO_RUN,
         Query(f"histogram_quantile(0.5, {_BUCKETS})", "{{pool}} {{cluster}} median"),
         Query(f"histogram_quantile(0.95, {_BUCKETS})", "{{pool}} {{cluster}} 95 %"),
         empty=NOTHING_RAN,
+        no_value=NO_RUN,
     ),
     _series(
         "Queue",
         "Nodes of all profiles by state in the operator's last pass: queued ones wait for their turn, waiting ones "
         "for their node to be free.",
         "nodes",
-        NO_OPERATOR,
         Query(
             "sum by (state) (max by (cluster, namespace, state) "
             f'(precision_operator_queue_nodes{{{CHOSEN_CLUSTER}, state=~"waiting|queued|running"}}))',
@@ -128,7 +127,6 @@ RUNS = row(
         "Actions",
         "What the operator did, per minute, by kind.",
         "per_minute",
-        NO_OPERATOR,
         Query(f"60 * {_rate('precision_operator_actions_total', 'action')}", "{{action}}"),
         empty="the operator had nothing to do",
     ),
@@ -141,21 +139,18 @@ MACHINERY = row(
         "Reconcile duration",
         "Mean time of one reconcile of the last ten minutes.",
         "seconds",
-        NO_OPERATOR,
         Query(f"sum (rate({_SPENT}{_ALL}[10m])) / sum (rate({_PASSES}{_ALL}[10m]))", "mean"),
     ),
     _series(
         "Passes that failed",
         "Reconciles per minute that ended early by an error of the API server.",
         "per_minute",
-        NO_OPERATOR,
         Query(f"60 * sum (rate(precision_operator_reconcile_errors_total{_ALL}[10m]))", "failed"),
     ),
     _series(
         "Calls to the API server",
         "Per minute, by verb and answer.",
         "per_minute",
-        NO_OPERATOR,
         Query(f"60 * {_rate('precision_operator_api_requests_total', 'verb, code')}", "{{verb}} {{code}}"),
     ),
     _series(
@@ -163,7 +158,6 @@ MACHINERY = row(
         "Time since the last event or list of each kind, in the namespace that was heard from longest ago, of the "
         "replica that knows best; and how far the clocks of operator and API server differ, beyond 10 s.",
         "seconds",
-        NO_OPERATOR,
         Query(
             f"max by (kind) (min by (cluster, kind, namespace) (precision_operator_watch_age_seconds{_ALL}))",
             "{{kind}}",
@@ -203,27 +197,27 @@ EXPORTER = row(
         "Series of the exporter",
         "Samples in one scrape of all bodies: what the profiles cost Prometheus.",
         "count",
-        NO_EXPORTER,
         Query(once("precision_exporter_series", CHOSEN_CLUSTER), "series"),
+        no_value=NO_EXPORTER,
     ),
     _series(
         "Largest body, of its limit",
         "At 100 % a scraper refuses the body: give the exporter more shards before.",
         "percent",
-        NO_EXPORTER,
         Query(f"max ({_BODY}) / max ({once('precision_exporter_body_limit_bytes', CHOSEN_CLUSTER)})", "largest body"),
+        no_value=NO_EXPORTER,
     ),
     _series(
         "Time to render",
         "Mean of the last ten minutes, of building the bodies after a change.",
         "seconds",
-        NO_EXPORTER,
         Query(
             f"sum (rate(precision_exporter_render_seconds_sum{_ALL}[10m])) / "
             f"sum (rate(precision_exporter_render_seconds_count{_ALL}[10m]))",
             "mean",
         ),
         empty="nothing was rendered in this time",
+        no_value=NO_EXPORTER,
     ),
     table(
         "Reports that the exporter holds",

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 
 from precision_api.facts.recipes import recipe_text
 from precision_api.kinds.capacity_plan import PlanStatus
@@ -27,7 +28,7 @@ MOST_POINTS = 400
 NAME_CUT, POOL_CUT = 26, 22
 HOURS_BELOW_DAYS = 3.0
 """A plan that is shorter is told in hours."""
-SOURCE = "this plan; where its rates come from is listed below."
+_figure = partial(Figure, source="this plan; where its rates come from is listed below.")
 _STEPS = (1 / 24, 0.125, 0.25, 0.5, 1, 2, 5, 7, 14, 30, 60, 90, 182.5, 365, 730)
 """Days between two dates of an axis."""
 _USED = PARTS[0]
@@ -108,13 +109,12 @@ def gantt(status: PlanStatus, answer: PlanAnswer, mark: str) -> Iterator[Figure]
     y = TOP + 50 * len(slots)
     more = len(answer.solution.slots) - len(slots)
     rest = f" The {JOBS_DRAWN} jobs with most GPU hours; the table has {more} more." if more else ""
-    yield Figure(
+    yield _figure(
         key="gantt",
         title="When each job runs",
         svg=svg.drawing(y + 34, dates.axis(TOP, y) + "".join(parts), "Jobs by date, with their deadlines", mark),
         caption="Bars in the colours of their recipes, to the expected end; pale: to the high end of the 90 % band. "
         f"Triangle: the deadline, red where it can't be promised.{rest}",
-        source=SOURCE,
     )
 
 
@@ -184,12 +184,11 @@ def pool_use(answer: PlanAnswer, mark: str) -> Iterator[Figure]:
         y += 74
     unused = len(answer.pools) - len(rows)
     rest = f" {unused} pools more are not drawn." if unused else ""
-    yield Figure(
+    yield _figure(
         key="pools",
         title="GPUs in use, by pool",
         svg=svg.drawing(y + 28, dates.axis(TOP, y - 6) + "".join(parts), "GPUs in use by pool and date", mark),
         caption=f"Dashed: all GPUs of the pool that a plan may use.{rest}",
-        source=SOURCE,
         head=("pool", "GPUs", "in use at most"),
         rows=tuple(rows),
     )
@@ -212,7 +211,7 @@ def power(answer: PlanAnswer, mark: str) -> Iterator[Figure]:
     missing = sorted({slot.option.pool.name for slot in slots if slot.option.limit_watts is None})
     if missing:
         why = f"Not drawn: the enforced limits of {', '.join(missing)} are not known. Set pools[].powerLimitWatts."
-        yield Figure(key="power", title="Power of the site", svg="", caption=why, source=SOURCE)
+        yield _figure(key="power", title="Power of the site", svg="", caption=why)
         return
     idle = sum(idle_watts(pool, answer.terms) for pool in answer.pools)
     steps = _steps(slots, watts, idle)
@@ -228,12 +227,11 @@ def power(answer: PlanAnswer, mark: str) -> Iterator[Figure]:
         y = upward(budget / size)
         inside += svg.line(LEFT, y, svg.WIDTH - RIGHT, y, svg.FAIL, stroke_dasharray="6 4", stroke_width=1.5)
         inside += svg.words(svg.WIDTH - RIGHT, y - 4, f"budget {readable_watts(budget)}", "end", svg.SMALL, svg.FAIL)
-    yield Figure(
+    yield _figure(
         key="power",
         title=f"Power of the site, at most {readable_watts(most)}",
         svg=svg.drawing(198, inside, "Power of the site by date", mark),
         caption="By enforced limits, with all that PUE and overhead add, and what idle GPUs draw.",
-        source=SOURCE,
     )
 
 
@@ -264,13 +262,12 @@ def cost_against_time(answer: PlanAnswer, mark: str) -> Iterator[Figure]:
     x, y = place(chosen)
     parts.append(svg.element("circle", cx=x, cy=y, r=8, fill="none", stroke=svg.INK, stroke_width=2))
     legend, bottom = _legend([option.recipe for option in shown], 256)
-    yield Figure(
+    yield _figure(
         key="cost",
         title=f"{chosen.job.name}: {'cost' if priced else 'GPU hours'} against time",
         svg=svg.drawing(bottom, axes + "".join(parts) + legend, "Cost of each choice against its days", mark),
         caption="Each dot is a pool, a recipe and a size, in the recipe's colour. The line joins those that no other "
         "beats in both; the ring is the plan's choice. The axes do not begin at 0 dollars.",
-        source=SOURCE,
         head=("pool", "recipe", "GPUs", "days", unit),
         rows=tuple(_option_row(option, priced) for option in front),
     )

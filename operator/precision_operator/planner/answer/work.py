@@ -12,6 +12,7 @@ from typing import Literal
 from precision_api.kinds.capacity_plan import PlanSpec, PlanStatus
 from precision_operator.core.observe.clock import parse_time
 from precision_operator.planner.inputs.snapshot import ProfileFacts, fleet_of
+from precision_operator.planner.inputs.terms import NARROW
 
 MEMORY_BYTES = 3 << 30
 """Address space of the process that plans; 200 jobs on 20 pools keep 0.4 GB of it in use."""
@@ -22,7 +23,6 @@ SLOWER = 2.0
 """How much longer than its time limit one answer may take: the limit ends searches, and reading comes before them."""
 QUESTIONS = 4
 """Questions that are asked where the plan names none."""
-NARROW = "narrow the choice with jobs[].pools, jobs[].recipes, jobs[].minGPUs and maxGPUs"
 MOST_SECONDS = f"spec.solver.timeLimitSeconds: planning went on long after the time limit and was ended: {NARROW}"
 NO_MEMORY = f"spec.jobs: planning takes more memory than there is: {NARROW}"
 

@@ -51,6 +51,10 @@ class RelaxableLimit:
     limit: float
 
 
+Easing = tuple[tuple[RelaxableLimit, float], ...]
+"""Limits, and what something gains where one is passed."""
+
+
 @dataclass(frozen=True, slots=True)
 class Constraint:
     """low <= sum of values x columns <= high."""
@@ -59,7 +63,7 @@ class Constraint:
     values: Vector
     low: float
     high: float
-    eases: tuple[tuple[RelaxableLimit, float], ...] = ()
+    eases: Easing = ()
     """Limits that it comes from, and what `high` gains where one is passed by its own amount."""
 
 
@@ -241,9 +245,7 @@ class AssignmentProgram:
             for window in windows(self.offers, False, self.last_end):
                 yield from self._room(window, self.days / (window.end - window.begin), ())
 
-    def _room(
-        self, window: WorkWindow, part: Vector, easing: tuple[tuple[RelaxableLimit, float], ...]
-    ) -> Iterator[Constraint]:
+    def _room(self, window: WorkWindow, part: Vector, easing: Easing) -> Iterator[Constraint]:
         """GPUs, blocks, fast nodes and power of these jobs, each for its part of the time."""
         inside = np.zeros(len(self.options), dtype=bool)
         for name in window.jobs:
@@ -258,9 +260,7 @@ class AssignmentProgram:
             limit = RelaxableLimit("power", "", self.terms.limits.watts / WATTS_PER_MEGAWATT)
             yield from self._held(limit, np.flatnonzero(inside), self.megawatts, part, easing)
 
-    def _room_in(
-        self, pool: CandidatePool, mine: Places, part: Vector, easing: tuple[tuple[RelaxableLimit, float], ...]
-    ) -> Iterator[Constraint]:
+    def _room_in(self, pool: CandidatePool, mine: Places, part: Vector, easing: Easing) -> Iterator[Constraint]:
         yield from self._held(RelaxableLimit("gpus", pool.name, float(pool.gpus)), mine, self.gpus, part, easing)
         block = np.array([self.options[i].block_gpus for i in mine])
         for size in sorted({*block.tolist()}):
@@ -277,12 +277,7 @@ class AssignmentProgram:
             yield from self._held(group, mine, self.megawatts, part, easing)
 
     def _held(
-        self,
-        limit: RelaxableLimit,
-        mine: Places,
-        amount: Vector,
-        part: Vector,
-        easing: tuple[tuple[RelaxableLimit, float], ...],
+        self, limit: RelaxableLimit, mine: Places, amount: Vector, part: Vector, easing: Easing
     ) -> Iterator[Constraint]:
         """The work of a capacity, and with rounded sizes."""
         high = limit.limit * self.room * (1 + TOLERANCE)
