@@ -108,6 +108,7 @@ class _Row:
 
 _Source = tuple[str, int | None, bool, str]
 """A node, the layers that its rate keeps in BF16, whether the rate is barred, and the hash of what ran."""
+_RowsByKey = dict[Key, dict[_Source, _Row]]
 
 
 def _measured(facts: PoolFacts, terms: Terms, workloads: Mapping[str, WorkloadFacts], now: datetime) -> CandidatePool:
@@ -119,7 +120,7 @@ def _measured(facts: PoolFacts, terms: Terms, workloads: Mapping[str, WorkloadFa
     alike = [node for node in facts.nodes if node.gpus == gpus]
     refused: Counter[str] = Counter()
     refused_recipes: set[Recipe] = set()
-    rows: dict[Key, dict[_Source, _Row]] = {}
+    rows: _RowsByKey = {}
     for node in alike:
         for result in node.results:
             refused_recipes |= _take(node, result, terms, now, rows, refused)
@@ -214,12 +215,7 @@ def _notes(planned: int, gpus: int, sizes: Counter[int], counted: int, labelled:
 
 
 def _take(
-    node: FleetNode,
-    run: ResultFacts,
-    terms: Terms,
-    now: datetime,
-    rows: dict[Key, dict[_Source, _Row]],
-    refused: Counter[str],
+    node: FleetNode, run: ResultFacts, terms: Terms, now: datetime, rows: _RowsByKey, refused: Counter[str]
 ) -> set[Recipe]:
     """Put a node's usable figures into `rows` (the newest one where profiles overlap), count the others; their recipes.
 
@@ -250,12 +246,9 @@ def _take(
 
 
 def _doubts(result: ResultFacts, age: float, terms: Terms) -> list[str]:
-    doubts: list[str] = []
-    if result.stale or age > terms.max_age.total_seconds() / 86_400:
-        doubts.append("stale")
-    if result.provenance != "measured":
-        doubts.append(result.provenance)
-    return doubts
+    is_stale = result.stale or age > terms.max_age.total_seconds() / 86_400
+    made_up = [] if result.provenance == "measured" else [result.provenance]
+    return [*(["stale"] if is_stale else []), *made_up]
 
 
 def _rate_doubts(rate: RateFacts, result: ResultFacts) -> list[str]:

@@ -5,6 +5,7 @@ relaxation alone makes a plan possible is part of every contradiction; where the
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -95,11 +96,11 @@ def _conflict(program: AssignmentProgram, clock: PlanClock) -> Conflict:
     if together is None or not together.parts:
         return Conflict((), None, ())
     tested = sorted(groups, key=lambda group: (group not in {g for g, _ in together.parts}, group.kind == "deadline"))
-    tests = [
-        _alone(program, group, clock.part(1 / (MOST_TESTS - number)), whole)
-        for number, group in enumerate(tested[:MOST_TESTS])
-    ]
-    alone = [found for found in tests if found is not None]
+    alone: list[Relaxation] = []
+    for number, group in enumerate(tested[:MOST_TESTS]):
+        with suppress(NotKnown):
+            found = _relaxed(program, (group,), clock.part(1 / (MOST_TESTS - number)), whole)
+            alone += [] if found is None else [found]
     alone.sort(key=lambda relaxation: relaxation.share)
     clashing = tuple(relaxation.parts[0][0] for relaxation in alone if relaxation.parts)
     every = [together, *alone]
@@ -109,14 +110,6 @@ def _conflict(program: AssignmentProgram, clock: PlanClock) -> Conflict:
         others=tuple(alone[:4]),
         queued=len(program.offers) > 1,
     )
-
-
-def _alone(program: AssignmentProgram, group: RelaxableLimit, clock: PlanClock, whole: bool) -> Relaxation | None:
-    """The smallest relaxation of one limit; None where it does not help, or time ran out."""
-    try:
-        return _relaxed(program, (group,), clock, whole)
-    except NotKnown:
-        return None
 
 
 def _relaxed(

@@ -96,18 +96,15 @@ class _Master:
         """(x, prices of the rows) of the picked choices; None where HiGHS did not end in time."""
         owners = [(j, place) for j, mine in enumerate(self.picked) for place in mine]
         count, many = len(self.jobs), len(self.rows)
-        by_row: list[tuple[list[int], list[float]]] = [([], []) for _ in range(count + many)]
+        by_row: list[list[tuple[int, float]]] = [[] for _ in range(count + many)]
         for column, (j, place) in enumerate(owners):
             self.clock.check()
-            by_row[j][0].append(column)
-            by_row[j][1].append(1.0)
+            by_row[j].append((column, 1.0))
             for r, taken in self._taken(j, place):
-                by_row[count + r][0].append(column)
-                by_row[count + r][1].append(taken)
+                by_row[count + r].append((column, taken))
         over = len(owners)
         for r in range(many):
-            by_row[count + r][0].append(over if self.work_only else over + r)
-            by_row[count + r][1].append(-1.0)
+            by_row[count + r].append((over if self.work_only else over + r, -1.0))
         extra = np.ones(1) if self.work_only else np.full(many, self.penalty)
         cost = np.concatenate([[self.cost[j][place] for j, place in owners], extra])
         scale = float(np.abs(cost).max()) or 1.0
@@ -118,9 +115,9 @@ class _Master:
             whole=np.zeros(0, dtype=np.int32),
             low=np.concatenate([np.ones(count), np.full(many, -np.inf)]),
             high=np.concatenate([np.ones(count), free]),
-            starts=np.concatenate([[0], np.cumsum([len(columns) for columns, _ in by_row])]).astype(np.int32),
-            columns=np.concatenate([columns for columns, _ in by_row]).astype(np.int32),
-            values=np.concatenate([values for _, values in by_row]),
+            starts=np.concatenate([[0], np.cumsum(list(map(len, by_row)))]).astype(np.int32),
+            columns=np.array([column for row in by_row for column, _ in row], dtype=np.int32),
+            values=np.array([value for row in by_row for _, value in row]),
             gap=0.0,
             seconds=self.clock.left,
         )

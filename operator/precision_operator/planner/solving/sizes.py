@@ -63,7 +63,10 @@ def _priced(catalog: Catalog, names: tuple[Objective, ...]) -> SizesSolution:
         names = ("time",)
     market = Market(catalog, names[0])
     if market.infeasible:
-        return _clashing(catalog), None, ()
+        try:  # it is proved that there is no plan: what was offered says why, where time suffices
+            return offers(catalog), None, ()
+        except OutOfTime:
+            return (), None, ()
     quick = offers(catalog, market.quick())
     least = market.least(clock)
     search = _first(Search(quick, terms, names, clock.part(OF_FIRST)))
@@ -88,14 +91,6 @@ def _priced(catalog: Catalog, names: tuple[Objective, ...]) -> SizesSolution:
     reached = solution.values[0]
     gap = max(0.0, reached - bound) / abs(reached) if reached else 0.0
     return made, replace(solution, gap=gap, timed_out=solution.timed_out or clock.over), ()
-
-
-def _clashing(catalog: Catalog) -> tuple[Offer, ...]:
-    """What was offered where it is proved that there is no plan, to say why; none where time does not suffice."""
-    try:
-        return offers(catalog)
-    except OutOfTime:
-        return ()
 
 
 def _first(search: Search) -> Search:

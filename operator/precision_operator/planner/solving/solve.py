@@ -124,8 +124,8 @@ def _asked(
     clock: PlanClock,
     further: Sequence[Constraint] = (),
     whole: bool = True,
-) -> Solved:
-    """One run of HiGHS. Raises _Infeasible, OutOfTime where nothing was found, NoneFound where HiGHS fails."""
+) -> tuple[Solved, tuple[Option, ...]]:
+    """One run of HiGHS, and its choice. Raises _Infeasible, OutOfTime without a solution, NoneFound where it fails."""
     if not all(offer.options for offer in program.offers):
         raise _Infeasible
     clock.check()
@@ -139,7 +139,7 @@ def _asked(
     if solution.x is None:
         text = f"the solver failed, so whether there is a plan is not known ({solution.text}): {NARROW}"
         raise NoneFound(InputProblem("spec", text))
-    return solution
+    return solution, program.taken(solution.x)
 
 
 def _least(search: Search, number: int, clock: PlanClock, proved: float) -> _Bound:
@@ -157,7 +157,7 @@ def _least(search: Search, number: int, clock: PlanClock, proved: float) -> _Bou
     scale = float(np.abs(wanted).max()) or 1.0
     for attempt in range(TRIES):
         try:
-            solution = _asked(program, wanted / scale + program.short(), terms.gap / 2, clock, (*held, *cuts))
+            solution, chosen = _asked(program, wanted / scale + program.short(), terms.gap / 2, clock, (*held, *cuts))
         except OutOfTime:
             if attempt == 0 and search.best is None:
                 _roomier(search, number, wanted, clock)
@@ -167,10 +167,8 @@ def _least(search: Search, number: int, clock: PlanClock, proved: float) -> _Bou
             if attempt == 0:
                 raise
             return search.best.values[number] if search.best else bound, False
-        assert solution.x is not None
         proved = (solution.bound - PREFER_SHORT * len(search.offers)) * scale
         bound = max(bound, proved) if attempt == 0 or len(search.offers) <= SMALL else bound
-        chosen = program.taken(solution.x)
         candidate = search.try_choice(chosen, number)
         best = search.best
         if best is not None and best.values[number] <= bound + terms.gap * abs(bound) + HELD * abs(bound):
@@ -192,12 +190,11 @@ def _roomier(search: Search, number: int, wanted: Vector, clock: PlanClock) -> N
     for room in TIGHTER:
         program = AssignmentProgram(tuple(search.offers), search.terms, _held_end(search), room, clock=clock)
         try:
-            solution = _asked(program, wanted / scale + program.short(), search.terms.gap, clock.part(1 / 3))
+            _, chosen = _asked(program, wanted / scale + program.short(), search.terms.gap, clock.part(1 / 3))
         except (_Infeasible, OutOfTime):
             break
-        assert solution.x is not None
         before = search.best
-        candidate = search.try_choice(program.taken(solution.x), number)
+        candidate = search.try_choice(chosen, number)
         if candidate is not None and candidate.holds:
             search.improve(candidate, number, 0.5)
             if before is not None or search.best is not None:
@@ -307,7 +304,7 @@ def _within(search: Search, number: int, end: float, clock: PlanClock, whole: bo
     if not all(offer.options for offer in kept):
         raise _Infeasible
     wanted = program.objective("time")
-    solution = _asked(
+    _, chosen = _asked(
         program,
         wanted / (wanted.max() or 1.0) + program.short(),
         ROUGH if whole else 0.0,
@@ -315,8 +312,7 @@ def _within(search: Search, number: int, end: float, clock: PlanClock, whole: bo
         _held_rows(search, program),
         whole,
     )
-    assert solution.x is not None
-    candidate = search.try_choice(program.taken(solution.x), number)
+    candidate = search.try_choice(chosen, number)
     if candidate is not None and candidate.values[number] > end * (1 + SLACK):
         search.improve(candidate, number, part)
 
