@@ -32,8 +32,6 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "verify-trace": (f"{_IN}.local:verify_trace", "Find out in which precision a training job ran"),
 }
 """Name of the command -> module:function, and its line in the list of commands, which must fit 80 columns."""
-
-
 _HELP = {"help_option_names": ["-h", "--help"]}
 _FLAGS = ("-A", "--all-namespaces")
 _WITH_VALUE = "-n --namespace --context --kubeconfig --request-timeout -l --selector -o --output"

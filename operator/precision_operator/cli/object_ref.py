@@ -31,8 +31,8 @@ def resolve_name(text: str, of_kind: Mapping[str, Sequence[str]], where: str = "
     `of_kind` has the names of each kind that the command takes; `see` says where to look for a name that is not there.
     """
     prefix, slash, name = text.partition("/")
-    if slash and prefix.lower() in KINDS and KINDS[prefix.lower()] in of_kind:
-        kind = KINDS[prefix.lower()]
+    kind = KINDS.get(prefix.lower(), "")
+    if slash and kind in of_kind:
         if name not in of_kind[kind]:
             fail(f"there is no {kind} {name}{where}{did_you_mean(name, of_kind[kind], see)}")
         return kind, name

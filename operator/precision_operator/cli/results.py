@@ -104,14 +104,9 @@ def of_profile(reports: Iterable[ReportView], profile: ProfileView) -> tuple[Rep
     Not those of a deleted one of its name, which stay until the cluster's garbage collector comes: they have that one's
     UID as their owner. Those that nobody owns are the profile's: the operator makes it their owner.
     """
-    newest: dict[str, ReportView] = {}
-    for report in reports:
-        named_so = (report.namespace, report.profile) == (profile.namespace, profile.name)
-        if not named_so or report.profile_uid not in ("", profile.uid):
-            continue
-        old = newest.get(report.node_name)
-        if old is None or finished(report) >= finished(old):
-            newest[report.node_name] = report
+    named_so = [report for report in reports if (report.namespace, report.profile) == (profile.namespace, profile.name)]
+    mine = [report for report in named_so if report.profile_uid in ("", profile.uid)]
+    newest = {report.node_name: report for report in sorted(mine, key=finished)}
     return tuple(newest[node] for node in sorted(newest))
 
 

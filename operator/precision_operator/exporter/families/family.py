@@ -18,8 +18,6 @@ POOL = (*POOL_OF, "workload")
 POOL_RECIPE = (*POOL, "recipe")
 NODE = (*PROFILE, "node", "pool", "workload")
 RECIPE = (*NODE, "recipe")
-
-
 _UNITS = {
     "tokens_per_second": "tokens/s",
     "tokens_per_joule": "tokens/J",

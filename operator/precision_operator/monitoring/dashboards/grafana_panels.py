@@ -12,6 +12,8 @@ from grafana_foundation_sdk.models import xychart as xychart_models
 
 from precision_operator.monitoring.dashboards.panel import REPEATED_ON_A_LINE, UNITS, Mark, Panel, Step, TableColumn
 
+_MERGE = models.DataTransformerConfig(id_val="merge", options={})
+
 
 def builder(panel: Panel) -> Any:
     """The panel's builder with everything that depends on its kind; title, place and targets are still to come."""
@@ -72,7 +74,7 @@ def _bars(panel: Panel) -> barchart.Panel:
         .show_value(options.VisibilityMode.AUTO)
         .legend(common.VizLegendOptions().show_legend(len(panel.queries) > 1).placement(options.LegendPlacement.BOTTOM))
         .x_field(panel.bar)
-        .with_transformation(models.DataTransformerConfig(id_val="merge", options={}))
+        .with_transformation(_MERGE)
         .with_transformation(_organize({}, shown, ["Time"]))
     )
 
@@ -92,7 +94,7 @@ def _scatter(panel: Panel) -> xychart.Panel:
         .show(xychart_models.XYShowMode.POINTS)
         .point_size(xychart.XychartFieldConfigPointSize().fixed(10))
         .legend(common.VizLegendOptions().show_legend(False))
-        .with_transformation(models.DataTransformerConfig(id_val="merge", options={}))
+        .with_transformation(_MERGE)
         .with_transformation(_organize({name: place for place, name in enumerate(names)}, names, ["Time"]))
     )
     for query in panel.queries:
@@ -106,10 +108,7 @@ def _table(panel: Panel) -> table.Panel:
     order = {field: place for place, field in enumerate(names)}
     unused = ["Time"] + [f for f in _values(panel) if f not in names]
     made = (
-        table.Panel()
-        .show_header(True)
-        .with_transformation(models.DataTransformerConfig(id_val="merge", options={}))
-        .with_transformation(_organize(order, names, unused))
+        table.Panel().show_header(True).with_transformation(_MERGE).with_transformation(_organize(order, names, unused))
     )
     sorting: list[Any] = [
         common.TableSortByFieldState().display_name(column.header).desc(column.sort == "desc")
@@ -140,19 +139,17 @@ def _field(column: TableColumn, panel: Panel) -> str:
 
 
 def _properties(column: TableColumn) -> list[models.DynamicConfigValue]:
-    made = _unit(column.unit) if column.unit else []
-    if column.steps:
-        made.append(models.DynamicConfigValue(id_val="thresholds", value=_thresholds(column.steps).build()))
-        made.append(models.DynamicConfigValue(id_val="color", value={"mode": "thresholds"}))
-    if column.steps or column.marks:
-        made.append(models.DynamicConfigValue(id_val="custom.cellOptions", value={"type": "color-background"}))
-    if column.marks:
-        made.append(models.DynamicConfigValue(id_val="mappings", value=[_mapping(column.marks)]))
-    if column.link:
-        made.append(models.DynamicConfigValue(id_val="links", value=[_node_link(column.link)]))
-    if column.width:
-        made.append(models.DynamicConfigValue(id_val="custom.width", value=column.width))
-    return made
+    coloured = bool(column.steps or column.marks)
+    values = {
+        "thresholds": column.steps and _thresholds(column.steps).build(),
+        "color": column.steps and {"mode": "thresholds"},
+        "custom.cellOptions": coloured and {"type": "color-background"},
+        "mappings": column.marks and [_mapping(column.marks)],
+        "links": column.link and [_node_link(column.link)],
+        "custom.width": column.width,
+    }
+    shown = [models.DynamicConfigValue(id_val=key, value=value) for key, value in values.items() if value]
+    return [*(_unit(column.unit) if column.unit else ()), *shown]
 
 
 def _unit(name: str) -> list[models.DynamicConfigValue]:

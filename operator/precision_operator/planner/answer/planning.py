@@ -1,5 +1,6 @@
 """From a spec and a fleet to an answer: the one function that the plugin and the operator call."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -271,12 +272,10 @@ def _marks(mine: Sequence[CandidatePool], solution: Solution | None) -> Mapping[
     """By pool what is doubtful: of the figures that the plan uses, or of all where there is none."""
     if solution is None:
         return {pool.name: pool.marks for pool in mine}
-    marks: dict[str, dict[str, int]] = {pool.name: {} for pool in mine}
+    marks = {pool.name: Counter[str]() for pool in mine}
     for slot in solution.slots:
-        sample = slot.option.source.sample
-        for word, number in (sample.marks if sample else {}).items():
-            place = marks[slot.option.pool.name]
-            place[word] = max(place.get(word, 0), number)
+        if (sample := slot.option.source.sample) is not None:
+            marks[slot.option.pool.name] |= Counter(sample.marks)  # the larger number of each
     return marks
 
 

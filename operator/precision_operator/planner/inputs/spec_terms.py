@@ -34,8 +34,6 @@ from precision_operator.planner.inputs.terms import (
 from precision_operator.planner.inputs.workloads import target
 
 T = TypeVar("T")
-
-
 MOST_TOKENS = 1e16
 """Six hundred times the largest training run that was ever told of: beyond it, a unit is wrong."""
 MOST_DOLLARS_PER_GPU_HOUR = 1_000.0

@@ -3,7 +3,8 @@
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import or_
 
 import numpy as np
 
@@ -15,12 +16,8 @@ from precision_operator.planner.rates.straggler import Rates, Straggler, quiet, 
 
 STEP = 0.002
 """Rates that differ by less are of one tier,"""
-
-
 MOST_TIERS = 5
 """and of more tiers an even choice is offered."""
-
-
 Key = tuple[str, Recipe]
 """Workload key and recipe."""
 
@@ -166,8 +163,5 @@ class CandidatePool:
     @cached_property
     def marks(self) -> Mapping[str, int]:
         """What is doubtful about the pool's figures, with the largest number of nodes of any recipe."""
-        largest: dict[str, int] = {}
-        for sample in self.samples.values():
-            for word, number in sample.marks.items():
-                largest[word] = max(largest.get(word, 0), number)
+        largest = reduce(or_, (Counter(sample.marks) for sample in self.samples.values()), Counter[str]())
         return dict(sorted(largest.items()))

@@ -29,8 +29,6 @@ from precision_operator.planner.rates.straggler import Counts, Stragglers
 
 CELLS = 1 << 17
 """Sizes times nodes that are worked out between two looks at the clock: some ten ms."""
-
-
 SizeRates = tuple[Figures, Figures]
 """Tokens/s by size: the middle, and what nine in ten pass; NaN for a size that can't be had."""
 

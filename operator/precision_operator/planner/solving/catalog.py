@@ -17,8 +17,6 @@ from precision_operator.planner.rates.straggler import Counts
 EVERY_SIZE = 8
 """Block counts that are all tried; above, two to each doubling, the same ones whatever the pool's size, so that more
 nodes never make a plan worse."""
-
-
 BLOCKS_SPLIT_NODES = "blocks"
 """How the refusal of a pool begins whose nodes the blocks do not fit."""
 

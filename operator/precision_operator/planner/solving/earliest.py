@@ -11,6 +11,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 
+from precision_api.facts.names import grouped
 from precision_operator.planner.inputs.terms import OutOfTime
 from precision_operator.planner.solving.options import Offer, Option
 from precision_operator.planner.solving.schedule import JobSlot, PoolRoom, days_of, in_turn
@@ -93,10 +94,8 @@ class EarliestEnds:
 
 def frugal(offer: Offer, waste: float) -> list[Option]:
     """The options that waste no more, shortest first."""
-    least: dict[str, float] = {}
-    for option in offer.options:
-        least[option.pool.name] = min(option.gpu_hours, least.get(option.pool.name, math.inf))
-    most = {pool: hours * (1 + waste) * (1 + EQUAL) for pool, hours in least.items()}
+    hours = grouped((option.pool.name, option.gpu_hours) for option in offer.options)
+    most = {pool: min(mine) * (1 + waste) * (1 + EQUAL) for pool, mine in hours.items()}
     return sorted((o for o in offer.options if o.gpu_hours <= most[o.pool.name]), key=lambda o: (o.days, o.gpus))
 
 

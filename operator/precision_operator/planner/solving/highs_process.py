@@ -16,8 +16,6 @@ Vector = NDArray[np.float64]
 Integers = NDArray[np.int32]
 MEMORY_BYTES = 3 << 29
 """Address space of the process (1.5 GiB): Python, numpy and HiGHS take 0.5 of it before a model is there."""
-
-
 READY = "ready"
 
 

@@ -15,6 +15,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,11 +90,8 @@ class AssignmentProgram:
     @cached_property
     def spans(self) -> Mapping[str, range]:
         """By job, its binaries."""
-        found, at = {}, 0
-        for offer in self.offers:
-            found[offer.job.name] = range(at, at + len(offer.options))
-            at += len(offer.options)
-        return found
+        ends = accumulate((len(offer.options) for offer in self.offers), initial=0)
+        return {offer.job.name: range(*span) for offer, span in zip(self.offers, pairwise(ends), strict=True)}
 
     @cached_property
     def jobs(self) -> Mapping[str, JobTerms]:

@@ -24,8 +24,6 @@ MOMENT = 1e-9
 """Days that are no time at all."""
 MOST_ENDS = 12
 """Deadlines up to which all work is held against the room: of more an even choice, with the last one."""
-
-
 MOST_STARTS = 3
 """Days from which on work is held against the room, beside the plan's start."""
 

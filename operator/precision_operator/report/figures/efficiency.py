@@ -55,11 +55,7 @@ def _drawing(facts: Given, drawn: Sequence[PoolFigures], marks: Sequence[tuple[P
     axes = svg.bottom_axis(across, TOP, BOTTOM, "tokens/s of a node") + svg.left_axis(
         upward, LEFT, svg.WIDTH - RIGHT, "tokens per joule"
     )
-    places = [
-        (across(row.rate.value), upward(row.tokens_per_joule.value))
-        for _, row in marks
-        if row.rate and row.tokens_per_joule
-    ]
+    places = [(across(rate), upward(per_joule)) for rate, per_joule in zip(rates, joules, strict=True)]
     parts = [
         _mark(drawn.index(pool), x, y, RECIPE_COLOURS[row.recipe])
         for (pool, row), (x, y) in zip(marks, places, strict=True)
