@@ -214,6 +214,10 @@ async def test_a_node_that_is_like_no_golden_one_is_neither_accused_nor_passed(n
     verdict = await world.measure(lambda seed: sound(seed, off=-12, gpus=gpus), 1)
     assert (verdict["verdict"], verdict["reason"]) == ("Inconclusive", reason), verdict["message"]
     assert (await World(golden_draft()).measure(sound, 1))["verdict"] == "Pass", "whole, against eight of its kind"
+    world = World(SPLIT)
+    for labels, verdict in ((EIGHT_H100 | {"zone": "b"}, "Pass"), (EIGHT_H100, "Inconclusive")):
+        world.loop.cluster._store(f"{paths.NODES}/{NODE}", node_object(labels, name=NODE, boot="boot-1"))
+        assert (await world.measure(sound, 1))["verdict"] == verdict, "until it leaves the zone"
 
 
 async def test_a_health_counter_fails_without_a_run_until_the_gpu_is_reset() -> None:
@@ -221,6 +225,16 @@ async def test_a_health_counter_fails_without_a_run_until_the_gpu_is_reset() -> 
     gpu = gpu_names(NODE)[0]
     assert (await World(EIGHT()).refuse(f"gpu_unreachable: {gpu} does not answer: Driver/library mismatch")) == {}
     assert (await World(EIGHT()).refuse("a log has ecc_uncorrectable: in it", reason="BackendUnavailable")) == {}
+    world = World(EIGHT())
+    await world.measure(sound, 1)
+    barred = await world.refuse(f"gpu_unreachable: {gpu} does not answer")
+    assert (barred["verdict"], barred["reason"]) == ("Inconclusive", "GPUUnhealthy")
+    assert gpu in barred["message"]
+    world.loop.collect_garbage()
+    assert (await world.refuse("no torch", rerun="2", reason="BackendUnavailable"))["reason"] == "GPUUnhealthy"
+    world.loop.collect_garbage()
+    world.rerun("3")
+    assert (await world.measure(sound, 1))["verdict"] == "Pass"
     world = World(EIGHT())
     failed = await world.refuse(f"ecc_uncorrectable: {gpu} had 3 uncorrectable ECC errors since its last reset")
     assert (failed["verdict"], failed["reason"]) == ("Fail", "UncorrectableECC")
@@ -380,6 +394,16 @@ def swapped(at: int) -> Run:
     return lambda seed: golden_nodes.changed(two(sound(seed)), gpu_names(NODE)[at], "GPU-new")
 
 
+def layers(result: MeasurementResult) -> MeasurementResult:
+    """Three of its four recipes kept last layers in BF16."""
+    rows = tuple(row.model_copy(update={"last_layers_bf16": 4}) for row in result.recipes[1:])
+    return result.model_copy(update={"recipes": (result.recipes[0], *rows)})
+
+
+def four_swapped(seed: int) -> MeasurementResult:
+    return golden_nodes.changed(two(sound(seed), *FOUR[1:]), gpu_names(NODE)[5], "GPU-new")
+
+
 def bad_four(stack: str) -> Run:
     return lambda seed: two(upgraded(stack, bad_gpu)(seed), *FOUR[1:])
 
@@ -396,6 +420,9 @@ BF16 = reference_of().recipes["bf16"]
 LESS, WIDE = (reference_of().model_copy(update={"recipes": {"bf16": replace(BF16, within=of * (BF16.within or 0))}})
               for of in (1, 3))  # fmt: skip
 WELL, SLOW, FAINT = (GOOD, "WithinLimits 1"), (GOOD, "TooSlow 1"), (of_two(faint, sound), "TooSlow 2")
+four_bad = bad_four("0123456789abcdef")
+FOUR_OF, LAYERS_OF = (made({f"n{at}": also(of, lambda seed: two(measured_node(f"n{seed}", 1), *FOUR[1:]))(at)
+                            for at in range(8)}, {})[0] for of in (MeasurementResult.model_copy, layers))  # fmt: skip
 REPLACED, ANOTHER = "ReferenceReplaced 1", (of_two(sound, bad_gpu), "TooSlow 2")
 FAILS, AGAIN, START, SHORT = (BAD, "TooSlow 2"), (BAD, "TooSlow 1"), (ONE, " 0"), (short, REPLACED)
 STEPS: dict[str, list[tuple[Any, str]]] = {
@@ -424,6 +451,9 @@ STEPS: dict[str, list[tuple[Any, str]]] = {
         (bad_four("f"), "TooSlow 1")],
     "one GPU is swapped, then the bad one, and is back": [FAILS, (swapped(5), "TooSlow 1"),
         (swapped(0), "WithinLimits 1"), SLOW],
+    "one GPU is swapped, four recipes": [(FOUR_OF, " 0"), (four_bad, "TooSlow 2"), *[(four_swapped, "TooSlow 1")] * 3],
+    "one GPU is swapped, last layers in names": [(LAYERS_OF, " 0"), (also(layers, four_bad), "TooSlow 2"),
+        *[(also(layers, four_swapped), "TooSlow 1")] * 3],
     "a day that ends": [FAILS, LATE, AGAIN, DAY, SLOW],
     "a day of another recipe": [ANOTHER, LATE, (of_two(bad_gpu, sound), "TooSlow 1"), DAY, SLOW],
 }  # fmt: skip

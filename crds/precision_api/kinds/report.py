@@ -264,7 +264,7 @@ class AcceptanceRuns(StatusDocument):
     run: ShortText = Field(description="The newest run that was read, and when it ended.")
     number: int = Field(1, ge=1, description="Which run of the present doubt it is: the third is the last.")
     averages: tuple[Annotated[str, Field(max_length=2048)], ...] = Field(
-        (), max_length=3, description="By hash of what they share: each run's rates.", json_schema_extra=_ATOMIC
+        (), max_length=4, description="By hash of what they share: each run's rates.", json_schema_extra=_ATOMIC
     )
     kernels: dict[Recipe, ShortText] = Field(
         {}, max_length=len(RECIPE_NAMES), description="How the newest run ran: kernels, last layers; absent: verified."

@@ -125,8 +125,9 @@ def basis_of(terms: Terms, verdict: ReportAcceptance, status: ReportStatus, fact
     accused = any(terms.shift if it.check == "reference" else it.recipe in terms.alike for it in verdict.failing)
     drifts = accused if terms.shift or terms.alike else verdict.reason == "ReferenceDrifted"
     over = expired(verdict, terms.asked, now) or drifts
-    sick = f"{ill(status.attempt)} {unhealthy(verdict, facts)}"
-    return f"{terms.digest} {over:d} {sick} {change(verdict.subject, facts)}".rstrip()
+    sick = f"{ill(status.attempt) or 'refused' * bool(refused(status.attempt))} {unhealthy(verdict, facts)}"
+    here = "" if terms.reference is None or terms.reference.split.items() <= facts.labels.items() else " elsewhere"
+    return f"{terms.digest} {over:d} {sick} {change(verdict.subject, facts)}{here}".rstrip()
 
 
 def expired(verdict: ReportAcceptance, asked: Acceptance, now: datetime) -> bool:
@@ -161,8 +162,13 @@ def noted(subject: AcceptanceSubject | None, facts: NodeFacts) -> AcceptanceSubj
 
 def ill(attempt: ReportAttempt | None) -> str:
     """What a health counter said to the newest attempt, as a verdict's reason; empty where none did."""
+    return next((reason for word, reason in UNHEALTHY.items() if word in refused(attempt)), "")
+
+
+def refused(attempt: ReportAttempt | None) -> str:
+    """Why the newest attempt's agent did not run on the GPUs; empty where it did, or ended for another reason."""
     said = attempt.message or "" if attempt is not None and attempt.outcome == "failed" else ""
-    return next((reason for word, reason in UNHEALTHY.items() if word in said), "") if "GPUUnhealthy" in said else ""
+    return said if "GPUUnhealthy" in said else ""
 
 
 def unhealthy(verdict: ReportAcceptance, facts: NodeFacts) -> str:

@@ -4,7 +4,8 @@ docs/verdict.md
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+import string
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -15,12 +16,13 @@ from typing import Any, NamedTuple
 from precision_api.acceptance.judge import MOST_RUNS, WORST_FIRST, judge
 from precision_api.acceptance.reference import PROVED, Reference, speeds_of, trouble_of
 from precision_api.acceptance.series import Windows, counting, judged, means
-from precision_api.acceptance.values import UNHEALTHY, Golden, Look, Row, Speeds, Verdict, logs, percent
+from precision_api.acceptance.values import UNHEALTHY, Look, Row, Speeds, Verdict, logs, percent
 from precision_api.exchange.peers import PeerKey, key_of
 from precision_api.exchange.request import digest
 from precision_api.exchange.result import MeasurementResult
 from precision_api.facts.recipes import RECIPE_NAMES, Recipe
 from precision_api.kinds.report import AcceptanceRuns, AcceptanceSubject, ReportAcceptance, ReportStatus
+from precision_operator.core.attempts import verdicts
 from precision_operator.core.attempts.verdicts import Terms, basis_of, change, expired, ill, noted, run_of, unhealthy
 from precision_operator.core.observe.clock import duration, format_time, parse_time
 from precision_operator.core.observe.nodes import NodeFacts
@@ -28,16 +30,18 @@ from precision_operator.core.results.reading import provenance_of, read
 
 SERIES_MINUTES = 24 * 60
 """Runs that lie further apart are not averaged."""
-MOST_LINES, MOST_KEYS, MOST_BYTES, ALIKE, DIGITS = 29, 3, 435, 1.0, 6
-"""Keys kept: the newest run's, the reference's, the newest other; bytes of 4 recipes and 8 GPUs; a small step, %;
-digits of a GPU."""
+MOST_LINES, MOST_KEYS, MOST_BYTES, ALIKE, DIGITS, LOST = 29, 3, 435, 1.0, 6, "RunsLost@"
+"""Keys kept; bytes of 4 recipes and 8 GPUs; a small step, %; digits of a GPU; what bars a Pass: a run had no room."""
+MOST_MOVED = 0.2
+"""By which a mean of runs may move a GPU from the median, %."""
+_64 = string.digits + string.ascii_letters + "*_"
 PLAIN = "verified/None"
 JUDGED = PROVED | {"assumed"}
 Lines = dict[str, dict[str, list["Kept"]]]
 
 
 class Kept(NamedTuple):
-    """One run with a recipe, or neighbours as one for want of room: how many, when the last ended (minutes since 1970),
+    """One run with a recipe, or neighbours that count alike: how many, when the last ended (minutes since 1970),
     per mille of the time that it ran throttled, 100 ln(tokens/s) of the GPU first by UUID first."""
 
     number: int
@@ -65,7 +69,7 @@ _WORDS = {
     "BetweenLimits": "its runs lie between Pass and Fail: measure it again tomorrow",
     "NotDetectable": "reference {name} can't promise to find that much: name more nodes or ask for less",
     "Throttled": "heat or the power brake held it back",
-    "RunsLost": "what it kept of its runs can't be read: measure it again",
+    "RunsLost": "some of its runs can't be read, or had no room: measure it again, at the latest in a day",
     "Expired": "its last run lies further back than spec.acceptance.validFor: measure it again",
 }
 
@@ -87,10 +91,11 @@ def with_result(status: ReportStatus, result: MeasurementResult | None, terms: T
     runs = earlier.model_copy(update={"run": run_of(run), "number": 1 + earlier.number * (old.again and same)})
     now = int(parse_time(run.finished_at).timestamp()) // 60
     kept = _kept(earlier, old.subject, now - SERIES_MINUTES) or {}
+    lost = tuple(line for line in earlier.averages if LOST in line and line > f"{LOST}{now - SERIES_MINUTES}")
     rest = {*golden, *(name.partition("/")[0] for of in kept.values() for name in of)}
     troubles = {r: "Partial" if result and result.partial else "NotMeasured" for r in RECIPE_NAMES if r in rest}
     if result is None or result.partial or not result.gpus or not boot:
-        runs = runs.model_copy(update={"troubles": troubles, "averages": _lines(kept, now, subject.gpus)})
+        runs = runs.model_copy(update={"troubles": troubles, "averages": _lines(kept, now, subject.gpus) + lost})
         return old.model_copy(update={"runs": runs, "subject": subject})
     gpus, pci = tuple(gpu.uuid for gpu in result.gpus), tuple(gpu.pci for gpu in result.gpus if gpu.pci)
     ours = _key(reference.peers, reference.provenance) if reference else ""
@@ -98,7 +103,7 @@ def with_result(status: ReportStatus, result: MeasurementResult | None, terms: T
         boot_id=boot, driver=result.software.driver, gpus=gpus, pci=pci if len(pci) == len(gpus) else ()
     )
     key, kernels = f"{_key(key_of(result), provenance_of(result))}/{_ids(gpus)}", dict[Recipe, str]()
-    mine = kept.pop(key, {})
+    mine, new = kept.pop(key, {}), dict[str, list[Kept]]()
     for row in result.recipes:
         ran, speeds = f"{row.verification.verdict}/{row.last_layers_bf16}", speeds_of(row, result)
         like = golden.get(row.recipe) if key.startswith(ours) else None
@@ -108,27 +113,14 @@ def with_result(status: ReportStatus, result: MeasurementResult | None, terms: T
         kernels |= {} if why or ran == PLAIN else {row.recipe: ran}
         troubles[row.recipe] = why
         if not why:
-            name, rates = row.recipe if ran == PLAIN else f"{row.recipe}/{ran}", (speeds[gpu] for gpu in sorted(gpus))
+            name, rates = _name(row.recipe, ran), (speeds[gpu] for gpu in sorted(gpus))
             heat = max(1, round(1000 * row.throttled.share)) if row.throttled else 0
-            mine[name] = [*mine.get(name, ()), Kept(1, now, heat, tuple(rates))]
-    kept = {key: mine} | dict(sorted(kept.items(), key=lambda of: not of[0].startswith(ours))[: MOST_KEYS - 1])
+            new[name] = [*mine.get(name, ()), Kept(1, now, heat, tuple(rates))]
+    kept = {key: mine | new} | dict(sorted(kept.items(), key=lambda of: not of[0].startswith(ours)))
     most = MOST_BYTES * max(1, len(gpus) * len(result.recipes) / 32)
-    names = [name for it, of in golden.items() if key.startswith(ours) and (name := _name(it, of)) in mine]
-    while len("".join(lines := _lines(kept, now, gpus))) > most:
-        lists = [rows for of in kept.values() for rows in of.values()]
-        pairs = [(_apart(*rows[at : at + 2]), at, rows) for rows in lists for at in range(len(rows) - 1)]
-        unlike, _, _, at, rows = min(((of[0] > ALIKE, -len(of[2]), *of) for of in pairs), default=(True, 0, 0, 0, []))
-        if unlike and names:  # what has passed goes before others become one
-            before, name = _windows(terms, kept, gpus), names[-1]
-            all_of, mine[name] = mine[name], mine[name][1:]
-            if not mine[name] or _windows(terms, kept, gpus) != before:
-                mine[name], _ = all_of, names.pop()
-        elif rows:
-            rows[at : at + 2] = [_mean(rows[at : at + 2])]
-        elif len(kept) > 1:
-            kept.popitem()
-        else:
-            break
+    if not _has_room(terms, kept, gpus, runs.number, lambda: _is_short(_lines(kept, now, gpus), most)):
+        kept[key], lost = mine, (f"{LOST}{now}",)
+    lines = _lines(kept, now, gpus) + lost
     changes = {"kernels": kernels, "troubles": {recipe: why for recipe, why in troubles.items() if why}}
     runs = runs.model_copy(update=changes | {"averages": lines})
     ended = {"again": True, "unhealthy": None, "unhealthy_boot_id": "", "barred": False}
@@ -148,6 +140,8 @@ def decided(terms: Terms, status: ReportStatus, facts: NodeFacts, now: datetime)
         boot = attempt.boot_id or old.unhealthy_boot_id
         barred = {"barred": old.barred or not attempt.boot_id}
         old = old.model_copy(update={"unhealthy": ill(attempt), "unhealthy_boot_id": boot} | barred)
+    elif verdicts.refused(attempt):
+        old = old.model_copy(update={"unhealthy": old.unhealthy or "GPUUnhealthy", "barred": True})
     changed, sick = change(old.subject, facts), unhealthy(old, facts)
     old = old.model_copy(update={"subject": noted(old.subject, facts)})
     gpus = list(old.subject.gpus if old.subject else ())
@@ -167,6 +161,8 @@ def decided(terms: Terms, status: ReportStatus, facts: NodeFacts, now: datetime)
         verdict = replace(verdict, reason="BetweenLimits")
     if verdict.outcome == "Pass" and old.barred:
         verdict = replace(verdict, outcome="Inconclusive", reason=old.unhealthy or "")
+    if verdict.outcome == "Pass" and old.runs and LOST in "".join(old.runs.averages):
+        verdict = replace(verdict, outcome="Inconclusive", reason="RunsLost")
     if verdict.outcome == "Pass" and expired(old, terms.asked, now):
         verdict = replace(verdict, outcome="Inconclusive", reason="Expired")
     until = parse_time(old.runs.ended) + duration(terms.asked.valid_for) if old.runs is not None else now
@@ -213,7 +209,11 @@ def _windows(terms: Terms, kept: Lines, gpus: Iterable[str], newest: int = 0) ->
             continue
         here = [names.get(it, it) for it in wrap(ids, DIGITS)]
         for recipe, golden in reference.recipes.items():
-            rows = [row for row in of.get(_name(recipe, golden), [])[-newest:] for _ in range(row.number)]
+            rows = [
+                row
+                for row in of.get(_name(recipe, f"{golden.kernels}/{golden.last_layers_bf16}"), [])
+                for _ in range(row.number)
+            ][-newest:]
             for at, run in enumerate(rows, -len(rows)):
                 speeds, heat = runs.setdefault((run.at, place, at), ({}, {}))
                 speeds[recipe] = dict(zip(here, run.rates, strict=True))
@@ -221,6 +221,46 @@ def _windows(terms: Terms, kept: Lines, gpus: Iterable[str], newest: int = 0) ->
     return counting(
         [Look(runs[at][0], {}, runs[at][1]) for at in sorted(runs)], partial(_decide, terms), since_pass=not newest
     )
+
+
+def _has_room(terms: Terms, kept: Lines, gpus: Sequence[str], number: int, is_short: Callable[[], bool]) -> bool:
+    """Whether it has, once what bears on no decision by the reference is gone: other keys' lines, then runs that don't
+    count; and once runs that count together, or alike ones without a reference, are one."""
+
+    ours = _key(terms.reference.peers, terms.reference.provenance) if terms.reference else ""
+
+    def counted() -> dict[Any, Sequence[float]]:
+        told = dict[Any, Sequence[float]]()
+        for newest in (0, number)[: 1 + next(iter(kept)).startswith(ours)]:
+            windows = _windows(terms, kept, gpus, newest)
+            rows = judged(windows, gpus, partial(_decide, terms))[0].rows
+            told |= {(newest, row.recipe, row.check, row.gpu, row.outcome): () for row in rows}
+            told |= {(newest, *of): (len(it), *map(fmean, zip(*it, strict=True))) for of, it in windows.items()}
+        return told
+
+    others = [key for key in [*kept][1:] if not key.startswith(ours)]
+    while others and not is_short():
+        del kept[others.pop()]
+    if is_short():
+        return True
+    before = counted()
+    lists = [(of, name, bool(ours) and key.startswith(ours)) for key, of in kept.items() for name in of]
+    places = [(width, at, *it) for width in (1, 2) for it in lists for at in reversed(range(len(it[0][it[1]])))]
+    for width, at, of, name, is_judged in places:
+        rows, part = of[name], of[name][at : at + width]
+        if len(part) < width or is_short():
+            continue
+        of[name] = [*rows[:at], *([_mean(part)] if width > 1 else ()), *rows[at + width :]]
+        after = counted() if is_judged else {}
+        pairs = [pair for it in after if it in before for pair in zip(after[it], before[it], strict=True)]
+        same = after.keys() == before.keys() and all(abs(a - b) < MOST_MOVED for a, b in pairs)
+        if not (same if is_judged else width > 1 and _apart(*part) <= ALIKE):
+            of[name] = rows
+    return is_short()
+
+
+def _is_short(lines: Sequence[str], most: float) -> bool:
+    return len(lines) <= MOST_KEYS and len("".join(lines)) <= most
 
 
 def _apart(before: Kept, after: Kept) -> float:
@@ -234,14 +274,14 @@ def _mean(rows: Sequence[Kept]) -> Kept:
     return Kept(min(MOST_RUNS, sum(numbers)), rows[-1].at, rows[-1].heat, rates)
 
 
-_RUN = re.compile(r"^([1-3])(?:\^(\d{1,4}))?\.(\d{1,9}):(\d{1,9}(?:[+-]\d{1,9})*)$")
+_RUN = re.compile(r"^([1-3])(?:\^(\d{1,4}))?\.(\d{1,9}):((?:[0-9A-Za-z*_]{3})+)$")
 
 
 def _kept(runs: AcceptanceRuns | None, subject: AcceptanceSubject | None, since: int = 0) -> Lines | None:
     """Runs that ended after `since`, by key in the order of `averages`, by recipe and how it ran; None: not readable.
 
-    `01234567/d7b1c8e3a5f0@29414890 bf16=1.35:99034+45;1^2.0:99030+44`: hash, GPUs (left out: the subject's), minutes
-    since 1970, minutes before, hundredths, steps.
+    `01234567/d7b1c8e3a5f0@29414890 bf16=1.35:obqocj;1^2.0:obmocc`: hash, GPUs (left out: the subject's), minutes
+    since 1970, minutes before, hundredths of each GPU in base 64.
     """
     kept, usual = Lines(), _ids(subject.gpus if subject else ())
     try:
@@ -249,9 +289,8 @@ def _kept(runs: AcceptanceRuns | None, subject: AcceptanceSubject | None, since:
             (key, now), named = head.split("@"), (part.split("=") for part in parts)
             key, ids = f"{key}/{usual}".split("/")[:2]
             of = {name: [_read(text, int(now), len(ids)) for text in texts.split(";")] for name, texts in named}
-            kept[f"{key}/{ids}"] = {
-                name: young for name, rows in of.items() if (young := [it for it in rows if it.at > since])
-            }
+            of = {name: young for name, rows in of.items() if (young := [it for it in rows if it.at > since])}
+            kept |= {f"{key}/{ids}": of} if of else {}
     except ValueError:
         return None
     return kept
@@ -259,10 +298,10 @@ def _kept(runs: AcceptanceRuns | None, subject: AcceptanceSubject | None, since:
 
 def _read(text: str, now: int, gpus: int) -> Kept:
     ((number, heat, age, rates),) = _RUN.findall(text)
-    first, *steps = map(int, re.findall(r"[+-]?\d+", rates))
-    if gpus != DIGITS * (1 + len(steps)):
+    places = [tuple(map(_64.index, of)) for of in re.findall("...", rates)]
+    if gpus != DIGITS * len(places):
         raise ValueError("not a rate for each GPU")
-    return Kept(int(number), now - int(age), int(heat or 0), (first / 100, *((first + step) / 100 for step in steps)))
+    return Kept(int(number), now - int(age), int(heat or 0), tuple((a * 4096 + b * 64 + c) / 100 for a, b, c in places))
 
 
 def _lines(kept: Lines, now: int, gpus: Iterable[str]) -> tuple[str, ...]:
@@ -271,17 +310,18 @@ def _lines(kept: Lines, now: int, gpus: Iterable[str]) -> tuple[str, ...]:
         " ".join(
             [
                 f"{key.removesuffix(usual)}@{now}",
-                *(f"{name}={';'.join(_text(it, now) for it in rows)}" for name, rows in of.items()),
+                *(f"{name}={';'.join(_text(it, now) for it in rows)}" for name, rows in of.items() if rows),
             ]
         )
         for key, of in kept.items()
+        if any(of.values())
     )
 
 
 def _text(row: Kept, now: int) -> str:
-    first, *others = (round(100 * rate) for rate in row.rates)
-    steps = "".join(f"{other - first:+d}" for other in others)
-    return f"{row.number}{f'^{row.heat}' * (row.heat > 0)}.{max(0, now - row.at)}:{first}{steps}"
+    hundredths = (min(max(0, round(100 * rate)), 64**3 - 1) for rate in row.rates)
+    rates = "".join(_64[of >> 12] + _64[of >> 6 & 63] + _64[of & 63] for of in hundredths)
+    return f"{row.number}{f'^{row.heat}' * (row.heat > 0)}.{max(0, now - row.at)}:{rates}"
 
 
 def _key(key: PeerKey, origin: str) -> str:
@@ -294,9 +334,8 @@ def _ids(gpus: Iterable[str]) -> str:
     return "".join(digest(gpu, DIGITS) for gpu in sorted(gpus))
 
 
-def _name(recipe: Recipe, golden: Golden) -> str:
-    ran = f"{golden.kernels}/{golden.last_layers_bf16}"
-    return recipe if ran == PLAIN else f"{recipe}/{ran}"
+def _name(recipe: Recipe, ran: str) -> str:
+    return recipe if ran == PLAIN else f"{recipe}/{ran.removeprefix('verified/')}"
 
 
 def _general(terms: Terms, status: ReportStatus, facts: NodeFacts) -> str:
@@ -335,9 +374,9 @@ def _words(terms: Terms, status: ReportStatus, verdict: Verdict, which: str, gpu
         said = f"since it was measured {changed}: kubectl precision rerun NODE"
     if verdict.reason == "OtherKey" and terms.reference is not None:
         said = _differs(status, terms.reference) or f"it lacks the labels of reference {name}"
-    if verdict.reason in UNHEALTHY.values():
+    if verdict.reason in {*UNHEALTHY.values(), "GPUUnhealthy"}:
         before = old.message if (old := status.acceptance) and old.reason == verdict.reason else ""
-        said = (status.attempt.message if status.attempt and ill(status.attempt) else "") or before
+        said = verdicts.refused(status.attempt) or before
     if verdict.outcome == "Pass" or row is None or row.limits.fail > 1e6 or row.off >= 0 or row.outcome == "Pass":
         return said
     whom = f"GPU {gpus.index(row.gpu)}" if row.gpu in gpus else "the node"
