@@ -74,8 +74,7 @@ _BY_REASON = {row.reason: row for row in EXITS}
 
 def exit_of(code: int) -> Exit:
     """The row of this exit code; a code outside the table is a crash and keeps its number."""
-    row = _BY_CODE.get(code)
-    return row if row else Exit(code, CRASHED.reason, CRASHED.sentence)
+    return _BY_CODE.get(code) or Exit(code, CRASHED.reason, CRASHED.sentence)
 
 
 def exit_named(reason: str) -> Exit | None:

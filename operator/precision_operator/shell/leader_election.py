@@ -213,7 +213,8 @@ class LeaseElection:
             _log.info("standing by: %s leads", who)
             self._other = who
         silent = self._clock.now() - self._seen[1]
-        return who in ("", self._identity) or silent >= lasts(lease, self._terms)
+        lasts = (lease.get("spec") or {}).get("leaseDurationSeconds")  # its holder's own word, which that relies on
+        return who in ("", self._identity) or silent >= float(lasts or self._terms.lease_seconds)
 
 
 @asynccontextmanager
@@ -230,11 +231,6 @@ async def loop_in_thread() -> AsyncIterator[InThread]:
 def holder(lease: Lease) -> str:
     """Who holds it; empty when nobody does."""
     return str((lease.get("spec") or {}).get("holderIdentity") or "")
-
-
-def lasts(lease: Lease, terms: LeaseTimings) -> float:
-    """Seconds of silence after which its holder has lost it: its own word, since that is what it relies on."""
-    return float((lease.get("spec") or {}).get("leaseDurationSeconds") or terms.lease_seconds)
 
 
 def claimed(lease: Lease | None, identity: str, terms: LeaseTimings, now: datetime) -> dict[str, Any]:

@@ -36,7 +36,11 @@ def summary_of(job: JobView, pod: PodView | None, drained: bool = False) -> Summ
     `drained` says that the node takes no pods just now: then an eviction is a drain.
     """
     if pod is None:
-        return _without_pod(job)
+        if (
+            job.failure_reason == "PodFailurePolicy"
+        ):  # its only rule is for disruptions, which often take the pod at once
+            return NoResult(said("Disrupted", text=job.failure_message), "disrupted")
+        return _without_end(job)
     end = pod.termination
     if end is None:
         return _disrupted(pod, drained) if pod.disruption else _ended_by_kubelet(job, pod) or _without_end(job)
@@ -98,12 +102,6 @@ def _refused(job: JobView, name: str, exit_code: int, detail: str) -> NoResult:
     """What the agent refused: for its image's sake, or for what it met on the node."""
     code = name if name == BACKEND_UNAVAILABLE.reason else "AgentRefused"
     return NoResult(said(code, name=name, exit_code=exit_code, detail=detail, node=job.node_name))
-
-
-def _without_pod(job: JobView) -> NoResult:
-    if job.failure_reason == "PodFailurePolicy":  # its only rule is for disruptions, which often take the pod at once
-        return NoResult(said("Disrupted", text=job.failure_message), "disrupted")
-    return _without_end(job)
 
 
 def _without_end(job: JobView) -> NoResult:
