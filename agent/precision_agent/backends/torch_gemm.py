@@ -78,9 +78,8 @@ class TorchGemm:
     def probe(self, variant: Variant) -> protocol.Probe:
         """One small forward and backward against FP32."""
         if variant.recipe not in torch_step.PLAIN_RECIPES:
-            return protocol.Probe(
-                "unsupported", f"plain torch has no {variant.recipe}: it needs Transformer Engine on a GPU"
-            )
+            message = f"plain torch has no {variant.recipe}: it needs Transformer Engine on a GPU"
+            return protocol.Probe("unsupported", message)
         try:
             errors = self._small_errors(variant.recipe)
         except RuntimeError as error:
@@ -212,12 +211,9 @@ class TorchGemm:
         if part:
             message = f"{part}: plain torch has no training step with this; the GEMMs are measured"
             return Failure(reason="not_available", message=message)
-        wrong = [
-            problem
-            for problem in step_shape_problems(self._workload.gemms, variant.recipe)
-            if problem.severity == "error"
-        ]
-        return Failure(reason="misaligned", message=wrong[0].message[:1024]) if wrong else None
+        problems = step_shape_problems(self._workload.gemms, variant.recipe)
+        wrong = next((problem for problem in problems if problem.severity == "error"), None)
+        return Failure(reason="misaligned", message=wrong.message[:1024]) if wrong else None
 
     def _model(self, variant: Variant) -> torch_step.ShortModel | Failure:
         if variant.label not in self._models:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
+from typing import Any
 
 from precision_agent.cases import BF16, UNQUANTIZED, GemmCase, Variant
 from precision_agent.precision.evidence import CPU_BOUND, Tax
@@ -254,8 +255,11 @@ def _agree(alone: Interval, by_library: Interval) -> bool:
 
 
 def _gemm(variant: Variant, case: GemmCase, run: Measured, evidence: RecipeEvidence) -> GemmResult:
-    values = _values(variant, case, run)
-    fact = run.samples.facts.get((variant.label, case))
+    values, fact = _values(variant, case, run), run.samples.facts.get((variant.label, case))
+    own_calls, timed = evidence.own_calls.get((case.name, case.pass_), ()), dict[str, Any](failure=values)
+    if not isinstance(values, Failure):
+        seconds = stats.widened(stats.mean_interval(values), run.repeats.get((variant.label, case), ()))
+        timed = {"seconds": seconds, "execution": fact and fact.execution}
     return GemmResult(
         name=case.name,
         pass_=case.pass_,
@@ -264,15 +268,9 @@ def _gemm(variant: Variant, case: GemmCase, run: Measured, evidence: RecipeEvide
         n=case.n,
         count=case.count,
         mode=case.mode,
-        seconds=None
-        if isinstance(values, Failure)
-        else stats.widened(stats.mean_interval(values), run.repeats.get((variant.label, case), ())),
-        execution=fact.execution if fact and not isinstance(values, Failure) else None,
         grouped=evidence.grouped.get(case),
-        own_call_seconds=_interval(evidence.own_calls.get((case.name, case.pass_), ()))
-        if case.mode == "prequantized"
-        else None,
-        failure=values if isinstance(values, Failure) else None,
+        own_call_seconds=_interval(own_calls) if case.mode == "prequantized" else None,
+        **timed,
     )
 
 

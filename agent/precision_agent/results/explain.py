@@ -322,10 +322,8 @@ def _conditions(row: RecipeResult) -> Iterator[Figure]:
     if row.loss:
         entropy = f"; no loss goes below {row.loss.entropy:.2f} nats for long" if row.loss.entropy is not None else ""
         verdict = row.loss.verdict or (row.loss.failure.reason if row.loss.failure else "none")
-        source = (
-            f"{len(row.loss.runs)} short runs on a seeded Markov chain, a smoke test and no proof of parity{entropy}"
-        )
-        yield ("loss", verdict, source)
+        source = f"{len(row.loss.runs)} short runs on a seeded Markov chain, a smoke test and no proof of parity"
+        yield ("loss", verdict, f"{source}{entropy}")
         if gap := row.loss.difference:
             band = f" ({gap.lower:+.3f} to {gap.upper:+.3f})" if gap.lower is not None and gap.upper is not None else ""
             source = f"mean of the last {gap.steps} steps minus the baseline's of the same seed, over {gap.seeds} seeds"

@@ -36,9 +36,8 @@ def with_kernel_shares(run: Measured, profiles: Profiles) -> Measured:
         if not fact.holds_quantization or not isinstance(case, GemmCase):
             continue
         # the control is a second baseline: the same kernels in steps of its own
-        applied = _applied(
-            samples.seconds[key], case, fact, profiles.get((baseline if label == CONTROL else label, "gemms"))
-        )
+        load_profiles = profiles.get((baseline if label == CONTROL else label, "gemms"))
+        applied = _applied(samples.seconds[key], case, fact, load_profiles)
         if isinstance(applied, Failure):
             failures[key] = applied
             del seconds[key]
@@ -98,13 +97,10 @@ def _misfit(
         low = min(fmean(seen.gemm for seen in gpu) for gpu, _ in devices) * (1 - CLOCK_TOLERANCE)
         slow = 1 + CLOCK_TOLERANCE  # GEMMs, not casts, follow the clock, which was the windows' within that
         high = max(whole * fmean(1 / (1 + seen.other / seen.gemm / slow) for seen in gpu) for gpu, whole in devices)
-        cause = (
-            "the replays of its graph could not be matched to forward, dgrad and wgrad"
-            if execution == "graph"
-            else "the host launched too slowly"
-        )
+        reason, cause = "cpu_bound", "the host launched too slowly"
+        if execution == "graph":
+            reason, cause = "kernel_gaps", "the replays of its graph could not be matched to forward, dgrad and wgrad"
         message = f"kernels ran in {min(busy):.1%} of the timed step, eager ones: {cause}; kernel-only time is"
-        reason = "kernel_gaps" if execution == "graph" else "cpu_bound"
         return Failure(reason=reason, message=f"{message} {low * 1e6:.3g} to {high * 1e6:.3g} us")
     for reason, ratio, wrong in (
         ("kernels_too_short", min(filled), min(filled) < LEAST_KERNEL_TIME),

@@ -203,9 +203,8 @@ def repeats(model: ModelSpec | None, measured: int | None, dense_measured: int) 
     if model is None or not measured:
         return evidence.ONCE
     dense = model.dense_layers if dense_measured else 0
-    return evidence.Repeats(
-        (model.num_hidden_layers - dense) / measured, dense / dense_measured if dense_measured else 1.0
-    )
+    dense_repeats = dense / dense_measured if dense_measured else 1.0
+    return evidence.Repeats((model.num_hidden_layers - dense) / measured, dense_repeats)
 
 
 def _training_fact(variant: Variant, run: Measured) -> Sample | None:

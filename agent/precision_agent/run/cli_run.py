@@ -195,8 +195,8 @@ def _local_text(asked: local.Asked, device: str, planned: tuple[str | None, int 
         machine = local.box(reading, device, asked.gpu)
     else:
         machine = local.box_to_plan(reading, device, asked.gpu, *planned)
-    if planned is not None and device != "cpu" and not reading.gpus:
-        _say(_planned_for(asked, machine, is_named=planned[0] is not None))
+        if device != "cpu" and not reading.gpus:
+            _say(_planned_for(asked, machine, is_named=planned[0] is not None))
     run_name = time.strftime("local-%Y%m%d-%H%M%S", time.gmtime())
     request = local.local_request(asked, machine, local.plain_name(platform.node()), run_name)
     for line in (local.hint(asked, machine), local.room(request, machine, reading)):

@@ -120,10 +120,8 @@ def box_to_plan(
     if product:
         listed = part(product)
         if listed is None:
-            raise Refusal(
-                INVALID_REQUEST,
-                f"--product {product}: known are {', '.join(PRODUCT_CLASSES)}{_near(product, PRODUCT_CLASSES)}",
-            )
+            classes = f"{', '.join(PRODUCT_CLASSES)}{_near(product, PRODUCT_CLASSES)}"
+            raise Refusal(INVALID_REQUEST, f"--product {product}: known are {classes}")
         name = listed.product if listed == part_of_class(listed.product) else listed.name  # an H200 NVL is no H200 SXM
         return Box(name, gpus or 1, by_default(listed.compute))
     unseen = device != "cpu" and not reading.gpus

@@ -11,11 +11,11 @@ from precision_agent.protocol import Refusal
 from precision_agent.results.result import timestamp
 from precision_agent.run.open import Opened, Wanted
 from precision_agent.run.request_reading import read_request
-from precision_agent.run.run import Outcome, Surroundings, outcome_of, refused
+from precision_agent.run.run import Outcome, Surroundings, outcome_of, refused, resolved
 from precision_agent.run.stops import told_to_stop
 from precision_agent.run.trial import fitted, on_cpu
 from precision_agent.sampling.devices import Call, Stop
-from precision_api.exchange.exits import INVALID_REQUEST, NOTHING_FINISHED
+from precision_api.exchange.exits import NOTHING_FINISHED
 from precision_api.exchange.request import MeasurementRequest, request_hash
 from precision_api.exchange.result import Failure
 from precision_api.facts.recipes import Recipe
@@ -54,11 +54,8 @@ class _Job:
 
 
 def _job(asked: MeasurementRequest, wanted: Wanted) -> _Job:
-    try:
-        cpu = wanted.backend != "replay" and on_cpu(wanted.device, asked)
-        return _Job(asked, *fitted(asked)) if cpu else _Job(asked, asked)
-    except ValueError as error:
-        raise Refusal(INVALID_REQUEST, f"workload: {error}") from None
+    cpu = wanted.backend != "replay" and on_cpu(wanted.device, asked)
+    return _Job(asked, *resolved(lambda: fitted(asked))) if cpu else _Job(asked, asked)
 
 
 def _rows(
@@ -72,10 +69,10 @@ def _rows(
         (answer,) = opened.devices.spread([call])
         return answer if isinstance(answer, float | Failure) else Failure(reason="failed", message=str(answer)[:1024])
 
-    try:
-        return measure(request, plain, repeats, lambda done: around.progress("measure", done, math.nan))
-    except ValueError as error:
-        raise Refusal(INVALID_REQUEST, f"workload: {error}") from None
+    def report(done: float) -> None:
+        around.progress("measure", done, math.nan)
+
+    return resolved(lambda: measure(request, plain, repeats, report))
 
 
 def _published(job: _Job, opened: Opened, rows: Sequence[ShapeRow], started: float, around: Surroundings) -> Outcome:

@@ -109,9 +109,8 @@ def hold_to_claim(seen: Sequence[str], published: Sequence[str] | None, promised
         return
     foreign = [uuid for uuid in seen if uuid not in published]
     if foreign:
-        raise Refusal(
-            exits.DEVICES_NOT_CLAIMED, f"NVML shows {', '.join(foreign)}, which no claim on this node can get"[:1000]
-        )
+        message = f"NVML shows {', '.join(foreign)}, which no claim on this node can get"
+        raise Refusal(exits.DEVICES_NOT_CLAIMED, message[:1000])
     if len(seen) > promised:
         raise Refusal(exits.DEVICES_NOT_CLAIMED, f"the claim is for {promised} GPUs, NVML shows {len(seen)}")
 

@@ -212,7 +212,10 @@ def _doubts(result: MeasurementResult) -> list[str]:
     ratios = [part.speedup for row in result.recipes for part in (row.training, *row.sums) if part and part.speedup]
     if result.method == "agent" and result.control_ratio is None and ratios:
         doubts.append("The control has no figure: how much noise there was is not known, 0.5 % is assumed.")
-    doubts += [*_slow_gpus(result), *_without_energy(result)]
+    energies = ((row.recipe, row.training.energy) for row in result.recipes if row.training)
+    recipes = grouped((energy.reasons, recipe) for recipe, energy in energies if energy and not energy.valid)
+    doubts += _slow_gpus(result)
+    doubts += [f"No energy figure of {', '.join(names)}: {', '.join(why)}." for why, names in recipes.items()]
     return ["", *(line for text in doubts for line in wrap(text, WIDTH))] if doubts else []
 
 
@@ -228,13 +231,6 @@ def _slow_gpus(result: MeasurementResult) -> list[str]:
         said = f"{training.slowest_gpu} is slow: {training.gpu_spread:.1%} of the GPUs' mean with {row.recipe}{where}."
         slowest[training.slowest_gpu] = min(slowest.get(training.slowest_gpu, (1.0, "")), (training.gpu_spread, said))
     return [said for _, said in slowest.values()]
-
-
-def _without_energy(result: MeasurementResult) -> list[str]:
-    """Why there is no energy figure, recipes with equal reasons together."""
-    energies = ((row.recipe, row.training.energy) for row in result.recipes if row.training)
-    recipes = grouped((energy.reasons, recipe) for recipe, energy in energies if energy and not energy.valid)
-    return [f"No energy figure of {', '.join(names)}: {', '.join(why)}." for why, names in recipes.items()]
 
 
 def _end(result: MeasurementResult) -> list[str]:

@@ -35,7 +35,7 @@ from precision_agent.sampling.steady import LONGEST_SECONDS, WarmUp, warm_up
 from precision_api.exchange import exits
 from precision_api.exchange.request import MeasurementRequest
 from precision_api.exchange.result import Failure, MeasurementResult, Memory, Steadiness
-from precision_api.exchange.wire import Published, WireError, encode, encode_refusal
+from precision_api.exchange.wire import WireError, encode, encode_refusal
 from precision_api.models.workload import resolve
 
 PROBE_SECONDS = 60.0
@@ -134,7 +134,7 @@ class _Run:
         self.memory: dict[str, Memory] = {}
         self.notes: tuple[str, ...] = ()
         if wanted.backend != "replay" and on_cpu(wanted.device, request):
-            self.request, self.notes = _resolved(lambda: fitted(request))
+            self.request, self.notes = resolved(lambda: fitted(request))
 
     def _progress(self, phase: str, done: float, left: float) -> None:
         if not self.phases or self.phases[-1][0] != phase:
@@ -206,7 +206,7 @@ class _Run:
 
     def _prepared(self, opened: Opened) -> RunFacts:
         """Devices, cases and one probe for each recipe, spread over the devices."""
-        workload = _resolved(lambda: resolve(self.request.workload))
+        workload = resolved(lambda: resolve(self.request.workload))
         cases = cases_of(self.request, workload)
         self.around.progress("start", 0.0, math.nan)
         machine = opened.devices.machine()
@@ -240,10 +240,8 @@ class _Run:
         """
         failures: dict[sample.CaseKey, Failure] = {}
         training, gemms = facts.run.cases.training, facts.run.cases.gemms
-        rounds: list[tuple[Variant, Sequence[Case]]] = (
-            [(variant, [training]) for variant in variants] if training else []
-        )
-        rounds += [(variant, gemms) for variant in variants]
+        loads: list[Sequence[Case]] = [[training], gemms] if training else [gemms]
+        rounds = [(variant, load) for load in loads for variant in variants]
         for place, (variant, cases) in enumerate(rounds):
             self.around.progress("prepare", place / len(rounds), math.nan)
             for case in cases:
@@ -328,7 +326,7 @@ class _Run:
 _T = TypeVar("_T")
 
 
-def _resolved(work: Callable[[], _T]) -> _T:
+def resolved(work: Callable[[], _T]) -> _T:
     """What `work` makes of the request's workload; a workload that can't be is a Refusal."""
     try:
         return work()
@@ -355,7 +353,7 @@ def _most(memories: Sequence[Memory]) -> Memory:
 def outcome_of(result: MeasurementResult) -> Outcome:
     """The outcome with this result; Refusal where it is too large to be published."""
     try:
-        published: Published = encode(result)
+        published = encode(result)
     except WireError as error:
         raise Refusal(exits.PUBLISH_FAILED, error.message) from None
     return Outcome(exits.PUBLISHED.code, published.message, published.lines, result)
