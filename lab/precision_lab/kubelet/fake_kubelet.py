@@ -23,7 +23,7 @@ from precision_lab.kubelet.agent_process import AgentHost, agent_host
 from precision_lab.kubelet.faults import Plan, plan_of
 from precision_lab.kubelet.log_server import log_server
 from precision_lab.names import FAULT, KWOK_NODE
-from precision_operator.cluster import ApiError, Cluster, paths
+from precision_operator.cluster import ApiError, Cluster, get_or_none, paths
 from precision_operator.cluster.watch_loop import WatchLoop, WatchTarget
 from precision_operator.cluster.withdrawal import first_of
 
@@ -61,9 +61,7 @@ class Kubelets(WatchLoop):
         uid = pod["metadata"]["uid"]
         if event["type"] == "DELETED":
             self._forget(pod)
-        elif not _is_ours(pod):
-            return
-        else:
+        elif _is_ours(pod):
             if uid not in self._pods or self._pods[uid][1].done():
                 self._begin(pod)
             if pod["metadata"].get("deletionTimestamp"):
@@ -138,12 +136,7 @@ class Kubelets(WatchLoop):
             agent_pod.forget()
 
     async def _node(self, pod: Object) -> Object | None:
-        try:
-            return await self._cluster.get(paths.item(paths.NODES, pod["spec"]["nodeName"]))
-        except ApiError as problem:
-            if problem.status == 404:
-                return None
-            raise
+        return await get_or_none(self._cluster, paths.item(paths.NODES, pod["spec"]["nodeName"]))
 
 
 def _is_ours(pod: Object) -> bool:
