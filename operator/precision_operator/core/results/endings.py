@@ -36,9 +36,7 @@ def summary_of(job: JobView, pod: PodView | None, drained: bool = False) -> Summ
     `drained` says that the node takes no pods just now: then an eviction is a drain.
     """
     if pod is None:
-        if (
-            job.failure_reason == "PodFailurePolicy"
-        ):  # its only rule is for disruptions, which often take the pod at once
+        if job.failure_reason == "PodFailurePolicy":  # whose only rule is for disruptions: these often take the pod
             return NoResult(said("Disrupted", text=job.failure_message), "disrupted")
         return _without_end(job)
     end = pod.termination
