@@ -62,10 +62,8 @@ class SandboxSupervisor(Supervisor):
             else:
                 os.waitpid(ended, 0)
 
-    def _stop_all(self) -> None:
-        """The kernel does, when this process ends: nothing of the cluster outlives it, so nothing need be saved."""
-
     def _clean_up(self) -> None:
+        """The kernel stops all when this process ends: nothing of the cluster outlives it, so nothing need be saved."""
         (self.run_dir / self.socket_name).unlink(missing_ok=True)
 
 

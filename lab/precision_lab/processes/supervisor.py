@@ -66,10 +66,13 @@ class Supervisor:
                 while not self.ending and self._wanted():
                     self._next_request(listener)
         finally:
-            for name in reversed(self.children):
-                stop(self.children[name])
-            cgroups.remove(self.run_dir.name)
-            shutil.rmtree(self.run_dir, ignore_errors=True)
+            self._clean_up()
+
+    def _clean_up(self) -> None:
+        for name in reversed(self.children):
+            stop(self.children[name])
+        cgroups.remove(self.run_dir.name)
+        shutil.rmtree(self.run_dir, ignore_errors=True)
 
     def end(self, *_: object) -> None:
         """Asks the loop to end (also the handler of SIGTERM)."""
